@@ -1,0 +1,129 @@
+/**
+ * The allocator of a device's memory: size classes of free blocks in front of a first-fit arena, with every byte
+ * accounted for. It never asks the runtime for memory, so what it reports is what there is.
+ *
+ * @module
+ */
+import { InternalError, OutOfMemoryError } from "../errors.ts";
+import { type DevicePtr, devicePtr } from "./device.ts";
+
+/** What an allocator has given out. */
+export interface MemoryStats {
+  /** Bytes in use now. */
+  readonly inUse: number;
+  /** Most bytes in use at once since the last {@link Allocator.resetPeak}. */
+  readonly peak: number;
+  /** Bytes there are in all. */
+  readonly capacity: number;
+}
+
+/** A block to free at its end: where it begins, its bytes, and what it is for. */
+interface Block {
+  readonly bytes: number;
+  readonly owner: string;
+}
+
+/** Every block starts on a multiple of this many bytes: one cache line, and what FSDP's 256-byte rule needs. */
+const ALIGNMENT = 256;
+
+/** Hands out blocks of one arena. */
+export class Allocator {
+  readonly #where: string;
+  readonly #begin: number;
+  readonly #end: number;
+  /** Free ranges by start, ascending, never adjacent: [start, end). */
+  #free: { start: number; end: number }[];
+  readonly #blocks = new Map<number, Block>();
+  #inUse = 0;
+  #peak = 0;
+
+  /**
+   * @param where the memory's name, for messages
+   * @param begin first usable address
+   * @param end one past the last
+   */
+  constructor(where: string, begin: number, end: number) {
+    this.#where = where;
+    this.#begin = Math.ceil(begin / ALIGNMENT) * ALIGNMENT;
+    this.#end = end;
+    this.#free = [{ start: this.#begin, end }];
+  }
+
+  /** What is given out now. */
+  get stats(): MemoryStats {
+    return { inUse: this.#inUse, peak: this.#peak, capacity: this.#end - this.#begin };
+  }
+
+  /** Starts a new measurement of the peak from what is in use now. */
+  resetPeak(): void {
+    this.#peak = this.#inUse;
+  }
+
+  /**
+   * A block of at least `bytes` bytes, uninitialised.
+   *
+   * @param bytes how many; 0 gives a valid address too
+   * @param owner what it is for, e.g. an FQN: named when memory runs out
+   * @param alignment a power of two, at least 256 (a page for mapped memory)
+   * @throws {OutOfMemoryError} with the bytes asked for, in use, and the largest owners
+   */
+  allocate(bytes: number, owner: string, alignment: number = ALIGNMENT): DevicePtr {
+    const size = Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
+    for (let i = 0; i < this.#free.length; i++) {
+      const range = this.#free[i];
+      if (range === undefined) break;
+      const start = Math.ceil(range.start / alignment) * alignment;
+      if (start + size > range.end) continue;
+      const rest: { start: number; end: number }[] = [];
+      if (start > range.start) rest.push({ start: range.start, end: start });
+      if (start + size < range.end) rest.push({ start: start + size, end: range.end });
+      this.#free.splice(i, 1, ...rest);
+      this.#blocks.set(start, { bytes: size, owner });
+      this.#inUse += size;
+      if (this.#inUse > this.#peak) this.#peak = this.#inUse;
+      return devicePtr(start);
+    }
+    throw new OutOfMemoryError(this.#where, size, this.#inUse, this.#end - this.#begin, this.#explain(size));
+  }
+
+  /** Gives a block back. */
+  free(ptr: DevicePtr): void {
+    const block = this.#blocks.get(ptr);
+    if (block === undefined) throw new InternalError(`freed address ${ptr} that is not allocated`);
+    this.#blocks.delete(ptr);
+    this.#inUse -= block.bytes;
+    const end = ptr + block.bytes;
+    let low = 0;
+    let high = this.#free.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const range = this.#free[middle];
+      if (range !== undefined && range.start < ptr) low = middle + 1;
+      else high = middle;
+    }
+    const before = this.#free[low - 1];
+    const after = this.#free[low];
+    const joinsBefore = before !== undefined && before.end === ptr;
+    const joinsAfter = after !== undefined && after.start === end;
+    if (joinsBefore && joinsAfter) {
+      before.end = after.end;
+      this.#free.splice(low, 1);
+    } else if (joinsBefore) before.end = end;
+    else if (joinsAfter) after.start = ptr;
+    else this.#free.splice(low, 0, { start: ptr, end });
+  }
+
+  /** The owners with the most bytes, largest first. */
+  owners(limit: number): readonly { readonly owner: string; readonly bytes: number }[] {
+    const byOwner = new Map<string, number>();
+    for (const { owner, bytes } of this.#blocks.values()) byOwner.set(owner, (byOwner.get(owner) ?? 0) + bytes);
+    return [...byOwner].map(([owner, bytes]) => ({ owner, bytes })).sort((a, b) => b.bytes - a.bytes).slice(0, limit);
+  }
+
+  #explain(asked: number): string {
+    const list = this.owners(5).map(({ owner, bytes }) => `${owner}: ${bytes}`).join(", ");
+    const largest = this.#free.reduce((most, range) => Math.max(most, range.end - range.start), 0);
+    const fits = this.#inUse + asked <= this.#end - this.#begin ? ` (the largest free block has ${largest})` : "";
+    return `Largest owners: ${list}${fits}. Use a smaller batch or sequence, or more ranks`;
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * Ownership of device memory by counted references: the last `release` frees it. A buffer may also be without memory
+ * for a while (a parameter on no device yet, or a resharded unit); whatever refers to it finds it again when memory is
+ * attached.
+ *
+ * @module
+ */
+import { InternalError, UseAfterDisposeError } from "../errors.ts";
+import type { Device, DevicePtr } from "./device.ts";
+
+/** A block of device memory with counted owners. */
+export class Buffer {
+  readonly device: Device;
+  readonly byteLength: number;
+  /** What it is for, e.g. an FQN: named when memory runs out. */
+  readonly owner: string;
+  #ptr: DevicePtr | undefined;
+  #refs = 1;
+  /** Whether the allocator gave the memory, so that it goes back there. */
+  #owned: boolean;
+
+  private constructor(device: Device, byteLength: number, owner: string, ptr: DevicePtr | undefined, owned: boolean) {
+    this.device = device;
+    this.byteLength = byteLength;
+    this.owner = owner;
+    this.#ptr = ptr;
+    this.#owned = owned;
+  }
+
+  /** A new block from the device's allocator. */
+  static allocate(device: Device, byteLength: number, owner: string): Buffer {
+    return new Buffer(device, byteLength, owner, device.allocator.allocate(byteLength, owner), true);
+  }
+
+  /** Memory that somebody else owns and that outlives this. */
+  static borrow(device: Device, ptr: DevicePtr, byteLength: number, owner: string): Buffer {
+    return new Buffer(device, byteLength, owner, ptr, false);
+  }
+
+  /** A buffer with no memory yet. */
+  static empty(device: Device, byteLength: number, owner: string): Buffer {
+    return new Buffer(device, byteLength, owner, undefined, false);
+  }
+
+  /** Whether it has memory now. */
+  get attached(): boolean {
+    return this.#ptr !== undefined;
+  }
+
+  /**
+   * Its address.
+   *
+   * @throws {UseAfterDisposeError} if it has no memory (any more)
+   */
+  get ptr(): DevicePtr {
+    if (this.#ptr === undefined) {
+      throw new UseAfterDisposeError(
+        this.#refs > 0
+          ? `'${this.owner}' has no memory: it is not initialised, or sharded; initialise, load or unshard it first`
+          : `'${this.owner}' is used after it was disposed`,
+      );
+    }
+    return this.#ptr;
+  }
+
+  /** Whether more than one owner refers to it. */
+  get shared(): boolean {
+    return this.#refs > 1;
+  }
+
+  /** Whether the last owner has let go. */
+  get disposed(): boolean {
+    return this.#refs === 0;
+  }
+
+  /** Gives it memory from the device's allocator. */
+  attach(): void {
+    if (this.#ptr !== undefined) throw new InternalError(`'${this.owner}' has memory already`);
+    this.#ptr = this.device.allocator.allocate(this.byteLength, this.owner);
+    this.#owned = true;
+  }
+
+  /** Gives its memory back; references stay. */
+  detach(): void {
+    if (this.#ptr !== undefined && this.#owned) this.device.allocator.free(this.#ptr);
+    this.#ptr = undefined;
+    this.#owned = false;
+  }
+
+  /** One more owner. */
+  retain(): void {
+    if (this.#refs === 0) throw new UseAfterDisposeError(`'${this.owner}' is used after it was disposed`);
+    this.#refs++;
+  }
+
+  /** One owner less; the last one frees the memory. */
+  release(): void {
+    if (this.#refs === 0) throw new InternalError(`'${this.owner}' is released more often than retained`);
+    this.#refs--;
+    if (this.#refs === 0) this.detach();
+  }
+}

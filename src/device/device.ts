@@ -1,0 +1,54 @@
+/**
+ * What a device is: memory, an allocator over it, a kernel table, and copies to and from the host. Work is enqueued in
+ * program order; `synchronize` waits for it. On the CPU every call has finished when it returns.
+ *
+ * @module
+ */
+import type { Allocator } from "./allocator.ts";
+import { InternalError } from "../errors.ts";
+import type { ExactMath, KernelTable } from "./kernels.ts";
+
+declare const deviceAddress: unique symbol;
+/** An address in a device's memory, in bytes: an offset into the WASM memory, or a CUDA address. 0 is "none". */
+export type DevicePtr = number & { readonly [deviceAddress]: true };
+
+function isDevicePtr(address: number): address is DevicePtr {
+  return Number.isSafeInteger(address) && address >= 0;
+}
+
+/**
+ * Makes an address of a number, e.g. of one address plus an offset in bytes.
+ *
+ * @throws {InternalError} if it is no safe non-negative integer
+ */
+export function devicePtr(address: number): DevicePtr {
+  if (!isDevicePtr(address)) throw new InternalError(`${address} is no device address`);
+  return address;
+}
+
+/** "No address": an optional kernel argument left out. */
+export const NO_PTR: DevicePtr = devicePtr(0);
+
+/** A device that tensors live on. */
+export interface Device {
+  /** `cpu:0`, `cuda:1`. */
+  readonly name: string;
+  /** The allocator of its memory. */
+  readonly allocator: Allocator;
+  /** What it computes. */
+  readonly kernels: KernelTable;
+  /** Host functions with the same bits in every runtime. */
+  readonly math: ExactMath;
+  /** The matrix-product provider in use, e.g. `wasm` or `onednn`; recorded in checkpoints. */
+  readonly mathName: string;
+  /** Copies host bytes into device memory. */
+  copyIn(dst: DevicePtr, src: Uint8Array): void;
+  /** Copies device memory into host bytes. */
+  copyOut(dst: Uint8Array, src: DevicePtr): void;
+  /** Copies within device memory; the ranges may overlap. */
+  copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
+  /** Waits for all enqueued work. */
+  synchronize(): void;
+  /** Releases the device's memory and libraries. */
+  dispose(): void;
+}

@@ -1,0 +1,207 @@
+/**
+ * Matrix products by oneDNN on the memory of a rank, in place: an address in WASM memory is a native address once the memory's
+ * base is added, and the base never moves as the memory never grows. Left to others: which provider of products a device uses, and
+ * checks of shapes and dtypes.
+ *
+ * Invariant: the same arguments give the same bits, wherever the operands lie. So a product is never cut by
+ * anything but its shape, and the number of threads is fixed before the library is loaded.
+ *
+ * Permissions on Deno: `--allow-ffi`, and `--allow-read` of the directories searched for the library.
+ *
+ * @module
+ */
+import { DNNL_VERSION_T, N, ONEDNN, T } from "../../../ffi/bindings/onednn.ts";
+import type { ONEDNN_BINDINGS } from "../../../ffi/bindings/onednn.ts";
+import { openLibrary } from "../../../ffi/mod.ts";
+import type { OpenLibraryOptions } from "../../../ffi/mod.ts";
+import { openPosix } from "../../../ffi/posix.ts";
+import type { BoundFunction, FfiProvider, Library, NativeAddress } from "../../../ffi/types.ts";
+import { bfloat16, float32 } from "../../dtype.ts";
+import { NativeError, UnsupportedError } from "../../errors.ts";
+import type { DevicePtr } from "../device.ts";
+import { devicePtr } from "../device.ts";
+import type { GemmArgs, KernelTable } from "../kernels.ts";
+
+/** What {@link openOnednn} works with. */
+export interface OnednnOptions extends OpenLibraryOptions {
+  /** The rank's memory; it must never grow. */
+  readonly memory: WebAssembly.Memory;
+  /** The kernels that do what is no product: scaling, and rounding to bfloat16. */
+  readonly kernels: Pick<KernelTable, "cast" | "fill" | "scale">;
+  /** Where float32 sums wait to be rounded to bfloat16. */
+  readonly scratch: { allocate(bytes: number, owner: string): DevicePtr; free(ptr: DevicePtr): void };
+  /** Threads of one product: cores divided by the ranks on the host. A set OMP_NUM_THREADS is stronger. */
+  readonly threads: number;
+}
+
+/** Sums of this many float32 elements at most wait to be rounded, so that a product of logits needs no second copy of them. */
+const SCRATCH_ELEMENTS = 1 << 22;
+
+type Product = BoundFunction<typeof ONEDNN_BINDINGS["dnnl_sgemm"]>;
+
+/** Matrix products by oneDNN. */
+export class OnednnGemm {
+  /** `3.2.0`. */
+  readonly version: string;
+  /** The file that was loaded. */
+  readonly path: string;
+  /** Whether this processor and library multiply bfloat16; if not, such products must go elsewhere. */
+  readonly hasBfloat16: boolean;
+  readonly #library: Library<typeof ONEDNN_BINDINGS>;
+  readonly #provider: FfiProvider;
+  readonly #base: NativeAddress;
+  readonly #kernels: OnednnOptions["kernels"];
+  readonly #scratch: OnednnOptions["scratch"];
+  readonly #float32Product: Product;
+  readonly #bfloat16Product: Product | undefined;
+
+  /** Use {@link openOnednn}. */
+  constructor(library: Library<typeof ONEDNN_BINDINGS>, options: OnednnOptions) {
+    this.#library = library;
+    this.#provider = library.provider;
+    this.#base = library.provider.addressOf(options.memory.buffer);
+    this.#kernels = options.kernels;
+    this.#scratch = options.scratch;
+    this.#float32Product = library.symbols.dnnl_sgemm;
+    this.#bfloat16Product = library.symbols.dnnl_gemm_bf16bf16f32;
+    this.version = onednnVersion(library);
+    this.path = library.path;
+    this.hasBfloat16 = this.#probeBfloat16();
+  }
+
+  /**
+   * One product for each matrix of the batch; see {@link GemmArgs}.
+   *
+   * @throws {UnsupportedError} for bfloat16 where {@link hasBfloat16} is false
+   * @throws {NativeError} if oneDNN refuses the arguments
+   */
+  gemm(args: GemmArgs): void {
+    const { m, n, k, alpha, batch } = args;
+    if (m === 0 || n === 0 || batch === 0) return;
+    const product = args.dtype === float32 ? this.#float32Product : this.#bfloat16ProductOrThrow();
+    const bytes = args.dtype.byteLength;
+    for (let i = 0; i < batch; i++) {
+      const a = args.a + i * args.strideA * bytes;
+      const b = args.b + i * args.strideB * bytes;
+      const c = args.c + i * args.strideC * args.outDtype.byteLength;
+      if (k === 0 || alpha === 0) this.#scaleOnly(args, c);
+      else if (args.outDtype === float32) this.#multiply(product, args, m, a, b, args.beta, c, args.ldc);
+      else this.#multiplyAndRound(product, args, a, b, c);
+    }
+  }
+
+  /** Unloads the library. */
+  dispose(): void {
+    this.#library.close();
+  }
+
+  #multiply(
+    product: Product,
+    args: GemmArgs,
+    rows: number,
+    a: number,
+    b: number,
+    beta: number,
+    c: number,
+    ldc: number,
+  ): void {
+    const at = (address: number): NativeAddress => this.#provider.offset(this.#base, address);
+    const { transA, transB, n, k, alpha, lda, ldb } = args;
+    product(transA ? T : N, transB ? T : N, rows, n, k, alpha, at(a), lda, at(b), ldb, beta, at(c), ldc);
+  }
+
+  /** A bfloat16 result: float32 sums in scratch memory, some rows at a time, rounded once into `c`. */
+  #multiplyAndRound(product: Product, args: GemmArgs, a: number, b: number, c: number): void {
+    const { m, n, beta, ldc } = args;
+    const step = Math.min(m, Math.max(1, Math.floor(SCRATCH_ELEMENTS / n)));
+    const sums = this.#scratch.allocate(step * n * float32.byteLength, "matrix product (float32 sums)");
+    try {
+      for (let row = 0; row < m; row += step) {
+        const rows = Math.min(step, m - row);
+        const first = a + row * (args.transA ? 1 : args.lda) * args.dtype.byteLength;
+        const into = c + row * ldc * bfloat16.byteLength;
+        if (beta !== 0) this.#castRows(float32, sums, n, bfloat16, into, ldc, rows, n);
+        this.#multiply(product, args, rows, first, b, beta, sums, n);
+        this.#castRows(bfloat16, into, ldc, float32, sums, n, rows, n);
+      }
+    } finally {
+      this.#scratch.free(sums);
+    }
+  }
+
+  #castRows(
+    dstDtype: GemmArgs["dtype"],
+    dst: number,
+    dstStride: number,
+    srcDtype: GemmArgs["dtype"],
+    src: number,
+    srcStride: number,
+    rows: number,
+    cols: number,
+  ): void {
+    if (dstStride === cols && srcStride === cols) {
+      this.#kernels.cast(dstDtype, srcDtype, devicePtr(dst), devicePtr(src), rows * cols);
+      return;
+    }
+    for (let row = 0; row < rows; row++) {
+      const to = devicePtr(dst + row * dstStride * dstDtype.byteLength);
+      const from = devicePtr(src + row * srcStride * srcDtype.byteLength);
+      this.#kernels.cast(dstDtype, srcDtype, to, from, cols);
+    }
+  }
+
+  /** `c = beta * c`: nothing is multiplied, and with beta 0 what was in `c` must not matter. */
+  #scaleOnly(args: GemmArgs, c: number): void {
+    const { m, n, ldc, beta, outDtype } = args;
+    for (let row = 0; row < m; row++) {
+      const at = devicePtr(c + row * ldc * outDtype.byteLength);
+      if (beta === 0) this.#kernels.fill(outDtype, at, n, 0);
+      else if (beta !== 1) this.#kernels.scale(outDtype, at, at, n, beta);
+    }
+  }
+
+  #bfloat16ProductOrThrow(): Product {
+    if (this.#bfloat16Product !== undefined && this.hasBfloat16) return this.#bfloat16Product;
+    throw new UnsupportedError(`Cannot multiply bfloat16 by oneDNN ${this.version} on this processor: use 'wasm' math`);
+  }
+
+  /** Multiplies 1 by 1: oneDNN refuses (`dnnl_unimplemented`) where the processor lacks AVX-512. */
+  #probeBfloat16(): boolean {
+    const product = this.#bfloat16Product;
+    if (product === undefined) return false;
+    const operands = new Uint16Array(64).fill(0x3f80); // 1.0
+    const sum = new Float32Array(32);
+    const one = this.#provider.addressOf(operands);
+    try {
+      product(N, N, 1, 1, 1, 1, one, 1, one, 1, 0, this.#provider.addressOf(sum), 1);
+    } catch (error) {
+      if (error instanceof NativeError) return false;
+      throw error;
+    }
+    return sum[0] === 1 && operands[0] === 0x3f80;
+  }
+}
+
+/**
+ * Opens oneDNN over a rank's memory.
+ *
+ * Note [Threads of oneDNN]: GNU OpenMP reads OMP_NUM_THREADS once, when it is loaded, from C's environment, which does not see what a
+ * script writes to its own copy. So the number is set through the C library before oneDNN is opened, unless the user has set one. All
+ * Workers of one process share the first one's number.
+ *
+ * @throws {LibraryNotFoundError} listing each path tried, if it is not installed
+ */
+export async function openOnednn(options: OnednnOptions): Promise<OnednnGemm> {
+  const posix = await openPosix(options.provider === undefined ? {} : { provider: options.provider });
+  if (posix.variable("OMP_NUM_THREADS") === undefined) {
+    posix.setVariable("OMP_NUM_THREADS", String(Math.max(1, Math.floor(options.threads))));
+  }
+  return new OnednnGemm(await openLibrary(ONEDNN, { ...options, provider: posix.provider }), options);
+}
+
+/** Version of an opened oneDNN, e.g. `3.2.0`. */
+export function onednnVersion({ symbols, provider }: Library<typeof ONEDNN_BINDINGS>): string {
+  const version = new DataView(provider.viewOf(symbols.dnnl_version(), DNNL_VERSION_T.byteLength));
+  const { major, minor, patch } = DNNL_VERSION_T;
+  return [major, minor, patch].map((at) => version.getInt32(at, true)).join(".");
+}

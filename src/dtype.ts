@@ -1,0 +1,58 @@
+/**
+ * Element types. One object a type, compared by identity; strings are parsed once, at the edge, by {@link dtypeFrom}.
+ *
+ * @module
+ */
+import { DTypeError } from "./errors.ts";
+
+/** An element type. */
+export interface DType {
+  /** Name, as PyTorch and Hugging Face's `config.json` spell it. */
+  readonly name: string;
+  /** Bytes of one element. */
+  readonly byteLength: number;
+  /** What arithmetic it has. */
+  readonly kind: "float" | "int";
+  /** Its number in kernel arguments (`wasm/src/dtype.rs`). */
+  readonly code: number;
+  /** Its name in a safetensors header. */
+  readonly safetensors: string;
+}
+
+/** IEEE 754 binary32. */
+export const float32: DType = { name: "float32", byteLength: 4, kind: "float", code: 0, safetensors: "F32" };
+/** The upper half of a binary32: 8 exponent bits, 7 mantissa bits. */
+export const bfloat16: DType = { name: "bfloat16", byteLength: 2, kind: "float", code: 1, safetensors: "BF16" };
+/** Signed 32-bit integers: token ids, labels, positions. */
+export const int32: DType = { name: "int32", byteLength: 4, kind: "int", code: 2, safetensors: "I32" };
+/** Unsigned bytes: masks. */
+export const uint8: DType = { name: "uint8", byteLength: 1, kind: "int", code: 3, safetensors: "U8" };
+/** Signed 64-bit integers: exact sums. */
+export const int64: DType = { name: "int64", byteLength: 8, kind: "int", code: 4, safetensors: "I64" };
+/** IEEE 754 binary64: counts and norms that leave the device. */
+export const float64: DType = { name: "float64", byteLength: 8, kind: "float", code: 5, safetensors: "F64" };
+
+/** All element types. */
+export const DTYPES: readonly DType[] = [float32, bfloat16, int32, uint8, int64, float64];
+
+/**
+ * The dtype of a name.
+ *
+ * @param name PyTorch's name (`float32`, `torch.float32`), a short one (`f32`, `bf16`) or safetensors' (`F32`, `BF16`)
+ * @throws {DTypeError} if there is none of that name
+ * @example
+ * ```ts
+ * import { bfloat16, dtypeFrom } from "fullyshard";
+ * if (dtypeFrom("bf16") !== bfloat16) throw new Error("unequal");
+ * ```
+ */
+export function dtypeFrom(name: string): DType {
+  const plain = name.replace(/^torch\./, "").toLowerCase();
+  const long = plain.replace(/^bf(?=\d)/, "bfloat").replace(/^f(?=\d)/, "float").replace(/^i(?=\d)/, "int")
+    .replace(/^u(?=\d)/, "uint");
+  const found = DTYPES.find((dtype) => dtype.name === long);
+  if (found === undefined) {
+    throw new DTypeError("dtypeFrom", `the name must be one of ${DTYPES.map((d) => d.name).join(", ")}`, name);
+  }
+  return found;
+}

@@ -1,0 +1,258 @@
+/**
+ * Every error class of the library. Each extends the nearest built-in and carries the facts as fields, so a
+ * caller can act on them; the sentence is written once, here or where the error is made.
+ *
+ * @module
+ */
+
+/** Shapes that do not fit an operation. */
+export class ShapeError extends RangeError {
+  override readonly name = "ShapeError";
+  /** The operation that refused. */
+  readonly op: string;
+  /** The shapes it was given. */
+  readonly shapes: readonly (readonly number[])[];
+
+  /**
+   * @param op name of the operation
+   * @param detail what must hold, e.g. `inner dims must match`
+   * @param shapes the shapes it was given
+   */
+  constructor(op: string, detail: string, ...shapes: readonly (readonly number[])[]) {
+    const list = shapes.map((shape) => `[${shape.join(", ")}]`).join(" and ");
+    super(`Cannot apply '${op}' as ${detail}: shapes ${list}`);
+    this.op = op;
+    this.shapes = shapes;
+  }
+}
+
+/** A dtype that an operation does not take. */
+export class DTypeError extends TypeError {
+  override readonly name = "DTypeError";
+  /** The operation that refused. */
+  readonly op: string;
+  /** Names of the dtypes it was given. */
+  readonly dtypes: readonly string[];
+
+  /**
+   * @param op name of the operation
+   * @param detail what must hold
+   * @param dtypes names of the dtypes it was given
+   */
+  constructor(op: string, detail: string, ...dtypes: readonly string[]) {
+    super(`Cannot apply '${op}' as ${detail}: dtypes ${dtypes.join(" and ")}`);
+    this.op = op;
+    this.dtypes = dtypes;
+  }
+}
+
+/** A tensor, buffer, group or device used after it was disposed. */
+export class UseAfterDisposeError extends ReferenceError {
+  override readonly name = "UseAfterDisposeError";
+}
+
+/** An argument of a public function that cannot be right, whatever the data. */
+export class ArgumentError extends RangeError {
+  override readonly name = "ArgumentError";
+}
+
+/** A C function that returned a failure. */
+export class NativeError extends Error {
+  override readonly name = "NativeError";
+  /** The library it came from, e.g. `libc`. */
+  readonly library: string;
+  /** The call, e.g. `posix_fallocate`. */
+  readonly call: string;
+  /** The status it returned, or the errno that it set. */
+  readonly status: number;
+  /** The status' symbolic name, e.g. `ENOSPC`, where it has one. */
+  readonly code: string | undefined;
+
+  /**
+   * @param library the library it came from
+   * @param call the function that failed
+   * @param status the status it returned, or the errno that it set
+   * @param detail the status in words, with the arguments that matter
+   * @param code the status' symbolic name
+   */
+  constructor(library: string, call: string, status: number, detail: string, code?: string) {
+    super(`${library} '${call}' failed with status ${status}: ${detail}`);
+    this.library = library;
+    this.call = call;
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** A shared library that could not be opened. */
+export class LibraryNotFoundError extends Error {
+  override readonly name = "LibraryNotFoundError";
+  /** The library asked for. */
+  readonly library: string;
+  /** Each path tried, with the reason that it failed. */
+  readonly tried: readonly { readonly path: string; readonly reason: string }[];
+
+  /**
+   * @param library the library asked for
+   * @param tried each path tried, with the reason that it failed
+   * @param remedy how to install it
+   */
+  constructor(
+    library: string,
+    tried: readonly { readonly path: string; readonly reason: string }[],
+    remedy: string,
+  ) {
+    const lines = tried.map(({ path, reason }) => `  ${path}: ${reason}`).join("\n");
+    super(`Cannot open ${library}. ${remedy}\nPaths tried:\n${lines}`);
+    this.library = library;
+    this.tried = tried;
+  }
+}
+
+/** A file or directory that could not be read or written. */
+export class FileError extends Error {
+  override readonly name = "FileError";
+  /** The file or directory. */
+  readonly path: string;
+  /** The system's error, e.g. `ENOSPC`; undefined when it gave none. */
+  readonly code: string | undefined;
+
+  /**
+   * @param path the file or directory
+   * @param what what was being done, e.g. `write`
+   * @param detail why it failed, and the remedy
+   * @param code the system's error, e.g. `ENOSPC`
+   * @param options the error that caused it
+   */
+  constructor(path: string, what: string, detail: string, code?: string, options?: ErrorOptions) {
+    super(`Cannot ${what} '${path}': ${detail}`, options);
+    this.path = path;
+    this.code = code;
+  }
+}
+
+/** Facts of a collective that failed. */
+export interface CollectiveFacts {
+  /** Name of the process group. */
+  readonly group: string;
+  /** The rank that reports. */
+  readonly rank: number;
+  /** The collective, with its label, e.g. `all-gather 'layers.7' (forward), 2949120 bytes`. */
+  readonly op: string;
+  /** Sequence number in the group, from 1. */
+  readonly sequence: number;
+}
+
+/** A collective that could not complete: a dead or late peer, or peers that called something else. */
+export class CollectiveError extends Error {
+  override readonly name = "CollectiveError";
+  /** What was being done. */
+  readonly facts: CollectiveFacts;
+
+  /**
+   * @param facts what was being done
+   * @param detail what went wrong, naming the ranks
+   */
+  constructor(facts: CollectiveFacts, detail: string, options?: ErrorOptions) {
+    super(`Rank ${facts.rank} in ${facts.op} (group '${facts.group}', call ${facts.sequence}): ${detail}`, options);
+    this.facts = facts;
+  }
+}
+
+/** Ranks that could not find each other, or a launch environment that makes no sense. */
+export class RendezvousError extends Error {
+  override readonly name = "RendezvousError";
+}
+
+/** One thing wrong with a configuration. */
+export interface ConfigProblem {
+  /** Dotted path of the key, or the flag. */
+  readonly path: string;
+  /** What was expected. */
+  readonly expected: string;
+  /** What was found. */
+  readonly got: string;
+  /** Where, e.g. `run.yaml:3:7`. */
+  readonly where?: string;
+}
+
+/** A configuration with at least one problem; all are listed. */
+export class ConfigError extends TypeError {
+  override readonly name = "ConfigError";
+  /** All problems, in the order found. */
+  readonly problems: readonly ConfigProblem[];
+
+  /** @param problems all problems, in the order found */
+  constructor(problems: readonly ConfigProblem[]) {
+    const lines = problems.map(({ path, expected, got, where }) =>
+      `  ${where === undefined ? "" : `${where}: `}${path}: expected ${expected}, got ${got}`
+    );
+    super(`Configuration has ${problems.length} problem${problems.length === 1 ? "" : "s"}:\n${lines.join("\n")}`);
+    this.problems = problems;
+  }
+}
+
+/** A checkpoint, safetensors file or Hugging Face directory that is damaged or does not fit. */
+export class CheckpointError extends Error {
+  override readonly name = "CheckpointError";
+  /** The file or directory. */
+  readonly file: string;
+  /** The tensor (FQN) concerned, where there is one. */
+  readonly tensor: string | undefined;
+
+  /**
+   * @param file the file or directory
+   * @param detail expected, found and remedy
+   * @param tensor the tensor (FQN) concerned
+   */
+  constructor(file: string, detail: string, tensor?: string, options?: ErrorOptions) {
+    super(`${file}: ${tensor === undefined ? "" : `tensor '${tensor}': `}${detail}`, options);
+    this.file = file;
+    this.tensor = tensor;
+  }
+}
+
+/** Device or host memory that ran out. */
+export class OutOfMemoryError extends RangeError {
+  override readonly name = "OutOfMemoryError";
+  /** Bytes asked for. */
+  readonly asked: number;
+  /** Bytes in use when it was asked. */
+  readonly inUse: number;
+  /** Bytes there are in all. */
+  readonly capacity: number;
+
+  /**
+   * @param where the memory, e.g. `cpu:0` or `/dev/shm`
+   * @param asked bytes asked for
+   * @param inUse bytes in use
+   * @param capacity bytes there are in all
+   * @param detail largest owners, and the remedy
+   */
+  constructor(where: string, asked: number, inUse: number, capacity: number, detail: string) {
+    super(`Out of memory on ${where}: asked for ${asked} bytes with ${inUse} of ${capacity} in use. ${detail}`);
+    this.asked = asked;
+    this.inUse = inUse;
+    this.capacity = capacity;
+  }
+}
+
+/** A value that is not finite where training cannot go on. */
+export class NonFiniteError extends RangeError {
+  override readonly name = "NonFiniteError";
+}
+
+/** An operation that a device does not have for a dtype, or a platform that is not supported. */
+export class UnsupportedError extends Error {
+  override readonly name = "UnsupportedError";
+}
+
+/** A bug of this library. */
+export class InternalError extends Error {
+  override readonly name = "InternalError";
+
+  /** @param detail the invariant that does not hold */
+  constructor(detail: string) {
+    super(`Internal: ${detail}`);
+  }
+}

@@ -1,0 +1,112 @@
+/**
+ * Shapes, strides and broadcasting. A {@link Layout} places a tensor's elements in a buffer; all numbers count elements.
+ *
+ * @module
+ */
+import { ShapeError } from "./errors.ts";
+
+/** Sizes of a tensor's dims, outermost first. `[]` is a scalar. */
+export type Shape = readonly number[];
+
+/** Where a tensor's elements lie in its buffer. */
+export interface Layout {
+  readonly shape: Shape;
+  /** Elements from one index to the next, for each dim; 0 repeats. */
+  readonly strides: readonly number[];
+  /** Element of the buffer at index 0, 0, … */
+  readonly offset: number;
+}
+
+/** The number of elements of a shape. */
+export function numelOf(shape: Shape): number {
+  let n = 1;
+  for (const size of shape) n *= size;
+  return n;
+}
+
+/** Strides of a dense row-major array. */
+export function denseStrides(shape: Shape): number[] {
+  const strides = new Array<number>(shape.length);
+  let stride = 1;
+  for (let dim = shape.length - 1; dim >= 0; dim--) {
+    strides[dim] = stride;
+    stride *= shape[dim] ?? 1;
+  }
+  return strides;
+}
+
+/** A dense row-major layout. */
+export function denseLayout(shape: Shape, offset: number = 0): Layout {
+  return { shape, strides: denseStrides(shape), offset };
+}
+
+/** Whether the elements lie dense and row-major (dims of size 1 may have any stride). */
+export function isDense(layout: Layout): boolean {
+  let expected = 1;
+  for (let dim = layout.shape.length - 1; dim >= 0; dim--) {
+    const size = layout.shape[dim] ?? 1;
+    if (size !== 1 && layout.strides[dim] !== expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
+/** Whether two shapes are equal. */
+export function sameShape(a: Shape, b: Shape): boolean {
+  return a.length === b.length && a.every((size, dim) => size === b[dim]);
+}
+
+/**
+ * The shape that two shapes broadcast to, by NumPy's rule.
+ *
+ * @throws {ShapeError} if some dim is neither equal nor 1
+ */
+export function broadcastShapes(op: string, a: Shape, b: Shape): number[] {
+  const ndim = Math.max(a.length, b.length);
+  const shape = new Array<number>(ndim);
+  for (let i = 1; i <= ndim; i++) {
+    const x = a[a.length - i] ?? 1;
+    const y = b[b.length - i] ?? 1;
+    if (x !== y && x !== 1 && y !== 1) throw new ShapeError(op, "dims must be equal or 1 to broadcast", a, b);
+    shape[ndim - i] = x === 1 ? y : x;
+  }
+  return shape;
+}
+
+/** Strides of `layout` seen as `shape`, which it broadcasts to. */
+export function broadcastStrides(layout: Layout, shape: Shape): number[] {
+  const lead = shape.length - layout.shape.length;
+  return shape.map((_, dim) => {
+    const own = dim - lead;
+    return own < 0 || layout.shape[own] === 1 ? 0 : layout.strides[own] ?? 0;
+  });
+}
+
+/**
+ * A dim counted from the front.
+ *
+ * @param dim may be negative: from the back
+ * @throws {ShapeError} if there is no such dim
+ */
+export function normalizeDim(op: string, dim: number, shape: Shape): number {
+  const normal = dim < 0 ? dim + shape.length : dim;
+  if (!Number.isInteger(normal) || normal < 0 || normal >= shape.length) {
+    throw new ShapeError(op, `dim ${dim} must be in [-${shape.length}, ${shape.length})`, shape);
+  }
+  return normal;
+}
+
+/**
+ * A shape with its one `-1` worked out.
+ *
+ * @throws {ShapeError} if the number of elements differs
+ */
+export function resolveShape(op: string, from: Shape, to: Shape): number[] {
+  const known = numelOf(to.filter((size) => size !== -1));
+  const total = numelOf(from);
+  const shape = to.map((size) => size === -1 ? total / known : size);
+  if (to.filter((size) => size === -1).length > 1 || numelOf(shape) !== total || shape.some((s) => !Number.isInteger(s))) {
+    throw new ShapeError(op, "the number of elements must stay the same", from, to);
+  }
+  return shape;
+}

@@ -1,0 +1,64 @@
+//! Sums over ranks of arrays that lie in this memory.
+use crate::dtype::{load_part, store_part, Element};
+use crate::simd::F32x4;
+
+/// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`, added in that order in f32.
+///
+/// # Safety
+/// `sources` holds `count` addresses of `n` elements; `dst` holds `n`.
+pub unsafe fn sum<T: Element, D: Element>(
+    dst: *mut D,
+    sources: *const usize,
+    count: usize,
+    n: usize,
+    scale: f32,
+    accumulate: bool,
+) {
+    const GROUPS: usize = 4;
+    let factor = F32x4::splat(scale);
+    let source = |s: usize| *sources.add(s) as *const T;
+    let mut i = 0;
+    while i + 4 * GROUPS <= n {
+        let mut sums = [F32x4::zero(); GROUPS];
+        for g in 0..GROUPS {
+            sums[g] = T::load4(source(0).add(i + 4 * g));
+        }
+        for s in 1..count {
+            let from = source(s).add(i);
+            for g in 0..GROUPS {
+                sums[g] = sums[g] + T::load4(from.add(4 * g));
+            }
+        }
+        for g in 0..GROUPS {
+            let to = dst.add(i + 4 * g);
+            let value = sums[g] * factor;
+            D::store4(to, if accumulate { D::load4(to) + value } else { value });
+        }
+        i += 4 * GROUPS;
+    }
+    while i < n {
+        let lanes = if n - i < 4 { n - i } else { 4 };
+        let mut total = load_part(source(0).add(i), lanes);
+        for s in 1..count {
+            total = total + load_part(source(s).add(i), lanes);
+        }
+        let value = total * factor;
+        let value = if accumulate { load_part(dst.add(i), lanes) + value } else { value };
+        store_part(dst.add(i), value, lanes);
+        i += 4;
+    }
+}
+
+/// The same for int64, without a factor.
+///
+/// # Safety
+/// As [`sum`].
+pub unsafe fn sum_i64(dst: *mut i64, sources: *const usize, count: usize, n: usize, accumulate: bool) {
+    for i in 0..n {
+        let mut total = if accumulate { dst.add(i).read_unaligned() } else { 0 };
+        for s in 0..count {
+            total = total.wrapping_add((*sources.add(s) as *const i64).add(i).read_unaligned());
+        }
+        dst.add(i).write_unaligned(total);
+    }
+}

@@ -1,0 +1,182 @@
+//! Loops over dense arrays, four values at a time.
+//!
+//! The tail goes through the same lanes as the rest, so an element's bits do not depend on its place.
+use crate::dtype::{load_part, store_part, Bf16, Element, BF16, F32, F64, I32, I64, U8};
+use crate::simd::{max, min, F32x4, F64x2};
+
+/// `dst[i] = f(a[i])`; `dst` may be `a`.
+///
+/// # Safety
+/// Both arrays hold `n` elements.
+#[inline(always)]
+pub unsafe fn map<A: Element, D: Element>(dst: *mut D, a: *const A, n: usize, f: impl Fn(F32x4) -> F32x4) {
+    let mut i = 0;
+    while i + 4 <= n {
+        D::store4(dst.add(i), f(A::load4(a.add(i))));
+        i += 4;
+    }
+    if i < n {
+        store_part(dst.add(i), f(load_part(a.add(i), n - i)), n - i);
+    }
+}
+
+/// `dst[i] = f(a[i], b[i])`; `dst` may be either.
+///
+/// # Safety
+/// All arrays hold `n` elements.
+#[inline(always)]
+pub unsafe fn zip<A: Element, B: Element, D: Element>(
+    dst: *mut D,
+    a: *const A,
+    b: *const B,
+    n: usize,
+    f: impl Fn(F32x4, F32x4) -> F32x4,
+) {
+    let mut i = 0;
+    while i + 4 <= n {
+        D::store4(dst.add(i), f(A::load4(a.add(i)), B::load4(b.add(i))));
+        i += 4;
+    }
+    if i < n {
+        let count = n - i;
+        store_part(dst.add(i), f(load_part(a.add(i), count), load_part(b.add(i), count)), count);
+    }
+}
+
+/// Sum of `f(i, count)` in f64, where `f` gives the lanes of elements `i .. i + count`, the others zero.
+/// The order of additions depends on `n` only.
+///
+/// # Safety
+/// As `f`.
+#[inline(always)]
+pub unsafe fn sum_f64(n: usize, f: impl Fn(usize, usize) -> F32x4) -> f64 {
+    let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
+    let mut i = 0;
+    while i + 4 <= n {
+        let v = f(i, 4);
+        low = low.add(F64x2::low(v));
+        high = high.add(F64x2::high(v));
+        i += 4;
+    }
+    if i < n {
+        let v = f(i, n - i);
+        low = low.add(F64x2::low(v));
+        high = high.add(F64x2::high(v));
+    }
+    low.add(high).sum()
+}
+
+/// Sum in f64 of products that are exact in f64, of the lanes that `f` gives; order as [`sum_f64`].
+///
+/// # Safety
+/// As `f`.
+#[inline(always)]
+pub unsafe fn dot_f64(n: usize, f: impl Fn(usize, usize) -> (F32x4, F32x4)) -> f64 {
+    let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
+    let mut i = 0;
+    while i < n {
+        let (a, b) = f(i, if n - i < 4 { n - i } else { 4 });
+        low = low.add(F64x2::low(a).mul(F64x2::low(b)));
+        high = high.add(F64x2::high(a).mul(F64x2::high(b)));
+        i += 4;
+    }
+    low.add(high).sum()
+}
+
+/// Sum of squares in f64.
+///
+/// # Safety
+/// `x` holds `n` elements.
+#[inline(always)]
+pub unsafe fn sum_squares<T: Element>(x: *const T, n: usize) -> f64 {
+    dot_f64(n, |i, count| {
+        let v = load_part(x.add(i), count);
+        (v, v)
+    })
+}
+
+/// Largest value, NaN if any is; minus infinity of none.
+///
+/// # Safety
+/// `x` holds `n` elements.
+#[inline(always)]
+pub unsafe fn largest<T: Element>(x: *const T, n: usize) -> f32 {
+    let mut best = F32x4::splat(f32::NEG_INFINITY);
+    let mut i = 0;
+    while i + 4 <= n {
+        best = best.max(T::load4(x.add(i)));
+        i += 4;
+    }
+    let mut result = best.largest();
+    while i < n {
+        result = max(result, T::load(x.add(i)));
+        i += 1;
+    }
+    result
+}
+
+/// Smallest value, NaN if any is; infinity of none.
+///
+/// # Safety
+/// `x` holds `n` elements.
+#[inline(always)]
+pub unsafe fn smallest<T: Element>(x: *const T, n: usize) -> f32 {
+    let mut best = F32x4::splat(f32::INFINITY);
+    let mut i = 0;
+    while i + 4 <= n {
+        best = best.min(T::load4(x.add(i)));
+        i += 4;
+    }
+    let mut result = best.smallest();
+    while i < n {
+        result = min(result, T::load(x.add(i)));
+        i += 1;
+    }
+    result
+}
+
+/// Largest magnitude, NaN if any value is.
+///
+/// # Safety
+/// `x` holds `n` elements.
+pub unsafe fn max_abs<T: Element>(x: *const T, n: usize) -> f32 {
+    let mut best = F32x4::zero();
+    let mut i = 0;
+    while i < n {
+        best = best.max(load_part(x.add(i), n - i).abs());
+        i += 4;
+    }
+    best.largest()
+}
+
+unsafe fn fill_with<V: Copy>(dst: *mut V, n: usize, value: V) {
+    for i in 0..n {
+        dst.add(i).write_unaligned(value);
+    }
+}
+
+/// Writes one value `n` times; integers are rounded towards zero.
+///
+/// # Safety
+/// `dst` holds `n` elements of the dtype.
+pub unsafe fn fill(dtype: u32, dst: usize, n: usize, value: f64) {
+    match dtype {
+        F32 => fill_with(dst as *mut f32, n, value as f32),
+        BF16 => fill_with(dst as *mut u16, n, Bf16::from_f32(value as f32).0),
+        I32 => fill_with(dst as *mut i32, n, value as i32),
+        U8 => core::ptr::write_bytes(dst as *mut u8, value as u8, n),
+        I64 => fill_with(dst as *mut i64, n, value as i64),
+        F64 => fill_with(dst as *mut f64, n, value),
+        _ => {}
+    }
+}
+
+/// f32 from i32.
+///
+/// # Safety
+/// Both arrays hold `n` elements.
+pub unsafe fn cast_i32(dst: *mut f32, src: *const i32, n: usize) {
+    for i in 0..n {
+        dst.add(i).write_unaligned(src.add(i).read_unaligned() as f32);
+    }
+}

@@ -1,0 +1,69 @@
+//! Cross-entropy of rows of logits, fused with its gradient.
+use crate::dtype::Element;
+use crate::elementwise::{largest, map};
+use crate::math::exp_of_negative as exp;
+use crate::simd::F32x4;
+use crate::softmax::sum_exp;
+
+/// Losses of all rows and, unless `dlogits` is null, the gradient; `dlogits` may be `logits`.
+/// Rows labelled `ignore` give 0. Returns the first row whose label is out of range (nothing is written then), or -1.
+///
+/// # Safety
+/// The arrays hold what the sizes say.
+pub unsafe fn cross_entropy<T: Element>(
+    losses: *mut f32,
+    dlogits: *mut T,
+    logits: *const T,
+    labels: *const i32,
+    rows: usize,
+    cols: usize,
+    ignore: i32,
+    scale: f32,
+) -> i32 {
+    for r in 0..rows {
+        let label = labels.add(r).read_unaligned();
+        if label != ignore && label as u32 as usize >= cols {
+            return r as i32;
+        }
+    }
+    for r in 0..rows {
+        let label = labels.add(r).read_unaligned();
+        let x = logits.add(r * cols);
+        let dx = if dlogits.is_null() { dlogits } else { dlogits.add(r * cols) };
+        if label == ignore {
+            losses.add(r).write_unaligned(0.0);
+            if !dx.is_null() {
+                core::ptr::write_bytes(dx, 0, cols);
+            }
+            continue;
+        }
+        losses.add(r).write_unaligned(row(dx, x, label as usize, cols, scale));
+    }
+    -1
+}
+
+#[inline(always)]
+unsafe fn row<T: Element>(dx: *mut T, x: *const T, label: usize, cols: usize, scale: f32) -> f32 {
+    let top = largest(x, cols);
+    let at_label = T::load(x.add(label));
+    let top4 = F32x4::splat(top);
+    let stores = T::IS_F32 && !dx.is_null();
+    let sum = if stores {
+        // The exponentials are kept where the gradient goes.
+        map(dx, x, cols, |v| exp(v - top4));
+        crate::elementwise::sum_f64(cols, |i, count| crate::dtype::load_part(dx.add(i), count))
+    } else {
+        sum_exp(x, cols, top4)
+    };
+    if !dx.is_null() {
+        let (inverse, factor) = (F32x4::splat((1.0 / sum) as f32), F32x4::splat(scale));
+        let p = exp(F32x4::splat(at_label - top)).lanes()[0] * (1.0 / sum) as f32;
+        if stores {
+            map(dx, dx, cols, |e| e * inverse * factor);
+        } else {
+            map(dx, x, cols, |v| exp(v - top4) * inverse * factor);
+        }
+        T::store(dx.add(label), (p - 1.0) * scale);
+    }
+    (libm::log(sum) + (top as f64 - at_label as f64)) as f32
+}

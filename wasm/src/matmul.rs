@@ -1,0 +1,206 @@
+//! Matrix products: packed, blocked, register-tiled.
+//!
+//! Blocks along the summed dim are `KC` long whatever the other sizes, so an element's bits depend on its row, its
+//! column and `k` alone (products with few rows over a transposed `b` take another path; see [`is_skinny`]).
+use crate::dtype::{load_part, Element};
+use crate::simd::F32x4;
+use crate::tile::{pack, tile, tile_part, MR, NR};
+use crate::workspace::scratch;
+
+const MC: usize = 128;
+const KC: usize = 256;
+const NC: usize = 512;
+/// Rows kept as f32 at a time where the output is rounded.
+const ROUNDED_ROWS: usize = 1024;
+/// Rows up to which a transposed `b` is read in place, along its own rows.
+const SKINNY_ROWS: usize = 3;
+
+/// One stored matrix: element (i, j) lies at `i * row + j * col`.
+#[derive(Clone, Copy)]
+pub struct Matrix<T> {
+    pub data: *const T,
+    pub row: usize,
+    pub col: usize,
+}
+
+impl<T> Matrix<T> {
+    /// A matrix with row stride `ld`, or its transpose.
+    pub fn new(data: *const T, ld: usize, transposed: bool) -> Matrix<T> {
+        if transposed {
+            Matrix { data, row: 1, col: ld }
+        } else {
+            Matrix { data, row: ld, col: 1 }
+        }
+    }
+    /// # Safety
+    /// (i, j) lies in the matrix.
+    unsafe fn at(&self, i: usize, j: usize) -> *const T {
+        self.data.add(i * self.row + j * self.col)
+    }
+}
+
+/// Sizes and factors of a product.
+#[derive(Clone, Copy)]
+pub struct Product {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub alpha: f32,
+    pub beta: f32,
+}
+
+/// `c = alpha * a @ b + beta * c`.
+///
+/// # Safety
+/// The matrices are readable, `c` writable, and `c` overlaps neither.
+pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T>, c: *mut C, ldc: usize) {
+    if p.m == 0 || p.n == 0 {
+        return;
+    }
+    if p.k == 0 || p.alpha == 0.0 {
+        return keep(p, c, ldc);
+    }
+    if is_skinny(p, b) {
+        return skinny(p, a, b, c, ldc);
+    }
+    let rounded = scratch().add(MC * KC + KC * NC);
+    let mut jc = 0;
+    while jc < p.n {
+        let nc = least(NC, p.n - jc);
+        if C::IS_F32 {
+            block(p, a, b, 0, p.m, jc, nc, (c as *mut f32).add(jc), ldc, p.alpha, p.beta);
+        } else {
+            let mut i0 = 0;
+            while i0 < p.m {
+                let rows = least(ROUNDED_ROWS, p.m - i0);
+                block(p, a, b, i0, rows, jc, nc, rounded, NC, 1.0, 0.0);
+                for i in 0..rows {
+                    finish(c.add((i0 + i) * ldc + jc), rounded.add(i * NC), nc, p.alpha, p.beta);
+                }
+                i0 += ROUNDED_ROWS;
+            }
+        }
+        jc += NC;
+    }
+}
+
+/// Rows `i0 .. i0 + rows` and columns `jc .. jc + nc` of the product, into `c` (their first element).
+#[inline(never)]
+unsafe fn block<T: Element>(
+    p: Product,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    i0: usize,
+    rows: usize,
+    jc: usize,
+    nc: usize,
+    c: *mut f32,
+    ldc: usize,
+    alpha: f32,
+    beta: f32,
+) {
+    let left = scratch();
+    let right = left.add(MC * KC);
+    let mut pc = 0;
+    while pc < p.k {
+        let kc = least(KC, p.k - pc);
+        let beta = if pc == 0 { beta } else { 1.0 };
+        pack::<T, NR>(right, b.at(pc, jc), b.col, b.row, nc, kc);
+        let mut ic = 0;
+        while ic < rows {
+            let mc = least(MC, rows - ic);
+            pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
+            let mut j = 0;
+            while j < nc {
+                let mut i = 0;
+                while i < mc {
+                    let (pa, pb) = (left.add(i * kc), right.add(j * kc));
+                    let pc = c.add((ic + i) * ldc + j);
+                    if mc - i >= MR && nc - j >= NR {
+                        tile(kc, pa, pb, pc, ldc, alpha, beta);
+                    } else {
+                        tile_part(kc, pa, pb, pc, ldc, alpha, beta, least(MR, mc - i), least(NR, nc - j));
+                    }
+                    i += MR;
+                }
+                j += NR;
+            }
+            ic += MC;
+        }
+        pc += KC;
+    }
+}
+
+/// `c = alpha * sums + beta * c` for one row, rounded once.
+#[inline(always)]
+unsafe fn finish<C: Element>(c: *mut C, sums: *const f32, n: usize, alpha: f32, beta: f32) {
+    for j in 0..n {
+        let new = alpha * *sums.add(j);
+        C::store(c.add(j), if beta == 0.0 { new } else { beta * C::load(c.add(j)) + new });
+    }
+}
+
+/// `c = beta * c`.
+unsafe fn keep<C: Element>(p: Product, c: *mut C, ldc: usize) {
+    for i in 0..p.m {
+        for j in 0..p.n {
+            let at = c.add(i * ldc + j);
+            C::store(at, if p.beta == 0.0 { 0.0 } else { p.beta * C::load(at) });
+        }
+    }
+}
+
+/// Few rows against a transposed `b` (a linear layer on one token): packing `b` would cost more than the product.
+fn is_skinny<T>(p: Product, b: Matrix<T>) -> bool {
+    p.m <= SKINNY_ROWS && b.row == 1 && b.col != 1
+}
+
+/// Dot products along the rows of the stored `b`, four sums a lane group.
+#[inline(never)]
+unsafe fn skinny<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T>, c: *mut C, ldc: usize) {
+    // a row of `a`, widened and gathered, a block at a time would change the order for long rows; they are read in place.
+    for i in 0..p.m {
+        for j in 0..p.n {
+            let sum = dot(p.k, a.at(i, 0), a.col, b.at(0, j));
+            let at = c.add(i * ldc + j);
+            let new = p.alpha * sum;
+            C::store(at, if p.beta == 0.0 { new } else { p.beta * C::load(at) + new });
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn dot<T: Element>(k: usize, a: *const T, stride: usize, b: *const T) -> f32 {
+    let mut sums = [F32x4::zero(); 4];
+    let mut s = 0;
+    if stride == 1 {
+        while s + 16 <= k {
+            for q in 0..4 {
+                sums[q] = T::load4(a.add(s + 4 * q)).madd(T::load4(b.add(s + 4 * q)), sums[q]);
+            }
+            s += 16;
+        }
+        while s < k {
+            let count = least(4, k - s);
+            sums[0] = load_part(a.add(s), count).madd(load_part(b.add(s), count), sums[0]);
+            s += 4;
+        }
+    } else {
+        let mut lanes = [0.0; 4];
+        while s < k {
+            lanes[s & 3] += T::load(a.add(s * stride)) * T::load(b.add(s));
+            s += 1;
+        }
+        sums[0] = F32x4::from_lanes(lanes);
+    }
+    ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
+}
+
+#[inline(always)]
+fn least(a: usize, b: usize) -> usize {
+    if a < b {
+        a
+    } else {
+        b
+    }
+}

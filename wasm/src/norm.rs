@@ -1,0 +1,190 @@
+//! RMSNorm and LayerNorm with their backwards. Row sums are f64; statistics are kept as f32.
+//!
+//! A missing weight or bias is a null pointer.
+use crate::dtype::{load_part, store_part, Element};
+use crate::elementwise::{dot_f64, map, sum_f64, sum_squares};
+use crate::reduce::columns_f64;
+use crate::simd::F32x4;
+
+#[inline(always)]
+unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32x4 {
+    if w.is_null() {
+        F32x4::splat(1.0)
+    } else {
+        load_part(w.add(i), count)
+    }
+}
+
+#[inline(always)]
+fn least4(n: usize) -> usize {
+    if n < 4 {
+        n
+    } else {
+        4
+    }
+}
+
+/// `y = w * round(x * rstd)`: the normalised value is rounded to the dtype before the weight, as Hugging Face does.
+///
+/// # Safety
+/// `x`, `y` hold `rows * cols` elements, `rstd` `rows`, `w` `cols` or is null.
+pub unsafe fn rms<T: Element>(
+    y: *mut T,
+    rstd: *mut f32,
+    x: *const T,
+    w: *const T,
+    rows: usize,
+    cols: usize,
+    eps: f64,
+) {
+    for r in 0..rows {
+        let (y, x) = (y.add(r * cols), x.add(r * cols));
+        let scale = (1.0 / (sum_squares(x, cols) / cols as f64 + eps).sqrt()) as f32;
+        rstd.add(r).write_unaligned(scale);
+        let scale = F32x4::splat(scale);
+        if w.is_null() {
+            map(y, x, cols, |v| v * scale);
+        } else {
+            crate::elementwise::zip(y, x, w, cols, |v, w| w * T::round4(v * scale));
+        }
+    }
+}
+
+/// Gradients of [`rms`]; `dx` and `dw` may be null.
+///
+/// # Safety
+/// As [`rms`]; `dw` holds `cols` f32.
+pub unsafe fn rms_backward<T: Element>(
+    dx: *mut T,
+    dw: *mut f32,
+    dy: *const T,
+    x: *const T,
+    w: *const T,
+    rstd: *const f32,
+    rows: usize,
+    cols: usize,
+) {
+    let scale_of = |r: usize| F32x4::splat(rstd.add(r).read_unaligned());
+    if !dw.is_null() {
+        columns_f64(dw, rows, cols, |r, j, count| {
+            let at = r * cols + j;
+            load_part(dy.add(at), count) * T::round4(load_part(x.add(at), count) * scale_of(r))
+        });
+    }
+    if dx.is_null() {
+        return;
+    }
+    for r in 0..rows {
+        let (dx, dy, x) = (dx.add(r * cols), dy.add(r * cols), x.add(r * cols));
+        let rstd = rstd.add(r).read_unaligned();
+        let sum = dot_f64(cols, |i, count| {
+            (load_part(dy.add(i), count) * weight(w, i, count), load_part(x.add(i), count))
+        });
+        let mean = F32x4::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
+        let scale = F32x4::splat(rstd);
+        let mut i = 0;
+        while i < cols {
+            let count = least4(cols - i);
+            let g = load_part(dy.add(i), count) * weight(w, i, count);
+            store_part(dx.add(i), scale * (g - mean * load_part(x.add(i), count)), count);
+            i += 4;
+        }
+    }
+}
+
+/// `y = w * (x - mean) * rstd + b`.
+///
+/// # Safety
+/// As [`rms`]; `mean` holds `rows`, `b` `cols` or is null.
+pub unsafe fn layer<T: Element>(
+    y: *mut T,
+    mean: *mut f32,
+    rstd: *mut f32,
+    x: *const T,
+    w: *const T,
+    b: *const T,
+    rows: usize,
+    cols: usize,
+    eps: f64,
+) {
+    for r in 0..rows {
+        let (y, x) = (y.add(r * cols), x.add(r * cols));
+        let center = (sum_f64(cols, |i, count| load_part(x.add(i), count)) / cols as f64) as f32;
+        let middle = F32x4::splat(center);
+        // Deviations from the rounded mean; its rounding error is taken out of the variance again.
+        let squares = dot_f64(cols & !3, |i, _| {
+            let d = T::load4(x.add(i)) - middle;
+            (d, d)
+        });
+        let deviations = sum_f64(cols & !3, |i, _| T::load4(x.add(i)) - middle);
+        let (mut squares, mut deviations) = (squares, deviations);
+        for i in cols & !3..cols {
+            let d = (T::load(x.add(i)) - center) as f64;
+            squares += d * d;
+            deviations += d;
+        }
+        let n = cols as f64;
+        let variance = squares / n - (deviations / n) * (deviations / n);
+        let scale = (1.0 / (variance + eps).sqrt()) as f32;
+        mean.add(r).write_unaligned(center);
+        rstd.add(r).write_unaligned(scale);
+        let scale = F32x4::splat(scale);
+        let mut i = 0;
+        while i < cols {
+            let count = least4(cols - i);
+            let mut v = (load_part(x.add(i), count) - middle) * scale * weight(w, i, count);
+            if !b.is_null() {
+                v = v + load_part(b.add(i), count);
+            }
+            store_part(y.add(i), v, count);
+            i += 4;
+        }
+    }
+}
+
+/// Gradients of [`layer`]; `dx`, `dw` and `db` may be null.
+///
+/// # Safety
+/// As [`layer`]; `dw`, `db` hold `cols` f32.
+pub unsafe fn layer_backward<T: Element>(
+    dx: *mut T,
+    dw: *mut f32,
+    db: *mut f32,
+    dy: *const T,
+    x: *const T,
+    w: *const T,
+    mean: *const f32,
+    rstd: *const f32,
+    rows: usize,
+    cols: usize,
+) {
+    let normal = |r: usize, j: usize, count: usize| {
+        let center = F32x4::splat(mean.add(r).read_unaligned());
+        (load_part(x.add(r * cols + j), count) - center) * F32x4::splat(rstd.add(r).read_unaligned())
+    };
+    if !dw.is_null() {
+        columns_f64(dw, rows, cols, |r, j, count| load_part(dy.add(r * cols + j), count) * normal(r, j, count));
+    }
+    if !db.is_null() {
+        columns_f64(db, rows, cols, |r, j, count| load_part(dy.add(r * cols + j), count));
+    }
+    if dx.is_null() {
+        return;
+    }
+    for r in 0..rows {
+        let dy = dy.add(r * cols);
+        let gradient = |i: usize, count: usize| load_part(dy.add(i), count) * weight(w, i, count);
+        let n = cols as f64;
+        let mean_g = F32x4::splat((sum_f64(cols, gradient) / n) as f32);
+        let dot = dot_f64(cols, |i, count| (gradient(i, count), normal(r, i, count)));
+        let mean_gx = F32x4::splat((dot / n) as f32);
+        let scale = F32x4::splat(rstd.add(r).read_unaligned());
+        let mut i = 0;
+        while i < cols {
+            let count = least4(cols - i);
+            let v = scale * (gradient(i, count) - mean_g - normal(r, i, count) * mean_gx);
+            store_part(dx.add(r * cols + i), v, count);
+            i += 4;
+        }
+    }
+}

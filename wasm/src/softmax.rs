@@ -1,0 +1,50 @@
+//! Softmax along rows, and its backward.
+use crate::dtype::{load_part, Element};
+use crate::elementwise::{dot_f64, largest, map, sum_f64, zip};
+use crate::math::exp_of_negative as exp;
+use crate::simd::F32x4;
+
+/// `y = softmax(x)` of each row; `y` may be `x`.
+///
+/// # Safety
+/// Both hold `rows * cols` elements.
+pub unsafe fn forward<T: Element>(y: *mut T, x: *const T, rows: usize, cols: usize) {
+    for r in 0..rows {
+        let (y, x) = (y.add(r * cols), x.add(r * cols));
+        let top = F32x4::splat(largest(x, cols));
+        let sum = sum_exp(x, cols, top);
+        let inverse = F32x4::splat((1.0 / sum) as f32);
+        map(y, x, cols, |v| exp(v - top) * inverse);
+    }
+}
+
+/// Sum of `e^(x - top)` over one row, in f64.
+///
+/// # Safety
+/// `x` holds `n` elements.
+#[inline(always)]
+pub unsafe fn sum_exp<T: Element>(x: *const T, n: usize, top: F32x4) -> f64 {
+    let whole = n & !3;
+    let mut sum = sum_f64(whole, |i, _| exp(T::load4(x.add(i)) - top));
+    if whole < n {
+        // Lanes past the end must not count e^(0 - top).
+        let lanes = exp(load_part(x.add(whole), n - whole) - top).lanes();
+        for i in 0..n - whole {
+            sum += lanes[i & 3] as f64;
+        }
+    }
+    sum
+}
+
+/// `dx = y * (dy - sum(dy * y))` of each row; `dx` may be `dy`.
+///
+/// # Safety
+/// All hold `rows * cols` elements.
+pub unsafe fn backward<T: Element>(dx: *mut T, dy: *const T, y: *const T, rows: usize, cols: usize) {
+    for r in 0..rows {
+        let (dx, dy, y) = (dx.add(r * cols), dy.add(r * cols), y.add(r * cols));
+        let sum = dot_f64(cols, |i, count| (load_part(dy.add(i), count), load_part(y.add(i), count)));
+        let sum = F32x4::splat(sum as f32);
+        zip(dx, dy, y, cols, |d, y| y * (d - sum));
+    }
+}

@@ -1,0 +1,176 @@
+//! Strided arrays: element-wise functions of two with broadcasting, and copies.
+//!
+//! Shapes and strides come through the parameter area: `MAX_DIMS` words of shape, then as many of each operand's
+//! strides (signed). Dims that every operand walks evenly are merged before the loops.
+use crate::dtype::{load_part, store_part, Element};
+use crate::simd::F32x4;
+
+/// Most dims of a strided array.
+pub const MAX_DIMS: usize = 8;
+
+/// A shape with the strides of `N` operands, merged.
+pub struct Walk<const N: usize> {
+    ndim: usize,
+    shape: [usize; MAX_DIMS],
+    strides: [[isize; MAX_DIMS]; N],
+}
+
+impl<const N: usize> Walk<N> {
+    /// Reads `ndim` dims (at most `MAX_DIMS`) from the parameter area.
+    ///
+    /// # Safety
+    /// `parameters` holds `(1 + N) * MAX_DIMS` words.
+    pub unsafe fn read(parameters: *const u32, ndim: usize) -> Walk<N> {
+        let mut walk = Walk { ndim: 0, shape: [1; MAX_DIMS], strides: [[0; MAX_DIMS]; N] };
+        for d in 0..MAX_DIMS {
+            if d >= ndim {
+                break;
+            }
+            let size = *parameters.add(d) as usize;
+            if size == 1 {
+                continue;
+            }
+            let mut strides = [0isize; N];
+            for (k, stride) in strides.iter_mut().enumerate() {
+                *stride = *parameters.add((1 + k) * MAX_DIMS + d) as i32 as isize;
+            }
+            let last = walk.ndim.wrapping_sub(1);
+            let merges = last < MAX_DIMS && (0..N).all(|k| walk.strides[k][last] == strides[k] * size as isize);
+            let at = if merges { last } else { walk.ndim };
+            if at >= MAX_DIMS {
+                break;
+            }
+            walk.shape[at] = if merges { walk.shape[at] * size } else { size };
+            for (k, stride) in strides.iter().enumerate() {
+                walk.strides[k][at] = *stride;
+            }
+            walk.ndim = at + 1;
+        }
+        walk
+    }
+
+    /// Calls `f(offsets, inner size)` for each run along the innermost dim.
+    #[inline(always)]
+    fn runs(&self, mut f: impl FnMut([isize; N], usize)) {
+        let inner = if self.ndim == 0 { 0 } else { (self.ndim - 1) & (MAX_DIMS - 1) };
+        let mut total = 1usize;
+        for size in self.shape.iter() {
+            total *= size;
+        }
+        if total == 0 {
+            return;
+        }
+        let length = self.shape[inner];
+        let mut index = [0usize; MAX_DIMS];
+        let mut offsets = [0isize; N];
+        for _ in 0..total / length {
+            f(offsets, length);
+            let mut d = inner;
+            while d > 0 {
+                d -= 1;
+                index[d] += 1;
+                for k in 0..N {
+                    offsets[k] += self.strides[k][d];
+                }
+                if index[d] < self.shape[d] {
+                    break;
+                }
+                for k in 0..N {
+                    offsets[k] -= self.strides[k][d] * self.shape[d] as isize;
+                }
+                index[d] = 0;
+            }
+        }
+    }
+
+    /// Strides of the innermost dim.
+    fn inner(&self) -> [isize; N] {
+        let last = if self.ndim == 0 { 0 } else { (self.ndim - 1) & (MAX_DIMS - 1) };
+        let mut out = [0; N];
+        for k in 0..N {
+            out[k] = self.strides[k][last];
+        }
+        out
+    }
+}
+
+/// Four lanes (or the first `count`) of an operand walked with a stride.
+#[inline(always)]
+unsafe fn gather<T: Element>(p: *const T, stride: isize, count: usize) -> F32x4 {
+    if stride == 1 {
+        return load_part(p, count);
+    }
+    if stride == 0 {
+        return F32x4::splat(T::load(p));
+    }
+    let mut lanes = [T::load(p), 0.0, 0.0, 0.0];
+    if count > 1 {
+        lanes[1] = T::load(p.offset(stride));
+    }
+    if count > 2 {
+        lanes[2] = T::load(p.offset(2 * stride));
+    }
+    if count > 3 {
+        lanes[3] = T::load(p.offset(3 * stride));
+    }
+    F32x4::from_lanes(lanes)
+}
+
+/// `dst = f(a, b)` over a shape; `dst` is dense.
+#[inline(always)]
+unsafe fn apply<T: Element>(
+    walk: &Walk<2>,
+    dst: *mut T,
+    a: *const T,
+    b: *const T,
+    f: impl Fn(F32x4, F32x4) -> F32x4,
+) {
+    let [sa, sb] = walk.inner();
+    let mut out = dst;
+    walk.runs(|[oa, ob], n| {
+        let (pa, pb) = (a.offset(oa), b.offset(ob));
+        let mut i = 0;
+        while i < n {
+            let count = if n - i < 4 { n - i } else { 4 };
+            let va = gather(pa.offset(i as isize * sa), sa, count);
+            let vb = gather(pb.offset(i as isize * sb), sb, count);
+            store_part(out.add(i), f(va, vb), count);
+            i += 4;
+        }
+        out = out.add(n);
+    });
+}
+
+/// A function of two values, by the code of `BINARY_OPS`; `dst` is dense.
+///
+/// # Safety
+/// The walk stays within `a` and `b`; `dst` holds its elements.
+pub unsafe fn binary<T: Element>(op: u32, walk: &Walk<2>, dst: *mut T, a: *const T, b: *const T) {
+    match op {
+        0 => apply(walk, dst, a, b, |x, y| x + y),
+        1 => apply(walk, dst, a, b, |x, y| x - y),
+        2 => apply(walk, dst, a, b, |x, y| x * y),
+        3 => apply(walk, dst, a, b, |x, y| x / y),
+        4 => apply(walk, dst, a, b, F32x4::max),
+        5 => apply(walk, dst, a, b, F32x4::min),
+        _ => {}
+    }
+}
+
+/// Copies elements of one size between two strided arrays.
+///
+/// # Safety
+/// The walk stays within both.
+pub unsafe fn copy<V: Copy>(walk: &Walk<2>, dst: *mut V, src: *const V) {
+    let [sd, ss] = walk.inner();
+    walk.runs(|[od, os], n| {
+        let (d, s) = (dst.offset(od), src.offset(os));
+        if sd == 1 && ss == 1 {
+            core::ptr::copy(s as *const u8, d as *mut u8, n * core::mem::size_of::<V>());
+        } else {
+            for i in 0..n as isize {
+                d.offset(i * sd).write_unaligned(s.offset(i * ss).read_unaligned());
+            }
+        }
+    });
+}

@@ -1,0 +1,135 @@
+//! Functions of one value and their derivatives, by the code of `UNARY_OPS`.
+use crate::dtype::Element;
+use crate::elementwise::{map, zip};
+use crate::math;
+use crate::simd::F32x4;
+
+const NEG: u32 = 0;
+const EXP: u32 = 1;
+const LOG: u32 = 2;
+const SQRT: u32 = 3;
+const RSQRT: u32 = 4;
+const TANH: u32 = 5;
+const SIGMOID: u32 = 6;
+const SILU: u32 = 7;
+const GELU: u32 = 8;
+const GELU_TANH: u32 = 9;
+const RELU: u32 = 10;
+const SQUARE: u32 = 11;
+const ABS: u32 = 12;
+const RECIPROCAL: u32 = 13;
+const SIN: u32 = 14;
+const COS: u32 = 15;
+const ADD_SCALAR: u32 = 16;
+const MUL_SCALAR: u32 = 17;
+const CLAMP: u32 = 18;
+
+const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+const GELU_CUBIC: f32 = 0.044_715;
+
+#[inline(always)]
+fn splat(v: f32) -> F32x4 {
+    F32x4::splat(v)
+}
+
+#[inline(always)]
+fn log(x: F32x4) -> F32x4 {
+    x.each(|v| libm::log(v as f64) as f32)
+}
+#[inline(always)]
+fn sin(x: F32x4) -> F32x4 {
+    x.each(|v| libm::sin(v as f64) as f32)
+}
+#[inline(always)]
+fn cos(x: F32x4) -> F32x4 {
+    x.each(|v| libm::cos(v as f64) as f32)
+}
+
+/// tanh of the argument that the tanh approximation of GELU takes.
+#[inline(always)]
+fn gelu_inner(x: F32x4) -> F32x4 {
+    math::tanh(splat(SQRT_2_OVER_PI) * (x + splat(GELU_CUBIC) * x * x * x))
+}
+
+/// `dst = op(src)`.
+///
+/// # Safety
+/// Both arrays hold `n` elements.
+pub unsafe fn forward<T: Element>(op: u32, dst: *mut T, src: *const T, n: usize, p0: f32, p1: f32) {
+    let a = splat(p0);
+    let one = splat(1.0);
+    match op {
+        NEG => map(dst, src, n, |x| -x),
+        EXP => map(dst, src, n, math::exp),
+        LOG => map(dst, src, n, log),
+        SQRT => map(dst, src, n, F32x4::sqrt),
+        RSQRT => map(dst, src, n, |x| one / x.sqrt()),
+        TANH => map(dst, src, n, math::tanh),
+        SIGMOID => map(dst, src, n, math::sigmoid),
+        SILU => map(dst, src, n, |x| x * math::sigmoid(x)),
+        GELU => map(dst, src, n, |x| x * math::normal_cdf(x)),
+        GELU_TANH => map(dst, src, n, |x| splat(0.5) * x * (one + gelu_inner(x))),
+        RELU => map(dst, src, n, |x| x.at_least(0.0)),
+        SQUARE => map(dst, src, n, |x| x * x),
+        ABS => map(dst, src, n, F32x4::abs),
+        RECIPROCAL => map(dst, src, n, |x| one / x),
+        SIN => map(dst, src, n, sin),
+        COS => map(dst, src, n, cos),
+        ADD_SCALAR => map(dst, src, n, |x| x + a),
+        MUL_SCALAR => map(dst, src, n, |x| x * a),
+        CLAMP => map(dst, src, n, |x| x.at_least(p0).at_most(p1)),
+        _ => {}
+    }
+}
+
+/// `dx = dy * op'(x)`.
+///
+/// # Safety
+/// All arrays hold `n` elements.
+pub unsafe fn backward<T: Element>(
+    op: u32,
+    dx: *mut T,
+    dy: *const T,
+    x: *const T,
+    n: usize,
+    p0: f32,
+    p1: f32,
+) {
+    let (a, b) = (splat(p0), splat(p1));
+    let (zero, half, one) = (F32x4::zero(), splat(0.5), splat(1.0));
+    match op {
+        NEG => map(dx, dy, n, |d| -d),
+        EXP => zip(dx, dy, x, n, |d, x| d * math::exp(x)),
+        LOG => zip(dx, dy, x, n, |d, x| d / x),
+        SQRT => zip(dx, dy, x, n, |d, x| d * half / x.sqrt()),
+        RSQRT => zip(dx, dy, x, n, |d, x| d * splat(-0.5) / (x * x.sqrt())),
+        TANH => zip(dx, dy, x, n, |d, x| {
+            let t = math::tanh(x);
+            d * (one - t * t)
+        }),
+        SIGMOID => zip(dx, dy, x, n, |d, x| {
+            let s = math::sigmoid(x);
+            d * s * (one - s)
+        }),
+        SILU => zip(dx, dy, x, n, |d, x| {
+            let s = math::sigmoid(x);
+            d * s * (one + x * (one - s))
+        }),
+        GELU => zip(dx, dy, x, n, |d, x| d * (math::normal_cdf(x) + x * math::normal_density(x))),
+        GELU_TANH => zip(dx, dy, x, n, |d, x| {
+            let t = gelu_inner(x);
+            let slope = splat(SQRT_2_OVER_PI) * (one + splat(3.0 * GELU_CUBIC) * x * x);
+            d * (half * (one + t) + half * x * (one - t * t) * slope)
+        }),
+        RELU => zip(dx, dy, x, n, |d, x| x.le(zero).select(zero, d)),
+        SQUARE => zip(dx, dy, x, n, |d, x| d * (x + x)),
+        ABS => zip(dx, dy, x, n, |d, x| zero.lt(x).select(d, x.lt(zero).select(-d, zero * d))),
+        RECIPROCAL => zip(dx, dy, x, n, |d, x| -(d / (x * x))),
+        SIN => zip(dx, dy, x, n, |d, x| d * cos(x)),
+        COS => zip(dx, dy, x, n, |d, x| -(d * sin(x))),
+        ADD_SCALAR => map(dx, dy, n, |d| d),
+        MUL_SCALAR => map(dx, dy, n, |d| d * a),
+        CLAMP => zip(dx, dy, x, n, |d, x| a.le(x).select(x.le(b).select(d, zero), zero)),
+        _ => {}
+    }
+}
