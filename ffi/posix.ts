@@ -1,0 +1,295 @@
+/**
+ * What the project wants of the C library, over its bindings: shared segments, mappings, locks that die with their
+ * process, futexes, space, affinity, environment. Every failure is a NativeError; ordinary outcomes (no such file, lock
+ * taken, wait timed out) are results. Linux only.
+ *
+ * Why not `node:fs`: Deno forbids /dev and /proc to it without `--allow-all`. Through the C library `--allow-ffi` is enough.
+ *
+ * @module
+ */
+import { UnsupportedError } from "../src/errors.ts";
+import type { Platform } from "../src/runtime/processes.ts";
+import { platform } from "../src/runtime/processes.ts";
+import {
+  _SC_PAGESIZE,
+  DIRENT64,
+  FUTEX_WAIT,
+  FUTEX_WAKE,
+  LIBC,
+  LOCK_EX,
+  LOCK_NB,
+  LOCK_SH,
+  LOCK_UN,
+  MAP_ANONYMOUS,
+  MAP_FIXED,
+  MAP_PRIVATE,
+  MAP_SHARED,
+  MFD_CLOEXEC,
+  O_CLOEXEC,
+  O_CREAT,
+  O_EXCL,
+  O_RDONLY,
+  O_RDWR,
+  PROT_READ,
+  PROT_WRITE,
+  STATVFS,
+  SYS_futex,
+  SYS_getdents64,
+} from "./bindings/libc.ts";
+import type { LIBC_BINDINGS } from "./bindings/libc.ts";
+import { errnoNumber } from "./errno.ts";
+import type { OpenLibraryOptions } from "./mod.ts";
+import { openLibrary } from "./mod.ts";
+import type { FfiProvider, Library, NativeAddress } from "./types.ts";
+
+/** The C library, opened, and what is built on it. */
+export class Posix {
+  /** The library, for calls that need no more than its binding. */
+  readonly libc: Library<typeof LIBC_BINDINGS>;
+  /** The provider of its addresses. */
+  readonly provider: FfiProvider;
+  /** Bytes of a memory page. */
+  readonly pageBytes: number;
+  readonly #sysFutex: number;
+  readonly #sysGetdents64: number;
+  // struct timespec { int64 seconds; int64 nanoseconds }, reused by every wait of this thread.
+  readonly #timespec: BigInt64Array = new BigInt64Array(2);
+  readonly #again: number = -number("EAGAIN");
+  readonly #timedOut: number = -number("ETIMEDOUT");
+
+  /**
+   * @param libc the opened C library
+   * @param here the platform, whose system call numbers are used
+   */
+  constructor(libc: Library<typeof LIBC_BINDINGS>, here: Platform = platform()) {
+    const futex = SYS_futex[here.arch];
+    const getdents64 = SYS_getdents64[here.arch];
+    if (here.os !== "linux" || futex === undefined || getdents64 === undefined) {
+      throw new UnsupportedError(`Cannot share memory between processes on ${here.os} ${here.arch}, only on Linux`);
+    }
+    this.libc = libc;
+    this.provider = libc.provider;
+    this.#sysFutex = futex;
+    this.#sysGetdents64 = getdents64;
+    this.pageBytes = libc.symbols.sysconf(_SC_PAGESIZE);
+  }
+
+  /** Makes an anonymous segment that ends with its last user. It has size 0 and no name. */
+  createAnonymous(label: string): number {
+    return this.libc.symbols.memfd_create(label, MFD_CLOEXEC);
+  }
+
+  /** Makes a file of size 0 for reading and writing by this user; one that exists already is an error (EEXIST). */
+  createFile(path: string): number {
+    return this.libc.symbols.open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600);
+  }
+
+  /**
+   * Opens a file.
+   *
+   * @returns its descriptor, or undefined if there is no such file
+   */
+  openFile(path: string, mode: "read" | "readWrite"): number | undefined {
+    const result = this.libc.symbols.tryOpen(path, (mode === "read" ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
+    return result < 0 ? undefined : result; // the one error that passes is ENOENT
+  }
+
+  /** Opens a file for reading and writing, making it if there is none. */
+  openOrCreateFile(path: string): number {
+    return this.libc.symbols.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600);
+  }
+
+  /** Closes a descriptor. */
+  close(descriptor: number): void {
+    this.libc.symbols.close(descriptor);
+  }
+
+  /** Removes a name; false if there was none. */
+  unlink(path: string): boolean {
+    return this.libc.symbols.unlink(path) === 0;
+  }
+
+  /**
+   * Gives a file its size and really reserves the room, so that touching a page later cannot kill the process.
+   *
+   * In /dev/shm a lack of room is ENOSPC. An anonymous segment knows no limit but the machine's memory, and asking for more than that
+   * ends in the kernel's out-of-memory killer: compare with the free memory first.
+   *
+   * @throws {NativeError} with code `ENOSPC` if there is no room
+   */
+  reserve(descriptor: number, byteLength: number): void {
+    this.libc.symbols.posix_fallocate(descriptor, 0, byteLength);
+  }
+
+  /** Maps `byteLength` bytes of a file from `offset` (whole pages) wherever there is room, shared. */
+  mapShared(
+    descriptor: number,
+    byteLength: number,
+    access: "read" | "readWrite" = "readWrite",
+    offset = 0,
+  ): NativeAddress {
+    const protection = access === "read" ? PROT_READ : PROT_READ | PROT_WRITE;
+    return this.libc.symbols.mmap(this.provider.nullAddress, byteLength, protection, MAP_SHARED, descriptor, offset);
+  }
+
+  /**
+   * Maps a file over memory that this process has already, e.g. whole pages of a WebAssembly.Memory. What was there is gone.
+   *
+   * @param address the first byte, at a page boundary
+   */
+  mapSharedAt(address: NativeAddress, descriptor: number, byteLength: number, offset = 0): void {
+    this.libc.symbols.mmap(address, byteLength, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, offset);
+  }
+
+  /** Maps fresh zeroed private pages over memory: undoes {@link mapSharedAt}. */
+  mapPrivateAt(address: NativeAddress, byteLength: number): void {
+    const flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    this.libc.symbols.mmap(address, byteLength, PROT_READ | PROT_WRITE, flags, -1, 0);
+  }
+
+  /** Unmaps what {@link mapShared} mapped. Views over it must not be used any more. */
+  unmap(address: NativeAddress, byteLength: number): void {
+    this.libc.symbols.munmap(address, byteLength);
+  }
+
+  /**
+   * Tries to take an advisory lock on an open file. It is held until unlocked, closed, or its process is dead.
+   *
+   * @returns false if another opening holds it
+   */
+  tryLock(descriptor: number, kind: "exclusive" | "shared"): boolean {
+    return this.libc.symbols.flock(descriptor, (kind === "exclusive" ? LOCK_EX : LOCK_SH) | LOCK_NB) === 0;
+  }
+
+  /** Gives a lock back. */
+  unlock(descriptor: number): void {
+    this.libc.symbols.flock(descriptor, LOCK_UN);
+  }
+
+  /**
+   * Sleeps while the 32-bit word at `address` (shared between processes) holds `expected`, until woken or `timeoutMs` is over. May return `woken` with
+   * no reason; look at the word again.
+   */
+  futexWait(address: NativeAddress, expected: number, timeoutMs: number): "woken" | "changed" | "timeout" {
+    const whole = Math.floor(timeoutMs / 1000);
+    this.#timespec[0] = BigInt(whole);
+    this.#timespec[1] = BigInt(Math.floor((timeoutMs - whole * 1000) * 1e6));
+    const { futex } = this.libc.symbols;
+    const result = futex(this.#sysFutex, address, FUTEX_WAIT, expected >>> 0, this.#timespec);
+    return result === this.#again ? "changed" : result === this.#timedOut ? "timeout" : "woken";
+  }
+
+  /** Wakes up to `count` waiters of the word at `address`. @returns how many were woken */
+  futexWake(address: NativeAddress, count: number): number {
+    return this.libc.symbols.futex(this.#sysFutex, address, FUTEX_WAKE, count, null);
+  }
+
+  /** Whether a process of that id exists. */
+  isAlive(processId: number): boolean {
+    return this.libc.symbols.kill(processId, 0) !== -number("ESRCH");
+  }
+
+  /** Space on the file system that holds a path. */
+  spaceAt(path: string): { readonly freeBytes: number; readonly totalBytes: number } {
+    const status = new DataView(new ArrayBuffer(STATVFS.byteLength));
+    this.libc.symbols.statvfs(path, status);
+    const member = (offset: number): number => Number(status.getBigUint64(offset, true));
+    const block = member(STATVFS.f_frsize);
+    return { freeBytes: member(STATVFS.f_bavail) * block, totalBytes: member(STATVFS.f_blocks) * block };
+  }
+
+  /** Names in a directory, sorted; none if there is no such directory. */
+  listDirectory(path: string): string[] {
+    const descriptor = this.openFile(path, "read");
+    if (descriptor === undefined) return [];
+    const names: string[] = [];
+    try {
+      const entries = new Uint8Array(65536);
+      const view = new DataView(entries.buffer);
+      const decoder = new TextDecoder();
+      for (;;) {
+        const filled = this.libc.symbols.getdents64(this.#sysGetdents64, descriptor, entries, entries.byteLength);
+        if (filled === 0) break;
+        for (let at = 0; at < filled; at += view.getUint16(at + DIRENT64.d_reclen, true)) {
+          const start = at + DIRENT64.d_name;
+          names.push(decoder.decode(entries.subarray(start, entries.indexOf(0, start))));
+        }
+      }
+    } finally {
+      this.close(descriptor);
+    }
+    return names.filter((name) => name !== "." && name !== "..").sort();
+  }
+
+  /** The bytes of a small file, e.g. in /proc; undefined if there is none. */
+  readFile(path: string): Uint8Array | undefined {
+    const descriptor = this.openFile(path, "read");
+    if (descriptor === undefined) return undefined;
+    let bytes = new Uint8Array(16384);
+    let filled = 0;
+    try {
+      for (;;) {
+        const room = bytes.subarray(filled);
+        const count = this.libc.symbols.read(descriptor, room, room.byteLength);
+        if (count === 0) return bytes.slice(0, filled);
+        filled += count;
+        if (filled === bytes.byteLength) {
+          const longer = new Uint8Array(2 * filled);
+          longer.set(bytes);
+          bytes = longer;
+        }
+      }
+    } finally {
+      this.close(descriptor);
+    }
+  }
+
+  /** The cores that this thread may run on, ascending. */
+  affinity(): number[] {
+    const mask = new Uint8Array(128);
+    this.libc.symbols.sched_getaffinity(0, mask.byteLength, mask);
+    const cores: number[] = [];
+    for (let core = 0; core < mask.byteLength * 8; core++) if (bit(mask, core)) cores.push(core);
+    return cores;
+  }
+
+  /** Binds this thread, and the threads it will start, to cores. */
+  setAffinity(cores: readonly number[]): void {
+    const mask = new Uint8Array(128);
+    for (const core of cores) mask[core >> 3] = (mask[core >> 3] ?? 0) | (1 << (core & 7));
+    this.libc.symbols.sched_setaffinity(0, mask.byteLength, mask);
+  }
+
+  /**
+   * Sets a variable that C code of this process will see. Set it before a library is loaded that reads it; JavaScript's view of the
+   * environment stays as it is.
+   */
+  setVariable(name: string, value: string): void {
+    this.libc.symbols.setenv(name, value, 1);
+  }
+
+  /** A variable as C code sees it. */
+  variable(name: string): string | undefined {
+    return this.libc.symbols.getenv(name) ?? undefined;
+  }
+}
+
+/**
+ * Opens the C library of this process.
+ *
+ * @throws {LibraryNotFoundError} where there is none that is known
+ * @throws {UnsupportedError} if this is not Linux
+ */
+export async function openPosix(options: OpenLibraryOptions = {}): Promise<Posix> {
+  return new Posix(await openLibrary(LIBC, options));
+}
+
+function number(name: string): number {
+  const value = errnoNumber(name);
+  if (value === undefined) throw new UnsupportedError(`Cannot find the number of '${name}'`);
+  return value;
+}
+
+function bit(mask: Uint8Array, index: number): boolean {
+  return ((mask[index >> 3] ?? 0) >> (index & 7) & 1) === 1;
+}

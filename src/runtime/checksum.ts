@@ -1,0 +1,31 @@
+/**
+ * Checksums of byte streams, by the runtime's native code: CRC-32 against damage, at memory speed, and SHA-256 where two
+ * contents must not be taken for each other.
+ *
+ * @module
+ */
+import { createHash } from "node:crypto";
+import { crc32 as zlibCrc32 } from "node:zlib";
+
+/**
+ * CRC-32 (zlib's) of bytes that continue others.
+ *
+ * @param bytes the next bytes
+ * @param before the result for those before; 0 at the start
+ * @returns an integer from 0 up to 2^32, exclusive
+ */
+export function crc32(bytes: Uint8Array, before: number = 0): number {
+  return zlibCrc32(bytes, before);
+}
+
+/**
+ * SHA-256 of pieces, one after the other.
+ *
+ * @param pieces bytes, or text that counts as UTF-8
+ * @returns 64 lower-case hexadecimal digits
+ */
+export function sha256(pieces: Iterable<string | Uint8Array>): string {
+  const hash = createHash("sha256");
+  for (const piece of pieces) hash.update(piece);
+  return hash.digest("hex");
+}

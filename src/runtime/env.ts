@@ -1,0 +1,237 @@
+/**
+ * The only reader of environment variables: one declared table, with typed readers over it. A value that cannot be
+ * parsed is a ConfigError naming the variable. Nothing is read at import time, and nothing is ever written: C code does not see what
+ * a runtime writes to its own copy (see `ffi/posix.ts` for `setenv`).
+ *
+ * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set, except those
+ * that say which rank this is: not reading them would silently train alone, so they are an error.
+ *
+ * @module
+ */
+import process from "node:process";
+import type { ConfigProblem } from "../errors.ts";
+import { ConfigError } from "../errors.ts";
+
+/** Declaration of one variable. */
+export interface EnvVariable {
+  /** What it means, for documentation and `fullyshard doctor`. */
+  readonly meaning: string;
+  /** How its text is read. */
+  readonly kind: "text" | "whole" | "seconds" | "flag";
+  /** Being forbidden to read it is an error, not the same as its absence. */
+  readonly mustBeReadable?: boolean;
+}
+
+/** All variables that the library reads. */
+export const ENV = {
+  RANK: { meaning: "global rank of this process, from 0", kind: "whole", mustBeReadable: true },
+  WORLD_SIZE: { meaning: "number of ranks in all", kind: "whole", mustBeReadable: true },
+  LOCAL_RANK: { meaning: "rank among those of this host", kind: "whole", mustBeReadable: true },
+  LOCAL_WORLD_SIZE: { meaning: "number of ranks on this host", kind: "whole", mustBeReadable: true },
+  GROUP_RANK: { meaning: "number of this host, from 0", kind: "whole", mustBeReadable: true },
+  MASTER_ADDR: { meaning: "address of the host of rank 0", kind: "text", mustBeReadable: true },
+  MASTER_PORT: { meaning: "port at which the ranks meet", kind: "whole", mustBeReadable: true },
+  FULLYSHARD_RUN_ID: { meaning: "name that the ranks of one run share", kind: "text", mustBeReadable: true },
+  FULLYSHARD_TIMEOUT_SECONDS: { meaning: "how long a collective waits for a late rank", kind: "seconds" },
+  FULLYSHARD_LOG: { meaning: "least level that is logged: debug, info, warn or error", kind: "text" },
+  FULLYSHARD_SHM_DIRECTORY: { meaning: "where shared segments are made, instead of /dev/shm", kind: "text" },
+  FULLYSHARD_LIBC_LIBRARY: { meaning: "file to load as the C library", kind: "text" },
+  FULLYSHARD_ONEDNN_LIBRARY: { meaning: "file to load as oneDNN", kind: "text" },
+  FULLYSHARD_OPENBLAS_LIBRARY: { meaning: "file to load as OpenBLAS", kind: "text" },
+  FULLYSHARD_CUDART_LIBRARY: { meaning: "file to load as the CUDA runtime", kind: "text" },
+  FULLYSHARD_NCCL_LIBRARY: { meaning: "file to load as NCCL", kind: "text" },
+  FULLYSHARD_CUBLASLT_LIBRARY: { meaning: "file to load as cuBLASLt", kind: "text" },
+  FULLYSHARD_NVRTC_LIBRARY: { meaning: "file to load as NVRTC", kind: "text" },
+  FULLYSHARD_MPI_LIBRARY: { meaning: "file to load as MPI", kind: "text" },
+  OMP_NUM_THREADS: { meaning: "threads of a native CPU library in one rank", kind: "whole" },
+  VIRTUAL_ENV: { meaning: "Python environment searched for native libraries", kind: "text" },
+  CONDA_PREFIX: { meaning: "conda environment searched for native libraries", kind: "text" },
+  CUDA_HOME: { meaning: "CUDA toolkit searched for native libraries", kind: "text" },
+  LD_LIBRARY_PATH: { meaning: "directories searched for native libraries", kind: "text" },
+  FULLYSHARD_BUN: { meaning: "file to run as Bun, for ranks under another runtime than the launcher's", kind: "text" },
+  FULLYSHARD_DENO: {
+    meaning: "file to run as Deno, for ranks under another runtime than the launcher's",
+    kind: "text",
+  },
+  FULLYSHARD_RUNTIME: { meaning: "runtime that the command line itself runs on: bun or deno", kind: "text" },
+  FULLYSHARD_STATUS: { meaning: "set by the launcher where it shows status lines of ranks", kind: "flag" },
+  NO_COLOR: { meaning: "any value: no color on the terminal", kind: "flag" },
+  CI: { meaning: "any value: the output is not watched, so no live status line", kind: "flag" },
+} as const;
+
+/** Name of a declared variable. */
+export type EnvName = keyof typeof ENV;
+
+type NamesOf<K extends EnvVariable["kind"]> = {
+  [N in EnvName]: (typeof ENV)[N]["kind"] extends K ? N : never;
+}[EnvName];
+
+/** Gives the raw text of a variable, undefined if it is not set. */
+export type EnvSource = (name: EnvName) => string | undefined;
+
+/** Typed readers over a source. */
+export interface Environment {
+  /** The text, or undefined when unset or empty. */
+  text(name: NamesOf<"text">): string | undefined;
+  /** A whole number from 0. @throws {ConfigError} if it is anything else */
+  whole(name: NamesOf<"whole">): number | undefined;
+  /** A positive number of seconds. @throws {ConfigError} if it is anything else */
+  seconds(name: NamesOf<"seconds">): number | undefined;
+  /** Whether it is set to anything but the empty string. */
+  flag(name: NamesOf<"flag">): boolean;
+}
+
+/** The variables of this process. */
+export function processEnvironment(): Environment {
+  return environmentFrom(processSource);
+}
+
+/**
+ * Readers over any source, e.g. a plain object in tests.
+ *
+ * @param source gives the raw text of a variable
+ */
+export function environmentFrom(source: EnvSource): Environment {
+  const text = (name: EnvName): string | undefined => {
+    const raw = source(name);
+    return raw === undefined || raw === "" ? undefined : raw;
+  };
+  return {
+    text,
+    whole(name): number | undefined {
+      const raw = text(name);
+      if (raw === undefined) return undefined;
+      if (!isWhole(raw)) throw new ConfigError([{ path: name, expected: "a whole number from 0", got: quote(raw) }]);
+      return Number(raw);
+    },
+    seconds(name): number | undefined {
+      const raw = text(name);
+      if (raw === undefined) return undefined;
+      const value = Number(raw);
+      if (Number.isFinite(value) && value > 0) return value;
+      throw new ConfigError([{ path: name, expected: "a positive number of seconds", got: quote(raw) }]);
+    },
+    flag: (name): boolean => text(name) !== undefined,
+  };
+}
+
+/** The launch environment of one rank, in full. */
+export interface RankEnvironment {
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly localRank: number;
+  readonly localWorldSize: number;
+  /** Number of this host. */
+  readonly groupRank: number;
+  readonly masterAddr: string | undefined;
+  readonly masterPort: number | undefined;
+}
+
+/**
+ * Reads which rank this process is.
+ *
+ * Absent LOCAL_* are derived: one host is assumed unless LOCAL_WORLD_SIZE says otherwise.
+ *
+ * @param source gives the raw text of a variable; this process' variables unless given
+ * @returns undefined when none of RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE is set: a process on its own
+ * @throws {ConfigError} listing everything that is missing, malformed or inconsistent
+ */
+export function readRankEnvironment(source: EnvSource = processSource): RankEnvironment | undefined {
+  const problems: ConfigProblem[] = [];
+  const whole = (name: EnvName, low: number, high: number): number | undefined => {
+    const raw = source(name);
+    if (raw === undefined || raw === "") return undefined;
+    if (isWhole(raw) && Number(raw) >= low && Number(raw) <= high) return Number(raw);
+    const range = high === MAX_RANKS ? `from ${low}` : `from ${low} to ${high}`;
+    problems.push({ path: name, expected: `a whole number ${range}`, got: quote(raw) });
+    return NaN; // set, but of no use: it takes no part in the checks below
+  };
+  const rank = whole("RANK", 0, MAX_RANKS);
+  const worldSize = whole("WORLD_SIZE", 1, MAX_RANKS);
+  const localRank = whole("LOCAL_RANK", 0, MAX_RANKS);
+  const localWorldSize = whole("LOCAL_WORLD_SIZE", 1, MAX_RANKS);
+  const all = { RANK: rank, WORLD_SIZE: worldSize, LOCAL_RANK: localRank, LOCAL_WORLD_SIZE: localWorldSize };
+  const set = Object.entries(all).filter(([, value]) => value !== undefined).map(([name]) => name);
+  if (set.length === 0) return undefined;
+  const groupRank = whole("GROUP_RANK", 0, MAX_RANKS);
+  const masterPort = whole("MASTER_PORT", 1, 65535);
+  const masterAddr = source("MASTER_ADDR");
+
+  for (const [name, value] of [["RANK", rank], ["WORLD_SIZE", worldSize]] as const) {
+    if (value === undefined) {
+      problems.push({ path: name, expected: `to be set, as ${set.join(", ")} is`, got: "nothing" });
+    }
+  }
+  const below = (
+    small: string,
+    a: number | undefined,
+    large: string,
+    b: number | undefined,
+    orEqual: boolean,
+  ): void => {
+    if (a === undefined || b === undefined || Number.isNaN(a) || Number.isNaN(b)) return;
+    if (orEqual ? a > b : a >= b) {
+      problems.push({ path: small, expected: `${orEqual ? "at most" : "below"} ${large} = ${b}`, got: String(a) });
+    }
+  };
+  below("RANK", rank, "WORLD_SIZE", worldSize, false);
+  below("LOCAL_WORLD_SIZE", localWorldSize, "WORLD_SIZE", worldSize, true);
+  below("LOCAL_RANK", localRank, "LOCAL_WORLD_SIZE", localWorldSize, false);
+  if (localWorldSize === undefined) below("LOCAL_RANK", localRank, "WORLD_SIZE", worldSize, false);
+  below("LOCAL_RANK", localRank, "RANK", rank, true);
+  if (problems.length > 0 || rank === undefined || worldSize === undefined) throw new ConfigError(problems);
+
+  const perHost = localWorldSize ?? worldSize;
+  return {
+    rank,
+    worldSize,
+    localRank: localRank ?? rank % perHost,
+    localWorldSize: perHost,
+    groupRank: groupRank ?? Math.floor(rank / perHost),
+    masterAddr: masterAddr === "" ? undefined : masterAddr,
+    masterPort,
+  };
+}
+
+/** The names of all variables, for `--allow-env=`. */
+export function environmentNames(): readonly string[] {
+  return Object.keys(ENV);
+}
+
+/** All variables of this process as they are, to be handed on to processes that it starts; the library decides nothing by them. */
+export function inheritedVariables(): Readonly<Record<string, string | undefined>> {
+  return { ...process.env };
+}
+
+const MAX_RANKS = 2 ** 31 - 1;
+
+function isWhole(text: string): boolean {
+  return /^\d{1,15}$/.test(text.trim());
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text);
+}
+
+/** The part of Deno's namespace that tells a permission without asking the user for it. */
+interface DenoPermissions {
+  readonly permissions: { querySync(descriptor: { name: "env"; variable: string }): { readonly state: string } };
+}
+
+function isDeno(candidate: unknown): candidate is DenoPermissions {
+  return typeof candidate === "object" && candidate !== null && "permissions" in candidate;
+}
+
+function processSource(name: EnvName): string | undefined {
+  const declared: EnvVariable = ENV[name];
+  const deno: unknown = Reflect.get(globalThis, "Deno");
+  if (isDeno(deno) && deno.permissions.querySync({ name: "env", variable: name }).state !== "granted") {
+    if (declared.mustBeReadable !== true) return undefined;
+    throw new ConfigError([{
+      path: name,
+      expected: `permission to read it (${declared.meaning})`,
+      got: `none: run Deno with --allow-env=${environmentNames().join(",")}`,
+    }]);
+  }
+  return process.env[name];
+}

@@ -1,0 +1,290 @@
+/**
+ * Files and directories over `node:fs`, which both runtimes have. Every failure is a {@link FileError} with the path,
+ * what was being done, why it failed and what helps. A file that others rely on is replaced by {@link replaceFile}: written aside,
+ * synced, renamed, so that a reader sees the old bytes or the new ones and a failed write leaves the old file as it was.
+ *
+ * Permissions on Deno: `--allow-read` and `--allow-write` of the paths used. Nothing under /dev, /proc or /sys can be touched by these
+ * functions without `--allow-all`; the C library can (`ffi/posix.ts`).
+ *
+ * @module
+ */
+import * as fs from "node:fs";
+import * as path from "node:path";
+import process from "node:process";
+import { FileError } from "../errors.ts";
+
+const REMEDIES: Readonly<Record<string, string>> = {
+  ENOENT: "there is no such file or directory; check the spelling and the working directory",
+  ENOTDIR: "a part of the path is a file, not a directory",
+  EISDIR: "it is a directory, not a file",
+  EEXIST: "it exists already",
+  EACCES: "permission denied; choose a path that this user may use",
+  EPERM: "the operation is not permitted; choose a path that this user may use",
+  EROFS: "the file system is read-only; choose a path on another one",
+  ENOSPC: "no space is left on the device; free some, or choose a path on another one",
+  EDQUOT: "the disk quota is used up; free some space, or choose a path on another device",
+  EFBIG: "the file would be larger than the process' limit (ulimit -f)",
+  EMFILE: "too many files are open in this process (ulimit -n)",
+  ENFILE: "too many files are open in the system",
+  ENAMETOOLONG: "the name is too long",
+  ELOOP: "it runs through too many symbolic links",
+  ENOTEMPTY: "the directory is not empty",
+  EXDEV: "source and target are on different file systems",
+};
+
+/** The bytes of a whole file. */
+export async function readBytes(file: string): Promise<Uint8Array> {
+  return await guarded(file, "read", () => fs.promises.readFile(file));
+}
+
+/** The bytes of a whole file, at once. */
+export function readBytesSync(file: string): Uint8Array {
+  return guardedSync(file, "read", () => fs.readFileSync(file));
+}
+
+/** The text of a whole file, which must be valid UTF-8. */
+export async function readText(file: string): Promise<string> {
+  return decode(file, await readBytes(file));
+}
+
+/** The text of a whole file, which must be valid UTF-8, at once. */
+export function readTextSync(file: string): string {
+  return decode(file, readBytesSync(file));
+}
+
+/** A file open for reading at any place. */
+export interface ReadableFile extends Disposable {
+  readonly path: string;
+  /** Its size when it was opened. */
+  readonly byteLength: number;
+  /**
+   * Fills `into` with the bytes from `offset` on.
+   *
+   * @throws {FileError} if the file ends before
+   */
+  read(offset: number, into: Uint8Array): void;
+  close(): void;
+}
+
+/** Opens a file for reading. */
+export function openReadable(file: string): ReadableFile {
+  const descriptor = guardedSync(file, "open", () => fs.openSync(file, "r"));
+  const status = guardedSync(file, "open", () => fs.fstatSync(descriptor));
+  let open = true;
+  const close = (): void => {
+    if (open) fs.closeSync(descriptor);
+    open = false;
+  };
+  if (!status.isFile()) {
+    close();
+    throw new FileError(file, "open", "it is not a regular file", "EISDIR");
+  }
+  return {
+    path: file,
+    byteLength: status.size,
+    read(offset, into): void {
+      let done = 0;
+      while (done < into.byteLength) {
+        // One system call moves at most 2 GiB.
+        const length = Math.min(into.byteLength - done, 1 << 30);
+        const count = guardedSync(file, "read", () => fs.readSync(descriptor, into, done, length, offset + done));
+        if (count === 0) {
+          const end = offset + into.byteLength;
+          throw new FileError(file, "read", `it ends at byte ${offset + done}, but bytes up to ${end} are wanted`);
+        }
+        done += count;
+      }
+    },
+    close,
+    [Symbol.dispose]: close,
+  };
+}
+
+/** A file open for writing from its beginning or its end on. */
+export interface WritableFile extends Disposable {
+  readonly path: string;
+  /** Writes all of `data` at the current end. */
+  write(data: Uint8Array | string): void;
+  /** Waits until the device has it. */
+  sync(): void;
+  close(): void;
+}
+
+/** Opens a file for writing; a file of that name is emptied (`create`) or kept and written on (`append`). */
+export function openWritable(file: string, mode: "create" | "append"): WritableFile {
+  const descriptor = guardedSync(file, "write", () => fs.openSync(file, mode === "create" ? "w" : "a"));
+  let open = true;
+  const close = (): void => {
+    if (!open) return;
+    open = false;
+    // A network file system reports a full disk only here.
+    guardedSync(file, "write", () => fs.closeSync(descriptor));
+  };
+  return {
+    path: file,
+    write(data): void {
+      const bytes = typeof data === "string" ? encoder.encode(data) : data;
+      let done = 0;
+      while (done < bytes.byteLength) {
+        const length = Math.min(bytes.byteLength - done, 1 << 30);
+        done += guardedSync(file, "write", () => fs.writeSync(descriptor, bytes, done, length));
+      }
+    },
+    sync: () => guardedSync(file, "write", () => fs.fsyncSync(descriptor)),
+    close,
+    [Symbol.dispose]: close,
+  };
+}
+
+/**
+ * Replaces a file as one: `data` is written aside, synced and renamed into place. If anything fails, the file that was
+ * there is as it was, and nothing is left beside it.
+ *
+ * @param file the file to replace or make
+ * @param data its new contents: text, bytes, or pieces of them in order
+ */
+export function replaceFile(file: string, data: string | Uint8Array | Iterable<Uint8Array>): void {
+  const aside = path.join(path.dirname(file), `.${path.basename(file)}.${process.pid}.partial`);
+  try {
+    const writer = openWritable(aside, "create");
+    try {
+      if (typeof data === "string" || data instanceof Uint8Array) writer.write(data);
+      else for (const piece of data) writer.write(piece);
+      writer.sync();
+    } finally {
+      writer.close();
+    }
+    renamePath(aside, file);
+  } catch (error) {
+    removeQuietly(aside);
+    // The user asked for `file`; the name it was being written under means nothing to them.
+    if (error instanceof FileError && error.path === aside) {
+      throw new FileError(file, "write", reason(error.code, error.cause), error.code, { cause: error.cause });
+    }
+    throw error;
+  }
+  syncDirectory(path.dirname(file));
+}
+
+/** Renames a file or directory, replacing a file that has the new name; both lie on one file system. */
+export function renamePath(from: string, to: string): void {
+  guardedSync(to, "rename to", () => fs.renameSync(from, to));
+}
+
+/** Makes a directory and those above it; one that exists is left as it is. */
+export function makeDirectory(directory: string): void {
+  guardedSync(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
+}
+
+/** Removes a file, or a directory with all that is in it; nothing there is no error. */
+export function removePath(target: string): void {
+  guardedSync(target, "remove", () => fs.rmSync(target, { recursive: true, force: true }));
+}
+
+/** Waits until the device knows the names in a directory, so that a rename survives a power cut. */
+export function syncDirectory(directory: string): void {
+  const descriptor = guardedSync(directory, "sync", () => fs.openSync(directory, "r"));
+  try {
+    fs.fsyncSync(descriptor);
+  } catch {
+    // Some file systems do not sync directories. The rename is in order either way; only its durability is theirs.
+  } finally {
+    fs.closeSync(descriptor);
+  }
+}
+
+/** What lies at a path: `none` also when a part of the path is a file. */
+export function pathKind(target: string): "file" | "directory" | "other" | "none" {
+  try {
+    const status = fs.statSync(target);
+    return status.isFile() ? "file" : status.isDirectory() ? "directory" : "other";
+  } catch (error) {
+    const code = codeOf(error);
+    if (code === "ENOENT" || code === "ENOTDIR") return "none";
+    throw wrapped(target, "look at", error);
+  }
+}
+
+/** Whether a path exists. */
+export function pathExists(target: string): boolean {
+  return pathKind(target) !== "none";
+}
+
+/** Size of a file in bytes. */
+export function fileByteLength(file: string): number {
+  return guardedSync(file, "look at", () => fs.statSync(file)).size;
+}
+
+/** Names in a directory, sorted by code unit so that every rank and runtime sees one order. */
+export function listDirectory(directory: string): string[] {
+  return guardedSync(directory, "list", () => fs.readdirSync(directory)).sort();
+}
+
+/** The path with every symbolic link followed. */
+export function resolveLinks(target: string): string {
+  return guardedSync(target, "look at", () => fs.realpathSync(target));
+}
+
+/** Bytes of a file system: what an unprivileged user may still write, and all there are. */
+export interface Space {
+  readonly freeBytes: number;
+  readonly totalBytes: number;
+}
+
+/** Space on the file system that holds a path. */
+export function spaceAt(target: string): Space {
+  const { bavail, blocks, bsize } = guardedSync(target, "look at", () => fs.statfsSync(target));
+  return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
+}
+
+const encoder = new TextEncoder();
+
+function decode(file: string, bytes: Uint8Array): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: false }).decode(bytes);
+  } catch (cause) {
+    throw new FileError(file, "read", "it is not valid UTF-8 text", undefined, { cause });
+  }
+}
+
+async function guarded<T>(target: string, what: string, action: () => Promise<T>): Promise<T> {
+  try {
+    return await action();
+  } catch (error) {
+    throw wrapped(target, what, error);
+  }
+}
+
+function guardedSync<T>(target: string, what: string, action: () => T): T {
+  try {
+    return action();
+  } catch (error) {
+    throw wrapped(target, what, error);
+  }
+}
+
+function wrapped(target: string, what: string, error: unknown): FileError {
+  const code = codeOf(error);
+  return new FileError(target, what, reason(code, error), code, { cause: error });
+}
+
+function reason(code: string | undefined, error: unknown): string {
+  const known = code === undefined ? undefined : REMEDIES[code];
+  if (known !== undefined) return `${known} (${code})`;
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** The system's error code; for Deno's refusals, the name of its error. */
+function codeOf(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  if ("code" in error && typeof error.code === "string") return error.code;
+  return error.name === "NotCapable" ? error.name : undefined;
+}
+
+function removeQuietly(file: string): void {
+  try {
+    fs.rmSync(file, { force: true });
+  } catch {
+    // The failure that led here is the one to report.
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * Log lines: a level, the rank that speaks, one sentence, and facts as `name=value`. The sink is injected; the library prints nothing
+ * by itself. Whether all ranks or only rank 0 says something is the caller's choice, by {@link Logger.once}.
+ *
+ * Permissions on Deno: none.
+ *
+ * @module
+ */
+import { ArgumentError } from "../errors.ts";
+import type { Clock } from "./clock.ts";
+import { systemClock } from "./clock.ts";
+import { terminal } from "./processes.ts";
+
+/** Levels, least first. */
+export const LOG_LEVELS = ["debug", "info", "warn", "error"] as const;
+/** How much a line matters. */
+export type LogLevel = typeof LOG_LEVELS[number];
+
+/** Facts that go with a line. */
+export type LogFacts = Readonly<Record<string, string | number | boolean>>;
+
+/** One line, before it is text. */
+export interface LogRecord {
+  /** Milliseconds since the epoch. */
+  readonly time: number;
+  readonly level: LogLevel;
+  /** The rank that speaks; undefined before it is known. */
+  readonly rank: number | undefined;
+  readonly message: string;
+  readonly facts: LogFacts;
+}
+
+/** Where lines go. */
+export type LogSink = (record: LogRecord) => void;
+
+/** What a logger is made of. */
+export interface LoggerOptions {
+  /** Receives each line. */
+  readonly sink: LogSink;
+  /** Lines below it are dropped. Default `info`. */
+  readonly level?: LogLevel;
+  /** The rank that speaks. */
+  readonly rank?: number;
+  /** The machine's clock unless given. */
+  readonly clock?: Clock;
+}
+
+/** Writes log lines of one rank. */
+export class Logger {
+  readonly #sink: LogSink;
+  readonly #level: LogLevel;
+  readonly #least: number;
+  readonly #rank: number | undefined;
+  readonly #clock: Clock;
+
+  /** @param options sink, least level, rank */
+  constructor(options: LoggerOptions) {
+    this.#sink = options.sink;
+    this.#level = options.level ?? "info";
+    this.#least = LOG_LEVELS.indexOf(this.#level);
+    this.#rank = options.rank;
+    this.#clock = options.clock ?? systemClock;
+  }
+
+  /** The same logger, speaking as a rank. */
+  withRank(rank: number): Logger {
+    return new Logger({ sink: this.#sink, level: this.#level, rank, clock: this.#clock });
+  }
+
+  /** A logger for what is the same on every rank: rank 0 says it, the others keep silent. */
+  once(): Logger {
+    if (this.#rank === undefined || this.#rank === 0) return this;
+    return new Logger({ sink: () => {}, level: this.#level, rank: this.#rank, clock: this.#clock });
+  }
+
+  /** For the one who looks for a fault. */
+  debug(message: string, facts: LogFacts = {}): void {
+    this.#write("debug", message, facts);
+  }
+
+  /** What was decided or reached. */
+  info(message: string, facts: LogFacts = {}): void {
+    this.#write("info", message, facts);
+  }
+
+  /** What goes on, but not as wished. */
+  warn(message: string, facts: LogFacts = {}): void {
+    this.#write("warn", message, facts);
+  }
+
+  /** What does not go on. */
+  error(message: string, facts: LogFacts = {}): void {
+    this.#write("error", message, facts);
+  }
+
+  #write(level: LogLevel, message: string, facts: LogFacts): void {
+    if (LOG_LEVELS.indexOf(level) < this.#least) return;
+    this.#sink({ time: this.#clock.now(), level, rank: this.#rank, message, facts });
+  }
+}
+
+/** A sink that writes each line as text to standard error. */
+export function standardErrorSink(): LogSink {
+  const { write } = terminal("stderr");
+  return (record) => write(`${formatLogRecord(record)}\n`);
+}
+
+/**
+ * A line as text: `warn  [rank 1] Peer is late seconds=12.5 op="all-gather"`.
+ *
+ * @param record the line
+ */
+export function formatLogRecord({ level, rank, message, facts }: LogRecord): string {
+  const speaker = rank === undefined ? "" : `[rank ${rank}] `;
+  const list = Object.entries(facts).map(([name, value]) => ` ${name}=${formatFact(value)}`).join("");
+  // A line is a line: a message with breaks in it (an error's list of paths) is indented under its first.
+  return `${level.padEnd(5)} ${speaker}${message.replaceAll("\n", "\n      ")}${list}`;
+}
+
+/**
+ * The level of a name, e.g. of FULLYSHARD_LOG.
+ *
+ * @throws {ArgumentError} if there is none of that name
+ */
+export function logLevelFrom(name: string): LogLevel {
+  const found = LOG_LEVELS.find((level) => level === name.toLowerCase());
+  if (found !== undefined) return found;
+  throw new ArgumentError(`Cannot log at level '${name}' as the levels are ${LOG_LEVELS.join(", ")}`);
+}
+
+function formatFact(value: string | number | boolean): string {
+  return typeof value === "string" && !/^[\w./:+-]+$/.test(value) ? JSON.stringify(value) : String(value);
+}
