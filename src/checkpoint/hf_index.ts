@@ -1,0 +1,232 @@
+/**
+ * Weights of a Hugging Face directory: one `model.safetensors`, or shards named by `model.safetensors.index.json`, as
+ * one table of tensors; and the plan of such files for writing. Names are not interpreted.
+ *
+ * Invariant: every tensor of an opened directory lies in exactly one file, the one that the index names.
+ *
+ * @module
+ */
+import { ArgumentError, CheckpointError } from "../errors.ts";
+import { pathKind, readBytes } from "../runtime/files.ts";
+import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
+import type { SafetensorsFile } from "./safetensors.ts";
+import { openSafetensors } from "./safetensors.ts";
+import type { SafetensorsEntry, SafetensorsSpec } from "./safetensors_header.ts";
+import { tensorByteLength } from "./safetensors_header.ts";
+
+/** The file of unsharded weights. */
+export const SINGLE_FILE = "model.safetensors";
+/** The file that says which shard has which tensor. */
+export const INDEX_FILE = "model.safetensors.index.json";
+
+/** The weights of a directory, open for reading. */
+export class HfWeights implements Disposable {
+  /** The directory. */
+  readonly directory: string;
+  /** All tensors, file by file in the order of their bytes. */
+  readonly entries: readonly SafetensorsEntry[];
+  /** The files, sorted by name. */
+  readonly files: readonly SafetensorsFile[];
+  readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
+
+  /** Use {@link openHfWeights}. */
+  constructor(directory: string, files: readonly SafetensorsFile[]) {
+    this.directory = directory;
+    this.files = files;
+    this.entries = files.flatMap(({ entries }) => entries);
+    this.#fileOf = new Map(files.flatMap((file) => file.names.map((name) => [name, file])));
+  }
+
+  /** Names of all tensors. */
+  get names(): readonly string[] {
+    return this.entries.map(({ name }) => name);
+  }
+
+  /** Whether there is a tensor of that name. */
+  has(name: string): boolean {
+    return this.#fileOf.has(name);
+  }
+
+  /**
+   * What a tensor is; its offset counts in {@link HfWeights.fileOf | its file}.
+   *
+   * @throws {CheckpointError} if there is none of that name
+   */
+  get(name: string): SafetensorsEntry {
+    return this.fileOf(name).get(name);
+  }
+
+  /**
+   * The file that has a tensor.
+   *
+   * @throws {CheckpointError} if there is none of that name
+   */
+  fileOf(name: string): SafetensorsFile {
+    const file = this.#fileOf.get(name);
+    if (file === undefined) throw new CheckpointError(this.directory, "There is no tensor of that name", name);
+    return file;
+  }
+
+  /**
+   * Reads a range of a tensor's bytes; see {@link SafetensorsFile.readInto}.
+   *
+   * @throws {CheckpointError} if there is no such tensor
+   * @throws {ArgumentError} if the range is not within it, or the destination has another length
+   */
+  async readInto(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): Promise<void> {
+    await this.fileOf(name).readInto(name, byteStart, byteEnd, destination);
+  }
+
+  /** Closes all files. */
+  close(): void {
+    for (const file of this.files) file.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+/**
+ * Opens the weights of a directory, reading and checking headers only. Like `transformers`, it takes `model.safetensors`
+ * if there is one, else the shards of the index.
+ *
+ * @param directory the directory
+ * @throws {CheckpointError} if there are no weights, a file is damaged, or index and files do not agree (with all names)
+ */
+export async function openHfWeights(directory: string): Promise<HfWeights> {
+  if (pathKind(`${directory}/${SINGLE_FILE}`) === "file") {
+    return new HfWeights(directory, [await openSafetensors(`${directory}/${SINGLE_FILE}`)]);
+  }
+  const indexFile = `${directory}/${INDEX_FILE}`;
+  if (pathKind(indexFile) !== "file") {
+    const there = pathKind(directory) === "directory";
+    const hint = pathKind(`${directory}/pytorch_model.bin`) === "file"
+      ? ": convert pytorch_model.bin with transformers' save_pretrained"
+      : "";
+    throw new CheckpointError(
+      directory,
+      there
+        ? `Expected ${SINGLE_FILE} or ${INDEX_FILE}, got neither${hint}`
+        : "Expected a directory with weights, got none",
+    );
+  }
+  const weightMap = parseIndex(await readBytes(indexFile), indexFile);
+  const names = [...new Set(weightMap.values())].sort();
+  const absent = names.filter((name) => pathKind(`${directory}/${name}`) !== "file");
+  if (absent.length > 0) {
+    throw new CheckpointError(
+      directory,
+      `${absent.length} of the ${names.length} files that ${INDEX_FILE} names are missing: ${absent.join(", ")}`,
+    );
+  }
+  const files: SafetensorsFile[] = [];
+  try {
+    for (const name of names) files.push(await openSafetensors(`${directory}/${name}`));
+    compare(directory, weightMap, new Map(names.map((name, i) => [name, new Set(files[i]?.names)])));
+  } catch (error) {
+    for (const file of files) file.close();
+    throw error;
+  }
+  return new HfWeights(directory, files);
+}
+
+/** One file to be written. */
+export interface HfShard {
+  /** Its name, without directory. */
+  readonly file: string;
+  /** Its tensors. */
+  readonly specs: readonly SafetensorsSpec[];
+}
+
+/** Files to be written for a model. */
+export interface HfShardPlan {
+  /** The files: one `model.safetensors`, or `model-00001-of-0000N.safetensors` and so on. */
+  readonly shards: readonly HfShard[];
+  /** Text of the index, to be written last; `undefined` for a single file. */
+  readonly index: string | undefined;
+  /** Bytes of all tensors. */
+  readonly totalBytes: number;
+}
+
+/**
+ * Divides a model over files: tensors in the order given, a new file when the next would exceed the limit.
+ *
+ * @param specs the tensors
+ * @param maxShardBytes bytes of tensors in a file; a larger tensor has a file of its own
+ * @throws {ArgumentError} if the limit is not positive or a tensor cannot be stored
+ */
+export function planHfShards(specs: readonly SafetensorsSpec[], maxShardBytes: number): HfShardPlan {
+  if (!(maxShardBytes > 0)) throw new ArgumentError(`maxShardBytes must be positive, got ${maxShardBytes}`);
+  const groups: SafetensorsSpec[][] = [[]];
+  let inGroup = 0;
+  let totalBytes = 0;
+  for (const spec of specs) {
+    const code = typeof spec.dtype === "string" ? spec.dtype : spec.dtype.safetensors;
+    const bytes = tensorByteLength(code, spec.shape);
+    if (bytes === undefined) {
+      throw new ArgumentError(`Cannot store tensor '${spec.name}' as ${code} [${spec.shape.join(", ")}]`);
+    }
+    if (inGroup + bytes > maxShardBytes && groups.at(-1)?.length !== 0) {
+      groups.push([]);
+      inGroup = 0;
+    }
+    groups.at(-1)?.push(spec);
+    inGroup += bytes;
+    totalBytes += bytes;
+  }
+  if (groups.length === 1) return { shards: [{ file: SINGLE_FILE, specs }], index: undefined, totalBytes };
+  const number = (value: number): string => String(value).padStart(5, "0");
+  const shards = groups.map((group, i) => ({
+    file: `model-${number(i + 1)}-of-${number(groups.length)}.safetensors`,
+    specs: group,
+  }));
+  const pairs = shards.flatMap(({ file, specs }) => specs.map(({ name }) => [name, file] as const));
+  pairs.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  // Written by hand: an object would move names that look like numbers to its front.
+  const lines = pairs.map(([name, file]) => `    ${JSON.stringify(name)}: ${JSON.stringify(file)}`);
+  const index = `{\n  "metadata": {\n    "total_size": ${totalBytes}\n  },\n  "weight_map": {\n${
+    lines.join(",\n")
+  }\n  }\n}\n`;
+  return { shards, index, totalBytes };
+}
+
+function parseIndex(bytes: Uint8Array, file: string): ReadonlyMap<string, string> {
+  const json = parseJsonObject(bytes, { file, what: "index", maxDepth: 8 });
+  const map = json["weight_map"];
+  if (!isJsonObject(map)) throw new CheckpointError(file, `weight_map must be an object, got ${kindOf(map)}`);
+  const pairs = new Map<string, string>();
+  for (const [name, shard] of Object.entries(map)) {
+    if (typeof shard !== "string") {
+      throw new CheckpointError(file, `weight_map must name a file, got ${kindOf(shard)}`, name);
+    }
+    // A name that leaves the directory would read, or later overwrite, files that are not the model's.
+    if (!/^[^/\\\0]+\.safetensors$/.test(shard)) {
+      throw new CheckpointError(
+        file,
+        `weight_map must name a .safetensors file of the same directory, got ${JSON.stringify(shard)}`,
+        name,
+      );
+    }
+    pairs.set(name, shard);
+  }
+  if (pairs.size === 0) throw new CheckpointError(file, "weight_map must name at least one tensor, got none");
+  return pairs;
+}
+
+function compare(
+  directory: string,
+  weightMap: ReadonlyMap<string, string>,
+  held: ReadonlyMap<string, ReadonlySet<string>>,
+): void {
+  const absent = [...weightMap].filter(([name, file]) => held.get(file)?.has(name) !== true)
+    .map(([name, file]) => `'${name}' (${file})`);
+  const extra = [...held].flatMap(([file, names]) =>
+    [...names].filter((name) => weightMap.get(name) !== file).map((name) => `'${name}' (${file})`)
+  );
+  if (absent.length + extra.length === 0) return;
+  const parts: string[] = [];
+  if (absent.length > 0) parts.push(`${absent.length} missing from the files it names: ${absent.join(", ")}`);
+  if (extra.length > 0) parts.push(`${extra.length} in files but not in it: ${extra.join(", ")}`);
+  throw new CheckpointError(directory, `${INDEX_FILE} and its files do not agree: ${parts.join("; ")}`);
+}

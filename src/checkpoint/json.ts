@@ -1,0 +1,109 @@
+/**
+ * JSON of files that may be damaged or hostile: a duplicate key or deep nesting, which JSON.parse lets pass or dies
+ * of, is refused with the file's name. What the values mean is left to the reader of each format.
+ *
+ * @module
+ */
+import { CheckpointError } from "../errors.ts";
+
+/** A JSON object whose values have not been looked at. */
+export type JsonObject = Readonly<Record<string, unknown>>;
+
+/** How a file's JSON is judged. */
+export interface JsonRules {
+  /** The file, for errors. */
+  readonly file: string;
+  /** What the text is, for errors, e.g. `header`. */
+  readonly what: string;
+  /** Objects and arrays that may lie in each other. */
+  readonly maxDepth: number;
+}
+
+/**
+ * Parses a JSON object strictly.
+ *
+ * @param bytes UTF-8 text
+ * @param rules how it is judged
+ * @throws {CheckpointError} if it is not UTF-8, not JSON, not an object, nested too deep, or an object has a key twice
+ */
+export function parseJsonObject(bytes: Uint8Array, rules: JsonRules): JsonObject {
+  const { file, what, maxDepth } = rules;
+  let text: string;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch (cause) {
+    throw new CheckpointError(file, `The ${what} must be UTF-8, got bytes that are not`, undefined, { cause });
+  }
+  const { depth, duplicate } = scan(text);
+  if (depth > maxDepth) {
+    throw new CheckpointError(file, `The ${what} may nest ${maxDepth} levels deep, got ${depth}`);
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new CheckpointError(file, `The ${what} must be JSON: ${reason}`, undefined, { cause });
+  }
+  if (duplicate !== undefined) {
+    throw new CheckpointError(file, `The ${what} must have each key once, got ${JSON.stringify(duplicate)} twice`);
+  }
+  if (!isJsonObject(value)) throw new CheckpointError(file, `The ${what} must be a JSON object, got ${kindOf(value)}`);
+  return value;
+}
+
+/** Whether a parsed value is a JSON object, not an array and not null. */
+export function isJsonObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** What a parsed value is, in words for an error: a short value itself, else its kind. */
+export function kindOf(value: unknown): string {
+  if (value === undefined) return "nothing";
+  if (Array.isArray(value) && value.length > 8) return `an array of ${value.length}`;
+  const text = JSON.stringify(value);
+  if (text.length <= 60) return text;
+  return typeof value === "object" ? "an object" : `${text.slice(0, 60)}…`;
+}
+
+/**
+ * Deepest nesting, up to the first 64 levels, and the first key that an object has twice. Purely lexical: of text that
+ * is not JSON it says nothing useful, so its answer on keys counts only after JSON.parse has agreed.
+ */
+function scan(text: string): { readonly depth: number; readonly duplicate: string | undefined } {
+  const stack: Set<string>[] = [];
+  let depth = 0;
+  let duplicate: string | undefined;
+  // A string's end is known to be a key's only at the colon, so the last string is kept until the next mark.
+  let literal: string | undefined;
+  for (let at = 0; at < text.length && depth < 64; at++) {
+    const char = text[at];
+    if (char === '"') {
+      const start = at++;
+      while (at < text.length && text[at] !== '"') at += text[at] === "\\" ? 2 : 1;
+      literal = text.slice(start, at + 1);
+    } else if (char === ":" && literal !== undefined) {
+      const key = unescape(literal);
+      const keys = stack.at(-1);
+      if (keys?.has(key)) duplicate ??= key;
+      keys?.add(key);
+      literal = undefined;
+    } else if (char === "{" || char === "[") {
+      stack.push(new Set());
+      depth = Math.max(depth, stack.length);
+    } else if (char === "}" || char === "]") {
+      stack.pop();
+    }
+  }
+  return { depth, duplicate };
+}
+
+/** The value of a JSON string literal; the literal itself if it is none. */
+function unescape(literal: string): string {
+  if (!literal.includes("\\")) return literal.slice(1, -1);
+  try {
+    return String(JSON.parse(literal));
+  } catch {
+    return literal;
+  }
+}

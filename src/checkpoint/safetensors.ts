@@ -1,0 +1,183 @@
+/**
+ * Safetensors files: open one and read any range of any tensor, or write one piece by piece. The header's meaning and
+ * every check of it are in `safetensors_header.ts`; tensors on a device and names of a model are left to others.
+ *
+ * Invariant: a file being written appears under its name when it is whole and synced, or not at all.
+ *
+ * @module
+ */
+import { ArgumentError, CheckpointError } from "../errors.ts";
+import { crc32 } from "../runtime/checksum.ts";
+import type { ReadableFile } from "../runtime/files.ts";
+import { openReadable, replaceFile } from "../runtime/files.ts";
+import type { SafetensorsEntry, SafetensorsHeader, SafetensorsSpec } from "./safetensors_header.ts";
+import { headerLength, parseHeader, renderHeader } from "./safetensors_header.ts";
+
+/** An open safetensors file. Its header was read and checked; tensors are read when asked for. */
+export class SafetensorsFile implements Disposable {
+  /** Where it lies. */
+  readonly path: string;
+  /** All tensors, in the order of their bytes. */
+  readonly entries: readonly SafetensorsEntry[];
+  /** The file's own key-value pairs, e.g. `format` → `pt`. */
+  readonly metadata: ReadonlyMap<string, string>;
+  readonly #file: ReadableFile;
+  readonly #byName: ReadonlyMap<string, SafetensorsEntry>;
+
+  /** Use {@link openSafetensors}. */
+  constructor(file: ReadableFile, header: SafetensorsHeader) {
+    this.path = file.path;
+    this.entries = header.entries;
+    this.metadata = header.metadata;
+    this.#file = file;
+    this.#byName = new Map(header.entries.map((entry) => [entry.name, entry]));
+  }
+
+  /** Names of all tensors, in the order of their bytes. */
+  get names(): readonly string[] {
+    return this.entries.map(({ name }) => name);
+  }
+
+  /** Whether there is a tensor of that name. */
+  has(name: string): boolean {
+    return this.#byName.has(name);
+  }
+
+  /**
+   * Where and what a tensor is.
+   *
+   * @throws {CheckpointError} if there is none of that name
+   */
+  get(name: string): SafetensorsEntry {
+    const entry = this.#byName.get(name);
+    if (entry === undefined) throw new CheckpointError(this.path, "There is no tensor of that name", name);
+    return entry;
+  }
+
+  /**
+   * Reads a range of a tensor's bytes.
+   *
+   * @param name the tensor
+   * @param byteStart first byte, counted from the tensor's first
+   * @param byteEnd one after the last byte
+   * @param destination as long as the range
+   * @throws {CheckpointError} if there is no such tensor
+   * @throws {ArgumentError} if the range is not within it, or the destination has another length
+   * @throws {FileError} if the file was cut off since it was opened, or closed
+   */
+  // deno-lint-ignore require-await -- an edge: readers await it, so that reading may become asynchronous
+  async readInto(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): Promise<void> {
+    const { byteOffset, byteLength } = this.get(name);
+    const whole = Number.isSafeInteger(byteStart) && Number.isSafeInteger(byteEnd);
+    if (!whole || byteStart < 0 || byteEnd < byteStart || byteEnd > byteLength) {
+      throw new ArgumentError(`Bytes ${byteStart} to ${byteEnd} are not within the ${byteLength} of tensor '${name}'`);
+    }
+    if (destination.length !== byteEnd - byteStart) {
+      throw new ArgumentError(
+        `A destination of ${byteEnd - byteStart} bytes is needed for tensor '${name}', got ${destination.length}`,
+      );
+    }
+    this.#file.read(byteOffset + byteStart, destination);
+  }
+
+  /** Closes the file; a second call does nothing. */
+  close(): void {
+    this.#file.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+/**
+ * Opens a file, reading and checking its header only.
+ *
+ * @param path the file
+ * @throws {FileError} if it cannot be read
+ * @throws {CheckpointError} if it is damaged
+ */
+// deno-lint-ignore require-await -- an edge: callers await it, so that reading may become asynchronous
+export async function openSafetensors(path: string): Promise<SafetensorsFile> {
+  const file = openReadable(path);
+  try {
+    const start = new Uint8Array(Math.min(8, file.byteLength));
+    file.read(0, start);
+    const bytes = new Uint8Array(8 + headerLength(start, file.byteLength, path));
+    file.read(0, bytes);
+    return new SafetensorsFile(file, parseHeader(bytes, file.byteLength, path));
+  } catch (error) {
+    file.close();
+    throw error;
+  }
+}
+
+/** A file that was written. */
+export interface WrittenFile {
+  /** Where it lies. */
+  readonly path: string;
+  /** Its size. */
+  readonly byteLength: number;
+  /** CRC-32 of the whole file, eight hexadecimal digits. */
+  readonly crc32: string;
+}
+
+/**
+ * Writes a file whole: aside, synced, then renamed, so that a failure leaves what was there before.
+ *
+ * @param path the file to make or replace
+ * @param specs its tensors; stored by falling element size, else in this order
+ * @param metadata the file's own key-value pairs, e.g. `{ format: "pt" }`
+ * @param produce the bytes of a tensor, in pieces of any length; asked once for each tensor, in the order stored. A
+ *   piece has been written when the next is asked for, so its memory may be used again
+ * @throws {ArgumentError} if a spec cannot be stored, or a tensor's pieces are not as long as its shape says
+ * @throws {FileError} if it cannot be written
+ */
+// deno-lint-ignore require-await -- an edge: callers await it, so that writing may become asynchronous
+export async function writeSafetensors(
+  path: string,
+  specs: readonly SafetensorsSpec[],
+  metadata: Readonly<Record<string, string>>,
+  produce: (entry: SafetensorsEntry) => Iterable<Uint8Array>,
+): Promise<WrittenFile> {
+  const { entries, bytes, fileLength } = renderHeader(specs, metadata);
+  let checksum = 0;
+  function* pieces(): Iterable<Uint8Array> {
+    checksum = crc32(bytes);
+    yield bytes;
+    for (const entry of entries) {
+      let written = 0;
+      for (const piece of produce(entry)) {
+        written += piece.length;
+        if (written > entry.byteLength) break;
+        checksum = crc32(piece, checksum);
+        yield piece;
+      }
+      if (written !== entry.byteLength) {
+        throw new ArgumentError(`Tensor '${entry.name}' takes ${entry.byteLength} bytes, got ${written}`);
+      }
+    }
+  }
+  replaceFile(path, pieces());
+  return { path, byteLength: fileLength, crc32: checksum.toString(16).padStart(8, "0") };
+}
+
+/**
+ * CRC-32 of a file as it lies on the disk, to compare with {@link WrittenFile.crc32}.
+ *
+ * @param path the file
+ * @returns eight hexadecimal digits
+ * @throws {FileError} if it cannot be read
+ */
+// deno-lint-ignore require-await -- an edge: callers await it, so that reading may become asynchronous
+export async function checksumFile(path: string): Promise<string> {
+  using file = openReadable(path);
+  const chunk = new Uint8Array(Math.min(file.byteLength, 4 << 20));
+  let checksum = 0;
+  for (let at = 0; at < file.byteLength; at += chunk.length) {
+    const piece = chunk.subarray(0, Math.min(chunk.length, file.byteLength - at));
+    file.read(at, piece);
+    checksum = crc32(piece, checksum);
+  }
+  return checksum.toString(16).padStart(8, "0");
+}

@@ -1,0 +1,166 @@
+/**
+ * The asynchronous edge of the step: micro-batches of this rank, one read ahead. What they hold is decided by
+ * `sampler.ts`; where tokens come from is decided by `packing.ts`.
+ *
+ * Invariant: the state counts samples consumed by all ranks, and a batch read ahead is not consumed until it is handed
+ * out, so a state saved between steps resumes on any number of ranks with the very next sample.
+ *
+ * @module
+ */
+import type { ConfigProblem } from "../errors.ts";
+import { ArgumentError, ConfigError } from "../errors.ts";
+import type { TokenStream } from "./packing.ts";
+import type { BatchSplit } from "./sampler.ts";
+import { microBatchSize, Sampler } from "./sampler.ts";
+
+/** One micro-batch of one rank. */
+export interface Batch {
+  /** Token ids, row-major [batch, seq]. */
+  readonly inputIds: Int32Array;
+  /** The token that follows each of `inputIds` in the packed stream, [batch, seq]. */
+  readonly labels: Int32Array;
+  /** Samples. */
+  readonly batch: number;
+  /** Tokens of each sample. */
+  readonly seq: number;
+  /** Labels that count for the loss: all of them. */
+  readonly tokenCount: number;
+}
+
+/** What a resume needs; plain JSON, the same on every rank. */
+export interface LoaderState {
+  /** Samples consumed by all ranks since the start of training. */
+  readonly cursor: number;
+  /** What the order is shuffled by. */
+  readonly seed: number;
+  /** Tokens of a sample. */
+  readonly sequenceLength: number;
+  /** Fingerprint of the packed tokens. */
+  readonly dataset: string;
+}
+
+/** What a {@link DataLoader} reads, and its part. */
+export interface LoaderOptions extends BatchSplit {
+  /** The packed tokens; left open. */
+  readonly tokens: TokenStream;
+  /** Tokens of a sample. */
+  readonly sequenceLength: number;
+  /** What the order is shuffled by. */
+  readonly seed: number;
+}
+
+/** Gives the micro-batches of one rank in order, without end. */
+export class DataLoader {
+  /** Samples of one epoch, over all ranks. */
+  readonly numSamples: number;
+  /** Samples of one micro-batch. */
+  readonly batchSize: number;
+  readonly #options: LoaderOptions;
+  readonly #sampler: Sampler;
+  /** Samples consumed before the current step. */
+  #cursor = 0;
+  /** Micro-batches of the current step that were handed out. */
+  #taken = 0;
+  #ahead: Promise<Batch> | undefined;
+
+  /**
+   * @param options what is read, and this rank's part
+   * @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample
+   */
+  constructor(options: LoaderOptions) {
+    const { tokens, sequenceLength, seed } = options;
+    if (!Number.isSafeInteger(sequenceLength) || sequenceLength < 1) {
+      throw new ArgumentError(`sequenceLength must be an integer from 1, got ${sequenceLength}`);
+    }
+    this.batchSize = microBatchSize(options);
+    this.numSamples = Math.floor((tokens.length - 1) / sequenceLength);
+    if (this.numSamples < 1) {
+      throw new ArgumentError(
+        `One sample of sequenceLength ${sequenceLength} takes ${sequenceLength + 1} tokens, ` +
+          `got ${tokens.length} in all: use more text or shorter samples`,
+      );
+    }
+    this.#options = options;
+    this.#sampler = new Sampler(this.numSamples, seed);
+  }
+
+  /** Full passes over the data that are behind, with fraction. */
+  get epoch(): number {
+    return this.#cursor / this.numSamples;
+  }
+
+  /**
+   * The next micro-batch of this rank; the one after it is read meanwhile.
+   *
+   * @throws if the tokens cannot be read
+   */
+  async next(): Promise<Batch> {
+    const batch = await (this.#ahead ?? this.#read(this.#cursor, this.#taken));
+    this.#taken++;
+    if (this.#taken === this.#options.microBatches) {
+      this.#taken = 0;
+      this.#cursor += this.#options.globalBatch;
+    }
+    const ahead = this.#read(this.#cursor, this.#taken);
+    // A failure belongs to the call that asks for this batch, which awaits the same promise.
+    ahead.catch(() => undefined);
+    this.#ahead = ahead;
+    return batch;
+  }
+
+  /**
+   * Where training stands.
+   *
+   * @throws {ArgumentError} in the middle of a step, when some micro-batches of it were handed out
+   */
+  state(): LoaderState {
+    if (this.#taken !== 0) {
+      const { microBatches } = this.#options;
+      throw new ArgumentError(`state() counts whole steps, got ${this.#taken} of ${microBatches} micro-batches of one`);
+    }
+    const { seed, sequenceLength, tokens } = this.#options;
+    return { cursor: this.#cursor, seed, sequenceLength, dataset: tokens.fingerprint };
+  }
+
+  /**
+   * Continues where a state was taken, on any number of ranks.
+   *
+   * @param state from {@link DataLoader.state}, perhaps through JSON
+   * @throws {ConfigError} if seed, sequence length or data are others, or the state is none
+   */
+  restore(state: LoaderState): void {
+    const { seed, sequenceLength, tokens } = this.#options;
+    const problems: ConfigProblem[] = [];
+    const compare = (path: string, saved: unknown, got: unknown): void => {
+      if (saved !== got) problems.push({ path, expected: `${saved}, as in the checkpoint`, got: String(got) });
+    };
+    compare("data.seed", state.seed, seed);
+    compare("data.sequenceLength", state.sequenceLength, sequenceLength);
+    compare("data.dataset (fingerprint of text and tokenizer)", state.dataset, tokens.fingerprint);
+    if (!Number.isSafeInteger(state.cursor) || state.cursor < 0) {
+      problems.push({
+        path: "data.cursor",
+        expected: "an integer from 0 in the checkpoint",
+        got: String(state.cursor),
+      });
+    }
+    if (problems.length > 0) throw new ConfigError(problems);
+    this.#cursor = state.cursor;
+    this.#taken = 0;
+    this.#ahead = undefined;
+  }
+
+  async #read(cursor: number, microBatch: number): Promise<Batch> {
+    const { tokens, sequenceLength: seq } = this.#options;
+    const samples = this.#sampler.batchFor(cursor, this.#options)[microBatch] ?? [];
+    const inputIds = new Int32Array(samples.length * seq);
+    const labels = new Int32Array(samples.length * seq);
+    const window = new Int32Array(seq + 1);
+    for (const [row, sample] of samples.entries()) {
+      await tokens.read(sample * seq, window);
+      inputIds.set(window.subarray(0, seq), row * seq);
+      labels.set(window.subarray(1), row * seq);
+    }
+    return { inputIds, labels, batch: samples.length, seq, tokenCount: labels.length };
+  }
+}

@@ -1,0 +1,233 @@
+/**
+ * Documents as one stream of token ids with an end-of-text token after each, kept in a file so that it is made once. Which
+ * rank makes it and who waits is left to the trainer: data does not know ranks.
+ *
+ * Invariant: a cache file is named by what it was made from (text, tokenizer, this format) and appears whole, so one that
+ * is there is right.
+ *
+ * @module
+ */
+import { ArgumentError, CheckpointError } from "../errors.ts";
+import { sha256 } from "../runtime/checksum.ts";
+import type { ReadableFile, WritableFile } from "../runtime/files.ts";
+import {
+  makeDirectory,
+  openReadable,
+  openWritable,
+  pathKind,
+  removePath,
+  renamePath,
+  syncDirectory,
+} from "../runtime/files.ts";
+import type { TextSource } from "./dataset.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+// Note [Token file]
+// Ids as little-endian uint16 (vocabulary up to 65536) or int32, then 32 bytes: "fstokens", uint32 version, uint32 bytes
+// of an id, uint64 ids, uint64 documents. The numbers come last because they are known last.
+const MAGIC = "fstokens";
+const VERSION = 1;
+const TRAILER = 32;
+/** Ids that are gathered before they are written. */
+const CHUNK = 1 << 18;
+
+/** Packed tokens, read by place. */
+export interface TokenStream {
+  /** Number of tokens. */
+  readonly length: number;
+  /** Changes with the tokens: hexadecimal. */
+  readonly fingerprint: string;
+  /**
+   * Fills `into` with the tokens from `start` on.
+   *
+   * @throws {ArgumentError} if the stream ends before
+   */
+  read(start: number, into: Int32Array): Promise<void>;
+  /** Gives up what it holds open. */
+  close(): void;
+}
+
+/** How far packing has come. */
+export interface PackingProgress {
+  /** Documents packed. */
+  readonly documents: number;
+  /** Tokens made. */
+  readonly tokens: number;
+  /** Bytes of source text read. */
+  readonly bytesRead: number;
+  /** Bytes of source text in all. */
+  readonly byteLength: number;
+}
+
+/** The packed tokens of a source, as a file that may have to be made first. */
+export interface TokenCache {
+  /** The file. */
+  readonly path: string;
+  /** What text and tokenizer are, in one: hexadecimal, the same on every rank. */
+  readonly fingerprint: string;
+  /** Whether the file is there. */
+  exists(): boolean;
+  /**
+   * Makes the file. Concurrent calls do the work twice, harmlessly.
+   *
+   * @param onProgress told after each document
+   * @throws {ConfigError} naming file and line of text that cannot be read
+   * @throws {ArgumentError} if there is no token at all
+   * @throws {FileError} if it cannot be written; nothing is left behind
+   */
+  build(onProgress?: (progress: PackingProgress) => void): Promise<void>;
+  /**
+   * Opens the file.
+   *
+   * @throws {FileError} if it is not there
+   * @throws {CheckpointError} if it is damaged
+   */
+  open(): TokenStream;
+}
+
+/**
+ * The cache of a source under a tokenizer. Reads all text once, to know it.
+ *
+ * @param source the documents
+ * @param tokenizer what encodes them; it must name an end-of-text token
+ * @param directory where cache files lie; made when needed
+ * @throws {CheckpointError} if the tokenizer names no end-of-text token
+ */
+export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: string): TokenCache {
+  const { eosId } = tokenizer;
+  if (eosId === undefined) {
+    throw new CheckpointError(
+      tokenizer.path,
+      "Packing needs an end-of-text token: name it as eos_token in tokenizer_config.json beside it",
+    );
+  }
+  const fingerprint = sha256([`${MAGIC} ${VERSION} ${eosId}\n`, tokenizer.fingerprint, source.fingerprint()]);
+  const path = `${directory}/tokens-${fingerprint.slice(0, 32)}.bin`;
+  return {
+    path,
+    fingerprint,
+    exists: () => pathKind(path) === "file",
+    build: async (onProgress) => {
+      makeDirectory(directory);
+      // Another process may be making the same file, so each has a name of its own until the rename.
+      const aside = `${path}.${crypto.randomUUID()}.partial`;
+      try {
+        {
+          using file = openWritable(aside, "create");
+          await pack(source, tokenizer, eosId, file, onProgress);
+          file.sync();
+        }
+        renamePath(aside, path);
+      } catch (error) {
+        removePath(aside);
+        throw error;
+      }
+      syncDirectory(directory);
+    },
+    open: () => openTokens(path, fingerprint),
+  };
+}
+
+/**
+ * Tokens that are already in memory, as a stream.
+ *
+ * @param tokens the ids; not copied
+ * @param fingerprint what they are called in a resume
+ */
+export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenStream {
+  return {
+    length: tokens.length,
+    fingerprint,
+    read(start, into): Promise<void> {
+      checkRange(start, into.length, tokens.length);
+      into.set(tokens.subarray(start, start + into.length));
+      return Promise.resolve();
+    },
+    close: () => undefined,
+  };
+}
+
+async function pack(
+  source: TextSource,
+  tokenizer: Tokenizer,
+  eosId: number,
+  file: WritableFile,
+  onProgress: ((progress: PackingProgress) => void) | undefined,
+): Promise<void> {
+  const width = tokenizer.vocabSize <= 65536 ? 2 : 4;
+  const chunk = width === 2 ? new Uint16Array(CHUNK) : new Int32Array(CHUNK);
+  const bytes = new Uint8Array(chunk.buffer);
+  let filled = 0;
+  let tokens = 0;
+  let documents = 0;
+  const put = (id: number): void => {
+    if (filled === CHUNK) {
+      file.write(bytes);
+      filled = 0;
+    }
+    chunk[filled++] = id;
+    tokens++;
+  };
+  for await (const { text, bytesRead } of source.documents()) {
+    for (const id of tokenizer.encode(text)) put(id);
+    put(eosId);
+    documents++;
+    onProgress?.({ documents, tokens, bytesRead, byteLength: source.byteLength });
+  }
+  if (documents === 0) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);
+  file.write(bytes.subarray(0, filled * width));
+  const trailer = new Uint8Array(TRAILER);
+  const view = new DataView(trailer.buffer);
+  trailer.set(new TextEncoder().encode(MAGIC));
+  view.setUint32(8, VERSION, true);
+  view.setUint32(12, width, true);
+  view.setBigUint64(16, BigInt(tokens), true);
+  view.setBigUint64(24, BigInt(documents), true);
+  file.write(trailer);
+}
+
+function openTokens(path: string, fingerprint: string): TokenStream {
+  const file = openReadable(path);
+  try {
+    const { length, width } = readTrailer(file);
+    return {
+      length,
+      fingerprint,
+      // deno-lint-ignore require-await -- an edge: the loader awaits it, so that reading may become asynchronous
+      async read(start, into): Promise<void> {
+        checkRange(start, into.length, length);
+        if (width === 4) {
+          file.read(start * 4, new Uint8Array(into.buffer, into.byteOffset, into.byteLength));
+        } else {
+          const halves = new Uint16Array(into.length);
+          file.read(start * 2, new Uint8Array(halves.buffer));
+          into.set(halves);
+        }
+      },
+      close: () => file.close(),
+    };
+  } catch (error) {
+    file.close();
+    throw error;
+  }
+}
+
+function readTrailer(file: ReadableFile): { readonly length: number; readonly width: number } {
+  const trailer = new Uint8Array(TRAILER);
+  if (file.byteLength >= TRAILER) file.read(file.byteLength - TRAILER, trailer);
+  const view = new DataView(trailer.buffer);
+  const width = view.getUint32(12, true);
+  const length = Number(view.getBigUint64(16, true));
+  const magic = new TextDecoder().decode(trailer.subarray(0, 8));
+  const right = magic === MAGIC && view.getUint32(8, true) === VERSION && (width === 2 || width === 4);
+  if (!right || length * width + TRAILER !== file.byteLength) {
+    throw new CheckpointError(file.path, "Expected a whole file of packed tokens, got a damaged one: remove it");
+  }
+  return { length, width };
+}
+
+function checkRange(start: number, count: number, length: number): void {
+  if (!Number.isSafeInteger(start) || start < 0 || start + count > length) {
+    throw new ArgumentError(`Tokens ${start} to ${start + count} are not within the stream's ${length}`);
+  }
+}

@@ -1,0 +1,122 @@
+/**
+ * Which samples a step takes: a global order of all samples, shuffled anew each epoch, from which every rank computes its
+ * part. Reading tokens is left to `loader.ts`.
+ *
+ * Invariant: the order depends on the seed and the number of samples only. A step takes the same samples on any number
+ * of ranks with the same global batch, and slice `m * worldSize + rank` of them is micro-batch `m` of a rank, so one rank
+ * that accumulates all slices in order adds what the ranks together add.
+ *
+ * @module
+ */
+import { ArgumentError } from "../errors.ts";
+import { keyOf, Permutation } from "../random.ts";
+
+/** How the samples of a step are divided. */
+export interface BatchSplit {
+  /** Samples of one optimizer step, over all ranks and micro-batches. */
+  readonly globalBatch: number;
+  /** This rank, among those with data of their own. */
+  readonly rank: number;
+  /** Number of such ranks. */
+  readonly worldSize: number;
+  /** Micro-batches that each rank accumulates in a step. */
+  readonly microBatches: number;
+}
+
+/** Place of a sample in the global order. */
+export interface SamplePlace {
+  /** Full passes over the data before it. */
+  readonly epoch: number;
+  /** Index of the sample in the data. */
+  readonly sample: number;
+}
+
+/**
+ * Samples of one micro-batch.
+ *
+ * @param split how a step is divided
+ * @throws {ArgumentError} if a number is out of range, or the global batch cannot be divided evenly
+ */
+export function microBatchSize(split: BatchSplit): number {
+  const { globalBatch, rank, worldSize, microBatches } = split;
+  for (
+    const [name, value, least] of [
+      ["globalBatch", globalBatch, 1],
+      ["worldSize", worldSize, 1],
+      ["microBatches", microBatches, 1],
+      ["rank", rank, 0],
+    ] as const
+  ) {
+    if (!Number.isSafeInteger(value) || value < least) {
+      throw new ArgumentError(`${name} must be an integer from ${least}, got ${value}`);
+    }
+  }
+  if (rank >= worldSize) throw new ArgumentError(`rank must be below worldSize ${worldSize}, got ${rank}`);
+  const slices = worldSize * microBatches;
+  if (globalBatch % slices !== 0) {
+    throw new ArgumentError(
+      `A global batch must be a multiple of ranks × micro-batches = ${worldSize} × ${microBatches} = ${slices}, ` +
+        `got ${globalBatch}: use ${Math.ceil(globalBatch / slices) * slices}, or other micro-batches`,
+    );
+  }
+  return globalBatch / slices;
+}
+
+/** The global order of samples. */
+export class Sampler {
+  /** Samples of one epoch. */
+  readonly numSamples: number;
+  /** What the order is shuffled by. */
+  readonly seed: number;
+  readonly #key: number;
+  #epoch: number | undefined;
+  #order: Permutation | undefined;
+
+  /**
+   * @param numSamples samples of one epoch, at least 1
+   * @param seed an integer from 0 up to 2^53, exclusive
+   * @throws {ArgumentError} if an argument is out of range
+   */
+  constructor(numSamples: number, seed: number) {
+    if (!Number.isSafeInteger(numSamples) || numSamples < 1) {
+      throw new ArgumentError(`An epoch has at least 1 sample, got ${numSamples}`);
+    }
+    this.numSamples = numSamples;
+    this.seed = seed;
+    this.#key = keyOf(seed, "data order");
+  }
+
+  /**
+   * The sample at a place of the global order.
+   *
+   * @param index samples taken before it since the start of training, by all ranks
+   * @throws {ArgumentError} if it is no integer from 0
+   */
+  at(index: number): SamplePlace {
+    if (!Number.isSafeInteger(index) || index < 0) {
+      throw new ArgumentError(`A place in the global order is an integer from 0, got ${index}`);
+    }
+    const epoch = Math.floor(index / this.numSamples);
+    if (this.#order === undefined || this.#epoch !== epoch) {
+      this.#order = new Permutation(this.numSamples, this.#key, epoch);
+      this.#epoch = epoch;
+    }
+    return { epoch, sample: this.#order.at(index % this.numSamples) };
+  }
+
+  /**
+   * What one rank takes of a step.
+   *
+   * @param cursor samples consumed before the step, by all ranks
+   * @param split how the step is divided
+   * @returns for each micro-batch the samples' indices in the data
+   * @throws {ArgumentError} if the global batch cannot be divided evenly
+   */
+  batchFor(cursor: number, split: BatchSplit): number[][] {
+    const size = microBatchSize(split);
+    return Array.from({ length: split.microBatches }, (_, m) => {
+      const start = cursor + (m * split.worldSize + split.rank) * size;
+      return Array.from({ length: size }, (_, i) => this.at(start + i).sample);
+    });
+  }
+}

@@ -1,0 +1,210 @@
+/**
+ * Random numbers on the host: Philox 4x32-10, a counter-based generator, so that number `i` of a key can be had
+ * without the numbers before it. Tensors are filled by the device's kernels from the same generator; this file
+ * derives their keys and orders data.
+ *
+ * Invariant: only integer arithmetic, so every runtime gives the same numbers. {@link keyOf} never changes its values:
+ * what a seed initializes would change with it.
+ *
+ * @module
+ */
+import { ArgumentError } from "./errors.ts";
+
+/** One more than the largest key, counter or seed: 2^53. */
+const LIMIT = 2 ** 53;
+const WORD = 2 ** 32;
+
+/**
+ * One block of Philox 4x32-10: 128 random bits from a 128-bit counter and a 64-bit key.
+ *
+ * @param out four words, written
+ * @param c0 counter, word 0 (lowest)
+ * @param c1 counter, word 1
+ * @param c2 counter, word 2
+ * @param c3 counter, word 3
+ * @param k0 key, low word
+ * @param k1 key, high word
+ */
+export function philox4x32(
+  out: Uint32Array,
+  c0: number,
+  c1: number,
+  c2: number,
+  c3: number,
+  k0: number,
+  k1: number,
+): void {
+  for (let round = 0; round < 10; round++) {
+    const high0 = multiplyHigh(0xd2511f53, c0);
+    const low0 = Math.imul(0xd2511f53, c0);
+    const high1 = multiplyHigh(0xcd9e8d57, c2);
+    const low1 = Math.imul(0xcd9e8d57, c2);
+    c0 = high1 ^ c1 ^ k0;
+    c1 = low1;
+    c2 = high0 ^ c3 ^ k1;
+    c3 = low0;
+    k0 = (k0 + 0x9e3779b9) | 0;
+    k1 = (k1 + 0xbb67ae85) | 0;
+  }
+  out[0] = c0;
+  out[1] = c1;
+  out[2] = c2;
+  out[3] = c3;
+}
+
+/** Upper 32 bits of the product of two unsigned 32-bit numbers, by 16-bit halves; no partial sum exceeds 2^53. */
+function multiplyHigh(a: number, b: number): number {
+  const aLow = a & 0xffff;
+  const aHigh = a >>> 16;
+  const bLow = b & 0xffff;
+  const bHigh = b >>> 16;
+  const middle = aHigh * bLow + ((aLow * bLow) >>> 16);
+  const carry = (middle % 0x10000) + aLow * bHigh;
+  return (aHigh * bHigh + Math.floor(middle / 0x10000) + (carry - carry % 0x10000) / 0x10000) | 0;
+}
+
+/**
+ * A key for one named stream of random numbers, e.g. a parameter's initial values.
+ *
+ * A 128-bit state starts as (seed's low word, seed's high word, byte length, 0). Each 8 bytes of the UTF-8 name, padded
+ * with zeros, are the key (two little-endian words) of one Philox block over the state, which the block replaces; a last
+ * block has the key (0, 1). The result is word 0 and the low 21 bits of word 1.
+ *
+ * @param seed an integer from 0 up to 2^53, exclusive
+ * @param name any text: an FQN, or a purpose such as `data order`
+ * @returns an integer from 0 up to 2^53, exclusive; names and seeds that differ in one bit give unrelated keys
+ * @throws {ArgumentError} if the seed is none
+ * @example
+ * ```ts
+ * import { keyOf } from "fullyshard";
+ * if (keyOf(0, "model.embed_tokens.weight") === keyOf(1, "model.embed_tokens.weight")) throw new Error("equal");
+ * ```
+ */
+export function keyOf(seed: number, name: string): number {
+  checkSeed(seed);
+  const bytes = new TextEncoder().encode(name);
+  const padded = new Uint8Array(Math.ceil(bytes.length / 8) * 8);
+  padded.set(bytes);
+  const view = new DataView(padded.buffer);
+  const state = Uint32Array.of(seed % WORD, Math.floor(seed / WORD), bytes.length, 0);
+  for (let at = 0; at < padded.length; at += 8) {
+    absorb(state, view.getUint32(at, true), view.getUint32(at + 4, true));
+  }
+  absorb(state, 0, 1);
+  const [low = 0, high = 0] = state;
+  return (high & 0x1fffff) * WORD + low;
+}
+
+function absorb(state: Uint32Array, k0: number, k1: number): void {
+  const [c0 = 0, c1 = 0, c2 = 0, c3 = 0] = state;
+  philox4x32(state, c0, c1, c2, c3, k0, k1);
+}
+
+/**
+ * Number `index` of a key's stream of unbiased integers.
+ *
+ * @param key from {@link keyOf}
+ * @param index which number, an integer from 0 up to 2^53, exclusive
+ * @param bound one more than the largest result, 1 to 2^53
+ * @returns an integer in [0, bound)
+ * @throws {ArgumentError} if an argument is out of range
+ */
+export function uniformInt(key: number, index: number, bound: number): number {
+  checkSeed(key, "key");
+  checkSeed(index, "index");
+  if (!Number.isInteger(bound) || bound < 1 || bound > LIMIT) {
+    throw new ArgumentError(`Bound must be an integer from 1 to 2^53, got ${bound}`);
+  }
+  const block = new Uint32Array(4);
+  const usable = LIMIT - LIMIT % bound;
+  for (let attempt = 0;; attempt++) {
+    philox4x32(block, index % WORD, Math.floor(index / WORD), attempt, 0, key % WORD, Math.floor(key / WORD));
+    const [low = 0, high = 0] = block;
+    const value = (high & 0x1fffff) * WORD + low;
+    if (value < usable) return value % bound;
+  }
+}
+
+/**
+ * Number `index` of a key's stream of uniform fractions.
+ *
+ * @param key from {@link keyOf}
+ * @param index which number, an integer from 0 up to 2^53, exclusive
+ * @returns a multiple of 2^-53 in [0, 1)
+ * @throws {ArgumentError} if an argument is out of range
+ */
+export function uniformFraction(key: number, index: number): number {
+  return uniformInt(key, index, LIMIT) / LIMIT;
+}
+
+/**
+ * A random permutation of [0, length) that is computed, not stored: place `i` costs about ten Philox blocks, whatever
+ * the length, so any rank can ask for any place of any epoch.
+ *
+ * A Feistel network of eight rounds over an even number of bits, the least that holds `length`, with Philox as the round
+ * function; a result outside of [0, length) is put through again until it falls inside, which keeps it a permutation.
+ */
+export class Permutation {
+  /** Number of places. */
+  readonly length: number;
+  readonly #k0: number;
+  readonly #k1: number;
+  readonly #tweak0: number;
+  readonly #tweak1: number;
+  readonly #half: number;
+  readonly #block: Uint32Array = new Uint32Array(4);
+
+  /**
+   * @param length number of places, 0 to 2^53
+   * @param key from {@link keyOf}
+   * @param tweak which permutation of that key, e.g. the epoch
+   * @throws {ArgumentError} if an argument is out of range
+   */
+  constructor(length: number, key: number, tweak: number) {
+    checkSeed(length, "length");
+    checkSeed(key, "key");
+    checkSeed(tweak, "tweak");
+    this.length = length;
+    this.#k0 = key % WORD;
+    this.#k1 = Math.floor(key / WORD);
+    this.#tweak0 = tweak % WORD;
+    this.#tweak1 = Math.floor(tweak / WORD);
+    let half = 2;
+    while (half * half < length) half *= 2;
+    this.#half = half;
+  }
+
+  /**
+   * The value at a place.
+   *
+   * @param place an integer in [0, length)
+   * @returns an integer in [0, length), another for every place
+   * @throws {ArgumentError} if there is no such place
+   */
+  at(place: number): number {
+    if (!Number.isInteger(place) || place < 0 || place >= this.length) {
+      throw new ArgumentError(`Place must be an integer from 0 to ${this.length - 1}, got ${place}`);
+    }
+    let value = place;
+    do value = this.#mix(value); while (value >= this.length);
+    return value;
+  }
+
+  #mix(value: number): number {
+    const half = this.#half;
+    let left = Math.floor(value / half);
+    let right = value % half;
+    for (let round = 0; round < 8; round++) {
+      philox4x32(this.#block, right, round, this.#tweak0, this.#tweak1, this.#k0, this.#k1);
+      const [word = 0] = this.#block;
+      [left, right] = [right, (left ^ word) & (half - 1)];
+    }
+    return left * half + right;
+  }
+}
+
+function checkSeed(value: number, what: string = "seed"): void {
+  if (!Number.isSafeInteger(value) || value < 0) {
+    throw new ArgumentError(`The ${what} must be an integer from 0 to 2^53 - 1, got ${value}`);
+  }
+}
