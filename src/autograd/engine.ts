@@ -1,0 +1,120 @@
+/**
+ * The backward pass: nodes from the last recorded to the first, gradients added where paths meet. All it knows of values is
+ * that they can be added. Since a node's inputs were recorded before it, descending order needs no dependency counts.
+ *
+ * @module
+ */
+import { InternalError } from "../errors.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import type { Edge, GradientSink, Node } from "./node.ts";
+
+/** One backward pass under way. */
+export interface BackwardPass {
+  /** Runs `callback` once the graph is done and all sinks are finished; callbacks run in the order given. */
+  atEnd(callback: () => void): void;
+}
+
+/** Nodes with gradients waiting, highest sequence first: a binary heap. */
+class NodeQueue {
+  readonly #heap: Node[] = [];
+
+  push(node: Node): void {
+    const heap = this.#heap;
+    let i = heap.length;
+    heap.push(node);
+    while (i > 0) {
+      const parent = (i - 1) >> 1;
+      const above = heap[parent];
+      if (above === undefined || above.sequence >= node.sequence) break;
+      heap[i] = above;
+      heap[parent] = node;
+      i = parent;
+    }
+  }
+
+  pop(): Node | undefined {
+    const heap = this.#heap;
+    const top = heap[0];
+    const last = heap.pop();
+    if (last === undefined || last === top) return top;
+    let i = 0;
+    heap[0] = last;
+    for (;;) {
+      let child = 2 * i + 1;
+      const right = heap[child + 1];
+      let below = heap[child];
+      if (below !== undefined && right !== undefined && right.sequence > below.sequence) {
+        child++;
+        below = right;
+      }
+      if (below === undefined || below.sequence <= last.sequence) return top;
+      heap[i] = below;
+      heap[child] = last;
+      i = child;
+    }
+  }
+}
+
+let active: BackwardPass | undefined;
+
+/** The pass under way in this thread, if one is. */
+export function activePass(): BackwardPass | undefined {
+  return active;
+}
+
+/**
+ * Runs a backward pass.
+ *
+ * @param root what the pass starts from
+ * @param seed gradient of the root; owned by the pass from now on
+ */
+export function runBackward(root: Edge, seed: Tensor): void {
+  if (active !== undefined) throw new InternalError("a backward pass began inside a backward pass");
+  const queue = new NodeQueue();
+  const waiting = new Map<Node, (Tensor | undefined)[]>();
+  const sinks = new Set<GradientSink>();
+  const callbacks: (() => void)[] = [];
+  const deliver = (edge: Edge, grad: Tensor): void => {
+    if (edge.sink !== undefined) {
+      sinks.add(edge.sink);
+      edge.sink.contribute(grad);
+    } else if (edge.node !== undefined) {
+      let slots = waiting.get(edge.node);
+      if (slots === undefined) {
+        slots = new Array<Tensor | undefined>(edge.node.numOutputs).fill(undefined);
+        waiting.set(edge.node, slots);
+        edge.node.retain(); // the node before it, which led here, is about to let go
+        queue.push(edge.node);
+      }
+      const before = slots[edge.index];
+      slots[edge.index] = before === undefined ? grad : before.absorb(grad);
+    }
+  };
+  active = { atEnd: (callback) => void callbacks.push(callback) };
+  try {
+    deliver(root, seed);
+    for (let node = queue.pop(); node !== undefined; node = queue.pop()) {
+      const current = node;
+      const grads = waiting.get(node) ?? [];
+      waiting.delete(node);
+      const results = node.run(grads, (input) => current.edges[input]?.sink?.place());
+      for (const grad of grads) grad?.dispose();
+      results.forEach((grad, input) => {
+        const edge = current.edges[input];
+        if (grad === undefined) return;
+        if (edge === undefined) grad.dispose();
+        else deliver(edge, grad);
+      });
+      node.free();
+      node.release();
+    }
+    for (const sink of sinks) sink.finish();
+    for (const callback of callbacks) callback();
+  } finally {
+    active = undefined;
+    for (const [node, slots] of waiting) {
+      for (const grad of slots) grad?.dispose();
+      node.release();
+    }
+  }
+}

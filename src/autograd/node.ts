@@ -1,0 +1,108 @@
+/**
+ * The graph of recorded operations. A node knows the edges to the nodes (or leaves) that its inputs came from and how to
+ * turn gradients of its outputs into gradients of its inputs. Nodes are counted: one reference for each tensor and each
+ * later node that leads here; when none is left, or after its backward has run, it lets go of what it saved.
+ *
+ * @module
+ */
+import { UseAfterDisposeError } from "../errors.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+
+/** Where gradients of one leaf go. All tensors handed over are owned by the receiver. */
+export interface GradientSink {
+  /** The place that a first contribution may be written to directly, or undefined. The caller owns the handle. */
+  place(): Tensor | undefined;
+  /** Takes one contribution of this backward pass: the tensor from {@link place}, or another one. */
+  contribute(grad: Tensor): void;
+  /** All contributions of this pass (so far) are in: joins them to those of earlier passes. */
+  finish(): void;
+}
+
+/** What one input of a node came from. */
+export interface Edge {
+  /** The node that made it, or undefined for a leaf. */
+  readonly node: Node | undefined;
+  /** Which output of that node. */
+  readonly index: number;
+  /** For a leaf: where its gradient goes. */
+  readonly sink: GradientSink | undefined;
+}
+
+/** Turns gradients of outputs into gradients of inputs; the returned handles are the caller's. */
+export type BackwardFunction = (
+  grads: readonly (Tensor | undefined)[],
+  place: (input: number) => Tensor | undefined,
+) => (Tensor | undefined)[];
+
+let nextSequence = 0;
+
+/** One recorded operation. */
+export class Node {
+  /** Position in the order of recording; a backward pass runs from high to low. */
+  readonly sequence: number;
+  readonly name: string;
+  /** Per input; undefined where no gradient is needed. */
+  readonly edges: readonly (Edge | undefined)[];
+  readonly numOutputs: number;
+  #backward: BackwardFunction | undefined;
+  #saved: readonly Tensor[];
+  #refs = 0;
+
+  /**
+   * @param name the op, for messages
+   * @param edges where the inputs came from
+   * @param numOutputs number of outputs
+   * @param saved tensors owned by the node from now on
+   * @param backward what the pass calls
+   */
+  constructor(
+    name: string,
+    edges: readonly (Edge | undefined)[],
+    numOutputs: number,
+    saved: readonly Tensor[],
+    backward: BackwardFunction,
+  ) {
+    this.sequence = nextSequence++;
+    this.name = name;
+    this.edges = edges;
+    this.numOutputs = numOutputs;
+    this.#saved = saved;
+    this.#backward = backward;
+    for (const edge of edges) edge?.node?.retain();
+  }
+
+  /** What was saved for the backward. */
+  get saved(): readonly Tensor[] {
+    return this.#saved;
+  }
+
+  /** One more tensor or node leads here. */
+  retain(): void {
+    this.#refs++;
+  }
+
+  /** One less; without any, nothing can reach the node any more. */
+  release(): void {
+    this.#refs--;
+    if (this.#refs === 0) this.free();
+  }
+
+  /** Runs the backward, once. */
+  run(grads: readonly (Tensor | undefined)[], place: (input: number) => Tensor | undefined): (Tensor | undefined)[] {
+    if (this.#backward === undefined) {
+      throw new UseAfterDisposeError(
+        `The backward of '${this.name}' has run already and its saved tensors are freed; run the forward again`,
+      );
+    }
+    return this.#backward(grads, place);
+  }
+
+  /** Lets go of saved tensors and of the nodes before it. */
+  free(): void {
+    if (this.#backward === undefined) return;
+    this.#backward = undefined;
+    for (const tensor of this.#saved) tensor.dispose();
+    this.#saved = [];
+    for (const edge of this.edges) edge?.node?.release();
+  }
+}

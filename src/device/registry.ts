@@ -1,0 +1,33 @@
+/**
+ * The list of devices.
+ *
+ * @module
+ */
+import { UnsupportedError } from "../errors.ts";
+import type { Device } from "./device.ts";
+import { openWasmDevice, type WasmDeviceOptions } from "./wasm/device.ts";
+
+/** Options of {@link openDevice}. */
+export type DeviceOptions = WasmDeviceOptions;
+
+const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Device>>> = { cpu: openWasmDevice };
+
+/**
+ * Opens a device. A device that is not there is an error: nothing else is chosen instead.
+ *
+ * @param name `cpu`
+ * @throws {UnsupportedError} if there is no such device
+ * @example
+ * ```ts
+ * import { openDevice } from "fullyshard";
+ * const device = await openDevice("cpu", { cpuMath: "wasm" });
+ * if (device.mathName !== "wasm") throw new Error("wrong");
+ * ```
+ */
+export function openDevice(name: string, options: DeviceOptions = {}): Promise<Device> {
+  const open = OPENERS[name.split(":")[0] ?? ""];
+  if (open === undefined) {
+    throw new UnsupportedError(`Cannot open device '${name}': there are ${Object.keys(OPENERS).join(", ")}`);
+  }
+  return open(options);
+}

@@ -1,0 +1,145 @@
+/**
+ * Llama's configuration: the raw `config.json` of Hugging Face, in the spelling of transformers 4 and 5, and the resolved one.
+ *
+ * @module
+ */
+import * as z from "zod";
+import { ConfigError, UnsupportedError } from "../../errors.ts";
+
+/** Rescaling of rotary frequencies. */
+export type RopeScaling =
+  | { readonly type: "default" }
+  | { readonly type: "linear"; readonly factor: number }
+  | {
+    readonly type: "llama3";
+    readonly factor: number;
+    readonly lowFreqFactor: number;
+    readonly highFreqFactor: number;
+    readonly originalMaxPositions: number;
+  };
+
+/** Everything that decides what the model computes. */
+export interface LlamaConfig {
+  readonly vocabSize: number;
+  readonly hiddenSize: number;
+  readonly intermediateSize: number;
+  readonly numLayers: number;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly maxPositions: number;
+  readonly rmsNormEps: number;
+  readonly ropeTheta: number;
+  readonly ropeScaling: RopeScaling;
+  readonly tieWordEmbeddings: boolean;
+  readonly attentionBias: boolean;
+  readonly mlpBias: boolean;
+  readonly initializerRange: number;
+  /** The row of the embedding that lookups give no gradient, or -1. */
+  readonly padTokenId: number;
+}
+
+const size = z.int().positive();
+
+const ropeSchema = z.looseObject({
+  rope_type: z.string().optional(),
+  type: z.string().optional(),
+  rope_theta: z.number().positive().optional(),
+  factor: z.number().positive().optional(),
+  low_freq_factor: z.number().positive().optional(),
+  high_freq_factor: z.number().positive().optional(),
+  original_max_position_embeddings: size.optional(),
+});
+
+/** Keys that matter; others (`transformers_version`, `use_cache` …) change nothing that is computed. */
+const rawSchema = z.looseObject({
+  vocab_size: size,
+  hidden_size: size,
+  intermediate_size: size,
+  num_hidden_layers: size,
+  num_attention_heads: size,
+  num_key_value_heads: size.nullish(),
+  head_dim: size.nullish(),
+  hidden_act: z.string().default("silu"),
+  max_position_embeddings: size.default(2048),
+  initializer_range: z.number().positive().default(0.02),
+  rms_norm_eps: z.number().positive().default(1e-6),
+  pad_token_id: z.int().nullish(),
+  tie_word_embeddings: z.boolean().default(false),
+  rope_theta: z.number().positive().nullish(),
+  rope_scaling: ropeSchema.nullish(),
+  rope_parameters: ropeSchema.nullish(),
+  attention_bias: z.boolean().default(false),
+  attention_dropout: z.number().default(0),
+  mlp_bias: z.boolean().default(false),
+});
+
+function resolveRope(raw: z.infer<typeof rawSchema>): RopeScaling {
+  const rope = raw.rope_parameters ?? raw.rope_scaling ?? {};
+  const type = rope.rope_type ?? rope.type ?? "default";
+  const { factor = 1 } = rope;
+  if (type === "default") return { type };
+  if (type === "linear") return { type, factor };
+  if (type !== "llama3") {
+    throw new UnsupportedError(`Cannot use rope_type '${type}' for llama: default, linear and llama3 are implemented`);
+  }
+  return {
+    type,
+    factor,
+    lowFreqFactor: rope.low_freq_factor ?? 1,
+    highFreqFactor: rope.high_freq_factor ?? 4,
+    originalMaxPositions: rope.original_max_position_embeddings ?? raw.max_position_embeddings,
+  };
+}
+
+/**
+ * Resolves a parsed `config.json`.
+ *
+ * @throws {ConfigError} with every key that is missing or wrong
+ * @throws {UnsupportedError} for options that would change the result and are not implemented
+ */
+export function resolveLlamaConfig(hfConfig: Readonly<Record<string, unknown>>): LlamaConfig {
+  const parsed = rawSchema.safeParse(hfConfig);
+  if (!parsed.success) {
+    throw new ConfigError(parsed.error.issues.map((issue) => {
+      const path = issue.path.join(".");
+      const top = issue.path[0];
+      const got = typeof top === "string" ? JSON.stringify(hfConfig[top]) ?? "nothing" : "nothing";
+      return { path: `config.json ${path}`, expected: issue.message, got };
+    }));
+  }
+  const raw = parsed.data;
+  if (raw.hidden_act !== "silu") throw new UnsupportedError(`Cannot use hidden_act '${raw.hidden_act}' for llama: silu is implemented`);
+  if (raw.attention_dropout !== 0) {
+    throw new UnsupportedError(`Cannot use attention_dropout ${raw.attention_dropout}: dropout is not implemented, set it to 0`);
+  }
+  const numKvHeads = raw.num_key_value_heads ?? raw.num_attention_heads;
+  const headDim = raw.head_dim ?? raw.hidden_size / raw.num_attention_heads;
+  const problems = [
+    ...Number.isInteger(headDim) && headDim % 2 === 0
+      ? []
+      : [{ path: "config.json head_dim", expected: "an even integer", got: `${headDim} (hidden_size / num_attention_heads)` }],
+    ...raw.num_attention_heads % numKvHeads === 0
+      ? []
+      : [{ path: "config.json num_key_value_heads", expected: `a divisor of ${raw.num_attention_heads}`, got: `${numKvHeads}` }],
+  ];
+  if (problems.length > 0) throw new ConfigError(problems);
+  return {
+    vocabSize: raw.vocab_size,
+    hiddenSize: raw.hidden_size,
+    intermediateSize: raw.intermediate_size,
+    numLayers: raw.num_hidden_layers,
+    numHeads: raw.num_attention_heads,
+    numKvHeads,
+    headDim,
+    maxPositions: raw.max_position_embeddings,
+    rmsNormEps: raw.rms_norm_eps,
+    ropeTheta: raw.rope_parameters?.rope_theta ?? raw.rope_theta ?? 10000,
+    ropeScaling: resolveRope(raw),
+    tieWordEmbeddings: raw.tie_word_embeddings,
+    attentionBias: raw.attention_bias,
+    mlpBias: raw.mlp_bias,
+    initializerRange: raw.initializer_range,
+    padTokenId: raw.pad_token_id ?? -1,
+  };
+}

@@ -1,0 +1,182 @@
+/**
+ * Llama (Touvron et al. 2023; transformers `modeling_llama.py`): pre-norm blocks of grouped-query attention with rotary
+ * positions and SwiGLU. Field names in snake_case are the checkpoint's names. The model knows nothing of ranks.
+ *
+ * @module
+ */
+import type { Device } from "../../device/device.ts";
+import { ArgumentError } from "../../errors.ts";
+import { attention, linearCrossEntropy, rope, swiglu } from "../../nn/functional.ts";
+import { Embedding } from "../../nn/embedding.ts";
+import { Linear } from "../../nn/linear.ts";
+import { Module, nameParameters } from "../../nn/module.ts";
+import { RMSNorm } from "../../nn/norm.ts";
+import type { Init } from "../../tensor/parameter.ts";
+import type { Tensor } from "../../tensor/tensor.ts";
+import type { BatchShape, CausalLm, CausalLmInputs, CausalLmOutputs } from "../family.ts";
+import { llamaActivationBytes } from "./activations.ts";
+import type { LlamaConfig } from "./config.ts";
+import { RotaryTables } from "./rotary.ts";
+
+/** What every block of one forward is given besides the hidden states. */
+interface Positions {
+  readonly cos: Tensor;
+  readonly sin: Tensor;
+  readonly positionIds: Tensor | undefined;
+  readonly attentionMask: Tensor | undefined;
+}
+
+function normal(config: LlamaConfig): Init {
+  return { kind: "normal", mean: 0, std: config.initializerRange };
+}
+
+/** Grouped-query attention with rotary positions. */
+class LlamaAttention extends Module<[x: Tensor, positions: Positions], Tensor> {
+  readonly qProj: Linear;
+  readonly kProj: Linear;
+  readonly vProj: Linear;
+  readonly oProj: Linear;
+  readonly #config: LlamaConfig;
+
+  constructor(device: Device, config: LlamaConfig) {
+    super();
+    const { hiddenSize, numHeads, numKvHeads, headDim } = config;
+    const options = { bias: config.attentionBias, init: normal(config) };
+    this.qProj = new Linear(device, hiddenSize, numHeads * headDim, options);
+    this.kProj = new Linear(device, hiddenSize, numKvHeads * headDim, options);
+    this.vProj = new Linear(device, hiddenSize, numKvHeads * headDim, options);
+    this.oProj = new Linear(device, numHeads * headDim, hiddenSize, options);
+    this.#config = config;
+  }
+
+  /** x [batch, seq, hidden] → the same shape */
+  forward(x: Tensor, { cos, sin, positionIds, attentionMask }: Positions): Tensor {
+    const { numHeads: heads, numKvHeads: kvHeads, headDim } = this.#config;
+    const q = rope(this.qProj.call(x), cos, sin, headDim, positionIds);
+    const k = rope(this.kProj.call(x), cos, sin, headDim, positionIds);
+    const scale = 1 / Math.sqrt(headDim);
+    const mixed = attention(q, k, this.vProj.call(x), { heads, kvHeads, causal: true, scale }, attentionMask);
+    return this.oProj.call(mixed);
+  }
+}
+
+/** SwiGLU feed-forward. */
+class LlamaMlp extends Module<[x: Tensor], Tensor> {
+  readonly gateProj: Linear;
+  readonly upProj: Linear;
+  readonly downProj: Linear;
+
+  constructor(device: Device, config: LlamaConfig) {
+    super();
+    const { hiddenSize, intermediateSize } = config;
+    const options = { bias: config.mlpBias, init: normal(config) };
+    this.gateProj = new Linear(device, hiddenSize, intermediateSize, options);
+    this.upProj = new Linear(device, hiddenSize, intermediateSize, options);
+    this.downProj = new Linear(device, intermediateSize, hiddenSize, options);
+  }
+
+  /** x [batch, seq, hidden] → the same shape */
+  forward(x: Tensor): Tensor {
+    return this.downProj.call(swiglu(this.gateProj.call(x), this.upProj.call(x)));
+  }
+}
+
+/** One block: attention and feed-forward, each after a norm and around a residual. */
+export class LlamaDecoderLayer extends Module<[x: Tensor, positions: Positions], Tensor> {
+  readonly selfAttn: LlamaAttention;
+  readonly mlp: LlamaMlp;
+  readonly inputLayernorm: RMSNorm;
+  readonly postAttentionLayernorm: RMSNorm;
+
+  constructor(device: Device, config: LlamaConfig) {
+    super();
+    this.selfAttn = new LlamaAttention(device, config);
+    this.mlp = new LlamaMlp(device, config);
+    this.inputLayernorm = new RMSNorm(device, config.hiddenSize, config.rmsNormEps);
+    this.postAttentionLayernorm = new RMSNorm(device, config.hiddenSize, config.rmsNormEps);
+  }
+
+  /** x [batch, seq, hidden] → the same shape */
+  forward(x: Tensor, positions: Positions): Tensor {
+    const attended = x.add(this.selfAttn.call(this.inputLayernorm.call(x), positions));
+    return attended.add(this.mlp.call(this.postAttentionLayernorm.call(attended)));
+  }
+}
+
+/** Embedding, blocks, final norm: `model.` in checkpoints. */
+class LlamaModel extends Module<[inputs: CausalLmInputs], Tensor> {
+  readonly embedTokens: Embedding;
+  readonly layers: readonly LlamaDecoderLayer[];
+  readonly norm: RMSNorm;
+  readonly #rotary: RotaryTables;
+  readonly #maxPositions: number;
+
+  constructor(device: Device, config: LlamaConfig) {
+    super();
+    const { vocabSize, hiddenSize, padTokenId, numLayers } = config;
+    const options = { init: normal(config), ...padTokenId >= 0 ? { paddingIdx: padTokenId } : {} };
+    this.embedTokens = new Embedding(device, vocabSize, hiddenSize, options);
+    this.layers = Array.from({ length: numLayers }, () => new LlamaDecoderLayer(device, config));
+    this.norm = new RMSNorm(device, hiddenSize, config.rmsNormEps);
+    this.#rotary = new RotaryTables(device, config);
+    this.#maxPositions = config.maxPositions;
+  }
+
+  /** → hidden states [batch, seq, hidden] */
+  forward({ inputIds, attentionMask, positionIds }: CausalLmInputs): Tensor {
+    const seq = inputIds.shape[1] ?? 0;
+    if (inputIds.ndim !== 2 || (positionIds === undefined && seq > this.#maxPositions)) {
+      const shape = inputIds.shape.join(", ");
+      throw new ArgumentError(`Cannot run on ids [${shape}]: they must be [batch, seq] with seq at most ${this.#maxPositions}`);
+    }
+    const [cos, sin] = this.#rotary.upTo(positionIds === undefined ? seq : this.#maxPositions);
+    let hidden = this.embedTokens.call(inputIds);
+    for (const layer of this.layers) hidden = layer.call(hidden, { cos, sin, positionIds, attentionMask });
+    return this.norm.call(hidden);
+  }
+}
+
+/** Llama with a language-model head. */
+export class LlamaForCausalLm extends Module<[inputs: CausalLmInputs], CausalLmOutputs> implements CausalLm {
+  readonly model: LlamaModel;
+  readonly lmHead: Linear;
+  readonly hfConfig: Readonly<Record<string, unknown>>;
+  readonly #config: LlamaConfig;
+
+  constructor(device: Device, config: LlamaConfig, hfConfig: Readonly<Record<string, unknown>>) {
+    super();
+    this.model = new LlamaModel(device, config);
+    const tied = config.tieWordEmbeddings ? this.model.embedTokens.weight : undefined;
+    this.lmHead = new Linear(device, config.hiddenSize, config.vocabSize, { bias: false, init: normal(config) }, tied);
+    this.hfConfig = hfConfig;
+    this.#config = config;
+    nameParameters(this);
+  }
+
+  get tiedNames(): ReadonlyMap<string, string> {
+    return new Map(this.#config.tieWordEmbeddings ? [["lm_head.weight", "model.embed_tokens.weight"]] : []);
+  }
+
+  get vocabSize(): number {
+    return this.#config.vocabSize;
+  }
+
+  get maxPositions(): number {
+    return this.#config.maxPositions;
+  }
+
+  shardingUnits(): readonly Module[] {
+    return this.model.layers;
+  }
+
+  activationBytes(shape: BatchShape): number {
+    return llamaActivationBytes(this.#config, shape);
+  }
+
+  /** With labels the loss (fused with the head), else logits. */
+  forward(inputs: CausalLmInputs): CausalLmOutputs {
+    const hidden = this.model.call(inputs);
+    if (inputs.labels === undefined) return { logits: this.lmHead.call(hidden) };
+    return { loss: linearCrossEntropy(hidden, this.lmHead.weight, inputs.labels) };
+  }
+}

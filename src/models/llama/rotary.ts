@@ -1,0 +1,60 @@
+/**
+ * Llama's rotary tables: cosines and sines of every position, made on the device when a longer sequence first needs them.
+ *
+ * @module
+ */
+import { Buffer } from "../../device/buffer.ts";
+import type { Device } from "../../device/device.ts";
+import { float32 } from "../../dtype.ts";
+import { denseLayout } from "../../shape.ts";
+import { Tensor } from "../../tensor/tensor.ts";
+import type { LlamaConfig } from "./config.ts";
+
+/** Inverse frequencies [headDim / 2], rescaled as the config says (transformers `modeling_rope_utils.py`). */
+export function inverseFrequencies(device: Device, config: LlamaConfig): Float32Array<ArrayBuffer> {
+  const { headDim, ropeTheta, ropeScaling: scaling } = config;
+  return Float32Array.from({ length: headDim / 2 }, (_, i) => {
+    const frequency = 1 / device.math.pow(ropeTheta, 2 * i / headDim);
+    if (scaling.type === "default") return frequency;
+    if (scaling.type === "linear") return frequency / scaling.factor;
+    const { factor, lowFreqFactor, highFreqFactor, originalMaxPositions } = scaling;
+    const wavelength = 2 * Math.PI / frequency;
+    if (wavelength > originalMaxPositions / lowFreqFactor) return frequency / factor;
+    if (wavelength < originalMaxPositions / highFreqFactor) return frequency;
+    const smooth = (originalMaxPositions / wavelength - lowFreqFactor) / (highFreqFactor - lowFreqFactor);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+  });
+}
+
+/** The tables of one model. */
+export class RotaryTables {
+  readonly #device: Device;
+  readonly #config: LlamaConfig;
+  #tables: readonly [cos: Tensor, sin: Tensor] | undefined;
+
+  constructor(device: Device, config: LlamaConfig) {
+    this.#device = device;
+    this.#config = config;
+  }
+
+  /** Tables float32 [positions, headDim / 2] of at least `positions` positions. */
+  upTo(positions: number): readonly [cos: Tensor, sin: Tensor] {
+    const made = this.#tables;
+    if (made !== undefined && (made[0].shape[0] ?? 0) >= positions) return made;
+    for (const table of made ?? []) table.dispose();
+    const half = this.#config.headDim / 2;
+    const frequencies = inverseFrequencies(this.#device, this.#config);
+    using invFreq = this.#table([half]);
+    invFreq.copyFromHost(frequencies);
+    const tables = [this.#table([positions, half]), this.#table([positions, half])] as const;
+    this.#device.kernels.ropeTable(tables[0].ptr, tables[1].ptr, invFreq.ptr, positions, half, 1);
+    this.#tables = tables;
+    return tables;
+  }
+
+  /** A tensor in no scope. */
+  #table(shape: readonly number[]): Tensor {
+    const bytes = shape.reduce((n, size) => n * size, float32.byteLength);
+    return new Tensor(Buffer.allocate(this.#device, bytes, "rotary tables"), denseLayout(shape), float32);
+  }
+}

@@ -1,0 +1,36 @@
+/**
+ * The embedding table.
+ *
+ * @module
+ */
+import type { Device } from "../device/device.ts";
+import { embeddingOp } from "../ops/embedding.ts";
+import { applyOne } from "../tensor/apply.ts";
+import { type Init, Parameter } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { Module } from "./module.ts";
+
+/** Options of an embedding. */
+export interface EmbeddingOptions {
+  /** The row that gets no gradient from lookups. */
+  readonly paddingIdx?: number;
+  /** How the table begins; standard normal unless said otherwise. */
+  readonly init?: Init;
+}
+
+/** Rows of a table [vocab, width] by token id. */
+export class Embedding extends Module<[ids: Tensor], Tensor> {
+  readonly weight: Parameter;
+  readonly #paddingIdx: number;
+
+  constructor(device: Device, vocab: number, width: number, options: EmbeddingOptions = {}) {
+    super();
+    this.weight = new Parameter(device, [vocab, width], { init: options.init ?? { kind: "normal", mean: 0, std: 1 } });
+    this.#paddingIdx = options.paddingIdx ?? -1;
+  }
+
+  /** ids int32 [..] → [.., width] */
+  forward(ids: Tensor): Tensor {
+    return applyOne(embeddingOp, [this.weight, ids], { paddingIdx: this.#paddingIdx });
+  }
+}

@@ -1,0 +1,27 @@
+/**
+ * First values of parameters. Each element depends on the seed, its parameter's FQN and its place only: never on the number
+ * of ranks, the cut into shards, or what else the model holds.
+ *
+ * @module
+ */
+import { float32 } from "../dtype.ts";
+import { keyOf } from "../random.ts";
+import { writeParameters } from "../tensor/write.ts";
+import { type Module, nameParameters } from "./module.ts";
+
+/**
+ * Initialises every parameter below `root` as its `init` says, on this rank only what it owns. Every rank must call it.
+ *
+ * @param seed a non-negative integer
+ */
+export function initializeParameters(root: Module, seed: number): void {
+  nameParameters(root);
+  writeParameters(root.parameters(), (parameter, owned) => {
+    const { kernels } = parameter.device;
+    const { init, fqn, storage: { shard: { offset, length } } } = parameter;
+    const key = keyOf(seed, fqn);
+    if (init.kind === "normal") kernels.normal(owned, length, key, offset, init.mean, init.std);
+    else if (init.kind === "uniform") kernels.uniform(owned, length, key, offset, init.low, init.high);
+    else kernels.fill(float32, owned, length, init.value);
+  });
+}

@@ -1,0 +1,40 @@
+/**
+ * The linear layer.
+ *
+ * @module
+ */
+import type { Device } from "../device/device.ts";
+import { linearOp } from "../ops/matmul.ts";
+import { applyOne } from "../tensor/apply.ts";
+import { type Init, Parameter } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { Module } from "./module.ts";
+
+/** Options of a linear layer. */
+export interface LinearOptions {
+  /** Whether it adds a bias; true unless said otherwise. */
+  readonly bias?: boolean;
+  /** How the weight begins; PyTorch's uniform in ±1/√inFeatures unless said otherwise. */
+  readonly init?: Init;
+}
+
+/** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]. */
+export class Linear extends Module<[x: Tensor], Tensor> {
+  readonly weight: Parameter;
+  readonly bias: Parameter | undefined;
+
+  /** The weight is made here, or given when it is tied to another one. */
+  constructor(device: Device, inFeatures: number, outFeatures: number, options: LinearOptions = {}, tied?: Parameter) {
+    super();
+    const bound = 1 / Math.sqrt(inFeatures);
+    const uniform: Init = { kind: "uniform", low: -bound, high: bound };
+    this.weight = tied ?? new Parameter(device, [outFeatures, inFeatures], { init: options.init ?? uniform });
+    const biasInit: Init = options.init === undefined ? uniform : { kind: "constant", value: 0 };
+    this.bias = options.bias ?? true ? new Parameter(device, [outFeatures], { init: biasInit }) : undefined;
+  }
+
+  /** x [.., inFeatures] → [.., outFeatures] */
+  forward(x: Tensor): Tensor {
+    return applyOne(linearOp, this.bias === undefined ? [x, this.weight] : [x, this.weight, this.bias], undefined);
+  }
+}

@@ -1,0 +1,154 @@
+/**
+ * Element-wise functions of one and of two values.
+ *
+ * @module
+ */
+import { BINARY_OPS, type BinaryOp, UNARY_OPS, type UnaryOp } from "../device/kernels.ts";
+import { DTypeError } from "../errors.ts";
+import { broadcastShapes, broadcastStrides, denseStrides } from "../shape.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
+import { sumTo } from "./sum_to.ts";
+
+/** Scalar parameters of a function of one value. */
+export interface UnaryAttrs {
+  readonly p0: number;
+  readonly p1: number;
+}
+
+function unary(name: UnaryOp): ComputeOp<UnaryAttrs> {
+  return {
+    name,
+    infer: ([x]) => {
+      if (x === undefined || x.dtype.kind !== "float") {
+        throw new DTypeError(name, "the input must be a float", x?.dtype.name ?? "nothing");
+      }
+      return [{ shape: x.shape, dtype: x.dtype }];
+    },
+    forward: (call) => {
+      const x = call.dense(call.input(0));
+      const { p0, p1 } = call.attrs;
+      call.device.kernels.unary(name, x.dtype, call.output(0).ptr, x.ptr, x.numel, p0, p1);
+      call.save(x);
+    },
+    backward: (call) => {
+      const x = call.saved(0);
+      const { p0, p1 } = call.attrs;
+      const dy = call.dense(call.grad(0));
+      call.device.kernels.unaryBackward(name, x.dtype, call.out(0, x.dtype).ptr, dy.ptr, x.ptr, x.numel, p0, p1);
+    },
+  };
+}
+
+/** `op(a, b)`, broadcasting, as a new dense tensor. */
+function combine(context: OpContext, op: BinaryOp, a: Tensor, b: Tensor): Tensor {
+  const shape = broadcastShapes(op, a.shape, b.shape);
+  const result = context.empty(shape, a.dtype);
+  launch(context, op, result, a, b);
+  return result;
+}
+
+function launch(context: OpContext, op: BinaryOp, result: Tensor, a: Tensor, b: Tensor): void {
+  context.device.kernels.binary(
+    op,
+    a.dtype,
+    result.ptr,
+    a.ptr,
+    broadcastStrides(a.layout, result.shape),
+    b.ptr,
+    broadcastStrides(b.layout, result.shape),
+    result.shape,
+  );
+}
+
+/** `dy * sign(a - b)`: what decides between the two arguments of maximum and minimum. */
+function signed(call: BackwardCall<undefined>, dy: Tensor, a: Tensor, b: Tensor): Tensor {
+  const difference = combine(call, "sub", a, b);
+  const result = call.empty(difference.shape, difference.dtype);
+  const { kernels } = call.device;
+  kernels.unaryBackward("abs", a.dtype, result.ptr, call.dense(dy).ptr, difference.ptr, result.numel, 0, 0);
+  return result;
+}
+
+function scaled(context: OpContext, x: Tensor, factor: number): Tensor {
+  const result = context.empty(x.shape, x.dtype);
+  context.device.kernels.scale(x.dtype, result.ptr, context.dense(x).ptr, x.numel, factor);
+  return result;
+}
+
+/** Gradients of both arguments, of the output's shape. */
+function gradients(op: BinaryOp, call: BackwardCall<undefined>): [Tensor | undefined, Tensor | undefined] {
+  const dy = call.grad(0);
+  const [needsA, needsB] = [call.needs(0), call.needs(1)];
+  switch (op) {
+    case "add":
+      return [dy, dy];
+    case "sub":
+      return [dy, needsB ? scaled(call, dy, -1) : undefined];
+    case "mul":
+      return [
+        needsA ? combine(call, "mul", dy, call.saved(1)) : undefined,
+        needsB ? combine(call, "mul", dy, call.saved(0)) : undefined,
+      ];
+    case "div": {
+      const da = combine(call, "div", dy, call.saved(1));
+      if (!needsB) return [da, undefined];
+      const ratio = combine(call, "div", call.saved(0), call.saved(1));
+      return [da, scaled(call, combine(call, "mul", da, ratio), -1)];
+    }
+    case "maximum":
+    case "minimum": {
+      const choice = signed(call, dy, call.saved(0), call.saved(1));
+      const both = combine(call, "add", dy, choice);
+      const other = combine(call, "sub", dy, choice);
+      const [a, b] = op === "maximum" ? [both, other] : [other, both];
+      return [scaled(call, a, 0.5), scaled(call, b, 0.5)];
+    }
+  }
+}
+
+function binary(name: BinaryOp): ComputeOp<undefined> {
+  return {
+    name,
+    infer: ([a, b]) => {
+      if (a === undefined || b === undefined || a.dtype !== b.dtype || a.dtype.kind !== "float") {
+        throw new DTypeError(name, "both must have one float dtype", a?.dtype.name ?? "", b?.dtype.name ?? "");
+      }
+      return [{ shape: broadcastShapes(name, a.shape, b.shape), dtype: a.dtype }];
+    },
+    forward: (call) => {
+      launch(call, name, call.output(0), call.input(0), call.input(1));
+      if (name !== "add" && name !== "sub") call.save(call.input(0), call.input(1));
+    },
+    backward: (call) => {
+      gradients(name, call).forEach((grad, i) => {
+        if (grad !== undefined && call.needs(i)) call.give(i, sumTo(call, grad, call.spec(i).shape));
+      });
+    },
+  };
+}
+
+function table<K extends string, V>(keys: readonly K[], make: (key: K) => V): (key: K) => V {
+  const made = new Map(keys.map((key) => [key, make(key)]));
+  return (key) => made.get(key) ?? make(key);
+}
+
+/** The record of a function of one value. */
+export const unaryOp: (name: UnaryOp) => ComputeOp<UnaryAttrs> = table(UNARY_OPS, unary);
+/** The record of a function of two values. */
+export const binaryOp: (name: BinaryOp) => ComputeOp<undefined> = table(BINARY_OPS, binary);
+
+/** `dst = dst + bias`, the bias along the last dim, in place. */
+export function addBias(context: OpContext, dst: Tensor, bias: Tensor): void {
+  const strides = denseStrides(dst.shape);
+  context.device.kernels.binary(
+    "add",
+    dst.dtype,
+    dst.ptr,
+    dst.ptr,
+    strides,
+    bias.ptr,
+    broadcastStrides(bias.layout, dst.shape),
+    dst.shape,
+  );
+}

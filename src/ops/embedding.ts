@@ -1,0 +1,45 @@
+/**
+ * Rows of a table by token id, and the scatter-add that is its gradient.
+ *
+ * @module
+ */
+import { int32 } from "../dtype.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { writeFloat32 } from "./float_out.ts";
+import type { ComputeOp } from "./op.ts";
+
+/** Options of an embedding. */
+export interface EmbeddingAttrs {
+  /** The row that gets no gradient from lookups, or -1. */
+  readonly paddingIdx: number;
+}
+
+/** weight [vocab, cols], ids int32 [..] → [.., cols]. */
+export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
+  name: "embedding",
+  infer: ([weight, ids]) => {
+    if (weight === undefined || ids === undefined || ids.dtype !== int32) {
+      throw new DTypeError("embedding", "ids must be int32", ids?.dtype.name ?? "nothing");
+    }
+    if (weight.ndim !== 2) throw new ShapeError("embedding", "the table must have two dims", weight.shape);
+    return [{ shape: [...ids.shape, weight.shape[1] ?? 0], dtype: weight.dtype }];
+  },
+  forward: (call) => {
+    const [weight, ids] = [call.dense(call.input(0)), call.dense(call.input(1))];
+    const [vocab = 0, cols = 0] = weight.shape;
+    const bad = call.device.kernels.embedding(weight.dtype, call.output(0).ptr, weight.ptr, ids.ptr, ids.numel, vocab, cols);
+    if (bad >= 0) {
+      throw new ArgumentError(`Cannot look up id ${ids.toArray()[bad]} at place ${bad}: the table has ${vocab} rows`);
+    }
+    call.save(ids);
+  },
+  backward: (call) => {
+    if (!call.needs(0)) return;
+    const ids = call.saved(0);
+    const [vocab = 0, cols = 0] = call.spec(0).shape;
+    const dy = call.dense(call.grad(0));
+    const { paddingIdx } = call.attrs;
+    writeFloat32(call, 0, (dw) =>
+      call.device.kernels.embeddingBackward(dy.dtype, dw, dy.ptr, ids.ptr, ids.numel, vocab, cols, paddingIdx));
+  },
+};

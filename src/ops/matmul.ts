@@ -1,0 +1,163 @@
+/**
+ * Matrix products: batched, and the linear layer's `x Wᵀ + b`. Transposed layouts go to the product as they are.
+ *
+ * @module
+ */
+import { type DType, float32 } from "../dtype.ts";
+import { DTypeError, ShapeError } from "../errors.ts";
+import { broadcastShapes, broadcastStrides, isDense, numelOf, type Shape } from "../shape.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { addBias } from "./elementwise.ts";
+import { writeFloat32 } from "./float_out.ts";
+import type { ComputeOp, OpContext } from "./op.ts";
+import { sumTo } from "./sum_to.ts";
+
+/** A matrix (or batch of them) as the product takes it. */
+interface Operand {
+  readonly tensor: Tensor;
+  readonly trans: boolean;
+  readonly ld: number;
+  readonly stride: number;
+}
+
+/** How to read the last two dims: as stored, transposed, or from a dense copy. */
+function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
+  const { shape, strides } = tensor.layout;
+  const rows = shape.at(-2) ?? 1;
+  const cols = shape.at(-1) ?? 1;
+  const rowStride = strides.at(-2) ?? cols;
+  const colStride = strides.at(-1) ?? 1;
+  const lead = { shape: shape.slice(0, -2), strides: strides.slice(0, -2), offset: 0 };
+  const step = lead.strides.findLast((_, dim) => lead.shape[dim] !== 1) ?? 0;
+  const regular = batch === 1 || isDense({ ...lead, strides: lead.strides.map((s) => s / step) });
+  if (regular && (colStride === 1 || cols === 1) && rowStride >= cols) {
+    return { tensor, trans: false, ld: Math.max(rowStride, 1), stride: step };
+  }
+  if (regular && (rowStride === 1 || rows === 1) && colStride >= rows) {
+    return { tensor, trans: true, ld: Math.max(colStride, 1), stride: step };
+  }
+  return { tensor: context.dense(tensor), trans: false, ld: cols, stride: rows * cols };
+}
+
+/** `out = op(a) op(b)` for each matrix of the batch; `out` is dense. */
+function product(context: OpContext, out: Tensor, a: Operand, b: Operand, m: number, n: number, k: number): void {
+  context.device.kernels.gemm({
+    dtype: a.tensor.dtype,
+    outDtype: out.dtype,
+    transA: a.trans,
+    transB: b.trans,
+    m,
+    n,
+    k,
+    alpha: 1,
+    a: a.tensor.ptr,
+    lda: a.ld,
+    strideA: a.stride,
+    b: b.tensor.ptr,
+    ldb: b.ld,
+    strideB: b.stride,
+    beta: 0,
+    c: out.ptr,
+    ldc: n,
+    strideC: m * n,
+    batch: m * n === 0 ? 0 : out.numel / (m * n),
+  });
+}
+
+/** A tensor with its leading dims repeated to `lead`. */
+function repeated(tensor: Tensor, lead: Shape): Tensor {
+  const shape = [...lead, ...tensor.shape.slice(-2)];
+  return tensor.view({ shape, strides: broadcastStrides(tensor.layout, shape), offset: tensor.layout.offset });
+}
+
+function swapped(tensor: Tensor): Tensor {
+  const swap = <T>(list: readonly T[]): T[] => [...list.slice(0, -2), ...list.slice(-2).reverse()];
+  const { shape, strides, offset } = tensor.layout;
+  return tensor.view({ shape: swap(shape), strides: swap(strides), offset });
+}
+
+function multiply(context: OpContext, a: Tensor, b: Tensor, lead: Shape, dtype: DType, into?: Tensor): Tensor {
+  const m = a.shape.at(-2) ?? 1;
+  const k = a.shape.at(-1) ?? 1;
+  const n = b.shape.at(-1) ?? 1;
+  const out = into ?? context.empty([...lead, m, n], dtype);
+  const batch = numelOf(lead);
+  product(context, out, operand(context, repeated(a, lead), batch), operand(context, repeated(b, lead), batch), m, n, k);
+  return out;
+}
+
+/** [.., m, k] @ [.., k, n], leading dims broadcasting. */
+export const matmulOp: ComputeOp<undefined> = {
+  name: "matmul",
+  infer: ([a, b]) => {
+    if (a === undefined || b === undefined || a.dtype !== b.dtype || a.dtype.kind !== "float") {
+      throw new DTypeError("matmul", "both must have one float dtype", a?.dtype.name ?? "", b?.dtype.name ?? "");
+    }
+    if (a.ndim < 2 || b.ndim < 2 || a.shape.at(-1) !== b.shape.at(-2)) {
+      throw new ShapeError("matmul", "inner dims must match", a.shape, b.shape);
+    }
+    const lead = broadcastShapes("matmul", a.shape.slice(0, -2), b.shape.slice(0, -2));
+    return [{ shape: [...lead, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1], dtype: a.dtype }];
+  },
+  forward: (call) => {
+    const [a, b, out] = [call.input(0), call.input(1), call.output(0)];
+    multiply(call, a, b, out.shape.slice(0, -2), out.dtype, out);
+    call.save(a, b);
+  },
+  backward: (call) => {
+    const dy = call.grad(0);
+    const lead = dy.shape.slice(0, -2);
+    if (call.needs(0)) {
+      call.give(0, sumTo(call, multiply(call, dy, swapped(call.saved(1)), lead, dy.dtype), call.spec(0).shape));
+    }
+    if (call.needs(1)) {
+      call.give(1, sumTo(call, multiply(call, swapped(call.saved(0)), dy, lead, dy.dtype), call.spec(1).shape));
+    }
+  },
+};
+
+/** x [.., in], weight [out, in], optional bias [out] → x Wᵀ + b, [.., out]. The weight's gradient goes straight to its place. */
+export const linearOp: ComputeOp<undefined> = {
+  name: "linear",
+  infer: ([x, weight, bias]) => {
+    if (x === undefined || weight === undefined || x.dtype !== weight.dtype || x.dtype.kind !== "float") {
+      throw new DTypeError("linear", "input and weight must have one float dtype", x?.dtype.name ?? "", weight?.dtype.name ?? "");
+    }
+    const [outFeatures, inFeatures] = weight.shape;
+    if (weight.ndim !== 2 || outFeatures === undefined || x.shape.at(-1) !== inFeatures || x.ndim === 0) {
+      throw new ShapeError("linear", "the last dim must equal the weight's", x.shape, weight.shape);
+    }
+    if (bias !== undefined && (bias.ndim !== 1 || bias.shape[0] !== outFeatures || bias.dtype !== x.dtype)) {
+      throw new ShapeError("linear", `the bias must be [${outFeatures}]`, bias.shape);
+    }
+    return [{ shape: [...x.shape.slice(0, -1), outFeatures], dtype: x.dtype }];
+  },
+  forward: (call) => {
+    const [x, weight, out] = [call.dense(call.input(0)), call.dense(call.input(1)), call.output(0)];
+    const [n = 0, k = 0] = weight.shape;
+    const rows = k === 0 ? out.numel / Math.max(1, n) : x.numel / k;
+    product(call, out, flat(x, k, false), flat(weight, k, true), rows, n, k);
+    if (call.inputs > 2) addBias(call, out, call.input(2));
+    call.save(x, weight);
+  },
+  backward: (call) => {
+    const dy = call.dense(call.grad(0));
+    const [x, weight] = [call.saved(0), call.saved(1)];
+    const [n = 0, k = 0] = weight.shape;
+    const rows = n === 0 ? 0 : dy.numel / n;
+    if (call.needs(0)) product(call, call.out(0), flat(dy, n, false), flat(weight, k, false), rows, k, n);
+    if (call.needs(1)) product(call, call.out(1), flat(dy, n, true), flat(x, k, false), n, k, rows);
+    if (call.inputs > 2 && call.needs(2)) {
+      const { kernels } = call.device;
+      writeFloat32(call, 2, (out) => {
+        const wide = dy.dtype === float32 ? dy : call.empty([rows, n], float32);
+        if (wide !== dy) kernels.cast(float32, dy.dtype, wide.ptr, dy.ptr, dy.numel);
+        kernels.reduce("sum", float32, out, wide.ptr, 1, rows, n);
+      });
+    }
+  },
+};
+
+function flat(tensor: Tensor, cols: number, trans: boolean): Operand {
+  return { tensor, trans, ld: Math.max(cols, 1), stride: 0 };
+}

@@ -1,0 +1,81 @@
+/**
+ * What an operation is: data. `infer` checks and gives the outputs' shapes, `forward` launches kernels, `backward` launches
+ * those of the gradient; `tensor/apply.ts` does the rest (allocation, recording, freeing). Ops know `Tensor` as a type only.
+ *
+ * @module
+ */
+import type { Device } from "../device/device.ts";
+import type { DType } from "../dtype.ts";
+import type { Layout, Shape } from "../shape.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+
+/** Shape and dtype of one output. */
+export interface OutputSpec {
+  readonly shape: Shape;
+  readonly dtype: DType;
+}
+
+/** What both directions of an op may do. Tensors made here are freed when the call returns, unless given or saved. */
+export interface OpContext {
+  readonly device: Device;
+  /** An uninitialised dense tensor. */
+  empty(shape: Shape, dtype: DType): Tensor;
+  /** The tensor itself when dense, else a dense copy. */
+  dense(tensor: Tensor): Tensor;
+}
+
+/** One forward call. */
+export interface ForwardCall<A> extends OpContext {
+  readonly attrs: A;
+  /** Number of inputs: optional ones come last. */
+  readonly inputs: number;
+  /** Input i. */
+  input(i: number): Tensor;
+  /** Output i, dense, to be written. */
+  output(i: number): Tensor;
+  /** Whether a backward will be recorded; if not, saving does nothing. */
+  readonly recording: boolean;
+  /** Whether input i takes part in the backward that is recorded. */
+  needs(i: number): boolean;
+  /** Keeps tensors for the backward: inputs, outputs or temporaries. */
+  save(...tensors: readonly Tensor[]): void;
+}
+
+/** One backward call. */
+export interface BackwardCall<A> extends OpContext {
+  readonly attrs: A;
+  /** Number of inputs. */
+  readonly inputs: number;
+  /** Gradient of output i (outputs without one come as zeros). */
+  grad(i: number): Tensor;
+  /** Saved tensor i. */
+  saved(i: number): Tensor;
+  /** Shape and dtype of input i. */
+  spec(i: number): OutputSpec;
+  /** Whether input i needs a gradient. */
+  needs(i: number): boolean;
+  /**
+   * A dense tensor of input i's shape, to be overwritten with its gradient: the gradient's final place when input i is a
+   * parameter that has none yet. Its dtype is the place's, or `dtype`, or else the input's.
+   */
+  out(i: number, dtype?: DType): Tensor;
+  /** Gives an existing tensor as gradient of input i: it may be a view, of the input's shape. */
+  give(i: number, tensor: Tensor): void;
+}
+
+/** An operation that computes new values. */
+export interface ComputeOp<A> {
+  readonly name: string;
+  /** @throws {ShapeError | DTypeError} if the inputs do not fit */
+  infer(inputs: readonly Tensor[], attrs: A): readonly OutputSpec[];
+  forward(call: ForwardCall<A>): void;
+  backward(call: BackwardCall<A>): void;
+}
+
+/** An operation that looks at the same values in another layout. */
+export interface ViewOp<A> {
+  readonly name: string;
+  /** Layout of the output over the input's buffer. */
+  view(input: Tensor, attrs: A): Layout;
+  backward(call: BackwardCall<A>): void;
+}

@@ -1,0 +1,31 @@
+/**
+ * SwiGLU's gate: `silu(gate) * up` (Shazeer 2020).
+ *
+ * @module
+ */
+import { DTypeError, ShapeError } from "../errors.ts";
+import { sameShape } from "../shape.ts";
+import type { ComputeOp } from "./op.ts";
+
+/** gate and up of one shape → silu(gate) * up. */
+export const swigluOp: ComputeOp<undefined> = {
+  name: "swiglu",
+  infer: ([gate, up]) => {
+    if (gate === undefined || up === undefined || gate.dtype !== up.dtype || gate.dtype.kind !== "float") {
+      throw new DTypeError("swiglu", "both must have one float dtype", gate?.dtype.name ?? "", up?.dtype.name ?? "");
+    }
+    if (!sameShape(gate.shape, up.shape)) throw new ShapeError("swiglu", "shapes must be equal", gate.shape, up.shape);
+    return [{ shape: gate.shape, dtype: gate.dtype }];
+  },
+  forward: (call) => {
+    const [gate, up] = [call.dense(call.input(0)), call.dense(call.input(1))];
+    call.device.kernels.swiglu(gate.dtype, call.output(0).ptr, gate.ptr, up.ptr, gate.numel);
+    call.save(gate, up);
+  },
+  backward: (call) => {
+    const [gate, up] = [call.saved(0), call.saved(1)];
+    const dy = call.dense(call.grad(0));
+    const [dgate, dup] = [call.out(0, gate.dtype), call.out(1, up.dtype)];
+    call.device.kernels.swigluBackward(gate.dtype, dgate.ptr, dup.ptr, dy.ptr, gate.ptr, up.ptr, gate.numel);
+  },
+};

@@ -1,0 +1,111 @@
+/**
+ * The same values in another layout, and the dense copy that some of them end in.
+ *
+ * @module
+ */
+import { ShapeError } from "../errors.ts";
+import { broadcastShapes, broadcastStrides, denseLayout, isDense, resolveShape, sameShape, type Shape } from "../shape.ts";
+import type { ComputeOp, ViewOp } from "./op.ts";
+import { sumTo } from "./sum_to.ts";
+
+/** Another shape over dense elements. */
+export const reshapeOp: ViewOp<Shape> = {
+  name: "reshape",
+  view: (input, shape) => {
+    if (!isDense(input.layout)) throw new ShapeError("reshape", "the elements must be dense", input.shape);
+    return denseLayout(resolveShape("reshape", input.shape, shape), input.layout.offset);
+  },
+  backward: (call) => {
+    const grad = call.dense(call.grad(0));
+    call.give(0, grad.view(denseLayout(call.spec(0).shape, grad.layout.offset)));
+  },
+};
+
+/** Dims in another order. */
+export const permuteOp: ViewOp<readonly number[]> = {
+  name: "permute",
+  view: (input, dims) => {
+    if (dims.length !== input.ndim || new Set(dims).size !== dims.length || dims.some((dim) => input.shape[dim] === undefined)) {
+      throw new ShapeError("permute", `dims [${dims.join(", ")}] must name each dim once`, input.shape);
+    }
+    return {
+      shape: dims.map((dim) => input.shape[dim] ?? 1),
+      strides: dims.map((dim) => input.layout.strides[dim] ?? 0),
+      offset: input.layout.offset,
+    };
+  },
+  backward: (call) => {
+    const grad = call.grad(0);
+    const back = call.attrs.map((_, dim) => call.attrs.indexOf(dim));
+    call.give(
+      0,
+      grad.view({
+        shape: back.map((dim) => grad.shape[dim] ?? 1),
+        strides: back.map((dim) => grad.layout.strides[dim] ?? 0),
+        offset: grad.layout.offset,
+      }),
+    );
+  },
+};
+
+/** Where {@link narrowOp} cuts. */
+export interface NarrowAttrs {
+  readonly dim: number;
+  readonly start: number;
+  readonly length: number;
+}
+
+/** A range of one dim. */
+export const narrowOp: ViewOp<NarrowAttrs> = {
+  name: "narrow",
+  view: (input, { dim, start, length }) => {
+    const size = input.shape[dim] ?? 0;
+    if (start < 0 || length < 0 || start + length > size) {
+      throw new ShapeError("narrow", `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`, input.shape);
+    }
+    const { shape, strides, offset } = input.layout;
+    return {
+      shape: shape.map((value, i) => i === dim ? length : value),
+      strides,
+      offset: offset + start * (strides[dim] ?? 0),
+    };
+  },
+  backward: (call) => {
+    const grad = call.grad(0);
+    const dx = call.out(0);
+    const { kernels } = call.device;
+    kernels.fill(dx.dtype, dx.ptr, dx.numel, 0);
+    const { dim, start } = call.attrs;
+    const target = dx.view({
+      shape: grad.shape,
+      strides: dx.layout.strides,
+      offset: dx.layout.offset + start * (dx.layout.strides[dim] ?? 0),
+    });
+    const source = grad.dtype === dx.dtype ? grad : grad.to(dx.dtype);
+    kernels.copyStrided(dx.dtype, target.ptr, target.layout.strides, source.ptr, source.layout.strides, grad.shape);
+  },
+};
+
+/** Dims of size 1, and new leading ones, repeated. */
+export const expandOp: ViewOp<Shape> = {
+  name: "expand",
+  view: (input, shape) => {
+    if (!sameShape(broadcastShapes("expand", input.shape, shape), shape)) {
+      throw new ShapeError("expand", "only dims of size 1 can be repeated", input.shape, shape);
+    }
+    return { shape, strides: broadcastStrides(input.layout, shape), offset: input.layout.offset };
+  },
+  backward: (call) => call.give(0, sumTo(call, call.grad(0), call.spec(0).shape)),
+};
+
+/** A dense copy. */
+export const denseOp: ComputeOp<undefined> = {
+  name: "contiguous",
+  infer: (inputs) => inputs.map(({ shape, dtype }) => ({ shape, dtype })),
+  forward: (call) => {
+    const x = call.input(0);
+    const y = call.output(0);
+    call.device.kernels.copyStrided(x.dtype, y.ptr, y.layout.strides, x.ptr, x.layout.strides, x.shape);
+  },
+  backward: (call) => call.give(0, call.grad(0)),
+};

@@ -1,0 +1,197 @@
+/**
+ * What optimizers share: parameter groups, and states as flat float32 runs that lie like the parameters they belong to, so
+ * that one kernel call updates a run. Only this rank's elements are seen here; that is all that sharding changes.
+ *
+ * @module
+ */
+import { Buffer } from "../device/buffer.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
+
+/** Parameters with hyper-parameters of their own. */
+export interface ParamGroup {
+  readonly parameters: readonly Parameter[];
+  /** Multiplies nothing: the group's own learning rate. Schedules overwrite it. */
+  learningRate: number;
+  weightDecay: number;
+}
+
+/** Parameters with some hyper-parameters of their own; the others come from the optimizer's options. */
+export interface ParamGroupOptions {
+  readonly parameters: Iterable<Parameter>;
+  readonly learningRate?: number;
+  readonly weightDecay?: number;
+}
+
+/** One state of one parameter: this rank's elements of it. */
+export interface OptimizerStateView {
+  readonly parameter: Parameter;
+  /** PyTorch's name of the state, e.g. `exp_avg`. */
+  readonly name: string;
+  /** Address of the first of `parameter.storage.shard.length` float32 elements. */
+  readonly ptr: DevicePtr;
+}
+
+/** What an optimizer keeps for one run. */
+export interface RunState {
+  readonly run: ParameterRun;
+  readonly parameters: readonly { readonly parameter: Parameter; readonly group: ParamGroup }[];
+  /** One flat array a state name, each as long as the run. */
+  readonly states: readonly Buffer[];
+  /** Room for the range table. */
+  readonly ranges: Buffer;
+}
+
+/** Bytes of one record of a range table. */
+const RANGE_BYTES = 16;
+
+/** Updates parameters from their gradients. */
+export abstract class Optimizer {
+  /** The groups; learning rates may be changed between steps. */
+  readonly groups: readonly ParamGroup[];
+  readonly #stateNames: readonly string[];
+  #runs: RunState[] | undefined;
+  /** Steps taken, by parameter: one without a gradient is not stepped. */
+  readonly #steps = new Map<Parameter, number>();
+
+  /**
+   * @param parameters all parameters, or groups of them; build the optimizer after sharding the model
+   * @throws {ArgumentError} if there is none, or one comes twice
+   */
+  constructor(
+    parameters: Iterable<Parameter> | readonly ParamGroupOptions[],
+    stateNames: readonly string[],
+    defaults: { readonly learningRate: number; readonly weightDecay: number },
+  ) {
+    const plain: Parameter[] = [];
+    const groups: ParamGroup[] = [];
+    for (const item of parameters) {
+      if (item instanceof Parameter) {
+        plain.push(item);
+      } else {
+        const { learningRate = defaults.learningRate, weightDecay = defaults.weightDecay } = item;
+        groups.push({ parameters: [...item.parameters], learningRate, weightDecay });
+      }
+    }
+    if (plain.length > 0) groups.push({ parameters: plain, ...defaults });
+    const all = groups.flatMap((group) => group.parameters);
+    if (all.length === 0) throw new ArgumentError("Cannot optimize without parameters");
+    const twice = all.find((parameter, i) => all.indexOf(parameter) !== i);
+    if (twice !== undefined) throw new ArgumentError(`Parameter '${twice.fqn}' is given to the optimizer twice`);
+    this.groups = groups;
+    this.#stateNames = stateNames;
+  }
+
+  /** Updates every parameter that has a gradient. */
+  step(): void {
+    for (const state of this.runs()) {
+      const ready = state.parameters.filter(({ parameter }) => parameter.trainable && parameter.grad !== undefined);
+      if (ready.length === 0) continue;
+      state.run.beginWrite();
+      for (const [step, members] of this.#byStep(ready)) {
+        this.update(state, this.#writeRanges(state, members), members.length, step);
+      }
+      state.run.endWrite();
+    }
+  }
+
+  /** Drops all gradients. */
+  zeroGrad(): void {
+    for (const group of this.groups) for (const parameter of group.parameters) parameter.zeroGrad();
+  }
+
+  /** Every state of every parameter, allocated (zero) if it is not yet. */
+  *stateViews(): Generator<OptimizerStateView> {
+    for (const { parameters, states } of this.runs()) {
+      for (const { parameter } of parameters) {
+        for (const [i, name] of this.#stateNames.entries()) {
+          const base = states[i];
+          if (base === undefined) continue;
+          yield { parameter, name, ptr: devicePtr(base.ptr + parameter.storage.runOffset * float32.byteLength) };
+        }
+      }
+    }
+  }
+
+  /** Steps taken by a parameter. */
+  stepsOf(parameter: Parameter): number {
+    return this.#steps.get(parameter) ?? 0;
+  }
+
+  /** Sets the steps taken by a parameter: when a checkpoint is loaded. */
+  setSteps(parameter: Parameter, steps: number): void {
+    this.#steps.set(parameter, steps);
+  }
+
+  /** Bytes of all states on this rank. */
+  get stateBytes(): number {
+    return this.runs().reduce((sum, { states }) => sum + states.reduce((s, state) => s + state.byteLength, 0), 0);
+  }
+
+  /** Frees the states. */
+  dispose(): void {
+    for (const { states, ranges } of this.#runs ?? []) {
+      for (const state of states) state.release();
+      ranges.release();
+    }
+    this.#runs = undefined;
+  }
+
+  /** One kernel call: `numRanges` ranges of a run, all at the same step (from 1). */
+  protected abstract update(state: RunState, ranges: DevicePtr, numRanges: number, step: number): void;
+
+  /** The states, allocated at first use. */
+  protected runs(): readonly RunState[] {
+    if (this.#runs !== undefined) return this.#runs;
+    const members = new Map<ParameterRun, { readonly parameter: Parameter; readonly group: ParamGroup }[]>();
+    for (const group of this.groups) {
+      for (const parameter of group.parameters) {
+        if (!parameter.trainable) continue;
+        const { run } = parameter.storage;
+        const list = members.get(run);
+        if (list === undefined) members.set(run, [{ parameter, group }]);
+        else list.push({ parameter, group });
+      }
+    }
+    this.#runs = [...members].map(([run, parameters]) => ({
+      run,
+      parameters,
+      states: this.#stateNames.map((name) => zeroed(run.device, run.length, `optimizer ${name}`)),
+      ranges: Buffer.allocate(run.device, parameters.length * RANGE_BYTES, "optimizer ranges"),
+    }));
+    return this.#runs;
+  }
+
+  #byStep(ready: RunState["parameters"]): Map<number, RunState["parameters"][number][]> {
+    const byStep = new Map<number, RunState["parameters"][number][]>();
+    for (const member of ready) {
+      const step = this.stepsOf(member.parameter) + 1;
+      this.#steps.set(member.parameter, step);
+      const list = byStep.get(step);
+      if (list === undefined) byStep.set(step, [member]);
+      else list.push(member);
+    }
+    return byStep;
+  }
+
+  #writeRanges(state: RunState, members: RunState["parameters"]): DevicePtr {
+    const table = new DataView(new ArrayBuffer(members.length * RANGE_BYTES));
+    members.forEach(({ parameter, group }, i) => {
+      const { runOffset, shard } = parameter.storage;
+      table.setUint32(i * RANGE_BYTES, runOffset, true);
+      table.setUint32(i * RANGE_BYTES + 4, runOffset + shard.length, true);
+      table.setFloat32(i * RANGE_BYTES + 8, group.learningRate, true);
+      table.setFloat32(i * RANGE_BYTES + 12, group.weightDecay, true);
+    });
+    state.run.device.copyIn(state.ranges.ptr, new Uint8Array(table.buffer));
+    return state.ranges.ptr;
+  }
+}
+
+function zeroed(device: Device, length: number, owner: string): Buffer {
+  const buffer = Buffer.allocate(device, length * float32.byteLength, owner);
+  device.kernels.fill(float32, buffer.ptr, length, 0);
+  return buffer;
+}

@@ -1,0 +1,246 @@
+/**
+ * From an op record to a result: check, infer, allocate, launch, record. Tensors that an op makes on the way die when its
+ * call returns; what it saves belongs to the graph.
+ *
+ * @module
+ */
+import { gradEnabled } from "../autograd/mode.ts";
+import { type Edge, Node } from "../autograd/node.ts";
+import { Buffer } from "../device/buffer.ts";
+import type { Device } from "../device/device.ts";
+import type { DType } from "../dtype.ts";
+import { InternalError } from "../errors.ts";
+import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
+import { denseLayout, isDense, numelOf, type Shape } from "../shape.ts";
+import { scope } from "./scope.ts";
+import type { Tensor } from "./tensor.ts";
+
+function at<T>(list: readonly T[], i: number, what: string): T {
+  const value = list[i];
+  if (value === undefined) throw new InternalError(`no ${what} ${i}`);
+  return value;
+}
+
+/** Makes tensors through any existing one, so that this file needs the class as a type only. */
+class Context implements OpContext {
+  readonly device: Device;
+  readonly #maker: Tensor;
+  readonly #name: string;
+
+  constructor(maker: Tensor, name: string) {
+    this.device = maker.device;
+    this.#maker = maker;
+    this.#name = name;
+  }
+
+  empty(shape: Shape, dtype: DType): Tensor {
+    const buffer = Buffer.allocate(this.device, numelOf(shape) * dtype.byteLength, this.#name);
+    return this.#maker.spawn(buffer, denseLayout(shape), dtype);
+  }
+
+  dense(tensor: Tensor): Tensor {
+    if (isDense(tensor.layout)) return tensor;
+    const copy = this.empty(tensor.shape, tensor.dtype);
+    this.device.kernels.copyStrided(
+      tensor.dtype,
+      copy.ptr,
+      copy.layout.strides,
+      tensor.ptr,
+      tensor.layout.strides,
+      tensor.shape,
+    );
+    return copy;
+  }
+}
+
+class Forward<A> extends Context implements ForwardCall<A> {
+  readonly attrs: A;
+  readonly recording: boolean;
+  readonly saved: Tensor[] = [];
+  readonly #inputs: readonly Tensor[];
+  readonly #outputs: readonly Tensor[];
+
+  constructor(name: string, inputs: readonly Tensor[], outputs: readonly Tensor[], attrs: A, recording: boolean) {
+    super(at(inputs, 0, "input"), name);
+    this.attrs = attrs;
+    this.recording = recording;
+    this.#inputs = inputs;
+    this.#outputs = outputs;
+  }
+
+  get inputs(): number {
+    return this.#inputs.length;
+  }
+
+  input(i: number): Tensor {
+    return at(this.#inputs, i, "input");
+  }
+
+  output(i: number): Tensor {
+    return at(this.#outputs, i, "output");
+  }
+
+  needs(i: number): boolean {
+    return this.recording && this.input(i).requiresGrad;
+  }
+
+  save(...tensors: readonly Tensor[]): void {
+    if (this.recording) for (const tensor of tensors) this.saved.push(tensor.alias());
+  }
+}
+
+class Backward<A> extends Context implements BackwardCall<A> {
+  readonly attrs: A;
+  readonly results: (Tensor | undefined)[];
+  readonly #grads: readonly (Tensor | undefined)[];
+  readonly #saved: readonly Tensor[];
+  readonly #inputs: readonly OutputSpec[];
+  readonly #outputs: readonly OutputSpec[];
+  readonly #edges: readonly (Edge | undefined)[];
+  readonly #place: (input: number) => Tensor | undefined;
+
+  constructor(
+    name: string,
+    record: Recorded,
+    attrs: A,
+    maker: Tensor,
+    grads: readonly (Tensor | undefined)[],
+    place: (input: number) => Tensor | undefined,
+  ) {
+    super(maker, `${name} backward`);
+    this.attrs = attrs;
+    this.results = new Array<Tensor | undefined>(record.inputs.length).fill(undefined);
+    this.#grads = grads;
+    this.#saved = record.saved;
+    this.#inputs = record.inputs;
+    this.#outputs = record.outputs;
+    this.#edges = record.edges;
+    this.#place = place;
+  }
+
+  get inputs(): number {
+    return this.#inputs.length;
+  }
+
+  grad(i: number): Tensor {
+    const grad = this.#grads[i];
+    if (grad !== undefined) return grad;
+    const spec = at(this.#outputs, i, "output");
+    const zeros = this.empty(spec.shape, spec.dtype);
+    this.device.kernels.fill(spec.dtype, zeros.ptr, zeros.numel, 0);
+    return zeros;
+  }
+
+  saved(i: number): Tensor {
+    return at(this.#saved, i, "saved tensor");
+  }
+
+  spec(i: number): OutputSpec {
+    return at(this.#inputs, i, "input");
+  }
+
+  needs(i: number): boolean {
+    return this.#edges[i] !== undefined;
+  }
+
+  out(i: number, dtype?: DType): Tensor {
+    const spec = this.spec(i);
+    const placed = this.#place(i);
+    const tensor = placed ?? this.empty(spec.shape, dtype ?? spec.dtype).alias();
+    this.results[i] = tensor;
+    return tensor;
+  }
+
+  give(i: number, tensor: Tensor): void {
+    if (this.needs(i)) this.results[i] = tensor.alias();
+  }
+}
+
+/** What a node remembers of its call besides the attributes. */
+interface Recorded {
+  readonly inputs: readonly OutputSpec[];
+  readonly outputs: readonly OutputSpec[];
+  readonly edges: readonly (Edge | undefined)[];
+  readonly saved: readonly Tensor[];
+}
+
+function record<A>(
+  op: { readonly name: string; backward(call: BackwardCall<A>): void },
+  inputs: readonly Tensor[],
+  outputs: readonly Tensor[],
+  attrs: A,
+  saved: readonly Tensor[],
+): void {
+  const specOf = ({ shape, dtype }: Tensor): OutputSpec => ({ shape, dtype });
+  const recorded: Recorded = {
+    inputs: inputs.map(specOf),
+    outputs: outputs.map(specOf),
+    edges: inputs.map((input) => input.edge),
+    saved,
+  };
+  const node = new Node(op.name, recorded.edges, outputs.length, saved, (grads, place) => {
+    using _frame = scope();
+    const maker = grads.find((grad) => grad !== undefined);
+    if (maker === undefined) throw new InternalError(`backward of '${op.name}' without a gradient`);
+    const call = new Backward(op.name, recorded, attrs, maker, grads, place);
+    op.backward(call);
+    return call.results;
+  });
+  outputs.forEach((output, index) => output.setEdge({ node, index, sink: undefined }));
+}
+
+/**
+ * Computes an op.
+ *
+ * @param op the record
+ * @param inputs at least one tensor; all on one device
+ * @returns its outputs, in the scope under way
+ */
+export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A): readonly Tensor[] {
+  const first = at(inputs, 0, "input");
+  for (const input of inputs) {
+    if (input.device !== first.device) {
+      throw new InternalError(`'${op.name}' got tensors on ${first.device.name} and ${input.device.name}`);
+    }
+  }
+  const recording = gradEnabled() && inputs.some((input) => input.requiresGrad);
+  const outputs = op.infer(inputs, attrs).map(({ shape, dtype }) => {
+    const buffer = Buffer.allocate(first.device, numelOf(shape) * dtype.byteLength, op.name);
+    return first.spawn(buffer, denseLayout(shape), dtype);
+  });
+  using _frame = scope();
+  const call = new Forward(op.name, inputs, outputs, attrs, recording);
+  op.forward(call);
+  if (recording) record(op, inputs, outputs, attrs, call.saved);
+  return outputs;
+}
+
+/** Computes an op that has one output. */
+export function applyOne<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A): Tensor {
+  return at(apply(op, inputs, attrs), 0, "output");
+}
+
+/** Computes a view. */
+export function applyView<A>(op: ViewOp<A>, input: Tensor, attrs: A): Tensor {
+  const layout = op.view(input, attrs);
+  const output = input.view(layout);
+  if (gradEnabled() && input.requiresGrad) record(op, [input], [output], attrs, []);
+  return output;
+}
+
+/**
+ * Makes `callback` run in the backward pass when all gradients of `tensors` are known and before any flows further back.
+ * The tensors lead to the hook from now on; leaves, and those that need no gradient, are left alone.
+ *
+ * @returns whether any of them needs a gradient, so that the hook can run at all
+ */
+export function hookBackward(name: string, tensors: readonly Tensor[], callback: () => void): boolean {
+  const hooked = tensors.filter((tensor) => tensor.edge?.node !== undefined);
+  if (hooked.length === 0 || !gradEnabled()) return false;
+  const node = new Node(name, hooked.map((tensor) => tensor.edge), hooked.length, [], (grads) => {
+    callback();
+    return grads.map((grad) => grad?.alias());
+  });
+  hooked.forEach((tensor, index) => tensor.setEdge({ node, index, sink: undefined }));
+  return true;
+}

@@ -1,0 +1,94 @@
+/**
+ * Where a parameter's gradient grows. The contributions of one backward pass are added to each other first and to those of
+ * earlier passes then, so that accumulating micro-batches adds the same numbers in the same order as reducing over ranks.
+ *
+ * @module
+ */
+import type { GradientSink } from "../autograd/node.ts";
+import { Buffer } from "../device/buffer.ts";
+import { denseLayout, isDense } from "../shape.ts";
+import { Tensor } from "./tensor.ts";
+
+/** The gradient of one leaf. */
+export class GradientSlot implements GradientSink {
+  readonly #place: (() => Tensor) | undefined;
+  /** Sum of finished passes. */
+  #total: Tensor | undefined;
+  /** Sum of the pass under way. */
+  #pass: Tensor | undefined;
+
+  /** @param place makes a handle on the memory that the gradient is to lie in; without it the first one given is kept */
+  constructor(place?: () => Tensor) {
+    this.#place = place;
+  }
+
+  place(): Tensor | undefined {
+    return this.#pass === undefined && this.#total === undefined ? this.#place?.() : undefined;
+  }
+
+  contribute(grad: Tensor): void {
+    if (this.#pass !== undefined) add(this.#pass, grad);
+    else if (this.#place !== undefined && this.#total === undefined) this.#pass = moveTo(this.#place(), grad);
+    else this.#pass = owned(grad);
+  }
+
+  finish(): void {
+    if (this.#pass === undefined) return;
+    if (this.#total === undefined) this.#total = this.#pass;
+    else add(this.#total, this.#pass);
+    this.#pass = undefined;
+  }
+
+  /** The sum of all finished passes; the slot keeps the handle. */
+  gradient(): Tensor | undefined {
+    return this.#total;
+  }
+
+  /** Forgets everything. */
+  clear(): void {
+    this.#total?.dispose();
+    this.#pass?.dispose();
+    this.#total = undefined;
+    this.#pass = undefined;
+  }
+}
+
+/** `target += grad`; consumes `grad`. */
+function add(target: Tensor, grad: Tensor): void {
+  using dense = denseHandle(grad);
+  target.device.kernels.accumulate(target.dtype, dense.dtype, target.ptr, dense.ptr, target.numel);
+}
+
+/** The handle itself when dense, else one on a dense copy; consumes `grad`. */
+function denseHandle(grad: Tensor): Tensor {
+  if (isDense(grad.layout)) return grad;
+  const copy = fresh(grad);
+  grad.device.kernels.copyStrided(grad.dtype, copy.ptr, copy.layout.strides, grad.ptr, grad.layout.strides, grad.shape);
+  grad.dispose();
+  return copy;
+}
+
+function fresh(like: Tensor): Tensor {
+  const buffer = Buffer.allocate(like.device, like.numel * like.dtype.byteLength, "gradient");
+  return new Tensor(buffer, denseLayout(like.shape), like.dtype);
+}
+
+/** `grad` in memory that nobody else writes; consumes `grad`. */
+function owned(grad: Tensor): Tensor {
+  if (isDense(grad.layout) && !grad.buffer.shared) return grad;
+  const copy = fresh(grad);
+  grad.device.kernels.copyStrided(grad.dtype, copy.ptr, copy.layout.strides, grad.ptr, grad.layout.strides, grad.shape);
+  grad.dispose();
+  return copy;
+}
+
+/** Brings `grad` to its place, unless it was written there; consumes both handles but the one returned. */
+function moveTo(place: Tensor, grad: Tensor): Tensor {
+  if (grad.ptr === place.ptr) {
+    place.dispose();
+    return grad;
+  }
+  using dense = denseHandle(grad);
+  place.device.kernels.cast(place.dtype, dense.dtype, place.ptr, dense.ptr, place.numel);
+  return place;
+}

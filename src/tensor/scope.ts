@@ -1,0 +1,75 @@
+/**
+ * Deterministic freeing: a tensor made inside a scope dies with it, unless it is kept. Scopes nest, as calls do.
+ *
+ * @module
+ */
+import { InternalError } from "../errors.ts";
+import type { Tensor } from "./tensor.ts";
+
+/** A stretch of code whose tensors die at its end. */
+export interface Scope extends Disposable {
+  /** Moves tensors to the scope around this one (or to nobody, at the outermost). */
+  keep(...tensors: readonly Tensor[]): void;
+}
+
+class TensorScope implements Scope {
+  readonly #tensors = new Set<Tensor>();
+  readonly #outer: TensorScope | undefined;
+
+  constructor(outer: TensorScope | undefined) {
+    this.#outer = outer;
+  }
+
+  add(tensor: Tensor): void {
+    this.#tensors.add(tensor);
+  }
+
+  remove(tensor: Tensor): void {
+    this.#tensors.delete(tensor);
+  }
+
+  keep(...tensors: readonly Tensor[]): void {
+    for (const tensor of tensors) {
+      if (this.#tensors.delete(tensor)) this.#outer?.add(tensor);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    if (current !== this) throw new InternalError("scopes must end in the reverse order of their beginning");
+    current = this.#outer;
+    for (const tensor of this.#tensors) tensor.dispose();
+    this.#tensors.clear();
+  }
+}
+
+let current: TensorScope | undefined;
+
+/**
+ * Opens a scope: tensors made until its end are freed then.
+ *
+ * @example
+ * ```ts
+ * import { openDevice, scope, tensor } from "fullyshard";
+ * const device = await openDevice("cpu");
+ * const before = device.allocator.stats.inUse;
+ * {
+ *   using _frame = scope();
+ *   tensor(device, [1, 2, 3]).mul(2).sum();
+ * }
+ * if (device.allocator.stats.inUse !== before) throw new Error("leaked");
+ * ```
+ */
+export function scope(): Scope {
+  current = new TensorScope(current);
+  return current;
+}
+
+/** Registers a new tensor with the scope under way. */
+export function track(tensor: Tensor): void {
+  current?.add(tensor);
+}
+
+/** Takes a tensor out of the scope under way: its maker disposes it. */
+export function untrack(tensor: Tensor): void {
+  current?.remove(tensor);
+}

@@ -1,0 +1,437 @@
+/**
+ * The tensor: a {@link Layout} over a {@link Buffer} on a device, with the edge that its gradient flows along. Each method
+ * is one line over `apply`; the mathematics lies in `src/ops/`.
+ *
+ * A tensor is a handle: it dies with its scope or by `dispose`, and the memory goes with the last handle on it.
+ *
+ * @module
+ */
+import { runBackward } from "../autograd/engine.ts";
+import type { Edge, GradientSink } from "../autograd/node.ts";
+import { Buffer } from "../device/buffer.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import type { BinaryOp, UnaryOp } from "../device/kernels.ts";
+import { type DType, float32, int32, uint8 } from "../dtype.ts";
+import { ArgumentError, DTypeError, ShapeError, UseAfterDisposeError } from "../errors.ts";
+import { castOp } from "../ops/cast.ts";
+import { binaryOp, unaryOp } from "../ops/elementwise.ts";
+import { matmulOp } from "../ops/matmul.ts";
+import { maxOp, meanOp, sumOp } from "../ops/reduce.ts";
+import { softmaxOp } from "../ops/softmax.ts";
+import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp } from "../ops/view.ts";
+import { denseLayout, isDense, type Layout, normalizeDim, numelOf, sameShape, type Shape } from "../shape.ts";
+import { applyOne, applyView } from "./apply.ts";
+import { formatTensor } from "./format.ts";
+import { track, untrack } from "./scope.ts";
+
+/** A typed array that a tensor's values are read into. */
+export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
+
+/** An n-dimensional array on a device. */
+export class Tensor {
+  #buffer: Buffer;
+  #layout: Layout;
+  #dtype: DType;
+  #edge: Edge | undefined;
+  #alive = true;
+
+  /**
+   * Used by the library; users call `tensor`, `zeros`, `randn` and the like.
+   *
+   * @param buffer one reference on it becomes the tensor's
+   */
+  constructor(buffer: Buffer, layout: Layout, dtype: DType, edge?: Edge) {
+    this.#buffer = buffer;
+    this.#layout = layout;
+    this.#dtype = dtype;
+    this.#edge = edge;
+    edge?.node?.retain();
+  }
+
+  /** Sizes of the dims, outermost first. */
+  get shape(): Shape {
+    return this.#layout.shape;
+  }
+
+  /** Number of dims. */
+  get ndim(): number {
+    return this.#layout.shape.length;
+  }
+
+  /** Number of elements. */
+  get numel(): number {
+    return numelOf(this.#layout.shape);
+  }
+
+  /** Element type. */
+  get dtype(): DType {
+    return this.#dtype;
+  }
+
+  /** Where the elements lie in the buffer. */
+  get layout(): Layout {
+    return this.#layout;
+  }
+
+  /** The memory behind it, perhaps shared with others. */
+  get buffer(): Buffer {
+    return this.#buffer;
+  }
+
+  /** The device it lives on. */
+  get device(): Device {
+    return this.#buffer.device;
+  }
+
+  /**
+   * Address of element 0, 0, …
+   *
+   * @throws {UseAfterDisposeError} if it was disposed, or has no memory
+   */
+  get ptr(): DevicePtr {
+    if (!this.#alive) {
+      throw new UseAfterDisposeError(`A tensor of '${this.#buffer.owner}' is used after it was disposed`);
+    }
+    return devicePtr(this.#buffer.ptr + this.#layout.offset * this.#dtype.byteLength);
+  }
+
+  /** Whether operations on it are recorded. */
+  get requiresGrad(): boolean {
+    return this.#edge !== undefined;
+  }
+
+  /** The edge that its gradient flows along. Used by the library. */
+  get edge(): Edge | undefined {
+    return this.#edge;
+  }
+
+  /** Sets the edge. Used by the library. */
+  setEdge(edge: Edge | undefined): void {
+    edge?.node?.retain();
+    this.#edge?.node?.release();
+    this.#edge = edge;
+  }
+
+  /** Puts other memory behind the handle. Used by parameters, when they are sharded. */
+  protected rebind(buffer: Buffer, layout: Layout, dtype: DType): void {
+    const before = this.#buffer;
+    this.#buffer = buffer;
+    this.#layout = layout;
+    this.#dtype = dtype;
+    before.release();
+  }
+
+  /** A new tensor in the scope under way; one reference on the buffer becomes its. Used by the library. */
+  spawn(buffer: Buffer, layout: Layout, dtype: DType): Tensor {
+    const tensor = new Tensor(buffer, layout, dtype);
+    track(tensor);
+    return tensor;
+  }
+
+  /** Another handle on the same memory, without a gradient, in another layout. */
+  view(layout: Layout): Tensor {
+    this.#buffer.retain();
+    return this.spawn(this.#buffer, layout, this.#dtype);
+  }
+
+  /** Another handle in no scope, without a gradient: whoever asked disposes it. */
+  alias(): Tensor {
+    this.#buffer.retain();
+    return new Tensor(this.#buffer, this.#layout, this.#dtype);
+  }
+
+  /** A handle on the same memory that is not part of the graph. */
+  detach(): Tensor {
+    return this.view(this.#layout);
+  }
+
+  /** Takes it out of its scope: it lives until {@link dispose}. */
+  persist(): this {
+    untrack(this);
+    return this;
+  }
+
+  /** Lets go of the memory and of the graph. A second call does nothing. */
+  dispose(): void {
+    if (!this.#alive) return;
+    this.#alive = false;
+    this.#edge?.node?.release();
+    this.#edge = undefined;
+    this.#buffer.release();
+  }
+
+  /** Whether {@link dispose} was called, by hand or by a scope. */
+  get disposed(): boolean {
+    return !this.#alive;
+  }
+
+  /** `using x = …` disposes it. */
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  /**
+   * The sum with another tensor of the same shape, using this one's memory where nobody else sees it. Both handles are
+   * consumed. Used by the backward pass.
+   */
+  absorb(other: Tensor): Tensor {
+    const kernels = this.device.kernels;
+    const mine = !this.#buffer.shared && isDense(this.#layout);
+    if (mine && isDense(other.#layout)) {
+      kernels.accumulate(this.#dtype, other.#dtype, this.ptr, other.ptr, this.numel);
+      other.dispose();
+      return this;
+    }
+    if (this.#dtype !== other.#dtype) throw new DTypeError("absorb", "gradients must agree", this.#dtype.name, other.#dtype.name);
+    const buffer = Buffer.allocate(this.device, this.numel * this.#dtype.byteLength, "gradient");
+    const sum = new Tensor(buffer, denseLayout(this.shape), this.#dtype);
+    kernels.binary("add", this.#dtype, sum.ptr, this.ptr, this.#layout.strides, other.ptr, other.#layout.strides, this.shape);
+    this.dispose();
+    other.dispose();
+    return sum;
+  }
+
+  /**
+   * Runs the backward pass from this tensor.
+   *
+   * @param seed gradient to start from, of this shape; without it the tensor must be a scalar and the gradient is 1
+   * @throws {ShapeError} if it is no scalar, or the seed has another shape
+   */
+  backward(seed?: Tensor): void {
+    const edge = this.#edge;
+    if (edge === undefined) {
+      throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");
+    }
+    if (seed === undefined && this.numel !== 1) throw new ShapeError("backward", "a seed is needed unless scalar", this.shape);
+    if (seed !== undefined && !sameShape(seed.shape, this.shape)) {
+      throw new ShapeError("backward", "the seed must have the tensor's shape", this.shape, seed.shape);
+    }
+    let start = seed?.alias();
+    if (start === undefined) {
+      const buffer = Buffer.allocate(this.device, this.#dtype.byteLength, "backward seed");
+      start = new Tensor(buffer, denseLayout(this.shape), this.#dtype);
+      this.device.kernels.fill(this.#dtype, start.ptr, 1, 1);
+    }
+    runBackward(edge, start);
+  }
+
+  /** Makes it a leaf whose gradient goes to `sink`. Used by parameters and `requiresGrad` tensors. */
+  protected asLeaf(sink: GradientSink | undefined): void {
+    this.setEdge(sink === undefined ? undefined : { node: undefined, index: 0, sink });
+  }
+
+  /**
+   * Its values on the host, row-major: float32 for float dtypes, int32 or uint8 otherwise. Waits for the device.
+   *
+   * @throws {DTypeError} for other dtypes
+   */
+  toArray(): HostArray {
+    const n = this.numel;
+    const source = isDense(this.#layout) ? this.alias() : applyOne(denseOp, [this], undefined).alias();
+    try {
+      if (this.#dtype === int32) return this.#read(source, new Int32Array(n));
+      if (this.#dtype === uint8) return this.#read(source, new Uint8Array(n));
+      if (this.#dtype === float32) return this.#read(source, new Float32Array(n));
+      if (this.#dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", this.#dtype.name);
+      using wide = new Tensor(Buffer.allocate(this.device, n * 4, "toArray"), denseLayout(this.shape), float32);
+      this.device.kernels.cast(float32, this.#dtype, wide.ptr, source.ptr, n);
+      return this.#read(wide, new Float32Array(n));
+    } finally {
+      source.dispose();
+    }
+  }
+
+  #read<T extends HostArray>(source: Tensor, into: T): T {
+    this.device.synchronize();
+    this.device.copyOut(new Uint8Array(into.buffer), source.ptr);
+    return into;
+  }
+
+  /**
+   * The value of a tensor with one element. Waits for the device.
+   *
+   * @throws {ShapeError} if it has more or none
+   */
+  item(): number {
+    const [value] = this.numel === 1 ? this.toArray() : [];
+    if (value === undefined) throw new ShapeError("item", "it must have one element", this.shape);
+    return value;
+  }
+
+  /** Shape, dtype, device and values, shortened. */
+  toString(): string {
+    return this.#alive && this.#buffer.attached ? formatTensor(this) : `Tensor [${this.shape.join(", ")}] (no memory)`;
+  }
+
+  #unary(op: UnaryOp, p0: number = 0, p1: number = 0): Tensor {
+    return applyOne(unaryOp(op), [this], { p0, p1 });
+  }
+
+  #binary(op: BinaryOp, other: Tensor): Tensor {
+    return applyOne(binaryOp(op), [this, other], undefined);
+  }
+
+  /** Element-wise sum, broadcasting. */
+  add(other: Tensor | number): Tensor {
+    return typeof other === "number" ? this.#unary("addScalar", other) : this.#binary("add", other);
+  }
+  /** Element-wise difference, broadcasting. */
+  sub(other: Tensor | number): Tensor {
+    return typeof other === "number" ? this.#unary("addScalar", -other) : this.#binary("sub", other);
+  }
+  /** Element-wise product, broadcasting. */
+  mul(other: Tensor | number): Tensor {
+    return typeof other === "number" ? this.#unary("mulScalar", other) : this.#binary("mul", other);
+  }
+  /** Element-wise quotient, broadcasting. */
+  div(other: Tensor | number): Tensor {
+    return typeof other === "number" ? this.#unary("mulScalar", 1 / other) : this.#binary("div", other);
+  }
+  /** Element-wise larger one; the gradient of equals goes to both in halves. */
+  maximum(other: Tensor): Tensor {
+    return this.#binary("maximum", other);
+  }
+  /** Element-wise smaller one; the gradient of equals goes to both in halves. */
+  minimum(other: Tensor): Tensor {
+    return this.#binary("minimum", other);
+  }
+  /** -x */
+  neg(): Tensor {
+    return this.#unary("neg");
+  }
+  /** eˣ */
+  exp(): Tensor {
+    return this.#unary("exp");
+  }
+  /** Natural logarithm. */
+  log(): Tensor {
+    return this.#unary("log");
+  }
+  /** Square root. */
+  sqrt(): Tensor {
+    return this.#unary("sqrt");
+  }
+  /** 1 / √x */
+  rsqrt(): Tensor {
+    return this.#unary("rsqrt");
+  }
+  /** Hyperbolic tangent. */
+  tanh(): Tensor {
+    return this.#unary("tanh");
+  }
+  /** 1 / (1 + e⁻ˣ) */
+  sigmoid(): Tensor {
+    return this.#unary("sigmoid");
+  }
+  /** x · sigmoid(x) */
+  silu(): Tensor {
+    return this.#unary("silu");
+  }
+  /** x Φ(x), exact or in the tanh approximation. */
+  gelu(approximate: "none" | "tanh" = "none"): Tensor {
+    return this.#unary(approximate === "tanh" ? "geluTanh" : "gelu");
+  }
+  /** max(x, 0) */
+  relu(): Tensor {
+    return this.#unary("relu");
+  }
+  /** x² */
+  square(): Tensor {
+    return this.#unary("square");
+  }
+  /** |x| */
+  abs(): Tensor {
+    return this.#unary("abs");
+  }
+  /** Sine. */
+  sin(): Tensor {
+    return this.#unary("sin");
+  }
+  /** Cosine. */
+  cos(): Tensor {
+    return this.#unary("cos");
+  }
+  /** Values limited to [low, high]. */
+  clamp(low: number, high: number): Tensor {
+    return this.#unary("clamp", low, high);
+  }
+
+  /** Sum of all elements, or along dims. */
+  sum(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
+    return applyOne(sumOp, [this], { dims, keepDims });
+  }
+  /** Mean of all elements, or along dims. */
+  mean(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
+    return applyOne(meanOp, [this], { dims, keepDims });
+  }
+  /** Largest element of all, or along dims; the gradient is shared by equals. */
+  max(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
+    return applyOne(maxOp, [this], { dims, keepDims });
+  }
+  /** Softmax along the last dim. */
+  softmax(): Tensor {
+    return applyOne(softmaxOp, [this], undefined);
+  }
+  /** Index of the largest element along the last dim: int32, the first of equals. */
+  argmax(): Tensor {
+    const cols = this.shape.at(-1);
+    if (cols === undefined || cols === 0) throw new ShapeError("argmax", "the last dim must have elements", this.shape);
+    const shape = this.shape.slice(0, -1);
+    const result = this.spawn(Buffer.allocate(this.device, numelOf(shape) * 4, "argmax"), denseLayout(shape), int32);
+    using source = isDense(this.#layout) ? this.alias() : applyOne(denseOp, [this], undefined).alias();
+    this.device.kernels.argmax(this.#dtype, result.ptr, source.ptr, numelOf(shape), cols);
+    return result;
+  }
+
+  /** Matrix product over the last two dims: [.., m, k] @ [.., k, n]; leading dims broadcast. */
+  matmul(other: Tensor): Tensor {
+    return applyOne(matmulOp, [this, other], undefined);
+  }
+
+  /** The same elements in another shape; one size may be -1. Copies only what is not dense. */
+  reshape(shape: Shape): Tensor {
+    return applyView(reshapeOp, this.contiguous(), shape);
+  }
+  /** Dims in another order. */
+  permute(dims: readonly number[]): Tensor {
+    return applyView(permuteOp, this, dims);
+  }
+  /** Two dims exchanged. */
+  transpose(a: number, b: number): Tensor {
+    const dims = this.shape.map((_, dim) => dim);
+    const x = normalizeDim("transpose", a, this.shape);
+    const y = normalizeDim("transpose", b, this.shape);
+    dims[x] = y;
+    dims[y] = x;
+    return this.permute(dims);
+  }
+  /** `length` indices of one dim, from `start`. */
+  narrow(dim: number, start: number, length: number): Tensor {
+    return applyView(narrowOp, this, { dim: normalizeDim("narrow", dim, this.shape), start, length });
+  }
+  /** Dims of size 1, or new leading ones, repeated without a copy. */
+  expand(shape: Shape): Tensor {
+    return applyView(expandOp, this, shape);
+  }
+  /** Itself when dense, else a dense copy. */
+  contiguous(): Tensor {
+    return isDense(this.#layout) ? this : applyOne(denseOp, [this], undefined);
+  }
+  /** The values in another float dtype; itself when it has that one. */
+  to(dtype: DType): Tensor {
+    return this.#dtype === dtype ? this : applyOne(castOp, [this], dtype);
+  }
+
+  /** Overwrites all elements. The tensor must be dense; nothing is recorded. */
+  copyFromHost(values: HostArray): this {
+    if (values.length !== this.numel || !isDense(this.#layout)) {
+      throw new ShapeError("copyFromHost", `it must be dense and have ${values.length} elements`, this.shape);
+    }
+    const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    if (values.byteLength !== this.numel * this.#dtype.byteLength) {
+      throw new DTypeError("copyFromHost", `elements must have ${this.#dtype.byteLength} bytes`, this.#dtype.name);
+    }
+    this.device.copyIn(this.ptr, bytes);
+    return this;
+  }
+}
