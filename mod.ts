@@ -1,0 +1,91 @@
+/**
+ * Fully sharded data-parallel training for TypeScript: PyTorch FSDP2's semantics on Bun and Deno.
+ *
+ * Importing this does nothing: no library is opened and no variable read until a function is called.
+ *
+ * @example
+ * ```ts
+ * import { openDevice, openProcessGroup } from "fullyshard";
+ * const device = await openDevice("cpu");
+ * const group = await openProcessGroup({ device });
+ * if (group.size !== 1) throw new Error("no launcher, so one rank");
+ * group.dispose();
+ * ```
+ *
+ * @module
+ */
+
+// Values, types, errors
+export { bfloat16, type DType, dtypeFrom, DTYPES, float32, float64, int32, int64, uint8 } from "./src/dtype.ts";
+export type { Layout, Shape } from "./src/shape.ts";
+export {
+  ArgumentError,
+  CheckpointError,
+  CollectiveError,
+  type CollectiveFacts,
+  ConfigError,
+  type ConfigProblem,
+  DTypeError,
+  InternalError,
+  LibraryNotFoundError,
+  NativeError,
+  NonFiniteError,
+  OutOfMemoryError,
+  RendezvousError,
+  ShapeError,
+  UnsupportedError,
+  UseAfterDisposeError,
+} from "./src/errors.ts";
+export { keyOf, uniformInt } from "./src/random.ts";
+
+// Devices
+export type { Device, DevicePtr } from "./src/device/device.ts";
+export type { Allocator, MemoryStats } from "./src/device/allocator.ts";
+export { type DeviceOptions, openDevice } from "./src/device/registry.ts";
+export type { CpuMath, WasmDeviceOptions } from "./src/device/wasm/device.ts";
+
+// Tensors and autograd
+export { noGrad } from "./src/autograd/mode.ts";
+export { type CreateOptions, full, ones, randn, tensor, zeros } from "./src/tensor/create.ts";
+export {
+  type Init,
+  Parameter,
+  type ParameterOptions,
+  type ParameterRun,
+  type ParameterStorage,
+  type ShardLayout,
+} from "./src/tensor/parameter.ts";
+export { type Scope, scope } from "./src/tensor/scope.ts";
+export { type HostArray, Tensor } from "./src/tensor/tensor.ts";
+export { ownedPtr, writeParameters } from "./src/tensor/write.ts";
+
+// Modules
+export { attention, crossEntropy, IGNORE_INDEX, linearCrossEntropy, rope, swiglu } from "./src/nn/functional.ts";
+export { Embedding, type EmbeddingOptions } from "./src/nn/embedding.ts";
+export { initializeParameters } from "./src/nn/initialize.ts";
+export { Linear, type LinearOptions } from "./src/nn/linear.ts";
+export { type HookHandle, Module } from "./src/nn/module.ts";
+export { LayerNorm, RMSNorm } from "./src/nn/norm.ts";
+
+// Optimizers
+export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
+export { clipGradNorm, gradNorm } from "./src/optim/clip.ts";
+export { Optimizer, type ParamGroup, type ParamGroupOptions } from "./src/optim/optimizer.ts";
+export { learningRateAt, type ScheduleName, type ScheduleOptions } from "./src/optim/schedule.ts";
+export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
+
+// Communication
+export { type AllReduceOptions, ProcessGroup } from "./src/comm/process_group.ts";
+export type { GatherWindow, ReduceScatterArgs, Run, Transport } from "./src/comm/transport.ts";
+export type { Work } from "./src/comm/work.ts";
+export { openLoopback } from "./src/comm/transports/loopback.ts";
+export { type RankContext, runLoopback, serveRank } from "./src/comm/transports/loopback_workers.ts";
+
+// Parallelisms
+export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
+export { fullyShard, FullyShardedModule } from "./src/fsdp/fully_shard.ts";
+export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
+
+// Models
+export type { CausalLm, CausalLmInputs, CausalLmOutputs, ModelFamily } from "./src/models/family.ts";
+export { buildModel, FAMILIES } from "./src/models/registry.ts";

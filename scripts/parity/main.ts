@@ -1,0 +1,87 @@
+/**
+ * `npm run parity -- [--json] [--steps n]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
+ * accumulates the same micro-batches, on 1 to 4 ranks, tied and untied, under Bun and under Deno, and compares every bit of
+ * losses, gradient norms and final weights. With oneDNN, where it is found, the parallelisms are compared within a runtime.
+ *
+ * @module
+ */
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { findRuntime } from "../../bin/runtimes.mjs";
+import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
+import { openDevice } from "../../mod.ts";
+import { compare, type Pair, type WholeTrace } from "./traces.ts";
+
+const flags: readonly Flag[] = [
+  { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
+  { name: "steps", takes: "one", placeholder: "<n>", description: "Clipped optimizer steps of each case (default: 20)" },
+  { name: "help", short: "h", takes: "switch", description: "Show this text" },
+];
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+
+/** Traces of all cases in one runtime. */
+function tracesOf(runtime: "bun" | "deno", math: string, steps: number, folder: string): readonly WholeTrace[] {
+  const program = findRuntime(runtime);
+  if (program === undefined) throw new Error(`${runtime} is not installed: run 'npm install'`);
+  const file = `${folder}/${runtime}-${math}.json`;
+  const args = ["run", ...runtime === "deno" ? ["--allow-all"] : [], "scripts/parity/run.ts", math, String(steps), file];
+  const { status } = spawnSync(program, args, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
+  if (status !== 0) throw new Error(`${runtime} with ${math} math ended with status ${status}`);
+  const traces: readonly WholeTrace[] = JSON.parse(readFileSync(file, "utf8"));
+  return traces.map((trace) => ({ ...trace, name: `${runtime} ${math} ${trace.name}` }));
+}
+
+/** Within each world size and tying, every case against the first. */
+function withinWorlds(traces: readonly WholeTrace[]): Pair[] {
+  const casesPerWorld = 5;
+  return traces.flatMap((trace, i) => {
+    const reference = traces[i - i % casesPerWorld];
+    return i % casesPerWorld === 0 || reference === undefined ? [] : [compare(reference, trace)];
+  });
+}
+
+async function hasOnednn(): Promise<boolean> {
+  const device = await openDevice("cpu", { cpuMath: "auto", memoryBytes: 2 ** 28 });
+  const found = device.mathName === "onednn";
+  device.dispose();
+  return found;
+}
+
+async function main(argv: readonly string[]): Promise<number> {
+  const { uses, rest, problems } = readFlags(flags, argv, { stopAtPositional: false });
+  const steps = Number(uses.get("steps")?.texts.at(-1) ?? 20);
+  if (problems.length > 0 || rest.length > 0 || !(steps >= 1) || uses.has("help")) {
+    for (const { path, expected, got } of problems) process.stderr.write(`${path}: expected ${expected}, got ${got}\n`);
+    process.stderr.write(`Usage: npm run parity -- [flags]\n\n${describeFlags(flags)}\n`);
+    return uses.has("help") ? 0 : 2;
+  }
+  const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);
+  try {
+    const bun = tracesOf("bun", "wasm", steps, folder);
+    const deno = tracesOf("deno", "wasm", steps, folder);
+    const pairs = [...withinWorlds(bun), ...withinWorlds(deno)];
+    for (const [i, trace] of bun.entries()) {
+      const twin = deno[i];
+      if (twin === undefined) throw new Error(`deno has no case ${i}`);
+      pairs.push(compare(trace, twin));
+    }
+    const onednn = await hasOnednn();
+    if (onednn) for (const runtime of ["bun", "deno"] as const) pairs.push(...withinWorlds(tracesOf(runtime, "onednn", steps, folder)));
+    const worst = (pair: Pair): number => Math.max(pair.max_ulp_loss, pair.max_ulp_grad_norm, pair.max_ulp_weights);
+    const bitIdentical = pairs.length > 0 && pairs.every((pair) => worst(pair) === 0);
+    if (!uses.has("json")) {
+      for (const pair of pairs) process.stdout.write(`${worst(pair) === 0 ? "same" : "DIFF"} ${pair.a} = ${pair.b}\n`);
+      process.stdout.write(onednn ? "" : "oneDNN was not found, so its cases were not run\n");
+    }
+    process.stdout.write(`${JSON.stringify({ bit_identical: bitIdentical, onednn, steps, pairs })}\n`);
+    return bitIdentical ? 0 : 1;
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+process.exitCode = await main(process.argv.slice(2));

@@ -1,0 +1,26 @@
+/**
+ * One rank of a parity run: a Worker.
+ *
+ * @module
+ */
+import { type CpuMath, openDevice, openLoopback, ProcessGroup, serveRank } from "../../mod.ts";
+import { train, type TrainingCase } from "./training.ts";
+
+/** What a run of ranks is given. */
+export interface RankData {
+  readonly cpuMath: CpuMath;
+  readonly training: TrainingCase;
+}
+
+function isRankData(data: unknown): data is RankData {
+  return typeof data === "object" && data !== null && "training" in data && "cpuMath" in data;
+}
+
+serveRank(async ({ rank, size, world, data }) => {
+  if (!isRankData(data)) throw new Error("not what a parity rank is given");
+  const device = await openDevice("cpu", { cpuMath: data.cpuMath, memoryBytes: 2 ** 28, ranksOnHost: size });
+  using group = new ProcessGroup(openLoopback(world, rank, device));
+  const trace = train(device, group, data.training);
+  group.barrier("end");
+  return trace;
+});

@@ -1,0 +1,114 @@
+/**
+ * Parity traces: running the cases, putting the shards together, comparing bits.
+ *
+ * @module
+ */
+import { type CpuMath, runLoopback } from "../../mod.ts";
+import type { Mode, Trace, TrainingCase } from "./training.ts";
+
+/** One case's losses, norms and final weights (whole, in order of FQN). */
+export interface WholeTrace {
+  readonly name: string;
+  readonly losses: readonly number[];
+  readonly gradNorms: readonly number[];
+  readonly weights: readonly number[];
+}
+
+/** Distances of two traces, in units in the last place. */
+export interface Pair {
+  readonly a: string;
+  readonly b: string;
+  readonly max_ulp_loss: number;
+  readonly max_ulp_grad_norm: number;
+  readonly max_ulp_weights: number;
+}
+
+function isTrace(value: unknown): value is Trace {
+  return typeof value === "object" && value !== null && "losses" in value && "owned" in value;
+}
+
+/** Runs one case on `world` ranks; checks that all ranks saw the same and that every element is owned (in DDP: equal). */
+export async function runCase(name: string, world: number, training: TrainingCase, cpuMath: CpuMath): Promise<WholeTrace> {
+  const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, training });
+  const traces = results.filter(isTrace);
+  const [first] = traces;
+  if (first === undefined || traces.length !== world) throw new Error(`${name}: ${traces.length} of ${world} ranks returned`);
+  for (const [rank, trace] of traces.entries()) {
+    if (ulps(trace.losses, first.losses, doubleBits) + ulps(trace.gradNorms, first.gradNorms, doubleBits) !== 0) {
+      throw new Error(`${name}: rank ${rank} saw another loss or norm than rank 0`);
+    }
+  }
+  const whole = new Map<string, Map<number, number>>();
+  for (const { owned } of traces) {
+    for (const { fqn, offset, values } of owned) {
+      const elements = whole.get(fqn) ?? new Map<number, number>();
+      whole.set(fqn, elements);
+      values.forEach((value, i) => {
+        const before = elements.get(offset + i);
+        if (before !== undefined && !Object.is(before, value)) throw new Error(`${name}: ranks differ in '${fqn}'`);
+        elements.set(offset + i, value);
+      });
+    }
+  }
+  const weights = [...whole].sort(([a], [b]) => a < b ? -1 : 1).flatMap(([fqn, elements]) =>
+    Array.from({ length: elements.size }, (_, i) => {
+      const value = elements.get(i);
+      if (value === undefined) throw new Error(`${name}: no rank owns element ${i} of '${fqn}'`);
+      return value;
+    })
+  );
+  return { name, losses: first.losses, gradNorms: first.gradNorms, weights };
+}
+
+/** All cases of one world size: the reference comes first. */
+export function casesOf(world: number, tied: boolean, steps: number): { name: string; ranks: number; training: TrainingCase }[] {
+  const weights = tied ? "tied" : "untied";
+  const one = (mode: Mode, ranks: number, label: string): { name: string; ranks: number; training: TrainingCase } => ({
+    name: `${label} ${weights}`,
+    ranks,
+    training: { mode, tied, microBatches: world, steps },
+  });
+  return [
+    one("ddp", world, `DDP(${world})`),
+    one("fsdp-reshard", world, `FSDP(${world}, reshardAfterForward)`),
+    one("fsdp-keep", world, `FSDP(${world}, keep)`),
+    one("fsdp-reshard", 1, `FSDP(1, ${world} accumulated)`),
+    one("ddp", 1, `DDP(1, ${world} accumulated)`),
+  ];
+}
+
+/** Bits of a float64, ordered like the number. */
+export function doubleBits(value: number): bigint {
+  const bits = new BigInt64Array(Float64Array.of(value).buffer)[0] ?? 0n;
+  return bits < 0n ? -(bits & 0x7fffffffffffffffn) : bits;
+}
+
+/** Bits of a float32, ordered like the number. */
+export function floatBits(value: number): bigint {
+  const bits = new Int32Array(Float32Array.of(value).buffer)[0] ?? 0;
+  return BigInt(bits < 0 ? -(bits & 0x7fffffff) : bits);
+}
+
+function ulps(a: readonly number[], b: readonly number[], bitsOf: (value: number) => bigint): number {
+  if (a.length !== b.length) return Infinity;
+  let most = 0n;
+  for (const [i, x] of a.entries()) {
+    const y = b[i] ?? NaN;
+    if (!Number.isFinite(x) || !Number.isFinite(y)) return Infinity;
+    const distance = bitsOf(x) - bitsOf(y);
+    const size = distance < 0n ? -distance : distance;
+    if (size > most) most = size;
+  }
+  return Number(most);
+}
+
+/** Compares two traces. */
+export function compare(a: WholeTrace, b: WholeTrace): Pair {
+  return {
+    a: a.name,
+    b: b.name,
+    max_ulp_loss: ulps(a.losses, b.losses, doubleBits),
+    max_ulp_grad_norm: ulps(a.gradNorms, b.gradNorms, doubleBits),
+    max_ulp_weights: ulps(a.weights, b.weights, floatBits),
+  };
+}

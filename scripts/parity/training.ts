@@ -1,0 +1,128 @@
+/**
+ * The training that parity is shown on: a small Llama, clipped AdamW steps, one micro-batch a rank with unequal numbers of
+ * tokens, in four ways that must agree: DDP, FSDP freeing or keeping parameters, and one rank accumulating all micro-batches.
+ *
+ * @module
+ */
+import {
+  AdamW,
+  buildModel,
+  type CausalLm,
+  clipGradNorm,
+  type Device,
+  fullyShard,
+  IGNORE_INDEX,
+  initializeParameters,
+  int32,
+  keyOf,
+  ownedPtr,
+  type ProcessGroup,
+  replicate,
+  scope,
+  tensor,
+  uniformInt,
+} from "../../mod.ts";
+
+/** How the model is parallelised. */
+export type Mode = "ddp" | "fsdp-reshard" | "fsdp-keep";
+
+/** One training. */
+export interface TrainingCase {
+  readonly mode: Mode;
+  readonly tied: boolean;
+  /** Micro-batches a step, one a rank; a single rank takes all. */
+  readonly microBatches: number;
+  readonly steps: number;
+}
+
+/** What a rank saw and owns at the end. */
+export interface Trace {
+  readonly losses: readonly number[];
+  readonly gradNorms: readonly number[];
+  /** This rank's elements of each parameter. */
+  readonly owned: readonly { readonly fqn: string; readonly offset: number; readonly values: Float32Array<ArrayBuffer> }[];
+}
+
+const BATCH = 2;
+const SEQ = 24;
+const VOCAB = 160;
+
+function configOf(tied: boolean): Record<string, unknown> {
+  return {
+    model_type: "llama",
+    vocab_size: VOCAB,
+    hidden_size: 48,
+    intermediate_size: 88,
+    num_hidden_layers: 3,
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    max_position_embeddings: SEQ,
+    tie_word_embeddings: tied,
+    initializer_range: 0.1,
+  };
+}
+
+/** Ids of one micro-batch, and labels of which some are to be ignored, more in some micro-batches than in others. */
+function microBatch(step: number, micro: number): { ids: Int32Array; labels: Int32Array; count: number } {
+  const key = keyOf(1, `step ${step}, micro-batch ${micro}`);
+  const ids = Int32Array.from({ length: BATCH * SEQ }, (_, i) => uniformInt(key, i, VOCAB));
+  const labels = ids.map((_, i) => {
+    const last = i % SEQ === SEQ - 1;
+    const ignored = uniformInt(key, 1000 + i, 10) < 1 + 2 * (micro % 3);
+    return last || ignored ? IGNORE_INDEX : ids[i + 1] ?? IGNORE_INDEX;
+  });
+  return { ids, labels, count: labels.filter((label) => label !== IGNORE_INDEX).length };
+}
+
+interface Parallel {
+  setRequiresGradientSync(sync: boolean): void;
+  setGradientDivideFactor(factor: number): void;
+}
+
+function parallelise(model: CausalLm, mode: Mode, group: ProcessGroup): Parallel {
+  if (mode === "ddp") return replicate(model, { group, bucketBytes: 64 * 1024 });
+  const reshardAfterForward = mode === "fsdp-reshard";
+  for (const block of model.shardingUnits()) fullyShard(block, { group, reshardAfterForward });
+  return fullyShard(model, { group, reshardAfterForward });
+}
+
+/** Trains; every rank of the group calls it. */
+export function train(device: Device, group: ProcessGroup, { mode, tied, microBatches, steps }: TrainingCase): Trace {
+  const model = buildModel(device, configOf(tied));
+  const parallel = parallelise(model, mode, group);
+  initializeParameters(model, 7);
+  const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });
+  const losses: number[] = [];
+  const gradNorms: number[] = [];
+  for (let step = 0; step < steps; step++) {
+    using _frame = scope();
+    const mine = Array.from({ length: microBatches / group.size }, (_, i) => microBatch(step, i * group.size + group.rank));
+    const [tokens = 0] = group.sum([mine.reduce((sum, { count }) => sum + count, 0)], "token count");
+    parallel.setGradientDivideFactor(tokens);
+    optimizer.zeroGrad();
+    let lossSum = 0;
+    mine.forEach(({ ids, labels }, i) => {
+      using _micro = scope();
+      parallel.setRequiresGradientSync(i === mine.length - 1);
+      const shape = [BATCH, SEQ];
+      const { loss } = model.call({
+        inputIds: tensor(device, ids, { shape, dtype: int32 }),
+        labels: tensor(device, labels, { shape, dtype: int32 }),
+      });
+      if (loss === undefined) throw new Error("no loss");
+      loss.backward();
+      lossSum += loss.item();
+    });
+    const [total = NaN] = group.sum([lossSum], "loss");
+    losses.push(total / tokens);
+    gradNorms.push(clipGradNorm(model.parameters(), 1));
+    optimizer.step();
+  }
+  const owned = [...model.parameters()].map((parameter) => {
+    const { offset, length } = parameter.storage.shard;
+    const values = new Float32Array(length);
+    if (length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    return { fqn: parameter.fqn, offset, values };
+  });
+  return { losses, gradNorms, owned };
+}

@@ -1,0 +1,85 @@
+/**
+ * Gradients that are reduced together: one flat array that the parameters' gradients are written to.
+ *
+ * @module
+ */
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { Buffer } from "../device/buffer.ts";
+import { devicePtr } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import { InternalError } from "../errors.ts";
+import { denseLayout } from "../shape.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import { Tensor } from "../tensor/tensor.ts";
+
+/** Cuts a list of parameters, in its order, into buckets of at most `bucketBytes` (a larger parameter has its own). */
+export function planBuckets(parameters: readonly Parameter[], bucketBytes: number): Parameter[][] {
+  const buckets: Parameter[][] = [];
+  let bytes = Infinity;
+  for (const parameter of parameters) {
+    const size = parameter.numel * float32.byteLength;
+    if (bytes + size > bucketBytes) {
+      buckets.push([]);
+      bytes = 0;
+    }
+    buckets.at(-1)?.push(parameter);
+    bytes += size;
+  }
+  return buckets;
+}
+
+/** One bucket. It has memory from the first gradient of a step until all are cleared. */
+export class GradientBucket {
+  readonly #parameters: readonly Parameter[];
+  readonly #offsets = new Map<Parameter, number>();
+  readonly #numel: number;
+  #buffer: Buffer | undefined;
+
+  constructor(parameters: readonly Parameter[]) {
+    this.#parameters = parameters;
+    let offset = 0;
+    for (const parameter of parameters) {
+      this.#offsets.set(parameter, offset);
+      offset += Math.ceil(parameter.numel / 64) * 64;
+      parameter.placeGradients(() => this.#place(parameter));
+    }
+    this.#numel = offset;
+  }
+
+  /** Sums the bucket over ranks, times `scale`; parameters without a gradient count as zero and have one afterwards. */
+  reduce(group: ProcessGroup, scale: number, label: string): void {
+    for (const parameter of this.#parameters) {
+      if (parameter.grad !== undefined) continue;
+      const place = this.#place(parameter);
+      parameter.device.kernels.fill(float32, place.ptr, place.numel, 0);
+      parameter.storage.sink.contribute(place);
+      parameter.storage.sink.finish();
+    }
+    if (this.#buffer === undefined) throw new InternalError("a bucket without memory");
+    this.#clearGaps();
+    group.allReduce(this.#buffer.ptr, this.#numel, float32, { op: "sum", scale, label }).wait();
+  }
+
+  /** Frees the memory; gradients are gone. */
+  dispose(): void {
+    for (const parameter of this.#parameters) parameter.zeroGrad();
+    this.#buffer?.release();
+    this.#buffer = undefined;
+  }
+
+  #place(parameter: Parameter): Tensor {
+    this.#buffer ??= Buffer.allocate(parameter.device, this.#numel * float32.byteLength, "gradient bucket");
+    this.#buffer.retain();
+    return new Tensor(this.#buffer, denseLayout(parameter.shape, this.#offsets.get(parameter) ?? 0), float32);
+  }
+
+  /** The gaps between parameters are summed along: zeros keep them so. */
+  #clearGaps(): void {
+    for (const [parameter, offset] of this.#offsets) {
+      const end = offset + parameter.numel;
+      const gap = Math.ceil(parameter.numel / 64) * 64 - parameter.numel;
+      const base = this.#buffer?.ptr;
+      if (gap > 0 && base !== undefined) parameter.device.kernels.fill(float32, devicePtr(base + end * 4), gap, 0);
+    }
+  }
+}

@@ -1,0 +1,79 @@
+/**
+ * One sharded parameter: which elements of it this rank owns, and its gradient in both forms, whole (before the reduction)
+ * and owned (after it).
+ *
+ * @module
+ */
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { GradientSlot } from "../tensor/gradient_slot.ts";
+import type { NormReducer, Parameter, ParameterRun, ParameterStorage, ShardLayout } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import type { Share } from "./layout.ts";
+import type { FlatSegment } from "./segment.ts";
+import type { FsdpUnit } from "./unit.ts";
+
+/** The storage of a sharded parameter. */
+export class ShardedStorage implements ParameterStorage {
+  readonly shard: ShardLayout;
+  readonly runOffset: number;
+  readonly sink: GradientSlot;
+  readonly normReducer: NormReducer;
+  readonly #segment: FlatSegment;
+  readonly #parameter: Parameter;
+  readonly #offset: number;
+  /** The gradient of the owned elements, once reduced. */
+  #owned: Tensor | undefined;
+
+  constructor(segment: FlatSegment, parameter: Parameter, offset: number, share: Share, group: ProcessGroup) {
+    this.#segment = segment;
+    this.#parameter = parameter;
+    this.#offset = offset;
+    this.shard = { shape: parameter.shape, offset: share.offset, length: share.length };
+    this.runOffset = share.runOffset;
+    this.sink = new GradientSlot(() => segment.gradientPlace(parameter, offset));
+    this.normReducer = group;
+  }
+
+  /** The unit it belongs to. */
+  get unit(): FsdpUnit {
+    return this.#segment.unit;
+  }
+
+  get run(): ParameterRun {
+    return this.#segment;
+  }
+
+  get trainable(): boolean {
+    return this.#parameter.trainable;
+  }
+
+  /** Whether any gradient memory of the segment is in use by it. */
+  get holdsGradient(): boolean {
+    return this.#owned !== undefined || this.sink.gradient() !== undefined;
+  }
+
+  gradient(): Tensor | undefined {
+    return this.#owned;
+  }
+
+  clearGradient(): void {
+    this.#owned?.dispose();
+    this.#owned = undefined;
+    this.sink.clear();
+    this.#segment.settle();
+  }
+
+  /** Closes the pass; without any contribution since the last reduction, zeros take the place. */
+  fillMissing(): void {
+    this.sink.finish();
+    if (this.sink.gradient() !== undefined) return;
+    using place = this.#segment.gradientPlace(this.#parameter, this.#offset);
+    place.device.kernels.fill(place.dtype, place.ptr, place.numel, 0);
+  }
+
+  /** Lets go of the whole gradient, which has been reduced, and shows the owned one. */
+  dropWhole(): void {
+    this.sink.clear();
+    if (this.trainable) this.#owned ??= this.#segment.runGradient(this.runOffset, this.shard.length);
+  }
+}

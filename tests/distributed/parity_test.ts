@@ -1,0 +1,27 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { casesOf, compare, runCase } from "../../scripts/parity/traces.ts";
+
+describe("parity", () => {
+  for (const [world, tied] of [[2, true], [3, false]] as const) {
+    it(`fullyShard() and replicate() give the same bits on ${world} ranks as one rank that accumulates`, async () => {
+      const [first, ...others] = casesOf(world, tied, 4);
+      assert.ok(first !== undefined && others.length === 4);
+      const reference = await runCase(first.name, first.ranks, first.training, "wasm");
+      assert.equal(reference.losses.length, 4);
+      for (const { name, ranks, training } of others) {
+        const pair = compare(reference, await runCase(name, ranks, training, "wasm"));
+        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
+      }
+    });
+  }
+
+  it("compare() sees that other world sizes are other sums", async () => {
+    const traceOf = async (world: number): ReturnType<typeof runCase> => {
+      const found = casesOf(world, true, 2)[1];
+      assert.ok(found !== undefined);
+      return await runCase(found.name, found.ranks, found.training, "wasm");
+    };
+    assert.ok(compare(await traceOf(2), await traceOf(1)).max_ulp_weights > 0);
+  });
+});
