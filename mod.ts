@@ -78,6 +78,7 @@ export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 export { type AllReduceOptions, ProcessGroup } from "./src/comm/process_group.ts";
 export type { GatherWindow, ReduceScatterArgs, Run, Transport } from "./src/comm/transport.ts";
 export type { Work } from "./src/comm/work.ts";
+export { openProcessGroup, type ProcessGroupOptions, type TransportName } from "./src/comm/registry.ts";
 export { openLoopback } from "./src/comm/transports/loopback.ts";
 export { type RankContext, runLoopback, serveRank } from "./src/comm/transports/loopback_workers.ts";
 
@@ -89,3 +90,23 @@ export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
 // Models
 export type { CausalLm, CausalLmInputs, CausalLmOutputs, ModelFamily } from "./src/models/family.ts";
 export { buildModel, FAMILIES } from "./src/models/registry.ts";
+
+// Data
+export { type Batch, DataLoader, type LoaderOptions, type LoaderState } from "./src/data/loader.ts";
+export { openText, type TextDocument, type TextOptions, type TextSource } from "./src/data/dataset.ts";
+export { type PackingProgress, type TokenCache, tokenCache, type TokenStream } from "./src/data/packing.ts";
+export { loadTokenizer, type Tokenizer } from "./src/data/tokenizer.ts";
+
+// Checkpoints
+export { type HfLoadReport, loadHfWeights } from "./src/checkpoint/load_hf.ts";
+export { type LoadCheckpointOptions, loadCheckpoint, type LoadedCheckpoint } from "./src/checkpoint/load.ts";
+export { saveCheckpoint, type SaveCheckpointOptions, type SavedCheckpoint } from "./src/checkpoint/save.ts";
+export { saveHfDirectory, type SaveHfOptions } from "./src/checkpoint/save_hf.ts";
+
+// Training
+export { configHelp, resolveConfig, type ResolvedConfig, type ResolveOptions } from "./src/config/resolve.ts";
+export { section, type Section, type SectionSchema, type SectionValue } from "./src/config/section.ts";
+export { type RunConfig, TRAIN_SECTIONS } from "./src/train/config.ts";
+export { generate, type GenerateOptions } from "./src/train/generate.ts";
+export { runTrainingScript, type TrainingScript } from "./src/train/script.ts";
+export { runTraining, type TrainerOptions, type TrainResult } from "./src/train/trainer.ts";

@@ -65,7 +65,6 @@ export class SafetensorsFile implements Disposable {
    * @throws {ArgumentError} if the range is not within it, or the destination has another length
    * @throws {FileError} if the file was cut off since it was opened, or closed
    */
-  // deno-lint-ignore require-await -- an edge: readers await it, so that reading may become asynchronous
   async readInto(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): Promise<void> {
     const { byteOffset, byteLength } = this.get(name);
     const whole = Number.isSafeInteger(byteStart) && Number.isSafeInteger(byteEnd);
@@ -97,7 +96,6 @@ export class SafetensorsFile implements Disposable {
  * @throws {FileError} if it cannot be read
  * @throws {CheckpointError} if it is damaged
  */
-// deno-lint-ignore require-await -- an edge: callers await it, so that reading may become asynchronous
 export async function openSafetensors(path: string): Promise<SafetensorsFile> {
   const file = openReadable(path);
   try {
@@ -133,7 +131,6 @@ export interface WrittenFile {
  * @throws {ArgumentError} if a spec cannot be stored, or a tensor's pieces are not as long as its shape says
  * @throws {FileError} if it cannot be written
  */
-// deno-lint-ignore require-await -- an edge: callers await it, so that writing may become asynchronous
 export async function writeSafetensors(
   path: string,
   specs: readonly SafetensorsSpec[],
@@ -169,7 +166,6 @@ export async function writeSafetensors(
  * @returns eight hexadecimal digits
  * @throws {FileError} if it cannot be read
  */
-// deno-lint-ignore require-await -- an edge: callers await it, so that reading may become asynchronous
 export async function checksumFile(path: string): Promise<string> {
   using file = openReadable(path);
   const chunk = new Uint8Array(Math.min(file.byteLength, 4 << 20));

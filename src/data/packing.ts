@@ -193,7 +193,6 @@ function openTokens(path: string, fingerprint: string): TokenStream {
     return {
       length,
       fingerprint,
-      // deno-lint-ignore require-await -- an edge: the loader awaits it, so that reading may become asynchronous
       async read(start, into): Promise<void> {
         checkRange(start, into.length, length);
         if (width === 4) {

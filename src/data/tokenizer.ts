@@ -15,6 +15,8 @@ import { pathKind, readText } from "../runtime/files.ts";
 export interface Tokenizer {
   /** The `tokenizer.json` it was read from. */
   readonly path: string;
+  /** All files it was read from, to be kept beside a model. */
+  readonly files: readonly string[];
   /** One more than the largest id. */
   readonly vocabSize: number;
   /** Id of the end-of-text token; `undefined` if `tokenizer_config.json` names none. */
@@ -75,20 +77,23 @@ export async function loadTokenizer(path: string): Promise<Tokenizer> {
     throw new CheckpointError(configFile, `eos_token must be in the vocabulary of ${file}, got ${JSON.stringify(eos)}`);
   }
   const fingerprint = sha256([text, "\0", configText]);
-  return new HfTokenizerAdapter(inner, { path: file, vocabSize, eosId, fingerprint });
+  const files = pathKind(configFile) === "file" ? [file, configFile] : [file];
+  return new HfTokenizerAdapter(inner, { path: file, files, vocabSize, eosId, fingerprint });
 }
 
 /** {@link Tokenizer} over `@huggingface/tokenizers`. */
 class HfTokenizerAdapter implements Tokenizer {
   readonly path: string;
+  readonly files: readonly string[];
   readonly vocabSize: number;
   readonly eosId: number | undefined;
   readonly fingerprint: string;
   readonly #inner: HfTokenizer;
 
-  constructor(inner: HfTokenizer, facts: Pick<Tokenizer, "path" | "vocabSize" | "eosId" | "fingerprint">) {
+  constructor(inner: HfTokenizer, facts: Pick<Tokenizer, "path" | "files" | "vocabSize" | "eosId" | "fingerprint">) {
     this.#inner = inner;
     this.path = facts.path;
+    this.files = facts.files;
     this.vocabSize = facts.vocabSize;
     this.eosId = facts.eosId;
     this.fingerprint = facts.fingerprint;

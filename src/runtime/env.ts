@@ -1,10 +1,10 @@
 /**
  * The only reader of environment variables: one declared table, with typed readers over it. A value that cannot be
- * parsed is a ConfigError naming the variable. Nothing is read at import time, and nothing is ever written: C code does not see what
- * a runtime writes to its own copy (see `ffi/posix.ts` for `setenv`).
+ * parsed is a ConfigError naming the variable. Nothing is read at import time, and nothing is ever written: C code does
+ * not see what a runtime writes to its own copy (see `ffi/posix.ts` for `setenv`).
  *
- * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set, except those
- * that say which rank this is: not reading them would silently train alone, so they are an error.
+ * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set,
+ * except those that say which rank this is: not reading them would silently train alone, so they are an error.
  *
  * @module
  */
@@ -198,7 +198,10 @@ export function environmentNames(): readonly string[] {
   return Object.keys(ENV);
 }
 
-/** All variables of this process as they are, to be handed on to processes that it starts; the library decides nothing by them. */
+/**
+ * All variables of this process as they are, to be handed on to processes that it starts; the library decides nothing
+ * by them.
+ */
 export function inheritedVariables(): Readonly<Record<string, string | undefined>> {
   return { ...process.env };
 }

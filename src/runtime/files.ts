@@ -1,19 +1,23 @@
 /**
  * Files and directories over `node:fs`, which both runtimes have. Every failure is a {@link FileError} with the path,
- * what was being done, why it failed and what helps. A file that others rely on is replaced by {@link replaceFile}: written aside,
- * synced, renamed, so that a reader sees the old bytes or the new ones and a failed write leaves the old file as it was.
+ * what was being done, why it failed and what helps. A file that others rely on is replaced by {@link replaceFile}:
+ * written aside, synced, renamed, so that a reader sees the old bytes or the new ones and a failed write leaves the old
+ * file as it was.
  *
- * Permissions on Deno: `--allow-read` and `--allow-write` of the paths used. Nothing under /dev, /proc or /sys can be touched by these
- * functions without `--allow-all`; the C library can (`ffi/posix.ts`).
+ * Permissions on Deno: `--allow-read` and `--allow-write` of the paths used. Nothing under /dev, /proc or /sys can be
+ * touched by these functions without `--allow-all`; the C library can (`ffi/posix.ts`).
  *
  * @module
  */
 import * as fs from "node:fs";
+import * as os from "node:os";
 import * as path from "node:path";
 import process from "node:process";
+import { fileURLToPath } from "node:url";
 import { FileError } from "../errors.ts";
 
 const REMEDIES: Readonly<Record<string, string>> = {
+  NotCapable: "Deno was not given the permission; add --allow-read or --allow-write for this path",
   ENOENT: "there is no such file or directory; check the spelling and the working directory",
   ENOTDIR: "a part of the path is a file, not a directory",
   EISDIR: "it is a directory, not a file",
@@ -100,19 +104,27 @@ export function openReadable(file: string): ReadableFile {
   };
 }
 
-/** A file open for writing from its beginning or its end on. */
+/** A file open for writing. */
 export interface WritableFile extends Disposable {
   readonly path: string;
-  /** Writes all of `data` at the current end. */
-  write(data: Uint8Array | string): void;
+  /** Writes all of `data` where the last write ended, or at byte `at`. */
+  write(data: Uint8Array | string, at?: number): void;
   /** Waits until the device has it. */
   sync(): void;
   close(): void;
 }
 
-/** Opens a file for writing; a file of that name is emptied (`create`) or kept and written on (`append`). */
-export function openWritable(file: string, mode: "create" | "append"): WritableFile {
-  const descriptor = guardedSync(file, "write", () => fs.openSync(file, mode === "create" ? "w" : "a"));
+/** What becomes of a file that is opened for writing. */
+export type WriteMode = keyof typeof WRITE_FLAGS;
+
+const WRITE_FLAGS = { create: "w", append: "a", update: "r+" } as const;
+
+/**
+ * Opens a file for writing; a file of that name is emptied (`create`), kept and written on (`append`), or must be there
+ * and is overwritten in part (`update`: several processes may write ranges of one file).
+ */
+export function openWritable(file: string, mode: WriteMode): WritableFile {
+  const descriptor = guardedSync(file, "write", () => fs.openSync(file, WRITE_FLAGS[mode]));
   let open = true;
   const close = (): void => {
     if (!open) return;
@@ -122,12 +134,13 @@ export function openWritable(file: string, mode: "create" | "append"): WritableF
   };
   return {
     path: file,
-    write(data): void {
+    write(data, at): void {
       const bytes = typeof data === "string" ? encoder.encode(data) : data;
       let done = 0;
       while (done < bytes.byteLength) {
         const length = Math.min(bytes.byteLength - done, 1 << 30);
-        done += guardedSync(file, "write", () => fs.writeSync(descriptor, bytes, done, length));
+        const position = at === undefined ? null : at + done;
+        done += guardedSync(file, "write", () => fs.writeSync(descriptor, bytes, done, length, position));
       }
     },
     sync: () => guardedSync(file, "write", () => fs.fsyncSync(descriptor)),
@@ -220,6 +233,11 @@ export function listDirectory(directory: string): string[] {
   return guardedSync(directory, "list", () => fs.readdirSync(directory)).sort();
 }
 
+/** The path of a file URL; a path as it is. */
+export function filePath(place: string | URL): string {
+  return place instanceof URL ? fileURLToPath(place) : place;
+}
+
 /** The path with every symbolic link followed. */
 export function resolveLinks(target: string): string {
   return guardedSync(target, "look at", () => fs.realpathSync(target));
@@ -278,7 +296,10 @@ function reason(code: string | undefined, error: unknown): string {
 function codeOf(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   if ("code" in error && typeof error.code === "string") return error.code;
-  return error.name === "NotCapable" ? error.name : undefined;
+  if (error.name === "NotCapable") return error.name;
+  // Deno gives some errors (EFBIG, EDQUOT) no code, only the system's number in the text.
+  const number = /\(os error (\d+)\)/.exec(error.message)?.[1];
+  return Object.entries(os.constants.errno).find(([, value]) => String(value) === number)?.[0];
 }
 
 function removeQuietly(file: string): void {

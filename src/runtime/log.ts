@@ -1,6 +1,7 @@
 /**
- * Log lines: a level, the rank that speaks, one sentence, and facts as `name=value`. The sink is injected; the library prints nothing
- * by itself. Whether all ranks or only rank 0 says something is the caller's choice, by {@link Logger.once}.
+ * Log lines: a level, the rank that speaks, one sentence, and facts as `name=value`. The sink is injected; the library
+ * prints nothing by itself. Whether all ranks or only rank 0 says something is the caller's choice, by {@link
+ * Logger.once}.
  *
  * Permissions on Deno: none.
  *

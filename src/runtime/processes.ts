@@ -1,6 +1,6 @@
 /**
- * What this process is and runs on: runtime, platform, cores, the command that started it. Decisions that follow from it are taken
- * elsewhere, except one: {@link requirePlatform} refuses what is not supported.
+ * What this process is and runs on: runtime, platform, cores, the command that started it. Decisions that follow from
+ * it are taken elsewhere, except one: {@link requirePlatform} refuses what is not supported.
  *
  * Permissions on Deno: none for what is here.
  *
@@ -119,8 +119,9 @@ export function terminal(stream: "stdout" | "stderr"): Terminal {
 }
 
 /**
- * Runs an action once when the process ends by itself or by `SIGINT`, `SIGTERM`, `SIGHUP`; a second signal is not caught. It
- * must be synchronous and quick, and it is not run when the process is killed: what must not outlive it needs another owner.
+ * Runs an action once when the process ends by itself, by an error, or by `SIGINT`, `SIGTERM`, `SIGHUP`; a second
+ * signal is not caught. It must be synchronous and quick, and it is not run when the process is killed: what must not
+ * outlive it needs another owner.
  *
  * @param action what to do
  * @returns a function that takes the hook off again
@@ -145,8 +146,11 @@ export function onExit(action: () => void): () => void {
   });
   const remove = (): void => {
     process.removeListener("exit", once);
+    process.removeListener("uncaughtExceptionMonitor", once);
     for (const [signal, listener] of listeners) process.removeListener(signal, listener);
   };
   process.on("exit", once);
+  // Deno does not emit "exit" when an error ends the program; this event it emits then, and it changes nothing else.
+  if (runtime().name === "deno") process.on("uncaughtExceptionMonitor", once);
   return remove;
 }

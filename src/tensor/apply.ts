@@ -183,7 +183,12 @@ function record<A>(
     const maker = grads.find((grad) => grad !== undefined);
     if (maker === undefined) throw new InternalError(`backward of '${op.name}' without a gradient`);
     const call = new Backward(op.name, recorded, attrs, maker, grads, place);
-    op.backward(call);
+    try {
+      op.backward(call);
+    } catch (error) {
+      for (const result of call.results) result?.dispose();
+      throw error;
+    }
     return call.results;
   });
   outputs.forEach((output, index) => output.setEdge({ node, index, sink: undefined }));
@@ -210,7 +215,12 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
   });
   using _frame = scope();
   const call = new Forward(op.name, inputs, outputs, attrs, recording);
-  op.forward(call);
+  try {
+    op.forward(call);
+  } catch (error) {
+    for (const tensor of [...call.saved, ...outputs]) tensor.dispose();
+    throw error;
+  }
   if (recording) record(op, inputs, outputs, attrs, call.saved);
   return outputs;
 }

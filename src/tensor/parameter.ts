@@ -158,7 +158,7 @@ export class Parameter extends Tensor {
 
   /** Gives an unsharded parameter its memory, uninitialised; does nothing when it has it. */
   materialize(): void {
-    if (!this.buffer.attached && this.#storage.shard.length === this.numel) this.buffer.attach();
+    if (!this.buffer.attached && this.#storage instanceof WholeStorage) this.buffer.attach();
   }
 
   /** Writes first gradients straight to where `place` says. Used by DDP for its buckets. */

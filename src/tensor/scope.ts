@@ -25,7 +25,7 @@ class TensorScope implements Scope {
   }
 
   remove(tensor: Tensor): void {
-    this.#tensors.delete(tensor);
+    if (!this.#tensors.delete(tensor)) this.#outer?.remove(tensor);
   }
 
   keep(...tensors: readonly Tensor[]): void {
@@ -69,7 +69,7 @@ export function track(tensor: Tensor): void {
   current?.add(tensor);
 }
 
-/** Takes a tensor out of the scope under way: its maker disposes it. */
+/** Takes a tensor out of the scope that it is in: its maker disposes it. */
 export function untrack(tensor: Tensor): void {
   current?.remove(tensor);
 }

@@ -22,7 +22,7 @@ import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp } from "../ops/view.t
 import { denseLayout, isDense, type Layout, normalizeDim, numelOf, sameShape, type Shape } from "../shape.ts";
 import { applyOne, applyView } from "./apply.ts";
 import { formatTensor } from "./format.ts";
-import { track, untrack } from "./scope.ts";
+import { scope, track, untrack } from "./scope.ts";
 
 /** A typed array that a tensor's values are read into. */
 export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
@@ -196,6 +196,7 @@ export class Tensor {
    *
    * @param seed gradient to start from, of this shape; without it the tensor must be a scalar and the gradient is 1
    * @throws {ShapeError} if it is no scalar, or the seed has another shape
+   * @throws {DTypeError} if the seed has another dtype
    */
   backward(seed?: Tensor): void {
     const edge = this.#edge;
@@ -205,6 +206,9 @@ export class Tensor {
     if (seed === undefined && this.numel !== 1) throw new ShapeError("backward", "a seed is needed unless scalar", this.shape);
     if (seed !== undefined && !sameShape(seed.shape, this.shape)) {
       throw new ShapeError("backward", "the seed must have the tensor's shape", this.shape, seed.shape);
+    }
+    if (seed !== undefined && seed.dtype !== this.#dtype) {
+      throw new DTypeError("backward", "the seed must have the tensor's dtype", this.#dtype.name, seed.dtype.name);
     }
     let start = seed?.alias();
     if (start === undefined) {
@@ -227,18 +231,15 @@ export class Tensor {
    */
   toArray(): HostArray {
     const n = this.numel;
-    const source = isDense(this.#layout) ? this.alias() : applyOne(denseOp, [this], undefined).alias();
-    try {
-      if (this.#dtype === int32) return this.#read(source, new Int32Array(n));
-      if (this.#dtype === uint8) return this.#read(source, new Uint8Array(n));
-      if (this.#dtype === float32) return this.#read(source, new Float32Array(n));
-      if (this.#dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", this.#dtype.name);
-      using wide = new Tensor(Buffer.allocate(this.device, n * 4, "toArray"), denseLayout(this.shape), float32);
-      this.device.kernels.cast(float32, this.#dtype, wide.ptr, source.ptr, n);
-      return this.#read(wide, new Float32Array(n));
-    } finally {
-      source.dispose();
-    }
+    using _frame = scope();
+    const source = this.contiguous();
+    if (this.#dtype === int32) return this.#read(source, new Int32Array(n));
+    if (this.#dtype === uint8) return this.#read(source, new Uint8Array(n));
+    if (this.#dtype === float32) return this.#read(source, new Float32Array(n));
+    if (this.#dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", this.#dtype.name);
+    using wide = new Tensor(Buffer.allocate(this.device, n * 4, "toArray"), denseLayout(this.shape), float32);
+    this.device.kernels.cast(float32, this.#dtype, wide.ptr, source.ptr, n);
+    return this.#read(wide, new Float32Array(n));
   }
 
   #read<T extends HostArray>(source: Tensor, into: T): T {
@@ -377,9 +378,10 @@ export class Tensor {
     const cols = this.shape.at(-1);
     if (cols === undefined || cols === 0) throw new ShapeError("argmax", "the last dim must have elements", this.shape);
     const shape = this.shape.slice(0, -1);
+    using frame = scope();
     const result = this.spawn(Buffer.allocate(this.device, numelOf(shape) * 4, "argmax"), denseLayout(shape), int32);
-    using source = isDense(this.#layout) ? this.alias() : applyOne(denseOp, [this], undefined).alias();
-    this.device.kernels.argmax(this.#dtype, result.ptr, source.ptr, numelOf(shape), cols);
+    this.device.kernels.argmax(this.#dtype, result.ptr, this.contiguous().ptr, numelOf(shape), cols);
+    frame.keep(result);
     return result;
   }
 
@@ -390,7 +392,10 @@ export class Tensor {
 
   /** The same elements in another shape; one size may be -1. Copies only what is not dense. */
   reshape(shape: Shape): Tensor {
-    return applyView(reshapeOp, this.contiguous(), shape);
+    using frame = scope();
+    const view = applyView(reshapeOp, this.contiguous(), shape);
+    frame.keep(view);
+    return view;
   }
   /** Dims in another order. */
   permute(dims: readonly number[]): Tensor {

@@ -17,6 +17,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 function codeUnits(vocabSize: number, facts: Partial<Tokenizer> = {}): Tokenizer {
   return {
     path: "units/tokenizer.json",
+    files: [],
     vocabSize,
     eosId: 1,
     fingerprint: `units ${vocabSize}`,

@@ -1,0 +1,57 @@
+#!/usr/bin/env node
+/**
+ * The command `fullyshard`, for whichever runtime starts it. Bun and Deno run the command line in this process; Node looks for one of them:
+ * the one named by `--runtime` (as the first argument) or FULLYSHARD_RUNTIME, else Bun, else Deno.
+ *
+ * @module
+ */
+
+import { existsSync } from "node:fs";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { findRuntime, variablesWithRuntimes } from "./runtimes.mjs";
+import { runProgram } from "./run_program.mjs";
+
+// The npm package holds the sources as JavaScript, the repository as they are.
+const built = new URL("../dist/src/cli/main.js", import.meta.url);
+const source = new URL("../src/cli/main.ts", import.meta.url);
+const cli = existsSync(source) ? source : built;
+
+let args = process.argv.slice(2);
+let wanted = process.env.FULLYSHARD_RUNTIME;
+if (args[0] === "--runtime") [, wanted, ...args] = args;
+else if (args[0]?.startsWith("--runtime=")) [wanted, ...args] = [args[0].slice("--runtime=".length), ...args.slice(1)];
+
+const own = process.versions.bun !== undefined ? "bun" : process.versions.deno !== undefined ? "deno" : "node";
+if (wanted !== undefined && wanted !== "" && wanted !== "auto" && wanted !== "bun" && wanted !== "deno") {
+  process.stderr.write(`fullyshard: expected the runtime bun, deno or auto, got '${wanted}'\n`);
+  process.exitCode = 2;
+} else if (own !== "node" && (!wanted || wanted === "auto" || wanted === own)) {
+  const { main } = await import(cli.href);
+  process.exitCode = await main(args);
+} else {
+  start(!wanted || wanted === "auto" ? ["bun", "deno"] : [wanted]);
+}
+
+/** Runs the command line in the first of these runtimes that there is. */
+function start(names) {
+  for (const name of names) {
+    const program = findRuntime(name);
+    if (program === undefined) continue;
+    const before = name === "deno" ? ["run", "--no-prompt", ...denoPermissions()] : [];
+    runProgram(program, [...before, fileURLToPath(cli), ...args], variablesWithRuntimes());
+    return;
+  }
+  process.stderr.write(
+    `fullyshard: found neither ${names.join(" nor ")} in node_modules or on PATH. ` +
+      `Install one of them: npm install ${names.join(", or npm install ")}\n`,
+  );
+  process.exitCode = 127;
+}
+
+/** What the command line itself needs under Deno; ranks are given their own permissions. */
+function denoPermissions() {
+  const all = ["--allow-read", "--allow-env", "--allow-sys"];
+  if (args[0] === "run") return [...all, "--allow-run", "--allow-write"];
+  return args[0] === "doctor" ? [...all, "--allow-ffi"] : all;
+}

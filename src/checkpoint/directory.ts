@@ -1,0 +1,106 @@
+/**
+ * The directory that holds the checkpoints of a run: their names, and the order of renames by which one appears, replaces
+ * another or goes. What they hold is left to others.
+ *
+ * Note [States of a checkpoint]
+ * - `checkpoint-50.partial`: being written, or left by a crash. Nobody reads it; the next save removes it.
+ * - `checkpoint-50`: whole when it was renamed to this.
+ * - `checkpoint-50.replaced`: the earlier one of that step, while its successor takes the name. If the name is free after a
+ *   crash, it gets it back.
+ *
+ * @module
+ */
+import {
+  listDirectory,
+  makeDirectory,
+  pathExists,
+  pathKind,
+  removePath,
+  renamePath,
+  syncDirectory,
+} from "../runtime/files.ts";
+import { MANIFEST_FILE } from "./manifest.ts";
+
+const NAME = /^checkpoint-(\d+)$/;
+const LEFTOVER = /^(checkpoint-\d+)\.(partial|replaced)$/;
+
+/** A checkpoint by its name; whether it is whole is not known. */
+export interface NamedCheckpoint {
+  readonly path: string;
+  readonly step: number;
+}
+
+/** Path of the checkpoint of a step. */
+export function checkpointPath(directory: string, step: number): string {
+  return `${directory}/checkpoint-${step}`;
+}
+
+/** All checkpoints of a run, the newest first; none if there is no such directory. */
+export function listCheckpoints(directory: string): NamedCheckpoint[] {
+  if (pathKind(directory) !== "directory") return [];
+  const found: NamedCheckpoint[] = [];
+  for (const name of listDirectory(directory)) {
+    const step = Number(NAME.exec(name)?.[1]);
+    if (Number.isSafeInteger(step)) found.push({ path: `${directory}/${name}`, step });
+  }
+  return found.sort((a, b) => b.step - a.step);
+}
+
+/** Cleans up after a crash; see Note [States of a checkpoint]. */
+export function tidyCheckpoints(directory: string): void {
+  if (pathKind(directory) !== "directory") return;
+  for (const name of listDirectory(directory)) {
+    const [, of, kind] = LEFTOVER.exec(name) ?? [];
+    if (of === undefined) continue;
+    if (kind === "replaced" && !pathExists(`${directory}/${of}`)) {
+      renamePath(`${directory}/${name}`, `${directory}/${of}`);
+    } else removePath(`${directory}/${name}`);
+  }
+}
+
+/** Makes the directory that a checkpoint is written into, empty; returns its path. */
+export function beginCheckpoint(directory: string, step: number): string {
+  makeDirectory(directory);
+  tidyCheckpoints(directory);
+  const partial = `${checkpointPath(directory, step)}.partial`;
+  makeDirectory(partial);
+  return partial;
+}
+
+/** Gives a written checkpoint its name; returns the path. */
+export function commitCheckpoint(directory: string, step: number): string {
+  const path = checkpointPath(directory, step);
+  syncDirectory(`${path}.partial`);
+  const replaced = pathExists(path);
+  if (replaced) renamePath(path, `${path}.replaced`);
+  renamePath(`${path}.partial`, path);
+  syncDirectory(directory);
+  if (replaced) removePath(`${path}.replaced`);
+  return path;
+}
+
+/** Removes what was written of a checkpoint that failed. */
+export function abandonCheckpoint(directory: string, step: number): void {
+  try {
+    removePath(`${checkpointPath(directory, step)}.partial`);
+  } catch {
+    // The failure that led here is the one to report; the next save tries again.
+  }
+}
+
+/**
+ * Removes the oldest checkpoints. Unfinished ones do not count and stay.
+ *
+ * @param kept path of the one that is kept in any case
+ * @param keepLast how many remain
+ */
+export function pruneCheckpoints(directory: string, kept: string, keepLast: number): void {
+  const others = listCheckpoints(directory).filter(({ path }) =>
+    path !== kept && pathKind(`${path}/${MANIFEST_FILE}`) === "file"
+  );
+  for (const { path } of others.slice(Math.max(0, keepLast - 1))) {
+    // Renamed first, so that a crash in the middle leaves nothing that looks like a checkpoint.
+    renamePath(path, `${path}.partial`);
+    removePath(`${path}.partial`);
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * Finding a checkpoint to go on from: the one named, or the newest whole one. Whole means that the manifest is there and
+ * sound, and every file it lists is there with its length and checksum; ranks share the work of checking.
+ *
+ * @module
+ */
+import { CheckpointError } from "../errors.ts";
+import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
+import { listCheckpoints, tidyCheckpoints } from "./directory.ts";
+import { type Manifest, MANIFEST_FILE, parseManifest } from "./manifest.ts";
+import { type Ranks, together } from "./ranks.ts";
+import { checksumFile } from "./safetensors.ts";
+
+/** A whole checkpoint. */
+export interface FoundCheckpoint {
+  readonly path: string;
+  readonly manifest: Manifest;
+  /** Newer ones that are not whole, each with what is wrong with it. */
+  readonly skipped: readonly string[];
+}
+
+/**
+ * Finds a checkpoint. Every rank must call it.
+ *
+ * @param directory the directory of the run's checkpoints
+ * @param wanted `auto`: the newest whole one; else the path of one
+ * @returns `undefined` if `auto` is wanted and there is none at all
+ * @throws {CheckpointError} if the one named is not whole (saying what is wrong and which is the last whole one), or if there
+ *   are some, none of them whole
+ */
+export async function findCheckpoint(
+  directory: string,
+  wanted: string,
+  ranks: Ranks,
+): Promise<FoundCheckpoint | undefined> {
+  if (wanted === "auto") {
+    await together(ranks, "tidy checkpoints", () => ranks.rank === 0 && tidyCheckpoints(directory));
+    const { found, skipped } = await newestWhole(directory, undefined, ranks);
+    if (found === undefined && skipped.length > 0) {
+      throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
+    }
+    return found;
+  }
+  const verdict = await judge(wanted, ranks);
+  if (typeof verdict !== "string") return { path: wanted, manifest: verdict, skipped: [] };
+  const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");
+  for (const place of new Set([parent === "" ? "." : parent, directory])) {
+    const { found } = await newestWhole(place, wanted, ranks);
+    if (found === undefined) continue;
+    throw new CheckpointError(wanted, `${verdict}; the last whole checkpoint is '${found.path}': resume from that`);
+  }
+  throw new CheckpointError(wanted, `${verdict}; there is no other whole checkpoint in '${directory}'`);
+}
+
+/** The newest whole checkpoint, and what is wrong with newer ones. */
+async function newestWhole(
+  directory: string,
+  except: string | undefined,
+  ranks: Ranks,
+): Promise<{ readonly found: FoundCheckpoint | undefined; readonly skipped: readonly string[] }> {
+  // Rank 0's list, lest ranks see different ones.
+  const own = await together(ranks, "list checkpoints", () => listCheckpoints(directory).map(({ path }) => path));
+  const paths: readonly string[] = JSON.parse(ranks.exchangeText(JSON.stringify(own), "list checkpoints")[0] ?? "[]");
+  const skipped: string[] = [];
+  for (const path of paths) {
+    if (path === except) continue;
+    const verdict = await judge(path, ranks);
+    if (typeof verdict !== "string") return { found: { path, manifest: verdict, skipped }, skipped };
+    skipped.push(`${path}: ${verdict}`);
+  }
+  return { found: undefined, skipped };
+}
+
+/** A checkpoint's manifest if it is whole, else what is wrong, the same on every rank. */
+async function judge(path: string, ranks: Ranks): Promise<Manifest | string> {
+  let manifest: Manifest | undefined;
+  let problem = "";
+  try {
+    manifest = await readManifest(path);
+    await checkFiles(path, manifest, ranks);
+  } catch (error) {
+    problem = error instanceof Error ? error.message : String(error);
+    // The path is said once, by whoever reports the verdict.
+    if (problem.startsWith(`${path}: `)) problem = problem.slice(path.length + 2);
+    else if (problem.startsWith(`${path}/`)) problem = problem.slice(path.length + 1);
+  }
+  const problems = new Set(ranks.exchangeText(problem, "check checkpoint").filter((text) => text !== ""));
+  return manifest === undefined || problems.size > 0 ? [...problems].join("; ") : manifest;
+}
+
+async function readManifest(path: string): Promise<Manifest> {
+  const kind = pathKind(path);
+  if (kind !== "directory") {
+    throw new CheckpointError(
+      path,
+      `Expected a checkpoint directory, got ${kind === "none" ? "nothing there" : "a file"}`,
+    );
+  }
+  const file = `${path}/${MANIFEST_FILE}`;
+  if (pathKind(file) !== "file") {
+    throw new CheckpointError(path, `${MANIFEST_FILE} is missing: the checkpoint was not written to its end`);
+  }
+  return parseManifest(await readBytes(file), file);
+}
+
+/** Lengths of all files, and checksums of this rank's part of them. */
+async function checkFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<void> {
+  const problems: string[] = [];
+  let index = 0;
+  for (const [name, { byteLength, crc32 }] of files) {
+    const file = `${path}/${name}`;
+    const mine = index++ % ranks.size === ranks.rank;
+    if (pathKind(file) !== "file") problems.push(`${name} is missing`);
+    else {
+      const found = fileByteLength(file);
+      if (found !== byteLength) {
+        problems.push(`${name} should have ${byteLength} bytes, got ${found}: it is cut off or changed`);
+      } else if (mine) {
+        const checksum = await checksumFile(file);
+        if (checksum !== crc32) problems.push(`${name} should have checksum ${crc32}, got ${checksum}: it is damaged`);
+      }
+    }
+  }
+  if (problems.length > 0) throw new CheckpointError(path, problems.join("; "));
+}

@@ -1,0 +1,218 @@
+/**
+ * Saving a sharded checkpoint: every rank writes what it holds, rank 0 the manifest, and a rename makes it one. Files are
+ * named and annotated as PyTorch's `HuggingFaceStorageWriter(save_distributed=True)` does (`torch/distributed/checkpoint/
+ * hf_storage.py`), so PyTorch reads them too.
+ *
+ * Invariant: checkpoints that were whole before stay so, whatever fails here.
+ *
+ * @module
+ */
+import { float32 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import type { Optimizer } from "../optim/optimizer.ts";
+import { replaceFile } from "../runtime/files.ts";
+import { abandonCheckpoint, beginCheckpoint, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
+import type { JsonObject } from "./json.ts";
+import {
+  type Manifest,
+  MANIFEST_FILE,
+  type ManifestFile,
+  renderManifest,
+  type SavedShare,
+  type SavedTensor,
+} from "./manifest.ts";
+import { type Ranks, together } from "./ranks.ts";
+import { writeSafetensors } from "./safetensors.ts";
+import { render } from "./save_hf.ts";
+import { type Box, boxesOf, type Writer } from "./shares.ts";
+import {
+  agreeOnWriters,
+  type CheckpointModel,
+  modelTensors,
+  optimizerTensors,
+  type OwnedTensor,
+} from "./state_dict.ts";
+import { elementPieces } from "./transfer.ts";
+
+/** Options of {@link saveCheckpoint}. */
+export interface SaveCheckpointOptions {
+  /** The directory of the run's checkpoints; made if need be. */
+  readonly directory: string;
+  /** Steps taken. */
+  readonly step: number;
+  readonly model: CheckpointModel;
+  /** Saved with its states if given. */
+  readonly optimizer?: Optimizer;
+  /** The group of the ranks that hold the model. */
+  readonly group: Ranks;
+  /** What the trainer needs to go on: seeds, data cursor, schedule. Rank 0's is kept. Must survive JSON. */
+  readonly state: JsonObject;
+  /** What computes: `runtime`, `version` and so on; `cpuMath` is added. A resume under another one says so. */
+  readonly environment?: Readonly<Record<string, string>>;
+  /** How many checkpoints remain, this one included; all unless given. */
+  readonly keepLast?: number;
+}
+
+/** A checkpoint that was saved. */
+export interface SavedCheckpoint {
+  readonly path: string;
+  /** Bytes of all files. */
+  readonly byteLength: number;
+}
+
+/** What a rank has written, as it is told to rank 0. */
+interface Written {
+  readonly file: string;
+  readonly byteLength: number;
+  readonly crc32: string;
+}
+
+/** Tensors that are saved under one kind of file name. */
+interface Section {
+  readonly prefix: string;
+  readonly tensors: readonly OwnedTensor[];
+  readonly writers: readonly (readonly Writer[])[];
+}
+
+/**
+ * Saves `checkpoint-<step>`. Every rank must call it, between steps.
+ *
+ * @returns where it lies
+ * @throws {FileError} if this rank cannot write (full disk, no permission); {@link CollectiveError} on the others, naming
+ *   the rank and its error. What was written is removed, and earlier checkpoints are as they were
+ * @throws {ArgumentError} if step or keepLast make no sense
+ * @example
+ * ```ts ignore
+ * await saveCheckpoint({ directory: "out/checkpoints", step, model, optimizer, group, state: { loader: loader.state() } });
+ * ```
+ */
+export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<SavedCheckpoint> {
+  const { directory, step, model, optimizer, group, keepLast } = options;
+  if (!Number.isSafeInteger(step) || step < 0) throw new ArgumentError(`step must be an integer from 0, got ${step}`);
+  if (keepLast !== undefined && !(Number.isSafeInteger(keepLast) && keepLast > 0)) {
+    throw new ArgumentError(`keepLast must be a positive integer, got ${keepLast}`);
+  }
+  const label = `save checkpoint ${step}`;
+  const sections = [section("", modelTensors(model), group)];
+  if (optimizer !== undefined) sections.push(section("optimizer-", optimizerTensors(model, optimizer), group));
+  try {
+    await together(group, label, () => group.rank === 0 && beginCheckpoint(directory, step));
+    const partial = `${directory}/checkpoint-${step}.partial`;
+    const written = await together(group, label, () => writeShards(sections, partial, group.rank));
+    const all = group.exchangeText(JSON.stringify(written), label).flatMap((text): readonly Written[] =>
+      JSON.parse(text)
+    );
+    return await together(group, label, () => {
+      const byteLength = all.reduce((sum, file) => sum + file.byteLength, 0);
+      if (group.rank === 0) {
+        const files = new Map(
+          all.map(({ file, byteLength, crc32 }): [string, ManifestFile] => [file, { byteLength, crc32 }]),
+        );
+        replaceFile(`${partial}/config.json`, render(model.hfConfig));
+        replaceFile(`${partial}/${MANIFEST_FILE}`, renderManifest(manifestOf(options, sections, files)));
+        const path = commitCheckpoint(directory, step);
+        if (keepLast !== undefined) pruneCheckpoints(directory, path, keepLast);
+      }
+      return { path: `${directory}/checkpoint-${step}`, byteLength };
+    });
+  } catch (error) {
+    if (group.rank === 0) abandonCheckpoint(directory, step);
+    throw error;
+  }
+}
+
+function section(prefix: string, tensors: readonly OwnedTensor[], ranks: Ranks): Section {
+  return { prefix, tensors, writers: agreeOnWriters(tensors, ranks) };
+}
+
+/** A box and the file that holds it. */
+interface Placed {
+  readonly tensor: OwnedTensor;
+  readonly rank: number;
+  readonly box: Box;
+  readonly file: string;
+}
+
+/** All boxes of a section. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
+function placeBoxes({ prefix, tensors, writers }: Section): Placed[] {
+  const number = (value: number): string => String(value).padStart(5, "0");
+  const boxes = tensors.flatMap((tensor, i) => {
+    const next = new Map<number, number>();
+    return (writers[i] ?? []).flatMap(({ rank, run }) =>
+      boxesOf(tensor.shape, run).map((box) => {
+        const index = (next.get(rank) ?? 0) + 1;
+        next.set(rank, index);
+        return { tensor, rank, box, index };
+      })
+    );
+  });
+  const count = boxes.reduce((most, { index }) => Math.max(most, index), 1);
+  return boxes.map(({ tensor, rank, box, index }) => {
+    const file = `${prefix}shard-${number(rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
+    return { tensor, rank, box, file };
+  });
+}
+
+/** Writes this rank's files. */
+async function writeShards(sections: readonly Section[], directory: string, rank: number): Promise<readonly Written[]> {
+  const written: Written[] = [];
+  for (const section of sections) {
+    const files = new Map<string, Placed[]>();
+    for (const placed of placeBoxes(section)) {
+      if (placed.rank === rank) files.set(placed.file, [...files.get(placed.file) ?? [], placed]);
+    }
+    for (const [file, boxes] of files) {
+      const byName = new Map(boxes.map((placed) => [placed.tensor.name, placed]));
+      const sharding = boxes.map(({ tensor, box }) => [tensor.name, { saved_offsets: box.offsets }] as const);
+      const { byteLength, crc32 } = await writeSafetensors(
+        `${directory}/${file}`,
+        boxes.map(({ tensor, box }) => ({ name: tensor.name, shape: box.shape, dtype: float32 })),
+        { DCP_SHARDING_INFO: JSON.stringify(Object.fromEntries(sharding)), DCP_VERSION: "1.0", format: "pt" },
+        ({ name }) => {
+          const placed = byName.get(name);
+          return placed === undefined ? [] : elementPieces(placed.tensor, placed.box.run, float32);
+        },
+      );
+      written.push({ file, byteLength, crc32 });
+    }
+  }
+  return written;
+}
+
+function manifestOf(
+  { step, model, optimizer, group, state, environment }: SaveCheckpointOptions,
+  sections: readonly Section[],
+  files: ReadonlyMap<string, ManifestFile>,
+): Manifest {
+  const [parameters, states] = sections;
+  return {
+    step,
+    worldSize: group.size,
+    environment: environmentOf(model, environment),
+    files,
+    model: savedTensors(parameters),
+    optimizer: states === undefined ? undefined : savedTensors(states),
+    optimizerSteps: new Map(
+      optimizer === undefined
+        ? []
+        : [...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]),
+    ),
+    state,
+  };
+}
+
+function savedTensors(section: Section | undefined): ReadonlyMap<string, SavedTensor> {
+  if (section === undefined) return new Map();
+  const shares = new Map<string, SavedShare[]>(section.tensors.map(({ name }) => [name, []]));
+  for (const { tensor, box, file } of placeBoxes(section)) shares.get(tensor.name)?.push({ file, ...box.run });
+  return new Map(section.tensors.map(({ name, shape }) => [name, { shape, shares: shares.get(name) ?? [] }]));
+}
+
+/** What computes, with the provider of matrix products. */
+export function environmentOf(
+  model: CheckpointModel,
+  environment: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  for (const [, parameter] of model.namedParameters()) return { cpuMath: parameter.device.mathName, ...environment };
+  return environment;
+}

@@ -1,0 +1,189 @@
+/**
+ * Writing a Hugging Face directory from a model, sharded or whole. Every rank writes its own elements into their places of
+ * the same files, so nobody holds the whole model and nothing is sent.
+ *
+ * Invariant: each file is written aside and renamed when every rank's part of it is on the disk; what a directory held
+ * before is removed only when its successor is in place.
+ *
+ * @module
+ */
+import { type DType, float32 } from "../dtype.ts";
+import { CheckpointError } from "../errors.ts";
+import {
+  fileByteLength,
+  listDirectory,
+  makeDirectory,
+  openWritable,
+  pathKind,
+  readBytes,
+  removePath,
+  renamePath,
+  replaceFile,
+  syncDirectory,
+} from "../runtime/files.ts";
+import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
+import { type Ranks, together } from "./ranks.ts";
+import { renderHeader, type SafetensorsEntry } from "./safetensors_header.ts";
+import type { Writer } from "./shares.ts";
+import { agreeOnWriters, type CheckpointModel, modelTensors, type OwnedTensor } from "./state_dict.ts";
+import { elementPieces, requireStorable } from "./transfer.ts";
+
+/** transformers' limit. */
+const MAX_SHARD_BYTES = 5e9;
+
+/** What a save that was killed left behind. */
+const LEFTOVER = /^\.model\b.*\.safetensors\.partial$/;
+
+/** Names of shards, of any number. */
+const SHARD_NAME = /^model-\d{5}-of-\d{5}\.safetensors$/;
+
+/** Options of {@link saveHfDirectory}. */
+export interface SaveHfOptions {
+  /** Files that are copied into the directory under their own names: `tokenizer.json` and so on. */
+  readonly tokenizerFiles?: readonly string[];
+  /** What weights are written in: float32 unless said otherwise, or bfloat16 (rounded to nearest-even). */
+  readonly dtype?: DType;
+  /** Most bytes of tensors in one file; 5e9 unless said otherwise, like transformers. */
+  readonly maxShardBytes?: number;
+  /** The `generation_config.json`; none unless given. */
+  readonly generationConfig?: Readonly<Record<string, unknown>>;
+}
+
+/** One file being written. */
+interface Part {
+  readonly file: string;
+  readonly aside: string;
+  readonly header: Uint8Array;
+  readonly byteLength: number;
+  readonly entries: readonly SafetensorsEntry[];
+}
+
+/**
+ * Writes weights and config of a model so that `transformers` loads them, over what the directory may hold. Every rank
+ * must call it. Tied tensors are stored once.
+ *
+ * @param ranks the group of the ranks that hold the model
+ * @throws {FileError} if a file cannot be written; the other ranks get a {@link CollectiveError}. What the directory held
+ *   is then as it was, unless the failure came while files were being renamed
+ * @throws {UnsupportedError} for other dtypes
+ * @example
+ * ```ts ignore
+ * await saveHfDirectory(model, group, "out/model", { tokenizerFiles: ["data/tokenizer.json"] });
+ * ```
+ */
+export async function saveHfDirectory(
+  model: CheckpointModel,
+  ranks: Ranks,
+  directory: string,
+  options: SaveHfOptions = {},
+): Promise<void> {
+  const { dtype = float32, maxShardBytes = MAX_SHARD_BYTES } = options;
+  requireStorable(dtype);
+  const tensors = modelTensors(model);
+  const plan = planHfShards(tensors.map(({ name, shape }) => ({ name, shape, dtype })), maxShardBytes);
+  const parts = plan.shards.map(({ file, specs }): Part => {
+    const { bytes, fileLength, entries } = renderHeader(specs, { format: "pt" });
+    const aside = `${directory}/.${file}.partial`;
+    return { file: `${directory}/${file}`, aside, header: bytes, byteLength: fileLength, entries };
+  });
+  const writers = agreeOnWriters(tensors, ranks);
+  try {
+    await together(ranks, `begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
+    await together(
+      ranks,
+      `write weights of '${directory}'`,
+      () => writeOwn(tensors, writers, parts, dtype, ranks.rank),
+    );
+    await together(ranks, `finish '${directory}'`, async () => {
+      if (ranks.rank === 0) await finish(model, directory, plan, parts, options);
+    });
+  } catch (error) {
+    if (ranks.rank === 0) removeAside(parts);
+    throw error;
+  }
+}
+
+/** Makes the files, with their headers. */
+function begin(directory: string, parts: readonly Part[]): void {
+  makeDirectory(directory);
+  for (const name of listDirectory(directory)) if (LEFTOVER.test(name)) removePath(`${directory}/${name}`);
+  for (const { aside, header } of parts) {
+    using writer = openWritable(aside, "create");
+    writer.write(header);
+  }
+}
+
+/** Writes this rank's elements of all tensors. */
+function writeOwn(
+  tensors: readonly OwnedTensor[],
+  writers: readonly (readonly Writer[])[],
+  parts: readonly Part[],
+  dtype: DType,
+  rank: number,
+): void {
+  const places = new Map(tensors.map((tensor, i) => [tensor.name, { tensor, writers: writers[i] ?? [] }]));
+  for (const { aside, entries } of parts) {
+    using file = openWritable(aside, "update");
+    for (const { name, byteOffset } of entries) {
+      const place = places.get(name);
+      for (const { rank: writer, run } of place?.writers ?? []) {
+        if (place === undefined || writer !== rank) continue;
+        let at = byteOffset + run.offset * dtype.byteLength;
+        for (const piece of elementPieces(place.tensor, run, dtype)) {
+          file.write(piece, at);
+          at += piece.length;
+        }
+      }
+    }
+    file.sync();
+  }
+}
+
+/** Puts all in place, the config last, and removes what it replaces. */
+async function finish(
+  model: CheckpointModel,
+  directory: string,
+  plan: HfShardPlan,
+  parts: readonly Part[],
+  options: SaveHfOptions,
+): Promise<void> {
+  const { dtype = float32, tokenizerFiles = [], generationConfig } = options;
+  const copies = new Map<string, Uint8Array>();
+  for (const file of tokenizerFiles) copies.set(file.slice(file.lastIndexOf("/") + 1), await readBytes(file));
+  for (const { aside, byteLength } of parts) {
+    const found = fileByteLength(aside);
+    if (found !== byteLength) throw new CheckpointError(aside, `Expected ${byteLength} bytes written, got ${found}`);
+  }
+  for (const { aside, file } of parts) renamePath(aside, file);
+  if (plan.index !== undefined) replaceFile(`${directory}/${INDEX_FILE}`, plan.index);
+  const current = new Set([...plan.shards.map(({ file }) => file), ...plan.index === undefined ? [] : [INDEX_FILE]]);
+  for (const name of listDirectory(directory)) {
+    const weights = name === SINGLE_FILE || name === INDEX_FILE || SHARD_NAME.test(name);
+    if (weights && !current.has(name)) removePath(`${directory}/${name}`);
+  }
+  for (const [name, bytes] of copies) replaceFile(`${directory}/${name}`, bytes);
+  if (generationConfig !== undefined) replaceFile(`${directory}/generation_config.json`, render(generationConfig));
+  replaceFile(`${directory}/config.json`, render(configFor(model.hfConfig, dtype)));
+  syncDirectory(directory);
+}
+
+/** The config with the dtype of the files, under the key that it uses (`torch_dtype` in transformers 4). */
+function configFor(config: CheckpointModel["hfConfig"], dtype: DType): Readonly<Record<string, unknown>> {
+  const keys = ["dtype", "torch_dtype"].filter((key) => key in config);
+  return { ...config, ...Object.fromEntries((keys.length === 0 ? ["dtype"] : keys).map((key) => [key, dtype.name])) };
+}
+
+/** The JSON text of a config file. */
+export function render(value: unknown): string {
+  return `${JSON.stringify(value, undefined, 2)}\n`;
+}
+
+function removeAside(parts: readonly Part[]): void {
+  for (const { aside } of parts) {
+    try {
+      if (pathKind(aside) !== "none") removePath(aside);
+    } catch {
+      // The failure that led here is the one to report.
+    }
+  }
+}

@@ -1,0 +1,103 @@
+/**
+ * Named axes over the ranks of a group: a grid in row-major order, of which each axis through a rank is a group of its
+ * own. Says who is where; what an axis is for, its user knows.
+ *
+ * @module
+ */
+import { ArgumentError } from "../errors.ts";
+import type { ProcessGroup } from "./process_group.ts";
+
+/** Length of each axis, outermost first, e.g. `{ replicate: 2, shard: 4 }`. */
+export type MeshShape = Readonly<Record<string, number>>;
+
+/** A grid of ranks. Made by {@link deviceMesh}. */
+export class DeviceMesh {
+  /** The group of all ranks. */
+  readonly group: ProcessGroup;
+  /** Names of the axes, outermost first. */
+  readonly axes: readonly string[];
+  /** Lengths of the axes. */
+  readonly shape: readonly number[];
+  /** This rank's place on each axis. */
+  readonly coordinate: readonly number[];
+  readonly #groups: ReadonlyMap<string, ProcessGroup>;
+
+  /**
+   * @param group the group of all ranks
+   * @param shape length of each axis
+   * @param groups the group along each axis through this rank
+   */
+  constructor(group: ProcessGroup, shape: MeshShape, groups: ReadonlyMap<string, ProcessGroup>) {
+    this.group = group;
+    this.axes = Object.keys(shape);
+    this.shape = Object.values(shape);
+    this.coordinate = coordinateOf(group.rank, this.shape);
+    this.#groups = groups;
+  }
+
+  /**
+   * The ranks that differ from this one on that axis only.
+   *
+   * @throws {ArgumentError} if there is no such axis
+   */
+  axis(name: string): ProcessGroup {
+    const group = this.#groups.get(name);
+    if (group === undefined) {
+      throw new ArgumentError(`No axis is called '${name}': the mesh has ${this.axes.join(", ")}`);
+    }
+    return group;
+  }
+}
+
+/**
+ * Lays a grid over a group. Collective: every rank gives the same shape.
+ *
+ * @param group all ranks of the grid
+ * @param shape length of each axis, outermost first; the product is the group's size
+ * @returns the grid; its groups are disposed with `group`
+ * @throws {ArgumentError} if the product is another number
+ * @example
+ * ```ts ignore
+ * const mesh = deviceMesh(group, { replicate: 2, shard: 2 });
+ * mesh.axis("shard").size; // 2
+ * ```
+ */
+export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
+  const names = Object.keys(shape);
+  const lengths = Object.values(shape);
+  const text = names.map((name) => `${name}: ${shape[name]}`).join(", ");
+  if (names.length === 0 || lengths.some((length) => !Number.isInteger(length) || length < 1)) {
+    throw new ArgumentError(`A mesh needs axes of positive length, got { ${text} }`);
+  }
+  const product = lengths.reduce((all, length) => all * length, 1);
+  if (product !== group.size) {
+    throw new ArgumentError(`A mesh of { ${text} } has ${product} ranks, but group '${group.name}' has ${group.size}`);
+  }
+  const groups = new Map<string, ProcessGroup>();
+  let stride = group.size;
+  for (const name of names) {
+    const length = shape[name] ?? 1;
+    stride /= length;
+    // An axis over all ranks is the group itself: no memory of its own.
+    groups.set(name, length === group.size ? group : group.split(lineOf(group.rank, stride, length), name));
+  }
+  return new DeviceMesh(group, shape, groups);
+}
+
+/** Row-major place of a rank. */
+function coordinateOf(rank: number, shape: readonly number[]): readonly number[] {
+  const coordinate: number[] = [];
+  let rest = rank;
+  for (let axis = shape.length - 1; axis >= 0; axis--) {
+    const length = shape[axis] ?? 1;
+    coordinate.unshift(rest % length);
+    rest = Math.floor(rest / length);
+  }
+  return coordinate;
+}
+
+/** The ranks on the line through `rank` along an axis of that stride. */
+function lineOf(rank: number, stride: number, length: number): readonly number[] {
+  const first = rank - Math.floor(rank / stride) % length * stride;
+  return Array.from({ length }, (_, i) => first + i * stride);
+}

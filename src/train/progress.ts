@@ -1,0 +1,62 @@
+/**
+ * What a person sees of a run: a live status line on a terminal, otherwise one plain line each few steps.
+ *
+ * @module
+ */
+import type { StepMetrics } from "./metrics.ts";
+
+/** Where progress goes. */
+export interface ProgressOutput {
+  /** Prints a line. */
+  line(text: string): void;
+  /** Shows a status in place of the last one, or is undefined where nobody watches. */
+  readonly status: ((text: string) => void) | undefined;
+}
+
+/** A duration in seconds as `1h 02m`, `3m 04s` or `5s`. */
+export function formatDuration(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  const two = (n: number): string => String(n).padStart(2, "0");
+  if (whole >= 3600) return `${Math.floor(whole / 3600)}h ${two(Math.floor(whole % 3600 / 60))}m`;
+  return whole >= 60 ? `${Math.floor(whole / 60)}m ${two(whole % 60)}s` : `${whole}s`;
+}
+
+/** Bytes as MiB or GiB. */
+export function formatBytes(bytes: number): string {
+  return bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+}
+
+/** Shows the steps of a run. */
+export class Progress {
+  readonly #output: ProgressOutput;
+  readonly #steps: number;
+  readonly #every: number;
+  /** Seconds of recent steps: what the time left is told from. */
+  readonly #recent: number[] = [];
+
+  /** @param steps steps in all @param every steps from one printed line to the next */
+  constructor(output: ProgressOutput, steps: number, every: number) {
+    this.#output = output;
+    this.#steps = steps;
+    this.#every = every;
+  }
+
+  /** Shows a step that took `seconds`. */
+  step(metrics: StepMetrics, seconds: number): void {
+    this.#recent.push(seconds);
+    if (this.#recent.length > 20) this.#recent.shift();
+    const mean = this.#recent.reduce((sum, value) => sum + value, 0) / this.#recent.length;
+    const { step, loss, learning_rate: rate, grad_norm: norm, tokens_per_second: speed, peak_bytes: peak } = metrics;
+    const left = formatDuration(mean * (this.#steps - step));
+    const text = `step ${step}/${this.#steps}  loss ${loss.toFixed(4)}  lr ${rate.toExponential(2)}  ` +
+      `grad norm ${norm.toFixed(3)}  ${Math.round(speed)} tokens/s  ${formatBytes(peak)}  ${left} left`;
+    const { status, line } = this.#output;
+    status?.(text);
+    if (step % this.#every === 0 || step === 1 || step === this.#steps) line(text);
+  }
+
+  /** Takes the status line away. */
+  end(): void {
+    this.#output.status?.("");
+  }
+}

@@ -1,0 +1,71 @@
+/** Opening process groups by environment and by option, and recording calls. @module */
+import { test } from "node:test";
+import assert from "node:assert/strict";
+import { openProcessGroup } from "../../src/comm/registry.ts";
+import { ProcessGroup } from "../../src/comm/process_group.ts";
+import { RecordingTransport } from "../../src/comm/recording.ts";
+import { createLoopbackWorld, openLoopback } from "../../src/comm/transports/loopback.ts";
+import { float32 } from "../../src/dtype.ts";
+import { startRank } from "../support/rank_process.ts";
+import { openCommDevice } from "../support/comm_device.ts";
+
+const RANK = new URL("./registry_rank.ts", import.meta.url);
+
+async function run(...environments: Record<string, string>[]): Promise<readonly string[]> {
+  const none = { RANK: "", WORLD_SIZE: "", LOCAL_RANK: "", LOCAL_WORLD_SIZE: "", MASTER_ADDR: "", MASTER_PORT: "" };
+  const run = { FULLYSHARD_RUN_ID: crypto.randomUUID() };
+  const ranks = environments.map((env) => startRank(RANK, [], { env: { ...none, ...run, ...env } }));
+  await Promise.all(ranks.map((rank) => rank.ended));
+  return ranks.map((rank) => rank.stdout.trim() || rank.stderr.trim());
+}
+
+test("openProcessGroup() without a launch environment is a world of one", { timeout: 60_000 }, async () => {
+  assert.deepEqual(await run({}), ["loopback 0 of 1: 1"]);
+});
+
+test("openProcessGroup() shares memory where RANK and WORLD_SIZE say so", { timeout: 60_000 }, async () => {
+  const env = { WORLD_SIZE: "2", MASTER_PORT: "29517" };
+  assert.deepEqual(await run({ ...env, RANK: "0" }, { ...env, RANK: "1" }), ["shm 0 of 2: 3", "shm 1 of 2: 3"]);
+});
+
+test("openProcessGroup() refuses half an environment and ranks of other hosts", { timeout: 60_000 }, async () => {
+  const [half, hosts] = await Promise.all([
+    run({ RANK: "0" }),
+    run({ RANK: "0", WORLD_SIZE: "4", LOCAL_WORLD_SIZE: "2", LOCAL_RANK: "0" }),
+  ]);
+  assert.match(half[0] ?? "", /ConfigError.*WORLD_SIZE: expected to be set/s);
+  assert.match(hosts[0] ?? "", /RendezvousError.*joins ranks of one host, but LOCAL_WORLD_SIZE is 2 of 4/);
+});
+
+test("openProcessGroup() never replaces a transport that was named", async () => {
+  const device = await openCommDevice(2 ** 24);
+  await assert.rejects(
+    openProcessGroup({ device, transport: "loopback", rank: 0, worldSize: 2 }),
+    /Transport 'loopback' joins Workers of one process: give 'world' for 2 ranks, or use 'shm'/,
+  );
+});
+
+test("RecordingTransport writes down each call in order", async () => {
+  const device = await openCommDevice(2 ** 24);
+  const recording = new RecordingTransport(openLoopback(createLoopbackWorld(1), 0, device));
+  using group = new ProcessGroup(recording);
+  const ptr = device.allocator.allocate(64, "test");
+  group.allReduce(ptr, 4, float32, { label: "loss" });
+  const window = group.openWindow([64], "layers.0");
+  window.gather(ptr, [0], "layers.0 (forward)");
+  window.beginWrite();
+  window.endWrite();
+  group.split([0], "shard").barrier("end");
+  assert.deepEqual(
+    recording.calls.map((call) => `${call.group} ${call.sequence} ${call.kind} ${call.label} ${call.byteLength}`),
+    [
+      "world 1 all-reduce loss 16",
+      "world 2 open window layers.0 64",
+      "world 3 gather layers.0 (forward) 64",
+      "world 4 write layers.0 64",
+      "world 5 split shard 0",
+      "shard 1 barrier end 0",
+    ],
+  );
+  window.dispose();
+});
