@@ -1,6 +1,6 @@
 /**
- * Reads the head of an ELF file: enough to say whether it is a shared library for this machine, what it is called and what it needs.
- * Treats the file as hostile: every offset is checked. Loads nothing and runs nothing.
+ * Reads the head of an ELF file: enough to say whether it is a shared library for this machine, what it is called and
+ * what it needs. Treats the file as hostile: every offset is checked. Loads nothing and runs nothing.
  *
  * Permission on Deno: `--allow-read` of the file.
  *
@@ -126,8 +126,8 @@ function read(file: ReadableFile, offset: number, byteLength: number): DataView 
 }
 
 /**
- * The libraries that a library needs and that are in none of the directories where the dynamic linker would look: its own run path,
- * then the system's. Its dependencies' dependencies are followed.
+ * The libraries that a library needs and that are in none of the directories where the dynamic linker would look: its
+ * own run path, then the system's. Its dependencies' dependencies are followed.
  *
  * @param path the library
  * @param elf its facts

@@ -1,11 +1,11 @@
 /**
  * Linux's error numbers (asm-generic/errno*.h: the same on x86-64 and arm64) in words, and the reader of errno.
  *
- * Note [Reading errno]
- * errno lives in thread-local storage. Its address is fetched once per thread (`__errno_location`) and wrapped as an
- * Int32Array, so that reading it after a call is a plain load: no second native call, and no allocation, lies between
- * the C function's return and the read, and a runtime has no occasion to run C code of its own on this thread. It is set to
- * 0 before each checked call; a 0 after a failure would show that something had overwritten it, and is reported as such.
+ * Note [Reading errno]: errno lives in thread-local storage. Its address is fetched once per thread (`__errno_location`)
+ * and wrapped as an Int32Array, so that reading it after a call is a plain load: no second native call, and no
+ * allocation, lies between the C function's return and the read, and a runtime has no occasion to run C code of its own
+ * on this thread. It is set to 0 before each checked call; a 0 after a failure would show that something had
+ * overwritten it, and is reported as such.
  *
  * @module
  */

@@ -1,7 +1,8 @@
 /**
  * Where a C library may lie, and why a file there did not load. The order: the file that was named (option, then
- * `FULLYSHARD_<NAME>_LIBRARY`), and then nothing else; Python environments; CUDA_HOME; LD_LIBRARY_PATH; the system's directories, all as absolute
- * paths; last the bare soname, which the dynamic linker resolves by its cache. Opening is left to `ffi/mod.ts`.
+ * `FULLYSHARD_<NAME>_LIBRARY`), and then nothing else; Python environments; CUDA_HOME; LD_LIBRARY_PATH; the system's
+ * directories, all as absolute paths; last the bare soname, which the dynamic linker resolves by its cache. Opening is
+ * left to `ffi/mod.ts`.
  *
  * @module
  */
@@ -138,7 +139,10 @@ export function inspectFile(path: string): FileState {
 const NO_FILE = "no such file";
 const NOT_KNOWN = "not known to the dynamic linker";
 
-/** Whether a reason that {@link explainFailure} gave says that there is nothing, rather than something that does not work. */
+/**
+ * Whether a reason that {@link explainFailure} gave says that there is nothing, rather than something that does not
+ * work.
+ */
 export function isAbsence(reason: string): boolean {
   return reason === NO_FILE || reason === NOT_KNOWN;
 }
@@ -152,7 +156,10 @@ export function isAbsence(reason: string): boolean {
 export function explainFailure(path: string, error: unknown): string {
   const text = (error instanceof Error ? error.message : String(error)).replaceAll("Could not open library: ", "");
   const file = inspectFile(path);
-  if (file.state === "absent") return NO_FILE;
+  // Where the file may not be looked at, the loader's own words tell; of a missing dependency they name that instead.
+  if (file.state === "absent" || text.includes(`${path}: cannot open shared object file: No such file`)) {
+    return path.includes("/") ? NO_FILE : NOT_KNOWN;
+  }
   if (file.state === "broken") return file.reason;
   if (file.state === "library" && file.unresolved.length > 0) {
     return `it needs ${file.unresolved.join(", ")}, which ${file.unresolved.length === 1 ? "is" : "are"} not found`;

@@ -67,8 +67,8 @@ interface Frame {
 }
 
 /**
- * The call with as many parameters as it has. Written out for the usual counts: gathering parameters in an array costs more
- * than the native call itself, 60 ns against 7 (Bun) and 160 against 12 (Deno) for a memcpy of 64 bytes.
+ * The call with as many parameters as it has. Written out for the usual counts: gathering parameters in an array costs
+ * more than the native call itself, 60 ns against 7 (Bun) and 160 against 12 (Deno) for a memcpy of 64 bytes.
  */
 function applyByArity(raw: RawFunction, converters: readonly Converter[], frame: Frame): RawFunction {
   const { clear, failed, settle, convert } = frame;

@@ -2,8 +2,8 @@
  * The door to native code: chooses the provider of the runtime, and opens libraries by their {@link LibrarySpec}.
  * This is the one place that asks which runtime it is; what is above gets a {@link FfiProvider}.
  *
- * Permissions on Deno: `--allow-ffi`; `--allow-read` of the directories searched, for anything but a bare soname; `--allow-env` for
- * the overrides (`src/runtime/env.ts`).
+ * Permissions on Deno: `--allow-ffi`; `--allow-read` of the directories searched, for anything but a bare soname;
+ * `--allow-env` for the overrides (`src/runtime/env.ts`).
  *
  * @module
  */

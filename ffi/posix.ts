@@ -3,7 +3,8 @@
  * process, futexes, space, affinity, environment. Every failure is a NativeError; ordinary outcomes (no such file, lock
  * taken, wait timed out) are results. Linux only.
  *
- * Why not `node:fs`: Deno forbids /dev and /proc to it without `--allow-all`. Through the C library `--allow-ffi` is enough.
+ * Why not `node:fs`: Deno forbids /dev and /proc to it without `--allow-all`. Through the C library `--allow-ffi` is
+ * enough.
  *
  * @module
  */
@@ -112,8 +113,8 @@ export class Posix {
   /**
    * Gives a file its size and really reserves the room, so that touching a page later cannot kill the process.
    *
-   * In /dev/shm a lack of room is ENOSPC. An anonymous segment knows no limit but the machine's memory, and asking for more than that
-   * ends in the kernel's out-of-memory killer: compare with the free memory first.
+   * In /dev/shm a lack of room is ENOSPC. An anonymous segment knows no limit but the machine's memory, and asking for
+   * more than that ends in the kernel's out-of-memory killer: compare with the free memory first.
    *
    * @throws {NativeError} with code `ENOSPC` if there is no room
    */
@@ -133,7 +134,8 @@ export class Posix {
   }
 
   /**
-   * Maps a file over memory that this process has already, e.g. whole pages of a WebAssembly.Memory. What was there is gone.
+   * Maps a file over memory that this process has already, e.g. whole pages of a WebAssembly.Memory. What was there is
+   * gone.
    *
    * @param address the first byte, at a page boundary
    */
@@ -167,8 +169,8 @@ export class Posix {
   }
 
   /**
-   * Sleeps while the 32-bit word at `address` (shared between processes) holds `expected`, until woken or `timeoutMs` is over. May return `woken` with
-   * no reason; look at the word again.
+   * Sleeps while the 32-bit word at `address` (shared between processes) holds `expected`, until woken or `timeoutMs`
+   * is over. May return `woken` with no reason; look at the word again.
    */
   futexWait(address: NativeAddress, expected: number, timeoutMs: number): "woken" | "changed" | "timeout" {
     const whole = Math.floor(timeoutMs / 1000);
@@ -261,8 +263,8 @@ export class Posix {
   }
 
   /**
-   * Sets a variable that C code of this process will see. Set it before a library is loaded that reads it; JavaScript's view of the
-   * environment stays as it is.
+   * Sets a variable that C code of this process will see. Set it before a library is loaded that reads it; JavaScript's
+   * view of the environment stays as it is.
    */
   setVariable(name: string, value: string): void {
     this.libc.symbols.setenv(name, value, 1);

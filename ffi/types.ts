@@ -144,7 +144,9 @@ export interface FfiProvider {
   offset(address: NativeAddress, bytes: number): NativeAddress;
   /** Bytes from `from` to `to`. */
   distance(from: NativeAddress, to: NativeAddress): number;
-  /** The native memory as an ArrayBuffer, not copied and not owned: it must not be used after the memory is unmapped. */
+  /**
+   * The native memory as an ArrayBuffer, not copied and not owned: it must not be used after the memory is unmapped.
+   */
   viewOf(address: NativeAddress, byteLength: number): ArrayBuffer;
   /** Copies the NUL-terminated UTF-8 string at an address. */
   readCString(address: NativeAddress): string;

@@ -1,7 +1,8 @@
 /**
- * The C library: table and constants, no logic (that is `ffi/posix.ts`). Constants are Linux's, from glibc 2.36's headers, the same on
- * x86-64 and arm64 except the system call numbers. `open`, `fcntl` and `syscall` are variadic in C; on Linux, variadic
- * integers and pointers travel as named ones do. On Apple's arm64 they do not, so this table must not be used there.
+ * The C library: table and constants, no logic (that is `ffi/posix.ts`). Constants are Linux's, from glibc 2.36's
+ * headers, the same on x86-64 and arm64 except the system call numbers. `open`, `fcntl` and `syscall` are variadic in
+ * C; on Linux, variadic integers and pointers travel as named ones do. On Apple's arm64 they do not, so this table must
+ * not be used there.
  *
  * @module
  */

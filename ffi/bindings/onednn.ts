@@ -1,7 +1,8 @@
 /**
  * oneDNN's C interface for matrix products: table, constants and status names, no logic (that is
- * `src/device/wasm/gemm_onednn.ts`). From the headers of oneDNN 2.6 and 3.2 (`dnnl.h`, `dnnl_types.h`), in which these agree.
- * Matrices are row-major; the `char` arguments are 'N' or 'T'.
+ * `src/device/wasm/gemm_onednn.ts`). Matrices are row-major; the `char` arguments are 'N' or 'T'. From the headers of
+ * oneDNN 2.x and 3.x (`dnnl.h`, `dnnl_common_types.h`), which agree in these, but for the name of status 4. The bfloat16
+ * product is exported by both and declared in no public header; the tests hold it to the other's meaning.
  *
  * @module
  */

@@ -1,6 +1,7 @@
 /**
- * The FFI provider of Bun; the only file that names `bun:ffi`. Addresses are JS numbers, which Bun passes in 1–2 ns
- * (a bigint costs ten times that). The casts here are the ones that the untyped foreign interface forces, each with its reason.
+ * The FFI provider of Bun; the only file that names `bun:ffi`. Addresses are JS numbers, which Bun passes in 1–2 ns (a
+ * bigint costs ten times that). The casts here are the ones that the untyped foreign interface forces, each with its
+ * reason.
  *
  * Bun has no permissions. It has no non-blocking calls either: what blocks belongs in a Worker.
  *
@@ -203,7 +204,9 @@ class BunProvider implements FfiProvider {
   }
 }
 
-/** Bun binds a symbol once an opening and fails as a whole: a second signature, and each optional symbol, goes apart. */
+/**
+ * Bun binds a symbol once an opening and fails as a whole: a second signature, and each optional symbol, goes apart.
+ */
 function groups(bindings: BindingTable): (readonly [string, Binding])[][] {
   const all: { names: Set<string>; entries: (readonly [string, Binding])[] }[] = [];
   const optional: (readonly [string, Binding])[][] = [];

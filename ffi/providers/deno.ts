@@ -1,10 +1,10 @@
 /**
  * The FFI provider of Deno; the only file that names Deno's FFI. Addresses are bigints, declared `u64`, and 64-bit
- * integers are passed as bigints: 6 ns a call, where a number would cost 120. The casts here are the ones that the untyped foreign
- * interface forces, each with its reason.
+ * integers are passed as bigints: 6 ns a call, where a number would cost 120. The casts here are the ones that the
+ * untyped foreign interface forces, each with its reason.
  *
- * Permission: `--allow-ffi` without a list. A list of paths admits `dlopen` of these files, but taking the address of a buffer
- * and reading native memory need the whole permission.
+ * Permission: `--allow-ffi` without a list. A list of paths admits `dlopen` of these files, but taking the address of a
+ * buffer and reading native memory need the whole permission.
  *
  * @module
  */
@@ -83,7 +83,8 @@ function plain(address: NativeAddress): bigint {
 
 /** Makes the provider. Loads nothing until a library is asked for. */
 export function createProvider(): FfiProvider {
-  // The global's type is known only to a checker that has Deno's type library; DenoFfi above states the part that is used.
+  // The global's type is known only to a checker that has Deno's type library; DenoFfi above states the part that is
+  // used.
   const deno = Reflect.get(globalThis, "Deno") as DenoFfi;
   return new DenoProvider(deno);
 }

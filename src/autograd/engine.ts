@@ -62,6 +62,12 @@ export function activePass(): BackwardPass | undefined {
   return active;
 }
 
+/** The sink of an input, unless an earlier input has the same one: two gradients cannot be written to one place. */
+function firstOfItsSink(edges: Node["edges"], input: number): GradientSink | undefined {
+  const sink = edges[input]?.sink;
+  return edges.findIndex((edge) => edge?.sink === sink) === input ? sink : undefined;
+}
+
 /**
  * Runs a backward pass.
  *
@@ -69,11 +75,15 @@ export function activePass(): BackwardPass | undefined {
  * @param seed gradient of the root; owned by the pass from now on
  */
 export function runBackward(root: Edge, seed: Tensor): void {
-  if (active !== undefined) throw new InternalError("a backward pass began inside a backward pass");
+  if (active !== undefined) {
+    seed.dispose();
+    throw new InternalError("a backward pass began inside a backward pass");
+  }
   const queue = new NodeQueue();
   const waiting = new Map<Node, (Tensor | undefined)[]>();
   const sinks = new Set<GradientSink>();
   const callbacks: (() => void)[] = [];
+  let results: (Tensor | undefined)[] = [];
   const deliver = (edge: Edge, grad: Tensor): void => {
     if (edge.sink !== undefined) {
       sinks.add(edge.sink);
@@ -96,15 +106,16 @@ export function runBackward(root: Edge, seed: Tensor): void {
     for (let node = queue.pop(); node !== undefined; node = queue.pop()) {
       const current = node;
       const grads = waiting.get(node) ?? [];
+      results = node.run(grads, (input) => firstOfItsSink(current.edges, input)?.place());
       waiting.delete(node);
-      const results = node.run(grads, (input) => current.edges[input]?.sink?.place());
       for (const grad of grads) grad?.dispose();
-      results.forEach((grad, input) => {
+      for (const [input, grad] of results.entries()) {
         const edge = current.edges[input];
-        if (grad === undefined) return;
+        if (grad === undefined) continue;
         if (edge === undefined) grad.dispose();
         else deliver(edge, grad);
-      });
+        results[input] = undefined;
+      }
       node.free();
       node.release();
     }
@@ -112,6 +123,8 @@ export function runBackward(root: Edge, seed: Tensor): void {
     for (const callback of callbacks) callback();
   } finally {
     active = undefined;
+    // Nothing is left here unless the pass failed.
+    for (const grad of results) grad?.dispose();
     for (const [node, slots] of waiting) {
       for (const grad of slots) grad?.dispose();
       node.release();

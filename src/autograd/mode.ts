@@ -18,11 +18,12 @@ export function gradEnabled(): boolean {
  * @returns what `body` returns
  * @example
  * ```ts
- * import { noGrad, openDevice, tensor } from "fullyshard";
+ * import { noGrad, openDevice, Parameter } from "fullyshard";
  * const device = await openDevice("cpu");
- * const x = tensor(device, [1, 2], { requiresGrad: true });
- * const y = noGrad(() => x.mul(2));
- * if (y.requiresGrad) throw new Error("recorded");
+ * const weight = new Parameter(device, [2]);
+ * weight.materialize();
+ * const doubled = noGrad(() => weight.mul(2));
+ * if (doubled.requiresGrad || !weight.mul(2).requiresGrad) throw new Error("recorded");
  * ```
  */
 export function noGrad<T>(body: () => T): T {

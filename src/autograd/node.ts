@@ -97,12 +97,21 @@ export class Node {
     return this.#backward(grads, place);
   }
 
-  /** Lets go of saved tensors and of the nodes before it. */
+  /** Lets go of saved tensors and of the nodes before it; of those that nothing else leads to, in turn. */
   free(): void {
+    // A list and not recursion: a graph is as deep as the computation was long.
+    const orphans: Node[] = [this];
+    for (let node = orphans.pop(); node !== undefined; node = orphans.pop()) node.#letGo(orphans);
+  }
+
+  #letGo(orphans: Node[]): void {
     if (this.#backward === undefined) return;
     this.#backward = undefined;
     for (const tensor of this.#saved) tensor.dispose();
     this.#saved = [];
-    for (const edge of this.edges) edge?.node?.release();
+    for (const edge of this.edges) {
+      const before = edge?.node;
+      if (before !== undefined && --before.#refs === 0) orphans.push(before);
+    }
   }
 }

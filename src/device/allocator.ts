@@ -1,6 +1,6 @@
 /**
- * The allocator of a device's memory: size classes of free blocks in front of a first-fit arena, with every byte
- * accounted for. It never asks the runtime for memory, so what it reports is what there is.
+ * The allocator of a device's memory: first fit over a list of free ranges, joined when they meet, with every byte accounted
+ * for. It never asks the runtime for memory, so what it reports is what there is.
  *
  * @module
  */

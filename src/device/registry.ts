@@ -25,7 +25,8 @@ const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Devic
  * ```
  */
 export function openDevice(name: string, options: DeviceOptions = {}): Promise<Device> {
-  const open = OPENERS[name.split(":")[0] ?? ""];
+  const kind = name.split(":")[0] ?? "";
+  const open = Object.hasOwn(OPENERS, kind) ? OPENERS[kind] : undefined;
   if (open === undefined) {
     throw new UnsupportedError(`Cannot open device '${name}': there are ${Object.keys(OPENERS).join(", ")}`);
   }

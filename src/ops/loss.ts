@@ -153,6 +153,7 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
     const logits = call.empty([perChunk, vocab], float32);
     const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;
     const dweight = call.needs(1) ? call.empty(weight.shape, float32) : undefined;
+    if (dweight !== undefined && rows === 0) kernels.fill(float32, dweight.ptr, dweight.numel, 0); // no chunk writes it
     for (let start = 0; start < rows; start += perChunk) {
       const chunk = { hidden, weight, start, rows: Math.min(perChunk, rows - start) };
       chunkProduct(call, "logits", chunk, logits, logits);

@@ -29,7 +29,8 @@ function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
   const colStride = strides.at(-1) ?? 1;
   const lead = { shape: shape.slice(0, -2), strides: strides.slice(0, -2), offset: 0 };
   const step = lead.strides.findLast((_, dim) => lead.shape[dim] !== 1) ?? 0;
-  const regular = batch === 1 || isDense({ ...lead, strides: lead.strides.map((s) => s / step) });
+  const repeats = lead.strides.every((stride, dim) => stride === 0 || lead.shape[dim] === 1);
+  const regular = batch === 1 || repeats || isDense({ ...lead, strides: lead.strides.map((stride) => stride / step) });
   if (regular && (colStride === 1 || cols === 1) && rowStride >= cols) {
     return { tensor, trans: false, ld: Math.max(rowStride, 1), stride: step };
   }

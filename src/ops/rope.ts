@@ -64,7 +64,7 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
   },
   forward: (call) => {
     const positions = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
-    const [cos, sin] = [call.input(1), call.input(2)];
+    const [cos, sin] = [call.dense(call.input(1)), call.dense(call.input(2))];
     rotate(call, call.output(0), call.dense(call.input(0)), [cos, sin], positions, call.attrs.headDim, false);
     call.save(cos, sin);
     if (positions !== undefined) call.save(positions);

@@ -60,7 +60,8 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
   name: "narrow",
   view: (input, { dim, start, length }) => {
     const size = input.shape[dim] ?? 0;
-    if (start < 0 || length < 0 || start + length > size) {
+    const whole = Number.isInteger(start) && Number.isInteger(length);
+    if (!whole || start < 0 || length < 0 || start + length > size) {
       throw new ShapeError("narrow", `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`, input.shape);
     }
     const { shape, strides, offset } = input.layout;
@@ -90,7 +91,7 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
 export const expandOp: ViewOp<Shape> = {
   name: "expand",
   view: (input, shape) => {
-    if (!sameShape(broadcastShapes("expand", input.shape, shape), shape)) {
+    if (!sameShape(broadcastShapes("expand", input.shape, shape), shape) || shape.some((size) => size < 0)) {
       throw new ShapeError("expand", "only dims of size 1 can be repeated", input.shape, shape);
     }
     return { shape, strides: broadcastStrides(input.layout, shape), offset: input.layout.offset };

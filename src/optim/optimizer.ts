@@ -52,7 +52,7 @@ export abstract class Optimizer {
   /** The groups; learning rates may be changed between steps. */
   readonly groups: readonly ParamGroup[];
   readonly #stateNames: readonly string[];
-  #runs: RunState[] | undefined;
+  readonly #runs = new Map<ParameterRun, RunState>();
   /** Steps taken, by parameter: one without a gradient is not stepped. */
   readonly #steps = new Map<Parameter, number>();
 
@@ -102,10 +102,11 @@ export abstract class Optimizer {
     for (const group of this.groups) for (const parameter of group.parameters) parameter.zeroGrad();
   }
 
-  /** Every state of every parameter, allocated (zero) if it is not yet. */
+  /** Every state of every trained parameter, allocated (zero) if it is not yet. */
   *stateViews(): Generator<OptimizerStateView> {
     for (const { parameters, states } of this.runs()) {
       for (const { parameter } of parameters) {
+        if (!parameter.trainable) continue;
         for (const [i, name] of this.#stateNames.entries()) {
           const base = states[i];
           if (base === undefined) continue;
@@ -132,36 +133,37 @@ export abstract class Optimizer {
 
   /** Frees the states. */
   dispose(): void {
-    for (const { states, ranges } of this.#runs ?? []) {
+    for (const { states, ranges } of this.#runs.values()) {
       for (const state of states) state.release();
       ranges.release();
     }
-    this.#runs = undefined;
+    this.#runs.clear();
   }
 
   /** One kernel call: `numRanges` ranges of a run, all at the same step (from 1). */
   protected abstract update(state: RunState, ranges: DevicePtr, numRanges: number, step: number): void;
 
-  /** The states, allocated at first use. */
+  /** The runs that hold a trained parameter, in the order of the groups; their states are allocated at first use. */
   protected runs(): readonly RunState[] {
-    if (this.#runs !== undefined) return this.#runs;
-    const members = new Map<ParameterRun, { readonly parameter: Parameter; readonly group: ParamGroup }[]>();
-    for (const group of this.groups) {
-      for (const parameter of group.parameters) {
-        if (!parameter.trainable) continue;
-        const { run } = parameter.storage;
-        const list = members.get(run);
-        if (list === undefined) members.set(run, [{ parameter, group }]);
-        else list.push({ parameter, group });
+    for (const { parameters } of this.groups) {
+      for (const { trainable, storage: { run } } of parameters) {
+        if (trainable && !this.#runs.has(run)) this.#runs.set(run, this.#newState(run));
       }
     }
-    this.#runs = [...members].map(([run, parameters]) => ({
+    return [...this.#runs.values()];
+  }
+
+  /** Frozen parameters of the run are members too: they may be trained later. */
+  #newState(run: ParameterRun): RunState {
+    const parameters = this.groups.flatMap((group) =>
+      group.parameters.filter((parameter) => parameter.storage.run === run).map((parameter) => ({ parameter, group }))
+    );
+    return {
       run,
       parameters,
       states: this.#stateNames.map((name) => zeroed(run.device, run.length, `optimizer ${name}`)),
       ranges: Buffer.allocate(run.device, parameters.length * RANGE_BYTES, "optimizer ranges"),
-    }));
-    return this.#runs;
+    };
   }
 
   #byStep(ready: RunState["parameters"]): Map<number, RunState["parameters"][number][]> {

@@ -100,7 +100,11 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
   const kernels = wasmKernels(exports, memory);
   const allocator = new Allocator("cpu:0", exports.heap_base() >>> 0, pages * PAGE_BYTES);
   const math = exactMath(exports);
-  const own = { name: cpuMath === "wasm" ? "wasm" : "wasm-relaxed", detail: "matrix products by WASM kernels", close: () => {} };
+  const own = {
+    name: cpuMath === "wasm" ? "wasm" : "wasm-relaxed",
+    detail: "matrix products by WASM kernels",
+    close: () => {},
+  };
   if (!native) return new WasmDevice(memory, allocator, kernels, math, own);
   const { openOnednn } = await import("./gemm_onednn.ts");
   try {

@@ -1,7 +1,7 @@
 /**
- * Matrix products by oneDNN on the memory of a rank, in place: an address in WASM memory is a native address once the memory's
- * base is added, and the base never moves as the memory never grows. Left to others: which provider of products a device uses, and
- * checks of shapes and dtypes.
+ * Matrix products by oneDNN on the memory of a rank, in place: an address in WASM memory is a native address once the
+ * memory's base is added, and the base never moves as the memory never grows. Left to others: which provider of
+ * products a device uses, and checks of shapes and dtypes.
  *
  * Invariant: the same arguments give the same bits, wherever the operands lie. So a product is never cut by
  * anything but its shape, and the number of threads is fixed before the library is loaded.
@@ -34,7 +34,10 @@ export interface OnednnOptions extends OpenLibraryOptions {
   readonly threads: number;
 }
 
-/** Sums of this many float32 elements at most wait to be rounded, so that a product of logits needs no second copy of them. */
+/**
+ * Sums of this many float32 elements at most wait to be rounded, so that a product of logits needs no second copy of
+ * them.
+ */
 const SCRATCH_ELEMENTS = 1 << 22;
 
 type Product = BoundFunction<typeof ONEDNN_BINDINGS["dnnl_sgemm"]>;
@@ -185,9 +188,9 @@ export class OnednnGemm {
 /**
  * Opens oneDNN over a rank's memory.
  *
- * Note [Threads of oneDNN]: GNU OpenMP reads OMP_NUM_THREADS once, when it is loaded, from C's environment, which does not see what a
- * script writes to its own copy. So the number is set through the C library before oneDNN is opened, unless the user has set one. All
- * Workers of one process share the first one's number.
+ * Note [Threads of oneDNN]: GNU OpenMP reads OMP_NUM_THREADS once, when it is loaded, from C's environment, which does
+ * not see what a script writes to its own copy. So the number is set through the C library before oneDNN is opened,
+ * unless the user has set one. All Workers of one process share the first one's number.
  *
  * @throws {LibraryNotFoundError} listing each path tried, if it is not installed
  */

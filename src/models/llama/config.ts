@@ -123,6 +123,12 @@ export function resolveLlamaConfig(hfConfig: Readonly<Record<string, unknown>>):
       ? []
       : [{ path: "config.json num_key_value_heads", expected: `a divisor of ${raw.num_attention_heads}`, got: `${numKvHeads}` }],
   ];
+  // Counted from the back when negative, as PyTorch's embedding does.
+  const padTokenId = raw.pad_token_id == null ? -1 : raw.pad_token_id < 0 ? raw.vocab_size + raw.pad_token_id : raw.pad_token_id;
+  if (raw.pad_token_id != null && !(padTokenId >= 0 && padTokenId < raw.vocab_size)) {
+    const expected = `an id below vocab_size ${raw.vocab_size}`;
+    problems.push({ path: "config.json pad_token_id", expected, got: `${raw.pad_token_id}` });
+  }
   if (problems.length > 0) throw new ConfigError(problems);
   return {
     vocabSize: raw.vocab_size,
@@ -140,6 +146,6 @@ export function resolveLlamaConfig(hfConfig: Readonly<Record<string, unknown>>):
     attentionBias: raw.attention_bias,
     mlpBias: raw.mlp_bias,
     initializerRange: raw.initializer_range,
-    padTokenId: raw.pad_token_id ?? -1,
+    padTokenId,
   };
 }

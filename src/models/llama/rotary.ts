@@ -10,19 +10,24 @@ import { denseLayout } from "../../shape.ts";
 import { Tensor } from "../../tensor/tensor.ts";
 import type { LlamaConfig } from "./config.ts";
 
-/** Inverse frequencies [headDim / 2], rescaled as the config says (transformers `modeling_rope_utils.py`). */
+/**
+ * Inverse frequencies [headDim / 2], rescaled as the config says (transformers `modeling_rope_utils.py`). Each step is rounded
+ * to float32 as there: a position in the thousands multiplies what a frequency is off by.
+ */
 export function inverseFrequencies(device: Device, config: LlamaConfig): Float32Array<ArrayBuffer> {
   const { headDim, ropeTheta, ropeScaling: scaling } = config;
+  const f = Math.fround;
   return Float32Array.from({ length: headDim / 2 }, (_, i) => {
-    const frequency = 1 / device.math.pow(ropeTheta, 2 * i / headDim);
+    const frequency = f(1 / f(device.math.pow(ropeTheta, f(2 * i / headDim))));
     if (scaling.type === "default") return frequency;
     if (scaling.type === "linear") return frequency / scaling.factor;
     const { factor, lowFreqFactor, highFreqFactor, originalMaxPositions } = scaling;
-    const wavelength = 2 * Math.PI / frequency;
+    const wavelength = f(f(1 / frequency) * f(2 * Math.PI));
     if (wavelength > originalMaxPositions / lowFreqFactor) return frequency / factor;
     if (wavelength < originalMaxPositions / highFreqFactor) return frequency;
-    const smooth = (originalMaxPositions / wavelength - lowFreqFactor) / (highFreqFactor - lowFreqFactor);
-    return (1 - smooth) * frequency / factor + smooth * frequency;
+    const turns = f(f(1 / wavelength) * originalMaxPositions);
+    const smooth = f(f(turns - lowFreqFactor) / (highFreqFactor - lowFreqFactor));
+    return f(f(f(1 - smooth) * frequency) / factor) + f(smooth * frequency);
   });
 }
 

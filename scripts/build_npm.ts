@@ -1,0 +1,45 @@
+/**
+ * Makes `dist/`, what the npm package holds: each source file as JavaScript with its declarations, and the WASM
+ * kernels. Deno does not read TypeScript below `node_modules`, so the package cannot be the sources themselves. One
+ * file stays one file: stack traces and the addresses of kernels and workers keep their meaning.
+ *
+ * @module
+ */
+
+import { transform } from "esbuild";
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+
+process.chdir(fileURLToPath(new URL("..", import.meta.url)));
+
+/** Addresses of sibling files, which end in `.js` there: imports, workers and the choice of an FFI provider. */
+const sibling = /(["'`])(\.{1,2}\/[^"'`\s]+)\.ts\1/g;
+
+rmSync("dist", { recursive: true, force: true });
+for (const file of ["mod.ts", "wasm/mod.ts", ...filesIn("src"), ...filesIn("ffi")]) {
+  const { code } = await transform(readFileSync(file, "utf8"), { loader: "ts", format: "esm", target: "esnext" });
+  write(`dist/${file.replace(/\.ts$/, ".js")}`, code.replace(sibling, "$1$2.js$1"));
+}
+const compiler = fileURLToPath(new URL("../node_modules/typescript/bin/tsc", import.meta.url));
+execFileSync("node", [compiler, "--project", "scripts/tsconfig.declarations.json"], { stdio: "inherit" });
+for (const name of readdirSync("dist", { recursive: true, encoding: "utf8" })) {
+  if (!name.endsWith(".d.ts")) continue;
+  write(`dist/${name}`, readFileSync(`dist/${name}`, "utf8").replace(sibling, "$1$2.js$1"));
+}
+cpSync("wasm/pkg", "dist/wasm/pkg", { recursive: true });
+const { version }: { version: string } = JSON.parse(readFileSync("package.json", "utf8"));
+write("dist/package.json", `${JSON.stringify({ version, type: "module" })}\n`);
+
+function filesIn(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .map((name) => `${folder}/${name}`)
+    .filter((name) => name.endsWith(".ts") && statSync(name).isFile());
+}
+
+function write(file: string, text: string): void {
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, text);
+}

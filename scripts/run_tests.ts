@@ -1,0 +1,162 @@
+/**
+ * The test suite under Bun and under Deno, one process for each file, so that a crash is one failure with a name. Files
+ * run side by side, except those that start ranks of their own and need all cores. The last line is
+ * `N passed, N failed, N skipped`, counted from the runners' own reports.
+ *
+ * Usage: npm test -- [--runtime bun|deno] [--jobs n] [part of a file name ...]
+ *
+ * @module
+ */
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { describeFlags, type Flag, readFlags } from "../src/config/flags.ts";
+import { readReport, type TestOutcome } from "./test_report.ts";
+
+/** Longest time for one file; a file that hangs is killed and counts as failed. */
+const fileTimeoutMs = 600_000;
+/** Folders of tests that start several ranks, which would starve if others ran beside them. */
+const alone = ["tests/distributed/", "tests/parity/"];
+
+type RuntimeName = "bun" | "deno";
+
+interface Job {
+  readonly runtime: RuntimeName;
+  readonly file: string;
+}
+
+interface JobResult extends Job {
+  readonly outcomes: readonly TestOutcome[];
+}
+
+const flags: readonly Flag[] = [
+  { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "Run under this runtime only" },
+  { name: "jobs", takes: "one", placeholder: "<n>", description: "Files at a time (default: one for each core)" },
+  { name: "help", short: "h", takes: "switch", description: "Show this text" },
+];
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+process.chdir(root);
+process.exitCode = await main(process.argv.slice(2));
+
+async function main(argv: readonly string[]): Promise<number> {
+  const { uses, rest, problems } = readFlags(flags, argv, { stopAtPositional: true });
+  const runtime = uses.get("runtime")?.texts.at(-1);
+  const jobs = Number(uses.get("jobs")?.texts.at(-1) ?? availableParallelism());
+  const isWrong = !(jobs >= 1) || (runtime !== undefined && runtime !== "bun" && runtime !== "deno");
+  if (problems.length > 0 || isWrong || uses.has("help")) {
+    for (const { path, expected, got } of problems) print(`${path}: expected ${expected}, got ${got}`);
+    print(`Usage: npm test -- [flags] [part of a file name ...]\n\n${describeFlags(flags)}`);
+    return uses.has("help") ? 0 : 2;
+  }
+  const runtimes: readonly RuntimeName[] = runtime === undefined ? ["bun", "deno"] : [runtime];
+  const files = readdirSync("tests", { recursive: true, encoding: "utf8" })
+    .map((file) => `tests/${file}`)
+    .filter((file) => file.endsWith("_test.ts") && (rest.length === 0 || rest.some((part) => file.includes(part))))
+    .sort();
+  const all = runtimes.flatMap((name) => files.map((file) => ({ runtime: name, file })));
+  const isAlone = ({ file }: Job): boolean => alone.some((folder) => file.startsWith(folder));
+
+  const reports = mkdtempSync(`${tmpdir()}/fullyshard-tests-`);
+  try {
+    const results = [
+      ...await runJobs(all.filter((job) => !isAlone(job)), jobs, reports),
+      ...await runJobs(all.filter(isAlone), 1, reports),
+    ];
+    return summarize(runtimes, results);
+  } finally {
+    rmSync(reports, { recursive: true });
+  }
+}
+
+async function runJobs(jobs: readonly Job[], atOnce: number, reports: string): Promise<JobResult[]> {
+  const queue = [...jobs];
+  const results: JobResult[] = [];
+  const worker = async (): Promise<void> => {
+    for (let job = queue.shift(); job !== undefined; job = queue.shift()) results.push(await runJob(job, reports));
+  };
+  await Promise.all(Array.from({ length: atOnce }, worker));
+  return results;
+}
+
+async function runJob({ runtime, file }: Job, reports: string): Promise<JobResult> {
+  const report = `${reports}/${runtime}-${file.replaceAll("/", "-")}.xml`;
+  const args = runtime === "bun"
+    ? ["test", "--timeout", String(fileTimeoutMs), "--reporter=junit", `--reporter-outfile=${report}`, `./${file}`]
+    : ["test", "-A", "--no-check", `--junit-path=${report}`, file];
+  const program = process.env[`FULLYSHARD_${runtime.toUpperCase()}`] ?? runtime;
+  const startedAt = performance.now();
+  const { code, output } = await execute(program, args);
+  const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
+
+  const outcomes = [...readReport(readIfThere(report))];
+  if (outcomes.length === 0) outcomes.push({ name: `${file} ended with ${code} and no test`, state: "failed" });
+  if (code !== 0 && count(outcomes, "failed") === 0) {
+    outcomes.push({ name: `${file} ended with ${code} although no test failed`, state: "failed" });
+  }
+  const failed = count(outcomes, "failed");
+  const numbers = `${count(outcomes, "passed")} passed${failed > 0 ? `, ${failed} failed` : ""}`;
+  print(`${failed > 0 ? "FAILED" : "ok    "} ${runtime.padEnd(4)} ${file}: ${numbers} (${seconds} s)`);
+  if (failed > 0) print(output.replace(/^/gm, "    "));
+  return { runtime, file, outcomes };
+}
+
+/** Runs a program and gives its exit code, or the signal that ended it, with all that it printed. */
+function execute(program: string, args: readonly string[]): Promise<{ code: number | string; output: string }> {
+  return new Promise((resolve) => {
+    const child = spawn(program, args, {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { ...process.env, NO_COLOR: "1" },
+      timeout: fileTimeoutMs,
+      killSignal: "SIGKILL",
+    });
+    let output = "";
+    const take = (text: string): void => void (output += text);
+    child.stdout.setEncoding("utf8").on("data", take);
+    child.stderr.setEncoding("utf8").on("data", take);
+    child.once("error", (error) => resolve({ code: error.message, output }));
+    child.once("close", (code, signal) => resolve({ code: code ?? signal ?? "no exit code", output }));
+  });
+}
+
+function summarize(runtimes: readonly RuntimeName[], results: readonly JobResult[]): number {
+  const of = (runtime: RuntimeName): readonly (TestOutcome & Job)[] =>
+    results.filter((result) => result.runtime === runtime)
+      .flatMap(({ file, outcomes }) => outcomes.map((outcome) => ({ ...outcome, file, runtime })));
+  print("");
+  for (const state of ["skipped", "failed"] as const) {
+    for (const outcome of runtimes.flatMap(of).filter((one) => one.state === state)) {
+      print(`${state}: ${outcome.runtime} ${outcome.file}: ${outcome.name}`);
+    }
+  }
+  for (const runtime of runtimes) print(`${runtime}: ${totals(of(runtime))}`);
+  const all = runtimes.flatMap(of);
+  print(totals(all));
+  return all.length === 0 || count(all, "failed") > 0 ? 1 : 0;
+}
+
+function totals(outcomes: readonly TestOutcome[]): string {
+  const skipped = count(outcomes, "skipped");
+  const suffix = skipped === 0 ? "" : `, ${skipped} skipped`;
+  return `${count(outcomes, "passed")} passed, ${count(outcomes, "failed")} failed${suffix}`;
+}
+
+function count(outcomes: readonly TestOutcome[], state: TestOutcome["state"]): number {
+  return outcomes.filter((outcome) => outcome.state === state).length;
+}
+
+function readIfThere(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch {
+    // A runner that crashed leaves none: the caller counts that as a failure.
+    return "";
+  }
+}
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}

@@ -1,0 +1,278 @@
+/**
+ * `fullyshard doctor`: what this machine has and lacks. It changes nothing, and opens no library but the C library and
+ * oneDNN; of the others it reads the files' heads. What is found but does not work is told apart from what is not
+ * there.
+ *
+ * Permissions on Deno: `--allow-ffi --allow-read --allow-env`. What it may not look at, it says it does not know.
+ *
+ * @module
+ */
+import { LIBC } from "../../ffi/bindings/libc.ts";
+import { ONEDNN } from "../../ffi/bindings/onednn.ts";
+import { PRESENCE_ONLY } from "../../ffi/catalog.ts";
+import type { LibrarySource, LibrarySpec } from "../../ffi/library.ts";
+import { candidatePaths, configuredDirectories, inspectFile, isAbsence } from "../../ffi/library.ts";
+import { openLibrary } from "../../ffi/mod.ts";
+import { Posix } from "../../ffi/posix.ts";
+import type { BindingTable, Library } from "../../ffi/types.ts";
+import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
+import { LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
+import type { Environment } from "../runtime/env.ts";
+import { processEnvironment } from "../runtime/env.ts";
+import type { PlatformVerdict, Runtime } from "../runtime/processes.ts";
+import { coreCount, platformVerdict, runtime } from "../runtime/processes.ts";
+
+/** What is known about one library. */
+export interface LibraryReport {
+  readonly name: string;
+  /** `loaded`: opened. `present`: a sound file, not opened. `broken`: found, does not work. `missing`: not found. */
+  readonly state: "loaded" | "present" | "broken" | "missing";
+  readonly path: string | null;
+  readonly version: string | null;
+  /** Libraries that it needs and that are not found. */
+  readonly unresolved: readonly string[];
+  /** Files that were found and do not work, with the reason. */
+  readonly broken: readonly { readonly path: string; readonly reason: string }[];
+  /** How many paths were tried. */
+  readonly tried: number;
+  readonly gives: string;
+  readonly remedy: string;
+}
+
+/** What `doctor` finds; sizes in bytes, null for what is not known. */
+export interface DoctorReport {
+  readonly runtime: Runtime;
+  readonly platform: PlatformVerdict;
+  readonly cores: number;
+  readonly cpu: { readonly model: string | null; readonly features: Readonly<Record<string, boolean>> } | null;
+  readonly memory: { readonly totalBytes: number; readonly availableBytes: number } | null;
+  readonly sharedMemory: {
+    readonly directory: string;
+    readonly totalBytes: number;
+    readonly freeBytes: number;
+    readonly remedy: string;
+  } | null;
+  readonly libraries: readonly LibraryReport[];
+  /** What keeps training from working, or was meant to be used and cannot be. */
+  readonly problems: readonly string[];
+}
+
+/**
+ * Looks at this machine and writes what it finds.
+ *
+ * @param options `json`: one JSON object instead of text
+ * @param write receives the text
+ * @param environment variables that steer the search; those of the process unless given
+ * @returns the exit code: 0, or 1 if something is broken or the platform is not supported
+ */
+export async function doctor(
+  options: { readonly json: boolean },
+  write: (text: string) => void,
+  environment: Environment = processEnvironment(),
+): Promise<number> {
+  const report = await examine(environment);
+  write(options.json ? `${JSON.stringify(report)}\n` : formatReport(report));
+  return report.problems.length === 0 ? 0 : 1;
+}
+
+/** What `doctor` finds. */
+export async function examine(environment: Environment): Promise<DoctorReport> {
+  const platform = platformVerdict();
+  const libc = await examineOpened(LIBC, environment, ({ symbols }) => symbols.gnu_get_libc_version?.() ?? null);
+  const posix = libc.library === undefined ? undefined : posixOver(libc.library);
+  const onednn = await examineOpened(ONEDNN, environment, onednnVersion);
+  const others = PRESENCE_ONLY.map((source) => examineFile(source, environment));
+  const libraries = [libc.report, onednn.report, ...others];
+  const problems: string[] = [];
+  if (platform.support === "none") {
+    problems.push(`${platform.os} ${platform.arch} is not supported: ${platform.detail}`);
+  }
+  if (platform.os === "linux" && libc.library === undefined) problems.push("the C library cannot be opened");
+  for (const { name, broken } of libraries) {
+    for (const { path, reason } of broken) problems.push(`${name}: ${path}: ${reason}`);
+  }
+  const report = {
+    runtime: runtime(),
+    platform,
+    cores: coreCount(),
+    cpu: posix === undefined ? null : readCpu(posix),
+    memory: posix === undefined ? null : readMemory(posix),
+    sharedMemory: posix === undefined ? null : readSharedMemory(posix, environment),
+    libraries,
+    problems,
+  };
+  onednn.library?.close();
+  libc.library?.close();
+  return report;
+}
+
+/** Opens a library and reads its version. */
+async function examineOpened<T extends BindingTable>(
+  spec: LibrarySpec<T>,
+  environment: Environment,
+  readVersion: (library: Library<T>) => string | null,
+): Promise<{ readonly report: LibraryReport; readonly library: Library<T> | undefined }> {
+  const { name, gives, remedy } = spec;
+  try {
+    const library = await openLibrary(spec, { environment });
+    const version = readVersion(library);
+    // What lies before it in the search and does not work would have been used instead.
+    const paths = candidatePaths(spec, environment);
+    const before = paths.slice(0, Math.max(0, paths.indexOf(library.path)));
+    const broken = before.flatMap((path) => {
+      const file = inspectFile(path);
+      return file.state === "broken" ? [{ path, reason: file.reason }] : [];
+    });
+    const tried = before.length + 1;
+    const { path } = library;
+    return { library, report: { name, state: "loaded", path, version, unresolved: [], broken, tried, gives, remedy } };
+  } catch (error) {
+    if (!(error instanceof LibraryNotFoundError)) throw error;
+    const broken = error.tried.filter(({ reason }) => !isAbsence(reason));
+    const unresolved = [...new Set(broken.flatMap(({ path }) => unresolvedOf(path)))];
+    const state = broken.length === 0 ? "missing" : "broken";
+    const path = broken[0]?.path ?? null;
+    const tried = error.tried.length;
+    return {
+      library: undefined,
+      report: { name, state, path, version: null, unresolved, broken, tried, gives, remedy },
+    };
+  }
+}
+
+/** Looks for a library's file without opening it. */
+function examineFile(source: LibrarySource, environment: Environment): LibraryReport {
+  const { name, gives, remedy, sonames } = source;
+  const paths = candidatePaths(source, environment).filter((path) => path.includes("/"));
+  // The bare sonames at the end of the list are what the linker's configuration would resolve.
+  for (const directory of configuredDirectories()) paths.push(...sonames.map((soname) => `${directory}/${soname}`));
+  const broken: { path: string; reason: string }[] = [];
+  const tried = new Set(paths).size;
+  for (const path of new Set(paths)) {
+    const file = inspectFile(path);
+    if (file.state === "library") {
+      const { unresolved } = file;
+      return {
+        name,
+        state: "present",
+        path,
+        version: file.elf.soname ?? null,
+        unresolved,
+        broken,
+        tried,
+        gives,
+        remedy,
+      };
+    }
+    if (file.state === "broken") broken.push({ path, reason: file.reason });
+  }
+  const state = broken.length === 0 ? "missing" : "broken";
+  const path = broken[0]?.path ?? null;
+  return { name, state, path, version: null, unresolved: [], broken, tried, gives, remedy };
+}
+
+function unresolvedOf(path: string): readonly string[] {
+  const file = inspectFile(path);
+  return file.state === "library" ? file.unresolved : [];
+}
+
+function posixOver(library: Library<typeof LIBC.bindings>): Posix | undefined {
+  try {
+    return new Posix(library);
+  } catch (error) {
+    if (error instanceof UnsupportedError) return undefined;
+    throw error;
+  }
+}
+
+/** Processor flags that decide how fast native CPU math is, as the kernel names them. */
+const FEATURES = ["avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"] as const;
+
+function readCpu(posix: Posix): DoctorReport["cpu"] {
+  const text = readSystemText(posix, "/proc/cpuinfo");
+  if (text === undefined) return null;
+  const field = (name: string): string | undefined => new RegExp(`^${name}\\s*:\\s*(.*)$`, "m").exec(text)?.[1];
+  const flags = new Set((field("flags") ?? field("Features") ?? "").split(" "));
+  const features = Object.fromEntries(FEATURES.map((name) => [name, flags.has(name)]));
+  return { model: field("model name") ?? null, features };
+}
+
+function readMemory(posix: Posix): DoctorReport["memory"] {
+  const text = readSystemText(posix, "/proc/meminfo");
+  const bytes = (name: string): number =>
+    1024 * Number(new RegExp(`^${name}:\\s*(\\d+) kB`, "m").exec(text ?? "")?.[1]);
+  const memory = { totalBytes: bytes("MemTotal"), availableBytes: bytes("MemAvailable") };
+  return Number.isFinite(memory.totalBytes + memory.availableBytes) ? memory : null;
+}
+
+function readSharedMemory(posix: Posix, environment: Environment): DoctorReport["sharedMemory"] {
+  const directory = environment.text("FULLYSHARD_SHM_DIRECTORY") ?? "/dev/shm";
+  const remedy = "In a container, its size is set by --shm-size (e.g. 'docker run --shm-size=8g')";
+  try {
+    return { directory, ...posix.spaceAt(directory), remedy };
+  } catch (error) {
+    if (error instanceof NativeError) return null;
+    throw error;
+  }
+}
+
+function readSystemText(posix: Posix, path: string): string | undefined {
+  try {
+    const bytes = posix.readFile(path);
+    return bytes === undefined ? undefined : new TextDecoder().decode(bytes);
+  } catch (error) {
+    if (error instanceof NativeError) return undefined;
+    throw error;
+  }
+}
+
+/** The report as text for people. */
+export function formatReport(report: DoctorReport): string {
+  const { platform, cpu, memory, sharedMemory } = report;
+  const flags = cpu === null
+    ? "unknown"
+    : Object.entries(cpu.features).map(([name, has]) => `${has ? "+" : "-"}${name}`);
+  const lines = [
+    `runtime        ${report.runtime.name} ${report.runtime.version}`,
+    `platform       ${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`,
+    `cores          ${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`,
+    `cpu features   ${typeof flags === "string" ? flags : flags.join(" ")}`,
+    `memory         ${
+      memory === null ? "unknown" : `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`
+    }`,
+    `shared memory  ${
+      sharedMemory === null
+        ? "none: ranks must be Workers of one process"
+        : `${sharedMemory.directory}: ${gib(sharedMemory.freeBytes)} of ${gib(sharedMemory.totalBytes)} free`
+    }`,
+  ];
+  if (sharedMemory !== null && sharedMemory.totalBytes < 2 ** 30) lines.push(`               ${sharedMemory.remedy}`);
+  lines.push("");
+  for (const library of report.libraries) lines.push(...formatLibrary(library));
+  lines.push("");
+  if (report.problems.length === 0) lines.push("No problems.");
+  else lines.push(`Problems (${report.problems.length}):`, ...report.problems.map((problem) => `  ${problem}`));
+  return `${lines.join("\n")}\n`;
+}
+
+function formatLibrary(library: LibraryReport): string[] {
+  const { name, state, path, version, unresolved, broken } = library;
+  const head = `${name.padEnd(14)} ${state}`;
+  const lines: string[] = [];
+  if (state === "loaded" || state === "present") {
+    lines.push(`${head}${version === null ? "" : ` ${version}`}, ${path}`);
+  } else {
+    lines.push(`${head} (${library.tried} path${library.tried === 1 ? "" : "s"} tried)`);
+  }
+  const indent = " ".repeat(15);
+  for (const { path: file, reason } of broken) lines.push(`${indent}${file}: ${reason}`);
+  if (unresolved.length > 0) lines.push(`${indent}needs ${unresolved.join(", ")}, not found`);
+  if (state === "missing" || state === "broken") {
+    lines.push(`${indent}would give: ${library.gives}`, `${indent}${library.remedy}`);
+  }
+  return lines;
+}
+
+function gib(bytes: number): string {
+  return bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}

@@ -1,0 +1,78 @@
+/**
+ * The command line: finds the command, runs it and turns its outcome into an exit code. A command is loaded when it is
+ * asked for, so that none pays for the others.
+ *
+ * @module
+ */
+
+import process from "node:process";
+import { scriptArguments } from "../runtime/processes.ts";
+
+const usage = `Usage: fullyshard <command> [flags]
+
+  run      start a script on several ranks, with torchrun's flags
+  doctor   show which native libraries are found, and what a missing one would give
+
+  fullyshard <command> --help   the flags of a command
+  fullyshard --version          the version`;
+
+const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<number>>> = {
+  run: async (argv) => await (await import("./run.ts")).run(argv),
+  doctor: async (argv) => {
+    const { readFlags } = await import("../config/flags.ts");
+    const { ConfigError } = await import("../errors.ts");
+    const reading = readFlags([
+      { name: "json", takes: "switch", description: "Print one JSON object" },
+      { name: "help", short: "h", takes: "switch", description: "Show this text" },
+    ], argv);
+    if (reading.problems.length > 0) throw new ConfigError(reading.problems);
+    if (reading.uses.has("help")) {
+      process.stdout.write("Usage: fullyshard doctor [--json]\n");
+      return 0;
+    }
+    const { doctor } = await import("./doctor.ts");
+    const json = reading.uses.get("json")?.texts.at(-1) === "true";
+    return await doctor({ json }, (text) => void process.stdout.write(text));
+  },
+};
+
+/**
+ * Runs a command line.
+ *
+ * @param argv the arguments after the program
+ * @returns the exit code: 2 where the arguments are wrong
+ */
+export async function main(argv: readonly string[]): Promise<number> {
+  const [name, ...rest] = argv;
+  if (name === undefined || name === "--help" || name === "-h" || name === "help") {
+    (name === undefined ? process.stderr : process.stdout).write(`${usage}\n`);
+    return name === undefined ? 2 : 0;
+  }
+  if (name === "--version" || name === "-V") {
+    const { readText } = await import("../runtime/files.ts");
+    const manifest: { version: string } = JSON.parse(
+      await readText(decodeURIComponent(new URL("../../package.json", import.meta.url).pathname)),
+    );
+    process.stdout.write(`${manifest.version}\n`);
+    return 0;
+  }
+  const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (command === undefined) {
+    const { nearestName } = await import("../config/nearest.ts");
+    const nearest = nearestName(name, Object.keys(commands));
+    const hint = nearest === undefined ? "" : ` Did you mean '${nearest}'?`;
+    process.stderr.write(`fullyshard: there is no command '${name}'.${hint} See 'fullyshard --help'\n`);
+    return 2;
+  }
+  try {
+    return await command(rest);
+  } catch (error) {
+    const { ConfigError, FileError, UnsupportedError } = await import("../errors.ts");
+    const isUsage = error instanceof ConfigError || error instanceof UnsupportedError || error instanceof FileError;
+    if (!isUsage) throw error;
+    process.stderr.write(`fullyshard ${name}: ${error.message}\n`);
+    return 2;
+  }
+}
+
+if (import.meta.main) process.exitCode = await main(scriptArguments());

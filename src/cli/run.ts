@@ -1,0 +1,76 @@
+/**
+ * `fullyshard run`: plans the run, starts its ranks and reports how it ended. Nothing that a rank needs is loaded here,
+ * because every millisecond before the ranks start is added to every run.
+ *
+ * @module
+ */
+
+import process from "node:process";
+import { rankCommand, rankVariables } from "../launch/command.ts";
+import { openLogs } from "../launch/logs.ts";
+import { planRun, runHelp } from "../launch/plan.ts";
+import { type RunOutcome, supervise } from "../launch/supervisor.ts";
+import { StatusTerminal } from "../launch/terminal.ts";
+import { ConfigError } from "../errors.ts";
+import { inheritedVariables } from "../runtime/env.ts";
+import { pathKind } from "../runtime/files.ts";
+import { coreCount, processId, workingDirectory } from "../runtime/processes.ts";
+
+/**
+ * Runs a script on several ranks.
+ *
+ * @param argv the arguments after `run`
+ * @returns the exit code
+ * @throws {ConfigError} for arguments that are wrong
+ * @throws {UnsupportedError} for what this launcher does not do
+ */
+export async function run(argv: readonly string[]): Promise<number> {
+  const numCores = coreCount();
+  const plan = planRun(argv, numCores);
+  if (plan === "help") {
+    process.stdout.write(`${runHelp()}\n`);
+    return 0;
+  }
+  const script = plan.script.startsWith("/") ? plan.script : `${workingDirectory()}/${plan.script}`;
+  if (pathKind(script) !== "file") {
+    throw new ConfigError([{ path: "script", expected: "a file", got: `'${plan.script}', which is none` }]);
+  }
+  const inherited = inheritedVariables();
+  const command = rankCommand(plan, script, inherited);
+  const terminal = new StatusTerminal(process.stdout, process.stderr);
+  // Two runs on one host must not meet: neither by name nor, where none was asked for, by port.
+  const unique = (Date.now() * 1000 + Math.floor(Math.random() * 1000)).toString(36);
+  const shared = {
+    numRanks: plan.numRanks,
+    masterAddr: plan.masterAddr,
+    masterPort: plan.masterPort ?? 49152 + Math.floor(Math.random() * 16384),
+    runId: `${plan.runName}-${processId()}-${unique}`,
+    numCores,
+    showsStatus: terminal.showsStatus,
+  };
+  const logs = openLogs(plan, shared.runId);
+  const starts = Array.from({ length: plan.numRanks }, (_, rank) => ({
+    command,
+    variables: rankVariables(rank, shared, inherited),
+    shown: { stdout: plan.stream(rank, "stdout").shown, stderr: plan.stream(rank, "stderr").shown },
+    keep: { stdout: logs.writer(rank, "stdout"), stderr: logs.writer(rank, "stderr") },
+  }));
+  const outcome = await supervise(starts, terminal);
+  terminal.status("");
+  logs.close();
+  terminal.lines("stderr", report(outcome));
+  return outcome.exitCode;
+}
+
+/** What is said at the end of a run that failed. */
+function report({ failure, stopped }: RunOutcome): readonly string[] {
+  if (failure === undefined) return [];
+  const who = `fullyshard: rank ${failure.rank}${failure.pid === undefined ? "" : ` (pid ${failure.pid})`}`;
+  const others = stopped.length === 0 ? [] : [`fullyshard: stopped rank ${stopped.join(", ")}`];
+  if (failure.lastLines.length === 0) return [`${who} failed first: it ${failure.detail}`, ...others];
+  return [
+    `${who} failed first: it ${failure.detail}. Its last lines on stderr:`,
+    ...failure.lastLines.map((line) => `    ${line}`),
+    ...others,
+  ];
+}

@@ -1,0 +1,57 @@
+/**
+ * The known name closest to a mistyped one. Used wherever an unknown flag, key or command is refused; it only
+ * suggests, and never accepts a name that is not the one asked for.
+ *
+ * @module
+ */
+
+/**
+ * Finds the known name that was probably meant.
+ *
+ * @param name the name as typed
+ * @param known the names that exist
+ * @returns the closest known name, or undefined where none is close
+ * @example
+ * ```ts
+ * import { nearestName } from "./nearest.ts";
+ *
+ * console.assert(nearestName("learning-rte", ["learning-rate", "steps"]) === "learning-rate");
+ * ```
+ */
+export function nearestName(name: string, known: Iterable<string>): string | undefined {
+  let best: string | undefined;
+  let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
+  for (const candidate of known) {
+    const distance = editDistance(name.toLowerCase(), candidate.toLowerCase());
+    // A distance as long as the word itself means that nothing of it was kept.
+    if (distance < bestDistance && distance < candidate.length) {
+      best = candidate;
+      bestDistance = distance;
+    }
+  }
+  return best;
+}
+
+/** Insertions, deletions, substitutions and swaps of neighbors that turn one word into the other. */
+function editDistance(left: string, right: string): number {
+  let beforeLast: number[] = [];
+  let last = Array.from({ length: right.length + 1 }, (_, column) => column);
+  for (let row = 1; row <= left.length; row++) {
+    const current = [row];
+    for (let column = 1; column <= right.length; column++) {
+      const same = left[row - 1] === right[column - 1];
+      let cost = Math.min(
+        (last[column] ?? 0) + 1,
+        (current[column - 1] ?? 0) + 1,
+        (last[column - 1] ?? 0) + (same ? 0 : 1),
+      );
+      const swapped = row > 1 && column > 1 && left[row - 1] === right[column - 2] &&
+        left[row - 2] === right[column - 1];
+      if (swapped) cost = Math.min(cost, (beforeLast[column - 2] ?? 0) + 1);
+      current.push(cost);
+    }
+    beforeLast = last;
+    last = current;
+  }
+  return last[right.length] ?? 0;
+}

@@ -1,0 +1,171 @@
+/**
+ * Resolves a configuration: defaults, then a file, then flags. Every problem of file, flags and values is reported at
+ * once; what comes out is complete, typed and frozen, so nothing further in carries optional settings.
+ *
+ * @module
+ */
+
+import { ConfigError, type ConfigProblem, FileError } from "../errors.ts";
+import { readText } from "../runtime/files.ts";
+import { type ConfigFile, readConfigText } from "./file.ts";
+import { describeFlags, type FlagReading, readFlags } from "./flags.ts";
+import { type Origin, problemsOf } from "./problems.ts";
+import { builtinFlags, type JsonSchema, readSections, type SectionKeys, valueOf } from "./schema.ts";
+import type { Section, SectionValue } from "./section.ts";
+
+/** Where values come from. */
+export interface ResolveOptions {
+  /** Flags, without program and script. */
+  readonly argv?: readonly string[];
+  /** Configuration file that is read where `--config` names none. */
+  readonly file?: string;
+  /** Folder that relative file names start from; the working directory where none is given. */
+  readonly cwd?: string;
+}
+
+/** The values of all sections in one frozen object. */
+export type ResolvedConfig<Sections extends readonly Section<object>[]> = Readonly<
+  Intersection<{ [Index in keyof Sections]: (value: SectionValue<Sections[Index]>) => void }[number]>
+>;
+
+// The tuples keep the union of functions whole, so that inference intersects their parameters.
+type Intersection<Takers> = [Takers] extends [(value: infer Value) => void] ? Value : never;
+
+/**
+ * Resolves the configuration of an application from the sections of its components.
+ *
+ * @param sections the sections; no two may declare the same key
+ * @param options flags, file and folder
+ * @returns the values of all sections in one frozen object
+ * @throws {ConfigError} listing everything wrong with the file, the flags and the values
+ * @example
+ * ```ts
+ * import { z } from "zod";
+ * import { resolveConfig, section } from "fullyshard";
+ *
+ * const train = section("train", z.strictObject({ steps: z.int().positive().default(100).describe("Steps") }));
+ * const config = await resolveConfig([train], { argv: ["--steps", "200"] });
+ * console.assert(config.steps === 200);
+ * ```
+ */
+export async function resolveConfig<const Sections extends readonly Section<object>[]>(
+  sections: Sections,
+  options: ResolveOptions = {},
+): Promise<ResolvedConfig<Sections>> {
+  const parts = await readSections(sections);
+  const keys = parts.flatMap((part) => part.keys);
+  const reading = readFlags([...builtinFlags, ...keys.map((key) => key.flag)], options.argv ?? []);
+  const file = await readFile(reading.uses.get("config")?.texts.at(-1) ?? options.file, options.cwd, parts);
+
+  const values = copyTree(file.values);
+  const flags = new Map<string, string>();
+  for (const key of keys) {
+    const use = reading.uses.get(key.flag.name);
+    if (use === undefined) continue;
+    setIn(values, key.path, valueOf(use.texts, key.schema));
+    flags.set(key.path.join("."), use.typed);
+  }
+
+  const origin = (path: readonly PropertyKey[]): Origin => originOf(path, flags, file.places);
+  const problems: ConfigProblem[] = [...file.problems, ...reading.problems];
+  const parsed: object[] = [];
+  sections.forEach((section, index) => {
+    const own = pick(values, Object.keys(parts[index]?.schema.properties ?? {}));
+    const result = section.schema.safeParse(own);
+    if (result.success) parsed.push(result.data);
+    else problems.push(...result.error.issues.flatMap((issue) => problemsOf(issue, own, origin)));
+  });
+  if (problems.length > 0) throw new ConfigError(problems.map((problem) => withRemedy(problem, parts, reading)));
+  return deepFreeze(Object.assign({}, ...parsed));
+}
+
+/**
+ * The help text of an application, derived from its sections.
+ *
+ * @param sections the sections
+ * @param usage the first line, e.g. `train.ts [flags]`
+ * @returns the text, without a final line break
+ */
+export async function configHelp(sections: readonly Section<object>[], usage: string): Promise<string> {
+  const parts = await readSections(sections);
+  const groups = parts.map((part) => `${part.name}:\n${describeFlags(part.keys.map((key) => key.flag))}`);
+  return [`Usage: ${usage}`, ...groups, `general:\n${describeFlags(builtinFlags)}`].join("\n\n");
+}
+
+async function readFile(
+  file: string | undefined,
+  cwd: string | undefined,
+  parts: readonly SectionKeys[],
+): Promise<ConfigFile> {
+  if (file === undefined) return { values: {}, places: new Map(), problems: [] };
+  const schema: JsonSchema = {
+    properties: Object.fromEntries(parts.flatMap((part) => Object.entries(part.schema.properties ?? {}))),
+  };
+  try {
+    const text = await readText(cwd === undefined || file.startsWith("/") ? file : `${cwd}/${file}`);
+    return await readConfigText(file, text, schema);
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+    const problem = { path: "--config", expected: "a readable file", got: error.message };
+    return { values: {}, places: new Map(), problems: [problem] };
+  }
+}
+
+/** A missing value says how to give one. */
+function withRemedy(problem: ConfigProblem, parts: readonly SectionKeys[], reading: FlagReading): ConfigProblem {
+  if (problem.got !== "nothing") return problem;
+  const key = parts.flatMap((part) => part.keys).find(({ path }) => path.join(".") === problem.path);
+  if (key === undefined || reading.uses.has(key.flag.name)) return problem;
+  return { ...problem, got: `nothing. Set '--${key.flag.name}', or '${problem.path}' in the file of '--config'` };
+}
+
+/** The flag or place that set a value, or the value that holds it. */
+function originOf(
+  path: readonly PropertyKey[],
+  flags: ReadonlyMap<string, string>,
+  places: ReadonlyMap<string, string>,
+): Origin {
+  for (let length = path.length; length > 0; length--) {
+    const name = path.slice(0, length).map(String).join(".");
+    const flag = flags.get(name);
+    if (flag !== undefined) return { flag };
+    const where = places.get(name);
+    if (where !== undefined) return { where };
+  }
+  return {};
+}
+
+function pick(values: Readonly<Record<string, unknown>>, names: readonly string[]): Record<string, unknown> {
+  return Object.fromEntries(names.filter((name) => Object.hasOwn(values, name)).map((name) => [name, values[name]]));
+}
+
+function isTree(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function copyTree(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(values).map(([key, value]) => [key, isTree(value) ? copyTree(value) : value]),
+  );
+}
+
+function setIn(values: Record<string, unknown>, path: readonly string[], value: unknown): void {
+  const [name, ...rest] = path;
+  if (name === undefined) return;
+  if (rest.length === 0) {
+    values[name] = value;
+    return;
+  }
+  const existing = values[name];
+  const child = isTree(existing) ? existing : {};
+  values[name] = child;
+  setIn(child, rest, value);
+}
+
+function deepFreeze<Value>(value: Value): Value {
+  if (typeof value === "object" && value !== null && !Object.isFrozen(value) && !ArrayBuffer.isView(value)) {
+    Object.freeze(value);
+    Object.values(value).forEach(deepFreeze);
+  }
+  return value;
+}

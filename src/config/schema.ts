@@ -1,0 +1,208 @@
+/**
+ * What a configuration looks like, derived from its sections: every key with its path, flag and description, and the
+ * JSON schema for editors. Reads only the JSON schema that zod makes, never zod's internals.
+ *
+ * @module
+ */
+
+import { ArgumentError } from "../errors.ts";
+import type { Flag } from "./flags.ts";
+import type { Section } from "./section.ts";
+
+/** The part of a JSON schema that is read here. */
+export interface JsonSchema {
+  /** Type names. */
+  readonly type?: string | readonly string[];
+  /** Allowed values. */
+  readonly enum?: readonly unknown[];
+  /** The only allowed value. */
+  readonly const?: unknown;
+  /** Value used where none is given. */
+  readonly default?: unknown;
+  /** What the key means. */
+  readonly description?: string;
+  /** Keys of an object. */
+  readonly properties?: Readonly<Record<string, JsonSchema>>;
+  /** Keys that must be given. */
+  readonly required?: readonly string[];
+  /** Elements of a list. */
+  readonly items?: JsonSchema | boolean;
+  /** Elements of a list of fixed length. */
+  readonly prefixItems?: readonly JsonSchema[];
+  /** Alternatives. */
+  readonly anyOf?: readonly JsonSchema[];
+  /** Alternatives, of which exactly one holds. */
+  readonly oneOf?: readonly JsonSchema[];
+}
+
+/** One key of a configuration that a flag can set. */
+export interface Key {
+  /** Keys from the root. */
+  readonly path: readonly string[];
+  /** The schema of its value. */
+  readonly schema: JsonSchema;
+  /** The flag that sets it. */
+  readonly flag: Flag;
+}
+
+/** A section as the resolver needs it. */
+export interface SectionKeys {
+  /** Name of the section. */
+  readonly name: string;
+  /** Schema of the whole section. */
+  readonly schema: JsonSchema;
+  /** Its keys, in the order of declaration. */
+  readonly keys: readonly Key[];
+}
+
+/** Flags that every configuration has. */
+export const builtinFlags: readonly Flag[] = [
+  { name: "config", takes: "one", placeholder: "<file>", description: "YAML or JSON file with values; flags win" },
+  { name: "help", short: "h", takes: "switch", description: "Show this text" },
+];
+
+/**
+ * Reads the keys of sections.
+ *
+ * @param sections the sections
+ * @returns their keys
+ * @throws {ArgumentError} where two sections declare one key or flag
+ */
+export async function readSections(sections: readonly Section<object>[]): Promise<readonly SectionKeys[]> {
+  const { z } = await import("zod");
+  const owners = new Map(builtinFlags.map((flag) => [flag.name, "every command"]));
+  return sections.map((section) => {
+    // Through text, because zod types every keyword of the standard and the parts read here are few.
+    const text = JSON.stringify(z.toJSONSchema(section.schema, { io: "input", unrepresentable: "any" }));
+    const schema: JsonSchema = JSON.parse(text);
+    const keys = leaves(schema, []);
+    for (const { flag } of keys) {
+      const owner = owners.get(flag.name);
+      if (owner !== undefined) {
+        throw new ArgumentError(`Flag '--${flag.name}' is declared by '${owner}' and again by '${section.name}'`);
+      }
+      owners.set(flag.name, section.name);
+    }
+    return { name: section.name, schema, keys };
+  });
+}
+
+/**
+ * The JSON schema of a configuration file, for editors.
+ *
+ * @param sections the sections
+ * @returns a JSON schema that allows no other keys
+ */
+export async function configJsonSchema(sections: readonly Section<object>[]): Promise<Record<string, unknown>> {
+  const parts = await readSections(sections);
+  return {
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    type: "object",
+    properties: {
+      $schema: { type: "string" },
+      ...Object.fromEntries(parts.flatMap((part) => Object.entries(part.schema.properties ?? {}))),
+    },
+    required: parts.flatMap((part) => part.schema.required ?? []),
+    additionalProperties: false,
+  };
+}
+
+/**
+ * Turns the texts of a flag into the value that the schema checks. A text that does not fit stays a text, so that
+ * the check names it.
+ *
+ * @param texts the texts given, in order
+ * @param schema the schema of the value
+ * @returns the value
+ */
+export function valueOf(texts: readonly string[], schema: JsonSchema): unknown {
+  const last = texts.at(-1) ?? "";
+  if (!isList(schema)) return scalar(last, schema);
+  const items = schema.prefixItems ?? [];
+  const rest = typeof schema.items === "object" ? schema.items : {};
+  // A comma is part of a text but separates everything else: `--betas 0.9,0.95`.
+  const parts = names(rest).has("string") || items.some((item) => names(item).has("string"))
+    ? texts
+    : texts.flatMap((text) => text.split(","));
+  return parts.map((part, index) => scalar(part.trim(), items[index] ?? rest));
+}
+
+/**
+ * The name that a key has in code, whatever spelling a file used.
+ *
+ * @param name `learning_rate`, `learning-rate` or `learningRate`
+ * @returns `learningRate`
+ */
+export function camelCase(name: string): string {
+  return name.replace(/[-_]+([a-zA-Z0-9])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+function kebabCase(name: string): string {
+  return name.replace(/([a-z0-9])([A-Z])/g, "$1-$2").toLowerCase();
+}
+
+function leaves(schema: JsonSchema, path: readonly string[]): Key[] {
+  return Object.entries(schema.properties ?? {}).flatMap(([name, property]) => {
+    const here = [...path, name];
+    return property.properties === undefined
+      ? [{ path: here, schema: property, flag: flagOf(here, property) }]
+      : leaves(property, here);
+  });
+}
+
+function flagOf(path: readonly string[], schema: JsonSchema): Flag {
+  const name = path.map(kebabCase).join(".");
+  const takes = isList(schema) ? "many" : isSwitch(schema) ? "switch" : "one";
+  const shown = schema.default === undefined || (Array.isArray(schema.default) && schema.default.length === 0)
+    ? {}
+    : { default: typeof schema.default === "string" ? schema.default : JSON.stringify(schema.default) };
+  return {
+    name,
+    takes,
+    ...(takes === "switch" ? {} : { placeholder: `<${describeType(schema)}>` }),
+    description: schema.description ?? "",
+    ...shown,
+  };
+}
+
+/**
+ * The type of a value in a word or two.
+ *
+ * @param schema schema of the value
+ * @returns e.g. `int`, `auto|int`
+ */
+export function describeType(schema: JsonSchema): string {
+  const choices = schema.anyOf ?? schema.oneOf;
+  if (choices !== undefined) return choices.map(describeType).join("|");
+  if (schema.const !== undefined) return String(schema.const);
+  if (schema.enum !== undefined) return schema.enum.map(String).join("|");
+  if (schema.prefixItems !== undefined) return schema.prefixItems.map(describeType).join(",");
+  if (isList(schema)) return typeof schema.items === "object" ? describeType(schema.items) : "value";
+  const words: Readonly<Record<string, string>> = { integer: "int", string: "text", boolean: "true|false" };
+  return [...names(schema)].map((name) => words[name] ?? name).join("|") || "value";
+}
+
+function scalar(text: string, schema: JsonSchema): unknown {
+  const types = names(schema);
+  if ((types.has("number") || types.has("integer")) && /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text)) {
+    return Number(text);
+  }
+  if (types.has("boolean") && (text === "true" || text === "false")) return text === "true";
+  if (types.has("null") && text === "null") return null;
+  return text;
+}
+
+function isList(schema: JsonSchema): boolean {
+  return names(schema).has("array");
+}
+
+function isSwitch(schema: JsonSchema): boolean {
+  return schema.type === "boolean";
+}
+
+/** All type names that a schema allows. */
+function names(schema: JsonSchema): ReadonlySet<string> {
+  const choices = [...schema.anyOf ?? [], ...schema.oneOf ?? []];
+  const own = typeof schema.type === "string" ? [schema.type] : schema.type ?? [];
+  return new Set([...own, ...choices.flatMap((choice) => [...names(choice)])]);
+}

@@ -1,0 +1,118 @@
+/**
+ * The command line and the variables of one rank. Under Deno a rank gets the permissions that the library needs and no
+ * others: foreign functions, files, what it must know of the machine, and the variables that the library declares.
+ *
+ * @module
+ */
+
+import { accessSync, constants } from "node:fs";
+import { UnsupportedError } from "../errors.ts";
+import { environmentNames } from "../runtime/env.ts";
+import { executablePath, runtime } from "../runtime/processes.ts";
+import type { RunPlan } from "./plan.ts";
+
+/** Environment variables by name. */
+export type Variables = Readonly<Record<string, string | undefined>>;
+
+/** A program with its arguments. */
+export interface Command {
+  /** Path of the program. */
+  readonly program: string;
+  /** Its arguments. */
+  readonly args: readonly string[];
+}
+
+/**
+ * The command that every rank runs.
+ *
+ * @param plan the run
+ * @param script absolute path of the script
+ * @param variables where another runtime than the launcher's own is looked for
+ * @returns program and arguments
+ * @throws {UnsupportedError} where the runtime asked for is not found
+ */
+export function rankCommand(plan: RunPlan, script: string, variables: Variables): Command {
+  const own = runtime().name;
+  const wanted = plan.runtime === "auto" ? own : plan.runtime;
+  if (wanted === "node") throw new UnsupportedError("Cannot run ranks on Node: expected Bun or Deno");
+  const program = wanted === own ? executablePath() : findProgram(wanted, variables);
+  const runtimeArgs = wanted === "deno" ? ["run", ...plan.denoArgs ?? denoPermissions()] : [];
+  return { program, args: [...runtimeArgs, script, ...plan.scriptArgs] };
+}
+
+/** The permissions of a rank under Deno. */
+export function denoPermissions(): readonly string[] {
+  return [
+    "--no-prompt",
+    "--allow-ffi",
+    "--allow-read",
+    "--allow-write",
+    "--allow-sys",
+    `--allow-env=${environmentNames().join(",")}`,
+  ];
+}
+
+/** What all ranks of a run share. */
+export interface RunIdentity {
+  /** Number of ranks. */
+  readonly numRanks: number;
+  /** Address of the host of rank 0. */
+  readonly masterAddr: string;
+  /** Port by which they meet. */
+  readonly masterPort: number;
+  /** Name of the run, different for every run on a host. */
+  readonly runId: string;
+  /** Cores of this host. */
+  readonly numCores: number;
+  /** Whether the launcher shows a status line. */
+  readonly showsStatus: boolean;
+}
+
+/**
+ * The variables of one rank.
+ *
+ * @param rank the rank
+ * @param run what all ranks share
+ * @param inherited the launcher's own variables
+ * @returns all variables that the rank is started with
+ */
+export function rankVariables(
+  rank: number,
+  run: RunIdentity,
+  inherited: Variables,
+): Record<string, string | undefined> {
+  return {
+    // Ranks share the cores; a native library that took all of them would stop the others.
+    OMP_NUM_THREADS: String(Math.max(1, Math.floor(run.numCores / run.numRanks))),
+    ...inherited,
+    RANK: String(rank),
+    LOCAL_RANK: String(rank),
+    WORLD_SIZE: String(run.numRanks),
+    LOCAL_WORLD_SIZE: String(run.numRanks),
+    GROUP_RANK: "0",
+    MASTER_ADDR: run.masterAddr,
+    MASTER_PORT: String(run.masterPort),
+    FULLYSHARD_RUN_ID: run.runId,
+    ...(run.showsStatus ? { FULLYSHARD_STATUS: "1" } : {}),
+  };
+}
+
+function findProgram(name: "bun" | "deno", variables: Variables): string {
+  const named = variables[`FULLYSHARD_${name.toUpperCase()}`];
+  if (named !== undefined && named !== "") return named;
+  const folders = (variables["PATH"] ?? "").split(":").filter((folder) => folder !== "");
+  const found = folders.map((folder) => `${folder}/${name}`).find(isExecutable);
+  if (found !== undefined) return found;
+  throw new UnsupportedError(
+    `Cannot find '${name}' on PATH. Install it with 'npm install ${name}', or name its file in FULLYSHARD_${name.toUpperCase()}`,
+  );
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,46 @@
+/**
+ * Cuts a stream of bytes into whole lines, so that the outputs of several ranks never mix within a line.
+ *
+ * @module
+ */
+
+/** Longest line that is held back while its end is awaited. */
+const longestLine = 1 << 20;
+
+/** The lines of one stream. */
+export class LineReader {
+  readonly #decoder = new TextDecoder();
+  #rest = "";
+
+  /**
+   * Takes bytes and gives the lines that they complete.
+   *
+   * @param bytes what was read
+   * @returns whole lines, without line breaks
+   */
+  push(bytes: Uint8Array): string[] {
+    const text = this.#rest + this.#decoder.decode(bytes, { stream: true });
+    const lines = text.split("\n");
+    this.#rest = lines.pop() ?? "";
+    if (this.#rest.length > longestLine) {
+      lines.push(this.#rest);
+      this.#rest = "";
+    }
+    return lines.map(withoutReturn);
+  }
+
+  /**
+   * Ends the stream.
+   *
+   * @returns the last line where it has no line break
+   */
+  end(): string[] {
+    const last = this.#rest + this.#decoder.decode();
+    this.#rest = "";
+    return last === "" ? [] : [withoutReturn(last)];
+  }
+}
+
+function withoutReturn(line: string): string {
+  return line.endsWith("\r") ? line.slice(0, -1) : line;
+}

@@ -1,0 +1,56 @@
+/**
+ * The log files of a run: what each rank wrote, byte for byte, in one file a stream.
+ *
+ * @module
+ */
+
+import { tmpdir } from "node:os";
+import { makeDirectory, openWritable, type WritableFile } from "../runtime/files.ts";
+import type { RunPlan } from "./plan.ts";
+import type { StreamName } from "./terminal.ts";
+
+/** The log files of a run. */
+export interface RunLogs {
+  /** Folder of the files; undefined where none is written. */
+  readonly folder: string | undefined;
+  /**
+   * Takes the bytes of a stream.
+   *
+   * @param rank the rank
+   * @param stream its stream
+   * @returns undefined where the stream is not kept
+   */
+  writer(rank: number, stream: StreamName): ((bytes: Uint8Array) => void) | undefined;
+  /** Closes all files. */
+  close(): void;
+}
+
+/**
+ * Opens the log files that a plan asks for.
+ *
+ * @param plan the run
+ * @param runId its name, which is the name of the folder
+ * @returns the files
+ * @throws {FileError} where the folder cannot be written
+ */
+export function openLogs(plan: RunPlan, runId: string): RunLogs {
+  const files = new Map<string, WritableFile>();
+  const root = `${plan.logDir ?? `${tmpdir()}/fullyshard`}/${runId}`;
+  for (let rank = 0; rank < plan.numRanks; rank++) {
+    for (const stream of ["stdout", "stderr"] as const) {
+      if (!plan.stream(rank, stream).kept) continue;
+      makeDirectory(`${root}/rank${rank}`);
+      files.set(`${rank} ${stream}`, openWritable(`${root}/rank${rank}/${stream}.log`, "create"));
+    }
+  }
+  return {
+    folder: files.size > 0 ? root : undefined,
+    writer(rank, stream): ((bytes: Uint8Array) => void) | undefined {
+      const file = files.get(`${rank} ${stream}`);
+      return file === undefined ? undefined : (bytes) => file.write(bytes);
+    },
+    close(): void {
+      for (const file of files.values()) file.close();
+    },
+  };
+}

@@ -1,0 +1,233 @@
+/**
+ * The flags of `fullyshard run`, torchrun's by name and meaning, read into a plan of the run. What torchrun has and
+ * this launcher does not is refused with the reason; everything after the script belongs to the script.
+ *
+ * @module
+ */
+
+import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
+import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
+
+/** What happens to one output stream of a rank. */
+export interface StreamPlan {
+  /** Its lines are shown, with the rank before them. */
+  readonly shown: boolean;
+  /** Its bytes are kept in a file. */
+  readonly kept: boolean;
+}
+
+/** A run, as asked for. */
+export interface RunPlan {
+  /** The script that every rank runs. */
+  readonly script: string;
+  /** Its arguments, untouched. */
+  readonly scriptArgs: readonly string[];
+  /** Number of ranks. */
+  readonly numRanks: number;
+  /** Address of the host of rank 0. */
+  readonly masterAddr: string;
+  /** Port by which the ranks meet; undefined lets the launcher choose. */
+  readonly masterPort: number | undefined;
+  /** Prefix of the run's name. */
+  readonly runName: string;
+  /** The runtime of the ranks; `auto` is the launcher's own. */
+  readonly runtime: "bun" | "deno" | "auto";
+  /** Arguments for Deno in place of the default permissions. */
+  readonly denoArgs: readonly string[] | undefined;
+  /** Folder of the log files; undefined lets the launcher choose one where any is written. */
+  readonly logDir: string | undefined;
+  /**
+   * What happens to a stream.
+   *
+   * @param rank the rank
+   * @param stream its stream
+   */
+  stream(rank: number, stream: "stdout" | "stderr"): StreamPlan;
+}
+
+/** The flags of `fullyshard run`. */
+export const runFlags: readonly Flag[] = [
+  one("nproc-per-node", "<n|auto|cpu>", "Ranks to start on this host; auto and cpu: one for each core", "1"),
+  one("nnodes", "<n>", "Hosts; only 1 so far", "1"),
+  one("node-rank", "<n>", "Number of this host; only 0 so far", "0"),
+  one("master-addr", "<address>", "Address of the host of rank 0", "127.0.0.1"),
+  one("master-port", "<port>", "Port by which the ranks meet (default: one that is not in use)"),
+  {
+    name: "standalone",
+    takes: "switch",
+    description: "One host and no outside rendezvous, which is how it always runs",
+  },
+  one("max-restarts", "<n>", "Restarts after a failure; only 0 so far", "0"),
+  one("monitor-interval", "<seconds>", "Accepted as torchrun does; ranks are watched without polling"),
+  one("log-dir", "<folder>", "Keep each rank's output here too, in <run>/rank<r>/{stdout,stderr}.log"),
+  one("redirects", "<0-3|r:n,...>", "Output to log files only: 1 stdout, 2 stderr, 3 both", "0", "r"),
+  one("tee", "<0-3|r:n,...>", "Output to log files and here: 1 stdout, 2 stderr, 3 both", "0", "t"),
+  one("local-ranks-filter", "<r,...>", "Show the output of these ranks only"),
+  one("rdzv-backend", "<name>", "static or c10d, which on one host are the same", "static"),
+  one("rdzv-endpoint", "<host:port>", "As --master-addr and --master-port"),
+  one("rdzv-id", "<name>", "Prefix of the run's name"),
+  one("runtime", "<bun|deno|auto>", "Runtime of the ranks; auto: the one that runs this command", "auto"),
+  one("deno-args", "<args>", "Arguments for Deno in place of the default permissions, e.g. --deno-args='-A'"),
+  { name: "help", short: "h", takes: "switch", description: "Show this text" },
+];
+
+/** Flags of torchrun that mean something else here, or nothing. */
+const refused: Readonly<Record<string, string>> = {
+  "module": "Python modules are not run; name a script",
+  "no-python": "Every script is run by Bun or Deno; see '--runtime'",
+  "run-path": "Every script is run as it is; leave the flag out",
+  "start-method": "Ranks are always processes of their own",
+  "rdzv-conf": "A rendezvous on one host has no settings",
+  "signals-to-handle": "SIGINT, SIGTERM and SIGHUP are always forwarded",
+  "role": "All ranks have one role",
+};
+
+/** The help text of `fullyshard run`. */
+export function runHelp(): string {
+  return `Usage: fullyshard run [flags] script.ts [its arguments]\n\n${describeFlags(runFlags)}`;
+}
+
+/**
+ * Reads the arguments of `fullyshard run`.
+ *
+ * @param argv the arguments after `run`
+ * @param numCores cores of this host, for `--nproc-per-node auto`
+ * @returns the plan, or `help` where the help text is asked for
+ * @throws {ConfigError} for arguments that are wrong
+ * @throws {UnsupportedError} for what torchrun has and this launcher does not
+ */
+export function planRun(argv: readonly string[], numCores: number): RunPlan | "help" {
+  const { uses, rest, problems: found } = readFlags(runFlags, argv, { stopAtPositional: true });
+  if (uses.has("help")) return "help";
+  const problems: ConfigProblem[] = [];
+  for (const problem of found) {
+    const reason = refused[problem.path.replace(/^--?/, "").replaceAll("_", "-")];
+    if (reason !== undefined) throw new UnsupportedError(`Cannot take '${problem.path}'. ${reason}`);
+    problems.push(problem);
+  }
+  const text = (name: string): string | undefined => uses.get(name)?.texts.at(-1);
+  const expect = (name: string, expected: string, holds: (value: string) => boolean): string | undefined => {
+    const value = text(name);
+    if (value === undefined || holds(value)) return value;
+    problems.push({ path: `--${name}`, expected, got: `'${value}'` });
+    return undefined;
+  };
+  const isWhole = (value: string): boolean => /^\d{1,6}$/.test(value);
+  const isPort = (value: string): boolean => isWhole(value) && Number(value) >= 1 && Number(value) <= 65535;
+
+  const processes = expect(
+    "nproc-per-node",
+    "a number from 1, auto or cpu",
+    (value) => ["auto", "cpu", "gpu"].includes(value) || (isWhole(value) && Number(value) >= 1),
+  ) ?? "1";
+  if (processes === "gpu") {
+    throw new UnsupportedError("Cannot count GPUs for '--nproc-per-node gpu'. Give the number of ranks");
+  }
+  const nodes = expect("nnodes", "a number, or a range such as 1:4", (value) => /^\d+(:\d+)?$/.test(value)) ?? "1";
+  if (nodes !== "1" && nodes !== "1:1") {
+    throw new UnsupportedError(`Cannot run on several hosts: expected '--nnodes 1', got '${nodes}'`);
+  }
+  const nodeRank = expect("node-rank", "a number", isWhole) ?? "0";
+  if (nodeRank !== "0") {
+    throw new UnsupportedError(`Cannot run on several hosts: expected '--node-rank 0', got '${nodeRank}'`);
+  }
+  const restarts = expect("max-restarts", "a number", isWhole) ?? "0";
+  if (restarts !== "0") {
+    throw new UnsupportedError(
+      `Cannot restart ranks: expected '--max-restarts 0', got '${restarts}'. Resume from a checkpoint instead`,
+    );
+  }
+  expect("monitor-interval", "a positive number of seconds", (value) => Number(value) > 0);
+  const backend = text("rdzv-backend");
+  if (backend !== undefined && backend !== "static" && backend !== "c10d") {
+    throw new UnsupportedError(`Cannot use the rendezvous '${backend}': expected '--rdzv-backend static' or 'c10d'`);
+  }
+  const endpoint = expect("rdzv-endpoint", "host:port", (value) => /^.+:\d+$/.test(value) && isPort(portOf(value)));
+  const port = expect("master-port", "a port from 1 to 65535", isPort) ??
+    (endpoint === undefined ? undefined : portOf(endpoint));
+  const runtime = expect("runtime", "bun, deno or auto", isRuntime);
+
+  const numRanks = isWhole(processes) ? Number(processes) : numCores;
+  const streams = readStreams(text, numRanks, problems);
+  const script = rest[0];
+  if (script === undefined && problems.length === 0) {
+    problems.push({
+      path: "script",
+      expected: "a script after the flags",
+      got: "nothing. See 'fullyshard run --help'",
+    });
+  }
+  if (script === undefined || problems.length > 0) throw new ConfigError(problems);
+  return {
+    script,
+    scriptArgs: rest.slice(1),
+    numRanks,
+    masterAddr: text("master-addr") ?? endpoint?.slice(0, endpoint.lastIndexOf(":")) ?? "127.0.0.1",
+    masterPort: port === undefined ? undefined : Number(port),
+    runName: text("rdzv-id") ?? "run",
+    runtime: runtime !== undefined && isRuntime(runtime) ? runtime : "auto",
+    denoArgs: text("deno-args")?.split(/\s+/).filter((part) => part !== ""),
+    logDir: text("log-dir"),
+    stream: streams,
+  };
+}
+
+/** Reads what happens to each stream of each rank. */
+function readStreams(
+  text: (name: string) => string | undefined,
+  numRanks: number,
+  problems: ConfigProblem[],
+): RunPlan["stream"] {
+  const redirects = readStreamBits("redirects", text("redirects"), problems);
+  const asked = text("tee") ?? (text("log-dir") !== undefined && text("redirects") === undefined ? "3" : undefined);
+  const tee = readStreamBits("tee", asked, problems);
+  const filter = text("local-ranks-filter")?.split(",");
+  for (const rank of filter ?? []) {
+    if (!/^\d+$/.test(rank) || Number(rank) >= numRanks) {
+      problems.push({ path: "--local-ranks-filter", expected: `ranks from 0 to ${numRanks - 1}`, got: `'${rank}'` });
+    }
+  }
+  const shownRanks = filter === undefined ? undefined : new Set(filter.map(Number));
+  return (rank, stream) => {
+    const bit = stream === "stdout" ? 1 : 2;
+    const redirected = (redirects(rank) & bit) !== 0;
+    const teed = (tee(rank) & bit) !== 0;
+    return { shown: !(redirected && !teed) && (shownRanks?.has(rank) ?? true), kept: redirected || teed };
+  };
+}
+
+/** `3` holds for every rank, `0:1,1:3` for the ranks named. */
+function readStreamBits(name: string, value: string | undefined, problems: ConfigProblem[]): (rank: number) => number {
+  if (value === undefined) return () => 0;
+  if (/^[0-3]$/.test(value)) return () => Number(value);
+  if (!/^\d+:[0-3](,\d+:[0-3])*$/.test(value)) {
+    problems.push({ path: `--${name}`, expected: "0 to 3, or ranks with them such as 0:1,1:3", got: `'${value}'` });
+    return () => 0;
+  }
+  const bits = new Map(
+    value.split(",").map((part) => {
+      const [rank, bit] = part.split(":");
+      return [Number(rank), Number(bit)];
+    }),
+  );
+  return (rank) => bits.get(rank) ?? 0;
+}
+
+function one(name: string, placeholder: string, description: string, fallback?: string, short?: string): Flag {
+  return {
+    name,
+    takes: "one",
+    placeholder,
+    description,
+    ...(fallback === undefined ? {} : { default: fallback }),
+    ...(short === undefined ? {} : { short }),
+  };
+}
+
+function portOf(endpoint: string): string {
+  return endpoint.slice(endpoint.lastIndexOf(":") + 1);
+}
+
+function isRuntime(value: string): value is RunPlan["runtime"] {
+  return value === "bun" || value === "deno" || value === "auto";
+}

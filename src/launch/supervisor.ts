@@ -1,0 +1,254 @@
+/**
+ * Starts the ranks of a run, passes their output on and sees that they end together: the first failure stops the
+ * others and decides the exit code. What a rank runs is the business of `command.ts`.
+ *
+ * Note [How ranks are stopped]
+ * After the first failure the others have `noticeMs` to see it themselves, because only they know which collective
+ * they were waiting in; then SIGTERM, and SIGKILL after `graceMs`. Each rank leads a process group, so what it
+ * started is stopped with it. If the launcher itself is killed, a shell that waits at the other end of a pipe kills
+ * the groups: neither the ranks' cooperation nor a timer is needed.
+ *
+ * @module
+ */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { constants } from "node:os";
+import process from "node:process";
+import type { Command, Variables } from "./command.ts";
+import { LineReader } from "./lines.ts";
+import { decodeStatus } from "./status.ts";
+import type { StatusTerminal, StreamName } from "./terminal.ts";
+
+/** One rank to start. */
+export interface RankStart {
+  /** What it runs. */
+  readonly command: Command;
+  /** Its variables. */
+  readonly variables: Variables;
+  /** Whether lines of a stream are shown. */
+  readonly shown: Readonly<Record<StreamName, boolean>>;
+  /** Takes the bytes of a stream that is kept in a file. */
+  readonly keep: Readonly<Record<StreamName, ((bytes: Uint8Array) => void) | undefined>>;
+}
+
+/** How long ranks have to stop, in milliseconds. */
+export interface StopTimes {
+  /** From the first failure until the others are told to stop. */
+  readonly noticeMs: number;
+  /** From SIGTERM until SIGKILL. */
+  readonly graceMs: number;
+  /** From a signal of the user until SIGKILL. */
+  readonly userGraceMs: number;
+}
+
+/** How the first rank that failed ended. */
+export interface RankFailure {
+  /** The rank. */
+  readonly rank: number;
+  /** Its process id; undefined where it never started. */
+  readonly pid: number | undefined;
+  /** Its exit code, or 128 + the signal. */
+  readonly exitCode: number;
+  /** How it ended, in words. */
+  readonly detail: string;
+  /** The last lines of its standard error, complete when the run has ended. */
+  readonly lastLines: readonly string[];
+}
+
+/** How a run ended. */
+export interface RunOutcome {
+  /** 0, the code of the first rank that failed, or 128 + the signal that the user sent. */
+  readonly exitCode: number;
+  /** The first rank that failed of itself. */
+  readonly failure: RankFailure | undefined;
+  /** Ranks that had to be stopped. */
+  readonly stopped: readonly number[];
+}
+
+/** The times that the command line uses. */
+export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 10_000 };
+
+const numLastLines = 12;
+const sameSignalMs = 500;
+
+/**
+ * Runs all ranks to their end.
+ *
+ * @param starts the ranks, in order
+ * @param terminal where their output goes
+ * @param times how long they have to stop
+ * @returns how the run ended
+ */
+export function supervise(
+  starts: readonly RankStart[],
+  terminal: StatusTerminal,
+  times: StopTimes = defaultStopTimes,
+): Promise<RunOutcome> {
+  return new Supervisor(starts, terminal, times).outcome;
+}
+
+type ForwardedSignal = "SIGINT" | "SIGTERM" | "SIGHUP";
+
+class Supervisor {
+  readonly outcome: Promise<RunOutcome>;
+  readonly #terminal: StatusTerminal;
+  readonly #times: StopTimes;
+  readonly #children: ChildProcess[] = [];
+  readonly #running = new Set<number>();
+  readonly #stopped: number[] = [];
+  readonly #watchdog: ChildProcess;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #failure: RankFailure | undefined;
+  #userSignal: ForwardedSignal | undefined;
+  #userSignalAt = 0;
+  #terminated = false;
+
+  constructor(starts: readonly RankStart[], terminal: StatusTerminal, times: StopTimes) {
+    this.#terminal = terminal;
+    this.#times = times;
+    const handlers = forwardedSignals.map((signal) => [signal, () => this.#forward(signal)] as const);
+    for (const [signal, handler] of handlers) process.on(signal, handler);
+    const ends = starts.map((start, rank) => this.#start(start, rank));
+    this.#watchdog = startWatchdog(this.#children);
+    this.outcome = Promise.all(ends).then(() => {
+      for (const [signal, handler] of handlers) process.removeListener(signal, handler);
+      clearTimeout(this.#timer);
+      this.#watchdog.stdin?.end("done\n");
+      const code = this.#userSignal === undefined ? this.#failure?.exitCode ?? 0 : codeOfSignal(this.#userSignal);
+      return { exitCode: code, failure: this.#failure, stopped: this.#stopped };
+    });
+  }
+
+  /** Starts a rank; the promise is kept when it has ended and its output was passed on. */
+  #start({ command, variables, shown, keep }: RankStart, rank: number): Promise<void> {
+    const child = spawn(command.program, [...command.args], {
+      env: variables,
+      stdio: ["ignore", "pipe", "pipe"],
+      detached: true,
+    });
+    this.#children.push(child);
+    this.#running.add(rank);
+    const lastLines: string[] = [];
+    for (const stream of ["stdout", "stderr"] as const) {
+      this.#passOn(child, rank, stream, shown[stream], keep[stream], stream === "stderr" ? lastLines : undefined);
+    }
+    return new Promise((resolve) => {
+      child.once("error", (error) => {
+        this.#ended(rank, { exitCode: 127, detail: `could not be started: ${error.message}`, lastLines });
+        resolve();
+      });
+      child.once("exit", (code, signal) => {
+        const exitCode = code ?? (signal === null ? 1 : codeOfSignal(signal));
+        const detail = signal === null || code !== null
+          ? `ended with exit code ${exitCode}`
+          : `was killed by ${signal}`;
+        // What is left of its group would hold its output open, and outlive the run.
+        signalGroup(child, "SIGKILL");
+        this.#ended(rank, { exitCode, detail, lastLines });
+        child.once("close", resolve);
+      });
+    });
+  }
+
+  #passOn(
+    child: ChildProcess,
+    rank: number,
+    stream: StreamName,
+    shown: boolean,
+    keep: ((bytes: Uint8Array) => void) | undefined,
+    lastLines: string[] | undefined,
+  ): void {
+    const source = child[stream];
+    const reader = new LineReader();
+    const pass = (lines: readonly string[]): void => {
+      const log: string[] = [];
+      for (const line of lines) {
+        const status = decodeStatus(line);
+        if (status === undefined) log.push(line);
+        else if (shown) this.#terminal.status(status);
+      }
+      lastLines?.push(...log);
+      lastLines?.splice(0, lastLines.length - numLastLines);
+      if (!shown) return;
+      const wantsMore = this.#terminal.lines(stream, log.map((line) => `[rank${rank}] ${line}`));
+      if (wantsMore) return;
+      // The reader of our output is slow: let the rank wait, rather than keep its output in memory.
+      source?.pause();
+      process[stream].once("drain", () => source?.resume());
+    };
+    source?.on("data", (bytes: Uint8Array) => {
+      keep?.(bytes);
+      pass(reader.push(bytes));
+    });
+    source?.once("end", () => pass(reader.end()));
+  }
+
+  #ended(rank: number, end: Omit<RankFailure, "rank" | "pid">): void {
+    this.#running.delete(rank);
+    if (end.exitCode === 0 || this.#userSignal !== undefined) return;
+    if (this.#failure !== undefined) return;
+    const pid = this.#children[rank]?.pid;
+    this.#failure = { rank, pid, ...end };
+    if (this.#running.size === 0) return;
+    this.#terminal.lines("stderr", [`fullyshard: rank ${rank} ${end.detail}; stopping the other ranks`]);
+    this.#timer = setTimeout(() => this.#terminate("SIGTERM", this.#times.graceMs), this.#times.noticeMs);
+  }
+
+  #terminate(signal: NodeJS.Signals, graceMs: number): void {
+    clearTimeout(this.#timer);
+    if (!this.#terminated) this.#stopped.push(...this.#running);
+    this.#terminated = true;
+    for (const rank of this.#running) signalGroup(this.#children[rank], signal);
+    this.#timer = setTimeout(() => {
+      for (const rank of this.#running) signalGroup(this.#children[rank], "SIGKILL");
+    }, graceMs);
+  }
+
+  /** A second signal kills; one that comes at once is the same one, delivered by npm and by the terminal too. */
+  #forward(signal: ForwardedSignal): void {
+    const now = performance.now();
+    if (this.#userSignal === undefined) {
+      this.#userSignal = signal;
+      this.#userSignalAt = now;
+      this.#terminate(signal, this.#times.userGraceMs);
+    } else if (now - this.#userSignalAt > sameSignalMs) {
+      this.#terminate("SIGKILL", this.#times.userGraceMs);
+    }
+  }
+}
+
+const forwardedSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const satisfies readonly ForwardedSignal[];
+
+/** The exit code by which a shell reports a signal. */
+function codeOfSignal(signal: NodeJS.Signals): number {
+  return 128 + constants.signals[signal];
+}
+
+/** Signals a rank and what it started; a group that is gone needs none. */
+function signalGroup(child: ChildProcess | undefined, signal: NodeJS.Signals): void {
+  if (child?.pid === undefined) return;
+  try {
+    process.kill(-child.pid, signal);
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
+  }
+}
+
+const watchdogScript = `read -r word && exit 0
+for group; do kill -s TERM -- "-$group"; done 2>/dev/null
+sleep 1
+for group; do kill -s KILL -- "-$group"; done 2>/dev/null`;
+
+/** See Note [How ranks are stopped]. Its end of the pipe closes when this process is gone, however that happened. */
+function startWatchdog(children: readonly ChildProcess[]): ChildProcess {
+  const groups = children.flatMap((child) => child.pid === undefined ? [] : [String(child.pid)]);
+  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog", ...groups], {
+    stdio: ["pipe", "ignore", "ignore"],
+    detached: true,
+  });
+  // Without a shell the run goes on; only a killed launcher would then leave its ranks behind.
+  watchdog.once("error", () => {});
+  watchdog.stdin?.once("error", () => {});
+  watchdog.unref();
+  return watchdog;
+}

@@ -1,0 +1,117 @@
+/**
+ * `fullyshard doctor`: what it says, in both forms, of libraries that are there, missing and broken.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { describe, it } from "node:test";
+import type { DoctorReport, LibraryReport } from "../../src/cli/doctor.ts";
+import { doctor, examine } from "../../src/cli/doctor.ts";
+import type { Environment, EnvName } from "../../src/runtime/env.ts";
+import { environmentFrom } from "../../src/runtime/env.ts";
+import { platform, runtime } from "../../src/runtime/processes.ts";
+import { elfFile } from "../support/elf_file.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const MACHINE = platform().arch === "arm64" ? 183 : 62;
+
+function environment(values: Partial<Record<EnvName, string>> = {}): Environment {
+  return environmentFrom((name) => values[name]);
+}
+
+function library(report: DoctorReport, name: string): LibraryReport {
+  const found = report.libraries.find((one) => one.name === name);
+  assert.ok(found !== undefined, `no report of ${name}`);
+  return found;
+}
+
+async function run(json: boolean, values: Partial<Record<EnvName, string>>): Promise<{ code: number; text: string }> {
+  let text = "";
+  const code = await doctor({ json }, (piece) => {
+    text += piece;
+  }, environment(values));
+  return { code, text };
+}
+
+describe("doctor()", () => {
+  it("reports the machine", async () => {
+    const report = await examine(environment());
+    assert.deepEqual(report.runtime, runtime());
+    assert.equal(report.platform.os, platform().os);
+    assert.ok(report.cores >= 1);
+    if (platform().os !== "linux") return;
+    assert.equal(library(report, "libc").state, "loaded");
+    assert.ok(report.memory !== null && report.memory.availableBytes <= report.memory.totalBytes);
+    assert.ok(report.sharedMemory !== null && report.sharedMemory.totalBytes > 0);
+    assert.match(report.sharedMemory.remedy, /--shm-size/);
+    assert.equal(typeof report.cpu?.features["avx512_bf16"], "boolean");
+  });
+
+  it("prints one JSON object that holds the report", async () => {
+    const { code, text } = await run(true, {});
+    assert.equal(text.trimEnd().split("\n").length, 1);
+    const parsed: DoctorReport = JSON.parse(text);
+    assert.deepEqual(parsed.libraries.map(({ name }) => name), [
+      "libc",
+      "oneDNN",
+      "OpenBLAS",
+      "CUDA runtime",
+      "NCCL",
+      "cuBLASLt",
+      "NVRTC",
+      "MPI",
+    ]);
+    assert.equal(code, parsed.problems.length === 0 ? 0 : 1);
+  });
+
+  it("says what a missing library would give and how to install it", async () => {
+    const path = "/nonexistent/libdnnl.so.3";
+    const { code, text } = await run(false, { FULLYSHARD_ONEDNN_LIBRARY: path, FULLYSHARD_MPI_LIBRARY: path });
+    assert.equal(code, 0, "an optional library that is missing is no problem");
+    assert.match(text, /^oneDNN +missing \(1 path tried\)\n +would give: matrix products .*\n +Install it with 'pip/m);
+    assert.match(text, /^MPI +missing/m);
+    assert.match(text, /^No problems\.$/m);
+  });
+
+  it("tells a broken library from a missing one", async () => {
+    using directory = temporaryDirectory();
+    const path = `${directory.path}/libdnnl.so.3`;
+    writeFileSync(path, "text ".repeat(20));
+    const values = { FULLYSHARD_ONEDNN_LIBRARY: path, FULLYSHARD_NCCL_LIBRARY: path };
+    const report = await examine(environment(values));
+    for (const name of ["oneDNN", "NCCL"]) {
+      const { state, broken } = library(report, name);
+      assert.equal(state, "broken");
+      assert.deepEqual(broken, [{ path, reason: "not a shared library: it does not begin with an ELF header" }]);
+    }
+    const { code, text } = await run(false, values);
+    assert.equal(code, 1);
+    assert.match(text, /^oneDNN +broken/m);
+    assert.match(text, /^Problems \(2\):\n {2}oneDNN: .*libdnnl\.so\.3: not a shared library/m);
+  });
+
+  it("lists unresolved dependencies, also of a library that it does not open", async () => {
+    using directory = temporaryDirectory();
+    const path = `${directory.path}/libneedy.so`;
+    writeFileSync(path, elfFile({ machine: MACHINE, soname: "libneedy.so.7", needed: ["libnot-there.so.1"] }));
+    const values = { FULLYSHARD_ONEDNN_LIBRARY: path, FULLYSHARD_NCCL_LIBRARY: path };
+    const report = await examine(environment(values));
+    assert.deepEqual(library(report, "oneDNN").unresolved, ["libnot-there.so.1"]);
+    assert.equal(library(report, "oneDNN").state, "broken");
+    assert.deepEqual(library(report, "NCCL").unresolved, ["libnot-there.so.1"]);
+    assert.equal(library(report, "NCCL").version, "libneedy.so.7");
+    const { text } = await run(false, values);
+    assert.match(text, /^NCCL +present libneedy\.so\.7, .*\n +needs libnot-there\.so\.1, not found$/m);
+  });
+
+  it("finds what a Python environment brings", async () => {
+    using directory = temporaryDirectory();
+    const place = `${directory.path}/lib/python3.12/site-packages/nvidia/cu13/lib`;
+    mkdirSync(place, { recursive: true });
+    writeFileSync(`${place}/libcudart.so.13`, elfFile({ machine: MACHINE, soname: "libcudart.so.13" }));
+    const report = await examine(environment({ VIRTUAL_ENV: directory.path }));
+    const { state, path } = library(report, "CUDA runtime");
+    assert.deepEqual([state, path], ["present", `${place}/libcudart.so.13`]);
+  });
+});

@@ -1,0 +1,190 @@
+/**
+ * Where libraries are looked for, and what is said when none works.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { describe, it } from "node:test";
+import { LIBC } from "../../ffi/bindings/libc.ts";
+import { ONEDNN } from "../../ffi/bindings/onednn.ts";
+import { NCCL } from "../../ffi/catalog.ts";
+import { candidatePaths, inspectFile, isAbsence } from "../../ffi/library.ts";
+import { openLibrary } from "../../ffi/mod.ts";
+import { LibraryNotFoundError } from "../../src/errors.ts";
+import type { Environment, EnvName } from "../../src/runtime/env.ts";
+import { environmentFrom } from "../../src/runtime/env.ts";
+import { platform } from "../../src/runtime/processes.ts";
+import { elfFile } from "../support/elf_file.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const MACHINE = platform().arch === "arm64" ? 183 : 62;
+
+function environment(values: Partial<Record<EnvName, string>> = {}): Environment {
+  return environmentFrom((name) => values[name]);
+}
+
+async function refusal(promise: Promise<unknown>): Promise<LibraryNotFoundError> {
+  const error = await promise.then(() => undefined, (reason: unknown) => reason);
+  assert.ok(error instanceof LibraryNotFoundError, `rejected with ${String(error)}`);
+  return error;
+}
+
+describe("candidatePaths()", () => {
+  it("takes a named file and nothing else", () => {
+    const values = { FULLYSHARD_ONEDNN_LIBRARY: "/opt/a.so", VIRTUAL_ENV: "/venv" };
+    assert.deepEqual(candidatePaths(ONEDNN, environment(values)), ["/opt/a.so"]);
+    assert.deepEqual(candidatePaths(ONEDNN, environment(values), "/opt/b.so"), ["/opt/b.so"]);
+  });
+
+  it("goes from Python environments over directories to bare names", () => {
+    using directory = temporaryDirectory();
+    const venv = directory.path;
+    mkdirSync(`${venv}/lib/python3.11/site-packages/nvidia/nccl/lib`, { recursive: true });
+    mkdirSync(`${venv}/lib/python3.13`, { recursive: true });
+    const values = {
+      VIRTUAL_ENV: venv,
+      CONDA_PREFIX: "/conda",
+      CUDA_HOME: "/cuda",
+      LD_LIBRARY_PATH: "/ld:relative::/ld2",
+    };
+    const paths = candidatePaths(NCCL, environment(values)).filter((path) => path.endsWith("libnccl.so.2"));
+    const head = [
+      `${venv}/lib`,
+      `${venv}/lib/python3.11/site-packages/nvidia/nccl/lib`,
+      `${venv}/lib/python3.13/site-packages/nvidia/nccl/lib`,
+      "/conda/lib",
+      "/cuda/lib64",
+      "/ld",
+      "/ld2",
+    ];
+    assert.deepEqual(paths.slice(0, head.length), head.map((place) => `${place}/libnccl.so.2`));
+    assert.ok(paths.slice(head.length, -1).every((path) => path.startsWith("/")));
+    assert.equal(paths.at(-1), "libnccl.so.2");
+  });
+
+  it("looks for CUDA_HOME only where the library is CUDA's, and for libc by name alone", () => {
+    const paths = candidatePaths(ONEDNN, environment({ CUDA_HOME: "/cuda" }));
+    assert.ok(!paths.some((path) => path.startsWith("/cuda")));
+    assert.deepEqual(candidatePaths(LIBC, environment()), [...LIBC.sonames]);
+  });
+});
+
+describe("openLibrary()", () => {
+  it("lists each path tried and why it failed, and how to install it", async () => {
+    const spec = { ...ONEDNN, sonames: ["libnot-there-at-all.so.1"] };
+    const error = await refusal(openLibrary(spec, { environment: environment({ CONDA_PREFIX: "/conda" }) }));
+    assert.equal(error.library, "oneDNN");
+    assert.deepEqual(error.tried[0], { path: "/conda/lib/libnot-there-at-all.so.1", reason: "no such file" });
+    assert.deepEqual(error.tried.at(-1), {
+      path: "libnot-there-at-all.so.1",
+      reason: "not known to the dynamic linker",
+    });
+    assert.ok(error.tried.every(({ reason }) => isAbsence(reason)));
+    assert.match(error.message, /^Cannot open oneDNN\. Install it with 'pip install onednn-cpu-gomp'/);
+    assert.match(error.message, /Paths tried:\n {2}\/conda\/lib\/libnot-there-at-all\.so\.1: no such file\n/);
+  });
+
+  it("tells a broken file from a missing one", async () => {
+    using directory = temporaryDirectory();
+    const text = `${directory.path}/libdnnl.so.3`;
+    writeFileSync(text, "This is a text file that somebody has named like a library, of more than sixty-four bytes.\n");
+    const error = await refusal(openLibrary(ONEDNN, { environment: environment({ FULLYSHARD_ONEDNN_LIBRARY: text }) }));
+    assert.deepEqual(error.tried, [
+      { path: text, reason: "not a shared library: it does not begin with an ELF header" },
+    ]);
+    assert.ok(!isAbsence(error.tried[0]?.reason ?? ""));
+  });
+
+  it("names the dependencies that a library lacks", async () => {
+    using directory = temporaryDirectory();
+    const path = `${directory.path}/libneedy.so`;
+    writeFileSync(path, elfFile({ machine: MACHINE, needed: ["libc.so.6", "libOpenCL-not-there.so.1", "libno.so.2"] }));
+    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+    assert.deepEqual(error.tried, [
+      { path, reason: "it needs libOpenCL-not-there.so.1, libno.so.2, which are not found" },
+    ]);
+  });
+
+  it("names the symbol that a library lacks", async () => {
+    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path: "libc.so.6" }));
+    assert.match(error.tried[0]?.reason ?? "", /dnnl_(version|sgemm)/);
+  });
+
+  it("goes on to the next path after a broken one", async () => {
+    using directory = temporaryDirectory();
+    mkdirSync(`${directory.path}/lib`);
+    writeFileSync(`${directory.path}/lib/libc.so.6`, "broken");
+    const spec = { ...LIBC, systemOnly: false };
+    const library = await openLibrary(spec, { environment: environment({ CONDA_PREFIX: directory.path }) });
+    assert.match(library.path, /^\/.*libc\.so\.6$|^libc\.so\.6$/);
+    assert.ok(library.symbols.getpid() > 0);
+    library.close();
+  });
+});
+
+describe("inspectFile()", () => {
+  it("follows $ORIGIN and the dependencies of dependencies", () => {
+    using directory = temporaryDirectory();
+    mkdirSync(`${directory.path}/deps`);
+    const path = `${directory.path}/liba.so`;
+    const runPath = "$ORIGIN/deps:/nowhere";
+    writeFileSync(path, elfFile({ machine: MACHINE, soname: "liba.so.1", needed: ["libb.so"], runPath }));
+    writeFileSync(
+      `${directory.path}/deps/libb.so`,
+      elfFile({ machine: MACHINE, needed: ["libmissing.so.3", "libb.so"] }),
+    );
+    const file = inspectFile(path);
+    assert.equal(file.state, "library");
+    if (file.state !== "library") return;
+    assert.equal(file.elf.soname, "liba.so.1");
+    assert.deepEqual(file.elf.needed, ["libb.so"]);
+    assert.deepEqual(file.elf.runPath, ["$ORIGIN/deps", "/nowhere"]);
+    assert.deepEqual(file.unresolved, ["libmissing.so.3 (for libb.so)"]);
+  });
+
+  it("says what is wrong with a file", () => {
+    using directory = temporaryDirectory();
+    const good = elfFile({ machine: MACHINE, soname: "x", needed: ["liby.so"] });
+    const wrongEnd = good.slice();
+    wrongEnd[5] = 2;
+    const headersBeyond = good.slice();
+    new DataView(headersBeyond.buffer).setBigUint64(32, 2n ** 62n, true);
+    const dynamicBeyond = good.slice();
+    new DataView(dynamicBeyond.buffer).setBigUint64(120 + 8, 10_000n, true);
+    const hugeStrings = good.slice();
+    // The tags are NEEDED, SONAME, STRTAB, STRSZ.
+    new DataView(hugeStrings.buffer).setBigUint64(176 + 3 * 16 + 8, 2n ** 40n, true);
+    const cases: [Uint8Array, RegExp][] = [
+      [new Uint8Array(0), /only 0 bytes/],
+      [good.subarray(0, 63), /only 63 bytes/],
+      [new Uint8Array(200), /does not begin with an ELF header/],
+      [wrongEnd, /not a 64-bit little-endian/],
+      [elfFile({ machine: 8 }), /another machine \(ELF machine 8, expected/],
+      [elfFile({ machine: MACHINE, type: 2 }), /not a shared library/],
+      [headersBeyond, /program headers lie beyond/],
+      [dynamicBeyond, /dynamic section lies beyond/],
+      [hugeStrings, /string table lies beyond/],
+      [good.subarray(0, good.byteLength - 3), /string table lies beyond/],
+    ];
+    cases.forEach(([bytes, reason], index) => {
+      const path = `${directory.path}/${index}.so`;
+      writeFileSync(path, bytes);
+      const file = inspectFile(path);
+      assert.equal(file.state, "broken", `case ${index}`);
+      assert.match(file.state === "broken" ? file.reason : "", reason);
+    });
+    assert.deepEqual(inspectFile(directory.path), { state: "broken", reason: "it is not a file" });
+    assert.deepEqual(inspectFile(`${directory.path}/none.so`), { state: "absent" });
+    assert.deepEqual(inspectFile("libbare.so"), { state: "unknown" });
+  });
+
+  it("reads a library of this system", () => {
+    const paths = candidatePaths({ ...LIBC, systemOnly: false, sonames: ["libc.so.6"] }, environment());
+    const libraries = paths.map(inspectFile).filter((file) => file.state === "library");
+    const elf = libraries[0]?.elf;
+    if (elf === undefined) return; // not a glibc system
+    assert.equal(elf.soname, "libc.so.6");
+    assert.deepEqual(libraries[0]?.unresolved, []);
+  });
+});

@@ -1,0 +1,92 @@
+/**
+ * The flags of `fullyshard run`.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ConfigError, UnsupportedError } from "../../src/errors.ts";
+import { planRun, type RunPlan } from "../../src/launch/plan.ts";
+
+function plan(...argv: string[]): RunPlan {
+  const result = planRun(argv, 8);
+  assert.ok(result !== "help");
+  return result;
+}
+
+test("planRun() reads torchrun's flags in both spellings, up to the script", () => {
+  const result = plan("--nproc_per_node", "auto", "--master-addr=host", "--max_restarts", "0", "t.ts", "--nnodes", "5");
+  assert.equal(result.numRanks, 8);
+  assert.equal(result.masterAddr, "host");
+  assert.equal(result.masterPort, undefined);
+  assert.equal(result.script, "t.ts");
+  assert.deepEqual(result.scriptArgs, ["--nnodes", "5"]);
+  assert.equal(plan("--nproc-per-node=cpu", "t.ts").numRanks, 8);
+  assert.equal(plan("t.ts").numRanks, 1);
+  assert.equal(planRun(["--help"], 1), "help");
+  assert.deepEqual(plan("t.ts", "--help").scriptArgs, ["--help"]);
+  assert.deepEqual(plan("--deno-args=--allow-all  --v8-flags=x", "t.ts").denoArgs, ["--allow-all", "--v8-flags=x"]);
+});
+
+test("planRun() decides for each rank and stream what is shown and kept", () => {
+  const shown = (result: RunPlan, rank: number): string =>
+    (["stdout", "stderr"] as const).map((stream) => {
+      const { shown, kept } = result.stream(rank, stream);
+      return `${shown ? "shown" : ""}${kept ? "kept" : ""}`;
+    }).join(" ");
+  assert.equal(shown(plan("t.ts"), 0), "shown shown");
+  assert.equal(shown(plan("-r", "3", "t.ts"), 0), "kept kept");
+  assert.equal(shown(plan("-t", "2", "t.ts"), 0), "shown shownkept");
+  assert.equal(shown(plan("-r", "1", "-t", "1", "t.ts"), 0), "shownkept shown");
+  assert.equal(shown(plan("--log-dir", "x", "t.ts"), 0), "shownkept shownkept");
+  const mixed = plan("--nproc-per-node=3", "--redirects=0:1,2:3", "--local-ranks-filter=0,1", "t.ts");
+  assert.deepEqual([0, 1, 2].map((rank) => shown(mixed, rank)), ["kept shown", "shown shown", "kept kept"]);
+});
+
+test("planRun() reports everything that is wrong at once", () => {
+  const argv = [
+    "--nproc-per-node",
+    "0",
+    "--master-port=99999",
+    "--tee",
+    "7",
+    "--runtime",
+    "node",
+    "--standalon",
+    "t.ts",
+  ];
+  assert.throws(() => planRun(argv, 2), (error) => {
+    assert.ok(error instanceof ConfigError);
+    assert.deepEqual(error.problems.map(({ path }) => path), [
+      "--standalon",
+      "--nproc-per-node",
+      "--master-port",
+      "--runtime",
+      "--tee",
+    ]);
+    return true;
+  });
+  assert.throws(() => planRun(["--nproc-per-node"], 2), /expected a value <n\|auto\|cpu>, got nothing/);
+  assert.throws(() => planRun(["--nproc-per-node", "--standalone", "t.ts"], 2), /got '--standalone'/);
+  assert.throws(() => planRun(["--standalone"], 2), /script: expected a script after the flags, got nothing/);
+  assert.throws(() => planRun(["--local-ranks-filter", "2", "t.ts"], 2), /expected ranks from 0 to 0, got '2'/);
+});
+
+test("planRun() refuses what torchrun has and this launcher has not, with the reason", () => {
+  for (
+    const [argv, pattern] of [
+      [["--nnodes=2", "t.ts"], /'--nnodes 1', got '2'/],
+      [["--nnodes=1:4", "t.ts"], /'--nnodes 1', got '1:4'/],
+      [["--node_rank", "1", "t.ts"], /'--node-rank 0', got '1'/],
+      [["--max-restarts", "3", "t.ts"], /Resume from a checkpoint/],
+      [["--nproc-per-node", "gpu", "t.ts"], /Give the number of ranks/],
+      [["--rdzv-backend=etcd", "t.ts"], /Cannot use the rendezvous 'etcd'/],
+      [["--rdzv_conf", "a=b", "t.ts"], /A rendezvous on one host has no settings/],
+      [["--no-python", "x"], /Every script is run by Bun or Deno/],
+    ] as const
+  ) {
+    assert.throws(() => planRun(argv, 2), (error) => error instanceof UnsupportedError && pattern.test(error.message));
+  }
+  assert.equal(plan("--nnodes=1:1", "--node-rank=0", "--rdzv-backend=c10d", "t.ts").numRanks, 1);
+});

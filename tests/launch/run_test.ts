@@ -1,0 +1,199 @@
+/**
+ * `fullyshard run` as a process: what ranks are given, how their output is shown and how a run ends.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import process from "node:process";
+import { test } from "node:test";
+import { pidsAfter, runCli, scriptPath, startCli, untilDead } from "./launcher.ts";
+
+const report = scriptPath("report.ts");
+const behave = scriptPath("behave.ts");
+const print = scriptPath("print.ts");
+
+interface Report {
+  readonly rank: number;
+  readonly args: readonly string[];
+  readonly variables: Readonly<Record<string, string>>;
+  readonly runtime: string;
+}
+
+async function reports(args: readonly string[], variables: Readonly<Record<string, string>> = {}): Promise<Report[]> {
+  const { code, stdout, stderr } = await runCli(["run", ...args], variables);
+  assert.equal(code, 0, stderr);
+  return stdout.trim().split("\n").map((line) => {
+    const match = /^\[rank(\d+)\] (.*)$/.exec(line);
+    return { rank: Number(match?.[1]), ...JSON.parse(match?.[2] ?? "") };
+  }).sort((left: Report, right: Report) => left.rank - right.rank);
+}
+
+test("run() gives the script its arguments untouched", async () => {
+  const args = ["--lr", "1e-4", "-x", "--a_b=c d", "", "--", "--nproc-per-node", "9", "--help", "*"];
+  const [first, ...rest] = await reports(["--standalone", report, ...args]);
+  assert.deepEqual(first?.args, args);
+  assert.equal(rest.length, 0);
+});
+
+test("run() gives each rank the variables that torchrun gives", async () => {
+  const ranks = await reports(["--nproc_per_node=3", "--master-port", "29511", report], { OMP_NUM_THREADS: "5" });
+  assert.deepEqual(ranks.map(({ variables }) => variables["RANK"]), ["0", "1", "2"]);
+  const [first] = ranks;
+  assert.match(first?.variables["FULLYSHARD_RUN_ID"] ?? "", /^run-/);
+  for (const { variables, rank, runtime } of ranks) {
+    assert.deepEqual(variables, {
+      RANK: String(rank),
+      LOCAL_RANK: String(rank),
+      WORLD_SIZE: "3",
+      LOCAL_WORLD_SIZE: "3",
+      GROUP_RANK: "0",
+      MASTER_ADDR: "127.0.0.1",
+      MASTER_PORT: "29511",
+      FULLYSHARD_RUN_ID: first?.variables["FULLYSHARD_RUN_ID"],
+      OMP_NUM_THREADS: "5",
+    });
+    assert.equal(runtime, process.versions["bun"] === undefined ? "deno" : "bun");
+  }
+});
+
+test("run() names every run differently and chooses a port where none is given", async () => {
+  const [first] = await reports(["--rdzv-id=mine", report]);
+  const [second] = await reports(["--rdzv_endpoint", "localhost:29600", report]);
+  assert.match(first?.variables["FULLYSHARD_RUN_ID"] ?? "", /^mine-/);
+  assert.notEqual(first?.variables["FULLYSHARD_RUN_ID"], second?.variables["FULLYSHARD_RUN_ID"]);
+  assert.match(first?.variables["MASTER_PORT"] ?? "", /^\d+$/);
+  assert.equal(second?.variables["MASTER_ADDR"], "localhost");
+  assert.equal(second?.variables["MASTER_PORT"], "29600");
+});
+
+test("run() shows whole lines with their rank, and drops a status where no terminal shows it", async () => {
+  const { code, stdout, stderr } = await runCli(["run", "--nproc-per-node", "2", print]);
+  assert.equal(code, 0, stderr);
+  const lines = stdout.trimEnd().split("\n");
+  for (const rank of [0, 1]) {
+    const expected = Array.from({ length: 50 }, (_, line) => `begin-${rank}-${line}-ü-end`);
+    const shown = lines.filter((line) => line.startsWith(`[rank${rank}] `)).map((line) => line.slice(8));
+    assert.deepEqual(shown, [...expected, "status unset", "no line break"]);
+  }
+  assert.equal(lines.length, 104);
+  assert.deepEqual(stderr.trimEnd().split("\n").sort(), ["[rank0] an error line", "[rank1] an error line"]);
+});
+
+test("run() exits with the code of the first rank that fails, names it and stops the others", async () => {
+  const { code, stdout, stderr } = await runCli([
+    "run",
+    "--nproc-per-node",
+    "3",
+    behave,
+    "0:wait",
+    "1:exit=7",
+    "2:wait",
+  ]);
+  assert.equal(code, 7);
+  assert.match(stderr, /rank 1 \(pid \d+\) failed first: it ended with exit code 7\. Its last lines on stderr:/);
+  assert.match(stderr, / {4}about to fail\n {4}with a partial last line\n/);
+  assert.match(stderr, /stopped rank 0, 2\n/);
+  await untilDead(pidsAfter("pid", stdout));
+});
+
+test("run() reports a killed rank as 128 + its signal", async () => {
+  const { code, stderr } = await runCli(["run", "--nproc-per-node", "2", behave, "0:wait", "1:kill"]);
+  assert.equal(code, 137);
+  assert.match(stderr, /rank 1 \(pid \d+\) failed first: it was killed by SIGKILL/);
+});
+
+test("run() kills a rank that refuses to stop, and exits with the code of the one that failed", async () => {
+  const { code, stdout, stderr } = await runCli(["run", "--nproc-per-node", "2", behave, "0:stubborn", "1:throw"]);
+  assert.equal(code, 1);
+  assert.match(stdout, /\[rank0\] refuses SIGTERM/);
+  assert.match(stderr, /thrown by the script/);
+  await untilDead(pidsAfter("pid", stdout));
+});
+
+for (const [signal, expected] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
+  test(`run() forwards ${signal} and exits with ${expected}`, async () => {
+    const launcher = startCli(["run", "--nproc-per-node", "2", behave, "0:wait", "1:child"]);
+    await launcher.until(/\[rank0\] pid[^]*child|child[^]*\[rank0\] pid/);
+    process.kill(launcher.pid, signal);
+    const { code, stdout } = await launcher.ended;
+    assert.equal(code, expected);
+    await untilDead([...pidsAfter("pid", stdout), ...pidsAfter("child", stdout)]);
+  });
+}
+
+test("run() leaves nothing behind when it is killed itself", async () => {
+  const launcher = startCli(["run", "--nproc-per-node", "2", behave, "0:stubborn", "1:child"]);
+  await launcher.until(/\[rank0\] pid[^]*child|child[^]*\[rank0\] pid/);
+  process.kill(launcher.pid, "SIGKILL");
+  await launcher.ended;
+  await untilDead([...pidsAfter("pid", launcher.stdout()), ...pidsAfter("child", launcher.stdout())]);
+});
+
+test("run() keeps output in files as --redirects, --tee and --local-ranks-filter say", async () => {
+  const folder = mkdtempSync(`${tmpdir()}/fullyshard-launch-`);
+  try {
+    const flags = [
+      "--nproc-per-node",
+      "2",
+      "--log-dir",
+      folder,
+      "-r",
+      "0:1",
+      "--tee",
+      "1:3",
+      "--local-ranks-filter=0,1",
+    ];
+    const { code, stdout, stderr } = await runCli(["run", ...flags, print]);
+    assert.equal(code, 0, stderr);
+    const [run] = readdirSync(folder);
+    const kept = (file: string): string => readFileSync(`${folder}/${run}/${file}`, "utf8");
+    assert.match(kept("rank0/stdout.log"), /^begin-0-0-ü-end\n[^]*no line break$/);
+    assert.deepEqual(readdirSync(`${folder}/${run}/rank0`), ["stdout.log"]);
+    assert.equal(kept("rank1/stderr.log"), "an error line\r\n");
+    assert.ok(!stdout.includes("[rank0]"));
+    assert.ok(stdout.includes("[rank1] begin-1-0"));
+    assert.match(stderr, /\[rank0\] an error line/);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test("run() keeps and shows everything with --log-dir alone, and shows only the ranks of the filter", async () => {
+  const folder = mkdtempSync(`${tmpdir()}/fullyshard-launch-`);
+  try {
+    const { stdout } = await runCli([
+      ...["run", "--nproc-per-node", "2", "--log-dir", folder, "--local-ranks-filter", "1", report],
+    ]);
+    const [run] = readdirSync(folder);
+    assert.match(readFileSync(`${folder}/${run}/rank0/stdout.log`, "utf8"), /^\{"args"/);
+    assert.ok(!stdout.includes("[rank0]"));
+    assert.ok(stdout.includes("[rank1]"));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test("main() exits with 2 for wrong usage, and says what was meant", async () => {
+  for (
+    const [args, pattern] of [
+      [["run", "--nproc-per-nod", "2", report], /'--nproc-per-nod'\. Did you mean '--nproc-per-node'\?/],
+      [["run", "gone.ts"], /script: expected a file, got 'gone\.ts'/],
+      [["run", "--nnodes", "2", report], /Cannot run on several hosts: expected '--nnodes 1', got '2'/],
+      [["rnu"], /there is no command 'rnu'\. Did you mean 'run'\?/],
+      [["doctor", "--jsn"], /Did you mean '--json'\?/],
+    ] as const
+  ) {
+    const { code, stderr } = await runCli(args);
+    assert.equal(code, 2, stderr);
+    assert.match(stderr, pattern);
+  }
+});
+
+test("main() prints help and version", async () => {
+  assert.match((await runCli(["run", "--help"])).stdout, /--nproc-per-node <n\|auto\|cpu>/);
+  assert.match((await runCli(["--help"])).stdout, /^Usage: fullyshard <command>/);
+  assert.match((await runCli(["--version"])).stdout, /^\d+\.\d+\.\d+\n$/);
+});

@@ -1,0 +1,107 @@
+/**
+ * Log lines and durations.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { ArgumentError } from "../../src/errors.ts";
+import type { Clock } from "../../src/runtime/clock.ts";
+import { deadlineAfter, formatDuration, systemClock } from "../../src/runtime/clock.ts";
+import type { LogRecord } from "../../src/runtime/log.ts";
+import { formatLogRecord, Logger, logLevelFrom } from "../../src/runtime/log.ts";
+
+/** A clock that is set by hand. */
+function handClock(): Clock & { set(ms: number): void } {
+  let ms = 0;
+  return { now: () => 1e12 + ms, elapsed: () => ms, sleep: () => Promise.resolve(), set: (to) => void (ms = to) };
+}
+
+describe("Logger", () => {
+  it("gives the sink what was said, by whom and when", () => {
+    const records: LogRecord[] = [];
+    const clock = handClock();
+    const logger = new Logger({ sink: (record) => records.push(record), rank: 1, clock });
+    clock.set(5);
+    logger.warn("Peer is late", { seconds: 12.5 });
+    assert.deepEqual(records, [
+      { time: 1e12 + 5, level: "warn", rank: 1, message: "Peer is late", facts: { seconds: 12.5 } },
+    ]);
+  });
+
+  it("drops lines below its level", () => {
+    const said: string[] = [];
+    const options = { sink: (record: LogRecord): void => void said.push(`${record.level} ${record.message}`) };
+    for (const level of ["debug", "error"] as const) {
+      const logger = new Logger({ ...options, level });
+      logger.debug("a");
+      logger.info("b");
+      logger.warn("c");
+      logger.error("d");
+    }
+    assert.deepEqual(said, ["debug a", "info b", "warn c", "error d", "error d"]);
+  });
+
+  it("once() speaks on rank 0 only", () => {
+    const said: (number | undefined)[] = [];
+    const logger = new Logger({ sink: ({ rank }) => said.push(rank) });
+    logger.once().info("x");
+    for (const rank of [0, 1, 2]) logger.withRank(rank).once().info("x");
+    assert.deepEqual(said, [undefined, 0]);
+  });
+});
+
+describe("formatLogRecord()", () => {
+  it("writes level, rank, sentence and facts", () => {
+    const record: LogRecord = {
+      time: 0,
+      level: "warn",
+      rank: 3,
+      message: "Late",
+      facts: { op: "all gather", s: 1.5, path: "/a/b" },
+    };
+    assert.equal(formatLogRecord(record), 'warn  [rank 3] Late op="all gather" s=1.5 path=/a/b');
+    assert.equal(formatLogRecord({ ...record, rank: undefined, level: "error", facts: {} }), "error Late");
+    assert.equal(formatLogRecord({ ...record, rank: undefined, message: "a\nb", facts: {} }), "warn  a\n      b");
+  });
+});
+
+it("logLevelFrom() reads a name", () => {
+  assert.equal(logLevelFrom("DEBUG"), "debug");
+  assert.throws(() => logLevelFrom("loud"), ArgumentError);
+});
+
+describe("clock", () => {
+  it("deadlineAfter() passes when its time is over", () => {
+    const clock = handClock();
+    const deadline = deadlineAfter(100, clock);
+    assert.equal(deadline.remaining(), 100);
+    clock.set(99);
+    assert.equal(deadline.passed(), false);
+    clock.set(130);
+    assert.equal(deadline.passed(), true);
+    assert.equal(deadline.remaining(), 0);
+    assert.equal(deadlineAfter(Infinity, clock).passed(), false);
+  });
+
+  it("formatDuration() suits people", () => {
+    const cases: [number, string][] = [
+      [0, "0 ms"],
+      [999.4, "999 ms"],
+      [1000, "1.0 s"],
+      [59_900, "59.9 s"],
+      [59_960, "1 min 00 s"],
+      [245_000, "4 min 05 s"],
+      [3_599_600, "1 h 00 min"],
+      [7_980_000, "2 h 13 min"],
+    ];
+    for (const [ms, text] of cases) assert.equal(formatDuration(ms), text);
+  });
+
+  it("systemClock goes forward", async () => {
+    const before = systemClock.elapsed();
+    await systemClock.sleep(2);
+    assert.ok(systemClock.elapsed() > before);
+    assert.ok(systemClock.now() > 1.6e12);
+  });
+});
