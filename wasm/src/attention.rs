@@ -58,11 +58,7 @@ impl Shape {
     /// Query heads that share a kv head.
     #[inline(always)]
     pub fn group(&self) -> usize {
-        if self.kv_heads == 0 {
-            1
-        } else {
-            self.heads / self.kv_heads
-        }
+        self.heads.checked_div(self.kv_heads).unwrap_or(0)
     }
 }
 
@@ -120,7 +116,7 @@ impl Forward {
 pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const T, k: *const T, v: *const T) {
     for b in 0..s.batch {
         for h in 0..s.heads {
-            let kv = h / s.group();
+            let kv = h.checked_div(s.group()).unwrap_or(0);
             let mut q0 = 0;
             while q0 < s.seq_q {
                 let queries = least(QUERIES, s.seq_q - q0);
@@ -219,17 +215,18 @@ unsafe fn row_panel(
             j += 4;
         }
         let (old, top) = (*f.tops.add(row + i), top.largest());
-        // While a row has seen no key, its weights are e^(-inf - 0) = 0.
+        // While a row has seen no key, its weights are e^(-inf - 0) = 0; -inf - -inf would be NaN.
         let base = if top == f32::NEG_INFINITY { 0.0 } else { top };
+        let base4 = F32x4::splat(base);
         let mut sum = F32x4::zero();
         j = 0;
         while j < width {
-            let e = hidden_exp(F32x4::load(scores.add(j)), F32x4::splat(base));
+            let e = exp(F32x4::load(scores.add(j)) - base4);
             e.store(scores.add(j));
             sum = sum + e;
             j += 4;
         }
-        let shrink = if old == top { 1.0 } else { hidden_exp(F32x4::splat(old), F32x4::splat(base)).lanes()[0] };
+        let shrink = if old == top { 1.0 } else { exp(F32x4::splat(old - base)).lanes()[0] };
         *f.tops.add(row + i) = top;
         *f.sums.add(row + i) = *f.sums.add(row + i) * shrink + sum.sum();
         if shrink != 1.0 {
@@ -248,12 +245,6 @@ unsafe fn row_panel(
         tile(seen, f.weights, f.values.add(c * keys), f.output.add(row * padded + c), padded, 1.0, 1.0);
         c += NR;
     }
-}
-
-/// `e^(score - base)`, exactly 0 for a hidden score.
-#[inline(always)]
-pub fn hidden_exp(score: F32x4, base: F32x4) -> F32x4 {
-    score.le(F32x4::splat(f32::NEG_INFINITY)).select(F32x4::zero(), exp(score - base))
 }
 
 /// Sum over the head dim of `a * b`, for one row.

@@ -4,8 +4,9 @@
 //! ascending order: `dk` and `dv` are summed in f32 and rounded once. With f32 storage the same pass adds `dq` in
 //! place, block of keys by block of keys; with bf16 a second pass over blocks of queries does, so that `dq` too is
 //! rounded once.
-use crate::attention::{hidden_exp, hide, least, row_dot, Shape, MAX_HEAD_DIM};
+use crate::attention::{hide, least, row_dot, Shape, MAX_HEAD_DIM};
 use crate::dtype::{load_part, store_part, Element};
+use crate::math::exp_of_negative;
 use crate::simd::F32x4;
 use crate::tile::{pack, tile, MR, NR};
 use crate::workspace::scratch;
@@ -29,21 +30,21 @@ pub struct Arrays<T> {
 
 /// Working space. Panels are named by their rows, then by the dim they run along.
 struct Space {
-    queries: *mut f32,         // panels of 4 queries along the head dim
-    gradients: *mut f32,       // `d_o`, likewise
-    query_columns: *mut f32,   // panels of 8 columns of the head dim along the queries
+    queries: *mut f32,          // panels of 4 queries along the head dim
+    gradients: *mut f32,        // `d_o`, likewise
+    query_columns: *mut f32,    // panels of 8 columns of the head dim along the queries
     gradient_columns: *mut f32, // `d_o`, likewise
-    keys: *mut f32,            // panels of 8 keys along the head dim
-    values: *mut f32,          // likewise
-    key_columns: *mut f32,     // panels of 8 columns along the keys
-    p: *mut f32,               // probabilities [QUERIES, KEYS]
-    ds: *mut f32,              // gradients of scores [QUERIES, KEYS]
-    panel: *mut f32,           // packed part of `p` or `ds`
-    dq: *mut f32,              // [QUERIES, padded]
-    dk: *mut f32,              // [KEYS, padded]
-    dv: *mut f32,              // [KEYS, padded]
-    lse: *mut f32,             // [QUERIES], infinity where no key is seen
-    delta: *mut f32,           // [QUERIES], sum of `d_o * o`
+    keys: *mut f32,             // panels of 8 keys along the head dim
+    values: *mut f32,           // likewise
+    key_columns: *mut f32,      // panels of 8 columns along the keys
+    p: *mut f32,                // probabilities [QUERIES, KEYS]
+    ds: *mut f32,               // gradients of scores [QUERIES, KEYS]
+    panel: *mut f32,            // packed part of `p` or `ds`
+    dq: *mut f32,               // [QUERIES, padded]
+    dk: *mut f32,               // [KEYS, padded]
+    dv: *mut f32,               // [KEYS, padded]
+    lse: *mut f32,              // [QUERIES], infinity where no key is seen
+    delta: *mut f32,            // [QUERIES], sum of `d_o * o`
 }
 
 impl Space {
@@ -116,15 +117,7 @@ pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
 
 /// `dk` and `dv` of one block of keys; with f32 storage also its share of `dq`.
 #[inline(never)]
-unsafe fn key_block<T: Element>(
-    s: &Shape,
-    a: &Arrays<T>,
-    w: &Space,
-    batch: usize,
-    kv: usize,
-    k0: usize,
-    keys: usize,
-) {
+unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, batch: usize, kv: usize, k0: usize, keys: usize) {
     let (dim, padded) = (s.head_dim, s.padded());
     let rows = keys.next_multiple_of(MR);
     pack_keys(s, a, w, batch, kv, k0, keys);
@@ -177,7 +170,8 @@ unsafe fn query_block<T: Element>(
     let end = s.visible(q0 + queries - 1, 0, s.seq_k);
     while block.k0 < end {
         block.keys = least(KEYS, end - block.k0);
-        pack_keys(s, a, w, batch, head / s.group(), block.k0, block.keys);
+        let kv = head.checked_div(s.group()).unwrap_or(0);
+        pack_keys(s, a, w, batch, kv, block.k0, block.keys);
         probabilities(s, w, block);
         query_gradients(s, w, block, 1.0);
         block.k0 += KEYS;
@@ -194,15 +188,7 @@ unsafe fn at<T>(array: *const T, s: &Shape, b: Block, stride: usize) -> *const T
     array.add((b.batch * s.seq_q + b.q0) * stride + b.head * s.head_dim)
 }
 
-unsafe fn pack_keys<T: Element>(
-    s: &Shape,
-    a: &Arrays<T>,
-    w: &Space,
-    batch: usize,
-    kv: usize,
-    k0: usize,
-    keys: usize,
-) {
+unsafe fn pack_keys<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, batch: usize, kv: usize, k0: usize, keys: usize) {
     let k = a.k.add((batch * s.seq_k + k0) * s.stride_k + kv * s.head_dim);
     let v = a.v.add((batch * s.seq_k + k0) * s.stride_v + kv * s.head_dim);
     pack::<T, NR>(w.keys, k, s.stride_k, 1, keys, s.head_dim);
@@ -251,7 +237,7 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
             let scale = F32x4::splat(s.scale);
             let mut j = 0;
             while j < width {
-                let probability = hidden_exp(F32x4::load(p.add(j)), lse);
+                let probability = exp_of_negative(F32x4::load(p.add(j)) - lse);
                 probability.store(p.add(j));
                 (probability * (F32x4::load(ds.add(j)) - delta) * scale).store(ds.add(j));
                 j += 4;

@@ -11,12 +11,9 @@ use crate::simd::{max, min, F32x4, F64x2};
 #[inline(always)]
 pub unsafe fn map<A: Element, D: Element>(dst: *mut D, a: *const A, n: usize, f: impl Fn(F32x4) -> F32x4) {
     let mut i = 0;
-    while i + 4 <= n {
-        D::store4(dst.add(i), f(A::load4(a.add(i))));
-        i += 4;
-    }
-    if i < n {
+    while i < n {
         store_part(dst.add(i), f(load_part(a.add(i), n - i)), n - i);
+        i += 4;
     }
 }
 
@@ -33,13 +30,10 @@ pub unsafe fn zip<A: Element, B: Element, D: Element>(
     f: impl Fn(F32x4, F32x4) -> F32x4,
 ) {
     let mut i = 0;
-    while i + 4 <= n {
-        D::store4(dst.add(i), f(A::load4(a.add(i)), B::load4(b.add(i))));
-        i += 4;
-    }
-    if i < n {
+    while i < n {
         let count = n - i;
         store_part(dst.add(i), f(load_part(a.add(i), count), load_part(b.add(i), count)), count);
+        i += 4;
     }
 }
 

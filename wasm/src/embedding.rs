@@ -19,14 +19,7 @@ unsafe fn first_outside(ids: *const i32, n: usize, vocab: usize) -> i32 {
 ///
 /// # Safety
 /// The arrays hold what the sizes say.
-pub unsafe fn gather<T: Element>(
-    y: *mut T,
-    w: *const T,
-    ids: *const i32,
-    n: usize,
-    vocab: usize,
-    cols: usize,
-) -> i32 {
+pub unsafe fn gather<T: Element>(y: *mut T, w: *const T, ids: *const i32, n: usize, vocab: usize, cols: usize) -> i32 {
     let outside = first_outside(ids, n, vocab);
     if outside < 0 {
         for i in 0..n {

@@ -2,8 +2,15 @@
 //!
 //! Arguments are addresses in the one imported memory, sizes and strides in elements, dtypes as codes (`dtype.rs`); `0`
 //! stands for an address left out. Nothing is checked here: `src/device/wasm/kernels.ts` is the only caller. There is
-//! no allocator and no panic; working space lies behind the module's data (`workspace.rs`).
-#![allow(clippy::missing_safety_doc, clippy::too_many_arguments, clippy::eq_op, clippy::needless_range_loop)]
+//! no allocator and no panic text (a panic would trap); working space lies behind the module's data (`workspace.rs`).
+#![cfg_attr(target_arch = "wasm32", no_std)]
+#![allow(
+    clippy::missing_safety_doc,
+    clippy::too_many_arguments,
+    clippy::eq_op,
+    clippy::needless_range_loop,
+    clippy::should_implement_trait
+)]
 
 pub mod attention;
 pub mod attention_backward;
@@ -35,6 +42,12 @@ pub mod workspace;
 use dtype::{Bf16, BF16, F32};
 use matmul::{Matrix, Product};
 use strided::Walk;
+
+#[cfg(target_arch = "wasm32")]
+#[panic_handler]
+fn trap(_: &core::panic::PanicInfo) -> ! {
+    core::arch::wasm32::unreachable()
+}
 
 // Working space.
 

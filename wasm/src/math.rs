@@ -82,10 +82,7 @@ pub fn cos_sin_turns(u: F32x4) -> (F32x4, F32x4) {
     let odd = q.and(U32x4::splat(1)).eq(U32x4::splat(1));
     let cos_sign = q.add(U32x4::splat(1)).and(U32x4::splat(2)).shl::<30>();
     let sin_sign = q.and(U32x4::splat(2)).shl::<30>();
-    (
-        odd.select(sin, cos).bits().xor(cos_sign).floats(),
-        odd.select(cos, sin).bits().xor(sin_sign).floats(),
-    )
+    (odd.select(sin, cos).bits().xor(cos_sign).floats(), odd.select(cos, sin).bits().xor(sin_sign).floats())
 }
 
 /// `1 / (1 + e^-x)`.
@@ -100,10 +97,7 @@ pub fn tanh(x: F32x4) -> F32x4 {
     let magnitude = x.abs();
     let z = x * x;
     // |x| < 0.625
-    let p = polynomial(
-        z,
-        [-0.333_333_3, 0.133_332_04, -0.053_946_454, 0.021_698_69, -0.008_171_706, 0.002_137_163],
-    );
+    let p = polynomial(z, [-0.333_333_3, 0.133_332_04, -0.053_946_454, 0.021_698_69, -0.008_171_706, 0.002_137_163]);
     let near = x + x * z * p;
     let far = F32x4::splat(1.0) - F32x4::splat(2.0) / (exp(magnitude + magnitude) + F32x4::splat(1.0));
     let sign = x.bits().and(U32x4::splat(0x8000_0000));

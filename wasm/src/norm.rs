@@ -28,18 +28,10 @@ fn least4(n: usize) -> usize {
 ///
 /// # Safety
 /// `x`, `y` hold `rows * cols` elements, `rstd` `rows`, `w` `cols` or is null.
-pub unsafe fn rms<T: Element>(
-    y: *mut T,
-    rstd: *mut f32,
-    x: *const T,
-    w: *const T,
-    rows: usize,
-    cols: usize,
-    eps: f64,
-) {
+pub unsafe fn rms<T: Element>(y: *mut T, rstd: *mut f32, x: *const T, w: *const T, rows: usize, cols: usize, eps: f64) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
-        let scale = (1.0 / (sum_squares(x, cols) / cols as f64 + eps).sqrt()) as f32;
+        let scale = (1.0 / libm::sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
         rstd.add(r).write_unaligned(scale);
         let scale = F32x4::splat(scale);
         if w.is_null() {
@@ -77,9 +69,8 @@ pub unsafe fn rms_backward<T: Element>(
     for r in 0..rows {
         let (dx, dy, x) = (dx.add(r * cols), dy.add(r * cols), x.add(r * cols));
         let rstd = rstd.add(r).read_unaligned();
-        let sum = dot_f64(cols, |i, count| {
-            (load_part(dy.add(i), count) * weight(w, i, count), load_part(x.add(i), count))
-        });
+        let sum =
+            dot_f64(cols, |i, count| (load_part(dy.add(i), count) * weight(w, i, count), load_part(x.add(i), count)));
         let mean = F32x4::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
         let scale = F32x4::splat(rstd);
         let mut i = 0;
@@ -125,7 +116,7 @@ pub unsafe fn layer<T: Element>(
         }
         let n = cols as f64;
         let variance = squares / n - (deviations / n) * (deviations / n);
-        let scale = (1.0 / (variance + eps).sqrt()) as f32;
+        let scale = (1.0 / libm::sqrt(variance + eps)) as f32;
         mean.add(r).write_unaligned(center);
         rstd.add(r).write_unaligned(scale);
         let scale = F32x4::splat(scale);

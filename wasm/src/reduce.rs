@@ -13,14 +13,7 @@ const MAX: u32 = 2;
 ///
 /// # Safety
 /// The arrays hold that many elements.
-pub unsafe fn reduce<T: Element>(
-    op: u32,
-    dst: *mut T,
-    src: *const T,
-    outer: usize,
-    n: usize,
-    inner: usize,
-) {
+pub unsafe fn reduce<T: Element>(op: u32, dst: *mut T, src: *const T, outer: usize, n: usize, inner: usize) {
     let factor = if op == MEAN { 1.0 / n as f64 } else { 1.0 };
     for o in 0..outer {
         let block = src.add(o * n * inner);
@@ -61,12 +54,7 @@ unsafe fn column_sums<T: Element>(p: *const T, n: usize, stride: usize, count: u
         high = high.add(F64x2::high(v));
     }
     let (l, h) = (low.lanes(), high.lanes());
-    F32x4::from_lanes([
-        (l[0] * factor) as f32,
-        (l[1] * factor) as f32,
-        (h[0] * factor) as f32,
-        (h[1] * factor) as f32,
-    ])
+    F32x4::from_lanes([(l[0] * factor) as f32, (l[1] * factor) as f32, (h[0] * factor) as f32, (h[1] * factor) as f32])
 }
 
 #[inline(always)]
@@ -114,12 +102,7 @@ pub unsafe fn argmax<T: Element>(dst: *mut i32, src: *const T, rows: usize, cols
 /// # Safety
 /// As `f`; `dst` holds `cols` elements.
 #[inline(always)]
-pub unsafe fn columns_f64(
-    dst: *mut f32,
-    rows: usize,
-    cols: usize,
-    f: impl Fn(usize, usize, usize) -> F32x4,
-) {
+pub unsafe fn columns_f64(dst: *mut f32, rows: usize, cols: usize, f: impl Fn(usize, usize, usize) -> F32x4) {
     // Blocks of columns, so that each row gives a few cache lines at a time.
     const BLOCK: usize = 64;
     let mut j0 = 0;

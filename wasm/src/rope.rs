@@ -32,7 +32,7 @@ pub unsafe fn rotate<T: Element>(
     let sign = F32x4::splat(if s.inverse { -1.0 } else { 1.0 });
     for token in 0..s.batch * s.seq {
         let position = if positions.is_null() {
-            token % s.seq
+            token.checked_rem(s.seq).unwrap_or(0)
         } else {
             positions.add(token).read_unaligned() as usize
         };
@@ -60,14 +60,7 @@ pub unsafe fn rotate<T: Element>(
 ///
 /// # Safety
 /// The tables hold `positions * half` elements, `inv_freq` `half`.
-pub unsafe fn table(
-    cos: *mut f32,
-    sin: *mut f32,
-    inv_freq: *const f32,
-    positions: usize,
-    half: usize,
-    scale: f32,
-) {
+pub unsafe fn table(cos: *mut f32, sin: *mut f32, inv_freq: *const f32, positions: usize, half: usize, scale: f32) {
     for p in 0..positions {
         for i in 0..half {
             let angle = (p as f32 * inv_freq.add(i).read_unaligned()) as f64;

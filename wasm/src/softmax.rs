@@ -12,9 +12,16 @@ pub unsafe fn forward<T: Element>(y: *mut T, x: *const T, rows: usize, cols: usi
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let top = F32x4::splat(largest(x, cols));
-        let sum = sum_exp(x, cols, top);
-        let inverse = F32x4::splat((1.0 / sum) as f32);
-        map(y, x, cols, |v| exp(v - top) * inverse);
+        if T::IS_F32 {
+            // The exponentials are kept; rounded storage takes them twice instead.
+            map(y, x, cols, |v| exp(v - top));
+            let sum = sum_f64(cols, |i, count| load_part(y.add(i), count));
+            let inverse = F32x4::splat((1.0 / sum) as f32);
+            map(y, y, cols, |e| e * inverse);
+        } else {
+            let inverse = F32x4::splat((1.0 / sum_exp(x, cols, top)) as f32);
+            map(y, x, cols, |v| exp(v - top) * inverse);
+        }
     }
 }
 

@@ -57,13 +57,10 @@ impl<const N: usize> Walk<N> {
         for size in self.shape.iter() {
             total *= size;
         }
-        if total == 0 {
-            return;
-        }
         let length = self.shape[inner];
         let mut index = [0usize; MAX_DIMS];
         let mut offsets = [0isize; N];
-        for _ in 0..total / length {
+        for _ in 0..total.checked_div(length).unwrap_or(0) {
             f(offsets, length);
             let mut d = inner;
             while d > 0 {
@@ -118,13 +115,7 @@ unsafe fn gather<T: Element>(p: *const T, stride: isize, count: usize) -> F32x4 
 
 /// `dst = f(a, b)` over a shape; `dst` is dense.
 #[inline(always)]
-unsafe fn apply<T: Element>(
-    walk: &Walk<2>,
-    dst: *mut T,
-    a: *const T,
-    b: *const T,
-    f: impl Fn(F32x4, F32x4) -> F32x4,
-) {
+unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const T, f: impl Fn(F32x4, F32x4) -> F32x4) {
     let [sa, sb] = walk.inner();
     let mut out = dst;
     walk.runs(|[oa, ob], n| {

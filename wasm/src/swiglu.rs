@@ -16,14 +16,7 @@ pub unsafe fn forward<T: Element>(y: *mut T, gate: *const T, up: *const T, n: us
 ///
 /// # Safety
 /// All arrays hold `n` elements.
-pub unsafe fn backward<T: Element>(
-    dgate: *mut T,
-    dup: *mut T,
-    dy: *const T,
-    gate: *const T,
-    up: *const T,
-    n: usize,
-) {
+pub unsafe fn backward<T: Element>(dgate: *mut T, dup: *mut T, dy: *const T, gate: *const T, up: *const T, n: usize) {
     let one = F32x4::splat(1.0);
     let mut i = 0;
     while i < n {

@@ -34,7 +34,7 @@ pub unsafe fn pack<T: Element, const W: usize>(
         } else {
             let mut g = 0;
             while g < W {
-                let four = if rows > g { rows - g } else { 0 };
+                let four = rows.saturating_sub(g);
                 pack_rows::<T, W>(panel.add(g), from.add(g * row_stride), row_stride, step_stride, four, depth);
                 g += 4;
             }
@@ -104,22 +104,15 @@ unsafe fn pack_rows<T: Element, const W: usize>(
 unsafe fn product(depth: usize, a: *const f32, b: *const f32) -> [[F32x4; NR / 4]; MR] {
     let mut sums = [[F32x4::zero(); NR / 4]; MR];
     let (mut a, mut b) = (a, b);
-    let step = |a: *const f32, b: *const f32, sums: &mut [[F32x4; NR / 4]; MR]| {
+    for _ in 0..depth {
         let right = [F32x4::load(b), F32x4::load(b.add(4))];
         for i in 0..MR {
             let left = F32x4::load_splat(a.add(i));
             sums[i][0] = left.madd(right[0], sums[i][0]);
             sums[i][1] = left.madd(right[1], sums[i][1]);
         }
-    };
-    for _ in 0..depth / 2 {
-        step(a, b, &mut sums);
-        step(a.add(MR), b.add(NR), &mut sums);
-        a = a.add(2 * MR);
-        b = b.add(2 * NR);
-    }
-    if depth % 2 != 0 {
-        step(a, b, &mut sums);
+        a = a.add(MR);
+        b = b.add(NR);
     }
     sums
 }

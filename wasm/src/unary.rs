@@ -86,15 +86,7 @@ pub unsafe fn forward<T: Element>(op: u32, dst: *mut T, src: *const T, n: usize,
 ///
 /// # Safety
 /// All arrays hold `n` elements.
-pub unsafe fn backward<T: Element>(
-    op: u32,
-    dx: *mut T,
-    dy: *const T,
-    x: *const T,
-    n: usize,
-    p0: f32,
-    p1: f32,
-) {
+pub unsafe fn backward<T: Element>(op: u32, dx: *mut T, dy: *const T, x: *const T, n: usize, p0: f32, p1: f32) {
     let (a, b) = (splat(p0), splat(p1));
     let (zero, half, one) = (F32x4::zero(), splat(0.5), splat(1.0));
     match op {

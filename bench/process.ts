@@ -1,0 +1,52 @@
+/**
+ * Processes of a benchmark: run to the end, with their last line of output.
+ *
+ * @module
+ */
+import { spawn } from "node:child_process";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { findRuntime } from "../bin/runtimes.mjs";
+
+/** The project's root. */
+export const ROOT: string = fileURLToPath(new URL("..", import.meta.url));
+
+/** The path of a runtime. */
+export function runtimePath(name: "bun" | "deno"): string {
+  const path = findRuntime(name);
+  if (path === undefined) throw new Error(`${name} is not installed: run 'npm install'`);
+  return path;
+}
+
+/**
+ * Runs a program; resolves with its last line and the seconds that it took.
+ *
+ * @throws if it fails, with what it printed
+ */
+export function runProgram(
+  program: string,
+  args: readonly string[],
+  variables: Readonly<Record<string, string>> = {},
+): Promise<{ readonly last: string; readonly seconds: number }> {
+  return new Promise((resolve, reject) => {
+    const started = performance.now();
+    const child = spawn(program, args, { cwd: ROOT, env: { ...process.env, ...variables }, stdio: ["ignore", "pipe", "pipe"] });
+    let out = "";
+    let errors = "";
+    child.stdout.on("data", (chunk) => out += chunk);
+    child.stderr.on("data", (chunk) => errors += chunk);
+    child.on("error", reject);
+    child.on("close", (code) => {
+      const seconds = (performance.now() - started) / 1000;
+      if (code === 0) resolve({ last: out.trim().split("\n").at(-1) ?? "", seconds });
+      else reject(new Error(`${program} ${args.join(" ")} ended with ${code}:\n${out}${errors}`));
+    });
+  });
+}
+
+/** The number that a rank printed after `word`, e.g. `[rank0] step_ms 12.5`. */
+export function numberAfter(line: string, word: string): number {
+  const value = Number(line.split(`${word} `)[1]?.split(" ")[0]);
+  if (!Number.isFinite(value)) throw new Error(`expected '${word} <number>' in: ${line}`);
+  return value;
+}

@@ -1,0 +1,12 @@
+/**
+ * A rank that joins, does one all-reduce and exits.
+ *
+ * @module
+ */
+import { float32, ones, openDevice, openProcessGroup } from "fullyshard";
+
+const device = await openDevice("cpu");
+using group = await openProcessGroup({ device });
+using x = ones(device, [1]);
+group.allReduce(x.ptr, 1, float32, { label: "one" }).wait();
+if (x.item() !== group.size) throw new Error(`The sum of ${group.size} ones is ${x.item()}`);

@@ -1,0 +1,68 @@
+/**
+ * A rank that times optimizer steps; rank 0 prints the median.
+ *
+ * @module
+ */
+import process from "node:process";
+import {
+  AdamW,
+  bfloat16,
+  buildModel,
+  float32,
+  fullyShard,
+  initializeParameters,
+  int32,
+  openDevice,
+  openProcessGroup,
+  replicate,
+  resolveConfig,
+  scope,
+  tensor,
+  TRAIN_SECTIONS,
+} from "fullyshard";
+
+const BATCH = 4;
+const SEQ = 256;
+const WARMUP = 3;
+const STEPS = 10;
+
+const config = await resolveConfig(TRAIN_SECTIONS, { argv: process.argv.slice(2) });
+const ranksOnHost = Number(process.env["WORLD_SIZE"] ?? 1);
+const device = await openDevice("cpu", { cpuMath: config.cpuMath, ranksOnHost });
+using group = await openProcessGroup({ device });
+const model = buildModel(device, {
+  model_type: "llama",
+  vocab_size: 4096,
+  hidden_size: 256,
+  intermediate_size: 688,
+  num_hidden_layers: 8,
+  num_attention_heads: 8,
+  num_key_value_heads: 4,
+  max_position_embeddings: SEQ,
+});
+const precision = { paramDtype: config.precision === "bfloat16" ? bfloat16 : float32, reduceDtype: float32 };
+const shard = (): { setGradientDivideFactor(factor: number): void } => {
+  for (const block of model.shardingUnits()) fullyShard(block, { group, precision });
+  return fullyShard(model, { group, precision });
+};
+const parallel = config.strategy === "ddp" ? replicate(model, { group }) : shard();
+initializeParameters(model, 0);
+const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
+const ids = Int32Array.from({ length: BATCH * SEQ }, (_, i) => (i * 7919 + group.rank * 104729) % 4096);
+const times: number[] = [];
+for (let step = 0; step < WARMUP + STEPS; step++) {
+  group.barrier("step");
+  const started = performance.now();
+  {
+    using _step = scope();
+    parallel.setGradientDivideFactor(BATCH * SEQ * group.size);
+    optimizer.zeroGrad();
+    const x = tensor(device, ids, { shape: [BATCH, SEQ], dtype: int32 });
+    const { loss } = model.call({ inputIds: x, labels: x });
+    loss?.backward();
+    optimizer.step();
+  }
+  if (step >= WARMUP) times.push(performance.now() - started);
+}
+const median = times.toSorted((a, b) => a - b)[STEPS >> 1] ?? NaN;
+if (group.rank === 0) process.stdout.write(`step_ms ${median.toFixed(2)}\n`);

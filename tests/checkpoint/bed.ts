@@ -1,0 +1,293 @@
+/**
+ * Ranks that save and load, for the tests of checkpoints: a list of tasks, each run by the first `world` ranks of a
+ * loopback world, with a small model whose every value follows from a seed.
+ *
+ * @module
+ */
+import type { Device } from "../../src/device/device.ts";
+import { openDevice } from "../../src/device/registry.ts";
+import { loadCheckpoint } from "../../src/checkpoint/load.ts";
+import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
+import { saveCheckpoint } from "../../src/checkpoint/save.ts";
+import { saveHfDirectory } from "../../src/checkpoint/save_hf.ts";
+import type { CheckpointModel } from "../../src/checkpoint/state_dict.ts";
+import { modelTensors, optimizerTensors } from "../../src/checkpoint/state_dict.ts";
+import { ProcessGroup } from "../../src/comm/process_group.ts";
+import { createLoopbackWorld, openLoopback } from "../../src/comm/transports/loopback.ts";
+import type { LoopbackWorld } from "../../src/comm/transports/loopback.ts";
+import { bfloat16, float32 } from "../../src/dtype.ts";
+import { fullyShard } from "../../src/fsdp/fully_shard.ts";
+import { buildModel } from "../../src/models/registry.ts";
+import { initializeParameters } from "../../src/nn/initialize.ts";
+import { Module, nameParameters } from "../../src/nn/module.ts";
+import { AdamW } from "../../src/optim/adamw.ts";
+import { Parameter } from "../../src/tensor/parameter.ts";
+
+/** What the ranks do together. */
+export interface Task {
+  readonly do: "save" | "load" | "save-hf" | "load-hf";
+  /** How many of the ranks take part. */
+  readonly world: number;
+  readonly directory: string;
+  /** What the model holds: when saving, all of it; when loading, what is expected afterwards. */
+  readonly seed: number;
+  /** Whole on every rank, or sharded; sharded unless said otherwise. */
+  readonly whole?: boolean;
+  /** Config of a Llama; the small model of this file if left out. */
+  readonly llama?: Readonly<Record<string, unknown>>;
+  readonly step?: number;
+  readonly keepLast?: number;
+  readonly from?: string;
+  /** This rank cannot reach its memory: it fails while it saves or loads. */
+  readonly broken?: number;
+  /** Whether weights are written rounded, or expected to be. */
+  readonly bfloat16?: boolean;
+  readonly maxShardBytes?: number;
+  readonly tokenizerFiles?: readonly string[];
+  /** A Hugging Face directory that what was loaded is written into. */
+  readonly saveTo?: string;
+  /** A directory of checkpoints that what was loaded is saved into. */
+  readonly checkpointTo?: string;
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+/** What became of a task on one rank. */
+export interface Outcome {
+  /** `Name: message`, or empty. */
+  readonly error: string;
+  /** Elements of parameters and states that are not as expected. */
+  readonly wrong: number;
+  /** Elements compared. */
+  readonly compared: number;
+  /** What was returned. */
+  readonly value: Readonly<Record<string, unknown>>;
+}
+
+/** Tasks with their worlds, as ranks in Workers are given them. */
+export interface Tasks {
+  readonly tasks: readonly Task[];
+  readonly worlds: readonly LoopbackWorld[];
+  /** One world of all ranks, in which they wait for each other between tasks. */
+  readonly common: LoopbackWorld;
+}
+
+/** Makes the worlds. */
+export function prepare(tasks: readonly Task[], size: number): Tasks {
+  const options = { arenaBytes: 2 ** 23, apertureBytes: 2 ** 18 };
+  return {
+    tasks,
+    worlds: tasks.map(({ world }) => createLoopbackWorld(world, options)),
+    common: createLoopbackWorld(size, options),
+  };
+}
+
+/** Config of a Llama with tied embeddings. */
+export const TINY_LLAMA: Readonly<Record<string, unknown>> = {
+  architectures: ["LlamaForCausalLM"],
+  model_type: "llama",
+  vocab_size: 32,
+  hidden_size: 16,
+  intermediate_size: 24,
+  num_hidden_layers: 1,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  max_position_embeddings: 16,
+  rms_norm_eps: 1e-6,
+  tie_word_embeddings: true,
+};
+
+/** One block of the small model. */
+class Block extends Module<[], undefined> {
+  readonly weight: Parameter;
+  /** Three dims, of a size that two or more ranks cut inside a row of dim 0. */
+  readonly kernel: Parameter;
+  readonly bias: Parameter;
+
+  constructor(device: Device) {
+    super();
+    const init = { kind: "normal", mean: 0, std: 1 } as const;
+    this.weight = new Parameter(device, [40, 12], { init });
+    this.kernel = new Parameter(device, [3, 50, 8], { init });
+    this.bias = new Parameter(device, [100], { init });
+  }
+
+  override forward(): undefined {
+    return undefined;
+  }
+}
+
+/** A model that only has parameters. */
+export class SmallModel extends Module<[], undefined> implements CheckpointModel {
+  readonly embed: Parameter;
+  readonly blocks: readonly Block[];
+  readonly scale: Parameter;
+  readonly hfConfig = { model_type: "small" };
+  readonly tiedNames: ReadonlyMap<string, string> = new Map();
+
+  constructor(device: Device) {
+    super();
+    const init = { kind: "normal", mean: 0, std: 1 } as const;
+    this.embed = new Parameter(device, [37, 24], { init });
+    this.blocks = [new Block(device), new Block(device)];
+    this.scale = new Parameter(device, [], { init });
+    nameParameters(this);
+  }
+
+  override forward(): undefined {
+    return undefined;
+  }
+}
+
+/** A value of an optimizer state: any number that differs by name, place and seed. */
+function stateValue(name: string, element: number, seed: number): number {
+  let hash = seed * 31 + element * 7;
+  for (let i = 0; i < name.length; i++) hash = (hash * 33 + name.charCodeAt(i)) % 8191;
+  return Math.fround(hash / 8191 + element);
+}
+
+/** A whole model with a seed's values, by name. */
+function valuesOf(device: Device, task: Task): ReadonlyMap<string, Float32Array> {
+  const model = build(device, task);
+  initializeParameters(model, task.seed);
+  return new Map(
+    [...model.namedParameters()].map(([name, parameter]) => [name, parameter.toArray()] as const).map((
+      [name, values],
+    ) => {
+      if (!(values instanceof Float32Array)) throw new Error("not float32");
+      return [name, values];
+    }),
+  );
+}
+
+function build(device: Device, { llama }: Task): CheckpointModel & Module {
+  return llama === undefined ? new SmallModel(device) : buildModel(device, llama);
+}
+
+/** Runs tasks as one rank. */
+export async function runTasks({ tasks, worlds, common }: Tasks, rank: number): Promise<readonly Outcome[]> {
+  const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 27 });
+  using all = new ProcessGroup(openLoopback(common, rank, device, { timeoutSeconds: 60 }));
+  const outcomes: Outcome[] = [];
+  for (const [i, task] of tasks.entries()) {
+    const world = worlds[i];
+    if (world !== undefined && rank < task.world) outcomes.push(await runTask(task, world, rank, device));
+    all.barrier(`task ${i}`);
+  }
+  return outcomes;
+}
+
+async function runTask(task: Task, world: LoopbackWorld, rank: number, plain: Device): Promise<Outcome> {
+  const device = rank === task.broken ? brokenDevice(plain, task.do.startsWith("load") ? "copyIn" : "copyOut") : plain;
+  using group = new ProcessGroup(openLoopback(world, rank, plain, { timeoutSeconds: 20 }));
+  const model = build(device, task);
+  if (task.whole !== true) {
+    const units = model instanceof SmallModel ? model.blocks : [];
+    for (const unit of units) fullyShard(unit, { group });
+    fullyShard(model, { group });
+  }
+  const loads = task.do === "load" || task.do === "load-hf";
+  initializeParameters(model, loads ? task.seed + 1 : task.seed);
+  const optimizer = new AdamW(model.parameters());
+  try {
+    const value = await act(task, model, optimizer, group);
+    if (!loads) return { error: "", wrong: 0, compared: 0, value };
+    return { error: "", ...compare(task, model, optimizer, valuesOf(plain, task)), value };
+  } catch (error) {
+    const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+    return { error: text, wrong: 0, compared: 0, value: {} };
+  } finally {
+    optimizer.dispose();
+  }
+}
+
+async function act(
+  task: Task,
+  model: CheckpointModel & Module,
+  optimizer: AdamW,
+  group: ProcessGroup,
+): Promise<Readonly<Record<string, unknown>>> {
+  const { directory, seed, step = 1, keepLast, from, maxShardBytes, tokenizerFiles } = task;
+  const common = { directory, model, optimizer, group, environment: task.environment ?? {} };
+  switch (task.do) {
+    case "save": {
+      for (const tensor of optimizerTensors(model, optimizer)) {
+        const { offset, length } = tensor.run;
+        const values = Float32Array.from({ length }, (_, j) => stateValue(tensor.name, offset + j, seed));
+        tensor.device.copyIn(tensor.ptr(), new Uint8Array(values.buffer));
+      }
+      let n = 0;
+      for (const parameter of model.parameters()) optimizer.setSteps(parameter, step + n++);
+      const state = { seed, cursor: 2 ** 40 + 1, rate: 0.1 + 0.2 };
+      return { ...await saveCheckpoint({ ...common, step, state, ...keepLast === undefined ? {} : { keepLast } }) };
+    }
+    case "load": {
+      const loaded = await loadCheckpoint({ ...common, ...from === undefined ? {} : { from } });
+      const steps = [...model.parameters()].map((parameter) => optimizer.stepsOf(parameter));
+      return { found: loaded !== undefined, ...loaded, steps };
+    }
+    case "save-hf":
+      await saveHfDirectory(model, group, directory, {
+        dtype: task.bfloat16 === true ? bfloat16 : float32,
+        ...maxShardBytes === undefined ? {} : { maxShardBytes },
+        ...tokenizerFiles === undefined ? {} : { tokenizerFiles },
+      });
+      return {};
+    case "load-hf": {
+      const report = await loadHfWeights(model, directory, group);
+      if (task.saveTo !== undefined) {
+        await saveHfDirectory(model, group, task.saveTo, maxShardBytes === undefined ? {} : { maxShardBytes });
+      }
+      if (task.checkpointTo !== undefined) {
+        await saveCheckpoint({ ...common, directory: task.checkpointTo, step, state: {} });
+      }
+      return { ...report };
+    }
+  }
+}
+
+function compare(
+  task: Task,
+  model: CheckpointModel,
+  optimizer: AdamW,
+  expected: ReadonlyMap<string, Float32Array>,
+): { wrong: number; compared: number } {
+  let wrong = 0;
+  let compared = 0;
+  const states = task.do === "load" ? optimizerTensors(model, optimizer) : [];
+  for (const { name, run: { offset, length }, device, ptr } of [...modelTensors(model), ...states]) {
+    if (length === 0) continue;
+    const values = new Float32Array(length);
+    device.copyOut(new Uint8Array(values.buffer), ptr());
+    const whole = expected.get(name);
+    for (const [i, value] of values.entries()) {
+      compared++;
+      let target = whole === undefined ? stateValue(name, offset + i, task.seed) : whole[offset + i] ?? NaN;
+      if (task.bfloat16 === true) target = roundToBfloat16(target);
+      if (!Object.is(value, target)) wrong++;
+    }
+  }
+  return { wrong, compared };
+}
+
+/** To nearest, ties to even; by arithmetic, for finite values. */
+function roundToBfloat16(value: number): number {
+  if (value === 0) return value;
+  const unit = 2 ** (Math.floor(Math.log2(Math.abs(value))) - 7);
+  const down = Math.floor(value / unit);
+  const rest = value / unit - down;
+  return (rest > 0.5 || (rest === 0.5 && down % 2 !== 0) ? down + 1 : down) * unit;
+}
+
+function brokenDevice(device: Device, broken: "copyIn" | "copyOut"): Device {
+  return new Proxy(device, {
+    get(target, key): unknown {
+      if (key === broken) {
+        return () => {
+          throw new Error("this memory cannot be reached");
+        };
+      }
+      const value: unknown = Reflect.get(target, key, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+}

@@ -1,0 +1,76 @@
+//! Accuracy of the four-lane functions and of rounding to bf16.
+mod support;
+
+use fullyshard_wasm::dtype::{Bf16, Element};
+use fullyshard_wasm::math;
+use fullyshard_wasm::simd::F32x4;
+use support::close;
+
+/// Largest error of `f` over a range, in units of the last place of the true value.
+fn worst_ulp(low: f32, high: f32, f: impl Fn(F32x4) -> F32x4, truth: impl Fn(f64) -> f64) -> f64 {
+    let n = 200_000;
+    let mut worst = 0.0f64;
+    for i in 0..n {
+        let x = low + (high - low) * (i as f32 / n as f32);
+        let got = f(F32x4::splat(x)).lanes()[i % 4] as f64;
+        let want = truth(x as f64);
+        let ulp = ((want.abs() as f32).next_up() - want.abs() as f32) as f64;
+        let error = (got - want).abs() / ulp;
+        assert!(error.is_finite(), "at {x}: {got}, expected {want}");
+        worst = worst.max(error);
+    }
+    worst
+}
+
+#[test]
+fn functions_are_within_a_few_units_in_the_last_place() {
+    assert!(worst_ulp(-87.3, 88.7, math::exp, f64::exp) < 1.5);
+    assert!(worst_ulp(-87.3, 0.0, math::exp_of_negative, f64::exp) < 1.5);
+    assert!(worst_ulp(-1.0, 1.0, math::exp, f64::exp) < 1.0);
+    assert!(worst_ulp(-12.0, 12.0, math::tanh, f64::tanh) < 2.0);
+    assert!(worst_ulp(-80.0, 30.0, math::sigmoid, |x| 1.0 / (1.0 + (-x).exp())) < 2.5);
+    assert!(worst_ulp(1e-6, 1.0, math::log_of_normal, f64::ln) < 1.5);
+    let cdf = |x: f64| 0.5 * libm::erfc(-x / 2f64.sqrt());
+    assert!(worst_ulp(-0.74, 6.0, math::normal_cdf, cdf) < 3.0);
+    // In the tail the square in the exponent carries its rounding.
+    assert!(worst_ulp(-5.0, -0.75, math::normal_cdf, cdf) < 20.0);
+    for i in 0..100_000 {
+        let u = i as f32 / 100_000.0;
+        let (c, s) = math::cos_sin_turns(F32x4::splat(u));
+        let angle = 2.0 * core::f64::consts::PI * u as f64;
+        close(c.lanes()[0] as f64, angle.cos(), 0.0, 1.2e-7, "cos");
+        close(s.lanes()[0] as f64, angle.sin(), 0.0, 1.2e-7, "sin");
+    }
+}
+
+#[test]
+fn exp_has_the_right_ends() {
+    for (x, want) in
+        [(f32::NEG_INFINITY, 0.0), (-200.0, 0.0), (0.0, 1.0), (89.0, f32::INFINITY), (f32::INFINITY, f32::INFINITY)]
+    {
+        assert_eq!(math::exp(F32x4::splat(x)).lanes(), [want; 4]);
+    }
+    assert!(math::exp(F32x4::splat(f32::NAN)).lanes()[0].is_nan());
+    assert!(math::exp_of_negative(F32x4::splat(f32::NAN)).lanes()[0].is_nan());
+    assert_eq!(math::exp_of_negative(F32x4::splat(f32::NEG_INFINITY)).lanes(), [0.0; 4]);
+    assert_eq!(math::exp_of_negative(F32x4::splat(-88.0)).lanes(), [0.0; 4]);
+    assert_eq!(math::exp_of_negative(F32x4::splat(0.0)).lanes(), [1.0; 4]);
+}
+
+#[test]
+fn bf16_rounds_to_nearest_even_in_both_forms() {
+    for upper in 0..=u16::MAX {
+        for lower in [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+            let value = f32::from_bits((upper as u32) << 16 | lower);
+            let got = Bf16::from_f32(value);
+            let vector = Bf16::round4(F32x4::splat(value)).lanes()[0];
+            if value.is_nan() {
+                assert!(got.to_f32().is_nan() && vector.is_nan());
+                continue;
+            }
+            assert_eq!(got.to_f32().to_bits(), vector.to_bits());
+            let up = lower > 0x8000 || (lower == 0x8000 && upper & 1 == 1);
+            assert_eq!(got.0, upper + up as u16, "{value}");
+        }
+    }
+}
