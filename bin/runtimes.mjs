@@ -1,5 +1,5 @@
 /**
- * Finds Bun and Deno from plain Node: the packages installed in the project, then PATH. The packages are asked for their binaries
+ * Finds Bun and Deno from plain Node: FULLYSHARD_BUN and FULLYSHARD_DENO, the packages installed in the project, then PATH. The packages are asked for their binaries
  * directly, because their links in `node_modules/.bin` work only if npm was allowed to run their install scripts.
  *
  * @module
@@ -33,6 +33,8 @@ function packageFiles(name) {
  * @returns {string | undefined} path of its binary
  */
 export function findRuntime(name) {
+  const named = process.env[`FULLYSHARD_${name.toUpperCase()}`];
+  if (named) return named;
   for (const from of [join(process.cwd(), "package.json"), fileURLToPath(import.meta.url)]) {
     const folders = createRequire(from).resolve.paths("any") ?? [];
     for (const file of packageFiles(name)) {
@@ -48,8 +50,8 @@ export function findRuntime(name) {
 export function variablesWithRuntimes() {
   return {
     ...process.env,
-    FULLYSHARD_BUN: process.env.FULLYSHARD_BUN ?? findRuntime("bun"),
-    FULLYSHARD_DENO: process.env.FULLYSHARD_DENO ?? findRuntime("deno"),
+    FULLYSHARD_BUN: findRuntime("bun"),
+    FULLYSHARD_DENO: findRuntime("deno"),
   };
 }
 

@@ -11,8 +11,9 @@ import type { Environment, RankEnvironment } from "../runtime/env.ts";
 import { ProcessGroup } from "./process_group.ts";
 import type { Transport } from "./transport.ts";
 import { createLoopbackWorld, openLoopback } from "./transports/loopback.ts";
-import type { LoopbackWorld, TransportOptions } from "./transports/loopback.ts";
+import type { LoopbackWorld } from "./transports/loopback.ts";
 import { openShm } from "./transports/shm.ts";
+import type { TransportOptions } from "./transports/world.ts";
 
 /** Names of transports. */
 export const TRANSPORTS = ["loopback", "shm"] as const;
@@ -35,7 +36,7 @@ export interface ProcessGroupOptions extends TransportOptions {
   readonly run?: string;
   /** For `shm`: where segments are made; default FULLYSHARD_SHM_DIRECTORY, else `/dev/shm`. */
   readonly shmDirectory?: string;
-  /** For `shm`: staging bytes of all ranks together; default 64 MiB. */
+  /** For `shm`: staging bytes of all ranks together; default 2 MiB for each pair of ranks, at most 64 MiB. */
   readonly apertureBytes?: number;
   /** For `shm`: seconds to wait for a rank that has not started; default 60. */
   readonly joinTimeoutSeconds?: number;

@@ -16,7 +16,7 @@ import { constants } from "node:os";
 import process from "node:process";
 import type { Command, Variables } from "./command.ts";
 import { LineReader } from "./lines.ts";
-import { decodeStatus } from "./status.ts";
+import { decodeStatus } from "../runtime/status.ts";
 import type { StatusTerminal, StreamName } from "./terminal.ts";
 
 /** One rank to start. */

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LineReader } from "../../src/launch/lines.ts";
-import { decodeStatus, encodeStatus } from "../../src/launch/status.ts";
+import { decodeStatus, encodeStatus } from "../../src/runtime/status.ts";
 import { StatusTerminal, type TextSink } from "../../src/launch/terminal.ts";
 
 test("LineReader.push() gives whole lines only, wherever the bytes were cut", () => {

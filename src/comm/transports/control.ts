@@ -73,6 +73,12 @@ export interface ControlOptions {
   readonly spins: number;
 }
 
+/** What the groups of one rank have in common. */
+export type WorldOptions = Pick<
+  ControlOptions,
+  "abort" | "liveness" | "timeoutSeconds" | "report" | "reportSeconds" | "spins"
+>;
+
 /** How often to look before sleeping: briefly where ranks share cores, since the awaited one needs the core. */
 export function spinsFor(worldSize: number, cores: number): number {
   return worldSize <= cores ? 4000 : 40;

@@ -10,13 +10,20 @@ import type { Device, DevicePtr } from "../../device/device.ts";
 import { ArgumentError, InternalError } from "../../errors.ts";
 import type { Transport } from "../transport.ts";
 import { Control, controlBytes, spinsFor } from "./control.ts";
-import type { ControlOptions } from "./control.ts";
+import type { WorldOptions } from "./control.ts";
+import { CopyAperture } from "./copy_aperture.ts";
 import { ARENA_WORDS, SharedArena } from "./shared_arena.ts";
 import { StagedTransport } from "./staged.ts";
 import type { Aperture, Exchange, Medium } from "./staged.ts";
 import type { WindowMemory } from "./window.ts";
-import { ABORT_WORDS, AbortArea } from "./world.ts";
-import type { Futex, Liveness } from "./world.ts";
+import {
+  ABORT_WORDS,
+  AbortArea,
+  DEFAULT_CHUNK_BYTES,
+  DEFAULT_REPORT_SECONDS,
+  DEFAULT_TIMEOUT_SECONDS,
+} from "./world.ts";
+import type { Futex, Liveness, TransportOptions } from "./world.ts";
 
 /** The shared memory of a loopback world: give it to each rank's Worker by `postMessage`. */
 export interface LoopbackWorld {
@@ -36,25 +43,8 @@ export interface LoopbackWorldOptions {
   readonly apertureBytes?: number;
 }
 
-/** What a rank's end of a transport can be told. */
-export interface TransportOptions {
-  /** Seconds after which a wait for a live rank fails; default 600. */
-  readonly timeoutSeconds?: number;
-  /** Gets a line when a live rank is late. */
-  readonly report?: (text: string) => void;
-  /** Seconds after which a live rank counts as late; default 10. */
-  readonly reportSeconds?: number;
-  /** Most bytes that go to one rank in one round; default 512 KiB. Does not change any bit of a result. */
-  readonly chunkBytes?: number;
-}
-
-/** Default of {@link TransportOptions.timeoutSeconds}. */
-export const DEFAULT_TIMEOUT_SECONDS = 600;
-/** Default of {@link TransportOptions.reportSeconds}. */
-export const DEFAULT_REPORT_SECONDS = 10;
 const DEFAULT_ARENA_BYTES: number = 256 * 2 ** 20;
 const DEFAULT_APERTURE_BYTES: number = 8 * 2 ** 20;
-const DEFAULT_CHUNK_BYTES: number = 512 * 1024;
 const MAX_RANKS = 1024;
 const DEAD = ABORT_WORDS;
 const ARENA_STATE: number = DEAD + MAX_RANKS;
@@ -136,12 +126,6 @@ interface GroupPlace {
   readonly rank: number;
   readonly worldRanks: readonly number[];
 }
-
-/** What the groups of one rank have in common. */
-export type WorldOptions = Pick<
-  ControlOptions,
-  "abort" | "liveness" | "timeoutSeconds" | "report" | "reportSeconds" | "spins"
->;
 
 /** A group's words, then its slots, in one block of the arena. */
 class LoopbackMedium implements Medium {
@@ -245,65 +229,6 @@ class DeadWords implements Liveness {
 
   isDead(worldRank: number): boolean {
     return Atomics.load(this.#words, DEAD + worldRank) !== 0;
-  }
-}
-
-/** Slots outside device memory: what a kernel should read is copied into private scratch first. */
-export class CopyAperture implements Aperture {
-  readonly slotBytes: number;
-  readonly sharedBytes = 0;
-  readonly #device: Device;
-  readonly #slots: Uint8Array;
-  readonly #rank: number;
-  /** Per rank: scratch and its bytes, made when first needed. */
-  readonly #scratch: { readonly ptr: DevicePtr; readonly byteLength: number }[] = [];
-
-  /**
-   * @param slots the slots of all ranks, one after another
-   * @param rank whose slot is written
-   */
-  constructor(device: Device, slots: Uint8Array, rank: number, size: number) {
-    this.#device = device;
-    this.#slots = slots;
-    this.#rank = rank;
-    this.slotBytes = Math.floor(slots.length / size / 256) * 256;
-  }
-
-  put(offset: number, src: DevicePtr, byteLength: number): void {
-    this.#device.copyOut(this.#bytes(this.#rank, offset, byteLength), src);
-  }
-
-  putHost(offset: number, bytes: Uint8Array): void {
-    this.#bytes(this.#rank, offset, bytes.length).set(bytes);
-  }
-
-  view(rank: number, offset: number, byteLength: number): DevicePtr {
-    let scratch = this.#scratch[rank];
-    if (scratch === undefined || scratch.byteLength < byteLength) {
-      if (scratch !== undefined) this.#device.allocator.free(scratch.ptr);
-      scratch = { ptr: this.#device.allocator.allocate(byteLength, "loopback staging"), byteLength };
-      this.#scratch[rank] = scratch;
-    }
-    this.#device.copyIn(scratch.ptr, this.#bytes(rank, offset, byteLength));
-    return scratch.ptr;
-  }
-
-  take(dst: DevicePtr, rank: number, offset: number, byteLength: number): void {
-    this.#device.copyIn(dst, this.#bytes(rank, offset, byteLength));
-  }
-
-  takeHost(dst: Uint8Array, rank: number, offset: number): void {
-    dst.set(this.#bytes(rank, offset, dst.length));
-  }
-
-  dispose(): void {
-    for (const scratch of this.#scratch) if (scratch !== undefined) this.#device.allocator.free(scratch.ptr);
-    this.#scratch.length = 0;
-  }
-
-  #bytes(rank: number, offset: number, byteLength: number): Uint8Array {
-    const begin = rank * this.slotBytes + offset;
-    return this.#slots.subarray(begin, begin + byteLength);
   }
 }
 

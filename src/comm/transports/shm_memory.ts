@@ -5,11 +5,12 @@
  * @module
  */
 import type { NativeAddress } from "../../../ffi/types.ts";
+import { devicePtr } from "../../device/device.ts";
 import type { Device, DevicePtr } from "../../device/device.ts";
 import { NativeError, OutOfMemoryError } from "../../errors.ts";
-import type { Aperture } from "./staged.ts";
-import { devicePtr } from "../../device/device.ts";
+import { CopyAperture } from "./copy_aperture.ts";
 import type { RunFiles } from "./shm_names.ts";
+import type { Aperture } from "./staged.ts";
 import type { WindowMemory } from "./window.ts";
 
 /** A device whose memory is one WebAssembly.Memory that never grows. */
@@ -176,6 +177,35 @@ export class MappedAperture implements Aperture {
 
   dispose(): void {
     this.#pages.unmapIn(this.#ptr, this.#byteLength);
+  }
+}
+
+/** Maps an aperture and closes its descriptor. */
+export function openAperture(
+  pages: SharedPages,
+  descriptor: number,
+  byteLength: number,
+  rank: number,
+  size: number,
+  mapped: boolean,
+  begin = 0,
+): Aperture {
+  const { posix } = pages.files;
+  try {
+    if (size === 1) return new CopyAperture(pages.device, new Uint8Array(0), rank, size);
+    if (mapped) {
+      return new MappedAperture(
+        pages,
+        pages.mapIn(descriptor, byteLength, "shared aperture", begin),
+        byteLength,
+        rank,
+        size,
+      );
+    }
+    const view = posix.provider.viewOf(posix.mapShared(descriptor, byteLength, "readWrite", begin), byteLength);
+    return new CopyAperture(pages.device, new Uint8Array(view), rank, size);
+  } finally {
+    posix.close(descriptor);
   }
 }
 

@@ -10,6 +10,7 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { NativeError, RendezvousError } from "../../errors.ts";
+import type { Liveness } from "./world.ts";
 
 /** How long a lock may be held by somebody who only looks. */
 const GLANCE_MS = 400;
@@ -180,6 +181,35 @@ export class RunFiles {
         } is locked. Start each rank once; give runs that should not meet different MASTER_PORTs ` +
         `or FULLYSHARD_RUN_IDs`,
     );
+  }
+}
+
+/** A peer is dead when its lock can be had. */
+export class LockLiveness implements Liveness {
+  readonly #files: RunFiles;
+  readonly #descriptors = new Map<number, number>();
+
+  constructor(files: RunFiles) {
+    this.#files = files;
+  }
+
+  /** Opens a rank's lock file, which it holds now. One that is gone already counts as dead. */
+  watch(rank: number): void {
+    const descriptor = this.#files.posix.openFile(this.#files.lockPath(rank), "read");
+    if (descriptor !== undefined) this.#descriptors.set(rank, descriptor);
+  }
+
+  isDead(worldRank: number): boolean {
+    const descriptor = this.#descriptors.get(worldRank);
+    if (descriptor === undefined) return true;
+    if (!this.#files.posix.tryLock(descriptor, "shared")) return false;
+    this.#files.posix.unlock(descriptor);
+    return true;
+  }
+
+  close(): void {
+    for (const descriptor of this.#descriptors.values()) this.#files.posix.close(descriptor);
+    this.#descriptors.clear();
   }
 }
 

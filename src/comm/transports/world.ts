@@ -1,9 +1,28 @@
 /**
- * What all groups of one world share: the abort word with the first reason, and how to tell whether a rank lives.
+ * What all groups of one world share: options, the abort word with the first reason, how to tell whether a rank lives.
  * The words lie in memory of all ranks; how a thread sleeps on one differs by transport and is a {@link Futex}.
  *
  * @module
  */
+
+/** What a rank's end of a transport can be told. */
+export interface TransportOptions {
+  /** Seconds after which a wait for a live rank fails; default 600. */
+  readonly timeoutSeconds?: number;
+  /** Gets a line when a live rank is late. */
+  readonly report?: (text: string) => void;
+  /** Seconds after which a live rank counts as late; default 10. */
+  readonly reportSeconds?: number;
+  /** Most bytes that go to one rank in one round; default 512 KiB. Does not change any bit of a result. */
+  readonly chunkBytes?: number;
+}
+
+/** Default of {@link TransportOptions.timeoutSeconds}. */
+export const DEFAULT_TIMEOUT_SECONDS: number = 600;
+/** Default of {@link TransportOptions.reportSeconds}. */
+export const DEFAULT_REPORT_SECONDS: number = 10;
+/** Default of {@link TransportOptions.chunkBytes}. */
+export const DEFAULT_CHUNK_BYTES: number = 512 * 1024;
 
 /** Sleeps on a shared word, and wakes those who do. */
 export interface Futex {

@@ -41,7 +41,7 @@ export class WasmDevice implements Device {
   readonly mathName: string;
   /** What was chosen and why, for a log line. */
   readonly mathDetail: string;
-  readonly #bytes: Uint8Array<ArrayBuffer>;
+  readonly #bytes: Uint8Array;
   readonly #close: () => void;
 
   /** Use {@link openWasmDevice}. */

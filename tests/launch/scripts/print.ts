@@ -5,7 +5,7 @@
  */
 
 import process from "node:process";
-import { encodeStatus } from "../../../src/launch/status.ts";
+import { encodeStatus } from "../../../src/runtime/status.ts";
 
 const rank = process.env["RANK"] ?? "";
 

@@ -1,0 +1,194 @@
+/**
+ * The rules of the tree: which layer may load which, and what no file may contain. Each rule gives the lines that break
+ * it, so that one run shows them all.
+ *
+ * @module
+ */
+
+import type { Import, Source } from "./source.ts";
+
+/** A folder or file with its layer. */
+interface Place {
+  /** Path, or a folder with a slash at its end. */
+  readonly path: string;
+  /** A layer loads lower ones only. */
+  readonly layer: number;
+  /** Lower folders that it must not load all the same. */
+  readonly never?: readonly string[];
+}
+
+const belowModels = ["src/optim/", "src/comm/", "src/data/", "src/ddp/", "src/fsdp/"];
+const foreign = ["ffi/"];
+
+/** The layers, lowest first. A file belongs to the first place that holds it. */
+const places: readonly Place[] = [
+  { path: "src/runtime/", layer: 0 },
+  { path: "ffi/", layer: 1 },
+  { path: "wasm/", layer: 1 },
+  { path: "src/config/", layer: 1 },
+  { path: "src/device/", layer: 2 },
+  { path: "src/autograd/", layer: 3, never: foreign },
+  { path: "src/ops/", layer: 3, never: foreign },
+  { path: "src/tensor/", layer: 4, never: foreign },
+  { path: "src/nn/", layer: 5, never: foreign },
+  { path: "src/optim/", layer: 5, never: foreign },
+  { path: "src/comm/", layer: 5 },
+  { path: "src/data/", layer: 5, never: foreign },
+  { path: "src/checkpoint/", layer: 6, never: foreign },
+  { path: "src/ddp/", layer: 6, never: foreign },
+  { path: "src/fsdp/", layer: 6, never: foreign },
+  { path: "src/models/", layer: 7, never: [...foreign, ...belowModels] },
+  { path: "src/train/", layer: 8, never: foreign },
+  { path: "src/launch/", layer: 8, never: foreign },
+  { path: "src/cli/", layer: 9 },
+  { path: "mod.ts", layer: 9 },
+  { path: "src/", layer: 0 },
+];
+
+/** Who may load what the host or another project gives: module, then the folders and files that may. */
+const homes: readonly (readonly [RegExp, readonly string[]])[] = [
+  [/^bun:/, ["ffi/providers/bun.ts"]],
+  [/^node:util$/, ["src/config/flags.ts", "src/runtime/", "src/cli/"]],
+  [/^node:/, ["src/runtime/", "src/launch/", "src/cli/", "ffi/providers/"]],
+  [/^zod$/, ["src/", "mod.ts"]],
+  [/^yaml$/, ["src/config/"]],
+  [/^@huggingface\/tokenizers$/, ["src/data/"]],
+];
+
+/**
+ * Checks the imports of a file.
+ *
+ * @param source the file
+ * @returns one line for each import that may not be
+ */
+export function layerViolations(source: Source): readonly string[] {
+  if (source.path.startsWith("examples/")) return exampleViolations(source);
+  const own = placeOf(source.path);
+  if (own === undefined) return [];
+  return source.imports.flatMap((one) => {
+    if (one.kind === "type") return [];
+    if (!one.specifier.startsWith(".")) return homeViolations(source.path, one);
+    const target = resolve(source.path, one.specifier);
+    const place = placeOf(target);
+    if (place === undefined) return [`${source.path} loads ${target}, which is in no layer`];
+    const isDown = place.layer < own.layer || place.path === own.path || (place.layer === 0 && own.layer === 0);
+    const isForbidden = own.never?.some((folder) => target.startsWith(folder)) ?? false;
+    if ((isDown && !isForbidden) || own.layer === 9) return [];
+    return [`${source.path} (${own.path}, layer ${own.layer}) loads ${target} (${place.path}, layer ${place.layer})`];
+  });
+}
+
+function homeViolations(path: string, { specifier }: Import): readonly string[] {
+  const home = homes.find(([pattern]) => pattern.test(specifier));
+  if (home === undefined) return [`${path} loads '${specifier}', which has no home`];
+  return home[1].some((place) => path.startsWith(place))
+    ? []
+    : [`${path} loads '${specifier}', whose home is ${home[1]}`];
+}
+
+function exampleViolations(source: Source): readonly string[] {
+  return source.imports
+    .filter(({ specifier }) => !/^(fullyshard(\/.*)?|node:.*|zod|(\.\.\/)+mod\.ts|\.\/.*)$/.test(specifier))
+    .map(({ specifier }) => `${source.path} loads '${specifier}': an example loads the public entry only`);
+}
+
+/**
+ * Finds cycles among the files that are loaded at once.
+ *
+ * @param sources all files
+ * @returns one line for each cycle found
+ */
+export function cycles(sources: readonly Source[]): readonly string[] {
+  const graph = new Map(sources.map((source) => [
+    source.path,
+    source.imports.filter(({ kind, specifier }) => (kind === "value" || kind === "export") && specifier.startsWith("."))
+      .map(({ specifier }) => resolve(source.path, specifier)),
+  ]));
+  const done = new Set<string>();
+  const found: string[] = [];
+  const visit = (path: string, trail: readonly string[]): void => {
+    const start = trail.indexOf(path);
+    if (start >= 0) found.push(`cycle: ${[...trail.slice(start), path].join(" -> ")}`);
+    if (start >= 0 || done.has(path)) return;
+    for (const next of graph.get(path) ?? []) visit(next, [...trail, path]);
+    done.add(path);
+  };
+  for (const path of graph.keys()) visit(path, []);
+  return found;
+}
+
+/** What no file of the library may contain: a pattern of its code, what it is, and where it may stand all the same. */
+const forbidden: readonly (readonly [RegExp, string, readonly string[]])[] = [
+  [/(?<![.\w$])any\b(?!\s*[(:?])/, "the type any", ["ffi/providers/"]],
+  [/\bas\s+(?!const\b)/, "a cast", ["ffi/providers/"]],
+  [/(?<![.\w$])export\s+default\b/, "a default export", []],
+  [/(?<![.\w$])console\s*\./, "console", ["src/cli/"]],
+  [/\b(process|Deno|Bun)\s*\.\s*env\b/, "environment variables (see src/runtime/env.ts)", ["src/runtime/env.ts"]],
+  [/\b(process|Deno)\s*\.\s*(exit|abort)\s*\(/, "an exit of the process", []],
+  [/(?<![.\w$])(Deno|Bun)\s*\./, "a runtime's own name", ["ffi/providers/", "src/runtime/"]],
+  [/(?<![.\w$])(enum|namespace)\s+\w+\s*\{/, "an enum or namespace", []],
+];
+
+/**
+ * Checks the contents of a file of the library.
+ *
+ * @param source the file
+ * @returns one line for each line of code that may not be
+ */
+export function contentViolations(source: Source): readonly string[] {
+  const found: string[] = [];
+  const code = withoutRenames(source.code);
+  for (const [pattern, what, allowed] of forbidden) {
+    if (allowed.some((place) => source.path.startsWith(place))) continue;
+    for (const match of code.matchAll(new RegExp(pattern, "g"))) {
+      found.push(`${source.path}:${lineOf(code, match.index)} has ${what}`);
+    }
+  }
+  if (source.path !== "mod.ts") {
+    for (const { specifier } of source.imports.filter(({ kind }) => kind === "export")) {
+      found.push(`${source.path} re-exports '${specifier}', which only mod.ts may do`);
+    }
+  }
+  if (!source.path.startsWith("ffi/providers/")) {
+    for (const match of source.text.matchAll(/@ts-(ignore|expect-error|nocheck)|deno-lint-ignore/g)) {
+      found.push(`${source.path}:${lineOf(source.text, match.index)} silences a check`);
+    }
+  }
+  return found;
+}
+
+/**
+ * Checks the form of any file.
+ *
+ * @param source the file
+ * @returns one line for each fault
+ */
+export function formViolations({ path, text }: Source): readonly string[] {
+  const found: string[] = [];
+  const body = text.replace(/^#!.*\n/, "");
+  const head = /^\/\*\*[^]*?\*\//.exec(body)?.[0];
+  if (head === undefined || !head.includes("@module")) found.push(`${path} does not begin with /** … @module */`);
+  const numLines = text.trimEnd().split("\n").length;
+  if (numLines > 400) found.push(`${path} has ${numLines} lines, more than 400`);
+  return found;
+}
+
+/** Takes out the `as` that renames: in lists of imports and exports, and in mapped types. */
+function withoutRenames(code: string): string {
+  const spaces = (text: string): string => text.replace(/[^\n]/g, " ");
+  return code
+    .replace(/(?<![.\w$])(?:import|export)\s+(?:type\s+)?(?:\w+\s*,\s*)?(?:\{[^}]*\}|\*\s*as\s+\w+)/g, spaces)
+    .replace(/\[\s*\w+\s+in\b[^\]]*\]/g, spaces);
+}
+
+function placeOf(path: string): Place | undefined {
+  return places.find((place) => place.path.endsWith("/") ? path.startsWith(place.path) : path === place.path);
+}
+
+function resolve(from: string, specifier: string): string {
+  return new URL(specifier, `file:///${from}`).pathname.slice(1);
+}
+
+function lineOf(text: string, index: number): number {
+  return text.slice(0, index).split("\n").length;
+}

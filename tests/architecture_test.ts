@@ -1,0 +1,158 @@
+/**
+ * The tree keeps its own rules: layers, homes of foreign modules, and what no file may contain. Each rule is also shown
+ * to find what it forbids.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { contentViolations, cycles, formViolations, layerViolations } from "./architecture/rules.ts";
+import { readSource, type Source } from "./architecture/source.ts";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const library = filesIn("mod.ts", "src", "ffi", "wasm/mod.ts");
+const others = filesIn("tests", "scripts", "bench", "examples");
+
+function filesIn(...paths: readonly string[]): readonly Source[] {
+  return paths.filter((path) => existsSync(root + path)).flatMap((path) => {
+    const names = statSync(root + path).isDirectory()
+      ? readdirSync(root + path, { recursive: true, encoding: "utf8" }).map((name) => `${path}/${name}`)
+      : [path];
+    return names.filter((name) => name.endsWith(".ts")).sort()
+      .map((name) => readSource(name, readFileSync(root + name, "utf8")));
+  });
+}
+
+function none(violations: readonly string[]): void {
+  assert.equal(violations.length, 0, `\n  ${violations.join("\n  ")}\n`);
+}
+
+test("layers: every value import goes down, and foreign modules are loaded at home", () => {
+  assert.ok(library.length > 20);
+  none([...library, ...others].flatMap(layerViolations));
+});
+
+test("layers: no file loads itself through others", () => none(cycles(library)));
+
+test("contents: no casts, no any, no hidden exits, no other thing that the house rules forbid", () => {
+  none(library.flatMap(contentViolations));
+});
+
+test("form: every file says what it is, and is short enough to read", () => {
+  none([...library, ...others].flatMap(formViolations));
+});
+
+test("layerViolations() finds imports that go up, sideways or away from home", () => {
+  const wrong: readonly (readonly [string, string])[] = [
+    ["src/dtype.ts", 'import { a } from "./device/device.ts";'],
+    ["src/config/a.ts", 'import { a } from "../../ffi/mod.ts";'],
+    ["src/device/a.ts", 'import { Tensor } from "../tensor/tensor.ts";'],
+    ["src/device/a.ts", 'import { type Tensor } from "../tensor/tensor.ts";'],
+    ["src/nn/a.ts", 'import "../comm/work.ts";'],
+    ["src/nn/a.ts", 'import {\n  a,\n  b as c,\n} from "../optim/adamw.ts";'],
+    ["src/tensor/a.ts", "import * as ffi from '../../ffi/mod.ts';"],
+    ["src/fsdp/a.ts", 'import { a } from "../ddp/bucket.ts";'],
+    ["src/fsdp/a.ts", 'const a = await import("../ddp/bucket.ts");'],
+    ["src/models/llama/a.ts", 'import { a } from "../../fsdp/unit.ts";'],
+    ["src/models/llama/a.ts", 'export { a } from "../../comm/work.ts";'],
+    ["src/tensor/a.ts", 'import a, { b } from "../../mod.ts";'],
+    ["src/tensor/a.ts", 'import { readFile } from "node:fs";'],
+    ["src/data/a.ts", 'import { parse } from "yaml";'],
+    ["src/data/a.ts", 'import lodash from "lodash";'],
+    ["src/device/a.ts", 'const ffi = await import("bun:ffi");'],
+    ["src/device/a.ts", 'import { a } from "../../tests/support/a.ts";'],
+    ["examples/a.ts", 'import { a } from "../src/tensor/tensor.ts";'],
+  ];
+  for (const [path, text] of wrong) assert.equal(layerViolations(readSource(path, text)).length, 1, `${path}: ${text}`);
+});
+
+test("layerViolations() lets types look up, and values down", () => {
+  const right: readonly (readonly [string, string])[] = [
+    ["src/ops/a.ts", 'import type { Tensor } from "../tensor/tensor.ts";'],
+    [
+      "src/device/a.ts",
+      'import { a } from "../../ffi/mod.ts";\nimport { b } from "./b.ts";\nimport { c } from "../dtype.ts";',
+    ],
+    ["src/runtime/a.ts", 'import { a } from "../errors.ts";\nimport fs from "node:fs";'],
+    ["src/comm/a.ts", 'import { a } from "../../ffi/mod.ts";'],
+    ["src/models/llama/a.ts", 'import { a } from "../../nn/module.ts";\nimport { b } from "../../checkpoint/load.ts";'],
+    ["src/nn/a.ts", '// import { a } from "../comm/work.ts";\nconst text = `import { a } from "../comm/work.ts"`;'],
+    ["src/cli/a.ts", 'import { a } from "../train/trainer.ts";\nimport b from "../../ffi/mod.ts";'],
+    ["examples/a.ts", 'import { a } from "fullyshard";'],
+  ];
+  for (const [path, text] of right) assert.deepEqual(layerViolations(readSource(path, text)), [], `${path}: ${text}`);
+});
+
+test("cycles() finds files that load each other, but not by type or later", () => {
+  const pair = (statement: string): readonly Source[] => [
+    readSource("src/a.ts", 'import { b } from "./b.ts";'),
+    readSource("src/b.ts", 'import { c } from "./nn/c.ts";'),
+    readSource("src/nn/c.ts", statement),
+  ];
+  assert.deepEqual(cycles(pair('import { a } from "../a.ts";')), [
+    "cycle: src/a.ts -> src/b.ts -> src/nn/c.ts -> src/a.ts",
+  ]);
+  assert.deepEqual(cycles(pair('import type { a } from "../a.ts";')), []);
+  assert.deepEqual(cycles(pair('const { a } = await import("../a.ts");')), []);
+});
+
+test("contentViolations() finds each thing that is forbidden", () => {
+  const wrong = [
+    "const a: any = 1;",
+    "const a: Promise<any> = b;",
+    "function f(...a: any[]): void {}",
+    "const a = b as Tensor;",
+    "const a = (b as unknown) + 1;",
+    "export default class {}",
+    'export { a } from "./a.ts";',
+    'export * from "./a.ts";',
+    'export type { A } from "./a.ts";',
+    "console.log(1);",
+    "const a = process.env.HOME;",
+    'const a = Deno.env.get("HOME");',
+    "process.exit(1);",
+    "const a = `${b as string}`;",
+    "const a = Bun.version;",
+    "enum A { b }",
+    "// deno-lint-ignore no-explicit-any",
+    "const a = b / c; const d = e as F; // /",
+  ];
+  for (const text of wrong) {
+    assert.ok(contentViolations(readSource("src/tensor/a.ts", text)).length >= 1, text);
+    assert.ok(contentViolations(readSource("src/tensor/a.ts", `const x = 1;\n${text}\n`)).length >= 1, text);
+  }
+});
+
+test("contentViolations() lets everything else be", () => {
+  const right = [
+    "const a = [1] as const;",
+    'import * as path from "./path.ts";',
+    'import { a as b, type C as D } from "./a.ts";',
+    "export { a as b };",
+    "type A<T> = { [K in keyof T as Upper<K>]: T[K] };",
+    "const a = await Promise.any(b); const c = { any: 1 };",
+    "// as Tensor, any, console.log, process.env",
+    "/** `x as Tensor` */ const a = 'b as Tensor: any';",
+    "const a = /as Tensor: any/; const b = `as any ${c} as any`;",
+    "process.exitCode = 1;",
+    "const seed = environment.text;",
+  ];
+  for (const text of right) assert.deepEqual(contentViolations(readSource("src/tensor/a.ts", text)), [], text);
+  assert.deepEqual(contentViolations(readSource("ffi/providers/bun.ts", "const a = b as C;")), []);
+  assert.deepEqual(contentViolations(readSource("src/cli/a.ts", "console.log(1);")), []);
+  assert.deepEqual(contentViolations(readSource("src/runtime/env.ts", "const a = process.env;")), []);
+  assert.deepEqual(contentViolations(readSource("mod.ts", 'export { a } from "./src/a.ts";')), []);
+});
+
+test("formViolations() finds files without a statement of purpose, and long ones", () => {
+  const head = "/**\n * What it is.\n *\n * @module\n */\n";
+  assert.deepEqual(formViolations(readSource("a.ts", `${head}const a = 1;\n`)), []);
+  assert.deepEqual(formViolations(readSource("a.ts", `#!/usr/bin/env bun\n${head}`)), []);
+  assert.equal(formViolations(readSource("a.ts", "const a = 1;\n")).length, 1);
+  assert.equal(formViolations(readSource("a.ts", "/** No tag. */\nconst a = 1;\n/** @module */\n")).length, 1);
+  assert.equal(formViolations(readSource("a.ts", head + "a();\n".repeat(395))).length, 0);
+  assert.equal(formViolations(readSource("a.ts", head + "a();\n".repeat(396))).length, 1);
+});

@@ -1,0 +1,86 @@
+/**
+ * The CPU device as tests of transports want it: its bytes at hand, and a hook before every sum over ranks, to inject
+ * delays. With it the float formats, written apart from the kernels.
+ *
+ * @module
+ */
+import type { Allocator } from "../../src/device/allocator.ts";
+import type { Device, DevicePtr } from "../../src/device/device.ts";
+import type { ExactMath, KernelTable } from "../../src/device/kernels.ts";
+import { openWasmDevice } from "../../src/device/wasm/device.ts";
+import type { WasmDevice } from "../../src/device/wasm/device.ts";
+
+const BITS = new Uint32Array(1);
+const FLOAT = new Float32Array(BITS.buffer);
+
+/** The upper half of a float32, rounded to nearest even. */
+export function toBfloat16(value: number): number {
+  FLOAT[0] = value;
+  const bits = BITS[0] ?? 0;
+  if (Number.isNaN(value)) return (bits >>> 16) | 0x40;
+  return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
+}
+
+/** The value of bfloat16 bits. */
+export function fromBfloat16(bits: number): number {
+  BITS[0] = bits << 16;
+  return FLOAT[0] ?? 0;
+}
+
+/** A device for tests. */
+export class CommDevice implements Device {
+  readonly name: string;
+  readonly mathName: string;
+  readonly memory: WebAssembly.Memory;
+  readonly allocator: Allocator;
+  readonly kernels: KernelTable;
+  readonly math: ExactMath;
+  /** Called before every sum over ranks. */
+  onSum: () => void = () => {};
+  readonly #device: WasmDevice;
+
+  /** Use {@link openCommDevice}. */
+  constructor(device: WasmDevice) {
+    this.#device = device;
+    this.name = device.name;
+    this.mathName = device.mathName;
+    this.memory = device.memory;
+    this.allocator = device.allocator;
+    this.math = device.math;
+    this.kernels = {
+      ...device.kernels,
+      sumRanks: (...args) => {
+        this.onSum();
+        device.kernels.sumRanks(...args);
+      },
+    };
+  }
+
+  /** Device memory. */
+  bytes(ptr: DevicePtr, byteLength: number): Uint8Array {
+    return new Uint8Array(this.memory.buffer, ptr, byteLength);
+  }
+
+  copyIn(dst: DevicePtr, src: Uint8Array): void {
+    this.#device.copyIn(dst, src);
+  }
+
+  copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.#device.copyOut(dst, src);
+  }
+
+  copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
+    this.#device.copy(dst, src, byteLength);
+  }
+
+  synchronize(): void {}
+
+  dispose(): void {
+    this.#device.dispose();
+  }
+}
+
+/** Opens a device with the strict kernels. */
+export async function openCommDevice(memoryBytes: number = 64 * 2 ** 20): Promise<CommDevice> {
+  return new CommDevice(await openWasmDevice({ memoryBytes, cpuMath: "wasm" }));
+}
