@@ -94,7 +94,13 @@ export { buildModel, FAMILIES } from "./src/models/registry.ts";
 // Data
 export { type Batch, DataLoader, type LoaderOptions, type LoaderState } from "./src/data/loader.ts";
 export { openText, type TextDocument, type TextOptions, type TextSource } from "./src/data/dataset.ts";
-export { type PackingProgress, type TokenCache, tokenCache, type TokenStream } from "./src/data/packing.ts";
+export {
+  type PackingProgress,
+  type TokenCache,
+  tokenCache,
+  tokensInMemory,
+  type TokenStream,
+} from "./src/data/packing.ts";
 export { loadTokenizer, type Tokenizer } from "./src/data/tokenizer.ts";
 
 // Checkpoints
@@ -108,5 +114,7 @@ export { configHelp, resolveConfig, type ResolvedConfig, type ResolveOptions } f
 export { section, type Section, type SectionSchema, type SectionValue } from "./src/config/section.ts";
 export { type RunConfig, TRAIN_SECTIONS } from "./src/train/config.ts";
 export { generate, type GenerateOptions } from "./src/train/generate.ts";
+export { readHfConfig } from "./src/train/setup.ts";
+export { type Parallelism, type StepContext, type StepResult, trainStep } from "./src/train/step.ts";
 export { runTrainingScript, type TrainingScript } from "./src/train/script.ts";
 export { runTraining, type TrainerOptions, type TrainResult } from "./src/train/trainer.ts";
