@@ -56,7 +56,8 @@ export {
   type ShardLayout,
 } from "./src/tensor/parameter.ts";
 export { type Scope, scope } from "./src/tensor/scope.ts";
-export { type HostArray, Tensor } from "./src/tensor/tensor.ts";
+export type { HostArray } from "./src/tensor/host.ts";
+export { Tensor } from "./src/tensor/tensor.ts";
 export { ownedPtr, writeParameters } from "./src/tensor/write.ts";
 
 // Modules
@@ -117,4 +118,5 @@ export { generate, type GenerateOptions } from "./src/train/generate.ts";
 export { readHfConfig } from "./src/train/setup.ts";
 export { type Parallelism, type StepContext, type StepResult, trainStep } from "./src/train/step.ts";
 export { runTrainingScript, type TrainingScript } from "./src/train/script.ts";
-export { runTraining, type TrainerOptions, type TrainResult } from "./src/train/trainer.ts";
+export type { StepMetrics } from "./src/train/metrics.ts";
+export { type FinishedModel, runTraining, type TrainerOptions, type TrainResult } from "./src/train/trainer.ts";

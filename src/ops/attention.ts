@@ -50,8 +50,11 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
     }
     const headDim = (q.shape[2] ?? 0) / heads;
     const fits = q.ndim === 3 && k.ndim === 3 && v.ndim === 3 && Number.isInteger(headDim) && heads % kvHeads === 0 &&
-      k.shape[0] === q.shape[0] && k.shape[2] === kvHeads * headDim && v.shape.every((size, dim) => size === k.shape[dim]);
-    if (!fits) throw new ShapeError("attention", `${heads} query and ${kvHeads} kv heads must fit`, q.shape, k.shape, v.shape);
+      k.shape[0] === q.shape[0] && k.shape[2] === kvHeads * headDim &&
+      v.shape.every((size, dim) => size === k.shape[dim]);
+    if (!fits) {
+      throw new ShapeError("attention", `${heads} query and ${kvHeads} kv heads must fit`, q.shape, k.shape, v.shape);
+    }
     if (headDim > 256) throw new ShapeError("attention", "a head must have at most 256 elements", q.shape);
     if (mask !== undefined && (mask.dtype !== uint8 || mask.shape[0] !== k.shape[0] || mask.shape[1] !== k.shape[1])) {
       throw new ShapeError("attention", "the key mask must be uint8 [batch, seqK]", mask.shape, k.shape);
@@ -71,7 +74,8 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
     const [q, k, v, o, lse] = [call.saved(0), call.saved(1), call.saved(2), call.saved(3), call.saved(4)];
     const shape = shapeOf(q, k, v, call.inputs > 3 ? call.saved(5).ptr : NO_PTR, call.attrs);
     const dO = call.dense(call.grad(0));
-    const out = (i: number, like: Tensor): Tensor => call.needs(i) ? call.out(i, like.dtype) : call.empty(like.shape, like.dtype);
+    const out = (i: number, like: Tensor): Tensor =>
+      call.needs(i) ? call.out(i, like.dtype) : call.empty(like.shape, like.dtype);
     const [dq, dk, dv] = [out(0, q), out(1, k), out(2, v)];
     call.device.kernels.attentionBackward(shape, dq.ptr, dk.ptr, dv.ptr, dO.ptr, o.ptr, lse.ptr, q.ptr, k.ptr, v.ptr);
   },

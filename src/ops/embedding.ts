@@ -27,7 +27,15 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
   forward: (call) => {
     const [weight, ids] = [call.dense(call.input(0)), call.dense(call.input(1))];
     const [vocab = 0, cols = 0] = weight.shape;
-    const bad = call.device.kernels.embedding(weight.dtype, call.output(0).ptr, weight.ptr, ids.ptr, ids.numel, vocab, cols);
+    const bad = call.device.kernels.embedding(
+      weight.dtype,
+      call.output(0).ptr,
+      weight.ptr,
+      ids.ptr,
+      ids.numel,
+      vocab,
+      cols,
+    );
     if (bad >= 0) {
       throw new ArgumentError(`Cannot look up id ${ids.toArray()[bad]} at place ${bad}: the table has ${vocab} rows`);
     }
@@ -39,7 +47,10 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
     const [vocab = 0, cols = 0] = call.spec(0).shape;
     const dy = call.dense(call.grad(0));
     const { paddingIdx } = call.attrs;
-    writeFloat32(call, 0, (dw) =>
-      call.device.kernels.embeddingBackward(dy.dtype, dw, dy.ptr, ids.ptr, ids.numel, vocab, cols, paddingIdx));
+    writeFloat32(
+      call,
+      0,
+      (dw) => call.device.kernels.embeddingBackward(dy.dtype, dw, dy.ptr, ids.ptr, ids.numel, vocab, cols, paddingIdx),
+    );
   },
 };

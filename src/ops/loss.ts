@@ -24,7 +24,9 @@ export interface CrossEntropyAttrs {
 const CHUNK_ELEMENTS = 1 << 20;
 
 function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
-  if (labels === undefined || labels.dtype !== int32) throw new DTypeError(op, "labels must be int32", labels?.dtype.name ?? "");
+  if (labels === undefined || labels.dtype !== int32) {
+    throw new DTypeError(op, "labels must be int32", labels?.dtype.name ?? "");
+  }
   if (numelOf(x.shape.slice(0, -1)) !== labels.numel) {
     throw new ShapeError(op, "there must be one label a row", x.shape, labels.shape);
   }
@@ -134,8 +136,14 @@ function inDtype(call: ForwardCall<CrossEntropyAttrs>, tensor: Tensor, dtype: DT
 export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   name: "linearCrossEntropy",
   infer: ([hidden, weight, labels]) => {
-    if (hidden === undefined || weight === undefined || hidden.dtype !== weight.dtype || hidden.dtype.kind !== "float") {
-      throw new DTypeError("linearCrossEntropy", "hidden and weight must have one float dtype", hidden?.dtype.name ?? "");
+    if (
+      hidden === undefined || weight === undefined || hidden.dtype !== weight.dtype || hidden.dtype.kind !== "float"
+    ) {
+      throw new DTypeError(
+        "linearCrossEntropy",
+        "hidden and weight must have one float dtype",
+        hidden?.dtype.name ?? "",
+      );
     }
     if (weight.ndim !== 2 || hidden.shape.at(-1) !== weight.shape[1]) {
       throw new ShapeError("linearCrossEntropy", "the last dim must equal the weight's", hidden.shape, weight.shape);

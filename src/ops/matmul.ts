@@ -83,7 +83,15 @@ function multiply(context: OpContext, a: Tensor, b: Tensor, lead: Shape, dtype: 
   const n = b.shape.at(-1) ?? 1;
   const out = into ?? context.empty([...lead, m, n], dtype);
   const batch = numelOf(lead);
-  product(context, out, operand(context, repeated(a, lead), batch), operand(context, repeated(b, lead), batch), m, n, k);
+  product(
+    context,
+    out,
+    operand(context, repeated(a, lead), batch),
+    operand(context, repeated(b, lead), batch),
+    m,
+    n,
+    k,
+  );
   return out;
 }
 
@@ -122,7 +130,12 @@ export const linearOp: ComputeOp<undefined> = {
   name: "linear",
   infer: ([x, weight, bias]) => {
     if (x === undefined || weight === undefined || x.dtype !== weight.dtype || x.dtype.kind !== "float") {
-      throw new DTypeError("linear", "input and weight must have one float dtype", x?.dtype.name ?? "", weight?.dtype.name ?? "");
+      throw new DTypeError(
+        "linear",
+        "input and weight must have one float dtype",
+        x?.dtype.name ?? "",
+        weight?.dtype.name ?? "",
+      );
     }
     const [outFeatures, inFeatures] = weight.shape;
     if (weight.ndim !== 2 || outFeatures === undefined || x.shape.at(-1) !== inFeatures || x.ndim === 0) {

@@ -12,13 +12,17 @@ import type { ComputeOp, OutputSpec } from "./op.ts";
 
 function inferNorm(name: string, inputs: readonly Tensor[]): readonly OutputSpec[] {
   const [x, ...affine] = inputs;
-  if (x === undefined || x.dtype.kind !== "float") throw new DTypeError(name, "the input must be a float", x?.dtype.name ?? "");
+  if (x === undefined || x.dtype.kind !== "float") {
+    throw new DTypeError(name, "the input must be a float", x?.dtype.name ?? "");
+  }
   const cols = x.shape.at(-1);
   for (const parameter of affine) {
     if (parameter.ndim !== 1 || parameter.shape[0] !== cols) {
       throw new ShapeError(name, `weight and bias must be [${cols}]`, x.shape, parameter.shape);
     }
-    if (parameter.dtype !== x.dtype) throw new DTypeError(name, "dtypes must agree", x.dtype.name, parameter.dtype.name);
+    if (parameter.dtype !== x.dtype) {
+      throw new DTypeError(name, "dtypes must agree", x.dtype.name, parameter.dtype.name);
+    }
   }
   return [{ shape: x.shape, dtype: x.dtype }];
 }
@@ -37,7 +41,16 @@ export const rmsNormOp: ComputeOp<number> = {
     const weight = call.inputs > 1 ? call.dense(call.input(1)) : undefined;
     const [rows, cols] = sizes(x);
     const rstd = call.empty([rows], float32);
-    call.device.kernels.rmsNorm(x.dtype, call.output(0).ptr, rstd.ptr, x.ptr, weight?.ptr ?? NO_PTR, rows, cols, call.attrs);
+    call.device.kernels.rmsNorm(
+      x.dtype,
+      call.output(0).ptr,
+      rstd.ptr,
+      x.ptr,
+      weight?.ptr ?? NO_PTR,
+      rows,
+      cols,
+      call.attrs,
+    );
     call.save(x, rstd);
     if (weight !== undefined) call.save(weight);
   },
@@ -65,7 +78,18 @@ export const layerNormOp: ComputeOp<number> = {
     const [rows, cols] = sizes(x);
     const [mean, rstd] = [call.empty([rows], float32), call.empty([rows], float32)];
     const w = weight?.ptr ?? NO_PTR;
-    call.device.kernels.layerNorm(x.dtype, call.output(0).ptr, mean.ptr, rstd.ptr, x.ptr, w, bias, rows, cols, call.attrs);
+    call.device.kernels.layerNorm(
+      x.dtype,
+      call.output(0).ptr,
+      mean.ptr,
+      rstd.ptr,
+      x.ptr,
+      w,
+      bias,
+      rows,
+      cols,
+      call.attrs,
+    );
     call.save(x, mean, rstd);
     if (weight !== undefined) call.save(weight);
   },

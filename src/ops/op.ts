@@ -69,7 +69,8 @@ export interface ComputeOp<A> {
   /** @throws {ShapeError | DTypeError} if the inputs do not fit */
   infer(inputs: readonly Tensor[], attrs: A): readonly OutputSpec[];
   forward(call: ForwardCall<A>): void;
-  backward(call: BackwardCall<A>): void;
+  /** Without it the outputs are constants. */
+  backward?(call: BackwardCall<A>): void;
 }
 
 /** An operation that looks at the same values in another layout. */

@@ -26,7 +26,13 @@ function keptShape(shape: Shape, dims: ReadonlySet<number>): number[] {
   return shape.map((size, dim) => dims.has(dim) ? 1 : size);
 }
 
-function reduceAll(context: OpContext, op: "sum" | "mean" | "max", x: Tensor, dims: ReadonlySet<number>, into: Tensor): void {
+function reduceAll(
+  context: OpContext,
+  op: "sum" | "mean" | "max",
+  x: Tensor,
+  dims: ReadonlySet<number>,
+  into: Tensor,
+): void {
   const { kernels } = context.device;
   let current = context.dense(x);
   const sizes = [...x.shape];

@@ -52,12 +52,20 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
     }
     const [batch, seq = 0, width = 0] = x.shape;
     if (x.ndim !== 3 || width % headDim !== 0 || cos.ndim !== 2 || 2 * (cos.shape[1] ?? 0) > headDim) {
-      throw new ShapeError("rope", `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${headDim / 2}]`, x.shape, cos.shape);
+      throw new ShapeError(
+        "rope",
+        `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${headDim / 2}]`,
+        x.shape,
+        cos.shape,
+      );
     }
     if (positions === undefined && seq > (cos.shape[0] ?? 0)) {
       throw new ShapeError("rope", `the tables must reach the sequence length ${seq}`, cos.shape);
     }
-    if (positions !== undefined && (positions.dtype !== int32 || positions.shape[0] !== batch || positions.shape[1] !== seq)) {
+    if (
+      positions !== undefined &&
+      (positions.dtype !== int32 || positions.shape[0] !== batch || positions.shape[1] !== seq)
+    ) {
       throw new ShapeError("rope", "positions must be int32 [batch, seq]", positions.shape);
     }
     return [{ shape: x.shape, dtype: x.dtype }];

@@ -4,7 +4,15 @@
  * @module
  */
 import { ShapeError } from "../errors.ts";
-import { broadcastShapes, broadcastStrides, denseLayout, isDense, resolveShape, sameShape, type Shape } from "../shape.ts";
+import {
+  broadcastShapes,
+  broadcastStrides,
+  denseLayout,
+  isDense,
+  resolveShape,
+  sameShape,
+  type Shape,
+} from "../shape.ts";
 import type { ComputeOp, ViewOp } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
@@ -25,7 +33,10 @@ export const reshapeOp: ViewOp<Shape> = {
 export const permuteOp: ViewOp<readonly number[]> = {
   name: "permute",
   view: (input, dims) => {
-    if (dims.length !== input.ndim || new Set(dims).size !== dims.length || dims.some((dim) => input.shape[dim] === undefined)) {
+    if (
+      dims.length !== input.ndim || new Set(dims).size !== dims.length ||
+      dims.some((dim) => input.shape[dim] === undefined)
+    ) {
       throw new ShapeError("permute", `dims [${dims.join(", ")}] must name each dim once`, input.shape);
     }
     return {
@@ -62,7 +73,11 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
     const size = input.shape[dim] ?? 0;
     const whole = Number.isInteger(start) && Number.isInteger(length);
     if (!whole || start < 0 || length < 0 || start + length > size) {
-      throw new ShapeError("narrow", `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`, input.shape);
+      throw new ShapeError(
+        "narrow",
+        `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`,
+        input.shape,
+      );
     }
     const { shape, strides, offset } = input.layout;
     return {

@@ -85,7 +85,7 @@ class Forward<A> extends Context implements ForwardCall<A> {
   }
 
   save(...tensors: readonly Tensor[]): void {
-    if (this.recording) for (const tensor of tensors) this.saved.push(tensor.alias());
+    if (this.recording) { for (const tensor of tensors) this.saved.push(tensor.alias()); }
   }
 }
 
@@ -208,7 +208,8 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
       throw new InternalError(`'${op.name}' got tensors on ${first.device.name} and ${input.device.name}`);
     }
   }
-  const recording = gradEnabled() && inputs.some((input) => input.requiresGrad);
+  const { backward } = op;
+  const recording = backward !== undefined && gradEnabled() && inputs.some((input) => input.requiresGrad);
   const outputs = op.infer(inputs, attrs).map(({ shape, dtype }) => {
     const buffer = Buffer.allocate(first.device, numelOf(shape) * dtype.byteLength, op.name);
     return first.spawn(buffer, denseLayout(shape), dtype);
@@ -221,7 +222,7 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
     for (const tensor of [...call.saved, ...outputs]) tensor.dispose();
     throw error;
   }
-  if (recording) record(op, inputs, outputs, attrs, call.saved);
+  if (recording) record({ name: op.name, backward }, inputs, outputs, attrs, call.saved);
   return outputs;
 }
 

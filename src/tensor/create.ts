@@ -9,7 +9,8 @@ import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { denseLayout, numelOf, type Shape } from "../shape.ts";
 import { track } from "./scope.ts";
-import { type HostArray, Tensor } from "./tensor.ts";
+import type { HostArray } from "./host.ts";
+import { Tensor } from "./tensor.ts";
 
 /** Options of a new tensor. */
 export interface CreateOptions {
@@ -20,7 +21,11 @@ export interface CreateOptions {
 }
 
 function blank(device: Device, shape: Shape, dtype: DType, owner: string): Tensor {
-  const tensor = new Tensor(Buffer.allocate(device, numelOf(shape) * dtype.byteLength, owner), denseLayout(shape), dtype);
+  const tensor = new Tensor(
+    Buffer.allocate(device, numelOf(shape) * dtype.byteLength, owner),
+    denseLayout(shape),
+    dtype,
+  );
   track(tensor);
   return tensor;
 }

@@ -9,6 +9,7 @@ import type { GradientSink } from "../autograd/node.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
 import { denseLayout, numelOf, type Shape } from "../shape.ts";
 import { GradientSlot } from "./gradient_slot.ts";
 import { Tensor } from "./tensor.ts";
@@ -72,10 +73,13 @@ class WholeStorage implements ParameterStorage, ParameterRun {
   readonly normReducer = undefined;
   readonly device: Device;
   readonly sink: GradientSlot;
+  /** Whether gradients have a place outside: in a bucket. */
+  readonly placed: boolean;
   readonly #buffer: Buffer;
 
   constructor(buffer: Buffer, shape: Shape, place: (() => Tensor) | undefined) {
     this.#buffer = buffer;
+    this.placed = place !== undefined;
     this.device = buffer.device;
     this.length = numelOf(shape);
     this.shard = { shape, offset: 0, length: this.length };
@@ -161,8 +165,13 @@ export class Parameter extends Tensor {
     if (!this.buffer.attached && this.#storage instanceof WholeStorage) this.buffer.attach();
   }
 
-  /** Writes first gradients straight to where `place` says. Used by DDP for its buckets. */
-  placeGradients(place: () => Tensor): void {
+  /**
+   * Writes first gradients straight to where `place` says, or no longer. Used by DDP for its buckets.
+   *
+   * @throws {ArgumentError} if it is sharded, or replicated already
+   */
+  placeGradients(place: (() => Tensor) | undefined): void {
+    if (place !== undefined) this.#requirePlain("replicate");
     this.zeroGrad();
     this.#storage = new WholeStorage(this.buffer, this.shape, place);
     this.trainable = this.#trainable;
@@ -174,11 +183,20 @@ export class Parameter extends Tensor {
    * @param buffer what the whole parameter is gathered into; one reference becomes this tensor's
    * @param offset its first element there
    * @param dtype compute dtype
+   * @throws {ArgumentError} if it is sharded already, or replicated
    */
   shardInto(storage: ParameterStorage, buffer: Buffer, offset: number, dtype: DType): void {
+    this.#requirePlain("shard");
     this.zeroGrad();
     this.rebind(buffer, denseLayout(this.shape, offset), dtype);
     this.#storage = storage;
     this.trainable = this.#trainable;
+  }
+
+  #requirePlain(verb: string): void {
+    const storage = this.#storage;
+    if (storage instanceof WholeStorage && !storage.placed) return;
+    const state = storage instanceof WholeStorage ? "replicated" : "sharded";
+    throw new ArgumentError(`Cannot ${verb} '${this.fqn}': it is ${state} already`);
   }
 }

@@ -6,26 +6,26 @@
  *
  * @module
  */
-import { runBackward } from "../autograd/engine.ts";
 import type { Edge, GradientSink } from "../autograd/node.ts";
-import { Buffer } from "../device/buffer.ts";
+import type { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import type { BinaryOp, UnaryOp } from "../device/kernels.ts";
-import { type DType, float32, int32, uint8 } from "../dtype.ts";
-import { ArgumentError, DTypeError, ShapeError, UseAfterDisposeError } from "../errors.ts";
+import type { DType } from "../dtype.ts";
+import { ShapeError, UseAfterDisposeError } from "../errors.ts";
+import { argmaxOp } from "../ops/argmax.ts";
 import { castOp } from "../ops/cast.ts";
 import { binaryOp, unaryOp } from "../ops/elementwise.ts";
 import { matmulOp } from "../ops/matmul.ts";
 import { maxOp, meanOp, sumOp } from "../ops/reduce.ts";
 import { softmaxOp } from "../ops/softmax.ts";
 import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp } from "../ops/view.ts";
-import { denseLayout, isDense, type Layout, normalizeDim, numelOf, sameShape, type Shape } from "../shape.ts";
+import { isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import { applyOne, applyView } from "./apply.ts";
+import { addGradients, startBackward } from "./backward.ts";
 import { formatTensor } from "./format.ts";
-import { scope, track, untrack } from "./scope.ts";
 
-/** A typed array that a tensor's values are read into. */
-export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
+import { type HostArray, readHost, writeHost } from "./host.ts";
+import { scope, track, untrack } from "./scope.ts";
 
 /** An n-dimensional array on a device. */
 export class Tensor {
@@ -89,9 +89,7 @@ export class Tensor {
    * @throws {UseAfterDisposeError} if it was disposed, or has no memory
    */
   get ptr(): DevicePtr {
-    if (!this.#alive) {
-      throw new UseAfterDisposeError(`A tensor of '${this.#buffer.owner}' is used after it was disposed`);
-    }
+    this.#refuseDisposed();
     return devicePtr(this.#buffer.ptr + this.#layout.offset * this.#dtype.byteLength);
   }
 
@@ -130,12 +128,14 @@ export class Tensor {
 
   /** Another handle on the same memory, without a gradient, in another layout. */
   view(layout: Layout): Tensor {
+    this.#refuseDisposed();
     this.#buffer.retain();
     return this.spawn(this.#buffer, layout, this.#dtype);
   }
 
   /** Another handle in no scope, without a gradient: whoever asked disposes it. */
   alias(): Tensor {
+    this.#refuseDisposed();
     this.#buffer.retain();
     return new Tensor(this.#buffer, this.#layout, this.#dtype);
   }
@@ -160,6 +160,12 @@ export class Tensor {
     this.#buffer.release();
   }
 
+  /** A disposed handle is no way to memory, even where other handles keep it. */
+  #refuseDisposed(): void {
+    if (this.#alive) return;
+    throw new UseAfterDisposeError(`A tensor of '${this.#buffer.owner}' is used after it was disposed`);
+  }
+
   /** Whether {@link dispose} was called, by hand or by a scope. */
   get disposed(): boolean {
     return !this.#alive;
@@ -175,20 +181,7 @@ export class Tensor {
    * consumed. Used by the backward pass.
    */
   absorb(other: Tensor): Tensor {
-    const kernels = this.device.kernels;
-    const mine = !this.#buffer.shared && isDense(this.#layout);
-    if (mine && isDense(other.#layout)) {
-      kernels.accumulate(this.#dtype, other.#dtype, this.ptr, other.ptr, this.numel);
-      other.dispose();
-      return this;
-    }
-    if (this.#dtype !== other.#dtype) throw new DTypeError("absorb", "gradients must agree", this.#dtype.name, other.#dtype.name);
-    const buffer = Buffer.allocate(this.device, this.numel * this.#dtype.byteLength, "gradient");
-    const sum = new Tensor(buffer, denseLayout(this.shape), this.#dtype);
-    kernels.binary("add", this.#dtype, sum.ptr, this.ptr, this.#layout.strides, other.ptr, other.#layout.strides, this.shape);
-    this.dispose();
-    other.dispose();
-    return sum;
+    return addGradients(this, other);
   }
 
   /**
@@ -199,24 +192,7 @@ export class Tensor {
    * @throws {DTypeError} if the seed has another dtype
    */
   backward(seed?: Tensor): void {
-    const edge = this.#edge;
-    if (edge === undefined) {
-      throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");
-    }
-    if (seed === undefined && this.numel !== 1) throw new ShapeError("backward", "a seed is needed unless scalar", this.shape);
-    if (seed !== undefined && !sameShape(seed.shape, this.shape)) {
-      throw new ShapeError("backward", "the seed must have the tensor's shape", this.shape, seed.shape);
-    }
-    if (seed !== undefined && seed.dtype !== this.#dtype) {
-      throw new DTypeError("backward", "the seed must have the tensor's dtype", this.#dtype.name, seed.dtype.name);
-    }
-    let start = seed?.alias();
-    if (start === undefined) {
-      const buffer = Buffer.allocate(this.device, this.#dtype.byteLength, "backward seed");
-      start = new Tensor(buffer, denseLayout(this.shape), this.#dtype);
-      this.device.kernels.fill(this.#dtype, start.ptr, 1, 1);
-    }
-    runBackward(edge, start);
+    startBackward(this, seed);
   }
 
   /** Makes it a leaf whose gradient goes to `sink`. Used by parameters and `requiresGrad` tensors. */
@@ -230,22 +206,7 @@ export class Tensor {
    * @throws {DTypeError} for other dtypes
    */
   toArray(): HostArray {
-    const n = this.numel;
-    using _frame = scope();
-    const source = this.contiguous();
-    if (this.#dtype === int32) return this.#read(source, new Int32Array(n));
-    if (this.#dtype === uint8) return this.#read(source, new Uint8Array(n));
-    if (this.#dtype === float32) return this.#read(source, new Float32Array(n));
-    if (this.#dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", this.#dtype.name);
-    using wide = new Tensor(Buffer.allocate(this.device, n * 4, "toArray"), denseLayout(this.shape), float32);
-    this.device.kernels.cast(float32, this.#dtype, wide.ptr, source.ptr, n);
-    return this.#read(wide, new Float32Array(n));
-  }
-
-  #read<T extends HostArray>(source: Tensor, into: T): T {
-    this.device.synchronize();
-    this.device.copyOut(new Uint8Array(into.buffer), source.ptr);
-    return into;
+    return readHost(this);
   }
 
   /**
@@ -375,14 +336,7 @@ export class Tensor {
   }
   /** Index of the largest element along the last dim: int32, the first of equals. */
   argmax(): Tensor {
-    const cols = this.shape.at(-1);
-    if (cols === undefined || cols === 0) throw new ShapeError("argmax", "the last dim must have elements", this.shape);
-    const shape = this.shape.slice(0, -1);
-    using frame = scope();
-    const result = this.spawn(Buffer.allocate(this.device, numelOf(shape) * 4, "argmax"), denseLayout(shape), int32);
-    this.device.kernels.argmax(this.#dtype, result.ptr, this.contiguous().ptr, numelOf(shape), cols);
-    frame.keep(result);
-    return result;
+    return applyOne(argmaxOp, [this], undefined);
   }
 
   /** Matrix product over the last two dims: [.., m, k] @ [.., k, n]; leading dims broadcast. */
@@ -429,14 +383,7 @@ export class Tensor {
 
   /** Overwrites all elements. The tensor must be dense; nothing is recorded. */
   copyFromHost(values: HostArray): this {
-    if (values.length !== this.numel || !isDense(this.#layout)) {
-      throw new ShapeError("copyFromHost", `it must be dense and have ${values.length} elements`, this.shape);
-    }
-    const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-    if (values.byteLength !== this.numel * this.#dtype.byteLength) {
-      throw new DTypeError("copyFromHost", `elements must have ${this.#dtype.byteLength} bytes`, this.#dtype.name);
-    }
-    this.device.copyIn(this.ptr, bytes);
+    writeHost(this, values);
     return this;
   }
 }

@@ -1,0 +1,26 @@
+/**
+ * Index of the largest element along the last dim.
+ *
+ * @module
+ */
+import { int32 } from "../dtype.ts";
+import { DTypeError, ShapeError } from "../errors.ts";
+import { numelOf } from "../shape.ts";
+import type { ComputeOp } from "./op.ts";
+
+/** [.., cols] → int32 [..], the first of equals. */
+export const argmaxOp: ComputeOp<undefined> = {
+  name: "argmax",
+  infer: ([x]) => {
+    if (x === undefined || x.dtype.kind !== "float") {
+      throw new DTypeError("argmax", "the input must be a float", x?.dtype.name ?? "nothing");
+    }
+    if (!((x.shape.at(-1) ?? 0) > 0)) throw new ShapeError("argmax", "the last dim must have elements", x.shape);
+    return [{ shape: x.shape.slice(0, -1), dtype: int32 }];
+  },
+  forward: (call) => {
+    const x = call.dense(call.input(0));
+    const rows = numelOf(x.shape.slice(0, -1));
+    call.device.kernels.argmax(x.dtype, call.output(0).ptr, x.ptr, rows, x.shape.at(-1) ?? 1);
+  },
+};

@@ -1,0 +1,50 @@
+/**
+ * Where a backward pass begins, and what happens where gradients meet.
+ *
+ * @module
+ */
+import { runBackward } from "../autograd/engine.ts";
+import { Buffer } from "../device/buffer.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { denseLayout, isDense, sameShape } from "../shape.ts";
+import type { Tensor } from "./tensor.ts";
+
+/** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
+export function startBackward(root: Tensor, seed: Tensor | undefined): void {
+  const { edge, shape, dtype, device } = root;
+  if (edge === undefined) {
+    throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");
+  }
+  if (seed === undefined && root.numel !== 1) throw new ShapeError("backward", "a seed is needed unless scalar", shape);
+  if (seed !== undefined && !sameShape(seed.shape, shape)) {
+    throw new ShapeError("backward", "the seed must have the tensor's shape", shape, seed.shape);
+  }
+  if (seed !== undefined && seed.dtype !== dtype) {
+    throw new DTypeError("backward", "the seed must have the tensor's dtype", dtype.name, seed.dtype.name);
+  }
+  let start = seed?.alias();
+  if (start === undefined) {
+    start = root.spawn(Buffer.allocate(device, dtype.byteLength, "backward seed"), denseLayout(shape), dtype).persist();
+    device.kernels.fill(dtype, start.ptr, 1, 1);
+  }
+  runBackward(edge, start);
+}
+
+/** `a + b`, of one shape, in the memory of the first where nobody else sees it; consumes both handles and gives one that is in no scope. */
+export function addGradients(a: Tensor, b: Tensor): Tensor {
+  const { kernels } = a.device;
+  if (!a.buffer.shared && isDense(a.layout) && isDense(b.layout)) {
+    kernels.accumulate(a.dtype, b.dtype, a.ptr, b.ptr, a.numel);
+    b.dispose();
+    return a;
+  }
+  if (a.dtype !== b.dtype) {
+    throw new DTypeError("backward", "gradients that meet must agree", a.dtype.name, b.dtype.name);
+  }
+  const buffer = Buffer.allocate(a.device, a.numel * a.dtype.byteLength, "gradient");
+  const sum = a.spawn(buffer, denseLayout(a.shape), a.dtype).persist();
+  kernels.binary("add", a.dtype, sum.ptr, a.ptr, a.layout.strides, b.ptr, b.layout.strides, a.shape);
+  a.dispose();
+  b.dispose();
+  return sum;
+}

@@ -1,0 +1,55 @@
+/**
+ * Values between a tensor and the host.
+ *
+ * @module
+ */
+import { Buffer } from "../device/buffer.ts";
+import { float32, int32, uint8 } from "../dtype.ts";
+import { DTypeError, ShapeError } from "../errors.ts";
+import { denseLayout, isDense } from "../shape.ts";
+import { scope } from "./scope.ts";
+import type { Tensor } from "./tensor.ts";
+
+/** A typed array that a tensor's values are read into. */
+export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
+
+function read<T extends HostArray>(source: Tensor, into: T): T {
+  source.device.synchronize();
+  source.device.copyOut(new Uint8Array(into.buffer), source.ptr);
+  return into;
+}
+
+/**
+ * The values, row-major: float32 for float dtypes, int32 or uint8 otherwise. Waits for the device.
+ *
+ * @throws {DTypeError} for other dtypes
+ */
+export function readHost(tensor: Tensor): HostArray {
+  using _frame = scope();
+  const { numel, dtype, device } = tensor;
+  const source = tensor.contiguous();
+  if (dtype === int32) return read(source, new Int32Array(numel));
+  if (dtype === uint8) return read(source, new Uint8Array(numel));
+  if (dtype === float32) return read(source, new Float32Array(numel));
+  if (dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", dtype.name);
+  const buffer = Buffer.allocate(device, numel * float32.byteLength, "toArray");
+  const wide = tensor.spawn(buffer, denseLayout(tensor.shape), float32);
+  device.kernels.cast(float32, dtype, wide.ptr, source.ptr, numel);
+  return read(wide, new Float32Array(numel));
+}
+
+/**
+ * Overwrites all elements of a dense tensor.
+ *
+ * @throws {ShapeError} if it is not dense, or has another number of elements
+ * @throws {DTypeError} if its elements have another size
+ */
+export function writeHost(tensor: Tensor, values: HostArray): void {
+  if (values.length !== tensor.numel || !isDense(tensor.layout)) {
+    throw new ShapeError("copyFromHost", `it must be dense and have ${values.length} elements`, tensor.shape);
+  }
+  if (values.BYTES_PER_ELEMENT !== tensor.dtype.byteLength) {
+    throw new DTypeError("copyFromHost", `elements must have ${tensor.dtype.byteLength} bytes`, tensor.dtype.name);
+  }
+  tensor.device.copyIn(tensor.ptr, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+}
