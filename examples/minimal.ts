@@ -1,3 +1,8 @@
+/**
+ * The least that trains: a Llama from scratch on made-up tokens, fully sharded, into a Hugging Face folder.
+ *
+ * @module
+ */
 import { AdamW, buildModel, DataLoader, fullyShard, initializeParameters } from "fullyshard";
 import { openDevice, openProcessGroup, saveHfDirectory, tokensInMemory, trainStep } from "fullyshard";
 

@@ -105,7 +105,8 @@ export function resolveShape(op: string, from: Shape, to: Shape): number[] {
   const known = numelOf(to.filter((size) => size !== -1));
   const total = numelOf(from);
   const shape = to.map((size) => size === -1 ? total / known : size);
-  const sound = shape.every((size) => Number.isInteger(size) && size >= 0) && to.filter((size) => size === -1).length <= 1;
+  const sound = shape.every((size) => Number.isInteger(size) && size >= 0) &&
+    to.filter((size) => size === -1).length <= 1;
   if (!sound || numelOf(shape) !== total) {
     throw new ShapeError(op, "the number of elements must stay the same", from, to);
   }

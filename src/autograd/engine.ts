@@ -107,7 +107,6 @@ export function runBackward(root: Edge, seed: Tensor): void {
       const current = node;
       const grads = waiting.get(node) ?? [];
       results = node.run(grads, (input) => firstOfItsSink(current.edges, input)?.place());
-      waiting.delete(node);
       for (const grad of grads) grad?.dispose();
       for (const [input, grad] of results.entries()) {
         const edge = current.edges[input];
@@ -116,6 +115,7 @@ export function runBackward(root: Edge, seed: Tensor): void {
         else deliver(edge, grad);
         results[input] = undefined;
       }
+      waiting.delete(node);
       node.free();
       node.release();
     }

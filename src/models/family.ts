@@ -36,12 +36,32 @@ export interface BatchShape {
   readonly computeBytes: number;
 }
 
+/** Bytes of a model's activations and their gradients, by when they are alive; parameters and their gradients apart. */
+export interface ActivationBytes {
+  /** Saved by one block, from its forward to its backward. */
+  readonly block: number;
+  /** Most at once in the forward of one block, what it saves included. */
+  readonly blockForward: number;
+  /** Most at once in the backward of one block, what it saved included. */
+  readonly blockBackward: number;
+  /** Gradient that one block hands to the one before it. */
+  readonly handed: number;
+  /** Alive from before the first block or behind the last one until the backward reaches the last block. */
+  readonly ends: number;
+  /** Most at once while the loss is computed, besides all that is saved. */
+  readonly loss: number;
+  /** Most at once in the backward of the loss, besides all that is saved. */
+  readonly lossBackward: number;
+  /** Most at once in the backward of what lies before the first block. */
+  readonly embeddingBackward: number;
+}
+
 /** A causal language model. */
 export interface CausalLm extends Module<[inputs: CausalLmInputs], CausalLmOutputs> {
   /** Modules to be sharded as units of their own, bottom-up; what is left is the root's. */
   shardingUnits(): readonly Module[];
-  /** Most bytes that activations (and their gradients) take at once in a training step. */
-  activationBytes(shape: BatchShape): number;
+  /** Bytes that activations (and their gradients) take in a training step. */
+  activationBytes(shape: BatchShape): ActivationBytes;
   /** The `config.json` that `transformers` reads. */
   readonly hfConfig: Readonly<Record<string, unknown>>;
   /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */

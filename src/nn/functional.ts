@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { attentionOp, type AttentionAttrs } from "../ops/attention.ts";
+import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
 import { ropeOp } from "../ops/rope.ts";
 import { swigluOp } from "../ops/swiglu.ts";

@@ -16,7 +16,7 @@ export type HookHandle = () => void;
 /** All tensors in a value: itself, or in arrays and plain objects of any depth. */
 export function collectTensors(value: unknown, into: Tensor[] = []): Tensor[] {
   if (value instanceof Tensor) into.push(value);
-  else if (Array.isArray(value)) for (const item of value) collectTensors(item, into);
+  else if (Array.isArray(value)) { for (const item of value) collectTensors(item, into); }
   else if (typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype) {
     for (const item of Object.values(value)) collectTensors(item, into);
   }
@@ -73,7 +73,10 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   }
 
   /** This module (named `prefix`) and all below it, parents first. A module found twice comes once. */
-  *namedModules(prefix: string = "", seen: Set<Module> = new Set()): Generator<readonly [name: string, module: Module]> {
+  *namedModules(
+    prefix: string = "",
+    seen: Set<Module> = new Set(),
+  ): Generator<readonly [name: string, module: Module]> {
     if (seen.has(this)) return;
     seen.add(this);
     yield [prefix, this];

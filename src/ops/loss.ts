@@ -21,7 +21,7 @@ export interface CrossEntropyAttrs {
 }
 
 /** Logits held at a time by the fused form, in elements. */
-const CHUNK_ELEMENTS = 1 << 20;
+export const LOGITS_CHUNK_ELEMENTS: number = 1 << 20;
 
 function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
   if (labels === undefined || labels.dtype !== int32) {
@@ -156,7 +156,7 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
     const [vocab = 1] = weight.shape;
     const rows = labels.numel;
     const { kernels } = call.device;
-    const perChunk = Math.max(1, Math.min(rows, Math.floor(CHUNK_ELEMENTS / vocab)));
+    const perChunk = Math.max(1, Math.min(rows, Math.floor(LOGITS_CHUNK_ELEMENTS / vocab)));
     const losses = call.empty([rows], float32);
     const logits = call.empty([perChunk, vocab], float32);
     const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;

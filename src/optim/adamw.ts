@@ -23,7 +23,9 @@ export interface AdamWOptions {
 /** `base ** exponent` by squaring: multiplications only, so the same bits everywhere. */
 function power(base: number, exponent: number): number {
   let result = 1;
-  for (let square = base, n = exponent; n > 0; n = Math.floor(n / 2), square *= square) if (n % 2 === 1) result *= square;
+  for (let square = base, n = exponent; n > 0; n = Math.floor(n / 2), square *= square) {
+    if (n % 2 === 1) result *= square;
+  }
   return result;
 }
 
@@ -37,7 +39,9 @@ export class AdamW extends Optimizer {
     const { learningRate = 1e-3, betas = [0.9, 0.999], eps = 1e-8, weightDecay = 0.01 } = options;
     if (!(learningRate >= 0 && eps >= 0 && weightDecay >= 0 && betas.every((beta) => beta >= 0 && beta < 1))) {
       throw new ArgumentError(
-        `Cannot use learningRate ${learningRate}, betas [${betas.join(", ")}], eps ${eps}, weightDecay ${weightDecay}: ` +
+        `Cannot use learningRate ${learningRate}, betas [${
+          betas.join(", ")
+        }], eps ${eps}, weightDecay ${weightDecay}: ` +
           "none may be negative, and betas must be below 1",
       );
     }

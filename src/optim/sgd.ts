@@ -48,6 +48,16 @@ export class SGD extends Optimizer {
   protected override update({ run, states }: RunState, ranges: DevicePtr, numRanges: number, step: number): void {
     const buffer = states[0]?.ptr ?? NO_PTR;
     const [momentum, dampening] = [this.#momentum, this.#dampening];
-    run.device.kernels.sgd(run.param, run.grad, buffer, ranges, numRanges, momentum, dampening, this.#nesterov, step === 1);
+    run.device.kernels.sgd(
+      run.param,
+      run.grad,
+      buffer,
+      ranges,
+      numRanges,
+      momentum,
+      dampening,
+      this.#nesterov,
+      step === 1,
+    );
   }
 }

@@ -1,3 +1,8 @@
+/**
+ * FSDP and DDP on several ranks against one rank: the same bits.
+ *
+ * @module
+ */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { casesOf, compare, runCase } from "../../scripts/parity/traces.ts";

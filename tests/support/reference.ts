@@ -58,7 +58,10 @@ export function zip(a: Nd, b: Nd, f: (a: number, b: number) => number): Nd {
 
 /** Dims in another order. */
 export function permute(x: Nd, dims: readonly number[]): Nd {
-  return build(dims.map((dim) => x.shape[dim] ?? 1), (index) => at(x, x.shape.map((_, dim) => index[dims.indexOf(dim)] ?? 0)));
+  return build(
+    dims.map((dim) => x.shape[dim] ?? 1),
+    (index) => at(x, x.shape.map((_, dim) => index[dims.indexOf(dim)] ?? 0)),
+  );
 }
 
 /** A range of one dim. */
@@ -79,7 +82,12 @@ export function reshape(x: Nd, shape: readonly number[]): Nd {
 }
 
 /** All elements along some dims (all of them unless said otherwise) to one. */
-export function reduce(x: Nd, dims: readonly number[] | undefined, keep: boolean, f: (values: readonly number[]) => number): Nd {
+export function reduce(
+  x: Nd,
+  dims: readonly number[] | undefined,
+  keep: boolean,
+  f: (values: readonly number[]) => number,
+): Nd {
   const gone = dims ?? x.shape.map((_, dim) => dim);
   const kept = x.shape.map((size, dim) => gone.includes(dim) ? 1 : size);
   const groups = new Map<number, number[]>();
@@ -114,7 +122,8 @@ export function matmul(a: Nd, b: Nd): Nd {
   const lead = zip(build(a.shape.slice(0, -2), () => 0), build(b.shape.slice(0, -2), () => 0), () => 0).shape;
   return build([...lead, m, n], (index) => {
     const [before, i, j] = [index.slice(0, -2), index.at(-2) ?? 0, index.at(-1) ?? 0];
-    const rowOf = (x: Nd): readonly number[] => before.map((v, d) => x.shape[d - before.length + x.shape.length - 2] === 1 ? 0 : v);
+    const rowOf = (x: Nd): readonly number[] =>
+      before.map((v, d) => x.shape[d - before.length + x.shape.length - 2] === 1 ? 0 : v);
     let total = 0;
     for (let l = 0; l < k; l++) total += exact(a, [...rowOf(a), i, l]) * exact(b, [...rowOf(b), l, j]);
     return total;

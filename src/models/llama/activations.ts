@@ -1,25 +1,45 @@
 /**
- * How much memory Llama's activations take: what each op saves for the backward, block by block, plus what the block under
- * way works in. The allocator measures the same thing; a test holds the two together.
+ * How much memory Llama's activations take: what each op saves for the backward, block by block, and what is alive besides
+ * at the moments that count. The allocator measures the same thing; a test holds the two together.
  *
  * @module
  */
-import { float32 } from "../../dtype.ts";
-import type { BatchShape } from "../family.ts";
+import { float32, int32 } from "../../dtype.ts";
+import { LOGITS_CHUNK_ELEMENTS } from "../../ops/loss.ts";
+import type { ActivationBytes, BatchShape } from "../family.ts";
 import type { LlamaConfig } from "./config.ts";
 
-/** Most bytes of activations and their gradients at once in a training step. */
-export function llamaActivationBytes(config: LlamaConfig, { batch, seq, computeBytes }: BatchShape): number {
+/** Bytes of activations of a training step, by when they are alive. */
+export function llamaActivationBytes(config: LlamaConfig, { batch, seq, computeBytes }: BatchShape): ActivationBytes {
   const tokens = batch * seq;
-  const { hiddenSize: h, intermediateSize: f, numHeads, numKvHeads, headDim, vocabSize, numLayers } = config;
+  const { hiddenSize: h, intermediateSize: f, numHeads, numKvHeads, headDim, vocabSize } = config;
+  const wide = float32.byteLength;
   const q = numHeads * headDim;
   const kv = numKvHeads * headDim;
-  // Saved by a block: its input, both norms' outputs (inputs of the projections), the residual after attention, q and k
-  // turned, v, the attention's output, gate, up and their product; statistics in float32.
-  const block = tokens * (4 * h + q + 2 * kv + q + 3 * f) * computeBytes + tokens * (numHeads + 2) * float32.byteLength;
-  // Saved behind the last block: its output, the final norm's; the loss keeps gradients of the hidden states and the head.
-  const tail = tokens * 3 * h * computeBytes + vocabSize * h * float32.byteLength;
-  // The block that the backward is in: gradients of its output, of gate, up, their product, and of the norm's output.
-  const working = tokens * (3 * h + 3 * f) * computeBytes;
-  return numLayers * block + tail + working;
+  const of = (columns: number): number => tokens * columns * computeBytes;
+  const rows = tokens * wide; // one float32 a token
+  // Saved by a block: its input, both norms' outputs (inputs of the projections), the residual after attention; q and k turned,
+  // v, the attention's output; gate, up and their product. Statistics: both norms' and one a head.
+  const block = of(4 * h + 2 * q + 2 * kv + 3 * f) + (numHeads + 2) * rows;
+  // Until its call ends: the outputs of both halves and the block's own, which the next block saves as its input.
+  const blockForward = block + of(3 * h);
+  // In the feed-forward: the gradients of the output and of gate, up and their product, which itself is gone when the first two
+  // are made. In the attention: the gradients of the residual, of the attention's output, of q, k and v.
+  const inMlp = block + of(h + 2 * f);
+  const inAttention = of(2 * h + 2 * q + 2 * kv) + (numHeads + 1) * rows + of(h + 2 * q + 2 * kv);
+  const blockBackward = Math.max(inMlp, inAttention);
+  // Ids and labels, rotary tables; the last block's output, which the last norm saves, with its statistics.
+  const inputs = 2 * tokens * int32.byteLength + seq * headDim * wide;
+  const ends = inputs + of(h) + rows;
+  // The loss: the last norm's output, the losses, one chunk of logits (and it in the dtype of products), the gradients of the
+  // hidden states and of the head, which it computes beforehand.
+  const chunk = Math.max(1, Math.min(tokens, Math.floor(LOGITS_CHUNK_ELEMENTS / vocabSize))) * vocabSize;
+  const head = vocabSize * h;
+  const loss = of(2 * h) + rows + chunk * (wide + (computeBytes < wide ? computeBytes : 0)) + head * wide;
+  const lossBackward = of(2 * h) + head * wide;
+  // A tied table's gradient is computed apart, since the head's has its place already; narrower than float32, twice.
+  const apart = config.tieWordEmbeddings ? head * (computeBytes < wide ? computeBytes + wide : wide) : 0;
+  const embeddingBackward = inputs + of(h) + apart;
+  const most = { block, blockForward: blockForward + inputs, blockBackward: blockBackward + inputs, handed: of(h) + inputs };
+  return { ...most, ends, loss, lossBackward, embeddingBackward };
 }

@@ -109,22 +109,34 @@ export function resolveLlamaConfig(hfConfig: Readonly<Record<string, unknown>>):
     }));
   }
   const raw = parsed.data;
-  if (raw.hidden_act !== "silu") throw new UnsupportedError(`Cannot use hidden_act '${raw.hidden_act}' for llama: silu is implemented`);
+  if (raw.hidden_act !== "silu") {
+    throw new UnsupportedError(`Cannot use hidden_act '${raw.hidden_act}' for llama: silu is implemented`);
+  }
   if (raw.attention_dropout !== 0) {
-    throw new UnsupportedError(`Cannot use attention_dropout ${raw.attention_dropout}: dropout is not implemented, set it to 0`);
+    throw new UnsupportedError(
+      `Cannot use attention_dropout ${raw.attention_dropout}: dropout is not implemented, set it to 0`,
+    );
   }
   const numKvHeads = raw.num_key_value_heads ?? raw.num_attention_heads;
   const headDim = raw.head_dim ?? raw.hidden_size / raw.num_attention_heads;
   const problems = [
-    ...Number.isInteger(headDim) && headDim % 2 === 0
-      ? []
-      : [{ path: "config.json head_dim", expected: "an even integer", got: `${headDim} (hidden_size / num_attention_heads)` }],
-    ...raw.num_attention_heads % numKvHeads === 0
-      ? []
-      : [{ path: "config.json num_key_value_heads", expected: `a divisor of ${raw.num_attention_heads}`, got: `${numKvHeads}` }],
+    ...Number.isInteger(headDim) && headDim % 2 === 0 ? [] : [{
+      path: "config.json head_dim",
+      expected: "an even integer",
+      got: `${headDim} (hidden_size / num_attention_heads)`,
+    }],
+    ...raw.num_attention_heads % numKvHeads === 0 ? [] : [{
+      path: "config.json num_key_value_heads",
+      expected: `a divisor of ${raw.num_attention_heads}`,
+      got: `${numKvHeads}`,
+    }],
   ];
   // Counted from the back when negative, as PyTorch's embedding does.
-  const padTokenId = raw.pad_token_id == null ? -1 : raw.pad_token_id < 0 ? raw.vocab_size + raw.pad_token_id : raw.pad_token_id;
+  const padTokenId = raw.pad_token_id == null
+    ? -1
+    : raw.pad_token_id < 0
+    ? raw.vocab_size + raw.pad_token_id
+    : raw.pad_token_id;
   if (raw.pad_token_id != null && !(padTokenId >= 0 && padTokenId < raw.vocab_size)) {
     const expected = `an id below vocab_size ${raw.vocab_size}`;
     problems.push({ path: "config.json pad_token_id", expected, got: `${raw.pad_token_id}` });

@@ -13,7 +13,7 @@ import { Module, nameParameters } from "../../nn/module.ts";
 import { RMSNorm } from "../../nn/norm.ts";
 import type { Init } from "../../tensor/parameter.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
-import type { BatchShape, CausalLm, CausalLmInputs, CausalLmOutputs } from "../family.ts";
+import type { ActivationBytes, BatchShape, CausalLm, CausalLmInputs, CausalLmOutputs } from "../family.ts";
 import { llamaActivationBytes } from "./activations.ts";
 import type { LlamaConfig } from "./config.ts";
 import { RotaryTables } from "./rotary.ts";
@@ -127,7 +127,9 @@ class LlamaModel extends Module<[inputs: CausalLmInputs], Tensor> {
     const seq = inputIds.shape[1] ?? 0;
     if (inputIds.ndim !== 2 || (positionIds === undefined && seq > this.#maxPositions)) {
       const shape = inputIds.shape.join(", ");
-      throw new ArgumentError(`Cannot run on ids [${shape}]: they must be [batch, seq] with seq at most ${this.#maxPositions}`);
+      throw new ArgumentError(
+        `Cannot run on ids [${shape}]: they must be [batch, seq] with seq at most ${this.#maxPositions}`,
+      );
     }
     const outside = positionIds?.toArray().find((position) => position < 0 || position >= this.#maxPositions);
     if (outside !== undefined) {
@@ -173,7 +175,7 @@ export class LlamaForCausalLm extends Module<[inputs: CausalLmInputs], CausalLmO
     return this.model.layers;
   }
 
-  activationBytes(shape: BatchShape): number {
+  activationBytes(shape: BatchShape): ActivationBytes {
     return llamaActivationBytes(this.#config, shape);
   }
 

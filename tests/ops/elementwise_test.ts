@@ -1,0 +1,168 @@
+/**
+ * Element-wise functions: values and gradients against float64, in every layout and dtype.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { openDevice } from "../../src/device/registry.ts";
+import { bfloat16, float32, int32 } from "../../src/dtype.ts";
+import { DTypeError, ShapeError } from "../../src/errors.ts";
+import { full, tensor, zeros } from "../../src/tensor/create.ts";
+import { scope } from "../../src/tensor/scope.ts";
+import type { Tensor } from "../../src/tensor/tensor.ts";
+import { allClose } from "../support/allclose.ts";
+import { disposeLeaf, gradcheck, gradcheckLayouts, leaf } from "../support/gradcheck.ts";
+import { map, random, zip } from "../support/reference.ts";
+
+const device = await openDevice("cpu", { memoryBytes: 64 * 2 ** 20 });
+
+/** Φ(x) from the series of erf, exact enough for |x| < 4. */
+function normalCdf(x: number): number {
+  let [term, total] = [x, x];
+  for (let n = 1; n < 80; n++) {
+    term *= -x * x / (2 * n);
+    total += term / (2 * n + 1);
+  }
+  return 0.5 + total / Math.sqrt(2 * Math.PI);
+}
+
+const sigmoid = (x: number): number => 1 / (1 + Math.exp(-x));
+const geluTanh = (x: number): number => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
+
+/** name, method, reference, range of inputs */
+const UNARY: readonly (readonly [string, (x: Tensor) => Tensor, (x: number) => number, number, number])[] = [
+  ["neg", (x) => x.neg(), (x) => -x, -2, 2],
+  ["exp", (x) => x.exp(), Math.exp, -2, 2],
+  ["log", (x) => x.log(), Math.log, 0.3, 3],
+  ["sqrt", (x) => x.sqrt(), Math.sqrt, 0.3, 3],
+  ["rsqrt", (x) => x.rsqrt(), (x) => 1 / Math.sqrt(x), 0.3, 3],
+  ["tanh", (x) => x.tanh(), Math.tanh, -3, 3],
+  ["sigmoid", (x) => x.sigmoid(), sigmoid, -4, 4],
+  ["silu", (x) => x.silu(), (x) => x * sigmoid(x), -4, 4],
+  ["gelu", (x) => x.gelu(), (x) => x * normalCdf(x), -3, 3],
+  ["gelu tanh", (x) => x.gelu("tanh"), geluTanh, -3, 3],
+  ["relu", (x) => x.relu(), (x) => Math.max(x, 0), -2, 2],
+  ["square", (x) => x.square(), (x) => x * x, -2, 2],
+  ["abs", (x) => x.abs(), Math.abs, -2, 2],
+  ["sin", (x) => x.sin(), Math.sin, -4, 4],
+  ["cos", (x) => x.cos(), Math.cos, -4, 4],
+  ["add scalar", (x) => x.add(1.5), (x) => x + 1.5, -2, 2],
+  ["sub scalar", (x) => x.sub(0.75), (x) => x - 0.75, -2, 2],
+  ["mul scalar", (x) => x.mul(-2.5), (x) => x * -2.5, -2, 2],
+  ["div scalar", (x) => x.div(3), (x) => x / 3, -2, 2],
+  ["clamp", (x) => x.clamp(-0.4, 0.8), (x) => Math.min(Math.max(x, -0.4), 0.8), -2, 2],
+];
+
+/** name, method, reference, range of inputs */
+const BINARY:
+  readonly (readonly [string, (a: Tensor, b: Tensor) => Tensor, (a: number, b: number) => number, number, number])[] = [
+    ["add", (a, b) => a.add(b), (a, b) => a + b, -2, 2],
+    ["sub", (a, b) => a.sub(b), (a, b) => a - b, -2, 2],
+    ["mul", (a, b) => a.mul(b), (a, b) => a * b, -2, 2],
+    ["div", (a, b) => a.div(b), (a, b) => a / b, 0.4, 2],
+    ["maximum", (a, b) => a.maximum(b), Math.max, -2, 2],
+    ["minimum", (a, b) => a.minimum(b), Math.min, -2, 2],
+  ];
+
+for (const [name, run, f, low, high] of UNARY) {
+  test(`${name}: value and gradient in every layout`, () => {
+    const check = { label: name, run, reference: (x: Parameters<typeof map>[0]) => map(x, f) };
+    gradcheckLayouts(device, check, [[3, 2, 5]], low, high);
+    gradcheck(device, { ...check, label: `${name} of a scalar`, inputs: [random([], 5, low, high)] });
+    gradcheck(device, { ...check, label: `${name} of nothing`, inputs: [random([0, 3], 5)] });
+    gradcheck(device, { ...check, label: `${name} bf16`, inputs: [random([4, 9], 3, low, high)], dtype: bfloat16 });
+  });
+}
+
+for (const [name, run, f, low, high] of BINARY) {
+  test(`${name}: value and gradient in every layout and broadcast`, () => {
+    const check = {
+      label: name,
+      run,
+      reference: (a: Parameters<typeof zip>[0], b: Parameters<typeof zip>[0]) => zip(a, b, f),
+    };
+    gradcheckLayouts(device, check, [[3, 2, 5], [3, 2, 5]], low, high);
+    const shapes = [
+      [[4, 3], [3]],
+      [[3], [2, 4, 3]],
+      [[2, 1, 3], [4, 1]],
+      [[], [2, 2]],
+      [[1, 1], []],
+      [[5, 1], [1, 6]],
+      [[0, 3], [1, 3]],
+    ];
+    for (const [a = [], b = []] of shapes) {
+      const label = `${name} [${a}] with [${b}]`;
+      gradcheck(device, { ...check, label, inputs: [random(a, 1, low, high), random(b, 2, low, high)] });
+    }
+    const inputs = [random([3, 4], 1, low, high), random([4], 2, low, high)];
+    gradcheck(device, { ...check, label: `${name} bf16`, inputs, dtype: bfloat16 });
+  });
+}
+
+test("maximum(): equals share the gradient in halves", () => {
+  const [a, b] = [leaf(device, random([3], 1)), leaf(device, random([3], 1))];
+  {
+    using _frame = scope();
+    a.maximum(b).sum().backward();
+    a.minimum(b).sum().backward();
+  }
+  assert.deepEqual([...a.grad?.toArray() ?? []], [1, 1, 1]);
+  assert.deepEqual([...b.grad?.toArray() ?? []], [1, 1, 1]);
+  [a, b].forEach(disposeLeaf);
+});
+
+test("clamp(), relu() and abs(): gradients at the edges are PyTorch's", () => {
+  using _frame = scope();
+  const x = leaf(device, { shape: [3], data: [-1, 0, 1] });
+  x.clamp(-1, 1).sum().backward();
+  assert.deepEqual([...x.grad?.toArray() ?? []], [1, 1, 1]);
+  x.zeroGrad();
+  x.relu().sum().backward();
+  assert.deepEqual([...x.grad?.toArray() ?? []], [0, 0, 1]);
+  x.zeroGrad();
+  x.abs().sum().backward();
+  assert.deepEqual([...x.grad?.toArray() ?? []], [-1, 0, 1]);
+  disposeLeaf(x);
+});
+
+test("elementwise functions at their limits neither overflow nor lose the sign", () => {
+  using _frame = scope();
+  const x = tensor(device, [-200, -100, 0, 100, 200]);
+  allClose(x.sigmoid().toArray(), [0, 0, 0.5, 1, 1], { relative: 1e-6, absolute: 1e-30 }, "sigmoid");
+  allClose(x.silu().toArray(), [0, 0, 0, 100, 200], { relative: 1e-6, absolute: 1e-30 }, "silu");
+  allClose(x.tanh().toArray(), [-1, -1, 0, 1, 1], { relative: 1e-6, absolute: 0 }, "tanh");
+  allClose(x.gelu("tanh").toArray(), [0, 0, 0, 100, 200], { relative: 1e-6, absolute: 1e-30 }, "gelu");
+  assert.deepEqual([...x.exp().toArray()].map((v) => v === Infinity || v === 0 || v === 1), [
+    true,
+    false,
+    true,
+    true,
+    true,
+  ]);
+});
+
+test("NaN passes through every function", () => {
+  using _frame = scope();
+  const x = tensor(device, [NaN, 1, NaN, 1, NaN]);
+  for (const [name, run] of UNARY) assert.ok(Number.isNaN(run(x).toArray()[0]), name);
+  for (const [name, run] of BINARY) {
+    assert.ok(Number.isNaN(run(x, full(device, [5], 2)).toArray()[0]), name);
+    assert.ok(Number.isNaN(run(full(device, [5], 2), x).toArray()[4]), name);
+  }
+});
+
+test("add() and others refuse shapes and dtypes that do not fit", () => {
+  using _frame = scope();
+  const x = zeros(device, [2, 3]);
+  assert.throws(() => x.add(zeros(device, [2])), ShapeError);
+  assert.throws(
+    () => x.add(zeros(device, [2])),
+    /'add' as dims must be equal or 1 to broadcast: shapes \[2, 3\] and \[2\]/,
+  );
+  assert.throws(() => x.mul(zeros(device, [3], bfloat16)), DTypeError);
+  assert.throws(() => x.mul(zeros(device, [3], bfloat16)), /'mul'.*dtypes float32 and bfloat16/);
+  assert.throws(() => zeros(device, [2], int32).exp(), /'exp' as the input must be a float: dtypes int32/);
+  assert.equal(x.dtype, float32);
+});

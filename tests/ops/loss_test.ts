@@ -1,0 +1,208 @@
+/**
+ * Cross-entropy from logits and fused with the output projection.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { noGrad } from "../../src/autograd/mode.ts";
+import { openDevice } from "../../src/device/registry.ts";
+import { bfloat16, float32, int32 } from "../../src/dtype.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../../src/errors.ts";
+import { crossEntropy, linearCrossEntropy } from "../../src/nn/functional.ts";
+import { linearOp } from "../../src/ops/matmul.ts";
+import { applyOne } from "../../src/tensor/apply.ts";
+import { tensor, zeros } from "../../src/tensor/create.ts";
+import { scope } from "../../src/tensor/scope.ts";
+import type { Tensor } from "../../src/tensor/tensor.ts";
+import { allClose, allCloseToScale } from "../support/allclose.ts";
+import { disposeLeaf, gradcheck, gradcheckLayouts, leaf } from "../support/gradcheck.ts";
+import { matmul, type Nd, permute, random } from "../support/reference.ts";
+
+const device = await openDevice("cpu", { memoryBytes: 512 * 2 ** 20 });
+
+function reference(labels: readonly number[], ignore: number = -100) {
+  return (logits: Nd): Nd => {
+    const cols = logits.shape.at(-1) ?? 1;
+    let total = 0;
+    for (const [row, label] of labels.entries()) {
+      if (label === ignore) continue;
+      const scores = logits.data.slice(row * cols, (row + 1) * cols);
+      const top = Math.max(...scores);
+      total += top + Math.log(scores.reduce((sum, score) => sum + Math.exp(score - top), 0)) - (scores[label] ?? NaN);
+    }
+    return { shape: [], data: [total] };
+  };
+}
+
+const LABELS = [1, 4, -100, 0, 2, -100];
+const labelsOf = (labels: readonly number[], shape: readonly number[] = [labels.length]): Tensor =>
+  tensor(device, labels, { shape, dtype: int32 });
+
+test("crossEntropy(): value and gradient in every layout, ignored rows left out", () => {
+  const run = (logits: Tensor): Tensor => crossEntropy(logits, labelsOf(LABELS, [2, 3]));
+  gradcheckLayouts(device, { label: "crossEntropy", run, reference: reference(LABELS) }, [[2, 3, 5]], -3, 3);
+  gradcheck(device, {
+    label: "crossEntropy ignoring 4",
+    inputs: [random([6, 5], 1)],
+    run: (logits) => crossEntropy(logits, labelsOf([4, 4, 3, 0, 2, 4]), 4),
+    reference: reference([4, 4, 3, 0, 2, 4], 4),
+  });
+  gradcheck(device, {
+    label: "crossEntropy times 3",
+    inputs: [random([6, 5], 1)],
+    run: (logits) => crossEntropy(logits, labelsOf(LABELS)).mul(3),
+    reference: (logits) => ({ shape: [], data: reference(LABELS)(logits).data.map((v) => 3 * v) }),
+  });
+});
+
+test("crossEntropy() of transposed labels, of bf16, of large logits", () => {
+  using _frame = scope();
+  const labels = labelsOf([0, 1, 2, 3, 4, 0], [3, 2]).transpose(0, 1);
+  const logits = random([2, 3, 5], 1);
+  const loss = crossEntropy(tensor(device, logits.data, { shape: logits.shape }), labels);
+  allClose(
+    loss.toArray(),
+    reference([0, 2, 4, 1, 3, 0])(logits).data,
+    { relative: 1e-6, absolute: 0 },
+    "transposed labels",
+  );
+  const narrow = crossEntropy(tensor(device, logits.data, { shape: logits.shape, dtype: bfloat16 }), labels);
+  assert.equal(narrow.dtype, float32);
+  allClose(narrow.toArray(), loss.toArray(), { relative: 0.01, absolute: 0 }, "bf16");
+  const large = tensor(device, [1e4, -1e4, 0], { shape: [1, 3] });
+  allClose(crossEntropy(large, labelsOf([1])).toArray(), [2e4], { relative: 1e-6, absolute: 0 }, "large");
+});
+
+const linearReference = (labels: readonly number[]) => (hidden: Nd, weight: Nd): Nd =>
+  reference(labels)(matmul(hidden, permute(weight, [1, 0])));
+
+test("linearCrossEntropy(): value and gradient in every layout", () => {
+  const run = (hidden: Tensor, weight: Tensor): Tensor => linearCrossEntropy(hidden, weight, labelsOf(LABELS));
+  gradcheckLayouts(device, { label: "linearCrossEntropy", run, reference: linearReference(LABELS) }, [[6, 4], [5, 4]]);
+  const inputs = [random([6, 4], 1), random([5, 4], 2)];
+  gradcheck(device, {
+    label: "in bf16",
+    inputs,
+    run,
+    reference: linearReference(LABELS),
+    dtype: bfloat16,
+    tolerance: { relative: 0.03, absolute: 0.03 },
+  });
+});
+
+test("linearCrossEntropy(): gradients only where needed, none without recording", () => {
+  const leaves = [leaf(device, random([6, 4], 1)), leaf(device, random([5, 4], 2))];
+  const [hidden, weight] = leaves;
+  assert.ok(hidden !== undefined && weight !== undefined);
+  const both: ArrayLike<number>[] = [];
+  for (const frozen of [undefined, ...leaves]) {
+    if (frozen !== undefined) frozen.trainable = false;
+    {
+      using _frame = scope();
+      linearCrossEntropy(hidden, weight, labelsOf(LABELS)).backward();
+    }
+    for (const [i, one] of leaves.entries()) {
+      if (frozen === undefined) both.push(one.grad?.toArray() ?? []);
+      else if (one === frozen) assert.equal(one.grad, undefined);
+      else assert.deepEqual(one.grad?.toArray(), both[i]);
+      one.zeroGrad();
+    }
+    if (frozen !== undefined) frozen.trainable = true;
+  }
+  {
+    using _frame = scope();
+    const loss = noGrad(() => linearCrossEntropy(hidden, weight, labelsOf(LABELS)));
+    assert.ok(!loss.requiresGrad);
+    assert.equal(loss.item(), linearCrossEntropy(hidden, weight, labelsOf(LABELS)).item());
+  }
+  leaves.forEach(disposeLeaf);
+});
+
+test("linearCrossEntropy() in several chunks is crossEntropy() of all logits, with less memory", () => {
+  const [rows, width, vocab] = [70, 6, 40_000]; // 26 rows a chunk
+  const labels = Array.from({ length: rows }, (_, i) => i % 9 === 4 ? -100 : (i * 7919) % vocab);
+  const leaves = [leaf(device, random([rows, width], 1)), leaf(device, random([vocab, width], 2))];
+  const [hidden, weight] = leaves;
+  assert.ok(hidden !== undefined && weight !== undefined);
+  const measure = (loss: () => Tensor): { value: number; grads: ArrayLike<number>[]; peak: number } => {
+    const before = device.allocator.stats.inUse;
+    device.allocator.resetPeak();
+    let value = 0;
+    {
+      using _frame = scope();
+      const made = loss();
+      made.backward();
+      value = made.item();
+    }
+    const { peak } = device.allocator.stats;
+    const grads = leaves.map(({ grad }) => grad?.toArray() ?? []);
+    for (const one of leaves) one.zeroGrad();
+    assert.equal(device.allocator.stats.inUse, before);
+    return { value, grads, peak: peak - before };
+  };
+  const fused = measure(() => linearCrossEntropy(hidden, weight, labelsOf(labels)));
+  const plain = measure(() => crossEntropy(applyOne(linearOp, [hidden, weight], undefined), labelsOf(labels)));
+  {
+    using _frame = scope();
+    const wrong = labelsOf(labels.with(60, vocab));
+    assert.throws(() => linearCrossEntropy(hidden, weight, wrong), /label 40000 at row 60: there are 40000 classes/);
+  }
+  allClose([fused.value], [plain.value], { relative: 1e-6, absolute: 0 }, "loss");
+  for (const [i, grad] of fused.grads.entries()) allCloseToScale(grad, plain.grads[i] ?? [], 1e-6, `gradient ${i}`);
+  const logits = rows * vocab * 4;
+  assert.ok(
+    plain.peak > 2 * logits && fused.peak < logits,
+    `${fused.peak} and ${plain.peak} bytes for ${logits} of logits`,
+  );
+  leaves.forEach(disposeLeaf);
+});
+
+test("crossEntropy() and linearCrossEntropy() of ignored rows only, or of none: 0 with gradients 0", () => {
+  for (const labels of [[-100, -100, -100], []]) {
+    const leaves = [leaf(device, random([labels.length, 4], 1)), leaf(device, random([5, 4], 2))];
+    const [hidden, weight] = leaves;
+    assert.ok(hidden !== undefined && weight !== undefined);
+    // Memory that held something else before.
+    const dirty = tensor(device, new Float32Array(4096).fill(NaN));
+    dirty.dispose();
+    {
+      using _frame = scope();
+      const fused = linearCrossEntropy(hidden, weight, labelsOf(labels));
+      assert.equal(fused.item(), 0);
+      fused.backward();
+      for (const { grad } of leaves) assert.ok(grad?.toArray().every((value) => value === 0));
+      for (const one of leaves) one.zeroGrad();
+      const plain = crossEntropy(applyOne(linearOp, [hidden, weight], undefined), labelsOf(labels));
+      assert.equal(plain.item(), 0);
+      plain.backward();
+      for (const { grad } of leaves) assert.ok(grad?.toArray().every((value) => value === 0));
+    }
+    leaves.forEach(disposeLeaf);
+  }
+});
+
+test("crossEntropy() and linearCrossEntropy() refuse labels out of range, naming the row, and keep nothing", () => {
+  const [hidden, weight] = [leaf(device, random([3, 4], 1)), leaf(device, random([5, 4], 2))];
+  const before = device.allocator.stats.inUse;
+  for (const [labels, label, row] of [[[0, 5, 9], 5, 1], [[0, 1, -1], -1, 2]] as const) {
+    {
+      using _frame = scope();
+      const list = labelsOf(labels);
+      assert.throws(() => crossEntropy(hidden.matmul(weight.transpose(0, 1)), list), ArgumentError);
+      const expected = new RegExp(`the cross-entropy of label ${label} at row ${row}: there are 5 classes`);
+      assert.throws(() => crossEntropy(hidden.matmul(weight.transpose(0, 1)), list), expected);
+      assert.throws(() => linearCrossEntropy(hidden, weight, list), expected);
+    }
+    assert.equal(device.allocator.stats.inUse, before);
+  }
+  using _frame = scope();
+  assert.throws(
+    () => crossEntropy(hidden, labelsOf([0, 1])),
+    /'crossEntropy' as there must be one label a row: shapes \[3, 4\] and \[2\]/,
+  );
+  assert.throws(() => crossEntropy(hidden, zeros(device, [3])), /labels must be int32: dtypes float32/);
+  assert.throws(() => linearCrossEntropy(hidden, zeros(device, [5, 3]), labelsOf([0, 1, 2])), ShapeError);
+  assert.throws(() => linearCrossEntropy(hidden, zeros(device, [5, 4], bfloat16), labelsOf([0, 1, 2])), DTypeError);
+  [hidden, weight].forEach(disposeLeaf);
+});
