@@ -216,12 +216,14 @@ export class ProcessGroup implements NormReducer {
       failed.set(said, [...(failed.get(said) ?? []), this.worldRanks[rank] ?? rank]);
     });
     if (failed.size === 0) return;
+    const [stoppedBy] = error === undefined ? [...failed.values()].flat() : [];
     const list = [...failed].map(([said, ranks]) => `rank ${ranks.join(", ")} failed: ${said}`);
     const facts = {
       group: this.name,
       rank: this.worldRanks[this.rank] ?? this.rank,
       op: `'${label}'`,
       sequence: this.#sequence,
+      ...stoppedBy === undefined ? {} : { stoppedBy },
     };
     throw new CollectiveError(facts, list.join("; "), error === undefined ? undefined : { cause: error });
   }

@@ -8,7 +8,7 @@ import { ProcessGroup } from "../../src/comm/process_group.ts";
 import { openShm } from "../../src/comm/transports/shm.ts";
 import type { ShmOptions } from "../../src/comm/transports/shm.ts";
 import { float32 } from "../../src/dtype.ts";
-import { sleep } from "../conformance/transport.ts";
+import { sleep } from "../conformance/transport_values.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 
 /** What the process is told: it does these in order. */

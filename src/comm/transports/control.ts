@@ -288,8 +288,13 @@ export class Control {
 
   #aborted(): CollectiveError {
     const cause = this.options.abort.cause;
-    const who = cause === undefined || cause.rank < 0 ? "" : `rank ${cause.rank} stopped all ranks: `;
-    return this.failure(`${who}${cause?.reason ?? "stopped"}`);
+    if (cause === undefined || cause.rank < 0) return this.failure(cause?.reason ?? "stopped");
+    const facts = this.#facts();
+    const isOther = cause.rank !== facts.rank;
+    return new CollectiveError(
+      isOther ? { ...facts, stoppedBy: cause.rank } : facts,
+      `rank ${cause.rank} stopped all ranks: ${cause.reason}`,
+    );
   }
 
   #facts(): CollectiveFacts {

@@ -5,7 +5,7 @@
  * @module
  */
 import type { Device, DevicePtr } from "../../device/device.ts";
-import type { Aperture } from "./staged.ts";
+import type { Aperture } from "./medium.ts";
 
 /** Slots outside device memory: what a kernel should read is copied into private scratch first. */
 export class CopyAperture implements Aperture {

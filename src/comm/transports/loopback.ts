@@ -14,7 +14,7 @@ import type { WorldOptions } from "./control.ts";
 import { CopyAperture } from "./copy_aperture.ts";
 import { ARENA_WORDS, SharedArena } from "./shared_arena.ts";
 import { StagedTransport } from "./staged.ts";
-import type { Aperture, Exchange, Medium } from "./staged.ts";
+import type { Aperture, Exchange, Medium } from "./medium.ts";
 import type { WindowMemory } from "./window.ts";
 import {
   ABORT_WORDS,

@@ -18,7 +18,7 @@ import { hasWasmMemory, openAperture, SegmentWindow, SharedPages } from "./shm_m
 import type { MappedPart } from "./shm_memory.ts";
 import { RunFiles } from "./shm_names.ts";
 import { StagedTransport } from "./staged.ts";
-import type { Aperture, Exchange, Medium } from "./staged.ts";
+import type { Aperture, Exchange, Medium } from "./medium.ts";
 import type { WindowMemory } from "./window.ts";
 import { DEFAULT_CHUNK_BYTES, DEFAULT_REPORT_SECONDS, DEFAULT_TIMEOUT_SECONDS } from "./world.ts";
 import type { Futex, TransportOptions } from "./world.ts";

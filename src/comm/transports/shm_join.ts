@@ -19,7 +19,7 @@ import { openAperture } from "./shm_memory.ts";
 import type { SharedPages } from "./shm_memory.ts";
 import { LockLiveness, pause } from "./shm_names.ts";
 import type { HeldLock, RunFiles } from "./shm_names.ts";
-import type { Aperture } from "./staged.ts";
+import type { Aperture } from "./medium.ts";
 import { ABORT_WORDS, AbortArea } from "./world.ts";
 
 // A chunk of 512 KiB for every pair of ranks, in each of four parts: more would not be touched by a reduction.
@@ -219,7 +219,9 @@ export class Joining {
     let probeAt = performance.now() + LIVENESS_MS;
     for (let turn = 0; !done(); turn++) {
       const cause = abort.cause;
-      if (cause !== undefined) throw new RendezvousError(`Rank ${cause.rank} gave up joining: ${cause.reason}`);
+      if (cause !== undefined) {
+        throw new RendezvousError(`Rank ${cause.rank} gave up joining: ${cause.reason}`, cause.rank);
+      }
       const now = performance.now();
       if (now > this.#deadline) throw this.#absent(missing());
       if (now > probeAt) {

@@ -10,7 +10,7 @@ import type { Device, DevicePtr } from "../../device/device.ts";
 import { NativeError, OutOfMemoryError } from "../../errors.ts";
 import { CopyAperture } from "./copy_aperture.ts";
 import type { RunFiles } from "./shm_names.ts";
-import type { Aperture } from "./staged.ts";
+import type { Aperture } from "./medium.ts";
 import type { WindowMemory } from "./window.ts";
 
 /** A device whose memory is one WebAssembly.Memory that never grows. */
