@@ -19,7 +19,7 @@ import { readReport, type TestOutcome } from "./test_report.ts";
 /** Longest time for one file; a file that hangs is killed and counts as failed. */
 const fileTimeoutMs = 600_000;
 /** Folders of tests that start several ranks, which would starve if others ran beside them. */
-const alone = ["tests/distributed/", "tests/parity/"];
+const alone = ["tests/distributed/", "tests/faults/", "tests/parity/", "tests/train/"];
 
 type RuntimeName = "bun" | "deno";
 

@@ -141,6 +141,8 @@ export interface CollectiveFacts {
   readonly op: string;
   /** Sequence number in the group, from 1. */
   readonly sequence: number;
+  /** The rank that failed, or found the failure, where it is another than the one that reports. */
+  readonly stoppedBy?: number;
 }
 
 /** A collective that could not complete: a dead or late peer, or peers that called something else. */
@@ -162,6 +164,17 @@ export class CollectiveError extends Error {
 /** Ranks that could not find each other, or a launch environment that makes no sense. */
 export class RendezvousError extends Error {
   override readonly name = "RendezvousError";
+  /** The rank that gave up, where it is another than the one that reports. */
+  readonly stoppedBy: number | undefined;
+
+  /**
+   * @param message what went wrong, and the remedy
+   * @param stoppedBy the rank that gave up, where it is another than the one that reports
+   */
+  constructor(message: string, stoppedBy?: number) {
+    super(message);
+    this.stoppedBy = stoppedBy;
+  }
 }
 
 /** One thing wrong with a configuration. */

@@ -9,6 +9,7 @@ import {
   buildModel,
   type CausalLm,
   clipGradNorm,
+  dtypeFrom,
   type Device,
   fullyShard,
   IGNORE_INDEX,
@@ -33,6 +34,8 @@ export interface TrainingCase {
   /** Micro-batches a step, one a rank; a single rank takes all. */
   readonly microBatches: number;
   readonly steps: number;
+  /** What FSDP gathers and reduces in, by name; float32 unless said otherwise. */
+  readonly precision?: { readonly paramDtype: string; readonly reduceDtype: string };
 }
 
 /** What a rank saw and owns at the end. */
@@ -79,17 +82,20 @@ interface Parallel {
   setGradientDivideFactor(factor: number): void;
 }
 
-function parallelise(model: CausalLm, mode: Mode, group: ProcessGroup): Parallel {
+function parallelise(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): Parallel {
   if (mode === "ddp") return replicate(model, { group, bucketBytes: 64 * 1024 });
   const reshardAfterForward = mode === "fsdp-reshard";
-  for (const block of model.shardingUnits()) fullyShard(block, { group, reshardAfterForward });
-  return fullyShard(model, { group, reshardAfterForward });
+  const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
+  const precision = { paramDtype: dtypeFrom(paramDtype), reduceDtype: dtypeFrom(reduceDtype) };
+  for (const block of model.shardingUnits()) fullyShard(block, { group, reshardAfterForward, precision });
+  return fullyShard(model, { group, reshardAfterForward, precision });
 }
 
 /** Trains; every rank of the group calls it. */
-export function train(device: Device, group: ProcessGroup, { mode, tied, microBatches, steps }: TrainingCase): Trace {
+export function train(device: Device, group: ProcessGroup, training: TrainingCase): Trace {
+  const { tied, microBatches, steps } = training;
   const model = buildModel(device, configOf(tied));
-  const parallel = parallelise(model, mode, group);
+  const parallel = parallelise(model, training, group);
   initializeParameters(model, 7);
   const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });
   const losses: number[] = [];

@@ -12,9 +12,15 @@ import { denseLayout } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
 
+/** PyTorch's size of a bucket, in bytes. */
+const BUCKET_BYTES = 25 * 2 ** 20;
+
 /** Cuts a list of parameters, in its order, into buckets of at most `bucketBytes` (a larger parameter has its own). */
-export function planBuckets(parameters: readonly Parameter[], bucketBytes: number): Parameter[][] {
-  const buckets: Parameter[][] = [];
+export function planBuckets<P extends { readonly numel: number }>(
+  parameters: readonly P[],
+  bucketBytes: number = BUCKET_BYTES,
+): P[][] {
+  const buckets: P[][] = [];
   let bytes = Infinity;
   for (const parameter of parameters) {
     const size = parameter.numel * float32.byteLength;
@@ -28,7 +34,7 @@ export function planBuckets(parameters: readonly Parameter[], bucketBytes: numbe
   return buckets;
 }
 
-/** One bucket. It has memory from the first gradient of a step until all are cleared. */
+/** One bucket. It has memory from the first gradient of a step until all are cleared: the gradients alone keep it. */
 export class GradientBucket {
   readonly #parameters: readonly Parameter[];
   readonly #offsets = new Map<Parameter, number>();
@@ -55,31 +61,30 @@ export class GradientBucket {
       parameter.storage.sink.contribute(place);
       parameter.storage.sink.finish();
     }
-    if (this.#buffer === undefined) throw new InternalError("a bucket without memory");
-    this.#clearGaps();
-    group.allReduce(this.#buffer.ptr, this.#numel, float32, { op: "sum", scale, label }).wait();
+    const buffer = this.#buffer;
+    if (buffer === undefined) throw new InternalError("a bucket without memory");
+    this.#clearGaps(buffer);
+    group.allReduce(buffer.ptr, this.#numel, float32, { op: "sum", scale, label }).wait();
   }
 
-  /** Frees the memory; gradients are gone. */
+  /** Lets go of the parameters; their gradients are gone. */
   dispose(): void {
-    for (const parameter of this.#parameters) parameter.zeroGrad();
-    this.#buffer?.release();
-    this.#buffer = undefined;
+    for (const parameter of this.#parameters) parameter.placeGradients(undefined);
   }
 
   #place(parameter: Parameter): Tensor {
-    this.#buffer ??= Buffer.allocate(parameter.device, this.#numel * float32.byteLength, "gradient bucket");
-    this.#buffer.retain();
+    if (this.#buffer === undefined || this.#buffer.disposed) {
+      this.#buffer = Buffer.allocate(parameter.device, this.#numel * float32.byteLength, "gradient bucket");
+    } else this.#buffer.retain();
     return new Tensor(this.#buffer, denseLayout(parameter.shape, this.#offsets.get(parameter) ?? 0), float32);
   }
 
   /** The gaps between parameters are summed along: zeros keep them so. */
-  #clearGaps(): void {
+  #clearGaps(buffer: Buffer): void {
     for (const [parameter, offset] of this.#offsets) {
       const end = offset + parameter.numel;
       const gap = Math.ceil(parameter.numel / 64) * 64 - parameter.numel;
-      const base = this.#buffer?.ptr;
-      if (gap > 0 && base !== undefined) parameter.device.kernels.fill(float32, devicePtr(base + end * 4), gap, 0);
+      if (gap > 0) parameter.device.kernels.fill(float32, devicePtr(buffer.ptr + end * 4), gap, 0);
     }
   }
 }

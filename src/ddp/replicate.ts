@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { activePass } from "../autograd/engine.ts";
+import { activePass, type BackwardPass } from "../autograd/engine.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
@@ -31,14 +31,16 @@ export class ReplicatedModule {
   gradientDivideFactor: number;
   readonly #group: ProcessGroup;
   readonly #buckets: readonly GradientBucket[];
-  #queued = false;
+  readonly #unhook: () => void;
+  /** The last backward pass whose end was queued for. */
+  #pass: BackwardPass | undefined;
 
   constructor(module: Module, group: ProcessGroup, buckets: readonly GradientBucket[]) {
     this.module = module;
     this.gradientDivideFactor = group.size;
     this.#group = group;
     this.#buckets = buckets;
-    module.registerForwardHook((_args, output) => {
+    this.#unhook = module.registerForwardHook((_args, output) => {
       hookBackward("ddp", collectTensors(output), () => this.#queue());
     });
   }
@@ -54,18 +56,19 @@ export class ReplicatedModule {
     this.requiresGradientSync = sync;
   }
 
-  /** Frees the buckets. */
+  /** Makes the module an ordinary one again, without gradients. */
   dispose(): void {
+    this.#unhook();
     for (const bucket of this.#buckets) bucket.dispose();
   }
 
   #queue(): void {
-    if (this.#queued || !this.requiresGradientSync) return;
     const pass = activePass();
     if (pass === undefined) throw new InternalError("a backward hook ran outside a backward pass");
-    this.#queued = true;
+    if (this.#pass === pass || !this.requiresGradientSync) return;
+    this.#pass = pass;
     pass.atEnd(() => {
-      this.#queued = false;
+      this.#pass = undefined;
       const scale = 1 / this.gradientDivideFactor;
       for (const [i, bucket] of this.#buckets.entries()) bucket.reduce(this.#group, scale, `gradient bucket ${i}`);
     });
@@ -73,20 +76,23 @@ export class ReplicatedModule {
 }
 
 /**
- * Replicates a module over the ranks of a group. Its parameters take rank 0's values, if they have any yet.
+ * Replicates a module over the ranks of a group. Its parameters take rank 0's values, if they have any yet. After a backward
+ * every trainable parameter has a gradient: zeros if no rank used it.
  *
- * @throws {ArgumentError} if it has no trainable parameters
+ * @throws {ArgumentError} if it has no trainable parameters, or some are sharded, or replicated already
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
-  const { group, bucketBytes = 25 * 2 ** 20 } = options;
+  const { group, bucketBytes } = options;
   nameParameters(module);
   const parameters = [...module.parameters()];
   const trainable = parameters.filter((parameter) => parameter.trainable);
-  if (trainable.length === 0) throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
+  if (trainable.length === 0) {
+    throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
+  }
+  const buckets = planBuckets(trainable.toReversed(), bucketBytes).map((members) => new GradientBucket(members));
   const present = parameters.filter((parameter: Parameter) => parameter.buffer.attached);
   writeParameters(present, (parameter, owned) => {
     group.broadcast(owned, parameter.numel * float32.byteLength, 0, `'${parameter.fqn}'`).wait();
   });
-  const buckets = planBuckets(trainable.toReversed(), bucketBytes).map((members) => new GradientBucket(members));
   return new ReplicatedModule(module, group, buckets);
 }

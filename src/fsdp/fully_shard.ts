@@ -10,10 +10,14 @@
  */
 import { ArgumentError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
+import { Parameter } from "../tensor/parameter.ts";
 import { attachHooks } from "./hooks.ts";
 import { ShardedStorage } from "./param.ts";
 import { type FullyShardOptions, resolvePolicy } from "./policy.ts";
 import { FsdpUnit } from "./unit.ts";
+
+/** The unit of every module that was sharded. */
+const UNITS: WeakMap<Module, FsdpUnit> = new WeakMap();
 
 /** What can be done with a sharded module. Settings reach all units of the module's tree. */
 export class FullyShardedModule {
@@ -65,31 +69,49 @@ export class FullyShardedModule {
   }
 }
 
-/** Units of the parameters below a module, each once, in the order of the modules. */
+/** Units of a module and of those below it, in the order of the modules, parents first. */
 function unitsOf(module: Module): FsdpUnit[] {
-  const units = new Set<FsdpUnit>();
-  for (const parameter of module.parameters()) {
-    if (parameter.storage instanceof ShardedStorage) units.add(parameter.storage.unit);
-  }
-  return [...units];
+  return [...module.namedModules()].map(([, member]) => UNITS.get(member)).filter((unit) => unit !== undefined);
 }
 
-/** What all names begin with, whole words only; undefined if nothing. */
-function commonName(names: readonly string[]): string | undefined {
-  const [first = [], ...others] = names.map((name) => name.split(".").slice(0, -1));
-  const common = first.filter((_, i) => others.every((words) => words.slice(0, i + 1).join() === first.slice(0, i + 1).join()));
-  return common.length === 0 ? undefined : common.join(".");
+/**
+ * Refuses parameters that two units would use: a unit gathers its own only. Each use belongs to the nearest sharded module
+ * around it, or to the one that is about to be sharded.
+ */
+function requireOneUnit(
+  module: Module,
+  prefix: string = "",
+  user: FsdpUnit | undefined = undefined,
+  seen: Map<FsdpUnit | undefined, Set<Module>> = new Map(),
+): void {
+  const visited = seen.get(user) ?? new Set();
+  if (visited.has(module)) return;
+  seen.set(user, visited.add(module));
+  for (const [name, child] of module.children()) {
+    const path = prefix === "" ? name : `${prefix}.${name}`;
+    if (child instanceof Parameter) {
+      const holder = child.storage instanceof ShardedStorage ? child.storage.unit : undefined;
+      if (holder === user) continue;
+      throw new ArgumentError(
+        `Cannot shard '${path}': it is tied to '${child.fqn}', which unit '${holder?.name}' holds, but is used outside that unit; ` +
+          `call fullyShard once, on a module that holds both, and not on '${holder?.name}'`,
+      );
+    }
+    requireOneUnit(child, path, UNITS.get(child) ?? user, seen);
+  }
 }
 
 /**
  * Shards the parameters below `module` that no earlier call has claimed. Every rank of the group must make the same calls.
+ * A backward reduces the gradients of every unit that it reaches: a parameter of it that was not used gets zeros, one of a
+ * unit that was not reached gets none. All ranks must reach the same units.
  *
  * Parameters must have no memory yet: shard first, then initialise or load, so that the whole never exists on one rank.
  *
  * @param module a module with a forward
  * @param options the group, and what may be chosen
- * @throws {ArgumentError} if the module has no unclaimed parameters (it was sharded before), if one has memory already, or
- * if one is also used by a module outside (a tied weight must be claimed by one call)
+ * @throws {ArgumentError} if the module was sharded before or has no parameters, if one of them has memory already, is
+ * replicated, or is used by more than one unit (a tied weight must be claimed by one call)
  * @example
  * ```ts
  * import { fullyShard, initializeParameters, Linear, openDevice, openProcessGroup, tensor } from "fullyshard";
@@ -104,15 +126,30 @@ function commonName(names: readonly string[]): string | undefined {
  */
 export function fullyShard(module: Module, options: FullyShardOptions): FullyShardedModule {
   const policy = resolvePolicy(options);
-  const parameters = [...module.parameters()].filter(({ storage }) => !(storage instanceof ShardedStorage));
-  if (parameters.length === 0) {
-    throw new ArgumentError(`Cannot shard ${module.constructor.name}: it has no parameters left; was it sharded before?`);
+  const all = [...module.parameters()];
+  const parameters = all.filter(({ storage }) => !(storage instanceof ShardedStorage));
+  const before = UNITS.get(module);
+  if (before !== undefined || all.length === 0) {
+    const why = before === undefined ? "it has no parameters" : `it was sharded before, as unit '${before.name}'`;
+    throw new ArgumentError(`Cannot shard ${module.constructor.name}: ${why}`);
   }
+  const inside = parameters.length === 0 && unitsOf(module).length === 0 ? all[0] : undefined;
+  if (inside !== undefined) {
+    const holder = inside.storage instanceof ShardedStorage ? inside.storage.unit.name : "";
+    throw new ArgumentError(
+      `Cannot shard ${module.constructor.name}: unit '${holder}' holds its parameters; shard inner modules before outer ones, and ` +
+        "modules with tied parameters by one call",
+    );
+  }
+  requireOneUnit(module);
   const present = parameters.find(({ buffer }) => buffer.attached);
   if (present !== undefined) {
-    throw new ArgumentError(`Cannot shard '${present.fqn}': it has memory already; shard first, then initialise or load`);
+    throw new ArgumentError(
+      `Cannot shard '${present.fqn}': it has memory already; shard first, then initialise or load`,
+    );
   }
-  const unit = new FsdpUnit(commonName(parameters.map(({ fqn }) => fqn)) ?? module.constructor.name, parameters, policy);
+  const unit = new FsdpUnit(module.constructor.name, parameters, policy);
+  UNITS.set(module, unit);
   const units = (): FsdpUnit[] => unitsOf(module);
   attachHooks(module, unit, units);
   return new FullyShardedModule(module, unit, units);

@@ -10,7 +10,7 @@
  */
 import { activePass } from "../autograd/engine.ts";
 import { gradEnabled } from "../autograd/mode.ts";
-import { InternalError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import { collectTensors, type Module, nameParameters } from "../nn/module.ts";
 import { hookBackward } from "../tensor/apply.ts";
 import type { FsdpUnit, RootContext } from "./unit.ts";
@@ -19,6 +19,7 @@ import type { FsdpUnit, RootContext } from "./unit.ts";
 export function attachHooks(module: Module, unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[]): void {
   module.registerForwardPreHook((args) => {
     if (unit.context === undefined) becomeRoot(module, unit, unitsBelow());
+    if (unit.context?.units[0] === unit) unit.context.forwardOrder.length = 0;
     unit.unshard("forward");
     hookBackward(`post-backward of '${unit.name}'`, collectTensors(args), () => unit.postBackward());
   });
@@ -29,27 +30,37 @@ export function attachHooks(module: Module, unit: FsdpUnit, unitsBelow: () => re
       queueFinal(context);
       unit.preBackward();
     });
-    if (hooked) context.forwardOrder.push(unit);
-    if (unit.reshardAfterForward || !gradEnabled()) unit.reshard();
+    if (hooked) unit.openUse();
+    if (unit.reshardAfterForward !== false || !gradEnabled()) unit.reshard();
   });
 }
 
 function becomeRoot(module: Module, unit: FsdpUnit, units: readonly FsdpUnit[]): void {
-  const context: RootContext = { units, forwardOrder: [], finalQueued: false };
-  nameParameters(module);
-  for (const member of units) member.context = context;
-  if (unit.policy.reshardAfterForward === undefined) unit.reshardAfterForward = false;
+  const early = units.find((member) => member.context !== undefined);
+  if (early !== undefined) {
+    throw new ArgumentError(
+      `Cannot run '${unit.name}': '${early.name}' below it ran before it and took itself for the root; run the outermost sharded ` +
+        "module first",
+    );
+  }
+  const context: RootContext = { units, forwardOrder: [], pass: undefined };
+  if ([...module.parameters()].some(({ named }) => !named)) nameParameters(module);
+  for (const member of units) {
+    member.context = context;
+    member.rename();
+  }
+  unit.reshardAfterForward ??= false;
 }
 
 function queueFinal(context: RootContext): void {
-  if (context.finalQueued) return;
   const pass = activePass();
   if (pass === undefined) throw new InternalError("a pre-backward hook ran outside a backward pass");
-  context.finalQueued = true;
+  if (context.pass === pass) return;
+  context.pass = pass;
+  for (const unit of context.units) unit.beginPass();
   pass.atEnd(() => {
-    context.finalQueued = false;
-    for (const unit of context.units.toReversed()) unit.postBackward(); // the same order on every rank
+    context.pass = undefined;
+    for (const unit of context.units.toReversed()) unit.endPass(); // the same order on every rank
     for (const unit of context.units) unit.reshard();
-    context.forwardOrder.length = 0;
   });
 }

@@ -14,6 +14,12 @@ import { numelOf, type Shape } from "../shape.ts";
 /** Padding that row-aligned runs may cost before smaller rows are tried. */
 const PADDING_LIMIT = 0.02;
 
+/** Run lengths tried at most between two bounds: planning takes no longer for larger models. */
+const TRIES = 1024;
+
+/** How far the bounds are apart, once padding is beyond the limit. */
+const WINDOW = 1.05;
+
 /** Where things lie in a segment, in elements. */
 export interface SegmentPlan {
   /** First element of each parameter, in the order given. */
@@ -32,21 +38,34 @@ export interface Share {
   readonly runOffset: number;
 }
 
+/** A parameter as the planner sees it, in elements. */
+interface Size {
+  readonly numel: number;
+  /** No boundary may fall inside one of these. */
+  readonly row: number;
+}
+
 function roundUp(value: number, unit: number): number {
   return Math.ceil(value / unit) * unit;
 }
 
-/** Smallest start >= cursor on the alignment from which `boundary` falls between rows. */
+function greatestDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestDivisor(b, a % b);
+}
+
+/**
+ * Smallest start >= cursor on the alignment from which `boundary` falls between rows. Cursor and boundary are on the
+ * alignment, so the step count is the distance in steps modulo the period of rows.
+ */
 function alignedStart(cursor: number, boundary: number, row: number, alignment: number): number | undefined {
-  for (let start = cursor, tries = 0; start < boundary && tries <= row; start += alignment, tries++) {
-    if ((boundary - start) % row === 0) return start;
-  }
-  return undefined;
+  const period = row / greatestDivisor(row, alignment);
+  const start = cursor + ((boundary - cursor) / alignment % period) * alignment;
+  return start < boundary ? start : undefined;
 }
 
 /** Places all parameters for one run length, or says that it cannot be. */
 function place(
-  sizes: readonly { readonly numel: number; readonly row: number }[],
+  sizes: readonly Size[],
   runLength: number,
   world: number,
   alignment: number,
@@ -71,6 +90,29 @@ function place(
 }
 
 /**
+ * The shortest run length of some between two bounds for which all parameters can be placed. A parameter so long that it
+ * spans two boundaries wherever it starts needs runs of whole rows, so only common multiples of such rows are tried.
+ */
+function search(
+  sizes: readonly Size[],
+  from: number,
+  to: number,
+  world: number,
+  alignment: number,
+): SegmentPlan | undefined {
+  let step = alignment;
+  for (const { numel, row } of sizes) {
+    if (numel >= 2 * to) step = step / greatestDivisor(step, row) * row;
+  }
+  while ((to - from) / step > TRIES) step *= 2; // doubling, so that some are multiples of common rows
+  for (let runLength = roundUp(from, step); runLength <= to; runLength += step) {
+    const offsets = place(sizes, runLength, world, alignment);
+    if (offsets !== undefined) return { offsets, runLength, world };
+  }
+  return undefined;
+}
+
+/**
  * Plans a segment.
  *
  * @param shapes shapes of the parameters, in order
@@ -83,12 +125,16 @@ export function planSegment(shapes: readonly Shape[], world: number, alignment: 
   const outerRows = shapes.map((shape) => ({ numel: numelOf(shape), row: numelOf(shape.slice(1)) }));
   const innerRows = shapes.map((shape) => ({ numel: numelOf(shape), row: shape.length > 1 ? shape.at(-1) ?? 1 : 1 }));
   const limit = least * (1 + PADDING_LIMIT);
-  for (const [sizes, most] of [[outerRows, limit], [innerRows, limit], [innerRows, Math.max(limit, total * 2)]] as const) {
-    for (let runLength = least; runLength <= most; runLength += alignment) {
-      const offsets = place(sizes, runLength, world, alignment);
-      if (offsets !== undefined) return { offsets, runLength, world };
-    }
+  let found = search(outerRows, least, limit, world, alignment);
+  // A run as long as all parameters holds them whole, so this ends.
+  for (
+    let from = least;
+    found === undefined && from <= roundUp(total, alignment);
+    from = roundUp(from * WINDOW, alignment)
+  ) {
+    found = search(innerRows, from, Math.max(limit, from * WINDOW), world, alignment);
   }
+  if (found !== undefined) return found;
   throw new InternalError(`no plan for ${shapes.length} parameters on ${world} ranks`);
 }
 
@@ -97,5 +143,9 @@ export function shareOf(plan: SegmentPlan, offset: number, numel: number, rank: 
   const runStart = rank * plan.runLength;
   const begin = Math.min(Math.max(offset, runStart), offset + numel);
   const end = Math.max(begin, Math.min(offset + numel, runStart + plan.runLength));
-  return { offset: begin - offset, length: end - begin, runOffset: Math.max(0, Math.min(begin - runStart, plan.runLength)) };
+  return {
+    offset: begin - offset,
+    length: end - begin,
+    runOffset: Math.max(0, Math.min(begin - runStart, plan.runLength)),
+  };
 }

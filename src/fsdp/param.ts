@@ -30,7 +30,7 @@ export class ShardedStorage implements ParameterStorage {
     this.#offset = offset;
     this.shard = { shape: parameter.shape, offset: share.offset, length: share.length };
     this.runOffset = share.runOffset;
-    this.sink = new GradientSlot(() => segment.gradientPlace(parameter, offset));
+    this.sink = new GradientSlot(() => segment.gradientPlace(parameter, offset), segment.writesDirectly);
     this.normReducer = group;
   }
 
@@ -60,7 +60,7 @@ export class ShardedStorage implements ParameterStorage {
     this.#owned?.dispose();
     this.#owned = undefined;
     this.sink.clear();
-    this.#segment.settle();
+    this.#segment.settle(this);
   }
 
   /** Closes the pass; without any contribution since the last reduction, zeros take the place. */

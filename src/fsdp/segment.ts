@@ -14,7 +14,7 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { GatherWindow } from "../comm/transport.ts";
 import { Buffer } from "../device/buffer.ts";
-import { type Device, type DevicePtr, NO_PTR } from "../device/device.ts";
+import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
@@ -116,6 +116,16 @@ export class FlatSegment implements ParameterRun {
     this.#whole.detach();
   }
 
+  /** Whether ops may write gradients to their places: those are no narrower than what is computed in. */
+  get writesDirectly(): boolean {
+    return this.#reduceDtype.byteLength >= this.#paramDtype.byteLength;
+  }
+
+  /** Whether gradients wait to be reduced. */
+  get holdsWholeGradient(): boolean {
+    return this.#wholeGrad !== undefined;
+  }
+
   /** A handle on the place of one parameter's gradient in the whole gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
     this.#wholeGrad ??= Buffer.allocate(this.device, this.wholeGradBytes, `${this.#name} gradients`);
@@ -151,9 +161,14 @@ export class FlatSegment implements ParameterRun {
     return new Tensor(this.#runGrad, denseLayout([length], runOffset), float32);
   }
 
-  /** Called when a storage has cleared its gradient: memory goes back with the last one. */
-  settle(): void {
-    if (this.storages.some((storage) => storage.holdsGradient)) return;
+  /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
+  settle({ runOffset, shard: { length } }: ShardedStorage): void {
+    if (this.storages.some((storage) => storage.holdsGradient)) {
+      if (this.#runGrad === undefined) return;
+      const place = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
+      this.device.kernels.fill(float32, place, length, 0);
+      return;
+    }
     this.#runGrad?.release();
     this.#runGrad = undefined;
     this.#wholeGrad?.release();

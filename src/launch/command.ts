@@ -93,6 +93,7 @@ export function rankVariables(
     MASTER_ADDR: run.masterAddr,
     MASTER_PORT: String(run.masterPort),
     FULLYSHARD_RUN_ID: run.runId,
+    FULLYSHARD_PREFIXED: "1",
     ...(run.showsStatus ? { FULLYSHARD_STATUS: "1" } : {}),
   };
 }

@@ -34,6 +34,8 @@ export interface BatchShape {
   readonly seq: number;
   /** Bytes of an element in the compute dtype. */
   readonly computeBytes: number;
+  /** Whether parameters have gradients already when a backward begins. */
+  readonly accumulates: boolean;
 }
 
 /** Bytes of a model's activations and their gradients, by when they are alive; parameters and their gradients apart. */
@@ -44,6 +46,10 @@ export interface ActivationBytes {
   readonly blockForward: number;
   /** Most at once in the backward of one block, what it saved included. */
   readonly blockBackward: number;
+  /** Elements of the block's parameters whose gradients have been computed by then. */
+  readonly blockBackwardGradients: number;
+  /** Elements of the parameter whose gradient the loss computes: the head. */
+  readonly head: number;
   /** Gradient that one block hands to the one before it. */
   readonly handed: number;
   /** Alive from before the first block or behind the last one until the backward reaches the last block. */

@@ -55,6 +55,7 @@ export const ENV = {
   },
   FULLYSHARD_RUNTIME: { meaning: "runtime that the command line itself runs on: bun or deno", kind: "text" },
   FULLYSHARD_STATUS: { meaning: "set by the launcher where it shows status lines of ranks", kind: "flag" },
+  FULLYSHARD_PREFIXED: { meaning: "set by the launcher, which says which rank a line is from", kind: "flag" },
   NO_COLOR: { meaning: "any value: no color on the terminal", kind: "flag" },
   CI: { meaning: "any value: the output is not watched, so no live status line", kind: "flag" },
 } as const;

@@ -140,7 +140,11 @@ export function openWritable(file: string, mode: WriteMode): WritableFile {
       while (done < bytes.byteLength) {
         const length = Math.min(bytes.byteLength - done, 1 << 30);
         const position = at === undefined ? null : at + done;
-        done += guardedSync(file, "write", () => fs.writeSync(descriptor, bytes, done, length, position));
+        try {
+          done += fs.writeSync(descriptor, bytes, done, length, position);
+        } catch (error) {
+          throw unwritten(file, bytes.byteLength - done, error);
+        }
       }
     },
     sync: () => guardedSync(file, "write", () => fs.fsyncSync(descriptor)),
@@ -172,7 +176,8 @@ export function replaceFile(file: string, data: string | Uint8Array | Iterable<U
     removeQuietly(aside);
     // The user asked for `file`; the name it was being written under means nothing to them.
     if (error instanceof FileError && error.path === aside) {
-      throw new FileError(file, "write", reason(error.code, error.cause), error.code, { cause: error.cause });
+      const detail = error.message.slice(error.message.indexOf(`'${aside}': `) + aside.length + 4);
+      throw new FileError(file, "write", detail, error.code, { cause: error.cause });
     }
     throw error;
   }
@@ -284,6 +289,23 @@ function guardedSync<T>(target: string, what: string, action: () => T): T {
 function wrapped(target: string, what: string, error: unknown): FileError {
   const code = codeOf(error);
   return new FileError(target, what, reason(code, error), code, { cause: error });
+}
+
+/** Why a write failed; where room is lacking, with how much. */
+function unwritten(file: string, byteLength: number, error: unknown): FileError {
+  const code = codeOf(error);
+  const lacksRoom = code === "ENOSPC" || code === "EDQUOT";
+  const room = lacksRoom ? `; ${byteLength} bytes were to be written, ${freeBytesBeside(file)} bytes are free` : "";
+  return new FileError(file, "write", `${reason(code, error)}${room}`, code, { cause: error });
+}
+
+/** Bytes that may still be written where a file lies; 0 where the system does not say. */
+function freeBytesBeside(file: string): number {
+  try {
+    return spaceAt(path.dirname(file)).freeBytes;
+  } catch {
+    return 0;
+  }
 }
 
 function reason(code: string | undefined, error: unknown): string {

@@ -68,6 +68,16 @@ export class Logger {
     return new Logger({ sink: this.#sink, level: this.#level, rank, clock: this.#clock });
   }
 
+  /** The same logger, dropping lines below a level. */
+  withLevel(level: LogLevel): Logger {
+    return new Logger({
+      sink: this.#sink,
+      level,
+      clock: this.#clock,
+      ...this.#rank === undefined ? {} : { rank: this.#rank },
+    });
+  }
+
   /** A logger for what is the same on every rank: rank 0 says it, the others keep silent. */
   once(): Logger {
     if (this.#rank === undefined || this.#rank === 0) return this;

@@ -1,6 +1,7 @@
 /**
  * Where a parameter's gradient grows. The contributions of one backward pass are added to each other first and to those of
- * earlier passes then, so that accumulating micro-batches adds the same numbers in the same order as reducing over ranks.
+ * earlier passes then, so that accumulating micro-batches adds the same numbers in the same order as reducing over ranks. Each
+ * pass grows in the dtype of the place for the same reason: a narrower one would round what another rank does not.
  *
  * @module
  */
@@ -12,24 +13,31 @@ import { Tensor } from "./tensor.ts";
 /** The gradient of one leaf. */
 export class GradientSlot implements GradientSink {
   readonly #place: (() => Tensor) | undefined;
+  readonly #direct: boolean;
   /** Sum of finished passes. */
   #total: Tensor | undefined;
   /** Sum of the pass under way. */
   #pass: Tensor | undefined;
 
-  /** @param place makes a handle on the memory that the gradient is to lie in; without it the first one given is kept */
-  constructor(place?: () => Tensor) {
+  /**
+   * @param place makes a handle on the memory that the gradient is to lie in; without it the first one given is kept
+   * @param direct whether ops may write there; not if it is narrower than what they compute in
+   */
+  constructor(place?: () => Tensor, direct: boolean = true) {
     this.#place = place;
+    this.#direct = direct;
   }
 
   place(): Tensor | undefined {
-    return this.#pass === undefined && this.#total === undefined ? this.#place?.() : undefined;
+    if (this.#pass !== undefined || !this.#direct) return undefined;
+    return this.#total === undefined ? this.#place?.() : fresh(this.#total);
   }
 
   contribute(grad: Tensor): void {
     if (this.#pass !== undefined) add(this.#pass, grad);
-    else if (this.#place !== undefined && this.#total === undefined) this.#pass = moveTo(this.#place(), grad);
-    else this.#pass = owned(grad);
+    else if (this.#total === undefined) {
+      this.#pass = this.#place === undefined ? owned(grad) : moveTo(this.#place(), grad);
+    } else this.#pass = grad.dtype === this.#total.dtype ? owned(grad) : moveTo(fresh(this.#total), grad);
   }
 
   finish(): void {

@@ -105,6 +105,9 @@ class WholeStorage implements ParameterStorage, ParameterRun {
   }
 }
 
+/** Name of a parameter that no root has named yet. */
+const UNNAMED = "parameter";
+
 /** Options of a parameter. */
 export interface ParameterOptions {
   readonly init?: Init;
@@ -115,7 +118,7 @@ export interface ParameterOptions {
 /** A trained tensor of a module. It has no memory until it is initialised, loaded or unsharded. */
 export class Parameter extends Tensor {
   /** Fully qualified name from the root module, in Hugging Face's spelling; given when the root is built. */
-  fqn = "parameter";
+  fqn: string = UNNAMED;
   /** How it begins. */
   readonly init: Init;
   #storage: ParameterStorage;
@@ -132,6 +135,11 @@ export class Parameter extends Tensor {
     this.#storage = new WholeStorage(buffer, shape, undefined);
     this.#trainable = options.requiresGrad ?? true;
     if (this.#trainable) this.asLeaf(this.#storage.sink);
+  }
+
+  /** Whether it has a name yet. */
+  get named(): boolean {
+    return this.fqn !== UNNAMED;
   }
 
   /** Which elements this rank keeps, and where. */

@@ -4,7 +4,7 @@
  * @module
  */
 import * as z from "zod";
-import { section, type Section } from "../config/section.ts";
+import { type Section, section } from "../config/section.ts";
 import { CPU_MATH, type CpuMath } from "../device/wasm/device.ts";
 import { type ScheduleName, SCHEDULES } from "../optim/schedule.ts";
 
@@ -28,12 +28,17 @@ export interface ParallelConfig {
   readonly reshardAfterForward: boolean;
   readonly precision: "float32" | "bfloat16";
   readonly cpuMath: CpuMath;
-  readonly timeoutSeconds: number;
+  readonly memoryBytes: number;
+  readonly apertureBytes?: number | undefined;
+  readonly timeoutSeconds?: number | undefined;
+  readonly joinTimeoutSeconds: number;
+  readonly reportSeconds: number;
 }
 
 /** How long, how fast, from what. */
 export interface TrainConfig {
   readonly steps: number;
+  readonly stopAfter?: number | undefined;
   readonly globalBatch: number;
   readonly microBatches: number;
   readonly learningRate: number;
@@ -59,6 +64,7 @@ export interface OutputConfig {
 
 const count = z.int().nonnegative();
 const size = z.int().positive();
+const seconds = z.number().positive();
 
 /** Data keys. */
 export const dataSection: Section<DataConfig> = section(
@@ -88,7 +94,15 @@ export const parallelSection: Section<ParallelConfig> = section(
     reshardAfterForward: z.boolean().default(true).describe("Free a block's parameters between forward and backward"),
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe("What is computed in; weights stay float32"),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes matrix products on the CPU"),
-    timeoutSeconds: z.number().positive().default(600).describe("How long a rank waits for a live but late one"),
+    memoryBytes: size.min(2 ** 24).max(2 ** 32).default(2 ** 32).describe("Memory that a rank may use"),
+    apertureBytes: size.optional().describe(
+      "Shared memory for reductions, over all ranks; by their number unless given",
+    ),
+    timeoutSeconds: seconds.optional().describe(
+      "How long a rank waits for a live but late one; FULLYSHARD_TIMEOUT_SECONDS, else 600, unless given",
+    ),
+    joinTimeoutSeconds: seconds.default(60).describe("How long a rank waits for one that has not started"),
+    reportSeconds: seconds.default(10).describe("How late a live rank is when it is reported"),
   }),
 );
 
@@ -97,6 +111,9 @@ export const trainSection: Section<TrainConfig> = section(
   "training",
   z.strictObject({
     steps: size.default(200).describe("Optimizer steps in all, those before a resume included"),
+    stopAfter: size.optional().describe(
+      "Save a checkpoint and end after this step; the schedule still counts to steps",
+    ),
     globalBatch: size.default(8).describe("Samples of a step, over all ranks"),
     microBatches: size.default(1).describe("Parts that a rank computes its share of a step in"),
     learningRate: z.number().nonnegative().default(2e-3).describe("Peak learning rate"),
@@ -115,7 +132,9 @@ export const outputSection: Section<OutputConfig> = section(
   "output",
   z.strictObject({
     out: z.string().default("runs/train").describe("Folder for metrics, checkpoints and the model"),
-    resume: z.string().optional().describe("Checkpoint to go on from; 'auto' takes the newest whole one in the output folder"),
+    resume: z.string().optional().describe(
+      "Checkpoint to go on from; 'auto' takes the newest whole one in the output folder",
+    ),
     saveEvery: count.default(0).describe("Steps from one checkpoint to the next; 0 saves none"),
     keepLast: size.default(3).describe("Checkpoints kept"),
     logEvery: size.default(10).describe("Steps from one printed line to the next"),

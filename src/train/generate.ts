@@ -32,13 +32,20 @@ export interface GenerateOptions {
  * @returns the new tokens, without the prompt
  * @throws {ArgumentError} if the prompt is empty
  */
-export function generate(device: Device, model: CausalLm, prompt: readonly number[], options: GenerateOptions): number[] {
+export function generate(
+  device: Device,
+  model: CausalLm,
+  prompt: readonly number[],
+  options: GenerateOptions,
+): number[] {
   const { maxNewTokens, temperature = 0.8, seed = 0, eosId } = options;
   if (prompt.length === 0) throw new ArgumentError("Cannot generate from an empty prompt: give at least one token");
   const key = keyOf(seed, "generate");
   const tokens = [...prompt];
   while (tokens.length < prompt.length + maxNewTokens) {
-    const next = noGrad(() => draw(device, model, tokens.slice(-model.maxPositions), temperature, uniformFraction(key, tokens.length)));
+    const next = noGrad(() =>
+      draw(device, model, tokens.slice(-model.maxPositions), temperature, uniformFraction(key, tokens.length))
+    );
     if (next === eosId) break;
     tokens.push(next);
   }
@@ -46,7 +53,13 @@ export function generate(device: Device, model: CausalLm, prompt: readonly numbe
 }
 
 /** The next token: the one whose share of the probability `fraction` falls into. */
-function draw(device: Device, model: CausalLm, tokens: readonly number[], temperature: number, fraction: number): number {
+function draw(
+  device: Device,
+  model: CausalLm,
+  tokens: readonly number[],
+  temperature: number,
+  fraction: number,
+): number {
   using _frame = scope();
   const { logits } = model.call({ inputIds: tensor(device, tokens, { shape: [1, tokens.length], dtype: int32 }) });
   if (logits === undefined) throw new InternalError("the model gave no logits");

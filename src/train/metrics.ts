@@ -55,7 +55,9 @@ export class MetricsFile implements Disposable {
 function stepOf(line: string): number {
   try {
     const value: unknown = JSON.parse(line);
-    return typeof value === "object" && value !== null && "step" in value && typeof value.step === "number" ? value.step : Infinity;
+    return typeof value === "object" && value !== null && "step" in value && typeof value.step === "number"
+      ? value.step
+      : Infinity;
   } catch {
     return Infinity;
   }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { formatDuration } from "../runtime/clock.ts";
 import type { StepMetrics } from "./metrics.ts";
 
 /** Where progress goes. */
@@ -13,21 +14,14 @@ export interface ProgressOutput {
   readonly status: ((text: string) => void) | undefined;
 }
 
-/** A duration in seconds as `1h 02m`, `3m 04s` or `5s`. */
-export function formatDuration(seconds: number): string {
-  const whole = Math.max(0, Math.round(seconds));
-  const two = (n: number): string => String(n).padStart(2, "0");
-  if (whole >= 3600) return `${Math.floor(whole / 3600)}h ${two(Math.floor(whole % 3600 / 60))}m`;
-  return whole >= 60 ? `${Math.floor(whole / 60)}m ${two(whole % 60)}s` : `${whole}s`;
-}
-
-/** Bytes as MiB or GiB. */
+/** Bytes as KiB, MiB or GiB. */
 export function formatBytes(bytes: number): string {
+  if (bytes < 2 ** 20) return `${(bytes / 2 ** 10).toFixed(1)} KiB`;
   return bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 }
 
-/** Shows the steps of a run. */
-export class Progress {
+/** Shows the steps of a run, until it is disposed. */
+export class Progress implements Disposable {
   readonly #output: ProgressOutput;
   readonly #steps: number;
   readonly #every: number;
@@ -47,16 +41,16 @@ export class Progress {
     if (this.#recent.length > 20) this.#recent.shift();
     const mean = this.#recent.reduce((sum, value) => sum + value, 0) / this.#recent.length;
     const { step, loss, learning_rate: rate, grad_norm: norm, tokens_per_second: speed, peak_bytes: peak } = metrics;
-    const left = formatDuration(mean * (this.#steps - step));
+    const left = step < this.#steps ? `  ${formatDuration(Math.ceil(mean * (this.#steps - step)) * 1000)} left` : "";
     const text = `step ${step}/${this.#steps}  loss ${loss.toFixed(4)}  lr ${rate.toExponential(2)}  ` +
-      `grad norm ${norm.toFixed(3)}  ${Math.round(speed)} tokens/s  ${formatBytes(peak)}  ${left} left`;
+      `grad norm ${norm.toFixed(3)}  ${Math.round(speed)} tokens/s  ${formatBytes(peak)}${left}`;
     const { status, line } = this.#output;
     status?.(text);
     if (step % this.#every === 0 || step === 1 || step === this.#steps) line(text);
   }
 
   /** Takes the status line away. */
-  end(): void {
+  [Symbol.dispose](): void {
     this.#output.status?.("");
   }
 }

@@ -4,16 +4,19 @@
  *
  * @module
  */
+import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
-import { ConfigError, InternalError } from "../errors.ts";
-import { encodeStatus } from "../launch/status.ts";
-import { processEnvironment } from "../runtime/env.ts";
+import { CollectiveError, ConfigError, InternalError, NonFiniteError, RendezvousError } from "../errors.ts";
+import { systemClock } from "../runtime/clock.ts";
+import { encodeStatus } from "../runtime/status.ts";
+import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
 import { filePath } from "../runtime/files.ts";
 import { Logger, logLevelFrom, standardErrorSink } from "../runtime/log.ts";
 import { terminal } from "../runtime/processes.ts";
+import { exitCodeOf } from "../runtime/signals.ts";
 import { type RunConfig, TRAIN_SECTIONS } from "./config.ts";
 import type { ProgressOutput } from "./progress.ts";
-import { runTraining } from "./trainer.ts";
+import { runTraining, type TrainerOptions } from "./trainer.ts";
 
 /** A training script. */
 export interface TrainingScript {
@@ -27,6 +30,8 @@ export interface TrainingScript {
   readonly data?: () => readonly string[];
   /** The tokenizer when neither `--tokenizer` nor `--model` is given. */
   readonly tokenizer?: string | URL;
+  /** Called on every rank after each step, and awaited. */
+  readonly onStep?: TrainerOptions["onStep"];
 }
 
 /** Status lines go to the launcher, or are redrawn on a terminal of our own; otherwise there are none. */
@@ -54,29 +59,57 @@ function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
 /**
  * Runs a training script on this rank.
  *
- * @returns the exit code: 0, 1 after a failure, 2 for wrong flags
+ * @returns the exit code: 0, 1 after a failure, 2 for wrong settings, 128 + the signal if one stopped it
  */
 export async function runTrainingScript(script: TrainingScript): Promise<number> {
-  const level = processEnvironment().text("FULLYSHARD_LOG");
-  const log = new Logger({ sink: standardErrorSink(), ...level === undefined ? {} : { level: logLevelFrom(level) } });
   const out = terminal("stdout");
+  const isPrefixed = processEnvironment().flag("FULLYSHARD_PREFIXED");
+  const sink = standardErrorSink();
+  // The launcher says which rank a line is from.
+  let log = new Logger({ sink: isPrefixed ? (record) => sink({ ...record, rank: undefined }) : sink });
   try {
-    if (script.argv.includes("--help") || script.argv.includes("-h")) {
+    log = log.withLevel(logLevelFrom(processEnvironment().text("FULLYSHARD_LOG") ?? "info"));
+    if (helpAsked(script.argv)) {
       out.write(`${await configHelp(TRAIN_SECTIONS, script.usage)}\n`);
       return 0;
     }
     const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv: script.argv }), script);
-    const { sample, isMain } = await runTraining(config, { hfConfig: script.hfConfig, log, output: progressOutput() });
-    if (isMain) out.write(`\n${config.prompt}${sample}\n`);
-    return 0;
+    const options = { hfConfig: script.hfConfig, log, output: progressOutput(), onStep: script.onStep };
+    const { finished, signal, isMain } = await runTraining(config, options);
+    if (isMain && finished !== undefined) out.write(`Sample:\n${config.prompt}${finished.sample}\n`);
+    return signal === undefined ? 0 : exitCodeOf(signal);
   } catch (error) {
-    log.error(describe(error));
+    const rank = rankOf();
+    const origin = isPrefixed ? originOf(error, rank) : undefined;
+    log.withRank(rank).error(origin === undefined ? describe(error) : `Stopped, as rank ${origin} did`);
+    // The rank with the cause ends first, so that a launcher names that one and gives its exit code.
+    if (origin !== undefined) await systemClock.sleep(lingerMs);
     return error instanceof ConfigError ? 2 : 1;
   }
 }
 
+const lingerMs = 400;
+
+/** This rank; 0 also where the environment is what is wrong. */
+function rankOf(): number {
+  try {
+    return readRankEnvironment()?.rank ?? 0;
+  } catch {
+    return 0;
+  }
+}
+
+/** The rank that tells the cause: the one that failed, or rank 0 of what all ranks find out alike; not this one. */
+function originOf(error: unknown, rank: number): number | undefined {
+  if (error instanceof CollectiveError) return error.facts.stoppedBy;
+  if (error instanceof RendezvousError) return error.stoppedBy;
+  const isAlike = error instanceof ConfigError || error instanceof NonFiniteError;
+  return isAlike && rank > 0 ? 0 : undefined;
+}
+
 function describe(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  const ours = error instanceof InternalError || error.constructor === TypeError || error.constructor === ReferenceError;
+  const ours = error instanceof InternalError || error.constructor === TypeError ||
+    error.constructor === ReferenceError;
   return ours ? error.stack ?? error.message : `${error.name}: ${error.message}`;
 }

@@ -7,10 +7,11 @@
 import { loadHfWeights } from "../checkpoint/load_hf.ts";
 import { parseJsonObject } from "../checkpoint/json.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { planBuckets } from "../ddp/bucket.ts";
 import { replicate } from "../ddp/replicate.ts";
 import type { Device } from "../device/device.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
-import { type FullyShardedModule, fullyShard } from "../fsdp/fully_shard.ts";
+import { fullyShard, type FullyShardedModule } from "../fsdp/fully_shard.ts";
 import { type MemoryPrediction, type MemoryQuestion, requireFits } from "../fsdp/memory.ts";
 import type { CausalLm } from "../models/family.ts";
 import { buildModel } from "../models/registry.ts";
@@ -20,11 +21,15 @@ import type { Parameter } from "../tensor/parameter.ts";
 import type { RunConfig } from "./config.ts";
 import type { Parallelism } from "./step.ts";
 
-/** A model ready to train. */
-export interface TrainableModel {
+/** A model that fits, without memory as yet. */
+export interface PlannedModel {
   readonly model: CausalLm;
-  readonly parallelism: Parallelism & { dispose(): void };
   readonly prediction: MemoryPrediction;
+}
+
+/** A model ready to train. */
+export interface TrainableModel extends PlannedModel {
+  readonly parallelism: Parallelism & { dispose(): void };
 }
 
 /** Reads the `config.json` of a Hugging Face folder. */
@@ -35,43 +40,70 @@ export async function readHfConfig(folder: string): Promise<Record<string, unkno
 
 /** What the memory of a run is predicted from. */
 export function memoryQuestion(model: CausalLm, config: RunConfig, group: ProcessGroup): MemoryQuestion {
-  const claimed = new Set<Parameter>();
-  const blocks = model.shardingUnits().map((unit) => {
-    const parameters = [...unit.parameters()];
-    for (const parameter of parameters) claimed.add(parameter);
-    return parameters.map(({ shape }) => shape);
-  });
-  const root = [...model.parameters()].filter((parameter) => !claimed.has(parameter)).map(({ shape }) => shape);
-  const paramDtype = dtypeFrom(config.precision);
-  const batch = config.globalBatch / group.size / config.microBatches;
+  const blocks = model.shardingUnits().map((unit) => [...unit.parameters()]);
+  const claimed = new Set<Parameter>(blocks.flat());
+  const units = [[...model.parameters()].filter((parameter) => !claimed.has(parameter)), ...blocks];
   const fsdp = config.strategy === "fsdp";
+  const paramDtype = fsdp ? dtypeFrom(config.precision) : float32;
+  const batch = Math.ceil(config.globalBatch / group.size / config.microBatches);
+  const accumulates = config.microBatches > 1;
+  const shape = { batch, seq: config.sequenceLength, computeBytes: paramDtype.byteLength, accumulates };
   return {
-    units: fsdp ? [root, ...blocks] : [[...root, ...blocks.flat()]],
+    units: units.map((unit) => unit.map(({ shape }) => shape)),
     world: fsdp ? group.size : 1,
     paramDtype,
     reduceDtype: float32,
     reshardAfterForward: config.reshardAfterForward,
+    accumulates,
+    ...fsdp ? {} : { buckets: filledBuckets(model, units) },
     optimizerStates: 2,
-    activationBytes: model.activationBytes({ batch, seq: config.sequenceLength, computeBytes: paramDtype.byteLength }),
+    activations: model.activationBytes(shape),
     sharedBytes: group.sharedBytes,
     groupSize: group.size,
   };
 }
 
+/** Bytes of DDP's buckets with a gradient in them, after the loss's backward, after each block's, and at the end. */
+function filledBuckets(model: CausalLm, units: readonly (readonly Parameter[])[]): number[] {
+  const buckets = planBuckets([...model.parameters()].toReversed());
+  const filled = new Set<readonly Parameter[]>();
+  const fill = (parameters: readonly Parameter[]): number => {
+    for (const bucket of buckets) if (bucket.some((member) => parameters.includes(member))) filled.add(bucket);
+    return [...filled].flat().reduce((bytes, { numel }) => bytes + numel * float32.byteLength, 0);
+  };
+  const [root = [], ...blocks] = units;
+  const [, tied] = [...model.tiedNames][0] ?? [];
+  const head = root.find(({ fqn }) => fqn === tied) ?? root.at(-1);
+  return [head === undefined ? 0 : fill([head]), ...blocks.toReversed().map(fill), fill(root)];
+}
+
 /**
- * Builds the model of a run. Every rank must call it.
+ * Builds the model of a run, without memory.
  *
- * @param hfConfig what to build; its weights come from `config.model`, or are initialised from the seed
+ * @param hfConfig what to build, where `config.model` names none
  * @throws {OutOfMemoryError} if it cannot fit, before any memory is taken
+ * @throws {UnsupportedError} if there is no such family of models, or it has something that is not there yet
  */
-export async function openModel(
+export async function planModel(
   device: Device,
   group: ProcessGroup,
   config: RunConfig,
   hfConfig: Readonly<Record<string, unknown>>,
-): Promise<TrainableModel> {
-  const model = buildModel(device, hfConfig);
+): Promise<PlannedModel> {
+  const model = buildModel(device, config.model === undefined ? hfConfig : await readHfConfig(config.model));
   const prediction = requireFits(memoryQuestion(model, config, group), device.name, device.allocator.stats.capacity);
+  return { model, prediction };
+}
+
+/**
+ * Gives a planned model its memory and its weights: those of `config.model`, or initial ones from the seed. Every rank must
+ * call it.
+ */
+export async function openModel(
+  { model, prediction }: PlannedModel,
+  group: ProcessGroup,
+  config: RunConfig,
+): Promise<TrainableModel> {
   const parallelism = config.strategy === "ddp" ? replicate(model, { group }) : shard(model, group, config);
   if (config.model === undefined) initializeParameters(model, config.seed);
   else await loadHfWeights(model, config.model, group);

@@ -68,7 +68,12 @@ function forwardBackward({ device, model }: StepContext, batch: Batch): number {
  * @param learningRate of this step
  * @throws {NonFiniteError} if the loss or a gradient is not finite, before anything is updated
  */
-export function trainStep(context: StepContext, batches: readonly Batch[], step: number, learningRate: number): StepResult {
+export function trainStep(
+  context: StepContext,
+  batches: readonly Batch[],
+  step: number,
+  learningRate: number,
+): StepResult {
   const { group, model, parallelism, optimizer } = context;
   const [tokens = 0] = group.sum([batches.reduce((sum, batch) => sum + labelled(batch), 0)], "token count");
   parallelism.setGradientDivideFactor(Math.max(1, tokens));
@@ -98,8 +103,12 @@ function nonFinite({ group, model }: StepContext, what: string): NonFiniteError 
   const weight = first(({ device, storage: { run, runOffset, shard } }) =>
     !Number.isFinite(maxAbs(device, run.param + runOffset * 4, shard.length))
   );
-  const gradient = first(({ device, grad }) => grad !== undefined && !Number.isFinite(maxAbs(device, grad.ptr, grad.numel)));
-  const all = group.exchangeText(`${weight} ${gradient}`, "non-finite parameters").map((text) => text.split(" ").map(Number));
+  const gradient = first(({ device, grad }) =>
+    grad !== undefined && !Number.isFinite(maxAbs(device, grad.ptr, grad.numel))
+  );
+  const all = group.exchangeText(`${weight} ${gradient}`, "non-finite parameters").map((text) =>
+    text.split(" ").map(Number)
+  );
   const earliest = (i: number): string | undefined =>
     parameters[Math.min(...all.map((pair) => pair[i] ?? parameters.length))]?.fqn;
   const [badWeight, badGradient] = [earliest(0), earliest(1)];

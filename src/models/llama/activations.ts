@@ -10,7 +10,10 @@ import type { ActivationBytes, BatchShape } from "../family.ts";
 import type { LlamaConfig } from "./config.ts";
 
 /** Bytes of activations of a training step, by when they are alive. */
-export function llamaActivationBytes(config: LlamaConfig, { batch, seq, computeBytes }: BatchShape): ActivationBytes {
+export function llamaActivationBytes(
+  config: LlamaConfig,
+  { batch, seq, computeBytes, accumulates }: BatchShape,
+): ActivationBytes {
   const tokens = batch * seq;
   const { hiddenSize: h, intermediateSize: f, numHeads, numKvHeads, headDim, vocabSize } = config;
   const wide = float32.byteLength;
@@ -28,6 +31,7 @@ export function llamaActivationBytes(config: LlamaConfig, { batch, seq, computeB
   const inMlp = block + of(h + 2 * f);
   const inAttention = of(2 * h + 2 * q + 2 * kv) + (numHeads + 1) * rows + of(h + 2 * q + 2 * kv);
   const blockBackward = Math.max(inMlp, inAttention);
+  const blockBackwardGradients = inMlp > inAttention ? h * f : 3 * h * f + h * q;
   // Ids and labels, rotary tables; the last block's output, which the last norm saves, with its statistics.
   const inputs = 2 * tokens * int32.byteLength + seq * headDim * wide;
   const ends = inputs + of(h) + rows;
@@ -37,9 +41,21 @@ export function llamaActivationBytes(config: LlamaConfig, { batch, seq, computeB
   const head = vocabSize * h;
   const loss = of(2 * h) + rows + chunk * (wide + (computeBytes < wide ? computeBytes : 0)) + head * wide;
   const lossBackward = of(2 * h) + head * wide;
-  // A tied table's gradient is computed apart, since the head's has its place already; narrower than float32, twice.
-  const apart = config.tieWordEmbeddings ? head * (computeBytes < wide ? computeBytes + wide : wide) : 0;
+  // The table's gradient goes to its place, unless there is one already: an earlier one, or the head's where they are tied; the
+  // latter is added in the compute dtype, and made in float32 before if that is narrower.
+  const beside = computeBytes < wide ? computeBytes + wide : wide;
+  const apart = head * (config.tieWordEmbeddings ? beside : accumulates ? wide : 0);
   const embeddingBackward = inputs + of(h) + apart;
-  const most = { block, blockForward: blockForward + inputs, blockBackward: blockBackward + inputs, handed: of(h) + inputs };
-  return { ...most, ends, loss, lossBackward, embeddingBackward };
+  return {
+    block,
+    blockForward: blockForward + inputs,
+    blockBackward: blockBackward + inputs,
+    blockBackwardGradients,
+    head,
+    handed: of(h) + inputs,
+    ends,
+    loss,
+    lossBackward,
+    embeddingBackward,
+  };
 }

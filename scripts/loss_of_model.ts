@@ -1,0 +1,39 @@
+/**
+ * The loss of a Hugging Face folder on given tokens, as this library computes it: the mean cross-entropy of each token after
+ * the first, and the ids that the folder's tokenizer makes of a text. `check_hf_export.py` compares both with transformers.
+ *
+ * Usage: node scripts/runtime.mjs bun scripts/loss_of_model.ts <folder> <text file> <tokens> [cpu math]
+ *
+ * @module
+ */
+import { readFileSync } from "node:fs";
+import process from "node:process";
+import {
+  buildModel,
+  fullyShard,
+  int32,
+  loadHfWeights,
+  loadTokenizer,
+  noGrad,
+  openDevice,
+  openProcessGroup,
+  readHfConfig,
+  tensor,
+} from "../mod.ts";
+
+const [folder = "", text = "", count = "", math = "wasm"] = process.argv.slice(2);
+if (math !== "wasm" && math !== "onednn") throw new Error(`expected wasm or onednn math, got '${math}'`);
+const device = await openDevice("cpu", { cpuMath: math });
+using group = await openProcessGroup({ device, rank: 0, worldSize: 1 });
+const model = buildModel(device, await readHfConfig(folder));
+fullyShard(model, { group });
+await loadHfWeights(model, folder, group);
+const tokenizer = await loadTokenizer(folder);
+const ids = tokenizer.encode(readFileSync(text, "utf8")).slice(0, Number(count));
+const shape = [1, ids.length - 1];
+const loss = noGrad(() => {
+  const inputIds = tensor(device, ids.slice(0, -1), { shape, dtype: int32 });
+  const labels = tensor(device, ids.slice(1), { shape, dtype: int32 });
+  return model.call({ inputIds, labels }).loss?.item() ?? NaN;
+});
+process.stdout.write(`${JSON.stringify({ loss: loss / (ids.length - 1), ids })}\n`);

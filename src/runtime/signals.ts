@@ -1,0 +1,57 @@
+/**
+ * Being asked to stop: SIGINT and SIGTERM as a flag that work looks at where it can stop, instead of a death in the middle.
+ * A process that blocks sees them only at its next {@link eventTurn}; whoever cannot wait sends SIGKILL.
+ *
+ * Permissions on Deno: none.
+ *
+ * @module
+ */
+import { constants } from "node:os";
+import process from "node:process";
+import { setImmediate } from "node:timers";
+
+/** Signals that ask a process to stop. */
+export type StopSignal = "SIGINT" | "SIGTERM";
+
+/** Whether this process was asked to stop. */
+export interface StopRequest extends Disposable {
+  /** The first signal that came, or `undefined`. */
+  readonly signal: StopSignal | undefined;
+}
+
+/**
+ * Catches the first SIGINT and SIGTERM each until it is disposed; a second one of a kind ends the process as ever.
+ *
+ * @param notify told of the first
+ */
+export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}): StopRequest {
+  let first: StopSignal | undefined;
+  const listeners = (["SIGINT", "SIGTERM"] as const).map((signal) => {
+    const listener = (): void => {
+      process.removeListener(signal, listener);
+      if (first !== undefined) return;
+      first = signal;
+      notify(signal);
+    };
+    process.on(signal, listener);
+    return [signal, listener] as const;
+  });
+  return {
+    get signal(): StopSignal | undefined {
+      return first;
+    },
+    [Symbol.dispose](): void {
+      for (const [signal, listener] of listeners) process.removeListener(signal, listener);
+    },
+  };
+}
+
+/** The exit code by which a shell reports a signal. */
+export function exitCodeOf(signal: StopSignal): number {
+  return 128 + constants.signals[signal];
+}
+
+/** Lets what waits in the event loop run, signals among it. */
+export function eventTurn(): Promise<void> {
+  return new Promise((resolve) => void setImmediate(resolve));
+}

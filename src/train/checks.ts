@@ -1,0 +1,85 @@
+/**
+ * What must hold before a run begins and no single key's schema can say: ranks that agree, sizes that fit each other, an
+ * output folder that is not another run's. Every failure is one of all ranks, before any of them has done work.
+ *
+ * @module
+ */
+import { listCheckpoints } from "../checkpoint/directory.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import type { Tokenizer } from "../data/tokenizer.ts";
+import { ConfigError, type ConfigProblem } from "../errors.ts";
+import type { CausalLm } from "../models/family.ts";
+import type { RunConfig } from "./config.ts";
+
+/**
+ * Refuses ranks that were started with different settings: they would train different things without a word.
+ *
+ * @throws {ConfigError} on every rank, naming each setting that differs and its values
+ */
+export function requireSameConfig(group: ProcessGroup, config: RunConfig): void {
+  const own = JSON.stringify(Object.fromEntries(Object.entries(config).filter(([, value]) => value !== undefined)));
+  const all = group.exchangeText(own, "settings").map((text): Record<string, unknown> => JSON.parse(text));
+  const problems: ConfigProblem[] = [];
+  for (const key of new Set(all.flatMap((settings) => Object.keys(settings)))) {
+    const values = all.map((settings) => JSON.stringify(settings[key]) ?? "nothing");
+    if (new Set(values).size === 1) continue;
+    const got = values.map((value, rank) => `${value} on rank ${group.worldRanks[rank] ?? rank}`).join(", ");
+    problems.push({ path: key, expected: "the same on all ranks", got });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * Refuses a batch that cannot be divided among the ranks, and samples that are longer than the model's positions.
+ *
+ * @throws {ConfigError}
+ */
+export function requireSizes(config: RunConfig, model: CausalLm, worldSize: number): void {
+  const { globalBatch, microBatches, sequenceLength } = config;
+  const problems: ConfigProblem[] = [];
+  const parts = worldSize * microBatches;
+  if (globalBatch % parts !== 0) {
+    problems.push({
+      path: "globalBatch",
+      expected: `a multiple of ${parts} (${worldSize} ranks × ${microBatches} micro-batches)`,
+      got: String(globalBatch),
+    });
+  }
+  if (sequenceLength > model.maxPositions) {
+    problems.push({
+      path: "sequenceLength",
+      expected: `at most ${model.maxPositions}, the model's positions`,
+      got: String(sequenceLength),
+    });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * Refuses a tokenizer that makes ids which the model does not have.
+ *
+ * @throws {ConfigError}
+ */
+export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
+  if (tokenizer.vocabSize <= model.vocabSize) return;
+  throw new ConfigError([{
+    path: "tokenizer",
+    expected: `at most ${model.vocabSize} ids, as the model has`,
+    got: `${tokenizer.vocabSize} from '${tokenizer.path}'`,
+  }]);
+}
+
+/**
+ * Refuses to begin anew where another run has left checkpoints: a later resume could not tell whose they are.
+ *
+ * @throws {ConfigError}
+ */
+export function requireFreshFolder({ out, resume }: RunConfig): void {
+  const newest = resume === undefined ? listCheckpoints(out)[0] : undefined;
+  if (newest === undefined) return;
+  throw new ConfigError([{
+    path: "out",
+    expected: "a folder without checkpoints",
+    got: `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`,
+  }]);
+}

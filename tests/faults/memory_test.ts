@@ -1,0 +1,120 @@
+/** Memory that is too small, and shared memory that others left, as a user meets them. @module */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, readdirSync } from "node:fs";
+import process from "node:process";
+import { test } from "node:test";
+import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
+import { flagsIn, run, startAlone, startRanks, startRun } from "../train/runs.ts";
+
+const TIMEOUT = { timeout: 60_000 };
+
+test("a model that is too large for its ranks is refused at once, with the largest that fits", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stdout, stderr } = await run([...flagsIn(folder), "layers=4", "hidden=65536"]);
+  assert.equal(code, 1, stderr);
+  assert.match(
+    stderr,
+    /\[rank0\] error OutOfMemoryError: Out of memory on cpu:0: asked for \d+ bytes with 0 of \d+ in use\. The model of \d+ parameters does not fit 2 rank.*The largest of this kind that does has about \d+ parameters/,
+  );
+  assert.match(stderr, /\[rank1\] error Stopped, as rank 0 did/);
+  assert.doesNotMatch(stdout + stderr, /step|Tokenising/);
+});
+
+test("a model that does not fit --memory-bytes is told how many ranks would do", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const flags = flagsIn(folder, "--memory-bytes", String(80 * 2 ** 20), "--global-batch", "1");
+  const { code, stderr } = await run([...flags, "layers=16", "hidden=256"], { ranks: 1 });
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /The model of \d+ parameters does not fit 1 rank.*; \d+ ranks would be enough/);
+});
+
+test("memory that runs out names bytes asked, in use and the largest owners", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run([...flagsIn(folder, "--steps", "9"), "fault=1:3:allocate"]);
+  assert.equal(code, 1, stderr);
+  assert.match(
+    stderr,
+    /\[rank1\] error OutOfMemoryError: Out of memory on cpu:0: asked for 1099511627776 bytes with \d+ of \d+ in use\. Largest owners: .*optimizer exp_avg: \d+/,
+  );
+  assert.match(stderr, /\[rank0\] error Stopped, as rank 1 did/);
+});
+
+const tooSmall =
+  /\[rank0\] error OutOfMemoryError: Out of memory on (\S+): asked for (\d+) bytes with \d+ of \d+ in use\..* (\d+) bytes are free\..*'--shm-size'/;
+
+test("too little shared memory is told with bytes asked, free and the container's flag", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run(flagsIn(folder, "--aperture-bytes", String(2 ** 46)));
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, tooSmall);
+  assert.equal(tooSmall.exec(stderr)?.[2], String(2 ** 46));
+});
+
+test("a directory for shared memory that is too small for the model's shards is told too", TIMEOUT, async (context) => {
+  using folder = temporaryDirectory();
+  const directory = folder.file("shm");
+  mkdirSync(directory);
+  const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", "size=1m", "none", directory]);
+  if (mounted.status !== 0) return context.skip("needs the right to mount a file system");
+  try {
+    const env = { FULLYSHARD_SHM_DIRECTORY: directory };
+    const flags = flagsIn(folder, "--aperture-bytes", "65536");
+    const { code, stderr } = await run([...flags, "hidden=64"], { env });
+    assert.equal(code, 1, stderr);
+    const found = /\[rank\d\] error OutOfMemoryError: Out of memory on (\S+): .*'--shm-size'/.exec(stderr);
+    assert.equal(found?.[1], directory, stderr);
+    assert.deepEqual(readdirSync(directory), [], "something was left");
+  } finally {
+    spawnSync("umount", [directory]);
+  }
+});
+
+/** Names in a run's shared-memory directory. */
+function namesIn(folder: TemporaryDirectory): string[] {
+  return readdirSync(folder.file("shm")).sort();
+}
+
+test("what killed ranks left is removed by the next run, and what a live run has is not", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  mkdirSync(folder.file("shm"));
+  const env = { FULLYSHARD_SHM_DIRECTORY: folder.file("shm") };
+  const endless = (out: string): string[] => flagsIn(folder, "--steps", "1000000", "--out", folder.file(out));
+  const killed = startRanks(2, () => endless("killed"), { env });
+  const alive = startRun(endless("alive"), { env });
+  await Promise.all([killed[0]?.until(/step 2\//), alive.until(/step 2\//)]);
+  const both = namesIn(folder);
+  for (const { child } of killed) child.kill("SIGKILL");
+  await Promise.all(killed.map((rank) => rank.ended));
+  const left = namesIn(folder);
+  assert.ok(left.length > 0, "killed ranks left nothing, so there is nothing to test");
+  assert.deepEqual(left, both);
+
+  const next = await run(flagsIn(folder, "--steps", "2"), { env });
+  assert.equal(next.code, 0, next.stderr);
+  const after = namesIn(folder);
+  assert.ok(after.length > 0 && after.length < left.length, `was ${left}, is ${after}`);
+  const seen = alive.output().length;
+  await alive.until(new RegExp(`^[^]{${seen},}step \\d+/`));
+  assert.ok(after.every((name) => left.includes(name)));
+  process.kill(alive.child.pid ?? 0, "SIGTERM");
+  assert.equal((await alive.ended).code, 143);
+  // Nothing but what a killed run leaves stays, and that the next one removes.
+  const last = await run(flagsIn(folder, "--steps", "1", "--out", folder.file("last")), { env });
+  assert.equal(last.code, 0, last.stderr);
+  assert.deepEqual(namesIn(folder), []);
+});
+
+test("a run that ends well or fails leaves no shared memory", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  mkdirSync(folder.file("shm"));
+  const env = { FULLYSHARD_SHM_DIRECTORY: folder.file("shm") };
+  assert.equal((await run(flagsIn(folder, "--steps", "2"), { env })).code, 0);
+  assert.deepEqual(namesIn(folder), []);
+  const failed = await run([...flagsIn(folder, "--steps", "4"), "fault=1:2:throw"], { env });
+  assert.equal(failed.code, 1, failed.stderr);
+  assert.deepEqual(namesIn(folder), []);
+  const absent = { ...env, RANK: "0", WORLD_SIZE: "2" };
+  await startAlone(flagsIn(folder, "--join-timeout-seconds", "0.5"), { env: absent }).ended;
+  assert.deepEqual(namesIn(folder), []);
+});

@@ -1,0 +1,162 @@
+/**
+ * Ranks that fail, vanish, never come, come late or do something else, as a user meets them. Bounds on time are generous:
+ * what is tested is that nothing waits for its own timeout, which is ten minutes.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import process from "node:process";
+import { test } from "node:test";
+import { RUNTIME } from "../support/rank_process.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { essence, flagsIn, metricLines, run, startAlone, startRanks } from "../train/runs.ts";
+
+const TIMEOUT = { timeout: 60_000 };
+
+const steps = ["--steps", "100"];
+
+test("a rank that exits with 7 ends the run with 7, and the other names it and the collective", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:3:exit=7"]);
+  assert.equal(code, 7, stderr);
+  assert.match(
+    stderr,
+    /\[rank0\] error CollectiveError: Rank 0 in exchange 'token count' .*: rank 1 died .* while it was awaited/,
+  );
+  assert.match(stderr, /fullyshard: rank 1 \(pid \d+\) failed first: it ended with exit code 7/);
+  assert.equal(metricLines(folder).length, 3);
+});
+
+test("a rank that is killed ends the run with 137, whoever else sees it", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=2:3:kill"], { ranks: 4, allowAll: true });
+  assert.equal(code, 137, stderr);
+  assert.match(stderr, /fullyshard: rank 2 \(pid \d+\) failed first: it was killed by SIGKILL/);
+  assert.match(stderr, /error CollectiveError: Rank (0|1|3) in \w.* rank 2 died/);
+});
+
+test("ranks with no launcher stop by themselves when one of them is killed", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const ranks = startRanks(3, () => flagsIn(folder, "--steps", "100000", "--global-batch", "6"));
+  await ranks[0]?.until(/step 3\//);
+  const killed = performance.now();
+  ranks[1]?.child.kill("SIGKILL");
+  const [zero, one, two] = await Promise.all(ranks.map((rank) => rank.ended));
+  assert.ok(performance.now() - killed < 5000, "they took more than 5 s to stop");
+  assert.equal(one?.code, null);
+  for (const ended of [zero, two]) {
+    assert.equal(ended?.code, 1, ended?.stderr);
+    assert.match(ended?.stderr ?? "", /CollectiveError: Rank [02] in .*rank 1 died/);
+  }
+});
+
+test("a rank that throws tells why, and the others only that they stopped", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:3:throw"]);
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /\[rank1\] error Error: out of coffee\n/);
+  assert.match(stderr, /\[rank0\] error Stopped, as rank 1 did\n/);
+  assert.match(stderr, /fullyshard: rank 1 \(pid \d+\) failed first/);
+  assert.doesNotMatch(stderr, /\[rank0\].*coffee/);
+});
+
+test("with no launcher, every rank tells the cause", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const ranks = startRanks(2, () => [...flagsIn(folder, ...steps), "fault=1:3:throw"]);
+  const [zero, one] = await Promise.all(ranks.map((rank) => rank.ended));
+  assert.deepEqual([zero?.code, one?.code], [1, 1]);
+  assert.match(
+    zero?.stderr ?? "",
+    /error \[rank 0\] CollectiveError: .*rank 1 stopped all ranks: Error: out of coffee/,
+  );
+  assert.match(one?.stderr ?? "", /error \[rank 1\] Error: out of coffee/);
+});
+
+for (const [rank, missing] of [[0, 1], [1, 0]]) {
+  test(`rank ${rank} does not wait for ever for rank ${missing}, which never starts`, TIMEOUT, async () => {
+    using folder = temporaryDirectory();
+    const env = { RANK: String(rank), WORLD_SIZE: "2", FULLYSHARD_RUN_ID: folder.path };
+    const { code, stderr } = await startAlone(flagsIn(folder, "--join-timeout-seconds", "1"), { env }).ended;
+    assert.equal(code, 1, stderr);
+    assert.match(stderr, new RegExp(`RendezvousError: Rank ${missing} of 2 did not start within 1 s`));
+  });
+}
+
+test("a rank that is late but lives is reported, and the run goes on", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const late = [...flagsIn(folder, "--steps", "4", "--report-seconds", "0.3"), "fault=1:2:sleep=1.5"];
+  const { code, stderr } = await run(late);
+  assert.equal(code, 0, stderr);
+  const report =
+    /\[rank0\] warn +Rank 0 has waited 0\.\d s in exchange 'token count' .* for rank 1 .*, which is alive/g;
+  assert.equal([...stderr.matchAll(report)].length, 1, stderr);
+  assert.equal(metricLines(folder).length, 4);
+});
+
+test("a rank that lives but does not come ends the run at the timeout", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const flags = [...flagsIn(folder, ...steps, "--timeout-seconds", "1"), "fault=1:2:hang"];
+  const { code, stderr } = await run(flags);
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /Rank 0 in exchange 'token count' .*: waited 1 s .*rank 1 \(awaited\) was last seen after call/);
+  assert.match(stderr, /fullyshard: stopped rank 1/);
+});
+
+test("the timeout comes from the environment where no flag gives it", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const env = { FULLYSHARD_TIMEOUT_SECONDS: "1" };
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:hang"], { env });
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /waited 1 s/);
+});
+
+test("ranks that call different collectives stop, and both calls are named", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:other"]);
+  assert.equal(code, 1, stderr);
+  assert.match(
+    stderr,
+    /ranks make different calls: rank 0 calls exchange 'token count'.*; rank 1 calls barrier 'a call of my own'/,
+  );
+});
+
+test("a learning rate that is much too high ends with the step and a parameter's name", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run(flagsIn(folder, ...steps, "--learning-rate", "1e9"));
+  assert.equal(code, 1, stderr);
+  assert.match(
+    stderr,
+    /\[rank0\] error NonFiniteError: (Loss|Gradient norm) is \S+ at step \d+: .*'(model\.|lm_head)[\w.]+'.*not finite/,
+  );
+  assert.match(stderr, /\[rank1\] error Stopped, as rank 0 did/);
+});
+
+test("a weight that becomes NaN is named with the step", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=*:3:poison"]);
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /Loss is NaN at step 4: the weights of 'model\.layers\.1\.mlp\.up_proj\.weight' are the first/);
+  assert.equal(metricLines(folder).length, 3, "the step that failed has no line");
+});
+
+test("a signal ends a run that saves nothing at once, and leaves no rank behind", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const ranks = startRanks(2, () => flagsIn(folder, "--steps", "100000"));
+  await ranks[0]?.until(/step 2\//);
+  for (const { child } of ranks) process.kill(child.pid ?? 0, "SIGTERM");
+  for (const { code } of await Promise.all(ranks.map((rank) => rank.ended))) assert.ok(code === null || code === 143);
+});
+
+test("a rank under Bun and one under Deno train together, to the numbers of two alike", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const run = async (out: string, runtimes: readonly ("bun" | "deno")[]): Promise<string[]> => {
+    const env = { WORLD_SIZE: "2", FULLYSHARD_RUN_ID: crypto.randomUUID() };
+    const ranks = runtimes.map((runtime, rank) => {
+      const flags = flagsIn(folder, "--steps", "4", "--out", folder.file(out));
+      return startAlone(flags, { runtime, env: { ...env, RANK: String(rank) } }).ended;
+    });
+    for (const { code, stderr } of await Promise.all(ranks)) assert.equal(code, 0, stderr);
+    return metricLines(folder, out).map(essence);
+  };
+  assert.deepEqual(await run("mixed", ["bun", "deno"]), await run("alike", [RUNTIME, RUNTIME]));
+});

@@ -1,0 +1,132 @@
+/** Runs that stop and go on, seen from outside. @module */
+import assert from "node:assert/strict";
+import { appendFileSync, existsSync, readdirSync, readFileSync } from "node:fs";
+import process from "node:process";
+import { test } from "node:test";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { type Ended, essence, flagsIn, losses, metricLines, run, startRun } from "./runs.ts";
+
+const TIMEOUT = { timeout: 60_000 };
+const steps = ["--steps", "20"];
+
+function succeeds(ended: Ended): void {
+  assert.equal(ended.code, 0, ended.stdout + ended.stderr);
+}
+
+test("a run that stops at step 10 of 20 and resumes is the uninterrupted one, bit for bit", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  succeeds(await run(flagsIn(folder, ...steps)));
+  const whole = metricLines(folder).map(essence);
+  assert.equal(whole.length, 20);
+
+  const second = flagsIn(folder, ...steps, "--out", folder.file("second"));
+  const stopped = await run([...second, "--stop-after", "10"]);
+  succeeds(stopped);
+  assert.match(stopped.stderr, /Saved '.*second\/checkpoint-10'\n.*Stopped after step 10 of 20: 10 steps in /);
+  assert.deepEqual(metricLines(folder, "second").map(essence), whole.slice(0, 10));
+  assert.ok(!existsSync(folder.file("second/model")), "a run that only stopped writes no model");
+  // A run that was killed may have written more, and half a line.
+  appendFileSync(folder.file("second/metrics.jsonl"), '{"step":11,"loss":1}\n{"step":12,"lo');
+
+  const resumed = await run([...second, "--resume", "auto"]);
+  succeeds(resumed);
+  assert.match(resumed.stderr, /Resumed '.*second\/checkpoint-10' at step 10/);
+  assert.deepEqual(metricLines(folder, "second").map(essence), whole);
+  const [a, b] = ["out", "second"].map((out) => readFileSync(folder.file(`${out}/model/model.safetensors`)));
+  assert.ok(a !== undefined && b !== undefined && a.equals(b), "the models differ");
+});
+
+test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  succeeds(await run(flagsIn(folder, ...steps, "--save-every", "10")));
+  const expected = losses(folder);
+  for (const ranks of [1, 4]) {
+    const from = ["--out", folder.file(`on${ranks}`), "--resume", folder.file("out/checkpoint-10")];
+    const resumed = await run(flagsIn(folder, ...steps, ...from), { ranks });
+    succeeds(resumed);
+    assert.match(resumed.stderr, /Results need not agree to the bit/);
+    const found = losses(folder, `on${ranks}`);
+    assert.deepEqual([...found.keys()], Array.from({ length: 10 }, (_, i) => 11 + i));
+    for (const [step, loss] of found) {
+      const wanted = expected.get(step) ?? NaN;
+      assert.ok(Math.abs(loss - wanted) <= 1e-5 * wanted, `step ${step} on ${ranks} ranks: ${loss}, not ${wanted}`);
+    }
+  }
+});
+
+test("a run whose ranks were killed goes on from its newest checkpoint", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  succeeds(await run(flagsIn(folder, ...steps)));
+  const whole = metricLines(folder).map(essence);
+  const second = flagsIn(folder, ...steps, "--out", folder.file("second"), "--save-every", "4");
+  const killed = await run([...second, "fault=1:11:kill"], { allowAll: true });
+  assert.equal(killed.code, 137, killed.stderr);
+  const resumed = await run([...second, "--resume", "auto"]);
+  succeeds(resumed);
+  assert.match(resumed.stderr, /Resumed '.*checkpoint-8' at step 8/);
+  assert.deepEqual(metricLines(folder, "second").map(essence), whole);
+  // Three are kept, and the last step's is one of them.
+  const kept = readdirSync(folder.file("second")).filter((name) => name.startsWith("checkpoint-")).sort();
+  assert.deepEqual(kept, ["checkpoint-12", "checkpoint-16", "checkpoint-20"]);
+});
+
+test("a run that is sent SIGTERM saves where it is and says how it ended", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const many = ["--steps", "100000", "--schedule", "constant", "--save-every", "100000"];
+  const started = startRun(flagsIn(folder, ...many));
+  await started.until(/step 3\//);
+  process.kill(started.child.pid ?? 0, "SIGTERM");
+  const stopped = await started.ended;
+  assert.equal(stopped.code, 143, stopped.stderr);
+  const step = Number(/Stopped after step (\d+) of 100000, as SIGTERM came/.exec(stopped.stderr)?.[1]);
+  assert.ok(step >= 3, stopped.stderr);
+  const before = metricLines(folder).map(essence);
+  assert.equal(before.length, step);
+  const resumed = await run(flagsIn(folder, ...many, "--resume", "auto", "--stop-after", String(step + 2)));
+  succeeds(resumed);
+  assert.match(resumed.stderr, new RegExp(`Resumed '.*checkpoint-${step}'`));
+  assert.deepEqual(metricLines(folder).map(essence).slice(0, step), before);
+  assert.equal(metricLines(folder).length, step + 2);
+});
+
+test("a run does not resume with another seed, sequence length or text", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  succeeds(await run(flagsIn(folder, "--steps", "2", "--save-every", "2")));
+  const other = folder.write("other.txt", "a text of its own. ".repeat(200));
+  const changed = ["--seed", "3", "--sequence-length", "8", "--data", other];
+  const { code, stderr } = await run([...flagsIn(folder, "--steps", "4", "--resume", "auto"), ...changed]);
+  assert.equal(code, 2, stderr);
+  assert.match(stderr, /data\.seed: expected 0, as in the checkpoint, got 3/);
+  assert.match(stderr, /data\.sequenceLength: expected 16, as in the checkpoint, got 8/);
+  assert.match(stderr, /data\.dataset \(fingerprint of text and tokenizer\): expected [0-9a-f]+, as in the checkpoint/);
+  assert.equal(metricLines(folder).length, 2, "the metrics of the run before are as they were");
+});
+
+test("a run that resumes with other settings says which", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  succeeds(await run(flagsIn(folder, "--steps", "2", "--save-every", "2"), { ranks: 1 }));
+  const settings = ["--steps", "4", "--learning-rate", "0.5"];
+  const resumed = await run(flagsIn(folder, "--resume", "auto", ...settings), { ranks: 1 });
+  succeeds(resumed);
+  assert.match(resumed.stderr, /Training goes on otherwise than it began: steps was 2, is 4/);
+  assert.match(resumed.stderr, /Training goes on otherwise than it began: learningRate was 0\.01, is 0\.5/);
+  assert.equal(metricLines(folder).length, 4);
+});
+
+test("a run does not begin anew in a folder that has checkpoints", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  succeeds(await run(flagsIn(folder, "--steps", "2", "--save-every", "1")));
+  const lines = metricLines(folder);
+  const { code, stderr } = await run(flagsIn(folder, "--steps", "2"));
+  assert.equal(code, 2, stderr);
+  assert.match(stderr, /out: expected a folder without checkpoints, got '.*out' with '.*checkpoint-2'\. Go on from it/);
+  assert.deepEqual(metricLines(folder), lines);
+});
+
+test("a run that resumes where there is nothing yet begins", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const begun = await run(flagsIn(folder, "--steps", "2", "--resume", "auto"));
+  succeeds(begun);
+  assert.match(begun.stderr, /No checkpoint in '.*out' yet, so training begins at step 1/);
+  assert.equal(metricLines(folder).length, 2);
+});

@@ -1,0 +1,62 @@
+/**
+ * A training script with a model that takes milliseconds a step, and with faults to order:
+ * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
+ * other ranks do not), `poison` (a weight becomes NaN) or `allocate`. `layers=<n>` and `hidden=<n>` size the model. All other arguments are
+ * the trainer's flags.
+ *
+ * @module
+ */
+import process from "node:process";
+import { ownedPtr, runTrainingScript, type StepContext, writeParameters } from "../../../mod.ts";
+
+const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden)=/.test(text));
+const valueOf = (name: string): string | undefined =>
+  own.find((text) => text.startsWith(`${name}=`))?.slice(name.length + 1);
+const hidden = Number(valueOf("hidden") ?? 16);
+
+process.exitCode = await runTrainingScript({
+  usage: "tiny.ts [flags]",
+  argv: process.argv.slice(2).filter((text) => !own.includes(text)),
+  hfConfig: {
+    model_type: "llama",
+    vocab_size: 4096,
+    hidden_size: hidden,
+    intermediate_size: hidden * 2,
+    num_hidden_layers: Number(valueOf("layers") ?? 2),
+    num_attention_heads: 2,
+    num_key_value_heads: 1,
+    max_position_embeddings: 64,
+    rms_norm_eps: 1e-6,
+    rope_theta: 10000,
+    initializer_range: 0.02,
+    tie_word_embeddings: false,
+  },
+  tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url),
+  onStep: ({ step }, context) => {
+    const [rank, at, what = ""] = valueOf("fault")?.split(":") ?? [];
+    // Writing to parameters is collective.
+    if ((rank === "*" || Number(rank) === context.group.rank) && Number(at) === step) commit(what, context);
+  },
+});
+
+function commit(fault: string, { device, group, model }: StepContext): void {
+  const [what, value] = fault.split("=");
+  if (what === "exit") process.exit(Number(value));
+  else if (what === "kill") process.kill(process.pid, "SIGKILL");
+  else if (what === "throw") throw new Error("out of coffee");
+  else if (what === "sleep" || what === "hang") sleep(what === "hang" ? 2 ** 31 - 1 : Number(value) * 1000);
+  else if (what === "other") group.barrier("a call of my own");
+  else if (what === "allocate") device.allocator.allocate(2 ** 40, "a table of everything");
+  else if (what === "poison") {
+    const nan = new Uint8Array(new Float32Array([NaN]).buffer);
+    writeParameters(model.parameters(), (parameter) => {
+      const isTarget = parameter.fqn === "model.layers.1.mlp.up_proj.weight";
+      if (isTarget && parameter.storage.shard.length > 0) device.copyIn(ownedPtr(parameter), nan);
+    });
+  }
+}
+
+/** Blocks this thread, as a rank in a long call would. */
+function sleep(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}

@@ -1,0 +1,134 @@
+/**
+ * A rank that takes steps on given tokens and tells everything about them.
+ *
+ * @module
+ */
+import { ProcessGroup } from "../../src/comm/process_group.ts";
+import { openLoopback } from "../../src/comm/transports/loopback.ts";
+import { serveRank } from "../../src/comm/transports/loopback_workers.ts";
+import type { Batch } from "../../src/data/loader.ts";
+import type { Device } from "../../src/device/device.ts";
+import { openWasmDevice } from "../../src/device/wasm/device.ts";
+import { fullyShard } from "../../src/fsdp/fully_shard.ts";
+import { buildModel } from "../../src/models/registry.ts";
+import { initializeParameters } from "../../src/nn/initialize.ts";
+import { AdamW } from "../../src/optim/adamw.ts";
+import type { Parameter } from "../../src/tensor/parameter.ts";
+import { ownedPtr, writeParameters } from "../../src/tensor/write.ts";
+import { generate } from "../../src/train/generate.ts";
+import { type StepContext, trainStep } from "../../src/train/step.ts";
+
+/** What a rank is to do. */
+export interface Orders {
+  /** By rank, micro-batch and sample: token ids, and the labels that count. */
+  readonly batches: readonly (readonly (readonly Sample[])[])[];
+  readonly steps: number;
+  /** The parameter whose first element becomes NaN, on the rank that owns it. */
+  readonly poison?: string;
+  /** Text to go on from, after the steps. */
+  readonly generate?: readonly {
+    readonly prompt: readonly number[];
+    readonly maxNewTokens: number;
+    readonly temperature?: number;
+    readonly seed?: number;
+    readonly eosId?: number;
+  }[];
+}
+
+/** One sample. */
+export interface Sample {
+  readonly ids: readonly number[];
+  readonly labels: readonly number[];
+}
+
+/** What a rank tells. */
+export interface Told {
+  readonly losses: readonly number[];
+  readonly gradNorms: readonly number[];
+  readonly tokens: readonly number[];
+  /** `Name: message`, or empty. */
+  readonly error: string;
+  /** This rank's elements of all parameters, in order of FQN. */
+  readonly before: readonly number[];
+  readonly after: readonly number[];
+  readonly texts: readonly (readonly number[])[];
+  /** Bytes in use after the first and the last step. */
+  readonly inUse: readonly number[];
+}
+
+/** The model that is trained. */
+export const hfConfig: Readonly<Record<string, unknown>> = {
+  model_type: "llama",
+  vocab_size: 32,
+  hidden_size: 16,
+  intermediate_size: 24,
+  num_hidden_layers: 2,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  max_position_embeddings: 12,
+  rms_norm_eps: 1e-6,
+  initializer_range: 0.2,
+  tie_word_embeddings: false,
+};
+
+function isOrders(data: unknown): data is Orders {
+  return typeof data === "object" && data !== null && "batches" in data;
+}
+
+function batchOf(samples: readonly Sample[]): Batch {
+  const labels = Int32Array.from(samples.flatMap((sample) => sample.labels));
+  const seq = samples[0]?.ids.length ?? 0;
+  const tokenCount = labels.filter((label) => label >= 0).length;
+  return {
+    inputIds: Int32Array.from(samples.flatMap(({ ids }) => ids)),
+    labels,
+    batch: samples.length,
+    seq,
+    tokenCount,
+  };
+}
+
+function weightsOf(device: Device, parameters: readonly Parameter[]): number[] {
+  return parameters.flatMap((parameter) => {
+    const values = new Float32Array(parameter.storage.shard.length);
+    if (values.length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    return [...values];
+  });
+}
+
+serveRank(async ({ rank, world, data }): Promise<Told> => {
+  if (!isOrders(data)) throw new Error("not what a rank of these tests is given");
+  const device = await openWasmDevice({ cpuMath: "wasm", memoryBytes: 2 ** 27 });
+  using group = new ProcessGroup(openLoopback(world, rank, device, { timeoutSeconds: 20 }));
+  const model = buildModel(device, hfConfig);
+  for (const block of model.shardingUnits()) fullyShard(block, { group });
+  const parallelism = fullyShard(model, { group });
+  initializeParameters(model, 7);
+  const parameters = [...model.parameters()];
+  if (data.poison !== undefined) {
+    writeParameters(parameters, ({ fqn }, owned) => {
+      if (fqn === data.poison) device.copyIn(owned, new Uint8Array(new Float32Array([NaN]).buffer));
+    });
+  }
+  const optimizer = new AdamW(parameters, { learningRate: 0 });
+  const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
+  const batches = (data.batches[rank] ?? []).map(batchOf);
+  const before = weightsOf(device, parameters);
+  const told = { losses: [0], gradNorms: [0], tokens: [0], inUse: [0] };
+  for (const list of Object.values(told)) list.pop();
+  let error = "";
+  try {
+    for (let step = 1; step <= data.steps; step++) {
+      const { loss, gradNorm, tokens } = trainStep(context, batches, step, 0.01);
+      told.losses.push(loss);
+      told.gradNorms.push(gradNorm);
+      told.tokens.push(tokens);
+      told.inUse.push(device.allocator.stats.inUse);
+    }
+  } catch (thrown) {
+    error = thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown);
+  }
+  const texts = (data.generate ?? []).map(({ prompt, ...options }) => generate(device, model, prompt, options));
+  group.barrier("end");
+  return { ...told, error, before, after: weightsOf(device, parameters), texts };
+});

@@ -1,0 +1,112 @@
+/** The optimizer step and generation, on one rank and on two. @module */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { runLoopback } from "../../src/comm/transports/loopback_workers.ts";
+import { IGNORE_INDEX } from "../../src/nn/functional.ts";
+import type { Orders, Sample, Told } from "./step_rank.ts";
+
+async function runSteps(world: number, orders: Orders): Promise<Told[]> {
+  const told = await runLoopback(world, new URL("./step_rank.ts", import.meta.url), orders);
+  return told.filter((one): one is Told => typeof one === "object" && one !== null && "losses" in one);
+}
+
+/** A sample of 8 tokens of which the last `ignored` count for nothing. */
+function sample(seed: number, ignored: number): Sample {
+  const ids = Array.from({ length: 8 }, (_, i) => (seed * 7 + i * i * 3) % 32);
+  return { ids, labels: ids.map((id, i) => i < 8 - ignored ? (id + 5) % 32 : IGNORE_INDEX) };
+}
+
+function close(actual: number | undefined, expected: number | undefined, what: string): void {
+  const [a, b] = [actual ?? NaN, expected ?? NaN];
+  assert.ok(Math.abs(a - b) <= 1e-5 * Math.abs(b), `${what}: ${a} is not ${b}`);
+}
+
+// Ranks and micro-batches with 8, 1, 5 and 0 tokens that count.
+const uneven = [[[sample(1, 0)], [sample(2, 7)]], [[sample(3, 3)], [sample(4, 8)]]];
+
+test("trainStep() weights every token alike, however ranks and micro-batches divide them", async () => {
+  const [split, other] = await runSteps(2, { batches: uneven, steps: 3 });
+  const [whole] = await runSteps(1, { batches: [[uneven.flat(2)]], steps: 3 });
+  assert.deepEqual(split?.tokens, [14, 14, 14]);
+  assert.deepEqual(whole?.tokens, [14, 14, 14]);
+  assert.deepEqual(other?.losses, split?.losses, "ranks told different losses");
+  assert.deepEqual(other?.gradNorms, split?.gradNorms, "ranks told different norms");
+  for (const [i, loss] of (whole?.losses ?? []).entries()) {
+    close(split?.losses[i], loss, `loss of step ${i + 1}`);
+    close(split?.gradNorms[i], whole?.gradNorms[i], `norm of step ${i + 1}`);
+  }
+  assert.equal(whole?.losses.length, 3);
+});
+
+test("trainStep() is not changed by a sample whose labels are all ignored", async () => {
+  const [withIt] = await runSteps(1, { batches: [[[sample(1, 0)], [sample(4, 8)]]], steps: 2 });
+  const [without] = await runSteps(1, { batches: [[[sample(1, 0)]]], steps: 2 });
+  assert.deepEqual(withIt?.losses, without?.losses);
+  assert.deepEqual(withIt?.gradNorms, without?.gradNorms);
+});
+
+test("trainStep() with no label at all has no loss and no gradient", async () => {
+  const [told] = await runSteps(1, { batches: [[[sample(1, 8)]]], steps: 1 });
+  assert.equal(told?.error, "");
+  assert.deepEqual([told?.losses, told?.gradNorms, told?.tokens], [[0], [0], [0]]);
+});
+
+for (const world of [1, 2]) {
+  test(`trainStep() on ${world} ranks stops at a weight that is NaN, names it and updates nothing`, async () => {
+    const batches = [[[sample(1, 0)]], [[sample(2, 0)]]];
+    const name = "model.layers.1.mlp.down_proj.weight";
+    const told = await runSteps(world, { batches, steps: 1, poison: name });
+    assert.equal(told.length, world);
+    for (const { error, before, after } of told) {
+      assert.match(
+        error,
+        /^NonFiniteError: Loss is NaN at step 1: the weights of '(.*)' are the first that are not finite/,
+      );
+      assert.ok(error.includes(`'${name}'`), error);
+      assert.deepEqual(after, before);
+    }
+    assert.ok(told.some(({ before }) => before.some(Number.isNaN)), "nothing was poisoned");
+  });
+}
+
+test("trainStep() leaves no memory in use that the first step did not", async () => {
+  for (const { inUse } of await runSteps(2, { batches: uneven, steps: 6 })) {
+    assert.equal(inUse.at(-1), inUse[0]);
+  }
+});
+
+test("generate() gives every rank the same text, at temperature 0 that of one rank", async () => {
+  const prompt = [3, 9, 27];
+  const generate = [
+    { prompt, maxNewTokens: 20, temperature: 0 },
+    { prompt, maxNewTokens: 20, seed: 1 },
+    { prompt, maxNewTokens: 20, seed: 2 },
+    { prompt, maxNewTokens: 20, temperature: 0, seed: 3 },
+    { prompt, maxNewTokens: 0 },
+  ];
+  const batches = [[[sample(1, 0)]], [[sample(1, 0)]]];
+  const [a, b] = await runSteps(2, { batches, steps: 2, generate });
+  const [alone] = await runSteps(1, { batches, steps: 2, generate });
+  assert.deepEqual(a?.texts, b?.texts);
+  const [greedy, one, two, greedyAgain, none] = a?.texts ?? [];
+  assert.deepEqual(greedy, alone?.texts[0]);
+  assert.equal(one?.length, 20, "longer than the model's 12 positions");
+  assert.notDeepEqual(one, two, "a seed decides");
+  assert.deepEqual(greedyAgain, greedy, "without chance a seed does not matter");
+  assert.deepEqual(none, []);
+});
+
+test("generate() ends before the end-of-text token", async () => {
+  const batches = [[[sample(1, 0)]]];
+  const greedy = { prompt: [3, 9, 27], maxNewTokens: 8, temperature: 0 };
+  const [free] = await runSteps(1, { batches, steps: 2, generate: [greedy] });
+  const text = free?.texts[0] ?? [];
+  const eosId = text.at(-1) ?? -1;
+  const [ended] = await runSteps(1, { batches, steps: 2, generate: [{ ...greedy, eosId }] });
+  assert.deepEqual(ended?.texts[0], text.slice(0, text.indexOf(eosId)));
+});
+
+test("generate() refuses an empty prompt", async () => {
+  const orders = { batches: [[[sample(1, 0)]]], steps: 0, generate: [{ prompt: [], maxNewTokens: 1 }] };
+  await assert.rejects(runSteps(1, orders), /Cannot generate from an empty prompt/);
+});
