@@ -17,7 +17,12 @@ import { compare, type Pair, type WholeTrace } from "./traces.ts";
 
 const flags: readonly Flag[] = [
   { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
-  { name: "steps", takes: "one", placeholder: "<n>", description: "Clipped optimizer steps of each case (default: 20)" },
+  {
+    name: "steps",
+    takes: "one",
+    placeholder: "<n>",
+    description: "Clipped optimizer steps of each case (default: 20)",
+  },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
@@ -28,7 +33,14 @@ function tracesOf(runtime: "bun" | "deno", math: string, steps: number, folder: 
   const program = findRuntime(runtime);
   if (program === undefined) throw new Error(`${runtime} is not installed: run 'npm install'`);
   const file = `${folder}/${runtime}-${math}.json`;
-  const args = ["run", ...runtime === "deno" ? ["--allow-all"] : [], "scripts/parity/run.ts", math, String(steps), file];
+  const args = [
+    "run",
+    ...runtime === "deno" ? ["--allow-all"] : [],
+    "scripts/parity/run.ts",
+    math,
+    String(steps),
+    file,
+  ];
   const { status } = spawnSync(program, args, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
   if (status !== 0) throw new Error(`${runtime} with ${math} math ended with status ${status}`);
   const traces: readonly WholeTrace[] = JSON.parse(readFileSync(file, "utf8"));
@@ -70,7 +82,11 @@ async function main(argv: readonly string[]): Promise<number> {
       pairs.push(compare(trace, twin));
     }
     const onednn = await hasOnednn();
-    if (onednn) for (const runtime of ["bun", "deno"] as const) pairs.push(...withinWorlds(tracesOf(runtime, "onednn", steps, folder)));
+    if (onednn) {
+      for (const runtime of ["bun", "deno"] as const) {
+        pairs.push(...withinWorlds(tracesOf(runtime, "onednn", steps, folder)));
+      }
+    }
     const worst = (pair: Pair): number => Math.max(pair.max_ulp_loss, pair.max_ulp_grad_norm, pair.max_ulp_weights);
     const bitIdentical = pairs.length > 0 && pairs.every((pair) => worst(pair) === 0);
     if (!uses.has("json")) {

@@ -28,11 +28,18 @@ function isTrace(value: unknown): value is Trace {
 }
 
 /** Runs one case on `world` ranks; checks that all ranks saw the same and that every element is owned (in DDP: equal). */
-export async function runCase(name: string, world: number, training: TrainingCase, cpuMath: CpuMath): Promise<WholeTrace> {
+export async function runCase(
+  name: string,
+  world: number,
+  training: TrainingCase,
+  cpuMath: CpuMath,
+): Promise<WholeTrace> {
   const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, training });
   const traces = results.filter(isTrace);
   const [first] = traces;
-  if (first === undefined || traces.length !== world) throw new Error(`${name}: ${traces.length} of ${world} ranks returned`);
+  if (first === undefined || traces.length !== world) {
+    throw new Error(`${name}: ${traces.length} of ${world} ranks returned`);
+  }
   for (const [rank, trace] of traces.entries()) {
     if (ulps(trace.losses, first.losses, doubleBits) + ulps(trace.gradNorms, first.gradNorms, doubleBits) !== 0) {
       throw new Error(`${name}: rank ${rank} saw another loss or norm than rank 0`);
@@ -61,7 +68,11 @@ export async function runCase(name: string, world: number, training: TrainingCas
 }
 
 /** All cases of one world size: the reference comes first. */
-export function casesOf(world: number, tied: boolean, steps: number): { name: string; ranks: number; training: TrainingCase }[] {
+export function casesOf(
+  world: number,
+  tied: boolean,
+  steps: number,
+): { name: string; ranks: number; training: TrainingCase }[] {
   const weights = tied ? "tied" : "untied";
   const one = (mode: Mode, ranks: number, label: string): { name: string; ranks: number; training: TrainingCase } => ({
     name: `${label} ${weights}`,

@@ -9,8 +9,8 @@ import {
   buildModel,
   type CausalLm,
   clipGradNorm,
-  dtypeFrom,
   type Device,
+  dtypeFrom,
   fullyShard,
   IGNORE_INDEX,
   initializeParameters,
@@ -43,7 +43,11 @@ export interface Trace {
   readonly losses: readonly number[];
   readonly gradNorms: readonly number[];
   /** This rank's elements of each parameter. */
-  readonly owned: readonly { readonly fqn: string; readonly offset: number; readonly values: Float32Array<ArrayBuffer> }[];
+  readonly owned: readonly {
+    readonly fqn: string;
+    readonly offset: number;
+    readonly values: Float32Array<ArrayBuffer>;
+  }[];
 }
 
 const BATCH = 2;
@@ -102,7 +106,10 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
   const gradNorms: number[] = [];
   for (let step = 0; step < steps; step++) {
     using _frame = scope();
-    const mine = Array.from({ length: microBatches / group.size }, (_, i) => microBatch(step, i * group.size + group.rank));
+    const mine = Array.from(
+      { length: microBatches / group.size },
+      (_, i) => microBatch(step, i * group.size + group.rank),
+    );
     const [tokens = 0] = group.sum([mine.reduce((sum, { count }) => sum + count, 0)], "token count");
     parallel.setGradientDivideFactor(tokens);
     optimizer.zeroGrad();

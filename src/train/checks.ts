@@ -30,7 +30,8 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
 }
 
 /**
- * Refuses a batch that cannot be divided among the ranks, and samples that are longer than the model's positions.
+ * Refuses a batch that cannot be divided among the ranks, samples that are longer than the model's positions, and a
+ * precision that the strategy does not have.
  *
  * @throws {ConfigError}
  */
@@ -50,6 +51,13 @@ export function requireSizes(config: RunConfig, model: CausalLm, worldSize: numb
       path: "sequenceLength",
       expected: `at most ${model.maxPositions}, the model's positions`,
       got: String(sequenceLength),
+    });
+  }
+  if (config.strategy === "ddp" && config.precision !== "float32") {
+    problems.push({
+      path: "precision",
+      expected: "float32 with the strategy 'ddp'",
+      got: `${config.precision}; use 'fsdp' for it`,
     });
   }
   if (problems.length > 0) throw new ConfigError(problems);

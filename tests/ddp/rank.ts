@@ -1,0 +1,51 @@
+/** A Worker that plays one rank of a replicated stack. @module */
+import {
+  gradNorm,
+  initializeParameters,
+  openDevice,
+  openLoopback,
+  ProcessGroup,
+  replicate,
+  scope,
+  serveRank,
+} from "../../mod.ts";
+import { gradients, input, Stack } from "../fsdp/modules.ts";
+
+/** What a rank saw. */
+export interface DdpReport {
+  /** The first weight as this rank initialised it. */
+  readonly initial: readonly number[];
+  /** The first weight after replication. */
+  readonly broadcast: readonly number[];
+  /** This rank's own gradients, one after another. */
+  readonly own: readonly number[];
+  /** Those that all have. */
+  readonly reduced: readonly number[];
+  readonly norm: number;
+}
+
+serveRank(async ({ rank, size, world, data }): Promise<DdpReport> => {
+  if (typeof data !== "number") throw new Error("no width");
+  const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 26, ranksOnHost: size });
+  using group = new ProcessGroup(openLoopback(world, rank, device));
+  const model = new Stack(device, data, 2);
+  initializeParameters(model, rank);
+  const first = (): number[] => [...model.head.weight.toArray()];
+  const initial = first();
+  const replicated = replicate(model, { group, bucketBytes: 2000 });
+  const broadcast = first();
+  const flat = (): number[] => [...gradients(model.parameters()).values()].flatMap((list) => list ?? []);
+  const run = (): number[] => {
+    using _frame = scope();
+    model.zeroGrad();
+    model.call(input(device, `rank ${rank}`, 3, data)).sum().backward();
+    return flat();
+  };
+  replicated.setRequiresGradientSync(false);
+  const own = run();
+  replicated.setRequiresGradientSync(true);
+  const reduced = run();
+  const norm = gradNorm(model.parameters());
+  group.barrier("end");
+  return { initial, broadcast, own, reduced, norm };
+});

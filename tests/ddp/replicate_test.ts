@@ -1,0 +1,177 @@
+/** DDP: buckets, accumulation, broadcast, and the same norms as FSDP. @module */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import {
+  AdamW,
+  type Device,
+  fullyShard,
+  gradNorm,
+  initializeParameters,
+  type Module,
+  replicate,
+  runLoopback,
+  scope,
+  type Tensor,
+} from "../../mod.ts";
+import { planBuckets } from "../../src/ddp/bucket.ts";
+import { gradients, input, Stack } from "../fsdp/modules.ts";
+import { openRank } from "../fsdp/run.ts";
+import type { DdpReport } from "./rank.ts";
+
+const WIDTH = 20;
+
+function isReport(value: unknown): value is DdpReport {
+  return typeof value === "object" && value !== null && "broadcast" in value;
+}
+
+function step(model: Module<[x: Tensor], Tensor>, device: Device, name: string): void {
+  using _frame = scope();
+  model.call(input(device, name, 3, WIDTH)).sum().backward();
+}
+
+describe("planBuckets()", () => {
+  it("fills buckets in order, each as far as it goes", () => {
+    const sizes = [10, 20, 30, 100, 5, 5].map((numel) => ({ numel }));
+    const buckets = (bytes: number): number[][] =>
+      planBuckets(sizes, bytes).map((bucket) => bucket.map(({ numel }) => numel));
+    assert.deepEqual(buckets(4 * 60), [[10, 20, 30], [100], [5, 5]]);
+    assert.deepEqual(buckets(4 * 59), [[10, 20], [30], [100], [5, 5]]);
+    assert.deepEqual(buckets(1), [[10], [20], [30], [100], [5], [5]]);
+    assert.deepEqual(planBuckets([], 100), []);
+  });
+});
+
+describe("replicate()", () => {
+  it("reduces buckets once a backward, those of the last parameters first", async () => {
+    const { device, group, calls } = await openRank();
+    const model = new Stack(device, WIDTH, 2);
+    const replicated = replicate(model, { group, bucketBytes: 4 * (WIDTH * WIDTH + WIDTH) });
+    initializeParameters(model, 5);
+    calls.length = 0;
+    step(model, device, "a");
+    const reductions = calls.map(({ kind, label, byteLength }) => `${kind} ${label} ${byteLength}`);
+    const bytes = 4 * (Math.ceil(WIDTH * WIDTH / 64) + 1) * 64;
+    assert.deepEqual(reductions, [0, 1, 2].map((i) => `all-reduce gradient bucket ${i} ${bytes}`));
+    replicated.setRequiresGradientSync(false);
+    calls.length = 0;
+    step(model, device, "b");
+    assert.deepEqual(calls, []);
+  });
+
+  it("adds up without communication, divides once, and gives memory back with the gradients", async () => {
+    const { device, group } = await openRank();
+    const [model, plain] = [new Stack(device, WIDTH, 2), new Stack(device, WIDTH, 2)];
+    const replicated = replicate(model, { group });
+    for (const one of [model, plain]) initializeParameters(one, 5);
+    const before = device.allocator.stats.inUse;
+    replicated.setGradientDivideFactor(8);
+    for (const [i, name] of ["a", "b", "c"].entries()) {
+      replicated.setRequiresGradientSync(i === 2);
+      step(model, device, name);
+    }
+    const got = gradients(model.parameters());
+    for (const parameter of model.parameters()) parameter.zeroGrad();
+    assert.equal(device.allocator.stats.inUse, before);
+    for (const name of ["a", "b", "c"]) step(plain, device, name);
+    const expected = gradients(plain.parameters());
+    for (const [fqn, list] of expected) assert.deepEqual(got.get(fqn), list?.map((value) => value / 8), fqn);
+    assert.throws(() => replicated.setGradientDivideFactor(0), /the factor must be positive/);
+  });
+
+  it("gives zeros to parameters that no rank used", async () => {
+    const { device, group } = await openRank();
+    const model = new Stack(device, WIDTH, 3);
+    replicate(model, { group, bucketBytes: 1 });
+    initializeParameters(model, 5);
+    model.order = [0, 2];
+    step(model, device, "a");
+    assert.ok(model.layers[1]?.linear.weight.grad?.toArray().every((value) => value === 0));
+    assert.ok(model.layers[0]?.linear.weight.grad?.toArray().some((value) => value !== 0));
+  });
+
+  it("leaves frozen parameters alone", async () => {
+    const { device, group } = await openRank();
+    const model = new Stack(device, WIDTH, 2);
+    model.head.weight.trainable = false;
+    replicate(model, { group });
+    initializeParameters(model, 5);
+    const before = model.head.weight.toArray();
+    step(model, device, "a");
+    assert.equal(model.head.weight.grad, undefined);
+    new AdamW(model.parameters()).step();
+    assert.deepEqual(model.head.weight.toArray(), before);
+  });
+
+  it("starts afresh after a backward that failed", async () => {
+    const { device, group, calls } = await openRank();
+    const model = new Stack(device, WIDTH, 2);
+    replicate(model, { group });
+    initializeParameters(model, 5);
+    const { kernels } = device;
+    const product = kernels.gemm;
+    {
+      using _frame = scope();
+      const loss = model.call(input(device, "a", 3, WIDTH)).sum();
+      Object.defineProperty(kernels, "gemm", {
+        configurable: true,
+        value: () => {
+          throw new Error("injected");
+        },
+      });
+      assert.throws(() => loss.backward(), /injected/);
+      Object.defineProperty(kernels, "gemm", { configurable: true, value: product });
+    }
+    model.zeroGrad();
+    calls.length = 0;
+    step(model, device, "a");
+    assert.equal(calls.length, 1);
+  });
+
+  it("refuses to replicate twice until it is disposed, and modules without trainable parameters", async () => {
+    const { device, group, calls } = await openRank();
+    const model = new Stack(device, WIDTH, 1);
+    const first = replicate(model, { group });
+    assert.throws(() => replicate(model, { group }), /Cannot replicate '.*': it is replicated already/);
+    first.dispose();
+    replicate(model, { group });
+    initializeParameters(model, 5);
+    calls.length = 0;
+    step(model, device, "a");
+    assert.equal(calls.length, 1, "the first one's hook is gone");
+    const frozen = new Stack(device, WIDTH, 1);
+    for (const parameter of frozen.parameters()) parameter.trainable = false;
+    assert.throws(() => replicate(frozen, { group }), /Cannot replicate Stack: nothing is trainable/);
+  });
+
+  it("has the norm and gradients that fullyShard() has", async () => {
+    const { device, group } = await openRank();
+    const [copied, sharded] = [new Stack(device, WIDTH, 3), new Stack(device, WIDTH, 3)];
+    replicate(copied, { group });
+    for (const layer of sharded.layers) fullyShard(layer, { group });
+    fullyShard(sharded, { group });
+    for (const model of [copied, sharded]) {
+      initializeParameters(model, 5);
+      step(model, device, "a");
+    }
+    assert.equal(gradNorm(copied.parameters()), gradNorm(sharded.parameters()));
+    assert.deepEqual(gradients(copied.parameters()), gradients(sharded.parameters()));
+  });
+
+  it("takes rank 0's values and averages gradients, on 3 ranks", async () => {
+    const reports = (await runLoopback(3, new URL("./rank.ts", import.meta.url), WIDTH)).filter(isReport);
+    assert.equal(reports.length, 3);
+    const [first, ...others] = reports;
+    assert.ok(first !== undefined);
+    for (const other of others) {
+      assert.deepEqual(other.broadcast, first.broadcast);
+      assert.deepEqual(other.reduced, first.reduced);
+      assert.equal(other.norm, first.norm);
+      assert.notDeepEqual(other.own, first.own);
+    }
+    assert.deepEqual(first.broadcast, first.initial, "rank 0 keeps its values");
+    for (const [i, value] of first.reduced.entries()) {
+      const mean = reports.reduce((sum, { own }) => sum + (own[i] ?? NaN), 0) / 3;
+      assert.ok(Math.abs(value - mean) <= 1e-5 * (1 + Math.abs(mean)), `${value} is not ${mean}`);
+    }
+  });
+});

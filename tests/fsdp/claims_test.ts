@@ -1,0 +1,186 @@
+/** Which parameters a unit claims: tied, frozen and unused ones, and what is refused. @module */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import {
+  AdamW,
+  ArgumentError,
+  fullyShard,
+  gradNorm,
+  initializeParameters,
+  Linear,
+  Module,
+  ownedPtr,
+  type Parameter,
+  replicate,
+  scope,
+  type Tensor,
+} from "../../mod.ts";
+import { forwardBackward, shardStack, WIDTH } from "./life_cycle_scenario.ts";
+import { gradients, input, Stack } from "./modules.ts";
+import { openRank } from "./run.ts";
+import type { Rank } from "./scenarios.ts";
+
+/** The elements that this rank owns. */
+function ownedValues(parameter: Parameter | undefined): Float32Array {
+  if (parameter === undefined) return new Float32Array();
+  const values = new Float32Array(parameter.storage.shard.length);
+  parameter.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+  return values;
+}
+
+/** Two layers of which a test uses one. */
+class TwoHeads extends Module<[x: Tensor], readonly [Tensor, Tensor]> {
+  readonly left: Linear;
+  readonly right: Linear;
+
+  constructor(device: Rank["device"]) {
+    super();
+    this.left = new Linear(device, WIDTH, WIDTH);
+    this.right = new Linear(device, WIDTH, WIDTH);
+  }
+
+  forward(x: Tensor): readonly [Tensor, Tensor] {
+    return [this.left.call(x), this.right.call(x)];
+  }
+}
+
+/** Two layers with one weight. */
+class Tied extends Module<[x: Tensor], Tensor> {
+  readonly first: Linear;
+  readonly second: Linear;
+
+  constructor(device: Rank["device"]) {
+    super();
+    this.first = new Linear(device, WIDTH, WIDTH, { bias: false });
+    this.second = new Linear(device, WIDTH, WIDTH, { bias: false }, this.first.weight);
+  }
+
+  forward(x: Tensor): Tensor {
+    return this.second.call(this.first.call(x).tanh());
+  }
+}
+
+describe("units of fullyShard()", () => {
+  it("shards a root whose parameters all belong to units below", async () => {
+    const rank = await openRank();
+    const model = new Stack(rank.device, WIDTH, 2);
+    for (const unit of [...model.layers, model.head]) fullyShard(unit, { group: rank.group });
+    const sharded = fullyShard(model, { group: rank.group });
+    initializeParameters(model, 5);
+    assert.equal(sharded.units().length, 4);
+    assert.equal(sharded.units()[0], sharded.unit);
+    using _frame = scope();
+    model.call(input(rank.device, "x", 3, WIDTH)).sum().backward();
+    assert.ok([...model.parameters()].every(({ grad }) => grad !== undefined));
+  });
+
+  it("refuses what cannot be sharded", async () => {
+    const { device, group } = await openRank();
+    const model = new Stack(device, WIDTH, 2);
+    fullyShard(model, { group });
+    const again = /Cannot shard Stack: it was sharded before, as unit 'Stack'/;
+    assert.throws(
+      () => fullyShard(model, { group }),
+      (error) => error instanceof ArgumentError && again.test(error.message),
+    );
+    const [layer] = model.layers;
+    assert.ok(layer !== undefined);
+    assert.throws(
+      () => fullyShard(layer, { group }),
+      /Cannot shard Layer: unit 'Stack' holds its parameters; shard inner/,
+    );
+    assert.throws(() => replicate(model, { group }), /Cannot replicate '.*': it is sharded already/);
+
+    const present = new Linear(device, 4, 4);
+    initializeParameters(present, 0);
+    assert.throws(() => fullyShard(present, { group }), /Cannot shard 'weight': it has memory already; shard first/);
+
+    const replicated = new Linear(device, 4, 4);
+    replicate(replicated, { group });
+    assert.throws(() => fullyShard(replicated, { group }), /Cannot shard 'weight': it is replicated already/);
+
+    const early = new Stack(device, WIDTH, 2);
+    for (const block of early.layers) fullyShard(block, { group });
+    fullyShard(early, { group });
+    initializeParameters(early, 0);
+    using _frame = scope();
+    early.layers[1]?.call(input(device, "x", 1, WIDTH));
+    assert.throws(
+      () => early.call(input(device, "x", 1, WIDTH)),
+      /'layers.1.linear' below it ran before it.*run the outermost/s,
+    );
+  });
+
+  it("refuses a tied weight that two units would use, and takes it in one", async () => {
+    const { device, group } = await openRank();
+    const tied = new Tied(device);
+    fullyShard(tied.first, { group });
+    const text =
+      /Cannot shard 'second.weight': it is tied to 'parameter', which unit 'Linear' holds.*call fullyShard once, on a module/;
+    assert.throws(() => fullyShard(tied, { group }), text);
+    const other = new Tied(device);
+    fullyShard(other.first, { group });
+    assert.throws(
+      () => fullyShard(other.second, { group }),
+      /Cannot shard Linear: unit 'Linear' holds its parameters;.*tied parameters by one call/,
+    );
+
+    const whole = new Tied(device);
+    fullyShard(whole, { group });
+    initializeParameters(whole, 3);
+    const plain = new Tied(device);
+    initializeParameters(plain, 3);
+    using _frame = scope();
+    for (const model of [whole, plain]) model.call(input(device, "x", 2, WIDTH)).sum().backward();
+    assert.deepEqual(gradients(whole.parameters()), gradients(plain.parameters()));
+  });
+
+  it("gathers frozen parameters but gives them no gradient and leaves them as they are", async () => {
+    const rank = await openRank();
+    const model = new Stack(rank.device, WIDTH, 2);
+    for (const parameter of model.layers[0]?.parameters() ?? []) parameter.trainable = false;
+    const bias = model.layers[1]?.linear.bias;
+    if (bias !== undefined) bias.trainable = false;
+    for (const layer of model.layers) fullyShard(layer, { group: rank.group });
+    fullyShard(model, { group: rank.group });
+    initializeParameters(model, 5);
+    const frozen = [...model.parameters()].filter(({ trainable }) => !trainable);
+    const before = frozen.map(ownedValues);
+    const optimizer = new AdamW(model.parameters());
+    for (let step = 0; step < 2; step++) {
+      using _frame = scope();
+      optimizer.zeroGrad();
+      model.call(input(rank.device, "x", 3, WIDTH)).sum().backward();
+      assert.deepEqual(frozen.map(({ grad }) => grad), [undefined, undefined, undefined]);
+      assert.ok(gradNorm(model.parameters()) > 0);
+      optimizer.step();
+    }
+    assert.deepEqual(frozen.map(ownedValues), before);
+    if (bias !== undefined) bias.trainable = true;
+    using _frame = scope();
+    model.call(input(rank.device, "x", 3, WIDTH)).sum().backward();
+    assert.ok(bias?.grad !== undefined, "trained again");
+  });
+
+  it("gives no gradient to a unit that is not reached, and zeros to a parameter of one that is", async () => {
+    const rank = await openRank();
+    const stack = shardStack(rank, { depth: 3 });
+    stack.model.order = [0, 2];
+    forwardBackward(rank, stack, "a");
+    const skipped = stack.model.layers[1]?.linear;
+    assert.equal(skipped?.weight.grad, undefined);
+    assert.ok(stack.model.layers[0]?.linear.weight.grad !== undefined);
+    const before = ownedValues(skipped?.weight);
+    new AdamW(stack.model.parameters()).step();
+    assert.deepEqual(ownedValues(skipped?.weight), before, "the optimizer leaves it alone");
+
+    const two = new TwoHeads(rank.device);
+    fullyShard(two, { group: rank.group });
+    initializeParameters(two, 1);
+    using _frame = scope();
+    const [left] = two.call(input(rank.device, "x", 2, WIDTH));
+    left?.sum().backward();
+    assert.ok(two.left.weight.grad?.toArray().some((value) => value !== 0));
+    assert.ok(two.right.weight.grad?.toArray().every((value) => value === 0));
+  });
+});

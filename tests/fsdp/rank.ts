@@ -1,0 +1,24 @@
+/** A Worker that plays one rank of the scenarios in `scenarios.ts`. @module */
+import { openDevice, openLoopback, ProcessGroup, serveRank } from "../../mod.ts";
+import { RecordingTransport } from "../../src/comm/recording.ts";
+import { type Scenario, SCENARIOS } from "./scenarios.ts";
+
+/** What a rank is told. */
+export interface RankData {
+  readonly scenario: Scenario;
+  readonly data: unknown;
+}
+
+function isRankData(data: unknown): data is RankData {
+  return typeof data === "object" && data !== null && "scenario" in data;
+}
+
+serveRank(async ({ rank, size, world, data }) => {
+  if (!isRankData(data)) throw new Error("not what a rank is told");
+  const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 29, ranksOnHost: size });
+  const transport = new RecordingTransport(openLoopback(world, rank, device, { timeoutSeconds: 60 }));
+  using group = new ProcessGroup(transport);
+  const result = await SCENARIOS[data.scenario]({ device, group, calls: transport.calls }, data.data);
+  group.barrier("end");
+  return result;
+});
