@@ -77,6 +77,7 @@ export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 
 // Communication
 export { type AllReduceOptions, ProcessGroup } from "./src/comm/process_group.ts";
+export { DeviceMesh, deviceMesh, type MeshShape } from "./src/comm/mesh.ts";
 export type { GatherWindow, ReduceScatterArgs, Run, Transport } from "./src/comm/transport.ts";
 export type { Work } from "./src/comm/work.ts";
 export { openProcessGroup, type ProcessGroupOptions, type TransportName } from "./src/comm/registry.ts";
@@ -89,6 +90,7 @@ export { fullyShard, FullyShardedModule } from "./src/fsdp/fully_shard.ts";
 export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
 
 // Models
+export type { ActivationBytes, BatchShape } from "./src/nn/activations.ts";
 export type { CausalLm, CausalLmInputs, CausalLmOutputs, ModelFamily } from "./src/models/family.ts";
 export { buildModel, FAMILIES } from "./src/models/registry.ts";
 
@@ -106,13 +108,13 @@ export { loadTokenizer, type Tokenizer } from "./src/data/tokenizer.ts";
 
 // Checkpoints
 export { type HfLoadReport, loadHfWeights } from "./src/checkpoint/load_hf.ts";
-export { type LoadCheckpointOptions, loadCheckpoint, type LoadedCheckpoint } from "./src/checkpoint/load.ts";
+export { loadCheckpoint, type LoadCheckpointOptions, type LoadedCheckpoint } from "./src/checkpoint/load.ts";
 export { saveCheckpoint, type SaveCheckpointOptions, type SavedCheckpoint } from "./src/checkpoint/save.ts";
 export { saveHfDirectory, type SaveHfOptions } from "./src/checkpoint/save_hf.ts";
 
 // Training
 export { configHelp, resolveConfig, type ResolvedConfig, type ResolveOptions } from "./src/config/resolve.ts";
-export { section, type Section, type SectionSchema, type SectionValue } from "./src/config/section.ts";
+export { type Section, section, type SectionSchema, type SectionValue } from "./src/config/section.ts";
 export { type RunConfig, TRAIN_SECTIONS } from "./src/train/config.ts";
 export { generate, type GenerateOptions } from "./src/train/generate.ts";
 export { readHfConfig } from "./src/train/setup.ts";

@@ -16,7 +16,12 @@ import { STEP } from "./step.ts";
 const SUBJECTS: readonly Subject[] = [GEMM, STARTUP, STEP];
 
 const flags: readonly Flag[] = [
-  { name: "peer", takes: "one", placeholder: "<torch>", description: "Run PyTorch alternately, by the Python in PEER_PYTHON" },
+  {
+    name: "peer",
+    takes: "one",
+    placeholder: "<torch>",
+    description: "Run PyTorch alternately, by the Python in PEER_PYTHON",
+  },
   { name: "case", takes: "one", placeholder: "<name>", description: "Only cases whose name contains this" },
   { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "What runs our side (default: bun)" },
   { name: "rounds", takes: "one", placeholder: "<n>", description: "Timed rounds of each side (default: 5)" },
@@ -31,7 +36,12 @@ function median(values: readonly number[]): number {
   return (low + high) / 2;
 }
 
-async function measure(subject: Subject, one: BenchCase, peer: boolean, rounds: number): Promise<Record<string, unknown>> {
+async function measure(
+  subject: Subject,
+  one: BenchCase,
+  peer: boolean,
+  rounds: number,
+): Promise<Record<string, unknown>> {
   const ours: number[] = [];
   const theirs: number[] = [];
   for (let round = 0; round < rounds; round++) {
@@ -54,14 +64,20 @@ async function main(argv: readonly string[]): Promise<number> {
   const subject = SUBJECTS.find(({ name }) => named && name === argv[0]);
   const wrong = [
     ...problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`),
-    ...subject === undefined ? [`subject: expected ${SUBJECTS.map(({ name }) => name).join(", ")}, got ${argv[0] ?? "nothing"}`] : [],
+    ...subject === undefined
+      ? [`subject: expected ${SUBJECTS.map(({ name }) => name).join(", ")}, got ${argv[0] ?? "nothing"}`]
+      : [],
     ...runtime !== "bun" && runtime !== "deno" ? [`--runtime: expected bun or deno, got ${runtime}`] : [],
     ...!(rounds >= 1) ? [`--rounds: expected a positive integer, got ${text("rounds")}`] : [],
     ...peer !== undefined && peer !== "torch" ? [`--peer: expected torch, got ${peer}`] : [],
     ...peer !== undefined && python === undefined ? ["PEER_PYTHON: expected a Python that has torch, got nothing"] : [],
   ];
   if (subject === undefined || wrong.length > 0 || uses.has("help") || (runtime !== "bun" && runtime !== "deno")) {
-    process.stderr.write(`${wrong.map((line) => `${line}\n`).join("")}Usage: npm run bench -- <subject> [flags]\n\n${describeFlags(flags)}\n`);
+    process.stderr.write(
+      `${wrong.map((line) => `${line}\n`).join("")}Usage: npm run bench -- <subject> [flags]\n\n${
+        describeFlags(flags)
+      }\n`,
+    );
     return uses.has("help") ? 0 : 2;
   }
   const wanted = text("case") ?? "";
@@ -73,7 +89,9 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(
       uses.has("json")
         ? `${JSON.stringify({ ...row, runtime, peer })}\n`
-        : `${subject.name} ${one.name} (${runtime}): ${short(ours)} ${unit}, peer ${short(theirs)}, ratio ${short(ratio)}, spread ${short(spread)}\n`,
+        : `${subject.name} ${one.name} (${runtime}): ${short(ours)} ${unit}, peer ${short(theirs)}, ratio ${
+          short(ratio)
+        }, spread ${short(spread)}\n`,
     );
   }
   return 0;

@@ -30,7 +30,11 @@ export function runProgram(
 ): Promise<{ readonly last: string; readonly seconds: number }> {
   return new Promise((resolve, reject) => {
     const started = performance.now();
-    const child = spawn(program, args, { cwd: ROOT, env: { ...process.env, ...variables }, stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(program, args, {
+      cwd: ROOT,
+      env: { ...process.env, ...variables },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
     let out = "";
     let errors = "";
     child.stdout.on("data", (chunk) => out += chunk);

@@ -17,7 +17,8 @@ export const STARTUP: Subject = {
       ours: async () => {
         const launch = ["run", "--nproc-per-node", "2", "bench/ranks/all_reduce.ts"];
         const permissions = runtime === "deno" ? ["--allow-all"] : [];
-        return (await runProgram(runtimePath(runtime), ["run", ...permissions, `${ROOT}src/cli/main.ts`, ...launch])).seconds;
+        return (await runProgram(runtimePath(runtime), ["run", ...permissions, `${ROOT}src/cli/main.ts`, ...launch]))
+          .seconds;
       },
       peer: async () => {
         const args = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/all_reduce.py"];

@@ -24,7 +24,12 @@ export const STEP: Subject = {
       ours: async () => {
         const permissions = runtime === "deno" ? ["--allow-all"] : [];
         const launch = ["run", "--nproc-per-node", "2", "bench/ranks/step.ts", ...args];
-        const { last } = await runProgram(runtimePath(runtime), ["run", ...permissions, `${ROOT}src/cli/main.ts`, ...launch]);
+        const { last } = await runProgram(runtimePath(runtime), [
+          "run",
+          ...permissions,
+          `${ROOT}src/cli/main.ts`,
+          ...launch,
+        ]);
         return numberAfter(last, "step_ms");
       },
       peer: async () => {

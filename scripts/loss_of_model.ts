@@ -26,7 +26,7 @@ if (math !== "wasm" && math !== "onednn") throw new Error(`expected wasm or oned
 const device = await openDevice("cpu", { cpuMath: math });
 using group = await openProcessGroup({ device, rank: 0, worldSize: 1 });
 const model = buildModel(device, await readHfConfig(folder));
-fullyShard(model, { group });
+fullyShard(model, { mesh: group });
 await loadHfWeights(model, folder, group);
 const tokenizer = await loadTokenizer(folder);
 const ids = tokenizer.encode(readFileSync(text, "utf8")).slice(0, Number(count));

@@ -91,8 +91,8 @@ function parallelise(model: CausalLm, { mode, precision: names }: TrainingCase, 
   const reshardAfterForward = mode === "fsdp-reshard";
   const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
   const precision = { paramDtype: dtypeFrom(paramDtype), reduceDtype: dtypeFrom(reduceDtype) };
-  for (const block of model.shardingUnits()) fullyShard(block, { group, reshardAfterForward, precision });
-  return fullyShard(model, { group, reshardAfterForward, precision });
+  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group, reshardAfterForward, precision });
+  return fullyShard(model, { mesh: group, reshardAfterForward, precision });
 }
 
 /** Trains; every rank of the group calls it. */

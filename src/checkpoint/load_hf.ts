@@ -44,8 +44,8 @@ export interface HfLoadReport {
  * @example
  * ```ts ignore
  * const model = buildModel(device, config);
- * for (const unit of model.shardingUnits()) fullyShard(unit, { group });
- * fullyShard(model, { group });
+ * for (const unit of model.shardingUnits()) fullyShard(unit, { mesh: group });
+ * fullyShard(model, { mesh: group });
  * await loadHfWeights(model, "Llama-3.2-1B", group);
  * ```
  */

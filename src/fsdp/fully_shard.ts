@@ -118,7 +118,7 @@ function requireOneUnit(
  * const device = await openDevice("cpu");
  * const group = await openProcessGroup({ device });
  * const layer = new Linear(device, 4, 4);
- * fullyShard(layer, { group });
+ * fullyShard(layer, { mesh: group });
  * initializeParameters(layer, 0);
  * layer.call(tensor(device, [1, 2, 3, 4], { shape: [1, 4] })).sum().backward();
  * if (layer.weight.grad === undefined) throw new Error("no gradient");

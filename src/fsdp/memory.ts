@@ -11,7 +11,7 @@
  */
 import { type DType, float32 } from "../dtype.ts";
 import { OutOfMemoryError } from "../errors.ts";
-import type { ActivationBytes } from "../models/family.ts";
+import type { ActivationBytes } from "../nn/activations.ts";
 import { numelOf, type Shape } from "../shape.ts";
 import { planSegment } from "./layout.ts";
 

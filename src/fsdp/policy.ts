@@ -3,9 +3,10 @@
  *
  * @module
  */
+import { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { type DType, float32 } from "../dtype.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, UnsupportedError } from "../errors.ts";
 
 /** Dtypes of one unit (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
 export interface MixedPrecision {
@@ -17,8 +18,8 @@ export interface MixedPrecision {
 
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
-  /** The ranks that share the parameters. */
-  readonly group: ProcessGroup;
+  /** The ranks that share the parameters: a mesh of one axis, or its group. */
+  readonly mesh: DeviceMesh | ProcessGroup;
   /**
    * Whether parameters are freed after the forward and gathered again for the backward. Undefined: yes, except for the
    * root module, whose parameters the backward needs at once.
@@ -45,14 +46,23 @@ export interface ResolvedPolicy {
  * Fills in the defaults.
  *
  * @throws {ArgumentError} for dtypes that are no floats
+ * @throws {UnsupportedError} for a mesh of several axes
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
-  const { group, reshardAfterForward, precision = {}, backwardPrefetch = false } = options;
+  const { mesh, reshardAfterForward, precision = {}, backwardPrefetch = false } = options;
   const { paramDtype = float32, reduceDtype = float32 } = precision;
   for (const [name, dtype] of Object.entries({ paramDtype, reduceDtype })) {
     if (dtype.kind !== "float" || dtype.byteLength > 4) {
       throw new ArgumentError(`Cannot use ${dtype.name} as ${name}: it must be float32 or bfloat16`);
     }
   }
+  if (mesh instanceof DeviceMesh && mesh.axes.length > 1) {
+    throw new UnsupportedError(
+      `Cannot shard over a mesh of ${mesh.axes.join(" × ")}: one axis is supported; give 'mesh.axis("${
+        mesh.axes.at(-1)
+      }")'`,
+    );
+  }
+  const group = mesh instanceof DeviceMesh ? mesh.group : mesh;
   return { group, reshardAfterForward, paramDtype, reduceDtype, backwardPrefetch };
 }

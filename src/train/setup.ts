@@ -113,7 +113,7 @@ export async function openModel(
 function shard(model: CausalLm, group: ProcessGroup, config: RunConfig): FullyShardedModule {
   const { reshardAfterForward } = config;
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
-  for (const block of model.shardingUnits()) fullyShard(block, { group, precision, reshardAfterForward });
+  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group, precision, reshardAfterForward });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
-  return fullyShard(model, { group, precision });
+  return fullyShard(model, { mesh: group, precision });
 }

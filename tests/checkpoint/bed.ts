@@ -182,8 +182,8 @@ async function runTask(task: Task, world: LoopbackWorld, rank: number, plain: De
   const model = build(device, task);
   if (task.whole !== true) {
     const units = model instanceof SmallModel ? model.blocks : [];
-    for (const unit of units) fullyShard(unit, { group });
-    fullyShard(model, { group });
+    for (const unit of units) fullyShard(unit, { mesh: group });
+    fullyShard(model, { mesh: group });
   }
   const loads = task.do === "load" || task.do === "load-hf";
   initializeParameters(model, loads ? task.seed + 1 : task.seed);

@@ -7,16 +7,7 @@
 import assert from "node:assert/strict";
 import { bfloat16, float32, int64 } from "../../src/dtype.ts";
 import { devicePtr } from "../../src/device/device.ts";
-import {
-  encode,
-  equal,
-  place,
-  raggedRuns,
-  type Rank,
-  sleep,
-  sumOf,
-  values,
-} from "./transport_values.ts";
+import { encode, equal, place, raggedRuns, type Rank, sleep, sumOf, values } from "./transport_values.ts";
 
 const DTYPES = [float32, bfloat16, int64];
 

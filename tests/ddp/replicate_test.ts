@@ -147,8 +147,8 @@ describe("replicate()", () => {
     const { device, group } = await openRank();
     const [copied, sharded] = [new Stack(device, WIDTH, 3), new Stack(device, WIDTH, 3)];
     replicate(copied, { group });
-    for (const layer of sharded.layers) fullyShard(layer, { group });
-    fullyShard(sharded, { group });
+    for (const layer of sharded.layers) fullyShard(layer, { mesh: group });
+    fullyShard(sharded, { mesh: group });
     for (const model of [copied, sharded]) {
       initializeParameters(model, 5);
       step(model, device, "a");

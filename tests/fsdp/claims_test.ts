@@ -4,6 +4,7 @@ import { describe, it } from "node:test";
 import {
   AdamW,
   ArgumentError,
+  deviceMesh,
   fullyShard,
   gradNorm,
   initializeParameters,
@@ -61,11 +62,22 @@ class Tied extends Module<[x: Tensor], Tensor> {
 }
 
 describe("units of fullyShard()", () => {
+  it("takes a mesh of one axis, and refuses one of two", async () => {
+    const { device, group } = await openRank();
+    const model = new Stack(device, WIDTH, 1);
+    const square = deviceMesh(group, { replicate: 1, shard: 1 });
+    assert.throws(() => fullyShard(model, { mesh: square }), {
+      name: "UnsupportedError",
+      message: /mesh of replicate × shard: one axis is supported; give 'mesh.axis\("shard"\)'/,
+    });
+    assert.equal(fullyShard(model, { mesh: deviceMesh(group, { shard: 1 }) }).unit.policy.group, group);
+  });
+
   it("shards a root whose parameters all belong to units below", async () => {
     const rank = await openRank();
     const model = new Stack(rank.device, WIDTH, 2);
-    for (const unit of [...model.layers, model.head]) fullyShard(unit, { group: rank.group });
-    const sharded = fullyShard(model, { group: rank.group });
+    for (const unit of [...model.layers, model.head]) fullyShard(unit, { mesh: rank.group });
+    const sharded = fullyShard(model, { mesh: rank.group });
     initializeParameters(model, 5);
     assert.equal(sharded.units().length, 4);
     assert.equal(sharded.units()[0], sharded.unit);
@@ -77,31 +89,34 @@ describe("units of fullyShard()", () => {
   it("refuses what cannot be sharded", async () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 2);
-    fullyShard(model, { group });
+    fullyShard(model, { mesh: group });
     const again = /Cannot shard Stack: it was sharded before, as unit 'Stack'/;
     assert.throws(
-      () => fullyShard(model, { group }),
+      () => fullyShard(model, { mesh: group }),
       (error) => error instanceof ArgumentError && again.test(error.message),
     );
     const [layer] = model.layers;
     assert.ok(layer !== undefined);
     assert.throws(
-      () => fullyShard(layer, { group }),
+      () => fullyShard(layer, { mesh: group }),
       /Cannot shard Layer: unit 'Stack' holds its parameters; shard inner/,
     );
     assert.throws(() => replicate(model, { group }), /Cannot replicate '.*': it is sharded already/);
 
     const present = new Linear(device, 4, 4);
     initializeParameters(present, 0);
-    assert.throws(() => fullyShard(present, { group }), /Cannot shard 'weight': it has memory already; shard first/);
+    assert.throws(
+      () => fullyShard(present, { mesh: group }),
+      /Cannot shard 'weight': it has memory already; shard first/,
+    );
 
     const replicated = new Linear(device, 4, 4);
     replicate(replicated, { group });
-    assert.throws(() => fullyShard(replicated, { group }), /Cannot shard 'weight': it is replicated already/);
+    assert.throws(() => fullyShard(replicated, { mesh: group }), /Cannot shard 'weight': it is replicated already/);
 
     const early = new Stack(device, WIDTH, 2);
-    for (const block of early.layers) fullyShard(block, { group });
-    fullyShard(early, { group });
+    for (const block of early.layers) fullyShard(block, { mesh: group });
+    fullyShard(early, { mesh: group });
     initializeParameters(early, 0);
     using _frame = scope();
     early.layers[1]?.call(input(device, "x", 1, WIDTH));
@@ -114,19 +129,19 @@ describe("units of fullyShard()", () => {
   it("refuses a tied weight that two units would use, and takes it in one", async () => {
     const { device, group } = await openRank();
     const tied = new Tied(device);
-    fullyShard(tied.first, { group });
+    fullyShard(tied.first, { mesh: group });
     const text =
       /Cannot shard 'second.weight': it is tied to 'parameter', which unit 'Linear' holds.*call fullyShard once, on a module/;
-    assert.throws(() => fullyShard(tied, { group }), text);
+    assert.throws(() => fullyShard(tied, { mesh: group }), text);
     const other = new Tied(device);
-    fullyShard(other.first, { group });
+    fullyShard(other.first, { mesh: group });
     assert.throws(
-      () => fullyShard(other.second, { group }),
+      () => fullyShard(other.second, { mesh: group }),
       /Cannot shard Linear: unit 'Linear' holds its parameters;.*tied parameters by one call/,
     );
 
     const whole = new Tied(device);
-    fullyShard(whole, { group });
+    fullyShard(whole, { mesh: group });
     initializeParameters(whole, 3);
     const plain = new Tied(device);
     initializeParameters(plain, 3);
@@ -141,8 +156,8 @@ describe("units of fullyShard()", () => {
     for (const parameter of model.layers[0]?.parameters() ?? []) parameter.trainable = false;
     const bias = model.layers[1]?.linear.bias;
     if (bias !== undefined) bias.trainable = false;
-    for (const layer of model.layers) fullyShard(layer, { group: rank.group });
-    fullyShard(model, { group: rank.group });
+    for (const layer of model.layers) fullyShard(layer, { mesh: rank.group });
+    fullyShard(model, { mesh: rank.group });
     initializeParameters(model, 5);
     const frozen = [...model.parameters()].filter(({ trainable }) => !trainable);
     const before = frozen.map(ownedValues);
@@ -175,7 +190,7 @@ describe("units of fullyShard()", () => {
     assert.deepEqual(ownedValues(skipped?.weight), before, "the optimizer leaves it alone");
 
     const two = new TwoHeads(rank.device);
-    fullyShard(two, { group: rank.group });
+    fullyShard(two, { mesh: rank.group });
     initializeParameters(two, 1);
     using _frame = scope();
     const [left] = two.call(input(rank.device, "x", 2, WIDTH));

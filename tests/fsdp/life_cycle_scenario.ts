@@ -33,9 +33,9 @@ export function shardStack({ device, group }: Rank, options: ShardCase): Sharded
   const { depth, reshardAfterForward, rootReshard, backwardPrefetch = false } = options;
   const model = new Stack(device, WIDTH, depth);
   const blockChoice = reshardAfterForward === undefined ? {} : { reshardAfterForward };
-  for (const layer of model.layers) fullyShard(layer, { group, backwardPrefetch, ...blockChoice });
+  for (const layer of model.layers) fullyShard(layer, { mesh: group, backwardPrefetch, ...blockChoice });
   const rootChoice = rootReshard === undefined ? {} : { reshardAfterForward: rootReshard };
-  const sharded = fullyShard(model, { group, backwardPrefetch, ...rootChoice });
+  const sharded = fullyShard(model, { mesh: group, backwardPrefetch, ...rootChoice });
   initializeParameters(model, 5);
   return { model, sharded };
 }

@@ -53,7 +53,7 @@ describe("fullyShard() with mixed precision", () => {
     it(`moves parameters as ${paramDtype.name} and gradients as ${reduceDtype.name}, and keeps float32 masters`, async () => {
       const { device, group, calls } = await openRank();
       const model = new Stack(device, WIDTH, 2);
-      const sharded = fullyShard(model, { group, precision: { paramDtype, reduceDtype } });
+      const sharded = fullyShard(model, { mesh: group, precision: { paramDtype, reduceDtype } });
       initializeParameters(model, 5);
       const [segment] = sharded.unit.segments;
       assert.ok(segment !== undefined);

@@ -6,7 +6,7 @@
  */
 import { float32, int32 } from "../../dtype.ts";
 import { LOGITS_CHUNK_ELEMENTS } from "../../ops/loss.ts";
-import type { ActivationBytes, BatchShape } from "../family.ts";
+import type { ActivationBytes, BatchShape } from "../../nn/activations.ts";
 import type { LlamaConfig } from "./config.ts";
 
 /** Bytes of activations of a training step, by when they are alive. */
