@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { InternalError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Edge, GradientSink, Node } from "./node.ts";
 
@@ -77,7 +77,7 @@ function firstOfItsSink(edges: Node["edges"], input: number): GradientSink | und
 export function runBackward(root: Edge, seed: Tensor): void {
   if (active !== undefined) {
     seed.dispose();
-    throw new InternalError("a backward pass began inside a backward pass");
+    throw new ArgumentError("Cannot run backward inside a backward pass");
   }
   const queue = new NodeQueue();
   const waiting = new Map<Node, (Tensor | undefined)[]>();

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { ArgumentError } from "../errors.ts";
 
 let recording = true;
 
@@ -15,7 +16,9 @@ export function gradEnabled(): boolean {
 /**
  * Runs `body` without recording, as for evaluation.
  *
+ * @param body synchronous
  * @returns what `body` returns
+ * @throws {ArgumentError} if it is async
  * @example
  * ```ts
  * import { noGrad, openDevice, Parameter } from "fullyshard";
@@ -30,7 +33,11 @@ export function noGrad<T>(body: () => T): T {
   const before = recording;
   recording = false;
   try {
-    return body();
+    const result = body();
+    if (result instanceof Promise) {
+      throw new ArgumentError("Cannot use noGrad() with an async function: what it awaits for would be recorded again");
+    }
+    return result;
   } finally {
     recording = before;
   }

@@ -5,10 +5,10 @@
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
-import { devicePtr } from "../device/device.ts";
+import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
-import { denseLayout } from "../shape.ts";
+import { denseLayout, type Layout } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
 
@@ -34,12 +34,18 @@ export function planBuckets<P extends { readonly numel: number }>(
   return buckets;
 }
 
-/** One bucket. It has memory from the first gradient of a step until all are cleared: the gradients alone keep it. */
+/**
+ * One bucket. Gradients alone keep its memory: what a backward adds lies apart from what was reduced before, which must not be
+ * scaled again.
+ */
 export class GradientBucket {
   readonly #parameters: readonly Parameter[];
   readonly #offsets = new Map<Parameter, number>();
   readonly #numel: number;
+  /** Where backwards write until the next reduction. */
   #buffer: Buffer | undefined;
+  /** The sum of all reductions since gradients were cleared. */
+  #reduced: Buffer | undefined;
 
   constructor(parameters: readonly Parameter[]) {
     this.#parameters = parameters;
@@ -52,10 +58,10 @@ export class GradientBucket {
     this.#numel = offset;
   }
 
-  /** Sums the bucket over ranks, times `scale`; parameters without a gradient count as zero and have one afterwards. */
+  /** Sums the bucket over ranks, times `scale`; parameters that got no gradient count as zero and have one afterwards. */
   reduce(group: ProcessGroup, scale: number, label: string): void {
     for (const parameter of this.#parameters) {
-      if (parameter.grad !== undefined) continue;
+      if (parameter.unreducedGradient !== undefined) continue;
       const place = this.#place(parameter);
       parameter.device.kernels.fill(float32, place.ptr, place.numel, 0);
       parameter.storage.sink.contribute(place);
@@ -65,6 +71,7 @@ export class GradientBucket {
     if (buffer === undefined) throw new InternalError("a bucket without memory");
     this.#clearGaps(buffer);
     group.allReduce(buffer.ptr, this.#numel, float32, { op: "sum", scale, label }).wait();
+    this.#keepReduced(buffer);
   }
 
   /** Lets go of the parameters; their gradients are gone. */
@@ -72,11 +79,40 @@ export class GradientBucket {
     for (const parameter of this.#parameters) parameter.placeGradients(undefined);
   }
 
+  /** Adds what was just reduced to what was reduced before, or makes it that. */
+  #keepReduced(buffer: Buffer): void {
+    const before = this.#reduced === undefined || this.#reduced.disposed ? undefined : this.#reduced;
+    if (before !== undefined) {
+      const { kernels } = buffer.device;
+      for (const parameter of this.#parameters) {
+        if (parameter.grad !== undefined && parameter.grad.buffer === before) continue;
+        kernels.fill(float32, this.#at(before, parameter), parameter.numel, 0); // cleared in between
+      }
+      kernels.accumulate(float32, float32, before.ptr, buffer.ptr, this.#numel);
+    }
+    const sum = before ?? buffer;
+    for (const parameter of this.#parameters) {
+      sum.retain();
+      parameter.adoptReducedGradient(new Tensor(sum, this.#layout(parameter), float32));
+    }
+    this.#reduced = sum;
+    this.#buffer = undefined;
+  }
+
   #place(parameter: Parameter): Tensor {
     if (this.#buffer === undefined || this.#buffer.disposed) {
       this.#buffer = Buffer.allocate(parameter.device, this.#numel * float32.byteLength, "gradient bucket");
     } else this.#buffer.retain();
-    return new Tensor(this.#buffer, denseLayout(parameter.shape, this.#offsets.get(parameter) ?? 0), float32);
+    return new Tensor(this.#buffer, this.#layout(parameter), float32);
+  }
+
+  #layout(parameter: Parameter): Layout {
+    return denseLayout(parameter.shape, this.#offsets.get(parameter) ?? 0);
+  }
+
+  /** Address of a parameter's gradient. */
+  #at(buffer: Buffer, parameter: Parameter): DevicePtr {
+    return devicePtr(buffer.ptr + (this.#offsets.get(parameter) ?? 0) * float32.byteLength);
   }
 
   /** The gaps between parameters are summed along: zeros keep them so. */

@@ -8,7 +8,7 @@ import { activePass, type BackwardPass } from "../autograd/engine.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import { collectTensors, type Module, nameParameters } from "../nn/module.ts";
+import { collectTensors, ensureNames, type Module } from "../nn/module.ts";
 import { hookBackward } from "../tensor/apply.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
@@ -27,8 +27,7 @@ export class ReplicatedModule {
   readonly module: Module;
   /** Whether the next backward reduces gradients (PyTorch's `no_sync` when false). */
   requiresGradientSync = true;
-  /** What summed gradients are divided by: the number of ranks unless set. */
-  gradientDivideFactor: number;
+  #gradientDivideFactor: number;
   readonly #group: ProcessGroup;
   readonly #buckets: readonly GradientBucket[];
   readonly #unhook: () => void;
@@ -37,7 +36,7 @@ export class ReplicatedModule {
 
   constructor(module: Module, group: ProcessGroup, buckets: readonly GradientBucket[]) {
     this.module = module;
-    this.gradientDivideFactor = group.size;
+    this.#gradientDivideFactor = group.size;
     this.#group = group;
     this.#buckets = buckets;
     this.#unhook = module.registerForwardHook((_args, output) => {
@@ -45,10 +44,10 @@ export class ReplicatedModule {
     });
   }
 
-  /** What summed gradients are divided by: a number of tokens for a token-sum loss. */
+  /** What summed gradients are divided by: the number of ranks unless set, or the number of tokens for a token-sum loss. */
   setGradientDivideFactor(factor: number): void {
     if (!(factor > 0)) throw new ArgumentError(`Cannot divide gradients by ${factor}: the factor must be positive`);
-    this.gradientDivideFactor = factor;
+    this.#gradientDivideFactor = factor;
   }
 
   /** Whether the next backward reduces gradients. */
@@ -69,7 +68,7 @@ export class ReplicatedModule {
     this.#pass = pass;
     pass.atEnd(() => {
       this.#pass = undefined;
-      const scale = 1 / this.gradientDivideFactor;
+      const scale = 1 / this.#gradientDivideFactor;
       for (const [i, bucket] of this.#buckets.entries()) bucket.reduce(this.#group, scale, `gradient bucket ${i}`);
     });
   }
@@ -83,12 +82,13 @@ export class ReplicatedModule {
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
   const { group, bucketBytes } = options;
-  nameParameters(module);
+  ensureNames(module);
   const parameters = [...module.parameters()];
   const trainable = parameters.filter((parameter) => parameter.trainable);
   if (trainable.length === 0) {
     throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
   }
+  for (const parameter of parameters) parameter.requirePlain("replicate");
   const buckets = planBuckets(trainable.toReversed(), bucketBytes).map((members) => new GradientBucket(members));
   const present = parameters.filter((parameter: Parameter) => parameter.buffer.attached);
   writeParameters(present, (parameter, owned) => {

@@ -13,7 +13,7 @@ export class Buffer {
   readonly device: Device;
   readonly byteLength: number;
   /** What it is for, e.g. an FQN: named when memory runs out. */
-  readonly owner: string;
+  owner: string;
   #ptr: DevicePtr | undefined;
   #refs = 1;
   /** Whether the allocator gave the memory, so that it goes back there. */

@@ -15,7 +15,7 @@ const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Devic
 /**
  * Opens a device. A device that is not there is an error: nothing else is chosen instead.
  *
- * @param name `cpu`
+ * @param name `cpu` or `cpu:0`
  * @throws {UnsupportedError} if there is no such device
  * @example
  * ```ts
@@ -25,7 +25,7 @@ const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Devic
  * ```
  */
 export function openDevice(name: string, options: DeviceOptions = {}): Promise<Device> {
-  const kind = name.split(":")[0] ?? "";
+  const kind = name.replace(/:0$/, "");
   const open = Object.hasOwn(OPENERS, kind) ? OPENERS[kind] : undefined;
   if (open === undefined) {
     throw new UnsupportedError(`Cannot open device '${name}': there are ${Object.keys(OPENERS).join(", ")}`);

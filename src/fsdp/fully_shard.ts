@@ -65,7 +65,7 @@ export class FullyShardedModule {
 
   /** Frees all shards and windows; every rank must. */
   dispose(): void {
-    for (const unit of this.#units()) for (const segment of unit.segments) segment.dispose();
+    for (const unit of this.#units()) unit.dispose();
   }
 }
 
@@ -142,6 +142,7 @@ export function fullyShard(module: Module, options: FullyShardOptions): FullySha
     );
   }
   requireOneUnit(module);
+  for (const parameter of parameters) parameter.requirePlain("shard");
   const present = parameters.find(({ buffer }) => buffer.attached);
   if (present !== undefined) {
     throw new ArgumentError(

@@ -11,7 +11,7 @@
 import { activePass } from "../autograd/engine.ts";
 import { gradEnabled } from "../autograd/mode.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import { collectTensors, type Module, nameParameters } from "../nn/module.ts";
+import { collectTensors, ensureNames, type Module } from "../nn/module.ts";
 import { hookBackward } from "../tensor/apply.ts";
 import type { FsdpUnit, RootContext } from "./unit.ts";
 
@@ -44,7 +44,7 @@ function becomeRoot(module: Module, unit: FsdpUnit, units: readonly FsdpUnit[]):
     );
   }
   const context: RootContext = { units, forwardOrder: [], pass: undefined };
-  if ([...module.parameters()].some(({ named }) => !named)) nameParameters(module);
+  ensureNames(module);
   for (const member of units) {
     member.context = context;
     member.rename();

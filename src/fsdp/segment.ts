@@ -108,7 +108,12 @@ export class FlatSegment implements ParameterRun {
   unshard(label: string): void {
     this.#whole.attach();
     const bytes = this.length * this.#paramDtype.byteLength;
-    this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), label).wait();
+    try {
+      this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), label).wait();
+    } catch (error) {
+      this.#whole.detach();
+      throw error;
+    }
   }
 
   /** Frees the whole. */

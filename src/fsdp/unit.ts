@@ -48,6 +48,7 @@ export class FsdpUnit {
   /** Set when the root first runs. */
   context: RootContext | undefined;
   #unsharded = false;
+  #disposed = false;
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
   /** Forwards whose backward has not come yet. */
@@ -89,7 +90,16 @@ export class FsdpUnit {
   /** Gathers the parameters, unless they are here. */
   unshard(phase: Phase): void {
     if (this.#unsharded) return;
-    for (const segment of this.segments) segment.unshard(`'${this.name}' (${phase})`);
+    const done: FlatSegment[] = [];
+    try {
+      for (const segment of this.segments) {
+        segment.unshard(`'${this.name}' (${phase})`);
+        done.push(segment);
+      }
+    } catch (error) {
+      for (const segment of done) segment.reshard();
+      throw error;
+    }
     this.#unsharded = true;
   }
 
@@ -132,6 +142,14 @@ export class FsdpUnit {
     if (this.#inBackward || this.segments.some((segment) => segment.holdsWholeGradient)) this.#settleGradients();
     this.#inBackward = false;
     this.#openUses = 0;
+  }
+
+  /** Frees everything; a second call does nothing. Every rank must. */
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.reshard();
+    for (const segment of this.segments) segment.dispose();
   }
 
   #nameNow(): string {

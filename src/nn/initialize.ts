@@ -7,15 +7,15 @@
 import { float32 } from "../dtype.ts";
 import { keyOf } from "../random.ts";
 import { writeParameters } from "../tensor/write.ts";
-import { type Module, nameParameters } from "./module.ts";
+import { ensureNames, type Module } from "./module.ts";
 
 /**
- * Initialises every parameter below `root` as its `init` says, on this rank only what it owns. Every rank must call it.
+ * Initializes every parameter below `root` as its `init` says, on this rank only what it owns. Every rank must call it.
  *
  * @param seed a non-negative integer
  */
 export function initializeParameters(root: Module, seed: number): void {
-  nameParameters(root);
+  ensureNames(root);
   writeParameters(root.parameters(), (parameter, owned) => {
     const { kernels } = parameter.device;
     const { init, fqn, storage: { shard: { offset, length } } } = parameter;

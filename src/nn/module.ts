@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { InternalError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -108,12 +108,22 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   }
 }
 
+/**
+ * Names the parameters below `root`, unless they all have names: a part of a model that was named as a whole keeps those, so
+ * that its first values and its checkpoints do not depend on where it is looked at from.
+ */
+export function ensureNames(root: Module): void {
+  for (const parameter of root.parameters()) if (!parameter.named) return nameParameters(root);
+}
+
 /** Tells every parameter below `root` its FQN. */
 export function nameParameters(root: Module): void {
   const names = new Set<string>();
   for (const [name, parameter] of root.namedParameters()) {
-    if (names.has(name)) throw new InternalError(`two parameters are named '${name}'`);
+    if (names.has(name)) {
+      throw new ArgumentError(`Two parameters are named '${name}': fields become snake_case, so rename one`);
+    }
     names.add(name);
-    parameter.fqn = name;
+    parameter.rename(name);
   }
 }

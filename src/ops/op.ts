@@ -56,7 +56,7 @@ export interface BackwardCall<A> extends OpContext {
   needs(i: number): boolean;
   /**
    * A dense tensor of input i's shape, to be overwritten with its gradient: the gradient's final place when input i is a
-   * parameter that has none yet. Its dtype is the place's, or `dtype`, or else the input's.
+   * parameter that has none yet. With `dtype` it has that one; without, the place's, or else the input's.
    */
   out(i: number, dtype?: DType): Tensor;
   /** Gives an existing tensor as gradient of input i: it may be a view, of the input's shape. */

@@ -5,7 +5,8 @@
  */
 import { NO_PTR } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
-import { DTypeError, ShapeError } from "../errors.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 
@@ -59,6 +60,9 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
         cos.shape,
       );
     }
+    if (!sameShape(cos.shape, sin.shape)) {
+      throw new ShapeError("rope", "both tables must have one shape", cos.shape, sin.shape);
+    }
     if (positions === undefined && seq > (cos.shape[0] ?? 0)) {
       throw new ShapeError("rope", `the tables must reach the sequence length ${seq}`, cos.shape);
     }
@@ -73,6 +77,11 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
   forward: (call) => {
     const positions = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
     const [cos, sin] = [call.dense(call.input(1)), call.dense(call.input(2))];
+    const rows = cos.shape[0] ?? 0;
+    const outside = positions?.toArray().find((position) => position < 0 || position >= rows);
+    if (outside !== undefined) {
+      throw new ArgumentError(`Cannot use position ${outside}: positions must be in [0, ${rows})`);
+    }
     rotate(call, call.output(0), call.dense(call.input(0)), [cos, sin], positions, call.attrs.headDim, false);
     call.save(cos, sin);
     if (positions !== undefined) call.save(positions);

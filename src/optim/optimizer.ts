@@ -13,7 +13,7 @@ import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
 /** Parameters with hyper-parameters of their own. */
 export interface ParamGroup {
   readonly parameters: readonly Parameter[];
-  /** Multiplies nothing: the group's own learning rate. Schedules overwrite it. */
+  /** The group's own; a schedule overwrites it before each step. */
   learningRate: number;
   weightDecay: number;
 }
@@ -78,8 +78,18 @@ export abstract class Optimizer {
     if (plain.length > 0) groups.push({ parameters: plain, ...defaults });
     const all = groups.flatMap((group) => group.parameters);
     if (all.length === 0) throw new ArgumentError("Cannot optimize without parameters");
-    const twice = all.find((parameter, i) => all.indexOf(parameter) !== i);
-    if (twice !== undefined) throw new ArgumentError(`Parameter '${twice.fqn}' is given to the optimizer twice`);
+    const seen = new Set<Parameter>();
+    for (const parameter of all) {
+      if (seen.has(parameter)) throw new ArgumentError(`Parameter '${parameter.fqn}' is given to the optimizer twice`);
+      seen.add(parameter);
+    }
+    for (const { learningRate, weightDecay } of groups) {
+      if (!(learningRate >= 0 && weightDecay >= 0)) {
+        throw new ArgumentError(
+          `Cannot optimize with learningRate ${learningRate} and weightDecay ${weightDecay}: neither may be negative`,
+        );
+      }
+    }
     this.groups = groups;
     this.#stateNames = stateNames;
   }
@@ -90,10 +100,13 @@ export abstract class Optimizer {
       const ready = state.parameters.filter(({ parameter }) => parameter.trainable && parameter.grad !== undefined);
       if (ready.length === 0) continue;
       state.run.beginWrite();
-      for (const [step, members] of this.#byStep(ready)) {
-        this.update(state, this.#writeRanges(state, members), members.length, step);
+      try {
+        for (const [step, members] of this.#byStep(ready)) {
+          this.update(state, this.#writeRanges(state, members), members.length, step);
+        }
+      } finally {
+        state.run.endWrite();
       }
-      state.run.endWrite();
     }
   }
 

@@ -9,7 +9,7 @@ import { type Edge, Node } from "../autograd/node.ts";
 import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
-import { InternalError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
 import { denseLayout, isDense, numelOf, type Shape } from "../shape.ts";
 import { scope } from "./scope.ts";
@@ -145,7 +145,11 @@ class Backward<A> extends Context implements BackwardCall<A> {
 
   out(i: number, dtype?: DType): Tensor {
     const spec = this.spec(i);
-    const placed = this.#place(i);
+    let placed = this.#place(i);
+    if (placed !== undefined && dtype !== undefined && placed.dtype !== dtype) {
+      placed.dispose(); // the kernel writes another dtype: its result is moved to the place afterwards
+      placed = undefined;
+    }
     const tensor = placed ?? this.empty(spec.shape, dtype ?? spec.dtype).alias();
     this.results[i] = tensor;
     return tensor;
@@ -205,7 +209,9 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
   const first = at(inputs, 0, "input");
   for (const input of inputs) {
     if (input.device !== first.device) {
-      throw new InternalError(`'${op.name}' got tensors on ${first.device.name} and ${input.device.name}`);
+      throw new ArgumentError(
+        `Cannot apply '${op.name}' to tensors of two devices (${first.device.name}, ${input.device.name}): open one and use it for all`,
+      );
     }
   }
   const { backward } = op;

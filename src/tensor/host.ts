@@ -42,14 +42,20 @@ export function readHost(tensor: Tensor): HostArray {
  * Overwrites all elements of a dense tensor.
  *
  * @throws {ShapeError} if it is not dense, or has another number of elements
- * @throws {DTypeError} if its elements have another size
+ * @throws {DTypeError} if its elements are of another type
  */
 export function writeHost(tensor: Tensor, values: HostArray): void {
   if (values.length !== tensor.numel || !isDense(tensor.layout)) {
     throw new ShapeError("copyFromHost", `it must be dense and have ${values.length} elements`, tensor.shape);
   }
-  if (values.BYTES_PER_ELEMENT !== tensor.dtype.byteLength) {
-    throw new DTypeError("copyFromHost", `elements must have ${tensor.dtype.byteLength} bytes`, tensor.dtype.name);
-  }
+  const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint8;
+  if (tensor.dtype !== dtype) throw new DTypeError("copyFromHost", `the values are ${dtype.name}`, tensor.dtype.name);
   tensor.device.copyIn(tensor.ptr, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+}
+
+/** A scalar of the same dtype and device. */
+export function scalar(like: Tensor, value: number): Tensor {
+  const made = like.spawn(Buffer.allocate(like.device, like.dtype.byteLength, "scalar"), denseLayout([]), like.dtype);
+  like.device.kernels.fill(like.dtype, made.ptr, 1, value);
+  return made;
 }

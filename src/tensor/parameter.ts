@@ -7,7 +7,7 @@
  */
 import type { GradientSink } from "../autograd/node.ts";
 import { Buffer } from "../device/buffer.ts";
-import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { type Device, type DevicePtr, NO_PTR } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { denseLayout, numelOf, type Shape } from "../shape.ts";
@@ -72,18 +72,25 @@ class WholeStorage implements ParameterStorage, ParameterRun {
   readonly runOffset = 0;
   readonly normReducer = undefined;
   readonly device: Device;
-  readonly sink: GradientSlot;
-  /** Whether gradients have a place outside: in a bucket. */
-  readonly placed: boolean;
   readonly #buffer: Buffer;
+  #sink: GradientSlot = new GradientSlot();
+  /** Whether gradients have a place outside: in a bucket. */
+  #placed = false;
+  /** The gradient that was reduced over ranks already, where it has a place outside. */
+  #reduced: Tensor | undefined;
 
-  constructor(buffer: Buffer, shape: Shape, place: (() => Tensor) | undefined) {
+  constructor(buffer: Buffer, shape: Shape) {
     this.#buffer = buffer;
-    this.placed = place !== undefined;
     this.device = buffer.device;
     this.length = numelOf(shape);
     this.shard = { shape, offset: 0, length: this.length };
-    this.sink = new GradientSlot(place);
+  }
+
+  get sink(): GradientSlot {
+    return this.#sink;
+  }
+  get placed(): boolean {
+    return this.#placed;
   }
 
   get run(): ParameterRun {
@@ -93,15 +100,31 @@ class WholeStorage implements ParameterStorage, ParameterRun {
     return this.#buffer.ptr;
   }
   get grad(): DevicePtr {
-    return this.sink.gradient()?.ptr ?? devicePtr(0);
+    return this.gradient()?.ptr ?? NO_PTR;
   }
   beginWrite(): void {}
   endWrite(): void {}
   gradient(): Tensor | undefined {
-    return this.sink.gradient();
+    return this.#reduced ?? this.#sink.gradient();
   }
   clearGradient(): void {
-    this.sink.clear();
+    this.#sink.clear();
+    this.#reduced?.dispose();
+    this.#reduced = undefined;
+  }
+
+  /** Gradients get a place outside, or no longer; those there are go. */
+  place(place: (() => Tensor) | undefined): void {
+    this.clearGradient();
+    this.#sink = new GradientSlot(place);
+    this.#placed = place !== undefined;
+  }
+
+  /** What the sink held has been reduced: `sum` is the gradient of all reductions so far. */
+  adoptReduced(sum: Tensor): void {
+    this.#sink.clear();
+    this.#reduced?.dispose();
+    this.#reduced = sum;
   }
 }
 
@@ -132,7 +155,7 @@ export class Parameter extends Tensor {
     const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter");
     super(buffer, denseLayout(shape), float32);
     this.init = options.init ?? { kind: "constant", value: 0 };
-    this.#storage = new WholeStorage(buffer, shape, undefined);
+    this.#storage = new WholeStorage(buffer, shape);
     this.#trainable = options.requiresGrad ?? true;
     if (this.#trainable) this.asLeaf(this.#storage.sink);
   }
@@ -145,6 +168,12 @@ export class Parameter extends Tensor {
   /** Which elements this rank keeps, and where. */
   get storage(): ParameterStorage {
     return this.#storage;
+  }
+
+  /** Names it, and its memory where that is its own, for messages. */
+  rename(fqn: string): void {
+    this.fqn = fqn;
+    if (this.#storage instanceof WholeStorage) this.buffer.owner = fqn;
   }
 
   /** Gradient of the elements that this rank keeps: of the whole shape, or flat where sharded. */
@@ -179,10 +208,19 @@ export class Parameter extends Tensor {
    * @throws {ArgumentError} if it is sharded, or replicated already
    */
   placeGradients(place: (() => Tensor) | undefined): void {
-    if (place !== undefined) this.#requirePlain("replicate");
-    this.zeroGrad();
-    this.#storage = new WholeStorage(this.buffer, this.shape, place);
+    if (place !== undefined) this.requirePlain("replicate");
+    if (this.#storage instanceof WholeStorage) this.#storage.place(place);
     this.trainable = this.#trainable;
+  }
+
+  /** Gradient that was not reduced over ranks yet, where it has a place outside. Used by DDP. */
+  get unreducedGradient(): Tensor | undefined {
+    return this.#storage instanceof WholeStorage ? this.#storage.sink.gradient() : undefined;
+  }
+
+  /** Says that its gradient was reduced: `sum` holds all reductions so far. Used by DDP; the handle becomes the storage's. */
+  adoptReducedGradient(sum: Tensor): void {
+    if (this.#storage instanceof WholeStorage) this.#storage.adoptReduced(sum);
   }
 
   /**
@@ -194,14 +232,19 @@ export class Parameter extends Tensor {
    * @throws {ArgumentError} if it is sharded already, or replicated
    */
   shardInto(storage: ParameterStorage, buffer: Buffer, offset: number, dtype: DType): void {
-    this.#requirePlain("shard");
+    this.requirePlain("shard");
     this.zeroGrad();
     this.rebind(buffer, denseLayout(this.shape, offset), dtype);
     this.#storage = storage;
     this.trainable = this.#trainable;
   }
 
-  #requirePlain(verb: string): void {
+  /**
+   * Refuses a parameter that is sharded or replicated: check all of a module before changing any.
+   *
+   * @throws {ArgumentError} naming it
+   */
+  requirePlain(verb: "shard" | "replicate"): void {
     const storage = this.#storage;
     if (storage instanceof WholeStorage && !storage.placed) return;
     const state = storage instanceof WholeStorage ? "replicated" : "sharded";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { InternalError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** A stretch of code whose tensors die at its end. */
@@ -35,7 +35,9 @@ class TensorScope implements Scope {
   }
 
   [Symbol.dispose](): void {
-    if (current !== this) throw new InternalError("scopes must end in the reverse order of their beginning");
+    if (current !== this) {
+      throw new ArgumentError("Cannot end a scope while one inside it is open: is a scope held over an 'await'?");
+    }
     current = this.#outer;
     for (const tensor of this.#tensors) tensor.dispose();
     this.#tensors.clear();

@@ -24,7 +24,7 @@ import { applyOne, applyView } from "./apply.ts";
 import { addGradients, startBackward } from "./backward.ts";
 import { formatTensor } from "./format.ts";
 
-import { type HostArray, readHost, writeHost } from "./host.ts";
+import { type HostArray, readHost, scalar, writeHost } from "./host.ts";
 import { scope, track, untrack } from "./scope.ts";
 
 /** An n-dimensional array on a device. */
@@ -247,7 +247,9 @@ export class Tensor {
   }
   /** Element-wise quotient, broadcasting. */
   div(other: Tensor | number): Tensor {
-    return typeof other === "number" ? this.#unary("mulScalar", 1 / other) : this.#binary("div", other);
+    if (typeof other !== "number") return this.#binary("div", other);
+    using divisor = scalar(this, other);
+    return this.#binary("div", divisor);
   }
   /** Element-wise larger one; the gradient of equals goes to both in halves. */
   maximum(other: Tensor): Tensor {
@@ -372,11 +374,11 @@ export class Tensor {
   expand(shape: Shape): Tensor {
     return applyView(expandOp, this, shape);
   }
-  /** Itself when dense, else a dense copy. */
+  /** Itself when dense, else a dense copy: dispose it only if it is another tensor. */
   contiguous(): Tensor {
     return isDense(this.#layout) ? this : applyOne(denseOp, [this], undefined);
   }
-  /** The values in another float dtype; itself when it has that one. */
+  /** The values in another float dtype; itself when it has that one: dispose it only if it is another tensor. */
   to(dtype: DType): Tensor {
     return this.#dtype === dtype ? this : applyOne(castOp, [this], dtype);
   }

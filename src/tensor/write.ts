@@ -34,8 +34,11 @@ export function writeParameters(
   for (const parameter of list) parameter.materialize();
   const runs = runsOf(list);
   for (const run of runs) run.beginWrite();
-  for (const parameter of list) if (parameter.storage.shard.length > 0) write(parameter, ownedPtr(parameter));
-  for (const run of runs) run.endWrite();
+  try {
+    for (const parameter of list) if (parameter.storage.shard.length > 0) write(parameter, ownedPtr(parameter));
+  } finally {
+    for (const run of runs) run.endWrite(); // also after a failure: other ranks wait for it
+  }
 }
 
 /**

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openDevice } from "../../src/device/registry.ts";
 import { float32, int32 } from "../../src/dtype.ts";
-import { InternalError } from "../../src/errors.ts";
+import { ArgumentError } from "../../src/errors.ts";
 import { Embedding } from "../../src/nn/embedding.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
 import { Linear } from "../../src/nn/linear.ts";
@@ -83,7 +83,7 @@ test("nameParameters() refuses two parameters of one name", () => {
     readonly my_weight: Parameter = new Parameter(device, [1]);
     forward(): void {}
   }
-  assert.throws(() => nameParameters(new Clash()), InternalError);
+  assert.throws(() => nameParameters(new Clash()), ArgumentError);
 });
 
 test("call() runs hooks around the forward, in the order registered, until they are removed", () => {

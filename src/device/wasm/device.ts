@@ -93,19 +93,11 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
   if (!(pages >= 256 && pages <= MAX_PAGES)) {
     throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB`);
   }
-  const native = cpuMath === "auto" || cpuMath === "onednn";
-  const strict = loadKernelModule(cpuMath === "wasm" || cpuMath === "onednn" ? "strict" : "relaxed");
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
-  const exports = instantiateKernels(await strict, memory);
+  if (cpuMath === "wasm" || cpuMath === "wasm-relaxed") return await openWasmMath(memory, cpuMath, "");
+  const exports = instantiateKernels(await loadKernelModule("strict"), memory);
   const kernels = wasmKernels(exports, memory);
   const allocator = new Allocator("cpu:0", exports.heap_base() >>> 0, pages * PAGE_BYTES);
-  const math = exactMath(exports);
-  const own = {
-    name: cpuMath === "wasm" ? "wasm" : "wasm-relaxed",
-    detail: "matrix products by WASM kernels",
-    close: () => {},
-  };
-  if (!native) return new WasmDevice(memory, allocator, kernels, math, own);
   const { openOnednn } = await import("./gemm_onednn.ts");
   try {
     const threads = Math.max(1, Math.floor(coreCount() / ranksOnHost));
@@ -115,10 +107,26 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
       gemm: (args) => onednn.hasBfloat16 || args.dtype.byteLength === 4 ? onednn.gemm(args) : kernels.gemm(args),
     };
     const detail = `matrix products by oneDNN ${onednn.version} (${onednn.path})`;
-    return new WasmDevice(memory, allocator, table, math, { name: "onednn", detail, close: () => onednn.dispose() });
+    const provider = { name: "onednn", detail, close: () => onednn.dispose() };
+    return new WasmDevice(memory, allocator, table, exactMath(exports), provider);
   } catch (error) {
     if (cpuMath === "onednn" || !(error instanceof LibraryNotFoundError)) throw error;
-    const detail = `${own.detail}: 'auto' found no oneDNN (fullyshard doctor says how to install it)`;
-    return new WasmDevice(memory, allocator, kernels, math, { ...own, detail });
+    return await openWasmMath(
+      memory,
+      "wasm-relaxed",
+      ": 'auto' found no oneDNN (fullyshard doctor says how to install it)",
+    );
   }
+}
+
+/** The CPU with nothing native. */
+async function openWasmMath(
+  memory: WebAssembly.Memory,
+  name: "wasm" | "wasm-relaxed",
+  why: string,
+): Promise<WasmDevice> {
+  const exports = instantiateKernels(await loadKernelModule(name === "wasm" ? "strict" : "relaxed"), memory);
+  const allocator = new Allocator("cpu:0", exports.heap_base() >>> 0, memory.buffer.byteLength);
+  const provider = { name, detail: `matrix products by WASM kernels${why}`, close: () => {} };
+  return new WasmDevice(memory, allocator, wasmKernels(exports, memory), exactMath(exports), provider);
 }

@@ -74,22 +74,36 @@ const rawSchema = z.looseObject({
   mlp_bias: z.boolean().default(false),
 });
 
+/** Keys that a kind of scaling cannot do without. */
+const ROPE_KEYS = {
+  linear: ["factor"],
+  llama3: ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
+} as const;
+
 function resolveRope(raw: z.infer<typeof rawSchema>): RopeScaling {
-  const rope = raw.rope_parameters ?? raw.rope_scaling ?? {};
+  const key = raw.rope_parameters == null ? "rope_scaling" : "rope_parameters";
+  const rope = raw[key] ?? {};
   const type = rope.rope_type ?? rope.type ?? "default";
-  const { factor = 1 } = rope;
   if (type === "default") return { type };
-  if (type === "linear") return { type, factor };
-  if (type !== "llama3") {
+  if (type !== "linear" && type !== "llama3") {
     throw new UnsupportedError(`Cannot use rope_type '${type}' for llama: default, linear and llama3 are implemented`);
   }
-  return {
-    type,
-    factor,
-    lowFreqFactor: rope.low_freq_factor ?? 1,
-    highFreqFactor: rope.high_freq_factor ?? 4,
-    originalMaxPositions: rope.original_max_position_embeddings ?? raw.max_position_embeddings,
-  };
+  const missing = ROPE_KEYS[type].filter((name) => rope[name] === undefined);
+  if (missing.length > 0) {
+    throw new ConfigError(missing.map((name) => ({
+      path: `config.json ${key}.${name}`,
+      expected: `a number, for rope_type ${type}`,
+      got: "nothing",
+    })));
+  }
+  const { factor = NaN, low_freq_factor: lowFreqFactor = NaN, high_freq_factor: highFreqFactor = NaN } = rope;
+  if (type === "linear") return { type, factor };
+  if (highFreqFactor <= lowFreqFactor) {
+    const expected = `more than low_freq_factor, ${lowFreqFactor}`;
+    throw new ConfigError([{ path: `config.json ${key}.high_freq_factor`, expected, got: String(highFreqFactor) }]);
+  }
+  const originalMaxPositions = rope.original_max_position_embeddings ?? NaN;
+  return { type, factor, lowFreqFactor, highFreqFactor, originalMaxPositions };
 }
 
 /**

@@ -132,10 +132,6 @@ class LlamaModel extends Module<[inputs: CausalLmInputs], Tensor> {
         `Cannot run on ids [${shape}]: they must be [batch, seq] with seq at most ${this.#maxPositions}`,
       );
     }
-    const outside = positionIds?.toArray().find((position) => position < 0 || position >= this.#maxPositions);
-    if (outside !== undefined) {
-      throw new ArgumentError(`Cannot use position ${outside}: positions must be in [0, ${this.#maxPositions})`);
-    }
     const [cos, sin] = this.#rotary.upTo(positionIds === undefined ? seq : this.#maxPositions);
     let hidden = this.embedTokens.call(inputIds);
     for (const layer of this.layers) hidden = layer.call(hidden, { cos, sin, positionIds, attentionMask });

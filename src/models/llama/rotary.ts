@@ -47,12 +47,14 @@ export class RotaryTables {
     const made = this.#tables;
     if (made !== undefined && (made[0].shape[0] ?? 0) >= positions) return made;
     for (const table of made ?? []) table.dispose();
+    // Room to grow: a text that is generated token by token must not make new tables for each.
+    const rows = Math.max(positions, Math.min(this.#config.maxPositions, 2 ** Math.ceil(Math.log2(positions))));
     const half = this.#config.headDim / 2;
     const frequencies = inverseFrequencies(this.#device, this.#config);
     using invFreq = this.#table([half]);
     invFreq.copyFromHost(frequencies);
-    const tables = [this.#table([positions, half]), this.#table([positions, half])] as const;
-    this.#device.kernels.ropeTable(tables[0].ptr, tables[1].ptr, invFreq.ptr, positions, half, 1);
+    const tables = [this.#table([rows, half]), this.#table([rows, half])] as const;
+    this.#device.kernels.ropeTable(tables[0].ptr, tables[1].ptr, invFreq.ptr, rows, half, 1);
     this.#tables = tables;
     return tables;
   }

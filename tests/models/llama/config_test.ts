@@ -131,14 +131,14 @@ test("RotaryTables.upTo() makes tables once, and larger ones when a longer seque
   const config = resolveLlamaConfig(MINIMAL);
   const tables = new RotaryTables(device, config);
   const [cos, sin] = tables.upTo(5);
-  assert.deepEqual([cos.shape, sin.shape], [[5, 2], [5, 2]]);
+  assert.deepEqual([cos.shape, sin.shape], [[8, 2], [8, 2]]);
   const frequencies = inverseFrequencies(device, config);
-  const angles = Array.from({ length: 10 }, (_, i) => Math.floor(i / 2) * (frequencies[i % 2] ?? 0));
+  const angles = Array.from({ length: 16 }, (_, i) => Math.floor(i / 2) * (frequencies[i % 2] ?? 0));
   allClose(cos.toArray(), angles.map(Math.cos), { relative: 1e-6, absolute: 1e-7 }, "cosines");
   allClose(sin.toArray(), angles.map(Math.sin), { relative: 1e-6, absolute: 1e-7 }, "sines");
   assert.equal(tables.upTo(3)[0], cos);
   const [longer, other] = tables.upTo(9);
-  assert.deepEqual(longer.shape, [9, 2]);
+  assert.deepEqual(longer.shape, [16, 2]);
   assert.ok(cos.disposed && sin.disposed);
   [longer, other].forEach((table) => table.dispose());
   assert.equal(device.allocator.stats.inUse, before);
