@@ -17,6 +17,15 @@
 
 // Values, types, errors
 export { bfloat16, type DType, dtypeFrom, DTYPES, float32, float64, int32, int64, uint8 } from "./src/dtype.ts";
+export {
+  type LogFacts,
+  Logger,
+  type LoggerOptions,
+  type LogLevel,
+  type LogRecord,
+  type LogSink,
+  standardErrorSink,
+} from "./src/runtime/log.ts";
 export type { Layout, Shape } from "./src/shape.ts";
 export {
   ArgumentError,
@@ -26,6 +35,7 @@ export {
   ConfigError,
   type ConfigProblem,
   DTypeError,
+  FileError,
   InternalError,
   LibraryNotFoundError,
   NativeError,
@@ -40,15 +50,27 @@ export { keyOf, uniformInt } from "./src/random.ts";
 
 // Devices
 export type { Device, DevicePtr } from "./src/device/device.ts";
+export type {
+  AdamwArgs,
+  AttentionShape,
+  BinaryOp,
+  ExactMath,
+  GemmArgs,
+  KernelTable,
+  ReduceOp,
+  UnaryOp,
+} from "./src/device/kernels.ts";
 export type { Allocator, MemoryStats } from "./src/device/allocator.ts";
 export { type DeviceOptions, openDevice } from "./src/device/registry.ts";
 export type { CpuMath, WasmDeviceOptions } from "./src/device/wasm/device.ts";
 
 // Tensors and autograd
+export type { GradientSink } from "./src/autograd/node.ts";
 export { noGrad } from "./src/autograd/mode.ts";
 export { type CreateOptions, full, ones, randn, tensor, zeros } from "./src/tensor/create.ts";
 export {
   type Init,
+  type NormReducer,
   Parameter,
   type ParameterOptions,
   type ParameterRun,
@@ -60,18 +82,29 @@ export type { HostArray } from "./src/tensor/host.ts";
 export { Tensor } from "./src/tensor/tensor.ts";
 export { ownedPtr, writeParameters } from "./src/tensor/write.ts";
 
+// Operations of your own
+export type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "./src/ops/op.ts";
+export type { AttentionAttrs } from "./src/ops/attention.ts";
+export { apply, applyOne, applyView } from "./src/tensor/apply.ts";
+
 // Modules
 export { attention, crossEntropy, IGNORE_INDEX, linearCrossEntropy, rope, swiglu } from "./src/nn/functional.ts";
 export { Embedding, type EmbeddingOptions } from "./src/nn/embedding.ts";
 export { initializeParameters } from "./src/nn/initialize.ts";
 export { Linear, type LinearOptions } from "./src/nn/linear.ts";
-export { type HookHandle, Module } from "./src/nn/module.ts";
+export { type HookHandle, Module, nameParameters } from "./src/nn/module.ts";
 export { LayerNorm, RMSNorm } from "./src/nn/norm.ts";
 
 // Optimizers
 export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
 export { clipGradNorm, gradNorm } from "./src/optim/clip.ts";
-export { Optimizer, type ParamGroup, type ParamGroupOptions } from "./src/optim/optimizer.ts";
+export {
+  Optimizer,
+  type OptimizerStateView,
+  type ParamGroup,
+  type ParamGroupOptions,
+  type RunState,
+} from "./src/optim/optimizer.ts";
 export { learningRateAt, type ScheduleName, type ScheduleOptions } from "./src/optim/schedule.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 
@@ -87,6 +120,7 @@ export { type RankContext, runLoopback, serveRank } from "./src/comm/transports/
 // Parallelisms
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { fullyShard, FullyShardedModule } from "./src/fsdp/fully_shard.ts";
+export type { FsdpUnit } from "./src/fsdp/unit.ts";
 export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
 
 // Models

@@ -38,7 +38,7 @@ function start(names) {
   for (const name of names) {
     const program = findRuntime(name);
     if (program === undefined) continue;
-    const before = name === "deno" ? ["run", "--no-prompt", ...denoPermissions()] : [];
+    const before = name === "deno" ? ["run", "--no-prompt", ...denoPermissions(program)] : [];
     runProgram(program, [...before, fileURLToPath(cli), ...args], variablesWithRuntimes());
     return;
   }
@@ -50,8 +50,17 @@ function start(names) {
 }
 
 /** What the command line itself needs under Deno; ranks are given their own permissions. */
-function denoPermissions() {
-  const all = ["--allow-read", "--allow-env", "--allow-sys"];
-  if (args[0] === "run") return [...all, "--allow-run", "--allow-write"];
-  return args[0] === "doctor" ? [...all, "--allow-ffi"] : all;
+function denoPermissions(deno) {
+  const all = ["--allow-read", "--allow-env"];
+  if (args[0] === "doctor") return [...all, "--allow-ffi"];
+  if (args[0] !== "run") return all;
+  // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable
+  // unless it may run everything.
+  const programs = [deno, findRuntime("bun"), "/bin/sh"].filter((program) => program !== undefined);
+  const isLinked = Object.keys(process.env).some((name) => /^(LD|DYLD)_/.test(name));
+  const run = isLinked || programs.some((program) => program.includes(","))
+    ? "--allow-run"
+    : `--allow-run=${programs.join(",")}`;
+  const keepsLogs = args.some((text) => /^(--log[-_]dir|--redirects|--tee|-r|-t)/.test(text));
+  return [...all, run, ...keepsLogs ? ["--allow-write"] : []];
 }

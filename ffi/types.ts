@@ -133,8 +133,6 @@ export interface FfiProvider {
   readonly runtime: "bun" | "deno";
   /** NULL. */
   readonly nullAddress: NativeAddress;
-  /** Whether an address is NULL. */
-  isNull(address: NativeAddress): boolean;
   /**
    * Where a view's (or buffer's) first byte lies. It stays valid while the buffer is reachable; a WebAssembly.Memory
    * that never grows keeps its address for good.
@@ -142,8 +140,6 @@ export interface FfiProvider {
   addressOf(view: ArrayBufferView | ArrayBufferLike): NativeAddress;
   /** The address `bytes` further on (or back, when negative). */
   offset(address: NativeAddress, bytes: number): NativeAddress;
-  /** Bytes from `from` to `to`. */
-  distance(from: NativeAddress, to: NativeAddress): number;
   /**
    * The native memory as an ArrayBuffer, not copied and not owned: it must not be used after the memory is unmapped.
    */

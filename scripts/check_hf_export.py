@@ -1,6 +1,6 @@
 """Compares a Hugging Face folder written by this library with what transformers makes of it.
 
-Loads the folder in transformers, tokenises a text with its tokenizer.json, and computes the loss of the first tokens; has
+Loads the folder in transformers, tokenizes a text with its tokenizer.json, and computes the loss of the first tokens; has
 scripts/loss_of_model.ts do the same; fails where ids differ or losses differ by more than 1e-5 of their value.
 
     python scripts/check_hf_export.py runs/train/model README.md [--tokens 256] [--runtime bun] [--math wasm]

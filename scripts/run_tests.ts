@@ -1,7 +1,7 @@
 /**
  * The test suite under Bun and under Deno, one process for each file, so that a crash is one failure with a name. Files
  * run side by side, except those that start ranks of their own and need all cores. The last line is
- * `N passed, N failed, N skipped`, counted from the runners' own reports.
+ * `N passed, N failed`, counted from the runners' own reports; the line before tells how many were skipped.
  *
  * Usage: npm test -- [--runtime bun|deno] [--jobs n] [part of a file name ...]
  *
@@ -132,16 +132,15 @@ function summarize(runtimes: readonly RuntimeName[], results: readonly JobResult
       print(`${state}: ${outcome.runtime} ${outcome.file}: ${outcome.name}`);
     }
   }
-  for (const runtime of runtimes) print(`${runtime}: ${totals(of(runtime))}`);
+  for (const runtime of runtimes) print(`${runtime}: ${totals(of(runtime))}, ${count(of(runtime), "skipped")} skipped`);
   const all = runtimes.flatMap(of);
+  print(`${count(all, "skipped")} skipped`);
   print(totals(all));
   return all.length === 0 || count(all, "failed") > 0 ? 1 : 0;
 }
 
 function totals(outcomes: readonly TestOutcome[]): string {
-  const skipped = count(outcomes, "skipped");
-  const suffix = skipped === 0 ? "" : `, ${skipped} skipped`;
-  return `${count(outcomes, "passed")} passed, ${count(outcomes, "failed")} failed${suffix}`;
+  return `${count(outcomes, "passed")} passed, ${count(outcomes, "failed")} failed`;
 }
 
 function count(outcomes: readonly TestOutcome[], state: TestOutcome["state"]): number {

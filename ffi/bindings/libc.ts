@@ -1,7 +1,7 @@
 /**
  * The C library: table and constants, no logic (that is `ffi/posix.ts`). Constants are Linux's, from glibc 2.36's
- * headers, the same on x86-64 and arm64 except the system call numbers. `open`, `fcntl` and `syscall` are variadic in
- * C; on Linux, variadic integers and pointers travel as named ones do. On Apple's arm64 they do not, so this table must
+ * headers, the same on x86-64 and arm64 except the system call numbers. `open` and `syscall` are variadic in C; on
+ * Linux, variadic integers and pointers travel as named ones do. On Apple's arm64 they do not, so this table must
  * not be used there.
  *
  * @module
@@ -9,14 +9,11 @@
 import type { LibrarySpec } from "../library.ts";
 
 export const O_RDONLY = 0;
-export const O_WRONLY = 0o1;
 export const O_RDWR = 0o2;
 export const O_CREAT = 0o100;
 export const O_EXCL = 0o200;
-export const O_TRUNC = 0o1000;
 export const O_CLOEXEC = 0o2000000;
 
-export const PROT_NONE = 0;
 export const PROT_READ = 1;
 export const PROT_WRITE = 2;
 
@@ -24,30 +21,16 @@ export const MAP_SHARED = 0x01;
 export const MAP_PRIVATE = 0x02;
 export const MAP_FIXED = 0x10;
 export const MAP_ANONYMOUS = 0x20;
-export const MAP_NORESERVE = 0x4000;
-export const MAP_POPULATE = 0x8000;
-
-export const MADV_HUGEPAGE = 14;
-
-export const MFD_CLOEXEC = 1;
 
 export const LOCK_SH = 1;
 export const LOCK_EX = 2;
 export const LOCK_NB = 4;
 export const LOCK_UN = 8;
 
-export const F_GETFD = 1;
-export const F_SETFD = 2;
-export const FD_CLOEXEC = 1;
-
 export const FUTEX_WAIT = 0;
 export const FUTEX_WAKE = 1;
 
-export const SIGKILL = 9;
-export const SIGTERM = 15;
-
 export const _SC_PAGESIZE = 30;
-export const _SC_NPROCESSORS_ONLN = 84;
 
 /** System call numbers by architecture, as `process.arch` names it. */
 export const SYS_futex: Readonly<Record<string, number>> = { x64: 202, arm64: 98 };
@@ -73,19 +56,13 @@ export const LIBC_BINDINGS = {
   read: { args: ["i32", "buffer", "usize"], result: "i64", check: "errno" },
   write: { args: ["i32", "buffer", "usize"], result: "i64", check: "errno" },
   unlink: { args: ["cstring"], result: "i32", check: { errno: ["ENOENT"] } },
-  ftruncate: { args: ["i32", "i64"], result: "i32", check: "errno" },
   posix_fallocate: { args: ["i32", "i64", "i64"], result: "i32", check: "errnoResult" },
-  lseek: { args: ["i32", "i64", "i32"], result: "i64", check: "errno" },
-  memfd_create: { args: ["cstring", "u32"], result: "i32", check: "errno" },
-  fcntl: { args: ["i32", "i32", "i64"], result: "i32", check: "errno" },
-  flock: { args: ["i32", "i32"], result: "i32", check: { errno: ["EAGAIN", "EINTR"] } }, // EWOULDBLOCK is EAGAIN
+  flock: { args: ["i32", "i32"], result: "i32", check: { errno: ["EAGAIN"] } }, // EWOULDBLOCK is EAGAIN
   statvfs: { args: ["cstring", "buffer"], result: "i32", check: "errno" },
 
   mmap: { args: ["address", "usize", "i32", "i32", "i32", "i64"], result: "address", check: "errno" },
   munmap: { args: ["address", "usize"], result: "i32", check: "errno" },
-  madvise: { args: ["address", "usize", "i32"], result: "i32", check: "errno" },
   memcpy: { args: ["address", "address", "usize"], result: "void", check: "none" },
-  memmove: { args: ["address", "address", "usize"], result: "void", check: "none" },
   memset: { args: ["address", "i32", "usize"], result: "void", check: "none" },
 
   // long syscall(long number, uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
@@ -100,7 +77,6 @@ export const LIBC_BINDINGS = {
 
   getpid: { args: [], result: "i32", check: "none" },
   getuid: { args: [], result: "u32", check: "none" },
-  kill: { args: ["i32", "i32"], result: "i32", check: { errno: ["ESRCH", "EPERM"] } },
   sched_setaffinity: { args: ["i32", "usize", "buffer"], result: "i32", check: "errno" },
   sched_getaffinity: { args: ["i32", "usize", "buffer"], result: "i32", check: "errno" },
   setenv: { args: ["cstring", "cstring", "i32"], result: "i32", check: "errno" },

@@ -105,10 +105,6 @@ class BunProvider implements FfiProvider {
     };
   }
 
-  isNull(address: NativeAddress): boolean {
-    return plain(address) === 0;
-  }
-
   addressOf(view: ArrayBufferView | ArrayBufferLike): NativeAddress {
     if (view.byteLength === 0) throw new InternalError("an empty view has no address");
     // A small typed array keeps its elements beside the object until `.buffer` is first read, which moves them.
@@ -118,10 +114,6 @@ class BunProvider implements FfiProvider {
 
   offset(address: NativeAddress, bytes: number): NativeAddress {
     return brand(plain(address) + bytes);
-  }
-
-  distance(from: NativeAddress, to: NativeAddress): number {
-    return plain(to) - plain(from);
   }
 
   viewOf(address: NativeAddress, byteLength: number): ArrayBuffer {

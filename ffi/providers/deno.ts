@@ -110,10 +110,6 @@ class DenoProvider implements FfiProvider {
     };
   }
 
-  isNull(address: NativeAddress): boolean {
-    return plain(address) === 0n;
-  }
-
   addressOf(view: ArrayBufferView | ArrayBufferLike): NativeAddress {
     if (view.byteLength === 0) throw new InternalError("an empty view has no address");
     return brand(this.#ffi.UnsafePointer.value(this.#ffi.UnsafePointer.of(view)));
@@ -121,10 +117,6 @@ class DenoProvider implements FfiProvider {
 
   offset(address: NativeAddress, bytes: number): NativeAddress {
     return brand(plain(address) + BigInt(bytes));
-  }
-
-  distance(from: NativeAddress, to: NativeAddress): number {
-    return Number(plain(to) - plain(from));
   }
 
   viewOf(address: NativeAddress, byteLength: number): ArrayBuffer {

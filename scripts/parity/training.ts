@@ -1,30 +1,30 @@
 /**
- * The training that parity is shown on: a small Llama, clipped AdamW steps, one micro-batch a rank with unequal numbers of
+ * The training that parity is shown on: a small Llama, the library's own steps with clipping and AdamW, one micro-batch a rank with unequal numbers of
  * tokens, in four ways that must agree: DDP, FSDP freeing or keeping parameters, and one rank accumulating all micro-batches.
  *
  * @module
  */
 import {
   AdamW,
+  type Batch,
   buildModel,
   type CausalLm,
-  clipGradNorm,
   type Device,
   dtypeFrom,
   fullyShard,
   IGNORE_INDEX,
   initializeParameters,
-  int32,
   keyOf,
   ownedPtr,
+  type Parallelism,
   type ProcessGroup,
   replicate,
-  scope,
-  tensor,
+  type StepContext,
+  trainStep,
   uniformInt,
 } from "../../mod.ts";
 
-/** How the model is parallelised. */
+/** How the model is parallelized. */
 export type Mode = "ddp" | "fsdp-reshard" | "fsdp-keep";
 
 /** One training. */
@@ -69,24 +69,20 @@ function configOf(tied: boolean): Record<string, unknown> {
   };
 }
 
-/** Ids of one micro-batch, and labels of which some are to be ignored, more in some micro-batches than in others. */
-function microBatch(step: number, micro: number): { ids: Int32Array; labels: Int32Array; count: number } {
+/** A micro-batch of which some labels are to be ignored, more in some micro-batches than in others. */
+function microBatch(step: number, micro: number): Batch {
   const key = keyOf(1, `step ${step}, micro-batch ${micro}`);
-  const ids = Int32Array.from({ length: BATCH * SEQ }, (_, i) => uniformInt(key, i, VOCAB));
-  const labels = ids.map((_, i) => {
+  const inputIds = Int32Array.from({ length: BATCH * SEQ }, (_, i) => uniformInt(key, i, VOCAB));
+  const labels = inputIds.map((_, i) => {
     const last = i % SEQ === SEQ - 1;
     const ignored = uniformInt(key, 1000 + i, 10) < 1 + 2 * (micro % 3);
-    return last || ignored ? IGNORE_INDEX : ids[i + 1] ?? IGNORE_INDEX;
+    return last || ignored ? IGNORE_INDEX : inputIds[i + 1] ?? IGNORE_INDEX;
   });
-  return { ids, labels, count: labels.filter((label) => label !== IGNORE_INDEX).length };
+  const tokenCount = labels.filter((label) => label !== IGNORE_INDEX).length;
+  return { inputIds, labels, batch: BATCH, seq: SEQ, tokenCount };
 }
 
-interface Parallel {
-  setRequiresGradientSync(sync: boolean): void;
-  setGradientDivideFactor(factor: number): void;
-}
-
-function parallelise(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): Parallel {
+function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): Parallelism {
   if (mode === "ddp") return replicate(model, { group, bucketBytes: 64 * 1024 });
   const reshardAfterForward = mode === "fsdp-reshard";
   const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
@@ -99,37 +95,20 @@ function parallelise(model: CausalLm, { mode, precision: names }: TrainingCase, 
 export function train(device: Device, group: ProcessGroup, training: TrainingCase): Trace {
   const { tied, microBatches, steps } = training;
   const model = buildModel(device, configOf(tied));
-  const parallel = parallelise(model, training, group);
+  const parallelism = parallelize(model, training, group);
   initializeParameters(model, 7);
-  const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });
+  const optimizer = new AdamW(model.parameters());
+  const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
   const losses: number[] = [];
   const gradNorms: number[] = [];
   for (let step = 0; step < steps; step++) {
-    using _frame = scope();
     const mine = Array.from(
       { length: microBatches / group.size },
       (_, i) => microBatch(step, i * group.size + group.rank),
     );
-    const [tokens = 0] = group.sum([mine.reduce((sum, { count }) => sum + count, 0)], "token count");
-    parallel.setGradientDivideFactor(tokens);
-    optimizer.zeroGrad();
-    let lossSum = 0;
-    mine.forEach(({ ids, labels }, i) => {
-      using _micro = scope();
-      parallel.setRequiresGradientSync(i === mine.length - 1);
-      const shape = [BATCH, SEQ];
-      const { loss } = model.call({
-        inputIds: tensor(device, ids, { shape, dtype: int32 }),
-        labels: tensor(device, labels, { shape, dtype: int32 }),
-      });
-      if (loss === undefined) throw new Error("no loss");
-      loss.backward();
-      lossSum += loss.item();
-    });
-    const [total = NaN] = group.sum([lossSum], "loss");
-    losses.push(total / tokens);
-    gradNorms.push(clipGradNorm(model.parameters(), 1));
-    optimizer.step();
+    const { loss, gradNorm } = trainStep(context, mine, step + 1, 3e-3);
+    losses.push(loss);
+    gradNorms.push(gradNorm);
   }
   const owned = [...model.parameters()].map((parameter) => {
     const { offset, length } = parameter.storage.shard;

@@ -58,6 +58,18 @@ export function tidyCheckpoints(directory: string): void {
   }
 }
 
+/** Gives a checkpoint its name back that lost it to a successor which never came, and touches nothing else. */
+export function restoreCheckpoint(path: string): void {
+  const named = path.replace(/(.)\/+$/, "$1");
+  if (!pathExists(named) && pathExists(`${named}.replaced`)) renamePath(`${named}.replaced`, named);
+}
+
+/** The step that the path of a checkpoint names, or `undefined`. */
+export function stepOfPath(path: string): number | undefined {
+  const step = Number(NAME.exec(path.replace(/\/+$/, "").replace(/^.*\//s, ""))?.[1]);
+  return Number.isSafeInteger(step) ? step : undefined;
+}
+
 /** Makes the directory that a checkpoint is written into, empty; returns its path. */
 export function beginCheckpoint(directory: string, step: number): string {
   makeDirectory(directory);
@@ -73,7 +85,12 @@ export function commitCheckpoint(directory: string, step: number): string {
   syncDirectory(`${path}.partial`);
   const replaced = pathExists(path);
   if (replaced) renamePath(path, `${path}.replaced`);
-  renamePath(`${path}.partial`, path);
+  try {
+    renamePath(`${path}.partial`, path);
+  } catch (error) {
+    restoreCheckpoint(path);
+    throw error;
+  }
   syncDirectory(directory);
   if (replaced) removePath(`${path}.replaced`);
   return path;

@@ -6,7 +6,7 @@
  */
 import { CheckpointError } from "../errors.ts";
 import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
-import { listCheckpoints, tidyCheckpoints } from "./directory.ts";
+import { listCheckpoints, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
 import { type Manifest, MANIFEST_FILE, parseManifest } from "./manifest.ts";
 import { type Ranks, together } from "./ranks.ts";
 import { checksumFile } from "./safetensors.ts";
@@ -41,6 +41,8 @@ export async function findCheckpoint(
     }
     return found;
   }
+  // Nothing else there is tidied: it may be the directory of a run that is saving.
+  await together(ranks, "restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
   const verdict = await judge(wanted, ranks);
   if (typeof verdict !== "string") return { path: wanted, manifest: verdict, skipped: [] };
   const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");

@@ -7,7 +7,10 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 
 /** What files need of a process group. */
-export type Ranks = Pick<ProcessGroup, "rank" | "size" | "throwTogether" | "exchangeText">;
+export type Ranks = Pick<ProcessGroup, "rank" | "size" | "throwTogether" | "exchangeText" | "timeoutSeconds">;
+
+/** How long ranks wait for one that reads, writes or tokenizes; that it has died they see in seconds all the same. */
+const PATIENCE_SECONDS: number = 24 * 3600;
 
 /** A process on its own. */
 export const ALONE: Ranks = {
@@ -17,16 +20,41 @@ export const ALONE: Ranks = {
     if (error !== undefined) throw error;
   },
   exchangeText: (text) => [text],
+  get timeoutSeconds(): number {
+    return PATIENCE_SECONDS;
+  },
+  set timeoutSeconds(_: number) {
+    // It waits for nobody.
+  },
 };
 
 /**
- * Runs `action` on every rank; returns once all have done it. `action` must not call collectives that a rank which fails
+ * Runs `action` with a deadline for late ranks that no file and no text is too large for.
+ *
+ * @returns what `action` does
+ */
+export async function patiently<T>(ranks: Pick<Ranks, "timeoutSeconds">, action: () => Promise<T>): Promise<T> {
+  const { timeoutSeconds } = ranks;
+  ranks.timeoutSeconds = Math.max(timeoutSeconds, PATIENCE_SECONDS);
+  try {
+    return await action();
+  } finally {
+    ranks.timeoutSeconds = timeoutSeconds;
+  }
+}
+
+/**
+ * Runs `action` on every rank; returns once all have done it, however long one takes. `action` must not call collectives that a rank which fails
  * early would leave out.
  *
  * @param label what is done, e.g. `save checkpoint`
  * @throws what this rank's action threw; where it succeeded, a {@link CollectiveError} with what the failed ranks said
  */
-export async function together<T>(ranks: Ranks, label: string, action: () => T | Promise<T>): Promise<T> {
+export function together<T>(ranks: Ranks, label: string, action: () => T | Promise<T>): Promise<T> {
+  return patiently(ranks, () => attempt(ranks, label, action));
+}
+
+async function attempt<T>(ranks: Ranks, label: string, action: () => T | Promise<T>): Promise<T> {
   let result: T;
   try {
     result = await action();

@@ -35,6 +35,9 @@ export interface LibraryReport {
   readonly broken: readonly { readonly path: string; readonly reason: string }[];
   /** How many paths were tried. */
   readonly tried: number;
+  /** Whether this version uses it. Where not, its presence changes nothing. */
+  readonly used: boolean;
+  /** What it gives, or is to give once it is used. */
   readonly gives: string;
   readonly remedy: string;
 }
@@ -112,7 +115,7 @@ async function examineOpened<T extends BindingTable>(
   environment: Environment,
   readVersion: (library: Library<T>) => string | null,
 ): Promise<{ readonly report: LibraryReport; readonly library: Library<T> | undefined }> {
-  const { name, gives, remedy } = spec;
+  const { name, gives, remedy, used = true } = spec;
   try {
     const library = await openLibrary(spec, { environment });
     const version = readVersion(library);
@@ -125,7 +128,10 @@ async function examineOpened<T extends BindingTable>(
     });
     const tried = before.length + 1;
     const { path } = library;
-    return { library, report: { name, state: "loaded", path, version, unresolved: [], broken, tried, gives, remedy } };
+    return {
+      library,
+      report: { name, state: "loaded", path, version, unresolved: [], broken, tried, used, gives, remedy },
+    };
   } catch (error) {
     if (!(error instanceof LibraryNotFoundError)) throw error;
     const broken = error.tried.filter(({ reason }) => !isAbsence(reason));
@@ -135,14 +141,14 @@ async function examineOpened<T extends BindingTable>(
     const tried = error.tried.length;
     return {
       library: undefined,
-      report: { name, state, path, version: null, unresolved, broken, tried, gives, remedy },
+      report: { name, state, path, version: null, unresolved, broken, tried, used, gives, remedy },
     };
   }
 }
 
 /** Looks for a library's file without opening it. */
 function examineFile(source: LibrarySource, environment: Environment): LibraryReport {
-  const { name, gives, remedy, sonames } = source;
+  const { name, gives, remedy, sonames, used = true } = source;
   const paths = candidatePaths(source, environment).filter((path) => path.includes("/"));
   // The bare sonames at the end of the list are what the linker's configuration would resolve.
   for (const directory of configuredDirectories()) paths.push(...sonames.map((soname) => `${directory}/${soname}`));
@@ -160,6 +166,7 @@ function examineFile(source: LibrarySource, environment: Environment): LibraryRe
         unresolved,
         broken,
         tried,
+        used,
         gives,
         remedy,
       };
@@ -168,7 +175,7 @@ function examineFile(source: LibrarySource, environment: Environment): LibraryRe
   }
   const state = broken.length === 0 ? "missing" : "broken";
   const path = broken[0]?.path ?? null;
-  return { name, state, path, version: null, unresolved: [], broken, tried, gives, remedy };
+  return { name, state, path, version: null, unresolved: [], broken, tried, used, gives, remedy };
 }
 
 function unresolvedOf(path: string): readonly string[] {
@@ -267,7 +274,8 @@ function formatLibrary(library: LibraryReport): string[] {
   const indent = " ".repeat(15);
   for (const { path: file, reason } of broken) lines.push(`${indent}${file}: ${reason}`);
   if (unresolved.length > 0) lines.push(`${indent}needs ${unresolved.join(", ")}, not found`);
-  if (state === "missing" || state === "broken") {
+  if (!library.used) lines.push(`${indent}not used by this version; a later one is to use it for: ${library.gives}`);
+  else if (state === "missing" || state === "broken") {
     lines.push(`${indent}would give: ${library.gives}`, `${indent}${library.remedy}`);
   }
   return lines;

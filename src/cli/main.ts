@@ -7,6 +7,7 @@
 
 import process from "node:process";
 import { scriptArguments } from "../runtime/processes.ts";
+import { VERSION } from "../version.ts";
 
 const usage = `Usage: fullyshard <command> [flags]
 
@@ -49,11 +50,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return name === undefined ? 2 : 0;
   }
   if (name === "--version" || name === "-V") {
-    const { readText } = await import("../runtime/files.ts");
-    const manifest: { version: string } = JSON.parse(
-      await readText(decodeURIComponent(new URL("../../package.json", import.meta.url).pathname)),
-    );
-    process.stdout.write(`${manifest.version}\n`);
+    process.stdout.write(`${VERSION}\n`);
     return 0;
   }
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined;

@@ -9,12 +9,12 @@ import process from "node:process";
 import { rankCommand, rankVariables } from "../launch/command.ts";
 import { openLogs } from "../launch/logs.ts";
 import { planRun, runHelp } from "../launch/plan.ts";
-import { type RunOutcome, supervise } from "../launch/supervisor.ts";
+import { defaultStopTimes, type RunOutcome, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal } from "../launch/terminal.ts";
 import { ConfigError } from "../errors.ts";
 import { inheritedVariables } from "../runtime/env.ts";
 import { pathKind } from "../runtime/files.ts";
-import { coreCount, processId, workingDirectory } from "../runtime/processes.ts";
+import { coreCount, processId, requirePlatform, requireSharedMemory, workingDirectory } from "../runtime/processes.ts";
 
 /**
  * Runs a script on several ranks.
@@ -31,6 +31,8 @@ export async function run(argv: readonly string[]): Promise<number> {
     process.stdout.write(`${runHelp()}\n`);
     return 0;
   }
+  if (plan.numRanks > 1) requireSharedMemory();
+  else requirePlatform();
   const script = plan.script.startsWith("/") ? plan.script : `${workingDirectory()}/${plan.script}`;
   if (pathKind(script) !== "file") {
     throw new ConfigError([{ path: "script", expected: "a file", got: `'${plan.script}', which is none` }]);
@@ -49,13 +51,16 @@ export async function run(argv: readonly string[]): Promise<number> {
     showsStatus: terminal.showsStatus,
   };
   const logs = openLogs(plan, shared.runId);
+  if (plan.logDir === undefined && logs.folder !== undefined) {
+    terminal.lines("stderr", [`fullyshard: output is kept in ${logs.folder}`]);
+  }
   const starts = Array.from({ length: plan.numRanks }, (_, rank) => ({
     command,
     variables: rankVariables(rank, shared, inherited),
     shown: { stdout: plan.stream(rank, "stdout").shown, stderr: plan.stream(rank, "stderr").shown },
     keep: { stdout: logs.writer(rank, "stdout"), stderr: logs.writer(rank, "stderr") },
   }));
-  const outcome = await supervise(starts, terminal);
+  const outcome = await supervise(starts, terminal, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
   terminal.status("");
   logs.close();
   terminal.lines("stderr", report(outcome));

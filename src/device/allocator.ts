@@ -60,7 +60,7 @@ export class Allocator {
   }
 
   /**
-   * A block of at least `bytes` bytes, uninitialised.
+   * A block of at least `bytes` bytes, uninitialized.
    *
    * @param bytes how many; 0 gives a valid address too
    * @param owner what it is for, e.g. an FQN: named when memory runs out

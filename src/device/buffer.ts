@@ -56,7 +56,7 @@ export class Buffer {
     if (this.#ptr === undefined) {
       throw new UseAfterDisposeError(
         this.#refs > 0
-          ? `'${this.owner}' has no memory: it is not initialised, or sharded; initialise, load or unshard it first`
+          ? `'${this.owner}' has no memory: it is not initialized, or sharded; initialize, load or unshard it first`
           : `'${this.owner}' is used after it was disposed`,
       );
     }

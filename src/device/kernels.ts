@@ -271,7 +271,7 @@ export interface KernelTable {
   ): void;
 
   /**
-   * Cross-entropy of each row of `logits` [rows, cols] with int32 `labels`; rows labelled `ignoreIndex` give 0.
+   * Cross-entropy of each row of `logits` [rows, cols] with int32 `labels`; rows labeled `ignoreIndex` give 0.
    * `losses` float32 [rows]. `dlogits` (optional, may be `logits`) = (softmax - onehot) * gradScale, in dtype.
    * Returns the first row whose label is out of range, or -1.
    */

@@ -106,7 +106,7 @@ function requireOneUnit(
  * A backward reduces the gradients of every unit that it reaches: a parameter of it that was not used gets zeros, one of a
  * unit that was not reached gets none. All ranks must reach the same units.
  *
- * Parameters must have no memory yet: shard first, then initialise or load, so that the whole never exists on one rank.
+ * Parameters must have no memory yet: shard first, then initialize or load, so that the whole never exists on one rank.
  *
  * @param module a module with a forward
  * @param options the group, and what may be chosen
@@ -146,7 +146,7 @@ export function fullyShard(module: Module, options: FullyShardOptions): FullySha
   const present = parameters.find(({ buffer }) => buffer.attached);
   if (present !== undefined) {
     throw new ArgumentError(
-      `Cannot shard '${present.fqn}': it has memory already; shard first, then initialise or load`,
+      `Cannot shard '${present.fqn}': it has memory already; shard first, then initialize or load`,
     );
   }
   const unit = new FsdpUnit(module.constructor.name, parameters, policy);

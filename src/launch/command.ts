@@ -47,7 +47,6 @@ export function denoPermissions(): readonly string[] {
     "--allow-ffi",
     "--allow-read",
     "--allow-write",
-    "--allow-sys",
     `--allow-env=${environmentNames().join(",")}`,
   ];
 }

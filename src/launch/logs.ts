@@ -4,8 +4,7 @@
  * @module
  */
 
-import { tmpdir } from "node:os";
-import { makeDirectory, openWritable, type WritableFile } from "../runtime/files.ts";
+import { makeDirectory, makeTemporaryDirectory, openWritable, type WritableFile } from "../runtime/files.ts";
 import type { RunPlan } from "./plan.ts";
 import type { StreamName } from "./terminal.ts";
 
@@ -35,16 +34,18 @@ export interface RunLogs {
  */
 export function openLogs(plan: RunPlan, runId: string): RunLogs {
   const files = new Map<string, WritableFile>();
-  const root = `${plan.logDir ?? `${tmpdir()}/fullyshard`}/${runId}`;
+  let root: string | undefined;
   for (let rank = 0; rank < plan.numRanks; rank++) {
     for (const stream of ["stdout", "stderr"] as const) {
       if (!plan.stream(rank, stream).kept) continue;
+      // Other users have no business in it, and their folders are not in the way.
+      root ??= `${plan.logDir ?? makeTemporaryDirectory("fullyshard-")}/${runId}`;
       makeDirectory(`${root}/rank${rank}`);
       files.set(`${rank} ${stream}`, openWritable(`${root}/rank${rank}/${stream}.log`, "create"));
     }
   }
   return {
-    folder: files.size > 0 ? root : undefined,
+    folder: root,
     writer(rank, stream): ((bytes: Uint8Array) => void) | undefined {
       const file = files.get(`${rank} ${stream}`);
       return file === undefined ? undefined : (bytes) => file.write(bytes);

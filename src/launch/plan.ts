@@ -34,6 +34,8 @@ export interface RunPlan {
   readonly runtime: "bun" | "deno" | "auto";
   /** Arguments for Deno in place of the default permissions. */
   readonly denoArgs: readonly string[] | undefined;
+  /** How long ranks have to stop after a signal of the user, e.g. to save a checkpoint. */
+  readonly stopGraceSeconds: number;
   /** Folder of the log files; undefined lets the launcher choose one where any is written. */
   readonly logDir: string | undefined;
   /**
@@ -51,7 +53,7 @@ export const runFlags: readonly Flag[] = [
   one("nnodes", "<n>", "Hosts; only 1 so far", "1"),
   one("node-rank", "<n>", "Number of this host; only 0 so far", "0"),
   one("master-addr", "<address>", "Address of the host of rank 0", "127.0.0.1"),
-  one("master-port", "<port>", "Port by which the ranks meet (default: one that is not in use)"),
+  one("master-port", "<port>", "Port by which the ranks meet; 0, or none given: the launcher chooses one"),
   {
     name: "standalone",
     takes: "switch",
@@ -59,6 +61,12 @@ export const runFlags: readonly Flag[] = [
   },
   one("max-restarts", "<n>", "Restarts after a failure; only 0 so far", "0"),
   one("monitor-interval", "<seconds>", "Accepted as torchrun does; ranks are watched without polling"),
+  one(
+    "stop-grace-seconds",
+    "<seconds>",
+    "How long ranks may take to stop, and to save, after SIGINT, SIGTERM or SIGHUP",
+    "30",
+  ),
   one("log-dir", "<folder>", "Keep each rank's output here too, in <run>/rank<r>/{stdout,stderr}.log"),
   one("redirects", "<0-3|r:n,...>", "Output to log files only: 1 stdout, 2 stderr, 3 both", "0", "r"),
   one("tee", "<0-3|r:n,...>", "Output to log files and here: 1 stdout, 2 stderr, 3 both", "0", "t"),
@@ -113,7 +121,7 @@ export function planRun(argv: readonly string[], numCores: number): RunPlan | "h
     return undefined;
   };
   const isWhole = (value: string): boolean => /^\d{1,6}$/.test(value);
-  const isPort = (value: string): boolean => isWhole(value) && Number(value) >= 1 && Number(value) <= 65535;
+  const isPort = (value: string): boolean => isWhole(value) && Number(value) <= 65535;
 
   const processes = expect(
     "nproc-per-node",
@@ -142,8 +150,15 @@ export function planRun(argv: readonly string[], numCores: number): RunPlan | "h
   if (backend !== undefined && backend !== "static" && backend !== "c10d") {
     throw new UnsupportedError(`Cannot use the rendezvous '${backend}': expected '--rdzv-backend static' or 'c10d'`);
   }
-  const endpoint = expect("rdzv-endpoint", "host:port", (value) => /^.+:\d+$/.test(value) && isPort(portOf(value)));
-  const port = expect("master-port", "a port from 1 to 65535", isPort) ??
+  const grace = expect("stop-grace-seconds", "a positive number of seconds, at most a day", (value) => {
+    return Number(value) > 0 && Number(value) <= 86_400;
+  }) ?? "30";
+  const endpoint = expect(
+    "rdzv-endpoint",
+    "host:port with a port from 0 to 65535",
+    (value) => /^.+:\d+$/.test(value) && isPort(portOf(value)),
+  );
+  const port = expect("master-port", "a port from 0 to 65535", isPort) ??
     (endpoint === undefined ? undefined : portOf(endpoint));
   const runtime = expect("runtime", "bun, deno or auto", isRuntime);
 
@@ -163,10 +178,12 @@ export function planRun(argv: readonly string[], numCores: number): RunPlan | "h
     scriptArgs: rest.slice(1),
     numRanks,
     masterAddr: text("master-addr") ?? endpoint?.slice(0, endpoint.lastIndexOf(":")) ?? "127.0.0.1",
-    masterPort: port === undefined ? undefined : Number(port),
+    // torchrun's idiom: port 0 is any that is free.
+    masterPort: Number(port ?? 0) === 0 ? undefined : Number(port),
     runName: text("rdzv-id") ?? "run",
     runtime: runtime !== undefined && isRuntime(runtime) ? runtime : "auto",
     denoArgs: text("deno-args")?.split(/\s+/).filter((part) => part !== ""),
+    stopGraceSeconds: Number(grace),
     logDir: text("log-dir"),
     stream: streams,
   };

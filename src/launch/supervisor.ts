@@ -4,14 +4,15 @@
  *
  * Note [How ranks are stopped]
  * After the first failure the others have `noticeMs` to see it themselves, because only they know which collective
- * they were waiting in; then SIGTERM, and SIGKILL after `graceMs`. Each rank leads a process group, so what it
+ * they were waiting in; then SIGTERM, and SIGKILL after `graceMs`. A signal of the user is passed on at once, and ranks
+ * may be saving then: they have `userGraceMs`. Whoever is killed is named. Each rank leads a process group, so what it
  * started is stopped with it. If the launcher itself is killed, a shell that waits at the other end of a pipe kills
  * the groups: neither the ranks' cooperation nor a timer is needed.
  *
  * @module
  */
 
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { constants } from "node:os";
 import process from "node:process";
 import type { Command, Variables } from "./command.ts";
@@ -65,8 +66,8 @@ export interface RunOutcome {
   readonly stopped: readonly number[];
 }
 
-/** The times that the command line uses. */
-export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 10_000 };
+/** The times that hold unless the user says otherwise. */
+export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
 
 const numLastLines = 12;
 const sameSignalMs = 500;
@@ -93,7 +94,8 @@ class Supervisor {
   readonly outcome: Promise<RunOutcome>;
   readonly #terminal: StatusTerminal;
   readonly #times: StopTimes;
-  readonly #children: ChildProcess[] = [];
+  /** By rank; without those that could not be started. */
+  readonly #children = new Map<number, ChildProcess>();
   readonly #running = new Set<number>();
   readonly #stopped: number[] = [];
   readonly #watchdog: ChildProcess;
@@ -109,7 +111,7 @@ class Supervisor {
     const handlers = forwardedSignals.map((signal) => [signal, () => this.#forward(signal)] as const);
     for (const [signal, handler] of handlers) process.on(signal, handler);
     const ends = starts.map((start, rank) => this.#start(start, rank));
-    this.#watchdog = startWatchdog(this.#children);
+    this.#watchdog = startWatchdog([...this.#children.values()]);
     this.outcome = Promise.all(ends).then(() => {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
       clearTimeout(this.#timer);
@@ -121,14 +123,23 @@ class Supervisor {
 
   /** Starts a rank; the promise is kept when it has ended and its output was passed on. */
   #start({ command, variables, shown, keep }: RankStart, rank: number): Promise<void> {
-    const child = spawn(command.program, [...command.args], {
-      env: variables,
-      stdio: ["ignore", "pipe", "pipe"],
-      detached: true,
-    });
-    this.#children.push(child);
-    this.#running.add(rank);
+    // The run has failed already: nobody waits for this rank.
+    if (this.#failure !== undefined) return Promise.resolve();
     const lastLines: string[] = [];
+    let child;
+    try {
+      child = spawn(command.program, [...command.args], {
+        env: variables,
+        stdio: ["ignore", "pipe", "pipe"],
+        detached: true,
+      });
+    } catch (error) {
+      // Arguments that no program can be given, or a permission that is lacking. The ranks before this one run.
+      this.#ended(rank, { exitCode: 127, detail: `could not be started: ${messageOf(error)}`, lastLines });
+      return Promise.resolve();
+    }
+    this.#children.set(rank, child);
+    this.#running.add(rank);
     for (const stream of ["stdout", "stderr"] as const) {
       this.#passOn(child, rank, stream, shown[stream], keep[stream], stream === "stderr" ? lastLines : undefined);
     }
@@ -187,7 +198,7 @@ class Supervisor {
     this.#running.delete(rank);
     if (end.exitCode === 0 || this.#userSignal !== undefined) return;
     if (this.#failure !== undefined) return;
-    const pid = this.#children[rank]?.pid;
+    const pid = this.#children.get(rank)?.pid;
     this.#failure = { rank, pid, ...end };
     if (this.#running.size === 0) return;
     this.#terminal.lines("stderr", [`fullyshard: rank ${rank} ${end.detail}; stopping the other ranks`]);
@@ -198,9 +209,14 @@ class Supervisor {
     clearTimeout(this.#timer);
     if (!this.#terminated) this.#stopped.push(...this.#running);
     this.#terminated = true;
-    for (const rank of this.#running) signalGroup(this.#children[rank], signal);
+    for (const rank of this.#running) signalGroup(this.#children.get(rank), signal);
     this.#timer = setTimeout(() => {
-      for (const rank of this.#running) signalGroup(this.#children[rank], "SIGKILL");
+      for (const rank of this.#running) {
+        this.#terminal.lines("stderr", [
+          `fullyshard: killed rank ${rank}, which did not stop within ${graceMs / 1000} s`,
+        ]);
+        signalGroup(this.#children.get(rank), "SIGKILL");
+      }
     }, graceMs);
   }
 
@@ -224,14 +240,26 @@ function codeOfSignal(signal: NodeJS.Signals): number {
   return 128 + constants.signals[signal];
 }
 
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** Signals a rank and what it started; a group that is gone needs none. */
 function signalGroup(child: ChildProcess | undefined, signal: NodeJS.Signals): void {
   if (child?.pid === undefined) return;
   try {
     process.kill(-child.pid, signal);
   } catch (error) {
-    if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
+    if (!(error instanceof Error)) throw error;
+    // Deno lets only a process that may run every program send signals; the shell is one of those it may run.
+    if (error.name === "NotCapable") signalByShell(child.pid, signal);
+    else if (!("code" in error && error.code === "ESRCH")) throw error;
   }
+}
+
+function signalByShell(group: number, signal: NodeJS.Signals): void {
+  const command = 'kill -s "$0" -- "-$1"';
+  spawnSync("/bin/sh", ["-c", command, signal.replace(/^SIG/, ""), String(group)], { stdio: "ignore" });
 }
 
 const watchdogScript = `read -r word && exit 0

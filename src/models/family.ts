@@ -24,7 +24,7 @@ export interface CausalLmInputs {
 export interface CausalLmOutputs {
   /** Scores of the next token [batch, seq, vocab]; only without labels, since the loss never holds all of them. */
   readonly logits?: Tensor;
-  /** Sum over labelled tokens of the cross-entropy: a float32 scalar; with labels only. */
+  /** Sum over labeled tokens of the cross-entropy: a float32 scalar; with labels only. */
   readonly loss?: Tensor;
 }
 

@@ -12,7 +12,7 @@ import { LLAMA } from "./llama/family.ts";
 export const FAMILIES: readonly ModelFamily[] = [LLAMA];
 
 /**
- * Builds the model that a Hugging Face config describes, without memory: shard it, then initialise or load it.
+ * Builds the model that a Hugging Face config describes, without memory: shard it, then initialize or load it.
  *
  * @param hfConfig a parsed `config.json`
  * @throws {UnsupportedError} if the family or an option of it is not implemented

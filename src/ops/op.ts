@@ -18,7 +18,7 @@ export interface OutputSpec {
 /** What both directions of an op may do. Tensors made here are freed when the call returns, unless given or saved. */
 export interface OpContext {
   readonly device: Device;
-  /** An uninitialised dense tensor. */
+  /** An uninitialized dense tensor. */
   empty(shape: Shape, dtype: DType): Tensor;
   /** The tensor itself when dense, else a dense copy. */
   dense(tensor: Tensor): Tensor;

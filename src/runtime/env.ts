@@ -32,7 +32,10 @@ export const ENV = {
   MASTER_ADDR: { meaning: "address of the host of rank 0", kind: "text", mustBeReadable: true },
   MASTER_PORT: { meaning: "port at which the ranks meet", kind: "whole", mustBeReadable: true },
   FULLYSHARD_RUN_ID: { meaning: "name that the ranks of one run share", kind: "text", mustBeReadable: true },
-  FULLYSHARD_TIMEOUT_SECONDS: { meaning: "how long a collective waits for a late rank", kind: "seconds" },
+  FULLYSHARD_TIMEOUT_SECONDS: {
+    meaning: "how long a collective waits for a late rank, but for one that loads or saves",
+    kind: "seconds",
+  },
   FULLYSHARD_LOG: { meaning: "least level that is logged: debug, info, warn or error", kind: "text" },
   FULLYSHARD_SHM_DIRECTORY: { meaning: "where shared segments are made, instead of /dev/shm", kind: "text" },
   FULLYSHARD_LIBC_LIBRARY: { meaning: "file to load as the C library", kind: "text" },
@@ -56,7 +59,6 @@ export const ENV = {
   FULLYSHARD_RUNTIME: { meaning: "runtime that the command line itself runs on: bun or deno", kind: "text" },
   FULLYSHARD_STATUS: { meaning: "set by the launcher where it shows status lines of ranks", kind: "flag" },
   FULLYSHARD_PREFIXED: { meaning: "set by the launcher, which says which rank a line is from", kind: "flag" },
-  NO_COLOR: { meaning: "any value: no color on the terminal", kind: "flag" },
   CI: { meaning: "any value: the output is not watched, so no live status line", kind: "flag" },
 } as const;
 

@@ -194,6 +194,12 @@ export function makeDirectory(directory: string): void {
   guardedSync(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
 }
 
+/** Makes a new directory for temporary files that only this user can enter; its name begins with `prefix`. */
+export function makeTemporaryDirectory(prefix: string): string {
+  const start = path.join(os.tmpdir(), prefix);
+  return guardedSync(start, "make directory", () => fs.mkdtempSync(start));
+}
+
 /** Removes a file, or a directory with all that is in it; nothing there is no error. */
 export function removePath(target: string): void {
   guardedSync(target, "remove", () => fs.rmSync(target, { recursive: true, force: true }));

@@ -1,6 +1,6 @@
 /**
  * What this process is and runs on: runtime, platform, cores, the command that started it. Decisions that follow from
- * it are taken elsewhere, except one: {@link requirePlatform} refuses what is not supported.
+ * it are taken elsewhere, except one: {@link requirePlatform} and {@link requireSharedMemory} refuse what is not supported.
  *
  * Permissions on Deno: none for what is here.
  *
@@ -46,9 +46,9 @@ export interface PlatformVerdict extends Platform {
 
 /** The platforms that are supported. */
 export const PLATFORMS: readonly PlatformVerdict[] = [
-  { os: "linux", arch: "x64", support: "full", detail: "shared memory between processes, native CPU libraries, CUDA" },
-  { os: "linux", arch: "arm64", support: "partial", detail: "WASM math, ranks as Workers of one process, CUDA" },
-  { os: "darwin", arch: "arm64", support: "partial", detail: "WASM math, ranks as Workers of one process, Accelerate" },
+  { os: "linux", arch: "x64", support: "full", detail: "shared memory between processes, oneDNN" },
+  { os: "linux", arch: "arm64", support: "partial", detail: "WASM math, ranks as Workers of one process" },
+  { os: "darwin", arch: "arm64", support: "partial", detail: "WASM math, ranks as Workers of one process" },
 ];
 
 /** How far a platform is supported; that of this process unless given. */
@@ -69,6 +69,20 @@ export function requirePlatform(here: Platform = platform()): void {
   const table = PLATFORMS.map(({ os, arch, support, detail }) => `  ${os} ${arch}: ${support} (${detail})`).join("\n");
   throw new UnsupportedError(
     `Cannot run on ${here.os} ${here.arch}: ${verdict.detail}. Supported platforms:\n${table}\n  Windows: through WSL 2`,
+  );
+}
+
+/**
+ * Refuses a platform on which several processes cannot be ranks of one run.
+ *
+ * @throws {UnsupportedError} saying what there is instead
+ */
+export function requireSharedMemory(here: Platform = platform()): void {
+  requirePlatform(here);
+  if (here.os === "linux") return;
+  throw new UnsupportedError(
+    `Cannot share memory between processes on ${here.os} ${here.arch}, only on Linux. Run one rank a process, or ` +
+      `several ranks as Workers of one process, by 'runLoopback'`,
   );
 }
 
@@ -116,41 +130,4 @@ export function terminal(stream: "stdout" | "stderr"): Terminal {
     isTerminal: out.isTTY === true,
     columns: () => out.columns ?? 80,
   };
-}
-
-/**
- * Runs an action once when the process ends by itself, by an error, or by `SIGINT`, `SIGTERM`, `SIGHUP`; a second
- * signal is not caught. It must be synchronous and quick, and it is not run when the process is killed: what must not
- * outlive it needs another owner.
- *
- * @param action what to do
- * @returns a function that takes the hook off again
- */
-export function onExit(action: () => void): () => void {
-  let pending = true;
-  const once = (): void => {
-    if (!pending) return;
-    pending = false;
-    action();
-  };
-  const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
-  const listeners = signals.map((signal) => {
-    const listener = (): void => {
-      remove();
-      once();
-      // Die of the same signal, so that the parent sees how.
-      process.kill(process.pid, signal);
-    };
-    process.on(signal, listener);
-    return [signal, listener] as const;
-  });
-  const remove = (): void => {
-    process.removeListener("exit", once);
-    process.removeListener("uncaughtExceptionMonitor", once);
-    for (const [signal, listener] of listeners) process.removeListener(signal, listener);
-  };
-  process.on("exit", once);
-  // Deno does not emit "exit" when an error ends the program; this event it emits then, and it changes nothing else.
-  if (runtime().name === "deno") process.on("uncaughtExceptionMonitor", once);
-  return remove;
 }

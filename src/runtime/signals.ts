@@ -1,5 +1,5 @@
 /**
- * Being asked to stop: SIGINT and SIGTERM as a flag that work looks at where it can stop, instead of a death in the middle.
+ * Being asked to stop: SIGINT, SIGTERM and SIGHUP as a flag that work looks at where it can stop, instead of a death in the middle.
  * A process that blocks sees them only at its next {@link eventTurn}; whoever cannot wait sends SIGKILL.
  *
  * Permissions on Deno: none.
@@ -11,7 +11,10 @@ import process from "node:process";
 import { setImmediate } from "node:timers";
 
 /** Signals that ask a process to stop. */
-export type StopSignal = "SIGINT" | "SIGTERM";
+export type StopSignal = (typeof STOP_SIGNALS)[number];
+
+/** All of them, the most pressing first. */
+export const STOP_SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
 /** Whether this process was asked to stop. */
 export interface StopRequest extends Disposable {
@@ -20,13 +23,13 @@ export interface StopRequest extends Disposable {
 }
 
 /**
- * Catches the first SIGINT and SIGTERM each until it is disposed; a second one of a kind ends the process as ever.
+ * Catches the first of each of these signals until it is disposed; a second one of a kind ends the process as ever.
  *
  * @param notify told of the first
  */
 export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}): StopRequest {
   let first: StopSignal | undefined;
-  const listeners = (["SIGINT", "SIGTERM"] as const).map((signal) => {
+  const listeners = STOP_SIGNALS.map((signal) => {
     const listener = (): void => {
       process.removeListener(signal, listener);
       if (first !== undefined) return;

@@ -1,5 +1,5 @@
 /**
- * Parameters: tensors with a name, an initialisation, a gradient and a storage. The storage says which elements this rank
+ * Parameters: tensors with a name, an initialization, a gradient and a storage. The storage says which elements this rank
  * keeps and where the optimizer finds them; an unsharded parameter keeps all of them and is its own storage. So optimizers,
  * checkpoints, DDP and FSDP meet here and need not know each other.
  *
@@ -138,7 +138,7 @@ export interface ParameterOptions {
   readonly requiresGrad?: boolean;
 }
 
-/** A trained tensor of a module. It has no memory until it is initialised, loaded or unsharded. */
+/** A trained tensor of a module. It has no memory until it is initialized, loaded or unsharded. */
 export class Parameter extends Tensor {
   /** Fully qualified name from the root module, in Hugging Face's spelling; given when the root is built. */
   fqn: string = UNNAMED;
@@ -197,7 +197,7 @@ export class Parameter extends Tensor {
     this.asLeaf(trainable ? this.#storage.sink : undefined);
   }
 
-  /** Gives an unsharded parameter its memory, uninitialised; does nothing when it has it. */
+  /** Gives an unsharded parameter its memory, uninitialized; does nothing when it has it. */
   materialize(): void {
     if (!this.buffer.attached && this.#storage instanceof WholeStorage) this.buffer.attach();
   }

@@ -1,5 +1,5 @@
 /**
- * Writing to parameters from outside an optimizer: initialisation, loading, averaging.
+ * Writing to parameters from outside an optimizer: initialization, loading, averaging.
  *
  * @module
  */

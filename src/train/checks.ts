@@ -1,15 +1,41 @@
 /**
  * What must hold before a run begins and no single key's schema can say: ranks that agree, sizes that fit each other, an
- * output folder that is not another run's. Every failure is one of all ranks, before any of them has done work.
+ * output folder that is not another run's. Every failure comes before any rank has done work; {@link alike} finds out
+ * whether all ranks have it.
  *
  * @module
  */
-import { listCheckpoints } from "../checkpoint/directory.ts";
+import { listCheckpoints, type NamedCheckpoint, stepOfPath } from "../checkpoint/directory.ts";
+import { type Ranks, together } from "../checkpoint/ranks.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/family.ts";
+import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
 import type { RunConfig } from "./config.ts";
+
+/**
+ * Runs a check on every rank. Ranks that all find the same wrong throw it as an error of all; else each rank throws its own,
+ * and the others a {@link CollectiveError} that names those which failed.
+ *
+ * @param check must not call collectives
+ */
+export async function alike<T>(ranks: Ranks, label: string, check: () => T | Promise<T>): Promise<T> {
+  let found: { readonly value: T } | undefined;
+  let failure: unknown;
+  try {
+    found = { value: await check() };
+  } catch (error) {
+    failure = error;
+  }
+  const own = failure === undefined ? "" : String(failure);
+  const isShared = ranks.exchangeText(own, label).every((text) => text === own);
+  if (isShared && failure instanceof ConfigError) throw new ConfigError(failure.problems, true);
+  return await together(ranks, label, () => {
+    if (found === undefined) throw failure;
+    return found.value;
+  });
+}
 
 /**
  * Refuses ranks that were started with different settings: they would train different things without a word.
@@ -26,7 +52,7 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
     const got = values.map((value, rank) => `${value} on rank ${group.worldRanks[rank] ?? rank}`).join(", ");
     problems.push({ path: key, expected: "the same on all ranks", got });
   }
-  if (problems.length > 0) throw new ConfigError(problems);
+  if (problems.length > 0) throw new ConfigError(problems, true);
 }
 
 /**
@@ -78,16 +104,48 @@ export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
 }
 
 /**
- * Refuses to begin anew where another run has left checkpoints: a later resume could not tell whose they are.
+ * Refuses a folder in which this run could not be told from another: one with checkpoints that it does not go on from, or
+ * with what another run has made.
  *
  * @throws {ConfigError}
  */
-export function requireFreshFolder({ out, resume }: RunConfig): void {
-  const newest = resume === undefined ? listCheckpoints(out)[0] : undefined;
-  if (newest === undefined) return;
+export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
+  if (resume === "auto") return;
+  if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
+  const newest = listCheckpoints(out)[0];
+  if (newest !== undefined) {
+    throw new ConfigError([{
+      path: "out",
+      expected: "a folder without checkpoints",
+      got: `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`,
+    }]);
+  }
+  const made = overwrite ? undefined : ["metrics.jsonl", "model"].find((name) => pathExists(`${out}/${name}`));
+  if (made === undefined) return;
   throw new ConfigError([{
     path: "out",
-    expected: "a folder without checkpoints",
-    got: `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`,
+    expected: "a folder without another run's output",
+    got: `'${out}' with '${out}/${made}'. Give another folder, or replace what is there with '--overwrite'`,
   }]);
+}
+
+/** Newer checkpoints would outlive those to come, which have lower steps, and be what the next resume takes. */
+function requireNewest(resume: string, out: string): void {
+  const step = stepOfPath(resume);
+  const isNewer = (other: NamedCheckpoint): boolean => step !== undefined && other.step > step;
+  const newer = listCheckpoints(out).filter(isNewer);
+  if (newer.length === 0) return;
+  throw new ConfigError([{
+    path: "resume",
+    expected: `the newest checkpoint in '${out}'`,
+    got: `'${resume}', and there are newer ones: ${newer.map(({ path }) => `'${path}'`).join(", ")}. ` +
+      "Move or remove them, or give another folder with '--out'",
+  }]);
+}
+
+/** Whether a checkpoint lies in a folder, however both are written. */
+function isWithin(checkpoint: string, folder: string): boolean {
+  const parent = checkpoint.replace(/\/+$/, "").replace(/[^/]*$/, "") || ".";
+  const areThere = pathKind(parent) === "directory" && pathKind(folder) === "directory";
+  return areThere && resolveLinks(parent) === resolveLinks(folder);
 }

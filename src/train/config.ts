@@ -22,7 +22,7 @@ export interface ModelConfig {
   readonly model?: string | undefined;
 }
 
-/** How it is parallelised and computed. */
+/** How it is parallelized and computed. */
 export interface ParallelConfig {
   readonly strategy: "fsdp" | "ddp";
   readonly reshardAfterForward: boolean;
@@ -55,6 +55,7 @@ export interface TrainConfig {
 export interface OutputConfig {
   readonly out: string;
   readonly resume?: string | undefined;
+  readonly overwrite: boolean;
   readonly saveEvery: number;
   readonly keepLast: number;
   readonly logEvery: number;
@@ -74,7 +75,7 @@ export const dataSection: Section<DataConfig> = section(
     textField: z.string().default("text").describe("Key of a .jsonl line that holds its text"),
     tokenizer: z.string().optional().describe("tokenizer.json, or a folder that holds one"),
     sequenceLength: size.default(256).describe("Tokens of a sample"),
-    cache: z.string().default(".cache/fullyshard").describe("Folder for tokenised text"),
+    cache: z.string().default(".cache/fullyshard").describe("Folder for tokenized text"),
   }),
 );
 
@@ -134,6 +135,9 @@ export const outputSection: Section<OutputConfig> = section(
     out: z.string().default("runs/train").describe("Folder for metrics, checkpoints and the model"),
     resume: z.string().optional().describe(
       "Checkpoint to go on from; 'auto' takes the newest whole one in the output folder",
+    ),
+    overwrite: z.boolean().default(false).describe(
+      "Replace the metrics and the model that another run left in the output folder",
     ),
     saveEvery: count.default(0).describe("Steps from one checkpoint to the next; 0 saves none"),
     keepLast: size.default(3).describe("Checkpoints kept"),

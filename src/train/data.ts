@@ -1,8 +1,9 @@
 /**
- * The tokens of a run: rank 0 tokenises what is not in the cache yet, the others wait for it.
+ * The tokens of a run: rank 0 tokenizes what is not in the cache yet, the others wait for it.
  *
  * @module
  */
+import { patiently } from "../checkpoint/ranks.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { openText } from "../data/dataset.ts";
 import { tokenCache, type TokenStream } from "../data/packing.ts";
@@ -40,11 +41,13 @@ export async function openTokenData(
   const tokenizer = await loadTokenizer(place);
   const source = openText(config.data, { field: config.textField });
   const cache = tokenCache(source, tokenizer, config.cache);
-  let failure: Error | undefined;
-  if (group.rank === 0 && !cache.exists()) {
-    log.info(`Tokenising ${source.files.length} files, ${formatBytes(source.byteLength)}`);
-    await cache.build().catch((error: Error) => void (failure = error));
-  }
-  group.throwTogether(failure, "tokenise the data");
+  await patiently(group, async () => {
+    let failure: Error | undefined;
+    if (group.rank === 0 && !cache.exists()) {
+      log.info(`Tokenizing ${source.files.length} files, ${formatBytes(source.byteLength)}`);
+      await cache.build().catch((error: Error) => void (failure = error));
+    }
+    group.throwTogether(failure, "tokenize the data");
+  });
   return { tokenizer, tokens: cache.open() };
 }

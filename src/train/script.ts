@@ -48,6 +48,15 @@ function progressOutput(): ProgressOutput {
   };
 }
 
+/** The settings; what is wrong with them is wrong on every rank, where a launcher gave all ranks the same flags. */
+async function resolveSettings(argv: readonly string[], isLaunched: boolean): Promise<RunConfig> {
+  try {
+    return await resolveConfig(TRAIN_SECTIONS, { argv });
+  } catch (error) {
+    throw error instanceof ConfigError ? new ConfigError(error.problems, isLaunched) : error;
+  }
+}
+
 /** Fills in what the script itself provides. */
 function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
   const data = config.data.length > 0 ? config.data : script.data?.() ?? [];
@@ -70,10 +79,10 @@ export async function runTrainingScript(script: TrainingScript): Promise<number>
   try {
     log = log.withLevel(logLevelFrom(processEnvironment().text("FULLYSHARD_LOG") ?? "info"));
     if (helpAsked(script.argv)) {
-      out.write(`${await configHelp(TRAIN_SECTIONS, script.usage)}\n`);
+      if (rankOf() === 0) out.write(`${await configHelp(TRAIN_SECTIONS, script.usage)}\n`);
       return 0;
     }
-    const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv: script.argv }), script);
+    const config = withDefaults(await resolveSettings(script.argv, isPrefixed), script);
     const options = { hfConfig: script.hfConfig, log, output: progressOutput(), onStep: script.onStep };
     const { finished, signal, isMain } = await runTraining(config, options);
     if (isMain && finished !== undefined) out.write(`Sample:\n${config.prompt}${finished.sample}\n`);
@@ -99,12 +108,12 @@ function rankOf(): number {
   }
 }
 
-/** The rank that tells the cause: the one that failed, or rank 0 of what all ranks find out alike; not this one. */
+/** The rank that tells the cause: the one that failed, or rank 0 of what all ranks are known to find; not this one. */
 function originOf(error: unknown, rank: number): number | undefined {
   if (error instanceof CollectiveError) return error.facts.stoppedBy;
   if (error instanceof RendezvousError) return error.stoppedBy;
-  const isAlike = error instanceof ConfigError || error instanceof NonFiniteError;
-  return isAlike && rank > 0 ? 0 : undefined;
+  const isShared = (error instanceof ConfigError || error instanceof NonFiniteError) && error.onAllRanks;
+  return isShared && rank > 0 ? 0 : undefined;
 }
 
 function describe(error: unknown): string {

@@ -1,6 +1,6 @@
 /**
  * From a model's config to a model that trains: built without memory, checked against what a rank has, sharded or replicated,
- * then initialised or loaded.
+ * then initialized or loaded.
  *
  * @module
  */

@@ -45,7 +45,7 @@ export interface StepResult {
   readonly tokens: number;
 }
 
-function labelled(batch: Batch): number {
+function countLabeled(batch: Batch): number {
   return batch.labels.reduce((n, label) => label === IGNORE_INDEX ? n : n + 1, 0);
 }
 
@@ -75,7 +75,7 @@ export function trainStep(
   learningRate: number,
 ): StepResult {
   const { group, model, parallelism, optimizer } = context;
-  const [tokens = 0] = group.sum([batches.reduce((sum, batch) => sum + labelled(batch), 0)], "token count");
+  const [tokens = 0] = group.sum([batches.reduce((sum, batch) => sum + countLabeled(batch), 0)], "token count");
   parallelism.setGradientDivideFactor(Math.max(1, tokens));
   optimizer.zeroGrad();
   let lossSum = 0;
@@ -117,7 +117,8 @@ function nonFinite({ group, model }: StepContext, what: string): NonFiniteError 
     : badGradient !== undefined
     ? `the gradient of '${badGradient}' is the first that is not finite, its weights are finite`
     : "all weights and gradients are finite, so the activations overflow";
-  return new NonFiniteError(`${what}: ${where}. Lower the learning rate, or go on from an earlier checkpoint`);
+  // Sums over all ranks told it.
+  return new NonFiniteError(`${what}: ${where}. Lower the learning rate, or go on from an earlier checkpoint`, true);
 }
 
 function maxAbs(device: Device, address: number, n: number): number {

@@ -11,6 +11,7 @@ import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import { openProcessGroup } from "../comm/registry.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { openText } from "../data/dataset.ts";
 import { DataLoader } from "../data/loader.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { openWasmDevice, type WasmDevice } from "../device/wasm/device.ts";
@@ -22,8 +23,8 @@ import { readRankEnvironment } from "../runtime/env.ts";
 import { makeDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
-import { eventTurn, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
-import { requireFreshFolder, requireSameConfig, requireSizes, requireVocabulary } from "./checks.ts";
+import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
+import { alike, requireOwnFolder, requireSameConfig, requireSizes, requireVocabulary } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { openTokenData } from "./data.ts";
 import { generate } from "./generate.ts";
@@ -127,14 +128,16 @@ class Run {
     // Rank 0 first: what is wrong for all is told once.
     const rehearsed = await together(group, "plan the model", () => group.rank === 0 ? plan() : undefined);
     const planned = rehearsed ?? await plan();
-    requireSizes(config, planned.model, group.size);
+    await alike(group, "check sizes", () => requireSizes(config, planned.model, group.size));
     await together(group, "prepare the output folder", () => {
       if (group.rank !== 0) return;
-      requireFreshFolder(config);
+      requireOwnFolder(config);
       makeDirectory(config.out);
     });
+    const { data, textField: field } = config;
+    await alike(group, "find the data", () => data.length === 0 ? undefined : openText(data, { field }));
     const { tokenizer, tokens } = await openTokenData(config, config.model, group, this.#log);
-    requireVocabulary(tokenizer, planned.model);
+    await alike(group, "check the vocabulary", () => requireVocabulary(tokenizer, planned.model));
     this.#describe(planned.prediction);
     const trainable = await openModel(planned, group, config);
     const { model, parallelism, prediction } = trainable;
@@ -184,7 +187,7 @@ class Run {
         `its training state is not one of this trainer: ${z.prettifyError(parsed.error)}`,
       );
     }
-    loader.restore(parsed.data.data);
+    await alike(this.#group, "restore the data's place", () => loader.restore(parsed.data.data));
     for (const [key, now] of Object.entries(this.#settings())) {
       const before = parsed.data.settings[key];
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}`);
@@ -252,7 +255,7 @@ class Run {
   async #stopAsked(stop: StopRequest): Promise<StopSignal | undefined> {
     await eventTurn();
     const asked = this.#group.exchangeText(stop.signal ?? "", "stop requests");
-    return (["SIGTERM", "SIGINT"] as const).find((signal) => asked.includes(signal));
+    return STOP_SIGNALS.find((signal) => asked.includes(signal));
   }
 
   /** Steps count from 1 here, so that neither the first nor the last has a rate of zero. */

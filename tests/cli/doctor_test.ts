@@ -62,6 +62,8 @@ describe("doctor()", () => {
       "NVRTC",
       "MPI",
     ]);
+    assert.deepEqual(parsed.libraries.filter(({ used }) => used).map(({ name }) => name), ["libc", "oneDNN"]);
+    for (const { used, remedy } of parsed.libraries) if (!used) assert.doesNotMatch(remedy, /(pip|apt) install/);
     assert.equal(code, parsed.problems.length === 0 ? 0 : 1);
   });
 
@@ -70,7 +72,8 @@ describe("doctor()", () => {
     const { code, text } = await run(false, { FULLYSHARD_ONEDNN_LIBRARY: path, FULLYSHARD_MPI_LIBRARY: path });
     assert.equal(code, 0, "an optional library that is missing is no problem");
     assert.match(text, /^oneDNN +missing \(1 path tried\)\n +would give: matrix products .*\n +Install it with 'pip/m);
-    assert.match(text, /^MPI +missing/m);
+    assert.match(text, /pip install onednn-cpu-gomp==2023\.2\.0'/);
+    assert.match(text, /^MPI +missing .*\n +not used by this version; a later one is to use it for: /m);
     assert.match(text, /^No problems\.$/m);
   });
 
@@ -113,5 +116,7 @@ describe("doctor()", () => {
     const report = await examine(environment({ VIRTUAL_ENV: directory.path }));
     const { state, path } = library(report, "CUDA runtime");
     assert.deepEqual([state, path], ["present", `${place}/libcudart.so.13`]);
+    const { text } = await run(false, { VIRTUAL_ENV: directory.path });
+    assert.match(text, /^CUDA runtime +present .*\n( +needs .*\n)? +not used by this version/m);
   });
 });

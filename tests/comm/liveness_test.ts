@@ -26,9 +26,10 @@ function start(
   rank: number,
   orders: Orders["orders"],
   more: Partial<ShmOptions> = {},
+  full = false,
 ): RankProcess {
   const options = { rank, worldSize: 2, run: "run", directory: path, apertureBytes: 2 ** 20, joinTimeoutSeconds: 20 };
-  return startRank(RANK, [JSON.stringify({ options: { ...options, ...more }, orders } satisfies Orders)]);
+  return startRank(RANK, [JSON.stringify({ options: { ...options, ...more }, orders, full } satisfies Orders)]);
 }
 
 async function joined(...ranks: RankProcess[]): Promise<void> {
@@ -99,6 +100,36 @@ test("a rank beyond the timeout fails the others, who say where it is", TIMEOUT,
   assert.match(text, /waited 0\.5 s .*rank 1 \(awaited\) was last seen after call 1, all-reduce/);
   kill(...ranks);
 });
+
+test("ranks wait for one that saves for longer than for one that computes", TIMEOUT, async () => {
+  using place = directory();
+  const short = { timeoutSeconds: 0.5, reportSeconds: 0.2 };
+  const ranks = [start(place.path, 0, ["work", "reduce"], short), start(place.path, 1, ["work", "reduce"], short)];
+  assert.deepEqual(await Promise.all(ranks.map(last)), ["ended well", "ended well"]);
+  const lines = (ranks[1]?.stdout ?? "").split("\n").filter((line) => line.startsWith("late:"));
+  assert.equal(lines.length, 1);
+  assert.match(lines[0] ?? "", /in exchange .*for rank 0/);
+});
+
+for (const mapping of ["auto", "copy"] as const) {
+  test(`a window or group that one rank cannot have leaves nothing on any (${mapping})`, TIMEOUT, async () => {
+    using place = directory();
+    const orders = ["large window", "closed window", "large group", "closed group", "reduce"] as const;
+    const ranks = [0, 1].map((rank) => start(place.path, rank, orders, { mapping }));
+    assert.deepEqual(await Promise.all(ranks.map(last)), ["ended well", "ended well"]);
+    for (const { stdout } of ranks) {
+      for (const order of orders.slice(0, 4)) {
+        assert.match(stdout, new RegExp(`^${order}: nothing left; (?!none)`, "m"));
+      }
+    }
+    assert.match(
+      ranks[0]?.stdout ?? "",
+      /^large window: .*rank 1 could not make its part of window 'embedding': Out of/m,
+    );
+    assert.match(ranks[0]?.stdout ?? "", /^closed group: .*rank 1 could not open group 'shard': /m);
+    assert.deepEqual(place.files(), []);
+  });
+}
 
 test("a rank that never starts is named", TIMEOUT, async () => {
   using place = directory();
@@ -197,3 +228,17 @@ test(
     }
   },
 );
+
+test("no room for the world's own segment is told to all at once", TIMEOUT, async () => {
+  using place = directory();
+  // Who does not see the note of rank 0 waits to the end, and then says something else.
+  const patient = { joinTimeoutSeconds: 30, worldSize: 3 };
+  const others = [1, 2].map((rank) => start(place.path, rank, [], patient));
+  const first = start(place.path, 0, [], patient, true);
+  const pattern = "Out of memory on .*It was for the words of 3 ranks.*--shm-size";
+  assert.match(await last(first), new RegExp(`^OutOfMemoryError: ${pattern}`));
+  for (const rank of others) {
+    assert.match(await last(rank), new RegExp(`^RendezvousError: Rank 0 gave up joining: ${pattern}`));
+  }
+  assert.deepEqual(place.files(), []);
+});

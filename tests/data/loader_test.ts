@@ -35,7 +35,7 @@ async function take(source: DataLoader, count: number): Promise<Batch[]> {
 const firstIds = (batches: readonly Batch[]): number[] =>
   batches.flatMap(({ inputIds, batch, seq }) => Array.from({ length: batch }, (_, row) => inputIds[row * seq] ?? -1));
 
-test("DataLoader.next() gives windows of the stream, labelled with the tokens that follow", async () => {
+test("DataLoader.next() gives windows of the stream, labeled with the tokens that follow", async () => {
   const source = loader({ microBatches: 3 });
   assert.equal(source.numSamples, 124); // floor(999 / 8)
   assert.equal(source.batchSize, 4);

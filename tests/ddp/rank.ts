@@ -13,7 +13,7 @@ import { gradients, input, Stack } from "../fsdp/modules.ts";
 
 /** What a rank saw. */
 export interface DdpReport {
-  /** The first weight as this rank initialised it. */
+  /** The first weight as this rank initialized it. */
   readonly initial: readonly number[];
   /** The first weight after replication. */
   readonly broadcast: readonly number[];

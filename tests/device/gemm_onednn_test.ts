@@ -215,33 +215,37 @@ function results({ m, n, batch, outDtype, c, ldc, strideC }: GemmArgs): number[]
   return values;
 }
 
+const absent = onednn === undefined ? missing ?? "oneDNN did not open" : false;
+const noBfloat16 = absent || (onednn?.hasBfloat16 === false && "this processor has no bfloat16 products");
+
 describe("OnednnGemm", () => {
   for (const test of CASES) {
-    it(`gemm() agrees with float64 loops: ${test.name}`, (context) => {
-      if (onednn === undefined) return context.skip(missing ?? "oneDNN did not open");
-      if (test.dtype === bfloat16 && !onednn.hasBfloat16) {
-        return context.skip("this processor has no bfloat16 products");
-      }
-      const before = allocator.stats.inUse;
-      const prepared = prepare(test);
-      onednn.gemm(prepared.args);
-      const got = results(prepared.args);
-      // Sums of k float32 products of numbers below 1; a bfloat16 result has 8 bits.
-      const relative = test.outDtype === bfloat16 ? 2 ** -8 : 0;
-      const absolute = 1e-6 * (test.k + 4);
-      assert.equal(got.length, prepared.expected.length);
-      got.forEach((value, i) => {
-        const want = prepared.expected[i] ?? NaN;
-        const off = Math.abs(value - want);
-        assert.ok(off <= absolute + relative * Math.abs(want), `element ${i}: got ${value}, expected ${want}`);
-      });
-      prepared.free();
-      assert.equal(allocator.stats.inUse, before);
-    });
+    it(
+      `gemm() agrees with float64 loops: ${test.name}`,
+      { skip: test.dtype === bfloat16 ? noBfloat16 : absent },
+      () => {
+        if (onednn === undefined) return;
+        const before = allocator.stats.inUse;
+        const prepared = prepare(test);
+        onednn.gemm(prepared.args);
+        const got = results(prepared.args);
+        // Sums of k float32 products of numbers below 1; a bfloat16 result has 8 bits.
+        const relative = test.outDtype === bfloat16 ? 2 ** -8 : 0;
+        const absolute = 1e-6 * (test.k + 4);
+        assert.equal(got.length, prepared.expected.length);
+        got.forEach((value, i) => {
+          const want = prepared.expected[i] ?? NaN;
+          const off = Math.abs(value - want);
+          assert.ok(off <= absolute + relative * Math.abs(want), `element ${i}: got ${value}, expected ${want}`);
+        });
+        prepared.free();
+        assert.equal(allocator.stats.inUse, before);
+      },
+    );
   }
 
-  it("gemm() leaves the padding of c alone", (context) => {
-    if (onednn === undefined) return context.skip(missing ?? "oneDNN did not open");
+  it("gemm() leaves the padding of c alone", { skip: absent }, () => {
+    if (onednn === undefined) return;
     const prepared = prepare({ name: "", m: 3, n: 4, k: 5, pad: 2 });
     const { c, ldc } = prepared.args;
     for (let row = 0; row < 3; row++) set(float32, c, row * ldc + 4, 1234);
@@ -251,9 +255,10 @@ describe("OnednnGemm", () => {
   });
 
   for (const dtype of [float32, bfloat16]) {
-    it(`gemm() gives the same bits again and at other addresses, ${dtype.name}`, (context) => {
-      if (onednn === undefined) return context.skip(missing ?? "oneDNN did not open");
-      if (dtype === bfloat16 && !onednn.hasBfloat16) return context.skip("this processor has no bfloat16 products");
+    it(`gemm() gives the same bits again and at other addresses, ${dtype.name}`, {
+      skip: dtype === bfloat16 ? noBfloat16 : absent,
+    }, () => {
+      if (onednn === undefined) return;
       for (const [m, n, k] of [[96, 200, 310], [256, 64, 1000], [5, 7, 513]] as const) {
         const first = productAt(onednn, dtype, m, n, k, 0);
         for (const offset of [0, 1, 3, 16]) assert.deepEqual(productAt(onednn, dtype, m, n, k, offset), first);
@@ -261,8 +266,8 @@ describe("OnednnGemm", () => {
     });
   }
 
-  it("gemm() reports a refusal of oneDNN by its name", (context) => {
-    if (onednn === undefined) return context.skip(missing ?? "oneDNN did not open");
+  it("gemm() reports a refusal of oneDNN by its name", { skip: absent }, () => {
+    if (onednn === undefined) return;
     const { args, free } = prepare({ name: "", m: 3, n: 4, k: 5 });
     const gemm = onednn;
     assert.throws(() => gemm.gemm({ ...args, lda: 1 }), (error) => {
@@ -274,8 +279,8 @@ describe("OnednnGemm", () => {
     free();
   });
 
-  it("version is read", (context) => {
-    if (onednn === undefined) return context.skip(missing ?? "oneDNN did not open");
+  it("version is read", { skip: absent }, () => {
+    if (onednn === undefined) return;
     assert.match(onednn.version, /^[23]\.\d+\.\d+$/);
   });
 });

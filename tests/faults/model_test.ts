@@ -110,7 +110,8 @@ test(
     const model = await trainModel(folder);
     const file = `${model}/model.safetensors`;
     const whole = Uint8Array.from(readFileSync(file));
-    const flags = flagsIn(folder, "--steps", "2", "--model", model, "--out", folder.file("tuned"));
+    const out = ["--out", folder.file("tuned"), "--overwrite"];
+    const flags = flagsIn(folder, "--steps", "2", "--model", model, ...out);
 
     await context.test("whole", async () => {
       const tuned = await run(flags);

@@ -88,6 +88,16 @@ test("ranks that were started with different settings are refused, each with bot
   }
 });
 
+for (const fault of ["config", "nonfinite"]) {
+  test(`what one rank alone finds wrong is told by that rank (${fault})`, TIMEOUT, async () => {
+    using folder = temporaryDirectory();
+    const { stderr } = await run([...flagsIn(folder, "--steps", "3"), `fault=1:2:${fault}`]);
+    assert.match(stderr, /^\[rank1\] error (ConfigError|NonFiniteError): [^]*only here/m);
+    assert.match(stderr, /^\[rank0\] error Stopped, as rank 1 did$/m);
+    assert.doesNotMatch(stderr, /as rank 0 did/);
+  });
+}
+
 test("a rank that is started twice is refused, and the run goes on", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const ranks = startRanks(2, () => [...flagsIn(folder, "--steps", "3"), "fault=0:1:sleep=2"], {

@@ -81,7 +81,7 @@ describe("openLibrary()", () => {
       reason: "not known to the dynamic linker",
     });
     assert.ok(error.tried.every(({ reason }) => isAbsence(reason)));
-    assert.match(error.message, /^Cannot open oneDNN\. Install it with 'pip install onednn-cpu-gomp'/);
+    assert.match(error.message, /^Cannot open oneDNN\. Install it with 'pip install onednn-cpu-gomp==2023\.2\.0'/);
     assert.match(error.message, /Paths tried:\n {2}\/conda\/lib\/libnot-there-at-all\.so\.1: no such file\n/);
   });
 

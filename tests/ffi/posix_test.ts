@@ -21,45 +21,75 @@ function freshPath(): string {
   return `/dev/shm/fullyshard-test-${processId()}-${counter++}`;
 }
 
+/** A file of size 0 that has no name any more. */
+function nameless(): number {
+  const path = freshPath();
+  const descriptor = posix.createFile(path);
+  assert.ok(posix.unlink(path));
+  return descriptor;
+}
+
+/** The C library with a call that fails, the first times, with an error number. */
+function failing(call: "posix_fallocate" | "tryOpen" | "flock", times: number, code: string): PosixClass {
+  let left = times;
+  const { symbols } = posix.libc;
+  const fail = (): void => {
+    if (left-- > 0) throw new NativeError("libc", call, 4, "on purpose", code);
+  };
+  const replaced = {
+    ...symbols,
+    posix_fallocate: (...args: Parameters<typeof symbols.posix_fallocate>): void => {
+      if (call === "posix_fallocate") fail();
+      symbols.posix_fallocate(...args);
+    },
+    tryOpen: (...args: Parameters<typeof symbols.tryOpen>): number => {
+      if (call === "tryOpen") fail();
+      return symbols.tryOpen(...args);
+    },
+    flock: (...args: Parameters<typeof symbols.flock>): number => {
+      if (call === "flock") fail();
+      return symbols.flock(...args);
+    },
+  };
+  const { name, path, provider } = posix.libc;
+  return new PosixClass({ name, path, provider, symbols: replaced, close: () => {} });
+}
+
 describe("Posix", () => {
-  for (const kind of ["anonymous", "file"] as const) {
-    it(`mapSharedAt() puts a shared segment (${kind}) into WASM memory`, () => {
-      const path = freshPath();
-      const descriptor = kind === "anonymous" ? posix.createAnonymous("test") : posix.createFile(path);
-      if (kind === "file") assert.ok(posix.unlink(path));
-      const byteLength = 4 * posix.pageBytes;
-      posix.reserve(descriptor, byteLength);
+  it("mapSharedAt() puts a shared segment into WASM memory", () => {
+    const descriptor = nameless();
+    const byteLength = 4 * posix.pageBytes;
+    posix.reserve(descriptor, byteLength);
 
-      const memory = new WebAssembly.Memory({ initial: 16, maximum: 16 });
-      const offset = 65536;
-      const mine = new Int32Array(memory.buffer, offset, byteLength / 4);
-      mine.fill(5);
-      const place = posix.provider.offset(posix.provider.addressOf(memory.buffer), offset);
-      posix.mapSharedAt(place, descriptor, byteLength);
-      assert.equal(mine[0], 0, "the segment's zeros are seen, not what was there");
-      new Int32Array(memory.buffer, offset + byteLength, 1)[0] = 77; // the byte behind it stays private
+    const memory = new WebAssembly.Memory({ initial: 16, maximum: 16 });
+    const offset = 65536;
+    const mine = new Int32Array(memory.buffer, offset, byteLength / 4);
+    mine.fill(5);
+    const place = posix.provider.offset(posix.provider.addressOf(memory.buffer), offset);
+    posix.mapSharedAt(place, descriptor, byteLength);
+    assert.equal(mine[0], 0, "the segment's zeros are seen, not what was there");
+    new Int32Array(memory.buffer, offset + byteLength, 1)[0] = 77; // the byte behind it stays private
 
-      const peer = posix.mapShared(descriptor, byteLength);
-      const theirs = new Int32Array(posix.provider.viewOf(peer, byteLength));
-      mine[3] = 42;
-      assert.equal(theirs[3], 42);
-      Atomics.add(theirs, 3, 1);
-      assert.equal(Atomics.load(mine, 3), 43);
-      posix.libc.symbols.memcpy(posix.provider.offset(place, 64), peer, 16);
-      assert.equal(theirs[16 + 3], 43);
+    const peer = posix.mapShared(descriptor, byteLength);
+    const theirs = new Int32Array(posix.provider.viewOf(peer, byteLength));
+    mine[3] = 42;
+    assert.equal(theirs[3], 42);
+    Atomics.add(theirs, 3, 1);
+    assert.equal(Atomics.load(mine, 3), 43);
+    posix.libc.symbols.memcpy(posix.provider.offset(place, 64), peer, 16);
+    assert.equal(theirs[16 + 3], 43);
 
-      posix.mapPrivateAt(place, byteLength);
-      assert.equal(mine[3], 0);
-      mine[3] = 1;
-      assert.equal(theirs[3], 43);
-      assert.equal(new Int32Array(memory.buffer, offset + byteLength, 1)[0], 77);
-      posix.unmap(peer, byteLength);
-      posix.close(descriptor);
-    });
-  }
+    posix.mapPrivateAt(place, byteLength);
+    assert.equal(mine[3], 0);
+    mine[3] = 1;
+    assert.equal(theirs[3], 43);
+    assert.equal(new Int32Array(memory.buffer, offset + byteLength, 1)[0], 77);
+    posix.unmap(peer, byteLength);
+    posix.close(descriptor);
+  });
 
   it("mapShared() maps a part, and read-only", () => {
-    const descriptor = posix.createAnonymous("test");
+    const descriptor = nameless();
     posix.reserve(descriptor, 2 * posix.pageBytes);
     const all = posix.mapShared(descriptor, 2 * posix.pageBytes);
     const second = posix.mapShared(descriptor, posix.pageBytes, "read", posix.pageBytes);
@@ -71,7 +101,7 @@ describe("Posix", () => {
   });
 
   it("mapSharedAt() refuses an address inside a page", () => {
-    const descriptor = posix.createAnonymous("test");
+    const descriptor = nameless();
     posix.reserve(descriptor, posix.pageBytes);
     const memory = new WebAssembly.Memory({ initial: 1, maximum: 1 });
     const inside = posix.provider.offset(posix.provider.addressOf(memory.buffer), 8);
@@ -93,6 +123,18 @@ describe("Posix", () => {
     posix.close(descriptor);
   });
 
+  it("makes a call again that a signal interrupted, and no other", () => {
+    const descriptor = nameless();
+    failing("posix_fallocate", 3, "EINTR").reserve(descriptor, 3 * posix.pageBytes);
+    const part = posix.mapShared(descriptor, 3 * posix.pageBytes);
+    new Uint8Array(posix.provider.viewOf(part, 3 * posix.pageBytes))[3 * posix.pageBytes - 1] = 1; // no SIGBUS
+    posix.unmap(part, 3 * posix.pageBytes);
+    assert.equal(failing("flock", 2, "EINTR").tryLock(descriptor, "exclusive"), true);
+    assert.equal(failing("tryOpen", 2, "EINTR").openFile("/nonexistent", "read"), undefined);
+    assert.throws(() => failing("posix_fallocate", 1, "EIO").reserve(descriptor, 1), { code: "EIO" });
+    posix.close(descriptor);
+  });
+
   it("createFile() refuses a name that exists, openFile() tells one that does not", () => {
     const path = freshPath();
     assert.equal(posix.openFile(path, "read"), undefined);
@@ -100,7 +142,7 @@ describe("Posix", () => {
     assert.throws(() => posix.createFile(path), { code: "EEXIST" });
     const again = posix.openFile(path, "readWrite");
     assert.notEqual(again, undefined);
-    const third = posix.openOrCreateFile(path);
+    const third = posix.openFile(path, "readWrite") ?? assert.fail();
     assert.ok(posix.listDirectory("/dev/shm").includes(path.slice("/dev/shm/".length)));
     for (const open of [descriptor, again, third]) if (open !== undefined) posix.close(open);
     assert.equal(posix.unlink(path), true);
@@ -112,7 +154,7 @@ describe("Posix", () => {
   it("tryLock() tells whether another opening holds the lock", () => {
     const path = freshPath();
     const first = posix.createFile(path);
-    const second = posix.openOrCreateFile(path);
+    const second = posix.openFile(path, "readWrite") ?? assert.fail();
     assert.equal(posix.tryLock(first, "exclusive"), true);
     assert.equal(posix.tryLock(second, "exclusive"), false);
     assert.equal(posix.tryLock(second, "shared"), false);
@@ -127,7 +169,7 @@ describe("Posix", () => {
   });
 
   it("futexWait() tells a changed word from a wait that timed out", () => {
-    const descriptor = posix.createAnonymous("test");
+    const descriptor = nameless();
     posix.reserve(descriptor, posix.pageBytes);
     const word = posix.mapShared(descriptor, posix.pageBytes);
     const view = new Int32Array(posix.provider.viewOf(word, 4));
@@ -141,7 +183,7 @@ describe("Posix", () => {
   });
 
   it("futexWake() wakes a waiter in another thread", async () => {
-    const descriptor = posix.createAnonymous("test");
+    const descriptor = nameless();
     posix.reserve(descriptor, posix.pageBytes);
     const word = posix.mapShared(descriptor, posix.pageBytes);
     const view = new Int32Array(posix.provider.viewOf(word, 8));
@@ -184,13 +226,6 @@ describe("Posix", () => {
     assert.equal(posix.variable(name), "zwölf");
     posix.libc.symbols.unsetenv(name);
     assert.equal(posix.variable(name), undefined);
-  });
-
-  it("isAlive() tells living processes from none", () => {
-    assert.equal(posix.isAlive(processId()), true);
-    assert.equal(posix.isAlive(1), true);
-    assert.equal(posix.isAlive(2 ** 22 + 12345), false); // above the largest process id that Linux gives
-    assert.equal(posix.libc.symbols.getpid(), processId());
   });
 
   it("readFile() reads what has no size, and spaceAt() measures", () => {

@@ -28,7 +28,7 @@ export interface ShardedStack {
   readonly sharded: FullyShardedModule;
 }
 
-/** Builds, shards bottom-up and initialises. */
+/** Builds, shards bottom-up and initializes. */
 export function shardStack({ device, group }: Rank, options: ShardCase): ShardedStack {
   const { depth, reshardAfterForward, rootReshard, backwardPrefetch = false } = options;
   const model = new Stack(device, WIDTH, depth);

@@ -251,7 +251,7 @@ describe("fullyShard()", () => {
     assert.deepEqual(gradients(stack.model.parameters()), expected);
   });
 
-  it("clears one parameter's gradient and keeps its neighbours'", async () => {
+  it("clears one parameter's gradient and keeps its neighbors'", async () => {
     const rank = await openRank();
     const stack = shardStack(rank, { depth: 3 });
     forwardBackward(rank, stack, "a");

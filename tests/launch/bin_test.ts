@@ -60,6 +60,27 @@ test("fullyshard starts ranks under the other runtime where --runtime stands aft
   }
 });
 
+test("fullyshard stops ranks under Deno with the permissions it takes", { skip }, () => {
+  const ended = fullyshard([
+    ...["--runtime", "deno", "run", "--nproc-per-node", "2", "--runtime", "deno"],
+    ...[scriptPath("behave.ts"), "0:exit=7", "1:wait"],
+  ]);
+  assert.equal(ended.status, 7, ended.stderr);
+  assert.match(ended.stderr, /stopped rank 1\n/);
+  assert.doesNotMatch(ended.stderr, /NotCapable/);
+  // Without a log there is no permission to write one; with one there is.
+  const folder = mkdtempSync(`${tmpdir()}/fullyshard-bin-`);
+  try {
+    const kept = fullyshard(["--runtime", "deno", "run", "--log-dir", folder, scriptPath("behave.ts")]);
+    assert.equal(kept.status, 0, kept.stderr);
+    // Deno starts nothing beside a variable of the linker unless it may start everything.
+    const linked = fullyshard(["--runtime", "deno", "run", scriptPath("behave.ts")], { LD_LIBRARY_PATH: folder });
+    assert.equal(linked.status, 0, linked.stderr);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
 test("fullyshard says how to install a runtime where there is none", { skip }, () => {
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-bin-`);
   try {

@@ -29,6 +29,28 @@ test("planRun() reads torchrun's flags in both spellings, up to the script", () 
   assert.deepEqual(plan("--deno-args=--allow-all  --v8-flags=x", "t.ts").denoArgs, ["--allow-all", "--v8-flags=x"]);
 });
 
+test("planRun() takes port 0 for a port to be chosen, as torchrun does", () => {
+  assert.equal(plan("--master-port", "0", "t.ts").masterPort, undefined);
+  const endpoint = plan("--rdzv-endpoint", "localhost:0", "t.ts");
+  assert.deepEqual([endpoint.masterAddr, endpoint.masterPort], ["localhost", undefined]);
+  assert.equal(plan("--master-port", "65535", "t.ts").masterPort, 65535);
+  assert.throws(() => planRun(["--master-port", "65536", "t.ts"], 1), /a port from 0 to 65535, got '65536'/);
+  for (const wrong of ["localhost", "localhost:65536", ":1"]) {
+    assert.throws(
+      () => planRun(["--rdzv-endpoint", wrong, "t.ts"], 1),
+      /--rdzv-endpoint: expected host:port with a port from 0 to 65535/,
+    );
+  }
+});
+
+test("planRun() gives ranks 30 s to stop, or what --stop-grace-seconds says", () => {
+  assert.equal(plan("t.ts").stopGraceSeconds, 30);
+  assert.equal(plan("--stop-grace-seconds", "0.5", "t.ts").stopGraceSeconds, 0.5);
+  for (const wrong of ["0", "-1", "soon", "1e9"]) {
+    assert.throws(() => planRun([`--stop-grace-seconds=${wrong}`, "t.ts"], 1), /a positive number of seconds/);
+  }
+});
+
 test("planRun() decides for each rank and stream what is shown and kept", () => {
   const shown = (result: RunPlan, rank: number): string =>
     (["stdout", "stderr"] as const).map((stream) => {

@@ -5,7 +5,7 @@
  */
 
 import assert from "node:assert/strict";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
 import { test } from "node:test";
@@ -124,6 +124,19 @@ for (const [signal, expected] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
   });
 }
 
+test("run() kills a rank that does not stop in the time it is given, and names it", async () => {
+  const flags = ["--nproc-per-node", "2", "--stop-grace-seconds", "0.3"];
+  const launcher = startCli(["run", ...flags, behave, "0:wait", "1:stubborn"]);
+  await launcher.until(/\[rank0\] pid[^]*\[rank1\] pid|\[rank1\] pid[^]*\[rank0\] pid/);
+  await launcher.until(/\[rank1\] ready/);
+  process.kill(launcher.pid, "SIGTERM");
+  const { code, stdout, stderr } = await launcher.ended;
+  assert.equal(code, 143);
+  assert.match(stderr, /^fullyshard: killed rank 1, which did not stop within 0\.3 s$/m);
+  assert.doesNotMatch(stderr, /killed rank 0/);
+  await untilDead(pidsAfter("pid", stdout));
+});
+
 test("run() leaves nothing behind when it is killed itself", async () => {
   const launcher = startCli(["run", "--nproc-per-node", "2", behave, "0:stubborn", "1:child"]);
   await launcher.until(/\[rank0\] pid[^]*child|child[^]*\[rank0\] pid/);
@@ -156,6 +169,22 @@ test("run() keeps output in files as --redirects, --tee and --local-ranks-filter
     assert.ok(!stdout.includes("[rank0]"));
     assert.ok(stdout.includes("[rank1] begin-1-0"));
     assert.match(stderr, /\[rank0\] an error line/);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test("run() keeps output in a folder that only this user can enter where none was named", async () => {
+  const folder = mkdtempSync(`${tmpdir()}/fullyshard-launch-`);
+  try {
+    const { code, stderr } = await startCli(["run", "-r", "3", report], { TMPDIR: folder }).ended;
+    assert.equal(code, 0, stderr);
+    const [name = "", ...more] = readdirSync(folder).filter((entry) => entry.startsWith("fullyshard-"));
+    assert.deepEqual(more, []);
+    assert.equal(statSync(`${folder}/${name}`).mode & 0o777, 0o700);
+    const [run = ""] = readdirSync(`${folder}/${name}`);
+    assert.ok(stderr.includes(`fullyshard: output is kept in ${folder}/${name}/${run}\n`), stderr);
+    assert.match(readFileSync(`${folder}/${name}/${run}/rank0/stdout.log`, "utf8"), /^\{"args"/);
   } finally {
     rmSync(folder, { recursive: true });
   }

@@ -1,5 +1,5 @@
 /**
- * Modules: names, hooks, what a call frees; layers and their initialisation.
+ * Modules: names, hooks, what a call frees; layers and their initialization.
  *
  * @module
  */

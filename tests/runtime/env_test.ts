@@ -112,16 +112,16 @@ describe("environmentFrom()", () => {
   const read = (values: Values): ReturnType<typeof environmentFrom> => environmentFrom((name) => values[name]);
 
   it("reads text, numbers and flags; an empty value is none", () => {
-    const some = read({ VIRTUAL_ENV: "/venv", OMP_NUM_THREADS: "2", FULLYSHARD_TIMEOUT_SECONDS: "1.5", NO_COLOR: "1" });
+    const some = read({ VIRTUAL_ENV: "/venv", OMP_NUM_THREADS: "2", FULLYSHARD_TIMEOUT_SECONDS: "1.5", CI: "1" });
     assert.equal(some.text("VIRTUAL_ENV"), "/venv");
     assert.equal(some.whole("OMP_NUM_THREADS"), 2);
     assert.equal(some.seconds("FULLYSHARD_TIMEOUT_SECONDS"), 1.5);
-    assert.equal(some.flag("NO_COLOR"), true);
-    const none = read({ VIRTUAL_ENV: "", OMP_NUM_THREADS: "", NO_COLOR: "" });
+    assert.equal(some.flag("CI"), true);
+    const none = read({ VIRTUAL_ENV: "", OMP_NUM_THREADS: "", CI: "" });
     assert.equal(none.text("VIRTUAL_ENV"), undefined);
     assert.equal(none.whole("OMP_NUM_THREADS"), undefined);
     assert.equal(none.seconds("FULLYSHARD_TIMEOUT_SECONDS"), undefined);
-    assert.equal(none.flag("NO_COLOR"), false);
+    assert.equal(none.flag("CI"), false);
   });
 
   it("names the variable whose value is wrong", () => {

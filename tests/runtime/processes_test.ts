@@ -1,14 +1,16 @@
 /**
- * What this process runs on, and what is done when it ends.
+ * What this process runs on.
  *
  * @module
  */
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import process from "node:process";
 import { describe, it } from "node:test";
-import { fileURLToPath } from "node:url";
+import { run } from "../../src/cli/run.ts";
+import { openProcessGroup } from "../../src/comm/registry.ts";
 import { UnsupportedError } from "../../src/errors.ts";
 import * as processes from "../../src/runtime/processes.ts";
+import { openCommDevice } from "../support/comm_device.ts";
 
 describe("requirePlatform()", () => {
   it("accepts the platforms of the table", () => {
@@ -32,6 +34,43 @@ describe("requirePlatform()", () => {
   });
 });
 
+describe("requireSharedMemory()", () => {
+  it("refuses what is not Linux, and says how several ranks run there", () => {
+    processes.requireSharedMemory({ os: "linux", arch: "arm64" });
+    assert.throws(
+      () => processes.requireSharedMemory({ os: "darwin", arch: "arm64" }),
+      /^UnsupportedError: Cannot share memory between processes on darwin arm64.*'runLoopback'$/,
+    );
+    assert.throws(() => processes.requireSharedMemory({ os: "win32", arch: "x64" }), /WSL 2, which is Linux/);
+  });
+
+  for (
+    const [os, ranks, pattern] of [
+      ["darwin", 2, /on darwin .*, only on Linux.*'runLoopback'/],
+      ["win32", 1, /Supported platforms:\n {2}linux x64/],
+    ] as const
+  ) {
+    it(`is asked on ${os} before ${ranks} ranks are started, and before they join`, async () => {
+      const device = await openCommDevice(2 ** 24);
+      const here = Object.getOwnPropertyDescriptor(process, "platform");
+      Object.defineProperty(process, "platform", { value: os, configurable: true });
+      const arch = Object.getOwnPropertyDescriptor(process, "arch");
+      Object.defineProperty(process, "arch", { value: os === "darwin" ? "arm64" : "x64", configurable: true });
+      try {
+        await assert.rejects(run(["--nproc-per-node", String(ranks), "train.ts"]), pattern);
+        await assert.rejects(openProcessGroup({ device, rank: 0, worldSize: 2 }), pattern);
+      } finally {
+        if (here !== undefined) Object.defineProperty(process, "platform", here);
+        if (arch !== undefined) Object.defineProperty(process, "arch", arch);
+      }
+    });
+  }
+});
+
+it("claims no library that nothing uses", () => {
+  for (const { detail } of processes.PLATFORMS) assert.doesNotMatch(detail, /CUDA|Accelerate/);
+});
+
 it("runtime() names the runtime and its version", () => {
   const { name, version } = processes.runtime();
   assert.equal(name, Reflect.has(globalThis, "Bun") ? "bun" : "deno");
@@ -39,31 +78,4 @@ it("runtime() names the runtime and its version", () => {
   assert.ok(processes.coreCount() >= 1);
   assert.ok(processes.executablePath().startsWith("/"));
   assert.ok(processes.workingDirectory().startsWith("/"));
-});
-
-describe("onExit()", () => {
-  const script = fileURLToPath(new URL("./scripts/exit_hook.ts", import.meta.url));
-  const start = processes.runtime().name === "deno" ? ["run", "-A", "--no-check"] : ["run"];
-  const run = (how: string): { output: string; status: number | null; signal: string | null } => {
-    const child = spawnSync(processes.executablePath(), [...start, script, how], { encoding: "utf8" });
-    return { output: child.stdout, status: child.status, signal: child.signal };
-  };
-
-  it("runs at the end of the program", () => {
-    assert.deepEqual(run("end"), { output: "started cleaned", status: 0, signal: null });
-  });
-
-  it("runs when the program throws", () => {
-    const { output, status } = run("throw");
-    assert.equal(output, "started cleaned");
-    assert.equal(status, 1);
-  });
-
-  it("runs once at SIGTERM, of which the process then dies", () => {
-    assert.deepEqual(run("SIGTERM"), { output: "started cleaned", status: null, signal: "SIGTERM" });
-  });
-
-  it("does not run after it was taken off", () => {
-    assert.deepEqual(run("removed"), { output: "started ", status: 0, signal: null });
-  });
 });

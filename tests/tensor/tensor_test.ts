@@ -184,7 +184,7 @@ test("Parameter has no memory until it is given some, and says so", () => {
   const before = inUse();
   const parameter = new Parameter(device, [2, 3]);
   assert.equal(inUse(), before);
-  assert.throws(() => parameter.toArray(), /'parameter' has no memory: it is not initialised, or sharded/);
+  assert.throws(() => parameter.toArray(), /'parameter' has no memory: it is not initialized, or sharded/);
   parameter.materialize();
   parameter.materialize();
   assert.equal(inUse(), before + 256);

@@ -1,6 +1,6 @@
 /** Runs that stop and go on, seen from outside. @module */
 import assert from "node:assert/strict";
-import { appendFileSync, existsSync, readdirSync, readFileSync } from "node:fs";
+import { appendFileSync, existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import process from "node:process";
 import { test } from "node:test";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -122,6 +122,31 @@ test("a run does not begin anew in a folder that has checkpoints", TIMEOUT, asyn
   assert.match(stderr, /out: expected a folder without checkpoints, got '.*out' with '.*checkpoint-2'\. Go on from it/);
   assert.deepEqual(metricLines(folder), lines);
 });
+
+test(
+  "a run does not resume from an older checkpoint beside newer ones, which would outlive its own",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    succeeds(await run(flagsIn(folder, "--steps", "3", "--save-every", "1"), { ranks: 1 }));
+    const before = readdirSync(folder.file("out")).sort();
+    const lines = metricLines(folder);
+    const from = ["--steps", "4", "--resume", `${folder.file("out/../out/checkpoint-1")}/`];
+    const refused = await run(flagsIn(folder, ...from));
+    assert.equal(refused.code, 2, refused.stderr);
+    assert.match(
+      refused.stderr,
+      /resume: expected the newest checkpoint in '.*out', got '.*checkpoint-1\/', and there are newer ones: '.*checkpoint-3', '.*checkpoint-2'\. Move or remove them, or give another folder with '--out'/,
+    );
+    assert.match(refused.stderr, /\[rank1\] error Stopped, as rank 0 did/);
+    assert.deepEqual(readdirSync(folder.file("out")).sort(), before);
+    assert.deepEqual(metricLines(folder), lines);
+    succeeds(await run([...flagsIn(folder, ...from), "--out", folder.file("branch")], { ranks: 1 }));
+    for (const step of [2, 3]) rmSync(folder.file(`out/checkpoint-${step}`), { recursive: true });
+    succeeds(await run(flagsIn(folder, ...from), { ranks: 1 }));
+    assert.equal(metricLines(folder).length, 4);
+  },
+);
 
 test("a run that resumes where there is nothing yet begins", TIMEOUT, async () => {
   using folder = temporaryDirectory();

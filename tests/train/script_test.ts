@@ -1,6 +1,6 @@
 /** A training script from outside: help, exit codes, what it prints and writes. @module */
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { test } from "node:test";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, metricLines, run, startAlone } from "./runs.ts";
@@ -12,6 +12,32 @@ test("a training script shows its help", TIMEOUT, async () => {
   assert.deepEqual([code, stderr], [0, ""]);
   assert.match(stdout, /^Usage: tiny\.ts \[flags\]\n\ndata:\n/);
   assert.match(stdout, /--learning-rate <number> +Peak learning rate \(default: 0\.002\)/);
+});
+
+test("--help is printed by one rank", TIMEOUT, async () => {
+  const { code, stdout } = await run(["--help"]);
+  assert.equal(code, 0);
+  assert.match(stdout, /^\[rank0\] Usage: tiny\.ts/);
+  assert.doesNotMatch(stdout, /\[rank1\]/);
+});
+
+test("a run replaces another's output only when it is told to", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const flags = flagsIn(folder, "--steps", "2");
+  assert.equal((await run(flags, { ranks: 1 })).code, 0);
+  const before = metricLines(folder);
+  const refused = await run([...flags, "--steps", "1"], { ranks: 1 });
+  assert.equal(refused.code, 2, refused.stderr);
+  assert.match(
+    refused.stderr,
+    /out: expected a folder without another run's output, got '.*out' with '.*metrics\.jsonl'\. Give another folder, or replace what is there with '--overwrite'/,
+  );
+  assert.deepEqual(metricLines(folder), before);
+  rmSync(folder.file("out/metrics.jsonl"));
+  assert.match((await run(flags, { ranks: 1 })).stderr, /with '.*out\/model'/);
+  const replaced = await run([...flags, "--steps", "1", "--overwrite"], { ranks: 1 });
+  assert.equal(replaced.code, 0, replaced.stderr);
+  assert.equal(metricLines(folder).length, 1);
 });
 
 test("a run trains, prints its steps and a sample, and writes metrics and a model", TIMEOUT, async () => {

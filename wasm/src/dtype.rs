@@ -26,12 +26,12 @@ pub trait Element: Copy + 'static {
     /// # Safety
     /// `p` points to a writable element.
     unsafe fn store(p: *mut Self, value: f32);
-    /// Reads four neighbours.
+    /// Reads four neighbors.
     ///
     /// # Safety
     /// Four elements from `p` on are readable.
     unsafe fn load4(p: *const Self) -> F32x4;
-    /// Writes four neighbours, rounded.
+    /// Writes four neighbors, rounded.
     ///
     /// # Safety
     /// Four elements from `p` on are writable.

@@ -6,7 +6,7 @@ use crate::simd::F32x4;
 use crate::softmax::sum_exp;
 
 /// Losses of all rows and, unless `dlogits` is null, the gradient; `dlogits` may be `logits`.
-/// Rows labelled `ignore` give 0. Returns the first row whose label is out of range (nothing is written then), or -1.
+/// Rows labeled `ignore` give 0. Returns the first row whose label is out of range (nothing is written then), or -1.
 ///
 /// # Safety
 /// The arrays hold what the sizes say.

@@ -24,7 +24,7 @@ fn least4(n: usize) -> usize {
     }
 }
 
-/// `y = w * round(x * rstd)`: the normalised value is rounded to the dtype before the weight, as Hugging Face does.
+/// `y = w * round(x * rstd)`: the normalized value is rounded to the dtype before the weight, as Hugging Face does.
 ///
 /// # Safety
 /// `x`, `y` hold `rows * cols` elements, `rstd` `rows`, `w` `cols` or is null.

@@ -30,7 +30,7 @@ pub unsafe fn pack<T: Element, const W: usize>(
         let rows = if count - row < W { count - row } else { W };
         let from = src.add(row * row_stride);
         if row_stride == 1 {
-            pack_neighbours::<T, W>(panel, from, step_stride, rows, depth);
+            pack_neighbors::<T, W>(panel, from, step_stride, rows, depth);
         } else {
             let mut g = 0;
             while g < W {
@@ -45,7 +45,7 @@ pub unsafe fn pack<T: Element, const W: usize>(
 
 /// A panel whose rows lie next to each other at each step.
 #[inline(always)]
-unsafe fn pack_neighbours<T: Element, const W: usize>(
+unsafe fn pack_neighbors<T: Element, const W: usize>(
     panel: *mut f32,
     src: *const T,
     step_stride: usize,

@@ -14,14 +14,17 @@ export class CopyAperture implements Aperture {
   readonly #device: Device;
   readonly #slots: Uint8Array;
   readonly #rank: number;
+  readonly #release: () => void;
   /** Per rank: scratch and its bytes, made when first needed. */
   readonly #scratch: { readonly ptr: DevicePtr; readonly byteLength: number }[] = [];
 
   /**
    * @param slots the slots of all ranks, one after another
    * @param rank whose slot is written
+   * @param release gives the slots' memory back; nothing to do unless given
    */
-  constructor(device: Device, slots: Uint8Array, rank: number, size: number) {
+  constructor(device: Device, slots: Uint8Array, rank: number, size: number, release: () => void = () => {}) {
+    this.#release = release;
     this.#device = device;
     this.#slots = slots;
     this.#rank = rank;
@@ -58,6 +61,7 @@ export class CopyAperture implements Aperture {
   dispose(): void {
     for (const scratch of this.#scratch) if (scratch !== undefined) this.#device.allocator.free(scratch.ptr);
     this.#scratch.length = 0;
+    this.#release();
   }
 
   #bytes(rank: number, offset: number, byteLength: number): Uint8Array {

@@ -10,6 +10,7 @@ import type { NativeAddress } from "../../../ffi/types.ts";
 import { NO_PTR } from "../../device/device.ts";
 import type { Device } from "../../device/device.ts";
 import { ArgumentError, UnsupportedError } from "../../errors.ts";
+import { requireSharedMemory } from "../../runtime/processes.ts";
 import type { Transport } from "../transport.ts";
 import { Control, controlBytes, spinsFor } from "./control.ts";
 import type { WorldOptions } from "./control.ts";
@@ -45,6 +46,7 @@ export interface ShmOptions extends TransportOptions {
  * @param device whose memory the segments are mapped into
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world's size
  * @throws {OutOfMemoryError} if shared memory is too small
+ * @throws {UnsupportedError} where processes cannot share memory: anywhere but on Linux
  * @example
  * ```ts ignore
  * const transport = await openShm(device, { rank: 0, worldSize: 2, run: "127.0.0.1:29500" });
@@ -61,6 +63,7 @@ export async function openShm(device: Device, options: ShmOptions): Promise<Tran
   if (!hasWasmMemory(device)) {
     throw new UnsupportedError(`Cannot share memory of device ${device.name} between processes: it has no WASM memory`);
   }
+  requireSharedMemory();
   const posix = await openPosix();
   const files = new RunFiles(posix, options.directory ?? "/dev/shm", runName(options.run));
   const lock = await files.claim(rank);
@@ -188,36 +191,49 @@ class ShmMedium implements Medium {
     let pointer = NO_PTR;
     let copyTo: MappedPart | undefined;
     const parts: (MappedPart | undefined)[] = byteLengths.map(() => undefined);
-    this.#together(exchange, `make its part of ${owner}`, () => {
-      if (!shares) {
-        pointer = this.device.allocator.allocate(own, label);
-        this.device.copyIn(pointer, new Uint8Array(own));
-        return;
-      }
-      const bytes = pages.roundUp(own);
-      const descriptor = pages.create(`${name}-r${rank}`, bytes, owner);
-      try {
-        if (isMapped) pointer = pages.mapIn(descriptor, bytes, label);
-        else {
+    try {
+      this.#together(exchange, `make its part of ${owner}`, () => {
+        if (!shares) {
           pointer = this.device.allocator.allocate(own, label);
           this.device.copyIn(pointer, new Uint8Array(own));
-          copyTo = { address: posix.mapShared(descriptor, bytes), byteLength: bytes };
+          return;
         }
-      } finally {
-        posix.close(descriptor);
-      }
-    });
-    this.#together(exchange, `open ${owner}`, () => {
-      for (const [peer, bytes] of byteLengths.entries()) {
-        if (peer === rank || bytes === 0) continue;
-        const descriptor = this.#open(`${name}-r${peer}`);
-        const byteLength = pages.roundUp(bytes);
-        parts[peer] = { address: posix.mapShared(descriptor, byteLength, "read"), byteLength };
-        posix.close(descriptor);
-      }
-    });
-    if (shares) posix.unlink(pages.files.path(`${name}-r${rank}`));
-    return new SegmentWindow(pages, rank, byteLengths, pointer, isMapped, parts, copyTo);
+        const bytes = pages.roundUp(own);
+        const descriptor = pages.create(`${name}-r${rank}`, bytes, owner);
+        try {
+          if (isMapped) pointer = pages.mapIn(descriptor, bytes, label);
+          else {
+            pointer = this.device.allocator.allocate(own, label);
+            this.device.copyIn(pointer, new Uint8Array(own));
+            copyTo = { address: posix.mapShared(descriptor, bytes), byteLength: bytes };
+          }
+        } finally {
+          posix.close(descriptor);
+        }
+      });
+      this.#together(exchange, `open ${owner}`, () => {
+        for (const [peer, bytes] of byteLengths.entries()) {
+          if (peer === rank || bytes === 0) continue;
+          const descriptor = this.#open(`${name}-r${peer}`);
+          const byteLength = pages.roundUp(bytes);
+          try {
+            parts[peer] = { address: posix.mapShared(descriptor, byteLength, "read"), byteLength };
+          } finally {
+            posix.close(descriptor);
+          }
+        }
+      });
+      return new SegmentWindow(pages, rank, byteLengths, pointer, isMapped, parts, copyTo);
+    } catch (error) {
+      // Whichever rank it was that failed, none keeps anything.
+      for (const part of [...parts, copyTo]) if (part !== undefined) posix.unmap(part.address, part.byteLength);
+      if (pointer !== NO_PTR && isMapped) pages.unmapIn(pointer, pages.roundUp(own));
+      else if (pointer !== NO_PTR) this.device.allocator.free(pointer);
+      throw error;
+    } finally {
+      // Opened by all or of use to none: the memory lives as long as it is mapped.
+      if (shares) posix.unlink(pages.files.path(`${name}-r${rank}`));
+    }
   }
 
   split(groups: readonly (readonly number[])[], mine: number, name: string, exchange: Exchange): Medium {
@@ -235,22 +251,33 @@ class ShmMedium implements Medium {
       rank: ranks.indexOf(this.#place.rank),
       worldRanks: ranks.map((rank) => this.#place.worldRanks[rank] ?? 0),
     };
-    let made: number | undefined;
-    this.#together(exchange, `make group '${name}'`, () => {
-      if (leads) made = pages.create(id, wordBytes + apertureBytes, `group '${name}'`);
-    });
+    // The segment's descriptor, until its mapping takes it over.
+    let segment: number | undefined;
+    let address: NativeAddress | undefined;
     let medium: Medium | undefined;
-    this.#together(exchange, `open group '${name}'`, () => {
-      const descriptor = made ?? this.#open(id);
-      const address = posix.mapShared(descriptor, wordBytes);
-      const words = new Int32Array(posix.provider.viewOf(address, wordBytes), 0, controlBytes(size) / 4);
-      const aperture = openAperture(pages, descriptor, apertureBytes, place.rank, size, mapped, wordBytes);
-      const world = { ...this.#world, timeoutSeconds: this.control.timeoutSeconds };
-      medium = new ShmMedium(world, place, words, address, aperture, false);
-    });
-    if (leads) posix.unlink(pages.files.path(id));
-    if (medium === undefined) throw this.control.failure(`group '${name}' was not opened`);
-    return medium;
+    try {
+      this.#together(exchange, `make group '${name}'`, () => {
+        if (leads) segment = pages.create(id, wordBytes + apertureBytes, `group '${name}'`);
+      });
+      this.#together(exchange, `open group '${name}'`, () => {
+        const descriptor = segment ??= this.#open(id);
+        address = posix.mapShared(descriptor, wordBytes);
+        const words = new Int32Array(posix.provider.viewOf(address, wordBytes), 0, controlBytes(size) / 4);
+        segment = undefined;
+        const aperture = openAperture(pages, descriptor, apertureBytes, place.rank, size, mapped, wordBytes);
+        const world = { ...this.#world, timeoutSeconds: this.control.timeoutSeconds };
+        medium = new ShmMedium(world, place, words, address, aperture, false);
+      });
+      if (medium === undefined) throw this.control.failure(`group '${name}' was not opened`);
+      return medium;
+    } catch (error) {
+      medium?.aperture.dispose();
+      if (address !== undefined) posix.unmap(address, wordBytes);
+      if (segment !== undefined) posix.close(segment);
+      throw error;
+    } finally {
+      if (leads) posix.unlink(pages.files.path(id));
+    }
   }
 
   // The words stay mapped: they are small, and a late abort() must not touch memory that is gone.

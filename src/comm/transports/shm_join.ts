@@ -3,7 +3,7 @@
  * is in {@link Joined}; what is done with it lies in `shm.ts`.
  *
  * Note [Joining]: (1) a rank locks its lock file; (2) rank 0 makes the world segment and writes its name into its lock
- * file, which others believe only while it is locked; (3) every rank maps it, proves its mapping and says JOINED;
+ * file, or why there is none; others believe it only while it is locked; (3) every rank maps it, proves its mapping and says JOINED;
  * (4) rank 0 makes the aperture and says READY; (5) every rank maps it, opens the others' lock files and says SETTLED;
  * (6) when all have, rank 0 removes the segments' names. So a crash leaves lock files, of no bytes, and little else.
  *
@@ -11,7 +11,7 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
-import { RendezvousError } from "../../errors.ts";
+import { NativeError, RendezvousError } from "../../errors.ts";
 import { processId } from "../../runtime/processes.ts";
 import { controlBytes } from "./control.ts";
 import type { ShmOptions } from "./shm.ts";
@@ -30,6 +30,8 @@ const DEFAULT_JOIN_SECONDS = 60;
 export const MAX_RANKS = 1024;
 const LIVENESS_MS = 250;
 const LINGER_MS = 1500;
+/** Most characters of a note in a lock file: readers take no more than a page. */
+const NOTE_LENGTH = 1000;
 
 // Words of the world segment. The first page is for self-tests: word r is rank r's.
 const ABORT = 1024;
@@ -61,6 +63,11 @@ interface Invitation {
   readonly worldSize: number;
   readonly segment: string;
   readonly apertureBytes: number;
+}
+
+/** What rank 0 writes there instead if it cannot make the segment. */
+interface Refusal {
+  readonly failure: string;
 }
 
 /** One rank on its way in. See Note [Joining]. */
@@ -139,8 +146,9 @@ export class Joining {
   async giveUp(error: unknown): Promise<void> {
     const { rank, worldSize } = this.#options;
     const words = this.#words;
+    const message = error instanceof Error ? error.message : String(error);
+    if (words === undefined && rank === 0 && worldSize > 1) await this.#refuse(message);
     if (words !== undefined) {
-      const message = error instanceof Error ? error.message : String(error);
       new AbortArea(words.subarray(ABORT, ABORT + ABORT_WORDS)).set(rank, message);
       // Ranks that are just starting would find nobody, and wait for long.
       const end = Math.min(this.#deadline, performance.now() + LINGER_MS);
@@ -152,6 +160,19 @@ export class Joining {
     this.#removeNames();
     this.#liveness.close();
     this.#files.release(this.#lock);
+  }
+
+  /** Rank 0: tells those who look for its word that there will be none. */
+  async #refuse(message: string): Promise<void> {
+    try {
+      const refusal: Refusal = { failure: message.slice(0, NOTE_LENGTH) };
+      this.#files.write(this.#lock, JSON.stringify(refusal));
+    } catch (error) {
+      // There may be no room for the note either: then the others have none for theirs, and fail by themselves.
+      if (!(error instanceof NativeError)) throw error;
+      return;
+    }
+    await pause(Math.max(0, Math.min(LINGER_MS, this.#deadline - performance.now())));
   }
 
   /** Rank 0: makes the world segment and tells its name. */
@@ -176,6 +197,7 @@ export class Joining {
     for (;;) {
       const text = this.#files.read(0);
       const invitation: unknown = text === undefined ? undefined : JSON.parse(text);
+      if (isRefusal(invitation)) throw new RendezvousError(`Rank 0 gave up joining: ${invitation.failure}`, 0);
       const descriptor = isInvitation(invitation)
         ? this.#posix.openFile(this.#files.path(invitation.segment), "readWrite")
         : undefined;
@@ -275,4 +297,8 @@ function segmentBytes(pages: SharedPages, size: number): number {
 
 function isInvitation(value: unknown): value is Invitation {
   return typeof value === "object" && value !== null && "segment" in value && "worldSize" in value;
+}
+
+function isRefusal(value: unknown): value is Refusal {
+  return typeof value === "object" && value !== null && "failure" in value;
 }

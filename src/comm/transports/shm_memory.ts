@@ -202,8 +202,9 @@ export function openAperture(
         size,
       );
     }
-    const view = posix.provider.viewOf(posix.mapShared(descriptor, byteLength, "readWrite", begin), byteLength);
-    return new CopyAperture(pages.device, new Uint8Array(view), rank, size);
+    const address = posix.mapShared(descriptor, byteLength, "readWrite", begin);
+    const slots = new Uint8Array(posix.provider.viewOf(address, byteLength));
+    return new CopyAperture(pages.device, slots, rank, size, () => posix.unmap(address, byteLength));
   } finally {
     posix.close(descriptor);
   }

@@ -34,6 +34,7 @@ switch (name) {
   case "stubborn":
     process.on("SIGTERM", () => process.stdout.write("refuses SIGTERM\n"));
     process.on("SIGINT", () => process.stdout.write("refuses SIGINT\n"));
+    process.stdout.write("ready\n");
     wait();
     break;
   case "child": {

@@ -1,13 +1,21 @@
 /**
  * A training script with a model that takes milliseconds a step, and with faults to order:
  * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
- * other ranks do not), `poison` (a weight becomes NaN) or `allocate`. `layers=<n>` and `hidden=<n>` size the model. All other arguments are
+ * other ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or
+ * `nonfinite` (throws such an error). `layers=<n>` and `hidden=<n>` size the model. All other arguments are
  * the trainer's flags.
  *
  * @module
  */
 import process from "node:process";
-import { ownedPtr, runTrainingScript, type StepContext, writeParameters } from "../../../mod.ts";
+import {
+  ConfigError,
+  NonFiniteError,
+  ownedPtr,
+  runTrainingScript,
+  type StepContext,
+  writeParameters,
+} from "../../../mod.ts";
 
 const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden)=/.test(text));
 const valueOf = (name: string): string | undefined =>
@@ -45,6 +53,8 @@ function commit(fault: string, { device, group, model }: StepContext): void {
   else if (what === "kill") process.kill(process.pid, "SIGKILL");
   else if (what === "throw") throw new Error("out of coffee");
   else if (what === "sleep" || what === "hang") sleep(what === "hang" ? 2 ** 31 - 1 : Number(value) * 1000);
+  else if (what === "config") throw new ConfigError([{ path: "x", expected: "y", got: "z, only here" }]);
+  else if (what === "nonfinite") throw new NonFiniteError("Found only here");
   else if (what === "other") group.barrier("a call of my own");
   else if (what === "allocate") device.allocator.allocate(2 ** 40, "a table of everything");
   else if (what === "poison") {
