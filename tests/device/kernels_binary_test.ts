@@ -21,7 +21,7 @@ const TRACES = [
   ".cargo",
   ".rustup",
   "rustc/",
-  "index.crates.io",
+  "crates",
   "registry",
 ];
 

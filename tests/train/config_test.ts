@@ -14,7 +14,7 @@ const keys = [
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "seed"],
-  ...["out", "resume", "save-every", "keep-last", "log-every", "sample-tokens", "prompt"],
+  ...["out", "resume", "overwrite", "save-every", "keep-last", "log-every", "sample-tokens", "prompt"],
   ...["config", "help"],
 ];
 
