@@ -75,8 +75,9 @@ export {
   type ParameterOptions,
   type ParameterRun,
   type ParameterStorage,
-  type ShardLayout,
 } from "./src/tensor/parameter.ts";
+export { type BufferOptions, BufferTensor } from "./src/tensor/buffer_tensor.ts";
+export type { Box, ShardLayout } from "./src/tensor/shard_layout.ts";
 export { type Scope, scope } from "./src/tensor/scope.ts";
 export type { HostArray } from "./src/tensor/host.ts";
 export { Tensor } from "./src/tensor/tensor.ts";
@@ -92,7 +93,8 @@ export { attention, crossEntropy, IGNORE_INDEX, linearCrossEntropy, rope, swiglu
 export { Embedding, type EmbeddingOptions } from "./src/nn/embedding.ts";
 export { initializeParameters } from "./src/nn/initialize.ts";
 export { Linear, type LinearOptions } from "./src/nn/linear.ts";
-export { type HookHandle, Module, nameParameters } from "./src/nn/module.ts";
+export { ModuleDict, ModuleList } from "./src/nn/container.ts";
+export { type ForwardHook, type ForwardPreHook, type HookHandle, Module } from "./src/nn/module.ts";
 export { LayerNorm, RMSNorm } from "./src/nn/norm.ts";
 
 // Optimizers

@@ -23,6 +23,7 @@ import {
   trainStep,
   uniformInt,
 } from "../../mod.ts";
+import { elementRuns } from "../../src/tensor/shard_layout.ts";
 
 /** How the model is parallelized. */
 export type Mode = "ddp" | "fsdp-reshard" | "fsdp-keep";
@@ -111,10 +112,9 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
     gradNorms.push(gradNorm);
   }
   const owned = [...model.parameters()].map((parameter) => {
-    const { offset, length } = parameter.storage.shard;
-    const values = new Float32Array(length);
-    if (length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return { fqn: parameter.fqn, offset, values };
+    const values = new Float32Array(parameter.storage.shard.numel);
+    if (values.length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values };
   });
   return { losses, gradNorms, owned };
 }

@@ -8,10 +8,18 @@ import { ArgumentError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Edge, GradientSink, Node } from "./node.ts";
 
+/** What takes part in a backward pass besides the graph: a parallelism that reduces gradients. */
+export interface PassMember {
+  /** The graph is done and all sinks are finished. */
+  endPass(): void;
+  /** The pass failed: clears the gradients that it may have been added to. */
+  abandonPass(): void;
+}
+
 /** One backward pass under way. */
 export interface BackwardPass {
-  /** Runs `callback` once the graph is done and all sinks are finished; callbacks run in the order given. */
-  atEnd(callback: () => void): void;
+  /** Tells `member` of the end of the pass; members are told in the order in which they first joined. */
+  join(member: PassMember): void;
 }
 
 /** Nodes with gradients waiting, highest sequence first: a binary heap. */
@@ -69,7 +77,7 @@ function firstOfItsSink(edges: Node["edges"], input: number): GradientSink | und
 }
 
 /**
- * Runs a backward pass.
+ * Runs a backward pass. One that fails clears the gradients of what it has reached, also those of earlier passes.
  *
  * @param root what the pass starts from
  * @param seed gradient of the root; owned by the pass from now on
@@ -82,7 +90,7 @@ export function runBackward(root: Edge, seed: Tensor): void {
   const queue = new NodeQueue();
   const waiting = new Map<Node, (Tensor | undefined)[]>();
   const sinks = new Set<GradientSink>();
-  const callbacks: (() => void)[] = [];
+  const members = new Set<PassMember>();
   let results: (Tensor | undefined)[] = [];
   const deliver = (edge: Edge, grad: Tensor): void => {
     if (edge.sink !== undefined) {
@@ -100,7 +108,7 @@ export function runBackward(root: Edge, seed: Tensor): void {
       slots[edge.index] = before === undefined ? grad : before.absorb(grad);
     }
   };
-  active = { atEnd: (callback) => void callbacks.push(callback) };
+  active = { join: (member) => void members.add(member) };
   try {
     deliver(root, seed);
     for (let node = queue.pop(); node !== undefined; node = queue.pop()) {
@@ -120,14 +128,17 @@ export function runBackward(root: Edge, seed: Tensor): void {
       node.release();
     }
     for (const sink of sinks) sink.finish();
-    for (const callback of callbacks) callback();
-  } finally {
-    active = undefined;
-    // Nothing is left here unless the pass failed.
+    for (const member of members) member.endPass();
+  } catch (error) {
     for (const grad of results) grad?.dispose();
     for (const [node, slots] of waiting) {
       for (const grad of slots) grad?.dispose();
       node.release();
     }
+    for (const sink of sinks) sink.clear();
+    for (const member of members) member.abandonPass();
+    throw error;
+  } finally {
+    active = undefined;
   }
 }

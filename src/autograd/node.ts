@@ -16,6 +16,8 @@ export interface GradientSink {
   contribute(grad: Tensor): void;
   /** All contributions of this pass (so far) are in: joins them to those of earlier passes. */
   finish(): void;
+  /** The pass failed: drops the gradient, which it may have been added to. */
+  clear(): void;
 }
 
 /** What one input of a node came from. */
@@ -47,6 +49,7 @@ export class Node {
   #backward: BackwardFunction | undefined;
   #saved: readonly Tensor[];
   #refs = 0;
+  readonly #onFreed: (() => void) | undefined;
 
   /**
    * @param name the op, for messages
@@ -54,6 +57,7 @@ export class Node {
    * @param numOutputs number of outputs
    * @param saved tensors owned by the node from now on
    * @param backward what the pass calls
+   * @param onFreed called once, when the node lets go: after its backward, or because nothing leads to it any more
    */
   constructor(
     name: string,
@@ -61,6 +65,7 @@ export class Node {
     numOutputs: number,
     saved: readonly Tensor[],
     backward: BackwardFunction,
+    onFreed?: () => void,
   ) {
     this.sequence = nextSequence++;
     this.name = name;
@@ -68,6 +73,7 @@ export class Node {
     this.numOutputs = numOutputs;
     this.#saved = saved;
     this.#backward = backward;
+    this.#onFreed = onFreed;
     for (const edge of edges) edge?.node?.retain();
   }
 
@@ -113,5 +119,6 @@ export class Node {
       const before = edge?.node;
       if (before !== undefined && --before.#refs === 0) orphans.push(before);
     }
+    this.#onFreed?.();
   }
 }

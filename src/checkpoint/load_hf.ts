@@ -4,6 +4,9 @@
  *
  * @module
  */
+import { devicePtr } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import { elementRuns } from "../tensor/shard_layout.ts";
 import { writeParametersAsync } from "../tensor/write.ts";
 import type { HfWeights } from "./hf_index.ts";
 import { openHfWeights } from "./hf_index.ts";
@@ -74,7 +77,11 @@ export async function loadHfWeights(
         const name = names.get(parameter) ?? "";
         const { code } = weights.get(name);
         const source = { reader: weights, name, code, width: WIDTHS.get(code) ?? 0 };
-        bytesRead += await readElements(source, parameter.storage.shard, parameter.device, owned);
+        const { shard, run: { device } } = parameter.storage;
+        for (const run of elementRuns(shard)) {
+          const to = devicePtr(owned + run.local * float32.byteLength);
+          bytesRead += await readElements(source, run, device, to);
+        }
       }),
   );
   return { tensors: names.size, bytesRead, ignored };

@@ -5,10 +5,11 @@
  * @module
  */
 import type { Device, DevicePtr } from "../device/device.ts";
-import { ArgumentError, CheckpointError } from "../errors.ts";
+import { ArgumentError, CheckpointError, InternalError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { Shape } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import { elementRuns } from "../tensor/shard_layout.ts";
 import { ownedPtr } from "../tensor/write.ts";
 import type { Ranks } from "./ranks.ts";
 import { type ElementRun, type HeldTensor, planWriters, type Writer } from "./shares.ts";
@@ -34,13 +35,19 @@ export interface OwnedTensor {
   readonly ptr: () => DevicePtr;
 }
 
+function runOf({ fqn, storage: { shard } }: Parameter): ElementRun {
+  const [run, ...others] = elementRuns(shard);
+  if (others.length > 0) throw new InternalError(`'${fqn}' is not kept as one range of its elements`);
+  return run ?? { offset: 0, length: 0 };
+}
+
 /** This rank's part of a model's parameters. */
 export function modelTensors(model: CheckpointModel): OwnedTensor[] {
   return [...model.namedParameters()].map(([name, parameter]) => ({
     name,
-    shape: parameter.storage.shard.shape,
-    run: parameter.storage.shard,
-    device: parameter.device,
+    shape: parameter.shape,
+    run: runOf(parameter),
+    device: parameter.storage.run.device,
     ptr: () => ownedPtr(parameter),
   }));
 }
@@ -57,8 +64,8 @@ export function optimizerTensors(model: CheckpointModel, optimizer: Optimizer): 
     if (fqn === undefined) {
       throw new ArgumentError(`Cannot name the states of '${parameter.fqn}': the optimizer is of another model`);
     }
-    const { shard } = parameter.storage;
-    return { name: `${fqn}.${name}`, shape: shard.shape, run: shard, device: parameter.device, ptr: () => ptr };
+    const { device } = parameter.storage.run;
+    return { name: `${fqn}.${name}`, shape: parameter.shape, run: runOf(parameter), device, ptr: () => ptr };
   });
 }
 

@@ -65,8 +65,6 @@ export interface MemoryPrediction {
 /** What is alive at one moment besides what always is. */
 type Moment = Pick<MemoryPrediction, "moment" | "gathered" | "gradients" | "gradientShards" | "activations">;
 
-const ALIGNMENT_BYTES = 256;
-
 function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }
@@ -168,7 +166,7 @@ export function predictMemory(question: MemoryQuestion): MemoryPrediction {
   const { units, world, paramDtype, reduceDtype, buckets } = question;
   const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
   const runs = units.map((shapes) =>
-    shapes.length === 0 ? 0 : planSegment(shapes, world, ALIGNMENT_BYTES / narrowest).runLength
+    shapes.length === 0 ? 0 : planSegment(shapes.map(numelOf), world, narrowest).runLength
   );
   const own = sum(runs);
   const gatheredFrom = paramDtype === float32 || buckets !== undefined ? 0 : paramDtype.byteLength;

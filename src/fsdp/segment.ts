@@ -24,9 +24,6 @@ import { planSegment, type SegmentPlan, shareOf } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
 import type { FsdpUnit } from "./unit.ts";
 
-/** Bytes that every parameter starts on a multiple of. */
-const ALIGNMENT_BYTES = 256;
-
 /** A flat segment of one unit. */
 export class FlatSegment implements ParameterRun {
   readonly device: Device;
@@ -34,7 +31,6 @@ export class FlatSegment implements ParameterRun {
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
-  readonly #name: string;
   readonly #group: ProcessGroup;
   readonly #paramDtype: DType;
   readonly #reduceDtype: DType;
@@ -43,23 +39,25 @@ export class FlatSegment implements ParameterRun {
   readonly #whole: Buffer;
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
+  #reducedInPass = false;
 
   /**
+   * Takes parameters over, with the values that they have; collective.
+   *
    * @param unit what it is part of
-   * @param name for messages
    */
-  constructor(unit: FsdpUnit, name: string, parameters: readonly Parameter[]) {
+  constructor(unit: FsdpUnit, parameters: readonly Parameter[]) {
     const first = parameters[0];
     if (first === undefined) throw new InternalError("a segment without parameters");
     const { group, paramDtype, reduceDtype } = unit.policy;
+    const { name } = unit;
     this.unit = unit;
-    this.#name = name;
     this.device = first.device;
     this.#group = group;
     this.#paramDtype = paramDtype;
     this.#reduceDtype = reduceDtype;
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
-    this.plan = planSegment(parameters.map(({ shape }) => shape), group.size, ALIGNMENT_BYTES / narrowest);
+    this.plan = planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
     const { runLength, world } = this.plan;
     const bytes = runLength * paramDtype.byteLength;
     this.#window = group.openWindow(new Array<number>(world).fill(bytes), `${name} parameters`);
@@ -67,7 +65,7 @@ export class FlatSegment implements ParameterRun {
       ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${name} parameters`)
       : Buffer.allocate(this.device, runLength * float32.byteLength, `${name} master weights`);
     this.#whole = Buffer.empty(this.device, world * bytes, `${name} gathered parameters`);
-    this.storages = parameters.map((parameter, i) => this.#adopt(parameter, this.plan.offsets[i] ?? 0));
+    this.storages = this.#adopt(parameters);
   }
 
   get length(): number {
@@ -92,16 +90,6 @@ export class FlatSegment implements ParameterRun {
       this.device.kernels.cast(this.#paramDtype, float32, this.#window.pointer, this.#master.ptr, this.length);
     }
     this.#window.endWrite();
-  }
-
-  /** Bytes of the gathered whole. */
-  get wholeBytes(): number {
-    return this.#whole.byteLength;
-  }
-
-  /** Bytes of the whole gradient. */
-  get wholeGradBytes(): number {
-    return this.plan.world * this.length * this.#reduceDtype.byteLength;
   }
 
   /** Gathers the whole. */
@@ -131,32 +119,54 @@ export class FlatSegment implements ParameterRun {
     return this.#wholeGrad !== undefined;
   }
 
+  /** Whether the pass under way has reduced it. */
+  get reducedInPass(): boolean {
+    return this.#reducedInPass;
+  }
+
   /** A handle on the place of one parameter's gradient in the whole gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
-    this.#wholeGrad ??= Buffer.allocate(this.device, this.wholeGradBytes, `${this.#name} gradients`);
+    const bytes = this.plan.world * this.length * this.#reduceDtype.byteLength;
+    this.#wholeGrad ??= Buffer.allocate(this.device, bytes, `${this.unit.name} gradients`);
     this.#wholeGrad.retain();
     return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.#reduceDtype);
   }
 
-  /** Sums the whole gradient over ranks into the run's gradient, times `scale`. Parameters without one count as zero. */
+  /** Sums the whole gradient over ranks into the run's, times `scale`. Parameters without one count as zero. */
   reduce(scale: number, label: string): void {
-    if (!this.storages.some((storage) => storage.trainable)) return;
+    if (!this.storages.some(({ parameter }) => parameter.trainable)) return;
     for (const storage of this.storages) storage.fillMissing();
-    if (this.#wholeGrad === undefined) throw new InternalError(`'${this.#name}' has no gradients to reduce`);
+    if (this.#wholeGrad === undefined) throw new InternalError(`${label} has no gradients to reduce`);
     const accumulate = this.#runGrad !== undefined;
-    this.#runGrad ??= Buffer.allocate(this.device, this.length * float32.byteLength, `${this.#name} gradient shard`);
+    this.#runGrad ??= Buffer.allocate(
+      this.device,
+      this.length * float32.byteLength,
+      `${this.unit.name} gradient shard`,
+    );
     this.#group.reduceScatter({
       src: this.#wholeGrad.ptr,
       dtype: this.#reduceDtype,
-      runs: Array.from({ length: this.plan.world }, (_, r) => ({ offset: r * this.length, length: this.length })),
+      runs: this.#runStarts(this.length).map((offset) => ({ offset, length: this.length })),
       dst: this.#runGrad.ptr,
       dstDtype: float32,
       scale,
       accumulate,
     }, label).wait();
-    for (const storage of this.storages) storage.dropWhole();
-    this.#wholeGrad.release();
-    this.#wholeGrad = undefined;
+    for (const { sink } of this.storages) sink.clear();
+    this.#dropWholeGradient();
+    this.#reducedInPass = true;
+  }
+
+  /** The pass has ended; the members that some rank used have a gradient. See Note [Unused parameters]. */
+  endPass(used: ReadonlySet<ShardedStorage>): void {
+    this.#reducedInPass = false;
+    for (const storage of this.storages) if (used.has(storage)) storage.showOwned();
+  }
+
+  /** The pass failed: no gradient is left, neither of it nor of earlier ones, which it may have been added to. */
+  abandonPass(): void {
+    this.#reducedInPass = false;
+    for (const storage of this.storages) storage.clearGradient();
   }
 
   /** The run's gradient of one share, or undefined before the first reduction. */
@@ -167,36 +177,56 @@ export class FlatSegment implements ParameterRun {
   }
 
   /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
-  settle({ runOffset, shard: { length } }: ShardedStorage): void {
+  settle({ runOffset, shard: { numel } }: ShardedStorage): void {
     if (this.storages.some((storage) => storage.holdsGradient)) {
       if (this.#runGrad === undefined) return;
       const place = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
-      this.device.kernels.fill(float32, place, length, 0);
+      this.device.kernels.fill(float32, place, numel, 0);
       return;
     }
     this.#runGrad?.release();
     this.#runGrad = undefined;
-    this.#wholeGrad?.release();
-    this.#wholeGrad = undefined;
+    this.#dropWholeGradient();
   }
 
-  /** Frees everything; every rank must. */
+  /** Frees everything and makes the parameters plain ones without memory; every rank must. */
   dispose(): void {
-    for (const storage of this.storages) storage.clearGradient();
+    for (const { parameter } of this.storages) parameter.release();
     this.#whole.detach();
+    this.#whole.release();
     this.#master.release();
     this.#window.dispose();
   }
 
-  #runStarts(bytes: number): number[] {
-    return Array.from({ length: this.plan.world }, (_, rank) => rank * bytes);
+  #dropWholeGradient(): void {
+    this.#wholeGrad?.release();
+    this.#wholeGrad = undefined;
   }
 
-  #adopt(parameter: Parameter, offset: number): ShardedStorage {
-    const share = shareOf(this.plan, offset, parameter.numel, this.#group.rank);
-    const storage = new ShardedStorage(this, parameter, offset, share, this.#group);
-    this.#whole.retain();
-    parameter.shardInto(storage, this.#whole, offset, this.#paramDtype);
-    return storage;
+  #runStarts(step: number): number[] {
+    return Array.from({ length: this.plan.world }, (_, rank) => rank * step);
+  }
+
+  /** Makes the parameters views of the whole; values that they have go into the run, parameter by parameter, and are freed. */
+  #adopt(parameters: readonly Parameter[]): ShardedStorage[] {
+    const present = parameters.some(({ buffer }) => buffer.attached);
+    if (present) this.#window.beginWrite();
+    const storages = parameters.map((parameter, i) => {
+      const offset = this.plan.offsets[i];
+      if (offset === undefined) throw new InternalError(`no place for '${parameter.fqn}'`);
+      const share = shareOf(this.plan, offset, parameter.numel, this.#group.rank);
+      const width = float32.byteLength;
+      if (parameter.buffer.attached && share.length > 0) {
+        const to = devicePtr(this.#master.ptr + share.runOffset * width);
+        this.device.copy(to, devicePtr(parameter.ptr + share.offset * width), share.length * width);
+      }
+      const storage = new ShardedStorage(this, parameter, offset, share, this.#group);
+      this.#whole.retain();
+      const layout = denseLayout(parameter.shape, offset);
+      parameter.adopt(storage, { buffer: this.#whole, layout, dtype: this.#paramDtype });
+      return storage;
+    });
+    if (present) this.endWrite();
+    return storages;
   }
 }

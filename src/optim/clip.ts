@@ -1,20 +1,18 @@
 /**
- * Gradient norms and clipping. The norm is exact up to each row's own sum: rows are summed in float64 in a fixed order and
- * the row sums in integers, so neither the cut into shards nor the number of ranks changes a bit of it.
+ * Gradient norms and clipping. The norm is exact up to each 64-element block's own sum: blocks are summed in float64 in a fixed
+ * order and the block sums in integers, so neither the cut into shards nor the number of ranks changes a bit of it.
  *
  * @module
  */
 import { Buffer } from "../device/buffer.ts";
-import type { Device } from "../device/device.ts";
+import { type Device, devicePtr } from "../device/device.ts";
 import { int64 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { NormReducer, Parameter } from "../tensor/parameter.ts";
 import { isDense } from "../shape.ts";
 
-/** Rows of a parameter as the norm sees them: the last dim of a matrix; single elements of a vector. */
-function rowLength(parameter: Parameter): number {
-  return parameter.ndim >= 2 ? parameter.shape.at(-1) ?? 1 : 1;
-}
+/** Elements whose squares are summed in float64 before the exact sum: every cut between ranks falls on a multiple. */
+const BLOCK = 64;
 
 /** One accumulator for each way of reducing, so that each is summed over its ranks once. */
 class Accumulators {
@@ -69,8 +67,11 @@ export function gradNorm(parameters: Iterable<Parameter>): number {
       const grad = parameter.grad;
       if (grad === undefined || grad.numel === 0) continue;
       if (!isDense(grad.layout)) throw new ArgumentError(`The gradient of '${parameter.fqn}' must be dense`);
-      const cols = rowLength(parameter);
-      parameter.device.kernels.sumSquares(grad.dtype, buffer.ptr, grad.ptr, grad.numel / cols, cols);
+      const { kernels } = parameter.device;
+      const [blocks, rest] = [Math.floor(grad.numel / BLOCK), grad.numel % BLOCK];
+      const end = devicePtr(grad.ptr + blocks * BLOCK * grad.dtype.byteLength);
+      kernels.sumSquares(grad.dtype, buffer.ptr, grad.ptr, blocks, BLOCK);
+      if (rest > 0) kernels.sumSquares(grad.dtype, buffer.ptr, end, 1, rest);
     }
     return Math.sqrt(accumulators?.value() ?? 0);
   } finally {

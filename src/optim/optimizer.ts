@@ -30,7 +30,7 @@ export interface OptimizerStateView {
   readonly parameter: Parameter;
   /** PyTorch's name of the state, e.g. `exp_avg`. */
   readonly name: string;
-  /** Address of the first of `parameter.storage.shard.length` float32 elements. */
+  /** Address of the first of `parameter.storage.shard.numel` float32 elements. */
   readonly ptr: DevicePtr;
 }
 
@@ -196,7 +196,7 @@ export abstract class Optimizer {
     members.forEach(({ parameter, group }, i) => {
       const { runOffset, shard } = parameter.storage;
       table.setUint32(i * RANGE_BYTES, runOffset, true);
-      table.setUint32(i * RANGE_BYTES + 4, runOffset + shard.length, true);
+      table.setUint32(i * RANGE_BYTES + 4, runOffset + shard.numel, true);
       table.setFloat32(i * RANGE_BYTES + 8, group.learningRate, true);
       table.setFloat32(i * RANGE_BYTES + 12, group.weightDecay, true);
     });

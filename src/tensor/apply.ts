@@ -245,19 +245,33 @@ export function applyView<A>(op: ViewOp<A>, input: Tensor, attrs: A): Tensor {
   return output;
 }
 
+/** What is done at a place of the graph. */
+export interface GradientHook {
+  /** For messages. */
+  readonly name: string;
+  /** Runs in the backward pass when all gradients of the tensors are known and before any flows further back. */
+  run(): void;
+  /** The place in the graph is gone, whether it has run or nothing leads to it any more. */
+  freed?(): void;
+}
+
 /**
- * Makes `callback` run in the backward pass when all gradients of `tensors` are known and before any flows further back.
- * The tensors lead to the hook from now on; leaves, and those that need no gradient, are left alone.
+ * Hangs a hook on tensors: whatever they are used for from now on leads through it. Leaves, and tensors that need no gradient,
+ * are left alone.
  *
- * @returns whether any of them needs a gradient, so that the hook can run at all
+ * @returns takes the hook off the tensors again, for uses to come; undefined if no tensor needs a gradient
  */
-export function hookBackward(name: string, tensors: readonly Tensor[], callback: () => void): boolean {
+export function hookBackward(tensors: readonly Tensor[], hook: GradientHook): (() => void) | undefined {
   const hooked = tensors.filter((tensor) => tensor.edge?.node !== undefined);
-  if (hooked.length === 0 || !gradEnabled()) return false;
-  const node = new Node(name, hooked.map((tensor) => tensor.edge), hooked.length, [], (grads) => {
-    callback();
+  if (hooked.length === 0 || !gradEnabled()) return undefined;
+  const before = hooked.map((tensor) => tensor.edge);
+  const run = (grads: readonly (Tensor | undefined)[]): (Tensor | undefined)[] => {
+    hook.run();
     return grads.map((grad) => grad?.alias());
-  });
+  };
+  const node = new Node(hook.name, before, hooked.length, [], run, () => hook.freed?.());
   hooked.forEach((tensor, index) => tensor.setEdge({ node, index, sink: undefined }));
-  return true;
+  return () => {
+    for (const [i, tensor] of hooked.entries()) if (!tensor.disposed) tensor.setEdge(before[i]);
+  };
 }

@@ -10,22 +10,30 @@ import { Buffer } from "../device/buffer.ts";
 import { denseLayout, isDense } from "../shape.ts";
 import { Tensor } from "./tensor.ts";
 
+/** Options of a {@link GradientSlot}. */
+export interface GradientSlotOptions {
+  /** Makes a handle on the memory that the gradient is to lie in. @default the first contribution is kept where it is */
+  readonly place?: () => Tensor;
+  /** Whether ops may write there; not if the place is narrower than what they compute in. @default true */
+  readonly direct?: boolean;
+  /** Called before the first contribution of a pass is taken, and of what follows a {@link GradientSlot.clear}. */
+  readonly onContribution?: () => void;
+}
+
 /** The gradient of one leaf. */
 export class GradientSlot implements GradientSink {
   readonly #place: (() => Tensor) | undefined;
   readonly #direct: boolean;
+  readonly #onContribution: (() => void) | undefined;
   /** Sum of finished passes. */
   #total: Tensor | undefined;
   /** Sum of the pass under way. */
   #pass: Tensor | undefined;
 
-  /**
-   * @param place makes a handle on the memory that the gradient is to lie in; without it the first one given is kept
-   * @param direct whether ops may write there; not if it is narrower than what they compute in
-   */
-  constructor(place?: () => Tensor, direct: boolean = true) {
-    this.#place = place;
-    this.#direct = direct;
+  constructor(options: GradientSlotOptions = {}) {
+    this.#place = options.place;
+    this.#direct = options.direct ?? true;
+    this.#onContribution = options.onContribution;
   }
 
   place(): Tensor | undefined {
@@ -34,8 +42,9 @@ export class GradientSlot implements GradientSink {
   }
 
   contribute(grad: Tensor): void {
-    if (this.#pass !== undefined) add(this.#pass, grad);
-    else if (this.#total === undefined) {
+    if (this.#pass !== undefined) return add(this.#pass, grad);
+    this.#onContribution?.();
+    if (this.#total === undefined) {
       this.#pass = this.#place === undefined ? owned(grad) : moveTo(this.#place(), grad);
     } else this.#pass = grad.dtype === this.#total.dtype ? owned(grad) : moveTo(fresh(this.#total), grad);
   }
@@ -54,10 +63,10 @@ export class GradientSlot implements GradientSink {
 
   /** Forgets everything. */
   clear(): void {
-    this.#total?.dispose();
     this.#pass?.dispose();
-    this.#total = undefined;
+    this.#total?.dispose();
     this.#pass = undefined;
+    this.#total = undefined;
   }
 }
 

@@ -24,7 +24,7 @@ export function ownedPtr(parameter: Parameter): DevicePtr {
  * Lets `write` overwrite this rank's elements of some parameters, giving memory to those that have none. Every rank must
  * call it with the same parameters.
  *
- * @param write gets each parameter and the address of its `storage.shard.length` float32 elements
+ * @param write gets each parameter and the address of its `storage.shard.numel` float32 elements
  */
 export function writeParameters(
   parameters: Iterable<Parameter>,
@@ -35,7 +35,7 @@ export function writeParameters(
   const runs = runsOf(list);
   for (const run of runs) run.beginWrite();
   try {
-    for (const parameter of list) if (parameter.storage.shard.length > 0) write(parameter, ownedPtr(parameter));
+    for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
   } finally {
     for (const run of runs) run.endWrite(); // also after a failure: other ranks wait for it
   }
@@ -45,7 +45,7 @@ export function writeParameters(
  * Like {@link writeParameters}, for a `write` that awaits, e.g. a file. Parameters are written one after another; if one
  * fails, the others are left as they are and the writing is closed all the same, so that other ranks do not wait.
  *
- * @param write gets each parameter and the address of its `storage.shard.length` float32 elements
+ * @param write gets each parameter and the address of its `storage.shard.numel` float32 elements
  * @throws what `write` throws
  */
 export async function writeParametersAsync(
@@ -57,7 +57,7 @@ export async function writeParametersAsync(
   const runs = runsOf(list);
   for (const run of runs) run.beginWrite();
   try {
-    for (const parameter of list) if (parameter.storage.shard.length > 0) await write(parameter, ownedPtr(parameter));
+    for (const parameter of list) if (parameter.storage.shard.numel > 0) await write(parameter, ownedPtr(parameter));
   } finally {
     for (const run of runs) run.endWrite();
   }

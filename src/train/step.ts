@@ -101,7 +101,7 @@ function nonFinite({ group, model }: StepContext, what: string): NonFiniteError 
     return index < 0 ? parameters.length : index;
   };
   const weight = first(({ device, storage: { run, runOffset, shard } }) =>
-    !Number.isFinite(maxAbs(device, run.param + runOffset * 4, shard.length))
+    !Number.isFinite(maxAbs(device, run.param + runOffset * 4, shard.numel))
   );
   const gradient = first(({ device, grad }) =>
     grad !== undefined && !Number.isFinite(maxAbs(device, grad.ptr, grad.numel))

@@ -342,19 +342,20 @@ test("hookBackward() runs when all gradients are known and before any flows on; 
   const x = leaf(device, { shape: [1], data: [3] });
   const inner = named("inner", x);
   const other = named("other", x);
-  assert.equal(
-    hookBackward("unit", [inner, other, x, ones(device, [1])], () => {
-      order.push("hook");
-      activePass()?.atEnd(() => void order.push(`end, gradient ${x.grad?.item()}`));
-      activePass()?.atEnd(() => void order.push("end"));
-    }),
-    true,
-  );
+  const first = { endPass: () => void order.push(`end, gradient ${x.grad?.item()}`), abandonPass: () => {} };
+  const second = { endPass: () => void order.push("end"), abandonPass: () => {} };
+  const run = (): void => {
+    order.push("hook");
+    for (const member of [first, second, first]) activePass()?.join(member);
+  };
+  const unhook = hookBackward([inner, other, x, ones(device, [1])], { name: "unit", run });
+  assert.ok(unhook !== undefined);
   const y = named("outer", inner).add(named("outer too", other)).add(inner);
   y.backward();
   assert.deepEqual(order, ["outer too", "outer", "hook", "other", "inner", "end, gradient 10", "end"]);
-  assert.equal(hookBackward("leaves", [x, ones(device, [1])], () => assert.fail("called")), false);
-  assert.equal(noGrad(() => hookBackward("off", [named("z", x)], () => assert.fail("called"))), false);
+  const never = { name: "never", run: () => assert.fail("called") };
+  assert.equal(hookBackward([x, ones(device, [1])], never), undefined);
+  assert.equal(noGrad(() => hookBackward([named("z", x)], never)), undefined);
   disposeLeaf(x);
 });
 
@@ -365,7 +366,7 @@ test("hookBackward() of an output that nothing uses changes nothing and leaks no
     using _frame = scope();
     const [used, unused] = [x.mul(2), x.exp()];
     let calls = 0;
-    hookBackward("unit", [used, unused], () => void calls++);
+    hookBackward([used, unused], { name: "unit", run: () => void calls++ });
     used.sum().backward();
     assert.equal(calls, 1);
   }

@@ -19,7 +19,7 @@ import { bfloat16, float32 } from "../../src/dtype.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
-import { Module, nameParameters } from "../../src/nn/module.ts";
+import { Module } from "../../src/nn/module.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
 
@@ -130,7 +130,7 @@ export class SmallModel extends Module<[], undefined> implements CheckpointModel
     this.embed = new Parameter(device, [37, 24], { init });
     this.blocks = [new Block(device), new Block(device)];
     this.scale = new Parameter(device, [], { init });
-    nameParameters(this);
+    this.nameTree();
   }
 
   override forward(): undefined {

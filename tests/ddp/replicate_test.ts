@@ -78,15 +78,51 @@ describe("replicate()", () => {
     assert.throws(() => replicated.setGradientDivideFactor(0), /the factor must be positive/);
   });
 
-  it("gives zeros to parameters that no rank used", async () => {
+  it("gives no gradient to parameters that no rank used", async () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 3);
     replicate(model, { group, bucketBytes: 1 });
     initializeParameters(model, 5);
     model.order = [0, 2];
     step(model, device, "a");
-    assert.ok(model.layers[1]?.linear.weight.grad?.toArray().every((value) => value === 0));
+    assert.equal(model.layers[1]?.linear.weight.grad, undefined);
     assert.ok(model.layers[0]?.linear.weight.grad?.toArray().some((value) => value !== 0));
+  });
+
+  it("reduces when the loss does not come through the root's output", async () => {
+    const { device, group, calls } = await openRank();
+    const model = new Stack(device, WIDTH, 2);
+    replicate(model, { group });
+    initializeParameters(model, 5);
+    using _frame = scope();
+    model.layers[0]?.call(input(device, "a", 3, WIDTH)).sum().backward();
+    assert.deepEqual(calls.filter(({ kind }) => kind === "all-reduce").length, 1);
+    assert.ok(model.layers[0]?.linear.weight.grad !== undefined);
+  });
+
+  it("reduces parameters that were frozen when it was called and are trained later", async () => {
+    const { device, group, calls } = await openRank();
+    const model = new Stack(device, WIDTH, 2);
+    model.head.weight.trainable = false;
+    const replicated = replicate(model, { group });
+    initializeParameters(model, 5);
+    replicated.setGradientDivideFactor(8);
+    step(model, device, "a");
+    model.head.weight.trainable = true;
+    calls.length = 0;
+    step(model, device, "b");
+    const sizes = calls.filter(({ kind }) => kind === "all-reduce").map(({ byteLength }) => byteLength);
+    assert.deepEqual(sizes, [4 * 3 * (448 + 64)], "all three layers, each gradient on a multiple of 64 elements");
+
+    const plain = new Stack(device, WIDTH, 2);
+    initializeParameters(plain, 5);
+    step(plain, device, "a");
+    plain.head.weight.zeroGrad();
+    step(plain, device, "b");
+    const got = gradients(model.parameters());
+    for (const [fqn, list] of gradients(plain.parameters())) {
+      assert.deepEqual(got.get(fqn), list?.map((value) => value / 8), fqn);
+    }
   });
 
   it("leaves frozen parameters alone", async () => {

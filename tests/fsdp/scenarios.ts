@@ -3,6 +3,7 @@ import type { Device, ProcessGroup } from "../../mod.ts";
 import type { RecordedCall } from "../../src/comm/recording.ts";
 import { lifeCycle } from "./life_cycle_scenario.ts";
 import { measureMemory } from "./memory_scenario.ts";
+import { unused } from "./unused_scenario.ts";
 
 /** One rank of a world. */
 export interface Rank {
@@ -12,10 +13,11 @@ export interface Rank {
 }
 
 /** Name of a scenario. */
-export type Scenario = "measureMemory" | "lifeCycle";
+export type Scenario = "measureMemory" | "lifeCycle" | "unused";
 
 /** All scenarios. */
 export const SCENARIOS: Readonly<Record<Scenario, (rank: Rank, data: unknown) => unknown>> = {
   measureMemory,
   lifeCycle,
+  unused,
 };

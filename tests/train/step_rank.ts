@@ -7,14 +7,14 @@ import { ProcessGroup } from "../../src/comm/process_group.ts";
 import { openLoopback } from "../../src/comm/transports/loopback.ts";
 import { serveRank } from "../../src/comm/transports/loopback_workers.ts";
 import type { Batch } from "../../src/data/loader.ts";
-import type { Device } from "../../src/device/device.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
 import type { Parameter } from "../../src/tensor/parameter.ts";
-import { ownedPtr, writeParameters } from "../../src/tensor/write.ts";
+import { writeParameters } from "../../src/tensor/write.ts";
+import { ownedValues } from "../support/owned.ts";
 import { generate } from "../../src/train/generate.ts";
 import { type StepContext, trainStep } from "../../src/train/step.ts";
 
@@ -88,12 +88,8 @@ function batchOf(samples: readonly Sample[]): Batch {
   };
 }
 
-function weightsOf(device: Device, parameters: readonly Parameter[]): number[] {
-  return parameters.flatMap((parameter) => {
-    const values = new Float32Array(parameter.storage.shard.length);
-    if (values.length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return [...values];
-  });
+function weightsOf(parameters: readonly Parameter[]): number[] {
+  return parameters.flatMap((parameter) => [...ownedValues(parameter)]);
 }
 
 serveRank(async ({ rank, world, data }): Promise<Told> => {
@@ -113,7 +109,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   const optimizer = new AdamW(parameters, { learningRate: 0 });
   const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
   const batches = (data.batches[rank] ?? []).map(batchOf);
-  const before = weightsOf(device, parameters);
+  const before = weightsOf(parameters);
   const told = { losses: [0], gradNorms: [0], tokens: [0], inUse: [0] };
   for (const list of Object.values(told)) list.pop();
   let error = "";
@@ -130,5 +126,5 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   }
   const texts = (data.generate ?? []).map(({ prompt, ...options }) => generate(device, model, prompt, options));
   group.barrier("end");
-  return { ...told, error, before, after: weightsOf(device, parameters), texts };
+  return { ...told, error, before, after: weightsOf(parameters), texts };
 });

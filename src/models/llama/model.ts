@@ -9,7 +9,7 @@ import { ArgumentError } from "../../errors.ts";
 import { attention, linearCrossEntropy, rope, swiglu } from "../../nn/functional.ts";
 import { Embedding } from "../../nn/embedding.ts";
 import { Linear } from "../../nn/linear.ts";
-import { Module, nameParameters } from "../../nn/module.ts";
+import { Module } from "../../nn/module.ts";
 import { RMSNorm } from "../../nn/norm.ts";
 import type { Init } from "../../tensor/parameter.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
@@ -153,7 +153,7 @@ export class LlamaForCausalLm extends Module<[inputs: CausalLmInputs], CausalLmO
     this.lmHead = new Linear(device, config.hiddenSize, config.vocabSize, { bias: false, init: normal(config) }, tied);
     this.hfConfig = hfConfig;
     this.#config = config;
-    nameParameters(this);
+    this.nameTree();
   }
 
   get tiedNames(): ReadonlyMap<string, string> {

@@ -61,7 +61,7 @@ function commit(fault: string, { device, group, model }: StepContext): void {
     const nan = new Uint8Array(new Float32Array([NaN]).buffer);
     writeParameters(model.parameters(), (parameter) => {
       const isTarget = parameter.fqn === "model.layers.1.mlp.up_proj.weight";
-      if (isTarget && parameter.storage.shard.length > 0) device.copyIn(ownedPtr(parameter), nan);
+      if (isTarget && parameter.storage.shard.numel > 0) device.copyIn(ownedPtr(parameter), nan);
     });
   }
 }

@@ -1,0 +1,85 @@
+/**
+ * One replicated parameter: its whole values lie where they did, its gradient in a bucket.
+ *
+ * @module
+ */
+import { InternalError } from "../errors.ts";
+import { GradientSlot } from "../tensor/gradient_slot.ts";
+import type { Parameter, ParameterRun, ParameterStorage } from "../tensor/parameter.ts";
+import type { ShardLayout } from "../tensor/shard_layout.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import type { GradientBucket } from "./bucket.ts";
+
+/** The storage of a replicated parameter. */
+export class ReplicatedStorage implements ParameterStorage {
+  readonly kind = "replicated";
+  readonly parameter: Parameter;
+  readonly shard: ShardLayout;
+  readonly run: ParameterRun;
+  readonly runOffset: number;
+  readonly normReducer = undefined;
+  readonly sink: GradientSlot;
+  #used = false;
+  /** The gradient of all reductions since it was cleared; hidden until some rank has used the parameter. */
+  #reduced: Tensor | undefined;
+  #shown = false;
+
+  /**
+   * @param parameter a plain one
+   * @param bucketOf joins the pass under way and gives the bucket where the gradient is summed
+   */
+  constructor(parameter: Parameter, bucketOf: (storage: ReplicatedStorage) => GradientBucket) {
+    this.parameter = parameter;
+    ({ shard: this.shard, run: this.run, runOffset: this.runOffset } = parameter.storage);
+    this.sink = new GradientSlot({
+      place: () => bucketOf(this).place(this),
+      onContribution: () => {
+        this.#used = true;
+        bucketOf(this);
+      },
+    });
+  }
+
+  /** Whether a backward on this rank has reached it since its gradient was cleared. */
+  get used(): boolean {
+    return this.#used;
+  }
+
+  /** The gradient that was not reduced yet. */
+  get unreduced(): Tensor | undefined {
+    return this.sink.gradient();
+  }
+
+  gradient(): Tensor | undefined {
+    return (this.#shown ? this.#reduced : undefined) ?? this.sink.gradient();
+  }
+
+  clearGradient(): void {
+    this.#used = false;
+    this.#shown = false;
+    this.#reduced?.dispose();
+    this.#reduced = undefined;
+    this.sink.clear();
+  }
+
+  /** Adds what was just reduced to what was reduced before; the handle becomes the storage's. */
+  addReduced(sum: Tensor | undefined): void {
+    if (sum === undefined) throw new InternalError(`no sum for '${this.parameter.fqn}'`);
+    this.sink.clear();
+    if (this.#reduced === undefined) {
+      this.#reduced = sum;
+      return;
+    }
+    const { ptr, dtype, device, numel } = this.#reduced;
+    device.kernels.accumulate(dtype, sum.dtype, ptr, sum.ptr, numel);
+    sum.dispose();
+  }
+
+  /** The pass has ended; some rank has used the parameter since gradients were cleared, or none has. */
+  settle(used: boolean): void {
+    this.#shown = used;
+    if (used) return;
+    this.#reduced?.dispose();
+    this.#reduced = undefined;
+  }
+}
