@@ -127,7 +127,8 @@ export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
 
 // Models
 export type { ActivationBytes, BatchShape } from "./src/nn/activations.ts";
-export type { CausalLm, CausalLmInputs, CausalLmOutputs, ModelFamily } from "./src/models/family.ts";
+export { CausalLm, type CausalLmInputs } from "./src/models/causal_lm.ts";
+export type { ModelFamily } from "./src/models/family.ts";
 export { buildModel, FAMILIES } from "./src/models/registry.ts";
 
 // Data

@@ -10,7 +10,7 @@ const device = await openDevice("cpu");
 using group = await openProcessGroup({ device }); // the ranks that the launcher started, or this one alone
 const sizes = { vocab_size: 64, hidden_size: 64, intermediate_size: 176, num_hidden_layers: 4, num_attention_heads: 4 };
 const model = buildModel(device, { model_type: "llama", ...sizes }); // no memory yet
-for (const block of model.shardingUnits()) fullyShard(block, { mesh: group });
+for (const block of model.layers) fullyShard(block, { mesh: group });
 const parallelism = fullyShard(model, { mesh: group });
 initializeParameters(model, 0); // or: await loadHfWeights(model, "path/to/llama", group)
 const optimizer = new AdamW(model.parameters());

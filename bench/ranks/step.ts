@@ -42,7 +42,7 @@ const model = buildModel(device, {
 });
 const precision = { paramDtype: config.precision === "bfloat16" ? bfloat16 : float32, reduceDtype: float32 };
 const shard = (): { setGradientDivideFactor(factor: number): void } => {
-  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group, precision });
+  for (const block of model.layers) fullyShard(block, { mesh: group, precision });
   return fullyShard(model, { mesh: group, precision });
 };
 const parallel = config.strategy === "ddp" ? replicate(model, { group }) : shard();

@@ -88,7 +88,7 @@ function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, 
   const reshardAfterForward = mode === "fsdp-reshard";
   const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
   const precision = { paramDtype: dtypeFrom(paramDtype), reduceDtype: dtypeFrom(reduceDtype) };
-  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group, reshardAfterForward, precision });
+  for (const block of model.layers) fullyShard(block, { mesh: group, reshardAfterForward, precision });
   return fullyShard(model, { mesh: group, reshardAfterForward, precision });
 }
 

@@ -7,16 +7,23 @@
 import { float32 } from "../dtype.ts";
 import { CheckpointError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
-import { writeParametersAsync } from "../tensor/write.ts";
-import { type DevicePtr, devicePtr } from "../device/device.ts";
+import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
+import { numelOf } from "../shape.ts";
+import { devicePtr } from "../device/device.ts";
 import { findCheckpoint } from "./find.ts";
 import type { JsonObject } from "./json.ts";
 import type { Manifest, SavedTensor } from "./manifest.ts";
 import { type Ranks, together } from "./ranks.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
 import { environmentOf } from "./save.ts";
-import { intersection } from "./shares.ts";
-import { type CheckpointModel, modelTensors, optimizerTensors, type OwnedTensor, requireFit } from "./state_dict.ts";
+import {
+  type CheckpointModel,
+  type HeldTensor,
+  modelTensors,
+  optimizerTensors,
+  requireFit,
+  writeModelAsync,
+} from "./state_dict.ts";
 import { readElements } from "./transfer.ts";
 
 /** Options of {@link loadCheckpoint}. */
@@ -68,19 +75,15 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   const label = `load '${path}'`;
   using reader = new ShardReader(path);
   await together(group, label, () => checkFit(path, manifest, model, optimizer));
-  const parameters = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
-  const tensors = new Map(modelTensors(model).map((tensor) => [tensor.name, tensor]));
+  const parameters = [...model.namedParameters()];
   await together(group, label, () =>
-    writeParametersAsync(parameters.keys(), async (parameter, owned) => {
-      const name = parameters.get(parameter) ?? "";
-      await reader.read(tensors.get(name), manifest.model.get(name), owned);
+    writeModelAsync(model, async () => {
+      for (const tensor of modelTensors(model)) await reader.read(tensor, manifest.model);
     }));
   await together(group, label, async () => {
     if (optimizer === undefined) return;
-    for (const tensor of optimizerTensors(model, optimizer)) {
-      if (tensor.run.length > 0) await reader.read(tensor, manifest.optimizer?.get(tensor.name), tensor.ptr());
-    }
-    for (const [parameter, name] of parameters) optimizer.setSteps(parameter, manifest.optimizerSteps.get(name) ?? 0);
+    for (const tensor of optimizerTensors(model, optimizer)) await reader.read(tensor, manifest.optimizer);
+    for (const [name, parameter] of parameters) optimizer.setSteps(parameter, manifest.optimizerSteps.get(name) ?? 0);
   });
   return {
     path,
@@ -94,9 +97,9 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
 
 /** Compares names and shapes. */
 function checkFit(path: string, manifest: Manifest, model: CheckpointModel, optimizer: Optimizer | undefined): void {
-  const fit = (what: string, wanted: readonly OwnedTensor[], saved: ReadonlyMap<string, SavedTensor>): void => {
+  const fit = (what: string, wanted: readonly HeldTensor[], saved: ReadonlyMap<string, SavedTensor>): void => {
     const found = [...saved].map(([name, { shape }]) => [name, { shape, code: float32.safetensors }] as const);
-    const expected = new Map(wanted.map(({ name, shape }) => [name, shape]));
+    const expected = new Map(wanted.map(({ name, shard }) => [name, shard.shape]));
     requireFit(expected, new Map(found), { where: path, what, codes: [float32.safetensors] });
   };
   fit("model", modelTensors(model), manifest.model);
@@ -120,27 +123,27 @@ class ShardReader implements Disposable {
     this.#path = path;
   }
 
-  /** Reads a rank's elements of a tensor from the shares that have them. */
-  async read(tensor: OwnedTensor | undefined, saved: SavedTensor | undefined, ptr: DevicePtr): Promise<void> {
-    if (tensor === undefined || saved === undefined) return;
-    const { name, run, device } = tensor;
-    for (const share of saved.shares) {
-      const common = intersection(run, share);
-      if (common.length === 0) continue;
-      const reader = await this.#open(share.file);
-      const { code, byteLength } = reader.get(name);
-      const width = float32.byteLength;
-      if (code !== float32.safetensors || byteLength !== share.length * width) {
-        throw new CheckpointError(
-          reader.path,
-          `Expected ${share.length} F32, got ${byteLength} bytes of ${code}`,
-          name,
-        );
+  /** Reads what this rank holds of a tensor from the shares that have it. */
+  async read(
+    { name, shard, device, ptr }: HeldTensor,
+    all: ReadonlyMap<string, SavedTensor> | undefined,
+  ): Promise<void> {
+    const saved = all?.get(name);
+    if (saved === undefined) throw new CheckpointError(this.#path, "There is no tensor of that name", name);
+    const width = float32.byteLength;
+    for (const { file, box: stored } of saved.shares) {
+      for (const { box, local } of placedBoxes(shard)) {
+        for (const { inFirst, inSecond, length } of sharedRuns(box, stored)) {
+          const reader = await this.#open(file);
+          const { code, byteLength } = reader.get(name);
+          const numel = numelOf(stored.sizes);
+          if (code !== float32.safetensors || byteLength !== numel * width) {
+            throw new CheckpointError(reader.path, `Expected ${numel} F32, got ${byteLength} bytes of ${code}`, name);
+          }
+          const place = devicePtr(ptr() + (local + inFirst) * width);
+          this.bytesRead += await readElements({ reader, name, code, width }, inSecond, length, device, place);
+        }
       }
-      const source = { reader, name, code, width };
-      const place = devicePtr(ptr + (common.offset - run.offset) * width);
-      const range = { offset: common.offset - share.offset, length: common.length };
-      this.bytesRead += await readElements(source, range, device, place);
     }
   }
 

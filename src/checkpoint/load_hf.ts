@@ -6,12 +6,19 @@
  */
 import { devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
-import { elementRuns } from "../tensor/shard_layout.ts";
-import { writeParametersAsync } from "../tensor/write.ts";
+import { InternalError } from "../errors.ts";
+import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import type { HfWeights } from "./hf_index.ts";
 import { openHfWeights } from "./hf_index.ts";
 import { ALONE, type Ranks, together } from "./ranks.ts";
-import { type CheckpointModel, type FoundTensor, requireFit } from "./state_dict.ts";
+import {
+  type CheckpointModel,
+  type DirectoryTensor,
+  type FoundTensor,
+  heldPart,
+  requireFit,
+  writeModelAsync,
+} from "./state_dict.ts";
 import { readElements } from "./transfer.ts";
 
 /** Dtypes of weights that can be read, with bytes of an element. */
@@ -47,7 +54,7 @@ export interface HfLoadReport {
  * @example
  * ```ts ignore
  * const model = buildModel(device, config);
- * for (const unit of model.shardingUnits()) fullyShard(unit, { mesh: group });
+ * for (const unit of model.layers) fullyShard(unit, { mesh: group });
  * fullyShard(model, { mesh: group });
  * await loadHfWeights(model, "Llama-3.2-1B", group);
  * ```
@@ -67,29 +74,34 @@ export async function loadHfWeights(
     }
   });
   using _ = weights;
-  const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
+  const tensors = [...model.directoryTensors()];
   let bytesRead = 0;
-  await together(
-    ranks,
-    `load weights of '${directory}'`,
-    () =>
-      writeParametersAsync(names.keys(), async (parameter, owned) => {
-        const name = names.get(parameter) ?? "";
-        const { code } = weights.get(name);
-        const source = { reader: weights, name, code, width: WIDTHS.get(code) ?? 0 };
-        const { shard, run: { device } } = parameter.storage;
-        for (const run of elementRuns(shard)) {
-          const to = devicePtr(owned + run.local * float32.byteLength);
-          bytesRead += await readElements(source, run, device, to);
-        }
-      }),
-  );
-  return { tensors: names.size, bytesRead, ignored };
+  await together(ranks, `load weights of '${directory}'`, () =>
+    writeModelAsync(model, async () => {
+      for (const tensor of tensors) bytesRead += await readTensor(weights, tensor);
+    }));
+  return { tensors: tensors.length, bytesRead, ignored };
+}
+
+/** Reads what this rank holds of one tensor of the directory. */
+async function readTensor(weights: HfWeights, { name, part, box: stored }: DirectoryTensor): Promise<number> {
+  const { shard, device, ptr } = heldPart(name, part);
+  const { code } = weights.get(name);
+  const width = WIDTHS.get(code);
+  if (width === undefined) throw new InternalError(`dtype ${code} of '${name}' was not checked`);
+  let bytesRead = 0;
+  for (const { box, local } of placedBoxes(shard)) {
+    for (const { inFirst, inSecond, length } of sharedRuns(box, stored)) {
+      const place = devicePtr(ptr() + (local + inFirst) * float32.byteLength);
+      bytesRead += await readElements({ reader: weights, name, code, width }, inSecond, length, device, place);
+    }
+  }
+  return bytesRead;
 }
 
 /** Checks names, shapes, dtypes and second copies; returns the names that need not be loaded. */
 async function check(model: CheckpointModel, weights: HfWeights, ranks: Ranks): Promise<string[]> {
-  const expected = new Map([...model.namedParameters()].map(([name, parameter]) => [name, parameter.shape]));
+  const expected = new Map([...model.directoryTensors()].map(({ name, shape }) => [name, shape]));
   const found = new Map<string, FoundTensor>();
   const ignored: string[] = [];
   const problems: string[] = [];

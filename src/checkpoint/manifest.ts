@@ -7,13 +7,14 @@
 import { CheckpointError } from "../errors.ts";
 import { crc32 } from "../runtime/checksum.ts";
 import { numelOf, type Shape } from "../shape.ts";
+import type { Box } from "../tensor/shard_layout.ts";
 import { isJsonObject, type JsonObject, kindOf, parseJsonObject } from "./json.ts";
 
 /** The manifest's name in a checkpoint. */
 export const MANIFEST_FILE = "manifest.json";
 
 const FORMAT = "fullyshard-checkpoint";
-const VERSION = 1;
+const VERSION = 2;
 
 /** A file of a checkpoint. */
 export interface ManifestFile {
@@ -25,14 +26,13 @@ export interface ManifestFile {
 /** Elements of a tensor in a file. */
 export interface SavedShare {
   readonly file: string;
-  readonly offset: number;
-  readonly length: number;
+  readonly box: Box;
 }
 
 /** A tensor of a checkpoint. */
 export interface SavedTensor {
   readonly shape: Shape;
-  /** In the order of elements; together they are the whole. */
+  /** Together they are the whole. */
   readonly shares: readonly SavedShare[];
 }
 
@@ -61,7 +61,7 @@ export function renderManifest(manifest: Manifest): string {
     [...map].map(([name, { shape, shares }]) => ({
       name,
       shape,
-      shares: shares.map(({ file, offset, length }) => [file, offset, length]),
+      shares: shares.map(({ file, box: { offsets, sizes } }) => [file, offsets, sizes]),
     }));
   const body = {
     format: FORMAT,
@@ -152,21 +152,33 @@ function parseTensors(
     if (typeof name !== "string" || !Array.isArray(shape) || !shape.every(isCount) || !Array.isArray(shares)) {
       throw new CheckpointError(file, `A tensor must have name, shape and shares, got ${kindOf(item)}`);
     }
-    let end = 0;
+    let numel = 0;
     const parsed = shares.map((share: unknown): SavedShare => {
-      const [of, offset, length] = Array.isArray(share) ? share : [];
-      if (typeof of !== "string" || !files.has(of) || offset !== end || !isCount(length)) {
-        throw new CheckpointError(file, `Expected a file and a run from element ${end}, got ${kindOf(share)}`, name);
+      const [of, offsets, sizes] = Array.isArray(share) ? share : [];
+      if (typeof of !== "string" || !files.has(of) || !isWithin(shape, offsets, sizes)) {
+        throw new CheckpointError(
+          file,
+          `Expected a file and a box of [${shape.join(", ")}], got ${kindOf(share)}`,
+          name,
+        );
       }
-      end += length;
-      return { file: of, offset, length };
+      numel += numelOf(sizes);
+      return { file: of, box: { offsets, sizes } };
     });
-    if (end !== numelOf(shape)) {
-      throw new CheckpointError(file, `Expected shares of ${numelOf(shape)} elements, got ${end}`, name);
+    if (numel !== numelOf(shape)) {
+      throw new CheckpointError(file, `Expected boxes of ${numelOf(shape)} elements, got ${numel}`, name);
     }
     tensors.set(name, { shape, shares: parsed });
   }
   return tensors;
+}
+
+/** Whether two lists are a box of a shape. */
+function isWithin(shape: Shape, offsets: unknown, sizes: unknown): boolean {
+  const isList = (list: unknown): list is number[] =>
+    Array.isArray(list) && list.length === shape.length && list.every(isCount);
+  return isList(offsets) && isList(sizes) &&
+    shape.every((size, dim) => (offsets[dim] ?? NaN) + (sizes[dim] ?? NaN) <= size);
 }
 
 function parseSteps(value: unknown, refuse: Refuse): ReadonlyMap<string, number> {

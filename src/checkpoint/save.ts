@@ -8,9 +8,11 @@
  * @module
  */
 import { float32 } from "../dtype.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import { replaceFile } from "../runtime/files.ts";
+import { numelOf } from "../shape.ts";
+import { type Box, placedBoxes } from "../tensor/shard_layout.ts";
 import { abandonCheckpoint, beginCheckpoint, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
 import type { JsonObject } from "./json.ts";
 import {
@@ -24,14 +26,8 @@ import {
 import { type Ranks, together } from "./ranks.ts";
 import { writeSafetensors } from "./safetensors.ts";
 import { render } from "./save_hf.ts";
-import { type Box, boxesOf, type Writer } from "./shares.ts";
-import {
-  agreeOnWriters,
-  type CheckpointModel,
-  modelTensors,
-  optimizerTensors,
-  type OwnedTensor,
-} from "./state_dict.ts";
+import type { Writer } from "./partition.ts";
+import { agreeOnWriters, type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
 import { elementPieces } from "./transfer.ts";
 
 /** Options of {@link saveCheckpoint}. */
@@ -70,7 +66,7 @@ interface Written {
 /** Tensors that are saved under one kind of file name. */
 interface Section {
   readonly prefix: string;
-  readonly tensors: readonly OwnedTensor[];
+  readonly tensors: readonly HeldTensor[];
   readonly writers: readonly (readonly Writer[])[];
 }
 
@@ -121,35 +117,32 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   }
 }
 
-function section(prefix: string, tensors: readonly OwnedTensor[], ranks: Ranks): Section {
+function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section {
   return { prefix, tensors, writers: agreeOnWriters(tensors, ranks) };
 }
 
 /** A box and the file that holds it. */
 interface Placed {
-  readonly tensor: OwnedTensor;
+  readonly tensor: HeldTensor;
   readonly rank: number;
   readonly box: Box;
+  /** First element, counted in the memory of its rank. */
+  readonly local: number;
   readonly file: string;
 }
 
 /** All boxes of a section. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
 function placeBoxes({ prefix, tensors, writers }: Section): Placed[] {
   const number = (value: number): string => String(value).padStart(5, "0");
-  const boxes = tensors.flatMap((tensor, i) => {
-    const next = new Map<number, number>();
-    return (writers[i] ?? []).flatMap(({ rank, run }) =>
-      boxesOf(tensor.shape, run).map((box) => {
-        const index = (next.get(rank) ?? 0) + 1;
-        next.set(rank, index);
-        return { tensor, rank, box, index };
-      })
-    );
-  });
+  const boxes = tensors.flatMap((tensor, i) =>
+    (writers[i] ?? []).flatMap(({ rank, boxes }) =>
+      placedBoxes({ ...tensor.shard, boxes }).map(({ box, local }, k) => ({ tensor, rank, box, local, index: k + 1 }))
+    )
+  );
   const count = boxes.reduce((most, { index }) => Math.max(most, index), 1);
-  return boxes.map(({ tensor, rank, box, index }) => {
-    const file = `${prefix}shard-${number(rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
-    return { tensor, rank, box, file };
+  return boxes.map(({ index, ...placed }) => {
+    const file = `${prefix}shard-${number(placed.rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
+    return { ...placed, file };
   });
 }
 
@@ -166,11 +159,12 @@ async function writeShards(sections: readonly Section[], directory: string, rank
       const sharding = boxes.map(({ tensor, box }) => [tensor.name, { saved_offsets: box.offsets }] as const);
       const { byteLength, crc32 } = await writeSafetensors(
         `${directory}/${file}`,
-        boxes.map(({ tensor, box }) => ({ name: tensor.name, shape: box.shape, dtype: float32 })),
+        boxes.map(({ tensor, box }) => ({ name: tensor.name, shape: box.sizes, dtype: float32 })),
         { DCP_SHARDING_INFO: JSON.stringify(Object.fromEntries(sharding)), DCP_VERSION: "1.0", format: "pt" },
         ({ name }) => {
           const placed = byName.get(name);
-          return placed === undefined ? [] : elementPieces(placed.tensor, placed.box.run, float32);
+          if (placed === undefined) throw new InternalError(`no box of '${name}' for ${file}`);
+          return elementPieces(placed.tensor, placed.local, numelOf(placed.box.sizes), float32);
         },
       );
       written.push({ file, byteLength, crc32 });
@@ -204,8 +198,10 @@ function manifestOf(
 function savedTensors(section: Section | undefined): ReadonlyMap<string, SavedTensor> {
   if (section === undefined) return new Map();
   const shares = new Map<string, SavedShare[]>(section.tensors.map(({ name }) => [name, []]));
-  for (const { tensor, box, file } of placeBoxes(section)) shares.get(tensor.name)?.push({ file, ...box.run });
-  return new Map(section.tensors.map(({ name, shape }) => [name, { shape, shares: shares.get(name) ?? [] }]));
+  for (const { tensor, box, file } of placeBoxes(section)) shares.get(tensor.name)?.push({ file, box });
+  return new Map(
+    section.tensors.map(({ name, shard: { shape } }) => [name, { shape, shares: shares.get(name) ?? [] }]),
+  );
 }
 
 /** What computes, with the provider of matrix products. */

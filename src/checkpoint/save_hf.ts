@@ -21,11 +21,11 @@ import {
   replaceFile,
   syncDirectory,
 } from "../runtime/files.ts";
+import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
 import { type Ranks, together } from "./ranks.ts";
 import { renderHeader, type SafetensorsEntry } from "./safetensors_header.ts";
-import type { Writer } from "./shares.ts";
-import { agreeOnWriters, type CheckpointModel, modelTensors, type OwnedTensor } from "./state_dict.ts";
+import { agreeOnWriters, type CheckpointModel, type DirectoryTensor, heldPart, type HeldTensor } from "./state_dict.ts";
 import { elementPieces, requireStorable } from "./transfer.ts";
 
 /** transformers' limit. */
@@ -79,21 +79,27 @@ export async function saveHfDirectory(
 ): Promise<void> {
   const { dtype = float32, maxShardBytes = MAX_SHARD_BYTES } = options;
   requireStorable(dtype);
-  const tensors = modelTensors(model);
+  const tensors = [...model.directoryTensors()];
   const plan = planHfShards(tensors.map(({ name, shape }) => ({ name, shape, dtype })), maxShardBytes);
   const parts = plan.shards.map(({ file, specs }): Part => {
     const { bytes, fileLength, entries } = renderHeader(specs, { format: "pt" });
     const aside = `${directory}/.${file}.partial`;
     return { file: `${directory}/${file}`, aside, header: bytes, byteLength: fileLength, entries };
   });
-  const writers = agreeOnWriters(tensors, ranks);
+  const held = [...new Set(tensors.map(({ part }) => part))].map((part) => ({
+    part,
+    tensor: heldPart(part.fqn, part),
+  }));
+  const writers = agreeOnWriters(held.map(({ tensor }) => tensor), ranks);
+  // Who writes a part writes it into all tensors of the directory that hold some of it.
+  const own = new Map(
+    held.filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)).map((
+      { part, tensor },
+    ) => [part, tensor]),
+  );
   try {
     await together(ranks, `begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
-    await together(
-      ranks,
-      `write weights of '${directory}'`,
-      () => writeOwn(tensors, writers, parts, dtype, ranks.rank),
-    );
+    await together(ranks, `write weights of '${directory}'`, () => writeOwn(tensors, own, parts, dtype));
     await together(ranks, `finish '${directory}'`, async () => {
       if (ranks.rank === 0) await finish(model, directory, plan, parts, options);
     });
@@ -113,25 +119,27 @@ function begin(directory: string, parts: readonly Part[]): void {
   }
 }
 
-/** Writes this rank's elements of all tensors. */
+/** Writes this rank's elements of all tensors: of the parameters and buffers that are `own` to it. */
 function writeOwn(
-  tensors: readonly OwnedTensor[],
-  writers: readonly (readonly Writer[])[],
+  tensors: readonly DirectoryTensor[],
+  own: ReadonlyMap<DirectoryTensor["part"], HeldTensor>,
   parts: readonly Part[],
   dtype: DType,
-  rank: number,
 ): void {
-  const places = new Map(tensors.map((tensor, i) => [tensor.name, { tensor, writers: writers[i] ?? [] }]));
+  const byName = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   for (const { aside, entries } of parts) {
     using file = openWritable(aside, "update");
     for (const { name, byteOffset } of entries) {
-      const place = places.get(name);
-      for (const { rank: writer, run } of place?.writers ?? []) {
-        if (place === undefined || writer !== rank) continue;
-        let at = byteOffset + run.offset * dtype.byteLength;
-        for (const piece of elementPieces(place.tensor, run, dtype)) {
-          file.write(piece, at);
-          at += piece.length;
+      const tensor = byName.get(name);
+      const held = tensor === undefined ? undefined : own.get(tensor.part);
+      if (tensor === undefined || held === undefined) continue;
+      for (const { box, local } of placedBoxes(held.shard)) {
+        for (const { inFirst, inSecond, length } of sharedRuns(box, tensor.box)) {
+          let at = byteOffset + inSecond * dtype.byteLength;
+          for (const piece of elementPieces(held, local + inFirst, length, dtype)) {
+            file.write(piece, at);
+            at += piece.length;
+          }
         }
       }
     }

@@ -5,51 +5,84 @@
  * @module
  */
 import type { Device, DevicePtr } from "../device/device.ts";
-import { ArgumentError, CheckpointError, InternalError } from "../errors.ts";
+import { ArgumentError, CheckpointError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { Shape } from "../shape.ts";
+import type { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
-import { elementRuns } from "../tensor/shard_layout.ts";
-import { ownedPtr } from "../tensor/write.ts";
+import { type Box, type ShardLayout, wholeBox, wholeLayout } from "../tensor/shard_layout.ts";
+import { ownedPtr, writeParametersAsync } from "../tensor/write.ts";
+import { planWriters, type Writer } from "./partition.ts";
 import type { Ranks } from "./ranks.ts";
-import { type ElementRun, type HeldTensor, planWriters, type Writer } from "./shares.ts";
+
+/** A tensor of a Hugging Face directory: the part of a parameter or buffer that it holds. */
+export interface DirectoryTensor {
+  /** Its name there. */
+  readonly name: string;
+  /** Its shape there; as many elements as the box has. */
+  readonly shape: Shape;
+  readonly part: Parameter | BufferTensor;
+  /** Which elements of the parameter or buffer it holds, in their order. */
+  readonly box: Box;
+}
 
 /** What checkpoints ask of a model. */
 export interface CheckpointModel {
   /** All parameters with their names, tied ones once. */
   namedParameters(): Iterable<readonly [name: string, parameter: Parameter]>;
+  /** All buffers with their names. */
+  namedBuffers(): Iterable<readonly [name: string, buffer: BufferTensor]>;
+  /** The tensors of a Hugging Face directory of this model. */
+  directoryTensors(): Iterable<DirectoryTensor>;
   /** The `config.json` that `transformers` reads. */
   readonly hfConfig: Readonly<Record<string, unknown>>;
   /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
   readonly tiedNames: ReadonlyMap<string, string>;
 }
 
-/** A float32 tensor and the elements of it that this rank holds. */
-export interface OwnedTensor {
+/** One tensor for each parameter and saved buffer, under its name: the usual layout of a directory. */
+export function* plainDirectoryTensors(
+  model: Pick<CheckpointModel, "namedParameters" | "namedBuffers">,
+): Generator<DirectoryTensor> {
+  for (const [name, part] of namedParts(model)) yield { name, part, shape: part.shape, box: wholeBox(part.shape) };
+}
+
+/** Parameters, then buffers that are saved. */
+function* namedParts(
+  model: Pick<CheckpointModel, "namedParameters" | "namedBuffers">,
+): Generator<readonly [name: string, part: DirectoryTensor["part"]]> {
+  yield* model.namedParameters();
+  for (const [name, buffer] of model.namedBuffers()) if (buffer.persistent) yield [name, buffer];
+}
+
+/** A parameter, buffer or optimizer state, and the elements of it that this rank holds, as float32. */
+export interface HeldTensor {
   readonly name: string;
-  readonly shape: Shape;
-  /** The elements held; may be none. */
-  readonly run: ElementRun;
+  readonly shard: ShardLayout;
   readonly device: Device;
-  /** Address of the first of them; only asked for where there are any. */
+  /** Address of the first element held; only asked for where there are any. */
   readonly ptr: () => DevicePtr;
 }
 
-function runOf({ fqn, storage: { shard } }: Parameter): ElementRun {
-  const [run, ...others] = elementRuns(shard);
-  if (others.length > 0) throw new InternalError(`'${fqn}' is not kept as one range of its elements`);
-  return run ?? { offset: 0, length: 0 };
+/** This rank's part of one parameter, or a buffer, of which every rank has all. */
+export function heldPart(name: string, part: Parameter | BufferTensor): HeldTensor {
+  if (!("storage" in part)) return { name, shard: wholeLayout(part.shape), device: part.device, ptr: () => part.ptr };
+  const { shard, run: { device } } = part.storage;
+  return { name, shard, device, ptr: () => ownedPtr(part) };
 }
 
-/** This rank's part of a model's parameters. */
-export function modelTensors(model: CheckpointModel): OwnedTensor[] {
-  return [...model.namedParameters()].map(([name, parameter]) => ({
-    name,
-    shape: parameter.shape,
-    run: runOf(parameter),
-    device: parameter.storage.run.device,
-    ptr: () => ownedPtr(parameter),
-  }));
+/** This rank's part of a model. */
+export function modelTensors(model: CheckpointModel): HeldTensor[] {
+  return [...namedParts(model)].map(([name, part]) => heldPart(name, part));
+}
+
+/**
+ * Lets `write` overwrite what this rank holds of all parameters and buffers, giving memory to those that have none. Every rank
+ * must call it.
+ */
+export async function writeModelAsync(model: CheckpointModel, write: () => Promise<void>): Promise<void> {
+  for (const [, buffer] of model.namedBuffers()) buffer.materialize();
+  await writeParametersAsync([...model.namedParameters()].map(([, parameter]) => parameter), write);
 }
 
 /**
@@ -57,30 +90,28 @@ export function modelTensors(model: CheckpointModel): OwnedTensor[] {
  *
  * @throws {ArgumentError} if the optimizer has a parameter that the model has not
  */
-export function optimizerTensors(model: CheckpointModel, optimizer: Optimizer): OwnedTensor[] {
+export function optimizerTensors(model: CheckpointModel, optimizer: Optimizer): HeldTensor[] {
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
   return [...optimizer.stateViews()].map(({ parameter, name, ptr }) => {
     const fqn = names.get(parameter);
     if (fqn === undefined) {
       throw new ArgumentError(`Cannot name the states of '${parameter.fqn}': the optimizer is of another model`);
     }
-    const { device } = parameter.storage.run;
-    return { name: `${fqn}.${name}`, shape: parameter.shape, run: runOf(parameter), device, ptr: () => ptr };
+    const { shard, run: { device } } = parameter.storage;
+    return { name: `${fqn}.${name}`, shard, device, ptr: () => ptr };
   });
 }
 
 /** Tells all ranks who holds what, and agrees on who writes it. Collective. */
-export function agreeOnWriters(tensors: readonly OwnedTensor[], ranks: Ranks): readonly (readonly Writer[])[] {
-  const own = tensors.map(({ run }) => [run.offset, run.length]);
-  const all = ranks.exchangeText(JSON.stringify(own), "shares").map((text): readonly (readonly number[])[] =>
-    JSON.parse(text)
-  );
-  const held = tensors.map(({ name, shape }, i): HeldTensor => ({
+export function agreeOnWriters(tensors: readonly HeldTensor[], ranks: Ranks): readonly (readonly Writer[])[] {
+  const own = JSON.stringify(tensors.map(({ shard }) => shard.boxes));
+  const all = ranks.exchangeText(own, "shares").map((text): readonly (readonly Box[])[] => JSON.parse(text));
+  const spread = tensors.map(({ name, shard: { shape } }, i) => ({
     name,
     shape,
-    held: all.map((runs) => ({ offset: runs[i]?.[0] ?? 0, length: runs[i]?.[1] ?? 0 })),
+    held: all.map((held) => held[i] ?? []),
   }));
-  return planWriters(held, ranks.size);
+  return planWriters(spread, ranks.size);
 }
 
 /** What a file says of a tensor. */

@@ -7,8 +7,7 @@ import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { bfloat16, type DType, float32 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import { decodeToFloat32, encodeBfloat16 } from "./float_bytes.ts";
-import type { ElementRun } from "./shares.ts";
-import type { OwnedTensor } from "./state_dict.ts";
+import type { HeldTensor } from "./state_dict.ts";
 
 /** Elements moved at once: 4 MiB of float32. */
 const PIECE = 1 << 20;
@@ -32,24 +31,26 @@ export interface ElementSource {
 /**
  * Reads elements of a file's tensor into device memory as float32.
  *
- * @param run elements of the tensor in the file
+ * @param from first element in the file's tensor
+ * @param length how many
  * @param ptr where the first goes
  * @returns bytes read from the file
  */
 export async function readElements(
   source: ElementSource,
-  run: ElementRun,
+  from: number,
+  length: number,
   device: Device,
   ptr: DevicePtr,
 ): Promise<number> {
   const { reader, name, code, width } = source;
-  const piece = Math.min(PIECE, run.length);
+  const piece = Math.min(PIECE, length);
   const bytes = new Uint8Array(piece * width);
   const values = code === "F32" ? undefined : new Float32Array(piece);
-  for (let done = 0; done < run.length; done += piece) {
-    const count = Math.min(piece, run.length - done);
+  for (let done = 0; done < length; done += piece) {
+    const count = Math.min(piece, length - done);
     const raw = bytes.subarray(0, count * width);
-    const start = (run.offset + done) * width;
+    const start = (from + done) * width;
     await reader.readInto(name, start, start + raw.length, raw);
     let floats = raw;
     if (values !== undefined) {
@@ -58,24 +59,30 @@ export async function readElements(
     }
     device.copyIn(devicePtr(ptr + done * float32.byteLength), floats);
   }
-  return run.length * width;
+  return length * width;
 }
 
 /**
  * Bytes of elements that this rank holds, piece by piece; a piece's memory is used again for the next.
  *
- * @param run elements of the whole tensor, within `tensor.run`
+ * @param local first element, counted in the rank's memory
+ * @param length how many
  * @param dtype float32 or bfloat16 (rounded to nearest-even)
  */
-export function* elementPieces(tensor: OwnedTensor, run: ElementRun, dtype: DType): Generator<Uint8Array> {
-  if (run.length === 0) return;
+export function* elementPieces(
+  { device, ptr }: HeldTensor,
+  local: number,
+  length: number,
+  dtype: DType,
+): Generator<Uint8Array> {
+  if (length === 0) return;
   requireStorable(dtype);
-  const base = tensor.ptr() + (run.offset - tensor.run.offset) * float32.byteLength;
-  const values = new Float32Array(Math.min(PIECE, run.length));
-  for (let done = 0; done < run.length; done += values.length) {
-    const part = values.subarray(0, Math.min(values.length, run.length - done));
+  const base = ptr() + local * float32.byteLength;
+  const values = new Float32Array(Math.min(PIECE, length));
+  for (let done = 0; done < length; done += values.length) {
+    const part = values.subarray(0, Math.min(values.length, length - done));
     const bytes = new Uint8Array(part.buffer, 0, part.byteLength);
-    tensor.device.copyOut(bytes, devicePtr(base + done * float32.byteLength));
+    device.copyOut(bytes, devicePtr(base + done * float32.byteLength));
     yield dtype === float32 ? bytes : encodeBfloat16(part);
   }
 }

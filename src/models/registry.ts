@@ -5,7 +5,8 @@
  */
 import type { Device } from "../device/device.ts";
 import { UnsupportedError } from "../errors.ts";
-import type { CausalLm, ModelFamily } from "./family.ts";
+import type { CausalLm } from "./causal_lm.ts";
+import type { ModelFamily } from "./family.ts";
 import { LLAMA } from "./llama/family.ts";
 
 /** All families. */

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { InternalError } from "../errors.ts";
 import { numelOf, type Shape } from "../shape.ts";
 
 /** A range of indices in every dim. */
@@ -34,9 +35,14 @@ export interface ElementRun {
   readonly local: number;
 }
 
+/** The box of all elements. */
+export function wholeBox(shape: Shape): Box {
+  return { offsets: shape.map(() => 0), sizes: shape };
+}
+
 /** The layout of a rank that keeps everything. */
 export function wholeLayout(shape: Shape): ShardLayout {
-  return { shape, boxes: [{ offsets: shape.map(() => 0), sizes: shape }], numel: numelOf(shape) };
+  return { shape, boxes: [wholeBox(shape)], numel: numelOf(shape) };
 }
 
 /**
@@ -72,34 +78,76 @@ function divide(shape: Shape, offset: number, length: number, prefix: readonly n
   divide(shape, 0, end - endWhole * row, [...prefix, endWhole], into);
 }
 
-/** The runs of a box, counted in the row-major whole, in order: as few as there are. */
-export function* runsOfBox(shape: Shape, { offsets, sizes }: Box): Generator<{ offset: number; length: number }> {
-  // Dims behind the last one that the box does not span are contiguous with it.
-  let inner = shape.length;
-  while (inner > 0 && sizes[inner - 1] === shape[inner - 1]) inner--;
-  const from = Math.max(0, inner - 1);
-  const length = numelOf(sizes.slice(from));
-  const walk = function* (dim: number, base: number): Generator<{ offset: number; length: number }> {
-    const stride = numelOf(shape.slice(dim + 1));
-    const [first, count] = [offsets[dim], sizes[dim]];
-    if (first === undefined || count === undefined) return yield { offset: base, length };
-    if (dim === from) return yield { offset: base + first * stride, length };
-    for (let i = 0; i < count; i++) yield* walk(dim + 1, base + (first + i) * stride);
-  };
-  if (length > 0) yield* walk(0, 0);
+/** Elements that are neighbours in two boxes, each of which lists its elements densely in row-major order. */
+export interface SharedRun {
+  /** First element, counted in the first box. */
+  readonly inFirst: number;
+  /** First element, counted in the second. */
+  readonly inSecond: number;
+  readonly length: number;
+}
+
+/** The elements that two boxes of one tensor share, in order, in as few runs as there are. */
+export function sharedRuns(first: Box, second: Box): SharedRun[] {
+  const from = first.offsets.map((offset, dim) => Math.max(offset, at(second.offsets, dim)));
+  const sizes = from.map((offset, dim) => Math.min(endOf(first, dim), endOf(second, dim)) - offset);
+  if (sizes.some((size) => size <= 0)) return [];
+  // Dims behind the last one that is not spanned by both are contiguous with it in both.
+  let inner = sizes.length;
+  while (
+    inner > 0 && at(first.sizes, inner - 1) === at(sizes, inner - 1) &&
+    at(second.sizes, inner - 1) === at(sizes, inner - 1)
+  ) {
+    inner--;
+  }
+  const dim = Math.max(0, inner - 1);
+  const length = numelOf(sizes.slice(dim));
+  const outer = sizes.slice(0, dim);
+  return Array.from({ length: numelOf(outer) }, (_, i) => {
+    const index = [...from];
+    for (let d = dim - 1, rest = i; d >= 0; d--) {
+      index[d] = at(from, d) + rest % at(outer, d);
+      rest = Math.floor(rest / at(outer, d));
+    }
+    return { inFirst: placeIn(first, index), inSecond: placeIn(second, index), length };
+  });
+}
+
+function at(list: readonly number[], dim: number): number {
+  const value = list[dim];
+  if (value === undefined) throw new InternalError(`no dim ${dim} among ${list.length}`);
+  return value;
+}
+
+function endOf({ offsets, sizes }: Box, dim: number): number {
+  return at(offsets, dim) + at(sizes, dim);
+}
+
+/** Place of an index in the row-major order of a box. */
+function placeIn({ offsets, sizes }: Box, index: readonly number[]): number {
+  return index.reduce((place, i, dim) => place * at(sizes, dim) + i - at(offsets, dim), 0);
+}
+
+/** Each box with the place of its first element in the rank's memory. */
+export function placedBoxes({ boxes }: ShardLayout): readonly { readonly box: Box; readonly local: number }[] {
+  let next = 0;
+  return boxes.map((box) => {
+    const local = next;
+    next += numelOf(box.sizes);
+    return { box, local };
+  });
 }
 
 /** The runs of a layout, in the order of the rank's memory; neighbouring ones are one. */
-export function elementRuns({ shape, boxes }: ShardLayout): ElementRun[] {
+export function elementRuns(layout: ShardLayout): ElementRun[] {
   const runs: ElementRun[] = [];
-  let local = 0;
-  for (const box of boxes) {
-    for (const { offset, length } of runsOfBox(shape, box)) {
+  const whole = wholeBox(layout.shape);
+  for (const { box, local } of placedBoxes(layout)) {
+    for (const { inFirst, inSecond: offset, length } of sharedRuns(box, whole)) {
       const last = runs.at(-1);
       if (last !== undefined && last.offset + last.length === offset) {
         runs[runs.length - 1] = { ...last, length: last.length + length };
-      } else runs.push({ offset, length, local });
-      local += length;
+      } else runs.push({ offset, length, local: local + inFirst });
     }
   }
   return runs;

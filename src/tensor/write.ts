@@ -42,22 +42,18 @@ export function writeParameters(
 }
 
 /**
- * Like {@link writeParameters}, for a `write` that awaits, e.g. a file. Parameters are written one after another; if one
- * fails, the others are left as they are and the writing is closed all the same, so that other ranks do not wait.
+ * Like {@link writeParameters}, for a `write` that awaits, e.g. files, and finds its way to what this rank owns by
+ * {@link ownedPtr}. If it fails the writing is closed all the same, so that other ranks do not wait.
  *
- * @param write gets each parameter and the address of its `storage.shard.numel` float32 elements
  * @throws what `write` throws
  */
-export async function writeParametersAsync(
-  parameters: Iterable<Parameter>,
-  write: (parameter: Parameter, owned: DevicePtr) => Promise<void>,
-): Promise<void> {
+export async function writeParametersAsync(parameters: Iterable<Parameter>, write: () => Promise<void>): Promise<void> {
   const list = [...parameters];
   for (const parameter of list) parameter.materialize();
   const runs = runsOf(list);
   for (const run of runs) run.beginWrite();
   try {
-    for (const parameter of list) if (parameter.storage.shard.numel > 0) await write(parameter, ownedPtr(parameter));
+    await write();
   } finally {
     for (const run of runs) run.endWrite();
   }

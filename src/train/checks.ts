@@ -10,7 +10,7 @@ import { type Ranks, together } from "../checkpoint/ranks.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
-import type { CausalLm } from "../models/family.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
 import type { RunConfig } from "./config.ts";
 

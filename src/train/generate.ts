@@ -8,7 +8,7 @@ import { noGrad } from "../autograd/mode.ts";
 import type { Device } from "../device/device.ts";
 import { int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import type { CausalLm } from "../models/family.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { keyOf, uniformFraction } from "../random.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";

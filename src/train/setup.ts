@@ -13,7 +13,7 @@ import type { Device } from "../device/device.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
 import { fullyShard, type FullyShardedModule } from "../fsdp/fully_shard.ts";
 import { type MemoryPrediction, type MemoryQuestion, requireFits } from "../fsdp/memory.ts";
-import type { CausalLm } from "../models/family.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
 import { initializeParameters } from "../nn/initialize.ts";
 import { readBytes } from "../runtime/files.ts";
@@ -40,7 +40,7 @@ export async function readHfConfig(folder: string): Promise<Record<string, unkno
 
 /** What the memory of a run is predicted from. */
 export function memoryQuestion(model: CausalLm, config: RunConfig, group: ProcessGroup): MemoryQuestion {
-  const blocks = model.shardingUnits().map((unit) => [...unit.parameters()]);
+  const blocks = model.layers.map((unit) => [...unit.parameters()]);
   const claimed = new Set<Parameter>(blocks.flat());
   const units = [[...model.parameters()].filter((parameter) => !claimed.has(parameter)), ...blocks];
   const fsdp = config.strategy === "fsdp";
@@ -113,7 +113,7 @@ export async function openModel(
 function shard(model: CausalLm, group: ProcessGroup, config: RunConfig): FullyShardedModule {
   const { reshardAfterForward } = config;
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
-  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group, precision, reshardAfterForward });
+  for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
   return fullyShard(model, { mesh: group, precision });
 }

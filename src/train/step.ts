@@ -11,7 +11,7 @@ import type { Batch } from "../data/loader.ts";
 import { type Device, devicePtr } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
 import { InternalError, NonFiniteError } from "../errors.ts";
-import type { CausalLm } from "../models/family.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
 import { clipGradNorm } from "../optim/clip.ts";
 import type { Optimizer } from "../optim/optimizer.ts";

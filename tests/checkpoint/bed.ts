@@ -10,8 +10,13 @@ import { loadCheckpoint } from "../../src/checkpoint/load.ts";
 import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
 import { saveCheckpoint } from "../../src/checkpoint/save.ts";
 import { saveHfDirectory } from "../../src/checkpoint/save_hf.ts";
-import type { CheckpointModel } from "../../src/checkpoint/state_dict.ts";
-import { modelTensors, optimizerTensors } from "../../src/checkpoint/state_dict.ts";
+import {
+  type CheckpointModel,
+  type DirectoryTensor,
+  modelTensors,
+  optimizerTensors,
+  plainDirectoryTensors,
+} from "../../src/checkpoint/state_dict.ts";
 import { ProcessGroup } from "../../src/comm/process_group.ts";
 import { createLoopbackWorld, openLoopback } from "../../src/comm/transports/loopback.ts";
 import type { LoopbackWorld } from "../../src/comm/transports/loopback.ts";
@@ -21,7 +26,9 @@ import { buildModel } from "../../src/models/registry.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
 import { Module } from "../../src/nn/module.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
+import { BufferTensor } from "../../src/tensor/buffer_tensor.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
+import { elementRuns } from "../../src/tensor/shard_layout.ts";
 
 /** What the ranks do together. */
 export interface Task {
@@ -116,11 +123,12 @@ class Block extends Module<[], undefined> {
   }
 }
 
-/** A model that only has parameters. */
+/** A model without a forward: parameters, a buffer, and a directory in which one parameter lies as two tensors. */
 export class SmallModel extends Module<[], undefined> implements CheckpointModel {
   readonly embed: Parameter;
   readonly blocks: readonly Block[];
   readonly scale: Parameter;
+  readonly offsets: BufferTensor;
   readonly hfConfig = { model_type: "small" };
   readonly tiedNames: ReadonlyMap<string, string> = new Map();
 
@@ -130,11 +138,20 @@ export class SmallModel extends Module<[], undefined> implements CheckpointModel
     this.embed = new Parameter(device, [37, 24], { init });
     this.blocks = [new Block(device), new Block(device)];
     this.scale = new Parameter(device, [], { init });
+    this.offsets = new BufferTensor(device, [3], { value: 0.5 });
     this.nameTree();
   }
 
   override forward(): undefined {
     return undefined;
+  }
+
+  *directoryTensors(): Generator<DirectoryTensor> {
+    for (const tensor of plainDirectoryTensors(this)) if (tensor.part !== this.embed) yield tensor;
+    for (const [name, column, columns] of [["left", 0, 10], ["right", 10, 14]] as const) {
+      const shape = [37, columns];
+      yield { name: `embed.${name}`, part: this.embed, shape, box: { offsets: [0, column], sizes: shape } };
+    }
   }
 }
 
@@ -150,7 +167,7 @@ function valuesOf(device: Device, task: Task): ReadonlyMap<string, Float32Array>
   const model = build(device, task);
   initializeParameters(model, task.seed);
   return new Map(
-    [...model.namedParameters()].map(([name, parameter]) => [name, parameter.toArray()] as const).map((
+    [...model.namedParameters(), ...model.namedBuffers()].map(([name, part]) => [name, part.toArray()] as const).map((
       [name, values],
     ) => {
       if (!(values instanceof Float32Array)) throw new Error("not float32");
@@ -187,6 +204,7 @@ async function runTask(task: Task, world: LoopbackWorld, rank: number, plain: De
   }
   const loads = task.do === "load" || task.do === "load-hf";
   initializeParameters(model, loads ? task.seed + 1 : task.seed);
+  for (const [, buffer] of loads ? model.namedBuffers() : []) buffer.copyFromHost(new Float32Array(buffer.numel));
   const optimizer = new AdamW(model.parameters());
   try {
     const value = await act(task, model, optimizer, group);
@@ -211,9 +229,12 @@ async function act(
   switch (task.do) {
     case "save": {
       for (const tensor of optimizerTensors(model, optimizer)) {
-        const { offset, length } = tensor.run;
-        const values = Float32Array.from({ length }, (_, j) => stateValue(tensor.name, offset + j, seed));
-        tensor.device.copyIn(tensor.ptr(), new Uint8Array(values.buffer));
+        const values = Float32Array.from(
+          elementRuns(tensor.shard).flatMap(({ offset, length }) =>
+            Array.from({ length }, (_, j) => stateValue(tensor.name, offset + j, seed))
+          ),
+        );
+        if (values.length > 0) tensor.device.copyIn(tensor.ptr(), new Uint8Array(values.buffer));
       }
       let n = 0;
       for (const parameter of model.parameters()) optimizer.setSteps(parameter, step + n++);
@@ -254,8 +275,10 @@ function compare(
   let wrong = 0;
   let compared = 0;
   const states = task.do === "load" ? optimizerTensors(model, optimizer) : [];
-  for (const { name, run: { offset, length }, device, ptr } of [...modelTensors(model), ...states]) {
-    if (length === 0) continue;
+  for (const { name, shard, device, ptr } of [...modelTensors(model), ...states]) {
+    const [run] = elementRuns(shard);
+    if (run === undefined) continue;
+    const { offset, length } = run;
     const values = new Float32Array(length);
     device.copyOut(new Uint8Array(values.buffer), ptr());
     const whole = expected.get(name);

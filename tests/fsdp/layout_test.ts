@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { keyOf, uniformInt } from "../../mod.ts";
 import { planSegment, type SegmentPlan, shareOf } from "../../src/fsdp/layout.ts";
-import { elementRuns, rangeLayout, runsOfBox, wholeLayout } from "../../src/tensor/shard_layout.ts";
+import { elementRuns, rangeLayout, sharedRuns, wholeLayout } from "../../src/tensor/shard_layout.ts";
 
 type Shape = readonly number[];
 
@@ -94,7 +94,8 @@ describe("rangeLayout()", () => {
           const layout = rangeLayout(shape, offset, length);
           assert.ok(layout.boxes.length <= Math.max(1, 2 * shape.length - 1));
           assert.equal(layout.boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0), length);
-          const runs = layout.boxes.flatMap((box) => [...runsOfBox(shape, box)]);
+          const whole = { offsets: shape.map(() => 0), sizes: shape };
+          const runs = layout.boxes.flatMap((box) => sharedRuns(box, whole));
           assert.equal(runs.length, layout.boxes.length, "each box of a range is contiguous");
           assert.deepEqual(elementRuns(layout), length === 0 ? [] : [{ offset, length, local: 0 }]);
         }
@@ -108,5 +109,35 @@ describe("rangeLayout()", () => {
     assert.deepEqual(elementRuns(wholeLayout([2, 3])), [{ offset: 0, length: 6, local: 0 }]);
     assert.deepEqual(elementRuns(wholeLayout([])), [{ offset: 0, length: 1, local: 0 }]);
     assert.deepEqual(elementRuns(wholeLayout([0, 3])), []);
+  });
+
+  it("sharedRuns() gives the elements of two boxes, wherever they lie", () => {
+    const key = keyOf(4, "boxes");
+    let draws = 0;
+    const draw = (limit: number): number => uniformInt(key, draws++, limit);
+    for (let i = 0; i < 500; i++) {
+      const shape = Array.from({ length: draw(4) }, () => 1 + draw(5));
+      const box = (): { offsets: number[]; sizes: number[] } => {
+        const offsets = shape.map((size) => draw(size));
+        return { offsets, sizes: shape.map((size, dim) => 1 + draw(size - (offsets[dim] ?? 0))) };
+      };
+      const [first, second] = [box(), box()];
+      const listOf = ({ offsets, sizes }: ReturnType<typeof box>): string[] =>
+        Array.from({ length: numelOf(sizes) }, (_, place) => {
+          let rest = place;
+          const index = sizes.toReversed().map((size) => {
+            const at = rest % size;
+            rest = Math.floor(rest / size);
+            return at;
+          }).reverse();
+          return index.map((at, dim) => at + (offsets[dim] ?? 0)).join();
+        });
+      const [inFirst, inSecond] = [listOf(first), listOf(second)];
+      const shared = sharedRuns(first, second).flatMap(({ inFirst: a, inSecond: b, length }) =>
+        Array.from({ length }, (_, step) => [inFirst[a + step], inSecond[b + step]])
+      );
+      assert.ok(shared.every(([a, b]) => a !== undefined && a === b));
+      assert.deepEqual(shared.map(([a]) => a), inFirst.filter((index) => inSecond.includes(index)));
+    }
   });
 });

@@ -97,7 +97,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   const device = await openWasmDevice({ cpuMath: "wasm", memoryBytes: 2 ** 27 });
   using group = new ProcessGroup(openLoopback(world, rank, device, { timeoutSeconds: 20 }));
   const model = buildModel(device, hfConfig);
-  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group });
+  for (const block of model.layers) fullyShard(block, { mesh: group });
   const parallelism = fullyShard(model, { mesh: group });
   initializeParameters(model, 7);
   const parameters = [...model.parameters()];

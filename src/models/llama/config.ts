@@ -5,18 +5,7 @@
  */
 import * as z from "zod";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-
-/** Rescaling of rotary frequencies. */
-export type RopeScaling =
-  | { readonly type: "default" }
-  | { readonly type: "linear"; readonly factor: number }
-  | {
-    readonly type: "llama3";
-    readonly factor: number;
-    readonly lowFreqFactor: number;
-    readonly highFreqFactor: number;
-    readonly originalMaxPositions: number;
-  };
+import type { RopeScaling } from "../../nn/rotary.ts";
 
 /** Everything that decides what the model computes. */
 export interface LlamaConfig {
