@@ -132,7 +132,7 @@ export type { ModelFamily } from "./src/models/family.ts";
 export { buildModel, FAMILIES } from "./src/models/registry.ts";
 
 // Data
-export { type Batch, DataLoader, type LoaderOptions, type LoaderState } from "./src/data/loader.ts";
+export { type Batch, DataLoader, type LoaderOptions, type LoaderState, type MicroBatch } from "./src/data/loader.ts";
 export { openText, type TextDocument, type TextOptions, type TextSource } from "./src/data/dataset.ts";
 export {
   type PackingProgress,

@@ -18,5 +18,5 @@ const tokens = tokensInMemory(Int32Array.from({ length: 8193 }, (_, i) => (i * i
 const place = { rank: group.rank, worldSize: group.size, globalBatch: 12, microBatches: 1 };
 const loader = new DataLoader({ tokens, sequenceLength: 32, seed: 0, ...place });
 const context = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
-for (let step = 1; step <= 40; step++) trainStep(context, [await loader.next()], step, 3e-3);
+for (let step = 1; step <= 40; step++) trainStep(context, await loader.next(), step, 3e-3);
 await saveHfDirectory(model, group, "runs/minimal"); // transformers loads it

@@ -6,7 +6,6 @@
  */
 import {
   AdamW,
-  type Batch,
   buildModel,
   type CausalLm,
   type Device,
@@ -15,6 +14,7 @@ import {
   IGNORE_INDEX,
   initializeParameters,
   keyOf,
+  type MicroBatch,
   ownedPtr,
   type Parallelism,
   type ProcessGroup,
@@ -71,7 +71,7 @@ function configOf(tied: boolean): Record<string, unknown> {
 }
 
 /** A micro-batch of which some labels are to be ignored, more in some micro-batches than in others. */
-function microBatch(step: number, micro: number): Batch {
+function microBatch(step: number, micro: number): MicroBatch {
   const key = keyOf(1, `step ${step}, micro-batch ${micro}`);
   const inputIds = Int32Array.from({ length: BATCH * SEQ }, (_, i) => uniformInt(key, i, VOCAB));
   const labels = inputIds.map((_, i) => {
@@ -79,8 +79,7 @@ function microBatch(step: number, micro: number): Batch {
     const ignored = uniformInt(key, 1000 + i, 10) < 1 + 2 * (micro % 3);
     return last || ignored ? IGNORE_INDEX : inputIds[i + 1] ?? IGNORE_INDEX;
   });
-  const tokenCount = labels.filter((label) => label !== IGNORE_INDEX).length;
-  return { inputIds, labels, batch: BATCH, seq: SEQ, tokenCount };
+  return { inputIds, labels, batch: BATCH, seq: SEQ };
 }
 
 function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): Parallelism {
@@ -107,7 +106,7 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
       { length: microBatches / group.size },
       (_, i) => microBatch(step, i * group.size + group.rank),
     );
-    const { loss, gradNorm } = trainStep(context, mine, step + 1, 3e-3);
+    const { loss, gradNorm } = trainStep(context, { microBatches: mine }, step + 1, 3e-3);
     losses.push(loss);
     gradNorms.push(gradNorm);
   }

@@ -7,7 +7,7 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
-import type { Batch } from "../data/loader.ts";
+import type { Batch, MicroBatch } from "../data/loader.ts";
 import { type Device, devicePtr } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
 import { InternalError, NonFiniteError } from "../errors.ts";
@@ -45,11 +45,11 @@ export interface StepResult {
   readonly tokens: number;
 }
 
-function countLabeled(batch: Batch): number {
+function countLabeled(batch: MicroBatch): number {
   return batch.labels.reduce((n, label) => label === IGNORE_INDEX ? n : n + 1, 0);
 }
 
-function forwardBackward({ device, model }: StepContext, batch: Batch): number {
+function forwardBackward({ device, model }: StepContext, batch: MicroBatch): number {
   using _frame = scope();
   const shape = [batch.batch, batch.seq];
   const { loss } = model.call({
@@ -70,17 +70,17 @@ function forwardBackward({ device, model }: StepContext, batch: Batch): number {
  */
 export function trainStep(
   context: StepContext,
-  batches: readonly Batch[],
+  { microBatches }: Batch,
   step: number,
   learningRate: number,
 ): StepResult {
   const { group, model, parallelism, optimizer } = context;
-  const [tokens = 0] = group.sum([batches.reduce((sum, batch) => sum + countLabeled(batch), 0)], "token count");
+  const [tokens = 0] = group.sum([microBatches.reduce((sum, batch) => sum + countLabeled(batch), 0)], "token count");
   parallelism.setGradientDivideFactor(Math.max(1, tokens));
   optimizer.zeroGrad();
   let lossSum = 0;
-  batches.forEach((batch, i) => {
-    parallelism.setRequiresGradientSync(i === batches.length - 1);
+  microBatches.forEach((batch, i) => {
+    parallelism.setRequiresGradientSync(i === microBatches.length - 1);
     lossSum += forwardBackward(context, batch);
   });
   const [total = NaN] = group.sum([lossSum], "loss");

@@ -228,11 +228,10 @@ class Run {
   /** One step and what is told of it, with the seconds that it took. */
   async #takeStep(context: StepContext, loader: DataLoader): Promise<{ line: StepMetrics; seconds: number }> {
     const started = systemClock.elapsed();
-    const batches = [];
-    for (let i = 0; i < this.#config.microBatches; i++) batches.push(await loader.next());
+    const batch = await loader.next();
     const learningRate = this.#learningRate();
     this.#step++;
-    const { loss, gradNorm, tokens } = trainStep(context, batches, this.#step, learningRate);
+    const { loss, gradNorm, tokens } = trainStep(context, batch, this.#step, learningRate);
     this.#loss = loss;
     const seconds = (systemClock.elapsed() - started) / 1000;
     const line: StepMetrics = {

@@ -41,17 +41,16 @@ export async function measureMemory({ device, group }: Rank, data: unknown): Pro
   const batch = config.globalBatch / group.size / config.microBatches;
   const seq = config.sequenceLength;
   for (let step = 1; step <= data.steps; step++) {
-    const batches = Array.from({ length: config.microBatches }, (_, micro) => {
+    const microBatches = Array.from({ length: config.microBatches }, (_, micro) => {
       const inputIds = Int32Array.from({ length: batch * seq }, (_, i) => (i * 7 + step + micro) % model.vocabSize);
       return {
         inputIds,
         labels: inputIds.map((id) => (id + 1) % model.vocabSize),
         batch,
         seq,
-        tokenCount: inputIds.length,
       };
     });
-    trainStep(context, batches, step, 1e-3);
+    trainStep(context, { microBatches }, step, 1e-3);
     inUse.push(device.allocator.stats.inUse);
   }
   const measured = device.allocator.stats.peak - group.sharedBytes + group.sharedBytes / group.size;

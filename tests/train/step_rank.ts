@@ -6,7 +6,7 @@
 import { ProcessGroup } from "../../src/comm/process_group.ts";
 import { openLoopback } from "../../src/comm/transports/loopback.ts";
 import { serveRank } from "../../src/comm/transports/loopback_workers.ts";
-import type { Batch } from "../../src/data/loader.ts";
+import type { MicroBatch } from "../../src/data/loader.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { buildModel } from "../../src/models/registry.ts";
@@ -75,16 +75,14 @@ function isOrders(data: unknown): data is Orders {
   return typeof data === "object" && data !== null && "batches" in data;
 }
 
-function batchOf(samples: readonly Sample[]): Batch {
+function batchOf(samples: readonly Sample[]): MicroBatch {
   const labels = Int32Array.from(samples.flatMap((sample) => sample.labels));
   const seq = samples[0]?.ids.length ?? 0;
-  const tokenCount = labels.filter((label) => label >= 0).length;
   return {
     inputIds: Int32Array.from(samples.flatMap(({ ids }) => ids)),
     labels,
     batch: samples.length,
     seq,
-    tokenCount,
   };
 }
 
@@ -115,7 +113,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   let error = "";
   try {
     for (let step = 1; step <= data.steps; step++) {
-      const { loss, gradNorm, tokens } = trainStep(context, batches, step, 0.01);
+      const { loss, gradNorm, tokens } = trainStep(context, { microBatches: batches }, step, 0.01);
       told.losses.push(loss);
       told.gradNorms.push(gradNorm);
       told.tokens.push(tokens);
