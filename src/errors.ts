@@ -277,6 +277,11 @@ export class UnsupportedError extends Error {
   override readonly name = "UnsupportedError";
 }
 
+/** Work on a device that nothing orders: it would give other results from run to run. */
+export class HazardError extends Error {
+  override readonly name = "HazardError";
+}
+
 /** A bug of this library. */
 export class InternalError extends Error {
   override readonly name = "InternalError";

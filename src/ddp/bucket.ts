@@ -59,7 +59,7 @@ export class GradientBucket {
   place(storage: ReplicatedStorage): Tensor {
     const device = storage.run.device;
     if (this.#buffer === undefined || this.#buffer.disposed) {
-      this.#buffer = Buffer.allocate(device, this.#numel * float32.byteLength, "gradient bucket");
+      this.#buffer = Buffer.allocate(device, this.#numel * float32.byteLength, "gradient bucket", "gradients");
     } else this.#buffer.retain();
     return new Tensor(this.#buffer, denseLayout(storage.shard.shape, this.#offsetOf(storage)), float32);
   }

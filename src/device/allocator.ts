@@ -7,12 +7,32 @@
 import { InternalError, OutOfMemoryError } from "../errors.ts";
 import { type DevicePtr, devicePtr } from "./device.ts";
 
+/** What memory is for: the terms that a peak is made of. */
+export const MEMORY_KINDS = [
+  "parameters", // this rank's own
+  "gathered", // whole parameters, while a unit is in use
+  "gradients", // whole, before they are reduced
+  "gradient shards", // this rank's own, after
+  "optimizer",
+  "activations", // and everything else of a step
+  "staging", // what collectives go through
+] as const;
+/** Name of a kind of memory. */
+export type MemoryKind = typeof MEMORY_KINDS[number];
+
+/** Bytes by what they are for. */
+export type MemoryTerms = Readonly<Record<MemoryKind, number>>;
+
 /** What an allocator has given out. */
 export interface MemoryStats {
   /** Bytes in use now. */
   readonly inUse: number;
   /** Most bytes in use at once since the last {@link Allocator.resetPeak}. */
   readonly peak: number;
+  /** What the peak was made of. */
+  readonly peakTerms: MemoryTerms;
+  /** One past the highest address given out since then: more than the peak where memory is fragmented. */
+  readonly highest: number;
   /** Bytes there are in all. */
   readonly capacity: number;
 }
@@ -21,6 +41,19 @@ export interface MemoryStats {
 interface Block {
   readonly bytes: number;
   readonly owner: string;
+  readonly kind: MemoryKind;
+}
+
+function noTerms(): Record<MemoryKind, number> {
+  return {
+    parameters: 0,
+    gathered: 0,
+    gradients: 0,
+    "gradient shards": 0,
+    optimizer: 0,
+    activations: 0,
+    staging: 0,
+  };
 }
 
 /** Every block starts on a multiple of this many bytes: one cache line, and what FSDP's 256-byte rule needs. */
@@ -35,7 +68,10 @@ export class Allocator {
   #free: { start: number; end: number }[];
   readonly #blocks = new Map<number, Block>();
   #inUse = 0;
+  readonly #terms = noTerms();
   #peak = 0;
+  #peakTerms: MemoryTerms = noTerms();
+  #highest: number;
 
   /**
    * @param where the memory's name, for messages
@@ -47,16 +83,21 @@ export class Allocator {
     this.#begin = Math.ceil(begin / ALIGNMENT) * ALIGNMENT;
     this.#end = end;
     this.#free = [{ start: this.#begin, end }];
+    this.#highest = this.#begin;
   }
 
   /** What is given out now. */
   get stats(): MemoryStats {
-    return { inUse: this.#inUse, peak: this.#peak, capacity: this.#end - this.#begin };
+    const [peak, peakTerms, highest] = [this.#peak, this.#peakTerms, this.#highest];
+    return { inUse: this.#inUse, peak, peakTerms, highest, capacity: this.#end - this.#begin };
   }
 
   /** Starts a new measurement of the peak from what is in use now. */
   resetPeak(): void {
     this.#peak = this.#inUse;
+    this.#peakTerms = { ...this.#terms };
+    this.#highest = this.#begin;
+    for (const [start, { bytes }] of this.#blocks) this.#highest = Math.max(this.#highest, start + bytes);
   }
 
   /**
@@ -64,10 +105,16 @@ export class Allocator {
    *
    * @param bytes how many; 0 gives a valid address too
    * @param owner what it is for, e.g. an FQN: named when memory runs out
+   * @param kind which term of the peak it belongs to
    * @param alignment a power of two, at least 256 (a page for mapped memory)
    * @throws {OutOfMemoryError} with the bytes asked for, in use, and the largest owners
    */
-  allocate(bytes: number, owner: string, alignment: number = ALIGNMENT): DevicePtr {
+  allocate(
+    bytes: number,
+    owner: string,
+    kind: MemoryKind = "activations",
+    alignment: number = ALIGNMENT,
+  ): DevicePtr {
     const size = Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
     for (let i = 0; i < this.#free.length; i++) {
       const range = this.#free[i];
@@ -78,9 +125,14 @@ export class Allocator {
       if (start > range.start) rest.push({ start: range.start, end: start });
       if (start + size < range.end) rest.push({ start: start + size, end: range.end });
       this.#free.splice(i, 1, ...rest);
-      this.#blocks.set(start, { bytes: size, owner });
+      this.#blocks.set(start, { bytes: size, owner, kind });
       this.#inUse += size;
-      if (this.#inUse > this.#peak) this.#peak = this.#inUse;
+      this.#terms[kind] += size;
+      if (start + size > this.#highest) this.#highest = start + size;
+      if (this.#inUse > this.#peak) {
+        this.#peak = this.#inUse;
+        this.#peakTerms = { ...this.#terms };
+      }
       return devicePtr(start);
     }
     throw new OutOfMemoryError(this.#where, size, this.#inUse, this.#end - this.#begin, this.#explain(size));
@@ -92,6 +144,7 @@ export class Allocator {
     if (block === undefined) throw new InternalError(`freed address ${ptr} that is not allocated`);
     this.#blocks.delete(ptr);
     this.#inUse -= block.bytes;
+    this.#terms[block.kind] -= block.bytes;
     const end = ptr + block.bytes;
     let low = 0;
     let high = this.#free.length;

@@ -63,8 +63,8 @@ export class FlatSegment implements ParameterRun {
     this.#window = group.openWindow(new Array<number>(world).fill(bytes), `${name} parameters`);
     this.#master = paramDtype === float32
       ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${name} parameters`)
-      : Buffer.allocate(this.device, runLength * float32.byteLength, `${name} master weights`);
-    this.#whole = Buffer.empty(this.device, world * bytes, `${name} gathered parameters`);
+      : Buffer.allocate(this.device, runLength * float32.byteLength, `${name} master weights`, "parameters");
+    this.#whole = Buffer.empty(this.device, world * bytes, `${name} gathered parameters`, "gathered");
     this.storages = this.#adopt(parameters);
   }
 
@@ -127,7 +127,7 @@ export class FlatSegment implements ParameterRun {
   /** A handle on the place of one parameter's gradient in the whole gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
     const bytes = this.plan.world * this.length * this.#reduceDtype.byteLength;
-    this.#wholeGrad ??= Buffer.allocate(this.device, bytes, `${this.unit.name} gradients`);
+    this.#wholeGrad ??= Buffer.allocate(this.device, bytes, `${this.unit.name} gradients`, "gradients");
     this.#wholeGrad.retain();
     return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.#reduceDtype);
   }
@@ -142,6 +142,7 @@ export class FlatSegment implements ParameterRun {
       this.device,
       this.length * float32.byteLength,
       `${this.unit.name} gradient shard`,
+      "gradient shards",
     );
     this.#group.reduceScatter({
       src: this.#wholeGrad.ptr,

@@ -26,7 +26,11 @@ export class BufferTensor extends Tensor {
   readonly persistent: boolean;
 
   constructor(device: Device, shape: Shape, options: BufferOptions = {}) {
-    super(Buffer.empty(device, numelOf(shape) * float32.byteLength, "buffer"), denseLayout(shape), float32);
+    super(
+      Buffer.empty(device, numelOf(shape) * float32.byteLength, "buffer", "parameters"),
+      denseLayout(shape),
+      float32,
+    );
     this.value = options.value ?? 0;
     this.persistent = options.persistent ?? true;
   }

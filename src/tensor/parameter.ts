@@ -143,7 +143,7 @@ export class Parameter extends Tensor {
    * @param shape its shape; float32
    */
   constructor(device: Device, shape: Shape, options: ParameterOptions = {}) {
-    const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter");
+    const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
     this.init = options.init ?? { kind: "constant", value: 0 };
     this.#plain = new PlainStorage(new OwnRun(this, buffer), shape);
@@ -212,7 +212,7 @@ export class Parameter extends Tensor {
   release(): void {
     this.zeroGrad();
     if (this.#storage.kind === "sharded") {
-      const buffer = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn);
+      const buffer = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
       this.rebind(buffer, denseLayout(this.shape), float32);
       this.#plain = new PlainStorage(new OwnRun(this, buffer), this.shape);
     }

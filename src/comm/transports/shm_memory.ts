@@ -84,7 +84,7 @@ export class SharedPages {
   /** Allocates device memory and maps a segment, from byte `begin`, over it. */
   mapIn(descriptor: number, byteLength: number, owner: string, begin = 0): DevicePtr {
     const { posix } = this.files;
-    const ptr = this.device.allocator.allocate(byteLength, owner, Math.max(256, posix.pageBytes));
+    const ptr = this.device.allocator.allocate(byteLength, owner, "parameters", Math.max(256, posix.pageBytes));
     try {
       posix.mapSharedAt(this.native(ptr), descriptor, byteLength, begin);
     } catch (error) {
