@@ -122,6 +122,7 @@ export { type RankContext, runLoopback, serveRank } from "./src/comm/transports/
 // Parallelisms
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { fullyShard, FullyShardedModule } from "./src/fsdp/fully_shard.ts";
+export { describeSharding, type UnitDescription } from "./src/fsdp/describe.ts";
 export type { FsdpUnit } from "./src/fsdp/unit.ts";
 export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
 

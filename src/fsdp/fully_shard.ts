@@ -18,8 +18,16 @@ import { ShardedStorage } from "./param.ts";
 import { type FullyShardOptions, resolvePolicy } from "./policy.ts";
 import { FsdpUnit } from "./unit.ts";
 
-/** The unit of every module that is sharded, and what lets go of the module. */
-const UNITS: WeakMap<Module, { readonly unit: FsdpUnit; readonly detach: () => void }> = new WeakMap();
+/** The unit of every module that is sharded, what its user has of it, and what lets go of the module. */
+const UNITS: WeakMap<
+  Module,
+  { readonly unit: FsdpUnit; readonly handle: FullyShardedModule; readonly detach: () => void }
+> = new WeakMap();
+
+/** What {@link fullyShard} gave for a module; undefined if it is not sharded as a unit of its own. */
+export function shardedModuleOf(module: Module): FullyShardedModule | undefined {
+  return UNITS.get(module)?.handle;
+}
 
 /** What can be done with a sharded module. Settings reach all units of the module's tree. */
 export class FullyShardedModule {
@@ -153,6 +161,7 @@ export function fullyShard(module: Module, options: FullyShardOptions): FullySha
   requireOneUnit(module);
   for (const parameter of parameters) parameter.requirePlain("shard");
   const unit = new FsdpUnit(module, parameters, policy);
-  UNITS.set(module, { unit, detach: attachHooks(unit, () => unitsOf(module)) });
-  return new FullyShardedModule(module, unit);
+  const handle = new FullyShardedModule(module, unit);
+  UNITS.set(module, { unit, handle, detach: attachHooks(unit, () => unitsOf(module)) });
+  return handle;
 }

@@ -4,6 +4,7 @@ import { describe, it } from "node:test";
 import {
   AdamW,
   ArgumentError,
+  describeSharding,
   deviceMesh,
   fullyShard,
   gradNorm,
@@ -63,6 +64,19 @@ describe("units of fullyShard()", () => {
       message: /mesh of replicate × shard: one axis is supported; give 'mesh.axis\("shard"\)'/,
     });
     assert.equal(fullyShard(model, { mesh: deviceMesh(group, { shard: 1 }) }).unit.policy.group, group);
+  });
+
+  it("are described with their sizes and padding", async () => {
+    const { device, group } = await openRank();
+    const model = new Stack(device, WIDTH, 1);
+    assert.throws(() => describeSharding(model), /Cannot describe Stack: it is not sharded/);
+    for (const layer of model.layers) fullyShard(layer, { mesh: group });
+    fullyShard(model, { mesh: group });
+    initializeParameters(model, 5);
+    const [root, block] = describeSharding(model);
+    assert.deepEqual([root?.name, block?.name], ["Stack", "layers.0"]);
+    const [numel, padding, bytesPerRank] = [WIDTH * WIDTH + WIDTH, 48 + 44, 4 * 512];
+    assert.deepEqual(root, { name: "Stack", numParameters: 2, numel, padding, world: 1, bytesPerRank });
   });
 
   it("shards a root whose parameters all belong to units below", async () => {
