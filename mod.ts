@@ -107,7 +107,14 @@ export {
   type ParamGroupOptions,
   type RunState,
 } from "./src/optim/optimizer.ts";
-export { learningRateAt, type ScheduleName, type ScheduleOptions } from "./src/optim/schedule.ts";
+export {
+  constant,
+  cosine,
+  linear,
+  type Schedule,
+  type ScheduleName,
+  type ScheduleOptions,
+} from "./src/optim/schedule.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 
 // Communication

@@ -6,7 +6,7 @@
 import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
 import { CPU_MATH, type CpuMath } from "../device/wasm/device.ts";
-import { type ScheduleName, SCHEDULES } from "../optim/schedule.ts";
+import type { ScheduleName } from "../optim/schedule.ts";
 
 /** What is trained on. */
 export interface DataConfig {
@@ -118,7 +118,9 @@ export const trainSection: Section<TrainConfig> = section(
     globalBatch: size.default(8).describe("Samples of a step, over all ranks"),
     microBatches: size.default(1).describe("Parts that a rank computes its share of a step in"),
     learningRate: z.number().nonnegative().default(2e-3).describe("Peak learning rate"),
-    schedule: z.enum(SCHEDULES).default("cosine").describe("How the learning rate falls after the warm-up"),
+    schedule: z.enum(["cosine", "linear", "constant"]).default("cosine").describe(
+      "How the learning rate falls after the warm-up",
+    ),
     warmupSteps: count.default(20).describe("Steps in which the learning rate grows"),
     weightDecay: z.number().nonnegative().default(0.1).describe("AdamW's decoupled decay"),
     beta1: z.number().min(0).lt(1).default(0.9).describe("AdamW's decay of the first moment"),

@@ -16,7 +16,7 @@ import { DataLoader } from "../data/loader.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { openWasmDevice, type WasmDevice } from "../device/wasm/device.ts";
 import { AdamW } from "../optim/adamw.ts";
-import { learningRateAt } from "../optim/schedule.ts";
+import { SCHEDULES } from "../optim/schedule.ts";
 import { CheckpointError } from "../errors.ts";
 import { runtime } from "../runtime/processes.ts";
 import { readRankEnvironment } from "../runtime/env.ts";
@@ -257,11 +257,10 @@ class Run {
     return STOP_SIGNALS.find((signal) => asked.includes(signal));
   }
 
-  /** Steps count from 1 here, so that neither the first nor the last has a rate of zero. */
   #learningRate(): number {
-    const { schedule, learningRate: peakLearningRate, warmupSteps, steps } = this.#config;
-    const options = { schedule, peakLearningRate, warmupSteps: Math.min(warmupSteps, steps), totalSteps: steps + 1 };
-    return learningRateAt(this.#device.math, this.#step + 1, options);
+    const { schedule, learningRate, warmupSteps, steps } = this.#config;
+    const { factorAt } = SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, steps), steps });
+    return learningRate * factorAt(this.#device.math, this.#step + 1);
   }
 
   async #save(context: StepContext, loader: DataLoader): Promise<void> {
