@@ -200,6 +200,18 @@ test("unary() keeps NaN, infinities and the ends of the range", async () => {
   assert.deepEqual(run("gelu", [Infinity, 20, -20]), [Infinity, 20, -0]);
 });
 
+test("unary() and softmax() in the relaxed module hide no NaN", async () => {
+  const bed = await Bed.open("relaxed");
+  for (const op of UNARY_OPS) {
+    const at = bed.put(float32, [NaN, 1, 2]);
+    bed.kernels.unary(op, float32, at, at, 3, -1, 1);
+    assert.ok(Number.isNaN(pick(bed.get(float32, at, 3), 0)), `${op} of NaN`);
+  }
+  const scores = bed.put(float32, [1, NaN, 2]);
+  bed.kernels.softmax(float32, scores, scores, 1, 3);
+  assert.ok(bed.get(float32, scores, 3).every(Number.isNaN));
+});
+
 test("exp() is within 2 ulp over its whole range", async () => {
   const bed = await Bed.open();
   const { at, x } = bed.random(float32, 100_000, -87, 88.7);
