@@ -63,7 +63,7 @@ export class GradientBucket {
     for (const parameter of this.#parameters) {
       if (parameter.unreducedGradient !== undefined) continue;
       const place = this.#place(parameter);
-      parameter.device.kernels.fill(float32, place.ptr, place.numel, 0);
+      parameter.device.kernels.fill({ dtype: float32, n: place.numel, value: 0, dst: place.ptr });
       parameter.storage.sink.contribute(place);
       parameter.storage.sink.finish();
     }
@@ -86,9 +86,11 @@ export class GradientBucket {
       const { kernels } = buffer.device;
       for (const parameter of this.#parameters) {
         if (parameter.grad !== undefined && parameter.grad.buffer === before) continue;
-        kernels.fill(float32, this.#at(before, parameter), parameter.numel, 0); // cleared in between
+        const dst = this.#at(before, parameter);
+        kernels.fill({ dtype: float32, n: parameter.numel, value: 0, dst }); // cleared in between
       }
-      kernels.accumulate(float32, float32, before.ptr, buffer.ptr, this.#numel);
+      const sums = { dst: before.ptr, src: buffer.ptr };
+      kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.#numel, ...sums });
     }
     const sum = before ?? buffer;
     for (const parameter of this.#parameters) {
@@ -120,7 +122,8 @@ export class GradientBucket {
     for (const [parameter, offset] of this.#offsets) {
       const end = offset + parameter.numel;
       const gap = Math.ceil(parameter.numel / 64) * 64 - parameter.numel;
-      if (gap > 0) parameter.device.kernels.fill(float32, devicePtr(buffer.ptr + end * 4), gap, 0);
+      const dst = devicePtr(buffer.ptr + end * 4);
+      if (gap > 0) parameter.device.kernels.fill({ dtype: float32, n: gap, value: 0, dst });
     }
   }
 }

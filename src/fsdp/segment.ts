@@ -89,7 +89,8 @@ export class FlatSegment implements ParameterRun {
 
   endWrite(): void {
     if (this.#paramDtype !== float32) {
-      this.device.kernels.cast(this.#paramDtype, float32, this.#window.pointer, this.#master.ptr, this.length);
+      const [dst, src] = [this.#window.pointer, this.#master.ptr];
+      this.device.kernels.cast({ dstDtype: this.#paramDtype, srcDtype: float32, n: this.length, dst, src });
     }
     this.#window.endWrite();
   }
@@ -170,8 +171,8 @@ export class FlatSegment implements ParameterRun {
   settle({ runOffset, shard: { length } }: ShardedStorage): void {
     if (this.storages.some((storage) => storage.holdsGradient)) {
       if (this.#runGrad === undefined) return;
-      const place = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
-      this.device.kernels.fill(float32, place, length, 0);
+      const dst = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
+      this.device.kernels.fill({ dtype: float32, n: length, value: 0, dst });
       return;
     }
     this.#runGrad?.release();

@@ -19,9 +19,9 @@ export function initializeParameters(root: Module, seed: number): void {
   writeParameters(root.parameters(), (parameter, owned) => {
     const { kernels } = parameter.device;
     const { init, fqn, storage: { shard: { offset, length } } } = parameter;
-    const key = keyOf(seed, fqn);
-    if (init.kind === "normal") kernels.normal(owned, length, key, offset, init.mean, init.std);
-    else if (init.kind === "uniform") kernels.uniform(owned, length, key, offset, init.low, init.high);
-    else kernels.fill(float32, owned, length, init.value);
+    const stream = { n: length, key: keyOf(seed, fqn), offset, dst: owned };
+    if (init.kind === "normal") kernels.normal({ ...stream, mean: init.mean, std: init.std });
+    else if (init.kind === "uniform") kernels.uniform({ ...stream, low: init.low, high: init.high });
+    else kernels.fill({ dtype: float32, n: length, value: init.value, dst: owned });
   });
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ExactMath } from "../device/kernels.ts";
+import type { ExactMath } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 
 /** Shapes of a schedule after the warm-up. */
