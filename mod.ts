@@ -49,17 +49,10 @@ export {
 export { keyOf, uniformInt } from "./src/random.ts";
 
 // Devices
-export type { Device, DevicePtr } from "./src/device/device.ts";
-export type {
-  AdamwArgs,
-  AttentionShape,
-  BinaryOp,
-  ExactMath,
-  GemmArgs,
-  KernelTable,
-  ReduceOp,
-  UnaryOp,
-} from "./src/device/kernels.ts";
+export type { Device, DevicePtr, ExactMath } from "./src/device/device.ts";
+export type { BinaryOp, KernelArgs, ReduceOp, UnaryOp } from "./src/device/kernels/signature.ts";
+export type { ArgsOf, KernelName, Kernels } from "./src/device/kernels/table.ts";
+export type { DeviceStatus, Fault } from "./src/device/status.ts";
 export type { Allocator, MemoryStats } from "./src/device/allocator.ts";
 export { type DeviceOptions, openDevice } from "./src/device/registry.ts";
 export type { CpuMath, WasmDeviceOptions } from "./src/device/wasm/device.ts";
@@ -98,14 +91,15 @@ export { type ForwardHook, type ForwardPreHook, type HookHandle, Module } from "
 export { LayerNorm, RMSNorm } from "./src/nn/norm.ts";
 
 // Optimizers
-export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
-export { clipGradNorm, gradNorm } from "./src/optim/clip.ts";
+export { AdamW, type AdamWOptions, type AdamWSettings } from "./src/optim/adamw.ts";
+export { clipGradNorm, type ClipOptions, gradNorm } from "./src/optim/clip.ts";
 export {
   Optimizer,
+  type OptimizerSettings,
   type OptimizerStateView,
   type ParamGroup,
   type ParamGroupOptions,
-  type RunState,
+  type UpdateArgs,
 } from "./src/optim/optimizer.ts";
 export {
   constant,
@@ -115,7 +109,7 @@ export {
   type ScheduleName,
   type ScheduleOptions,
 } from "./src/optim/schedule.ts";
-export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
+export { SGD, type SGDOptions, type SGDSettings } from "./src/optim/sgd.ts";
 
 // Communication
 export { type AllReduceOptions, ProcessGroup } from "./src/comm/process_group.ts";

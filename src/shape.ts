@@ -24,6 +24,12 @@ export function numelOf(shape: Shape): number {
   return n;
 }
 
+/** Rows along the last dim, and their length. */
+export function matrixOf({ shape }: { readonly shape: Shape }): { readonly rows: number; readonly cols: number } {
+  const cols = shape.at(-1) ?? 1;
+  return { rows: numelOf(shape) / Math.max(1, cols), cols };
+}
+
 /** Strides of a dense row-major array. */
 export function denseStrides(shape: Shape): number[] {
   const strides = new Array<number>(shape.length);

@@ -70,12 +70,15 @@ export class GradientBucket {
     const sums = this.storages.map((storage) => {
       const sum = this.place(storage);
       const { unreduced } = storage;
-      if (unreduced === undefined) kernels.fill(float32, sum.ptr, sum.numel, 0);
+      if (unreduced === undefined) kernels.fill({ dtype: float32, n: sum.numel, value: 0, dst: sum.ptr });
       // Buckets may have been cut anew since it was written.
-      else if (unreduced.ptr !== sum.ptr) kernels.cast(float32, float32, sum.ptr, unreduced.ptr, sum.numel);
+      else if (unreduced.ptr !== sum.ptr) {
+        kernels.cast({ dstDtype: float32, srcDtype: float32, n: sum.numel, dst: sum.ptr, src: unreduced.ptr });
+      }
       // The gap behind it is summed along: zeros keep it so.
       const gap = Math.ceil(sum.numel / ALIGNMENT) * ALIGNMENT - sum.numel;
-      if (gap > 0) kernels.fill(float32, devicePtr(sum.ptr + sum.numel * float32.byteLength), gap, 0);
+      const dst = devicePtr(sum.ptr + sum.numel * float32.byteLength);
+      if (gap > 0) kernels.fill({ dtype: float32, n: gap, value: 0, dst });
       return sum;
     });
     const buffer = this.#buffer;

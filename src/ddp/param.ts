@@ -70,8 +70,8 @@ export class ReplicatedStorage implements ParameterStorage {
       this.#reduced = sum;
       return;
     }
-    const { ptr, dtype, device, numel } = this.#reduced;
-    device.kernels.accumulate(dtype, sum.dtype, ptr, sum.ptr, numel);
+    const { ptr: dst, dtype: dstDtype, device, numel: n } = this.#reduced;
+    device.kernels.accumulate({ dstDtype, srcDtype: sum.dtype, n, dst, src: sum.ptr });
     sum.dispose();
   }
 

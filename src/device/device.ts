@@ -6,7 +6,8 @@
  */
 import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
-import type { ExactMath, KernelTable } from "./kernels.ts";
+import type { Kernels } from "./kernels/table.ts";
+import type { DeviceStatus } from "./status.ts";
 
 declare const deviceAddress: unique symbol;
 /** An address in a device's memory, in bytes: an offset into the WASM memory, or a CUDA address. 0 is "none". */
@@ -29,6 +30,15 @@ export function devicePtr(address: number): DevicePtr {
 /** "No address": an optional kernel argument left out. */
 export const NO_PTR: DevicePtr = devicePtr(0);
 
+/** Functions of one number that give the same bits in every runtime, for host code whose results reach tensors. */
+export interface ExactMath {
+  exp(x: number): number;
+  log(x: number): number;
+  sin(x: number): number;
+  cos(x: number): number;
+  pow(x: number, y: number): number;
+}
+
 /** A device that tensors live on. */
 export interface Device {
   /** `cpu:0`, `cuda:1`. */
@@ -36,7 +46,9 @@ export interface Device {
   /** The allocator of its memory. */
   readonly allocator: Allocator;
   /** What it computes. */
-  readonly kernels: KernelTable;
+  readonly kernels: Kernels;
+  /** What went wrong in its kernels. */
+  readonly status: DeviceStatus;
   /** Host functions with the same bits in every runtime. */
   readonly math: ExactMath;
   /** The matrix-product provider in use, e.g. `wasm` or `onednn`; recorded in checkpoints. */

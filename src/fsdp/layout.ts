@@ -2,16 +2,18 @@
  * The plan of a flat segment: where each parameter lies and how the ranks share it. A segment is `world` runs of one length;
  * rank r owns run r. A pure function of sizes and world size, so every rank plans alike.
  *
- * Note [Block-aligned runs]: parameters start on multiples of {@link ALIGNMENT_BYTES} and runs are multiples of it, so every cut
+ * Note [Block-aligned runs]: parameters start on multiples of 256 bytes and runs are multiples of it, so every cut
  * between two ranks falls on a 64-element block of its parameter, wherever that is inside a row. So padding is below one block
  * a parameter and one a rank, for any shapes and any number of ranks, and the norm, which is summed by such blocks, does not
  * depend on the cut.
  *
  * @module
  */
+import { float32 } from "../dtype.ts";
+import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
 
-/** What parameters and runs begin on a multiple of, in bytes of the narrowest dtype that a segment is held in: 64 float32. */
-export const ALIGNMENT_BYTES = 256;
+/** What parameters and runs begin on a multiple of, in bytes of the narrowest dtype that a segment is held in. */
+const ALIGNMENT_BYTES = SHARD_BLOCK * float32.byteLength;
 
 /** Where things lie in a segment, in elements. */
 export interface SegmentPlan {

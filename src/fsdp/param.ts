@@ -81,7 +81,7 @@ export class ShardedStorage implements ParameterStorage {
     this.sink.finish();
     if (this.sink.gradient() !== undefined) return;
     using place = this.#segment.gradientPlace(this.parameter, this.#offset);
-    place.device.kernels.fill(place.dtype, place.ptr, place.numel, 0);
+    place.device.kernels.fill({ dtype: place.dtype, n: place.numel, value: 0, dst: place.ptr });
   }
 
   /** Shows the gradient of the owned elements. */

@@ -87,7 +87,8 @@ export class FlatSegment implements ParameterRun {
 
   endWrite(): void {
     if (this.#paramDtype !== float32) {
-      this.device.kernels.cast(this.#paramDtype, float32, this.#window.pointer, this.#master.ptr, this.length);
+      const [dst, src] = [this.#window.pointer, this.#master.ptr];
+      this.device.kernels.cast({ dstDtype: this.#paramDtype, srcDtype: float32, n: this.length, dst, src });
     }
     this.#window.endWrite();
   }
@@ -181,8 +182,8 @@ export class FlatSegment implements ParameterRun {
   settle({ runOffset, shard: { numel } }: ShardedStorage): void {
     if (this.storages.some((storage) => storage.holdsGradient)) {
       if (this.#runGrad === undefined) return;
-      const place = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
-      this.device.kernels.fill(float32, place, numel, 0);
+      const dst = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
+      this.device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
       return;
     }
     this.#runGrad?.release();

@@ -21,16 +21,16 @@ export function initializeParameters(root: Module, seed: number): void {
   root.ensureNames();
   for (const [, buffer] of root.namedBuffers()) {
     buffer.materialize();
-    buffer.device.kernels.fill(buffer.dtype, buffer.ptr, buffer.numel, buffer.value);
+    buffer.device.kernels.fill({ dtype: buffer.dtype, n: buffer.numel, value: buffer.value, dst: buffer.ptr });
   }
   writeParameters(root.parameters(), ({ init, fqn, storage: { run, shard } }, owned) => {
     const { kernels } = run.device;
     const key = keyOf(seed, fqn);
     for (const { offset, length, local } of elementRuns(shard)) {
-      const at = devicePtr(owned + local * float32.byteLength);
-      if (init.kind === "normal") kernels.normal(at, length, key, offset, init.mean, init.std);
-      else if (init.kind === "uniform") kernels.uniform(at, length, key, offset, init.low, init.high);
-      else kernels.fill(float32, at, length, init.value);
+      const part = { n: length, dst: devicePtr(owned + local * float32.byteLength) };
+      if (init.kind === "normal") kernels.normal({ ...part, key, offset, mean: init.mean, std: init.std });
+      else if (init.kind === "uniform") kernels.uniform({ ...part, key, offset, low: init.low, high: init.high });
+      else kernels.fill({ ...part, dtype: float32, value: init.value });
     }
   });
 }

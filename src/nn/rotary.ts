@@ -75,7 +75,8 @@ export class RotaryTables {
     using invFreq = this.#table([half]);
     invFreq.copyFromHost(inverseFrequencies(this.#device, this.#options));
     const tables = [this.#table([rows, half]), this.#table([rows, half])] as const;
-    this.#device.kernels.ropeTable(tables[0].ptr, tables[1].ptr, invFreq.ptr, rows, half, 1);
+    const [cos, sin] = [tables[0].ptr, tables[1].ptr];
+    this.#device.kernels.ropeTable({ positions: rows, half, scale: 1, cos, sin, invFreq: invFreq.ptr });
     [this.#tables, this.#positions] = [tables, rows];
     return tables;
   }

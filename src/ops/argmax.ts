@@ -20,7 +20,7 @@ export const argmaxOp: ComputeOp<undefined> = {
   },
   forward: (call) => {
     const x = call.dense(call.input(0));
-    const rows = numelOf(x.shape.slice(0, -1));
-    call.device.kernels.argmax(x.dtype, call.output(0).ptr, x.ptr, rows, x.shape.at(-1) ?? 1);
+    const [rows, cols] = [numelOf(x.shape.slice(0, -1)), x.shape.at(-1) ?? 1];
+    call.device.kernels.argmax({ dtype: x.dtype, rows, cols, dst: call.output(0).ptr, src: x.ptr });
   },
 };

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { BINARY_OPS, type BinaryOp, UNARY_OPS, type UnaryOp } from "../device/kernels.ts";
+import { type BinaryOp, OPS, type UnaryOp } from "../device/kernels/signature.ts";
 import { DTypeError } from "../errors.ts";
-import { broadcastShapes, broadcastStrides, denseStrides } from "../shape.ts";
+import { broadcastShapes, broadcastStrides } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
@@ -27,15 +27,15 @@ function unary(name: UnaryOp): ComputeOp<UnaryAttrs> {
     },
     forward: (call) => {
       const x = call.dense(call.input(0));
-      const { p0, p1 } = call.attrs;
-      call.device.kernels.unary(name, x.dtype, call.output(0).ptr, x.ptr, x.numel, p0, p1);
+      const args = { dtype: x.dtype, op: name, n: x.numel, ...call.attrs };
+      call.device.kernels.unary({ ...args, dst: call.output(0).ptr, src: x.ptr });
       call.save(x);
     },
     backward: (call) => {
       const x = call.saved(0);
-      const { p0, p1 } = call.attrs;
-      const dy = call.dense(call.grad(0));
-      call.device.kernels.unaryBackward(name, x.dtype, call.out(0, x.dtype).ptr, dy.ptr, x.ptr, x.numel, p0, p1);
+      const [dx, dy] = [call.out(0, x.dtype), call.dense(call.grad(0))];
+      const args = { dtype: x.dtype, op: name, n: x.numel, ...call.attrs };
+      call.device.kernels.unaryBackward({ ...args, dx: dx.ptr, dy: dy.ptr, x: x.ptr });
     },
   };
 }
@@ -44,35 +44,32 @@ function unary(name: UnaryOp): ComputeOp<UnaryAttrs> {
 function combine(context: OpContext, op: BinaryOp, a: Tensor, b: Tensor): Tensor {
   const shape = broadcastShapes(op, a.shape, b.shape);
   const result = context.empty(shape, a.dtype);
-  launch(context, op, result, a, b);
+  combineInto(context, op, result, a, b);
   return result;
 }
 
-function launch(context: OpContext, op: BinaryOp, result: Tensor, a: Tensor, b: Tensor): void {
-  context.device.kernels.binary(
-    op,
-    a.dtype,
-    result.ptr,
-    a.ptr,
-    broadcastStrides(a.layout, result.shape),
-    b.ptr,
-    broadcastStrides(b.layout, result.shape),
-    result.shape,
-  );
+/** `result = op(a, b)`, both broadcasting to the dense result, which may be one of them. */
+export function combineInto(context: OpContext, op: BinaryOp, result: Tensor, a: Tensor, b: Tensor): void {
+  const { shape } = result;
+  const strides = { aStrides: broadcastStrides(a.layout, shape), bStrides: broadcastStrides(b.layout, shape) };
+  context.device.kernels.binary({ dtype: a.dtype, op, shape, ...strides, dst: result.ptr, a: a.ptr, b: b.ptr });
 }
 
 /** `dy * sign(a - b)`: what decides between the two arguments of maximum and minimum. */
 function signed(call: BackwardCall<undefined>, dy: Tensor, a: Tensor, b: Tensor): Tensor {
   const difference = combine(call, "sub", a, b);
   const result = call.empty(difference.shape, difference.dtype);
-  const { kernels } = call.device;
-  kernels.unaryBackward("abs", a.dtype, result.ptr, call.dense(dy).ptr, difference.ptr, result.numel, 0, 0);
+  call.device.kernels.unaryBackward({
+    ...{ dtype: a.dtype, op: "abs", n: result.numel, p0: 0, p1: 0 },
+    ...{ dx: result.ptr, dy: call.dense(dy).ptr, x: difference.ptr },
+  });
   return result;
 }
 
 function scaled(context: OpContext, x: Tensor, factor: number): Tensor {
   const result = context.empty(x.shape, x.dtype);
-  context.device.kernels.scale(x.dtype, result.ptr, context.dense(x).ptr, x.numel, factor);
+  const src = context.dense(x).ptr;
+  context.device.kernels.scale({ dtype: x.dtype, n: x.numel, factor, dst: result.ptr, src });
   return result;
 }
 
@@ -117,7 +114,7 @@ function binary(name: BinaryOp): ComputeOp<undefined> {
       return [{ shape: broadcastShapes(name, a.shape, b.shape), dtype: a.dtype }];
     },
     forward: (call) => {
-      launch(call, name, call.output(0), call.input(0), call.input(1));
+      combineInto(call, name, call.output(0), call.input(0), call.input(1));
       if (name !== "add" && name !== "sub") call.save(call.input(0), call.input(1));
     },
     backward: (call) => {
@@ -134,21 +131,6 @@ function table<K extends string, V>(keys: readonly K[], make: (key: K) => V): (k
 }
 
 /** The record of a function of one value. */
-export const unaryOp: (name: UnaryOp) => ComputeOp<UnaryAttrs> = table(UNARY_OPS, unary);
+export const unaryOp: (name: UnaryOp) => ComputeOp<UnaryAttrs> = table(OPS.unaryOp, unary);
 /** The record of a function of two values. */
-export const binaryOp: (name: BinaryOp) => ComputeOp<undefined> = table(BINARY_OPS, binary);
-
-/** `dst = dst + bias`, the bias along the last dim, in place. */
-export function addBias(context: OpContext, dst: Tensor, bias: Tensor): void {
-  const strides = denseStrides(dst.shape);
-  context.device.kernels.binary(
-    "add",
-    dst.dtype,
-    dst.ptr,
-    dst.ptr,
-    strides,
-    bias.ptr,
-    broadcastStrides(bias.layout, dst.shape),
-    dst.shape,
-  );
-}
+export const binaryOp: (name: BinaryOp) => ComputeOp<undefined> = table(OPS.binaryOp, binary);

@@ -4,7 +4,7 @@
  * @module
  */
 import { int32 } from "../dtype.ts";
-import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { DTypeError, ShapeError } from "../errors.ts";
 import { writeFloat32 } from "./float_out.ts";
 import type { ComputeOp } from "./op.ts";
 
@@ -27,18 +27,8 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
   forward: (call) => {
     const [weight, ids] = [call.dense(call.input(0)), call.dense(call.input(1))];
     const [vocab = 0, cols = 0] = weight.shape;
-    const bad = call.device.kernels.embedding(
-      weight.dtype,
-      call.output(0).ptr,
-      weight.ptr,
-      ids.ptr,
-      ids.numel,
-      vocab,
-      cols,
-    );
-    if (bad >= 0) {
-      throw new ArgumentError(`Cannot look up id ${ids.toArray()[bad]} at place ${bad}: the table has ${vocab} rows`);
-    }
+    const sizes = { dtype: weight.dtype, n: ids.numel, vocab, cols };
+    call.device.kernels.embedding({ ...sizes, y: call.output(0).ptr, w: weight.ptr, ids: ids.ptr });
     call.save(ids);
   },
   backward: (call) => {
@@ -46,11 +36,7 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
     const ids = call.saved(0);
     const [vocab = 0, cols = 0] = call.spec(0).shape;
     const dy = call.dense(call.grad(0));
-    const { paddingIdx } = call.attrs;
-    writeFloat32(
-      call,
-      0,
-      (dw) => call.device.kernels.embeddingBackward(dy.dtype, dw, dy.ptr, ids.ptr, ids.numel, vocab, cols, paddingIdx),
-    );
+    const args = { dtype: dy.dtype, n: ids.numel, vocab, cols, ...call.attrs, dy: dy.ptr, ids: ids.ptr };
+    writeFloat32(call, 0, (dw) => call.device.kernels.embeddingBackward({ ...args, dw }));
   },
 };

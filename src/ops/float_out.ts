@@ -5,6 +5,7 @@
  */
 import type { DevicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
+import { castTo } from "./cast.ts";
 import type { BackwardCall } from "./op.ts";
 
 /** Lets `launch` write float32 to the gradient of input i, converting afterwards where its place is narrower. */
@@ -13,5 +14,5 @@ export function writeFloat32<A>(call: BackwardCall<A>, i: number, launch: (out: 
   if (out.dtype === float32) return launch(out.ptr);
   const wide = call.empty(out.shape, float32);
   launch(wide.ptr);
-  call.device.kernels.cast(out.dtype, float32, out.ptr, wide.ptr, out.numel);
+  castTo(out, wide);
 }

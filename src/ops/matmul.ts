@@ -7,7 +7,8 @@ import { type DType, float32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { broadcastShapes, broadcastStrides, isDense, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { addBias } from "./elementwise.ts";
+import { castTo } from "./cast.ts";
+import { combineInto } from "./elementwise.ts";
 import { writeFloat32 } from "./float_out.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
@@ -42,26 +43,11 @@ function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
 
 /** `out = op(a) op(b)` for each matrix of the batch; `out` is dense. */
 function product(context: OpContext, out: Tensor, a: Operand, b: Operand, m: number, n: number, k: number): void {
+  const batch = m * n === 0 ? 0 : out.numel / (m * n);
   context.device.kernels.gemm({
-    dtype: a.tensor.dtype,
-    outDtype: out.dtype,
-    transA: a.trans,
-    transB: b.trans,
-    m,
-    n,
-    k,
-    alpha: 1,
-    a: a.tensor.ptr,
-    lda: a.ld,
-    strideA: a.stride,
-    b: b.tensor.ptr,
-    ldb: b.ld,
-    strideB: b.stride,
-    beta: 0,
-    c: out.ptr,
-    ldc: n,
-    strideC: m * n,
-    batch: m * n === 0 ? 0 : out.numel / (m * n),
+    ...{ dtype: a.tensor.dtype, transA: a.trans, a: a.tensor.ptr, lda: a.ld, strideA: a.stride },
+    ...{ transB: b.trans, b: b.tensor.ptr, ldb: b.ld, strideB: b.stride },
+    ...{ outDtype: out.dtype, c: out.ptr, ldc: n, strideC: m * n, m, n, k, batch, alpha: 1, beta: 0 },
   });
 }
 
@@ -151,7 +137,7 @@ export const linearOp: ComputeOp<undefined> = {
     const [n = 0, k = 0] = weight.shape;
     const rows = k === 0 ? out.numel / Math.max(1, n) : x.numel / k;
     product(call, out, flat(x, k, false), flat(weight, k, true), rows, n, k);
-    if (call.inputs > 2) addBias(call, out, call.input(2));
+    if (call.inputs > 2) combineInto(call, "add", out, out, call.input(2));
     call.save(x, weight);
   },
   backward: (call) => {
@@ -162,11 +148,10 @@ export const linearOp: ComputeOp<undefined> = {
     if (call.needs(0)) product(call, call.out(0), flat(dy, n, false), flat(weight, k, false), rows, k, n);
     if (call.needs(1)) product(call, call.out(1), flat(dy, n, true), flat(x, k, false), n, k, rows);
     if (call.inputs > 2 && call.needs(2)) {
-      const { kernels } = call.device;
-      writeFloat32(call, 2, (out) => {
+      writeFloat32(call, 2, (dst) => {
         const wide = dy.dtype === float32 ? dy : call.empty([rows, n], float32);
-        if (wide !== dy) kernels.cast(float32, dy.dtype, wide.ptr, dy.ptr, dy.numel);
-        kernels.reduce("sum", float32, out, wide.ptr, 1, rows, n);
+        if (wide !== dy) castTo(wide, dy);
+        call.device.kernels.reduce({ op: "sum", dtype: float32, outer: 1, n: rows, inner: n, dst, src: wide.ptr });
       });
     }
   },

@@ -6,6 +6,8 @@
 import { DTypeError } from "../errors.ts";
 import { denseStrides, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { copyElements } from "./copy.ts";
+import { combineInto } from "./elementwise.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 
 /** Which dims are reduced. */
@@ -45,7 +47,7 @@ function reduceAll(
     const n = numelOf(sizes.slice(first, last + 1));
     const inner = numelOf(sizes.slice(last + 1));
     const target = order.length === 0 ? into : context.empty([outer, inner], x.dtype);
-    kernels.reduce(op, x.dtype, target.ptr, current.ptr, outer, n, inner);
+    kernels.reduce({ dtype: x.dtype, op, outer, n, inner, dst: target.ptr, src: current.ptr });
     sizes.fill(1, first, last + 1);
     current = target;
   }
@@ -66,20 +68,18 @@ function spread(call: BackwardCall<ReduceAttrs>, name: string, grad: Tensor): Te
 function maxShare(call: BackwardCall<ReduceAttrs>): Tensor {
   const { kernels } = call.device;
   const x = call.saved(0);
-  const top = spread(call, "max", call.saved(1));
   const work = (): Tensor => call.empty(x.shape, x.dtype);
   const [difference, ones, sign, share] = [work(), work(), work(), work()];
-  kernels.binary("sub", x.dtype, difference.ptr, x.ptr, x.layout.strides, top.ptr, top.layout.strides, x.shape);
-  kernels.fill(x.dtype, ones.ptr, x.numel, 1);
-  kernels.unaryBackward("abs", x.dtype, sign.ptr, ones.ptr, difference.ptr, x.numel, 0, 0);
-  kernels.unary("abs", x.dtype, sign.ptr, sign.ptr, x.numel, 0, 0);
-  const strides = x.layout.strides;
-  kernels.binary("sub", x.dtype, share.ptr, ones.ptr, strides, sign.ptr, strides, x.shape);
+  combineInto(call, "sub", difference, x, spread(call, "max", call.saved(1)));
+  kernels.fill({ dtype: x.dtype, n: x.numel, value: 1, dst: ones.ptr });
+  const abs = { dtype: x.dtype, op: "abs", n: x.numel, p0: 0, p1: 0 } as const;
+  kernels.unaryBackward({ ...abs, dx: sign.ptr, dy: ones.ptr, x: difference.ptr });
+  kernels.unary({ ...abs, dst: sign.ptr, src: sign.ptr });
+  combineInto(call, "sub", share, ones, sign);
   const dims = reducedDims("max", x.shape, call.attrs.dims);
   const count = call.empty(keptShape(x.shape, dims), x.dtype);
   reduceAll(call, "sum", share, dims, count);
-  const counts = spread(call, "max", count);
-  kernels.binary("div", x.dtype, share.ptr, share.ptr, strides, counts.ptr, counts.layout.strides, x.shape);
+  combineInto(call, "div", share, share, spread(call, "max", count));
   return share;
 }
 
@@ -101,17 +101,13 @@ function reduction(name: "sum" | "mean" | "max"): ComputeOp<ReduceAttrs> {
     },
     backward: (call) => {
       const grad = spread(call, name, call.grad(0));
-      const { shape, dtype } = call.spec(0);
-      const { kernels } = call.device;
       if (name === "sum") return call.give(0, grad);
+      const { dtype } = call.spec(0);
       const dx = call.out(0, dtype);
-      if (name === "mean") {
-        kernels.copyStrided(dtype, dx.ptr, dx.layout.strides, grad.ptr, grad.layout.strides, shape);
-        const count = numelOf(shape) / Math.max(1, call.grad(0).numel);
-        return kernels.scale(dtype, dx.ptr, dx.ptr, dx.numel, 1 / count);
-      }
-      const share = maxShare(call);
-      kernels.binary("mul", dtype, dx.ptr, grad.ptr, grad.layout.strides, share.ptr, share.layout.strides, shape);
+      if (name === "max") return combineInto(call, "mul", dx, grad, maxShare(call));
+      copyElements(dx, grad);
+      const factor = Math.max(1, call.grad(0).numel) / dx.numel;
+      call.device.kernels.scale({ dtype, n: dx.numel, factor, dst: dx.ptr, src: dx.ptr });
     },
   };
 }

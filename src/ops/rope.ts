@@ -3,9 +3,8 @@
  *
  * @module
  */
-import { NO_PTR } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
-import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { DTypeError, ShapeError } from "../errors.ts";
 import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
@@ -27,21 +26,23 @@ function rotate(
 ): void {
   const [batch = 1, seq = 1, width = headDim] = x.shape;
   const [cos, sin] = tables;
-  context.device.kernels.rope(
-    x.dtype,
-    y.ptr,
-    x.ptr,
-    width,
-    cos.ptr,
-    sin.ptr,
-    positions?.ptr ?? NO_PTR,
+  const [tableRows = 0, half = 0] = cos.shape;
+  context.device.kernels.rope({
+    dtype: x.dtype,
     batch,
     seq,
-    width / headDim,
+    heads: width / headDim,
     headDim,
-    2 * (cos.shape[1] ?? 0),
+    half,
+    tableRows,
+    strideX: width,
     inverse,
-  );
+    y: y.ptr,
+    x: x.ptr,
+    cos: cos.ptr,
+    sin: sin.ptr,
+    positions: positions?.ptr,
+  });
 }
 
 /** x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq]. */
@@ -77,11 +78,6 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
   forward: (call) => {
     const positions = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
     const [cos, sin] = [call.dense(call.input(1)), call.dense(call.input(2))];
-    const rows = cos.shape[0] ?? 0;
-    const outside = positions?.toArray().find((position) => position < 0 || position >= rows);
-    if (outside !== undefined) {
-      throw new ArgumentError(`Cannot use position ${outside}: positions must be in [0, ${rows})`);
-    }
     rotate(call, call.output(0), call.dense(call.input(0)), [cos, sin], positions, call.attrs.headDim, false);
     call.save(cos, sin);
     if (positions !== undefined) call.save(positions);

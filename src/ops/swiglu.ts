@@ -19,13 +19,15 @@ export const swigluOp: ComputeOp<undefined> = {
   },
   forward: (call) => {
     const [gate, up] = [call.dense(call.input(0)), call.dense(call.input(1))];
-    call.device.kernels.swiglu(gate.dtype, call.output(0).ptr, gate.ptr, up.ptr, gate.numel);
+    const { dtype, numel: n } = gate;
+    call.device.kernels.swiglu({ dtype, n, y: call.output(0).ptr, gate: gate.ptr, up: up.ptr });
     call.save(gate, up);
   },
   backward: (call) => {
     const [gate, up] = [call.saved(0), call.saved(1)];
-    const dy = call.dense(call.grad(0));
-    const [dgate, dup] = [call.out(0, gate.dtype), call.out(1, up.dtype)];
-    call.device.kernels.swigluBackward(gate.dtype, dgate.ptr, dup.ptr, dy.ptr, gate.ptr, up.ptr, gate.numel);
+    const { dtype, numel: n } = gate;
+    const [dy, dgate, dup] = [call.dense(call.grad(0)), call.out(0, dtype), call.out(1, dtype)];
+    const gradients = { dgate: dgate.ptr, dup: dup.ptr, dy: dy.ptr };
+    call.device.kernels.swigluBackward({ dtype, n, ...gradients, gate: gate.ptr, up: up.ptr });
   },
 };

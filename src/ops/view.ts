@@ -13,6 +13,7 @@ import {
   sameShape,
   type Shape,
 } from "../shape.ts";
+import { copyElements } from "./copy.ts";
 import type { ComputeOp, ViewOp } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
@@ -89,16 +90,14 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
   backward: (call) => {
     const grad = call.grad(0);
     const dx = call.out(0);
-    const { kernels } = call.device;
-    kernels.fill(dx.dtype, dx.ptr, dx.numel, 0);
+    call.device.kernels.fill({ dtype: dx.dtype, n: dx.numel, value: 0, dst: dx.ptr });
     const { dim, start } = call.attrs;
     const target = dx.view({
       shape: grad.shape,
       strides: dx.layout.strides,
       offset: dx.layout.offset + start * (dx.layout.strides[dim] ?? 0),
     });
-    const source = grad.dtype === dx.dtype ? grad : grad.to(dx.dtype);
-    kernels.copyStrided(dx.dtype, target.ptr, target.layout.strides, source.ptr, source.layout.strides, grad.shape);
+    copyElements(target, grad.dtype === dx.dtype ? grad : grad.to(dx.dtype));
   },
 };
 
@@ -119,9 +118,7 @@ export const denseOp: ComputeOp<undefined> = {
   name: "contiguous",
   infer: (inputs) => inputs.map(({ shape, dtype }) => ({ shape, dtype })),
   forward: (call) => {
-    const x = call.input(0);
-    const y = call.output(0);
-    call.device.kernels.copyStrided(x.dtype, y.ptr, y.layout.strides, x.ptr, x.layout.strides, x.shape);
+    copyElements(call.output(0), call.input(0));
   },
   backward: (call) => call.give(0, call.grad(0)),
 };

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ExactMath } from "../device/kernels.ts";
+import type { ExactMath } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 
 /** A factor on the learning rate, by step. */

@@ -10,6 +10,7 @@ import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import { copyElements } from "../ops/copy.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
 import { denseLayout, isDense, numelOf, type Shape } from "../shape.ts";
 import { scope } from "./scope.ts";
@@ -41,14 +42,7 @@ class Context implements OpContext {
   dense(tensor: Tensor): Tensor {
     if (isDense(tensor.layout)) return tensor;
     const copy = this.empty(tensor.shape, tensor.dtype);
-    this.device.kernels.copyStrided(
-      tensor.dtype,
-      copy.ptr,
-      copy.layout.strides,
-      tensor.ptr,
-      tensor.layout.strides,
-      tensor.shape,
-    );
+    copyElements(copy, tensor);
     return copy;
   }
 }
@@ -127,7 +121,7 @@ class Backward<A> extends Context implements BackwardCall<A> {
     if (grad !== undefined) return grad;
     const spec = at(this.#outputs, i, "output");
     const zeros = this.empty(spec.shape, spec.dtype);
-    this.device.kernels.fill(spec.dtype, zeros.ptr, zeros.numel, 0);
+    this.device.kernels.fill({ dtype: spec.dtype, n: zeros.numel, value: 0, dst: zeros.ptr });
     return zeros;
   }
 
@@ -160,6 +154,11 @@ class Backward<A> extends Context implements BackwardCall<A> {
   }
 }
 
+/** Tells faults of the kernels that an op launched, where the device tells them at once. */
+function checkStatus({ status }: Device): void {
+  if (!status.isLate) status.check();
+}
+
 /** What a node remembers of its call besides the attributes. */
 interface Recorded {
   readonly inputs: readonly OutputSpec[];
@@ -189,6 +188,7 @@ function record<A>(
     const call = new Backward(op.name, recorded, attrs, maker, grads, place);
     try {
       op.backward(call);
+      checkStatus(maker.device);
     } catch (error) {
       for (const result of call.results) result?.dispose();
       throw error;
@@ -224,6 +224,7 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
   const call = new Forward(op.name, inputs, outputs, attrs, recording);
   try {
     op.forward(call);
+    checkStatus(first.device);
   } catch (error) {
     for (const tensor of [...call.saved, ...outputs]) tensor.dispose();
     throw error;

@@ -7,6 +7,7 @@ import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
+import { castTo } from "../ops/cast.ts";
 import { denseLayout, numelOf, type Shape } from "../shape.ts";
 import { track } from "./scope.ts";
 import type { HostArray } from "./host.ts";
@@ -51,7 +52,7 @@ export function tensor(device: Device, values: ArrayLike<number>, options: Creat
   const made = blank(device, shape, dtype, "tensor");
   if (dtype.kind === "float" && dtype !== float32) {
     using wide = tensor(device, values, { shape });
-    device.kernels.cast(dtype, float32, made.ptr, wide.ptr, values.length);
+    castTo(made, wide);
     return made;
   }
   return made.copyFromHost(hostArray(values, dtype));
@@ -67,7 +68,7 @@ function hostArray(values: ArrayLike<number>, dtype: DType): HostArray {
 /** A tensor with one value everywhere. */
 export function full(device: Device, shape: Shape, value: number, dtype: DType = float32): Tensor {
   const made = blank(device, shape, dtype, "full");
-  device.kernels.fill(dtype, made.ptr, made.numel, value);
+  device.kernels.fill({ dtype, n: made.numel, value, dst: made.ptr });
   return made;
 }
 
@@ -84,6 +85,6 @@ export function ones(device: Device, shape: Shape, dtype: DType = float32): Tens
 /** Normal float32 values by Philox: element i depends on `key` and i only. */
 export function randn(device: Device, shape: Shape, key: number): Tensor {
   const made = blank(device, shape, float32, "randn");
-  device.kernels.normal(made.ptr, made.numel, key, 0, 0, 1);
+  device.kernels.normal({ n: made.numel, key, offset: 0, mean: 0, std: 1, dst: made.ptr });
   return made;
 }

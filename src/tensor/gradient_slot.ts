@@ -7,6 +7,8 @@
  */
 import type { GradientSink } from "../autograd/node.ts";
 import { Buffer } from "../device/buffer.ts";
+import { castTo } from "../ops/cast.ts";
+import { copyElements } from "../ops/copy.ts";
 import { denseLayout, isDense } from "../shape.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -73,14 +75,15 @@ export class GradientSlot implements GradientSink {
 /** `target += grad`; consumes `grad`. */
 function add(target: Tensor, grad: Tensor): void {
   using dense = denseHandle(grad);
-  target.device.kernels.accumulate(target.dtype, dense.dtype, target.ptr, dense.ptr, target.numel);
+  const { dtype: dstDtype, numel: n, ptr: dst } = target;
+  target.device.kernels.accumulate({ dstDtype, srcDtype: dense.dtype, n, dst, src: dense.ptr });
 }
 
 /** The handle itself when dense, else one on a dense copy; consumes `grad`. */
 function denseHandle(grad: Tensor): Tensor {
   if (isDense(grad.layout)) return grad;
   const copy = fresh(grad);
-  grad.device.kernels.copyStrided(grad.dtype, copy.ptr, copy.layout.strides, grad.ptr, grad.layout.strides, grad.shape);
+  copyElements(copy, grad);
   grad.dispose();
   return copy;
 }
@@ -94,7 +97,7 @@ function fresh(like: Tensor): Tensor {
 function owned(grad: Tensor): Tensor {
   if (isDense(grad.layout) && !grad.buffer.shared) return grad;
   const copy = fresh(grad);
-  grad.device.kernels.copyStrided(grad.dtype, copy.ptr, copy.layout.strides, grad.ptr, grad.layout.strides, grad.shape);
+  copyElements(copy, grad);
   grad.dispose();
   return copy;
 }
@@ -106,6 +109,6 @@ function moveTo(place: Tensor, grad: Tensor): Tensor {
     return grad;
   }
   using dense = denseHandle(grad);
-  place.device.kernels.cast(place.dtype, dense.dtype, place.ptr, dense.ptr, place.numel);
+  castTo(place, dense);
   return place;
 }

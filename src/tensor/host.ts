@@ -6,6 +6,7 @@
 import { Buffer } from "../device/buffer.ts";
 import { float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
+import { castTo } from "../ops/cast.ts";
 import { denseLayout, isDense } from "../shape.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
@@ -14,7 +15,7 @@ import type { Tensor } from "./tensor.ts";
 export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
 
 function read<T extends HostArray>(source: Tensor, into: T): T {
-  source.device.synchronize();
+  source.device.status.check();
   source.device.copyOut(new Uint8Array(into.buffer), source.ptr);
   return into;
 }
@@ -34,7 +35,7 @@ export function readHost(tensor: Tensor): HostArray {
   if (dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", dtype.name);
   const buffer = Buffer.allocate(device, numel * float32.byteLength, "toArray");
   const wide = tensor.spawn(buffer, denseLayout(tensor.shape), float32);
-  device.kernels.cast(float32, dtype, wide.ptr, source.ptr, numel);
+  castTo(wide, source);
   return read(wide, new Float32Array(numel));
 }
 
@@ -56,6 +57,6 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
 /** A scalar of the same dtype and device. */
 export function scalar(like: Tensor, value: number): Tensor {
   const made = like.spawn(Buffer.allocate(like.device, like.dtype.byteLength, "scalar"), denseLayout([]), like.dtype);
-  like.device.kernels.fill(like.dtype, made.ptr, 1, value);
+  like.device.kernels.fill({ dtype: like.dtype, n: 1, value, dst: made.ptr });
   return made;
 }

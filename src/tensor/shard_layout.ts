@@ -8,6 +8,9 @@
 import { InternalError } from "../errors.ts";
 import { numelOf, type Shape } from "../shape.ts";
 
+/** Elements of a parameter between which no cut falls: what the norm sums first, so that it does not depend on the cuts. */
+export const SHARD_BLOCK = 64;
+
 /** A range of indices in every dim. */
 export interface Box {
   /** First index in every dim. */

@@ -9,7 +9,7 @@
 import type { Edge, GradientSink } from "../autograd/node.ts";
 import type { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
-import type { BinaryOp, UnaryOp } from "../device/kernels.ts";
+import type { BinaryOp, UnaryOp } from "../device/kernels/signature.ts";
 import type { DType } from "../dtype.ts";
 import { ShapeError, UseAfterDisposeError } from "../errors.ts";
 import { argmaxOp } from "../ops/argmax.ts";

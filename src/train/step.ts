@@ -17,7 +17,7 @@ import { clipGradNorm } from "../optim/clip.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
-import { tensor } from "../tensor/create.ts";
+import { tensor, zeros } from "../tensor/create.ts";
 
 /** What DDP and FSDP have in common for a step. */
 export interface Parallelism {
@@ -74,7 +74,7 @@ export function trainStep(
   step: number,
   learningRate: number,
 ): StepResult {
-  const { group, model, parallelism, optimizer } = context;
+  const { group, parallelism, optimizer } = context;
   const [tokens = 0] = group.sum([microBatches.reduce((sum, batch) => sum + countLabeled(batch), 0)], "token count");
   parallelism.setGradientDivideFactor(Math.max(1, tokens));
   optimizer.zeroGrad();
@@ -86,11 +86,20 @@ export function trainStep(
   const [total = NaN] = group.sum([lossSum], "loss");
   const loss = total / Math.max(1, tokens);
   if (!Number.isFinite(loss)) throw nonFinite(context, `Loss is ${loss} at step ${step}`);
-  const gradNorm = clipGradNorm(model.parameters(), context.maxGradNorm);
-  if (!Number.isFinite(gradNorm)) throw nonFinite(context, `Gradient norm is ${gradNorm} at step ${step}`);
+  const gradNorm = clip(context, step);
   for (const group of optimizer.groups) group.learningRate = learningRate;
   optimizer.step();
   return { loss, gradNorm, tokens };
+}
+
+/** Clips gradients; gives their norm before, which must be finite. */
+function clip(context: StepContext, step: number): number {
+  try {
+    using norm = clipGradNorm(context.model.parameters(), context.maxGradNorm, { errorIfNonfinite: true });
+    return norm.item();
+  } catch (error) {
+    throw error instanceof NonFiniteError ? nonFinite(context, `${error.message} at step ${step}`) : error;
+  }
 }
 
 /** Names the first parameter, over all ranks, whose weight or gradient is not finite. Every rank calls it. */
@@ -122,5 +131,7 @@ function nonFinite({ group, model }: StepContext, what: string): NonFiniteError 
 }
 
 function maxAbs(device: Device, address: number, n: number): number {
-  return n === 0 ? 0 : device.kernels.maxAbs(float32, devicePtr(address), n);
+  using largest = zeros(device, []);
+  device.kernels.maxAbs({ dtype: float32, n, dst: largest.ptr, src: devicePtr(address) });
+  return largest.item();
 }

@@ -35,13 +35,13 @@ function observed(onBackward: () => void, onForward: () => void = () => {}): Com
       const x = call.dense(call.input(0));
       call.save(x, call.empty([1000], float32));
       onForward();
-      call.device.kernels.scale(x.dtype, call.output(0).ptr, x.ptr, x.numel, 2);
+      call.device.kernels.scale({ dtype: x.dtype, n: x.numel, factor: 2, dst: call.output(0).ptr, src: x.ptr });
     },
     backward: (call) => {
       const dy = call.dense(call.grad(0));
       const dx = call.out(0);
       onBackward();
-      call.device.kernels.scale(dy.dtype, dx.ptr, dy.ptr, dy.numel, 2);
+      call.device.kernels.scale({ dtype: dy.dtype, n: dy.numel, factor: 2, dst: dx.ptr, src: dy.ptr });
     },
   };
 }

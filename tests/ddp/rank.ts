@@ -45,7 +45,7 @@ serveRank(async ({ rank, size, world, data }): Promise<DdpReport> => {
   const own = run();
   replicated.setRequiresGradientSync(true);
   const reduced = run();
-  const norm = gradNorm(model.parameters());
+  const norm = gradNorm(model.parameters()).item();
   group.barrier("end");
   return { initial, broadcast, own, reduced, norm };
 });

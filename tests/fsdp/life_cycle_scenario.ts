@@ -79,7 +79,7 @@ export function lifeCycle(rank: Rank, data: unknown): LifeCycle {
     steps.push(traffic(rank));
   };
   record(() => forwardBackward(rank, stack, `rank ${rank.group.rank}`));
-  norms.push(gradNorm(stack.model.parameters()));
+  norms.push(gradNorm(stack.model.parameters()).item());
   record(() => {
     using _frame = scope();
     noGrad(() => stack.model.call(input(rank.device, "eval", 3, WIDTH)));
@@ -87,7 +87,7 @@ export function lifeCycle(rank: Rank, data: unknown): LifeCycle {
   optimizer.step();
   optimizer.zeroGrad();
   record(() => forwardBackward(rank, stack, `rank ${rank.group.rank}`));
-  norms.push(gradNorm(stack.model.parameters()));
+  norms.push(gradNorm(stack.model.parameters()).item());
   stack.sharded.dispose();
   return { steps, norms };
 }

@@ -55,7 +55,7 @@ export function unused({ device, group }: Rank, mode: unknown): UnusedReport {
   const grads = [...model.namedParameters()].map(([fqn, { grad }]) =>
     [fqn, grad === undefined ? null : grad.numel > 0 && grad.toArray().every((value) => value === 0)] as const
   );
-  const norm = gradNorm(model.parameters());
+  const norm = gradNorm(model.parameters()).item();
   const before = [...model.parameters()].map(ownedValues);
   optimizer.step();
   const moved = [...model.namedParameters()].map(([fqn, parameter], i) => {

@@ -5,8 +5,9 @@
  * @module
  */
 import type { Allocator } from "../../src/device/allocator.ts";
-import type { Device, DevicePtr } from "../../src/device/device.ts";
-import type { ExactMath, KernelTable } from "../../src/device/kernels.ts";
+import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
+import type { Kernels } from "../../src/device/kernels/table.ts";
+import type { DeviceStatus } from "../../src/device/status.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import type { WasmDevice } from "../../src/device/wasm/device.ts";
 
@@ -33,7 +34,8 @@ export class CommDevice implements Device {
   readonly mathName: string;
   readonly memory: WebAssembly.Memory;
   readonly allocator: Allocator;
-  readonly kernels: KernelTable;
+  readonly kernels: Kernels;
+  readonly status: DeviceStatus;
   readonly math: ExactMath;
   /** Called before every sum over ranks. */
   onSum: () => void = () => {};
@@ -47,11 +49,12 @@ export class CommDevice implements Device {
     this.memory = device.memory;
     this.allocator = device.allocator;
     this.math = device.math;
+    this.status = device.status;
     this.kernels = {
       ...device.kernels,
-      sumRanks: (...args) => {
+      sumRanks: (args) => {
         this.onSum();
-        device.kernels.sumRanks(...args);
+        device.kernels.sumRanks(args);
       },
     };
   }

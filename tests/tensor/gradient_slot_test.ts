@@ -59,10 +59,12 @@ test("GradientSlot: an op that has one parameter as several inputs does not writ
   const op: ComputeOp<undefined> = {
     name: "3a + 5b",
     infer: ([a]) => a === undefined ? [] : [{ shape: a.shape, dtype: a.dtype }],
-    forward: (call) => call.device.kernels.fill(float32, call.output(0).ptr, 2, 0),
+    forward: (call) => call.device.kernels.fill({ dtype: float32, n: 2, value: 0, dst: call.output(0).ptr }),
     backward: (call) => {
       const places = [call.out(0), call.out(1)];
-      for (const [i, place] of places.entries()) call.device.kernels.fill(float32, place.ptr, 2, 3 + 2 * i);
+      for (const [i, place] of places.entries()) {
+        call.device.kernels.fill({ dtype: float32, n: 2, value: 3 + 2 * i, dst: place.ptr });
+      }
     },
   };
   applyOne(op, [x, x], undefined).sum().backward();

@@ -14,7 +14,7 @@ pub const MAX_HEAD_DIM: usize = 256;
 const QUERIES: usize = 128;
 const KEYS: usize = 64;
 
-/// Sizes, strides and switches of one call; see `AttentionShape` in `src/device/kernels.ts`.
+/// Sizes, strides and switches of one call; see `attention` in `src/device/kernels/products.ts`.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub batch: usize,
@@ -107,6 +107,34 @@ impl Forward {
             sums: at(2 * rows + 2 * columns + 2 * MR * KEYS + QUERIES),
         }
     }
+}
+
+/// [`forward`] with all sizes apart.
+///
+/// # Safety
+/// As [`forward`].
+pub unsafe fn call<T: Element>(
+    batch: usize,
+    seq_q: usize,
+    seq_k: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    stride_q: usize,
+    stride_k: usize,
+    stride_v: usize,
+    scale: f32,
+    causal: bool,
+    key_mask: *const u8,
+    o: *mut T,
+    lse: *mut f32,
+    q: *const T,
+    k: *const T,
+    v: *const T,
+) {
+    let shape =
+        Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask };
+    forward(&shape, o, lse, q, k, v);
 }
 
 /// `o = softmax(scale * q k^T) v` a head, and the logarithm of each row's sum (minus infinity where no key is seen).

@@ -86,6 +86,38 @@ struct Block {
     keys: usize,
 }
 
+/// [`backward`] with all sizes and arrays apart.
+///
+/// # Safety
+/// As [`backward`].
+pub unsafe fn call<T: Element>(
+    batch: usize,
+    seq_q: usize,
+    seq_k: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    stride_q: usize,
+    stride_k: usize,
+    stride_v: usize,
+    scale: f32,
+    causal: bool,
+    key_mask: *const u8,
+    dq: *mut T,
+    dk: *mut T,
+    dv: *mut T,
+    d_o: *const T,
+    o: *const T,
+    lse: *const f32,
+    q: *const T,
+    k: *const T,
+    v: *const T,
+) {
+    let shape =
+        Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask };
+    backward(&shape, &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
+}
+
 /// `dq`, `dk`, `dv`, overwritten.
 ///
 /// # Safety

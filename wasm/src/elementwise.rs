@@ -132,15 +132,43 @@ pub unsafe fn smallest<T: Element>(x: *const T, n: usize) -> f32 {
 /// Largest magnitude, NaN if any value is.
 ///
 /// # Safety
-/// `x` holds `n` elements.
-pub unsafe fn max_abs<T: Element>(x: *const T, n: usize) -> f32 {
+/// `src` holds `n` elements, `dst` one.
+pub unsafe fn max_abs<T: Element>(n: usize, dst: *mut f32, src: *const T) {
     let mut best = F32x4::zero();
     let mut i = 0;
     while i < n {
-        best = best.max(load_part(x.add(i), n - i).abs());
+        best = best.max(load_part(src.add(i), n - i).abs());
         i += 4;
     }
-    best.largest()
+    dst.write_unaligned(best.largest());
+}
+
+/// `dst[i] += src[i]`.
+///
+/// # Safety
+/// Both arrays hold `n` elements.
+pub unsafe fn accumulate<D: Element, S: Element>(n: usize, dst: *mut D, src: *const S) {
+    zip(dst, dst as *const D, src, n, |a, b| a + b);
+}
+
+/// `dst[i] = src[i] * factor`; `dst` may be `src`.
+///
+/// # Safety
+/// Both arrays hold `n` elements.
+pub unsafe fn scale<T: Element>(n: usize, factor: f32, dst: *mut T, src: *const T) {
+    let factor = F32x4::splat(factor);
+    map(dst, src, n, |v| v * factor);
+}
+
+/// The same with a factor in memory.
+///
+/// # Safety
+/// As [`scale`].
+pub unsafe fn scale_by<T: Element>(n: usize, dst: *mut T, src: *const T, factor: *const f32) {
+    let factor = factor.read_unaligned();
+    if factor != 1.0 || !core::ptr::eq(dst, src) {
+        scale(n, factor, dst, src);
+    }
 }
 
 unsafe fn fill_with<V: Copy>(dst: *mut V, n: usize, value: V) {
@@ -153,24 +181,35 @@ unsafe fn fill_with<V: Copy>(dst: *mut V, n: usize, value: V) {
 ///
 /// # Safety
 /// `dst` holds `n` elements of the dtype.
-pub unsafe fn fill(dtype: u32, dst: usize, n: usize, value: f64) {
+pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
     match dtype {
         F32 => fill_with(dst as *mut f32, n, value as f32),
         BF16 => fill_with(dst as *mut u16, n, Bf16::from_f32(value as f32).0),
         I32 => fill_with(dst as *mut i32, n, value as i32),
-        U8 => core::ptr::write_bytes(dst as *mut u8, value as u8, n),
+        U8 => core::ptr::write_bytes(dst, value as u8, n),
         I64 => fill_with(dst as *mut i64, n, value as i64),
         F64 => fill_with(dst as *mut f64, n, value),
         _ => {}
     }
 }
 
-/// f32 from i32.
+/// `dst[i] = src[i]` between float dtypes, and from i32.
 ///
 /// # Safety
-/// Both arrays hold `n` elements.
-pub unsafe fn cast_i32(dst: *mut f32, src: *const i32, n: usize) {
+/// The arrays hold `n` elements of their dtypes.
+pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: usize, dst: *mut u8, src: *const u8) {
+    match (dst_dtype, src_dtype) {
+        (F32, F32) => core::ptr::copy(src, dst, n * 4),
+        (BF16, BF16) => core::ptr::copy(src, dst, n * 2),
+        (F32, BF16) => map(dst as *mut f32, src as *const Bf16, n, |v| v),
+        (BF16, F32) => map(dst as *mut Bf16, src as *const f32, n, |v| v),
+        (F32, _) => cast_i32(dst as *mut f32, src as *const i32, n),
+        _ => cast_i32(dst as *mut Bf16, src as *const i32, n),
+    }
+}
+
+unsafe fn cast_i32<D: Element>(dst: *mut D, src: *const i32, n: usize) {
     for i in 0..n {
-        dst.add(i).write_unaligned(src.add(i).read_unaligned() as f32);
+        D::store(dst.add(i), src.add(i).read_unaligned() as f32);
     }
 }

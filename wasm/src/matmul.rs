@@ -49,6 +49,36 @@ pub struct Product {
     pub beta: f32,
 }
 
+/// `c = alpha * op(a) @ op(b) + beta * c` for each matrix of a batch.
+///
+/// # Safety
+/// The matrices are readable, `c` writable, and `c` overlaps neither.
+pub unsafe fn batch<T: Element, C: Element>(
+    trans_a: bool,
+    trans_b: bool,
+    m: usize,
+    n: usize,
+    k: usize,
+    alpha: f32,
+    beta: f32,
+    lda: usize,
+    ldb: usize,
+    ldc: usize,
+    batch: usize,
+    stride_a: usize,
+    stride_b: usize,
+    stride_c: usize,
+    a: *const T,
+    b: *const T,
+    c: *mut C,
+) {
+    for i in 0..batch {
+        let a = Matrix::new(a.add(i * stride_a), lda, trans_a);
+        let b = Matrix::new(b.add(i * stride_b), ldb, trans_b);
+        gemm(Product { m, n, k, alpha, beta }, a, b, c.add(i * stride_c), ldc);
+    }
+}
+
 /// `c = alpha * a @ b + beta * c`.
 ///
 /// # Safety

@@ -28,7 +28,7 @@ fn least4(n: usize) -> usize {
 ///
 /// # Safety
 /// `x`, `y` hold `rows * cols` elements, `rstd` `rows`, `w` `cols` or is null.
-pub unsafe fn rms<T: Element>(y: *mut T, rstd: *mut f32, x: *const T, w: *const T, rows: usize, cols: usize, eps: f64) {
+pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rstd: *mut f32, x: *const T, w: *const T) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let scale = (1.0 / libm::sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
@@ -47,14 +47,14 @@ pub unsafe fn rms<T: Element>(y: *mut T, rstd: *mut f32, x: *const T, w: *const 
 /// # Safety
 /// As [`rms`]; `dw` holds `cols` f32.
 pub unsafe fn rms_backward<T: Element>(
+    rows: usize,
+    cols: usize,
     dx: *mut T,
     dw: *mut f32,
     dy: *const T,
     x: *const T,
     w: *const T,
     rstd: *const f32,
-    rows: usize,
-    cols: usize,
 ) {
     let scale_of = |r: usize| F32x4::splat(rstd.add(r).read_unaligned());
     if !dw.is_null() {
@@ -88,15 +88,15 @@ pub unsafe fn rms_backward<T: Element>(
 /// # Safety
 /// As [`rms`]; `mean` holds `rows`, `b` `cols` or is null.
 pub unsafe fn layer<T: Element>(
+    rows: usize,
+    cols: usize,
+    eps: f64,
     y: *mut T,
     mean: *mut f32,
     rstd: *mut f32,
     x: *const T,
     w: *const T,
     b: *const T,
-    rows: usize,
-    cols: usize,
-    eps: f64,
 ) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
@@ -138,6 +138,8 @@ pub unsafe fn layer<T: Element>(
 /// # Safety
 /// As [`layer`]; `dw`, `db` hold `cols` f32.
 pub unsafe fn layer_backward<T: Element>(
+    rows: usize,
+    cols: usize,
     dx: *mut T,
     dw: *mut f32,
     db: *mut f32,
@@ -146,8 +148,6 @@ pub unsafe fn layer_backward<T: Element>(
     w: *const T,
     mean: *const f32,
     rstd: *const f32,
-    rows: usize,
-    cols: usize,
 ) {
     let normal = |r: usize, j: usize, count: usize| {
         let center = F32x4::splat(mean.add(r).read_unaligned());

@@ -13,7 +13,7 @@ const MAX: u32 = 2;
 ///
 /// # Safety
 /// The arrays hold that many elements.
-pub unsafe fn reduce<T: Element>(op: u32, dst: *mut T, src: *const T, outer: usize, n: usize, inner: usize) {
+pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, dst: *mut T, src: *const T) {
     let factor = if op == MEAN { 1.0 / n as f64 } else { 1.0 };
     for o in 0..outer {
         let block = src.add(o * n * inner);
@@ -77,7 +77,7 @@ unsafe fn column_fold<T: Element>(
 ///
 /// # Safety
 /// `src` holds `rows * cols` elements, `dst` `rows`.
-pub unsafe fn argmax<T: Element>(dst: *mut i32, src: *const T, rows: usize, cols: usize) {
+pub unsafe fn argmax<T: Element>(rows: usize, cols: usize, dst: *mut i32, src: *const T) {
     for r in 0..rows {
         let row = src.add(r * cols);
         let mut best = f32::NEG_INFINITY;

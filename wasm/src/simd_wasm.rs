@@ -14,6 +14,27 @@ pub struct Mask(v128);
 #[derive(Clone, Copy)]
 pub struct F64x2(v128);
 
+/// `b` where `a < b`, else `a`: a NaN in `a` stays. A relaxed build compares by hand, as there LLVM makes a relaxed
+/// maximum of the instruction, which may lose the NaN.
+#[inline(always)]
+fn pmax(a: v128, b: v128) -> v128 {
+    if cfg!(target_feature = "relaxed-simd") {
+        v128_bitselect(b, a, f32x4_lt(a, b))
+    } else {
+        f32x4_pmax(a, b)
+    }
+}
+
+/// `b` where `b < a`, else `a`: likewise.
+#[inline(always)]
+fn pmin(a: v128, b: v128) -> v128 {
+    if cfg!(target_feature = "relaxed-simd") {
+        v128_bitselect(b, a, f32x4_lt(b, a))
+    } else {
+        f32x4_pmin(a, b)
+    }
+}
+
 impl F32x4 {
     #[inline(always)]
     pub fn splat(v: f32) -> F32x4 {
@@ -91,17 +112,17 @@ impl F32x4 {
     /// Lane-wise larger; a NaN among `o` is left out, one among `self` stays. Much cheaper than [`F32x4::max`].
     #[inline(always)]
     pub fn max_of_numbers(self, o: F32x4) -> F32x4 {
-        F32x4(f32x4_pmax(self.0, o.0))
+        F32x4(pmax(self.0, o.0))
     }
     /// `low` where less; NaN stays.
     #[inline(always)]
     pub fn at_least(self, low: f32) -> F32x4 {
-        F32x4(f32x4_pmax(self.0, f32x4_splat(low)))
+        F32x4(pmax(self.0, f32x4_splat(low)))
     }
     /// `high` where greater; NaN stays.
     #[inline(always)]
     pub fn at_most(self, high: f32) -> F32x4 {
-        F32x4(f32x4_pmin(self.0, f32x4_splat(high)))
+        F32x4(pmin(self.0, f32x4_splat(high)))
     }
     #[inline(always)]
     pub fn abs(self) -> F32x4 {

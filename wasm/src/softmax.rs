@@ -8,7 +8,7 @@ use crate::simd::F32x4;
 ///
 /// # Safety
 /// Both hold `rows * cols` elements.
-pub unsafe fn forward<T: Element>(y: *mut T, x: *const T, rows: usize, cols: usize) {
+pub unsafe fn forward<T: Element>(rows: usize, cols: usize, y: *mut T, x: *const T) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let top = F32x4::splat(largest(x, cols));
@@ -47,7 +47,7 @@ pub unsafe fn sum_exp<T: Element>(x: *const T, n: usize, top: F32x4) -> f64 {
 ///
 /// # Safety
 /// All hold `rows * cols` elements.
-pub unsafe fn backward<T: Element>(dx: *mut T, dy: *const T, y: *const T, rows: usize, cols: usize) {
+pub unsafe fn backward<T: Element>(rows: usize, cols: usize, dx: *mut T, dy: *const T, y: *const T) {
     for r in 0..rows {
         let (dx, dy, y) = (dx.add(r * cols), dy.add(r * cols), y.add(r * cols));
         let sum = dot_f64(cols, |i, count| (load_part(dy.add(i), count), load_part(y.add(i), count)));

@@ -1,8 +1,7 @@
 //! Strided arrays: element-wise functions of two with broadcasting, and copies.
 //!
-//! Shapes and strides come through the parameter area: `MAX_DIMS` words of shape, then as many of each operand's
-//! strides (signed). Dims that every operand walks evenly are merged before the loops.
-use crate::dtype::{load_part, store_part, Element};
+//! Dims that every operand walks evenly are merged before the loops.
+use crate::dtype::{load_part, store_part, Element, BF16, F64, I64, U8};
 use crate::simd::F32x4;
 
 /// Most dims of a strided array.
@@ -16,23 +15,23 @@ pub struct Walk<const N: usize> {
 }
 
 impl<const N: usize> Walk<N> {
-    /// Reads `ndim` dims (at most `MAX_DIMS`) from the parameter area.
+    /// A walk over `ndim` dims (at most `MAX_DIMS`).
     ///
     /// # Safety
-    /// `parameters` holds `(1 + N) * MAX_DIMS` words.
-    pub unsafe fn read(parameters: *const u32, ndim: usize) -> Walk<N> {
+    /// `sizes`, and each list of `steps`, hold `ndim` words.
+    pub unsafe fn new(ndim: usize, sizes: *const u32, steps: [*const i32; N]) -> Walk<N> {
         let mut walk = Walk { ndim: 0, shape: [1; MAX_DIMS], strides: [[0; MAX_DIMS]; N] };
         for d in 0..MAX_DIMS {
             if d >= ndim {
                 break;
             }
-            let size = *parameters.add(d) as usize;
+            let size = *sizes.add(d) as usize;
             if size == 1 {
                 continue;
             }
             let mut strides = [0isize; N];
             for (k, stride) in strides.iter_mut().enumerate() {
-                *stride = *parameters.add((1 + k) * MAX_DIMS + d) as i32 as isize;
+                *stride = *steps[k].add(d) as isize;
             }
             let last = walk.ndim.wrapping_sub(1);
             let merges = last < MAX_DIMS && (0..N).all(|k| walk.strides[k][last] == strides[k] * size as isize);
@@ -132,11 +131,21 @@ unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const 
     });
 }
 
-/// A function of two values, by the code of `BINARY_OPS`; `dst` is dense.
+/// A function of two values, by the code of `binaryOp`; `dst` is dense.
 ///
 /// # Safety
-/// The walk stays within `a` and `b`; `dst` holds its elements.
-pub unsafe fn binary<T: Element>(op: u32, walk: &Walk<2>, dst: *mut T, a: *const T, b: *const T) {
+/// The walks stay within `a` and `b`; `dst` holds all elements.
+pub unsafe fn binary<T: Element>(
+    op: u32,
+    shape: *const u32,
+    ndim: usize,
+    a_strides: *const i32,
+    b_strides: *const i32,
+    dst: *mut T,
+    a: *const T,
+    b: *const T,
+) {
+    let walk = &Walk::new(ndim, shape, [a_strides, b_strides]);
     match op {
         0 => apply(walk, dst, a, b, |x, y| x + y),
         1 => apply(walk, dst, a, b, |x, y| x - y),
@@ -148,11 +157,29 @@ pub unsafe fn binary<T: Element>(op: u32, walk: &Walk<2>, dst: *mut T, a: *const
     }
 }
 
-/// Copies elements of one size between two strided arrays.
+/// Copies between two strided arrays of any dtype.
 ///
 /// # Safety
-/// The walk stays within both.
-pub unsafe fn copy<V: Copy>(walk: &Walk<2>, dst: *mut V, src: *const V) {
+/// The walks stay within both.
+pub unsafe fn copy(
+    dtype: u32,
+    shape: *const u32,
+    ndim: usize,
+    dst_strides: *const i32,
+    src_strides: *const i32,
+    dst: *mut u8,
+    src: *const u8,
+) {
+    let walk = &Walk::new(ndim, shape, [dst_strides, src_strides]);
+    match dtype {
+        U8 => copy_elements(walk, dst, src),
+        BF16 => copy_elements(walk, dst as *mut u16, src as *const u16),
+        I64 | F64 => copy_elements(walk, dst as *mut u64, src as *const u64),
+        _ => copy_elements(walk, dst as *mut u32, src as *const u32),
+    }
+}
+
+unsafe fn copy_elements<V: Copy>(walk: &Walk<2>, dst: *mut V, src: *const V) {
     let [sd, ss] = walk.inner();
     walk.runs(|[od, os], n| {
         let (d, s) = (dst.offset(od), src.offset(os));

@@ -8,7 +8,7 @@ use crate::simd::F32x4;
 ///
 /// # Safety
 /// All arrays hold `n` elements.
-pub unsafe fn forward<T: Element>(y: *mut T, gate: *const T, up: *const T, n: usize) {
+pub unsafe fn forward<T: Element>(n: usize, y: *mut T, gate: *const T, up: *const T) {
     zip(y, gate, up, n, |g, u| g * sigmoid(g) * u);
 }
 
@@ -16,7 +16,7 @@ pub unsafe fn forward<T: Element>(y: *mut T, gate: *const T, up: *const T, n: us
 ///
 /// # Safety
 /// All arrays hold `n` elements.
-pub unsafe fn backward<T: Element>(dgate: *mut T, dup: *mut T, dy: *const T, gate: *const T, up: *const T, n: usize) {
+pub unsafe fn backward<T: Element>(n: usize, dgate: *mut T, dup: *mut T, dy: *const T, gate: *const T, up: *const T) {
     let one = F32x4::splat(1.0);
     let mut i = 0;
     while i < n {

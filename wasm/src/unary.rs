@@ -1,4 +1,4 @@
-//! Functions of one value and their derivatives, by the code of `UNARY_OPS`.
+//! Functions of one value and their derivatives, by the code of `unaryOp`.
 use crate::dtype::Element;
 use crate::elementwise::{map, zip};
 use crate::math;
@@ -55,7 +55,7 @@ fn gelu_inner(x: F32x4) -> F32x4 {
 ///
 /// # Safety
 /// Both arrays hold `n` elements.
-pub unsafe fn forward<T: Element>(op: u32, dst: *mut T, src: *const T, n: usize, p0: f32, p1: f32) {
+pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut T, src: *const T) {
     let a = splat(p0);
     let one = splat(1.0);
     match op {
@@ -86,7 +86,7 @@ pub unsafe fn forward<T: Element>(op: u32, dst: *mut T, src: *const T, n: usize,
 ///
 /// # Safety
 /// All arrays hold `n` elements.
-pub unsafe fn backward<T: Element>(op: u32, dx: *mut T, dy: *const T, x: *const T, n: usize, p0: f32, p1: f32) {
+pub unsafe fn backward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dx: *mut T, dy: *const T, x: *const T) {
     let (a, b) = (splat(p0), splat(p1));
     let (zero, half, one) = (F32x4::zero(), splat(0.5), splat(1.0));
     match op {

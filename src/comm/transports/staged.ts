@@ -23,6 +23,7 @@ import { CONSUMED, STAGED } from "./control.ts";
 import type { Control } from "./control.ts";
 import type { Aperture, Medium } from "./medium.ts";
 import { EpochWindow, WindowSlots } from "./window.ts";
+import { sumRanks } from "./sum_ranks.ts";
 
 const DEPTH = 4;
 const ALIGNMENT = 256;
@@ -113,7 +114,8 @@ export class StagedTransport implements Transport {
     const byteLength = n * dtype.byteLength;
     const oneShot = Math.min(ONE_SHOT_BYTES, this.#chunkBytes);
     if (this.size === 1) {
-      if (op === "sum" && scale !== 1) this.#device.kernels.sumRanks(dtype, dtype, ptr, [ptr], n, scale, false);
+      const args = { dtype, dstDtype: dtype, n, accumulate: false, dst: ptr, sources: [ptr] };
+      if (op === "sum" && scale !== 1) sumRanks(this.#device, args, scale);
     } else if (byteLength <= oneShot) {
       this.#reduceAtOnce(ptr, n, dtype, op, scale);
     } else if (op === "max") {
@@ -247,7 +249,8 @@ export class StagedTransport implements Transport {
     const unit = dtype.byteLength;
     if (size === 1) {
       const at = devicePtr(src + own.offset * unit);
-      if (own.length > 0) this.#device.kernels.sumRanks(dstDtype, dtype, dst, [at], own.length, scale, accumulate);
+      const args = { dtype, dstDtype, n: own.length, accumulate, dst, sources: [at] };
+      if (own.length > 0) sumRanks(this.#device, args, scale);
       return;
     }
     const step = Math.floor(this.#chunkBytes / unit);
@@ -282,7 +285,7 @@ export class StagedTransport implements Transport {
             : this.#aperture.view(from, offset, n * unit);
         }
         const to = devicePtr(dst + (k - 1) * step * dstDtype.byteLength);
-        this.#device.kernels.sumRanks(dstDtype, dtype, to, sources, n, scale, accumulate);
+        sumRanks(this.#device, { dtype, dstDtype, n, accumulate, dst: to, sources }, scale);
       }
       this.#endRound();
     }
@@ -323,17 +326,17 @@ export class StagedTransport implements Transport {
     this.#aperture.put(offset, ptr, byteLength);
     this.#publishRound();
     this.#control.waitAll(STAGED, this.#round + 1, "contributing");
-    const { kernels } = this.#device;
     const sources: DevicePtr[] = [];
     for (let from = 0; from < this.size; from++) {
       sources.push(from === this.rank && op === "sum" ? ptr : this.#aperture.view(from, offset, byteLength));
     }
     if (op === "sum") {
-      kernels.sumRanks(dtype, dtype, ptr, sources, n, scale, false);
+      sumRanks(this.#device, { dtype, dstDtype: dtype, n, accumulate: false, dst: ptr, sources }, scale);
     } else {
       this.#aperture.take(ptr, 0, offset, byteLength);
       const [, ...others] = sources;
-      for (const other of others) kernels.binary("maximum", dtype, ptr, ptr, [1], other, [1], [n]);
+      const args = { dtype, op: "maximum", shape: [n], aStrides: [1], bStrides: [1], dst: ptr, a: ptr } as const;
+      for (const other of others) this.#device.kernels.binary({ ...args, b: other });
     }
     this.#endRound();
   }

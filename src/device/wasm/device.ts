@@ -5,12 +5,14 @@
  *
  * @module
  */
-import { instantiateKernels, loadKernelModule } from "../../../wasm/mod.ts";
+import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../../wasm/mod.ts";
 import { ArgumentError, LibraryNotFoundError } from "../../errors.ts";
 import { coreCount } from "../../runtime/processes.ts";
 import { Allocator } from "../allocator.ts";
-import type { Device, DevicePtr } from "../device.ts";
-import type { ExactMath, KernelTable } from "../kernels.ts";
+import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
+import { checksOf } from "../kernels/arguments.ts";
+import { KERNELS, type Kernels } from "../kernels/table.ts";
+import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { exactMath, wasmKernels } from "./kernels.ts";
 
 /** Who computes matrix products on the CPU. `auto`: oneDNN when it is found, else `wasm-relaxed`. */
@@ -26,6 +28,24 @@ export interface WasmDeviceOptions {
   readonly cpuMath?: CpuMath;
   /** Ranks on this host, which share its cores; 1 unless said otherwise. */
   readonly ranksOnHost?: number;
+  /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
+  readonly lateStatus?: boolean;
+}
+
+/** What a device is made of. */
+interface WasmParts {
+  readonly memory: WebAssembly.Memory;
+  readonly allocator: Allocator;
+  readonly kernels: Kernels;
+  readonly math: ExactMath;
+  readonly status: { readonly ptr: DevicePtr; readonly isLate: boolean };
+}
+
+/** Who multiplies matrices. */
+interface MathProvider {
+  readonly name: string;
+  readonly detail: string;
+  readonly close?: () => void;
 }
 
 const PAGE_BYTES = 65536;
@@ -36,30 +56,26 @@ export class WasmDevice implements Device {
   readonly name = "cpu:0";
   readonly memory: WebAssembly.Memory;
   readonly allocator: Allocator;
-  readonly kernels: KernelTable;
+  readonly kernels: Kernels;
+  readonly status: DeviceStatus;
   readonly math: ExactMath;
   readonly mathName: string;
   /** What was chosen and why, for a log line. */
   readonly mathDetail: string;
   readonly #bytes: Uint8Array;
-  readonly #close: () => void;
+  readonly #provider: MathProvider;
 
   /** Use {@link openWasmDevice}. */
-  constructor(
-    memory: WebAssembly.Memory,
-    allocator: Allocator,
-    kernels: KernelTable,
-    math: ExactMath,
-    provider: { readonly name: string; readonly detail: string; readonly close: () => void },
-  ) {
+  constructor({ memory, allocator, kernels, math, status }: WasmParts, provider: MathProvider) {
     this.memory = memory;
     this.allocator = allocator;
     this.kernels = kernels;
+    this.status = new DeviceStatus(this, status.ptr, status.isLate);
     this.math = math;
     this.mathName = provider.name;
     this.mathDetail = provider.detail;
     this.#bytes = new Uint8Array(memory.buffer);
-    this.#close = provider.close;
+    this.#provider = provider;
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
@@ -77,7 +93,7 @@ export class WasmDevice implements Device {
   synchronize(): void {}
 
   dispose(): void {
-    this.#close();
+    this.#provider.close?.();
   }
 }
 
@@ -88,45 +104,49 @@ export class WasmDevice implements Device {
  * @throws {LibraryNotFoundError} if `cpuMath` is `onednn` and it is not found
  */
 export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<WasmDevice> {
-  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1 } = options;
+  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1, lateStatus = false } = options;
   const pages = Math.floor(memoryBytes / PAGE_BYTES);
   if (!(pages >= 256 && pages <= MAX_PAGES)) {
     throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB`);
   }
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
-  if (cpuMath === "wasm" || cpuMath === "wasm-relaxed") return await openWasmMath(memory, cpuMath, "");
-  const exports = instantiateKernels(await loadKernelModule("strict"), memory);
-  const kernels = wasmKernels(exports, memory);
-  const allocator = new Allocator("cpu:0", exports.heap_base() >>> 0, pages * PAGE_BYTES);
-  const { openOnednn } = await import("./gemm_onednn.ts");
-  try {
-    const threads = Math.max(1, Math.floor(coreCount() / ranksOnHost));
-    const onednn = await openOnednn({ memory, kernels, scratch: allocator, threads });
-    const table: KernelTable = {
-      ...kernels,
-      gemm: (args) => onednn.hasBfloat16 || args.dtype.byteLength === 4 ? onednn.gemm(args) : kernels.gemm(args),
+  const open = async (variant: KernelVariant): Promise<WasmParts> => {
+    const module = instantiateKernels(await loadKernelModule(variant), memory);
+    const ptr = devicePtr(module.heapBase);
+    return {
+      memory,
+      allocator: new Allocator("cpu:0", ptr + STATUS_AREA_BYTES, memory.buffer.byteLength),
+      kernels: wasmKernels(module, memory, ptr),
+      math: exactMath(module),
+      status: { ptr, isLate: lateStatus },
     };
-    const detail = `matrix products by oneDNN ${onednn.version} (${onednn.path})`;
-    const provider = { name: "onednn", detail, close: () => onednn.dispose() };
-    return new WasmDevice(memory, allocator, table, exactMath(exports), provider);
+  };
+  const detail = "matrix products by WASM kernels";
+  if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });
+  if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail });
+  try {
+    return await openOnednnDevice(await open("strict"), Math.max(1, Math.floor(coreCount() / ranksOnHost)));
   } catch (error) {
     if (cpuMath === "onednn" || !(error instanceof LibraryNotFoundError)) throw error;
-    return await openWasmMath(
-      memory,
-      "wasm-relaxed",
-      ": 'auto' found no oneDNN (fullyshard doctor says how to install it)",
-    );
+    const why = `${detail}: 'auto' found no oneDNN (fullyshard doctor says how to install it)`;
+    return new WasmDevice(await open("relaxed"), { name: "wasm-relaxed", detail: why });
   }
 }
 
-/** The CPU with nothing native. */
-async function openWasmMath(
-  memory: WebAssembly.Memory,
-  name: "wasm" | "wasm-relaxed",
-  why: string,
-): Promise<WasmDevice> {
-  const exports = instantiateKernels(await loadKernelModule(name === "wasm" ? "strict" : "relaxed"), memory);
-  const allocator = new Allocator("cpu:0", exports.heap_base() >>> 0, memory.buffer.byteLength);
-  const provider = { name, detail: `matrix products by WASM kernels${why}`, close: () => {} };
-  return new WasmDevice(memory, allocator, wasmKernels(exports, memory), exactMath(exports), provider);
+/** The CPU with matrix products by oneDNN. */
+async function openOnednnDevice(parts: WasmParts, threads: number): Promise<WasmDevice> {
+  const { openOnednn } = await import("./gemm_onednn.ts");
+  const { memory, allocator, kernels } = parts;
+  const onednn = await openOnednn({ memory, kernels, scratch: allocator, threads });
+  const checks = checksOf("gemm", KERNELS.gemm);
+  const gemm: Kernels["gemm"] = (args) => {
+    for (const check of checks) check(args);
+    if (onednn.hasBfloat16 || args.dtype.byteLength === 4) onednn.gemm(args);
+    else kernels.gemm(args);
+  };
+  return new WasmDevice({ ...parts, kernels: { ...kernels, gemm } }, {
+    name: "onednn",
+    detail: `matrix products by oneDNN ${onednn.version} (${onednn.path})`,
+    close: () => onednn.dispose(),
+  });
 }

@@ -16,18 +16,18 @@ import { openLibrary } from "../../../ffi/mod.ts";
 import type { OpenLibraryOptions } from "../../../ffi/mod.ts";
 import { openPosix } from "../../../ffi/posix.ts";
 import type { BoundFunction, FfiProvider, Library, NativeAddress } from "../../../ffi/types.ts";
-import { bfloat16, float32 } from "../../dtype.ts";
+import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
 import type { DevicePtr } from "../device.ts";
 import { devicePtr } from "../device.ts";
-import type { GemmArgs, KernelTable } from "../kernels.ts";
+import type { ArgsOf, Kernels } from "../kernels/table.ts";
 
 /** What {@link openOnednn} works with. */
 export interface OnednnOptions extends OpenLibraryOptions {
   /** The rank's memory; it must never grow. */
   readonly memory: WebAssembly.Memory;
   /** The kernels that do what is no product: scaling, and rounding to bfloat16. */
-  readonly kernels: Pick<KernelTable, "cast" | "fill" | "scale">;
+  readonly kernels: Pick<Kernels, "cast" | "fill" | "scale">;
   /** Where float32 sums wait to be rounded to bfloat16. */
   readonly scratch: { allocate(bytes: number, owner: string): DevicePtr; free(ptr: DevicePtr): void };
   /** Threads of one product: cores divided by the ranks on the host. A set OMP_NUM_THREADS is stronger. */
@@ -40,7 +40,15 @@ export interface OnednnOptions extends OpenLibraryOptions {
  */
 const SCRATCH_ELEMENTS = 1 << 22;
 
+type GemmArgs = ArgsOf<"gemm">;
 type Product = BoundFunction<typeof ONEDNN_BINDINGS["dnnl_sgemm"]>;
+
+/** Rows of a matrix in memory. */
+interface Rows {
+  readonly dtype: DType;
+  readonly at: number;
+  readonly stride: number;
+}
 
 /** Matrix products by oneDNN. */
 export class OnednnGemm {
@@ -73,7 +81,7 @@ export class OnednnGemm {
   }
 
   /**
-   * One product for each matrix of the batch; see {@link GemmArgs}.
+   * One product for each matrix of the batch; see the table of kernels.
    *
    * @throws {UnsupportedError} for bfloat16 where {@link hasBfloat16} is false
    * @throws {NativeError} if oneDNN refuses the arguments
@@ -123,33 +131,27 @@ export class OnednnGemm {
         const rows = Math.min(step, m - row);
         const first = a + row * (args.transA ? 1 : args.lda) * args.dtype.byteLength;
         const into = c + row * ldc * bfloat16.byteLength;
-        if (beta !== 0) this.#castRows(float32, sums, n, bfloat16, into, ldc, rows, n);
+        const stored: Rows = { dtype: bfloat16, at: into, stride: ldc };
+        const summed: Rows = { dtype: float32, at: sums, stride: n };
+        if (beta !== 0) this.#castRows(summed, stored, rows, n);
         this.#multiply(product, args, rows, first, b, beta, sums, n);
-        this.#castRows(bfloat16, into, ldc, float32, sums, n, rows, n);
+        this.#castRows(stored, summed, rows, n);
       }
     } finally {
       this.#scratch.free(sums);
     }
   }
 
-  #castRows(
-    dstDtype: GemmArgs["dtype"],
-    dst: number,
-    dstStride: number,
-    srcDtype: GemmArgs["dtype"],
-    src: number,
-    srcStride: number,
-    rows: number,
-    cols: number,
-  ): void {
-    if (dstStride === cols && srcStride === cols) {
-      this.#kernels.cast(dstDtype, srcDtype, devicePtr(dst), devicePtr(src), rows * cols);
-      return;
-    }
-    for (let row = 0; row < rows; row++) {
-      const to = devicePtr(dst + row * dstStride * dstDtype.byteLength);
-      const from = devicePtr(src + row * srcStride * srcDtype.byteLength);
-      this.#kernels.cast(dstDtype, srcDtype, to, from, cols);
+  #castRows(to: Rows, from: Rows, rows: number, cols: number): void {
+    const isDense = to.stride === cols && from.stride === cols;
+    for (let row = 0; row < (isDense ? 1 : rows); row++) {
+      this.#kernels.cast({
+        dstDtype: to.dtype,
+        srcDtype: from.dtype,
+        n: isDense ? rows * cols : cols,
+        dst: devicePtr(to.at + row * to.stride * to.dtype.byteLength),
+        src: devicePtr(from.at + row * from.stride * from.dtype.byteLength),
+      });
     }
   }
 
@@ -157,9 +159,9 @@ export class OnednnGemm {
   #scaleOnly(args: GemmArgs, c: number): void {
     const { m, n, ldc, beta, outDtype } = args;
     for (let row = 0; row < m; row++) {
-      const at = devicePtr(c + row * ldc * outDtype.byteLength);
-      if (beta === 0) this.#kernels.fill(outDtype, at, n, 0);
-      else if (beta !== 1) this.#kernels.scale(outDtype, at, at, n, beta);
+      const dst = devicePtr(c + row * ldc * outDtype.byteLength);
+      if (beta === 0) this.#kernels.fill({ dtype: outDtype, n, value: 0, dst });
+      else if (beta !== 1) this.#kernels.scale({ dtype: outDtype, n, factor: beta, dst, src: dst });
     }
   }
 

@@ -1,42 +1,92 @@
 /**
- * The kernel table over the WASM kernels: names and order of arguments as in the contract, dtypes checked, arrays of
- * sizes passed through the module's parameter area. The arithmetic is in `wasm/src/`.
+ * Calls into the WASM module, derived from the table of kernels. A kernel's export has its name in snake case and takes its
+ * parameters in their order, each as one number: an element type and the name of a function as their codes, a switch as 0 or 1,
+ * an address left out as 0, strides as the address of their list. A shape or a list of addresses is two, address and length.
  *
  * @module
  */
-import type { KernelExports } from "../../../wasm/mod.ts";
-import type { ExactMath, KernelTable } from "../kernels.ts";
-import { arrayKernels } from "./array_kernels.ts";
-import { layerKernels } from "./layer_kernels.ts";
-import { Parameters } from "./parameters.ts";
-import { trainingKernels } from "./training_kernels.ts";
+import type { KernelModule, WasmFunction } from "../../../wasm/mod.ts";
+import { InternalError } from "../../errors.ts";
+import type { DevicePtr, ExactMath } from "../device.ts";
+import { checksOf } from "../kernels/arguments.ts";
+import { type KernelEntry, OPS, type ParameterKind } from "../kernels/signature.ts";
+import { type KernelCall, type Kernels, makeKernels } from "../kernels/table.ts";
+
+/** Words of the module's area for lists: `PARAMETER_WORDS` of `wasm/src/workspace.rs`. */
+const LIST_WORDS = 4096;
+
+/** The name of a kernel's export. */
+export function exportName(kernel: string): string {
+  return kernel.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
 
 /**
  * The kernels of a CPU device.
  *
- * @param exports an instance of a kernel module
- * @param memory the memory that it was made with; its size must never change
+ * @param memory the memory that the module was instantiated over; its size must never change
+ * @param status where the status record lies
  */
-export function wasmKernels(exports: KernelExports, memory: WebAssembly.Memory): KernelTable {
-  const parameters = new Parameters(memory, exports.parameter_area() >>> 0);
+export function wasmKernels(module: KernelModule, memory: WebAssembly.Memory, status: DevicePtr): Kernels {
+  const lists = new Int32Array(memory.buffer, module.listArea, LIST_WORDS);
+  return makeKernels((name, entry) => wasmCall(name, entry, module.function(exportName(name)), lists, status));
+}
+
+/** Functions of one number with the same bits in every runtime. */
+export function exactMath(module: KernelModule): ExactMath {
   return {
-    ...arrayKernels(exports, parameters),
-    ...layerKernels(exports, parameters),
-    ...trainingKernels(exports, parameters),
+    exp: module.function("exact_exp"),
+    log: module.function("exact_log"),
+    sin: module.function("exact_sin"),
+    cos: module.function("exact_cos"),
+    pow: module.function("exact_pow"),
   };
 }
 
-/**
- * Functions of one number with the same bits in every runtime.
- *
- * @param exports an instance of a kernel module
- */
-export function exactMath(exports: KernelExports): ExactMath {
-  return {
-    exp: exports.exact_exp,
-    log: exports.exact_log,
-    sin: exports.exact_sin,
-    cos: exports.exact_cos,
-    pow: exports.exact_pow,
+/** The names that a parameter's codes stand for, if they do. */
+function namesOf(kind: ParameterKind): readonly string[] {
+  return kind === "unaryOp" || kind === "binaryOp" || kind === "reduceOp" ? OPS[kind] : [];
+}
+
+function wasmCall(
+  kernel: string,
+  entry: KernelEntry,
+  call: WasmFunction,
+  lists: Int32Array,
+  status: DevicePtr,
+): KernelCall {
+  const checks = checksOf(kernel, entry);
+  const parameters = Object.entries(entry.parameters).map(([name, kind]) => ({
+    name,
+    names: namesOf(kind),
+    isStatus: kind === "status",
+    isOptional: typeof kind === "object" && "shape" in kind && kind.optional === true,
+    isStrides: kind === "strides",
+  }));
+  // One array for all calls: a call ends before the next one begins.
+  const values: number[] = [];
+  return (args) => {
+    for (const check of checks) check(args);
+    let count = 0;
+    let used = 0;
+    for (const parameter of parameters) {
+      const value = parameter.isStatus ? status : args[parameter.name];
+      if (typeof value === "number") values[count++] = value;
+      else if (typeof value === "boolean") values[count++] = value ? 1 : 0;
+      else if (typeof value === "string") values[count++] = parameter.names.indexOf(value);
+      else if (value === undefined) {
+        if (!parameter.isOptional) throw new InternalError(`'${kernel}' was called without '${parameter.name}'`);
+        values[count++] = 0;
+      } else if ("code" in value) values[count++] = value.code;
+      else {
+        if (used + value.length > LIST_WORDS) {
+          throw new InternalError(`'${kernel}' takes lists of ${LIST_WORDS} words in all, got ${value.length} more`);
+        }
+        values[count++] = lists.byteOffset + 4 * used;
+        if (!parameter.isStrides) values[count++] = value.length;
+        lists.set(value, used);
+        used += value.length;
+      }
+    }
+    call(...values);
   };
 }

@@ -186,7 +186,7 @@ for (const variant of VARIANTS) {
       using _frame = scope();
       model.zeroGrad();
       losses.push(fixture.backward(ids.slice(step * each, (step + 1) * each)));
-      norms.push(clipGradNorm(model.parameters(), 1));
+      norms.push(clipGradNorm(model.parameters(), 1).item());
       optimizer.step();
       bytes.push(device.allocator.stats.inUse);
     }

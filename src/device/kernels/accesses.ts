@@ -1,0 +1,123 @@
+/**
+ * What a call of a kernel reads and writes, and how much it calculates, from its entry and its arguments alone: for checks, and
+ * for devices that compute nothing.
+ *
+ * @module
+ */
+import { type DType, DTYPES, uint8 } from "../../dtype.ts";
+import { numelOf } from "../../shape.ts";
+import { type DevicePtr, devicePtr } from "../device.ts";
+import { dtypeArgument, listArgument, numberArgument } from "./arguments.ts";
+import { type AddressKind, type Arguments, CONSTANTS, type Dim, type KernelEntry } from "./signature.ts";
+
+/** Memory that a call may touch. */
+export interface Access {
+  /** The parameter's name. */
+  readonly parameter: string;
+  readonly direction: "reads" | "writes" | "updates";
+  readonly dtype: DType;
+  readonly address: DevicePtr;
+  /** Bytes from the first to the last one touched, gaps between strided rows included; 0 if there is nothing. */
+  readonly byteLength: number;
+  /** Bytes that are moved: of each element once. */
+  readonly movedBytes: number;
+}
+
+/**
+ * Every address of a call that was given, with its length.
+ *
+ * @param status where the device keeps its status record
+ */
+export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePtr): Access[] {
+  const accesses: Access[] = [];
+  for (const [parameter, kind] of Object.entries(entry.parameters)) {
+    if (kind === "status") {
+      const bytes = CONSTANTS.STATUS_BYTES;
+      const use = { parameter, direction: "updates", dtype: uint8 } as const;
+      accesses.push({ ...use, address: status, byteLength: bytes, movedBytes: bytes });
+    }
+    if (typeof kind === "string" || !("shape" in kind) || (kind.optional && args[parameter] === undefined)) continue;
+    const { elements, span } = extentOf(kind, entry, args);
+    const { direction, dtype } = useOf(kind, entry, args);
+    const lengths = { byteLength: span * dtype.byteLength, movedBytes: elements * dtype.byteLength };
+    for (const at of kind.list ? listArgument(args, parameter) : [numberArgument(args, parameter)]) {
+      accesses.push({ parameter, direction, dtype, address: devicePtr(at), ...lengths });
+    }
+  }
+  return accesses;
+}
+
+/** Floating-point operations of a call. */
+export function flopsOf(entry: KernelEntry, args: Arguments): number {
+  return entry.flops === undefined ? 0 : numelOf(dimsOf(entry.flops, entry, args));
+}
+
+/** The first two accesses of a call that overlap although its entry does not allow it. */
+export function overlapOf(entry: KernelEntry, accesses: readonly Access[]): readonly [Access, Access] | undefined {
+  for (const [i, a] of accesses.entries()) {
+    for (const b of accesses.slice(i + 1)) {
+      if (a.direction === "reads" && b.direction === "reads") continue;
+      if (a.address + a.byteLength <= b.address || b.address + b.byteLength <= a.address) continue;
+      if (a.byteLength === 0 || b.byteLength === 0) continue;
+      const same = a.address === b.address && a.byteLength === b.byteLength;
+      if (!same || !(mayBe(entry, a, b) || mayBe(entry, b, a))) return [a, b];
+    }
+  }
+  return undefined;
+}
+
+function mayBe({ parameters }: KernelEntry, one: Access, other: Access): boolean {
+  const kind = parameters[one.parameter];
+  return typeof kind === "object" && "shape" in kind && (kind.mayBe?.includes(other.parameter) ?? false);
+}
+
+function useOf(kind: AddressKind, entry: KernelEntry, args: Arguments): Pick<Access, "direction" | "dtype"> {
+  if ("reads" in kind) return { direction: "reads", dtype: dtypeOf(kind.reads, args) };
+  if ("updates" in kind) return { direction: "updates", dtype: dtypeOf(kind.updates, args) };
+  const reads = kind.updatesIf !== undefined && productOf([kind.updatesIf], entry, args) !== 0;
+  return { direction: reads ? "updates" : "writes", dtype: dtypeOf(kind.writes, args) };
+}
+
+/** The dtype of that name, or what the parameter of that name is. */
+function dtypeOf(name: string, args: Arguments): DType {
+  return DTYPES.find((dtype) => dtype.name === name) ?? dtypeArgument(args, name);
+}
+
+/** How many elements there are, and how many places from the first to the last. */
+function extentOf(
+  kind: AddressKind,
+  entry: KernelEntry,
+  args: Arguments,
+): { readonly elements: number; readonly span: number } {
+  const shape = dimsOf(kind.shape, entry, args);
+  const strides = dimsOf(kind.strides ?? [], entry, args);
+  if (kind.transposed !== undefined && productOf([kind.transposed], entry, args) !== 0) {
+    shape.push(...shape.splice(-2).reverse());
+  }
+  const elements = numelOf(shape);
+  if (elements === 0) return { elements, span: 0 };
+  let span = numelOf(shape.slice(strides.length));
+  for (const [dim, stride] of strides.entries()) span += stride * (numelOf(shape.slice(dim, dim + 1)) - 1);
+  return { elements, span };
+}
+
+function productOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number {
+  return numelOf(dimsOf(dims, entry, args));
+}
+
+function isConstant(name: string): name is keyof typeof CONSTANTS {
+  return name in CONSTANTS;
+}
+
+function dimsOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number[] {
+  return dims.flatMap((dim) => {
+    if (typeof dim === "number") return dim;
+    if (typeof dim === "object") return productOf(dim, entry, args);
+    if (isConstant(dim)) return CONSTANTS[dim];
+    const kind = entry.parameters[dim];
+    if (kind === "shape" || kind === "strides") return listArgument(args, dim);
+    if (kind === "switch") return Number(args[dim]);
+    if (typeof kind === "object" && "list" in kind) return listArgument(args, dim).length;
+    return numberArgument(args, dim);
+  });
+}

@@ -1,0 +1,107 @@
+/**
+ * Checks of a kernel's arguments, as its entry states them. Shapes and lifetimes were checked above; these are what only the
+ * kernels know: the dtypes that they compute in, and the sizes that they have working space for.
+ *
+ * @module
+ */
+import { bfloat16, type DType, float32 } from "../../dtype.ts";
+import { DTypeError, InternalError } from "../../errors.ts";
+import { type Arguments, type KernelEntry, MAX_DIMS, type ParameterKind } from "./signature.ts";
+
+/** One check of a call. */
+type Check = (args: Arguments) => void;
+
+/**
+ * An argument that is an element type.
+ *
+ * @throws {InternalError} if there is none of that name
+ */
+export function dtypeArgument(args: Arguments, name: string): DType {
+  const value = args[name];
+  if (typeof value === "object" && "code" in value) return value;
+  throw new InternalError(`kernel argument '${name}' must be an element type, got ${value}`);
+}
+
+/**
+ * An argument that is a number.
+ *
+ * @throws {InternalError} if there is none of that name
+ */
+export function numberArgument(args: Arguments, name: string): number {
+  const value = args[name];
+  if (typeof value === "number") return value;
+  throw new InternalError(`kernel argument '${name}' must be a number, got ${value}`);
+}
+
+/**
+ * An argument that is a list: a shape, strides or addresses.
+ *
+ * @throws {InternalError} if there is none of that name
+ */
+export function listArgument(args: Arguments, name: string): readonly number[] {
+  const value = args[name];
+  if (typeof value === "object" && !("code" in value)) return value;
+  throw new InternalError(`kernel argument '${name}' must be a list, got ${value}`);
+}
+
+/** The checks that calls of a kernel must pass. */
+export function checksOf(kernel: string, { parameters }: KernelEntry): readonly Check[] {
+  const shape = Object.keys(parameters).find((name) => parameters[name] === "shape");
+  return Object.entries(parameters).flatMap(([name, kind]) => checkOf(kernel, name, kind, shape) ?? []);
+}
+
+function checkOf(kernel: string, name: string, kind: ParameterKind, shape: string | undefined): Check | undefined {
+  if (kind === "float") return among(kernel, name, [float32.name, bfloat16.name]);
+  if (kind === "shape") {
+    return (args) => {
+      const { length } = listArgument(args, name);
+      if (length > MAX_DIMS) throw new InternalError(`'${kernel}' takes at most ${MAX_DIMS} dims, got ${length}`);
+    };
+  }
+  if (kind === "strides" && shape !== undefined) {
+    return (args) => {
+      const [own, dims] = [listArgument(args, name).length, listArgument(args, shape).length];
+      if (own !== dims) throw new InternalError(`'${kernel}' takes a stride for each of ${dims} dims, got ${own}`);
+    };
+  }
+  if (typeof kind === "string") return undefined;
+  if ("dtypes" in kind) return among(kernel, name, kind.dtypes);
+  if ("widens" in kind) {
+    const { widens: from } = kind;
+    return (args) => {
+      const [own, source] = [dtypeArgument(args, name), dtypeArgument(args, from)];
+      if (own === source || (own === float32 && source.kind === "float")) return;
+      throw new DTypeError(kernel, `'${name}' must be that of '${from}', or wider`, own.name, source.name);
+    };
+  }
+  if ("atMost" in kind) {
+    return (args) => {
+      const value = numberArgument(args, name);
+      if (value > kind.atMost) {
+        throw new InternalError(`'${kernel}' takes a ${name} up to ${kind.atMost}, got ${value}`);
+      }
+    };
+  }
+  if ("divides" in kind) {
+    return (args) => {
+      const [own, whole] = [numberArgument(args, name), numberArgument(args, kind.divides)];
+      if (whole % own === 0) return;
+      throw new InternalError(`'${kernel}' takes ${kind.divides} that ${name} divides, got ${whole} and ${own}`);
+    };
+  }
+  if ("list" in kind) {
+    return (args) => {
+      if (listArgument(args, name).length === 0) throw new InternalError(`'${kernel}' takes some ${name}, got none`);
+    };
+  }
+  return undefined;
+}
+
+function among(kernel: string, name: string, dtypes: readonly string[]): Check {
+  return (args) => {
+    const dtype = dtypeArgument(args, name);
+    if (!dtypes.includes(dtype.name)) {
+      throw new DTypeError(kernel, `'${name}' must be ${dtypes.join(" or ")}`, dtype.name);
+    }
+  };
+}

@@ -1,0 +1,114 @@
+/**
+ * A device's status record: what went wrong in its kernels, which return nothing to the host. A kernel that meets a fault writes
+ * it there if none is there yet, and zeros where its result would be, so that nothing after it is rubbish. The host reads the
+ * record when an op returns, or, where that would be to wait (`isLate`), when values are read and when a backward begins.
+ *
+ * @module
+ */
+import { ArgumentError, InternalError, NonFiniteError } from "../errors.ts";
+import type { Device, DevicePtr } from "./device.ts";
+import { devicePtr } from "./device.ts";
+import { CONSTANTS } from "./kernels/signature.ts";
+
+/** Byte offsets in the record, as `wasm/src/status.rs` lays it out; the gate's word lies behind it. */
+const RECORD = { kind: 0, place: 4, limit: 8, value: 16, gate: CONSTANTS.STATUS_BYTES } as const;
+
+/** Bytes that a device keeps for its status. */
+export const STATUS_AREA_BYTES = 32;
+
+/** What a kernel met. */
+export interface Fault {
+  /** Its number in {@link ERRORS}. */
+  readonly kind: number;
+  /** Which element it was met at. */
+  readonly place: number;
+  readonly value: number;
+  /** What the value had to be below. */
+  readonly limit: number;
+}
+
+/** The error of each kind of fault, by the numbers of `wasm/src/status.rs`. */
+const ERRORS: Readonly<Record<number, (fault: Fault) => Error>> = {
+  1: ({ place, value, limit }) =>
+    new ArgumentError(`Cannot look up id ${value} at place ${place}: the table has ${limit} rows`),
+  2: ({ place, value, limit }) =>
+    new ArgumentError(`Cannot take the cross-entropy of label ${value} at row ${place}: there are ${limit} classes`),
+  3: ({ value, limit }) => new ArgumentError(`Cannot use position ${value}: positions must be in [0, ${limit})`),
+  4: ({ value }) => new NonFiniteError(`Gradient norm is ${value}`, true),
+};
+
+/** The status of one device. */
+export class DeviceStatus {
+  /** Where kernels write faults. */
+  readonly ptr: DevicePtr;
+  /** Whether the host reads the record late, because reading at once would be to wait. */
+  readonly isLate: boolean;
+  readonly #memory: Pick<Device, "copyIn" | "copyOut" | "synchronize">;
+  readonly #bytes = new Uint8Array(CONSTANTS.STATUS_BYTES);
+  readonly #record = new DataView(this.#bytes.buffer);
+  #gate: DevicePtr | undefined;
+
+  /**
+   * @param memory the device, which need not be complete yet
+   * @param ptr {@link STATUS_AREA_BYTES} of its memory
+   */
+  constructor(memory: Pick<Device, "copyIn" | "copyOut" | "synchronize">, ptr: DevicePtr, isLate: boolean) {
+    this.ptr = ptr;
+    this.isLate = isLate;
+    this.#memory = memory;
+  }
+
+  /** The fault there is, if any. Waits for the device. */
+  read(): Fault | undefined {
+    this.#memory.synchronize();
+    this.#memory.copyOut(this.#bytes, this.ptr);
+    const kind = this.#record.getUint32(RECORD.kind, true);
+    if (kind === 0) return undefined;
+    return {
+      kind,
+      place: this.#record.getUint32(RECORD.place, true),
+      value: this.#record.getFloat64(RECORD.value, true),
+      limit: this.#record.getUint32(RECORD.limit, true),
+    };
+  }
+
+  /**
+   * Tells the fault there is, once. Waits for the device.
+   *
+   * @throws {ArgumentError} if an id, a label or a position was out of range
+   * @throws {NonFiniteError} if a gradient norm that had to be finite was not
+   */
+  check(): void {
+    const fault = this.read();
+    if (fault === undefined) return;
+    this.clear();
+    const error = ERRORS[fault.kind];
+    throw error === undefined ? new InternalError(`a kernel met a fault of unknown kind ${fault.kind}`) : error(fault);
+  }
+
+  /** Forgets the fault there is. */
+  clear(): void {
+    this.#bytes.fill(0);
+    this.#memory.copyIn(this.ptr, this.#bytes);
+  }
+
+  /**
+   * The word that keeps updates from happening where it is set: that of the gradients there are, or undefined if none was made
+   * since they changed.
+   */
+  get gate(): DevicePtr | undefined {
+    return this.#gate;
+  }
+
+  /** Makes a gate for the gradients there are; the caller lets a kernel write the word. */
+  makeGate(): DevicePtr {
+    this.#gate = devicePtr(this.ptr + RECORD.gate);
+    return this.#gate;
+  }
+
+  /** A backward begins, which changes gradients: tells the fault there is, and drops the gate. */
+  beginBackward(): void {
+    this.#gate = undefined;
+    this.check();
+  }
+}
