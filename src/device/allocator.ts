@@ -86,6 +86,11 @@ export class Allocator {
     this.#highest = this.#begin;
   }
 
+  /** First address. */
+  get begin(): number {
+    return this.#begin;
+  }
+
   /** What is given out now. */
   get stats(): MemoryStats {
     const [peak, peakTerms, highest] = [this.#peak, this.#peakTerms, this.#highest];

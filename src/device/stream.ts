@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { InternalError } from "../errors.ts";
 
 /** What a stream is for. */
 export const STREAMS = ["compute", "gather", "reduce", "copy"] as const;
@@ -25,30 +26,43 @@ export interface Stream {
   wait(event: DeviceEvent): void;
 }
 
-/** The streams of a device on which every call has finished when it returns. */
-export class ImmediateStreams {
-  readonly #streams: ReadonlyMap<StreamName, Stream> = new Map(
-    STREAMS.map((name) => [name, new ImmediateStream(name)]),
-  );
+/** The streams of a device, one of which takes what is enqueued: `compute` but inside {@link Streams.on}. */
+export class Streams {
+  readonly #streams: ReadonlyMap<StreamName, Stream>;
+  #current: Stream;
+
+  constructor(make: (name: StreamName) => Stream) {
+    this.#streams = new Map(STREAMS.map((name) => [name, make(name)]));
+    this.#current = this.get("compute");
+  }
 
   /** The stream of that name. */
   get(name: StreamName): Stream {
-    return this.#streams.get(name) ?? new ImmediateStream(name);
+    const stream = this.#streams.get(name);
+    if (stream === undefined) throw new InternalError(`no stream '${name}'`);
+    return stream;
+  }
+
+  /** The stream that takes what is enqueued now. */
+  get current(): Stream {
+    return this.#current;
+  }
+
+  /** Runs `body`, which enqueues on another stream; events that it depends on must be waited for there. */
+  on<T>(name: StreamName, body: () => T): T {
+    const before = this.#current;
+    this.#current = this.get(name);
+    try {
+      return body();
+    } finally {
+      this.#current = before;
+    }
   }
 }
 
 const DONE: DeviceEvent = { done: true };
 
-class ImmediateStream implements Stream {
-  readonly name: StreamName;
-
-  constructor(name: StreamName) {
-    this.name = name;
-  }
-
-  record(): DeviceEvent {
-    return DONE;
-  }
-
-  wait(): void {}
+/** A stream of a device on which every call has finished when it returns. */
+export function immediateStream(name: StreamName): Stream {
+  return { name, record: () => DONE, wait: () => {} };
 }

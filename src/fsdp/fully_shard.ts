@@ -48,6 +48,7 @@ export class FullyShardedModule {
   /** Gathers this module's own unit, as for a forward outside `call`. */
   unshard(): void {
     this.unit.unshard("manual");
+    this.unit.waitForGather();
   }
 
   /** Frees this module's own gathered unit. */

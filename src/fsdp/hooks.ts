@@ -27,6 +27,7 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
     if (unit.root === undefined) becomeRoot(module, unit, unitsBelow());
     const gathers = !unit.unsharded;
     unit.unshard("forward");
+    unit.waitForGather();
     const unhook = hookBackward(tensorsIn(args), {
       name: `post-backward of '${unit.name}'`,
       run: () => unit.postBackward(),

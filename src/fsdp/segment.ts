@@ -9,13 +9,19 @@
  * - whole gradient: `world` runs in the reduce dtype, from the first contribution of a backward to its reduction.
  * - run gradient: float32, from the first reduction until it is cleared.
  *
+ * Note [Streams of a segment]: the whole is allocated and filled on the gather stream, after the run was last written; what
+ * computes with it waits for that, and frees it on its own stream. The whole gradient is written on the compute stream, and
+ * reduced and freed on the reduce stream after that; whoever reads the run's gradient waits for the reduction.
+ *
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { GatherWindow } from "../comm/transport.ts";
+import type { Work } from "../comm/work.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
+import type { DeviceEvent } from "../device/stream.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import type { Parameter, ParameterRun } from "../tensor/parameter.ts";
@@ -40,6 +46,11 @@ export class FlatSegment implements ParameterRun {
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
   #reducedInPass = false;
+  /** After the last write to the run. */
+  #written: DeviceEvent;
+  /** The gather under way, and the reduction that nobody has waited for. */
+  #gather: Work | undefined;
+  #reduction: Work | undefined;
 
   /**
    * Takes parameters over, with the values that they have; collective.
@@ -65,6 +76,7 @@ export class FlatSegment implements ParameterRun {
       ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${name} parameters`)
       : Buffer.allocate(this.device, runLength * float32.byteLength, `${name} master weights`, "parameters");
     this.#whole = Buffer.empty(this.device, world * bytes, `${name} gathered parameters`, "gathered");
+    this.#written = this.device.streams.current.record();
     this.storages = this.#adopt(parameters);
   }
 
@@ -91,22 +103,34 @@ export class FlatSegment implements ParameterRun {
       this.device.kernels.cast({ dstDtype: this.#paramDtype, srcDtype: float32, n: this.length, dst, src });
     }
     this.#window.endWrite();
+    this.#written = this.device.streams.current.record();
   }
 
-  /** Gathers the whole. */
+  /** Begins to gather the whole; see {@link waitForGather}. */
   unshard(label: string): void {
-    this.#whole.attach();
+    const { streams } = this.device;
     const bytes = this.length * this.#paramDtype.byteLength;
-    try {
-      this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), label).wait();
-    } catch (error) {
-      this.#whole.detach();
-      throw error;
-    }
+    streams.get("gather").wait(this.#written);
+    this.#gather = streams.on("gather", () => {
+      this.#whole.attach();
+      try {
+        return this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), label);
+      } catch (error) {
+        this.#whole.detach();
+        throw error;
+      }
+    });
+  }
+
+  /** Orders what is enqueued from now on after the gather under way. */
+  waitForGather(): void {
+    this.#gather?.wait();
+    this.#gather = undefined;
   }
 
   /** Frees the whole. */
   reshard(): void {
+    this.waitForGather();
     this.#whole.detach();
   }
 
@@ -138,36 +162,39 @@ export class FlatSegment implements ParameterRun {
     if (!this.storages.some(({ parameter }) => parameter.trainable)) return;
     for (const storage of this.storages) storage.fillMissing();
     if (this.#wholeGrad === undefined) throw new InternalError(`${label} has no gradients to reduce`);
-    const accumulate = this.#runGrad !== undefined;
-    this.#runGrad ??= Buffer.allocate(
-      this.device,
-      this.length * float32.byteLength,
-      `${this.unit.name} gradient shard`,
-      "gradient shards",
-    );
-    this.#group.reduceScatter({
-      src: this.#wholeGrad.ptr,
-      dtype: this.#reduceDtype,
-      runs: this.#runStarts(this.length).map((offset) => ({ offset, length: this.length })),
-      dst: this.#runGrad.ptr,
-      dstDtype: float32,
-      scale,
-      accumulate,
-    }, label).wait();
-    for (const { sink } of this.storages) sink.clear();
-    this.#dropWholeGradient();
+    const whole = this.#wholeGrad;
+    const { streams } = this.device;
+    streams.get("reduce").wait(streams.current.record());
+    this.#reduction = streams.on("reduce", () => {
+      const accumulate = this.#runGrad !== undefined;
+      this.#runGrad ??= this.#newRunGradient();
+      const work = this.#group.reduceScatter({
+        src: whole.ptr,
+        dtype: this.#reduceDtype,
+        runs: this.#runStarts(this.length).map((offset) => ({ offset, length: this.length })),
+        dst: this.#runGrad.ptr,
+        dstDtype: float32,
+        scale,
+        accumulate,
+      }, label);
+      for (const { sink } of this.storages) sink.clear();
+      this.#dropWholeGradient();
+      return work;
+    });
     this.#reducedInPass = true;
   }
 
   /** The pass has ended; the members that some rank used have a gradient. See Note [Unused parameters]. */
   endPass(used: ReadonlySet<ShardedStorage>): void {
     this.#reducedInPass = false;
+    this.#waitForReduction();
     for (const storage of this.storages) if (used.has(storage)) storage.showOwned();
   }
 
   /** The pass failed: no gradient is left, neither of it nor of earlier ones, which it may have been added to. */
   abandonPass(): void {
     this.#reducedInPass = false;
+    this.#waitForReduction();
     for (const storage of this.storages) storage.clearGradient();
   }
 
@@ -193,11 +220,22 @@ export class FlatSegment implements ParameterRun {
 
   /** Frees everything and makes the parameters plain ones without memory; every rank must. */
   dispose(): void {
+    this.#waitForReduction();
     for (const { parameter } of this.storages) parameter.release();
-    this.#whole.detach();
+    this.reshard();
     this.#whole.release();
     this.#master.release();
     this.#window.dispose();
+  }
+
+  #waitForReduction(): void {
+    this.#reduction?.wait();
+    this.#reduction = undefined;
+  }
+
+  #newRunGradient(): Buffer {
+    const bytes = this.length * float32.byteLength;
+    return Buffer.allocate(this.device, bytes, `${this.unit.name} gradient shard`, "gradient shards");
   }
 
   #dropWholeGradient(): void {

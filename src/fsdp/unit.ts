@@ -56,7 +56,7 @@ export class FsdpUnit {
     return this.#unsharded !== undefined;
   }
 
-  /** Gathers the parameters, unless they are here. */
+  /** Begins to gather the parameters, unless they are here; {@link waitForGather} orders their use after it. */
   unshard(phase: Phase): void {
     if (this.#unsharded !== undefined) return;
     const done: FlatSegment[] = [];
@@ -70,6 +70,11 @@ export class FsdpUnit {
       throw error;
     }
     this.#unsharded = phase;
+  }
+
+  /** Orders what is enqueued from now on after the gather under way. */
+  waitForGather(): void {
+    for (const segment of this.segments) segment.waitForGather();
   }
 
   /** Frees the whole parameters, unless they are gone. */
@@ -99,6 +104,7 @@ export class FsdpUnit {
     const { previous } = use;
     use.close();
     this.unshard("backward");
+    this.waitForGather();
     if (this.policy.backwardPrefetch) previous?.unshard("backward");
   }
 

@@ -169,7 +169,7 @@ class Run {
       `${name} over ${size} rank${size === 1 ? "" : "s"} (${kind}), ${numParameters} parameters, ${precision}, ` +
         `about ${formatBytes(peak)} a rank`,
     );
-    log.info(`On ${this.#device.name}, ${this.#device.mathDetail}`);
+    log.info(`On ${this.#device.name}, ${this.#device.detail}`);
   }
 
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {

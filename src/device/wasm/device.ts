@@ -11,8 +11,10 @@ import { coreCount } from "../../runtime/processes.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
 import { checksOf } from "../kernels/arguments.ts";
+import type { Arguments } from "../kernels/signature.ts";
 import { KERNELS, type Kernels } from "../kernels/table.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
+import { immediateStream, Streams } from "../stream.ts";
 import { exactMath, wasmKernels } from "./kernels.ts";
 
 /** Who computes matrix products on the CPU. `auto`: oneDNN when it is found, else `wasm-relaxed`. */
@@ -45,6 +47,7 @@ interface WasmParts {
 interface MathProvider {
   readonly name: string;
   readonly detail: string;
+  readonly scratchBytes?: (kernel: string, args: Arguments) => number;
   readonly close?: () => void;
 }
 
@@ -60,8 +63,8 @@ export class WasmDevice implements Device {
   readonly status: DeviceStatus;
   readonly math: ExactMath;
   readonly mathName: string;
-  /** What was chosen and why, for a log line. */
-  readonly mathDetail: string;
+  readonly detail: string;
+  readonly streams: Streams = new Streams(immediateStream);
   readonly #bytes: Uint8Array;
   readonly #provider: MathProvider;
 
@@ -73,7 +76,7 @@ export class WasmDevice implements Device {
     this.status = new DeviceStatus(this, status.ptr, status.isLate);
     this.math = math;
     this.mathName = provider.name;
-    this.mathDetail = provider.detail;
+    this.detail = provider.detail;
     this.#bytes = new Uint8Array(memory.buffer);
     this.#provider = provider;
   }
@@ -88,6 +91,10 @@ export class WasmDevice implements Device {
 
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
     this.#bytes.copyWithin(dst, src, src + byteLength);
+  }
+
+  scratchBytes(kernel: string, args: Arguments): number {
+    return this.#provider.scratchBytes?.(kernel, args) ?? 0;
   }
 
   synchronize(): void {}
@@ -147,6 +154,7 @@ async function openOnednnDevice(parts: WasmParts, threads: number): Promise<Wasm
   return new WasmDevice({ ...parts, kernels: { ...kernels, gemm } }, {
     name: "onednn",
     detail: `matrix products by oneDNN ${onednn.version} (${onednn.path})`,
+    scratchBytes: (kernel, args) => kernel === "gemm" ? onednn.scratchBytes(args) : 0,
     close: () => onednn.dispose(),
   });
 }

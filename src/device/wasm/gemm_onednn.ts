@@ -20,6 +20,8 @@ import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
 import type { DevicePtr } from "../device.ts";
 import { devicePtr } from "../device.ts";
+import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
+import type { Arguments } from "../kernels/signature.ts";
 import type { ArgsOf, Kernels } from "../kernels/table.ts";
 
 /** What {@link openOnednn} works with. */
@@ -41,6 +43,11 @@ export interface OnednnOptions extends OpenLibraryOptions {
 const SCRATCH_ELEMENTS = 1 << 22;
 
 type GemmArgs = ArgsOf<"gemm">;
+/** Rows of sums that wait at once. */
+function rowsAtOnce(m: number, n: number): number {
+  return Math.min(m, Math.max(1, Math.floor(SCRATCH_ELEMENTS / n)));
+}
+
 type Product = BoundFunction<typeof ONEDNN_BINDINGS["dnnl_sgemm"]>;
 
 /** Rows of a matrix in memory. */
@@ -101,6 +108,13 @@ export class OnednnGemm {
     }
   }
 
+  /** Bytes that {@link gemm} takes from its scratch memory. */
+  scratchBytes(args: Arguments): number {
+    const [m, n] = [numberArgument(args, "m"), numberArgument(args, "n")];
+    const rounds = this.hasBfloat16 && dtypeArgument(args, "outDtype") === bfloat16 && m * n > 0;
+    return rounds ? rowsAtOnce(m, n) * n * float32.byteLength : 0;
+  }
+
   /** Unloads the library. */
   dispose(): void {
     this.#library.close();
@@ -124,7 +138,7 @@ export class OnednnGemm {
   /** A bfloat16 result: float32 sums in scratch memory, some rows at a time, rounded once into `c`. */
   #multiplyAndRound(product: Product, args: GemmArgs, a: number, b: number, c: number): void {
     const { m, n, beta, ldc } = args;
-    const step = Math.min(m, Math.max(1, Math.floor(SCRATCH_ELEMENTS / n)));
+    const step = rowsAtOnce(m, n);
     const sums = this.#scratch.allocate(step * n * float32.byteLength, "matrix product (float32 sums)");
     try {
       for (let row = 0; row < m; row += step) {
