@@ -12,7 +12,7 @@ import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { findCheckpoint } from "./find.ts";
 import type { JsonObject } from "./json.ts";
 import type { Manifest, SavedTensor } from "./manifest.ts";
-import { type Ranks, together } from "./ranks.ts";
+import type { Ranks } from "./ranks.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
 import { environmentOf } from "./save.ts";
 import { intersection } from "./shares.ts";
@@ -67,15 +67,15 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   const { path, manifest, skipped } = found;
   const label = `load '${path}'`;
   using reader = new ShardReader(path);
-  await together(group, label, () => checkFit(path, manifest, model, optimizer));
+  await group.together(label, () => checkFit(path, manifest, model, optimizer));
   const parameters = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
   const tensors = new Map(modelTensors(model).map((tensor) => [tensor.name, tensor]));
-  await together(group, label, () =>
+  await group.together(label, () =>
     writeParametersAsync(parameters.keys(), async (parameter, owned) => {
       const name = parameters.get(parameter) ?? "";
       await reader.read(tensors.get(name), manifest.model.get(name), owned);
     }));
-  await together(group, label, async () => {
+  await group.together(label, async () => {
     if (optimizer === undefined) return;
     for (const tensor of optimizerTensors(model, optimizer)) {
       if (tensor.run.length > 0) await reader.read(tensor, manifest.optimizer?.get(tensor.name), tensor.ptr());

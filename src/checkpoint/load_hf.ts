@@ -7,7 +7,7 @@
 import { writeParametersAsync } from "../tensor/write.ts";
 import type { HfWeights } from "./hf_index.ts";
 import { openHfWeights } from "./hf_index.ts";
-import { ALONE, type Ranks, together } from "./ranks.ts";
+import { ALONE, type Ranks } from "./ranks.ts";
 import { type CheckpointModel, type FoundTensor, requireFit } from "./state_dict.ts";
 import { readElements } from "./transfer.ts";
 
@@ -54,7 +54,7 @@ export async function loadHfWeights(
   directory: string,
   ranks: Ranks = ALONE,
 ): Promise<HfLoadReport> {
-  const { weights, ignored } = await together(ranks, `read headers of '${directory}'`, async () => {
+  const { weights, ignored } = await ranks.together(`read headers of '${directory}'`, async () => {
     const weights = await openHfWeights(directory);
     try {
       return { weights, ignored: await check(model, weights, ranks) };
@@ -66,8 +66,7 @@ export async function loadHfWeights(
   using _ = weights;
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
   let bytesRead = 0;
-  await together(
-    ranks,
+  await ranks.together(
     `load weights of '${directory}'`,
     () =>
       writeParametersAsync(names.keys(), async (parameter, owned) => {

@@ -22,7 +22,7 @@ import {
   syncDirectory,
 } from "../runtime/files.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
-import { type Ranks, together } from "./ranks.ts";
+import type { Ranks } from "./ranks.ts";
 import { renderHeader, type SafetensorsEntry } from "./safetensors_header.ts";
 import type { Writer } from "./shares.ts";
 import { agreeOnWriters, type CheckpointModel, modelTensors, type OwnedTensor } from "./state_dict.ts";
@@ -88,13 +88,12 @@ export async function saveHfDirectory(
   });
   const writers = agreeOnWriters(tensors, ranks);
   try {
-    await together(ranks, `begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
-    await together(
-      ranks,
+    await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
+    await ranks.together(
       `write weights of '${directory}'`,
       () => writeOwn(tensors, writers, parts, dtype, ranks.rank),
     );
-    await together(ranks, `finish '${directory}'`, async () => {
+    await ranks.together(`finish '${directory}'`, async () => {
       if (ranks.rank === 0) await finish(model, directory, plan, parts, options);
     });
   } catch (error) {

@@ -59,7 +59,7 @@ export class GradientBucket {
   }
 
   /** Sums the bucket over ranks, times `scale`; parameters that got no gradient count as zero and have one afterwards. */
-  reduce(group: ProcessGroup, scale: number, label: string): void {
+  reduce(group: ProcessGroup, scale: number, unit: string): void {
     for (const parameter of this.#parameters) {
       if (parameter.unreducedGradient !== undefined) continue;
       const place = this.#place(parameter);
@@ -70,7 +70,7 @@ export class GradientBucket {
     const buffer = this.#buffer;
     if (buffer === undefined) throw new InternalError("a bucket without memory");
     this.#clearGaps(buffer);
-    group.allReduce(buffer.ptr, this.#numel, float32, { op: "sum", scale, label }).wait();
+    group.allReduce(buffer.ptr, this.#numel, float32, { op: "sum", scale, unit, phase: "backward" }).wait();
     this.#keepReduced(buffer);
   }
 

@@ -5,12 +5,24 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { int64 } from "../dtype.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { NormReducer, Parameter, ParameterRun, ParameterStorage, ShardLayout } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Share } from "./layout.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
+
+/** One reducer a group: norms are summed once for each. */
+const REDUCERS: WeakMap<ProcessGroup, NormReducer> = new WeakMap();
+
+function normReducerOf(group: ProcessGroup): NormReducer {
+  const reducer = REDUCERS.get(group) ?? {
+    sumLimbs: (accumulators, limbs) => group.allReduce(accumulators, limbs, int64, { unit: "gradient norm" }).wait(),
+  };
+  REDUCERS.set(group, reducer);
+  return reducer;
+}
 
 /** The storage of a sharded parameter. */
 export class ShardedStorage implements ParameterStorage {
@@ -31,7 +43,7 @@ export class ShardedStorage implements ParameterStorage {
     this.shard = { shape: parameter.shape, offset: share.offset, length: share.length };
     this.runOffset = share.runOffset;
     this.sink = new GradientSlot(() => segment.gradientPlace(parameter, offset), segment.writesDirectly);
-    this.normReducer = group;
+    this.normReducer = normReducerOf(group);
   }
 
   /** The unit it belongs to. */

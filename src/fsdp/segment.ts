@@ -12,7 +12,8 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
-import type { GatherWindow } from "../comm/transport.ts";
+import type { Phase } from "../comm/call.ts";
+import type { GatherWindow } from "../comm/gather_window.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
@@ -34,7 +35,7 @@ export class FlatSegment implements ParameterRun {
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
-  readonly #name: string;
+  readonly #suffix: string;
   readonly #group: ProcessGroup;
   readonly #paramDtype: DType;
   readonly #reduceDtype: DType;
@@ -46,14 +47,14 @@ export class FlatSegment implements ParameterRun {
 
   /**
    * @param unit what it is part of
-   * @param name for messages
+   * @param suffix what the unit's name is followed by in the segment's
    */
-  constructor(unit: FsdpUnit, name: string, parameters: readonly Parameter[]) {
+  constructor(unit: FsdpUnit, suffix: string, parameters: readonly Parameter[]) {
     const first = parameters[0];
     if (first === undefined) throw new InternalError("a segment without parameters");
     const { group, paramDtype, reduceDtype } = unit.policy;
     this.unit = unit;
-    this.#name = name;
+    this.#suffix = suffix;
     this.device = first.device;
     this.#group = group;
     this.#paramDtype = paramDtype;
@@ -62,12 +63,17 @@ export class FlatSegment implements ParameterRun {
     this.plan = planSegment(parameters.map(({ shape }) => shape), group.size, ALIGNMENT_BYTES / narrowest);
     const { runLength, world } = this.plan;
     const bytes = runLength * paramDtype.byteLength;
-    this.#window = group.openWindow(new Array<number>(world).fill(bytes), `${name} parameters`);
+    this.#window = group.openWindow(new Array<number>(world).fill(bytes), this.#name);
     this.#master = paramDtype === float32
-      ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${name} parameters`)
-      : Buffer.allocate(this.device, runLength * float32.byteLength, `${name} master weights`);
-    this.#whole = Buffer.empty(this.device, world * bytes, `${name} gathered parameters`);
+      ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${this.#name} parameters`)
+      : Buffer.allocate(this.device, runLength * float32.byteLength, `${this.#name} master weights`);
+    this.#whole = Buffer.empty(this.device, world * bytes, `${this.#name} gathered parameters`);
     this.storages = parameters.map((parameter, i) => this.#adopt(parameter, this.plan.offsets[i] ?? 0));
+  }
+
+  /** The unit's name, as it is now. */
+  get #name(): string {
+    return `${this.unit.name}${this.#suffix}`;
   }
 
   get length(): number {
@@ -84,7 +90,7 @@ export class FlatSegment implements ParameterRun {
 
   beginWrite(): void {
     this.unit.reshard(); // a gathered copy would grow stale
-    this.#window.beginWrite();
+    this.#window.beginWrite(this.#name);
   }
 
   endWrite(): void {
@@ -105,11 +111,11 @@ export class FlatSegment implements ParameterRun {
   }
 
   /** Gathers the whole. */
-  unshard(label: string): void {
+  unshard(phase: Phase): void {
     this.#whole.attach();
     const bytes = this.length * this.#paramDtype.byteLength;
     try {
-      this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), label).wait();
+      this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), this.#name, phase).wait();
     } catch (error) {
       this.#whole.detach();
       throw error;
@@ -139,21 +145,25 @@ export class FlatSegment implements ParameterRun {
   }
 
   /** Sums the whole gradient over ranks into the run's gradient, times `scale`. Parameters without one count as zero. */
-  reduce(scale: number, label: string): void {
+  reduce(scale: number): void {
     if (!this.storages.some((storage) => storage.trainable)) return;
     for (const storage of this.storages) storage.fillMissing();
     if (this.#wholeGrad === undefined) throw new InternalError(`'${this.#name}' has no gradients to reduce`);
     const accumulate = this.#runGrad !== undefined;
     this.#runGrad ??= Buffer.allocate(this.device, this.length * float32.byteLength, `${this.#name} gradient shard`);
-    this.#group.reduceScatter({
-      src: this.#wholeGrad.ptr,
-      dtype: this.#reduceDtype,
-      runs: Array.from({ length: this.plan.world }, (_, r) => ({ offset: r * this.length, length: this.length })),
-      dst: this.#runGrad.ptr,
-      dstDtype: float32,
-      scale,
-      accumulate,
-    }, label).wait();
+    this.#group.reduceScatter(
+      {
+        src: this.#wholeGrad.ptr,
+        dtype: this.#reduceDtype,
+        runs: Array.from({ length: this.plan.world }, (_, r) => ({ offset: r * this.length, length: this.length })),
+        dst: this.#runGrad.ptr,
+        dstDtype: float32,
+        scale,
+        accumulate,
+      },
+      this.#name,
+      "backward",
+    ).wait();
     for (const storage of this.storages) storage.dropWhole();
     this.#wholeGrad.release();
     this.#wholeGrad = undefined;

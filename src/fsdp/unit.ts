@@ -13,7 +13,7 @@ import type { Parameter } from "../tensor/parameter.ts";
 import type { ResolvedPolicy } from "./policy.ts";
 import { FlatSegment } from "./segment.ts";
 
-/** When a unit is gathered or reduced: part of the label that a collective carries. */
+/** When a unit is gathered: part of the record that a collective carries. */
 export type Phase = "forward" | "backward" | "manual";
 
 /** What the units of one root share; made when the root first runs. */
@@ -68,7 +68,7 @@ export class FsdpUnit {
     const trainable = parameters.filter((parameter) => parameter.trainable);
     const frozen = parameters.filter((parameter) => !parameter.trainable);
     this.segments = [trainable, frozen].filter((list) => list.length > 0).map((list, i) =>
-      new FlatSegment(this, i === 0 ? this.#name : `${this.#name} (frozen)`, list)
+      new FlatSegment(this, i === 0 ? "" : " (frozen)", list)
     );
   }
 
@@ -93,7 +93,7 @@ export class FsdpUnit {
     const done: FlatSegment[] = [];
     try {
       for (const segment of this.segments) {
-        segment.unshard(`'${this.name}' (${phase})`);
+        segment.unshard(phase);
         done.push(segment);
       }
     } catch (error) {
@@ -158,7 +158,7 @@ export class FsdpUnit {
 
   #settleGradients(): void {
     if (this.requiresGradientSync) {
-      for (const segment of this.segments) segment.reduce(1 / this.gradientDivideFactor, `'${this.name}'`);
+      for (const segment of this.segments) segment.reduce(1 / this.gradientDivideFactor);
     } else {
       for (const segment of this.segments) for (const storage of segment.storages) storage.sink.finish();
     }

@@ -1,0 +1,85 @@
+/**
+ * The control plane between processes of one host, over segments of shared memory: blocks are native mappings, sleeping
+ * is by futex, a rank that died is one whose lock file is free. Linux; needs FFI to the C library.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { at } from "../../at.ts";
+import type { RunFiles } from "./run_files.ts";
+import { shareSegment } from "./segments.ts";
+import { BLOCK_BYTES, type BlockMemory, type Place, SharedControlPlane, type World } from "./shared.ts";
+import { agreeOnSplit } from "./split.ts";
+
+/** Blocks that lie one after another in a native mapping. */
+export class NativeBlocks implements BlockMemory {
+  readonly blocks: readonly Uint8Array[];
+  readonly #posix: Posix;
+  readonly #address: NativeAddress;
+
+  constructor(posix: Posix, address: NativeAddress, size: number) {
+    this.#posix = posix;
+    this.#address = address;
+    const bytes = new Uint8Array(posix.provider.viewOf(address, size * BLOCK_BYTES));
+    this.blocks = Array.from({ length: size }, (_, r) => bytes.subarray(r * BLOCK_BYTES, (r + 1) * BLOCK_BYTES));
+  }
+
+  sleep(rank: number, word: number, expected: number, timeoutMs: number): void {
+    this.#posix.futexWait(this.#wordOf(rank, word), expected, timeoutMs);
+  }
+
+  wake(rank: number, word: number): void {
+    this.#posix.futexWake(this.#wordOf(rank, word), 0x7fffffff);
+  }
+
+  #wordOf(rank: number, word: number): NativeAddress {
+    return this.#posix.provider.offset(this.#address, rank * BLOCK_BYTES + word * 4);
+  }
+}
+
+/** The ranks of a group that are processes. */
+export class ShmControlPlane extends SharedControlPlane {
+  readonly files: RunFiles;
+  readonly #world: World;
+  readonly #leave: () => void;
+
+  /** @param leave gives up what the group alone has */
+  constructor(
+    files: RunFiles,
+    place: Place,
+    memory: BlockMemory,
+    world: World,
+    timeoutSeconds: number,
+    leave: () => void,
+  ) {
+    super(place, memory, world, timeoutSeconds);
+    this.files = files;
+    this.#world = world;
+    this.#leave = leave;
+  }
+
+  split(ranks: readonly number[], name: string): ShmControlPlane {
+    const { posix } = this.files;
+    agreeOnSplit(this, ranks);
+    const request = {
+      byteLength: ranks.length * BLOCK_BYTES,
+      owner: `group '${name}'`,
+      leader: at(ranks, 0, "rank"),
+    };
+    const { value: memory } = shareSegment(this, this.files, request, (descriptor, kept) => {
+      const address = posix.mapShared(descriptor, request.byteLength);
+      kept.defer(() => posix.unmap(address, request.byteLength));
+      return new NativeBlocks(posix, address, ranks.length);
+    });
+    const worldRanks = ranks.map((rank) => at(this.worldRanks, rank, "world rank of rank"));
+    const place = { name, rank: ranks.indexOf(this.rank), worldRanks };
+    // The words stay mapped: they are small, and a late abort() must not touch memory that is gone.
+    return new ShmControlPlane(this.files, place, memory, this.#world, this.timeoutSeconds, () => {});
+  }
+
+  override dispose(): void {
+    super.dispose();
+    this.#leave();
+  }
+}
