@@ -6,7 +6,8 @@
  */
 import { InternalError } from "../errors.ts";
 import { abortWorkers, type LoopbackWorld, markDead } from "./control/workers.ts";
-import { createLoopbackWorld, type LoopbackWorldOptions } from "./data/loopback.ts";
+import { createLoopbackWorld } from "./data/loopback.ts";
+import type { StagingOptions } from "./data/sizes.ts";
 
 /** What a rank started by {@link runLoopback} is given. */
 export interface RankContext {
@@ -43,7 +44,7 @@ export async function runLoopback(
   size: number,
   url: URL,
   data: unknown,
-  options: LoopbackWorldOptions = {},
+  options: StagingOptions = {},
 ): Promise<readonly unknown[]> {
   const world = createLoopbackWorld(size, options);
   const workers: Worker[] = [];

@@ -7,7 +7,7 @@ import process from "node:process";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { Posix } from "../../ffi/posix.ts";
 import { deviceMesh, type MeshShape } from "../../src/comm/mesh.ts";
-import { float32 } from "../../src/dtype.ts";
+import { bfloat16, float32 } from "../../src/dtype.ts";
 import { NativeError } from "../../src/errors.ts";
 import { sleep } from "../conformance/values.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
@@ -105,4 +105,57 @@ export function undo({ group, device }: WorldRank, { directory, what }: { direct
   return `${after === before ? "nothing left" : `${before} became ${after}`}; ${failure}; ${sum}`;
 }
 
-rankFunctions(import.meta.url, { placeInMesh, obey, exit, fillDirectory, undo });
+/** Makes every kind of call; returns what each left of memory and where it put things. */
+export function exercise({ group, device }: Pick<WorldRank, "group" | "device">): readonly string[] {
+  const { rank, size } = group;
+  const ranks = Array.from({ length: size }, (_, r) => r);
+  const found: string[] = [];
+  const note = (what: string, ...pointers: readonly number[]): void => {
+    const { inUse, peak } = device.allocator.stats;
+    found.push(`${what}: ${inUse} in use, at most ${peak}, at ${pointers.join(", ")}`);
+  };
+  const memory = device.allocator.allocate(2 ** 23, "test");
+  const dst = device.allocator.allocate(2 ** 22, "test");
+  note("opened", memory, dst, group.stagingBytes);
+  for (const bytes of [0, 100, 5000, 1_000_000]) {
+    const window = group.openWindow(ranks.map((r) => r === 1 ? 0 : bytes), "unit");
+    note(`window of ${bytes}`, window.pointer);
+    window.beginWrite("unit");
+    window.endWrite();
+    window.gather(dst, ranks.map((r) => r * bytes), "unit", "forward");
+    if (bytes !== 5000) window.dispose();
+    note(`disposed ${bytes}`);
+  }
+  for (const [n, dtype] of [[10, float32], [3000, bfloat16], [400_000, float32], [700_000, bfloat16]] as const) {
+    group.allReduce(memory, n, dtype, { unit: "sum" });
+    note(`sum of ${n}`);
+    group.allReduce(memory, n, dtype, { op: "max", unit: "max" });
+    note(`max of ${n}`);
+    const runs = ranks.map((r) => ({ offset: r * n, length: r === 0 ? 0 : n }));
+    const args = { src: memory, dtype, runs, dst, dstDtype: float32, scale: 0.5, accumulate: n > 3000 };
+    if (n < 400_000) group.reduceScatter(args, "unit", "backward");
+    note(`reduce-scatter of ${n}`);
+  }
+  group.allGather(dst, memory, 1000, "all");
+  group.broadcast(memory, 5000, size - 1, "one");
+  const [next, previous] = [(rank + 1) % size, (rank + size - 1) % size];
+  if (size > 1) {
+    group.transfer([
+      { kind: "send", ptr: memory, byteLength: 7000, peer: next },
+      { kind: "receive", ptr: dst, byteLength: 7000, peer: previous },
+    ], "keys");
+  }
+  note("moved");
+  const half = ranks.filter((r) => r % 2 === rank % 2);
+  const child = group.split(half, "half");
+  note("split", child.stagingBytes);
+  child.allReduce(memory, 100_000, float32, { unit: "sum" });
+  const window = child.openWindow(half.map(() => 300), "unit");
+  note("in the half", window.pointer);
+  window.dispose();
+  child.dispose();
+  note("end");
+  return found;
+}
+
+rankFunctions(import.meta.url, { placeInMesh, obey, exit, fillDirectory, undo, exercise });

@@ -62,7 +62,7 @@ export interface RankSum {
 }
 
 /** The straight sum in rank order, scaled once. */
-function sumOf({ dtype, dstDtype, parts, scale, base }: RankSum): Uint8Array {
+export function sumInOrder({ dtype, dstDtype, parts, scale, base }: RankSum): Uint8Array {
   if (dtype === int64) {
     const lists = parts.map((part) => new BigInt64Array(part.buffer, part.byteOffset, part.length / 8));
     const sums = BigInt64Array.from(lists[0] ?? [], (_, i) => lists.reduce((sum, list) => sum + (list[i] ?? 0n), 0n));
@@ -85,7 +85,7 @@ function sumOf({ dtype, dstDtype, parts, scale, base }: RankSum): Uint8Array {
  */
 export function checkSum(sums: DataPlane["sums"], sum: RankSum, got: Uint8Array, what: string): void {
   const { dtype, dstDtype, parts, scale, base } = sum;
-  const expected = sumOf(sum);
+  const expected = sumInOrder(sum);
   if (sums === "rank-order" || dtype === int64) return equal(got, expected, what);
   const lists = [...parts.map((part) => decode(dtype, part)), ...base === undefined ? [] : [decode(dstDtype, base)]];
   const [actual, wanted] = [decode(dstDtype, got), decode(dstDtype, expected)];

@@ -8,6 +8,7 @@ import type { Posix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
 import type { Device, DevicePtr } from "../../device/device.ts";
 import { UnsupportedError } from "../../errors.ts";
+import { allocatePages, wholePages } from "./sizes.ts";
 
 /** A device whose memory is one WebAssembly.Memory that never grows. */
 interface WasmMemoryDevice extends Device {
@@ -16,11 +17,6 @@ interface WasmMemoryDevice extends Device {
 
 function hasWasmMemory(device: Device): device is WasmMemoryDevice {
   return "memory" in device && device.memory instanceof WebAssembly.Memory;
-}
-
-/** Bytes in whole pages. */
-export function wholePages(byteLength: number, pageBytes: number): number {
-  return Math.ceil(byteLength / pageBytes) * pageBytes;
 }
 
 /** The pages of one device. */
@@ -54,13 +50,14 @@ export class DevicePages {
   }
 
   /**
-   * Allocates device memory and maps a segment over it, from byte `begin`.
+   * Allocates device memory and maps whole pages of a segment over it, from byte `begin`.
    *
    * @param kept gets what puts private pages back and frees the memory
    */
   mapIn(descriptor: number, byteLength: number, owner: string, begin: number, kept: DisposableStack): DevicePtr {
-    const ptr = this.device.allocator.allocate(byteLength, owner, Math.max(256, this.posix.pageBytes));
+    const ptr = allocatePages(this.device.allocator, byteLength, this.posix.pageBytes, owner);
     kept.defer(() => this.device.allocator.free(ptr));
+    if (byteLength === 0) return ptr;
     this.posix.mapSharedAt(this.native(ptr), descriptor, byteLength, begin);
     kept.defer(() => this.posix.mapPrivateAt(this.native(ptr), byteLength));
     return ptr;

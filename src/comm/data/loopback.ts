@@ -4,23 +4,14 @@
  *
  * @module
  */
-import { at } from "../../at.ts";
 import type { Device } from "../../device/device.ts";
 import { InternalError } from "../../errors.ts";
 import type { ControlOptions, ControlPlane } from "../control_plane.ts";
 import { createWorkersWorld, joinWorkers, type LoopbackWorld, WorkersControlPlane } from "../control/workers.ts";
 import { ProcessGroup } from "../process_group.ts";
 import { StagedDataPlane, stagingWords } from "./staged.ts";
-import { ALIGNMENT, CopiedStaging, divideSlot, type StagingOptions } from "./staging.ts";
-
-/** Staging bytes of all ranks together. */
-const STAGING_BYTES: number = 8 * 2 ** 20;
-
-/** Sizes of a loopback world. */
-export interface LoopbackWorldOptions {
-  /** Staging bytes of all ranks together; default 8 MiB. Groups that are split off have as much a rank. */
-  readonly stagingBytes?: number | undefined;
-}
+import { ALIGNMENT, divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
+import { CopiedStaging } from "./staging.ts";
 
 /**
  * Makes the shared memory of `size` ranks.
@@ -32,10 +23,8 @@ export interface LoopbackWorldOptions {
  * worker.postMessage({ world, rank: 1 }); // in the Worker: openLoopback(world, 1, device)
  * ```
  */
-export function createLoopbackWorld(size: number, options: LoopbackWorldOptions = {}): LoopbackWorld {
-  const { stagingBytes = STAGING_BYTES } = options;
-  const slotBytes = size === 1 ? 0 : Math.floor(stagingBytes / size / ALIGNMENT) * ALIGNMENT;
-  return createWorkersWorld(size, headBytes(size) + slotBytes);
+export function createLoopbackWorld(size: number, options: StagingOptions = {}): LoopbackWorld {
+  return createWorkersWorld(size, headBytes(size) + slotBytesOf("loopback", size, options));
 }
 
 /** Bytes of a rank's words, before its slot. */
@@ -47,22 +36,21 @@ function headBytes(size: number): number {
 export class LoopbackDataPlane extends StagedDataPlane {
   readonly kind = "loopback";
   readonly stagingBytes = 0;
-  readonly #chunkBytes: number | undefined;
+  readonly #options: StagingOptions;
 
-  /** @param chunkBytes most bytes that go to one rank in one round */
-  constructor(control: WorkersControlPlane, device: Device, chunkBytes: number | undefined) {
-    const { blocks, size } = control;
+  /** @param slotBytes bytes of each rank's slot */
+  constructor(control: WorkersControlPlane, device: Device, slotBytes: number, options: StagingOptions) {
+    const { blocks, rank, size } = control;
+    const head = headBytes(size);
     const words = blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, stagingWords(size)));
-    const slots = blocks.map((block) => block.subarray(headBytes(size)));
-    const layout = divideSlot(at(slots, control.rank, "slot of rank").length, size, chunkBytes);
-    const staging = new CopiedStaging(device, slots, control.rank);
-    super({ control, device, words, staging, layout, resources: staging });
-    this.#chunkBytes = chunkBytes;
+    const staging = new CopiedStaging(device, blocks.map((block) => block.subarray(head, head + slotBytes)), rank);
+    super({ control, device, words, staging, layout: divideSlot(slotBytes, size, options), resources: staging });
+    this.#options = options;
   }
 
   split(control: ControlPlane): LoopbackDataPlane {
     if (!(control instanceof WorkersControlPlane)) throw new InternalError("loopback over another control plane");
-    return new LoopbackDataPlane(control, this.device, this.#chunkBytes);
+    return new LoopbackDataPlane(control, this.device, this.layout.slotBytes, this.#options);
   }
 }
 
@@ -79,5 +67,6 @@ export function openLoopback(
   options: ControlOptions & StagingOptions = {},
 ): ProcessGroup {
   const control = joinWorkers(world, rank, options);
-  return new ProcessGroup(control, new LoopbackDataPlane(control, device, options.chunkBytes));
+  const slotBytes = world.dataBytes - headBytes(world.size);
+  return new ProcessGroup(control, new LoopbackDataPlane(control, device, slotBytes, options));
 }

@@ -16,12 +16,11 @@ import { ProcessGroup } from "../process_group.ts";
 import { DevicePages } from "./device_pages.ts";
 import { openShmWindow } from "./shm_window.ts";
 import { SPARE, StagedDataPlane, type StagingPlace, stagingWords } from "./staged.ts";
-import { ALIGNMENT, CopiedStaging, divideSlot, MappedStaging, type StagingOptions } from "./staging.ts";
+import { divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
+import { CopiedStaging, MappedStaging } from "./staging.ts";
 
 /** How ranks of one host share their device memory. */
 export interface ShmDataOptions extends StagingOptions {
-  /** Staging bytes of all ranks together; default 2 MiB for each pair of ranks, at most 64 MiB. Groups split off take as much again. */
-  readonly stagingBytes?: number | undefined;
   /** `copy` keeps segments out of the device's memory, as where they cannot be mapped there; default `auto`. */
   readonly mapping?: "auto" | "copy" | undefined;
   /** Gets a line if segments cannot be mapped. */
@@ -36,7 +35,7 @@ interface Shared {
   readonly files: RunFiles;
   readonly pages: DevicePages;
   readonly slotBytes: number;
-  readonly chunkBytes: number | undefined;
+  readonly options: StagingOptions;
   /** Why segments are not mapped over this rank's device memory: nothing if they are, `undefined` before that was tried. */
   readonly obstacle: string | undefined;
   readonly report: ((text: string) => void) | undefined;
@@ -67,22 +66,15 @@ export class ShmDataPlane extends StagedDataPlane {
   }
 }
 
-/** Bytes of each rank's slot. */
-export function shmSlotBytes(size: number, stagingBytes: number | undefined): number {
-  // A chunk of 512 KiB for every pair of ranks, in each of four parts: more would not be touched by a reduction.
-  const bytes = stagingBytes ?? Math.min(64 * 2 ** 20, 2 * 2 ** 20 * size ** 2);
-  return size === 1 ? 0 : Math.floor(bytes / size / ALIGNMENT) * ALIGNMENT;
-}
-
 /** Makes the staging segment of a group and maps it. Collective over the group. */
 function openData(control: ControlPlane, shared: Shared): ShmDataPlane {
-  const { files, pages, slotBytes, chunkBytes } = shared;
+  const { files, pages, slotBytes, options } = shared;
   const { rank, size } = control;
   const { posix, device } = pages;
   const headWords = stagingWords(size);
   const headBytes = pages.roundUp(size * headWords * 4);
   const slotsBytes = pages.roundUp(size * slotBytes);
-  const layout = divideSlot(slotBytes, size, chunkBytes);
+  const layout = divideSlot(slotBytes, size, options);
   const request = { byteLength: headBytes + slotsBytes, owner: `the staging of ${size} ranks`, leader: 0 };
   const { value, kept, notes } = shareSegment(control, files, request, (descriptor, stack) => {
     const address = posix.mapShared(descriptor, headBytes + slotsBytes);
@@ -120,17 +112,17 @@ function openData(control: ControlPlane, shared: Shared): ShmDataPlane {
  * ```
  */
 export async function openShm(device: Device, options: ShmOptions): Promise<ProcessGroup> {
-  const { worldSize, stagingBytes, chunkBytes, mapping, report } = options;
+  const { worldSize, mapping, report } = options;
   requireSharedMemory();
   const posix = await openPosix();
   const pages = new DevicePages(device, posix);
   const control = await joinShm(posix, options);
   try {
-    const slotBytes = shmSlotBytes(worldSize, stagingBytes);
+    const slotBytes = slotBytesOf("shm", worldSize, options);
     const obstacle = mapping === "copy" ? "copying was asked for" : undefined;
     return new ProcessGroup(
       control,
-      openData(control, { files: control.files, pages, slotBytes, chunkBytes, obstacle, report }),
+      openData(control, { files: control.files, pages, slotBytes, options, obstacle, report }),
     );
   } catch (error) {
     control.dispose();

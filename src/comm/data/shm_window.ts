@@ -42,7 +42,7 @@ export function openShmWindow(
   unit: string,
 ): Window {
   const { rank, size } = control;
-  const { posix, device } = pages;
+  const { posix } = pages;
   const headBytes = pages.roundUp(size * RANK_WORDS * 4);
   const begins: number[] = [];
   let end = headBytes;
@@ -57,10 +57,7 @@ export function openShmWindow(
     if (ownBytes > 0) reserve(files, descriptor, ownBytes, request.owner, begin);
     const address = posix.mapShared(descriptor, end);
     stack.defer(() => posix.unmap(address, end));
-    if (ownBytes > 0) return { address, pointer: pages.mapIn(descriptor, ownBytes, request.owner, begin, stack) };
-    const pointer = device.allocator.allocate(0, request.owner);
-    stack.defer(() => device.allocator.free(pointer));
-    return { address, pointer };
+    return { address, pointer: pages.mapIn(descriptor, ownBytes, request.owner, begin, stack) };
   });
   const head = posix.provider.viewOf(value.address, headBytes);
   const words = byteLengths.map((_, r) => new Int32Array(head, r * RANK_WORDS * 4, RANK_WORDS));

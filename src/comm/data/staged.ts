@@ -17,17 +17,14 @@ import {
   type DataPlane,
   FINISHED,
   type ReduceScatterArgs,
-  type Run,
   type Transfer,
   type Window,
   type Work,
 } from "../data_plane.ts";
 import { acquire } from "../together.ts";
-import type { SlotLayout, StagingBuffer } from "./staging.ts";
+import { evenRuns, oneShotLength, type SlotLayout } from "./sizes.ts";
+import type { StagingBuffer } from "./staging.ts";
 import { type Lanes, laneWords, transferAll } from "./transfers.ts";
-
-/** All-reduces up to this size go in one round, each rank summing all of it. */
-const ONE_SHOT_BYTES = 8192;
 
 // Words that each rank shares with the others.
 const SENT = 0;
@@ -66,8 +63,8 @@ export abstract class StagedDataPlane implements DataPlane {
   readonly sums = "rank-order";
   protected readonly control: ControlPlane;
   protected readonly device: Device;
+  protected readonly layout: SlotLayout;
   readonly #staging: StagingBuffer;
-  readonly #layout: SlotLayout;
   readonly #rounds: Rounds;
   readonly #lanes: Lanes;
   readonly #resources: Disposable;
@@ -76,7 +73,7 @@ export abstract class StagedDataPlane implements DataPlane {
     this.control = control;
     this.device = device;
     this.#staging = staging;
-    this.#layout = layout;
+    this.layout = layout;
     this.#rounds = new Rounds(control, words, SENT, TAKEN);
     this.#lanes = { control, staging, layout, words: words.map((own) => own.subarray(LANES)) };
     this.#resources = resources;
@@ -109,7 +106,7 @@ export abstract class StagedDataPlane implements DataPlane {
     const { ptr, n, dtype, op, scale } = args;
     const { rank, size } = this.control;
     const unit = dtype.byteLength;
-    const step = Math.floor(Math.min(ONE_SHOT_BYTES, this.#layout.chunkBytes) / unit);
+    const step = oneShotLength(this.layout, unit);
     if (size === 1) {
       if (scale !== 1) this.#sum(dtype, ptr, dtype, [ptr], n, scale, false);
     } else if (n <= step || op === "max") {
@@ -152,7 +149,7 @@ export abstract class StagedDataPlane implements DataPlane {
   /** Sums runs of a flat array; each rank keeps its own, which it never stages: `dst` may be exactly its run in `src`. */
   #reduceRuns({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): void {
     const { rank, size } = this.control;
-    const { chunkBytes, partBytes } = this.#layout;
+    const { chunkBytes, partBytes } = this.layout;
     const own = at(runs, rank, "run of rank");
     const unit = dtype.byteLength;
     const elementAt = (index: number): DevicePtr => devicePtr(src + index * unit);
@@ -195,7 +192,7 @@ export abstract class StagedDataPlane implements DataPlane {
   #gatherParts(begin: DevicePtr, parts: readonly Part[]): void {
     const { rank, size } = this.control;
     if (size === 1) return;
-    const step = this.#layout.partBytes;
+    const step = this.layout.partBytes;
     const longest = parts.reduce((most, { byteLength }) => Math.max(most, byteLength), 0);
     for (let start = 0; start < longest; start += step) {
       const round = this.#rounds.next;
@@ -223,7 +220,7 @@ export abstract class StagedDataPlane implements DataPlane {
     const { rank, size } = this.control;
     const byteLength = n * dtype.byteLength;
     const round = this.#rounds.next;
-    const offset = this.#rounds.begin(round) * this.#layout.partBytes;
+    const offset = this.#rounds.begin(round) * this.layout.partBytes;
     this.#staging.put(offset, ptr, byteLength);
     this.#rounds.publish(round);
     this.#rounds.waitAll(round);
@@ -280,13 +277,4 @@ class StagedWindow implements Window {
   dispose(): void {
     this.#memory[Symbol.dispose]();
   }
-}
-
-/** Splits n elements over ranks as evenly as whole cache lines allow. */
-function evenRuns(n: number, size: number): readonly Run[] {
-  const length = Math.ceil(n / size / 64) * 64;
-  return Array.from({ length: size }, (_, rank) => {
-    const offset = Math.min(n, rank * length);
-    return { offset, length: Math.min(length, n - offset) };
-  });
 }

@@ -7,16 +7,6 @@
 import { at } from "../../at.ts";
 import type { Allocator } from "../../device/allocator.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
-import { ArgumentError } from "../../errors.ts";
-import { DEPTH } from "../control/counters.ts";
-
-/** Everything in a slot starts on a multiple of this many bytes. */
-export const ALIGNMENT = 256;
-/** How staging is divided. */
-export interface StagingOptions {
-  /** Most bytes that go to one rank in one round; default 512 KiB. No bit of a result depends on it. */
-  readonly chunkBytes?: number | undefined;
-}
 
 /** The slots of a group. Offsets are bytes from a slot's begin. */
 export interface StagingBuffer {
@@ -26,30 +16,6 @@ export interface StagingBuffer {
   view(rank: number, offset: number, byteLength: number): DevicePtr;
   /** Copies from a rank's slot to device memory. */
   take(dst: DevicePtr, rank: number, offset: number, byteLength: number): void;
-}
-
-/** How a slot is divided: DEPTH parts, each with a chunk for every rank. */
-export interface SlotLayout {
-  readonly partBytes: number;
-  readonly chunkBytes: number;
-}
-
-/**
- * Divides slots.
- *
- * @param slotBytes bytes of one rank's slot
- * @param size number of ranks
- * @throws {ArgumentError} if there is no room for a chunk
- */
-export function divideSlot(slotBytes: number, size: number, chunkBytes: number = 512 * 1024): SlotLayout {
-  const floor = (bytes: number): number => Math.floor(bytes / ALIGNMENT) * ALIGNMENT;
-  const partBytes = floor(slotBytes / DEPTH);
-  const layout = { partBytes, chunkBytes: Math.min(floor(partBytes / size), floor(chunkBytes)) };
-  if (size === 1 || layout.chunkBytes > 0) return layout;
-  throw new ArgumentError(
-    `Cannot stage ${size} ranks with ${slotBytes} bytes a rank: 'stagingBytes' must be at least ` +
-      `${size * size * DEPTH * ALIGNMENT}`,
-  );
 }
 
 /** Slots that lie in device memory, one after another: nothing is copied to be read. */

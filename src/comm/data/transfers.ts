@@ -10,7 +10,8 @@ import { devicePtr } from "../../device/device.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { Counters, DEPTH } from "../control/counters.ts";
 import type { Transfer } from "../data_plane.ts";
-import type { SlotLayout, StagingBuffer } from "./staging.ts";
+import type { SlotLayout } from "./sizes.ts";
+import type { StagingBuffer } from "./staging.ts";
 
 /** What both ends of a message work on. */
 export interface Lanes {
