@@ -77,9 +77,13 @@ export function exit({ group, rank }: WorldRank, who: number): void {
   group.barrier("after");
 }
 
-/** Before a rank joins: there is no room in the shared-memory directory. */
+/** Before a rank joins: there is room for little more than nothing in the shared-memory directory. */
 export function fillDirectory({ rank }: { readonly rank: number }): void {
-  if (rank === 0) Posix.prototype.reserve = () => refuse("posix_fallocate", "ENOSPC");
+  const { reserve } = Posix.prototype;
+  Posix.prototype.reserve = function (descriptor, byteLength, begin = 0): void {
+    if (rank === 0 && byteLength > 10_000) refuse("posix_fallocate", "ENOSPC");
+    reserve.call(this, descriptor, byteLength, begin);
+  };
 }
 
 /** Does what must fail on all ranks; returns what is left of it, and the failure. */

@@ -46,19 +46,6 @@ export function reserve(files: RunFiles, descriptor: number, byteLength: number,
   }
 }
 
-/** Makes a segment; returns its descriptor. The caller removes the name. */
-export function createSegment(files: RunFiles, name: string, byteLength: number, owner: string): number {
-  const descriptor = files.posix.createFile(files.path(name));
-  try {
-    reserve(files, descriptor, byteLength, owner);
-    return descriptor;
-  } catch (error) {
-    files.posix.close(descriptor);
-    files.posix.unlink(files.path(name));
-    throw error;
-  }
-}
-
 /**
  * Shares new memory. Collective over `control`, which may have several leaders: each rank gets its own leader's segment. If
  * any rank fails, none keeps anything.
@@ -77,19 +64,19 @@ export function shareSegment<T>(
   using made = new DisposableStack();
   const create = (): string => {
     if (control.rank !== leader) return "";
-    const name = `seg-${crypto.randomUUID()}`;
-    const descriptor = createSegment(files, name, byteLength, owner);
-    made.defer(() => void posix.unlink(files.path(name)));
-    posix.close(descriptor);
-    return name;
+    const path = files.path(`seg-${crypto.randomUUID()}`);
+    const descriptor = posix.createFile(path);
+    made.defer(() => void posix.unlink(path));
+    made.defer(() => posix.close(descriptor));
+    reserve(files, descriptor, byteLength, owner);
+    return path;
   };
-  const { notes: names } = settle(control, attempt(create), (name) => name);
-  const open = (kept: DisposableStack): T => {
-    const path = files.path(at(names, leader, "segment of rank"));
+  const { notes: paths } = settle(control, attempt(create), (path) => path);
+  const path = at(paths, leader, "segment of rank");
+  return acquire(control, (kept) => {
     const descriptor = posix.openFile(path, "readWrite");
     if (descriptor === undefined) throw control.failure(`segment ${path} is gone`);
     made.defer(() => posix.close(descriptor));
     return use(descriptor, kept);
-  };
-  return acquire(control, open, noteOf);
+  }, noteOf);
 }

@@ -47,9 +47,11 @@ export interface SlotLayout {
  * @throws {ArgumentError} if there is no room for a chunk
  */
 export function divideSlot(slotBytes: number, size: number, { chunkBytes = 512 * 1024 }: StagingOptions): SlotLayout {
+  // A rank alone stages nothing: whatever it sums is one chunk.
+  if (size === 1) return { slotBytes, partBytes: 0, chunkBytes: 2 ** 52 };
   const partBytes = floorTo(slotBytes / DEPTH, ALIGNMENT);
   const chunk = Math.min(floorTo(partBytes / size, ALIGNMENT), floorTo(chunkBytes, ALIGNMENT));
-  if (size === 1 || chunk > 0) return { slotBytes, partBytes, chunkBytes: chunk };
+  if (chunk > 0) return { slotBytes, partBytes, chunkBytes: chunk };
   throw new ArgumentError(
     `Cannot stage ${size} ranks with ${slotBytes} bytes a rank: 'stagingBytes' must be at least ` +
       `${size * size * DEPTH * ALIGNMENT}`,

@@ -9,7 +9,6 @@
  */
 import { at } from "../../at.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
-import type { DType } from "../../dtype.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { DEPTH, Rounds } from "../control/counters.ts";
 import {
@@ -90,15 +89,49 @@ export abstract class StagedDataPlane implements DataPlane {
       device.copyIn(memory, new Uint8Array(own));
       return memory;
     });
-    return new StagedWindow(pointer, kept, (dst, offsets) => {
+    const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
       const parts = byteLengths.map((byteLength, r) => ({ byteLength, offset: at(offsets, r, "offset of rank") }));
       device.copy(devicePtr(dst + at(offsets, control.rank, "offset of rank")), pointer, own);
-      this.#gatherParts(dst, parts);
-    });
+      return this.#gatherParts(dst, parts);
+    };
+    // Contents are read when all gather them, so nobody waits to write them.
+    return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => kept.dispose() };
   }
 
-  reduceScatter(args: ReduceScatterArgs): Work {
-    this.#reduceRuns(args);
+  reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): Work {
+    const { rank } = this.control;
+    const { chunkBytes, partBytes } = this.layout;
+    // A rank's own run is never staged, so `dst` may be exactly that run in `src`.
+    const own = at(runs, rank, "run of rank");
+    const elementAt = (index: number): DevicePtr => devicePtr(src + index * dtype.byteLength);
+    const step = Math.floor(chunkBytes / dtype.byteLength);
+    const numRounds = Math.ceil(runs.reduce((most, { length }) => Math.max(most, length), 0) / step);
+    const first = this.#rounds.next;
+    const put = (k: number): void => {
+      const part = this.#rounds.begin(first + k) * partBytes;
+      for (const [to, run] of runs.entries()) {
+        const n = Math.min(step, run.length - k * step);
+        if (to === rank || n <= 0) continue;
+        this.#staging.put(part + to * chunkBytes, elementAt(run.offset + k * step), n * dtype.byteLength);
+      }
+      this.#rounds.publish(first + k);
+    };
+    const sum = (k: number): void => {
+      this.#rounds.waitAll(first + k);
+      const n = Math.min(step, own.length - k * step);
+      if (n > 0) {
+        const offset = (first + k) % DEPTH * partBytes + rank * chunkBytes;
+        const view = (from: number): DevicePtr => this.#staging.view(from, offset, n * dtype.byteLength);
+        const sources = runs.map((_, from) => from === rank ? elementAt(own.offset + k * step) : view(from));
+        this.#sum(dstDtype, dtype, devicePtr(dst + k * step * dstDtype.byteLength), sources, n, scale, accumulate);
+      }
+      this.#rounds.end(first + k);
+    };
+    // Chunk k is written before chunk k - 1 is summed, so that peers need not wait for this rank's sum.
+    for (let k = 0; k <= numRounds; k++) {
+      if (k < numRounds) put(k);
+      if (k > 0) sum(k - 1);
+    }
     return FINISHED;
   }
 
@@ -107,33 +140,28 @@ export abstract class StagedDataPlane implements DataPlane {
     const { rank, size } = this.control;
     const unit = dtype.byteLength;
     const step = oneShotLength(this.layout, unit);
-    if (size === 1) {
-      if (scale !== 1) this.#sum(dtype, ptr, dtype, [ptr], n, scale, false);
-    } else if (n <= step || op === "max") {
+    if (size === 1 && scale === 1) return FINISHED;
+    if (size > 1 && (n <= step || op === "max")) {
       for (let i = 0; i < n; i += step) {
         this.#reduceAtOnce({ ...args, ptr: devicePtr(ptr + i * unit), n: Math.min(step, n - i) });
       }
-    } else {
-      const runs = evenRuns(n, size);
-      const dst = devicePtr(ptr + at(runs, rank, "run of rank").offset * unit);
-      this.#reduceRuns({ src: ptr, dtype, runs, dst, dstDtype: dtype, scale, accumulate: false });
-      this.#gatherParts(ptr, runs.map((run) => ({ offset: run.offset * unit, byteLength: run.length * unit })));
+      return FINISHED;
     }
-    return FINISHED;
+    const runs = evenRuns(n, size);
+    const dst = devicePtr(ptr + at(runs, rank, "run of rank").offset * unit);
+    this.reduceScatter({ src: ptr, dtype, runs, dst, dstDtype: dtype, scale, accumulate: false });
+    return this.#gatherParts(ptr, runs.map(({ offset, length }) => range(offset * unit, length * unit)));
   }
 
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {
     const { rank, size } = this.control;
     this.device.copy(devicePtr(dst + rank * byteLength), src, byteLength);
-    this.#gatherParts(dst, Array.from({ length: size }, (_, r) => ({ offset: r * byteLength, byteLength })));
-    return FINISHED;
+    return this.#gatherParts(dst, Array.from({ length: size }, (_, r) => range(r * byteLength, byteLength)));
   }
 
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
     const { size } = this.control;
-    const parts = Array.from({ length: size }, (_, r) => ({ offset: 0, byteLength: r === root ? byteLength : 0 }));
-    this.#gatherParts(ptr, parts);
-    return FINISHED;
+    return this.#gatherParts(ptr, Array.from({ length: size }, (_, r) => range(0, r === root ? byteLength : 0)));
   }
 
   transfer(transfers: readonly Transfer[]): Work {
@@ -146,58 +174,15 @@ export abstract class StagedDataPlane implements DataPlane {
     this.#resources[Symbol.dispose]();
   }
 
-  /** Sums runs of a flat array; each rank keeps its own, which it never stages: `dst` may be exactly its run in `src`. */
-  #reduceRuns({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): void {
-    const { rank, size } = this.control;
-    const { chunkBytes, partBytes } = this.layout;
-    const own = at(runs, rank, "run of rank");
-    const unit = dtype.byteLength;
-    const elementAt = (index: number): DevicePtr => devicePtr(src + index * unit);
-    if (size === 1) {
-      if (own.length > 0) this.#sum(dstDtype, dst, dtype, [elementAt(own.offset)], own.length, scale, accumulate);
-      return;
-    }
-    const step = Math.floor(chunkBytes / unit);
-    const numRounds = Math.ceil(runs.reduce((most, { length }) => Math.max(most, length), 0) / step);
-    const first = this.#rounds.next;
-    const put = (k: number): void => {
-      const offset = this.#rounds.begin(first + k) * partBytes;
-      for (const [to, run] of runs.entries()) {
-        const n = Math.min(step, run.length - k * step);
-        if (to === rank || n <= 0) continue;
-        this.#staging.put(offset + to * chunkBytes, elementAt(run.offset + k * step), n * unit);
-      }
-      this.#rounds.publish(first + k);
-    };
-    const sum = (k: number): void => {
-      this.#rounds.waitAll(first + k);
-      const n = Math.min(step, own.length - k * step);
-      if (n > 0) {
-        const offset = (first + k) % DEPTH * partBytes + rank * chunkBytes;
-        const sources = runs.map((_, from) =>
-          from === rank ? elementAt(own.offset + k * step) : this.#staging.view(from, offset, n * unit)
-        );
-        this.#sum(dstDtype, devicePtr(dst + k * step * dstDtype.byteLength), dtype, sources, n, scale, accumulate);
-      }
-      this.#rounds.end(first + k);
-    };
-    // Chunk k is written before chunk k - 1 is summed, so that peers need not wait for this rank's sum.
-    for (let k = 0; k <= numRounds; k++) {
-      if (k < numRounds) put(k);
-      if (k > 0) sum(k - 1);
-    }
-  }
-
   /** Gives every rank all parts, of which each holds its own in its place. */
-  #gatherParts(begin: DevicePtr, parts: readonly Part[]): void {
+  #gatherParts(begin: DevicePtr, parts: readonly Part[]): Work {
     const { rank, size } = this.control;
-    if (size === 1) return;
     const step = this.layout.partBytes;
-    const longest = parts.reduce((most, { byteLength }) => Math.max(most, byteLength), 0);
+    const longest = size === 1 ? 0 : parts.reduce((most, { byteLength }) => Math.max(most, byteLength), 0);
     for (let start = 0; start < longest; start += step) {
       const round = this.#rounds.next;
       const slot = this.#rounds.begin(round) * step;
-      // Starting behind itself, each rank reads in another order: no two wait for the same memory.
+      // Starting with itself, each rank reads in another order: no two wait for the same memory.
       for (let i = 0; i < size; i++) {
         const peer = (rank + i) % size;
         const { offset, byteLength } = at(parts, peer, "part of rank");
@@ -213,6 +198,7 @@ export abstract class StagedDataPlane implements DataPlane {
       }
       this.#rounds.end(round);
     }
+    return FINISHED;
   }
 
   /** One round: every rank stages all of a small array, and every rank combines all. */
@@ -228,7 +214,7 @@ export abstract class StagedDataPlane implements DataPlane {
     for (let from = 0; from < size; from++) {
       sources.push(from === rank && op === "sum" ? ptr : this.#staging.view(from, offset, byteLength));
     }
-    if (op === "sum") this.#sum(dtype, ptr, dtype, sources, n, scale, false);
+    if (op === "sum") this.#sum(dtype, dtype, ptr, sources, n, scale, false);
     else {
       // In the order of the ranks too: of two zeros or NaNs the first one wins.
       this.#staging.take(ptr, 0, offset, byteLength);
@@ -240,41 +226,11 @@ export abstract class StagedDataPlane implements DataPlane {
   }
 
   /** The one place where numbers are added. */
-  #sum(
-    dstDtype: DType,
-    dst: DevicePtr,
-    dtype: DType,
-    sources: readonly DevicePtr[],
-    n: number,
-    scale: number,
-    accumulate: boolean,
-  ): void {
-    this.device.kernels.sumRanks(dstDtype, dtype, dst, sources, n, scale, accumulate);
+  #sum(...args: Parameters<Device["kernels"]["sumRanks"]>): void {
+    this.device.kernels.sumRanks(...args);
   }
 }
 
-/** A window in private memory: what it holds goes through staging whenever it is gathered, so nobody waits to write it. */
-class StagedWindow implements Window {
-  readonly pointer: DevicePtr;
-  readonly #memory: Disposable;
-  readonly #gather: (dst: DevicePtr, offsets: readonly number[]) => void;
-
-  constructor(pointer: DevicePtr, memory: Disposable, gather: (dst: DevicePtr, offsets: readonly number[]) => void) {
-    this.pointer = pointer;
-    this.#memory = memory;
-    this.#gather = gather;
-  }
-
-  beginWrite(): void {}
-
-  endWrite(): void {}
-
-  gather(dst: DevicePtr, offsets: readonly number[]): Work {
-    this.#gather(dst, offsets);
-    return FINISHED;
-  }
-
-  dispose(): void {
-    this.#memory[Symbol.dispose]();
-  }
+function range(offset: number, byteLength: number): Part {
+  return { offset, byteLength };
 }

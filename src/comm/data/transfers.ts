@@ -22,98 +22,81 @@ export interface Lanes {
   readonly layout: SlotLayout;
 }
 
-/** Words that each of `size` ranks needs. For each peer: chunks sent to it, chunks taken from it, low and high half of a length. */
+/** Words that each of `size` ranks needs. For each peer: chunks sent to it, chunks taken from it, two halves of a length. */
 export function laneWords(size: number): number {
   return 4 * size;
 }
 
+/** Messages under way: gives what must hold before they can go on. */
+type Message = Generator<() => boolean, void>;
+
 /** Makes all transfers side by side; one after another where two have the same direction and peer. */
 export function transferAll(lanes: Lanes, transfers: readonly Transfer[]): void {
-  let open = transfers.map((transfer) => new Message(lanes, transfer));
-  for (;;) {
-    open = open.filter((message) => !message.isOver);
-    const heads = open.filter((message, i) => i === open.findIndex(({ lane }) => lane === message.lane));
-    const [awaited] = heads;
-    if (awaited === undefined) return;
-    const isReady = (): boolean => heads.some((message) => message.isReady);
-    const isOne = heads.every(({ peer }) => peer === awaited.peer);
-    if (!isReady()) lanes.control.wait(isReady, awaited.stage, isOne ? awaited.peer : undefined);
-    for (const message of heads) if (message.isReady) message.advance();
+  const inTurn = Map.groupBy(transfers, ({ kind, peer }) => `${kind} ${peer}`);
+  const open = new Map<Message, () => boolean>();
+  for (const list of inTurn.values()) open.set(messagesOf(lanes, list), () => true);
+  const [peer, ...others] = new Set(transfers.map((transfer) => transfer.peer));
+  const isReady = (): boolean => [...open.values()].some((ready) => ready());
+  while (open.size > 0) {
+    if (!isReady()) lanes.control.wait(isReady, "passing messages", others.length === 0 ? peer : undefined);
+    for (const [message, ready] of open) {
+      if (!ready()) continue;
+      const next = message.next();
+      if (next.done === true) open.delete(message);
+      else open.set(message, next.value);
+    }
   }
 }
 
-/** One end of a message. */
-class Message {
-  readonly lane: string;
-  readonly stage: string;
-  readonly peer: number;
-  isOver = false;
-  readonly #lanes: Lanes;
-  readonly #transfer: Transfer;
-  /** Of all ranks: what this one's peer, or this one, has sent in this direction. */
-  readonly #sent: Counters;
-  readonly #taken: Counters;
-  /** Chunks that are still to be sent or received; the last one may be empty. */
-  #left: number;
+function* messagesOf(lanes: Lanes, transfers: readonly Transfer[]): Message {
+  for (const transfer of transfers) yield* transfer.kind === "send" ? send(lanes, transfer) : receive(lanes, transfer);
+}
 
-  constructor(lanes: Lanes, transfer: Transfer) {
-    const { control, words, layout } = lanes;
-    const { kind, peer, byteLength } = transfer;
-    const [from, to] = kind === "send" ? [control.rank, peer] : [peer, control.rank];
-    this.lane = `${kind} ${peer}`;
-    this.stage = kind === "send" ? "receiving what was sent" : "sending";
-    this.peer = peer;
-    this.#lanes = lanes;
-    this.#transfer = transfer;
-    this.#sent = new Counters(control, words, to);
-    this.#taken = new Counters(control, words, control.size + from);
-    this.#left = Math.max(1, Math.ceil(byteLength / layout.chunkBytes));
-  }
+function* send({ control, words, staging, layout }: Lanes, { ptr, byteLength, peer }: Transfer): Message {
+  const { rank, size } = control;
+  const sent = new Counters(control, words, peer);
+  const taken = new Counters(control, words, size + rank);
+  at(words, rank, "words of rank").set([byteLength | 0, Math.floor(byteLength / 2 ** 32)], 2 * (size + peer));
+  let start = 0;
+  // An empty message has one chunk too: it carries the length.
+  do {
+    yield () => taken.reached(peer, sent.own - DEPTH + 1);
+    const n = Math.min(layout.chunkBytes, byteLength - start);
+    staging.put(placeOf(layout, sent.own, peer), devicePtr(ptr + start), n);
+    sent.raise(sent.own + 1);
+    start += layout.chunkBytes;
+  } while (start < byteLength);
+  yield () => taken.reached(peer, sent.own);
+}
 
-  /** Whether the next chunk can be sent or received, or all that was sent has been taken. */
-  get isReady(): boolean {
-    if (this.#transfer.kind === "receive") return this.#sent.reached(this.peer, this.#taken.own + 1);
-    return this.#taken.reached(this.peer, this.#sent.own - (this.#left === 0 ? 0 : DEPTH - 1));
-  }
-
-  /** Sends or receives the next chunk, or ends. */
-  advance(): void {
-    const { control: { rank }, staging, layout: { chunkBytes, partBytes } } = this.#lanes;
-    const { kind, ptr, byteLength } = this.#transfer;
-    const isSend = kind === "send";
-    if (this.#left > 0) {
-      const chunks = Math.max(1, Math.ceil(byteLength / chunkBytes));
-      if (this.#left === chunks) this.#agreeOnLength();
-      const start = (chunks - this.#left) * chunkBytes;
-      const [place, n] = [devicePtr(ptr + start), Math.min(chunkBytes, byteLength - start)];
-      const counter = isSend ? this.#sent : this.#taken;
-      const offset = (counter.own & (DEPTH - 1)) * partBytes + (isSend ? this.peer : rank) * chunkBytes;
-      if (isSend) staging.put(offset, place, n);
-      else staging.take(place, this.peer, offset, n);
-      counter.raise(counter.own + 1);
-      this.#left--;
-      this.isOver = !isSend && this.#left === 0;
-    } else this.isOver = true;
-  }
-
-  /** The sender tells how long the message is, and the receiver compares. */
-  #agreeOnLength(): void {
-    const { control, words } = this.#lanes;
-    const { kind, byteLength } = this.#transfer;
-    const [from, to] = kind === "send" ? [control.rank, this.peer] : [this.peer, control.rank];
-    const length = at(words, from, "words of rank").subarray(2 * control.size + 2 * to);
-    if (kind === "send") {
-      length[0] = byteLength | 0;
-      length[1] = Math.floor(byteLength / 2 ** 32);
-      return;
+function* receive({ control, words, staging, layout }: Lanes, { ptr, byteLength, peer }: Transfer): Message {
+  const { rank, size } = control;
+  const sent = new Counters(control, words, rank);
+  const taken = new Counters(control, words, size + peer);
+  let start = 0;
+  do {
+    yield () => sent.reached(peer, taken.own + 1);
+    if (start === 0) {
+      const [low = 0, high = 0] = at(words, peer, "words of rank").subarray(2 * (size + rank));
+      requireLength(control, peer, (low >>> 0) + high * 2 ** 32, byteLength);
     }
-    const sent = (at(length, 0, "half of a length") >>> 0) + at(length, 1, "half of a length") * 2 ** 32;
-    if (sent === byteLength) return;
-    const world = (rank: number): number => at(control.worldRanks, rank, "world rank of rank");
-    const error = control.failure(
-      `rank ${world(from)} sends ${sent} bytes, but rank ${world(to)} receives ${byteLength}`,
-    );
-    control.abort(error.message);
-    throw error;
-  }
+    const n = Math.min(layout.chunkBytes, byteLength - start);
+    staging.take(devicePtr(ptr + start), peer, placeOf(layout, taken.own, rank), n);
+    taken.raise(taken.own + 1);
+    start += layout.chunkBytes;
+  } while (start < byteLength);
+}
+
+/** Where chunk `count` to a rank lies in the sender's slot. */
+function placeOf({ partBytes, chunkBytes }: SlotLayout, count: number, to: number): number {
+  return (count & (DEPTH - 1)) * partBytes + to * chunkBytes;
+}
+
+/** Stops the world if a message has another length than the receiver wants. */
+function requireLength(control: ControlPlane, from: number, sent: number, wanted: number): void {
+  if (sent === wanted) return;
+  const [sender, receiver] = [from, control.rank].map((rank) => at(control.worldRanks, rank, "world rank of rank"));
+  const error = control.failure(`rank ${sender} sends ${sent} bytes, but rank ${receiver} receives ${wanted}`);
+  control.abort(error.message);
+  throw error;
 }
