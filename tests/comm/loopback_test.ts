@@ -21,7 +21,10 @@ test("createLoopbackWorld() refuses sizes that make no sense", () => {
 
 test("openLoopback() refuses ranks that are not there, and staging that is too small", async () => {
   const device = await openCommDevice(2 ** 24);
-  assert.throws(() => openLoopback(createLoopbackWorld(2), 2, device), /Rank 2 is not in a world of 2/);
+  assert.throws(
+    () => openLoopback(createLoopbackWorld(2), 2, device),
+    /This thread is rank 2, which is not in a group of 2/,
+  );
   assert.throws(
     () => openLoopback(createLoopbackWorld(2, { stagingBytes: 1000 }), 0, device),
     /Cannot stage 2 ranks with 256 bytes a rank: 'stagingBytes' must be at least 4096/,

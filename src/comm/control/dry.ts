@@ -4,31 +4,21 @@
  *
  * @module
  */
-import { at } from "../../at.ts";
-import { CollectiveError, InternalError } from "../../errors.ts";
-import { type Call, describeCall } from "../call.ts";
+import { InternalError } from "../../errors.ts";
+import type { Call } from "../call.ts";
 import type { ControlPlane } from "../control_plane.ts";
-import type { Place } from "./shared.ts";
+import { Membership, type Place } from "./membership.ts";
 
 /** Any rank of a world of any size. */
-export class DryControlPlane implements ControlPlane {
-  readonly name: string;
-  readonly rank: number;
-  readonly size: number;
-  readonly worldRanks: readonly number[];
-  timeoutSeconds: number = Infinity;
-  #call: Call | undefined;
+export class DryControlPlane extends Membership implements ControlPlane {
   #stopped: string | undefined;
 
-  constructor({ name, rank, worldRanks }: Place) {
-    this.name = name;
-    this.rank = rank;
-    this.size = worldRanks.length;
-    this.worldRanks = worldRanks;
+  constructor(place: Place) {
+    super(place, Infinity);
   }
 
   announce(call: Call): void {
-    this.#call = call;
+    this.call = call;
     if (this.#stopped !== undefined) throw this.failure(this.#stopped);
   }
 
@@ -42,16 +32,8 @@ export class DryControlPlane implements ControlPlane {
 
   notify(): void {}
 
-  failure(detail: string, stoppedBy?: number): CollectiveError {
-    const call = this.#call;
-    const [op, sequence] = call === undefined ? ["no call yet", 0] : [describeCall(call), call.sequence];
-    const facts = { group: this.name, rank: at(this.worldRanks, this.rank, "world rank of rank"), op, sequence };
-    return new CollectiveError(stoppedBy === undefined ? facts : { ...facts, stoppedBy }, detail);
-  }
-
   split(ranks: readonly number[], name: string): DryControlPlane {
-    const worldRanks = ranks.map((rank) => at(this.worldRanks, rank, "world rank of rank"));
-    return new DryControlPlane({ name, rank: ranks.indexOf(this.rank), worldRanks });
+    return new DryControlPlane(this.placeIn(ranks, name));
   }
 
   abort(reason: string): void {

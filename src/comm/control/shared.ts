@@ -12,12 +12,12 @@
  * @module
  */
 import { at } from "../../at.ts";
-import { CollectiveError } from "../../errors.ts";
 import { type Call, describeCall, isCollective } from "../call.ts";
 import type { ControlOptions, ControlPlane } from "../control_plane.ts";
 import type { AbortArea } from "./abort.ts";
 import { CALL_LOG_WORDS, CallLog } from "./call_log.ts";
 import { Mailbox, MAILBOX_BYTES } from "./mailbox.ts";
+import { Membership, type Place } from "./membership.ts";
 
 // Words of a rank's block. The first line is written by its owner alone, the second by who sleeps.
 const STATE = 0;
@@ -40,29 +40,14 @@ export interface World {
   readonly abort: AbortArea;
   /** Whether a rank has died; one that left in order has not. */
   isDead(worldRank: number): boolean;
-  readonly report: (text: string) => void;
-  readonly reportMs: number;
+  readonly options: ControlOptions;
   /** How often a wait looks before it sleeps. */
   readonly spins: number;
 }
 
-/** The options of a world, with their defaults. */
-export function worldTimes(
-  options: ControlOptions,
-  worldSize: number,
-  cores: number,
-): Omit<World, "abort" | "isDead"> & { readonly timeoutSeconds: number } {
-  const { timeoutSeconds = 600, report = (): void => {}, reportSeconds = 10 } = options;
-  // Where ranks share cores, the awaited one needs this core.
-  return { timeoutSeconds, report, reportMs: reportSeconds * 1000, spins: worldSize <= cores ? 4000 : 40 };
-}
-
-/** Who is in a group. */
-export interface Place {
-  readonly name: string;
-  readonly rank: number;
-  /** Rank in the world, of each rank. */
-  readonly worldRanks: readonly number[];
+/** How often to look before sleeping: briefly where ranks share cores, since the awaited one needs this core. */
+export function spinsFor(worldSize: number, cores: number): number {
+  return worldSize <= cores ? 4000 : 40;
 }
 
 /** The blocks of a group. */
@@ -76,32 +61,21 @@ export interface BlockMemory {
 }
 
 /** The ranks of a group, over their blocks. */
-export abstract class SharedControlPlane implements ControlPlane {
-  readonly name: string;
-  readonly rank: number;
-  readonly size: number;
-  readonly worldRanks: readonly number[];
-  timeoutSeconds: number;
-  readonly #world: World;
+export abstract class SharedControlPlane extends Membership implements ControlPlane {
+  protected readonly world: World;
   readonly #memory: BlockMemory;
   readonly #blocks: readonly Int32Array[];
   readonly #own: Int32Array;
   readonly #log: CallLog;
   readonly #mailbox: Mailbox;
-  #call: Call | undefined;
 
-  /** @param timeoutSeconds seconds after which a wait for a live rank fails */
-  constructor(place: Place, memory: BlockMemory, world: World, timeoutSeconds: number) {
-    this.name = place.name;
-    this.rank = place.rank;
-    this.size = place.worldRanks.length;
-    this.worldRanks = place.worldRanks;
-    this.timeoutSeconds = timeoutSeconds;
-    this.#world = world;
+  constructor(place: Place, memory: BlockMemory, world: World, timeoutSeconds: number = 600) {
+    super(place, timeoutSeconds);
+    this.world = world;
     this.#memory = memory;
     const { blocks } = memory;
     this.#blocks = blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, MAILBOX));
-    this.#own = at(this.#blocks, place.rank, "block of rank");
+    this.#own = this.#block(place.rank);
     this.#log = new CallLog(this.#blocks.map((words) => words.subarray(LOG)), place.rank);
     this.#mailbox = new Mailbox(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
   }
@@ -109,7 +83,7 @@ export abstract class SharedControlPlane implements ControlPlane {
   abstract split(ranks: readonly number[], name: string): ControlPlane;
 
   announce(call: Call): void {
-    this.#call = call;
+    this.call = call;
     this.#throwIfAborted();
     this.#log.write(call);
     if (!isCollective(call)) return;
@@ -126,7 +100,7 @@ export abstract class SharedControlPlane implements ControlPlane {
   }
 
   wait(ready: () => boolean, stage: string, rank?: number): void {
-    for (let i = 0; i < this.#world.spins; i++) if (ready()) return;
+    for (let i = 0; i < this.world.spins; i++) if (ready()) return;
     Atomics.store(this.#own, STATE, WAITING);
     try {
       this.#sleepUntil(ready, stage, rank);
@@ -135,18 +109,8 @@ export abstract class SharedControlPlane implements ControlPlane {
     }
   }
 
-  failure(detail: string, stoppedBy?: number): CollectiveError {
-    const facts = {
-      group: this.name,
-      rank: this.#worldRank(this.rank),
-      op: this.#call === undefined ? "no call yet" : describeCall(this.#call),
-      sequence: this.#call?.sequence ?? 0,
-    };
-    return new CollectiveError(stoppedBy === undefined ? facts : { ...facts, stoppedBy }, detail);
-  }
-
   abort(reason: string): void {
-    this.#world.abort.set(this.#worldRank(this.rank), reason);
+    this.world.abort.set(this.worldRank(this.rank), reason);
     for (let rank = 0; rank < this.size; rank++) this.#ring(rank);
   }
 
@@ -161,49 +125,39 @@ export abstract class SharedControlPlane implements ControlPlane {
   }
 
   #sleepUntil(ready: () => boolean, stage: string, rank: number | undefined): void {
-    const { reportMs, report } = this.#world;
+    const { report, reportSeconds = 10 } = this.world.options;
     // Without an awaited rank this one sleeps on its own bell, which rings for an abort only, and looks more often.
     const bellOf = rank ?? this.rank;
     const words = this.#block(bellOf);
-    const sleepMs = rank === undefined ? 1 : SLEEP_MS;
     const start = performance.now();
-    let probeAt = start + PROBE_MS;
-    let reportAt = start + reportMs;
+    let [probeAt, reportAt] = [start + PROBE_MS, start + reportSeconds * 1000];
     for (;;) {
       this.#throwIfAborted();
       Atomics.add(words, SLEEPERS, 1);
       const bell = Atomics.load(words, BELL);
-      if (!ready()) this.#memory.sleep(bellOf, BELL, bell, sleepMs);
+      if (!ready()) this.#memory.sleep(bellOf, BELL, bell, rank === undefined ? 1 : SLEEP_MS);
       Atomics.sub(words, SLEEPERS, 1);
       if (ready()) return;
-      if (rank !== undefined) {
-        this.#compare(rank);
-        if (this.#isPast(rank) && !ready()) this.#stopAsPast(rank);
-      }
+      if (rank !== undefined) this.#stopIfPast(rank, ready);
       const now = performance.now();
       if (now >= probeAt || Atomics.load(words, STATE) === LEFT) {
         probeAt = now + PROBE_MS;
         this.#compareAll();
-        this.#stopIfGone(ready, stage, rank);
+        for (const peer of rank === undefined ? this.#peers() : [rank]) this.#stopIfGone(peer, ready, stage);
       }
       if (now >= reportAt) {
         reportAt = Infinity;
-        report(this.#late(stage, rank, now - start));
+        report?.(this.#late(stage, rank, now - start));
       }
-      if (now - start > this.timeoutSeconds * 1000) {
-        const seen = this.#peers().map((peer) =>
-          `rank ${this.#worldRank(peer)}${peer === rank ? " (awaited)" : ""} ${this.#lastSeen(peer)}`
-        );
-        this.#stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
-      }
+      if (now - start > this.timeoutSeconds * 1000) this.#expire(stage, rank);
     }
   }
 
   #throwIfAborted(): void {
-    const { cause } = this.#world.abort;
+    const { cause } = this.world.abort;
     if (cause === undefined) return;
     if (cause.rank < 0) throw this.failure(cause.reason);
-    const stoppedBy = cause.rank === this.#worldRank(this.rank) ? undefined : cause.rank;
+    const stoppedBy = cause.rank === this.worldRank(this.rank) ? undefined : cause.rank;
     throw this.failure(`rank ${cause.rank} stopped all ranks: ${cause.reason}`, stoppedBy);
   }
 
@@ -213,37 +167,41 @@ export abstract class SharedControlPlane implements ControlPlane {
     throw error;
   }
 
-  #stopIfGone(ready: () => boolean, stage: string, rank: number | undefined): void {
-    for (const peer of rank === undefined ? this.#peers() : [rank]) {
-      const worldRank = this.#worldRank(peer);
-      const left = Atomics.load(this.#block(peer), STATE) === LEFT;
-      const dead = !left && this.#world.isDead(worldRank);
-      if (!left && !dead) continue;
-      // It may have done its part just before.
-      if (ready()) return;
-      // A dead rank's own cause, or that of whoever saw it first, comes before ours.
-      this.#throwIfAborted();
-      const how = dead ? "died (its process or Worker is gone)" : "has left the group";
-      this.#stop(`rank ${worldRank} ${how} while it was awaited (${stage}); it ${this.#lastSeen(peer)}`);
-    }
+  #stopIfGone(peer: number, ready: () => boolean, stage: string): void {
+    const hasLeft = Atomics.load(this.#block(peer), STATE) === LEFT;
+    if (!hasLeft && !this.world.isDead(this.worldRank(peer))) return;
+    // It may have done its part just before.
+    if (ready()) return;
+    // A dead rank's own cause, or that of whoever saw it first, comes before ours.
+    this.#throwIfAborted();
+    const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
+    this.#stop(`rank ${this.worldRank(peer)} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`);
+  }
+
+  #expire(stage: string, awaited: number | undefined): never {
+    const seen = this.#peers().map((peer) =>
+      `rank ${this.worldRank(peer)}${peer === awaited ? " (awaited)" : ""} was last ${this.#seen(peer)}`
+    );
+    this.#stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
   }
 
   #late(stage: string, rank: number | undefined, ms: number): string {
-    const { facts: { op, sequence } } = this.failure("late");
-    const whom = rank === undefined ? "another" : `rank ${this.#worldRank(rank)}`;
-    const seen = rank === undefined ? "" : `, which is alive and ${this.#lastSeen(rank)}`;
-    return `Rank ${this.#worldRank(this.rank)} has waited ${
-      (ms / 1000).toFixed(1)
-    } s in ${op} (group '${this.name}', ` +
-      `call ${sequence}) for ${whom} (${stage})${seen}. Fails at ${this.timeoutSeconds} s`;
+    const { facts: { op, sequence } } = this.failure("");
+    const [me, seconds] = [this.worldRank(this.rank), (ms / 1000).toFixed(1)];
+    const whom = rank === undefined
+      ? `others (${stage})`
+      : `rank ${this.worldRank(rank)} (${stage}), which is alive and was last ${this.#seen(rank)}`;
+    return `Rank ${me} has waited ${seconds} s in ${op} (group '${this.name}', call ${sequence}) for ${whom}. ` +
+      `Fails at ${this.timeoutSeconds} s`;
   }
 
-  #lastSeen(rank: number): string {
+  /** Where a rank was last seen. */
+  #seen(rank: number): string {
     const sequence = this.#log.newest(rank);
-    if (sequence === 0) return "was last seen joining, with no call yet";
+    if (sequence === 0) return "seen joining, with no call yet";
     const call = this.#log.readApart(rank, sequence) ?? this.#log.read(rank, sequence);
     const where = Atomics.load(this.#block(rank), STATE) === WAITING ? "in" : "after";
-    return `was last seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)}`}`;
+    return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)}`}`;
   }
 
   #compareAll(): void {
@@ -255,36 +213,32 @@ export abstract class SharedControlPlane implements ControlPlane {
     const difference = this.#log.difference(peer);
     if (difference === undefined) return;
     const { sequence, isFirst } = difference;
-    const groups = new Map<string, number[]>();
+    const texts = new Map<string, number[]>();
     for (let rank = 0; rank < this.size; rank++) {
       const call = this.#log.read(rank, sequence);
       const isAbsent = this.#log.newest(rank) < sequence;
       const text = call !== undefined ? `calls ${describeCall(call)}` : isAbsent ? "has not come so far" : "is further";
-      groups.set(text, [...groups.get(text) ?? [], this.#worldRank(rank)]);
+      texts.set(text, [...texts.get(text) ?? [], this.worldRank(rank)]);
     }
-    const list = [...groups].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ");
-    const isSameText = [...groups.keys()].filter((text) => text.startsWith("calls")).length === 1;
+    const isSameText = [...texts.keys()].filter((text) => text.startsWith("calls")).length === 1;
     const what = !isFirst
       ? `ranks made different calls at or before call ${sequence}, the oldest that they still keep`
       : isSameText
       ? "ranks make the same call with different runs, root, operation or factor"
       : "ranks make different calls";
-    this.#stop(`${what}: ${list}`);
+    this.#stop(`${what}: ${[...texts].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ")}`);
   }
 
-  /** See Note [Who is past]. */
-  #isPast(rank: number): boolean {
-    if (this.#call === undefined || !isCollective(this.#call)) return false;
-    return this.#log.newest(rank) > this.#log.newest(this.rank);
-  }
-
-  #stopAsPast(rank: number): never {
-    const own = this.#call === undefined ? "" : describeCall(this.#call);
+  /** Stops the world if the awaited rank has made another call than this one. See Note [Who is past]. */
+  #stopIfPast(rank: number, ready: () => boolean): void {
+    this.#compare(rank);
+    const { call } = this;
+    if (call === undefined || !isCollective(call) || this.#log.newest(rank) <= call.sequence || ready()) return;
     this.#stop(
-      `ranks made different calls at or before call ${this.#call?.sequence}: rank ${
-        this.#worldRank(rank)
-      } is past ${own}, ` +
-        `but has not taken part in it; it ${this.#lastSeen(rank)}`,
+      `ranks made different calls at or before call ${call.sequence}: rank ${
+        this.worldRank(rank)
+      } is past it without ` +
+        `having taken part, and was last ${this.#seen(rank)}`,
     );
   }
 
@@ -294,9 +248,5 @@ export abstract class SharedControlPlane implements ControlPlane {
 
   #block(rank: number): Int32Array {
     return at(this.#blocks, rank, "block of rank");
-  }
-
-  #worldRank(rank: number): number {
-    return at(this.worldRanks, rank, "world rank of rank");
   }
 }

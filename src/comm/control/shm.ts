@@ -7,10 +7,10 @@
 import type { Posix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
+import type { Place } from "./membership.ts";
 import type { RunFiles } from "./run_files.ts";
 import { shareSegment } from "./segments.ts";
-import { BLOCK_BYTES, type BlockMemory, type Place, SharedControlPlane, type World } from "./shared.ts";
-import { agreeOnSplit } from "./split.ts";
+import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, type World } from "./shared.ts";
 
 /** Blocks that lie one after another in a native mapping. */
 export class NativeBlocks implements BlockMemory {
@@ -41,7 +41,6 @@ export class NativeBlocks implements BlockMemory {
 /** The ranks of a group that are processes. */
 export class ShmControlPlane extends SharedControlPlane {
   readonly files: RunFiles;
-  readonly #world: World;
   readonly #leave: () => void;
 
   /** @param leave gives up what the group alone has */
@@ -50,32 +49,26 @@ export class ShmControlPlane extends SharedControlPlane {
     place: Place,
     memory: BlockMemory,
     world: World,
-    timeoutSeconds: number,
-    leave: () => void,
+    timeoutSeconds?: number,
+    leave: () => void = () => {},
   ) {
     super(place, memory, world, timeoutSeconds);
     this.files = files;
-    this.#world = world;
     this.#leave = leave;
   }
 
   split(ranks: readonly number[], name: string): ShmControlPlane {
     const { posix } = this.files;
-    agreeOnSplit(this, ranks);
-    const request = {
-      byteLength: ranks.length * BLOCK_BYTES,
-      owner: `group '${name}'`,
-      leader: at(ranks, 0, "rank"),
-    };
-    const { value: memory } = shareSegment(this, this.files, request, (descriptor, kept) => {
-      const address = posix.mapShared(descriptor, request.byteLength);
-      kept.defer(() => posix.unmap(address, request.byteLength));
+    this.agreeOnSplit(ranks);
+    const byteLength = ranks.length * BLOCK_BYTES;
+    const request = { byteLength, owner: `group '${name}'`, leader: at(ranks, 0, "member") };
+    // The words stay mapped: they are small, and a late abort() must not touch memory that is gone.
+    const { value } = shareSegment(this, this.files, request, (descriptor, kept) => {
+      const address = posix.mapShared(descriptor, byteLength);
+      kept.defer(() => posix.unmap(address, byteLength));
       return new NativeBlocks(posix, address, ranks.length);
     });
-    const worldRanks = ranks.map((rank) => at(this.worldRanks, rank, "world rank of rank"));
-    const place = { name, rank: ranks.indexOf(this.rank), worldRanks };
-    // The words stay mapped: they are small, and a late abort() must not touch memory that is gone.
-    return new ShmControlPlane(this.files, place, memory, this.#world, this.timeoutSeconds, () => {});
+    return new ShmControlPlane(this.files, this.placeIn(ranks, name), value, this.world, this.timeoutSeconds);
   }
 
   override dispose(): void {

@@ -10,11 +10,13 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { ArgumentError, RendezvousError } from "../../errors.ts";
+import { checkRank } from "../checks.ts";
 import type { ControlOptions } from "../control_plane.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
+import { placeInWorld } from "./membership.ts";
 import { type HeldLock, LockLiveness, pause, RunFiles } from "./run_files.ts";
 import { reserve } from "./segments.ts";
-import { BLOCK_BYTES, worldTimes } from "./shared.ts";
+import { BLOCK_BYTES, spinsFor } from "./shared.ts";
 import { NativeBlocks, ShmControlPlane } from "./shm.ts";
 
 const MAX_RANKS = 1024;
@@ -50,9 +52,7 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
   if (!Number.isInteger(worldSize) || worldSize < 1 || worldSize > MAX_RANKS) {
     throw new ArgumentError(`shm joins 1 to ${MAX_RANKS} ranks, got ${worldSize}`);
   }
-  if (!Number.isInteger(rank) || rank < 0 || rank >= worldSize) {
-    throw new ArgumentError(`Rank ${rank} is not in a world of ${worldSize}`);
-  }
+  checkRank(rank, worldSize, "This process");
   const files = new RunFiles(posix, directory, runName(run));
   const joining = new Joining(files, await files.claim(rank), options);
   try {
@@ -116,13 +116,14 @@ class Joining {
     Atomics.store(words, STATES + rank, JOINED);
     await this.#everyRank(words);
     const liveness = new LockLiveness(this.#files, this.#ranks.filter((peer) => peer !== rank));
-    const { timeoutSeconds, ...times } = worldTimes(this.#options, worldSize, posix.affinity().length);
+    const spins = spinsFor(worldSize, posix.affinity().length);
+    const isDead = (peer: number): boolean => liveness.isDead(peer);
     const control = new ShmControlPlane(
       this.#files,
-      { name: "world", rank, worldRanks: this.#ranks },
+      placeInWorld(rank, worldSize),
       new NativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize),
-      { ...times, abort: abortAreaOf(words), isDead: (peer) => liveness.isDead(peer) },
-      timeoutSeconds,
+      { abort: abortAreaOf(words), isDead, options: this.#options, spins },
+      this.#options.timeoutSeconds,
       () => {
         liveness.close();
         this.#files.release(this.#lock);

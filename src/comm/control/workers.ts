@@ -11,10 +11,12 @@
  */
 import { at } from "../../at.ts";
 import { ArgumentError } from "../../errors.ts";
+import { checkRank } from "../checks.ts";
 import type { ControlOptions } from "../control_plane.ts";
+import { attempt, settle } from "../together.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
-import { BLOCK_BYTES, type BlockMemory, type Place, SharedControlPlane, type World, worldTimes } from "./shared.ts";
-import { agreeOnSplit } from "./split.ts";
+import { type Place, placeInWorld } from "./membership.ts";
+import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, spinsFor, type World } from "./shared.ts";
 
 const CELLS = 16;
 const MAX_RANKS = 1024;
@@ -99,39 +101,36 @@ export class WorkersControlPlane extends SharedControlPlane {
   /** Each rank's block: what is behind {@link BLOCK_BYTES} is for the data plane. */
   readonly blocks: readonly Uint8Array[];
   readonly #space: LoopbackWorld;
-  readonly #world: World;
   readonly #cell: number;
 
   /** Use {@link joinWorkers}. */
-  constructor(space: LoopbackWorld, cell: number, place: Place, world: World, timeoutSeconds: number) {
+  constructor(space: LoopbackWorld, cell: number, place: Place, world: World, timeoutSeconds?: number) {
     const memory = new Cell(space, cell, place.worldRanks);
     super(place, memory, world, timeoutSeconds);
     this.blocks = memory.blocks.map((block) => block.subarray(BLOCK_BYTES));
     this.#space = space;
-    this.#world = world;
     this.#cell = cell;
   }
 
   split(ranks: readonly number[], name: string): WorkersControlPlane {
+    const { buffer, size, dataBytes } = this.#space;
     const members = membersOf(this.#space);
-    const own = at(this.worldRanks, this.rank, "world rank of rank");
-    const indexOf = (cell: number): number => cell * this.#space.size + own;
-    const isFree = (cell: number): boolean => Atomics.load(members, indexOf(cell)) === 0;
+    const own = this.worldRank(this.rank);
     const cells = Array.from({ length: CELLS }, (_, cell) => cell);
-    const free = cells.filter(isFree).reduce((mask, cell) => mask | 1 << cell, 0);
-    const common = agreeOnSplit(this, ranks, free).reduce((mask, other) => mask & other);
-    const cell = cells.find((candidate) => (common & 1 << candidate) !== 0);
-    if (cell === undefined) throw this.failure(`no room for group '${name}': ranks may be in ${CELLS} groups at once`);
-    const begin = placeOf(this.#space, cell, own);
-    new Uint8Array(this.#space.buffer, begin, BLOCK_BYTES + this.#space.dataBytes).fill(0);
-    Atomics.store(members, indexOf(cell), ranks.length);
-    const place = {
-      name,
-      rank: ranks.indexOf(this.rank),
-      worldRanks: ranks.map((rank) => at(this.worldRanks, rank, "world rank of rank")),
+    const free = cells.filter((cell) => Atomics.load(members, cell * size + own) === 0);
+    const common = this.agreeOnSplit(ranks, free.reduce((mask, cell) => mask | 1 << cell, 0))
+      .reduce((mask, other) => mask & other);
+    const prepare = (): number => {
+      const cell = free.find((candidate) => (common & 1 << candidate) !== 0);
+      if (cell === undefined) {
+        throw this.failure(`no room for group '${name}': ranks may be in ${CELLS} groups at once`);
+      }
+      new Uint8Array(buffer, placeOf(this.#space, cell, own), BLOCK_BYTES + dataBytes).fill(0);
+      Atomics.store(members, cell * size + own, ranks.length);
+      return cell;
     };
-    this.exchange(new Uint8Array()); // all blocks are zero now
-    return new WorkersControlPlane(this.#space, cell, place, this.#world, this.timeoutSeconds);
+    const { value: cell } = settle(this, attempt(prepare));
+    return new WorkersControlPlane(this.#space, cell, this.placeIn(ranks, name), this.world, this.timeoutSeconds);
   }
 
   override dispose(): void {
@@ -144,20 +143,14 @@ export class WorkersControlPlane extends SharedControlPlane {
 /**
  * This rank's end of a world.
  *
- * @param world what {@link createWorkersWorld} made, received by this thread
+ * @param space what {@link createWorkersWorld} made, received by this thread
  * @param rank which rank this thread is; each one once
  */
-export function joinWorkers(world: LoopbackWorld, rank: number, options: ControlOptions): WorkersControlPlane {
-  if (!Number.isInteger(rank) || rank < 0 || rank >= world.size) {
-    throw new ArgumentError(`Rank ${rank} is not in a world of ${world.size}`);
-  }
-  const { timeoutSeconds, ...times } = worldTimes(options, world.size, navigator.hardwareConcurrency);
-  const deaths = deathsOf(world);
+export function joinWorkers(space: LoopbackWorld, rank: number, options: ControlOptions): WorkersControlPlane {
+  checkRank(rank, space.size, "This thread");
+  const deaths = deathsOf(space);
   const isDead = (worldRank: number): boolean => Atomics.load(deaths, worldRank) !== 0;
-  const worldRanks = Array.from({ length: world.size }, (_, other) => other);
-  return new WorkersControlPlane(world, 0, { name: "world", rank, worldRanks }, {
-    ...times,
-    abort: abortAreaOf(world),
-    isDead,
-  }, timeoutSeconds);
+  const spins = spinsFor(space.size, navigator.hardwareConcurrency);
+  const world = { abort: abortAreaOf(space), isDead, options, spins };
+  return new WorkersControlPlane(space, 0, placeInWorld(rank, space.size), world, options.timeoutSeconds);
 }

@@ -9,6 +9,7 @@ import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { checkRank } from "../checks.ts";
 import { DryControlPlane } from "../control/dry.ts";
+import { placeInWorld } from "../control/membership.ts";
 import {
   type AllReduceArgs,
   type DataPlane,
@@ -172,9 +173,8 @@ function range(address: number, byteLength: number): MemoryRange {
  */
 export function openDry(device: Device, options: DryOptions): ProcessGroup {
   const { rank, worldSize, standsFor = "shm" } = options;
-  checkRank(rank, worldSize, "This rank");
-  const worldRanks = Array.from({ length: worldSize }, (_, other) => other);
-  const control = new DryControlPlane({ name: "world", rank, worldRanks });
+  checkRank(rank, worldSize, "A dry group");
+  const control = new DryControlPlane(placeInWorld(rank, worldSize));
   return new ProcessGroup(
     control,
     new DryDataPlane(control, device, slotBytesOf(standsFor, worldSize, options), options),
