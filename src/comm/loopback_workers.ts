@@ -19,15 +19,12 @@ export interface RankContext {
   readonly data: unknown;
 }
 
-/** The first message to a rank's Worker. */
-interface Start {
-  readonly fullyshardRank: RankContext;
-}
-
 /** The only message of a rank's Worker. */
-type Outcome =
-  | { readonly ok: true; readonly value: unknown }
-  | { readonly ok: false; readonly name: string; readonly message: string; readonly stack: string };
+type Outcome = { readonly value: unknown } | {
+  readonly name: string;
+  readonly message: string;
+  readonly stack: string;
+};
 
 /**
  * Runs `size` ranks, each a Worker of the module at `url`, which calls {@link serveRank}.
@@ -48,21 +45,43 @@ export async function runLoopback(
 ): Promise<readonly unknown[]> {
   const world = createLoopbackWorld(size, options);
   const workers: Worker[] = [];
-  let first: Error | undefined;
-  const fail = (rank: number, error: Error): void => {
-    first ??= error;
-    abortWorkers(world, `rank ${rank} failed: ${error.message}`);
-    markDead(world, rank);
-  };
-  const ranks = Array.from({ length: size }, (_, rank) => {
+  const errors: Error[] = [];
+  const ranks = Array.from({ length: size }, async (_, rank) => {
     const worker = new Worker(url, { type: "module" });
     workers.push(worker);
-    return outcomeOf(worker, { rank, size, world, data }).catch((error: Error) => fail(rank, error));
+    try {
+      return await resultOf(worker, { rank, size, world, data });
+    } catch (thrown) {
+      const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+      abortWorkers(world, `rank ${rank} failed: ${error.message}`);
+      error.message = `Rank ${rank}: ${error.message}`;
+      errors.push(error);
+      markDead(world, rank);
+    }
   });
   const results = await Promise.all(ranks);
   for (const worker of workers) worker.terminate();
-  if (first !== undefined) throw first;
+  if (errors[0] !== undefined) throw errors[0];
   return results;
+}
+
+/** Starts one rank; resolves with what it returns. */
+function resultOf(worker: Worker, context: RankContext): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    worker.addEventListener("message", (event: MessageEvent) => {
+      const outcome: Outcome = event.data;
+      if ("value" in outcome) resolve(outcome.value);
+      else reject(Object.assign(new Error(outcome.message), outcome));
+    });
+    worker.addEventListener("error", (event: ErrorEvent) => {
+      // Deno ends the process for a Worker's error that nobody has handled.
+      event.preventDefault();
+      reject(new Error(event.message));
+    });
+    // Bun says so when a Worker has ended; for one that has answered this changes nothing.
+    worker.addEventListener("close", () => reject(new Error("its Worker ended without a result")));
+    worker.postMessage({ fullyshardRank: context });
+  });
 }
 
 /** The Worker's side of {@link runLoopback}: call it once, at the top of the module. */
@@ -72,42 +91,14 @@ export function serveRank(body: (context: RankContext) => unknown): void {
   const onMessage = async (event: Event): Promise<void> => {
     if (!(event instanceof MessageEvent) || !isStart(event.data)) return;
     globalThis.removeEventListener("message", onMessage);
-    let outcome: Outcome;
     try {
-      outcome = { ok: true, value: await body(event.data.fullyshardRank) };
+      scope.postMessage({ value: await body(event.data.fullyshardRank) });
     } catch (error) {
       const { name, message, stack = "" } = error instanceof Error ? error : new Error(String(error));
-      outcome = { ok: false, name, message, stack };
+      scope.postMessage({ name, message, stack });
     }
-    scope.postMessage(outcome);
   };
   globalThis.addEventListener("message", onMessage);
-}
-
-/** Starts one rank; resolves with what it returns. */
-function outcomeOf(worker: Worker, context: RankContext): Promise<unknown> {
-  return new Promise((resolve, reject) => {
-    worker.addEventListener("message", (event: MessageEvent) => {
-      const outcome: Outcome = event.data;
-      if (outcome.ok) return resolve(outcome.value);
-      const error = new Error(`Rank ${context.rank}: ${outcome.message}`);
-      error.name = outcome.name;
-      error.stack = outcome.stack;
-      reject(error);
-    });
-    worker.addEventListener("error", (event: ErrorEvent) => {
-      // Deno ends the process for a Worker's error that nobody has handled.
-      event.preventDefault();
-      reject(new Error(`Rank ${context.rank}: ${event.message}`));
-    });
-    // Bun says so when a Worker has ended; for one that has answered this changes nothing.
-    worker.addEventListener(
-      "close",
-      () => reject(new Error(`Rank ${context.rank}: its Worker ended without a result`)),
-    );
-    const start: Start = { fullyshardRank: context };
-    worker.postMessage(start);
-  });
 }
 
 /** The part of a Worker's global object that is used here; the DOM's types and Deno's differ. */
@@ -119,6 +110,6 @@ function isWorkerScope(scope: unknown): scope is WorkerScope {
   return typeof scope === "object" && scope !== null && "postMessage" in scope;
 }
 
-function isStart(message: unknown): message is Start {
+function isStart(message: unknown): message is { readonly fullyshardRank: RankContext } {
   return typeof message === "object" && message !== null && "fullyshardRank" in message;
 }

@@ -55,9 +55,25 @@ export interface Origin {
  * ```
  */
 export class ProcessGroup {
+  /** Name, e.g. `world`. */
+  readonly name: string;
+  /** This rank's place in the group. */
+  readonly rank: number;
+  /** How many ranks there are. */
+  readonly size: number;
+  /** Rank in the first group, of each rank of this one. */
+  readonly worldRanks: readonly number[];
+  /** What moves its tensors: `loopback`, `shm`, … */
+  readonly kind: string;
+  /** Whether sums take the ranks in their order, and so have the same bits wherever they are made. */
+  readonly sums: DataPlane["sums"];
+  /** Bytes that this rank's allocator counts as in use although all ranks share them: staging. */
+  readonly stagingBytes: number;
+  /** The axis of a larger mesh that this group is; `undefined` for a plain group. */
+  readonly mesh: MeshAxis | undefined;
   readonly #control: ControlPlane;
   readonly #data: DataPlane;
-  readonly #origin: Origin | undefined;
+  readonly #parent: ProcessGroup | undefined;
   readonly #children: ProcessGroup[] = [];
   readonly #listeners = new Set<CallListener>();
   #sequence = 0;
@@ -66,49 +82,17 @@ export class ProcessGroup {
 
   /** The group owns its planes. */
   constructor(control: ControlPlane, data: DataPlane, origin?: Origin) {
+    this.name = control.name;
+    this.rank = control.rank;
+    this.size = control.size;
+    this.worldRanks = control.worldRanks;
+    this.kind = data.kind;
+    this.sums = data.sums;
+    this.stagingBytes = data.stagingBytes;
+    this.mesh = origin?.mesh;
     this.#control = control;
     this.#data = data;
-    this.#origin = origin;
-  }
-
-  /** Name, e.g. `world`. */
-  get name(): string {
-    return this.#control.name;
-  }
-
-  /** This rank's place in the group. */
-  get rank(): number {
-    return this.#control.rank;
-  }
-
-  /** How many ranks there are. */
-  get size(): number {
-    return this.#control.size;
-  }
-
-  /** Rank in the first group, of each rank of this one. */
-  get worldRanks(): readonly number[] {
-    return this.#control.worldRanks;
-  }
-
-  /** What moves its tensors: `loopback`, `shm`, … */
-  get kind(): string {
-    return this.#data.kind;
-  }
-
-  /** Whether sums take the ranks in their order, and so have the same bits wherever they are made. */
-  get sums(): DataPlane["sums"] {
-    return this.#data.sums;
-  }
-
-  /** Bytes that this rank's allocator counts as in use although all ranks share them: staging. */
-  get stagingBytes(): number {
-    return this.#data.stagingBytes;
-  }
-
-  /** The axis of a larger mesh that this group is; `undefined` for a plain group. */
-  get mesh(): MeshAxis | undefined {
-    return this.#origin?.mesh;
+    this.#parent = origin?.parent;
   }
 
   /** Number of calls made. */
@@ -118,7 +102,7 @@ export class ProcessGroup {
 
   /** Step of the training, for the records of calls; a group split from another has the other's. */
   get step(): number {
-    return this.#origin?.parent.step ?? this.#step;
+    return this.#parent?.step ?? this.#step;
   }
 
   set step(step: number) {
@@ -337,6 +321,6 @@ export class ProcessGroup {
 
   #tell(call: Call, group: ProcessGroup): void {
     for (const listener of this.#listeners) listener(call, group);
-    if (this.#origin !== undefined) this.#origin.parent.#tell(call, group);
+    if (this.#parent !== undefined) this.#parent.#tell(call, group);
   }
 }

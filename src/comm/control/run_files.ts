@@ -146,35 +146,6 @@ export class RunFiles {
   }
 }
 
-/** Tells who lives: a peer is dead when its lock can be had. */
-export class LockLiveness {
-  readonly #posix: Posix;
-  readonly #descriptors = new Map<number, number>();
-
-  /** @param ranks the peers, which hold their lock files now; one that does not counts as dead */
-  constructor(files: RunFiles, ranks: readonly number[]) {
-    this.#posix = files.posix;
-    for (const rank of ranks) {
-      const descriptor = files.openHeld(rank);
-      if (descriptor !== undefined) this.#descriptors.set(rank, descriptor);
-    }
-  }
-
-  /** Whether a rank has died; one that left in order has not. */
-  isDead(rank: number): boolean {
-    const descriptor = this.#descriptors.get(rank);
-    if (descriptor === undefined) return true;
-    if (!this.#posix.tryLock(descriptor, "shared")) return false;
-    this.#posix.unlock(descriptor);
-    return true;
-  }
-
-  close(): void {
-    for (const descriptor of this.#descriptors.values()) this.#posix.close(descriptor);
-    this.#descriptors.clear();
-  }
-}
-
 /** Waits without holding up the thread. */
 export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));

@@ -2,9 +2,8 @@
  * How the processes of a run find each other, by names in the shared-memory directory alone, with or without a launcher.
  *
  * Note [Joining]: (1) a rank locks its lock file; (2) rank 0 puts the world's words and blocks into its own and says the
- * world's size there; (3) every rank maps that file, which it believes only while it is locked, and says JOINED; (4) when
- * all have, each opens the others' lock files, to see who lives, and they meet. So a crash leaves lock files, of which only
- * one has any bytes.
+ * world's size there; (3) every rank maps that file, which it believes only while it is locked, says JOINED, and waits until
+ * all have. A rank lives as long as its lock file is locked. So a crash leaves lock files, of which only one has any bytes.
  *
  * @module
  */
@@ -14,7 +13,7 @@ import { checkRank } from "../checks.ts";
 import type { ControlOptions } from "../control_plane.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
 import { placeInWorld } from "./membership.ts";
-import { type HeldLock, LockLiveness, pause, RunFiles } from "./run_files.ts";
+import { type HeldLock, pause, RunFiles } from "./run_files.ts";
 import { reserve } from "./segments.ts";
 import { BLOCK_BYTES, spinsFor } from "./shared.ts";
 import { NativeBlocks, ShmControlPlane } from "./shm.ts";
@@ -115,22 +114,16 @@ class Joining {
     } else this.#requireSize(words);
     Atomics.store(words, STATES + rank, JOINED);
     await this.#everyRank(words);
-    const liveness = new LockLiveness(this.#files, this.#ranks.filter((peer) => peer !== rank));
-    const spins = spinsFor(worldSize, posix.affinity().length);
-    const isDead = (peer: number): boolean => liveness.isDead(peer);
-    const control = new ShmControlPlane(
-      this.#files,
-      placeInWorld(rank, worldSize),
-      new NativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize),
-      { abort: abortAreaOf(words), isDead, options: this.#options, spins },
-      this.#options.timeoutSeconds,
-      () => {
-        liveness.close();
-        this.#files.release(this.#lock);
-      },
-    );
-    control.exchange(new Uint8Array()); // then every rank has opened the others' lock files
-    return control;
+    const world = {
+      abort: abortAreaOf(words),
+      isDead: (peer: number): boolean => !this.#files.isHeld(peer),
+      options: this.#options,
+      spins: spinsFor(worldSize, posix.affinity().length),
+    };
+    const memory = new NativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize);
+    const leave = (): void => this.#files.release(this.#lock);
+    const { timeoutSeconds } = this.#options;
+    return new ShmControlPlane(this.#files, placeInWorld(rank, worldSize), memory, world, timeoutSeconds, leave);
   }
 
   /** Undoes what this rank has done, and tells those who wait for it why. */

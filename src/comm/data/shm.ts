@@ -19,26 +19,20 @@ import { SPARE, StagedDataPlane, type StagingPlace, stagingWords } from "./stage
 import { divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
 import { CopiedStaging, MappedStaging } from "./staging.ts";
 
-/** How ranks of one host share their device memory. */
-export interface ShmDataOptions extends StagingOptions {
+/** How a process joins its host's ranks and shares memory with them. */
+export interface ShmOptions extends ShmJoinOptions, StagingOptions {
   /** `copy` keeps segments out of the device's memory, as where they cannot be mapped there; default `auto`. */
   readonly mapping?: "auto" | "copy" | undefined;
-  /** Gets a line if segments cannot be mapped. */
-  readonly report?: ((text: string) => void) | undefined;
 }
-
-/** How a process joins its host's ranks and shares memory with them. */
-export interface ShmOptions extends ShmJoinOptions, ShmDataOptions {}
 
 /** What the data planes of one process have in common. */
 interface Shared {
   readonly files: RunFiles;
   readonly pages: DevicePages;
   readonly slotBytes: number;
-  readonly options: StagingOptions;
+  readonly options: ShmOptions;
   /** Why segments are not mapped over this rank's device memory: nothing if they are, `undefined` before that was tried. */
   readonly obstacle: string | undefined;
-  readonly report: ((text: string) => void) | undefined;
 }
 
 /** Slots in a segment, and shards in segments of their own wherever every rank can map them. */
@@ -91,7 +85,7 @@ function openData(control: ControlPlane, shared: Shared): ShmDataPlane {
   }, ({ obstacle }) => obstacle);
   const { obstacle, words, staging } = value;
   if (shared.obstacle === undefined && obstacle !== "") {
-    shared.report?.(`Rank ${rank} copies through shared memory, as it cannot be mapped: ${obstacle}`);
+    options.report?.(`Rank ${rank} copies through shared memory, as it cannot be mapped: ${obstacle}`);
   }
   const isMapped = size > 1 && obstacle === "";
   const place = { control, device, words, staging, layout, resources: kept };
@@ -112,18 +106,15 @@ function openData(control: ControlPlane, shared: Shared): ShmDataPlane {
  * ```
  */
 export async function openShm(device: Device, options: ShmOptions): Promise<ProcessGroup> {
-  const { worldSize, mapping, report } = options;
   requireSharedMemory();
   const posix = await openPosix();
   const pages = new DevicePages(device, posix);
   const control = await joinShm(posix, options);
   try {
-    const slotBytes = slotBytesOf("shm", worldSize, options);
-    const obstacle = mapping === "copy" ? "copying was asked for" : undefined;
-    return new ProcessGroup(
-      control,
-      openData(control, { files: control.files, pages, slotBytes, options, obstacle, report }),
-    );
+    const slotBytes = slotBytesOf("shm", control.size, options);
+    const obstacle = options.mapping === "copy" ? "copying was asked for" : undefined;
+    const data = openData(control, { files: control.files, pages, slotBytes, options, obstacle });
+    return new ProcessGroup(control, data);
   } catch (error) {
     control.dispose();
     throw error;
