@@ -114,11 +114,13 @@ export { SGD, type SGDOptions, type SGDSettings } from "./src/optim/sgd.ts";
 // Communication
 export { type AllReduceOptions, ProcessGroup } from "./src/comm/process_group.ts";
 export { DeviceMesh, deviceMesh, type MeshShape } from "./src/comm/mesh.ts";
-export type { GatherWindow, ReduceScatterArgs, Run, Transport } from "./src/comm/transport.ts";
-export type { Work } from "./src/comm/work.ts";
-export { openProcessGroup, type ProcessGroupOptions, type TransportName } from "./src/comm/registry.ts";
-export { openLoopback } from "./src/comm/transports/loopback.ts";
-export { type RankContext, runLoopback, serveRank } from "./src/comm/transports/loopback_workers.ts";
+export type { Call, CallKind, Phase } from "./src/comm/call.ts";
+export type { ControlPlane } from "./src/comm/control_plane.ts";
+export type { DataPlane, ReduceScatterArgs, Run, Work } from "./src/comm/data_plane.ts";
+export type { GatherWindow } from "./src/comm/gather_window.ts";
+export { type Backend, openProcessGroup, type ProcessGroupOptions } from "./src/comm/registry.ts";
+export { openLoopback } from "./src/comm/data/loopback.ts";
+export { type RankContext, runLoopback, serveRank } from "./src/comm/loopback_workers.ts";
 
 // Parallelisms
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";

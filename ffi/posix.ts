@@ -101,15 +101,16 @@ export class Posix {
   }
 
   /**
-   * Gives a file its size and really reserves the room, so that touching a page later cannot kill the process.
+   * Gives a file at least the size `begin + byteLength` and really reserves the room from `begin`, so that touching a page
+   * later cannot kill the process.
    *
    * In /dev/shm a lack of room is ENOSPC. A signal that arrives while the kernel clears pages undoes the call, which is
    * then made again.
    *
    * @throws {NativeError} with code `ENOSPC` if there is no room
    */
-  reserve(descriptor: number, byteLength: number): void {
-    uninterrupted(() => this.libc.symbols.posix_fallocate(descriptor, 0, byteLength));
+  reserve(descriptor: number, byteLength: number, begin = 0): void {
+    uninterrupted(() => this.libc.symbols.posix_fallocate(descriptor, begin, byteLength));
   }
 
   /** Maps `byteLength` bytes of a file from `offset` (whole pages) wherever there is room, shared. */

@@ -194,20 +194,14 @@ export class ConfigError extends TypeError {
   override readonly name = "ConfigError";
   /** All problems, in the order found. */
   readonly problems: readonly ConfigProblem[];
-  /** Whether every rank is known to have found the same, so that one of them may speak for all. */
-  readonly onAllRanks: boolean;
 
-  /**
-   * @param problems all problems, in the order found
-   * @param onAllRanks whether every rank is known to have found the same
-   */
-  constructor(problems: readonly ConfigProblem[], onAllRanks: boolean = false) {
+  /** @param problems all problems, in the order found */
+  constructor(problems: readonly ConfigProblem[]) {
     const lines = problems.map(({ path, expected, got, where }) =>
       `  ${where === undefined ? "" : `${where}: `}${path}: expected ${expected}, got ${got}`
     );
     super(`Configuration has ${problems.length} problem${problems.length === 1 ? "" : "s"}:\n${lines.join("\n")}`);
     this.problems = problems;
-    this.onAllRanks = onAllRanks;
   }
 }
 
@@ -259,17 +253,6 @@ export class OutOfMemoryError extends RangeError {
 /** A value that is not finite where training cannot go on. */
 export class NonFiniteError extends RangeError {
   override readonly name = "NonFiniteError";
-  /** Whether every rank is known to have found the same, so that one of them may speak for all. */
-  readonly onAllRanks: boolean;
-
-  /**
-   * @param message what is not finite, where, and the remedy
-   * @param onAllRanks whether every rank is known to have found the same
-   */
-  constructor(message: string, onAllRanks: boolean = false) {
-    super(message);
-    this.onAllRanks = onAllRanks;
-  }
 }
 
 /** An operation that a device does not have for a dtype, or a platform that is not supported. */

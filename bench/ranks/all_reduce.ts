@@ -8,5 +8,5 @@ import { float32, ones, openDevice, openProcessGroup } from "fullyshard";
 const device = await openDevice("cpu");
 using group = await openProcessGroup({ device });
 using x = ones(device, [1]);
-group.allReduce(x.ptr, 1, float32, { label: "one" }).wait();
+group.allReduce(x.ptr, 1, float32, { unit: "one" }).wait();
 if (x.item() !== group.size) throw new Error(`The sum of ${group.size} ones is ${x.item()}`);

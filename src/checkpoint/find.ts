@@ -8,7 +8,7 @@ import { CheckpointError } from "../errors.ts";
 import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
 import { listCheckpoints, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
 import { type Manifest, MANIFEST_FILE, parseManifest } from "./manifest.ts";
-import { type Ranks, together } from "./ranks.ts";
+import type { Ranks } from "./ranks.ts";
 import { checksumFile } from "./safetensors.ts";
 
 /** A whole checkpoint. */
@@ -34,7 +34,7 @@ export async function findCheckpoint(
   ranks: Ranks,
 ): Promise<FoundCheckpoint | undefined> {
   if (wanted === "auto") {
-    await together(ranks, "tidy checkpoints", () => ranks.rank === 0 && tidyCheckpoints(directory));
+    await ranks.together("tidy checkpoints", () => ranks.rank === 0 && tidyCheckpoints(directory));
     const { found, skipped } = await newestWhole(directory, undefined, ranks);
     if (found === undefined && skipped.length > 0) {
       throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
@@ -42,7 +42,7 @@ export async function findCheckpoint(
     return found;
   }
   // Nothing else there is tidied: it may be the directory of a run that is saving.
-  await together(ranks, "restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
+  await ranks.together("restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
   const verdict = await judge(wanted, ranks);
   if (typeof verdict !== "string") return { path: wanted, manifest: verdict, skipped: [] };
   const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");
@@ -61,7 +61,7 @@ async function newestWhole(
   ranks: Ranks,
 ): Promise<{ readonly found: FoundCheckpoint | undefined; readonly skipped: readonly string[] }> {
   // Rank 0's list, lest ranks see different ones.
-  const own = await together(ranks, "list checkpoints", () => listCheckpoints(directory).map(({ path }) => path));
+  const own = await ranks.together("list checkpoints", () => listCheckpoints(directory).map(({ path }) => path));
   const paths: readonly string[] = JSON.parse(ranks.exchangeText(JSON.stringify(own), "list checkpoints")[0] ?? "[]");
   const skipped: string[] = [];
   for (const path of paths) {

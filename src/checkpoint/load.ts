@@ -13,7 +13,7 @@ import { devicePtr } from "../device/device.ts";
 import { findCheckpoint } from "./find.ts";
 import type { JsonObject } from "./json.ts";
 import type { Manifest, SavedTensor } from "./manifest.ts";
-import { type Ranks, together } from "./ranks.ts";
+import type { Ranks } from "./ranks.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
 import { environmentOf } from "./save.ts";
 import {
@@ -74,13 +74,13 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   const { path, manifest, skipped } = found;
   const label = `load '${path}'`;
   using reader = new ShardReader(path);
-  await together(group, label, () => checkFit(path, manifest, model, optimizer));
+  await group.together(label, () => checkFit(path, manifest, model, optimizer));
   const parameters = [...model.namedParameters()];
-  await together(group, label, () =>
+  await group.together(label, () =>
     writeModelAsync(model, async () => {
       for (const tensor of modelTensors(model)) await reader.read(tensor, manifest.model);
     }));
-  await together(group, label, async () => {
+  await group.together(label, async () => {
     if (optimizer === undefined) return;
     for (const tensor of optimizerTensors(model, optimizer)) await reader.read(tensor, manifest.optimizer);
     for (const [name, parameter] of parameters) optimizer.setSteps(parameter, manifest.optimizerSteps.get(name) ?? 0);

@@ -10,7 +10,7 @@ import { InternalError } from "../errors.ts";
 import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import type { HfWeights } from "./hf_index.ts";
 import { openHfWeights } from "./hf_index.ts";
-import { ALONE, type Ranks, together } from "./ranks.ts";
+import { ALONE, type Ranks } from "./ranks.ts";
 import {
   type CheckpointModel,
   type DirectoryTensor,
@@ -64,7 +64,7 @@ export async function loadHfWeights(
   directory: string,
   ranks: Ranks = ALONE,
 ): Promise<HfLoadReport> {
-  const { weights, ignored } = await together(ranks, `read headers of '${directory}'`, async () => {
+  const { weights, ignored } = await ranks.together(`read headers of '${directory}'`, async () => {
     const weights = await openHfWeights(directory);
     try {
       return { weights, ignored: await check(model, weights, ranks) };
@@ -76,7 +76,7 @@ export async function loadHfWeights(
   using _ = weights;
   const tensors = [...model.directoryTensors()];
   let bytesRead = 0;
-  await together(ranks, `load weights of '${directory}'`, () =>
+  await ranks.together(`load weights of '${directory}'`, () =>
     writeModelAsync(model, async () => {
       for (const tensor of tensors) bytesRead += await readTensor(weights, tensor);
     }));

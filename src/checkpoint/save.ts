@@ -23,7 +23,7 @@ import {
   type SavedShare,
   type SavedTensor,
 } from "./manifest.ts";
-import { type Ranks, together } from "./ranks.ts";
+import type { Ranks } from "./ranks.ts";
 import { writeSafetensors } from "./safetensors.ts";
 import { render } from "./save_hf.ts";
 import type { Writer } from "./partition.ts";
@@ -92,13 +92,13 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   const sections = [section("", modelTensors(model), group)];
   if (optimizer !== undefined) sections.push(section("optimizer-", optimizerTensors(model, optimizer), group));
   try {
-    await together(group, label, () => group.rank === 0 && beginCheckpoint(directory, step));
+    await group.together(label, () => group.rank === 0 && beginCheckpoint(directory, step));
     const partial = `${directory}/checkpoint-${step}.partial`;
-    const written = await together(group, label, () => writeShards(sections, partial, group.rank));
+    const written = await group.together(label, () => writeShards(sections, partial, group.rank));
     const all = group.exchangeText(JSON.stringify(written), label).flatMap((text): readonly Written[] =>
       JSON.parse(text)
     );
-    return await together(group, label, () => {
+    return await group.together(label, () => {
       const byteLength = all.reduce((sum, file) => sum + file.byteLength, 0);
       if (group.rank === 0) {
         const files = new Map(

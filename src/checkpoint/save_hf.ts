@@ -23,7 +23,7 @@ import {
 } from "../runtime/files.ts";
 import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
-import { type Ranks, together } from "./ranks.ts";
+import type { Ranks } from "./ranks.ts";
 import { renderHeader, type SafetensorsEntry } from "./safetensors_header.ts";
 import { agreeOnWriters, type CheckpointModel, type DirectoryTensor, heldPart, type HeldTensor } from "./state_dict.ts";
 import { elementPieces, requireStorable } from "./transfer.ts";
@@ -98,9 +98,9 @@ export async function saveHfDirectory(
     ) => [part, tensor]),
   );
   try {
-    await together(ranks, `begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
-    await together(ranks, `write weights of '${directory}'`, () => writeOwn(tensors, own, parts, dtype));
-    await together(ranks, `finish '${directory}'`, async () => {
+    await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
+    await ranks.together(`write weights of '${directory}'`, () => writeOwn(tensors, own, parts, dtype));
+    await ranks.together(`finish '${directory}'`, async () => {
       if (ranks.rank === 0) await finish(model, directory, plan, parts, options);
     });
   } catch (error) {

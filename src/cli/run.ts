@@ -7,9 +7,10 @@
 
 import process from "node:process";
 import { rankCommand, rankVariables } from "../launch/command.ts";
+import { describeFailures } from "../launch/failures.ts";
 import { openLogs } from "../launch/logs.ts";
 import { planRun, runHelp } from "../launch/plan.ts";
-import { defaultStopTimes, type RunOutcome, supervise } from "../launch/supervisor.ts";
+import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal } from "../launch/terminal.ts";
 import { ConfigError } from "../errors.ts";
 import { inheritedVariables } from "../runtime/env.ts";
@@ -63,19 +64,6 @@ export async function run(argv: readonly string[]): Promise<number> {
   const outcome = await supervise(starts, terminal, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
   terminal.status("");
   logs.close();
-  terminal.lines("stderr", report(outcome));
+  terminal.lines("stderr", describeFailures(outcome.failures, outcome.stopped));
   return outcome.exitCode;
-}
-
-/** What is said at the end of a run that failed. */
-function report({ failure, stopped }: RunOutcome): readonly string[] {
-  if (failure === undefined) return [];
-  const who = `fullyshard: rank ${failure.rank}${failure.pid === undefined ? "" : ` (pid ${failure.pid})`}`;
-  const others = stopped.length === 0 ? [] : [`fullyshard: stopped rank ${stopped.join(", ")}`];
-  if (failure.lastLines.length === 0) return [`${who} failed first: it ${failure.detail}`, ...others];
-  return [
-    `${who} failed first: it ${failure.detail}. Its last lines on stderr:`,
-    ...failure.lastLines.map((line) => `    ${line}`),
-    ...others,
-  ];
 }

@@ -4,11 +4,19 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
 /** Length of each axis, outermost first, e.g. `{ replicate: 2, shard: 4 }`. */
 export type MeshShape = Readonly<Record<string, number>>;
+
+/** An axis of a mesh that has others too. */
+export interface MeshAxis {
+  readonly mesh: DeviceMesh;
+  /** Name of the axis. */
+  readonly axis: string;
+}
 
 /** A grid of ranks. Made by {@link deviceMesh}. */
 export class DeviceMesh {
@@ -74,26 +82,27 @@ export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
     throw new ArgumentError(`A mesh of { ${text} } has ${product} ranks, but group '${group.name}' has ${group.size}`);
   }
   const groups = new Map<string, ProcessGroup>();
+  const mesh = new DeviceMesh(group, shape, groups);
   let stride = group.size;
-  for (const name of names) {
-    const length = shape[name] ?? 1;
+  for (const [i, axis] of names.entries()) {
+    const length = at(lengths, i, "axis");
     stride /= length;
     // An axis over all ranks is the group itself: no memory of its own.
-    groups.set(name, length === group.size ? group : group.split(lineOf(group.rank, stride, length), name));
+    const isAll = length === group.size;
+    groups.set(axis, isAll ? group : group.split(lineOf(group.rank, stride, length), axis, { mesh, axis }));
   }
-  return new DeviceMesh(group, shape, groups);
+  return mesh;
 }
 
 /** Row-major place of a rank. */
 function coordinateOf(rank: number, shape: readonly number[]): readonly number[] {
-  const coordinate: number[] = [];
   let rest = rank;
-  for (let axis = shape.length - 1; axis >= 0; axis--) {
-    const length = shape[axis] ?? 1;
-    coordinate.unshift(rest % length);
+  const backwards = shape.toReversed().map((length) => {
+    const place = rest % length;
     rest = Math.floor(rest / length);
-  }
-  return coordinate;
+    return place;
+  });
+  return backwards.reverse();
 }
 
 /** The ranks on the line through `rank` along an axis of that stride. */

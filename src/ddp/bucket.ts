@@ -6,6 +6,7 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, devicePtr } from "../device/device.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
 import { float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
@@ -65,7 +66,7 @@ export class GradientBucket {
   }
 
   /** Sums the bucket over ranks, times `scale`, and hands each storage its sum; gradients that are missing count as zero. */
-  reduce(group: ProcessGroup, scale: number, label: string): void {
+  reduce(group: ProcessGroup, scale: DeviceScalar, unit: string): void {
     const { kernels } = this.#device;
     const sums = this.storages.map((storage) => {
       const sum = this.place(storage);
@@ -83,7 +84,7 @@ export class GradientBucket {
     });
     const buffer = this.#buffer;
     if (buffer === undefined) throw new InternalError("a bucket without memory");
-    group.allReduce(buffer.ptr, this.#numel, float32, { op: "sum", scale, label }).wait();
+    group.allReduce(buffer.ptr, this.#numel, float32, { scale, unit, phase: "backward" }).wait();
     for (const [i, storage] of this.storages.entries()) storage.addReduced(sums[i]);
     this.#buffer = undefined;
   }

@@ -7,6 +7,7 @@
 import { activePass, type BackwardPass, type PassMember } from "../autograd/engine.ts";
 import { anyRank } from "../comm/any_rank.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
@@ -28,7 +29,8 @@ export class ReplicatedModule implements PassMember {
   readonly module: Module;
   /** Whether the next backward reduces gradients (PyTorch's `no_sync` when false). */
   requiresGradientSync = true;
-  #gradientDivideFactor: number;
+  /** What the device multiplies sums by. */
+  readonly #scale: DeviceScalar;
   readonly #options: ReplicateOptions;
   readonly #storages: ReadonlyMap<Parameter, ReplicatedStorage>;
   #buckets: ReadonlyMap<ReplicatedStorage, GradientBucket> = new Map();
@@ -37,7 +39,6 @@ export class ReplicatedModule implements PassMember {
 
   constructor(module: Module, options: ReplicateOptions) {
     this.module = module;
-    this.#gradientDivideFactor = options.group.size;
     this.#options = options;
     this.#storages = new Map(
       [...module.parameters()].map((parameter) =>
@@ -45,6 +46,9 @@ export class ReplicatedModule implements PassMember {
       ),
     );
     for (const [parameter, storage] of this.#storages) parameter.adopt(storage);
+    const [first] = this.#storages.keys();
+    if (first === undefined) throw new InternalError("a replicated module without parameters");
+    this.#scale = first.device.scalars.make(1 / options.group.size);
   }
 
   /**
@@ -54,7 +58,7 @@ export class ReplicatedModule implements PassMember {
    */
   setGradientDivideFactor(factor: number): void {
     if (!(factor > 0)) throw new ArgumentError(`Cannot divide gradients by ${factor}: the factor must be positive`);
-    this.#gradientDivideFactor = factor;
+    this.#scale.value = 1 / factor;
   }
 
   /** Whether the next backward reduces gradients. */
@@ -65,6 +69,7 @@ export class ReplicatedModule implements PassMember {
   /** Makes the module an ordinary one again, without gradients. */
   dispose(): void {
     for (const parameter of this.#storages.keys()) parameter.release();
+    this.#scale[Symbol.dispose]();
   }
 
   /** Reduces the gradients of the pass. A parameter that no rank used has none afterwards. */
@@ -72,9 +77,8 @@ export class ReplicatedModule implements PassMember {
     this.#pass = undefined;
     if (!this.requiresGradientSync) return;
     const { group } = this.#options;
-    const scale = 1 / this.#gradientDivideFactor;
     const buckets = [...new Set(this.#buckets.values())];
-    for (const [i, bucket] of buckets.entries()) bucket.reduce(group, scale, `gradient bucket ${i}`);
+    for (const [i, bucket] of buckets.entries()) bucket.reduce(group, this.#scale, `gradient bucket ${i}`);
     const members = [...this.#buckets.keys()];
     const used = anyRank(group, members.map((member) => member.used), "used parameters");
     for (const [i, member] of members.entries()) member.settle(used[i] === true);

@@ -8,6 +8,7 @@ import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
 import type { Arguments } from "./kernels/signature.ts";
 import type { Kernels } from "./kernels/table.ts";
+import type { DeviceScalars } from "./scalars.ts";
 import type { DeviceStatus } from "./status.ts";
 import type { Streams } from "./stream.ts";
 
@@ -51,6 +52,8 @@ export interface Device {
   readonly kernels: Kernels;
   /** What went wrong in its kernels. */
   readonly status: DeviceStatus;
+  /** Numbers that its work reads and the host sets. */
+  readonly scalars: DeviceScalars;
   /** Its lines of work. Kernels, copies, allocations and frees are enqueued on the current one. */
   readonly streams: Streams;
   /** Host functions with the same bits in every runtime. */

@@ -34,7 +34,7 @@ const ERRORS: Readonly<Record<number, (fault: Fault) => Error>> = {
   2: ({ place, value, limit }) =>
     new ArgumentError(`Cannot take the cross-entropy of label ${value} at row ${place}: there are ${limit} classes`),
   3: ({ value, limit }) => new ArgumentError(`Cannot use position ${value}: positions must be in [0, ${limit})`),
-  4: ({ value }) => new NonFiniteError(`Gradient norm is ${value}`, true),
+  4: ({ value }) => new NonFiniteError(`Gradient norm is ${value}`),
 };
 
 /** The status of one device. */

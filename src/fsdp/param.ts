@@ -5,6 +5,7 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { int64 } from "../dtype.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { NormReducer, Parameter, ParameterRun, ParameterStorage } from "../tensor/parameter.ts";
 import { rangeLayout, type ShardLayout } from "../tensor/shard_layout.ts";
@@ -12,6 +13,17 @@ import type { Tensor } from "../tensor/tensor.ts";
 import type { Share } from "./layout.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
+
+/** One reducer a group: norms are summed once for each. */
+const REDUCERS: WeakMap<ProcessGroup, NormReducer> = new WeakMap();
+
+function normReducerOf(group: ProcessGroup): NormReducer {
+  const reducer = REDUCERS.get(group) ?? {
+    sumLimbs: (accumulators, limbs) => group.allReduce(accumulators, limbs, int64, { unit: "gradient norm" }).wait(),
+  };
+  REDUCERS.set(group, reducer);
+  return reducer;
+}
 
 /** The storage of a sharded parameter. */
 export class ShardedStorage implements ParameterStorage {
@@ -42,7 +54,7 @@ export class ShardedStorage implements ParameterStorage {
         segment.unit.joinPass();
       },
     });
-    this.normReducer = group;
+    this.normReducer = normReducerOf(group);
   }
 
   /** The unit it belongs to. */

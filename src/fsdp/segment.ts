@@ -16,11 +16,13 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
-import type { GatherWindow } from "../comm/transport.ts";
-import type { Work } from "../comm/work.ts";
+import type { Phase } from "../comm/call.ts";
+import type { Work } from "../comm/data_plane.ts";
+import type { GatherWindow } from "../comm/gather_window.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
@@ -37,6 +39,7 @@ export class FlatSegment implements ParameterRun {
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
+  readonly #suffix: string;
   readonly #group: ProcessGroup;
   readonly #paramDtype: DType;
   readonly #reduceDtype: DType;
@@ -56,13 +59,14 @@ export class FlatSegment implements ParameterRun {
    * Takes parameters over, with the values that they have; collective.
    *
    * @param unit what it is part of
+   * @param suffix what the unit's name is followed by in the segment's
    */
-  constructor(unit: FsdpUnit, parameters: readonly Parameter[]) {
+  constructor(unit: FsdpUnit, suffix: string, parameters: readonly Parameter[]) {
     const first = parameters[0];
     if (first === undefined) throw new InternalError("a segment without parameters");
     const { group, paramDtype, reduceDtype } = unit.policy;
-    const { name } = unit;
     this.unit = unit;
+    this.#suffix = suffix;
     this.device = first.device;
     this.#group = group;
     this.#paramDtype = paramDtype;
@@ -71,13 +75,18 @@ export class FlatSegment implements ParameterRun {
     this.plan = planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
     const { runLength, world } = this.plan;
     const bytes = runLength * paramDtype.byteLength;
-    this.#window = group.openWindow(new Array<number>(world).fill(bytes), `${name} parameters`);
+    this.#window = group.openWindow(new Array<number>(world).fill(bytes), this.name);
     this.#master = paramDtype === float32
-      ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${name} parameters`)
-      : Buffer.allocate(this.device, runLength * float32.byteLength, `${name} master weights`, "parameters");
-    this.#whole = Buffer.empty(this.device, world * bytes, `${name} gathered parameters`, "gathered");
+      ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${this.name} parameters`)
+      : Buffer.allocate(this.device, runLength * float32.byteLength, `${this.name} master weights`, "parameters");
+    this.#whole = Buffer.empty(this.device, world * bytes, `${this.name} gathered parameters`, "gathered");
     this.#written = this.device.streams.current.record();
     this.storages = this.#adopt(parameters);
+  }
+
+  /** The unit's name, as it is now. */
+  get name(): string {
+    return `${this.unit.name}${this.#suffix}`;
   }
 
   get length(): number {
@@ -94,7 +103,7 @@ export class FlatSegment implements ParameterRun {
 
   beginWrite(): void {
     this.unit.reshard(); // a gathered copy would grow stale
-    this.#window.beginWrite();
+    this.#window.beginWrite(this.name);
   }
 
   endWrite(): void {
@@ -107,14 +116,14 @@ export class FlatSegment implements ParameterRun {
   }
 
   /** Begins to gather the whole; see {@link waitForGather}. */
-  unshard(label: string): void {
+  unshard(phase: Phase): void {
     const { streams } = this.device;
     const bytes = this.length * this.#paramDtype.byteLength;
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
       this.#whole.attach();
       try {
-        return this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), label);
+        return this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), this.name, phase);
       } catch (error) {
         this.#whole.detach();
         throw error;
@@ -152,31 +161,27 @@ export class FlatSegment implements ParameterRun {
   /** A handle on the place of one parameter's gradient in the whole gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
     const bytes = this.plan.world * this.length * this.#reduceDtype.byteLength;
-    this.#wholeGrad ??= Buffer.allocate(this.device, bytes, `${this.unit.name} gradients`, "gradients");
+    this.#wholeGrad ??= Buffer.allocate(this.device, bytes, `${this.name} gradients`, "gradients");
     this.#wholeGrad.retain();
     return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.#reduceDtype);
   }
 
   /** Sums the whole gradient over ranks into the run's, times `scale`. Parameters without one count as zero. */
-  reduce(scale: number, label: string): void {
+  reduce(scale: DeviceScalar): void {
     if (!this.storages.some(({ parameter }) => parameter.trainable)) return;
     for (const storage of this.storages) storage.fillMissing();
-    if (this.#wholeGrad === undefined) throw new InternalError(`${label} has no gradients to reduce`);
+    if (this.#wholeGrad === undefined) throw new InternalError(`'${this.name}' has no gradients to reduce`);
     const whole = this.#wholeGrad;
+    void scale.ptr; // copied on the compute stream, if need be
     const { streams } = this.device;
     streams.get("reduce").wait(streams.current.record());
     this.#reduction = streams.on("reduce", () => {
       const accumulate = this.#runGrad !== undefined;
       this.#runGrad ??= this.#newRunGradient();
-      const work = this.#group.reduceScatter({
-        src: whole.ptr,
-        dtype: this.#reduceDtype,
-        runs: this.#runStarts(this.length).map((offset) => ({ offset, length: this.length })),
-        dst: this.#runGrad.ptr,
-        dstDtype: float32,
-        scale,
-        accumulate,
-      }, label);
+      const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
+      const [src, dst] = [whole.ptr, this.#runGrad.ptr];
+      const sum = { src, dtype: this.#reduceDtype, runs, dst, dstDtype: float32, scale, accumulate };
+      const work = this.#group.reduceScatter(sum, this.name, "backward");
       for (const { sink } of this.storages) sink.clear();
       this.#dropWholeGradient();
       return work;
@@ -235,7 +240,7 @@ export class FlatSegment implements ParameterRun {
 
   #newRunGradient(): Buffer {
     const bytes = this.length * float32.byteLength;
-    return Buffer.allocate(this.device, bytes, `${this.unit.name} gradient shard`, "gradient shards");
+    return Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
   }
 
   #dropWholeGradient(): void {
@@ -250,7 +255,7 @@ export class FlatSegment implements ParameterRun {
   /** Makes the parameters views of the whole; values that they have go into the run, parameter by parameter, and are freed. */
   #adopt(parameters: readonly Parameter[]): ShardedStorage[] {
     const present = parameters.some(({ buffer }) => buffer.attached);
-    if (present) this.#window.beginWrite();
+    if (present) this.#window.beginWrite(this.name);
     const storages = parameters.map((parameter, i) => {
       const offset = this.plan.offsets[i];
       if (offset === undefined) throw new InternalError(`no place for '${parameter.fqn}'`);

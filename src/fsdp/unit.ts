@@ -6,15 +6,14 @@
  */
 import { activePass } from "../autograd/engine.ts";
 import { gradEnabled } from "../autograd/mode.ts";
+import type { Phase } from "../comm/call.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { ResolvedPolicy } from "./policy.ts";
 import { FsdpRoot, type Use } from "./root.ts";
 import { FlatSegment } from "./segment.ts";
-
-/** When a unit is gathered or reduced: part of the label that a collective carries. */
-export type Phase = "forward" | "backward" | "manual";
 
 /** A unit. */
 export class FsdpUnit {
@@ -25,13 +24,13 @@ export class FsdpUnit {
   reshardAfterForward: boolean | undefined;
   /** Whether the next backward reduces gradients. */
   requiresGradientSync = true;
-  /** What reduced gradients are divided by. */
-  gradientDivideFactor: number;
   /** Set when the root first runs. */
   root: FsdpRoot | undefined;
   /** Ends the passes of a unit that was used without its root. */
   #alone: FsdpRoot | undefined;
   #unsharded: Phase | undefined;
+  /** What summed gradients are multiplied by; undefined where there are none. */
+  readonly #gradientScale: DeviceScalar | undefined;
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
 
@@ -39,16 +38,23 @@ export class FsdpUnit {
     this.module = module;
     this.policy = policy;
     this.reshardAfterForward = policy.reshardAfterForward;
-    this.gradientDivideFactor = policy.group.size;
     const trainable = parameters.filter((parameter) => parameter.trainable);
     const frozen = parameters.filter((parameter) => !parameter.trainable);
-    this.segments = [trainable, frozen].filter((list) => list.length > 0).map((list) => new FlatSegment(this, list));
+    this.segments = [trainable, frozen].filter((list) => list.length > 0).map((list, i) =>
+      new FlatSegment(this, i === 0 ? "" : " (frozen)", list)
+    );
+    this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.group.size);
   }
 
   /** The module's FQN; its class for a root, and before the tree has names. */
   get name(): string {
     const { fqn, constructor } = this.module;
     return fqn === undefined || fqn === "" ? constructor.name : fqn;
+  }
+
+  /** What summed gradients are divided by. */
+  set gradientDivideFactor(factor: number) {
+    if (this.#gradientScale !== undefined) this.#gradientScale.value = 1 / factor;
   }
 
   /** Whether the whole parameters are here. */
@@ -62,7 +68,7 @@ export class FsdpUnit {
     const done: FlatSegment[] = [];
     try {
       for (const segment of this.segments) {
-        segment.unshard(`'${this.name}' (${phase})`);
+        segment.unshard(phase);
         done.push(segment);
       }
     } catch (error) {
@@ -133,11 +139,13 @@ export class FsdpUnit {
   dispose(): void {
     this.reshard();
     for (const segment of this.segments) segment.dispose();
+    this.#gradientScale?.[Symbol.dispose]();
   }
 
   #settleGradients(): void {
+    const scale = this.requiresGradientSync ? this.#gradientScale : undefined;
     for (const segment of this.segments) {
-      if (this.requiresGradientSync) segment.reduce(1 / this.gradientDivideFactor, `'${this.name}'`);
+      if (scale !== undefined) segment.reduce(scale);
       else for (const { sink } of segment.storages) sink.finish();
     }
   }

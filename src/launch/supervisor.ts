@@ -1,6 +1,6 @@
 /**
  * Starts the ranks of a run, passes their output on and sees that they end together: the first failure stops the
- * others and decides the exit code. What a rank runs is the business of `command.ts`.
+ * others, and the one that was the cause decides the exit code (see `failures.ts`). What a rank runs is the business of `command.ts`.
  *
  * Note [How ranks are stopped]
  * After the first failure the others have `noticeMs` to see it themselves, because only they know which collective
@@ -17,7 +17,8 @@ import { constants } from "node:os";
 import process from "node:process";
 import type { Command, Variables } from "./command.ts";
 import { LineReader } from "./lines.ts";
-import { decodeStatus } from "../runtime/status.ts";
+import { decodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
+import { orderFailures, type RankFailure } from "./failures.ts";
 import type { StatusTerminal, StreamName } from "./terminal.ts";
 
 /** One rank to start. */
@@ -42,26 +43,12 @@ export interface StopTimes {
   readonly userGraceMs: number;
 }
 
-/** How the first rank that failed ended. */
-export interface RankFailure {
-  /** The rank. */
-  readonly rank: number;
-  /** Its process id; undefined where it never started. */
-  readonly pid: number | undefined;
-  /** Its exit code, or 128 + the signal. */
-  readonly exitCode: number;
-  /** How it ended, in words. */
-  readonly detail: string;
-  /** The last lines of its standard error, complete when the run has ended. */
-  readonly lastLines: readonly string[];
-}
-
 /** How a run ended. */
 export interface RunOutcome {
-  /** 0, the code of the first rank that failed, or 128 + the signal that the user sent. */
+  /** 0, the code of the rank that was the cause, or 128 + the signal that the user sent. */
   readonly exitCode: number;
-  /** The first rank that failed of itself. */
-  readonly failure: RankFailure | undefined;
+  /** Ranks that failed before they were stopped, the cause first. */
+  readonly failures: readonly RankFailure[];
   /** Ranks that had to be stopped. */
   readonly stopped: readonly number[];
 }
@@ -100,7 +87,9 @@ class Supervisor {
   readonly #stopped: number[] = [];
   readonly #watchdog: ChildProcess;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #failure: RankFailure | undefined;
+  /** What ranks said of their failure, by rank. */
+  readonly #records = new Map<number, FailureRecord>();
+  readonly #failures: RankFailure[] = [];
   #userSignal: ForwardedSignal | undefined;
   #userSignalAt = 0;
   #terminated = false;
@@ -116,15 +105,16 @@ class Supervisor {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
       clearTimeout(this.#timer);
       this.#watchdog.stdin?.end("done\n");
-      const code = this.#userSignal === undefined ? this.#failure?.exitCode ?? 0 : codeOfSignal(this.#userSignal);
-      return { exitCode: code, failure: this.#failure, stopped: this.#stopped };
+      const failures = orderFailures(this.#failures);
+      const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : codeOfSignal(this.#userSignal);
+      return { exitCode: code, failures, stopped: this.#stopped };
     });
   }
 
   /** Starts a rank; the promise is kept when it has ended and its output was passed on. */
   #start({ command, variables, shown, keep }: RankStart, rank: number): Promise<void> {
     // The run has failed already: nobody waits for this rank.
-    if (this.#failure !== undefined) return Promise.resolve();
+    if (this.#failures.length > 0) return Promise.resolve();
     const lastLines: string[] = [];
     let child;
     try {
@@ -141,7 +131,7 @@ class Supervisor {
     this.#children.set(rank, child);
     this.#running.add(rank);
     for (const stream of ["stdout", "stderr"] as const) {
-      this.#passOn(child, rank, stream, shown[stream], keep[stream], stream === "stderr" ? lastLines : undefined);
+      this.#passOn(child, rank, stream, shown[stream], keep, stream === "stderr" ? lastLines : undefined);
     }
     return new Promise((resolve) => {
       child.once("error", (error) => {
@@ -166,7 +156,7 @@ class Supervisor {
     rank: number,
     stream: StreamName,
     shown: boolean,
-    keep: ((bytes: Uint8Array) => void) | undefined,
+    keep: RankStart["keep"],
     lastLines: string[] | undefined,
   ): void {
     const source = child[stream];
@@ -174,9 +164,13 @@ class Supervisor {
     const pass = (lines: readonly string[]): void => {
       const log: string[] = [];
       for (const line of lines) {
-        const status = decodeStatus(line);
-        if (status === undefined) log.push(line);
-        else if (shown) this.#terminal.status(status);
+        const said = decodeControlLine(line);
+        if (said === undefined) log.push(line);
+        else if ("failure" in said) {
+          const { name, message } = said.failure;
+          this.#records.set(rank, said.failure);
+          keep.stderr?.(new TextEncoder().encode(`${name}: ${message}\n`));
+        } else if (shown) this.#terminal.status(said.status);
       }
       lastLines?.push(...log);
       lastLines?.splice(0, lastLines.length - numLastLines);
@@ -188,21 +182,25 @@ class Supervisor {
       process[stream].once("drain", () => source?.resume());
     };
     source?.on("data", (bytes: Uint8Array) => {
-      keep?.(bytes);
+      keep[stream]?.(bytes);
       pass(reader.push(bytes));
     });
     source?.once("end", () => pass(reader.end()));
   }
 
-  #ended(rank: number, end: Omit<RankFailure, "rank" | "pid">): void {
+  #ended(rank: number, end: Pick<RankFailure, "exitCode" | "detail" | "lastLines">): void {
     this.#running.delete(rank);
-    if (end.exitCode === 0 || this.#userSignal !== undefined) return;
-    if (this.#failure !== undefined) return;
+    if (end.exitCode === 0 || this.#userSignal !== undefined || this.#stopped.includes(rank)) return;
+    const record = this.#records.get(rank);
     const pid = this.#children.get(rank)?.pid;
-    this.#failure = { rank, pid, ...end };
-    if (this.#running.size === 0) return;
-    this.#terminal.lines("stderr", [`fullyshard: rank ${rank} ${end.detail}; stopping the other ranks`]);
-    this.#timer = setTimeout(() => this.#terminate("SIGTERM", this.#times.graceMs), this.#times.noticeMs);
+    this.#failures.push({ rank, pid, record, time: record?.time ?? Date.now(), ...end });
+    if (this.#failures.length > 1 || this.#running.size === 0) return;
+    this.#timer = setTimeout(() => {
+      this.#terminal.lines("stderr", [
+        `fullyshard: rank ${rank} ${end.detail}; stopping rank ${[...this.#running].join(", ")}`,
+      ]);
+      this.#terminate("SIGTERM", this.#times.graceMs);
+    }, this.#times.noticeMs);
   }
 
   #terminate(signal: NodeJS.Signals, graceMs: number): void {

@@ -64,9 +64,10 @@ export class StatusTerminal {
    * @param text the status; empty takes it away
    */
   status(text: string): void {
-    if (this.#statusSink === undefined || text === this.#status) return;
+    const line = printable(text);
+    if (this.#statusSink === undefined || line === this.#status) return;
     this.#statusSink.write(eraseLine);
-    this.#status = text;
+    this.#status = line;
     this.#draw();
   }
 
@@ -78,3 +79,8 @@ export class StatusTerminal {
 }
 
 const eraseLine = "\r\u001b[2K";
+
+/** A line break or an escape inside a status would spoil the terminal. */
+function printable(text: string): string {
+  return [...text].map((letter) => letter < " " || letter === "\u007f" ? " " : letter).join("");
+}

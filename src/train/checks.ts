@@ -1,41 +1,16 @@
 /**
  * What must hold before a run begins and no single key's schema can say: ranks that agree, sizes that fit each other, an
- * output folder that is not another run's. Every failure comes before any rank has done work; {@link alike} finds out
- * whether all ranks have it.
+ * output folder that is not another run's. Every failure comes before any rank has done work.
  *
  * @module
  */
 import { listCheckpoints, type NamedCheckpoint, stepOfPath } from "../checkpoint/directory.ts";
-import { type Ranks, together } from "../checkpoint/ranks.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
 import type { RunConfig } from "./config.ts";
-
-/**
- * Runs a check on every rank. Ranks that all find the same wrong throw it as an error of all; else each rank throws its own,
- * and the others a {@link CollectiveError} that names those which failed.
- *
- * @param check must not call collectives
- */
-export async function alike<T>(ranks: Ranks, label: string, check: () => T | Promise<T>): Promise<T> {
-  let found: { readonly value: T } | undefined;
-  let failure: unknown;
-  try {
-    found = { value: await check() };
-  } catch (error) {
-    failure = error;
-  }
-  const own = failure === undefined ? "" : String(failure);
-  const isShared = ranks.exchangeText(own, label).every((text) => text === own);
-  if (isShared && failure instanceof ConfigError) throw new ConfigError(failure.problems, true);
-  return await together(ranks, label, () => {
-    if (found === undefined) throw failure;
-    return found.value;
-  });
-}
 
 /**
  * Refuses ranks that were started with different settings: they would train different things without a word.
@@ -52,7 +27,7 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
     const got = values.map((value, rank) => `${value} on rank ${group.worldRanks[rank] ?? rank}`).join(", ");
     problems.push({ path: key, expected: "the same on all ranks", got });
   }
-  if (problems.length > 0) throw new ConfigError(problems, true);
+  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /**

@@ -29,7 +29,7 @@ export interface ParallelConfig {
   readonly precision: "float32" | "bfloat16";
   readonly cpuMath: CpuMath;
   readonly memoryBytes: number;
-  readonly apertureBytes?: number | undefined;
+  readonly stagingBytes?: number | undefined;
   readonly timeoutSeconds?: number | undefined;
   readonly joinTimeoutSeconds: number;
   readonly reportSeconds: number;
@@ -96,7 +96,7 @@ export const parallelSection: Section<ParallelConfig> = section(
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe("What is computed in; weights stay float32"),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes matrix products on the CPU"),
     memoryBytes: size.min(2 ** 24).max(2 ** 32).default(2 ** 32).describe("Memory that a rank may use"),
-    apertureBytes: size.optional().describe(
+    stagingBytes: size.optional().describe(
       "Shared memory for reductions, over all ranks; by their number unless given",
     ),
     timeoutSeconds: seconds.optional().describe(

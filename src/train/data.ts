@@ -3,7 +3,6 @@
  *
  * @module
  */
-import { patiently } from "../checkpoint/ranks.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { openText } from "../data/dataset.ts";
 import { tokenCache, type TokenStream } from "../data/packing.ts";
@@ -41,13 +40,10 @@ export async function openTokenData(
   const tokenizer = await loadTokenizer(place);
   const source = openText(config.data, { field: config.textField });
   const cache = tokenCache(source, tokenizer, config.cache);
-  await patiently(group, async () => {
-    let failure: Error | undefined;
-    if (group.rank === 0 && !cache.exists()) {
-      log.info(`Tokenizing ${source.files.length} files, ${formatBytes(source.byteLength)}`);
-      await cache.build().catch((error: Error) => void (failure = error));
-    }
-    group.throwTogether(failure, "tokenize the data");
+  await group.together("tokenize the data", async () => {
+    if (group.rank > 0 || cache.exists()) return;
+    log.info(`Tokenizing ${source.files.length} files, ${formatBytes(source.byteLength)}`);
+    await cache.build();
   });
   return { tokenizer, tokens: cache.open() };
 }

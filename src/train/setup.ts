@@ -58,7 +58,7 @@ export function memoryQuestion(model: CausalLm, config: RunConfig, group: Proces
     ...fsdp ? {} : { buckets: filledBuckets(model, units) },
     optimizerStates: 2,
     activations: model.activationBytes(shape),
-    sharedBytes: group.sharedBytes,
+    sharedBytes: group.stagingBytes,
     groupSize: group.size,
   };
 }

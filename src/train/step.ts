@@ -126,8 +126,7 @@ function nonFinite({ group, model }: StepContext, what: string): NonFiniteError 
     : badGradient !== undefined
     ? `the gradient of '${badGradient}' is the first that is not finite, its weights are finite`
     : "all weights and gradients are finite, so the activations overflow";
-  // Sums over all ranks told it.
-  return new NonFiniteError(`${what}: ${where}. Lower the learning rate, or go on from an earlier checkpoint`, true);
+  return new NonFiniteError(`${what}: ${where}. Lower the learning rate, or go on from an earlier checkpoint`);
 }
 
 function maxAbs(device: Device, address: number, n: number): number {

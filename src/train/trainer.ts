@@ -5,7 +5,6 @@
  * @module
  */
 import * as z from "zod";
-import { together } from "../checkpoint/ranks.ts";
 import { loadCheckpoint } from "../checkpoint/load.ts";
 import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
@@ -24,7 +23,7 @@ import { makeDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
-import { alike, requireOwnFolder, requireSameConfig, requireSizes, requireVocabulary } from "./checks.ts";
+import { requireOwnFolder, requireSameConfig, requireSizes, requireVocabulary } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { openTokenData } from "./data.ts";
 import { generate } from "./generate.ts";
@@ -80,17 +79,12 @@ const stateSchema = z.strictObject({
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
   const launch = readRankEnvironment();
   const log = options.log.withRank(launch?.rank ?? 0);
-  const { cpuMath, memoryBytes, apertureBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
+  const { cpuMath, memoryBytes, stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
   const device = await openWasmDevice({ cpuMath, memoryBytes, ranksOnHost: launch?.localWorldSize ?? 1 });
   try {
-    using group = await openProcessGroup({
-      device,
-      joinTimeoutSeconds,
-      reportSeconds,
-      ...apertureBytes === undefined ? {} : { apertureBytes },
-      ...timeoutSeconds === undefined ? {} : { timeoutSeconds },
-      report: (text) => log.warn(text),
-    });
+    const report = (text: string): void => log.warn(text);
+    const waits = { timeoutSeconds, joinTimeoutSeconds, reportSeconds, report };
+    using group = await openProcessGroup({ device, stagingBytes, ...waits });
     try {
       return await new Run(config, options, log, device, group).train();
     } catch (error) {
@@ -124,20 +118,20 @@ class Run {
   async train(): Promise<TrainResult> {
     const [config, group, device, log] = [this.#config, this.#group, this.#device, this.#log.once()];
     requireSameConfig(group, config);
-    const plan = () => planModel(device, group, config, this.#options.hfConfig);
-    // Rank 0 first: what is wrong for all is told once.
-    const rehearsed = await together(group, "plan the model", () => group.rank === 0 ? plan() : undefined);
-    const planned = rehearsed ?? await plan();
-    await alike(group, "check sizes", () => requireSizes(config, planned.model, group.size));
-    await together(group, "prepare the output folder", () => {
+    const planned = await group.together(
+      "plan the model",
+      () => planModel(device, group, config, this.#options.hfConfig),
+    );
+    await group.together("check sizes", () => requireSizes(config, planned.model, group.size));
+    await group.together("prepare the output folder", () => {
       if (group.rank !== 0) return;
       requireOwnFolder(config);
       makeDirectory(config.out);
     });
     const { data, textField: field } = config;
-    await alike(group, "find the data", () => data.length === 0 ? undefined : openText(data, { field }));
+    await group.together("find the data", () => data.length === 0 ? undefined : openText(data, { field }));
     const { tokenizer, tokens } = await openTokenData(config, config.model, group, this.#log);
-    await alike(group, "check the vocabulary", () => requireVocabulary(tokenizer, planned.model));
+    await group.together("check the vocabulary", () => requireVocabulary(tokenizer, planned.model));
     this.#describe(planned.prediction);
     const trainable = await openModel(planned, group, config);
     const { model, parallelism, prediction } = trainable;
@@ -187,7 +181,7 @@ class Run {
         `its training state is not one of this trainer: ${z.prettifyError(parsed.error)}`,
       );
     }
-    await alike(this.#group, "restore the data's place", () => loader.restore(parsed.data.data));
+    await this.#group.together("restore the data's place", () => loader.restore(parsed.data.data));
     for (const [key, now] of Object.entries(this.#settings())) {
       const before = parsed.data.settings[key];
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}`);
@@ -288,8 +282,8 @@ class Run {
 
   /** See the definition of a rank's peak in `fsdp/memory.ts`. */
   #peakBytes(): number {
-    const { sharedBytes, size } = this.#group;
-    return Math.round(this.#device.allocator.stats.peak - sharedBytes + sharedBytes / size);
+    const { stagingBytes, size } = this.#group;
+    return Math.round(this.#device.allocator.stats.peak - stagingBytes + stagingBytes / size);
   }
 
   async #finish({ model }: TrainableModel, tokenizer: Tokenizer): Promise<FinishedModel> {

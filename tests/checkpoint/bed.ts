@@ -17,9 +17,9 @@ import {
   optimizerTensors,
   plainDirectoryTensors,
 } from "../../src/checkpoint/state_dict.ts";
-import { ProcessGroup } from "../../src/comm/process_group.ts";
-import { createLoopbackWorld, openLoopback } from "../../src/comm/transports/loopback.ts";
-import type { LoopbackWorld } from "../../src/comm/transports/loopback.ts";
+import type { ProcessGroup } from "../../src/comm/process_group.ts";
+import type { LoopbackWorld } from "../../src/comm/control/workers.ts";
+import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.ts";
 import { bfloat16, float32 } from "../../src/dtype.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { buildModel } from "../../src/models/registry.ts";
@@ -80,7 +80,7 @@ export interface Tasks {
 
 /** Makes the worlds. */
 export function prepare(tasks: readonly Task[], size: number): Tasks {
-  const options = { arenaBytes: 2 ** 23, apertureBytes: 2 ** 18 };
+  const options = { stagingBytes: 2 ** 18 };
   return {
     tasks,
     worlds: tasks.map(({ world }) => createLoopbackWorld(world, options)),
@@ -183,7 +183,7 @@ function build(device: Device, { llama }: Task): CheckpointModel & Module {
 /** Runs tasks as one rank. */
 export async function runTasks({ tasks, worlds, common }: Tasks, rank: number): Promise<readonly Outcome[]> {
   const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 27 });
-  using all = new ProcessGroup(openLoopback(common, rank, device, { timeoutSeconds: 60 }));
+  using all = openLoopback(common, rank, device, { timeoutSeconds: 60 });
   const outcomes: Outcome[] = [];
   for (const [i, task] of tasks.entries()) {
     const world = worlds[i];
@@ -195,7 +195,7 @@ export async function runTasks({ tasks, worlds, common }: Tasks, rank: number): 
 
 async function runTask(task: Task, world: LoopbackWorld, rank: number, plain: Device): Promise<Outcome> {
   const device = rank === task.broken ? brokenDevice(plain, task.do.startsWith("load") ? "copyIn" : "copyOut") : plain;
-  using group = new ProcessGroup(openLoopback(world, rank, plain, { timeoutSeconds: 20 }));
+  using group = openLoopback(world, rank, plain, { timeoutSeconds: 20 });
   const model = build(device, task);
   if (task.whole !== true) {
     const units = model instanceof SmallModel ? model.blocks : [];

@@ -1,14 +1,5 @@
 /** A Worker that plays one rank of a replicated stack. @module */
-import {
-  gradNorm,
-  initializeParameters,
-  openDevice,
-  openLoopback,
-  ProcessGroup,
-  replicate,
-  scope,
-  serveRank,
-} from "../../mod.ts";
+import { gradNorm, initializeParameters, openDevice, openLoopback, replicate, scope, serveRank } from "../../mod.ts";
 import { gradients, input, Stack } from "../fsdp/modules.ts";
 
 /** What a rank saw. */
@@ -27,7 +18,7 @@ export interface DdpReport {
 serveRank(async ({ rank, size, world, data }): Promise<DdpReport> => {
   if (typeof data !== "number") throw new Error("no width");
   const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 26, ranksOnHost: size });
-  using group = new ProcessGroup(openLoopback(world, rank, device));
+  using group = openLoopback(world, rank, device);
   const model = new Stack(device, data, 2);
   initializeParameters(model, rank);
   const first = (): number[] => [...model.head.weight.toArray()];

@@ -13,6 +13,7 @@ import {
   scope,
   type Tensor,
 } from "../../mod.ts";
+import { byteLengthOf } from "../../src/comm/call.ts";
 import { planBuckets } from "../../src/ddp/bucket.ts";
 import { gradients, input, Stack } from "../fsdp/modules.ts";
 import { openRank } from "../fsdp/run.ts";
@@ -49,7 +50,7 @@ describe("replicate()", () => {
     initializeParameters(model, 5);
     calls.length = 0;
     step(model, device, "a");
-    const reductions = calls.map(({ kind, label, byteLength }) => `${kind} ${label} ${byteLength}`);
+    const reductions = calls.map((call) => `${call.kind} ${call.unit} ${byteLengthOf(call)}`);
     const bytes = 4 * (Math.ceil(WIDTH * WIDTH / 64) + 1) * 64;
     assert.deepEqual(reductions, [0, 1, 2].map((i) => `all-reduce gradient bucket ${i} ${bytes}`));
     replicated.setRequiresGradientSync(false);
@@ -111,7 +112,7 @@ describe("replicate()", () => {
     model.head.weight.trainable = true;
     calls.length = 0;
     step(model, device, "b");
-    const sizes = calls.filter(({ kind }) => kind === "all-reduce").map(({ byteLength }) => byteLength);
+    const sizes = calls.filter(({ kind }) => kind === "all-reduce").map(byteLengthOf);
     assert.deepEqual(sizes, [4 * 3 * (448 + 64)], "all three layers, each gradient on a multiple of 64 elements");
 
     const plain = new Stack(device, WIDTH, 2);

@@ -42,10 +42,9 @@ export function shardStack({ device, group }: Rank, options: ShardCase): Sharded
 
 /** Gathers and reductions, in order: `gather 0 forward`, `reduce head`. */
 export function traffic({ calls }: Rank): string[] {
-  return calls.filter(({ kind }) => kind === "gather" || kind === "reduce-scatter").map(({ kind, label }) => {
-    const unit = /layers\.(\d+)/.exec(label)?.[1] ?? "root";
-    const phase = /\((\w+)\)/.exec(label)?.[1] ?? "";
-    return kind === "gather" ? `gather ${unit} ${phase}` : `reduce ${unit}`;
+  return calls.filter(({ kind }) => kind === "gather" || kind === "reduce-scatter").map(({ kind, unit, phase }) => {
+    const place = /layers\.(\d+)/.exec(unit)?.[1] ?? "root";
+    return kind === "gather" ? `gather ${place} ${phase}` : `reduce ${place}`;
   });
 }
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { initializeParameters, noGrad, scope, SGD } from "../../mod.ts";
-import type { RecordedCall } from "../../src/comm/recording.ts";
+import type { Call } from "../../src/comm/call.ts";
 import {
   forwardBackward,
   type LifeCycle,
@@ -277,7 +277,7 @@ describe("fullyShard()", () => {
   });
 
   it("holds at most the root and one block gathered, and gradients of as much, and nothing after a step", async () => {
-    const calls: RecordedCall[] = [];
+    const calls: Call[] = [];
     const rank = await openRank(undefined, calls);
     const stack = shardStack(rank, { depth: 4 });
     const bytesOf = (what: string): number =>
@@ -287,7 +287,7 @@ describe("fullyShard()", () => {
       );
     const unit = stack.sharded.unit.segments.reduce((sum, { plan }) => sum + plan.runLength * plan.world * 4, 0);
     let [gathered, whole] = [0, 0];
-    calls.push = (...items: RecordedCall[]): number => {
+    calls.push = (...items: Call[]): number => {
       gathered = Math.max(gathered, bytesOf(" gathered parameters"));
       whole = Math.max(whole, bytesOf(" gradients"));
       return Array.prototype.push.apply(calls, items);

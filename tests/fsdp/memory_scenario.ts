@@ -53,6 +53,6 @@ export async function measureMemory({ device, group }: Rank, data: unknown): Pro
     trainStep(context, { microBatches }, step, 1e-3);
     inUse.push(device.allocator.stats.inUse);
   }
-  const measured = device.allocator.stats.peak - group.sharedBytes + group.sharedBytes / group.size;
+  const measured = device.allocator.stats.peak - group.stagingBytes + group.stagingBytes / group.size;
   return { predicted: prediction.peak, moment: prediction.moment, measured, inUse };
 }

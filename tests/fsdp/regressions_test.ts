@@ -141,7 +141,7 @@ describe("fullyShard()", () => {
         return {
           pointer: window.pointer,
           byteLengths: window.byteLengths,
-          beginWrite: () => window.beginWrite(),
+          beginWrite: (...write) => window.beginWrite(...write),
           endWrite: () => window.endWrite(),
           gather: (...gather) => {
             if (failures-- > 0) throw new Error("the gather failed");

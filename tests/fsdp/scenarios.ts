@@ -1,6 +1,5 @@
 /** What ranks do in tests of FSDP: each scenario takes and returns plain data, so that Workers can play it. @module */
-import type { Device, ProcessGroup } from "../../mod.ts";
-import type { RecordedCall } from "../../src/comm/recording.ts";
+import type { Call, Device, ProcessGroup } from "../../mod.ts";
 import { lifeCycle } from "./life_cycle_scenario.ts";
 import { measureMemory } from "./memory_scenario.ts";
 import { unused } from "./unused_scenario.ts";
@@ -9,7 +8,7 @@ import { unused } from "./unused_scenario.ts";
 export interface Rank {
   readonly device: Device;
   readonly group: ProcessGroup;
-  readonly calls: RecordedCall[];
+  readonly calls: Call[];
 }
 
 /** Name of a scenario. */

@@ -93,7 +93,7 @@ test("clipGradNorm() with errorIfNonfinite throws and leaves gradients as they a
     const before = device.allocator.stats.inUse;
     const parameters = [withGrad([2, 2], [1, 2, bad, 3]), withGrad([2], [1, 1])];
     assert.throws(() => clipGradNorm(parameters, 1, { errorIfNonfinite: true }), (error) => {
-      assert.ok(error instanceof NonFiniteError && error.onAllRanks);
+      assert.ok(error instanceof NonFiniteError);
       assert.equal(error.message, `Gradient norm is ${norm}`);
       return true;
     });

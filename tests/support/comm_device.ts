@@ -7,7 +7,10 @@
 import type { Allocator } from "../../src/device/allocator.ts";
 import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
 import type { Kernels } from "../../src/device/kernels/table.ts";
+import type { Arguments } from "../../src/device/kernels/signature.ts";
+import type { DeviceScalars } from "../../src/device/scalars.ts";
 import type { DeviceStatus } from "../../src/device/status.ts";
+import type { Streams } from "../../src/device/stream.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import type { WasmDevice } from "../../src/device/wasm/device.ts";
 
@@ -37,6 +40,9 @@ export class CommDevice implements Device {
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
   readonly math: ExactMath;
+  readonly detail: string;
+  readonly streams: Streams;
+  readonly scalars: DeviceScalars;
   /** Called before every sum over ranks. */
   onSum: () => void = () => {};
   readonly #device: WasmDevice;
@@ -50,6 +56,9 @@ export class CommDevice implements Device {
     this.allocator = device.allocator;
     this.math = device.math;
     this.status = device.status;
+    this.detail = device.detail;
+    this.streams = device.streams;
+    this.scalars = device.scalars;
     this.kernels = {
       ...device.kernels,
       sumRanks: (args) => {
@@ -74,6 +83,10 @@ export class CommDevice implements Device {
 
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
     this.#device.copy(dst, src, byteLength);
+  }
+
+  scratchBytes(kernel: string, args: Arguments): number {
+    return this.#device.scratchBytes(kernel, args);
   }
 
   synchronize(): void {}

@@ -3,9 +3,8 @@
  *
  * @module
  */
-import { ProcessGroup } from "../../src/comm/process_group.ts";
-import { openLoopback } from "../../src/comm/transports/loopback.ts";
-import { serveRank } from "../../src/comm/transports/loopback_workers.ts";
+import { openLoopback } from "../../src/comm/data/loopback.ts";
+import { serveRank } from "../../src/comm/loopback_workers.ts";
 import type { MicroBatch } from "../../src/data/loader.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
@@ -93,7 +92,7 @@ function weightsOf(parameters: readonly Parameter[]): number[] {
 serveRank(async ({ rank, world, data }): Promise<Told> => {
   if (!isOrders(data)) throw new Error("not what a rank of these tests is given");
   const device = await openWasmDevice({ cpuMath: "wasm", memoryBytes: 2 ** 27 });
-  using group = new ProcessGroup(openLoopback(world, rank, device, { timeoutSeconds: 20 }));
+  using group = openLoopback(world, rank, device, { timeoutSeconds: 20 });
   const model = buildModel(device, hfConfig);
   for (const block of model.layers) fullyShard(block, { mesh: group });
   const parallelism = fullyShard(model, { mesh: group });

@@ -12,6 +12,7 @@ import { accessesOf, flopsOf } from "../kernels/accesses.ts";
 import { checksOf } from "../kernels/arguments.ts";
 import { type KernelCall, type Kernels, makeKernels } from "../kernels/table.ts";
 import type { KernelEntry } from "../kernels/signature.ts";
+import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type DeviceEvent, type Stream, type StreamName, Streams } from "../stream.ts";
 import { type Clock, Hazards, type Touch } from "./hazards.ts";
@@ -86,6 +87,7 @@ export class DryDevice implements Device {
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
   readonly streams: Streams;
+  readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly math: ExactMath;
   readonly mathName: string;
   readonly detail: string;

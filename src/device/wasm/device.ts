@@ -13,6 +13,7 @@ import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../devic
 import { checksOf } from "../kernels/arguments.ts";
 import type { Arguments } from "../kernels/signature.ts";
 import { KERNELS, type Kernels } from "../kernels/table.ts";
+import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
 import { exactMath, wasmKernels } from "./kernels.ts";
@@ -65,6 +66,7 @@ export class WasmDevice implements Device {
   readonly mathName: string;
   readonly detail: string;
   readonly streams: Streams = new Streams(immediateStream);
+  readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly #bytes: Uint8Array;
   readonly #provider: MathProvider;
 

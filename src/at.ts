@@ -1,0 +1,18 @@
+/**
+ * Checked access to lists, so that a missing element is an error with a name and never a value that was made up.
+ *
+ * @module
+ */
+import { InternalError } from "./errors.ts";
+
+/**
+ * An element that must be there.
+ *
+ * @param what what the list holds, e.g. `run of rank`
+ * @throws {InternalError} naming it, if it is not there
+ */
+export function at<T>(list: { readonly [index: number]: T; readonly length: number }, index: number, what: string): T {
+  const value = list[index];
+  if (value === undefined) throw new InternalError(`no ${what} ${index} among ${list.length}`);
+  return value;
+}

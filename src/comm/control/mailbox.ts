@@ -1,0 +1,66 @@
+/**
+ * Host bytes of each rank to all, over a few kilobytes of shared memory a rank: in as many rounds as the longest message
+ * needs. It needs nothing but the control plane, so it is there before any data plane is.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import type { ControlPlane } from "../control_plane.ts";
+import { DEPTH, Rounds } from "./counters.ts";
+
+// Words of a mailbox: the counters of its rounds, then the length of the message of which each part holds some.
+const SENT = 0;
+const TAKEN = 1;
+const LENGTHS = 2;
+const HEAD_BYTES = 64;
+const PART_BYTES = 4096;
+/** Bytes of one rank's mailbox. */
+export const MAILBOX_BYTES: number = HEAD_BYTES + DEPTH * PART_BYTES;
+
+/** The mailboxes of a group. */
+export class Mailbox {
+  readonly #control: ControlPlane;
+  readonly #heads: readonly Int32Array[];
+  readonly #boxes: readonly Uint8Array[];
+  readonly #rounds: Rounds;
+
+  /** @param memory {@link MAILBOX_BYTES} shared bytes of each rank, zero at first */
+  constructor(control: ControlPlane, memory: readonly Uint8Array[]) {
+    this.#control = control;
+    this.#heads = memory.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, HEAD_BYTES / 4));
+    this.#boxes = memory.map((bytes) => bytes.subarray(HEAD_BYTES));
+    this.#rounds = new Rounds(control, this.#heads, SENT, TAKEN);
+  }
+
+  /** Sends `bytes` to all; returns what each rank sent. */
+  exchange(bytes: Uint8Array): readonly Uint8Array[] {
+    const { rank, size } = this.#control;
+    const messages = new Array<Uint8Array>(size).fill(bytes);
+    let longest = bytes.length;
+    let start = 0;
+    do {
+      const round = this.#rounds.next;
+      const part = this.#rounds.begin(round);
+      const begin = part * PART_BYTES;
+      at(this.#heads, rank, "mailbox of rank")[LENGTHS + part] = bytes.length;
+      if (start < bytes.length) {
+        at(this.#boxes, rank, "mailbox of rank").set(bytes.subarray(start, start + PART_BYTES), begin);
+      }
+      this.#rounds.publish(round);
+      for (let peer = 0; peer < size; peer++) {
+        if (peer !== rank) this.#rounds.wait(round, peer);
+        if (start === 0) {
+          const length = at(at(this.#heads, peer, "mailbox of rank"), LENGTHS + part, "length in part");
+          messages[peer] = new Uint8Array(length);
+          longest = Math.max(longest, length);
+        }
+        const message = at(messages, peer, "message of rank");
+        const end = begin + Math.min(PART_BYTES, message.length - start);
+        if (end > begin) message.set(at(this.#boxes, peer, "mailbox of rank").subarray(begin, end), start);
+      }
+      this.#rounds.end(round);
+      start += PART_BYTES;
+    } while (start < longest);
+    return messages;
+  }
+}

@@ -1,0 +1,78 @@
+/**
+ * The control plane between processes of one host, over segments of shared memory: blocks are native mappings, sleeping
+ * is by futex, a rank that died is one whose lock file is free. Linux; needs FFI to the C library.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { at } from "../../at.ts";
+import type { Place } from "./membership.ts";
+import type { RunFiles } from "./run_files.ts";
+import { shareSegment } from "./segments.ts";
+import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, type World } from "./shared.ts";
+
+/** Blocks that lie one after another in a native mapping. */
+export class NativeBlocks implements BlockMemory {
+  readonly blocks: readonly Uint8Array[];
+  readonly #posix: Posix;
+  readonly #address: NativeAddress;
+
+  constructor(posix: Posix, address: NativeAddress, size: number) {
+    this.#posix = posix;
+    this.#address = address;
+    const bytes = new Uint8Array(posix.provider.viewOf(address, size * BLOCK_BYTES));
+    this.blocks = Array.from({ length: size }, (_, r) => bytes.subarray(r * BLOCK_BYTES, (r + 1) * BLOCK_BYTES));
+  }
+
+  sleep(rank: number, word: number, expected: number, timeoutMs: number): void {
+    this.#posix.futexWait(this.#wordOf(rank, word), expected, timeoutMs);
+  }
+
+  wake(rank: number, word: number): void {
+    this.#posix.futexWake(this.#wordOf(rank, word), 0x7fffffff);
+  }
+
+  #wordOf(rank: number, word: number): NativeAddress {
+    return this.#posix.provider.offset(this.#address, rank * BLOCK_BYTES + word * 4);
+  }
+}
+
+/** The ranks of a group that are processes. */
+export class ShmControlPlane extends SharedControlPlane {
+  readonly files: RunFiles;
+  readonly #leave: () => void;
+
+  /** @param leave gives up what the group alone has */
+  constructor(
+    files: RunFiles,
+    place: Place,
+    memory: BlockMemory,
+    world: World,
+    timeoutSeconds?: number,
+    leave: () => void = () => {},
+  ) {
+    super(place, memory, world, timeoutSeconds);
+    this.files = files;
+    this.#leave = leave;
+  }
+
+  split(ranks: readonly number[], name: string): ShmControlPlane {
+    const { posix } = this.files;
+    this.agreeOnSplit(ranks);
+    const byteLength = ranks.length * BLOCK_BYTES;
+    const request = { byteLength, owner: `group '${name}'`, leader: at(ranks, 0, "member") };
+    // The words stay mapped: they are small, and a late abort() must not touch memory that is gone.
+    const { value } = shareSegment(this, this.files, request, (descriptor, kept) => {
+      const address = posix.mapShared(descriptor, byteLength);
+      kept.defer(() => posix.unmap(address, byteLength));
+      return new NativeBlocks(posix, address, ranks.length);
+    });
+    return new ShmControlPlane(this.files, this.placeIn(ranks, name), value, this.world, this.timeoutSeconds);
+  }
+
+  override dispose(): void {
+    super.dispose();
+    this.#leave();
+  }
+}
