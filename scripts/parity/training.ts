@@ -46,7 +46,7 @@ export interface Trace {
   readonly owned: readonly {
     readonly fqn: string;
     readonly offset: number;
-    readonly values: Float32Array<ArrayBuffer>;
+    readonly values: readonly number[];
   }[];
 }
 
@@ -114,7 +114,7 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
     const { offset, length } = parameter.storage.shard;
     const values = new Float32Array(length);
     if (length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return { fqn: parameter.fqn, offset, values };
+    return { fqn: parameter.fqn, offset, values: [...values] };
   });
   return { losses, gradNorms, owned };
 }
