@@ -27,7 +27,14 @@ function isTrace(value: unknown): value is Trace {
   return typeof value === "object" && value !== null && "losses" in value && "owned" in value;
 }
 
-/** Runs one case on `world` ranks; checks that all ranks saw the same and that every element is owned (in DDP: equal). */
+/** One case: a training on some ranks. */
+export interface ParityCase {
+  readonly name: string;
+  readonly ranks: number;
+  readonly training: TrainingCase;
+}
+
+/** Runs one case as Workers. */
 export async function runCase(
   name: string,
   world: number,
@@ -35,7 +42,11 @@ export async function runCase(
   cpuMath: CpuMath,
 ): Promise<WholeTrace> {
   const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, training });
-  const traces = results.filter(isTrace);
+  return assemble(name, results.filter(isTrace), world);
+}
+
+/** Puts the ranks' shares together; checks that all saw the same and that every element is owned (in DDP: equal). */
+export function assemble(name: string, traces: readonly Trace[], world: number): WholeTrace {
   const [first] = traces;
   if (first === undefined || traces.length !== world) {
     throw new Error(`${name}: ${traces.length} of ${world} ranks returned`);
@@ -68,13 +79,9 @@ export async function runCase(
 }
 
 /** All cases of one world size: the reference comes first. */
-export function casesOf(
-  world: number,
-  tied: boolean,
-  steps: number,
-): { name: string; ranks: number; training: TrainingCase }[] {
+export function casesOf(world: number, tied: boolean, steps: number): readonly ParityCase[] {
   const weights = tied ? "tied" : "untied";
-  const one = (mode: Mode, ranks: number, label: string): { name: string; ranks: number; training: TrainingCase } => ({
+  const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
     name: `${label} ${weights}`,
     ranks,
     training: { mode, tied, microBatches: world, steps },
@@ -86,6 +93,13 @@ export function casesOf(
     one("fsdp-reshard", 1, `FSDP(1, ${world} accumulated)`),
     one("ddp", 1, `DDP(1, ${world} accumulated)`),
   ];
+}
+
+/** The cases of each world size, in groups that must agree: all of them to four ranks, two on eight. */
+export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
+  const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, tied, steps)));
+  const [, sharded, , alone] = casesOf(8, true, steps);
+  return sharded === undefined || alone === undefined ? small : [...small, [alone, sharded]];
 }
 
 /** Bits of a float64, ordered like the number. */

@@ -47,7 +47,7 @@ export interface Trace {
   readonly owned: readonly {
     readonly fqn: string;
     readonly offset: number;
-    readonly values: Float32Array<ArrayBuffer>;
+    readonly values: readonly number[];
   }[];
 }
 
@@ -113,7 +113,7 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
   const owned = [...model.parameters()].map((parameter) => {
     const values = new Float32Array(parameter.storage.shard.numel);
     if (values.length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values };
+    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values: [...values] };
   });
   return { losses, gradNorms, owned };
 }

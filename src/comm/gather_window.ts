@@ -41,7 +41,7 @@ export class AnnouncedWindow {
   /**
    * Waits until no peer reads this rank's part any more. Collective.
    *
-   * @param unit name of the unit that the window holds, as it is called now
+   * @param unit present name of what the window holds
    */
   beginWrite(unit: string, phase: Phase = "update"): void {
     this.#expect("readable", "begin writing", unit);
@@ -57,11 +57,7 @@ export class AnnouncedWindow {
     this.#state = "readable";
   }
 
-  /**
-   * Copies every rank's part to `dst`, rank r's to byte `offsets[r]`, as all have published it last. Collective.
-   *
-   * @param unit name of the unit that the window holds, as it is called now
-   */
+  /** Copies every rank's part to `dst`, rank r's to byte `offsets[r]`, as all have published it last. Collective. */
   gather(dst: DevicePtr, offsets: readonly number[], unit: string, phase: Phase): Work {
     this.#expect("readable", "gather", unit);
     checkPerRank(offsets, this.byteLengths.length, `Offsets of '${unit}'`);

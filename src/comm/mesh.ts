@@ -30,16 +30,16 @@ export class DeviceMesh {
   readonly coordinate: readonly number[];
   readonly #groups: ReadonlyMap<string, ProcessGroup>;
 
-  /**
-   * @param group the group of all ranks
-   * @param shape length of each axis
-   * @param groups the group along each axis through this rank
-   */
+  /** @param groups the group along each axis through this rank */
   constructor(group: ProcessGroup, shape: MeshShape, groups: ReadonlyMap<string, ProcessGroup>) {
     this.group = group;
     this.axes = Object.keys(shape);
     this.shape = Object.values(shape);
-    this.coordinate = coordinateOf(group.rank, this.shape);
+    let stride = group.size;
+    this.coordinate = this.shape.map((length) => {
+      stride /= length;
+      return Math.floor(group.rank / stride) % length;
+    });
     this.#groups = groups;
   }
 
@@ -87,26 +87,10 @@ export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
   for (const [i, axis] of names.entries()) {
     const length = at(lengths, i, "axis");
     stride /= length;
+    const first = group.rank - at(mesh.coordinate, i, "axis") * stride;
+    const line = Array.from({ length }, (_, place) => first + place * stride);
     // An axis over all ranks is the group itself: no memory of its own.
-    const isAll = length === group.size;
-    groups.set(axis, isAll ? group : group.split(lineOf(group.rank, stride, length), axis, { mesh, axis }));
+    groups.set(axis, length === group.size ? group : group.split(line, axis, { mesh, axis }));
   }
   return mesh;
-}
-
-/** Row-major place of a rank. */
-function coordinateOf(rank: number, shape: readonly number[]): readonly number[] {
-  let rest = rank;
-  const backwards = shape.toReversed().map((length) => {
-    const place = rest % length;
-    rest = Math.floor(rest / length);
-    return place;
-  });
-  return backwards.reverse();
-}
-
-/** The ranks on the line through `rank` along an axis of that stride. */
-function lineOf(rank: number, stride: number, length: number): readonly number[] {
-  const first = rank - Math.floor(rank / stride) % length * stride;
-  return Array.from({ length }, (_, i) => first + i * stride);
 }

@@ -43,12 +43,6 @@ export interface ReduceScatterOptions extends Omit<ReduceScatterArgs, "scale"> {
 /** Gets every call of a group, and of the groups split from it, before it is made. */
 export type CallListener = (call: Call, group: ProcessGroup) => void;
 
-/** What a split group knows of where it comes from. */
-export interface Origin {
-  readonly parent: ProcessGroup;
-  readonly mesh: MeshAxis | undefined;
-}
-
 /**
  * Some ranks that call collectives together. All methods but `observe`, `send`, `receive`, `transfer`, `abort` and
  * `dispose` are collective: every rank of the group makes the same calls in the same order, and ranks that do not are
@@ -87,8 +81,12 @@ export class ProcessGroup {
   #step = 0;
   #disposed = false;
 
-  /** The group owns its planes. */
-  constructor(control: ControlPlane, data: DataPlane, origin?: Origin) {
+  /**
+   * The group owns its planes.
+   *
+   * @param parent the group that it was split from
+   */
+  constructor(control: ControlPlane, data: DataPlane, parent?: ProcessGroup, mesh?: MeshAxis) {
     this.name = control.name;
     this.rank = control.rank;
     this.size = control.size;
@@ -96,10 +94,10 @@ export class ProcessGroup {
     this.kind = data.kind;
     this.sums = data.sums;
     this.stagingBytes = data.stagingBytes;
-    this.mesh = origin?.mesh;
+    this.mesh = mesh;
     this.#control = control;
     this.#data = data;
-    this.#parent = origin?.parent;
+    this.#parent = parent;
   }
 
   /** Number of calls made. */
@@ -296,7 +294,7 @@ export class ProcessGroup {
     checkParts(ranks, this.rank, this.size, name);
     this.#announce({ kind: "split", unit: name });
     const control = this.#control.split(ranks, name);
-    const child = new ProcessGroup(control, this.#data.split(control), { parent: this, mesh });
+    const child = new ProcessGroup(control, this.#data.split(control), this, mesh);
     this.#children.push(child);
     return child;
   }

@@ -28,13 +28,6 @@ const tail = "\u0007";
  * Makes a control line.
  *
  * @returns the line, without a line break
- * @example
- * ```ts
- * import { decodeControlLine, encodeControlLine } from "./control_line.ts";
- *
- * const line = encodeControlLine({ status: "step 3, loss 4.2" });
- * console.assert(JSON.stringify(decodeControlLine(line)) === '{"status":"step 3, loss 4.2"}');
- * ```
  */
 export function encodeControlLine(line: ControlLine): string {
   return `${head}${JSON.stringify(line)}${tail}`;

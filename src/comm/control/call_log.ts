@@ -51,18 +51,13 @@ export interface Difference {
   readonly isFirst: boolean;
 }
 
-/** A unit's name with what the log needs of it. */
-interface KnownUnit {
-  readonly hash: number;
-  readonly words: Int32Array;
-  readonly byteLength: number;
-}
-
 /** The logs of all ranks of one group. */
 export class CallLog {
   readonly #logs: readonly Int32Array[];
   readonly #own: Int32Array;
-  readonly #units = new Map<string, KnownUnit>();
+  readonly #bytes: Uint8Array;
+  /** Names of units with what is kept of them, and a hash of all. */
+  readonly #units = new Map<string, { readonly hash: number; readonly kept: Uint8Array }>();
   #rolling = HASH_START;
   #newest = 0;
 
@@ -72,7 +67,8 @@ export class CallLog {
    */
   constructor(logs: readonly Int32Array[], rank: number) {
     this.#logs = logs;
-    this.#own = at(logs, rank, "log of rank");
+    this.#own = this.#log(rank);
+    this.#bytes = new Uint8Array(this.#own.buffer, this.#own.byteOffset, CALL_LOG_WORDS * 4);
   }
 
   /** Number of a rank's newest call. Words hold 32 bits of it: no rank is 2^31 calls ahead of another. */
@@ -94,8 +90,8 @@ export class CallLog {
     words[begin + DETAIL] = detail;
     words[begin + UNIT_HASH] = unit.hash;
     words[begin + STEP] = step | 0;
-    words[begin + UNIT_LENGTH] = unit.byteLength;
-    words.set(unit.words, begin + UNIT);
+    words[begin + UNIT_LENGTH] = unit.kept.length;
+    this.#bytes.set(unit.kept, (begin + UNIT) * 4);
     if (isCollective(call)) {
       for (let i = TYPE; i < STEP; i++) this.#rolling = hashWord(this.#rolling, at(words, begin + i, "word of a call"));
       Atomics.store(words, begin + ROLLING, this.#rolling);
@@ -170,15 +166,11 @@ export class CallLog {
     return at(this.#logs, rank, "log of rank");
   }
 
-  #known(unit: string): KnownUnit {
+  #known(unit: string): { readonly hash: number; readonly kept: Uint8Array } {
     const found = this.#units.get(unit);
     if (found !== undefined) return found;
     const encoded = new TextEncoder().encode(unit);
-    const kept = encoded.subarray(0, UNIT_BYTES);
-    const padded = new Uint8Array(Math.ceil(kept.length / 4) * 4);
-    padded.set(kept);
-    const hash = encoded.reduce(hashWord, HASH_START);
-    const known = { hash, words: new Int32Array(padded.buffer), byteLength: kept.length };
+    const known = { hash: encoded.reduce(hashWord, HASH_START), kept: encoded.slice(0, UNIT_BYTES) };
     // Units are as many as the model has; a caller that numbers its calls must not fill the heap.
     if (this.#units.size >= 4096) this.#units.clear();
     this.#units.set(unit, known);

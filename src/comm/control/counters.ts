@@ -22,7 +22,6 @@ export class Counters {
   readonly #word: number;
 
   /**
-   * @param control the group; its waits are used
    * @param blocks shared words of each rank, zero at first
    * @param word which of them is the counter
    */
@@ -68,10 +67,9 @@ export class Rounds {
   next = 0;
 
   /**
-   * @param control the group
    * @param blocks shared words of each rank, zero at first
-   * @param sent word of the counter of what a rank has written
-   * @param taken word of the counter of what a rank has read
+   * @param sent which of them counts what a rank has written
+   * @param taken which of them counts what a rank has read
    */
   constructor(control: ControlPlane, blocks: readonly Int32Array[], sent: number, taken: number) {
     this.#sent = new Counters(control, blocks, sent);

@@ -13,29 +13,15 @@ import { shareSegment } from "./segments.ts";
 import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, type World } from "./shared.ts";
 
 /** Blocks that lie one after another in a native mapping. */
-export class NativeBlocks implements BlockMemory {
-  readonly blocks: readonly Uint8Array[];
-  readonly #posix: Posix;
-  readonly #address: NativeAddress;
-
-  constructor(posix: Posix, address: NativeAddress, size: number) {
-    this.#posix = posix;
-    this.#address = address;
-    const bytes = new Uint8Array(posix.provider.viewOf(address, size * BLOCK_BYTES));
-    this.blocks = Array.from({ length: size }, (_, r) => bytes.subarray(r * BLOCK_BYTES, (r + 1) * BLOCK_BYTES));
-  }
-
-  sleep(rank: number, word: number, expected: number, timeoutMs: number): void {
-    this.#posix.futexWait(this.#wordOf(rank, word), expected, timeoutMs);
-  }
-
-  wake(rank: number, word: number): void {
-    this.#posix.futexWake(this.#wordOf(rank, word), 0x7fffffff);
-  }
-
-  #wordOf(rank: number, word: number): NativeAddress {
-    return this.#posix.provider.offset(this.#address, rank * BLOCK_BYTES + word * 4);
-  }
+export function nativeBlocks(posix: Posix, address: NativeAddress, size: number): BlockMemory {
+  const bytes = new Uint8Array(posix.provider.viewOf(address, size * BLOCK_BYTES));
+  const addressOf = (rank: number, word: number): NativeAddress =>
+    posix.provider.offset(address, rank * BLOCK_BYTES + word * 4);
+  return {
+    blocks: Array.from({ length: size }, (_, rank) => bytes.subarray(rank * BLOCK_BYTES, (rank + 1) * BLOCK_BYTES)),
+    sleep: (rank, word, expected, timeoutMs) => void posix.futexWait(addressOf(rank, word), expected, timeoutMs),
+    wake: (rank, word) => void posix.futexWake(addressOf(rank, word), 0x7fffffff),
+  };
 }
 
 /** The ranks of a group that are processes. */
@@ -66,7 +52,7 @@ export class ShmControlPlane extends SharedControlPlane {
     const { value } = shareSegment(this, this.files, request, (descriptor, kept) => {
       const address = posix.mapShared(descriptor, byteLength);
       kept.defer(() => posix.unmap(address, byteLength));
-      return new NativeBlocks(posix, address, ranks.length);
+      return nativeBlocks(posix, address, ranks.length);
     });
     return new ShmControlPlane(this.files, this.placeIn(ranks, name), value, this.world, this.timeoutSeconds);
   }

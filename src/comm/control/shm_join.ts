@@ -16,7 +16,7 @@ import { placeInWorld } from "./membership.ts";
 import { type HeldLock, pause, RunFiles } from "./run_files.ts";
 import { reserve } from "./segments.ts";
 import { BLOCK_BYTES, spinsFor } from "./shared.ts";
-import { NativeBlocks, ShmControlPlane } from "./shm.ts";
+import { nativeBlocks, ShmControlPlane } from "./shm.ts";
 
 const MAX_RANKS = 1024;
 const LIVENESS_MS = 250;
@@ -120,7 +120,7 @@ class Joining {
       options: this.#options,
       spins: spinsFor(worldSize, posix.affinity().length),
     };
-    const memory = new NativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize);
+    const memory = nativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize);
     const leave = (): void => this.#files.release(this.#lock);
     const { timeoutSeconds } = this.#options;
     return new ShmControlPlane(this.#files, placeInWorld(rank, worldSize), memory, world, timeoutSeconds, leave);

@@ -19,7 +19,7 @@ import { type Place, placeInWorld } from "./membership.ts";
 import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, spinsFor, type World } from "./shared.ts";
 
 const CELLS = 16;
-const MAX_RANKS = 1024;
+const MAX_RANKS = 256;
 const ALIGNMENT = 256;
 
 /** The shared memory of Workers that are ranks: give it to each by `postMessage`. */
@@ -33,7 +33,7 @@ export interface LoopbackWorld {
 /**
  * Makes the shared memory of `size` ranks, with `dataBytes` for the data plane in each block.
  *
- * @throws {ArgumentError} if `size` is no positive integer up to 1024
+ * @throws {ArgumentError} if `size` is no positive integer up to 256
  */
 export function createWorkersWorld(size: number, dataBytes: number): LoopbackWorld {
   if (!Number.isInteger(size) || size < 1 || size > MAX_RANKS) {
@@ -77,23 +77,14 @@ function membersOf({ buffer, size }: LoopbackWorld): Int32Array {
 }
 
 /** The blocks of one group. */
-class Cell implements BlockMemory {
-  readonly blocks: readonly Uint8Array[];
-  readonly #words: readonly Int32Array[];
-
-  constructor(world: LoopbackWorld, cell: number, worldRanks: readonly number[]) {
-    const begins = worldRanks.map((rank) => placeOf(world, cell, rank));
-    this.blocks = begins.map((begin) => new Uint8Array(world.buffer, begin, BLOCK_BYTES + world.dataBytes));
-    this.#words = begins.map((begin) => new Int32Array(world.buffer, begin, BLOCK_BYTES / 4));
-  }
-
-  sleep(rank: number, word: number, expected: number, timeoutMs: number): void {
-    Atomics.wait(at(this.#words, rank, "block of rank"), word, expected, timeoutMs);
-  }
-
-  wake(rank: number, word: number): void {
-    Atomics.notify(at(this.#words, rank, "block of rank"), word);
-  }
+function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly number[]): BlockMemory {
+  const begins = worldRanks.map((rank) => placeOf(world, cell, rank));
+  const words = begins.map((begin) => new Int32Array(world.buffer, begin, BLOCK_BYTES / 4));
+  return {
+    blocks: begins.map((begin) => new Uint8Array(world.buffer, begin, BLOCK_BYTES + world.dataBytes)),
+    sleep: (rank, word, expected, timeoutMs) => void Atomics.wait(at(words, rank, "block"), word, expected, timeoutMs),
+    wake: (rank, word) => void Atomics.notify(at(words, rank, "block"), word),
+  };
 }
 
 /** The ranks of a group that are Workers. */
@@ -105,7 +96,7 @@ export class WorkersControlPlane extends SharedControlPlane {
 
   /** Use {@link joinWorkers}. */
   constructor(space: LoopbackWorld, cell: number, place: Place, world: World, timeoutSeconds?: number) {
-    const memory = new Cell(space, cell, place.worldRanks);
+    const memory = blocksIn(space, cell, place.worldRanks);
     super(place, memory, world, timeoutSeconds);
     this.blocks = memory.blocks.map((block) => block.subarray(BLOCK_BYTES));
     this.#space = space;

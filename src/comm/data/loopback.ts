@@ -11,12 +11,12 @@ import { createWorkersWorld, joinWorkers, type LoopbackWorld, WorkersControlPlan
 import { ProcessGroup } from "../process_group.ts";
 import { StagedDataPlane, stagingWords } from "./staged.ts";
 import { ALIGNMENT, divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
-import { CopiedStaging } from "./staging.ts";
+import { copiedStaging, Scratch } from "./staging.ts";
 
 /**
  * Makes the shared memory of `size` ranks.
  *
- * @throws {ArgumentError} if `size` is no positive integer up to 1024
+ * @throws {ArgumentError} if `size` is no positive integer up to 256
  * @example
  * ```ts ignore
  * const world = createLoopbackWorld(2);
@@ -43,8 +43,10 @@ export class LoopbackDataPlane extends StagedDataPlane {
     const { blocks, rank, size } = control;
     const head = headBytes(size);
     const words = blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, stagingWords(size)));
-    const staging = new CopiedStaging(device, blocks.map((block) => block.subarray(head, head + slotBytes)), rank);
-    super({ control, device, words, staging, layout: divideSlot(slotBytes, size, options), resources: staging });
+    const slots = blocks.map((block) => block.subarray(head, head + slotBytes));
+    const scratch = new Scratch(device.allocator);
+    const staging = copiedStaging(device, slots, rank, scratch);
+    super({ control, device, words, staging, layout: divideSlot(slotBytes, size, options), resources: scratch });
     this.#options = options;
   }
 

@@ -17,7 +17,7 @@ import { DevicePages } from "./device_pages.ts";
 import { openShmWindow } from "./shm_window.ts";
 import { SPARE, StagedDataPlane, type StagingPlace, stagingWords } from "./staged.ts";
 import { divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
-import { CopiedStaging, MappedStaging } from "./staging.ts";
+import { copiedStaging, mappedStaging, Scratch } from "./staging.ts";
 
 /** How a process joins its host's ranks and shares memory with them. */
 export interface ShmOptions extends ShmJoinOptions, StagingOptions {
@@ -78,10 +78,10 @@ function openData(control: ControlPlane, shared: Shared): ShmDataPlane {
     const obstacle = shared.obstacle ?? pages.selfTest(descriptor, view, rank * headWords + SPARE);
     if (size > 1 && obstacle === "") {
       const begin = pages.mapIn(descriptor, slotsBytes, { owner: "staging", kind: "staging" }, headBytes, stack);
-      return { words, obstacle, staging: new MappedStaging(device, begin, slotBytes, rank) };
+      return { words, obstacle, staging: mappedStaging(device, begin, slotBytes, rank) };
     }
     const slots = words.map((_, r) => new Uint8Array(view, headBytes + r * slotBytes, slotBytes));
-    return { words, obstacle, staging: stack.use(new CopiedStaging(device, slots, rank)) };
+    return { words, obstacle, staging: copiedStaging(device, slots, rank, stack.use(new Scratch(device.allocator))) };
   }, ({ obstacle }) => obstacle);
   const { obstacle, words, staging } = value;
   if (shared.obstacle === undefined && obstacle !== "") {

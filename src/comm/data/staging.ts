@@ -18,32 +18,34 @@ export interface StagingBuffer {
   take(dst: DevicePtr, rank: number, offset: number, byteLength: number): void;
 }
 
-/** Slots that lie in device memory, one after another: nothing is copied to be read. */
-export class MappedStaging implements StagingBuffer {
-  readonly #device: Device;
-  readonly #begin: DevicePtr;
-  readonly #slotBytes: number;
-  readonly #rank: number;
+/** Slots that lie in device memory from `begin`, one after another: nothing is copied to be read. */
+export function mappedStaging(device: Device, begin: DevicePtr, slotBytes: number, own: number): StagingBuffer {
+  const view = (rank: number, offset: number): DevicePtr => devicePtr(begin + rank * slotBytes + offset);
+  return {
+    view,
+    put: (offset, src, byteLength) => device.copy(view(own, offset), src, byteLength),
+    take: (dst, rank, offset, byteLength) => device.copy(dst, view(rank, offset), byteLength),
+  };
+}
 
-  /** @param begin where the slots of all ranks are mapped */
-  constructor(device: Device, begin: DevicePtr, slotBytes: number, rank: number) {
-    this.#device = device;
-    this.#begin = begin;
-    this.#slotBytes = slotBytes;
-    this.#rank = rank;
-  }
-
-  put(offset: number, src: DevicePtr, byteLength: number): void {
-    this.#device.copy(this.view(this.#rank, offset), src, byteLength);
-  }
-
-  view(rank: number, offset: number): DevicePtr {
-    return devicePtr(this.#begin + rank * this.#slotBytes + offset);
-  }
-
-  take(dst: DevicePtr, rank: number, offset: number, byteLength: number): void {
-    this.#device.copy(dst, this.view(rank, offset), byteLength);
-  }
+/** Slots outside device memory: what a kernel should read is copied into `scratch` first. */
+export function copiedStaging(
+  device: Device,
+  slots: readonly Uint8Array[],
+  own: number,
+  scratch: Scratch,
+): StagingBuffer {
+  const bytes = (rank: number, offset: number, byteLength: number): Uint8Array =>
+    at(slots, rank, "slot of rank").subarray(offset, offset + byteLength);
+  return {
+    put: (offset, src, byteLength) => device.copyOut(bytes(own, offset, byteLength), src),
+    take: (dst, rank, offset, byteLength) => device.copyIn(dst, bytes(rank, offset, byteLength)),
+    view(rank, offset, byteLength): DevicePtr {
+      const place = scratch.of(rank, byteLength);
+      device.copyIn(place, bytes(rank, offset, byteLength));
+      return place;
+    },
+  };
 }
 
 /** Device memory that chunks of other ranks are copied into: a block a rank, as large as was needed so far. */
@@ -68,43 +70,5 @@ export class Scratch implements Disposable {
   [Symbol.dispose](): void {
     for (const block of this.#blocks) if (block !== undefined) this.#allocator.free(block.ptr);
     this.#blocks.length = 0;
-  }
-}
-
-/** Slots outside device memory: what a kernel should read is copied into scratch first. */
-export class CopiedStaging implements StagingBuffer, Disposable {
-  readonly #device: Device;
-  readonly #slots: readonly Uint8Array[];
-  readonly #rank: number;
-  readonly #scratch: Scratch;
-
-  /** @param slots each rank's slot */
-  constructor(device: Device, slots: readonly Uint8Array[], rank: number) {
-    this.#device = device;
-    this.#slots = slots;
-    this.#rank = rank;
-    this.#scratch = new Scratch(device.allocator);
-  }
-
-  put(offset: number, src: DevicePtr, byteLength: number): void {
-    this.#device.copyOut(this.#bytes(this.#rank, offset, byteLength), src);
-  }
-
-  view(rank: number, offset: number, byteLength: number): DevicePtr {
-    const place = this.#scratch.of(rank, byteLength);
-    this.take(place, rank, offset, byteLength);
-    return place;
-  }
-
-  take(dst: DevicePtr, rank: number, offset: number, byteLength: number): void {
-    this.#device.copyIn(dst, this.#bytes(rank, offset, byteLength));
-  }
-
-  [Symbol.dispose](): void {
-    this.#scratch[Symbol.dispose]();
-  }
-
-  #bytes(rank: number, offset: number, byteLength: number): Uint8Array {
-    return at(this.#slots, rank, "slot of rank").subarray(offset, offset + byteLength);
   }
 }
