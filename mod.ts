@@ -159,7 +159,7 @@ export { type Section, section, type SectionSchema, type SectionValue } from "./
 export { type RunConfig, TRAIN_SECTIONS } from "./src/train/config.ts";
 export { generate, type GenerateOptions } from "./src/train/generate.ts";
 export { readHfConfig } from "./src/train/setup.ts";
-export { type Parallelism, type StepContext, type StepResult, trainStep } from "./src/train/step.ts";
+export { type StepContext, type StepResult, trainStep } from "./src/train/step.ts";
 export { runTrainingScript, type TrainingScript } from "./src/train/script.ts";
 export type { StepMetrics } from "./src/train/metrics.ts";
 export { type FinishedModel, runTraining, type TrainerOptions, type TrainResult } from "./src/train/trainer.ts";

@@ -45,7 +45,7 @@ const shard = (): { setGradientDivideFactor(factor: number): void } => {
   for (const block of model.layers) fullyShard(block, { mesh: group, precision });
   return fullyShard(model, { mesh: group, precision });
 };
-const parallel = config.strategy === "ddp" ? replicate(model, { group }) : shard();
+const parallel = config.strategy === "ddp" ? replicate(model, { mesh: group }) : shard();
 initializeParameters(model, 0);
 const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
 const ids = Int32Array.from({ length: BATCH * SEQ }, (_, i) => (i * 7919 + group.rank * 104729) % 4096);

@@ -16,7 +16,6 @@ import {
   keyOf,
   type MicroBatch,
   ownedPtr,
-  type Parallelism,
   type ProcessGroup,
   replicate,
   type StepContext,
@@ -82,23 +81,26 @@ function microBatch(step: number, micro: number): MicroBatch {
   return { inputIds, labels, batch: BATCH, seq: SEQ };
 }
 
-function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): Parallelism {
-  if (mode === "ddp") return replicate(model, { group, bucketBytes: 64 * 1024 });
+function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): void {
+  if (mode === "ddp") {
+    replicate(model, { mesh: group, bucketBytes: 64 * 1024 });
+    return;
+  }
   const reshardAfterForward = mode === "fsdp-reshard";
   const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
   const precision = { paramDtype: dtypeFrom(paramDtype), reduceDtype: dtypeFrom(reduceDtype) };
   for (const block of model.layers) fullyShard(block, { mesh: group, reshardAfterForward, precision });
-  return fullyShard(model, { mesh: group, reshardAfterForward, precision });
+  fullyShard(model, { mesh: group, reshardAfterForward, precision });
 }
 
 /** Trains; every rank of the group calls it. */
 export function train(device: Device, group: ProcessGroup, training: TrainingCase): Trace {
   const { tied, microBatches, steps } = training;
   const model = buildModel(device, configOf(tied));
-  const parallelism = parallelize(model, training, group);
+  parallelize(model, training, group);
   initializeParameters(model, 7);
-  const optimizer = new AdamW(model.parameters());
-  const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
+  const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });
+  const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1 };
   const losses: number[] = [];
   const gradNorms: number[] = [];
   for (let step = 0; step < steps; step++) {
@@ -106,7 +108,7 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
       { length: microBatches / group.size },
       (_, i) => microBatch(step, i * group.size + group.rank),
     );
-    const { loss, gradNorm } = trainStep(context, { microBatches: mine }, step + 1, 3e-3);
+    const { loss, gradNorm } = trainStep(context, { microBatches: mine }, step + 1);
     losses.push(loss);
     gradNorms.push(gradNorm);
   }

@@ -11,6 +11,7 @@ import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { numelOf } from "../shape.ts";
 import { devicePtr } from "../device/device.ts";
 import { findCheckpoint } from "./find.ts";
+import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
 import type { Manifest, SavedTensor } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
@@ -75,22 +76,32 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   const label = `load '${path}'`;
   using reader = new ShardReader(path);
   await group.together(label, () => checkFit(path, manifest, model, optimizer));
-  const parameters = [...model.namedParameters()];
+  const saved = manifest.optimizer;
   await group.together(label, () =>
     writeModelAsync(model, async () => {
       for (const tensor of modelTensors(model)) await reader.read(tensor, manifest.model);
     }));
   await group.together(label, async () => {
-    if (optimizer === undefined) return;
-    for (const tensor of optimizerTensors(model, optimizer)) await reader.read(tensor, manifest.optimizer);
-    for (const [name, parameter] of parameters) optimizer.setSteps(parameter, manifest.optimizerSteps.get(name) ?? 0);
+    if (optimizer === undefined || saved === undefined) return;
+    for (const tensor of optimizerTensors(model, optimizer)) await reader.read(tensor, saved.tensors);
+    for (const [name, parameter] of model.namedParameters()) {
+      const steps = saved.steps.get(name);
+      if (steps === undefined) throw new CheckpointError(path, `it has no count of the steps of '${name}'`);
+      optimizer.setSteps(parameter, steps);
+    }
+    optimizer.stepsTaken = saved.stepsTaken;
   });
   return {
     path,
     step: manifest.step,
     state: manifest.state,
     skipped,
-    differences: differencesOf(manifest, environmentOf(model, options.environment), group.size),
+    differences: [
+      ...differencesOf(manifest, environmentOf(model, options.environment), group.size),
+      ...optimizer === undefined || saved === undefined
+        ? []
+        : compareGroups(saved.groups, groupsOf(model, optimizer)),
+    ],
     bytesRead: reader.bytesRead,
   };
 }
@@ -110,7 +121,7 @@ function checkFit(path: string, manifest: Manifest, model: CheckpointModel, opti
       "Expected the states of the optimizer, got none: it was saved without an optimizer",
     );
   }
-  fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer);
+  fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer.tensors);
 }
 
 /** Reads elements from the files of a checkpoint, which are opened when first needed. */
@@ -126,9 +137,9 @@ class ShardReader implements Disposable {
   /** Reads what this rank holds of a tensor from the shares that have it. */
   async read(
     { name, shard, device, ptr }: HeldTensor,
-    all: ReadonlyMap<string, SavedTensor> | undefined,
+    all: ReadonlyMap<string, SavedTensor>,
   ): Promise<void> {
-    const saved = all?.get(name);
+    const saved = all.get(name);
     if (saved === undefined) throw new CheckpointError(this.#path, "There is no tensor of that name", name);
     const width = float32.byteLength;
     for (const { file, box: stored } of saved.shares) {

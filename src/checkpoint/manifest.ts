@@ -8,6 +8,7 @@ import { CheckpointError } from "../errors.ts";
 import { crc32 } from "../runtime/checksum.ts";
 import { numelOf, type Shape } from "../shape.ts";
 import type { Box } from "../tensor/shard_layout.ts";
+import type { SavedGroup } from "./group_settings.ts";
 import { isJsonObject, type JsonObject, kindOf, parseJsonObject } from "./json.ts";
 
 /** The manifest's name in a checkpoint. */
@@ -36,6 +37,17 @@ export interface SavedTensor {
   readonly shares: readonly SavedShare[];
 }
 
+/** An optimizer of a checkpoint. */
+export interface SavedOptimizer {
+  /** States, by `<FQN>.<state>`. */
+  readonly tensors: ReadonlyMap<string, SavedTensor>;
+  /** Calls of its `step()`. */
+  readonly stepsTaken: number;
+  /** Steps of each parameter, by FQN: one without a gradient is not stepped. */
+  readonly steps: ReadonlyMap<string, number>;
+  readonly groups: readonly SavedGroup[];
+}
+
 /** What a manifest says. */
 export interface Manifest {
   readonly step: number;
@@ -46,17 +58,15 @@ export interface Manifest {
   readonly files: ReadonlyMap<string, ManifestFile>;
   /** Parameters, by FQN. */
   readonly model: ReadonlyMap<string, SavedTensor>;
-  /** Optimizer states, by `<FQN>.<state>`; undefined if none were saved. */
-  readonly optimizer: ReadonlyMap<string, SavedTensor> | undefined;
-  /** Optimizer steps taken, by FQN. */
-  readonly optimizerSteps: ReadonlyMap<string, number>;
+  /** Undefined if none was saved. */
+  readonly optimizer: SavedOptimizer | undefined;
   /** The trainer's own. */
   readonly state: JsonObject;
 }
 
 /** The text of a manifest. */
 export function renderManifest(manifest: Manifest): string {
-  const { step, worldSize, environment, files, model, optimizer, optimizerSteps, state } = manifest;
+  const { step, worldSize, environment, files, model, optimizer, state } = manifest;
   const tensors = (map: ReadonlyMap<string, SavedTensor>): unknown =>
     [...map].map(([name, { shape, shares }]) => ({
       name,
@@ -71,8 +81,9 @@ export function renderManifest(manifest: Manifest): string {
     environment,
     files: Object.fromEntries(files),
     model: tensors(model),
-    optimizer: optimizer === undefined ? null : tensors(optimizer),
-    optimizerSteps: [...optimizerSteps],
+    optimizer: optimizer === undefined
+      ? null
+      : { ...optimizer, tensors: tensors(optimizer.tensors), steps: [...optimizer.steps] },
     state,
   };
   return `${JSON.stringify({ ...body, crc32: checksum(body) })}\n`;
@@ -93,7 +104,7 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
   }
   const found = checksum(body);
   if (expected !== found) throw refuse(`The checksum should be ${kindOf(expected)}, got "${found}": it is damaged`);
-  const { step, worldSize, environment, files, model, optimizer, optimizerSteps, state } = body;
+  const { step, worldSize, environment, files, model, optimizer, state } = body;
   if (!isCount(step)) throw refuse(`step must be an integer from 0, got ${kindOf(step)}`);
   if (!isCount(worldSize) || worldSize === 0) throw refuse(`worldSize must be positive, got ${kindOf(worldSize)}`);
   if (!isJsonObject(state)) throw refuse(`state must be an object, got ${kindOf(state)}`);
@@ -104,8 +115,7 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
     environment: parseStrings(environment, refuse),
     files: held,
     model: parseTensors(model, held, file),
-    optimizer: optimizer === null ? undefined : parseTensors(optimizer, held, file),
-    optimizerSteps: parseSteps(optimizerSteps, refuse),
+    optimizer: optimizer === null ? undefined : parseOptimizer(optimizer, held, file),
     state,
   };
 }
@@ -181,11 +191,26 @@ function isWithin(shape: Shape, offsets: unknown, sizes: unknown): boolean {
     shape.every((size, dim) => (offsets[dim] ?? NaN) + (sizes[dim] ?? NaN) <= size);
 }
 
-function parseSteps(value: unknown, refuse: Refuse): ReadonlyMap<string, number> {
-  if (!Array.isArray(value)) throw refuse(`optimizerSteps must be an array, got ${kindOf(value)}`);
-  return new Map(value.map((pair: unknown): readonly [string, number] => {
-    const [name, steps] = Array.isArray(pair) ? pair : [];
-    if (typeof name !== "string" || !isCount(steps)) throw refuse(`optimizerSteps must be pairs, got ${kindOf(pair)}`);
-    return [name, steps];
-  }));
+function parseOptimizer(value: unknown, files: ReadonlyMap<string, ManifestFile>, file: string): SavedOptimizer {
+  const refuse: Refuse = (detail) => new CheckpointError(file, detail);
+  const { tensors, stepsTaken, steps, groups } = isJsonObject(value) ? value : {};
+  if (!isCount(stepsTaken)) throw refuse(`stepsTaken must be an integer from 0, got ${kindOf(stepsTaken)}`);
+  if (!Array.isArray(steps)) throw refuse(`steps must be an array, got ${kindOf(steps)}`);
+  if (!Array.isArray(groups)) throw refuse(`groups must be an array, got ${kindOf(groups)}`);
+  return {
+    tensors: parseTensors(tensors, files, file),
+    stepsTaken,
+    steps: new Map(steps.map((pair: unknown): readonly [string, number] => {
+      const [name, count] = Array.isArray(pair) ? pair : [];
+      if (typeof name !== "string" || !isCount(count)) throw refuse(`steps must be pairs, got ${kindOf(pair)}`);
+      return [name, count];
+    })),
+    groups: groups.map((group: unknown): SavedGroup => {
+      const { parameters, settings } = isJsonObject(group) ? group : {};
+      if (!Array.isArray(parameters) || !isJsonObject(settings)) {
+        throw refuse(`A group must have parameters and settings, got ${kindOf(group)}`);
+      }
+      return { parameters: parameters.map(String), settings };
+    }),
+  };
 }

@@ -14,6 +14,7 @@ import { replaceFile } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
 import { type Box, placedBoxes } from "../tensor/shard_layout.ts";
 import { abandonCheckpoint, beginCheckpoint, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
+import { groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
 import {
   type Manifest,
@@ -185,12 +186,12 @@ function manifestOf(
     environment: environmentOf(model, environment),
     files,
     model: savedTensors(parameters),
-    optimizer: states === undefined ? undefined : savedTensors(states),
-    optimizerSteps: new Map(
-      optimizer === undefined
-        ? []
-        : [...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]),
-    ),
+    optimizer: optimizer === undefined ? undefined : {
+      tensors: savedTensors(states),
+      stepsTaken: optimizer.stepsTaken,
+      steps: new Map([...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)])),
+      groups: groupsOf(model, optimizer),
+    },
     state,
   };
 }

@@ -41,6 +41,8 @@ export interface ControlPlane {
   wait(ready: () => boolean, stage: string, rank?: number): void;
   /** Wakes the ranks that wait for this one. */
   notify(): void;
+  /** Gives a line to who reads what this rank reports. */
+  report(text: string): void;
   /** An error about the present call. */
   failure(detail: string, stoppedBy?: number): CollectiveError;
   /** A group of some of the ranks. Collective over all of this one; `ranks` is this rank's own list, ascending. */
@@ -55,7 +57,7 @@ export interface ControlPlane {
 export interface ControlOptions {
   /** Seconds after which a wait for a live rank fails; default 600. */
   readonly timeoutSeconds?: number | undefined;
-  /** Gets a line when a live rank is late. */
+  /** Gets a line about what a user should know, e.g. that a live rank is late. */
   readonly report?: ((text: string) => void) | undefined;
   /** Seconds after which a live rank counts as late; default 10. */
   readonly reportSeconds?: number | undefined;

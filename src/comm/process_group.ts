@@ -299,6 +299,11 @@ export class ProcessGroup {
     return child;
   }
 
+  /** Tells the user of this rank something worth knowing; goes where the group's maker wants reports. */
+  report(text: string): void {
+    this.#control.report(text);
+  }
+
   /** Stops all ranks of the world: their present and future collectives fail with `reason`. Never blocks. */
   abort(reason: string): void {
     this.#control.abort(reason);

@@ -5,7 +5,7 @@
  */
 import { InternalError } from "../errors.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
-import type { Parameter, ParameterRun, ParameterStorage } from "../tensor/parameter.ts";
+import type { GradientReducer, Parameter, ParameterRun, ParameterStorage } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { GradientBucket } from "./bucket.ts";
@@ -16,6 +16,7 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly parameter: Parameter;
   readonly shard: ShardLayout;
   readonly run: ParameterRun;
+  readonly reducer: GradientReducer;
   readonly runOffset: number;
   readonly normReducer = undefined;
   readonly sink: GradientSlot;
@@ -26,10 +27,16 @@ export class ReplicatedStorage implements ParameterStorage {
 
   /**
    * @param parameter a plain one
+   * @param reducer the replicated module
    * @param bucketOf joins the pass under way and gives the bucket where the gradient is summed
    */
-  constructor(parameter: Parameter, bucketOf: (storage: ReplicatedStorage) => GradientBucket) {
+  constructor(
+    parameter: Parameter,
+    reducer: GradientReducer,
+    bucketOf: (storage: ReplicatedStorage) => GradientBucket,
+  ) {
     this.parameter = parameter;
+    this.reducer = reducer;
     ({ shard: this.shard, run: this.run, runOffset: this.runOffset } = parameter.storage);
     this.sink = new GradientSlot({
       place: () => bucketOf(this).place(this),

@@ -5,50 +5,65 @@
  * @module
  */
 import { activePass, type BackwardPass, type PassMember } from "../autograd/engine.ts";
-import { anyRank } from "../comm/any_rank.ts";
+import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
-import type { Parameter } from "../tensor/parameter.ts";
+import { ranksOf } from "../parallel/ranks.ts";
+import { usedOnAnyRank } from "../parallel/used.ts";
+import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
 import { GradientBucket, planBuckets } from "./bucket.ts";
 import { ReplicatedStorage } from "./param.ts";
 
 /** Options of {@link replicate}. */
 export interface ReplicateOptions {
-  /** The ranks that hold copies. */
-  readonly group: ProcessGroup;
+  /** The ranks that hold copies: a mesh of one axis, or its group. */
+  readonly mesh: DeviceMesh | ProcessGroup;
   /** Gradients reduced together, in bytes. @default 25 MiB, as in PyTorch */
   readonly bucketBytes?: number;
 }
 
 /** A replicated module. */
-export class ReplicatedModule implements PassMember {
+export class ReplicatedModule implements PassMember, GradientReducer {
   readonly module: Module;
-  /** Whether the next backward reduces gradients (PyTorch's `no_sync` when false). */
   requiresGradientSync = true;
-  /** What the device multiplies sums by. */
+  #gradientDivideFactor: number;
+  /** Its inverse, which sums are multiplied by. */
   readonly #scale: DeviceScalar;
-  readonly #options: ReplicateOptions;
+  readonly #group: ProcessGroup;
+  readonly #bucketBytes: number | undefined;
   readonly #storages: ReadonlyMap<Parameter, ReplicatedStorage>;
   #buckets: ReadonlyMap<ReplicatedStorage, GradientBucket> = new Map();
   /** The pass that it has joined. */
   #pass: BackwardPass | undefined;
 
-  constructor(module: Module, options: ReplicateOptions) {
+  /** Made by {@link replicate}. */
+  constructor(module: Module, group: ProcessGroup, bucketBytes: number | undefined) {
     this.module = module;
-    this.#options = options;
+    this.#group = group;
+    this.#bucketBytes = bucketBytes;
+    this.#gradientDivideFactor = group.size;
     this.#storages = new Map(
       [...module.parameters()].map((parameter) =>
-        [parameter, new ReplicatedStorage(parameter, (storage) => this.#bucketOf(storage))] as const
+        [parameter, new ReplicatedStorage(parameter, this, (storage) => this.#bucketOf(storage))] as const
       ),
     );
     for (const [parameter, storage] of this.#storages) parameter.adopt(storage);
     const [first] = this.#storages.keys();
     if (first === undefined) throw new InternalError("a replicated module without parameters");
-    this.#scale = first.device.scalars.make(1 / options.group.size);
+    this.#scale = first.device.scalars.make(1 / group.size);
+  }
+
+  get gradientDivideFactor(): number {
+    return this.#gradientDivideFactor;
+  }
+
+  set gradientDivideFactor(factor: number) {
+    this.#gradientDivideFactor = factor;
+    this.#scale.value = 1 / factor;
   }
 
   /**
@@ -58,7 +73,7 @@ export class ReplicatedModule implements PassMember {
    */
   setGradientDivideFactor(factor: number): void {
     if (!(factor > 0)) throw new ArgumentError(`Cannot divide gradients by ${factor}: the factor must be positive`);
-    this.#scale.value = 1 / factor;
+    this.gradientDivideFactor = factor;
   }
 
   /** Whether the next backward reduces gradients. */
@@ -76,12 +91,11 @@ export class ReplicatedModule implements PassMember {
   endPass(): void {
     this.#pass = undefined;
     if (!this.requiresGradientSync) return;
-    const { group } = this.#options;
     const buckets = [...new Set(this.#buckets.values())];
-    for (const [i, bucket] of buckets.entries()) bucket.reduce(group, this.#scale, `gradient bucket ${i}`);
+    for (const [i, bucket] of buckets.entries()) bucket.reduce(this.#group, this.#scale, `gradient bucket ${i}`);
     const members = [...this.#buckets.keys()];
-    const used = anyRank(group, members.map((member) => member.used), "used parameters");
-    for (const [i, member] of members.entries()) member.settle(used[i] === true);
+    const used = usedOnAnyRank(this.#group, members);
+    for (const member of members) member.settle(used.has(member));
   }
 
   abandonPass(): void {
@@ -109,7 +123,7 @@ export class ReplicatedModule implements PassMember {
     const trained = [...this.#storages.keys()].filter(({ trainable }) => trainable).toReversed();
     const planned = [...this.#buckets.keys()];
     if (trained.length === planned.length && planned.every(({ parameter }, i) => parameter === trained[i])) return;
-    const buckets = planBuckets(trained, this.#options.bucketBytes).map((parameters) =>
+    const buckets = planBuckets(trained, this.#bucketBytes).map((parameters) =>
       new GradientBucket(parameters.flatMap((parameter) => this.#storages.get(parameter) ?? []))
     );
     this.#buckets = new Map(buckets.flatMap((bucket) => bucket.storages.map((storage) => [storage, bucket] as const)));
@@ -121,9 +135,10 @@ export class ReplicatedModule implements PassMember {
  * every trainable parameter that any rank used has a gradient.
  *
  * @throws {ArgumentError} if it has no trainable parameters, or some are sharded, or replicated already
+ * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
-  const { group } = options;
+  const group = ranksOf(options.mesh, "replicate");
   module.ensureNames();
   const parameters = [...module.parameters()];
   if (!parameters.some(({ trainable }) => trainable)) {
@@ -134,5 +149,5 @@ export function replicate(module: Module, options: ReplicateOptions): Replicated
   writeParameters(present, (parameter, owned) => {
     group.broadcast(owned, parameter.numel * float32.byteLength, 0, `'${parameter.fqn}'`).wait();
   });
-  return new ReplicatedModule(module, options);
+  return new ReplicatedModule(module, group, options.bucketBytes);
 }

@@ -7,7 +7,7 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { int64 } from "../dtype.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
-import type { NormReducer, Parameter, ParameterRun, ParameterStorage } from "../tensor/parameter.ts";
+import type { GradientReducer, NormReducer, Parameter, ParameterRun, ParameterStorage } from "../tensor/parameter.ts";
 import { rangeLayout, type ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Share } from "./layout.ts";
@@ -60,6 +60,10 @@ export class ShardedStorage implements ParameterStorage {
   /** The unit it belongs to. */
   get unit(): FsdpUnit {
     return this.#segment.unit;
+  }
+
+  get reducer(): GradientReducer {
+    return this.unit;
   }
 
   get run(): ParameterRun {

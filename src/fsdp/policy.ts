@@ -3,10 +3,11 @@
  *
  * @module
  */
-import { DeviceMesh } from "../comm/mesh.ts";
+import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { type DType, float32 } from "../dtype.ts";
-import { ArgumentError, UnsupportedError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
+import { ranksOf } from "../parallel/ranks.ts";
 
 /** Dtypes of one unit (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
 export interface MixedPrecision {
@@ -46,7 +47,7 @@ export interface ResolvedPolicy {
  * Fills in the defaults.
  *
  * @throws {ArgumentError} for dtypes that are no floats
- * @throws {UnsupportedError} for a mesh of several axes
+ * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
   const { mesh, reshardAfterForward, precision = {}, backwardPrefetch = false } = options;
@@ -56,13 +57,6 @@ export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
       throw new ArgumentError(`Cannot use ${dtype.name} as ${name}: it must be float32 or bfloat16`);
     }
   }
-  if (mesh instanceof DeviceMesh && mesh.axes.length > 1) {
-    throw new UnsupportedError(
-      `Cannot shard over a mesh of ${mesh.axes.join(" × ")}: one axis is supported; give 'mesh.axis("${
-        mesh.axes.at(-1)
-      }")'`,
-    );
-  }
-  const group = mesh instanceof DeviceMesh ? mesh.group : mesh;
+  const group = ranksOf(mesh, "shard");
   return { group, reshardAfterForward, paramDtype, reduceDtype, backwardPrefetch };
 }

@@ -13,7 +13,7 @@
  * @module
  */
 import type { PassMember } from "../autograd/engine.ts";
-import { anyRank } from "../comm/any_rank.ts";
+import { usedOnAnyRank } from "../parallel/used.ts";
 import type { FsdpUnit } from "./unit.ts";
 
 /** One forward of a unit. See Note [Uses of a unit]. */
@@ -78,9 +78,8 @@ export class FsdpRoot implements PassMember {
     for (const group of new Set(reduced.map(({ unit }) => unit.policy.group))) {
       const segments = reduced.filter(({ unit }) => unit.policy.group === group);
       const members = segments.flatMap(({ storages }) => storages).filter(({ parameter }) => parameter.trainable);
-      const used = anyRank(group, members.map((member) => member.used), "used parameters");
-      const shown = new Set(members.filter((_, i) => used[i] === true));
-      for (const segment of segments) segment.endPass(shown);
+      const used = usedOnAnyRank(group, members);
+      for (const segment of segments) segment.endPass(used);
     }
   }
 }

@@ -10,26 +10,26 @@ import type { Phase } from "../comm/call.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
-import type { Parameter } from "../tensor/parameter.ts";
+import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import type { ResolvedPolicy } from "./policy.ts";
 import { FsdpRoot, type Use } from "./root.ts";
 import { FlatSegment } from "./segment.ts";
 
 /** A unit. */
-export class FsdpUnit {
+export class FsdpUnit implements GradientReducer {
   readonly module: Module;
   readonly policy: ResolvedPolicy;
   readonly segments: readonly FlatSegment[];
   /** Whether parameters are freed after the forward; undefined leaves it to the root rule, applied when the root first runs. */
   reshardAfterForward: boolean | undefined;
-  /** Whether the next backward reduces gradients. */
   requiresGradientSync = true;
   /** Set when the root first runs. */
   root: FsdpRoot | undefined;
   /** Ends the passes of a unit that was used without its root. */
   #alone: FsdpRoot | undefined;
   #unsharded: Phase | undefined;
-  /** What summed gradients are multiplied by; undefined where there are none. */
+  #gradientDivideFactor: number;
+  /** Its inverse, which sums are multiplied by; undefined where there are no parameters. */
   readonly #gradientScale: DeviceScalar | undefined;
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
@@ -38,6 +38,7 @@ export class FsdpUnit {
     this.module = module;
     this.policy = policy;
     this.reshardAfterForward = policy.reshardAfterForward;
+    this.#gradientDivideFactor = policy.group.size;
     const trainable = parameters.filter((parameter) => parameter.trainable);
     const frozen = parameters.filter((parameter) => !parameter.trainable);
     this.segments = [trainable, frozen].filter((list) => list.length > 0).map((list, i) =>
@@ -52,8 +53,12 @@ export class FsdpUnit {
     return fqn === undefined || fqn === "" ? constructor.name : fqn;
   }
 
-  /** What summed gradients are divided by. */
+  get gradientDivideFactor(): number {
+    return this.#gradientDivideFactor;
+  }
+
   set gradientDivideFactor(factor: number) {
+    this.#gradientDivideFactor = factor;
     if (this.#gradientScale !== undefined) this.#gradientScale.value = 1 / factor;
   }
 

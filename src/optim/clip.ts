@@ -18,6 +18,7 @@ import { zeros } from "../tensor/create.ts";
 import type { NormReducer, Parameter } from "../tensor/parameter.ts";
 import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { requireReduced } from "./reduced.ts";
 
 const { ACCUMULATOR_WORDS } = CONSTANTS;
 
@@ -99,10 +100,12 @@ function takeNorm(parameters: readonly Parameter[], purpose: NormPurpose): Tenso
  *
  * @param parameters those that have no gradient count nothing
  * @returns the norm; NaN or Infinity if a gradient is not finite
- * @throws {ArgumentError} if there are none
+ * @throws {ArgumentError} if there are none, or nothing reduces some beside sharded ones
  */
 export function gradNorm(parameters: Iterable<Parameter>): Tensor {
-  return takeNorm([...parameters], { maxNorm: Infinity, errorIfNonfinite: false });
+  const list = [...parameters];
+  requireReduced(list, "take the norm of gradients");
+  return takeNorm(list, { maxNorm: Infinity, errorIfNonfinite: false });
 }
 
 /** Options of {@link clipGradNorm}. */
@@ -115,13 +118,14 @@ export interface ClipOptions {
  * Scales all gradients so that their norm is at most `maxNorm` (PyTorch's `clip_grad_norm_`). Every rank must call it.
  *
  * @returns the norm before clipping, a float32 scalar
- * @throws {ArgumentError} if `maxNorm` is not positive
+ * @throws {ArgumentError} if `maxNorm` is not positive, there are no parameters, or nothing reduces some beside sharded ones
  * @throws {NonFiniteError} if the norm had to be finite and is not; on a device that tells late, when a value is read
  */
 export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, options: ClipOptions = {}): Tensor {
   const { errorIfNonfinite = false } = options;
   if (!(maxNorm > 0)) throw new ArgumentError(`Cannot clip to norm ${maxNorm}: it must be positive`);
   const list = [...parameters];
+  requireReduced(list, "clip gradients");
   const { kernels, status } = deviceOf(list);
   const factor = Buffer.allocate(deviceOf(list), float32.byteLength, "clip factor");
   let norm: Tensor | undefined;

@@ -13,11 +13,15 @@ import { float32, int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
+import { requireReduced } from "./reduced.ts";
+import type { Schedule } from "./schedule.ts";
 
 /** What all optimizers can set. */
 export interface OptimizerSettings {
-  /** A schedule overwrites it before each step. */
+  /** The rate, or what the schedule scales. */
   learningRate: number;
+  /** A factor on the learning rate by step. @default always 1 */
+  readonly schedule?: Schedule | undefined;
   weightDecay: number;
 }
 
@@ -66,6 +70,8 @@ const { RECORD_BYTES } = CONSTANTS;
 
 /** Updates parameters from their gradients. */
 export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings> {
+  /** Calls of {@link step}, those of the run that was loaded included: what schedules go by. */
+  stepsTaken = 0;
   /** The groups; learning rates and decays may be changed between steps. */
   readonly groups: readonly ParamGroup<S>[];
   readonly #device: Device;
@@ -102,8 +108,18 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const group of groups) this.check(group);
   }
 
-  /** Updates every parameter that has a gradient, unless a fault keeps all from it; see Note [Gate]. */
+  /** The learning rate of a group in the next step. */
+  learningRateOf({ learningRate, schedule }: ParamGroup<S>): number {
+    return learningRate * (schedule?.factorAt(this.#device.math, this.stepsTaken + 1) ?? 1);
+  }
+
+  /**
+   * Updates every parameter that has a gradient, unless a fault keeps all from it; see Note [Gate].
+   *
+   * @throws {ArgumentError} if nothing reduces some parameters while others are sharded
+   */
   step(): void {
+    requireReduced(this.#parameters, "take an optimizer step");
     this.#adopt();
     const gate = gateOf(this.#parameters);
     let next = this.#writeRecords();
@@ -120,6 +136,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
         run.endWrite();
       }
     }
+    this.stepsTaken++;
   }
 
   /** Drops all gradients. */
@@ -226,7 +243,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const [i, member] of members.entries()) {
       const { parameter: { storage: { runOffset, shard } }, group, state } = member;
       const words = [runOffset, runOffset + shard.numel, state, Number(isActive(member))];
-      const settings = [group.learningRate, group.weightDecay, ...this.record(group)];
+      const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
       const at = i * RECORD_BYTES;
       words.forEach((word, place) => table.setUint32(at + 4 * place, word, true));
       settings.forEach((value, place) => table.setFloat64(at + 16 + 8 * place, value, true));

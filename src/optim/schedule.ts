@@ -9,6 +9,8 @@ import { ArgumentError } from "../errors.ts";
 
 /** A factor on the learning rate, by step. */
 export interface Schedule {
+  /** Its name and options, by which checkpoints tell it from others. */
+  readonly text: string;
   /**
    * @param math the device's functions: `Math.cos` differs between runtimes
    * @param step from 1
@@ -27,12 +29,17 @@ export interface ScheduleOptions {
 }
 
 /** Makes a schedule of the share that is left when `progress` of the way after the warm-up is done. */
-function schedule(options: ScheduleOptions, shareAt: (math: ExactMath, progress: number) => number): Schedule {
+function schedule(
+  name: string,
+  options: ScheduleOptions,
+  shareAt: (math: ExactMath, progress: number) => number,
+): Schedule {
   const { warmupSteps = 0, steps, minRatio = 0 } = options;
   if (!(warmupSteps >= 0 && steps > 0 && warmupSteps <= steps)) {
     throw new ArgumentError(`Cannot warm up for ${warmupSteps} of ${steps} steps`);
   }
   return {
+    text: `${name} over ${steps} steps, ${warmupSteps} of them to warm up, to ${minRatio}`,
     factorAt(math, step) {
       if (step < warmupSteps) return step / warmupSteps;
       const progress = Math.min(1, (step - warmupSteps) / (steps + 1 - warmupSteps));
@@ -53,7 +60,7 @@ function schedule(options: ScheduleOptions, shareAt: (math: ExactMath, progress:
  * ```
  */
 export function cosine(options: ScheduleOptions): Schedule {
-  return schedule(options, (math, progress) => 0.5 * (1 + math.cos(Math.PI * progress)));
+  return schedule("cosine", options, (math, progress) => 0.5 * (1 + math.cos(Math.PI * progress)));
 }
 
 /**
@@ -62,7 +69,7 @@ export function cosine(options: ScheduleOptions): Schedule {
  * @throws {ArgumentError} if the steps make no sense
  */
 export function linear(options: ScheduleOptions): Schedule {
-  return schedule(options, (_math, progress) => 1 - progress);
+  return schedule("linear", options, (_math, progress) => 1 - progress);
 }
 
 /**
@@ -71,7 +78,7 @@ export function linear(options: ScheduleOptions): Schedule {
  * @throws {ArgumentError} if the steps make no sense
  */
 export function constant(options: ScheduleOptions): Schedule {
-  return schedule(options, () => 1);
+  return schedule("constant", options, () => 1);
 }
 
 /** All schedules, by name. */

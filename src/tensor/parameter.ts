@@ -42,6 +42,14 @@ export interface NormReducer {
   sumLimbs(accumulators: DevicePtr, limbs: number): void;
 }
 
+/** Sums gradients over ranks at the end of a backward. */
+export interface GradientReducer {
+  /** Whether the next backward reduces gradients; without, they add up on each rank (PyTorch's `no_sync`). */
+  requiresGradientSync: boolean;
+  /** What sums are divided by; the number of ranks at first. */
+  gradientDivideFactor: number;
+}
+
 /** How a parameter takes part in a parallelism. */
 export type StorageKind = "plain" | "replicated" | "sharded";
 
@@ -55,6 +63,8 @@ export interface ParameterStorage {
   readonly runOffset: number;
   /** Where the backward pass delivers gradients of the whole parameter. */
   readonly sink: GradientSink;
+  /** What reduces the gradient; undefined for a plain parameter. */
+  readonly reducer: GradientReducer | undefined;
   /** Undefined when every rank holds the whole gradient. */
   readonly normReducer: NormReducer | undefined;
   /** Gradient of this rank's elements, or undefined when there is none. The storage keeps the handle. */
@@ -92,6 +102,7 @@ class PlainStorage implements ParameterStorage {
   readonly shard: ShardLayout;
   readonly run: ParameterRun;
   readonly runOffset = 0;
+  readonly reducer = undefined;
   readonly normReducer = undefined;
   readonly sink: GradientSlot = new GradientSlot();
 

@@ -11,7 +11,7 @@ import { planBuckets } from "../ddp/bucket.ts";
 import { replicate } from "../ddp/replicate.ts";
 import type { Device } from "../device/device.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
-import { fullyShard, type FullyShardedModule } from "../fsdp/fully_shard.ts";
+import { fullyShard } from "../fsdp/fully_shard.ts";
 import { type MemoryPrediction, type MemoryQuestion, requireFits } from "../fsdp/memory.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
@@ -19,17 +19,11 @@ import { initializeParameters } from "../nn/initialize.ts";
 import { readBytes } from "../runtime/files.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { RunConfig } from "./config.ts";
-import type { Parallelism } from "./step.ts";
 
 /** A model that fits, without memory as yet. */
 export interface PlannedModel {
   readonly model: CausalLm;
   readonly prediction: MemoryPrediction;
-}
-
-/** A model ready to train. */
-export interface TrainableModel extends PlannedModel {
-  readonly parallelism: Parallelism & { dispose(): void };
 }
 
 /** Reads the `config.json` of a Hugging Face folder. */
@@ -100,20 +94,20 @@ export async function planModel(
  * call it.
  */
 export async function openModel(
-  { model, prediction }: PlannedModel,
+  { model }: PlannedModel,
   group: ProcessGroup,
   config: RunConfig,
-): Promise<TrainableModel> {
-  const parallelism = config.strategy === "ddp" ? replicate(model, { group }) : shard(model, group, config);
+): Promise<void> {
+  if (config.strategy === "ddp") replicate(model, { mesh: group });
+  else shard(model, group, config);
   if (config.model === undefined) initializeParameters(model, config.seed);
   else await loadHfWeights(model, config.model, group);
-  return { model, parallelism, prediction };
 }
 
-function shard(model: CausalLm, group: ProcessGroup, config: RunConfig): FullyShardedModule {
+function shard(model: CausalLm, group: ProcessGroup, config: RunConfig): void {
   const { reshardAfterForward } = config;
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
   for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
-  return fullyShard(model, { mesh: group, precision });
+  fullyShard(model, { mesh: group, precision });
 }

@@ -17,6 +17,7 @@ import { openWasmDevice, type WasmDevice } from "../device/wasm/device.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { CheckpointError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
 import { readRankEnvironment } from "../runtime/env.ts";
 import { makeDirectory } from "../runtime/files.ts";
@@ -30,7 +31,7 @@ import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import type { MemoryPrediction } from "../fsdp/memory.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
-import { openModel, planModel, type TrainableModel } from "./setup.ts";
+import { openModel, planModel } from "./setup.ts";
 import { type StepContext, trainStep } from "./step.ts";
 
 /** What a run is given besides its configuration. */
@@ -133,17 +134,19 @@ class Run {
     const { tokenizer, tokens } = await openTokenData(config, config.model, group, this.#log);
     await group.together("check the vocabulary", () => requireVocabulary(tokenizer, planned.model));
     this.#describe(planned.prediction);
-    const trainable = await openModel(planned, group, config);
-    const { model, parallelism, prediction } = trainable;
+    await openModel(planned, group, config);
+    const { model, prediction } = planned;
+    const { schedule, warmupSteps } = config;
     const optimizer = new AdamW(model.parameters(), {
       learningRate: config.learningRate,
+      schedule: SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, config.steps), steps: config.steps }),
       betas: [config.beta1, config.beta2],
       weightDecay: config.weightDecay,
     });
     const { sequenceLength, globalBatch, microBatches, seed } = config;
     const place = { rank: group.rank, worldSize: group.size };
     const loader = new DataLoader({ tokens, sequenceLength, globalBatch, microBatches, seed, ...place });
-    const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: config.maxGradNorm };
+    const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
     if (config.resume !== undefined) await this.#resume(config.resume, context, loader);
     const signal = await this.#loop(context, loader);
     tokens.close();
@@ -151,7 +154,7 @@ class Run {
     log.info(`At most ${peak} of a rank's memory were in use, ${formatBytes(prediction.peak)} were expected`);
     const ended = { step: this.#step, loss: this.#loss, signal, isMain: group.rank === 0 };
     if (this.#step < config.steps) return { ...ended, finished: undefined };
-    return { ...ended, finished: await this.#finish(trainable, tokenizer) };
+    return { ...ended, finished: await this.#finish(model, tokenizer) };
   }
 
   #describe({ numParameters, peak }: MemoryPrediction): void {
@@ -223,9 +226,8 @@ class Run {
   async #takeStep(context: StepContext, loader: DataLoader): Promise<{ line: StepMetrics; seconds: number }> {
     const started = systemClock.elapsed();
     const batch = await loader.next();
-    const learningRate = this.#learningRate();
     this.#step++;
-    const { loss, gradNorm, tokens } = trainStep(context, batch, this.#step, learningRate);
+    const { loss, gradNorm, tokens, learningRate } = trainStep(context, batch, this.#step);
     this.#loss = loss;
     const seconds = (systemClock.elapsed() - started) / 1000;
     const line: StepMetrics = {
@@ -249,12 +251,6 @@ class Run {
     await eventTurn();
     const asked = this.#group.exchangeText(stop.signal ?? "", "stop requests");
     return STOP_SIGNALS.find((signal) => asked.includes(signal));
-  }
-
-  #learningRate(): number {
-    const { schedule, learningRate, warmupSteps, steps } = this.#config;
-    const { factorAt } = SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, steps), steps });
-    return learningRate * factorAt(this.#device.math, this.#step + 1);
   }
 
   async #save(context: StepContext, loader: DataLoader): Promise<void> {
@@ -286,7 +282,7 @@ class Run {
     return Math.round(this.#device.allocator.stats.peak - stagingBytes + stagingBytes / size);
   }
 
-  async #finish({ model }: TrainableModel, tokenizer: Tokenizer): Promise<FinishedModel> {
+  async #finish(model: CausalLm, tokenizer: Tokenizer): Promise<FinishedModel> {
     const { out, sampleTokens, prompt, seed } = this.#config;
     const folder = `${out}/model`;
     await saveHfDirectory(model, this.#group, folder, { tokenizerFiles: tokenizer.files });

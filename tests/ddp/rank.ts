@@ -23,7 +23,7 @@ serveRank(async ({ rank, size, world, data }): Promise<DdpReport> => {
   initializeParameters(model, rank);
   const first = (): number[] => [...model.head.weight.toArray()];
   const initial = first();
-  const replicated = replicate(model, { group, bucketBytes: 2000 });
+  const replicated = replicate(model, { mesh: group, bucketBytes: 2000 });
   const broadcast = first();
   const flat = (): number[] => [...gradients(model.parameters()).values()].flatMap((list) => list ?? []);
   const run = (): number[] => {

@@ -46,7 +46,7 @@ describe("replicate()", () => {
   it("reduces buckets once a backward, those of the last parameters first", async () => {
     const { device, group, calls } = await openRank();
     const model = new Stack(device, WIDTH, 2);
-    const replicated = replicate(model, { group, bucketBytes: 4 * (WIDTH * WIDTH + WIDTH) });
+    const replicated = replicate(model, { mesh: group, bucketBytes: 4 * (WIDTH * WIDTH + WIDTH) });
     initializeParameters(model, 5);
     calls.length = 0;
     step(model, device, "a");
@@ -62,7 +62,7 @@ describe("replicate()", () => {
   it("adds up without communication, divides once, and gives memory back with the gradients", async () => {
     const { device, group } = await openRank();
     const [model, plain] = [new Stack(device, WIDTH, 2), new Stack(device, WIDTH, 2)];
-    const replicated = replicate(model, { group });
+    const replicated = replicate(model, { mesh: group });
     for (const one of [model, plain]) initializeParameters(one, 5);
     const before = device.allocator.stats.inUse;
     replicated.setGradientDivideFactor(8);
@@ -82,7 +82,7 @@ describe("replicate()", () => {
   it("gives no gradient to parameters that no rank used", async () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 3);
-    replicate(model, { group, bucketBytes: 1 });
+    replicate(model, { mesh: group, bucketBytes: 1 });
     initializeParameters(model, 5);
     model.order = [0, 2];
     step(model, device, "a");
@@ -93,7 +93,7 @@ describe("replicate()", () => {
   it("reduces when the loss does not come through the root's output", async () => {
     const { device, group, calls } = await openRank();
     const model = new Stack(device, WIDTH, 2);
-    replicate(model, { group });
+    replicate(model, { mesh: group });
     initializeParameters(model, 5);
     using _frame = scope();
     model.layers[0]?.call(input(device, "a", 3, WIDTH)).sum().backward();
@@ -105,7 +105,7 @@ describe("replicate()", () => {
     const { device, group, calls } = await openRank();
     const model = new Stack(device, WIDTH, 2);
     model.head.weight.trainable = false;
-    const replicated = replicate(model, { group });
+    const replicated = replicate(model, { mesh: group });
     initializeParameters(model, 5);
     replicated.setGradientDivideFactor(8);
     step(model, device, "a");
@@ -130,7 +130,7 @@ describe("replicate()", () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 2);
     model.head.weight.trainable = false;
-    replicate(model, { group });
+    replicate(model, { mesh: group });
     initializeParameters(model, 5);
     const before = model.head.weight.toArray();
     step(model, device, "a");
@@ -142,7 +142,7 @@ describe("replicate()", () => {
   it("starts afresh after a backward that failed", async () => {
     const { device, group, calls } = await openRank();
     const model = new Stack(device, WIDTH, 2);
-    replicate(model, { group });
+    replicate(model, { mesh: group });
     initializeParameters(model, 5);
     const { kernels } = device;
     const product = kernels.gemm;
@@ -167,23 +167,23 @@ describe("replicate()", () => {
   it("refuses to replicate twice until it is disposed, and modules without trainable parameters", async () => {
     const { device, group, calls } = await openRank();
     const model = new Stack(device, WIDTH, 1);
-    const first = replicate(model, { group });
-    assert.throws(() => replicate(model, { group }), /Cannot replicate '.*': it is replicated already/);
+    const first = replicate(model, { mesh: group });
+    assert.throws(() => replicate(model, { mesh: group }), /Cannot replicate '.*': it is replicated already/);
     first.dispose();
-    replicate(model, { group });
+    replicate(model, { mesh: group });
     initializeParameters(model, 5);
     calls.length = 0;
     step(model, device, "a");
     assert.equal(calls.length, 1, "the first one's hook is gone");
     const frozen = new Stack(device, WIDTH, 1);
     for (const parameter of frozen.parameters()) parameter.trainable = false;
-    assert.throws(() => replicate(frozen, { group }), /Cannot replicate Stack: nothing is trainable/);
+    assert.throws(() => replicate(frozen, { mesh: group }), /Cannot replicate Stack: nothing is trainable/);
   });
 
   it("has the norm and gradients that fullyShard() has", async () => {
     const { device, group } = await openRank();
     const [copied, sharded] = [new Stack(device, WIDTH, 3), new Stack(device, WIDTH, 3)];
-    replicate(copied, { group });
+    replicate(copied, { mesh: group });
     for (const layer of sharded.layers) fullyShard(layer, { mesh: group });
     fullyShard(sharded, { mesh: group });
     for (const model of [copied, sharded]) {

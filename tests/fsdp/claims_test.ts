@@ -107,7 +107,7 @@ describe("units of fullyShard()", () => {
       () => fullyShard(layer, { mesh: group }),
       /Cannot shard Layer: unit 'Stack' holds its parameters; shard inner/,
     );
-    assert.throws(() => replicate(model, { group }), /Cannot replicate '.*': it is sharded already/);
+    assert.throws(() => replicate(model, { mesh: group }), /Cannot replicate '.*': it is sharded already/);
 
     const list = new ModuleList([new Linear(device, 4, 4)]);
     assert.throws(
@@ -116,7 +116,7 @@ describe("units of fullyShard()", () => {
     );
 
     const replicated = new Linear(device, 4, 4);
-    replicate(replicated, { group });
+    replicate(replicated, { mesh: group });
     assert.throws(() => fullyShard(replicated, { mesh: group }), /Cannot shard 'weight': it is replicated already/);
 
     const early = new Stack(device, WIDTH, 2);

@@ -33,10 +33,11 @@ export async function runConfig(part: Partial<RunConfig>): Promise<RunConfig> {
 export async function measureMemory({ device, group }: Rank, data: unknown): Promise<MemoryReport> {
   if (!isMemoryCase(data)) throw new Error("not a memory case");
   const config = await runConfig(data.config);
-  const trainable = await openModel(await planModel(device, group, config, data.hfConfig), group, config);
-  const { model, parallelism, prediction } = trainable;
+  const planned = await planModel(device, group, config, data.hfConfig);
+  await openModel(planned, group, config);
+  const { model, prediction } = planned;
   const optimizer = new AdamW(model.parameters());
-  const context = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
+  const context = { device, group, model, optimizer, maxGradNorm: 1 };
   const inUse: number[] = [];
   const batch = config.globalBatch / group.size / config.microBatches;
   const seq = config.sequenceLength;
@@ -50,7 +51,7 @@ export async function measureMemory({ device, group }: Rank, data: unknown): Pro
         seq,
       };
     });
-    trainStep(context, { microBatches }, step, 1e-3);
+    trainStep(context, { microBatches }, step);
     inUse.push(device.allocator.stats.inUse);
   }
   const measured = device.allocator.stats.peak - group.stagingBytes + group.stagingBytes / group.size;

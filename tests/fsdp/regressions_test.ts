@@ -84,7 +84,7 @@ describe("replicate()", () => {
       const { device, group } = await openRank();
       using _frame = scope();
       const model = new Linear(device, 2, 1, { bias: false });
-      const parallel = sharded ? fullyShard(model, { mesh: group }) : replicate(model, { group });
+      const parallel = sharded ? fullyShard(model, { mesh: group }) : replicate(model, { mesh: group });
       initializeParameters(model, 0);
       parallel.setGradientDivideFactor(10);
       for (let pass = 0; pass < 3; pass++) model.call(tensor(device, [1, 2], { shape: [1, 2] })).sum().backward();
@@ -107,7 +107,7 @@ describe("replicate()", () => {
       optimizer.zeroGrad();
     };
     step();
-    const replica = replicate(model, { group });
+    const replica = replicate(model, { mesh: group });
     step();
     replica.dispose();
     step();
@@ -125,8 +125,8 @@ describe("replicate()", () => {
     }
     const two = new Two();
     fullyShard(two.a, { mesh: group });
-    assert.throws(() => replicate(two, { group }), /is sharded already/);
-    replicate(two.b, { group });
+    assert.throws(() => replicate(two, { mesh: group }), /is sharded already/);
+    replicate(two.b, { mesh: group });
   });
 });
 

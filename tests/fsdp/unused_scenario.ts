@@ -47,7 +47,7 @@ export interface UnusedReport {
 export function unused({ device, group }: Rank, mode: unknown): UnusedReport {
   const model = new Halves(device);
   if (mode === "fsdp") fullyShard(model, { mesh: group });
-  if (mode === "ddp") replicate(model, { group });
+  if (mode === "ddp") replicate(model, { mesh: group });
   initializeParameters(model, 5);
   const optimizer = new AdamW(model.parameters(), { weightDecay: 0.5, learningRate: 0.1 });
   using _frame = scope();

@@ -95,7 +95,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   using group = openLoopback(world, rank, device, { timeoutSeconds: 20 });
   const model = buildModel(device, hfConfig);
   for (const block of model.layers) fullyShard(block, { mesh: group });
-  const parallelism = fullyShard(model, { mesh: group });
+  fullyShard(model, { mesh: group });
   initializeParameters(model, 7);
   const parameters = [...model.parameters()];
   if (data.poison !== undefined) {
@@ -103,8 +103,8 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
       if (fqn === data.poison) device.copyIn(owned, new Uint8Array(new Float32Array([NaN]).buffer));
     });
   }
-  const optimizer = new AdamW(parameters, { learningRate: 0 });
-  const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
+  const optimizer = new AdamW(parameters, { learningRate: 0.01 });
+  const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1 };
   const batches = (data.batches[rank] ?? []).map(batchOf);
   const before = weightsOf(parameters);
   const told = { losses: [0], gradNorms: [0], tokens: [0], inUse: [0] };
@@ -112,7 +112,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   let error = "";
   try {
     for (let step = 1; step <= data.steps; step++) {
-      const { loss, gradNorm, tokens } = trainStep(context, { microBatches: batches }, step, 0.01);
+      const { loss, gradNorm, tokens } = trainStep(context, { microBatches: batches }, step);
       told.losses.push(loss);
       told.gradNorms.push(gradNorm);
       told.tokens.push(tokens);

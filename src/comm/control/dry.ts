@@ -32,6 +32,8 @@ export class DryControlPlane extends Membership implements ControlPlane {
 
   notify(): void {}
 
+  report(): void {}
+
   split(ranks: readonly number[], name: string): DryControlPlane {
     return new DryControlPlane(this.placeIn(ranks, name));
   }

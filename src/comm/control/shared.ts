@@ -99,6 +99,10 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
     if (Atomics.load(this.#own, SLEEPERS) > 0) this.#ring(this.rank);
   }
 
+  report(text: string): void {
+    this.world.options.report?.(text);
+  }
+
   wait(ready: () => boolean, stage: string, rank?: number): void {
     for (let i = 0; i < this.world.spins; i++) if (ready()) return;
     Atomics.store(this.#own, STATE, WAITING);
@@ -125,7 +129,7 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
   }
 
   #sleepUntil(ready: () => boolean, stage: string, rank: number | undefined): void {
-    const { report, reportSeconds = 10 } = this.world.options;
+    const { reportSeconds = 10 } = this.world.options;
     // Without an awaited rank this one sleeps on its own bell, which rings for an abort only, and looks more often.
     const bellOf = rank ?? this.rank;
     const words = this.#block(bellOf);
@@ -147,7 +151,7 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
       }
       if (now >= reportAt) {
         reportAt = Infinity;
-        report?.(this.#late(stage, rank, now - start));
+        this.report(this.#late(stage, rank, now - start));
       }
       if (now - start > this.timeoutSeconds * 1000) this.#expire(stage, rank);
     }
