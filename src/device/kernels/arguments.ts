@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { bfloat16, type DType, float32 } from "../../dtype.ts";
+import { bfloat16, type DType, DTYPES, float32 } from "../../dtype.ts";
 import { DTypeError, InternalError } from "../../errors.ts";
 import { type Arguments, type KernelEntry, MAX_DIMS, type ParameterKind } from "./signature.ts";
 
@@ -51,7 +51,7 @@ export function checksOf(kernel: string, { parameters }: KernelEntry): readonly 
 }
 
 function checkOf(kernel: string, name: string, kind: ParameterKind, shape: string | undefined): Check | undefined {
-  if (kind === "float") return among(kernel, name, [float32.name, bfloat16.name]);
+  if (kind === "float") return among(kernel, name, [float32, bfloat16]);
   if (kind === "shape") {
     return (args) => {
       const { length } = listArgument(args, name);
@@ -65,12 +65,13 @@ function checkOf(kernel: string, name: string, kind: ParameterKind, shape: strin
     };
   }
   if (typeof kind === "string") return undefined;
-  if ("dtypes" in kind) return among(kernel, name, kind.dtypes);
+  if ("dtypes" in kind) return among(kernel, name, DTYPES.filter((dtype) => kind.dtypes.includes(dtype.name)));
   if ("widens" in kind) {
     const { widens: from } = kind;
     return (args) => {
+      if (args[name] === args[from]) return;
       const [own, source] = [dtypeArgument(args, name), dtypeArgument(args, from)];
-      if (own === source || (own === float32 && source.kind === "float")) return;
+      if (own === float32 && source.kind === "float") return;
       throw new DTypeError(kernel, `'${name}' must be that of '${from}', or wider`, own.name, source.name);
     };
   }
@@ -97,11 +98,11 @@ function checkOf(kernel: string, name: string, kind: ParameterKind, shape: strin
   return undefined;
 }
 
-function among(kernel: string, name: string, dtypes: readonly string[]): Check {
+function among(kernel: string, name: string, dtypes: readonly DType[]): Check {
   return (args) => {
-    const dtype = dtypeArgument(args, name);
-    if (!dtypes.includes(dtype.name)) {
-      throw new DTypeError(kernel, `'${name}' must be ${dtypes.join(" or ")}`, dtype.name);
-    }
+    const value = args[name];
+    for (const dtype of dtypes) if (value === dtype) return;
+    const names = dtypes.map((dtype) => dtype.name).join(" or ");
+    throw new DTypeError(kernel, `'${name}' must be ${names}`, dtypeArgument(args, name).name);
   };
 }
