@@ -47,7 +47,7 @@ export type BinaryOp = typeof OPS["binaryOp"][number];
 /** Name of a reduction. */
 export type ReduceOp = typeof OPS["reduceOp"][number];
 
-/** Numbers that lengths may name besides parameters; `wasm/src` states each once more, and a test compares. */
+/** Numbers that lengths may name besides values; `wasm/src` states each once more, and the suite of devices compares. */
 export const CONSTANTS = {
   /** int64 words of an exact accumulator; see `wasm/src/exact.rs`. */
   ACCUMULATOR_WORDS: 69,
@@ -58,7 +58,7 @@ export const CONSTANTS = {
 } as const;
 
 /**
- * A parameter that is no address.
+ * A parameter that is no array.
  *
  * - `dtype`: any element type; `float`: float32 or bfloat16; `{ dtypes }`: those; `{ widens }`: that of another parameter,
  *   or float32 where that is a float.
@@ -117,7 +117,7 @@ export type ArrayKind =
 
 /** One kernel. Its parameters are passed in this order: values, then arrays, then the status record where it may meet faults. */
 export interface KernelEntry {
-  /** Floating-point operations of a call: a product; none where nothing is calculated. A list counts as its length. */
+  /** Floating-point operations of a call: a product; none where nothing is calculated. A list of arrays counts as its length. */
   readonly flops?: readonly Factor[];
   readonly values: Readonly<Record<string, ValueKind>>;
   readonly arrays: Readonly<Record<string, ArrayKind>>;

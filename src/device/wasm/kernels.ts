@@ -12,7 +12,7 @@ import { checksOf } from "../kernels/arguments.ts";
 import { type KernelEntry, OPS } from "../kernels/signature.ts";
 import { type KernelCall, type Kernels, makeKernels } from "../kernels/table.ts";
 
-/** Words of the module's area for lists: `PARAMETER_WORDS` of `wasm/src/workspace.rs`. */
+/** Words of the module's area for lists: `LIST_WORDS` of `wasm/src/workspace.rs`. */
 const LIST_WORDS = 4096;
 
 /** The name of a kernel's export. */
@@ -73,7 +73,7 @@ function slotsOf(
   return { slots, numbers: [...new Array<number>(at).fill(0), ...entry.faults ? [status] : []] };
 }
 
-/** One loop for all kernels: it costs 0.1 to 0.3 µs more than a call written by hand, and compiles nothing at run time. */
+/** One loop for all kernels: a call costs some tenths of a microsecond more than by hand, and nothing is compiled at run time. */
 function wasmCall(
   kernel: string,
   entry: KernelEntry,
