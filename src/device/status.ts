@@ -40,7 +40,7 @@ const ERRORS: Readonly<Record<number, (fault: Fault) => Error>> = {
 export interface StatusMemory {
   /** The record's bytes, after all work enqueued so far. */
   read(): DataView;
-  /** Sets the record to zeros. */
+  /** Makes the record hold no fault. */
   clear(): void;
 }
 
