@@ -50,7 +50,7 @@ export { keyOf, uniformInt } from "./src/random.ts";
 
 // Devices
 export type { Device, DevicePtr, ExactMath } from "./src/device/device.ts";
-export type { BinaryOp, KernelArgs, ReduceOp, UnaryOp } from "./src/device/kernels/signature.ts";
+export type { BinaryOp, ReduceOp, UnaryOp } from "./src/device/kernels/signature.ts";
 export type { ArgsOf, KernelName, Kernels } from "./src/device/kernels/table.ts";
 export type { DeviceStatus, Fault } from "./src/device/status.ts";
 export type { Allocator, MemoryStats } from "./src/device/allocator.ts";

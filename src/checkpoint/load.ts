@@ -98,9 +98,7 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
     skipped,
     differences: [
       ...differencesOf(manifest, environmentOf(model, options.environment), group.size),
-      ...optimizer === undefined || saved === undefined
-        ? []
-        : compareGroups(saved.groups, groupsOf(model, optimizer)),
+      ...optimizer === undefined || saved === undefined ? [] : compareGroups(saved.groups, groupsOf(model, optimizer)),
     ],
     bytesRead: reader.bytesRead,
   };

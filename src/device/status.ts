@@ -6,8 +6,7 @@
  * @module
  */
 import { ArgumentError, InternalError, NonFiniteError } from "../errors.ts";
-import type { Device, DevicePtr } from "./device.ts";
-import { devicePtr } from "./device.ts";
+import { type DevicePtr, devicePtr } from "./device.ts";
 import { CONSTANTS } from "./kernels/signature.ts";
 
 /** Byte offsets in the record, as `wasm/src/status.rs` lays it out; the gate's word lies behind it. */
@@ -37,22 +36,27 @@ const ERRORS: Readonly<Record<number, (fault: Fault) => Error>> = {
   4: ({ value }) => new NonFiniteError(`Gradient norm is ${value}`),
 };
 
+/** How the host comes to the record. */
+export interface StatusMemory {
+  /** The record's bytes, after all work enqueued so far. */
+  read(): DataView;
+  /** Makes the record hold no fault. */
+  clear(): void;
+}
+
 /** The status of one device. */
 export class DeviceStatus {
   /** Where kernels write faults. */
   readonly ptr: DevicePtr;
   /** Whether the host reads the record late, because reading at once would be to wait. */
   readonly isLate: boolean;
-  readonly #memory: Pick<Device, "copyIn" | "copyOut" | "synchronize">;
-  readonly #bytes = new Uint8Array(CONSTANTS.STATUS_BYTES);
-  readonly #record = new DataView(this.#bytes.buffer);
+  readonly #memory: StatusMemory;
   #gate: DevicePtr | undefined;
+  /** Whether a fault was there when the last backward began. */
+  #isDue = false;
 
-  /**
-   * @param memory the device, which need not be complete yet
-   * @param ptr {@link STATUS_AREA_BYTES} of its memory
-   */
-  constructor(memory: Pick<Device, "copyIn" | "copyOut" | "synchronize">, ptr: DevicePtr, isLate: boolean) {
+  /** @param ptr {@link STATUS_AREA_BYTES} of device memory, zeros */
+  constructor(ptr: DevicePtr, isLate: boolean, memory: StatusMemory) {
     this.ptr = ptr;
     this.isLate = isLate;
     this.#memory = memory;
@@ -60,15 +64,14 @@ export class DeviceStatus {
 
   /** The fault there is, if any. Waits for the device. */
   read(): Fault | undefined {
-    this.#memory.synchronize();
-    this.#memory.copyOut(this.#bytes, this.ptr);
-    const kind = this.#record.getUint32(RECORD.kind, true);
+    const record = this.#memory.read();
+    const kind = record.getUint32(RECORD.kind, true);
     if (kind === 0) return undefined;
     return {
       kind,
-      place: this.#record.getUint32(RECORD.place, true),
-      value: this.#record.getFloat64(RECORD.value, true),
-      limit: this.#record.getUint32(RECORD.limit, true),
+      place: record.getUint32(RECORD.place, true),
+      value: record.getFloat64(RECORD.value, true),
+      limit: record.getUint32(RECORD.limit, true),
     };
   }
 
@@ -88,8 +91,8 @@ export class DeviceStatus {
 
   /** Forgets the fault there is. */
   clear(): void {
-    this.#bytes.fill(0);
-    this.#memory.copyIn(this.ptr, this.#bytes);
+    this.#isDue = false;
+    this.#memory.clear();
   }
 
   /**
@@ -106,9 +109,13 @@ export class DeviceStatus {
     return this.#gate;
   }
 
-  /** A backward begins, which changes gradients: tells the fault there is, and drops the gate. */
+  /**
+   * A backward begins, which changes gradients: drops the gate, and tells the fault that was there when the one before began.
+   * That of the forward just done may not have reached the host: it is told by the next one, and the gate keeps it from harm.
+   */
   beginBackward(): void {
     this.#gate = undefined;
-    this.check();
+    if (this.#isDue) this.check();
+    this.#isDue = this.isLate && this.read() !== undefined;
   }
 }

@@ -4,17 +4,16 @@
  * @module
  */
 import { int32 } from "../dtype.ts";
-import { DTypeError, ShapeError } from "../errors.ts";
+import { ShapeError } from "../errors.ts";
 import { numelOf } from "../shape.ts";
+import { floatInput } from "./check.ts";
 import type { ComputeOp } from "./op.ts";
 
 /** [.., cols] → int32 [..], the first of equals. */
 export const argmaxOp: ComputeOp<undefined> = {
   name: "argmax",
-  infer: ([x]) => {
-    if (x === undefined || x.dtype.kind !== "float") {
-      throw new DTypeError("argmax", "the input must be a float", x?.dtype.name ?? "nothing");
-    }
+  infer: (inputs) => {
+    const x = floatInput("argmax", inputs);
     if (!((x.shape.at(-1) ?? 0) > 0)) throw new ShapeError("argmax", "the last dim must have elements", x.shape);
     return [{ shape: x.shape.slice(0, -1), dtype: int32 }];
   },

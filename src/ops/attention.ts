@@ -4,10 +4,13 @@
  *
  * @module
  */
+import { KERNELS } from "../device/kernels/table.ts";
 import { float32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp } from "./op.ts";
+
+const MAX_HEAD_DIM = KERNELS.attention.values.headDim.atMost;
 
 /** Heads and switches of an attention. */
 export interface AttentionAttrs {
@@ -43,7 +46,9 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
     if (!fits) {
       throw new ShapeError("attention", `${heads} query and ${kvHeads} kv heads must fit`, q.shape, k.shape, v.shape);
     }
-    if (headDim > 256) throw new ShapeError("attention", "a head must have at most 256 elements", q.shape);
+    if (headDim > MAX_HEAD_DIM) {
+      throw new ShapeError("attention", `a head must have at most ${MAX_HEAD_DIM} elements`, q.shape);
+    }
     if (mask !== undefined && (mask.dtype !== uint8 || mask.shape[0] !== k.shape[0] || mask.shape[1] !== k.shape[1])) {
       throw new ShapeError("attention", "the key mask must be uint8 [batch, seqK]", mask.shape, k.shape);
     }

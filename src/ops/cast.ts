@@ -4,13 +4,8 @@
  * @module
  */
 import type { DType } from "../dtype.ts";
-import type { Tensor } from "../tensor/tensor.ts";
+import { castTo } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
-
-/** `dst = src`, converted; both dense. */
-export function castTo(dst: Tensor, src: Tensor): void {
-  src.device.kernels.cast({ dstDtype: dst.dtype, srcDtype: src.dtype, n: src.numel, dst: dst.ptr, src: src.ptr });
-}
 
 /** The values in the dtype given. */
 export const castOp: ComputeOp<DType> = {

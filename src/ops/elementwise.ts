@@ -4,9 +4,9 @@
  * @module
  */
 import { type BinaryOp, OPS, type UnaryOp } from "../device/kernels/signature.ts";
-import { DTypeError } from "../errors.ts";
 import { broadcastShapes, broadcastStrides } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { floatInput, floatPair } from "./check.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
@@ -19,11 +19,9 @@ export interface UnaryAttrs {
 function unary(name: UnaryOp): ComputeOp<UnaryAttrs> {
   return {
     name,
-    infer: ([x]) => {
-      if (x === undefined || x.dtype.kind !== "float") {
-        throw new DTypeError(name, "the input must be a float", x?.dtype.name ?? "nothing");
-      }
-      return [{ shape: x.shape, dtype: x.dtype }];
+    infer: (inputs) => {
+      const { shape, dtype } = floatInput(name, inputs);
+      return [{ shape, dtype }];
     },
     forward: (call) => {
       const x = call.dense(call.input(0));
@@ -107,10 +105,8 @@ function gradients(op: BinaryOp, call: BackwardCall<undefined>): [Tensor | undef
 function binary(name: BinaryOp): ComputeOp<undefined> {
   return {
     name,
-    infer: ([a, b]) => {
-      if (a === undefined || b === undefined || a.dtype !== b.dtype || a.dtype.kind !== "float") {
-        throw new DTypeError(name, "both must have one float dtype", a?.dtype.name ?? "", b?.dtype.name ?? "");
-      }
+    infer: (inputs) => {
+      const [a, b] = floatPair(name, inputs);
       return [{ shape: broadcastShapes(name, a.shape, b.shape), dtype: a.dtype }];
     },
     forward: (call) => {

@@ -5,7 +5,7 @@
  */
 import { int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { writeFloat32 } from "./float_out.ts";
+import { writeFloat32 } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
 
 /** Options of an embedding. */

@@ -12,7 +12,8 @@ import { type DType, float32, int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { numelOf } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { castTo } from "./cast.ts";
+import { castTo } from "./convert.ts";
+import { floatPair } from "./check.ts";
 import type { BackwardCall, ComputeOp, ForwardCall } from "./op.ts";
 
 /** Options of a cross-entropy. */
@@ -125,20 +126,12 @@ function inDtype(call: ForwardCall<CrossEntropyAttrs>, tensor: Tensor, dtype: DT
  */
 export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   name: "linearCrossEntropy",
-  infer: ([hidden, weight, labels]) => {
-    if (
-      hidden === undefined || weight === undefined || hidden.dtype !== weight.dtype || hidden.dtype.kind !== "float"
-    ) {
-      throw new DTypeError(
-        "linearCrossEntropy",
-        "hidden and weight must have one float dtype",
-        hidden?.dtype.name ?? "",
-      );
-    }
+  infer: (inputs) => {
+    const [hidden, weight] = floatPair("linearCrossEntropy", inputs, "hidden and weight");
     if (weight.ndim !== 2 || hidden.shape.at(-1) !== weight.shape[1]) {
       throw new ShapeError("linearCrossEntropy", "the last dim must equal the weight's", hidden.shape, weight.shape);
     }
-    checkLabels("linearCrossEntropy", hidden, labels);
+    checkLabels("linearCrossEntropy", hidden, inputs[2]);
     return [{ shape: [], dtype: float32 }];
   },
   forward: (call) => {

@@ -4,12 +4,12 @@
  * @module
  */
 import { type DType, float32 } from "../dtype.ts";
-import { DTypeError, ShapeError } from "../errors.ts";
+import { ShapeError } from "../errors.ts";
 import { broadcastShapes, broadcastStrides, isDense, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { castTo } from "./cast.ts";
+import { castTo, writeFloat32 } from "./convert.ts";
+import { floatPair } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
-import { writeFloat32 } from "./float_out.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
@@ -84,10 +84,8 @@ function multiply(context: OpContext, a: Tensor, b: Tensor, lead: Shape, dtype: 
 /** [.., m, k] @ [.., k, n], leading dims broadcasting. */
 export const matmulOp: ComputeOp<undefined> = {
   name: "matmul",
-  infer: ([a, b]) => {
-    if (a === undefined || b === undefined || a.dtype !== b.dtype || a.dtype.kind !== "float") {
-      throw new DTypeError("matmul", "both must have one float dtype", a?.dtype.name ?? "", b?.dtype.name ?? "");
-    }
+  infer: (inputs) => {
+    const [a, b] = floatPair("matmul", inputs);
     if (a.ndim < 2 || b.ndim < 2 || a.shape.at(-1) !== b.shape.at(-2)) {
       throw new ShapeError("matmul", "inner dims must match", a.shape, b.shape);
     }
@@ -114,15 +112,9 @@ export const matmulOp: ComputeOp<undefined> = {
 /** x [.., in], weight [out, in], optional bias [out] → x Wᵀ + b, [.., out]. The weight's gradient goes straight to its place. */
 export const linearOp: ComputeOp<undefined> = {
   name: "linear",
-  infer: ([x, weight, bias]) => {
-    if (x === undefined || weight === undefined || x.dtype !== weight.dtype || x.dtype.kind !== "float") {
-      throw new DTypeError(
-        "linear",
-        "input and weight must have one float dtype",
-        x?.dtype.name ?? "",
-        weight?.dtype.name ?? "",
-      );
-    }
+  infer: (inputs) => {
+    const [x, weight] = floatPair("linear", inputs, "input and weight");
+    const bias = inputs[2];
     const [outFeatures, inFeatures] = weight.shape;
     if (weight.ndim !== 2 || outFeatures === undefined || x.shape.at(-1) !== inFeatures || x.ndim === 0) {
       throw new ShapeError("linear", "the last dim must equal the weight's", x.shape, weight.shape);

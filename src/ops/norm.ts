@@ -8,16 +8,14 @@ import { float32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { matrixOf } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { writeFloat32 } from "./float_out.ts";
+import { floatInput } from "./check.ts";
+import { writeFloat32 } from "./convert.ts";
 import type { ComputeOp, OutputSpec } from "./op.ts";
 
 function inferNorm(name: string, inputs: readonly Tensor[]): readonly OutputSpec[] {
-  const [x, ...affine] = inputs;
-  if (x === undefined || x.dtype.kind !== "float") {
-    throw new DTypeError(name, "the input must be a float", x?.dtype.name ?? "");
-  }
+  const x = floatInput(name, inputs);
   const cols = x.shape.at(-1);
-  for (const parameter of affine) {
+  for (const parameter of inputs.slice(1)) {
     if (parameter.ndim !== 1 || parameter.shape[0] !== cols) {
       throw new ShapeError(name, `weight and bias must be [${cols}]`, x.shape, parameter.shape);
     }

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { DTypeError } from "../errors.ts";
 import { denseStrides, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { copyElements } from "./copy.ts";
+import { copyElements } from "./convert.ts";
+import { floatInput } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 
@@ -86,10 +86,8 @@ function maxShare(call: BackwardCall<ReduceAttrs>): Tensor {
 function reduction(name: "sum" | "mean" | "max"): ComputeOp<ReduceAttrs> {
   return {
     name,
-    infer: ([x], attrs) => {
-      if (x === undefined || x.dtype.kind !== "float") {
-        throw new DTypeError(name, "the input must be a float", x?.dtype.name ?? "nothing");
-      }
+    infer: (inputs, attrs) => {
+      const x = floatInput(name, inputs);
       const dims = reducedDims(name, x.shape, attrs.dims);
       const shape = attrs.keepDims ? keptShape(x.shape, dims) : x.shape.filter((_, dim) => !dims.has(dim));
       return [{ shape, dtype: x.dtype }];

@@ -3,17 +3,16 @@
  *
  * @module
  */
-import { DTypeError, ShapeError } from "../errors.ts";
+import { ShapeError } from "../errors.ts";
 import { sameShape } from "../shape.ts";
+import { floatPair } from "./check.ts";
 import type { ComputeOp } from "./op.ts";
 
 /** gate and up of one shape → silu(gate) * up. */
 export const swigluOp: ComputeOp<undefined> = {
   name: "swiglu",
-  infer: ([gate, up]) => {
-    if (gate === undefined || up === undefined || gate.dtype !== up.dtype || gate.dtype.kind !== "float") {
-      throw new DTypeError("swiglu", "both must have one float dtype", gate?.dtype.name ?? "", up?.dtype.name ?? "");
-    }
+  infer: (inputs) => {
+    const [gate, up] = floatPair("swiglu", inputs);
     if (!sameShape(gate.shape, up.shape)) throw new ShapeError("swiglu", "shapes must be equal", gate.shape, up.shape);
     return [{ shape: gate.shape, dtype: gate.dtype }];
   },

@@ -13,7 +13,7 @@ import {
   sameShape,
   type Shape,
 } from "../shape.ts";
-import { copyElements } from "./copy.ts";
+import { copyElements } from "./convert.ts";
 import type { ComputeOp, ViewOp } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 

@@ -161,11 +161,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   stepsOf(parameter: Parameter): number {
     const ptr = this.#stepsPtr(parameter);
     if (ptr === undefined) return this.#given.get(parameter) ?? 0;
-    const { device } = parameter;
-    const steps = new Int32Array(1);
-    device.synchronize();
-    device.copyOut(new Uint8Array(steps.buffer), ptr);
-    return steps[0] ?? 0;
+    const word = new Uint8Array(int32.byteLength);
+    parameter.device.synchronize();
+    parameter.device.copyOut(word, ptr);
+    return new DataView(word.buffer).getInt32(0, true);
   }
 
   /** Sets the steps taken by a parameter: when a checkpoint is loaded. */
@@ -204,8 +203,14 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     const fresh = new Map<ParameterRun, Member<S>[]>();
     for (const group of this.groups) {
       for (const parameter of group.parameters) {
-        if (!parameter.trainable || this.#places.has(parameter)) continue;
-        const { run } = parameter.storage;
+        const { trainable, storage: { run } } = parameter;
+        const held = this.#places.get(parameter)?.block.run;
+        if (held !== undefined && held !== run) {
+          throw new ArgumentError(
+            `Cannot update '${parameter.fqn}' as it was sharded after its first step: build the optimizer after sharding`,
+          );
+        }
+        if (!trainable || held !== undefined) continue;
         const members = fresh.get(run) ?? [];
         const last = members.at(-1);
         members.push({ parameter, group, state: last === undefined ? 0 : endOf(last) });

@@ -10,7 +10,7 @@ import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import { copyElements } from "../ops/copy.ts";
+import { copyElements } from "../ops/convert.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
 import { denseLayout, isDense, numelOf, type Shape } from "../shape.ts";
 import { scope } from "./scope.ts";

@@ -7,7 +7,7 @@ import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { castTo } from "../ops/cast.ts";
+import { castTo } from "../ops/convert.ts";
 import { denseLayout, numelOf, type Shape } from "../shape.ts";
 import { track } from "./scope.ts";
 import type { HostArray } from "./host.ts";

@@ -7,8 +7,7 @@
  */
 import type { GradientSink } from "../autograd/node.ts";
 import { Buffer } from "../device/buffer.ts";
-import { castTo } from "../ops/cast.ts";
-import { copyElements } from "../ops/copy.ts";
+import { castTo, copyElements } from "../ops/convert.ts";
 import { denseLayout, isDense } from "../shape.ts";
 import { Tensor } from "./tensor.ts";
 

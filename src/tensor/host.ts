@@ -6,7 +6,7 @@
 import { Buffer } from "../device/buffer.ts";
 import { float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { castTo } from "../ops/cast.ts";
+import { castTo } from "../ops/convert.ts";
 import { denseLayout, isDense } from "../shape.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";

@@ -111,7 +111,9 @@ function reducersOf(parameters: readonly Parameter[], worldSize: number): readon
   if (alone.length > 0 && (worldSize > 1 || reducers.size > 0)) {
     const names = alone.slice(0, 10).map(({ fqn }) => `'${fqn}'`).join(", ");
     throw new ArgumentError(
-      `Nothing reduces the gradients of ${names}${alone.length > 10 ? ` and ${alone.length - 10} more` : ""} over ranks: ` +
+      `Nothing reduces the gradients of ${names}${
+        alone.length > 10 ? ` and ${alone.length - 10} more` : ""
+      } over ranks: ` +
         "call fullyShard or replicate on the model, or freeze them",
     );
   }

@@ -14,37 +14,38 @@ import { bfloat16, DTYPES, float32, int64 } from "../../src/dtype.ts";
 const TABLE: KernelTable = KERNELS;
 const STATUS = devicePtr(16);
 
-test("every name in an entry is a parameter of the kernel, a constant or a dtype", () => {
-  for (const [kernel, { parameters, flops = [] }] of Object.entries(TABLE)) {
+test("every name in an entry is a value of the kernel, a constant or a dtype", () => {
+  for (const [kernel, { values, arrays, flops = [] }] of Object.entries(TABLE)) {
     const isNumber = (name: string): boolean => {
-      const kind = parameters[name];
-      return kind === "size" || kind === "switch" || kind === "shape" || kind === "strides" || kind === "f32" ||
-        (typeof kind === "object" && ("atMost" in kind || "divides" in kind || "list" in kind));
+      const kind = values[name];
+      const numbers: readonly unknown[] = ["size", "switch", "shape", "strides", "f32"];
+      return name in CONSTANTS || numbers.includes(kind) || arrays[name]?.list === true ||
+        (typeof kind === "object" && ("atMost" in kind || "divides" in kind));
     };
     const isDtype = (name: string): boolean => {
-      const kind = parameters[name];
+      const kind = values[name];
       return DTYPES.some((dtype) => dtype.name === name) || kind === "dtype" || kind === "float" ||
         (typeof kind === "object" && ("dtypes" in kind || "widens" in kind));
     };
     const expect = (list: readonly Dim[], holds: (name: string) => boolean): void => {
-      for (const name of list.flat()) {
-        if (typeof name === "string" && !(name in CONSTANTS)) assert.ok(holds(name), `'${name}' in ${kernel}`);
-      }
+      for (const name of list.flat()) assert.ok(typeof name === "number" || holds(name), `'${name}' in ${kernel}`);
     };
     expect(flops, isNumber);
-    for (const kind of Object.values(parameters)) {
+    for (const kind of Object.values(values)) {
       if (typeof kind === "string") continue;
       if ("widens" in kind) expect([kind.widens], isDtype);
       else if ("divides" in kind) expect([kind.divides], isNumber);
       else if ("dtypes" in kind) expect(kind.dtypes, isDtype);
-      else if ("shape" in kind) {
-        const { shape, strides = [], transposed, mayBe = [] } = kind;
-        expect([...shape, ...strides, ...transposed === undefined ? [] : [transposed]], isNumber);
-        expect(["reads" in kind ? kind.reads : "writes" in kind ? kind.writes : kind.updates], isDtype);
-        if ("writes" in kind && kind.updatesIf !== undefined) expect([kind.updatesIf], isNumber);
-        expect(mayBe, (name) => typeof parameters[name] === "object" && "shape" in parameters[name]);
-      }
     }
+    for (const kind of Object.values(arrays)) {
+      const { shape, strides = [], transposed, mayBe = [] } = kind;
+      expect([...shape, ...strides, ...transposed === undefined ? [] : [transposed]], isNumber);
+      expect(["reads" in kind ? kind.reads : "writes" in kind ? kind.writes : kind.updates], isDtype);
+      if ("writes" in kind && kind.updatesIf !== undefined) expect([kind.updatesIf], isNumber);
+      expect(mayBe, (name) => name in arrays);
+    }
+    const names = [...Object.keys(values), ...Object.keys(arrays)];
+    assert.equal(new Set(names).size, names.length, `${kernel} has two parameters of one name`);
   }
 });
 
@@ -122,8 +123,8 @@ test("overlapOf() finds writes that meet other arrays, but for those that the en
 
 test("makeKernels() makes each kernel of its entry", () => {
   const seen: string[] = [];
-  const kernels = makeKernels((name, entry) => () => void seen.push(`${name} ${Object.keys(entry.parameters).length}`));
+  const kernels = makeKernels((name, { values }) => () => void seen.push(`${name} ${Object.keys(values).length}`));
   kernels.gemm(PRODUCT);
   kernels.fill({ dtype: float32, n: 1, value: 0, dst: at(1) });
-  assert.deepEqual(seen, ["gemm 19", "fill 4"]);
+  assert.deepEqual(seen, ["gemm 16", "fill 3"]);
 });

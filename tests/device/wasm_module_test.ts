@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { devicePtr } from "../../src/device/device.ts";
-import type { KernelTable, ParameterKind } from "../../src/device/kernels/signature.ts";
+import type { KernelEntry, KernelTable } from "../../src/device/kernels/signature.ts";
 import { KERNELS } from "../../src/device/kernels/table.ts";
 import { exportName, wasmKernels } from "../../src/device/wasm/kernels.ts";
 import { float32 } from "../../src/dtype.ts";
@@ -43,17 +43,19 @@ const OTHERS: readonly (readonly [string, readonly WasmType[], readonly WasmType
   ["exact_pow", ["f64", "f64"], ["f64"]],
 ];
 
-function typesOf(kind: ParameterKind): readonly WasmType[] {
-  if (kind === "f32" || kind === "f64") return [kind];
-  return kind === "shape" || (typeof kind === "object" && "list" in kind) ? ["i32", "i32"] : ["i32"];
+/** What a kernel's export takes. */
+function typesOf({ values, arrays, faults }: KernelEntry): readonly WasmType[] {
+  const types = Object.values(values).flatMap((kind): WasmType[] =>
+    kind === "f32" || kind === "f64" ? [kind] : kind === "shape" ? ["i32", "i32"] : ["i32"]
+  );
+  const addresses = Object.values(arrays).flatMap(({ list }): WasmType[] => list ? ["i32", "i32"] : ["i32"]);
+  return [...types, ...addresses, ...faults ? ["i32" as const] : []];
 }
 
 for (const variant of VARIANTS) {
   test(`${variant}.wasm exports the kernels of the table, with their parameters, and nothing else`, async () => {
     const table: KernelTable = KERNELS;
-    const kernels = Object.entries(table).map(([name, { parameters }]) =>
-      [exportName(name), Object.values(parameters).flatMap(typesOf), []] as const
-    );
+    const kernels = Object.entries(table).map(([name, entry]) => [exportName(name), typesOf(entry), []] as const);
     const expected = [...kernels, ...OTHERS].map(([name, parameters, results]) =>
       [name, { parameters, results }] as const
     );

@@ -32,7 +32,17 @@ function placed(values: readonly number[]): { readonly x: Parameter; readonly ho
   const { shard, run, runOffset, normReducer } = x.storage;
   const gradient = (): Tensor | undefined => sink.gradient();
   const clearGradient = (): void => sink.clear();
-  x.adopt({ kind: "replicated", reducer: undefined, shard, run, runOffset, normReducer, sink, gradient, clearGradient });
+  x.adopt({
+    kind: "replicated",
+    reducer: undefined,
+    shard,
+    run,
+    runOffset,
+    normReducer,
+    sink,
+    gradient,
+    clearGradient,
+  });
   return result;
 }
 

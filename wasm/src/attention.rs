@@ -42,7 +42,7 @@ impl Shape {
         if end <= 0 {
             0
         } else {
-            least(end as usize, count)
+            (end as usize).min(count)
         }
     }
     /// Head dim rounded up to whole tiles.
@@ -109,45 +109,14 @@ impl Forward {
     }
 }
 
-/// [`forward`] with all sizes apart.
-///
-/// # Safety
-/// As [`forward`].
-pub unsafe fn call<T: Element>(
-    batch: usize,
-    seq_q: usize,
-    seq_k: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    stride_q: usize,
-    stride_k: usize,
-    stride_v: usize,
-    scale: f32,
-    causal: bool,
-    key_mask: *const u8,
-    o: *mut T,
-    lse: *mut f32,
-    q: *const T,
-    k: *const T,
-    v: *const T,
-) {
-    let shape =
-        Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask };
-    forward(&shape, o, lse, q, k, v);
-}
-
 /// `o = softmax(scale * q k^T) v` a head, and the logarithm of each row's sum (minus infinity where no key is seen).
-///
-/// # Safety
-/// The arrays hold what the shape says; `head_dim` is at most `MAX_HEAD_DIM`.
 pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const T, k: *const T, v: *const T) {
     for b in 0..s.batch {
         for h in 0..s.heads {
             let kv = h.checked_div(s.group()).unwrap_or(0);
             let mut q0 = 0;
             while q0 < s.seq_q {
-                let queries = least(QUERIES, s.seq_q - q0);
+                let queries = QUERIES.min(s.seq_q - q0);
                 let q = q.add((b * s.seq_q + q0) * s.stride_q + h * s.head_dim);
                 let k = k.add(b * s.seq_k * s.stride_k + kv * s.head_dim);
                 let v = v.add(b * s.seq_k * s.stride_v + kv * s.head_dim);
@@ -184,7 +153,7 @@ unsafe fn query_block<T: Element>(
     let end = s.visible(q0 + queries - 1, 0, s.seq_k);
     let mut k0 = 0;
     while k0 < end {
-        let keys = least(KEYS, end - k0);
+        let keys = KEYS.min(end - k0);
         pack::<T, NR>(f.keys, k.add(k0 * s.stride_k), s.stride_k, 1, keys, dim);
         pack::<T, NR>(f.values, v.add(k0 * s.stride_v), 1, s.stride_v, dim, keys);
         let mask = if mask.is_null() { mask } else { mask.add(k0) };
@@ -222,7 +191,7 @@ unsafe fn row_panel(
     mask: *const u8,
 ) {
     let (dim, padded) = (s.head_dim, s.padded());
-    let last = least(row + MR, queries) - 1;
+    let last = (row + MR).min(queries) - 1;
     let seen = s.visible(q0 + last, k0, keys);
     if seen == 0 {
         return;
@@ -282,13 +251,4 @@ unsafe fn row_panel(
 #[inline(always)]
 pub unsafe fn row_dot<T: Element>(a: *const T, b: *const T, dim: usize) -> f32 {
     crate::elementwise::dot_f64(dim, |i, count| (load_part(a.add(i), count), load_part(b.add(i), count))) as f32
-}
-
-#[inline(always)]
-pub fn least(a: usize, b: usize) -> usize {
-    if a < b {
-        a
-    } else {
-        b
-    }
 }

@@ -4,7 +4,7 @@
 //! ascending order: `dk` and `dv` are summed in f32 and rounded once. With f32 storage the same pass adds `dq` in
 //! place, block of keys by block of keys; with bf16 a second pass over blocks of queries does, so that `dq` too is
 //! rounded once.
-use crate::attention::{hide, least, row_dot, Shape, MAX_HEAD_DIM};
+use crate::attention::{hide, row_dot, Shape, MAX_HEAD_DIM};
 use crate::dtype::{load_part, store_part, Element};
 use crate::math::exp_of_negative;
 use crate::simd::F32x4;
@@ -86,42 +86,7 @@ struct Block {
     keys: usize,
 }
 
-/// [`backward`] with all sizes and arrays apart.
-///
-/// # Safety
-/// As [`backward`].
-pub unsafe fn call<T: Element>(
-    batch: usize,
-    seq_q: usize,
-    seq_k: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    stride_q: usize,
-    stride_k: usize,
-    stride_v: usize,
-    scale: f32,
-    causal: bool,
-    key_mask: *const u8,
-    dq: *mut T,
-    dk: *mut T,
-    dv: *mut T,
-    d_o: *const T,
-    o: *const T,
-    lse: *const f32,
-    q: *const T,
-    k: *const T,
-    v: *const T,
-) {
-    let shape =
-        Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask };
-    backward(&shape, &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
-}
-
 /// `dq`, `dk`, `dv`, overwritten.
-///
-/// # Safety
-/// The arrays hold what the shape says; `head_dim` is at most `MAX_HEAD_DIM`.
 pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
     let w = Space::new();
     if T::IS_F32 {
@@ -131,7 +96,7 @@ pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
         for kv in 0..s.kv_heads {
             let mut k0 = 0;
             while k0 < s.seq_k {
-                key_block(s, a, &w, batch, kv, k0, least(KEYS, s.seq_k - k0));
+                key_block(s, a, &w, batch, kv, k0, KEYS.min(s.seq_k - k0));
                 k0 += KEYS;
             }
         }
@@ -139,7 +104,7 @@ pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
             for head in 0..s.heads {
                 let mut q0 = 0;
                 while q0 < s.seq_q {
-                    query_block(s, a, &w, batch, head, q0, least(QUERIES, s.seq_q - q0));
+                    query_block(s, a, &w, batch, head, q0, QUERIES.min(s.seq_q - q0));
                     q0 += QUERIES;
                 }
             }
@@ -158,7 +123,7 @@ unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, batch: usiz
     for head in kv * s.group()..(kv + 1) * s.group() {
         let mut q0 = 0;
         while q0 < s.seq_q {
-            let queries = least(QUERIES, s.seq_q - q0);
+            let queries = QUERIES.min(s.seq_q - q0);
             let block = Block { batch, head, q0, queries, k0, keys };
             if s.visible(q0 + queries - 1, k0, keys) > 0 {
                 pack_queries(s, a, w, block);
@@ -201,7 +166,7 @@ unsafe fn query_block<T: Element>(
     core::ptr::write_bytes(w.dq, 0, queries.next_multiple_of(MR) * padded);
     let end = s.visible(q0 + queries - 1, 0, s.seq_k);
     while block.k0 < end {
-        block.keys = least(KEYS, end - block.k0);
+        block.keys = KEYS.min(end - block.k0);
         let kv = head.checked_div(s.group()).unwrap_or(0);
         pack_keys(s, a, w, batch, kv, block.k0, block.keys);
         probabilities(s, w, block);
@@ -253,7 +218,7 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
     let mask = if s.key_mask.is_null() { s.key_mask } else { s.key_mask.add(b.batch * s.seq_k + b.k0) };
     let mut row = 0;
     while row < b.queries {
-        let seen = s.visible(b.q0 + least(row + MR, b.queries) - 1, b.k0, b.keys);
+        let seen = s.visible(b.q0 + (row + MR).min(b.queries) - 1, b.k0, b.keys);
         let width = seen.next_multiple_of(NR);
         let mut c = 0;
         while c < width {
@@ -293,7 +258,7 @@ unsafe fn add_keys(s: &Shape, w: &Space, b: Block, weights: *const f32, columns:
     while row < b.keys {
         // Queries before the first that sees any of these keys have zero weights.
         let first = (b.k0 + row + s.seq_q) as isize - s.seq_k as isize - b.q0 as isize;
-        let first = if s.causal && first > 0 { least(first as usize, b.queries) } else { 0 };
+        let first = if s.causal && first > 0 { (first as usize).min(b.queries) } else { 0 };
         let left = w.panel.add(row * b.queries + first * MR);
         let mut c = 0;
         while c < padded && first < b.queries {
@@ -311,7 +276,7 @@ unsafe fn query_gradients(s: &Shape, w: &Space, b: Block, beta: f32) {
     let padded = s.padded();
     let mut row = 0;
     while row < b.queries {
-        let seen = s.visible(b.q0 + least(row + MR, b.queries) - 1, b.k0, b.keys);
+        let seen = s.visible(b.q0 + (row + MR).min(b.queries) - 1, b.k0, b.keys);
         pack::<f32, MR>(w.panel, w.ds.add(row * KEYS), KEYS, 1, MR, seen);
         let mut c = 0;
         while c < padded {

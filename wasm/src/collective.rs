@@ -4,9 +4,6 @@ use crate::simd::F32x4;
 use crate::with_float;
 
 /// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`: in f32, or of int64 without a factor.
-///
-/// # Safety
-/// `sources` holds `count` addresses of `n` elements; `dst` holds `n`; `scale` is null or holds one.
 pub unsafe fn sum_ranks(
     dtype: u32,
     dst_dtype: u32,
@@ -57,7 +54,7 @@ unsafe fn sum<T: Element, D: Element>(
         i += 4 * GROUPS;
     }
     while i < n {
-        let lanes = if n - i < 4 { n - i } else { 4 };
+        let lanes = (n - i).min(4);
         let mut total = load_part(source(0).add(i), lanes);
         for s in 1..count {
             total = total + load_part(source(s).add(i), lanes);

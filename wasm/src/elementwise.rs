@@ -69,7 +69,7 @@ pub unsafe fn dot_f64(n: usize, f: impl Fn(usize, usize) -> (F32x4, F32x4)) -> f
     let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
     let mut i = 0;
     while i < n {
-        let (a, b) = f(i, if n - i < 4 { n - i } else { 4 });
+        let (a, b) = f(i, (n - i).min(4));
         low = low.add(F64x2::low(a).mul(F64x2::low(b)));
         high = high.add(F64x2::high(a).mul(F64x2::high(b)));
         i += 4;
@@ -130,9 +130,6 @@ pub unsafe fn smallest<T: Element>(x: *const T, n: usize) -> f32 {
 }
 
 /// Largest magnitude, NaN if any value is.
-///
-/// # Safety
-/// `src` holds `n` elements, `dst` one.
 pub unsafe fn max_abs<T: Element>(n: usize, dst: *mut f32, src: *const T) {
     let mut best = F32x4::zero();
     let mut i = 0;
@@ -144,26 +141,17 @@ pub unsafe fn max_abs<T: Element>(n: usize, dst: *mut f32, src: *const T) {
 }
 
 /// `dst[i] += src[i]`.
-///
-/// # Safety
-/// Both arrays hold `n` elements.
 pub unsafe fn accumulate<D: Element, S: Element>(n: usize, dst: *mut D, src: *const S) {
     zip(dst, dst as *const D, src, n, |a, b| a + b);
 }
 
 /// `dst[i] = src[i] * factor`; `dst` may be `src`.
-///
-/// # Safety
-/// Both arrays hold `n` elements.
 pub unsafe fn scale<T: Element>(n: usize, factor: f32, dst: *mut T, src: *const T) {
     let factor = F32x4::splat(factor);
     map(dst, src, n, |v| v * factor);
 }
 
 /// The same with a factor in memory.
-///
-/// # Safety
-/// As [`scale`].
 pub unsafe fn scale_by<T: Element>(n: usize, dst: *mut T, src: *const T, factor: *const f32) {
     let factor = factor.read_unaligned();
     if factor != 1.0 || !core::ptr::eq(dst, src) {
@@ -178,9 +166,6 @@ unsafe fn fill_with<V: Copy>(dst: *mut V, n: usize, value: V) {
 }
 
 /// Writes one value `n` times; integers are rounded towards zero.
-///
-/// # Safety
-/// `dst` holds `n` elements of the dtype.
 pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
     match dtype {
         F32 => fill_with(dst as *mut f32, n, value as f32),
@@ -194,9 +179,6 @@ pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
 }
 
 /// `dst[i] = src[i]` between float dtypes, and from i32.
-///
-/// # Safety
-/// The arrays hold `n` elements of their dtypes.
 pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: usize, dst: *mut u8, src: *const u8) {
     match (dst_dtype, src_dtype) {
         (F32, F32) => core::ptr::copy(src, dst, n * 4),

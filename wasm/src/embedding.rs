@@ -4,9 +4,6 @@ use crate::elementwise::zip;
 use crate::status::{Status, ID};
 
 /// Rows of `w` by id. An id out of range gives zeros; the first one is noted.
-///
-/// # Safety
-/// The arrays hold what the sizes say.
 pub unsafe fn gather<T: Element>(
     n: usize,
     vocab: usize,
@@ -28,9 +25,6 @@ pub unsafe fn gather<T: Element>(
 }
 
 /// `dw` cleared, then rows of `dy` added in the order of `ids`; ids out of range or equal to `padding` are skipped.
-///
-/// # Safety
-/// The arrays hold what the sizes say.
 pub unsafe fn scatter_add<T: Element>(
     n: usize,
     vocab: usize,

@@ -20,9 +20,6 @@ unsafe fn bump(accumulator: *mut i64, index: usize, value: i64) {
 }
 
 /// Nothing but the fault that there is, if any.
-///
-/// # Safety
-/// `accumulator` holds `WORDS`.
 pub unsafe fn clear(accumulator: *mut i64, status: *const Status) {
     core::ptr::write_bytes(accumulator, 0, WORDS);
     bump(accumulator, FAULTS, Status::is_set(status) as i64);
@@ -52,22 +49,16 @@ pub unsafe fn add(accumulator: *mut i64, value: f64) {
 }
 
 /// Adds the sum of squares of each `block` elements of `src`; the last block may be shorter.
-///
-/// # Safety
-/// `src` holds `n` elements, `accumulator` `WORDS`.
 pub unsafe fn add_squares<T: Element>(n: usize, block: usize, accumulator: *mut i64, src: *const T) {
     let mut i = 0;
     while i < n {
-        add(accumulator, sum_squares(src.add(i), if n - i < block { n - i } else { block }));
+        add(accumulator, sum_squares(src.add(i), (n - i).min(block)));
         i += block;
     }
 }
 
 /// The norm, the factor that clips it to `max_norm` (unless null), and whether an update must not happen. Where that is
 /// because the norm is not finite, the factor leaves gradients as they are.
-///
-/// # Safety
-/// `accumulator` holds `WORDS`, the others one element.
 pub unsafe fn clip_factor(
     max_norm: f64,
     error_if_nonfinite: bool,

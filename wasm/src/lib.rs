@@ -1,8 +1,9 @@
 //! CPU kernels of fullyshard. This file is the list of the module's exports; each subject has a file.
 //!
 //! A kernel's export takes its parameters in the order of the table in `src/device/kernels/`, and hands them to the
-//! kernel as they are. Nothing is checked here: `src/device/wasm/kernels.ts` is the only caller. There is no allocator
-//! and no panic text (a panic would trap); working space lies behind the module's data (`workspace.rs`).
+//! kernel as they are. Nothing is checked here: kernels rely on arrays that hold what the table states, and overlap as it
+//! allows only. `src/device/wasm/kernels.ts` is the only caller. There is no allocator and no panic text (a panic would
+//! trap); working space lies behind the module's data (`workspace.rs`).
 #![cfg_attr(target_arch = "wasm32", no_std)]
 #![allow(
     clippy::missing_safety_doc,
@@ -39,6 +40,9 @@ pub mod swiglu;
 pub mod tile;
 pub mod unary;
 pub mod workspace;
+
+use attention::Shape;
+use attention_backward::Arrays;
 
 #[cfg(target_arch = "wasm32")]
 #[panic_handler]
@@ -113,15 +117,26 @@ macro_rules! dispatch {
     ([$T:ident $($rest:ident)*] $body:expr) => { with_float!($T, $T => dispatch!([$($rest)*] $body)) };
 }
 
-/// `name<T>(arguments) = kernel` exports a kernel over storage types; their dtype codes come before the arguments.
+/// Calls a kernel with its arguments as they are, or with what is made of them.
+macro_rules! call {
+    ($kernel:expr; $($argument:ident)*;) => { $kernel($($argument.value()),*) };
+    ($kernel:expr; $($argument:ident)*; $($made:expr),+) => {{
+        $(let $argument = $argument.value();)*
+        $kernel($($made),+)
+    }};
+}
+
+/// `name<T>(arguments) = kernel` exports a kernel over storage types; their dtype codes come before the arguments. In
+/// parentheses behind it stands what it takes, where that is made of the arguments.
 macro_rules! export {
     ($(
-        $name:ident $(<$($T:ident),+>)? ($($argument:ident: $kind:ty),*) $(-> $result:ty)? = $($kernel:ident)::+;
+        $name:ident $(<$($T:ident),+>)? ($($argument:ident: $kind:ty),*) $(-> $result:ty)?
+            = $($kernel:ident)::+ $(($($made:expr),+))?;
     )*) => { $(
         #[no_mangle]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name($($($T: u32,)+)? $($argument: $kind),*) $(-> $result)? {
-            dispatch!([$($($T)+)?] $($kernel)::+$(::<$($T),+>)?($($argument.value()),*))
+            dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($argument)*; $($($made),+)?))
         }
     )* };
 }
@@ -150,11 +165,16 @@ export! {
         = matmul::batch;
     attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, stride_q: Size,
         stride_k: Size, stride_v: Size, scale: f32, causal: Switch, key_mask: Address, o: Address, lse: Address,
-        q: Address, k: Address, v: Address) = attention::call;
+        q: Address, k: Address, v: Address)
+        = attention::forward(
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask },
+            o, lse, q, k, v);
     attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
         stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, key_mask: Address, dq: Address,
         dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
-        = attention_backward::call;
+        = attention_backward::backward(
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask },
+            &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
     softmax<T>(rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
     softmax_backward<T>(rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;

@@ -8,9 +8,6 @@ use crate::status::{Status, LABEL};
 
 /// Losses of all rows and, unless `dlogits` is null, the gradient; `dlogits` may be `logits`.
 /// Rows labeled `ignore` give 0, and so do those whose label is out of range: the first one is noted.
-///
-/// # Safety
-/// The arrays hold what the sizes say.
 pub unsafe fn cross_entropy<T: Element>(
     rows: usize,
     cols: usize,

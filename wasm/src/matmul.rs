@@ -50,9 +50,6 @@ pub struct Product {
 }
 
 /// `c = alpha * op(a) @ op(b) + beta * c` for each matrix of a batch.
-///
-/// # Safety
-/// The matrices are readable, `c` writable, and `c` overlaps neither.
 pub unsafe fn batch<T: Element, C: Element>(
     trans_a: bool,
     trans_b: bool,
@@ -96,13 +93,13 @@ pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T
     let rounded = scratch().add(MC * KC + KC * NC);
     let mut jc = 0;
     while jc < p.n {
-        let nc = least(NC, p.n - jc);
+        let nc = NC.min(p.n - jc);
         if C::IS_F32 {
             block(p, a, b, 0, p.m, jc, nc, (c as *mut f32).add(jc), ldc, p.alpha, p.beta);
         } else {
             let mut i0 = 0;
             while i0 < p.m {
-                let rows = least(ROUNDED_ROWS, p.m - i0);
+                let rows = ROUNDED_ROWS.min(p.m - i0);
                 block(p, a, b, i0, rows, jc, nc, rounded, NC, 1.0, 0.0);
                 for i in 0..rows {
                     finish(c.add((i0 + i) * ldc + jc), rounded.add(i * NC), nc, p.alpha, p.beta);
@@ -133,12 +130,12 @@ unsafe fn block<T: Element>(
     let right = left.add(MC * KC);
     let mut pc = 0;
     while pc < p.k {
-        let kc = least(KC, p.k - pc);
+        let kc = KC.min(p.k - pc);
         let beta = if pc == 0 { beta } else { 1.0 };
         pack::<T, NR>(right, b.at(pc, jc), b.col, b.row, nc, kc);
         let mut ic = 0;
         while ic < rows {
-            let mc = least(MC, rows - ic);
+            let mc = MC.min(rows - ic);
             pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
             let mut j = 0;
             while j < nc {
@@ -149,7 +146,7 @@ unsafe fn block<T: Element>(
                     if mc - i >= MR && nc - j >= NR {
                         tile(kc, pa, pb, pc, ldc, alpha, beta);
                     } else {
-                        tile_part(kc, pa, pb, pc, ldc, alpha, beta, least(MR, mc - i), least(NR, nc - j));
+                        tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
                     }
                     i += MR;
                 }
@@ -211,7 +208,7 @@ unsafe fn dot<T: Element>(k: usize, a: *const T, stride: usize, b: *const T) -> 
             s += 16;
         }
         while s < k {
-            let count = least(4, k - s);
+            let count = 4.min(k - s);
             sums[0] = load_part(a.add(s), count).madd(load_part(b.add(s), count), sums[0]);
             s += 4;
         }
@@ -224,13 +221,4 @@ unsafe fn dot<T: Element>(k: usize, a: *const T, stride: usize, b: *const T) -> 
         sums[0] = F32x4::from_lanes(lanes);
     }
     ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
-}
-
-#[inline(always)]
-fn least(a: usize, b: usize) -> usize {
-    if a < b {
-        a
-    } else {
-        b
-    }
 }

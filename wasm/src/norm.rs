@@ -15,19 +15,7 @@ unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32x4 {
     }
 }
 
-#[inline(always)]
-fn least4(n: usize) -> usize {
-    if n < 4 {
-        n
-    } else {
-        4
-    }
-}
-
 /// `y = w * round(x * rstd)`: the normalized value is rounded to the dtype before the weight, as Hugging Face does.
-///
-/// # Safety
-/// `x`, `y` hold `rows * cols` elements, `rstd` `rows`, `w` `cols` or is null.
 pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rstd: *mut f32, x: *const T, w: *const T) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
@@ -43,9 +31,6 @@ pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rst
 }
 
 /// Gradients of [`rms`]; `dx` and `dw` may be null.
-///
-/// # Safety
-/// As [`rms`]; `dw` holds `cols` f32.
 pub unsafe fn rms_backward<T: Element>(
     rows: usize,
     cols: usize,
@@ -75,7 +60,7 @@ pub unsafe fn rms_backward<T: Element>(
         let scale = F32x4::splat(rstd);
         let mut i = 0;
         while i < cols {
-            let count = least4(cols - i);
+            let count = (cols - i).min(4);
             let g = load_part(dy.add(i), count) * weight(w, i, count);
             store_part(dx.add(i), scale * (g - mean * load_part(x.add(i), count)), count);
             i += 4;
@@ -84,9 +69,6 @@ pub unsafe fn rms_backward<T: Element>(
 }
 
 /// `y = w * (x - mean) * rstd + b`.
-///
-/// # Safety
-/// As [`rms`]; `mean` holds `rows`, `b` `cols` or is null.
 pub unsafe fn layer<T: Element>(
     rows: usize,
     cols: usize,
@@ -122,7 +104,7 @@ pub unsafe fn layer<T: Element>(
         let scale = F32x4::splat(scale);
         let mut i = 0;
         while i < cols {
-            let count = least4(cols - i);
+            let count = (cols - i).min(4);
             let mut v = (load_part(x.add(i), count) - middle) * scale * weight(w, i, count);
             if !b.is_null() {
                 v = v + load_part(b.add(i), count);
@@ -134,9 +116,6 @@ pub unsafe fn layer<T: Element>(
 }
 
 /// Gradients of [`layer`]; `dx`, `dw` and `db` may be null.
-///
-/// # Safety
-/// As [`layer`]; `dw`, `db` hold `cols` f32.
 pub unsafe fn layer_backward<T: Element>(
     rows: usize,
     cols: usize,
@@ -172,7 +151,7 @@ pub unsafe fn layer_backward<T: Element>(
         let scale = F32x4::splat(rstd.add(r).read_unaligned());
         let mut i = 0;
         while i < cols {
-            let count = least4(cols - i);
+            let count = (cols - i).min(4);
             let v = scale * (gradient(i, count) - mean_g - normal(r, i, count) * mean_gx);
             store_part(dx.add(r * cols + i), v, count);
             i += 4;

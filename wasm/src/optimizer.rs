@@ -65,16 +65,13 @@ unsafe fn each_active(
 unsafe fn groups(record: Record, f: impl Fn(usize, usize, usize)) {
     let (mut i, end, mut state) = (record.start as usize, record.end as usize, record.state as usize);
     while i < end {
-        f(i, state, if end - i < 4 { end - i } else { 4 });
+        f(i, state, (end - i).min(4));
         i += 4;
         state += 4;
     }
 }
 
 /// One AdamW update with decoupled decay.
-///
-/// # Safety
-/// The arrays hold every record's elements.
 pub unsafe fn adamw(
     _n: usize,
     _num_states: usize,
@@ -111,9 +108,6 @@ pub unsafe fn adamw(
 }
 
 /// One SGD update with coupled decay; `buffer` may be null where no record has momentum.
-///
-/// # Safety
-/// The arrays hold every record's elements.
 pub unsafe fn sgd(
     _n: usize,
     _num_states: usize,

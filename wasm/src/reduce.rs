@@ -10,9 +10,6 @@ const MEAN: u32 = 1;
 const MAX: u32 = 2;
 
 /// `dst` [outer, inner] from `src` [outer, n, inner].
-///
-/// # Safety
-/// The arrays hold that many elements.
 pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, dst: *mut T, src: *const T) {
     let factor = if op == MEAN { 1.0 / n as f64 } else { 1.0 };
     for o in 0..outer {
@@ -30,7 +27,7 @@ pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, 
         }
         let mut j = 0;
         while j < inner {
-            let count = if inner - j < 4 { inner - j } else { 4 };
+            let count = (inner - j).min(4);
             let column = block.add(j);
             let value = if op <= MEAN {
                 column_sums(column, n, inner, count, factor)
@@ -74,9 +71,6 @@ unsafe fn column_fold<T: Element>(
 }
 
 /// Column of each row's largest value, the first of equals; a NaN counts as largest.
-///
-/// # Safety
-/// `src` holds `rows * cols` elements, `dst` `rows`.
 pub unsafe fn argmax<T: Element>(rows: usize, cols: usize, dst: *mut i32, src: *const T) {
     for r in 0..rows {
         let row = src.add(r * cols);
@@ -112,7 +106,7 @@ pub unsafe fn columns_f64(dst: *mut f32, rows: usize, cols: usize, f: impl Fn(us
         for r in 0..rows {
             let mut j = 0;
             while j < BLOCK && j < width {
-                let v = f(r, j0 + j, if width - j < 4 { width - j } else { 4 });
+                let v = f(r, j0 + j, (width - j).min(4));
                 sums[j / 2] = sums[j / 2].add(F64x2::low(v));
                 sums[j / 2 + 1] = sums[j / 2 + 1].add(F64x2::high(v));
                 j += 4;
@@ -122,7 +116,7 @@ pub unsafe fn columns_f64(dst: *mut f32, rows: usize, cols: usize, f: impl Fn(us
         while j < BLOCK && j < width {
             let (l, h) = (sums[j / 2].lanes(), sums[j / 2 + 1].lanes());
             let value = F32x4::from_lanes([l[0] as f32, l[1] as f32, h[0] as f32, h[1] as f32]);
-            store_part(dst.add(j0 + j), value, if width - j < 4 { width - j } else { 4 });
+            store_part(dst.add(j0 + j), value, (width - j).min(4));
             j += 4;
         }
         j0 += BLOCK;

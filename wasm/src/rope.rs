@@ -5,9 +5,6 @@ use crate::status::{Status, POSITION};
 
 /// Rotates the first `2 * half` dims of each head by its position's angles; copies the rest. A token whose position lies
 /// beyond the tables becomes zeros; the first one is noted.
-///
-/// # Safety
-/// The arrays hold what the sizes say; `positions` is null or holds `batch * seq`.
 pub unsafe fn rotate<T: Element>(
     batch: usize,
     seq: usize,
@@ -43,7 +40,7 @@ pub unsafe fn rotate<T: Element>(
             let to = y.add((token * heads + h) * head_dim);
             let mut i = 0;
             while i < half {
-                let count = if half - i < 4 { half - i } else { 4 };
+                let count = (half - i).min(4);
                 let (c, n) = (load_part(c.add(i), count), sign * load_part(n.add(i), count));
                 let (a, b) = (load_part(from.add(i), count), load_part(from.add(half + i), count));
                 store_part(to.add(i), a * c - b * n, count);
@@ -58,9 +55,6 @@ pub unsafe fn rotate<T: Element>(
 }
 
 /// `cos[p, i] = scale * cos(p * inv_freq[i])`, and `sin` alike. The angle is rounded to f32 first, as PyTorch does.
-///
-/// # Safety
-/// The tables hold `positions * half` elements, `inv_freq` `half`.
 pub unsafe fn table(positions: usize, half: usize, scale: f32, cos: *mut f32, sin: *mut f32, inv_freq: *const f32) {
     for p in 0..positions {
         for i in 0..half {

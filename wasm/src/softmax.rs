@@ -5,9 +5,6 @@ use crate::math::exp_of_negative as exp;
 use crate::simd::F32x4;
 
 /// `y = softmax(x)` of each row; `y` may be `x`.
-///
-/// # Safety
-/// Both hold `rows * cols` elements.
 pub unsafe fn forward<T: Element>(rows: usize, cols: usize, y: *mut T, x: *const T) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
@@ -44,9 +41,6 @@ pub unsafe fn sum_exp<T: Element>(x: *const T, n: usize, top: F32x4) -> f64 {
 }
 
 /// `dx = y * (dy - sum(dy * y))` of each row; `dx` may be `dy`.
-///
-/// # Safety
-/// All hold `rows * cols` elements.
 pub unsafe fn backward<T: Element>(rows: usize, cols: usize, dx: *mut T, dy: *const T, y: *const T) {
     for r in 0..rows {
         let (dx, dy, y) = (dx.add(r * cols), dy.add(r * cols), y.add(r * cols));

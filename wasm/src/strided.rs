@@ -121,7 +121,7 @@ unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const 
         let (pa, pb) = (a.offset(oa), b.offset(ob));
         let mut i = 0;
         while i < n {
-            let count = if n - i < 4 { n - i } else { 4 };
+            let count = (n - i).min(4);
             let va = gather(pa.offset(i as isize * sa), sa, count);
             let vb = gather(pb.offset(i as isize * sb), sb, count);
             store_part(out.add(i), f(va, vb), count);
@@ -132,9 +132,6 @@ unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const 
 }
 
 /// A function of two values, by the code of `binaryOp`; `dst` is dense.
-///
-/// # Safety
-/// The walks stay within `a` and `b`; `dst` holds all elements.
 pub unsafe fn binary<T: Element>(
     op: u32,
     shape: *const u32,
@@ -158,9 +155,6 @@ pub unsafe fn binary<T: Element>(
 }
 
 /// Copies between two strided arrays of any dtype.
-///
-/// # Safety
-/// The walks stay within both.
 pub unsafe fn copy(
     dtype: u32,
     shape: *const u32,

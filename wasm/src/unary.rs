@@ -52,9 +52,6 @@ fn gelu_inner(x: F32x4) -> F32x4 {
 }
 
 /// `dst = op(src)`.
-///
-/// # Safety
-/// Both arrays hold `n` elements.
 pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut T, src: *const T) {
     let a = splat(p0);
     let one = splat(1.0);
@@ -83,9 +80,6 @@ pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut
 }
 
 /// `dx = dy * op'(x)`.
-///
-/// # Safety
-/// All arrays hold `n` elements.
 pub unsafe fn backward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dx: *mut T, dy: *const T, x: *const T) {
     let (a, b) = (splat(p0), splat(p1));
     let (zero, half, one) = (F32x4::zero(), splat(0.5), splat(1.0));

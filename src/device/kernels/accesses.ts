@@ -8,7 +8,7 @@ import { type DType, DTYPES, uint8 } from "../../dtype.ts";
 import { numelOf } from "../../shape.ts";
 import { type DevicePtr, devicePtr } from "../device.ts";
 import { dtypeArgument, listArgument, numberArgument } from "./arguments.ts";
-import { type AddressKind, type Arguments, CONSTANTS, type Dim, type KernelEntry } from "./signature.ts";
+import { type Arguments, type ArrayKind, CONSTANTS, type Dim, type KernelEntry } from "./signature.ts";
 
 /** Memory that a call may touch. */
 export interface Access {
@@ -29,22 +29,17 @@ export interface Access {
  * @param status where the device keeps its status record
  */
 export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePtr): Access[] {
-  const accesses: Access[] = [];
-  for (const [parameter, kind] of Object.entries(entry.parameters)) {
-    if (kind === "status") {
-      const bytes = CONSTANTS.STATUS_BYTES;
-      const use = { parameter, direction: "updates", dtype: uint8 } as const;
-      accesses.push({ ...use, address: status, byteLength: bytes, movedBytes: bytes });
-    }
-    if (typeof kind === "string" || !("shape" in kind) || (kind.optional && args[parameter] === undefined)) continue;
+  const accesses = Object.entries(entry.arrays).flatMap(([parameter, kind]) => {
+    if (kind.optional && args[parameter] === undefined) return [];
     const { elements, span } = extentOf(kind, entry, args);
     const { direction, dtype } = useOf(kind, entry, args);
     const lengths = { byteLength: span * dtype.byteLength, movedBytes: elements * dtype.byteLength };
-    for (const at of kind.list ? listArgument(args, parameter) : [numberArgument(args, parameter)]) {
-      accesses.push({ parameter, direction, dtype, address: devicePtr(at), ...lengths });
-    }
-  }
-  return accesses;
+    const addresses = kind.list ? listArgument(args, parameter) : [numberArgument(args, parameter)];
+    return addresses.map((at) => ({ parameter, direction, dtype, address: devicePtr(at), ...lengths }));
+  });
+  if (!entry.faults) return accesses;
+  const lengths = { byteLength: CONSTANTS.STATUS_BYTES, movedBytes: CONSTANTS.STATUS_BYTES };
+  return [...accesses, { parameter: "status", direction: "updates", dtype: uint8, address: status, ...lengths }];
 }
 
 /** Floating-point operations of a call. */
@@ -66,12 +61,11 @@ export function overlapOf(entry: KernelEntry, accesses: readonly Access[]): read
   return undefined;
 }
 
-function mayBe({ parameters }: KernelEntry, one: Access, other: Access): boolean {
-  const kind = parameters[one.parameter];
-  return typeof kind === "object" && "shape" in kind && (kind.mayBe?.includes(other.parameter) ?? false);
+function mayBe({ arrays }: KernelEntry, one: Access, other: Access): boolean {
+  return arrays[one.parameter]?.mayBe?.includes(other.parameter) ?? false;
 }
 
-function useOf(kind: AddressKind, entry: KernelEntry, args: Arguments): Pick<Access, "direction" | "dtype"> {
+function useOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Pick<Access, "direction" | "dtype"> {
   if ("reads" in kind) return { direction: "reads", dtype: dtypeOf(kind.reads, args) };
   if ("updates" in kind) return { direction: "updates", dtype: dtypeOf(kind.updates, args) };
   const reads = kind.updatesIf !== undefined && productOf([kind.updatesIf], entry, args) !== 0;
@@ -85,7 +79,7 @@ function dtypeOf(name: string, args: Arguments): DType {
 
 /** How many elements there are, and how many places from the first to the last. */
 function extentOf(
-  kind: AddressKind,
+  kind: ArrayKind,
   entry: KernelEntry,
   args: Arguments,
 ): { readonly elements: number; readonly span: number } {
@@ -114,10 +108,9 @@ function dimsOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): numb
     if (typeof dim === "number") return dim;
     if (typeof dim === "object") return productOf(dim, entry, args);
     if (isConstant(dim)) return CONSTANTS[dim];
-    const kind = entry.parameters[dim];
+    const kind = entry.values[dim];
     if (kind === "shape" || kind === "strides") return listArgument(args, dim);
     if (kind === "switch") return Number(args[dim]);
-    if (typeof kind === "object" && "list" in kind) return listArgument(args, dim).length;
-    return numberArgument(args, dim);
+    return kind === undefined ? listArgument(args, dim).length : numberArgument(args, dim);
   });
 }

@@ -4,9 +4,9 @@
  *
  * @module
  */
-import { bfloat16, type DType, float32 } from "../../dtype.ts";
+import { bfloat16, type DType, DTYPES, float32 } from "../../dtype.ts";
 import { DTypeError, InternalError } from "../../errors.ts";
-import { type Arguments, type KernelEntry, MAX_DIMS, type ParameterKind } from "./signature.ts";
+import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "./signature.ts";
 
 /** One check of a call. */
 type Check = (args: Arguments) => void;
@@ -45,13 +45,15 @@ export function listArgument(args: Arguments, name: string): readonly number[] {
 }
 
 /** The checks that calls of a kernel must pass. */
-export function checksOf(kernel: string, { parameters }: KernelEntry): readonly Check[] {
-  const shape = Object.keys(parameters).find((name) => parameters[name] === "shape");
-  return Object.entries(parameters).flatMap(([name, kind]) => checkOf(kernel, name, kind, shape) ?? []);
+export function checksOf(kernel: string, { values, arrays }: KernelEntry): readonly Check[] {
+  const shape = Object.keys(values).find((name) => values[name] === "shape");
+  const checks = Object.entries(values).map(([name, kind]) => checkOf(kernel, name, kind, shape));
+  const lists = Object.keys(arrays).filter((name) => arrays[name]?.list);
+  return [...checks.filter((check) => check !== undefined), ...lists.map((name) => someOf(kernel, name))];
 }
 
-function checkOf(kernel: string, name: string, kind: ParameterKind, shape: string | undefined): Check | undefined {
-  if (kind === "float") return among(kernel, name, [float32.name, bfloat16.name]);
+function checkOf(kernel: string, name: string, kind: ValueKind, shape: string | undefined): Check | undefined {
+  if (kind === "float") return among(kernel, name, [float32, bfloat16]);
   if (kind === "shape") {
     return (args) => {
       const { length } = listArgument(args, name);
@@ -65,13 +67,13 @@ function checkOf(kernel: string, name: string, kind: ParameterKind, shape: strin
     };
   }
   if (typeof kind === "string") return undefined;
-  if ("dtypes" in kind) return among(kernel, name, kind.dtypes);
+  if ("dtypes" in kind) return among(kernel, name, DTYPES.filter((dtype) => kind.dtypes.includes(dtype.name)));
   if ("widens" in kind) {
-    const { widens: from } = kind;
     return (args) => {
-      const [own, source] = [dtypeArgument(args, name), dtypeArgument(args, from)];
-      if (own === source || (own === float32 && source.kind === "float")) return;
-      throw new DTypeError(kernel, `'${name}' must be that of '${from}', or wider`, own.name, source.name);
+      if (args[name] === args[kind.widens]) return;
+      const [own, source] = [dtypeArgument(args, name), dtypeArgument(args, kind.widens)];
+      if (own === float32 && source.kind === "float") return;
+      throw new DTypeError(kernel, `'${name}' must be that of '${kind.widens}', or wider`, own.name, source.name);
     };
   }
   if ("atMost" in kind) {
@@ -82,26 +84,24 @@ function checkOf(kernel: string, name: string, kind: ParameterKind, shape: strin
       }
     };
   }
-  if ("divides" in kind) {
-    return (args) => {
-      const [own, whole] = [numberArgument(args, name), numberArgument(args, kind.divides)];
-      if (whole % own === 0) return;
-      throw new InternalError(`'${kernel}' takes ${kind.divides} that ${name} divides, got ${whole} and ${own}`);
-    };
-  }
-  if ("list" in kind) {
-    return (args) => {
-      if (listArgument(args, name).length === 0) throw new InternalError(`'${kernel}' takes some ${name}, got none`);
-    };
-  }
-  return undefined;
+  return (args) => {
+    const [own, whole] = [numberArgument(args, name), numberArgument(args, kind.divides)];
+    if (whole % own === 0) return;
+    throw new InternalError(`'${kernel}' takes ${kind.divides} that ${name} divides, got ${whole} and ${own}`);
+  };
 }
 
-function among(kernel: string, name: string, dtypes: readonly string[]): Check {
+function someOf(kernel: string, name: string): Check {
   return (args) => {
-    const dtype = dtypeArgument(args, name);
-    if (!dtypes.includes(dtype.name)) {
-      throw new DTypeError(kernel, `'${name}' must be ${dtypes.join(" or ")}`, dtype.name);
-    }
+    if (listArgument(args, name).length === 0) throw new InternalError(`'${kernel}' takes some ${name}, got none`);
+  };
+}
+
+function among(kernel: string, name: string, dtypes: readonly DType[]): Check {
+  return (args) => {
+    const value = args[name];
+    for (const dtype of dtypes) if (value === dtype) return;
+    const names = dtypes.map((dtype) => dtype.name).join(" or ");
+    throw new DTypeError(kernel, `'${name}' must be ${names}`, dtypeArgument(args, name).name);
   };
 }

@@ -8,25 +8,23 @@
 export const ARRAY_KERNELS = {
   /** `dst[0..n) = value`; integers are rounded towards zero. */
   fill: {
-    parameters: { dtype: "dtype", n: "size", value: "f64", dst: { writes: "dtype", shape: ["n"] } },
+    values: { dtype: "dtype", n: "size", value: "f64" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["n"] },
+    },
   },
   /** `dst[i] = src[i]`, rounded to nearest even. */
   cast: {
-    parameters: {
-      dstDtype: "float",
-      srcDtype: { dtypes: ["float32", "bfloat16", "int32"] },
-      n: "size",
+    values: { dstDtype: "float", srcDtype: { dtypes: ["float32", "bfloat16", "int32"] }, n: "size" },
+    arrays: {
       dst: { writes: "dstDtype", shape: ["n"] },
       src: { reads: "srcDtype", shape: ["n"] },
     },
   },
   /** Copies between two strided arrays of one shape. */
   copyStrided: {
-    parameters: {
-      dtype: "dtype",
-      shape: "shape",
-      dstStrides: "strides",
-      srcStrides: "strides",
+    values: { dtype: "dtype", shape: "shape", dstStrides: "strides", srcStrides: "strides" },
+    arrays: {
       dst: { writes: "dtype", shape: ["shape"], strides: ["dstStrides"] },
       src: { reads: "dtype", shape: ["shape"], strides: ["srcStrides"] },
     },
@@ -34,12 +32,8 @@ export const ARRAY_KERNELS = {
   /** `dst[i] = op(src[i])`. */
   unary: {
     flops: ["n"],
-    parameters: {
-      dtype: "float",
-      op: "unaryOp",
-      n: "size",
-      p0: "f32",
-      p1: "f32",
+    values: { dtype: "float", op: "unaryOp", n: "size", p0: "f32", p1: "f32" },
+    arrays: {
       dst: { writes: "dtype", shape: ["n"], mayBe: ["src"] },
       src: { reads: "dtype", shape: ["n"] },
     },
@@ -47,12 +41,8 @@ export const ARRAY_KERNELS = {
   /** `dx = dy * op'(x)`. */
   unaryBackward: {
     flops: [2, "n"],
-    parameters: {
-      dtype: "float",
-      op: "unaryOp",
-      n: "size",
-      p0: "f32",
-      p1: "f32",
+    values: { dtype: "float", op: "unaryOp", n: "size", p0: "f32", p1: "f32" },
+    arrays: {
       dx: { writes: "dtype", shape: ["n"], mayBe: ["dy", "x"] },
       dy: { reads: "dtype", shape: ["n"] },
       x: { reads: "dtype", shape: ["n"] },
@@ -61,12 +51,8 @@ export const ARRAY_KERNELS = {
   /** `dst = op(a, b)`, dense of `shape`; `a` and `b` have strides over the same shape (0 broadcasts). */
   binary: {
     flops: ["shape"],
-    parameters: {
-      dtype: "float",
-      op: "binaryOp",
-      shape: "shape",
-      aStrides: "strides",
-      bStrides: "strides",
+    values: { dtype: "float", op: "binaryOp", shape: "shape", aStrides: "strides", bStrides: "strides" },
+    arrays: {
       dst: { writes: "dtype", shape: ["shape"], mayBe: ["a", "b"] },
       a: { reads: "dtype", shape: ["shape"], strides: ["aStrides"] },
       b: { reads: "dtype", shape: ["shape"], strides: ["bStrides"] },
@@ -75,10 +61,8 @@ export const ARRAY_KERNELS = {
   /** `dst[i] += src[i]`. */
   accumulate: {
     flops: ["n"],
-    parameters: {
-      dstDtype: "float",
-      srcDtype: "float",
-      n: "size",
+    values: { dstDtype: "float", srcDtype: "float", n: "size" },
+    arrays: {
       dst: { updates: "dstDtype", shape: ["n"] },
       src: { reads: "srcDtype", shape: ["n"] },
     },
@@ -86,10 +70,8 @@ export const ARRAY_KERNELS = {
   /** `dst[i] = src[i] * factor`. */
   scale: {
     flops: ["n"],
-    parameters: {
-      dtype: "float",
-      n: "size",
-      factor: "f32",
+    values: { dtype: "float", n: "size", factor: "f32" },
+    arrays: {
       dst: { writes: "dtype", shape: ["n"], mayBe: ["src"] },
       src: { reads: "dtype", shape: ["n"] },
     },
@@ -97,9 +79,8 @@ export const ARRAY_KERNELS = {
   /** The same with a factor in device memory; a factor of 1 costs nothing in place. */
   scaleBy: {
     flops: ["n"],
-    parameters: {
-      dtype: "float",
-      n: "size",
+    values: { dtype: "float", n: "size" },
+    arrays: {
       dst: { writes: "dtype", shape: ["n"], mayBe: ["src"] },
       src: { reads: "dtype", shape: ["n"] },
       factor: { reads: "float32", shape: [1] },
@@ -108,9 +89,8 @@ export const ARRAY_KERNELS = {
   /** Largest absolute value, 0 of none; NaN if any is. */
   maxAbs: {
     flops: ["n"],
-    parameters: {
-      dtype: "float",
-      n: "size",
+    values: { dtype: "float", n: "size" },
+    arrays: {
       dst: { writes: "float32", shape: [1] },
       src: { reads: "dtype", shape: ["n"] },
     },
@@ -118,12 +98,8 @@ export const ARRAY_KERNELS = {
   /** Reduces the middle of [outer, n, inner]; sums are float64 inside. */
   reduce: {
     flops: ["outer", "n", "inner"],
-    parameters: {
-      dtype: "float",
-      op: "reduceOp",
-      outer: "size",
-      n: "size",
-      inner: "size",
+    values: { dtype: "float", op: "reduceOp", outer: "size", n: "size", inner: "size" },
+    arrays: {
       dst: { writes: "dtype", shape: ["outer", "inner"] },
       src: { reads: "dtype", shape: ["outer", "n", "inner"] },
     },
@@ -131,10 +107,8 @@ export const ARRAY_KERNELS = {
   /** Column of each row's largest value, the first of equals; a NaN counts as largest. */
   argmax: {
     flops: ["rows", "cols"],
-    parameters: {
-      dtype: "float",
-      rows: "size",
-      cols: "size",
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
       dst: { writes: "int32", shape: ["rows"] },
       src: { reads: "dtype", shape: ["rows", "cols"] },
     },

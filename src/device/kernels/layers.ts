@@ -8,20 +8,16 @@
 export const LAYER_KERNELS = {
   softmax: {
     flops: [5, "rows", "cols"],
-    parameters: {
-      dtype: "float",
-      rows: "size",
-      cols: "size",
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
       y: { writes: "dtype", shape: ["rows", "cols"], mayBe: ["x"] },
       x: { reads: "dtype", shape: ["rows", "cols"] },
     },
   },
   softmaxBackward: {
     flops: [4, "rows", "cols"],
-    parameters: {
-      dtype: "float",
-      rows: "size",
-      cols: "size",
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
       dx: { writes: "dtype", shape: ["rows", "cols"], mayBe: ["dy"] },
       dy: { reads: "dtype", shape: ["rows", "cols"] },
       y: { reads: "dtype", shape: ["rows", "cols"] },
@@ -30,11 +26,8 @@ export const LAYER_KERNELS = {
   /** `y = w * (x * rstd)` with `rstd = 1 / sqrt(mean(x²) + eps)`, kept for the backward. */
   rmsNorm: {
     flops: [4, "rows", "cols"],
-    parameters: {
-      dtype: "float",
-      rows: "size",
-      cols: "size",
-      eps: "f64",
+    values: { dtype: "float", rows: "size", cols: "size", eps: "f64" },
+    arrays: {
       y: { writes: "dtype", shape: ["rows", "cols"] },
       rstd: { writes: "float32", shape: ["rows"] },
       x: { reads: "dtype", shape: ["rows", "cols"] },
@@ -43,10 +36,8 @@ export const LAYER_KERNELS = {
   },
   rmsNormBackward: {
     flops: [10, "rows", "cols"],
-    parameters: {
-      dtype: "float",
-      rows: "size",
-      cols: "size",
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
       dx: { writes: "dtype", shape: ["rows", "cols"], optional: true },
       dw: { writes: "float32", shape: ["cols"], optional: true },
       dy: { reads: "dtype", shape: ["rows", "cols"] },
@@ -58,11 +49,8 @@ export const LAYER_KERNELS = {
   /** `y = w * (x - mean) * rstd + b`. */
   layerNorm: {
     flops: [8, "rows", "cols"],
-    parameters: {
-      dtype: "float",
-      rows: "size",
-      cols: "size",
-      eps: "f64",
+    values: { dtype: "float", rows: "size", cols: "size", eps: "f64" },
+    arrays: {
       y: { writes: "dtype", shape: ["rows", "cols"] },
       mean: { writes: "float32", shape: ["rows"] },
       rstd: { writes: "float32", shape: ["rows"] },
@@ -73,10 +61,8 @@ export const LAYER_KERNELS = {
   },
   layerNormBackward: {
     flops: [14, "rows", "cols"],
-    parameters: {
-      dtype: "float",
-      rows: "size",
-      cols: "size",
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
       dx: { writes: "dtype", shape: ["rows", "cols"], optional: true },
       dw: { writes: "float32", shape: ["cols"], optional: true },
       db: { writes: "float32", shape: ["cols"], optional: true },
@@ -94,7 +80,7 @@ export const LAYER_KERNELS = {
    */
   rope: {
     flops: [6, "batch", "seq", "heads", "half"],
-    parameters: {
+    values: {
       dtype: "float",
       batch: "size",
       seq: "size",
@@ -104,21 +90,21 @@ export const LAYER_KERNELS = {
       tableRows: "size",
       strideX: "size",
       inverse: "switch",
+    },
+    arrays: {
       y: { writes: "dtype", shape: ["batch", "seq", "heads", "headDim"] },
       x: { reads: "dtype", shape: [["batch", "seq"], ["heads", "headDim"]], strides: ["strideX"] },
       cos: { reads: "float32", shape: ["tableRows", "half"] },
       sin: { reads: "float32", shape: ["tableRows", "half"] },
       positions: { reads: "int32", shape: ["batch", "seq"], optional: true },
-      status: "status",
     },
+    faults: true,
   },
   /** `cos[p, i] = scale * cos(p * invFreq[i])`, and `sin` alike. */
   ropeTable: {
     flops: [5, "positions", "half"],
-    parameters: {
-      positions: "size",
-      half: "size",
-      scale: "f32",
+    values: { positions: "size", half: "size", scale: "f32" },
+    arrays: {
       cos: { writes: "float32", shape: ["positions", "half"] },
       sin: { writes: "float32", shape: ["positions", "half"] },
       invFreq: { reads: "float32", shape: ["half"] },
@@ -126,26 +112,19 @@ export const LAYER_KERNELS = {
   },
   /** Rows of `w` by id; one out of range becomes zeros and a fault. */
   embedding: {
-    parameters: {
-      dtype: "float",
-      n: "size",
-      vocab: "size",
-      cols: "size",
+    values: { dtype: "float", n: "size", vocab: "size", cols: "size" },
+    arrays: {
       y: { writes: "dtype", shape: ["n", "cols"] },
       w: { reads: "dtype", shape: ["vocab", "cols"] },
       ids: { reads: "int32", shape: ["n"] },
-      status: "status",
     },
+    faults: true,
   },
   /** Rows of `dy` added in the order of `ids`, those of `paddingIdx` (or -1) and out of range skipped. */
   embeddingBackward: {
     flops: ["n", "cols"],
-    parameters: {
-      dtype: "float",
-      n: "size",
-      vocab: "size",
-      cols: "size",
-      paddingIdx: "i32",
+    values: { dtype: "float", n: "size", vocab: "size", cols: "size", paddingIdx: "i32" },
+    arrays: {
       dw: { writes: "float32", shape: ["vocab", "cols"] },
       dy: { reads: "dtype", shape: ["n", "cols"] },
       ids: { reads: "int32", shape: ["n"] },
@@ -157,25 +136,20 @@ export const LAYER_KERNELS = {
    */
   crossEntropy: {
     flops: [6, "rows", "cols"],
-    parameters: {
-      dtype: "float",
-      rows: "size",
-      cols: "size",
-      ignoreIndex: "i32",
-      firstRow: "size",
+    values: { dtype: "float", rows: "size", cols: "size", ignoreIndex: "i32", firstRow: "size" },
+    arrays: {
       losses: { writes: "float32", shape: ["rows"] },
       dlogits: { writes: "dtype", shape: ["rows", "cols"], optional: true, mayBe: ["logits"] },
       logits: { reads: "dtype", shape: ["rows", "cols"] },
       labels: { reads: "int32", shape: ["rows"] },
-      status: "status",
     },
+    faults: true,
   },
   /** `y = silu(gate) * up`. */
   swiglu: {
     flops: [5, "n"],
-    parameters: {
-      dtype: "float",
-      n: "size",
+    values: { dtype: "float", n: "size" },
+    arrays: {
       y: { writes: "dtype", shape: ["n"], mayBe: ["gate", "up"] },
       gate: { reads: "dtype", shape: ["n"] },
       up: { reads: "dtype", shape: ["n"] },
@@ -183,9 +157,8 @@ export const LAYER_KERNELS = {
   },
   swigluBackward: {
     flops: [12, "n"],
-    parameters: {
-      dtype: "float",
-      n: "size",
+    values: { dtype: "float", n: "size" },
+    arrays: {
       dgate: { writes: "dtype", shape: ["n"], mayBe: ["gate"] },
       dup: { writes: "dtype", shape: ["n"], mayBe: ["up"] },
       dy: { reads: "dtype", shape: ["n"] },

@@ -12,7 +12,7 @@ export const PRODUCT_KERNELS = {
    */
   gemm: {
     flops: [2, "batch", "m", "n", "k"],
-    parameters: {
+    values: {
       dtype: "float",
       outDtype: { widens: "dtype" },
       transA: "switch",
@@ -29,6 +29,8 @@ export const PRODUCT_KERNELS = {
       strideA: "size",
       strideB: "size",
       strideC: "size",
+    },
+    arrays: {
       a: { reads: "dtype", shape: ["batch", "m", "k"], strides: ["strideA", "lda"], transposed: "transA" },
       b: { reads: "dtype", shape: ["batch", "k", "n"], strides: ["strideB", "ldb"], transposed: "transB" },
       c: { writes: "outDtype", updatesIf: "beta", shape: ["batch", "m", "n"], strides: ["strideC", "ldc"] },
@@ -41,7 +43,7 @@ export const PRODUCT_KERNELS = {
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
-    parameters: {
+    values: {
       dtype: "float",
       batch: "size",
       seqQ: "size",
@@ -54,6 +56,8 @@ export const PRODUCT_KERNELS = {
       strideV: "size",
       scale: "f32",
       causal: "switch",
+    },
+    arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
       o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
       lse: { writes: "float32", shape: ["batch", "heads", "seqQ"] },
@@ -64,7 +68,7 @@ export const PRODUCT_KERNELS = {
   },
   attentionBackward: {
     flops: [10, "batch", "heads", "seqQ", "seqK", "headDim"],
-    parameters: {
+    values: {
       dtype: "float",
       batch: "size",
       seqQ: "size",
@@ -77,6 +81,8 @@ export const PRODUCT_KERNELS = {
       strideV: "size",
       scale: "f32",
       causal: "switch",
+    },
+    arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
       dq: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
       dk: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },

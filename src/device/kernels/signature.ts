@@ -47,7 +47,7 @@ export type BinaryOp = typeof OPS["binaryOp"][number];
 /** Name of a reduction. */
 export type ReduceOp = typeof OPS["reduceOp"][number];
 
-/** Numbers that lengths may name besides parameters; `wasm/src` states each once more, and a test compares. */
+/** Numbers that lengths may name besides values; `wasm/src` states each once more, and the suite of devices compares. */
 export const CONSTANTS = {
   /** int64 words of an exact accumulator; see `wasm/src/exact.rs`. */
   ACCUMULATOR_WORDS: 69,
@@ -58,7 +58,7 @@ export const CONSTANTS = {
 } as const;
 
 /**
- * A parameter that is no address.
+ * A parameter that is no array.
  *
  * - `dtype`: any element type; `float`: float32 or bfloat16; `{ dtypes }`: those; `{ widens }`: that of another parameter,
  *   or float32 where that is a float.
@@ -87,16 +87,16 @@ export type ValueKind =
 /** Most dims of a `shape`. */
 export const MAX_DIMS = 8;
 
-/** A factor of a length: a number, a parameter's name, or a name of {@link CONSTANTS}. */
+/** A factor of a length: a number, a value's name, or a name of {@link CONSTANTS}. */
 export type Factor = number | string;
 /** One dim: a factor or a product of some. The name of a `shape` or of `strides` stands for all of its dims. */
 export type Dim = Factor | readonly Factor[];
 
-/** An address: what the kernel does there, in which dtype (a dtype's name, or the parameter that tells it) and shape. */
-export type AddressKind =
+/** An array, passed by its address: what the kernel does there, in which dtype (a dtype's name, or the value that tells it). */
+export type ArrayKind =
   & (
     | { readonly reads: string }
-    /** Overwrites; with `updatesIf`, reads too where that parameter is not zero. */
+    /** Overwrites; with `updatesIf`, reads too where that value is not zero. */
     | { readonly writes: string; readonly updatesIf?: string }
     /** Reads and writes. */
     | { readonly updates: string }
@@ -109,42 +109,42 @@ export type AddressKind =
     readonly transposed?: string;
     /** May be left out. */
     readonly optional?: true;
-    /** Several addresses, each of that shape. */
+    /** Several addresses, each of an array like that. */
     readonly list?: true;
-    /** Other addresses that it may be the same as. Beyond that, nothing that is written may overlap anything. */
+    /** Other arrays that it may be the same as. Beyond that, nothing that is written may overlap anything. */
     readonly mayBe?: readonly string[];
   };
 
-/** Any parameter; `status` is the device's status record, which the device passes itself. */
-export type ParameterKind = ValueKind | AddressKind | "status";
-
-/** One kernel: its parameters in the order in which they are passed, and how many floating-point operations a call takes. */
+/** One kernel. Its parameters are passed in this order: values, then arrays, then the status record where it may meet faults. */
 export interface KernelEntry {
-  /** A product; none where nothing is calculated. A shape, or a list, counts as its number of elements. */
+  /** Floating-point operations of a call: a product; none where nothing is calculated. A list of arrays counts as its length. */
   readonly flops?: readonly Factor[];
-  readonly parameters: Readonly<Record<string, ParameterKind>>;
+  readonly values: Readonly<Record<string, ValueKind>>;
+  readonly arrays: Readonly<Record<string, ArrayKind>>;
+  /** Whether a call may write to the device's status record, which the device passes itself. */
+  readonly faults?: true;
 }
 
 /** Kernels by name. Declare it `as const`; whoever reads it as this type checks it. */
 export type KernelTable = Readonly<Record<string, KernelEntry>>;
 
 /** What an argument of a kind is in TypeScript. */
-export type ArgumentOf<K extends ParameterKind> = K extends keyof typeof OPS
+export type ArgumentOf<K extends ValueKind | ArrayKind> = K extends keyof typeof OPS
   ? typeof OPS[K] extends readonly (infer N)[] ? N : never
   : K extends "dtype" | "float" | { readonly dtypes: readonly string[] } | { readonly widens: string } ? DType
   : K extends "switch" ? boolean
   : K extends "shape" | "strides" ? readonly number[]
   : K extends { readonly list: true } ? readonly DevicePtr[]
-  : K extends AddressKind ? DevicePtr
+  : K extends ArrayKind ? DevicePtr
   : number;
 
-type OptionalName<P> = { [N in keyof P]: P[N] extends { readonly optional: true } ? N : never }[keyof P];
-type RequiredName<P> = { [N in keyof P]: P[N] extends { readonly optional: true } | "status" ? never : N }[keyof P];
+type OptionalName<A> = { [N in keyof A]: A[N] extends { readonly optional: true } ? N : never }[keyof A];
 
 /** The arguments of a kernel, by name. */
-export type KernelArgs<E extends KernelEntry, P extends E["parameters"] = E["parameters"]> =
-  & { readonly [N in RequiredName<P>]: ArgumentOf<P[N]> }
-  & { readonly [N in OptionalName<P>]?: ArgumentOf<P[N]> | undefined };
+export type KernelArgs<E extends KernelEntry> =
+  & { readonly [N in keyof E["values"]]: ArgumentOf<E["values"][N]> }
+  & { readonly [N in Exclude<keyof E["arrays"], OptionalName<E["arrays"]>>]: ArgumentOf<E["arrays"][N]> }
+  & { readonly [N in OptionalName<E["arrays"]>]?: ArgumentOf<E["arrays"][N]> | undefined };
 
 /** Any argument. */
 export type Argument = DType | string | number | boolean | readonly number[] | undefined;

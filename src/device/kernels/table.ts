@@ -1,6 +1,6 @@
 /**
  * The one table of kernels: what every device can compute. To add a kernel, write its function in `wasm/src` with a line in the
- * list of exports (`lib.rs`), its entry here, and its case in `tests/conformance/device`. All else follows from the entry.
+ * list of exports (`lib.rs`), its entry here, and its cases in `tests/conformance/kernels`. All else follows from the entry.
  *
  * @module
  */

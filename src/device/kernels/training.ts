@@ -8,7 +8,11 @@
 export const TRAINING_KERNELS = {
   /** An accumulator of nothing, with a fault counted where the status record holds one. */
   clearAccumulator: {
-    parameters: { accumulator: { writes: "int64", shape: ["ACCUMULATOR_WORDS"] }, status: "status" },
+    values: {},
+    arrays: {
+      accumulator: { writes: "int64", shape: ["ACCUMULATOR_WORDS"] },
+    },
+    faults: true,
   },
   /**
    * Adds the squares of `src`: those of each `block` elements (the last block may be shorter) in float64 in a fixed order, and
@@ -16,10 +20,8 @@ export const TRAINING_KERNELS = {
    */
   sumSquares: {
     flops: [2, "n"],
-    parameters: {
-      dtype: "float",
-      n: "size",
-      block: "size",
+    values: { dtype: "float", n: "size", block: "size" },
+    arrays: {
       accumulator: { updates: "int64", shape: ["ACCUMULATOR_WORDS"] },
       src: { reads: "dtype", shape: ["n"] },
     },
@@ -30,15 +32,14 @@ export const TRAINING_KERNELS = {
    * is not finite, which then is a fault too, and leaves the factor at 1.
    */
   clipFactor: {
-    parameters: {
-      maxNorm: "f64",
-      errorIfNonfinite: "switch",
+    values: { maxNorm: "f64", errorIfNonfinite: "switch" },
+    arrays: {
       norm: { writes: "float32", shape: [1] },
       factor: { writes: "float32", shape: [1], optional: true },
       gate: { writes: "int32", shape: [1] },
       accumulator: { reads: "int64", shape: ["ACCUMULATOR_WORDS"] },
-      status: "status",
     },
+    faults: true,
   },
   /**
    * AdamW (decoupled decay) on a run of `n` elements with states of `numStates`, as a table of records says; see
@@ -47,10 +48,8 @@ export const TRAINING_KERNELS = {
    */
   adamw: {
     flops: [14, "numStates"],
-    parameters: {
-      n: "size",
-      numStates: "size",
-      numRecords: "size",
+    values: { n: "size", numStates: "size", numRecords: "size" },
+    arrays: {
       param: { updates: "float32", shape: ["n"] },
       grad: { reads: "float32", shape: ["n"] },
       expAvg: { updates: "float32", shape: ["numStates"] },
@@ -63,10 +62,8 @@ export const TRAINING_KERNELS = {
   /** SGD with coupled decay, likewise. The first step of a record copies the gradient to its momentum. */
   sgd: {
     flops: [6, "n"],
-    parameters: {
-      n: "size",
-      numStates: "size",
-      numRecords: "size",
+    values: { n: "size", numStates: "size", numRecords: "size" },
+    arrays: {
       param: { updates: "float32", shape: ["n"] },
       grad: { reads: "float32", shape: ["n"] },
       momentumBuffer: { updates: "float32", shape: ["numStates"], optional: true },
@@ -81,11 +78,13 @@ export const TRAINING_KERNELS = {
    */
   sumRanks: {
     flops: ["sources", "n"],
-    parameters: {
+    values: {
       dtype: { dtypes: ["float32", "bfloat16", "int64"] },
       dstDtype: { widens: "dtype" },
       n: "size",
       accumulate: "switch",
+    },
+    arrays: {
       dst: { writes: "dstDtype", updatesIf: "accumulate", shape: ["n"], mayBe: ["sources"] },
       sources: { reads: "dtype", shape: ["n"], list: true },
       scale: { reads: "float32", shape: [1], optional: true },
@@ -94,24 +93,16 @@ export const TRAINING_KERNELS = {
   /** Uniform in [low, high): element i depends on (key, offset + i) only. `key`, `offset` below 2^53. Philox 4x32-10. */
   uniform: {
     flops: [2, "n"],
-    parameters: {
-      n: "size",
-      key: "f64",
-      offset: "f64",
-      low: "f32",
-      high: "f32",
+    values: { n: "size", key: "f64", offset: "f64", low: "f32", high: "f32" },
+    arrays: {
       dst: { writes: "float32", shape: ["n"] },
     },
   },
   /** Normal, by Box–Muller from the same stream. */
   normal: {
     flops: [8, "n"],
-    parameters: {
-      n: "size",
-      key: "f64",
-      offset: "f64",
-      mean: "f32",
-      std: "f32",
+    values: { n: "size", key: "f64", offset: "f64", mean: "f32", std: "f32" },
+    arrays: {
       dst: { writes: "float32", shape: ["n"] },
     },
   },

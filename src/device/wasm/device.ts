@@ -41,7 +41,7 @@ interface WasmParts {
   readonly allocator: Allocator;
   readonly kernels: Kernels;
   readonly math: ExactMath;
-  readonly status: { readonly ptr: DevicePtr; readonly isLate: boolean };
+  readonly status: DeviceStatus;
 }
 
 /** Who multiplies matrices. */
@@ -75,7 +75,7 @@ export class WasmDevice implements Device {
     this.memory = memory;
     this.allocator = allocator;
     this.kernels = kernels;
-    this.status = new DeviceStatus(this, status.ptr, status.isLate);
+    this.status = status;
     this.math = math;
     this.mathName = provider.name;
     this.detail = provider.detail;
@@ -122,12 +122,13 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
   const open = async (variant: KernelVariant): Promise<WasmParts> => {
     const module = instantiateKernels(await loadKernelModule(variant), memory);
     const ptr = devicePtr(module.heapBase);
+    const record = new DataView(memory.buffer, ptr);
     return {
       memory,
       allocator: new Allocator("cpu:0", ptr + STATUS_AREA_BYTES, memory.buffer.byteLength),
       kernels: wasmKernels(module, memory, ptr),
       math: exactMath(module),
-      status: { ptr, isLate: lateStatus },
+      status: new DeviceStatus(ptr, lateStatus, { read: () => record, clear: () => record.setUint32(0, 0, true) }),
     };
   };
   const detail = "matrix products by WASM kernels";

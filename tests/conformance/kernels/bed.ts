@@ -75,10 +75,9 @@ export class Bed {
 
   /** The arguments of a case with an address of nothing for each array. */
   addressed(kernel: string, { args, without, count = 1 }: AnyCase): Arguments {
-    const addresses = Object.entries(entryOf(kernel).parameters).flatMap(([name, kind]) => {
-      if (typeof kind === "string" || !("shape" in kind) || without?.includes(name)) return [];
-      return [[name, kind.list ? new Array<number>(count).fill(0) : 0] as const];
-    });
+    const addresses = Object.entries(entryOf(kernel).arrays)
+      .filter(([name]) => !without?.includes(name))
+      .map(([name, { list }]) => [name, list ? new Array<number>(count).fill(0) : 0] as const);
     return { ...args, ...Object.fromEntries(addresses) };
   }
 
@@ -128,8 +127,8 @@ export class Bed {
     const label = `${kernel} ${one.label ?? ""} ${describe(one.args)}`;
     const bits = this.#runOnce(kernel, one, { shift: 1 }, label);
     this.#runOnce(kernel, one, { shift: 3 }, `${label}, elsewhere`, bits);
-    for (const [name, kind] of Object.entries(entry.parameters)) {
-      if (typeof kind === "string" || !("shape" in kind) || one.without?.includes(name)) continue;
+    for (const [name, kind] of Object.entries(entry.arrays)) {
+      if (one.without?.includes(name)) continue;
       for (const of of kind.mayBe ?? []) {
         this.#runOnce(kernel, one, { shift: 1, alias: [name, of] }, `${label}, ${name} over ${of}`, bits);
       }
@@ -178,9 +177,8 @@ export class Bed {
       if (moved?.access.direction === "updates") return new Map();
       const at = (slot: Slot): DevicePtr => slot === moved && target !== undefined ? target.ptr : slot.ptr;
       for (const name of new Set(slots.map(({ access }) => access.parameter))) {
-        const kind = entry.parameters[name];
         const addresses = place(name).map(at);
-        given[name] = typeof kind === "object" && "list" in kind ? addresses : pick(addresses, 0);
+        given[name] = entry.arrays[name]?.list ? addresses : pick(addresses, 0);
       }
       this.call(kernel, given);
       this.#checkKept(slots, moved, target, label);
