@@ -111,7 +111,8 @@ export class ProcessGroup {
   }
 
   set step(step: number) {
-    this.#step = step;
+    if (this.#parent === undefined) this.#step = step;
+    else this.#parent.step = step;
   }
 
   /** Seconds after which a wait for a live rank fails; raise it on the waiting ranks while one loads or saves. */

@@ -145,6 +145,18 @@ test("a second process of one rank is refused, and the first goes on", TIMEOUT, 
   assert.deepEqual(place.files(), []);
 });
 
+test("a rank that is started anew does not join the world that its predecessor died in", TIMEOUT, async () => {
+  using place = directory();
+  const first = start(place.path, [["sleep", "sleep", "reduce"], ["hang"]]);
+  await first.joined(0, 1);
+  kill(first, 1);
+  await first.processes[1]?.ended;
+  const anew = start(place.path, [[], ["reduce"]], { joinTimeoutSeconds: 4 }, [1]);
+  // Rank 0 sees at once that the one it knew is dead, although somebody holds the lock file of that name again.
+  assert.match((await end(first, 0)).error ?? "", /rank 1 died .* while it was awaited/);
+  assert.match((await end(anew, 0)).error ?? "", /RendezvousError: Rank 0 of 2 did not start within 4 s/);
+});
+
 test("ranks that disagree about the world's size say so", TIMEOUT, async () => {
   using place = directory();
   const two = start(place.path, [[], []], {}, [0]);

@@ -98,6 +98,13 @@ export class RunFiles {
     return undefined;
   }
 
+  /** Whether nobody holds an open lock file any more: its process is dead, even if another has become the same rank. */
+  isAbandoned(descriptor: number): boolean {
+    const isFree = this.posix.tryLock(descriptor, "shared");
+    if (isFree) this.posix.unlock(descriptor);
+    return isFree;
+  }
+
   /**
    * Removes what this user's runs left of which no process lives, and what an earlier run of this name did. Only rank 0
    * may, before any rank makes another file than its lock.

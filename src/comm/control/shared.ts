@@ -47,7 +47,7 @@ export interface World {
 
 /** How often to look before sleeping: briefly where ranks share cores, since the awaited one needs this core. */
 export function spinsFor(worldSize: number, cores: number): number {
-  return worldSize <= cores ? 4000 : 40;
+  return worldSize <= cores ? 2000 : 40;
 }
 
 /** The blocks of a group. */

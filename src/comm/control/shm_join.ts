@@ -3,7 +3,8 @@
  *
  * Note [Joining]: (1) a rank locks its lock file; (2) rank 0 puts the world's words and blocks into its own and says the
  * world's size there; (3) every rank maps that file, which it believes only while it is locked, says JOINED, and waits until
- * all have. A rank lives as long as its lock file is locked. So a crash leaves lock files, of which only one has any bytes.
+ * all have; (4) each opens the others' lock files, to see who lives, and rank 0 takes the size away, so that nobody joins
+ * who comes later. So a crash leaves lock files, of which only one has any bytes.
  *
  * @module
  */
@@ -22,7 +23,7 @@ const MAX_RANKS = 1024;
 const LIVENESS_MS = 250;
 const LINGER_MS = 1500;
 
-// Words of the world's memory: the abort area, its size once it is there, whether each rank has joined. Blocks come after.
+// Words of the world's memory: the abort area, its size while ranks join, whether each rank has. Blocks come after.
 const SIZE = ABORT_WORDS;
 const STATES: number = SIZE + 1;
 const HEAD_BYTES: number = Math.ceil((STATES + MAX_RANKS) * 4 / 256) * 256;
@@ -97,12 +98,13 @@ class Joining {
   /** Joins; resolves when every rank has. */
   async join(): Promise<ShmControlPlane> {
     const { rank, worldSize } = this.#options;
-    const { posix } = this.#files;
+    const files = this.#files;
+    const { posix } = files;
     const blockBytes = worldSize * BLOCK_BYTES;
     const descriptor = rank === 0 ? this.#lock.descriptor : await this.#findWorld();
     if (rank === 0) {
-      this.#files.sweep();
-      reserve(this.#files, descriptor, HEAD_BYTES, "the first words of a world");
+      files.sweep();
+      reserve(files, descriptor, HEAD_BYTES, "the first words of a world");
     }
     const address = posix.mapShared(descriptor, HEAD_BYTES + blockBytes);
     if (rank > 0) posix.close(descriptor);
@@ -110,20 +112,29 @@ class Joining {
     this.#words = words;
     if (rank === 0) {
       Atomics.store(words, SIZE, worldSize);
-      reserve(this.#files, descriptor, blockBytes, `the words of ${worldSize} ranks`, HEAD_BYTES);
+      reserve(files, descriptor, blockBytes, `the words of ${worldSize} ranks`, HEAD_BYTES);
     } else this.#requireSize(words);
     Atomics.store(words, STATES + rank, JOINED);
     await this.#everyRank(words);
+    // Who starts now is no rank of this world.
+    if (rank === 0) Atomics.store(words, SIZE, 0);
+    const locks = this.#ranks.map((peer) => peer === rank ? this.#lock.descriptor : files.openHeld(peer));
     const world = {
       abort: abortAreaOf(words),
-      isDead: (peer: number): boolean => !this.#files.isHeld(peer),
+      isDead(peer: number): boolean {
+        const lock = locks[peer];
+        return lock === undefined || files.isAbandoned(lock);
+      },
       options: this.#options,
       spins: spinsFor(worldSize, posix.affinity().length),
     };
     const memory = nativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize);
-    const leave = (): void => this.#files.release(this.#lock);
+    const leave = (): void => {
+      for (const [peer, lock] of locks.entries()) if (peer !== rank && lock !== undefined) posix.close(lock);
+      files.release(this.#lock);
+    };
     const { timeoutSeconds } = this.#options;
-    return new ShmControlPlane(this.#files, placeInWorld(rank, worldSize), memory, world, timeoutSeconds, leave);
+    return new ShmControlPlane(files, placeInWorld(rank, worldSize), memory, world, timeoutSeconds, leave);
   }
 
   /** Undoes what this rank has done, and tells those who wait for it why. */
