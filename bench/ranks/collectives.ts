@@ -29,7 +29,7 @@ const collectives: Readonly<Record<string, () => { readonly times: number; call(
       dtype: float32,
       dstDtype: float32,
       runs,
-      scale: 0.5,
+      scale: device.scalars.make(0.5),
       accumulate: false,
     };
     return { times: 10, call: () => group.reduceScatter(args, "bench").wait() };

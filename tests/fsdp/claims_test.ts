@@ -59,10 +59,12 @@ describe("units of fullyShard()", () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 1);
     const square = deviceMesh(group, { replicate: 1, shard: 1 });
-    assert.throws(() => fullyShard(model, { mesh: square }), {
-      name: "UnsupportedError",
-      message: /mesh of replicate × shard: one axis is supported; give 'mesh.axis\("shard"\)'/,
-    });
+    for (const parallelize of [fullyShard, replicate]) {
+      assert.throws(() => parallelize(model, { mesh: square }), {
+        name: "UnsupportedError",
+        message: /over a mesh of replicate × shard: .* would train different models; give a mesh of one axis/,
+      });
+    }
     assert.equal(fullyShard(model, { mesh: deviceMesh(group, { shard: 1 }) }).unit.policy.group, group);
   });
 
