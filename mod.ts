@@ -116,7 +116,7 @@ export { type AllReduceOptions, ProcessGroup } from "./src/comm/process_group.ts
 export { DeviceMesh, deviceMesh, type MeshShape } from "./src/comm/mesh.ts";
 export type { Call, CallKind, Phase } from "./src/comm/call.ts";
 export type { ControlPlane } from "./src/comm/control_plane.ts";
-export type { DataPlane, ReduceScatterArgs, Run, Work } from "./src/comm/data_plane.ts";
+export type { DataPlane, ElementRange, ReduceScatterArgs, Work } from "./src/comm/data_plane.ts";
 export type { GatherWindow } from "./src/comm/gather_window.ts";
 export { type Backend, openProcessGroup, type ProcessGroupOptions } from "./src/comm/registry.ts";
 export { openLoopback } from "./src/comm/data/loopback.ts";
@@ -158,7 +158,9 @@ export { configHelp, resolveConfig, type ResolvedConfig, type ResolveOptions } f
 export { type Section, section, type SectionSchema, type SectionValue } from "./src/config/section.ts";
 export { type RunConfig, TRAIN_SECTIONS } from "./src/train/config.ts";
 export { generate, type GenerateOptions } from "./src/train/generate.ts";
-export { readHfConfig } from "./src/train/setup.ts";
+export { openModel, type OpenModelOptions, readHfConfig } from "./src/train/open_model.ts";
+export { launch, type LaunchOptions, type LogValues, type Run } from "./src/train/run.ts";
+export { TextData, textData, type TextDataOptions } from "./src/train/text_data.ts";
 export { type StepContext, type StepResult, trainStep } from "./src/train/step.ts";
 export { runTrainingScript, type TrainingScript } from "./src/train/script.ts";
 export type { StepMetrics } from "./src/train/metrics.ts";

@@ -23,7 +23,7 @@ import {
 } from "../runtime/files.ts";
 import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
-import type { Ranks } from "./ranks.ts";
+import { ALONE, type Ranks } from "./ranks.ts";
 import { renderHeader, type SafetensorsEntry } from "./safetensors_header.ts";
 import { agreeOnWriters, type CheckpointModel, type DirectoryTensor, heldPart, type HeldTensor } from "./state_dict.ts";
 import { elementPieces, requireStorable } from "./transfer.ts";
@@ -62,19 +62,19 @@ interface Part {
  * Writes weights and config of a model so that `transformers` loads them, over what the directory may hold. Every rank
  * must call it. Tied tensors are stored once.
  *
- * @param ranks the group of the ranks that hold the model
+ * @param ranks the group of the ranks that hold the model; left out by a process on its own
  * @throws {FileError} if a file cannot be written; the other ranks get a {@link CollectiveError}. What the directory held
  *   is then as it was, unless the failure came while files were being renamed
  * @throws {UnsupportedError} for other dtypes
  * @example
  * ```ts ignore
- * await saveHfDirectory(model, group, "out/model", { tokenizerFiles: ["data/tokenizer.json"] });
+ * await saveHfDirectory(model, "out/model", group, { tokenizerFiles: ["data/tokenizer.json"] });
  * ```
  */
 export async function saveHfDirectory(
   model: CheckpointModel,
-  ranks: Ranks,
   directory: string,
+  ranks: Ranks = ALONE,
   options: SaveHfOptions = {},
 ): Promise<void> {
   const { dtype = float32, maxShardBytes = MAX_SHARD_BYTES } = options;

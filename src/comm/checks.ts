@@ -7,7 +7,7 @@
 import { at } from "../at.ts";
 import { bfloat16, type DType, float32, int64 } from "../dtype.ts";
 import { ArgumentError, DTypeError } from "../errors.ts";
-import type { ReduceScatterArgs, Run } from "./data_plane.ts";
+import type { ElementRange, ReduceScatterArgs } from "./data_plane.ts";
 
 /** Refuses what is no number of elements or bytes. */
 export function checkCount(what: string, value: number): void {
@@ -44,7 +44,7 @@ export function checkReduceScatter(args: ReduceScatterArgs, rank: number, size: 
   let end = 0;
   for (const { offset, length } of runs) {
     if (!(Number.isSafeInteger(offset) && Number.isSafeInteger(length) && offset >= end && length >= 0)) {
-      const list = runs.map((run: Run) => `${run.offset}+${run.length}`).join(", ");
+      const list = runs.map((run: ElementRange) => `${run.offset}+${run.length}`).join(", ");
       throw new ArgumentError(`Runs of '${unit}' must ascend without overlap, got ${list}`);
     }
     end = offset + length;

@@ -27,7 +27,7 @@ export interface Work {
 export const FINISHED: Work = { done: true, wait(): void {} };
 
 /** One rank's contiguous share of a flat array, in elements. */
-export interface Run {
+export interface ElementRange {
   /** First element. */
   readonly offset: number;
   /** Number of elements; may be 0. */
@@ -55,7 +55,7 @@ export interface ReduceScatterArgs {
   /** dtype of `src`; sums are float32 whatever it is. */
   readonly dtype: DType;
   /** Each rank's run, in elements from `src`; they ascend and do not overlap. */
-  readonly runs: readonly Run[];
+  readonly runs: readonly ElementRange[];
   /** Where this rank's run goes (its first element). */
   readonly dst: DevicePtr;
   /** dtype of `dst`. */

@@ -29,6 +29,8 @@ export interface MicroBatch {
 export interface Batch {
   /** At least one, and as many on every rank. */
   readonly microBatches: readonly MicroBatch[];
+  /** Its number from 1, for messages. */
+  readonly step?: number;
 }
 
 /** What a resume needs; plain JSON, the same on every rank. */
@@ -147,7 +149,7 @@ export class DataLoader {
   async #read(cursor: number): Promise<Batch> {
     const microBatches: MicroBatch[] = [];
     for (const samples of this.#sampler.batchFor(cursor, this.#options)) microBatches.push(await this.#load(samples));
-    return { microBatches };
+    return { microBatches, step: cursor / this.#options.globalBatch + 1 };
   }
 
   /** Each sample is a window of the packed stream, labeled with the tokens that follow. */

@@ -94,14 +94,7 @@ export interface TokenCache {
  * @throws {CheckpointError} if the tokenizer names no end-of-text token
  */
 export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: string): TokenCache {
-  const { eosId } = tokenizer;
-  if (eosId === undefined) {
-    throw new CheckpointError(
-      tokenizer.path,
-      "Packing needs an end-of-text token: name it as eos_token in tokenizer_config.json beside it",
-    );
-  }
-  const fingerprint = sha256([`${MAGIC} ${VERSION} ${eosId}\n`, tokenizer.fingerprint, source.fingerprint()]);
+  const fingerprint = fingerprintOf(source, tokenizer);
   const path = `${directory}/tokens-${fingerprint.slice(0, 32)}.bin`;
   return {
     path,
@@ -114,7 +107,7 @@ export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: 
       try {
         {
           using file = openWritable(aside, "create");
-          await pack(source, tokenizer, eosId, file, onProgress);
+          await pack(source, tokenizer, file, onProgress);
           file.sync();
         }
         renamePath(aside, path);
@@ -126,6 +119,25 @@ export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: 
     },
     open: () => openTokens(path, fingerprint),
   };
+}
+
+/**
+ * Packs a source into memory: for texts that need no file.
+ *
+ * @throws {ConfigError} naming file and line of text that cannot be read
+ * @throws {ArgumentError} if there is no text at all
+ * @throws {CheckpointError} if the tokenizer names no end-of-text token
+ */
+export async function packInMemory(source: TextSource, tokenizer: Tokenizer): Promise<TokenStream> {
+  const parts: Int32Array[] = [];
+  for await (const { ids } of idsOf(source, tokenizer)) parts.push(Int32Array.from(ids));
+  const tokens = new Int32Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    tokens.set(part, at);
+    at += part.length;
+  }
+  return tokensInMemory(tokens, fingerprintOf(source, tokenizer));
 }
 
 /**
@@ -147,10 +159,36 @@ export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenSt
   };
 }
 
+/** The end-of-text token that packing adds. */
+function eosOf({ eosId, path }: Tokenizer): number {
+  if (eosId !== undefined) return eosId;
+  throw new CheckpointError(
+    path,
+    "Packing needs an end-of-text token: name it as eos_token in tokenizer_config.json beside it",
+  );
+}
+
+function fingerprintOf(source: TextSource, tokenizer: Tokenizer): string {
+  return sha256([`${MAGIC} ${VERSION} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint, source.fingerprint()]);
+}
+
+/** The ids of each document with the end of text behind them, and how far reading has come. */
+async function* idsOf(
+  source: TextSource,
+  tokenizer: Tokenizer,
+): AsyncGenerator<{ readonly ids: readonly number[]; readonly bytesRead: number }> {
+  const eosId = eosOf(tokenizer);
+  let isEmpty = true;
+  for await (const { text, bytesRead } of source.documents()) {
+    isEmpty = false;
+    yield { ids: [...tokenizer.encode(text), eosId], bytesRead };
+  }
+  if (isEmpty) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);
+}
+
 async function pack(
   source: TextSource,
   tokenizer: Tokenizer,
-  eosId: number,
   file: WritableFile,
   onProgress: ((progress: PackingProgress) => void) | undefined,
 ): Promise<void> {
@@ -160,21 +198,18 @@ async function pack(
   let filled = 0;
   let tokens = 0;
   let documents = 0;
-  const put = (id: number): void => {
-    if (filled === CHUNK) {
-      file.write(bytes);
-      filled = 0;
+  for await (const { ids, bytesRead } of idsOf(source, tokenizer)) {
+    for (const id of ids) {
+      if (filled === CHUNK) {
+        file.write(bytes);
+        filled = 0;
+      }
+      chunk[filled++] = id;
     }
-    chunk[filled++] = id;
-    tokens++;
-  };
-  for await (const { text, bytesRead } of source.documents()) {
-    for (const id of tokenizer.encode(text)) put(id);
-    put(eosId);
+    tokens += ids.length;
     documents++;
     onProgress?.({ documents, tokens, bytesRead, byteLength: source.byteLength });
   }
-  if (documents === 0) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);
   file.write(bytes.subarray(0, filled * width));
   const trailer = new Uint8Array(TRAILER);
   const view = new DataView(trailer.buffer);

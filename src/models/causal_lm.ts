@@ -4,8 +4,11 @@
  *
  * @module
  */
+import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
 import { type DirectoryTensor, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
 import type { ActivationBytes, BatchShape } from "../nn/activations.ts";
+import type { Device } from "../device/device.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { HeadOutput } from "../nn/head.ts";
 import { Module } from "../nn/module.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -34,9 +37,19 @@ export interface CausalLmFacts {
   readonly tiedNames: ReadonlyMap<string, string>;
 }
 
+/** Where a model's weights come from and go to. */
+export interface ModelFiles {
+  /** The Hugging Face folder that the model was opened from, if it was one. */
+  readonly folder: string | undefined;
+  load(): Promise<void>;
+  save(directory: string, options?: SaveHfOptions): Promise<void>;
+}
+
 /** A causal language model: with labels it gives the loss, else the scores. */
 export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutput> {
   readonly #facts: CausalLmFacts;
+  /** Set by `openModel`. */
+  files: ModelFiles | undefined;
 
   constructor(facts: CausalLmFacts) {
     super();
@@ -48,6 +61,12 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
 
   get hfConfig(): Readonly<Record<string, unknown>> {
     return this.#facts.hfConfig;
+  }
+
+  /** What it computes on. */
+  get device(): Device {
+    for (const { device } of this.parameters()) return device;
+    throw new InternalError("a language model without parameters");
   }
 
   /** Number of token ids. */
@@ -67,8 +86,36 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   /** Bytes that activations (and their gradients) take in a training step. */
   abstract activationBytes(shape: BatchShape): ActivationBytes;
 
+  /**
+   * Reads, or draws, this rank's part of the weights. Every rank must call it, after `fullyShard` or `replicate`.
+   *
+   * @throws {ArgumentError} if the model was not opened by `openModel`
+   * @throws {CheckpointError} {@link FileError} if the folder's weights do not fit or cannot be read
+   */
+  load(): Promise<void> {
+    return this.#requireFiles().load();
+  }
+
+  /**
+   * Writes a Hugging Face folder, with the tokenizer of the folder that the model came from. Every rank must call it.
+   *
+   * @throws {ArgumentError} if the model was not opened by `openModel`
+   * @throws {FileError} if a file cannot be written
+   */
+  save(directory: string, options?: SaveHfOptions): Promise<void> {
+    return this.#requireFiles().save(directory, options);
+  }
+
   /** The tensors of a Hugging Face directory: overridden by families whose files are laid out otherwise than their parameters. */
   directoryTensors(): Iterable<DirectoryTensor> {
     return plainDirectoryTensors(this);
+  }
+
+  #requireFiles(): ModelFiles {
+    if (this.files !== undefined) return this.files;
+    throw new ArgumentError(
+      "Cannot tell where the model's weights are: open it by openModel, or call initializeParameters or loadHfWeights, and " +
+        "saveHfDirectory",
+    );
   }
 }

@@ -65,6 +65,21 @@ export function requireSizes(config: RunConfig, model: CausalLm, worldSize: numb
 }
 
 /**
+ * Refuses a run without text, or without a tokenizer: its model's folder has one too.
+ *
+ * @returns where the tokenizer is
+ * @throws {ConfigError}
+ */
+export function requireData({ data, tokenizer, model }: RunConfig): string {
+  const place = tokenizer ?? model;
+  if (place !== undefined && data.length > 0) return place;
+  throw new ConfigError([
+    ...place === undefined ? [{ path: "tokenizer", expected: "a tokenizer.json or its folder", got: "nothing" }] : [],
+    ...data.length === 0 ? [{ path: "data", expected: "files to train on", got: "nothing" }] : [],
+  ]);
+}
+
+/**
  * Refuses a tokenizer that makes ids which the model does not have.
  *
  * @throws {ConfigError}

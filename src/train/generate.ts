@@ -5,7 +5,6 @@
  * @module
  */
 import { noGrad } from "../autograd/mode.ts";
-import type { Device } from "../device/device.ts";
 import { int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -33,7 +32,6 @@ export interface GenerateOptions {
  * @throws {ArgumentError} if the prompt is empty
  */
 export function generate(
-  device: Device,
   model: CausalLm,
   prompt: readonly number[],
   options: GenerateOptions,
@@ -44,7 +42,7 @@ export function generate(
   const tokens = [...prompt];
   while (tokens.length < prompt.length + maxNewTokens) {
     const next = noGrad(() =>
-      draw(device, model, tokens.slice(-model.maxPositions), temperature, uniformFraction(key, tokens.length))
+      draw(model, tokens.slice(-model.maxPositions), temperature, uniformFraction(key, tokens.length))
     );
     if (next === eosId) break;
     tokens.push(next);
@@ -54,14 +52,15 @@ export function generate(
 
 /** The next token: the one whose share of the probability `fraction` falls into. */
 function draw(
-  device: Device,
   model: CausalLm,
   tokens: readonly number[],
   temperature: number,
   fraction: number,
 ): number {
   using _frame = scope();
-  const { logits } = model.call({ inputIds: tensor(device, tokens, { shape: [1, tokens.length], dtype: int32 }) });
+  const { logits } = model.call({
+    inputIds: tensor(model.device, tokens, { shape: [1, tokens.length], dtype: int32 }),
+  });
   if (logits === undefined) throw new InternalError("the model gave no logits");
   const last = logits.narrow(1, tokens.length - 1, 1).contiguous();
   if (temperature === 0) return last.argmax().item();

@@ -5,7 +5,6 @@
  * @module
  */
 import { loadHfWeights } from "../checkpoint/load_hf.ts";
-import { parseJsonObject } from "../checkpoint/json.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { planBuckets } from "../ddp/bucket.ts";
 import { replicate } from "../ddp/replicate.ts";
@@ -16,20 +15,14 @@ import { type MemoryPrediction, type MemoryQuestion, requireFits } from "../fsdp
 import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
 import { initializeParameters } from "../nn/initialize.ts";
-import { readBytes } from "../runtime/files.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { RunConfig } from "./config.ts";
+import { readHfConfig } from "./open_model.ts";
 
 /** A model that fits, without memory as yet. */
 export interface PlannedModel {
   readonly model: CausalLm;
   readonly prediction: MemoryPrediction;
-}
-
-/** Reads the `config.json` of a Hugging Face folder. */
-export async function readHfConfig(folder: string): Promise<Record<string, unknown>> {
-  const file = `${folder}/config.json`;
-  return { ...parseJsonObject(await readBytes(file), { file, what: "a model configuration", maxDepth: 32 }) };
 }
 
 /** What the memory of a run is predicted from. */

@@ -10,10 +10,10 @@ import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import { openProcessGroup } from "../comm/registry.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { openText } from "../data/dataset.ts";
-import { DataLoader } from "../data/loader.ts";
+import type { DataLoader } from "../data/loader.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
-import { openWasmDevice, type WasmDevice } from "../device/wasm/device.ts";
+import type { Device } from "../device/device.ts";
+import { openDevice } from "../device/registry.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { CheckpointError } from "../errors.ts";
@@ -24,15 +24,15 @@ import { makeDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
-import { requireOwnFolder, requireSameConfig, requireSizes, requireVocabulary } from "./checks.ts";
+import { requireData, requireOwnFolder, requireSameConfig, requireSizes } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
-import { openTokenData } from "./data.ts";
 import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import type { MemoryPrediction } from "../fsdp/memory.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
 import { openModel, planModel } from "./setup.ts";
 import { type StepContext, trainStep } from "./step.ts";
+import { type TextData, textData } from "./text_data.ts";
 
 /** What a run is given besides its configuration. */
 export interface TrainerOptions {
@@ -81,13 +81,13 @@ export async function runTraining(config: RunConfig, options: TrainerOptions): P
   const launch = readRankEnvironment();
   const log = options.log.withRank(launch?.rank ?? 0);
   const { cpuMath, memoryBytes, stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
-  const device = await openWasmDevice({ cpuMath, memoryBytes, ranksOnHost: launch?.localWorldSize ?? 1 });
+  const device = await openDevice("cpu", { cpuMath, memoryBytes, ranksOnHost: launch?.localWorldSize ?? 1 });
   try {
     const report = (text: string): void => log.warn(text);
     const waits = { timeoutSeconds, joinTimeoutSeconds, reportSeconds, report };
     using group = await openProcessGroup({ device, stagingBytes, ...waits });
     try {
-      return await new Run(config, options, log, device, group).train();
+      return await new Training(config, options, log, device, group).train();
     } catch (error) {
       group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
       throw error;
@@ -97,18 +97,18 @@ export async function runTraining(config: RunConfig, options: TrainerOptions): P
   }
 }
 
-class Run {
+class Training {
   readonly #config: RunConfig;
   readonly #options: TrainerOptions;
   readonly #log: Logger;
-  readonly #device: WasmDevice;
+  readonly #device: Device;
   readonly #group: ProcessGroup;
   /** The step of the newest checkpoint of this run. */
   #saved = 0;
   #step = 0;
   #loss = NaN;
 
-  constructor(config: RunConfig, options: TrainerOptions, log: Logger, device: WasmDevice, group: ProcessGroup) {
+  constructor(config: RunConfig, options: TrainerOptions, log: Logger, device: Device, group: ProcessGroup) {
     this.#config = config;
     this.#options = options;
     this.#log = log;
@@ -129,10 +129,7 @@ class Run {
       requireOwnFolder(config);
       makeDirectory(config.out);
     });
-    const { data, textField: field } = config;
-    await group.together("find the data", () => data.length === 0 ? undefined : openText(data, { field }));
-    const { tokenizer, tokens } = await openTokenData(config, config.model, group, this.#log);
-    await group.together("check the vocabulary", () => requireVocabulary(tokenizer, planned.model));
+    using data = await this.#openData(planned.model);
     this.#describe(planned.prediction);
     await openModel(planned, group, config);
     const { model, prediction } = planned;
@@ -143,18 +140,23 @@ class Run {
       betas: [config.beta1, config.beta2],
       weightDecay: config.weightDecay,
     });
-    const { sequenceLength, globalBatch, microBatches, seed } = config;
-    const place = { rank: group.rank, worldSize: group.size };
-    const loader = new DataLoader({ tokens, sequenceLength, globalBatch, microBatches, seed, ...place });
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
-    if (config.resume !== undefined) await this.#resume(config.resume, context, loader);
-    const signal = await this.#loop(context, loader);
-    tokens.close();
+    if (config.resume !== undefined) await this.#resume(config.resume, context, data);
+    const signal = await this.#loop(context, data);
     const peak = formatBytes(this.#peakBytes());
     log.info(`At most ${peak} of a rank's memory were in use, ${formatBytes(prediction.peak)} were expected`);
     const ended = { step: this.#step, loss: this.#loss, signal, isMain: group.rank === 0 };
     if (this.#step < config.steps) return { ...ended, finished: undefined };
-    return { ...ended, finished: await this.#finish(model, tokenizer) };
+    return { ...ended, finished: await this.#finish(model, data.tokenizer) };
+  }
+
+  #openData(model: CausalLm): Promise<TextData> {
+    const { data, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
+    return textData({ group: this.#group }, model, data, {
+      ...{ tokenizer: requireData(this.#config), textField, sequenceLength, batch, microBatches, seed, cache },
+      onTokenize: ({ files, byteLength }) =>
+        this.#log.info(`Tokenizing ${files.length} files, ${formatBytes(byteLength)}`),
+    });
   }
 
   #describe({ numParameters, peak }: MemoryPrediction): void {
@@ -285,13 +287,13 @@ class Run {
   async #finish(model: CausalLm, tokenizer: Tokenizer): Promise<FinishedModel> {
     const { out, sampleTokens, prompt, seed } = this.#config;
     const folder = `${out}/model`;
-    await saveHfDirectory(model, this.#group, folder, { tokenizerFiles: tokenizer.files });
+    await saveHfDirectory(model, folder, this.#group, { tokenizerFiles: tokenizer.files });
     this.#log.once().info(`Wrote the model to '${folder}'`);
     const { eosId } = tokenizer;
     const limits = { maxNewTokens: sampleTokens, seed, ...eosId === undefined ? {} : { eosId } };
     const start = tokenizer.encode(prompt);
     // Text begins after the end of another.
-    const ids = generate(this.#device, model, start.length > 0 ? start : [eosId ?? 0], limits);
+    const ids = generate(model, start.length > 0 ? start : [eosId ?? 0], limits);
     return { folder, sample: tokenizer.decode(ids) };
   }
 }

@@ -247,7 +247,7 @@ async function act(
       return { found: loaded !== undefined, ...loaded, steps };
     }
     case "save-hf":
-      await saveHfDirectory(model, group, directory, {
+      await saveHfDirectory(model, directory, group, {
         dtype: task.bfloat16 === true ? bfloat16 : float32,
         ...maxShardBytes === undefined ? {} : { maxShardBytes },
         ...tokenizerFiles === undefined ? {} : { tokenizerFiles },
@@ -256,7 +256,7 @@ async function act(
     case "load-hf": {
       const report = await loadHfWeights(model, directory, group);
       if (task.saveTo !== undefined) {
-        await saveHfDirectory(model, group, task.saveTo, maxShardBytes === undefined ? {} : { maxShardBytes });
+        await saveHfDirectory(model, task.saveTo, group, maxShardBytes === undefined ? {} : { maxShardBytes });
       }
       if (task.checkpointTo !== undefined) {
         await saveCheckpoint({ ...common, directory: task.checkpointTo, step, state: {} });

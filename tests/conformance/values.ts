@@ -7,7 +7,7 @@ import { bfloat16, int64 } from "../../src/dtype.ts";
 import type { DType } from "../../src/dtype.ts";
 import type { DevicePtr } from "../../src/device/device.ts";
 import type { ProcessGroup } from "../../src/comm/process_group.ts";
-import type { DataPlane, Run } from "../../src/comm/data_plane.ts";
+import type { DataPlane, ElementRange } from "../../src/comm/data_plane.ts";
 import { fromBfloat16, toBfloat16 } from "../support/comm_device.ts";
 import type { CommDevice } from "../support/comm_device.ts";
 
@@ -120,9 +120,9 @@ export function equal(got: Uint8Array, expected: Uint8Array, what: string): void
 }
 
 /** Ranks' runs over some elements, ragged: some empty, some with gaps before them. */
-export function raggedRuns(seed: number, size: number, n: number): { runs: Run[]; total: number } {
+export function raggedRuns(seed: number, size: number, n: number): { runs: ElementRange[]; total: number } {
   const next = numbers(seed);
-  const runs: Run[] = [];
+  const runs: ElementRange[] = [];
   let at = 0;
   for (let rank = 0; rank < size; rank++) {
     at += next() < 0.3 ? Math.floor(next() * 5) : 0;

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { configHelp, resolveConfig } from "../../src/config/resolve.ts";
 import { CheckpointError, ConfigError, FileError } from "../../src/errors.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
-import { readHfConfig } from "../../src/train/setup.ts";
+import { readHfConfig } from "../../src/train/open_model.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const keys = [

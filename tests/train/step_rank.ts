@@ -121,7 +121,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   } catch (thrown) {
     error = thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown);
   }
-  const texts = (data.generate ?? []).map(({ prompt, ...options }) => generate(device, model, prompt, options));
+  const texts = (data.generate ?? []).map(({ prompt, ...options }) => generate(model, prompt, options));
   group.barrier("end");
   return { ...told, error, before, after: weightsOf(parameters), texts };
 });

@@ -7,7 +7,7 @@ import type { Allocator, MemoryKind } from "../../device/allocator.ts";
 import type { DevicePtr } from "../../device/device.ts";
 import { ArgumentError } from "../../errors.ts";
 import { DEPTH } from "../control/counters.ts";
-import type { Run } from "../data_plane.ts";
+import type { ElementRange } from "../data_plane.ts";
 
 /** Everything in a slot starts on a multiple of this many bytes. */
 export const ALIGNMENT = 256;
@@ -64,7 +64,7 @@ export function oneShotLength({ chunkBytes }: SlotLayout, unit: number): number 
 }
 
 /** Splits n elements over ranks as evenly as whole cache lines allow. */
-export function evenRuns(n: number, size: number): readonly Run[] {
+export function evenRuns(n: number, size: number): readonly ElementRange[] {
   const length = Math.ceil(n / size / 64) * 64;
   return Array.from({ length: size }, (_, rank) => {
     const offset = Math.min(n, rank * length);

@@ -1,0 +1,69 @@
+/**
+ * Models by folder or config: built from the headers alone, sharded by the caller, then loaded.
+ *
+ * @module
+ */
+import { parseJsonObject } from "../checkpoint/json.ts";
+import { loadHfWeights } from "../checkpoint/load_hf.ts";
+import { saveHfDirectory } from "../checkpoint/save_hf.ts";
+import { isDry } from "../device/dry/device.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { buildModel } from "../models/registry.ts";
+import { initializeParameters } from "../nn/initialize.ts";
+import { pathKind, readBytes } from "../runtime/files.ts";
+import type { Run } from "./run.ts";
+
+/** Files of a tokenizer that lie beside a model's weights. */
+const TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
+
+/** Options of {@link openModel}. */
+export interface OpenModelOptions {
+  /** What first values are drawn from, where no weights are read. @default 0 */
+  readonly seed?: number;
+}
+
+/**
+ * Builds a model without memory: call `fullyShard` or `replicate` on it, then `model.load()`, by which each rank reads, or
+ * draws, its own part.
+ *
+ * @param source a Hugging Face folder, whose weights are loaded; or a `config.json` or its contents, for a model from scratch
+ * @throws {FileError} if there is no such folder or file
+ * @throws {UnsupportedError} if the family or an option of it is not implemented
+ * @throws {ConfigError} if the config does not fit the family
+ * @example
+ * ```ts
+ * import { fullyShard, launch, openModel } from "fullyshard";
+ * await using run = await launch();
+ * const sizes = { vocab_size: 64, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4 };
+ * const model = await openModel(run, { model_type: "llama", ...sizes });
+ * fullyShard(model, { mesh: run.mesh });
+ * await model.load();
+ * ```
+ */
+export async function openModel(
+  { device, group }: Pick<Run, "device" | "group">,
+  source: string | Readonly<Record<string, unknown>>,
+  { seed = 0 }: OpenModelOptions = {},
+): Promise<CausalLm> {
+  const folder = typeof source === "string" && pathKind(source) === "directory" ? source : undefined;
+  const hfConfig = typeof source === "string" ? await readHfConfig(source) : source;
+  const model = buildModel(device, hfConfig);
+  const tokenizerFiles = folder === undefined
+    ? []
+    : TOKENIZER_FILES.map((name) => `${folder}/${name}`).filter((file) => pathKind(file) === "file");
+  model.files = {
+    folder,
+    load: async () => {
+      if (folder === undefined || isDry(device)) initializeParameters(model, seed);
+      else await loadHfWeights(model, folder, group);
+    },
+    save: (directory, options) => saveHfDirectory(model, directory, group, { tokenizerFiles, ...options }),
+  };
+  return model;
+}
+
+/** Reads a `config.json`, or that of a Hugging Face folder. */
+export async function readHfConfig(path: string): Promise<Readonly<Record<string, unknown>>> {
+  const file = pathKind(path) === "directory" ? `${path}/config.json` : path;
+  return { ...parseJsonObject(await readBytes(file), { file, what: "a model configuration", maxDepth: 32 }) };
+}
