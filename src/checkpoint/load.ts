@@ -53,6 +53,8 @@ export interface LoadedCheckpoint {
   readonly skipped: readonly string[];
   /** What differs from the run that saved, e.g. `cpuMath was onednn, is wasm`: results need not agree to the bit. */
   readonly differences: readonly string[];
+  /** Settings of the optimizer's groups that are not as they were saved; the optimizer's own are kept. */
+  readonly changes: readonly string[];
   /** Bytes of tensors that this rank read. */
   readonly bytesRead: number;
 }
@@ -96,10 +98,10 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
     step: manifest.step,
     state: manifest.state,
     skipped,
-    differences: [
-      ...differencesOf(manifest, environmentOf(model, options.environment), group.size),
-      ...optimizer === undefined || saved === undefined ? [] : compareGroups(saved.groups, groupsOf(model, optimizer)),
-    ],
+    differences: differencesOf(manifest, environmentOf(model, options.environment), group.size),
+    changes: optimizer === undefined || saved === undefined
+      ? []
+      : compareGroups(saved.groups, groupsOf(model, optimizer)),
     bytesRead: reader.bytesRead,
   };
 }

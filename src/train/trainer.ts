@@ -176,7 +176,7 @@ class Training {
     const log = this.#log.once();
     const loaded = await loadCheckpoint({ ...context, directory: out, from, environment: this.#environment() });
     if (loaded === undefined) return log.info(`No checkpoint in '${out}' yet, so training begins at step 1`);
-    const { path, step, state, skipped, differences } = loaded;
+    const { path, step, state, skipped, differences, changes } = loaded;
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
     for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
     const parsed = stateSchema.safeParse(state);
@@ -186,6 +186,7 @@ class Training {
         `its training state is not one of this trainer: ${z.prettifyError(parsed.error)}`,
       );
     }
+    for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
     await this.#group.together("restore the data's place", () => loader.restore(parsed.data.data));
     for (const [key, now] of Object.entries(this.#settings())) {
       const before = parsed.data.settings[key];
@@ -264,12 +265,10 @@ class Training {
     this.#log.once().info(`Saved '${path}'`);
   }
 
-  /** What decides the steps to come, besides weights and data. */
+  /** What decides the steps to come, besides weights, data and the optimizer's groups. */
   #settings(): Record<string, string | number | boolean> {
-    const { steps, globalBatch, learningRate, schedule, warmupSteps, weightDecay } = this.#config;
-    const { beta1, beta2, maxGradNorm, precision } = this.#config;
-    const pace = { steps, globalBatch, learningRate, schedule, warmupSteps };
-    return { ...pace, weightDecay, beta1, beta2, maxGradNorm, precision };
+    const { steps, globalBatch, maxGradNorm, precision } = this.#config;
+    return { steps, globalBatch, maxGradNorm, precision };
   }
 
   /** What a resume elsewhere should know of. */
