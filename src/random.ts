@@ -76,7 +76,7 @@ function multiplyHigh(a: number, b: number): number {
  * @throws {ArgumentError} if the seed is none
  * @example
  * ```ts
- * import { keyOf } from "fullyshard";
+ * import { keyOf } from "fullyshard/testing";
  * if (keyOf(0, "model.embed_tokens.weight") === keyOf(1, "model.embed_tokens.weight")) throw new Error("equal");
  * ```
  */

@@ -3,7 +3,10 @@
  *
  * @module
  */
-import { float32, ones, openDevice, openProcessGroup } from "fullyshard";
+import { float32 } from "fullyshard";
+import { ones } from "fullyshard/nn";
+import { openDevice } from "fullyshard/device";
+import { openProcessGroup } from "fullyshard/comm";
 
 const device = await openDevice("cpu");
 using group = await openProcessGroup({ device });

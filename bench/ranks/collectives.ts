@@ -4,7 +4,9 @@
  * @module
  */
 import process from "node:process";
-import { float32, openDevice, openProcessGroup } from "fullyshard";
+import { float32 } from "fullyshard";
+import { openDevice } from "fullyshard/device";
+import { openProcessGroup } from "fullyshard/comm";
 
 const MIB = 2 ** 20;
 const ROUNDS = 60;

@@ -4,22 +4,11 @@
  * @module
  */
 import process from "node:process";
-import {
-  AdamW,
-  bfloat16,
-  buildModel,
-  float32,
-  fullyShard,
-  initializeParameters,
-  int32,
-  openDevice,
-  openProcessGroup,
-  replicate,
-  resolveConfig,
-  scope,
-  tensor,
-  TRAIN_SECTIONS,
-} from "fullyshard";
+import { AdamW, bfloat16, float32, fullyShard, int32, replicate, scope, tensor } from "fullyshard";
+import { buildModel, initializeParameters } from "fullyshard/nn";
+import { openDevice } from "fullyshard/device";
+import { openProcessGroup } from "fullyshard/comm";
+import { resolveConfig, TRAIN_SECTIONS } from "fullyshard/config";
 
 const BATCH = 4;
 const SEQ = 256;

@@ -12,7 +12,7 @@ import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
-import { openDevice } from "../../mod.ts";
+import { openDevice } from "../../doors/device.ts";
 import { programOf, runProcesses, type RuntimeName } from "./processes.ts";
 import { caseGroups, compare, type Pair, type WholeTrace } from "./traces.ts";
 

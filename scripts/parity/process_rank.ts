@@ -5,7 +5,8 @@
  */
 import { writeFileSync } from "node:fs";
 import process from "node:process";
-import { openDevice, openProcessGroup } from "../../mod.ts";
+import { openDevice } from "../../doors/device.ts";
+import { openProcessGroup } from "../../doors/comm.ts";
 import { train, type TrainingCase } from "./training.ts";
 
 const [text, out] = process.argv.slice(2);

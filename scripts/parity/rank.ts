@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type CpuMath, openDevice, openLoopback, serveRank } from "../../mod.ts";
+import { type CpuMath, openDevice } from "../../doors/device.ts";
+import { openLoopback, serveRank } from "../../doors/testing.ts";
 import { train, type TrainingCase } from "./training.ts";
 
 /** What a run of ranks is given. */

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type CpuMath, runLoopback } from "../../mod.ts";
+import type { CpuMath } from "../../doors/device.ts";
+import { runLoopback } from "../../doors/testing.ts";
 import type { Mode, Trace, TrainingCase } from "./training.ts";
 
 /** One case's losses, norms and final weights (whole, in order of FQN). */

@@ -4,24 +4,13 @@
  *
  * @module
  */
-import {
-  AdamW,
-  buildModel,
-  type CausalLm,
-  type Device,
-  dtypeFrom,
-  fullyShard,
-  IGNORE_INDEX,
-  initializeParameters,
-  keyOf,
-  type MicroBatch,
-  ownedPtr,
-  type ProcessGroup,
-  replicate,
-  type StepContext,
-  trainStep,
-  uniformInt,
-} from "../../mod.ts";
+import { AdamW, type CausalLm, fullyShard, replicate } from "../../mod.ts";
+import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../doors/nn.ts";
+import { type Device, dtypeFrom } from "../../doors/device.ts";
+import { keyOf, uniformInt } from "../../doors/testing.ts";
+import type { MicroBatch } from "../../doors/data.ts";
+import type { ProcessGroup } from "../../doors/comm.ts";
+import { type StepContext, trainStep } from "../../doors/config.ts";
 import { elementRuns } from "../../src/tensor/shard_layout.ts";
 
 /** How the model is parallelized. */

@@ -41,7 +41,7 @@ type Intersection<Takers> = [Takers] extends [(value: infer Value) => void] ? Va
  * @example
  * ```ts
  * import { z } from "zod";
- * import { resolveConfig, section } from "fullyshard";
+ * import { resolveConfig, section } from "fullyshard/config";
  *
  * const train = section("train", z.strictObject({ steps: z.int().positive().default(100).describe("Steps") }));
  * const config = await resolveConfig([train], { argv: ["--steps", "200"] });

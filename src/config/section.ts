@@ -31,7 +31,7 @@ export type SectionValue<Part> = Part extends Section<infer Value> ? Value : nev
  * @example
  * ```ts
  * import { z } from "zod";
- * import { section, type Section } from "fullyshard";
+ * import { section, type Section } from "fullyshard/config";
  *
  * interface DataConfig {
  *   readonly sequenceLength: number;

@@ -53,7 +53,7 @@ const CHUNK = 4 << 20;
  * @throws {ConfigError} naming every input that matches no file
  * @example
  * ```ts
- * import { openText } from "fullyshard";
+ * import { openText } from "fullyshard/data";
  * const source = openText(["README.md"]);
  * for await (const { text } of source.documents()) if (text.length === 0) throw new Error("empty");
  * ```

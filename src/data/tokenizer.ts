@@ -48,7 +48,7 @@ export interface Tokenizer {
  * @throws {CheckpointError} if a file is not what its name says, or needs what `@huggingface/tokenizers` does not have
  * @example
  * ```ts
- * import { loadTokenizer } from "fullyshard";
+ * import { loadTokenizer } from "fullyshard/data";
  * const tokenizer = await loadTokenizer("examples/data");
  * if (tokenizer.decode(tokenizer.encode("interface A {}")) !== "interface A {}") throw new Error("unequal");
  * ```

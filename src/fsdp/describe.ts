@@ -28,7 +28,10 @@ export interface UnitDescription {
  * @throws {ArgumentError} if it is not sharded
  * @example
  * ```ts
- * import { describeSharding, fullyShard, Linear, openDevice, openProcessGroup } from "fullyshard";
+ * import { describeSharding, fullyShard } from "fullyshard";
+ * import { Linear } from "fullyshard/nn";
+ * import { openDevice } from "fullyshard/device";
+ * import { openProcessGroup } from "fullyshard/comm";
  * const device = await openDevice("cpu");
  * const layer = new Linear(device, 64, 64);
  * fullyShard(layer, { mesh: await openProcessGroup({ device }) });

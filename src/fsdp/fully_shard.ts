@@ -129,7 +129,10 @@ function requireOneUnit(
  * replicated, or used by more than one unit (a tied weight must be claimed by one call)
  * @example
  * ```ts
- * import { fullyShard, initializeParameters, Linear, openDevice, openProcessGroup, tensor } from "fullyshard";
+ * import { fullyShard, tensor } from "fullyshard";
+ * import { initializeParameters, Linear } from "fullyshard/nn";
+ * import { openDevice } from "fullyshard/device";
+ * import { openProcessGroup } from "fullyshard/comm";
  * const device = await openDevice("cpu");
  * const group = await openProcessGroup({ device });
  * const layer = new Linear(device, 4, 4);

@@ -54,7 +54,9 @@ function schedule(
  * @throws {ArgumentError} if the steps make no sense
  * @example
  * ```ts
- * import { AdamW, cosine, Linear, openDevice } from "fullyshard";
+ * import { AdamW, cosine } from "fullyshard";
+ * import { Linear } from "fullyshard/nn";
+ * import { openDevice } from "fullyshard/device";
  * const layer = new Linear(await openDevice("cpu"), 4, 4);
  * new AdamW(layer.parameters(), { learningRate: 2e-3, schedule: cosine({ warmupSteps: 20, steps: 200 }) });
  * ```

@@ -40,7 +40,8 @@ function blank(device: Device, shape: Shape, dtype: DType, owner: string): Tenso
  * @throws {DTypeError} if the dtype cannot be made of host values
  * @example
  * ```ts
- * import { openDevice, tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { tensor } from "fullyshard";
  * const device = await openDevice("cpu");
  * using x = tensor(device, [1, 2, 3, 4], { shape: [2, 2] });
  * if (x.matmul(x).toArray()[3] !== 22) throw new Error("wrong");

@@ -51,7 +51,8 @@ let current: TensorScope | undefined;
  *
  * @example
  * ```ts
- * import { openDevice, scope, tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { scope, tensor } from "fullyshard";
  * const device = await openDevice("cpu");
  * const before = device.allocator.stats.inUse;
  * {

@@ -1,5 +1,8 @@
 /** A Worker that plays one rank of a replicated stack. @module */
-import { gradNorm, initializeParameters, openDevice, openLoopback, replicate, scope, serveRank } from "../../mod.ts";
+import { gradNorm, replicate, scope } from "../../mod.ts";
+import { initializeParameters } from "../../doors/nn.ts";
+import { openDevice } from "../../doors/device.ts";
+import { openLoopback, serveRank } from "../../doors/testing.ts";
 import { gradients, input, Stack } from "../fsdp/modules.ts";
 
 /** What a rank saw. */

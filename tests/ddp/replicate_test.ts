@@ -1,18 +1,10 @@
 /** DDP: buckets, accumulation, broadcast, and the same norms as FSDP. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import {
-  AdamW,
-  type Device,
-  fullyShard,
-  gradNorm,
-  initializeParameters,
-  type Module,
-  replicate,
-  runLoopback,
-  scope,
-  type Tensor,
-} from "../../mod.ts";
+import { AdamW, fullyShard, gradNorm, replicate, scope, type Tensor } from "../../mod.ts";
+import type { Device } from "../../doors/device.ts";
+import { initializeParameters, type Module } from "../../doors/nn.ts";
+import { runLoopback } from "../../doors/testing.ts";
 import { byteLengthOf } from "../../src/comm/call.ts";
 import { planBuckets } from "../../src/ddp/bucket.ts";
 import { gradients, input, Stack } from "../fsdp/modules.ts";

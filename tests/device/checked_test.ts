@@ -8,21 +8,19 @@ import { test } from "node:test";
 import {
   AdamW,
   bfloat16,
-  buildModel,
   type CausalLm,
   clipGradNorm,
   float32,
   fullyShard,
-  initializeParameters,
   int32,
-  openDevice,
-  openProcessGroup,
-  type ProcessGroup,
   replicate,
   scope,
   SGD,
   tensor,
 } from "../../mod.ts";
+import { buildModel, initializeParameters } from "../../doors/nn.ts";
+import { openDevice } from "../../doors/device.ts";
+import { openProcessGroup, type ProcessGroup } from "../../doors/comm.ts";
 import { devicePtr } from "../../src/device/device.ts";
 import { CheckedDevice } from "../support/checked_device.ts";
 

@@ -14,13 +14,14 @@ import { openOnednn } from "../../src/device/wasm/gemm_onednn.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { bfloat16, type DType, float32 } from "../../src/dtype.ts";
 import { LibraryNotFoundError, NativeError } from "../../src/errors.ts";
+import { coreCount } from "../../src/runtime/processes.ts";
 import { Bed } from "../conformance/kernels/bed.ts";
 import { each } from "../conformance/kernels/case.ts";
 
 const device = await openWasmDevice({ cpuMath: "wasm", memoryBytes: 2 ** 26 });
 const { memory, kernels } = device;
 const bed = new Bed(device);
-const options = { memory, kernels, scratch: device.allocator, threads: 1 };
+const options = { memory, kernels, scratch: device.allocator, ranksOnHost: coreCount() };
 const onednn = await openOnednn(options).catch((error) => {
   if (error instanceof LibraryNotFoundError) return undefined;
   throw error;

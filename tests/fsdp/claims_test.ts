@@ -1,21 +1,10 @@
 /** Which parameters a unit claims: tied, frozen and unused ones, and what is refused. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import {
-  AdamW,
-  ArgumentError,
-  describeSharding,
-  deviceMesh,
-  fullyShard,
-  gradNorm,
-  initializeParameters,
-  Linear,
-  Module,
-  ModuleList,
-  replicate,
-  scope,
-  type Tensor,
-} from "../../mod.ts";
+import { AdamW, describeSharding, fullyShard, gradNorm, replicate, scope, type Tensor } from "../../mod.ts";
+import { ArgumentError } from "../../doors/errors.ts";
+import { deviceMesh } from "../../doors/comm.ts";
+import { initializeParameters, Linear, Module, ModuleList } from "../../doors/nn.ts";
 import { ownedValues } from "../support/owned.ts";
 import { forwardBackward, shardStack, WIDTH } from "./life_cycle_scenario.ts";
 import { gradients, input, Stack } from "./modules.ts";

@@ -1,7 +1,7 @@
 /** The planner of flat segments, on random sizes and on those of real models. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { keyOf, uniformInt } from "../../mod.ts";
+import { keyOf, uniformInt } from "../../doors/testing.ts";
 import { planSegment, type SegmentPlan, shareOf } from "../../src/fsdp/layout.ts";
 import { elementRuns, rangeLayout, sharedRuns, wholeLayout } from "../../src/tensor/shard_layout.ts";
 

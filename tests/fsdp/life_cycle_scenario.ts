@@ -1,13 +1,6 @@
 /** What a step of a sharded stack does, on any number of ranks, next to one that is not sharded. @module */
-import {
-  AdamW,
-  fullyShard,
-  type FullyShardedModule,
-  gradNorm,
-  initializeParameters,
-  noGrad,
-  scope,
-} from "../../mod.ts";
+import { AdamW, fullyShard, type FullyShardedModule, gradNorm, noGrad, scope } from "../../mod.ts";
+import { initializeParameters } from "../../doors/nn.ts";
 import { input, Stack } from "./modules.ts";
 import type { Rank } from "./scenarios.ts";
 

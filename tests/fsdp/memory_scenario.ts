@@ -1,5 +1,6 @@
 /** Trains a few steps as the trainer does, and compares what was predicted with what the allocator saw. @module */
-import { AdamW, resolveConfig, type RunConfig, TRAIN_SECTIONS } from "../../mod.ts";
+import { AdamW } from "../../mod.ts";
+import { resolveConfig, type RunConfig, TRAIN_SECTIONS } from "../../doors/config.ts";
 import { openModel, planModel } from "../../src/train/setup.ts";
 import { trainStep } from "../../src/train/step.ts";
 import type { Rank } from "./scenarios.ts";

@@ -1,7 +1,11 @@
 /** Predicted against measured memory, leaks, and refusals. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { bfloat16, buildModel, float32, openDevice, OutOfMemoryError, type RunConfig } from "../../mod.ts";
+import { bfloat16, float32 } from "../../mod.ts";
+import { buildModel } from "../../doors/nn.ts";
+import { openDevice } from "../../doors/device.ts";
+import { OutOfMemoryError } from "../../doors/errors.ts";
+import type { RunConfig } from "../../doors/config.ts";
 import { predictMemory, requireFits } from "../../src/fsdp/memory.ts";
 import { memoryQuestion, planModel } from "../../src/train/setup.ts";
 import { measureMemory, type MemoryCase, type MemoryReport, runConfig } from "./memory_scenario.ts";

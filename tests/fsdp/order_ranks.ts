@@ -1,5 +1,6 @@
 /** What ranks do with units in an order of their own. @module */
-import { fullyShard, type FullyShardedModule, initializeParameters, scope, writeParameters } from "../../mod.ts";
+import { fullyShard, type FullyShardedModule, scope } from "../../mod.ts";
+import { initializeParameters, writeParameters } from "../../doors/nn.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 import { input, Stack } from "./modules.ts";
 

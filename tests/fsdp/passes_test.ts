@@ -1,7 +1,8 @@
 /** What backward passes leave behind: those that bypass the root, fail, are dropped, or do not use every parameter. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { fullyShard, initializeParameters, Linear, noGrad, scope, type Tensor } from "../../mod.ts";
+import { fullyShard, noGrad, scope, type Tensor } from "../../mod.ts";
+import { initializeParameters, Linear } from "../../doors/nn.ts";
 import { ownedValues } from "../support/owned.ts";
 import { forwardBackward, shardStack, traffic, WIDTH } from "./life_cycle_scenario.ts";
 import { gradients, input, Stack } from "./modules.ts";

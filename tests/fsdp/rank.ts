@@ -1,5 +1,7 @@
 /** A Worker that plays one rank of the scenarios in `scenarios.ts`. @module */
-import { type Call, openDevice, openLoopback, serveRank } from "../../mod.ts";
+import type { Call } from "../../doors/comm.ts";
+import { openDevice } from "../../doors/device.ts";
+import { openLoopback, serveRank } from "../../doors/testing.ts";
 import { type Scenario, SCENARIOS } from "./scenarios.ts";
 
 /** What a rank is told. */

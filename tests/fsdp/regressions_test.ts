@@ -5,28 +5,20 @@
  */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { AdamW, bfloat16, fullyShard, noGrad, replicate, scope, SGD, type Tensor, tensor } from "../../mod.ts";
 import {
-  AdamW,
-  bfloat16,
-  fullyShard,
   initializeParameters,
-  keyOf,
   Linear,
   Module,
-  noGrad,
-  openDevice,
   Parameter,
-  ProcessGroup,
-  replicate,
   rope,
-  scope,
-  SGD,
   swiglu,
-  type Tensor,
-  tensor,
   writeParameters,
   zeros,
-} from "../../mod.ts";
+} from "../../doors/nn.ts";
+import { keyOf } from "../../doors/testing.ts";
+import { openDevice } from "../../doors/device.ts";
+import { ProcessGroup } from "../../doors/comm.ts";
 import { openRank } from "./run.ts";
 import type { Rank } from "./scenarios.ts";
 

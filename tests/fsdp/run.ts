@@ -1,5 +1,7 @@
 /** Runs a scenario of `scenarios.ts`: one rank here, several as Workers. @module */
-import { type Call, type Device, openDevice, openLoopback, runLoopback } from "../../mod.ts";
+import type { Call } from "../../doors/comm.ts";
+import { type Device, openDevice } from "../../doors/device.ts";
+import { openLoopback, runLoopback } from "../../doors/testing.ts";
 import { createLoopbackWorld } from "../../src/comm/data/loopback.ts";
 import type { Rank, Scenario } from "./scenarios.ts";
 

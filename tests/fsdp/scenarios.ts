@@ -1,5 +1,6 @@
 /** What ranks do in tests of FSDP: each scenario takes and returns plain data, so that Workers can play it. @module */
-import type { Call, Device, ProcessGroup } from "../../mod.ts";
+import type { Call, ProcessGroup } from "../../doors/comm.ts";
+import type { Device } from "../../doors/device.ts";
 import { lifeCycle } from "./life_cycle_scenario.ts";
 import { measureMemory } from "./memory_scenario.ts";
 import { unused } from "./unused_scenario.ts";

@@ -1,15 +1,6 @@
 /** A pass in which ranks use different parameters. @module */
-import {
-  AdamW,
-  fullyShard,
-  gradNorm,
-  initializeParameters,
-  Linear,
-  Module,
-  replicate,
-  scope,
-  type Tensor,
-} from "../../mod.ts";
+import { AdamW, fullyShard, gradNorm, replicate, scope, type Tensor } from "../../mod.ts";
+import { initializeParameters, Linear, Module } from "../../doors/nn.ts";
 import { ownedValues } from "../support/owned.ts";
 import { WIDTH } from "./life_cycle_scenario.ts";
 import { input } from "./modules.ts";

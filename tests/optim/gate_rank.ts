@@ -1,18 +1,8 @@
 /** A Worker that plays one rank of `gate_test.ts`: the last rank meets an id out of range in the second step. @module */
-import {
-  AdamW,
-  buildModel,
-  clipGradNorm,
-  fullyShard,
-  initializeParameters,
-  int32,
-  openDevice,
-  openLoopback,
-  ownedPtr,
-  scope,
-  serveRank,
-  tensor,
-} from "../../mod.ts";
+import { AdamW, clipGradNorm, fullyShard, int32, scope, tensor } from "../../mod.ts";
+import { buildModel, initializeParameters, ownedPtr } from "../../doors/nn.ts";
+import { openDevice } from "../../doors/device.ts";
+import { openLoopback, serveRank } from "../../doors/testing.ts";
 
 /** What a rank saw after each step. */
 export interface GateReport {

@@ -5,7 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { runLoopback } from "../../mod.ts";
+import { runLoopback } from "../../doors/testing.ts";
 import type { GateReport } from "./gate_rank.ts";
 
 function isReport(value: unknown): value is GateReport {

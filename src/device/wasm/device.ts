@@ -7,7 +7,6 @@
  */
 import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../../wasm/mod.ts";
 import { ArgumentError, LibraryNotFoundError } from "../../errors.ts";
-import { coreCount } from "../../runtime/processes.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
 import { checksOf } from "../kernels/arguments.ts";
@@ -135,7 +134,7 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
   if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });
   if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail });
   try {
-    return await openOnednnDevice(await open("strict"), Math.max(1, Math.floor(coreCount() / ranksOnHost)));
+    return await openOnednnDevice(await open("strict"), ranksOnHost);
   } catch (error) {
     if (cpuMath === "onednn" || !(error instanceof LibraryNotFoundError)) throw error;
     const why = `${detail}: 'auto' found no oneDNN (fullyshard doctor says how to install it)`;
@@ -144,10 +143,10 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
 }
 
 /** The CPU with matrix products by oneDNN. */
-async function openOnednnDevice(parts: WasmParts, threads: number): Promise<WasmDevice> {
+async function openOnednnDevice(parts: WasmParts, ranksOnHost: number): Promise<WasmDevice> {
   const { openOnednn } = await import("./gemm_onednn.ts");
   const { memory, allocator, kernels } = parts;
-  const onednn = await openOnednn({ memory, kernels, scratch: allocator, threads });
+  const onednn = await openOnednn({ memory, kernels, scratch: allocator, ranksOnHost });
   const checks = checksOf("gemm", KERNELS.gemm);
   const gemm: Kernels["gemm"] = (args) => {
     for (const check of checks) check(args);

@@ -18,6 +18,7 @@ import { openPosix } from "../../../ffi/posix.ts";
 import type { BoundFunction, FfiProvider, Library, NativeAddress } from "../../../ffi/types.ts";
 import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
+import { coreCount } from "../../runtime/processes.ts";
 import type { DevicePtr } from "../device.ts";
 import { devicePtr } from "../device.ts";
 import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
@@ -32,8 +33,8 @@ export interface OnednnOptions extends OpenLibraryOptions {
   readonly kernels: Pick<Kernels, "cast" | "fill" | "scale">;
   /** Where float32 sums wait to be rounded to bfloat16. */
   readonly scratch: { allocate(bytes: number, owner: string): DevicePtr; free(ptr: DevicePtr): void };
-  /** Threads of one product: cores divided by the ranks on the host. A set OMP_NUM_THREADS is stronger. */
-  readonly threads: number;
+  /** Ranks on this host, which share its cores among their threads. A set OMP_NUM_THREADS is stronger. */
+  readonly ranksOnHost: number;
 }
 
 /**
@@ -213,7 +214,7 @@ export class OnednnGemm {
 export async function openOnednn(options: OnednnOptions): Promise<OnednnGemm> {
   const posix = await openPosix(options.provider === undefined ? {} : { provider: options.provider });
   if (posix.variable("OMP_NUM_THREADS") === undefined) {
-    posix.setVariable("OMP_NUM_THREADS", String(Math.max(1, Math.floor(options.threads))));
+    posix.setVariable("OMP_NUM_THREADS", String(Math.max(1, Math.floor(coreCount() / options.ranksOnHost))));
   }
   return new OnednnGemm(await openLibrary(ONEDNN, { ...options, provider: posix.provider }), options);
 }

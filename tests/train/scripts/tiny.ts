@@ -8,14 +8,9 @@
  * @module
  */
 import process from "node:process";
-import {
-  ConfigError,
-  NonFiniteError,
-  ownedPtr,
-  runTrainingScript,
-  type StepContext,
-  writeParameters,
-} from "../../../mod.ts";
+import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
+import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
+import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
 
 const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden)=/.test(text));
 const valueOf = (name: string): string | undefined =>
