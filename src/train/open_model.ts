@@ -64,6 +64,6 @@ export async function openModel(
 
 /** Reads a `config.json`, or that of a Hugging Face folder. */
 export async function readHfConfig(path: string): Promise<Readonly<Record<string, unknown>>> {
-  const file = pathKind(path) === "directory" ? `${path}/config.json` : path;
+  const file = path.endsWith(".json") ? path : `${path}/config.json`;
   return { ...parseJsonObject(await readBytes(file), { file, what: "a model configuration", maxDepth: 32 }) };
 }
