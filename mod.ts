@@ -53,7 +53,7 @@ export type { Device, DevicePtr, ExactMath } from "./src/device/device.ts";
 export type { BinaryOp, ReduceOp, UnaryOp } from "./src/device/kernels/signature.ts";
 export type { ArgsOf, KernelName, Kernels } from "./src/device/kernels/table.ts";
 export type { DeviceStatus, Fault } from "./src/device/status.ts";
-export type { Allocator, MemoryStats } from "./src/device/allocator.ts";
+export type { Allocator, MemoryKind, MemoryStats, MemoryTerms } from "./src/device/allocator.ts";
 export { type DeviceOptions, openDevice } from "./src/device/registry.ts";
 export type { CpuMath, WasmDeviceOptions } from "./src/device/wasm/device.ts";
 
@@ -130,7 +130,6 @@ export type { FsdpUnit } from "./src/fsdp/unit.ts";
 export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
 
 // Models
-export type { ActivationBytes, BatchShape } from "./src/nn/activations.ts";
 export { CausalLm, type CausalLmInputs } from "./src/models/causal_lm.ts";
 export type { ModelFamily } from "./src/models/family.ts";
 export { buildModel, FAMILIES } from "./src/models/registry.ts";
@@ -157,6 +156,14 @@ export { saveHfDirectory, type SaveHfOptions } from "./src/checkpoint/save_hf.ts
 export { configHelp, resolveConfig, type ResolvedConfig, type ResolveOptions } from "./src/config/resolve.ts";
 export { type Section, section, type SectionSchema, type SectionValue } from "./src/config/section.ts";
 export { type RunConfig, TRAIN_SECTIONS } from "./src/train/config.ts";
+export {
+  type CollectiveUse,
+  type DryRanks,
+  type DryRun,
+  dryRun,
+  type DryRunOptions,
+  type MemoryPeak,
+} from "./src/train/dry_run.ts";
 export { generate, type GenerateOptions } from "./src/train/generate.ts";
 export { readHfConfig } from "./src/train/setup.ts";
 export { type StepContext, type StepResult, trainStep } from "./src/train/step.ts";

@@ -5,7 +5,6 @@
  * @module
  */
 import { type DirectoryTensor, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
-import type { ActivationBytes, BatchShape } from "../nn/activations.ts";
 import type { HeadOutput } from "../nn/head.ts";
 import { Module } from "../nn/module.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -63,9 +62,6 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   get tiedNames(): ReadonlyMap<string, string> {
     return this.#facts.tiedNames;
   }
-
-  /** Bytes that activations (and their gradients) take in a training step. */
-  abstract activationBytes(shape: BatchShape): ActivationBytes;
 
   /** The tensors of a Hugging Face directory: overridden by families whose files are laid out otherwise than their parameters. */
   directoryTensors(): Iterable<DirectoryTensor> {

@@ -14,8 +14,6 @@ import { openText } from "../data/dataset.ts";
 import { DataLoader } from "../data/loader.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { openWasmDevice, type WasmDevice } from "../device/wasm/device.ts";
-import { AdamW } from "../optim/adamw.ts";
-import { SCHEDULES } from "../optim/schedule.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
@@ -24,14 +22,14 @@ import { makeDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
-import { requireOwnFolder, requireSameConfig, requireSizes, requireVocabulary } from "./checks.ts";
+import { requireOwnFolder, requireSameConfig, requireVocabulary } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { openTokenData } from "./data.ts";
+import { memoryPeak } from "./dry_run.ts";
 import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
-import type { MemoryPrediction } from "../fsdp/memory.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
-import { openModel, planModel } from "./setup.ts";
+import { openModel, optimizerOf, planModel, type StepEstimate } from "./setup.ts";
 import { type StepContext, trainStep } from "./step.ts";
 
 /** What a run is given besides its configuration. */
@@ -123,7 +121,6 @@ class Run {
       "plan the model",
       () => planModel(device, group, config, this.#options.hfConfig),
     );
-    await group.together("check sizes", () => requireSizes(config, planned.model, group.size));
     await group.together("prepare the output folder", () => {
       if (group.rank !== 0) return;
       requireOwnFolder(config);
@@ -133,16 +130,10 @@ class Run {
     await group.together("find the data", () => data.length === 0 ? undefined : openText(data, { field }));
     const { tokenizer, tokens } = await openTokenData(config, config.model, group, this.#log);
     await group.together("check the vocabulary", () => requireVocabulary(tokenizer, planned.model));
-    this.#describe(planned.prediction);
+    this.#describe(planned.estimate);
     await openModel(planned, group, config);
-    const { model, prediction } = planned;
-    const { schedule, warmupSteps } = config;
-    const optimizer = new AdamW(model.parameters(), {
-      learningRate: config.learningRate,
-      schedule: SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, config.steps), steps: config.steps }),
-      betas: [config.beta1, config.beta2],
-      weightDecay: config.weightDecay,
-    });
+    const { model, estimate } = planned;
+    const optimizer = optimizerOf(model, config);
     const { sequenceLength, globalBatch, microBatches, seed } = config;
     const place = { rank: group.rank, worldSize: group.size };
     const loader = new DataLoader({ tokens, sequenceLength, globalBatch, microBatches, seed, ...place });
@@ -150,21 +141,21 @@ class Run {
     if (config.resume !== undefined) await this.#resume(config.resume, context, loader);
     const signal = await this.#loop(context, loader);
     tokens.close();
-    const peak = formatBytes(this.#peakBytes());
-    log.info(`At most ${peak} of a rank's memory were in use, ${formatBytes(prediction.peak)} were expected`);
+    const [peak, expected] = [this.#peakBytes(), estimate.peakBytes].map(formatBytes);
+    log.info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const ended = { step: this.#step, loss: this.#loss, signal, isMain: group.rank === 0 };
     if (this.#step < config.steps) return { ...ended, finished: undefined };
     return { ...ended, finished: await this.#finish(model, tokenizer) };
   }
 
-  #describe({ numParameters, peak }: MemoryPrediction): void {
+  #describe({ numParameters, peakBytes }: StepEstimate): void {
     const { strategy, precision } = this.#config;
     const { kind, size } = this.#group;
     const name = strategy === "ddp" ? "DDP" : "FSDP";
     const log = this.#log.once();
     log.info(
       `${name} over ${size} rank${size === 1 ? "" : "s"} (${kind}), ${numParameters} parameters, ${precision}, ` +
-        `about ${formatBytes(peak)} a rank`,
+        `about ${formatBytes(peakBytes)} a rank`,
     );
     log.info(`On ${this.#device.name}, ${this.#device.detail}`);
   }
@@ -276,10 +267,8 @@ class Run {
     return { runtime: name, runtimeVersion: version };
   }
 
-  /** See the definition of a rank's peak in `fsdp/memory.ts`. */
   #peakBytes(): number {
-    const { stagingBytes, size } = this.#group;
-    return Math.round(this.#device.allocator.stats.peak - stagingBytes + stagingBytes / size);
+    return memoryPeak(this.#device, this.#group).peakBytes;
   }
 
   async #finish(model: CausalLm, tokenizer: Tokenizer): Promise<FinishedModel> {

@@ -1,7 +1,6 @@
 /** What ranks do in tests of FSDP: each scenario takes and returns plain data, so that Workers can play it. @module */
 import type { Call, Device, ProcessGroup } from "../../mod.ts";
 import { lifeCycle } from "./life_cycle_scenario.ts";
-import { measureMemory } from "./memory_scenario.ts";
 import { unused } from "./unused_scenario.ts";
 
 /** One rank of a world. */
@@ -12,11 +11,10 @@ export interface Rank {
 }
 
 /** Name of a scenario. */
-export type Scenario = "measureMemory" | "lifeCycle" | "unused";
+export type Scenario = "lifeCycle" | "unused";
 
 /** All scenarios. */
 export const SCENARIOS: Readonly<Record<Scenario, (rank: Rank, data: unknown) => unknown>> = {
-  measureMemory,
   lifeCycle,
   unused,
 };
