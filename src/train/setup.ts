@@ -39,7 +39,7 @@ export interface PlannedModel {
 /** Reads a model's configuration: the `config.json` of a Hugging Face folder, or a file. */
 export async function readHfConfig(place: string): Promise<Record<string, unknown>> {
   const file = pathKind(place) === "file" ? place : `${place}/config.json`;
-  return { ...parseJsonObject(await readBytes(file), { file, what: "a model configuration", maxDepth: 32 }) };
+  return { ...parseJsonObject(await readBytes(file), { file, what: "model configuration", maxDepth: 32 }) };
 }
 
 /**

@@ -59,6 +59,8 @@ export class Hazards {
   readonly #blocks: Block[] = [];
   /** What is not in use again, likewise. */
   readonly #freed: Freed[] = [];
+  /** Set by the first hazard: what is done to clean up after it must not throw another in its place. */
+  #isOver = false;
 
   /** An operation begins on a stream; it has not touched anything yet. */
   begin(stream: StreamName): void {
@@ -105,7 +107,7 @@ export class Hazards {
     const clock = this.#clocks[stream];
     const late = block.past.find((past) => past.count > clock[past.stream]);
     if (late !== undefined) {
-      throw new HazardError(
+      this.#report(
         `'${block.owner}' is freed on stream ${stream} while '${late.operation}' on stream ${late.stream} ` +
           `${verb(late)} it as '${late.what}': make ${stream} wait for an event that ${late.stream} records after it`,
       );
@@ -129,7 +131,7 @@ export class Hazards {
     if (block === undefined || end > block.end) {
       const freed = this.#freed.find((range) => range.begin < end && address < range.end);
       const state = freed === undefined ? "was never given out" : `was freed ('${freed.owner}')`;
-      throw new HazardError(`'${operation}' ${verb(touch)} '${what}' at ${address} to ${end}, memory that ${state}`);
+      return this.#report(`'${operation}' ${verb(touch)} '${what}' at ${address} to ${end}, memory that ${state}`);
     }
     const clock = this.#clocks[stream];
     const { past } = block;
@@ -138,14 +140,12 @@ export class Hazards {
       const isApart = one.address + one.byteLength <= address || end <= one.address;
       const isBefore = one.count <= clock[one.stream];
       if (!isApart && (writes || one.writes) && !isBefore) {
-        throw new HazardError(
-          `'${operation}' on stream ${stream} ${
-            verb(touch)
-          } '${what}' of '${block.owner}', which '${one.operation}' on ` +
-            `stream ${one.stream} ${
+        this.#report(
+          `'${operation}' on stream ${stream} ${verb(touch)} '${what}' of '${block.owner}', ` +
+            `which '${one.operation}' on stream ${one.stream} ${
               verb(one)
-            } as '${one.what}', with no event between them: make ${stream} wait for one ` +
-            `that ${one.stream} records after it`,
+            } as '${one.what}', with no event between them: ` +
+            `make ${stream} wait for one that ${one.stream} records after it`,
         );
       }
       // What comes after a write, or after a read by the same stream, comes after all that it came after.
@@ -155,6 +155,12 @@ export class Hazards {
     }
     past.length = kept;
     past.push({ address, byteLength, writes, what, stream, count: clock[stream], operation });
+  }
+
+  #report(hazard: string): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    throw new HazardError(hazard);
   }
 }
 
