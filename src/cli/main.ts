@@ -11,14 +11,16 @@ import { VERSION } from "../version.ts";
 
 const usage = `Usage: fullyshard <command> [flags]
 
-  run      start a script on several ranks, with torchrun's flags
-  doctor   show which native libraries are found, and what a missing one would give
+  run        start a script on several ranks, with torchrun's flags
+  estimate   tell the memory, communication and calculation of a training step on any number of ranks
+  doctor     show which native libraries are found, and what a missing one would give
 
   fullyshard <command> --help   the flags of a command
   fullyshard --version          the version`;
 
 const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<number>>> = {
   run: async (argv) => await (await import("./run.ts")).run(argv),
+  estimate: async (argv) => await (await import("./estimate.ts")).estimate(argv),
   doctor: async (argv) => {
     const { readFlags } = await import("../config/flags.ts");
     const { ConfigError } = await import("../errors.ts");
@@ -64,9 +66,9 @@ export async function main(argv: readonly string[]): Promise<number> {
   try {
     return await command(rest);
   } catch (error) {
-    const { ConfigError, FileError, UnsupportedError } = await import("../errors.ts");
-    const isUsage = error instanceof ConfigError || error instanceof UnsupportedError || error instanceof FileError;
-    if (!isUsage) throw error;
+    const { CheckpointError, ConfigError, FileError, UnsupportedError } = await import("../errors.ts");
+    const usage = [CheckpointError, ConfigError, FileError, UnsupportedError];
+    if (!(error instanceof Error) || !usage.some((kind) => error instanceof kind)) throw error;
     process.stderr.write(`fullyshard ${name}: ${error.message}\n`);
     return 2;
   }

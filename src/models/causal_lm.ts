@@ -6,7 +6,6 @@
  */
 import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
 import { type DirectoryTensor, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
-import type { ActivationBytes, BatchShape } from "../nn/activations.ts";
 import type { Device } from "../device/device.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { HeadOutput } from "../nn/head.ts";
@@ -82,9 +81,6 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   get tiedNames(): ReadonlyMap<string, string> {
     return this.#facts.tiedNames;
   }
-
-  /** Bytes that activations (and their gradients) take in a training step. */
-  abstract activationBytes(shape: BatchShape): ActivationBytes;
 
   /**
    * Reads, or draws, this rank's part of the weights. Every rank must call it, after `fullyShard` or `replicate`.

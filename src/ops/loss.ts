@@ -23,7 +23,7 @@ export interface CrossEntropyAttrs {
 }
 
 /** Logits held at a time by the fused form, in elements. */
-export const LOGITS_CHUNK_ELEMENTS: number = 1 << 20;
+const LOGITS_CHUNK_ELEMENTS = 1 << 20;
 
 function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
   if (labels === undefined || labels.dtype !== int32) {

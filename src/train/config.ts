@@ -28,6 +28,10 @@ export interface ParallelConfig {
   readonly reshardAfterForward: boolean;
   readonly precision: "float32" | "bfloat16";
   readonly cpuMath: CpuMath;
+}
+
+/** What a rank has and how long it waits. */
+export interface HostConfig {
   readonly memoryBytes: number;
   readonly stagingBytes?: number | undefined;
   readonly timeoutSeconds?: number | undefined;
@@ -95,6 +99,13 @@ export const parallelSection: Section<ParallelConfig> = section(
     reshardAfterForward: z.boolean().default(true).describe("Free a block's parameters between forward and backward"),
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe("What is computed in; weights stay float32"),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes matrix products on the CPU"),
+  }),
+);
+
+/** Host keys. */
+export const hostSection: Section<HostConfig> = section(
+  "host",
+  z.strictObject({
     memoryBytes: size.min(2 ** 24).max(2 ** 32).default(2 ** 32).describe("Memory that a rank may use"),
     stagingBytes: size.optional().describe(
       "Shared memory for reductions, over all ranks; by their number unless given",
@@ -154,9 +165,10 @@ export const TRAIN_SECTIONS: readonly [
   Section<DataConfig>,
   Section<ModelConfig>,
   Section<ParallelConfig>,
+  Section<HostConfig>,
   Section<TrainConfig>,
   Section<OutputConfig>,
-] = [dataSection, modelSection, parallelSection, trainSection, outputSection];
+] = [dataSection, modelSection, parallelSection, hostSection, trainSection, outputSection];
 
 /** A resolved training configuration. */
-export type RunConfig = DataConfig & ModelConfig & ParallelConfig & TrainConfig & OutputConfig;
+export type RunConfig = DataConfig & ModelConfig & ParallelConfig & HostConfig & TrainConfig & OutputConfig;

@@ -16,6 +16,9 @@ import type { Run } from "./run.ts";
 /** Files of a tokenizer that lie beside a model's weights. */
 const TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
 
+/** A Hugging Face folder, whose weights are loaded; or a `config.json`, or its contents, for a model from scratch. */
+export type ModelSource = string | Readonly<Record<string, unknown>>;
+
 /** Options of {@link openModel}. */
 export interface OpenModelOptions {
   /** What first values are drawn from, where no weights are read. @default 0 */
@@ -26,7 +29,6 @@ export interface OpenModelOptions {
  * Builds a model without memory: call `fullyShard` or `replicate` on it, then `model.load()`, by which each rank reads, or
  * draws, its own part.
  *
- * @param source a Hugging Face folder, whose weights are loaded; or a `config.json` or its contents, for a model from scratch
  * @throws {FileError} if there is no such folder or file
  * @throws {UnsupportedError} if the family or an option of it is not implemented
  * @throws {ConfigError} if the config does not fit the family
@@ -42,7 +44,7 @@ export interface OpenModelOptions {
  */
 export async function openModel(
   { device, group }: Pick<Run, "device" | "group">,
-  source: string | Readonly<Record<string, unknown>>,
+  source: ModelSource,
   { seed = 0 }: OpenModelOptions = {},
 ): Promise<CausalLm> {
   const folder = typeof source === "string" && pathKind(source) === "directory" ? source : undefined;
@@ -64,6 +66,6 @@ export async function openModel(
 
 /** Reads a `config.json`, or that of a Hugging Face folder. */
 export async function readHfConfig(path: string): Promise<Readonly<Record<string, unknown>>> {
-  const file = path.endsWith(".json") ? path : `${path}/config.json`;
-  return { ...parseJsonObject(await readBytes(file), { file, what: "a model configuration", maxDepth: 32 }) };
+  const file = pathKind(path) === "file" ? path : `${path}/config.json`;
+  return { ...parseJsonObject(await readBytes(file), { file, what: "model configuration", maxDepth: 32 }) };
 }

@@ -14,8 +14,6 @@ import type { DataLoader } from "../data/loader.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { Device } from "../device/device.ts";
 import { openDevice } from "../device/registry.ts";
-import { AdamW } from "../optim/adamw.ts";
-import { SCHEDULES } from "../optim/schedule.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
@@ -24,13 +22,13 @@ import { makeDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
-import { requireData, requireOwnFolder, requireSameConfig, requireSizes } from "./checks.ts";
+import { requireData, requireOwnFolder, requireSameConfig } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
+import { memoryPeak } from "./dry_run.ts";
 import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
-import type { MemoryPrediction } from "../fsdp/memory.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
-import { openModel, planModel } from "./setup.ts";
+import { optimizerOf, parallelize, planModel, type StepEstimate } from "./setup.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { type TextData, textData } from "./text_data.ts";
 
@@ -119,32 +117,25 @@ class Training {
   async train(): Promise<TrainResult> {
     const [config, group, device, log] = [this.#config, this.#group, this.#device, this.#log.once()];
     requireSameConfig(group, config);
-    const planned = await group.together(
+    const { model, estimate } = await group.together(
       "plan the model",
       () => planModel(device, group, config, this.#options.hfConfig),
     );
-    await group.together("check sizes", () => requireSizes(config, planned.model, group.size));
     await group.together("prepare the output folder", () => {
       if (group.rank !== 0) return;
       requireOwnFolder(config);
       makeDirectory(config.out);
     });
-    using data = await this.#openData(planned.model);
-    this.#describe(planned.prediction);
-    await openModel(planned, group, config);
-    const { model, prediction } = planned;
-    const { schedule, warmupSteps } = config;
-    const optimizer = new AdamW(model.parameters(), {
-      learningRate: config.learningRate,
-      schedule: SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, config.steps), steps: config.steps }),
-      betas: [config.beta1, config.beta2],
-      weightDecay: config.weightDecay,
-    });
+    using data = await this.#openData(model);
+    this.#describe(estimate);
+    parallelize(model, group, config);
+    await model.load();
+    const optimizer = optimizerOf(model, config);
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
     const signal = await this.#loop(context, data);
-    const peak = formatBytes(this.#peakBytes());
-    log.info(`At most ${peak} of a rank's memory were in use, ${formatBytes(prediction.peak)} were expected`);
+    const [peak, expected] = [this.#peakBytes(), estimate.peakBytes].map(formatBytes);
+    log.info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const ended = { step: this.#step, loss: this.#loss, signal, isMain: group.rank === 0 };
     if (this.#step < config.steps) return { ...ended, finished: undefined };
     return { ...ended, finished: await this.#finish(model, data.tokenizer) };
@@ -159,14 +150,14 @@ class Training {
     });
   }
 
-  #describe({ numParameters, peak }: MemoryPrediction): void {
+  #describe({ numParameters, peakBytes }: StepEstimate): void {
     const { strategy, precision } = this.#config;
     const { kind, size } = this.#group;
     const name = strategy === "ddp" ? "DDP" : "FSDP";
     const log = this.#log.once();
     log.info(
       `${name} over ${size} rank${size === 1 ? "" : "s"} (${kind}), ${numParameters} parameters, ${precision}, ` +
-        `about ${formatBytes(peak)} a rank`,
+        `about ${formatBytes(peakBytes)} a rank`,
     );
     log.info(`On ${this.#device.name}, ${this.#device.detail}`);
   }
@@ -277,10 +268,8 @@ class Training {
     return { runtime: name, runtimeVersion: version };
   }
 
-  /** See the definition of a rank's peak in `fsdp/memory.ts`. */
   #peakBytes(): number {
-    const { stagingBytes, size } = this.#group;
-    return Math.round(this.#device.allocator.stats.peak - stagingBytes + stagingBytes / size);
+    return memoryPeak(this.#device, this.#group).peakBytes;
   }
 
   async #finish(model: CausalLm, tokenizer: Tokenizer): Promise<FinishedModel> {

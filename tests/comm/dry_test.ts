@@ -65,6 +65,8 @@ test("a dry group tells what calls would read and write", async () => {
   group.allGather(dst, src, 8, "all");
   group.broadcast(src, 12, 1, "mine");
   group.broadcast(src, 12, 0, "other");
+  const whole = [0, 1, 2].map((rank) => ({ offset: 4 * rank, length: 4 }));
+  group.reduceScatter({ src, dtype: float32, runs: whole, dst, dstDtype: float32, accumulate: false }, "unit");
   group.transfer([{ kind: "send", ptr: src, byteLength: 4, peer: 0 }, {
     kind: "receive",
     ptr: dst,
@@ -78,6 +80,7 @@ test("a dry group tells what calls would read and write", async () => {
     `0+8 -> ${to}+24`,
     "0+12 -> ",
     " -> 0+12",
+    `0+48 -> ${to}+16`,
     `0+4 -> ${to}+8`,
   ]);
 });

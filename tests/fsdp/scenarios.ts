@@ -2,7 +2,6 @@
 import type { Call, ProcessGroup } from "../../doors/comm.ts";
 import type { Device } from "../../doors/device.ts";
 import { lifeCycle } from "./life_cycle_scenario.ts";
-import { measureMemory } from "./memory_scenario.ts";
 import { unused } from "./unused_scenario.ts";
 
 /** One rank of a world. */
@@ -13,11 +12,10 @@ export interface Rank {
 }
 
 /** Name of a scenario. */
-export type Scenario = "measureMemory" | "lifeCycle" | "unused";
+export type Scenario = "lifeCycle" | "unused";
 
 /** All scenarios. */
 export const SCENARIOS: Readonly<Record<Scenario, (rank: Rank, data: unknown) => unknown>> = {
-  measureMemory,
   lifeCycle,
   unused,
 };

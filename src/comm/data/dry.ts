@@ -157,12 +157,23 @@ export class DryDataPlane implements DataPlane {
     const device = this.#device;
     if (!isDry(device)) return FINISHED;
     device.enqueue(operation, [
-      ...reads.map((range) => ({ ...range, writes: false, what: "what is sent" })),
-      ...writes.map((range) => ({ ...range, writes: true, what: "what is received" })),
+      ...joined(reads).map((range) => ({ ...range, writes: false, what: "what is sent" })),
+      ...joined(writes).map((range) => ({ ...range, writes: true, what: "what is received" })),
     ]);
     const end = device.streams.current.record();
     return { done: true, wait: () => device.streams.current.wait(end) };
   }
+}
+
+/** The same bytes in fewer ranges: one where each begins at the end of the last, as the parts of many ranks do. */
+function joined(ranges: readonly MemoryRange[]): readonly MemoryRange[] {
+  const result: MemoryRange[] = [];
+  for (const { address, byteLength } of ranges) {
+    const last = result.at(-1);
+    if (last === undefined || last.address + last.byteLength !== address) result.push({ address, byteLength });
+    else result[result.length - 1] = range(last.address, last.byteLength + byteLength);
+  }
+  return result;
 }
 
 /** What a sum reads of its factor. */

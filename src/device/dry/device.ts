@@ -166,22 +166,15 @@ export class DryDevice implements Device {
       for (const check of checks) check(args);
       const scratch = this.scratchBytes(name, args);
       if (scratch > 0) this.allocator.free(this.allocator.allocate(scratch, `${name} scratch`));
-      const accesses = accessesOf(entry, args, status);
-      this.enqueue(
-        name,
-        accesses.map(({ parameter, direction, address, byteLength }) => ({
-          address,
-          byteLength,
-          writes: direction !== "reads",
-          what: parameter,
-        })),
-      );
+      const touches: Touch[] = [];
+      let moved = 0;
+      for (const { parameter: what, direction, address, byteLength, movedBytes } of accessesOf(entry, args, status)) {
+        touches.push({ address, byteLength, writes: direction !== "reads", what });
+        moved += movedBytes;
+      }
+      this.enqueue(name, touches);
       const { calls, flops, bytes } = this.#uses.get(name) ?? { calls: 0, flops: 0, bytes: 0 };
-      this.#uses.set(name, {
-        calls: calls + 1,
-        flops: flops + flopsOf(entry, args),
-        bytes: bytes + accesses.reduce((sum, { movedBytes }) => sum + movedBytes, 0),
-      });
+      this.#uses.set(name, { calls: calls + 1, flops: flops + flopsOf(entry, args), bytes: bytes + moved });
     };
   }
 }

@@ -30,19 +30,20 @@ interface Past extends Touch {
   readonly operation: string;
 }
 
-/** Memory in use. */
-interface Block {
+/** Some memory and what it is, or was, for. */
+interface Range {
   readonly begin: number;
   readonly end: number;
   readonly owner: string;
-  past: Past[];
+}
+
+/** Memory in use. */
+interface Block extends Range {
+  readonly past: Past[];
 }
 
 /** Memory that was freed, and the clock that its next user comes after. */
-interface Freed {
-  readonly begin: number;
-  readonly end: number;
-  readonly owner: string;
+interface Freed extends Range {
   readonly clock: Clock;
 }
 
@@ -56,7 +57,10 @@ export class Hazards {
   };
   /** Blocks in use, by first address, ascending. */
   readonly #blocks: Block[] = [];
-  #freed: Freed[] = [];
+  /** What is not in use again, likewise. */
+  readonly #freed: Freed[] = [];
+  /** Set by the first hazard: what is done to clean up after it must not throw another in its place. */
+  #isOver = false;
 
   /** An operation begins on a stream; it has not touched anything yet. */
   begin(stream: StreamName): void {
@@ -77,14 +81,18 @@ export class Hazards {
   /** A block was given out on a stream, which comes after the last use of that memory: the allocator sees to it. */
   allocated(stream: StreamName, begin: number, byteLength: number, owner: string): void {
     const end = begin + byteLength;
-    this.#freed = this.#freed.flatMap((freed) => {
-      if (freed.end <= begin || end <= freed.begin) return [freed];
+    // Of those that begin below, only the last can reach into the block: freed ranges do not overlap.
+    const first = Math.max(0, countUpTo(this.#freed, begin) - 1);
+    const last = countUpTo(this.#freed, end - 1);
+    const rest = this.#freed.slice(first, last).flatMap((freed) => {
+      if (freed.end <= begin) return [freed];
       this.wait(stream, freed.clock);
       const left = freed.begin < begin ? [{ ...freed, end: begin }] : [];
       const right = end < freed.end ? [{ ...freed, begin: end }] : [];
       return [...left, ...right];
     });
-    this.#blocks.splice(this.#place(begin), 0, { begin, end, owner, past: [] });
+    this.#freed.splice(first, last - first, ...rest);
+    this.#blocks.splice(countUpTo(this.#blocks, begin), 0, { begin, end, owner, past: [] });
   }
 
   /**
@@ -93,21 +101,20 @@ export class Hazards {
    * @throws {HazardError} if another stream may still use it
    */
   freed(stream: StreamName, begin: number): void {
-    const place = this.#place(begin) - 1;
+    const place = countUpTo(this.#blocks, begin) - 1;
     const block = this.#blocks[place];
     if (block?.begin !== begin) throw new InternalError(`freed address ${begin} that is not allocated`);
     const clock = this.#clocks[stream];
     const late = block.past.find((past) => past.count > clock[past.stream]);
     if (late !== undefined) {
-      throw new HazardError(
-        `'${block.owner}' is freed on stream ${stream} while '${late.operation}' on stream ${late.stream} ${
-          verb(late)
-        } it as ` +
-          `'${late.what}': make ${stream} wait for an event that ${late.stream} records after it`,
+      this.#report(
+        `'${block.owner}' is freed on stream ${stream} while '${late.operation}' on stream ${late.stream} ` +
+          `${verb(late)} it as '${late.what}': make ${stream} wait for an event that ${late.stream} records after it`,
       );
     }
     this.#blocks.splice(place, 1);
-    this.#freed.push({ ...block, clock: { ...clock } });
+    const { end, owner } = block;
+    this.#freed.splice(countUpTo(this.#freed, begin), 0, { begin, end, owner, clock: this.record(stream) });
   }
 
   /**
@@ -120,48 +127,53 @@ export class Hazards {
     const { address, byteLength, writes, what } = touch;
     if (byteLength === 0) return;
     const end = address + byteLength;
-    const block = this.#blocks[this.#place(address) - 1];
+    const block = this.#blocks[countUpTo(this.#blocks, address) - 1];
     if (block === undefined || end > block.end) {
       const freed = this.#freed.find((range) => range.begin < end && address < range.end);
       const state = freed === undefined ? "was never given out" : `was freed ('${freed.owner}')`;
-      throw new HazardError(`'${operation}' ${verb(touch)} '${what}' at ${address} to ${end}, memory that ${state}`);
+      return this.#report(`'${operation}' ${verb(touch)} '${what}' at ${address} to ${end}, memory that ${state}`);
     }
     const clock = this.#clocks[stream];
-    const kept: Past[] = [];
-    for (const past of block.past) {
-      const apart = past.address + past.byteLength <= address || end <= past.address;
-      const isBefore = past.count <= clock[past.stream];
-      if (!apart && (writes || past.writes) && !isBefore) {
-        throw new HazardError(
-          `'${operation}' on stream ${stream} ${
-            verb(touch)
-          } '${what}' of '${block.owner}', which '${past.operation}' on stream ` +
-            `${past.stream} ${
-              verb(past)
-            } as '${past.what}', with no event between them: make ${stream} wait for one that ` +
-            `${past.stream} records after it`,
+    const { past } = block;
+    let kept = 0;
+    for (const one of past) {
+      const isApart = one.address + one.byteLength <= address || end <= one.address;
+      const isBefore = one.count <= clock[one.stream];
+      if (!isApart && (writes || one.writes) && !isBefore) {
+        this.#report(
+          `'${operation}' on stream ${stream} ${verb(touch)} '${what}' of '${block.owner}', ` +
+            `which '${one.operation}' on stream ${one.stream} ${
+              verb(one)
+            } as '${one.what}', with no event between them: ` +
+            `make ${stream} wait for one that ${one.stream} records after it`,
         );
       }
       // What comes after a write, or after a read by the same stream, comes after all that it came after.
-      const covered = address <= past.address && past.address + past.byteLength <= end;
-      const replaced = covered && isBefore && (writes || (!past.writes && past.stream === stream));
-      if (!replaced) kept.push(past);
+      const isCovered = address <= one.address && one.address + one.byteLength <= end;
+      const isReplaced = isCovered && isBefore && (writes || (!one.writes && one.stream === stream));
+      if (!isReplaced) past[kept++] = one;
     }
-    kept.push({ ...touch, stream, count: clock[stream], operation });
-    block.past = kept;
+    past.length = kept;
+    past.push({ address, byteLength, writes, what, stream, count: clock[stream], operation });
   }
 
-  /** How many blocks begin at or below an address. */
-  #place(address: number): number {
-    let [low, high] = [0, this.#blocks.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      const block = this.#blocks[middle];
-      if (block !== undefined && block.begin <= address) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+  #report(hazard: string): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    throw new HazardError(hazard);
   }
+}
+
+/** How many ranges, ascending, begin at or below an address. */
+function countUpTo(ranges: readonly Range[], address: number): number {
+  let [low, high] = [0, ranges.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const range = ranges[middle];
+    if (range !== undefined && range.begin <= address) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 function emptyClock(): Record<StreamName, number> {

@@ -29,17 +29,21 @@ export interface Access {
  * @param status where the device keeps its status record
  */
 export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePtr): Access[] {
-  const accesses = Object.entries(entry.arrays).flatMap(([parameter, kind]) => {
-    if (kind.optional && args[parameter] === undefined) return [];
+  const accesses: Access[] = [];
+  for (const [parameter, kind] of Object.entries(entry.arrays)) {
+    if (kind.optional && args[parameter] === undefined) continue;
     const { elements, span } = extentOf(kind, entry, args);
     const { direction, dtype } = useOf(kind, entry, args);
-    const lengths = { byteLength: span * dtype.byteLength, movedBytes: elements * dtype.byteLength };
-    const addresses = kind.list ? listArgument(args, parameter) : [numberArgument(args, parameter)];
-    return addresses.map((at) => ({ parameter, direction, dtype, address: devicePtr(at), ...lengths }));
-  });
-  if (!entry.faults) return accesses;
-  const lengths = { byteLength: CONSTANTS.STATUS_BYTES, movedBytes: CONSTANTS.STATUS_BYTES };
-  return [...accesses, { parameter: "status", direction: "updates", dtype: uint8, address: status, ...lengths }];
+    const [byteLength, movedBytes] = [span * dtype.byteLength, elements * dtype.byteLength];
+    for (const at of kind.list ? listArgument(args, parameter) : [numberArgument(args, parameter)]) {
+      accesses.push({ parameter, direction, dtype, address: devicePtr(at), byteLength, movedBytes });
+    }
+  }
+  if (entry.faults) {
+    const [byteLength, movedBytes] = [CONSTANTS.STATUS_BYTES, CONSTANTS.STATUS_BYTES];
+    accesses.push({ parameter: "status", direction: "updates", dtype: uint8, address: status, byteLength, movedBytes });
+  }
+  return accesses;
 }
 
 /** Floating-point operations of a call. */
@@ -72,9 +76,11 @@ function useOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Pick<Acces
   return { direction: reads ? "updates" : "writes", dtype: dtypeOf(kind.writes, args) };
 }
 
+const BY_NAME: ReadonlyMap<string, DType> = new Map(DTYPES.map((dtype) => [dtype.name, dtype]));
+
 /** The dtype of that name, or what the parameter of that name is. */
 function dtypeOf(name: string, args: Arguments): DType {
-  return DTYPES.find((dtype) => dtype.name === name) ?? dtypeArgument(args, name);
+  return BY_NAME.get(name) ?? dtypeArgument(args, name);
 }
 
 /** How many elements there are, and how many places from the first to the last. */
@@ -104,13 +110,17 @@ function isConstant(name: string): name is keyof typeof CONSTANTS {
 }
 
 function dimsOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number[] {
-  return dims.flatMap((dim) => {
-    if (typeof dim === "number") return dim;
-    if (typeof dim === "object") return productOf(dim, entry, args);
-    if (isConstant(dim)) return CONSTANTS[dim];
-    const kind = entry.values[dim];
-    if (kind === "shape" || kind === "strides") return listArgument(args, dim);
-    if (kind === "switch") return Number(args[dim]);
-    return kind === undefined ? listArgument(args, dim).length : numberArgument(args, dim);
-  });
+  const sizes: number[] = [];
+  for (const dim of dims) {
+    if (typeof dim === "number") sizes.push(dim);
+    else if (typeof dim === "object") sizes.push(productOf(dim, entry, args));
+    else if (isConstant(dim)) sizes.push(CONSTANTS[dim]);
+    else {
+      const kind = entry.values[dim];
+      if (kind === "shape" || kind === "strides") sizes.push(...listArgument(args, dim));
+      else if (kind === "switch") sizes.push(Number(args[dim]));
+      else sizes.push(kind === undefined ? listArgument(args, dim).length : numberArgument(args, dim));
+    }
+  }
+  return sizes;
 }

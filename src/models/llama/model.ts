@@ -16,8 +16,6 @@ import { RotaryTables } from "../../nn/rotary.ts";
 import type { Init } from "../../tensor/parameter.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
 import { CausalLm, type CausalLmInputs } from "../causal_lm.ts";
-import type { ActivationBytes, BatchShape } from "../../nn/activations.ts";
-import { llamaActivationBytes } from "./activations.ts";
 import type { LlamaConfig } from "./config.ts";
 
 /** What every block of one forward is given besides the hidden states. */
@@ -145,7 +143,6 @@ class LlamaModel extends Module<[inputs: CausalLmInputs], Tensor> {
 export class LlamaForCausalLm extends CausalLm {
   readonly model: LlamaModel;
   readonly lmHead: LanguageModelHead;
-  readonly #config: LlamaConfig;
 
   constructor(device: Device, config: LlamaConfig, hfConfig: Readonly<Record<string, unknown>>) {
     const { vocabSize, maxPositions, tieWordEmbeddings: tied } = config;
@@ -154,16 +151,11 @@ export class LlamaForCausalLm extends CausalLm {
     this.model = new LlamaModel(device, config);
     const weight = tied ? this.model.embedTokens.weight : normal(config);
     this.lmHead = new LanguageModelHead(device, config.hiddenSize, vocabSize, weight);
-    this.#config = config;
     this.nameTree();
   }
 
   get layers(): readonly Module[] {
     return this.model.layers;
-  }
-
-  activationBytes(shape: BatchShape): ActivationBytes {
-    return llamaActivationBytes(this.#config, shape);
   }
 
   forward(inputs: CausalLmInputs): HeadOutput {
