@@ -9,11 +9,11 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch, MicroBatch } from "../data/loader.ts";
 import type { Device } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
-import { ArgumentError, InternalError } from "../errors.ts";
+import { InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
+import { requireReduced } from "../optim/reduced.ts";
 import { tensor, zeros } from "../tensor/create.ts";
-import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
@@ -45,7 +45,9 @@ export function backwardStep(
   device: Device,
   group: ProcessGroup,
 ): StepLoss {
-  const reducers = reducersOf([...model.parameters()], group.size);
+  const parameters = [...model.parameters()];
+  requireReduced(parameters, "run a backward", group.size);
+  const reducers = [...new Set(parameters.flatMap(({ storage }) => storage.reducer ?? []))];
   const counts = countAll(microBatches, group);
   const share = 1 / Math.max(1, counts.tokens);
   const loss = zeros(device, []);
@@ -98,24 +100,4 @@ function countAll(microBatches: readonly MicroBatch[], group: ProcessGroup): { t
     total.microBatches = Math.max(total.microBatches, length);
   }
   return total;
-}
-
-/** What reduces the gradients of a model; nothing on one rank, where plain parameters need it not. */
-function reducersOf(parameters: readonly Parameter[], worldSize: number): readonly GradientReducer[] {
-  const reducers = new Set<GradientReducer>();
-  const alone: Parameter[] = [];
-  for (const parameter of parameters) {
-    if (parameter.storage.reducer !== undefined) reducers.add(parameter.storage.reducer);
-    else if (parameter.trainable) alone.push(parameter);
-  }
-  if (alone.length > 0 && (worldSize > 1 || reducers.size > 0)) {
-    const names = alone.slice(0, 10).map(({ fqn }) => `'${fqn}'`).join(", ");
-    throw new ArgumentError(
-      `Nothing reduces the gradients of ${names}${
-        alone.length > 10 ? ` and ${alone.length - 10} more` : ""
-      } over ranks: ` +
-        "call fullyShard or replicate on the model, or freeze them",
-    );
-  }
-  return [...reducers];
 }

@@ -6,7 +6,6 @@
  */
 import { byteLengthOf, type Call, type CallKind } from "../comm/call.ts";
 import { type DryOptions, openDry } from "../comm/data/dry.ts";
-import type { ProcessGroup } from "../comm/process_group.ts";
 import type { MemoryTerms } from "../device/allocator.ts";
 import type { Device } from "../device/device.ts";
 import { DryDevice } from "../device/dry/device.ts";
@@ -64,8 +63,8 @@ const RECEIVED: Readonly<Partial<Record<CallKind, (bytes: number, size: number) 
 };
 
 /** Most memory of a rank in use at once since the allocator last began to measure. */
-export function memoryPeak({ allocator }: Device, { stagingBytes, size }: ProcessGroup): MemoryPeak {
-  const { peak, peakTerms } = allocator.stats;
+export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, "device" | "group">): MemoryPeak {
+  const { peak, peakTerms } = device.allocator.stats;
   const ofOthers = stagingBytes - Math.ceil(stagingBytes / size);
   return { peakBytes: peak - ofOthers, terms: { ...peakTerms, staging: peakTerms.staging - ofOthers } };
 }
@@ -107,7 +106,8 @@ export async function dryRun(
     const device = new DryDevice(real);
     const { allocator } = device;
     const group = openDry(device, { ...planes, rank });
-    const step = await setup(new Run({ device, group, print: () => {} }));
+    const run = new Run({ device, group, print: () => {} });
+    const step = await setup(run);
     await step();
     const before = allocator.stats.highest;
     const collectives: CollectiveUse[] = [];
@@ -127,7 +127,7 @@ export async function dryRun(
     const highest = Math.max(before, allocator.stats.highest) - allocator.begin;
     const flops = [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
     return {
-      ...memoryPeak(device, group),
+      ...memoryPeak(run),
       highest,
       bytesCommunicated: Math.ceil(bytesCommunicated),
       collectives,

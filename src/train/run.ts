@@ -22,6 +22,8 @@ import { backwardStep } from "./backward.ts";
 export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, "device"> {
   /** @default cpu */
   readonly device?: string;
+  /** Takes what is worth knowing. @default a line of standard error each */
+  readonly log?: Logger;
 }
 
 /** What a {@link Run} is made of. */
@@ -139,11 +141,12 @@ function formatNumber(value: number): string {
  */
 export async function launch(options: LaunchOptions = {}): Promise<Run> {
   const environment = readRankEnvironment();
-  const log = new Logger({ sink: standardErrorSink() }).withRank(environment?.rank ?? 0);
+  const { log = new Logger({ sink: standardErrorSink() }) } = options;
   const ranksOnHost = environment?.localWorldSize ?? 1;
   const device = await openDevice(options.device ?? "cpu", { cpuMath: "auto", ranksOnHost, ...options });
   try {
-    const report = (text: string): void => log.warn(text);
+    const own = environment === undefined ? log : log.withRank(environment.rank);
+    const report = (text: string): void => own.warn(text);
     const group = await openProcessGroup({ report, ...options, device });
     return new Run({ device, group, print: terminal("stdout").write });
   } catch (error) {

@@ -7,7 +7,6 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
-import type { Device } from "../device/device.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
 import { OutOfMemoryError } from "../errors.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
@@ -18,6 +17,7 @@ import { requireSizes } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
+import type { Run } from "./run.ts";
 import { trainStep } from "./step.ts";
 
 /** What a step of a model takes. */
@@ -78,19 +78,18 @@ const MOST_RANKS = 1024;
  * @throws {ConfigError} {@link UnsupportedError} as {@link estimateStep}
  */
 export async function planModel(
-  device: Device,
-  group: ProcessGroup,
+  run: Pick<Run, "device" | "group">,
   config: RunConfig,
   hfConfig: Readonly<Record<string, unknown>>,
 ): Promise<PlannedModel> {
   const source = config.model ?? hfConfig;
-  const { rank, size, kind } = group;
+  const { device, group: { rank, size, kind } } = run;
   const { stagingBytes, strategy } = config;
   const standsFor = kind === "loopback" ? kind : "shm";
   const estimate = await estimateStep(config, source, { device, rank, worldSize: size, standsFor, stagingBytes });
   const { capacity } = device.allocator.stats;
   if (estimate.highest <= capacity) {
-    return { model: await openModel({ device, group }, source, { seed: config.seed }), estimate };
+    return { model: await openModel(run, source, { seed: config.seed }), estimate };
   }
   const fits = async (worldSize: number): Promise<boolean> => {
     const same = { ...config, globalBatch: config.globalBatch / size * worldSize };

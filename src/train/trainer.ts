@@ -8,16 +8,12 @@ import * as z from "zod";
 import { loadCheckpoint } from "../checkpoint/load.ts";
 import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
-import { openProcessGroup } from "../comm/registry.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { DataLoader } from "../data/loader.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
-import type { Device } from "../device/device.ts";
-import { openDevice } from "../device/registry.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
-import { readRankEnvironment } from "../runtime/env.ts";
 import { makeDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
@@ -29,6 +25,7 @@ import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
 import { optimizerOf, parallelize, planModel, type StepEstimate } from "./setup.ts";
+import { launch, type Run } from "./run.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { type TextData, textData } from "./text_data.ts";
 
@@ -76,22 +73,14 @@ const stateSchema = z.strictObject({
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
-  const launch = readRankEnvironment();
-  const log = options.log.withRank(launch?.rank ?? 0);
   const { cpuMath, memoryBytes, stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
-  const device = await openDevice("cpu", { cpuMath, memoryBytes, ranksOnHost: launch?.localWorldSize ?? 1 });
+  const planes = { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds };
+  await using run = await launch({ cpuMath, memoryBytes, log: options.log, ...planes });
   try {
-    const report = (text: string): void => log.warn(text);
-    const waits = { timeoutSeconds, joinTimeoutSeconds, reportSeconds, report };
-    using group = await openProcessGroup({ device, stagingBytes, ...waits });
-    try {
-      return await new Training(config, options, log, device, group).train();
-    } catch (error) {
-      group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
-      throw error;
-    }
-  } finally {
-    device.dispose();
+    return await new Training(config, options, run).train();
+  } catch (error) {
+    run.group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
+    throw error;
   }
 }
 
@@ -99,28 +88,27 @@ class Training {
   readonly #config: RunConfig;
   readonly #options: TrainerOptions;
   readonly #log: Logger;
-  readonly #device: Device;
+  readonly #run: Run;
   readonly #group: ProcessGroup;
   /** The step of the newest checkpoint of this run. */
   #saved = 0;
   #step = 0;
   #loss = NaN;
 
-  constructor(config: RunConfig, options: TrainerOptions, log: Logger, device: Device, group: ProcessGroup) {
+  constructor(config: RunConfig, options: TrainerOptions, run: Run) {
     this.#config = config;
     this.#options = options;
-    this.#log = log;
-    this.#device = device;
-    this.#group = group;
+    this.#log = options.log.withRank(run.group.rank);
+    this.#run = run;
+    this.#group = run.group;
   }
 
   async train(): Promise<TrainResult> {
-    const [config, group, device, log] = [this.#config, this.#group, this.#device, this.#log.once()];
+    const config = this.#config;
+    const { device, group } = this.#run;
     requireSameConfig(group, config);
-    const { model, estimate } = await group.together(
-      "plan the model",
-      () => planModel(device, group, config, this.#options.hfConfig),
-    );
+    const { hfConfig } = this.#options;
+    const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
     await group.together("prepare the output folder", () => {
       if (group.rank !== 0) return;
       requireOwnFolder(config);
@@ -135,7 +123,7 @@ class Training {
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
     const signal = await this.#loop(context, data);
     const [peak, expected] = [this.#peakBytes(), estimate.peakBytes].map(formatBytes);
-    log.info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
+    this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const ended = { step: this.#step, loss: this.#loss, signal, isMain: group.rank === 0 };
     if (this.#step < config.steps) return { ...ended, finished: undefined };
     return { ...ended, finished: await this.#finish(model, data.tokenizer) };
@@ -143,7 +131,7 @@ class Training {
 
   #openData(model: CausalLm): Promise<TextData> {
     const { data, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
-    return textData({ group: this.#group }, model, data, {
+    return textData(this.#run, model, data, {
       ...{ tokenizer: requireData(this.#config), textField, sequenceLength, batch, microBatches, seed, cache },
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${files.length} files, ${formatBytes(byteLength)}`),
@@ -159,7 +147,7 @@ class Training {
       `${name} over ${size} rank${size === 1 ? "" : "s"} (${kind}), ${numParameters} parameters, ${precision}, ` +
         `about ${formatBytes(peakBytes)} a rank`,
     );
-    log.info(`On ${this.#device.name}, ${this.#device.detail}`);
+    log.info(`On ${this.#run.device.name}, ${this.#run.device.detail}`);
   }
 
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
@@ -269,7 +257,7 @@ class Training {
   }
 
   #peakBytes(): number {
-    return memoryPeak(this.#device, this.#group).peakBytes;
+    return memoryPeak(this.#run).peakBytes;
   }
 
   async #finish(model: CausalLm, tokenizer: Tokenizer): Promise<FinishedModel> {

@@ -29,7 +29,7 @@ export async function runConfig(part: Partial<RunConfig>): Promise<RunConfig> {
 /** What each rank does. */
 export async function measureMemory({ device, group }: WorldRank, data: MemoryCase): Promise<MemoryReport> {
   const config = await runConfig(data.config);
-  const planned = await planModel(device, group, config, data.hfConfig);
+  const planned = await planModel({ device, group }, config, data.hfConfig);
   parallelize(planned.model, group, config);
   await planned.model.load();
   const { model, estimate: { peakBytes, terms, highest } } = planned;
@@ -49,7 +49,7 @@ export async function measureMemory({ device, group }: WorldRank, data: MemoryCa
   const { allocator } = device;
   return {
     expected: { peakBytes, terms, highest },
-    measured: { ...memoryPeak(device, group), highest: allocator.stats.highest - allocator.begin },
+    measured: { ...memoryPeak({ device, group }), highest: allocator.stats.highest - allocator.begin },
     inUse,
   };
 }

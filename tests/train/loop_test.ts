@@ -58,7 +58,7 @@ describe("Run.backward()", () => {
     for (const { error } of valuesOf<LoopReport>(await world(2, loop, { data: { mode: "plain", batches: even } }))) {
       assert.match(
         error,
-        /^ArgumentError: Nothing reduces the gradients of 'model\.embed_tokens\.weight', .* fullyShard/,
+        /^ArgumentError: Cannot run a backward: nothing reduces 'model\.embed_tokens\.weight', .* fullyShard/,
       );
     }
   });
