@@ -15,15 +15,8 @@ const LIMIT = 2 ** 53;
 const WORD = 2 ** 32;
 
 /**
- * One block of Philox 4x32-10: 128 random bits from a 128-bit counter and a 64-bit key.
- *
- * @param out four words, written
- * @param c0 counter, word 0 (lowest)
- * @param c1 counter, word 1
- * @param c2 counter, word 2
- * @param c3 counter, word 3
- * @param k0 key, low word
- * @param k1 key, high word
+ * One block of Philox 4x32-10: 128 random bits, written to the four words of `out`, from a 128-bit counter and a 64-bit
+ * key, lowest words first.
  */
 export function philox4x32(
   out: Uint32Array,

@@ -99,22 +99,18 @@ export function environmentFrom(source: EnvSource): Environment {
     const raw = source(name);
     return raw === undefined || raw === "" ? undefined : raw;
   };
+  const number = (name: EnvName, expected: string, holds: (raw: string) => boolean): number | undefined => {
+    const raw = text(name);
+    if (raw === undefined) return undefined;
+    if (holds(raw)) return Number(raw);
+    throw new ConfigError([{ path: name, expected, got: quote(raw) }]);
+  };
+  const isPositive = (raw: string): boolean => Number.isFinite(Number(raw)) && Number(raw) > 0;
   return {
     text,
-    whole(name): number | undefined {
-      const raw = text(name);
-      if (raw === undefined) return undefined;
-      if (!isWhole(raw)) throw new ConfigError([{ path: name, expected: "a whole number from 0", got: quote(raw) }]);
-      return Number(raw);
-    },
-    seconds(name): number | undefined {
-      const raw = text(name);
-      if (raw === undefined) return undefined;
-      const value = Number(raw);
-      if (Number.isFinite(value) && value > 0) return value;
-      throw new ConfigError([{ path: name, expected: "a positive number of seconds", got: quote(raw) }]);
-    },
-    flag: (name): boolean => text(name) !== undefined,
+    whole: (name) => number(name, "a whole number from 0", isWhole),
+    seconds: (name) => number(name, "a positive number of seconds", isPositive),
+    flag: (name) => text(name) !== undefined,
   };
 }
 
@@ -149,39 +145,35 @@ export function readRankEnvironment(source: EnvSource = processSource): RankEnvi
     problems.push({ path: name, expected: `a whole number ${range}`, got: quote(raw) });
     return NaN; // set, but of no use: it takes no part in the checks below
   };
-  const rank = whole("RANK", 0, MAX_RANKS);
-  const worldSize = whole("WORLD_SIZE", 1, MAX_RANKS);
-  const localRank = whole("LOCAL_RANK", 0, MAX_RANKS);
-  const localWorldSize = whole("LOCAL_WORLD_SIZE", 1, MAX_RANKS);
-  const all = { RANK: rank, WORLD_SIZE: worldSize, LOCAL_RANK: localRank, LOCAL_WORLD_SIZE: localWorldSize };
+  const all = {
+    RANK: whole("RANK", 0, MAX_RANKS),
+    WORLD_SIZE: whole("WORLD_SIZE", 1, MAX_RANKS),
+    LOCAL_RANK: whole("LOCAL_RANK", 0, MAX_RANKS),
+    LOCAL_WORLD_SIZE: whole("LOCAL_WORLD_SIZE", 1, MAX_RANKS),
+  };
+  const { RANK: rank, WORLD_SIZE: worldSize, LOCAL_RANK: localRank, LOCAL_WORLD_SIZE: localWorldSize } = all;
   const set = Object.entries(all).filter(([, value]) => value !== undefined).map(([name]) => name);
   if (set.length === 0) return undefined;
   const groupRank = whole("GROUP_RANK", 0, MAX_RANKS);
   const masterPort = whole("MASTER_PORT", 1, 65535);
   const masterAddr = source("MASTER_ADDR");
 
-  for (const [name, value] of [["RANK", rank], ["WORLD_SIZE", worldSize]] as const) {
-    if (value === undefined) {
-      problems.push({ path: name, expected: `to be set, as ${set.join(", ")} is`, got: "nothing" });
-    }
+  for (const name of ["RANK", "WORLD_SIZE"] as const) {
+    if (all[name] !== undefined) continue;
+    problems.push({ path: name, expected: `to be set, as ${set.join(", ")} is`, got: "nothing" });
   }
-  const below = (
-    small: string,
-    a: number | undefined,
-    large: string,
-    b: number | undefined,
-    orEqual: boolean,
-  ): void => {
-    if (a === undefined || b === undefined || Number.isNaN(a) || Number.isNaN(b)) return;
+  const below = (small: keyof typeof all, large: keyof typeof all, orEqual: boolean): void => {
+    // What is not set, or of no use, is NaN, which compares with nothing.
+    const [a, b] = [all[small] ?? NaN, all[large] ?? NaN];
     if (orEqual ? a > b : a >= b) {
       problems.push({ path: small, expected: `${orEqual ? "at most" : "below"} ${large} = ${b}`, got: String(a) });
     }
   };
-  below("RANK", rank, "WORLD_SIZE", worldSize, false);
-  below("LOCAL_WORLD_SIZE", localWorldSize, "WORLD_SIZE", worldSize, true);
-  below("LOCAL_RANK", localRank, "LOCAL_WORLD_SIZE", localWorldSize, false);
-  if (localWorldSize === undefined) below("LOCAL_RANK", localRank, "WORLD_SIZE", worldSize, false);
-  below("LOCAL_RANK", localRank, "RANK", rank, true);
+  below("RANK", "WORLD_SIZE", false);
+  below("LOCAL_WORLD_SIZE", "WORLD_SIZE", true);
+  below("LOCAL_RANK", "LOCAL_WORLD_SIZE", false);
+  if (localWorldSize === undefined) below("LOCAL_RANK", "WORLD_SIZE", false);
+  below("LOCAL_RANK", "RANK", true);
   if (problems.length > 0 || rank === undefined || worldSize === undefined) throw new ConfigError(problems);
 
   const perHost = localWorldSize ?? worldSize;
