@@ -96,15 +96,6 @@ export function commitCheckpoint(directory: string, step: number): string {
   return path;
 }
 
-/** Removes what was written of a checkpoint that failed. */
-export function abandonCheckpoint(directory: string, step: number): void {
-  try {
-    removePath(`${checkpointPath(directory, step)}.partial`);
-  } catch {
-    // The failure that led here is the one to report; the next save tries again.
-  }
-}
-
 /**
  * Removes the oldest checkpoints. Unfinished ones do not count and stay.
  *

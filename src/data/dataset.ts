@@ -8,7 +8,7 @@
  */
 import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
+import { fileByteLength, openReadable, piecesOf, readBytes } from "../runtime/files.ts";
 import { findFiles } from "./text_files.ts";
 
 /** One document. */
@@ -41,7 +41,7 @@ export interface TextOptions {
   readonly field?: string;
 }
 
-/** Bytes read at once from a JSONL file or for a fingerprint. */
+/** Bytes read at once from a JSONL file. */
 const CHUNK = 4 << 20;
 
 /**
@@ -101,12 +101,7 @@ class TextFileSource implements TextSource {
         yield isJsonLines(file)
           ? `jsonl ${JSON.stringify(field)} ${reader.byteLength}\n`
           : `text ${reader.byteLength}\n`;
-        const chunk = new Uint8Array(Math.min(CHUNK, reader.byteLength));
-        for (let at = 0; at < reader.byteLength; at += chunk.length) {
-          const piece = chunk.subarray(0, Math.min(chunk.length, reader.byteLength - at));
-          reader.read(at, piece);
-          yield piece;
-        }
+        yield* piecesOf(reader);
       }
     })());
   }

@@ -18,6 +18,11 @@ export function crc32(bytes: Uint8Array, before: number = 0): number {
   return zlibCrc32(bytes, before);
 }
 
+/** A CRC-32 as eight hexadecimal digits. */
+export function crc32Text(checksum: number): string {
+  return checksum.toString(16).padStart(8, "0");
+}
+
 /**
  * SHA-256 of pieces, one after the other.
  *

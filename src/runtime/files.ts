@@ -94,6 +94,16 @@ export function openReadable(file: string): ReadableFile {
   };
 }
 
+/** All bytes of a file in pieces of at most 4 MiB, each valid until the next. */
+export function* piecesOf(file: ReadableFile): Generator<Uint8Array> {
+  const chunk = new Uint8Array(Math.min(4 << 20, file.byteLength));
+  for (let at = 0; at < file.byteLength; at += chunk.length) {
+    const piece = chunk.subarray(0, Math.min(chunk.length, file.byteLength - at));
+    file.read(at, piece);
+    yield piece;
+  }
+}
+
 /** A file open for writing. */
 export interface WritableFile extends Disposable {
   readonly path: string;
@@ -183,6 +193,15 @@ export function makeTemporaryDirectory(prefix: string): string {
 /** Removes a file, or a directory with all that is in it; nothing there is no error. */
 export function removePath(target: string): void {
   guarded(target, "remove", () => fs.rmSync(target, { recursive: true, force: true }));
+}
+
+/** Removes what a failed write left, as far as that goes. */
+export function removeQuietly(target: string): void {
+  try {
+    removePath(target);
+  } catch {
+    // The failure that led here is the one to report.
+  }
 }
 
 /** Waits until the device knows the names in a directory, so that a rename survives a power cut. */
@@ -317,12 +336,4 @@ function codeOf(error: unknown): string | undefined {
   // Deno gives some errors (EFBIG, EDQUOT) no code, only the system's number in the text.
   const number = /\(os error (\d+)\)/.exec(error.message)?.[1];
   return Object.entries(os.constants.errno).find(([, value]) => String(value) === number)?.[0];
-}
-
-function removeQuietly(file: string): void {
-  try {
-    fs.rmSync(file, { force: true });
-  } catch {
-    // The failure that led here is the one to report.
-  }
 }
