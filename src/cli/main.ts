@@ -55,10 +55,9 @@ export async function main(argv: readonly string[]): Promise<number> {
   }
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (command === undefined) {
-    const { nearestName } = await import("../config/nearest.ts");
-    const nearest = nearestName(name, Object.keys(commands));
-    const hint = nearest === undefined ? "" : ` Did you mean '${nearest}'?`;
-    process.stderr.write(`fullyshard: there is no command '${name}'.${hint} See 'fullyshard --help'\n`);
+    const { didYouMean } = await import("../config/nearest.ts");
+    const hint = didYouMean(name, Object.keys(commands)) || ".";
+    process.stderr.write(`fullyshard: there is no command '${name}'${hint} See 'fullyshard --help'\n`);
     return 2;
   }
   try {

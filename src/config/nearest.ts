@@ -1,6 +1,5 @@
 /**
- * The known name closest to a mistyped one. Used wherever an unknown flag, key or command is refused; it only
- * suggests, and never accepts a name that is not the one asked for.
+ * The known name closest to a mistyped one. It is only suggested, never accepted in place of the one asked for.
  *
  * @module
  */
@@ -30,6 +29,17 @@ export function nearestName(name: string, known: Iterable<string>): string | und
     }
   }
   return best;
+}
+
+/**
+ * What to add to a refusal of a name.
+ *
+ * @param prefix what is written before a known name, e.g. `--`
+ * @returns `. Did you mean 'steps'?`, or nothing where no known name is close
+ */
+export function didYouMean(name: string, known: Iterable<string>, prefix: string = ""): string {
+  const nearest = nearestName(name, known);
+  return nearest === undefined ? "" : `. Did you mean '${prefix}${nearest}'?`;
 }
 
 /** Insertions, deletions, substitutions and swaps of neighbors that turn one word into the other. */
