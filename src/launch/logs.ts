@@ -12,13 +12,7 @@ import type { StreamName } from "./terminal.ts";
 export interface RunLogs {
   /** Folder of the files; undefined where none is written. */
   readonly folder: string | undefined;
-  /**
-   * Takes the bytes of a stream.
-   *
-   * @param rank the rank
-   * @param stream its stream
-   * @returns undefined where the stream is not kept
-   */
+  /** What takes the bytes of a stream; undefined where the stream is not kept. */
   writer(rank: number, stream: StreamName): ((bytes: Uint8Array) => void) | undefined;
   /** Closes all files. */
   close(): void;
@@ -27,9 +21,7 @@ export interface RunLogs {
 /**
  * Opens the log files that a plan asks for.
  *
- * @param plan the run
- * @param runId its name, which is the name of the folder
- * @returns the files
+ * @param runId the name of the run, and of the folder
  * @throws {FileError} where the folder cannot be written
  */
 export function openLogs(plan: RunPlan, runId: string): RunLogs {
