@@ -96,12 +96,7 @@ export function commitCheckpoint(directory: string, step: number): string {
   return path;
 }
 
-/**
- * Removes the oldest checkpoints. Unfinished ones do not count and stay.
- *
- * @param kept path of the one that is kept in any case
- * @param keepLast how many remain
- */
+/** Removes the oldest checkpoints but for `keepLast`, among them `kept`. Unfinished ones do not count and stay. */
 export function pruneCheckpoints(directory: string, kept: string, keepLast: number): void {
   const others = listCheckpoints(directory).filter(({ path }) =>
     path !== kept && pathKind(`${path}/${MANIFEST_FILE}`) === "file"

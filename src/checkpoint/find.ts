@@ -22,7 +22,6 @@ export interface FoundCheckpoint {
 /**
  * Finds a checkpoint. Every rank must call it.
  *
- * @param directory the directory of the run's checkpoints
  * @param wanted `auto`: the newest whole one; else the path of one
  * @returns `undefined` if `auto` is wanted and there is none at all
  * @throws {CheckpointError} if the one named is not whole (saying what is wrong and which is the last whole one), or if there
@@ -93,10 +92,8 @@ async function judge(path: string, ranks: Ranks): Promise<Manifest | string> {
 async function readManifest(path: string): Promise<Manifest> {
   const kind = pathKind(path);
   if (kind !== "directory") {
-    throw new CheckpointError(
-      path,
-      `Expected a checkpoint directory, got ${kind === "none" ? "nothing there" : "a file"}`,
-    );
+    const got = kind === "none" ? "nothing there" : "a file";
+    throw new CheckpointError(path, `Expected a checkpoint directory, got ${got}`);
   }
   const file = `${path}/${MANIFEST_FILE}`;
   if (pathKind(file) !== "file") {

@@ -12,7 +12,6 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 /**
  * Parses a JSON object strictly.
  *
- * @param bytes UTF-8 text
  * @param rules the file and what the text is, e.g. `header`, for errors; and how many objects and arrays may lie in each other
  * @throws {CheckpointError} if it is not UTF-8, not JSON, not an object, nested too deep, or an object has a key twice
  */

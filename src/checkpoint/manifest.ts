@@ -85,12 +85,7 @@ export function renderManifest(manifest: Manifest): string {
   return `${JSON.stringify({ ...body, crc32: checksum(body) })}\n`;
 }
 
-/**
- * Reads a manifest.
- *
- * @param file where it lies, for errors
- * @throws {CheckpointError} if it is cut off, damaged, of a later version, or does not make sense
- */
+/** Reads a manifest. @throws {CheckpointError} if it is cut off, damaged, of a later version, or does not make sense */
 export function parseManifest(bytes: Uint8Array, file: string): Manifest {
   const { crc32: expected, ...body } = parseJsonObject(bytes, { file, what: "manifest", maxDepth: 48 });
   const refuse = (detail: string): CheckpointError => new CheckpointError(file, detail);

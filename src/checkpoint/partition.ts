@@ -28,12 +28,8 @@ export function agreeOnWriters(tensors: readonly HeldTensor[], ranks: Ranks): re
   const load = new Array<number>(ranks.size).fill(0);
   const loadOf = (rank: number): number => load[rank] ?? Infinity;
   return tensors.map(({ name, shard: { shape } }, i) => {
-    const holders = new Map<string, Writer[]>();
-    for (const [rank, { [i]: boxes = [] }] of held.entries()) {
-      if (boxes.length === 0) continue;
-      const key = JSON.stringify(boxes);
-      holders.set(key, [...holders.get(key) ?? [], { rank, boxes }]);
-    }
+    const all = held.map(({ [i]: boxes = [] }, rank): Writer => ({ rank, boxes }));
+    const holders = Map.groupBy(all.filter(({ boxes }) => boxes.length > 0), ({ boxes }) => JSON.stringify(boxes));
     let total = 0;
     const writers = [...holders.values()].map((replicas): Writer => {
       const writer = replicas.reduce((best, other) => (loadOf(other.rank) < loadOf(best.rank) ? other : best));

@@ -117,7 +117,6 @@ export interface WrittenFile {
 /**
  * Writes a file whole: aside, synced, then renamed, so that a failure leaves what was there before.
  *
- * @param path the file to make or replace
  * @param specs its tensors; stored by falling element size, else in this order
  * @param metadata the file's own key-value pairs, e.g. `{ format: "pt" }`
  * @param produce the bytes of a tensor, in pieces of any length; asked once for each tensor, in the order stored. A

@@ -59,11 +59,8 @@ export interface SafetensorsSpec {
 }
 
 /**
- * Length of the header's JSON, from the first bytes of a file.
+ * Length of the header's JSON, from the first 8 bytes of a file, if it has them.
  *
- * @param bytes at least the first 8 bytes, if the file has them
- * @param fileLength bytes of the whole file
- * @param file the file, for errors
  * @throws {CheckpointError} if the file cannot hold such a header, or it is larger than {@link MAX_HEADER_LENGTH}
  */
 export function headerLength(bytes: Uint8Array, fileLength: number, file: string): number {
@@ -93,8 +90,6 @@ export function headerLength(bytes: Uint8Array, fileLength: number, file: string
  * Reads and checks a header.
  *
  * @param bytes the start of the file with the whole header; more may follow
- * @param fileLength bytes of the whole file
- * @param file the file, for errors
  * @throws {CheckpointError} naming what was expected and found, and the tensor
  */
 export function parseHeader(bytes: Uint8Array, fileLength: number, file: string): SafetensorsHeader {

@@ -138,10 +138,7 @@ async function writeShards(
 ): Promise<Manifest["files"]> {
   const written = new Map<string, WrittenFile>();
   for (const section of sections) {
-    const files = new Map<string, Placed[]>();
-    for (const placed of placeBoxes(section)) {
-      if (placed.rank === rank) files.set(placed.file, [...files.get(placed.file) ?? [], placed]);
-    }
+    const files = Map.groupBy(placeBoxes(section).filter((placed) => placed.rank === rank), ({ file }) => file);
     for (const [file, boxes] of files) {
       const byName = new Map(boxes.map((placed) => [placed.tensor.name, placed]));
       const sharding = boxes.map(({ tensor, box }) => [tensor.name, { saved_offsets: box.offsets }] as const);

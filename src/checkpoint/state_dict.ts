@@ -110,7 +110,7 @@ export interface FoundTensor {
 }
 
 /** What a comparison needs besides the tensors. */
-export interface FitRules {
+interface FitRules {
   /** File or directory, for the error. */
   readonly where: string;
   /** What the tensors are for: `model` or `optimizer`. */
@@ -126,8 +126,6 @@ export interface FitRules {
 /**
  * Compares what is to be loaded with what there is.
  *
- * @param expected name and shape of every tensor wanted
- * @param found every tensor there is
  * @throws {CheckpointError} listing everything that is missing, unexpected, or of another shape or dtype
  */
 export function requireFit(

@@ -37,12 +37,7 @@ const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<num
   },
 };
 
-/**
- * Runs a command line.
- *
- * @param argv the arguments after the program
- * @returns the exit code: 2 where the arguments are wrong
- */
+/** Runs a command line, given without the program; returns the exit code: 2 where the arguments are wrong. */
 export async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === "--help" || name === "-h" || name === "help") {

@@ -20,7 +20,6 @@ import { coreCount, processId, requirePlatform, requireSharedMemory, workingDire
 /**
  * Runs a script on several ranks.
  *
- * @param argv the arguments after `run`
  * @returns the exit code
  * @throws {ConfigError} for arguments that are wrong
  * @throws {UnsupportedError} for what this launcher does not do

@@ -4,19 +4,7 @@
  * @module
  */
 
-/**
- * Finds the known name that was probably meant.
- *
- * @param name the name as typed
- * @param known the names that exist
- * @returns the closest known name, or undefined where none is close
- * @example
- * ```ts
- * import { nearestName } from "./nearest.ts";
- *
- * console.assert(nearestName("learning-rte", ["learning-rate", "steps"]) === "learning-rate");
- * ```
- */
+/** The known name that was probably meant, or undefined where none is close. */
 export function nearestName(name: string, known: Iterable<string>): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
@@ -32,10 +20,9 @@ export function nearestName(name: string, known: Iterable<string>): string | und
 }
 
 /**
- * What to add to a refusal of a name.
+ * What to add to a refusal of a name: `. Did you mean 'steps'?`, or nothing where no known name is close.
  *
  * @param prefix what is written before a known name, e.g. `--`
- * @returns `. Did you mean 'steps'?`, or nothing where no known name is close
  */
 export function didYouMean(name: string, known: Iterable<string>, prefix: string = ""): string {
   const nearest = nearestName(name, known);

@@ -88,7 +88,6 @@ export interface TokenCache {
 /**
  * The cache of a source under a tokenizer. Reads all text once, to know it.
  *
- * @param source the documents
  * @param tokenizer what encodes them; it must name an end-of-text token
  * @param directory where cache files lie; made when needed
  * @throws {CheckpointError} if the tokenizer names no end-of-text token
@@ -128,12 +127,7 @@ export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: 
   };
 }
 
-/**
- * Tokens that are already in memory, as a stream.
- *
- * @param tokens the ids; not copied
- * @param fingerprint what they are called in a resume
- */
+/** Tokens that are already in memory, not copied, as a stream; `fingerprint` is what they are called in a resume. */
 export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenStream {
   return {
     length: tokens.length,

@@ -65,11 +65,7 @@ export class Sampler {
   #epoch: number | undefined;
   #order: Permutation | undefined;
 
-  /**
-   * @param numSamples samples of one epoch, at least 1
-   * @param seed an integer from 0 up to 2^53, exclusive
-   * @throws {ArgumentError} if an argument is out of range
-   */
+  /** @throws {ArgumentError} if there is no sample, or the seed is no integer from 0 up to 2^53, exclusive */
   constructor(numSamples: number, seed: number) {
     if (!Number.isSafeInteger(numSamples) || numSamples < 1) {
       throw new ArgumentError(`An epoch has at least 1 sample, got ${numSamples}`);

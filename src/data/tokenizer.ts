@@ -33,7 +33,6 @@ export interface Tokenizer {
   /**
    * Text of ids.
    *
-   * @param ids token ids
    * @param options `skipSpecial`: leave out tokens such as the end of text (default false)
    * @throws {ArgumentError} if an id is out of range
    */

@@ -89,11 +89,7 @@ export function processEnvironment(): Environment {
   return environmentFrom(processSource);
 }
 
-/**
- * Readers over any source, e.g. a plain object in tests.
- *
- * @param source gives the raw text of a variable
- */
+/** Readers over any source, e.g. a plain object in tests. */
 export function environmentFrom(source: EnvSource): Environment {
   const text = (name: EnvName): string | undefined => {
     const raw = source(name);
@@ -131,7 +127,6 @@ export interface RankEnvironment {
  *
  * Absent LOCAL_* are derived: one host is assumed unless LOCAL_WORLD_SIZE says otherwise.
  *
- * @param source gives the raw text of a variable; this process' variables unless given
  * @returns undefined when none of RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE is set: a process on its own
  * @throws {ConfigError} listing everything that is missing, malformed or inconsistent
  */

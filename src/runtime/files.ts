@@ -145,11 +145,8 @@ export function openWritable(file: string, mode: WriteMode): WritableFile {
 }
 
 /**
- * Replaces a file as one: `data` is written aside, synced and renamed into place. If anything fails, the file that was
- * there is as it was, and nothing is left beside it.
- *
- * @param file the file to replace or make
- * @param data its new contents: text, bytes, or pieces of them in order
+ * Replaces a file as one: `data`, whole or in pieces, is written aside, synced and renamed into place. If anything fails,
+ * the file that was there is as it was, and nothing is left beside it.
  */
 export function replaceFile(file: string, data: string | Uint8Array | Iterable<Uint8Array>): void {
   const aside = path.join(path.dirname(file), `.${path.basename(file)}.${process.pid}.partial`);

@@ -27,10 +27,7 @@ export class RunFiles {
   readonly #userPrefix: string;
   readonly #prefix: string;
 
-  /**
-   * @param directory where the files lie, e.g. `/dev/shm`
-   * @param run name of the run, in letters and digits
-   */
+  /** @param run name of the run, in letters and digits */
   constructor(posix: Posix, directory: string, run: string) {
     this.posix = posix;
     this.directory = directory;
@@ -110,32 +107,20 @@ export class RunFiles {
    * may, before any rank makes another file than its lock.
    */
   sweep(): void {
-    const runs = new Map<string, string[]>();
-    for (const name of this.posix.listDirectory(this.directory)) {
-      if (!name.startsWith(this.#userPrefix)) continue;
-      const run = name.slice(0, name.indexOf("-", this.#userPrefix.length) + 1);
-      runs.set(run, [...runs.get(run) ?? [], name]);
-    }
+    const own = this.posix.listDirectory(this.directory).filter((name) => name.startsWith(this.#userPrefix));
+    const runs = Map.groupBy(own, (name) => name.slice(0, name.indexOf("-", this.#userPrefix.length) + 1));
     for (const [run, names] of runs) {
       const locks = names.filter((name) => name.startsWith(`${run}lock-`));
       const others = names.filter((name) => !locks.includes(name));
       // Each rank of this run sees to its own lock file.
-      if (run === this.#prefix) this.#remove(others);
-      else this.#removeUnlessHeld(locks, others);
+      const seen = run === this.#prefix ? [] : locks;
+      const opened = seen.map((name) => this.posix.openFile(`${this.directory}/${name}`, "readWrite"))
+        .filter((descriptor) => descriptor !== undefined);
+      const isOver = opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
+      // Locks last: files without one would look the same, and be swept as well.
+      for (const name of isOver ? [...others, ...seen] : []) this.posix.unlink(`${this.directory}/${name}`);
+      for (const descriptor of opened) this.posix.close(descriptor);
     }
-  }
-
-  #remove(names: readonly string[]): void {
-    for (const name of names) this.posix.unlink(`${this.directory}/${name}`);
-  }
-
-  #removeUnlessHeld(locks: readonly string[], others: readonly string[]): void {
-    const opened = locks.map((name) => this.posix.openFile(`${this.directory}/${name}`, "readWrite"))
-      .filter((descriptor) => descriptor !== undefined);
-    const isOver = opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
-    // Locks last: files without one would look the same, and be swept as well.
-    if (isOver) this.#remove([...others, ...locks]);
-    for (const descriptor of opened) this.posix.close(descriptor);
   }
 
   #lockPath(rank: number): string {

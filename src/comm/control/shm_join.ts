@@ -10,6 +10,7 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { ArgumentError, RendezvousError } from "../../errors.ts";
+import { sha256 } from "../../runtime/checksum.ts";
 import { checkRank } from "../checks.ts";
 import type { ControlOptions } from "../control_plane.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
@@ -53,7 +54,8 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
     throw new ArgumentError(`shm joins 1 to ${MAX_RANKS} ranks, got ${worldSize}`);
   }
   checkRank(rank, worldSize, "This process");
-  const files = new RunFiles(posix, directory, runName(run));
+  // File names may not hold whatever a run's identity does, and not be of any length.
+  const files = new RunFiles(posix, directory, sha256([run]).slice(0, 16));
   const joining = new Joining(files, await files.claim(rank), options);
   try {
     return await joining.join();
@@ -61,18 +63,6 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
     await joining.giveUp(error);
     throw error;
   }
-}
-
-/** Letters and digits of a run's identity: names may not hold anything else, and be of any length. */
-function runName(run: string): string {
-  let low = 0x811c9dc5;
-  let high = 0x9dc5811c;
-  for (const byte of new TextEncoder().encode(run)) {
-    low = Math.imul(low ^ byte, 0x01000193) >>> 0;
-    high = Math.imul(high ^ byte, 0x85ebca6b) >>> 0;
-    high = (high ^ (high >>> 15)) >>> 0;
-  }
-  return low.toString(16).padStart(8, "0") + high.toString(16).padStart(8, "0");
 }
 
 /** One rank on its way in. See Note [Joining]. */
