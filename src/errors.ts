@@ -10,7 +10,6 @@ export class ShapeError extends RangeError {
   override readonly name = "ShapeError";
   /** The operation that refused. */
   readonly op: string;
-  /** The shapes it was given. */
   readonly shapes: readonly (readonly number[])[];
 
   /** @param detail what must hold, e.g. `inner dims must match` */
@@ -73,7 +72,6 @@ export class NativeError extends Error {
 /** A shared library that could not be opened. */
 export class LibraryNotFoundError extends Error {
   override readonly name = "LibraryNotFoundError";
-  /** The library asked for. */
   readonly library: string;
   /** Each path tried, with the reason that it failed. */
   readonly tried: readonly { readonly path: string; readonly reason: string }[];
@@ -90,7 +88,6 @@ export class LibraryNotFoundError extends Error {
 /** A file or directory that could not be read or written. */
 export class FileError extends Error {
   override readonly name = "FileError";
-  /** The file or directory. */
   readonly path: string;
   /** The system's error, e.g. `ENOSPC`; undefined when it gave none. */
   readonly code: string | undefined;
@@ -150,9 +147,7 @@ export class RendezvousError extends Error {
 export interface ConfigProblem {
   /** Dotted path of the key, or the flag. */
   readonly path: string;
-  /** What was expected. */
   readonly expected: string;
-  /** What was found. */
   readonly got: string;
   /** Where, e.g. `run.yaml:3:7`. */
   readonly where?: string;
@@ -192,7 +187,6 @@ export class CheckpointError extends Error {
 /** Device or host memory that ran out. */
 export class OutOfMemoryError extends RangeError {
   override readonly name = "OutOfMemoryError";
-  /** Bytes asked for. */
   readonly asked: number;
   /** Bytes in use when it was asked. */
   readonly inUse: number;

@@ -118,14 +118,7 @@ export function uniformInt(key: number, index: number, bound: number): number {
   }
 }
 
-/**
- * Number `index` of a key's stream of uniform fractions.
- *
- * @param key from {@link keyOf}
- * @param index which number, an integer from 0 up to 2^53, exclusive
- * @returns a multiple of 2^-53 in [0, 1)
- * @throws {ArgumentError} if an argument is out of range
- */
+/** As {@link uniformInt}, a fraction: a multiple of 2^-53 in [0, 1). */
 export function uniformFraction(key: number, index: number): number {
   return uniformInt(key, index, LIMIT) / LIMIT;
 }
@@ -167,13 +160,7 @@ export class Permutation {
     this.#half = half;
   }
 
-  /**
-   * The value at a place.
-   *
-   * @param place an integer in [0, length)
-   * @returns an integer in [0, length), another for every place
-   * @throws {ArgumentError} if there is no such place
-   */
+  /** The value at a place, another for every place. @throws {ArgumentError} if it is no integer in [0, length) */
   at(place: number): number {
     if (!Number.isInteger(place) || place < 0 || place >= this.length) {
       throw new ArgumentError(`Place must be an integer from 0 to ${this.length - 1}, got ${place}`);

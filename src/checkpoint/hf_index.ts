@@ -42,11 +42,7 @@ export class HfWeights implements Disposable {
     return this.#fileOf.has(name);
   }
 
-  /**
-   * The file that has a tensor.
-   *
-   * @throws {CheckpointError} if there is none of that name
-   */
+  /** The file that has a tensor. @throws {CheckpointError} if there is none of that name */
   fileOf(name: string): SafetensorsFile {
     const file = this.#fileOf.get(name);
     if (file === undefined) throw new CheckpointError(this.directory, "There is no tensor of that name", name);

@@ -42,11 +42,7 @@ export class SafetensorsFile implements Disposable {
     return this.#byName.has(name);
   }
 
-  /**
-   * Where and what a tensor is.
-   *
-   * @throws {CheckpointError} if there is none of that name
-   */
+  /** Where and what a tensor is. @throws {CheckpointError} if there is none of that name */
   get(name: string): SafetensorsEntry {
     const entry = this.#byName.get(name);
     if (entry === undefined) throw new CheckpointError(this.path, "There is no tensor of that name", name);
@@ -94,17 +90,15 @@ export class SafetensorsFile implements Disposable {
  * @throws {CheckpointError} if it is damaged
  */
 export async function openSafetensors(path: string): Promise<SafetensorsFile> {
-  const file = openReadable(path);
-  try {
-    const start = new Uint8Array(Math.min(8, file.byteLength));
-    file.read(0, start);
-    const bytes = new Uint8Array(8 + headerLength(start, file.byteLength, path));
-    file.read(0, bytes);
-    return new SafetensorsFile(file, parseHeader(bytes, file.byteLength, path));
-  } catch (error) {
-    file.close();
-    throw error;
-  }
+  using opened = new DisposableStack();
+  const file = opened.use(openReadable(path));
+  const start = new Uint8Array(Math.min(8, file.byteLength));
+  file.read(0, start);
+  const bytes = new Uint8Array(8 + headerLength(start, file.byteLength, path));
+  file.read(0, bytes);
+  const header = parseHeader(bytes, file.byteLength, path);
+  opened.move();
+  return new SafetensorsFile(file, header);
 }
 
 /** A file that was written. */

@@ -115,11 +115,7 @@ export function parseHeader(bytes: Uint8Array, fileLength: number, file: string)
   return { entries, metadata, dataOffset };
 }
 
-/**
- * How a tensor is stored.
- *
- * @throws {ArgumentError} if its shape or dtype cannot be
- */
+/** How a tensor is stored. @throws {ArgumentError} if its shape or dtype cannot be */
 export function storedAs({ name, dtype, shape }: SafetensorsSpec): Pick<SafetensorsEntry, "code" | "byteLength"> {
   const code = typeof dtype === "string" ? dtype : dtype.safetensors;
   const byteLength = shape.every(isSize) ? tensorByteLength(code, shape) : undefined;

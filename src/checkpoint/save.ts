@@ -12,15 +12,15 @@ import { ArgumentError, InternalError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import { removeQuietly, replaceFile } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
-import { type Box, placedBoxes } from "../tensor/shard_layout.ts";
+import { placedBoxes } from "../tensor/shard_layout.ts";
 import { beginCheckpoint, checkpointPath, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
 import { groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
-import { type Manifest, MANIFEST_FILE, renderManifest, type SavedShare, type SavedTensor } from "./manifest.ts";
+import { type Manifest, MANIFEST_FILE, renderManifest, type SavedShare } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
 import { writeSafetensors, type WrittenFile } from "./safetensors.ts";
 import { render } from "./save_hf.ts";
-import { agreeOnWriters, type Writer } from "./partition.ts";
+import { agreeOnWriters } from "./partition.ts";
 import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
 import { elementPieces } from "./transfer.ts";
 
@@ -52,9 +52,16 @@ export interface SavedCheckpoint {
 
 /** Tensors that are saved under one kind of file name. */
 interface Section {
-  readonly prefix: string;
   readonly tensors: readonly HeldTensor[];
-  readonly writers: readonly (readonly Writer[])[];
+  readonly boxes: readonly PlacedBox[];
+}
+
+/** A box and the file that holds it. */
+interface PlacedBox extends SavedShare {
+  readonly tensor: HeldTensor;
+  readonly rank: number;
+  /** First element, counted in the memory of its rank. */
+  readonly local: number;
 }
 
 /**
@@ -101,33 +108,19 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   }
 }
 
+/** Agrees on who writes what. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
 function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section {
-  return { prefix, tensors, writers: agreeOnWriters(tensors, ranks) };
-}
-
-/** A box and the file that holds it. */
-interface Placed {
-  readonly tensor: HeldTensor;
-  readonly rank: number;
-  readonly box: Box;
-  /** First element, counted in the memory of its rank. */
-  readonly local: number;
-  readonly file: string;
-}
-
-/** All boxes of a section. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
-function placeBoxes({ prefix, tensors, writers }: Section): Placed[] {
   const number = (value: number): string => String(value).padStart(5, "0");
+  const writers = agreeOnWriters(tensors, ranks);
   const boxes = tensors.flatMap((tensor, i) =>
     (writers[i] ?? []).flatMap(({ rank, boxes }) =>
       placedBoxes({ ...tensor.shard, boxes }).map(({ box, local }, k) => ({ tensor, rank, box, local, index: k + 1 }))
     )
   );
   const count = boxes.reduce((most, { index }) => Math.max(most, index), 1);
-  return boxes.map(({ index, ...placed }) => {
-    const file = `${prefix}shard-${number(placed.rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
-    return { ...placed, file };
-  });
+  const fileOf = (rank: number, index: number): string =>
+    `${prefix}shard-${number(rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
+  return { tensors, boxes: boxes.map(({ index, ...placed }) => ({ ...placed, file: fileOf(placed.rank, index) })) };
 }
 
 /** Writes this rank's files. */
@@ -138,8 +131,8 @@ async function writeShards(
 ): Promise<Manifest["files"]> {
   const written = new Map<string, WrittenFile>();
   for (const section of sections) {
-    const files = Map.groupBy(placeBoxes(section).filter((placed) => placed.rank === rank), ({ file }) => file);
-    for (const [file, boxes] of files) {
+    const own = section.boxes.filter((placed) => placed.rank === rank);
+    for (const [file, boxes] of Map.groupBy(own, (placed) => placed.file)) {
       const byName = new Map(boxes.map((placed) => [placed.tensor.name, placed]));
       const sharding = boxes.map(({ tensor, box }) => [tensor.name, { saved_offsets: box.offsets }] as const);
       const result = await writeSafetensors(
@@ -180,12 +173,13 @@ function manifestOf(
   };
 }
 
-function savedTensors(section: Section | undefined): ReadonlyMap<string, SavedTensor> {
-  if (section === undefined) return new Map();
-  const shares = new Map<string, SavedShare[]>(section.tensors.map(({ name }) => [name, []]));
-  for (const { tensor, box, file } of placeBoxes(section)) shares.get(tensor.name)?.push({ file, box });
+function savedTensors(section: Section | undefined): Manifest["model"] {
+  const shares = Map.groupBy(section?.boxes ?? [], ({ tensor }) => tensor);
   return new Map(
-    section.tensors.map(({ name, shard: { shape } }) => [name, { shape, shares: shares.get(name) ?? [] }]),
+    section?.tensors.map((tensor) => [tensor.name, {
+      shape: tensor.shard.shape,
+      shares: (shares.get(tensor) ?? []).map(({ file, box }) => ({ file, box })),
+    }]),
   );
 }
 

@@ -12,6 +12,7 @@ import type { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, type ShardLayout, wholeBox, wholeLayout } from "../tensor/shard_layout.ts";
 import { ownedPtr, writeParametersAsync } from "../tensor/write.ts";
+import type { SafetensorsEntry } from "./safetensors_header.ts";
 
 /** A tensor of a Hugging Face directory: the part of a parameter or buffer that it holds. */
 export interface DirectoryTensor {
@@ -103,11 +104,7 @@ export function optimizerTensors(model: CheckpointModel, optimizer: Optimizer): 
 }
 
 /** What a file says of a tensor. */
-export interface FoundTensor {
-  readonly shape: Shape;
-  /** The dtype as the file spells it. */
-  readonly code: string;
-}
+export type FoundTensor = Pick<SafetensorsEntry, "shape" | "code">;
 
 /** What a comparison needs besides the tensors. */
 interface FitRules {

@@ -71,7 +71,8 @@ export async function doctor(
 export async function examine(environment: Environment): Promise<DoctorReport> {
   const platform = platformVerdict();
   const libc = await examineOpened(LIBC, environment, ({ symbols }) => symbols.gnu_get_libc_version?.() ?? null);
-  const posix = libc.library === undefined ? undefined : posixOver(libc.library);
+  const { library } = libc;
+  const posix = library === undefined ? undefined : ifKnown(() => new Posix(library));
   const onednn = await examineOpened(ONEDNN, environment, onednnVersion);
   const others = PRESENCE_ONLY.map((source) => examineFile(source, environment));
   const libraries = [libc.report, onednn.report, ...others];
@@ -94,7 +95,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     problems,
   };
   onednn.library?.close();
-  libc.library?.close();
+  library?.close();
   return report;
 }
 
@@ -161,11 +162,12 @@ function unresolvedOf(path: string): readonly string[] {
   return file.state === "library" ? file.unresolved : [];
 }
 
-function posixOver(library: Library<typeof LIBC.bindings>): Posix | undefined {
+/** What an action gives; undefined where the system does not let it be known. */
+function ifKnown<T>(action: () => T): T | undefined {
   try {
-    return new Posix(library);
+    return action();
   } catch (error) {
-    if (error instanceof UnsupportedError) return undefined;
+    if (error instanceof NativeError || error instanceof UnsupportedError) return undefined;
     throw error;
   }
 }
@@ -193,31 +195,22 @@ function readMemory(posix: Posix): DoctorReport["memory"] {
 function readSharedMemory(posix: Posix, environment: Environment): DoctorReport["sharedMemory"] {
   const directory = environment.text("FULLYSHARD_SHM_DIRECTORY") ?? "/dev/shm";
   const remedy = "In a container, its size is set by --shm-size (e.g. 'docker run --shm-size=8g')";
-  try {
-    return { directory, ...posix.spaceAt(directory), remedy };
-  } catch (error) {
-    if (error instanceof NativeError) return null;
-    throw error;
-  }
+  return ifKnown(() => ({ directory, ...posix.spaceAt(directory), remedy })) ?? null;
 }
 
 function readSystemText(posix: Posix, path: string): string | undefined {
-  try {
-    const bytes = posix.readFile(path);
-    return bytes === undefined ? undefined : new TextDecoder().decode(bytes);
-  } catch (error) {
-    if (error instanceof NativeError) return undefined;
-    throw error;
-  }
+  const bytes = ifKnown(() => posix.readFile(path));
+  return bytes === undefined ? undefined : new TextDecoder().decode(bytes);
 }
 
 /** The report as text for people. */
 export function formatReport(report: DoctorReport): string {
-  const { platform, cpu, memory, sharedMemory } = report;
+  const { platform, cpu, memory, sharedMemory, problems } = report;
   const has = (flag: string): string => `${cpu?.features[flag] === true ? "+" : "-"}${flag}`;
   const available = memory !== null && `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`;
   const free = sharedMemory !== null &&
     `${sharedMemory.directory}: ${gib(sharedMemory.freeBytes)} of ${gib(sharedMemory.totalBytes)} free`;
+  const isScarce = sharedMemory !== null && sharedMemory.totalBytes < 2 ** 30;
   const lines = [
     `runtime        ${report.runtime.name} ${report.runtime.version}`,
     `platform       ${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`,
@@ -225,13 +218,13 @@ export function formatReport(report: DoctorReport): string {
     `cpu features   ${cpu === null ? "unknown" : FEATURES.map(has).join(" ")}`,
     `memory         ${available || "unknown"}`,
     `shared memory  ${free || "none: ranks must be Workers of one process"}`,
+    ...isScarce ? [`               ${sharedMemory.remedy}`] : [],
+    "",
+    ...report.libraries.flatMap(formatLibrary),
+    "",
+    problems.length === 0 ? "No problems." : `Problems (${problems.length}):`,
+    ...problems.map((problem) => `  ${problem}`),
   ];
-  if (sharedMemory !== null && sharedMemory.totalBytes < 2 ** 30) lines.push(`               ${sharedMemory.remedy}`);
-  lines.push("");
-  for (const library of report.libraries) lines.push(...formatLibrary(library));
-  lines.push("");
-  if (report.problems.length === 0) lines.push("No problems.");
-  else lines.push(`Problems (${report.problems.length}):`, ...report.problems.map((problem) => `  ${problem}`));
   return `${lines.join("\n")}\n`;
 }
 

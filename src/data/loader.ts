@@ -44,13 +44,9 @@ export interface LoaderState {
 }
 
 /** What a {@link DataLoader} reads, and its part. */
-export interface LoaderOptions extends BatchSplit {
+export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLength" | "seed"> {
   /** The packed tokens; left open. */
   readonly tokens: TokenStream;
-  /** Tokens of a sample. */
-  readonly sequenceLength: number;
-  /** What the order is shuffled by. */
-  readonly seed: number;
 }
 
 /** Gives the steps of one rank in order, without end. */

@@ -49,9 +49,7 @@ export interface TokenStream {
 
 /** How far packing has come. */
 export interface PackingProgress {
-  /** Documents packed. */
   readonly documents: number;
-  /** Tokens made. */
   readonly tokens: number;
   /** Bytes of source text read. */
   readonly bytesRead: number;
@@ -61,7 +59,6 @@ export interface PackingProgress {
 
 /** The packed tokens of a source, as a file that may have to be made first. */
 export interface TokenCache {
-  /** The file. */
   readonly path: string;
   /** What text and tokenizer are, in one: hexadecimal, the same on every rank. */
   readonly fingerprint: string;
@@ -181,28 +178,25 @@ async function pack(
 }
 
 function openTokens(path: string, fingerprint: string): TokenStream {
-  const file = openReadable(path);
-  try {
-    const { length, width } = readTrailer(file);
-    return {
-      length,
-      fingerprint,
-      async read(start, into): Promise<void> {
-        checkRange(start, into.length, length);
-        if (width === 4) {
-          file.read(start * 4, new Uint8Array(into.buffer, into.byteOffset, into.byteLength));
-        } else {
-          const halves = new Uint16Array(into.length);
-          file.read(start * 2, new Uint8Array(halves.buffer));
-          into.set(halves);
-        }
-      },
-      close: () => file.close(),
-    };
-  } catch (error) {
-    file.close();
-    throw error;
-  }
+  using opened = new DisposableStack();
+  const file = opened.use(openReadable(path));
+  const { length, width } = readTrailer(file);
+  opened.move();
+  return {
+    length,
+    fingerprint,
+    async read(start, into): Promise<void> {
+      checkRange(start, into.length, length);
+      if (width === 4) {
+        file.read(start * 4, new Uint8Array(into.buffer, into.byteOffset, into.byteLength));
+      } else {
+        const halves = new Uint16Array(into.length);
+        file.read(start * 2, new Uint8Array(halves.buffer));
+        into.set(halves);
+      }
+    },
+    close: () => file.close(),
+  };
 }
 
 function readTrailer(file: ReadableFile): { readonly length: number; readonly width: number } {

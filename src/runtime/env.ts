@@ -99,7 +99,7 @@ export function environmentFrom(source: EnvSource): Environment {
     const raw = text(name);
     if (raw === undefined) return undefined;
     if (holds(raw)) return Number(raw);
-    throw new ConfigError([{ path: name, expected, got: quote(raw) }]);
+    throw new ConfigError([{ path: name, expected, got: JSON.stringify(raw) }]);
   };
   const isPositive = (raw: string): boolean => Number.isFinite(Number(raw)) && Number(raw) > 0;
   return {
@@ -137,7 +137,7 @@ export function readRankEnvironment(source: EnvSource = processSource): RankEnvi
     if (raw === undefined || raw === "") return undefined;
     if (isWhole(raw) && Number(raw) >= low && Number(raw) <= high) return Number(raw);
     const range = high === MAX_RANKS ? `from ${low}` : `from ${low} to ${high}`;
-    problems.push({ path: name, expected: `a whole number ${range}`, got: quote(raw) });
+    problems.push({ path: name, expected: `a whole number ${range}`, got: JSON.stringify(raw) });
     return NaN; // set, but of no use: it takes no part in the checks below
   };
   const all = {
@@ -188,10 +188,7 @@ export function environmentNames(): readonly string[] {
   return Object.keys(ENV);
 }
 
-/**
- * All variables of this process as they are, to be handed on to processes that it starts; the library decides nothing
- * by them.
- */
+/** All variables of this process, to be handed on to processes that it starts; the library decides nothing by them. */
 export function inheritedVariables(): Readonly<Record<string, string | undefined>> {
   return { ...process.env };
 }
@@ -200,10 +197,6 @@ const MAX_RANKS = 2 ** 31 - 1;
 
 function isWhole(text: string): boolean {
   return /^\d{1,15}$/.test(text.trim());
-}
-
-function quote(text: string): string {
-  return JSON.stringify(text);
 }
 
 /** The part of Deno's namespace that tells a permission without asking the user for it. */

@@ -106,7 +106,6 @@ export function* piecesOf(file: ReadableFile): Generator<Uint8Array> {
 
 /** A file open for writing. */
 export interface WritableFile extends Disposable {
-  readonly path: string;
   /** Writes all of `data` where the last write ended, or at byte `at`. */
   write(data: Uint8Array | string, at?: number): void;
   /** Waits until the device has it. */
@@ -127,7 +126,6 @@ export function openWritable(file: string, mode: WriteMode): WritableFile {
   const descriptor = guarded(file, "write", () => fs.openSync(file, WRITE_FLAGS[mode]));
   const close = closing(file, "write", descriptor);
   return {
-    path: file,
     write(data, at): void {
       const bytes = typeof data === "string" ? encoder.encode(data) : data;
       moveAll(bytes.byteLength, (done, length) => {

@@ -36,13 +36,11 @@ export type LogSink = (record: LogRecord) => void;
 
 /** What a logger is made of. */
 export interface LoggerOptions {
-  /** Receives each line. */
   readonly sink: LogSink;
   /** Lines below it are dropped. Default `info`. */
   readonly level?: LogLevel;
   /** The rank that speaks. */
   readonly rank?: number;
-  /** The machine's clock unless given. */
   readonly clock?: Clock;
 }
 
@@ -111,11 +109,7 @@ export function formatLogRecord({ level, rank, message, facts }: LogRecord): str
   return `${level.padEnd(5)} ${speaker}${message.replaceAll("\n", "\n      ")}${list}`;
 }
 
-/**
- * The level of a name, e.g. of FULLYSHARD_LOG.
- *
- * @throws {ArgumentError} if there is none of that name
- */
+/** The level of a name, e.g. of FULLYSHARD_LOG. @throws {ArgumentError} if there is none of that name */
 export function logLevelFrom(name: string): LogLevel {
   const found = LOG_LEVELS.find((level) => level === name.toLowerCase());
   if (found !== undefined) return found;

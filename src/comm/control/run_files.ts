@@ -10,6 +10,7 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { NativeError, RendezvousError } from "../../errors.ts";
+import { systemClock } from "../../runtime/clock.ts";
 
 /** How long a lock may be held by somebody who only looks. */
 const GLANCE_MS = 400;
@@ -69,7 +70,7 @@ export class RunFiles {
             "once; give runs that should not meet different MASTER_PORTs or FULLYSHARD_RUN_IDs",
         );
       }
-      await pause(5);
+      await systemClock.sleep(5);
     }
   }
 
@@ -136,9 +137,4 @@ export class RunFiles {
       throw error;
     }
   }
-}
-
-/** Waits without holding up the thread. */
-export function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -10,12 +10,13 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { ArgumentError, RendezvousError } from "../../errors.ts";
+import { systemClock } from "../../runtime/clock.ts";
 import { sha256 } from "../../runtime/checksum.ts";
 import { checkRank } from "../checks.ts";
 import type { ControlOptions } from "../control_plane.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
 import { placeInWorld } from "./membership.ts";
-import { type HeldLock, pause, RunFiles } from "./run_files.ts";
+import { type HeldLock, RunFiles } from "./run_files.ts";
 import { reserve } from "./segments.ts";
 import { BLOCK_BYTES, spinsFor } from "./shared.ts";
 import { nativeBlocks, ShmControlPlane } from "./shm.ts";
@@ -110,7 +111,7 @@ class Joining {
     if (rank === 0) Atomics.store(words, SIZE, 0);
     const locks = this.#ranks.map((peer) => peer === rank ? this.#lock.descriptor : files.openHeld(peer));
     const world = {
-      abort: abortAreaOf(words),
+      abort: new AbortArea(words),
       isDead(peer: number): boolean {
         const lock = locks[peer];
         return lock === undefined || files.isAbandoned(lock);
@@ -132,10 +133,10 @@ class Joining {
     const words = this.#words;
     if (words !== undefined) {
       const { rank } = this.#options;
-      abortAreaOf(words).set(rank, error instanceof Error ? error.message : String(error));
+      new AbortArea(words).set(rank, error instanceof Error ? error.message : String(error));
       // Ranks that are just starting would find nobody, and wait for long.
       const end = Math.min(this.#deadline, performance.now() + LINGER_MS);
-      while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await pause(5);
+      while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await systemClock.sleep(5);
     }
     this.#files.release(this.#lock);
   }
@@ -152,7 +153,7 @@ class Joining {
         posix.close(descriptor);
       }
       if (performance.now() > this.#deadline) throw this.#absent([0]);
-      await pause(1);
+      await systemClock.sleep(1);
     }
   }
 
@@ -162,16 +163,17 @@ class Joining {
     const size = Atomics.load(words, SIZE);
     if (size === worldSize) return;
     const detail = `rank 0 was started with a world size of ${size}, rank ${rank} with ${worldSize}`;
-    abortAreaOf(words).set(rank, `ranks disagree: ${detail}`);
+    new AbortArea(words).set(rank, `ranks disagree: ${detail}`);
     throw new RendezvousError(`Ranks disagree: ${detail}. Give all ranks the same WORLD_SIZE`);
   }
 
   /** Waits until every rank has joined, looking after the lives of those which have. */
   async #everyRank(words: Int32Array): Promise<void> {
+    const abort = new AbortArea(words);
     let probeAt = performance.now() + LIVENESS_MS;
     for (let turn = 0;; turn++) {
       const missing = this.#missing(words);
-      const { cause } = abortAreaOf(words);
+      const { cause } = abort;
       if (cause !== undefined) {
         throw new RendezvousError(`Rank ${cause.rank} gave up joining: ${cause.reason}`, cause.rank);
       }
@@ -184,7 +186,7 @@ class Joining {
         if (dead !== undefined) throw new RendezvousError(`Rank ${dead} died while the ranks were joining`);
       }
       // A first few looks are free; then let others run.
-      if (turn > 200) await pause(1);
+      if (turn > 200) await systemClock.sleep(1);
     }
   }
 
@@ -200,8 +202,4 @@ class Joining {
         `${this.#files.directory}). Start every rank, with the same WORLD_SIZE, MASTER_ADDR, MASTER_PORT and user`,
     );
   }
-}
-
-function abortAreaOf(words: Int32Array): AbortArea {
-  return new AbortArea(words.subarray(0, ABORT_WORDS));
 }
