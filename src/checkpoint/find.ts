@@ -22,7 +22,6 @@ export interface FoundCheckpoint {
 /**
  * Finds a checkpoint. Every rank must call it.
  *
- * @param directory the directory of the run's checkpoints
  * @param wanted `auto`: the newest whole one; else the path of one
  * @returns `undefined` if `auto` is wanted and there is none at all
  * @throws {CheckpointError} if the one named is not whole (saying what is wrong and which is the last whole one), or if there
@@ -35,11 +34,10 @@ export async function findCheckpoint(
 ): Promise<FoundCheckpoint | undefined> {
   if (wanted === "auto") {
     await ranks.together("tidy checkpoints", () => ranks.rank === 0 && tidyCheckpoints(directory));
-    const { found, skipped } = await newestWhole(directory, undefined, ranks);
-    if (found === undefined && skipped.length > 0) {
-      throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
-    }
-    return found;
+    const skipped: string[] = [];
+    const found = await newestWhole(directory, undefined, ranks, skipped);
+    if (found !== undefined || skipped.length === 0) return found;
+    throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
   }
   // Nothing else there is tidied: it may be the directory of a run that is saving.
   await ranks.together("restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
@@ -47,30 +45,30 @@ export async function findCheckpoint(
   if (typeof verdict !== "string") return { path: wanted, manifest: verdict, skipped: [] };
   const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");
   for (const place of new Set([parent === "" ? "." : parent, directory])) {
-    const { found } = await newestWhole(place, wanted, ranks);
+    const found = await newestWhole(place, wanted, ranks, []);
     if (found === undefined) continue;
     throw new CheckpointError(wanted, `${verdict}; the last whole checkpoint is '${found.path}': resume from that`);
   }
   throw new CheckpointError(wanted, `${verdict}; there is no other whole checkpoint in '${directory}'`);
 }
 
-/** The newest whole checkpoint, and what is wrong with newer ones. */
+/** The newest whole checkpoint; `skipped` gets what is wrong with newer ones. */
 async function newestWhole(
   directory: string,
   except: string | undefined,
   ranks: Ranks,
-): Promise<{ readonly found: FoundCheckpoint | undefined; readonly skipped: readonly string[] }> {
+  skipped: string[],
+): Promise<FoundCheckpoint | undefined> {
   // Rank 0's list, lest ranks see different ones.
   const own = await ranks.together("list checkpoints", () => listCheckpoints(directory).map(({ path }) => path));
   const paths: readonly string[] = JSON.parse(ranks.exchangeText(JSON.stringify(own), "list checkpoints")[0] ?? "[]");
-  const skipped: string[] = [];
   for (const path of paths) {
     if (path === except) continue;
     const verdict = await judge(path, ranks);
-    if (typeof verdict !== "string") return { found: { path, manifest: verdict, skipped }, skipped };
+    if (typeof verdict !== "string") return { path, manifest: verdict, skipped };
     skipped.push(`${path}: ${verdict}`);
   }
-  return { found: undefined, skipped };
+  return undefined;
 }
 
 /** A checkpoint's manifest if it is whole, else what is wrong, the same on every rank. */
@@ -93,10 +91,8 @@ async function judge(path: string, ranks: Ranks): Promise<Manifest | string> {
 async function readManifest(path: string): Promise<Manifest> {
   const kind = pathKind(path);
   if (kind !== "directory") {
-    throw new CheckpointError(
-      path,
-      `Expected a checkpoint directory, got ${kind === "none" ? "nothing there" : "a file"}`,
-    );
+    const got = kind === "none" ? "nothing there" : "a file";
+    throw new CheckpointError(path, `Expected a checkpoint directory, got ${got}`);
   }
   const file = `${path}/${MANIFEST_FILE}`;
   if (pathKind(file) !== "file") {
@@ -108,19 +104,15 @@ async function readManifest(path: string): Promise<Manifest> {
 /** Lengths of all files, and checksums of this rank's part of them. */
 async function checkFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<void> {
   const problems: string[] = [];
-  let index = 0;
-  for (const [name, { byteLength, crc32 }] of files) {
+  for (const [index, [name, { byteLength, crc32 }]] of [...files].entries()) {
     const file = `${path}/${name}`;
-    const mine = index++ % ranks.size === ranks.rank;
-    if (pathKind(file) !== "file") problems.push(`${name} is missing`);
-    else {
-      const found = fileByteLength(file);
-      if (found !== byteLength) {
-        problems.push(`${name} should have ${byteLength} bytes, got ${found}: it is cut off or changed`);
-      } else if (mine) {
-        const checksum = await checksumFile(file);
-        if (checksum !== crc32) problems.push(`${name} should have checksum ${crc32}, got ${checksum}: it is damaged`);
-      }
+    const found = pathKind(file) === "file" ? fileByteLength(file) : undefined;
+    const checksum = found === byteLength && index % ranks.size === ranks.rank ? await checksumFile(file) : crc32;
+    if (found === undefined) problems.push(`${name} is missing`);
+    else if (found !== byteLength) {
+      problems.push(`${name} should have ${byteLength} bytes, got ${found}: it is cut off or changed`);
+    } else if (checksum !== crc32) {
+      problems.push(`${name} should have checksum ${crc32}, got ${checksum}: it is damaged`);
     }
   }
   if (problems.length > 0) throw new CheckpointError(path, problems.join("; "));

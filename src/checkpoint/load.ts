@@ -7,16 +7,13 @@
 import { float32 } from "../dtype.ts";
 import { CheckpointError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
-import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { numelOf } from "../shape.ts";
-import { devicePtr } from "../device/device.ts";
 import { findCheckpoint } from "./find.ts";
 import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
 import type { Manifest, SavedTensor } from "./manifest.ts";
-import type { Ranks } from "./ranks.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
-import { environmentOf } from "./save.ts";
+import { environmentOf, type SaveCheckpointOptions } from "./save.ts";
 import {
   type CheckpointModel,
   type HeldTensor,
@@ -27,19 +24,11 @@ import {
 } from "./state_dict.ts";
 import { readElements } from "./transfer.ts";
 
-/** Options of {@link loadCheckpoint}. */
-export interface LoadCheckpointOptions {
-  /** The directory of the run's checkpoints. */
-  readonly directory: string;
+/** Options of {@link loadCheckpoint}; as for {@link saveCheckpoint}, but the group may be of another size. */
+export interface LoadCheckpointOptions
+  extends Pick<SaveCheckpointOptions, "directory" | "model" | "optimizer" | "group" | "environment"> {
   /** The newest whole one (`auto`, unless said otherwise), or the path of one. */
   readonly from?: string;
-  readonly model: CheckpointModel;
-  /** Its states and steps are loaded if given. */
-  readonly optimizer?: Optimizer;
-  /** The group of the ranks that hold the model; of any size. */
-  readonly group: Ranks;
-  /** What computes now, as for {@link saveCheckpoint}. */
-  readonly environment?: Readonly<Record<string, string>>;
 }
 
 /** A checkpoint that was loaded. */
@@ -116,10 +105,8 @@ function checkFit(path: string, manifest: Manifest, model: CheckpointModel, opti
   fit("model", modelTensors(model), manifest.model);
   if (optimizer === undefined) return;
   if (manifest.optimizer === undefined) {
-    throw new CheckpointError(
-      path,
-      "Expected the states of the optimizer, got none: it was saved without an optimizer",
-    );
+    const detail = "Expected the states of the optimizer, got none: it was saved without an optimizer";
+    throw new CheckpointError(path, detail);
   }
   fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer.tensors);
 }
@@ -135,26 +122,11 @@ class ShardReader implements Disposable {
   }
 
   /** Reads what this rank holds of a tensor from the shares that have it. */
-  async read(
-    { name, shard, device, ptr }: HeldTensor,
-    all: ReadonlyMap<string, SavedTensor>,
-  ): Promise<void> {
-    const saved = all.get(name);
-    if (saved === undefined) throw new CheckpointError(this.#path, "There is no tensor of that name", name);
-    const width = float32.byteLength;
-    for (const { file, box: stored } of saved.shares) {
-      for (const { box, local } of placedBoxes(shard)) {
-        for (const { inFirst, inSecond, length } of sharedRuns(box, stored)) {
-          const reader = await this.#open(file);
-          const { code, byteLength } = reader.get(name);
-          const numel = numelOf(stored.sizes);
-          if (code !== float32.safetensors || byteLength !== numel * width) {
-            throw new CheckpointError(reader.path, `Expected ${numel} F32, got ${byteLength} bytes of ${code}`, name);
-          }
-          const place = devicePtr(ptr() + (local + inFirst) * width);
-          this.bytesRead += await readElements({ reader, name, code, width }, inSecond, length, device, place);
-        }
-      }
+  async read(tensor: HeldTensor, all: ReadonlyMap<string, SavedTensor>): Promise<void> {
+    const saved = all.get(tensor.name);
+    if (saved === undefined) throw new CheckpointError(this.#path, "There is no tensor of that name", tensor.name);
+    for (const { file, box } of saved.shares) {
+      this.bytesRead += await readElements(tensor, box, () => this.#open(file, tensor.name, numelOf(box.sizes)));
     }
   }
 
@@ -162,10 +134,13 @@ class ShardReader implements Disposable {
     for (const file of this.#files.values()) file.close();
   }
 
-  async #open(name: string): Promise<SafetensorsFile> {
+  /** A file in which a tensor has that many elements. */
+  async #open(name: string, tensor: string, numel: number): Promise<SafetensorsFile> {
     const file = this.#files.get(name) ?? await openSafetensors(`${this.#path}/${name}`);
     this.#files.set(name, file);
-    return file;
+    const { code, byteLength } = file.get(tensor);
+    if (code === float32.safetensors && byteLength === numel * float32.byteLength) return file;
+    throw new CheckpointError(file.path, `Expected ${numel} F32, got ${byteLength} bytes of ${code}`, tensor);
   }
 }
 

@@ -10,25 +10,18 @@
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
-import { replaceFile } from "../runtime/files.ts";
+import { removeQuietly, replaceFile } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
-import { type Box, placedBoxes } from "../tensor/shard_layout.ts";
-import { abandonCheckpoint, beginCheckpoint, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
+import { placedBoxes } from "../tensor/shard_layout.ts";
+import { beginCheckpoint, checkpointPath, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
 import { groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
-import {
-  type Manifest,
-  MANIFEST_FILE,
-  type ManifestFile,
-  renderManifest,
-  type SavedShare,
-  type SavedTensor,
-} from "./manifest.ts";
+import { type Manifest, MANIFEST_FILE, renderManifest, type SavedShare } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
-import { writeSafetensors } from "./safetensors.ts";
+import { writeSafetensors, type WrittenFile } from "./safetensors.ts";
 import { render } from "./save_hf.ts";
-import type { Writer } from "./partition.ts";
-import { agreeOnWriters, type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
+import { agreeOnWriters } from "./partition.ts";
+import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
 import { elementPieces } from "./transfer.ts";
 
 /** Options of {@link saveCheckpoint}. */
@@ -57,18 +50,18 @@ export interface SavedCheckpoint {
   readonly byteLength: number;
 }
 
-/** What a rank has written, as it is told to rank 0. */
-interface Written {
-  readonly file: string;
-  readonly byteLength: number;
-  readonly crc32: string;
-}
-
 /** Tensors that are saved under one kind of file name. */
 interface Section {
-  readonly prefix: string;
   readonly tensors: readonly HeldTensor[];
-  readonly writers: readonly (readonly Writer[])[];
+  readonly boxes: readonly PlacedBox[];
+}
+
+/** A box and the file that holds it. */
+interface PlacedBox extends SavedShare {
+  readonly tensor: HeldTensor;
+  readonly rank: number;
+  /** First element, counted in the memory of its rank. */
+  readonly local: number;
 }
 
 /**
@@ -92,73 +85,57 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   const label = `save checkpoint ${step}`;
   const sections = [section("", modelTensors(model), group)];
   if (optimizer !== undefined) sections.push(section("optimizer-", optimizerTensors(model, optimizer), group));
+  const path = checkpointPath(directory, step);
+  const partial = `${path}.partial`;
   try {
     await group.together(label, () => group.rank === 0 && beginCheckpoint(directory, step));
-    const partial = `${directory}/checkpoint-${step}.partial`;
     const written = await group.together(label, () => writeShards(sections, partial, group.rank));
-    const all = group.exchangeText(JSON.stringify(written), label).flatMap((text): readonly Written[] =>
-      JSON.parse(text)
-    );
+    const texts = group.exchangeText(JSON.stringify([...written]), label);
+    const files = new Map(texts.flatMap((text): readonly (readonly [string, WrittenFile])[] => JSON.parse(text)));
     return await group.together(label, () => {
-      const byteLength = all.reduce((sum, file) => sum + file.byteLength, 0);
+      const byteLength = [...files.values()].reduce((sum, file) => sum + file.byteLength, 0);
       if (group.rank === 0) {
-        const files = new Map(
-          all.map(({ file, byteLength, crc32 }): [string, ManifestFile] => [file, { byteLength, crc32 }]),
-        );
         replaceFile(`${partial}/config.json`, render(model.hfConfig));
         replaceFile(`${partial}/${MANIFEST_FILE}`, renderManifest(manifestOf(options, sections, files)));
-        const path = commitCheckpoint(directory, step);
+        commitCheckpoint(directory, step);
         if (keepLast !== undefined) pruneCheckpoints(directory, path, keepLast);
       }
-      return { path: `${directory}/checkpoint-${step}`, byteLength };
+      return { path, byteLength };
     });
   } catch (error) {
-    if (group.rank === 0) abandonCheckpoint(directory, step);
+    if (group.rank === 0) removeQuietly(partial);
     throw error;
   }
 }
 
+/** Agrees on who writes what. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
 function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section {
-  return { prefix, tensors, writers: agreeOnWriters(tensors, ranks) };
-}
-
-/** A box and the file that holds it. */
-interface Placed {
-  readonly tensor: HeldTensor;
-  readonly rank: number;
-  readonly box: Box;
-  /** First element, counted in the memory of its rank. */
-  readonly local: number;
-  readonly file: string;
-}
-
-/** All boxes of a section. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
-function placeBoxes({ prefix, tensors, writers }: Section): Placed[] {
   const number = (value: number): string => String(value).padStart(5, "0");
+  const writers = agreeOnWriters(tensors, ranks);
   const boxes = tensors.flatMap((tensor, i) =>
     (writers[i] ?? []).flatMap(({ rank, boxes }) =>
       placedBoxes({ ...tensor.shard, boxes }).map(({ box, local }, k) => ({ tensor, rank, box, local, index: k + 1 }))
     )
   );
   const count = boxes.reduce((most, { index }) => Math.max(most, index), 1);
-  return boxes.map(({ index, ...placed }) => {
-    const file = `${prefix}shard-${number(placed.rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
-    return { ...placed, file };
-  });
+  const fileOf = (rank: number, index: number): string =>
+    `${prefix}shard-${number(rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
+  return { tensors, boxes: boxes.map(({ index, ...placed }) => ({ ...placed, file: fileOf(placed.rank, index) })) };
 }
 
 /** Writes this rank's files. */
-async function writeShards(sections: readonly Section[], directory: string, rank: number): Promise<readonly Written[]> {
-  const written: Written[] = [];
+async function writeShards(
+  sections: readonly Section[],
+  directory: string,
+  rank: number,
+): Promise<Manifest["files"]> {
+  const written = new Map<string, WrittenFile>();
   for (const section of sections) {
-    const files = new Map<string, Placed[]>();
-    for (const placed of placeBoxes(section)) {
-      if (placed.rank === rank) files.set(placed.file, [...files.get(placed.file) ?? [], placed]);
-    }
-    for (const [file, boxes] of files) {
+    const own = section.boxes.filter((placed) => placed.rank === rank);
+    for (const [file, boxes] of Map.groupBy(own, (placed) => placed.file)) {
       const byName = new Map(boxes.map((placed) => [placed.tensor.name, placed]));
       const sharding = boxes.map(({ tensor, box }) => [tensor.name, { saved_offsets: box.offsets }] as const);
-      const { byteLength, crc32 } = await writeSafetensors(
+      const result = await writeSafetensors(
         `${directory}/${file}`,
         boxes.map(({ tensor, box }) => ({ name: tensor.name, shape: box.sizes, dtype: float32 })),
         { DCP_SHARDING_INFO: JSON.stringify(Object.fromEntries(sharding)), DCP_VERSION: "1.0", format: "pt" },
@@ -168,7 +145,7 @@ async function writeShards(sections: readonly Section[], directory: string, rank
           return elementPieces(placed.tensor, placed.local, numelOf(placed.box.sizes), float32);
         },
       );
-      written.push({ file, byteLength, crc32 });
+      written.set(file, result);
     }
   }
   return written;
@@ -177,7 +154,7 @@ async function writeShards(sections: readonly Section[], directory: string, rank
 function manifestOf(
   { step, model, optimizer, group, state, environment }: SaveCheckpointOptions,
   sections: readonly Section[],
-  files: ReadonlyMap<string, ManifestFile>,
+  files: Manifest["files"],
 ): Manifest {
   const [parameters, states] = sections;
   return {
@@ -196,12 +173,13 @@ function manifestOf(
   };
 }
 
-function savedTensors(section: Section | undefined): ReadonlyMap<string, SavedTensor> {
-  if (section === undefined) return new Map();
-  const shares = new Map<string, SavedShare[]>(section.tensors.map(({ name }) => [name, []]));
-  for (const { tensor, box, file } of placeBoxes(section)) shares.get(tensor.name)?.push({ file, box });
+function savedTensors(section: Section | undefined): Manifest["model"] {
+  const shares = Map.groupBy(section?.boxes ?? [], ({ tensor }) => tensor);
   return new Map(
-    section.tensors.map(({ name, shard: { shape } }) => [name, { shape, shares: shares.get(name) ?? [] }]),
+    section?.tensors.map((tensor) => [tensor.name, {
+      shape: tensor.shard.shape,
+      shares: (shares.get(tensor) ?? []).map(({ file, box }) => ({ file, box })),
+    }]),
   );
 }
 

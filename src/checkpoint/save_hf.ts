@@ -14,18 +14,19 @@ import {
   listDirectory,
   makeDirectory,
   openWritable,
-  pathKind,
   readBytes,
   removePath,
+  removeQuietly,
   renamePath,
   replaceFile,
   syncDirectory,
 } from "../runtime/files.ts";
 import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
+import { agreeOnWriters } from "./partition.ts";
 import { ALONE, type Ranks } from "./ranks.ts";
-import { renderHeader, type SafetensorsEntry } from "./safetensors_header.ts";
-import { agreeOnWriters, type CheckpointModel, type DirectoryTensor, heldPart, type HeldTensor } from "./state_dict.ts";
+import { renderHeader } from "./safetensors_header.ts";
+import { type CheckpointModel, type DirectoryTensor, heldPart, type HeldTensor } from "./state_dict.ts";
 import { elementPieces, requireStorable } from "./transfer.ts";
 
 /** transformers' limit. */
@@ -50,12 +51,9 @@ export interface SaveHfOptions {
 }
 
 /** One file being written. */
-interface Part {
+interface Part extends ReturnType<typeof renderHeader> {
   readonly file: string;
   readonly aside: string;
-  readonly header: Uint8Array;
-  readonly byteLength: number;
-  readonly entries: readonly SafetensorsEntry[];
 }
 
 /**
@@ -82,21 +80,13 @@ export async function saveHfDirectory(
   const tensors = [...model.directoryTensors()];
   const plan = planHfShards(tensors.map(({ name, shape }) => ({ name, shape, dtype })), maxShardBytes);
   const parts = plan.shards.map(({ file, specs }): Part => {
-    const { bytes, fileLength, entries } = renderHeader(specs, { format: "pt" });
     const aside = `${directory}/.${file}.partial`;
-    return { file: `${directory}/${file}`, aside, header: bytes, byteLength: fileLength, entries };
+    return { ...renderHeader(specs, { format: "pt" }), file: `${directory}/${file}`, aside };
   });
-  const held = [...new Set(tensors.map(({ part }) => part))].map((part) => ({
-    part,
-    tensor: heldPart(part.fqn, part),
-  }));
-  const writers = agreeOnWriters(held.map(({ tensor }) => tensor), ranks);
+  const held = new Map(tensors.map(({ part }) => [part, heldPart(part.fqn, part)]));
+  const writers = agreeOnWriters([...held.values()], ranks);
   // Who writes a part writes it into all tensors of the directory that hold some of it.
-  const own = new Map(
-    held.filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)).map((
-      { part, tensor },
-    ) => [part, tensor]),
-  );
+  const own = new Map([...held].filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)));
   try {
     await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
     await ranks.together(`write weights of '${directory}'`, () => writeOwn(tensors, own, parts, dtype));
@@ -104,7 +94,7 @@ export async function saveHfDirectory(
       if (ranks.rank === 0) await finish(model, directory, plan, parts, options);
     });
   } catch (error) {
-    if (ranks.rank === 0) removeAside(parts);
+    if (ranks.rank === 0) { for (const { aside } of parts) removeQuietly(aside); }
     throw error;
   }
 }
@@ -113,9 +103,9 @@ export async function saveHfDirectory(
 function begin(directory: string, parts: readonly Part[]): void {
   makeDirectory(directory);
   for (const name of listDirectory(directory)) if (LEFTOVER.test(name)) removePath(`${directory}/${name}`);
-  for (const { aside, header } of parts) {
+  for (const { aside, bytes } of parts) {
     using writer = openWritable(aside, "create");
-    writer.write(header);
+    writer.write(bytes);
   }
 }
 
@@ -158,9 +148,9 @@ async function finish(
   const { dtype = float32, tokenizerFiles = [], generationConfig } = options;
   const copies = new Map<string, Uint8Array>();
   for (const file of tokenizerFiles) copies.set(file.slice(file.lastIndexOf("/") + 1), await readBytes(file));
-  for (const { aside, byteLength } of parts) {
+  for (const { aside, fileLength } of parts) {
     const found = fileByteLength(aside);
-    if (found !== byteLength) throw new CheckpointError(aside, `Expected ${byteLength} bytes written, got ${found}`);
+    if (found !== fileLength) throw new CheckpointError(aside, `Expected ${fileLength} bytes written, got ${found}`);
   }
   for (const { aside, file } of parts) renamePath(aside, file);
   if (plan.index !== undefined) replaceFile(`${directory}/${INDEX_FILE}`, plan.index);
@@ -184,14 +174,4 @@ function configFor(config: CheckpointModel["hfConfig"], dtype: DType): Readonly<
 /** The JSON text of a config file. */
 export function render(value: unknown): string {
   return `${JSON.stringify(value, undefined, 2)}\n`;
-}
-
-function removeAside(parts: readonly Part[]): void {
-  for (const { aside } of parts) {
-    try {
-      if (pathKind(aside) !== "none") removePath(aside);
-    } catch {
-      // The failure that led here is the one to report.
-    }
-  }
 }

@@ -7,13 +7,12 @@
 import type { Device, DevicePtr } from "../device/device.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
-import type { Shape } from "../shape.ts";
+import { sameShape, type Shape } from "../shape.ts";
 import type { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, type ShardLayout, wholeBox, wholeLayout } from "../tensor/shard_layout.ts";
 import { ownedPtr, writeParametersAsync } from "../tensor/write.ts";
-import { planWriters, type Writer } from "./partition.ts";
-import type { Ranks } from "./ranks.ts";
+import type { SafetensorsEntry } from "./safetensors_header.ts";
 
 /** A tensor of a Hugging Face directory: the part of a parameter or buffer that it holds. */
 export interface DirectoryTensor {
@@ -26,12 +25,16 @@ export interface DirectoryTensor {
   readonly box: Box;
 }
 
-/** What checkpoints ask of a model. */
-export interface CheckpointModel {
+/** What a model is made of. */
+interface NamedParts {
   /** All parameters with their names, tied ones once. */
   namedParameters(): Iterable<readonly [name: string, parameter: Parameter]>;
   /** All buffers with their names. */
   namedBuffers(): Iterable<readonly [name: string, buffer: BufferTensor]>;
+}
+
+/** What checkpoints ask of a model. */
+export interface CheckpointModel extends NamedParts {
   /** The tensors of a Hugging Face directory of this model. */
   directoryTensors(): Iterable<DirectoryTensor>;
   /** The `config.json` that `transformers` reads. */
@@ -42,15 +45,13 @@ export interface CheckpointModel {
 
 /** One tensor for each parameter and saved buffer, under its name: the usual layout of a directory. */
 export function* plainDirectoryTensors(
-  model: Pick<CheckpointModel, "namedParameters" | "namedBuffers">,
+  model: NamedParts,
 ): Generator<DirectoryTensor> {
   for (const [name, part] of namedParts(model)) yield { name, part, shape: part.shape, box: wholeBox(part.shape) };
 }
 
 /** Parameters, then buffers that are saved. */
-function* namedParts(
-  model: Pick<CheckpointModel, "namedParameters" | "namedBuffers">,
-): Generator<readonly [name: string, part: DirectoryTensor["part"]]> {
+function* namedParts(model: NamedParts): Generator<readonly [name: string, part: DirectoryTensor["part"]]> {
   yield* model.namedParameters();
   for (const [name, buffer] of model.namedBuffers()) if (buffer.persistent) yield [name, buffer];
 }
@@ -102,27 +103,11 @@ export function optimizerTensors(model: CheckpointModel, optimizer: Optimizer): 
   });
 }
 
-/** Tells all ranks who holds what, and agrees on who writes it. Collective. */
-export function agreeOnWriters(tensors: readonly HeldTensor[], ranks: Ranks): readonly (readonly Writer[])[] {
-  const own = JSON.stringify(tensors.map(({ shard }) => shard.boxes));
-  const all = ranks.exchangeText(own, "shares").map((text): readonly (readonly Box[])[] => JSON.parse(text));
-  const spread = tensors.map(({ name, shard: { shape } }, i) => ({
-    name,
-    shape,
-    held: all.map((held) => held[i] ?? []),
-  }));
-  return planWriters(spread, ranks.size);
-}
-
 /** What a file says of a tensor. */
-export interface FoundTensor {
-  readonly shape: Shape;
-  /** The dtype as the file spells it. */
-  readonly code: string;
-}
+export type FoundTensor = Pick<SafetensorsEntry, "shape" | "code">;
 
 /** What a comparison needs besides the tensors. */
-export interface FitRules {
+interface FitRules {
   /** File or directory, for the error. */
   readonly where: string;
   /** What the tensors are for: `model` or `optimizer`. */
@@ -138,8 +123,6 @@ export interface FitRules {
 /**
  * Compares what is to be loaded with what there is.
  *
- * @param expected name and shape of every tensor wanted
- * @param found every tensor there is
  * @throws {CheckpointError} listing everything that is missing, unexpected, or of another shape or dtype
  */
 export function requireFit(
@@ -160,13 +143,13 @@ export function requireFit(
       lines.push(`unexpected: '${name}' ${code} [${shape.join(", ")}]`);
       continue;
     }
-    if (wanted.length !== shape.length || wanted.some((size, i) => size !== shape[i])) {
+    if (!sameShape(wanted, shape)) {
       lines.push(`shape: '${name}' expected [${wanted.join(", ")}], got [${shape.join(", ")}]`);
     }
     if (!codes.includes(code)) lines.push(`dtype: '${name}' expected ${codes.join(", ")}, got ${code}`);
   }
   lines.push(...rules.problems ?? []);
   if (lines.length === 0) return;
-  const count = lines.length === 1 ? "1 problem" : `${lines.length} problems`;
+  const count = `${lines.length} problem${lines.length === 1 ? "" : "s"}`;
   throw new CheckpointError(where, `Tensors do not fit the ${what}, ${count}:\n  ${lines.join("\n  ")}`);
 }

@@ -39,12 +39,7 @@ const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<num
   },
 };
 
-/**
- * Runs a command line.
- *
- * @param argv the arguments after the program
- * @returns the exit code: 2 where the arguments are wrong
- */
+/** Runs a command line, given without the program; returns the exit code: 2 where the arguments are wrong. */
 export async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === "--help" || name === "-h" || name === "help") {
@@ -57,10 +52,9 @@ export async function main(argv: readonly string[]): Promise<number> {
   }
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (command === undefined) {
-    const { nearestName } = await import("../config/nearest.ts");
-    const nearest = nearestName(name, Object.keys(commands));
-    const hint = nearest === undefined ? "" : ` Did you mean '${nearest}'?`;
-    process.stderr.write(`fullyshard: there is no command '${name}'.${hint} See 'fullyshard --help'\n`);
+    const { didYouMean } = await import("../config/nearest.ts");
+    const hint = didYouMean(name, Object.keys(commands)) || ".";
+    process.stderr.write(`fullyshard: there is no command '${name}'${hint} See 'fullyshard --help'\n`);
     return 2;
   }
   try {

@@ -6,12 +6,9 @@
  */
 import type { DevicePtr } from "../device/device.ts";
 import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
-import type { CallKind, Phase } from "./call.ts";
+import type { Call, Phase } from "./call.ts";
 import { checkPerRank } from "./checks.ts";
 import type { Window, Work } from "./data_plane.ts";
-
-/** Announces a call of a window. */
-export type AnnounceWindowCall = (kind: CallKind, byteLength: number, unit: string, phase: Phase | undefined) => void;
 
 /** Memory of which each rank writes a part and gathers all. Made by `ProcessGroup.openWindow`. */
 export type GatherWindow = Pick<AnnouncedWindow, keyof AnnouncedWindow>;
@@ -21,16 +18,17 @@ export class AnnouncedWindow {
   /** Bytes of each rank's part, by rank. */
   readonly byteLengths: readonly number[];
   readonly #window: Window;
-  readonly #announce: AnnounceWindowCall;
-  readonly #byteLength: number;
+  readonly #announce: (call: Pick<Call, "kind" | "unit" | "phase">) => void;
   #state: "readable" | "being written" | "disposed" = "readable";
 
-  /** @param window the bytes */
-  constructor(window: Window, byteLengths: readonly number[], announce: AnnounceWindowCall) {
+  constructor(
+    window: Window,
+    byteLengths: readonly number[],
+    announce: (call: Pick<Call, "kind" | "unit" | "phase">) => void,
+  ) {
     this.byteLengths = byteLengths;
     this.#window = window;
     this.#announce = announce;
-    this.#byteLength = byteLengths.reduce((sum, bytes) => sum + bytes, 0);
   }
 
   /** This rank's part, in device memory. Written only between {@link beginWrite} and {@link endWrite}. */
@@ -38,14 +36,10 @@ export class AnnouncedWindow {
     return this.#window.pointer;
   }
 
-  /**
-   * Waits until no peer reads this rank's part any more. Collective.
-   *
-   * @param unit present name of what the window holds
-   */
+  /** Waits until no peer reads this rank's part any more. Collective. @param unit present name of what it holds */
   beginWrite(unit: string, phase: Phase = "update"): void {
     this.#expect("readable", "begin writing", unit);
-    this.#announce("write", this.#byteLength, unit, phase);
+    this.#announce({ kind: "write", unit, phase });
     this.#window.beginWrite();
     this.#state = "being written";
   }
@@ -61,7 +55,7 @@ export class AnnouncedWindow {
   gather(dst: DevicePtr, offsets: readonly number[], unit: string, phase: Phase): Work {
     this.#expect("readable", "gather", unit);
     checkPerRank(offsets, this.byteLengths.length, `Offsets of '${unit}'`);
-    this.#announce("gather", this.#byteLength, unit, phase);
+    this.#announce({ kind: "gather", unit, phase });
     return this.#window.gather(dst, offsets);
   }
 

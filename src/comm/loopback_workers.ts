@@ -20,11 +20,7 @@ export interface RankContext {
 }
 
 /** The only message of a rank's Worker. */
-type Outcome = { readonly value: unknown } | {
-  readonly name: string;
-  readonly message: string;
-  readonly stack: string;
-};
+type Outcome = { readonly value: unknown } | Required<Pick<Error, "name" | "message" | "stack">>;
 
 /**
  * Runs `size` ranks, each a Worker of the module at `url`, which calls {@link serveRank}.

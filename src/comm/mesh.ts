@@ -43,11 +43,7 @@ export class DeviceMesh {
     this.#groups = groups;
   }
 
-  /**
-   * The ranks that differ from this one on that axis only.
-   *
-   * @throws {ArgumentError} if there is no such axis
-   */
+  /** The ranks that differ from this one on that axis only. @throws {ArgumentError} if there is no such axis */
   axis(name: string): ProcessGroup {
     const group = this.#groups.get(name);
     if (group === undefined) {

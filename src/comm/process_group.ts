@@ -15,10 +15,10 @@ import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
 import { type Call, hashNumbers, isCollective, type Phase } from "./call.ts";
 import { checkAllReduce, checkCount, checkParts, checkPerRank, checkRank, checkReduceScatter } from "./checks.ts";
 import type { ControlPlane } from "./control_plane.ts";
-import type { DataPlane, ReduceScatterArgs, Transfer, Work } from "./data_plane.ts";
+import type { AllReduceArgs, DataPlane, ReduceScatterArgs, Transfer, Work } from "./data_plane.ts";
 import { AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
 import type { MeshAxis } from "./mesh.ts";
-import { type Outcome, settle } from "./together.ts";
+import { settle } from "./together.ts";
 
 /** How long ranks wait for one that reads, writes or tokenizes; that it has died they see in seconds all the same. */
 const PATIENCE_SECONDS: number = 24 * 3600;
@@ -26,7 +26,7 @@ const PATIENCE_SECONDS: number = 24 * 3600;
 /** How an all-reduce combines, and its name in messages. */
 export interface AllReduceOptions {
   /** Default `sum`. */
-  readonly op?: "sum" | "max";
+  readonly op?: AllReduceArgs["op"];
   /** Factor applied once, after the sum; floats only. @default 1 */
   readonly scale?: DeviceScalar | undefined;
   /** What is reduced: FQN of a unit, or e.g. `token count`. */
@@ -35,10 +35,7 @@ export interface AllReduceOptions {
 }
 
 /** What {@link ProcessGroup.reduceScatter} takes. */
-export interface ReduceScatterOptions extends Omit<ReduceScatterArgs, "scale"> {
-  /** Factor applied once, after the sum. @default 1 */
-  readonly scale?: DeviceScalar | undefined;
-}
+export type ReduceScatterOptions = Omit<ReduceScatterArgs, "scale"> & Pick<AllReduceOptions, "scale">;
 
 /** Gets every call of a group, and of the groups split from it, before it is made. */
 export type CallListener = (call: Call, group: ProcessGroup) => void;
@@ -81,11 +78,7 @@ export class ProcessGroup {
   #step = 0;
   #disposed = false;
 
-  /**
-   * The group owns its planes.
-   *
-   * @param parent the group that it was split from
-   */
+  /** The group owns its planes. @param parent the group that it was split from */
   constructor(control: ControlPlane, data: DataPlane, parent?: ProcessGroup, mesh?: MeshAxis) {
     this.name = control.name;
     this.rank = control.rank;
@@ -142,7 +135,7 @@ export class ProcessGroup {
     const { op = "sum", scale, unit, phase } = options;
     checkCount("n", n);
     checkAllReduce(dtype, op, scale !== undefined, unit);
-    const detail = hashNumbers([op === "max" ? 1 : 0, factorOf(scale)]);
+    const detail = hashNumbers([op === "max" ? 1 : 0, scale?.value ?? 1]);
     this.#announce({ kind: "all-reduce", unit, phase, dtype, count: n, detail });
     return this.#data.allReduce({ ptr, n, dtype, op, scale: scale?.ptr });
   }
@@ -158,11 +151,8 @@ export class ProcessGroup {
     checkReduceScatter(args, this.rank, this.size, unit);
     const { dtype, runs, dstDtype } = args;
     const count = runs.reduce((sum, { length }) => sum + length, 0);
-    const detail = hashNumbers([
-      dstDtype.code,
-      factorOf(scale),
-      ...runs.flatMap(({ offset, length }) => [offset, length]),
-    ]);
+    const places = runs.flatMap(({ offset, length }) => [offset, length]);
+    const detail = hashNumbers([dstDtype.code, scale?.value ?? 1, ...places]);
     this.#announce({ kind: "reduce-scatter", unit, phase, dtype, count, detail });
     return this.#data.reduceScatter({ ...args, scale: scale?.ptr });
   }
@@ -255,12 +245,7 @@ export class ProcessGroup {
     const { timeoutSeconds } = this;
     this.timeoutSeconds = Math.max(timeoutSeconds, PATIENCE_SECONDS);
     try {
-      let outcome: Outcome<T>;
-      try {
-        outcome = { value: await action() };
-      } catch (error) {
-        outcome = { error };
-      }
+      const [outcome] = await Promise.allSettled([(async () => await action())()]);
       return settle(this.#control, outcome).value;
     } finally {
       this.timeoutSeconds = timeoutSeconds;
@@ -279,16 +264,13 @@ export class ProcessGroup {
     const count = byteLengths.reduce((sum, bytes) => sum + bytes, 0);
     this.#announce({ kind: "open window", unit, count, detail: hashNumbers(byteLengths) });
     const window = this.#data.openWindow([...byteLengths], unit);
-    return new AnnouncedWindow(window, [...byteLengths], (kind, bytes, now, phase) => {
-      this.#announce({ kind, unit: now, phase, count: bytes });
-    });
+    return new AnnouncedWindow(window, [...byteLengths], (call) => this.#announce({ ...call, count }));
   }
 
   /**
    * A group of some of the ranks. Collective over all ranks of this group: each passes the list that it belongs to.
    *
    * @param ranks ranks of this group, ascending, with this rank among them
-   * @param name the new group's name, for messages
    * @param mesh the mesh that it is an axis of
    */
   split(ranks: readonly number[], name: string, mesh?: MeshAxis): ProcessGroup {
@@ -338,9 +320,4 @@ export class ProcessGroup {
     for (const listener of this.#listeners) listener(call, group);
     if (this.#parent !== undefined) this.#parent.#tell(call, group);
   }
-}
-
-/** What a sum is multiplied by, for the comparison of calls. */
-function factorOf(scale: DeviceScalar | undefined): number {
-  return scale === undefined ? 1 : scale.value;
 }

@@ -51,7 +51,7 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
     const environment = processEnvironment();
     return openShm(device, {
       ...request,
-      run: run ?? runOf(environment, launch),
+      run: run ?? runOf(environment),
       directory: directory ?? environment.text("FULLYSHARD_SHM_DIRECTORY"),
     });
   },
@@ -85,9 +85,9 @@ export async function openProcessGroup(options: ProcessGroupOptions): Promise<Pr
 }
 
 /** A run's identity: by default one run at a time and user on a host. */
-function runOf(environment: Environment, launch: RankEnvironment | undefined): string {
-  const address = launch?.masterAddr ?? environment.text("MASTER_ADDR") ?? "127.0.0.1";
-  const port = launch?.masterPort ?? environment.whole("MASTER_PORT") ?? 29500;
+function runOf(environment: Environment): string {
+  const address = environment.text("MASTER_ADDR") ?? "127.0.0.1";
+  const port = environment.whole("MASTER_PORT") ?? 29500;
   const id = environment.text("FULLYSHARD_RUN_ID");
   return `${address}:${port}${id === undefined ? "" : `/${id}`}`;
 }

@@ -7,15 +7,12 @@
 import { at } from "../at.ts";
 import type { ControlPlane } from "./control_plane.ts";
 
-/** What became of an action on this rank. */
-export type Outcome<T> = { readonly value: T } | { readonly error: unknown };
-
 /** Runs an action and keeps what it throws. */
-export function attempt<T>(action: () => T): Outcome<T> {
+export function attempt<T>(action: () => T): PromiseSettledResult<T> {
   try {
-    return { value: action() };
-  } catch (error) {
-    return { error };
+    return { status: "fulfilled", value: action() };
+  } catch (reason) {
+    return { status: "rejected", reason };
   }
 }
 
@@ -35,23 +32,20 @@ export interface Settled<T> {
  */
 export function settle<T>(
   control: ControlPlane,
-  outcome: Outcome<T>,
+  outcome: PromiseSettledResult<T>,
   noteOf: (value: T) => string = () => "",
 ): Settled<T> {
-  const text = "value" in outcome ? `+${noteOf(outcome.value)}` : `-${String(outcome.error)}`;
+  const text = outcome.status === "fulfilled" ? `+${noteOf(outcome.value)}` : `-${String(outcome.reason)}`;
   let said: readonly string[];
   try {
     said = control.exchange(new TextEncoder().encode(text)).map((bytes) => new TextDecoder().decode(bytes));
   } catch (error) {
     // The rank that failed knows best: its own error has the path and the cause.
-    throw "error" in outcome ? outcome.error : error;
+    throw outcome.status === "rejected" ? outcome.reason : error;
   }
-  if ("error" in outcome) throw outcome.error;
-  const failures = new Map<string, number[]>();
-  for (const [rank, message] of said.entries()) {
-    if (message.startsWith("+")) continue;
-    failures.set(message, [...failures.get(message) ?? [], at(control.worldRanks, rank, "world rank of rank")]);
-  }
+  if (outcome.status === "rejected") throw outcome.reason;
+  const failures = Map.groupBy(control.worldRanks, (_, rank) => at(said, rank, "outcome of rank"));
+  for (const message of said) if (message.startsWith("+")) failures.delete(message);
   const [stoppedBy] = [...failures.values()].flat();
   if (stoppedBy === undefined) return { value: outcome.value, notes: said.map((message) => message.slice(1)) };
   const list = [...failures].map(([message, ranks]) => `rank ${ranks.join(", ")} failed: ${message.slice(1)}`);

@@ -46,13 +46,9 @@ export interface LoaderState {
 }
 
 /** What a {@link DataLoader} reads, and its part. */
-export interface LoaderOptions extends BatchSplit {
+export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLength" | "seed"> {
   /** The packed tokens; left open. */
   readonly tokens: TokenStream;
-  /** Tokens of a sample. */
-  readonly sequenceLength: number;
-  /** What the order is shuffled by. */
-  readonly seed: number;
 }
 
 /** Gives the steps of one rank in order, without end. */
@@ -67,10 +63,7 @@ export class DataLoader {
   #cursor = 0;
   #ahead: Promise<Batch> | undefined;
 
-  /**
-   * @param options what is read, and this rank's part
-   * @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample
-   */
+  /** @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample */
   constructor(options: LoaderOptions) {
     const { tokens, sequenceLength, seed } = options;
     if (!Number.isSafeInteger(sequenceLength) || sequenceLength < 1) {
@@ -135,11 +128,8 @@ export class DataLoader {
     compare("data.sequenceLength", state.sequenceLength, sequenceLength);
     compare("data.dataset (fingerprint of text and tokenizer)", state.dataset, tokens.fingerprint);
     if (!Number.isSafeInteger(state.cursor) || state.cursor < 0) {
-      problems.push({
-        path: "data.cursor",
-        expected: "an integer from 0 in the checkpoint",
-        got: String(state.cursor),
-      });
+      const expected = "an integer from 0 in the checkpoint";
+      problems.push({ path: "data.cursor", expected, got: String(state.cursor) });
     }
     if (problems.length > 0) throw new ConfigError(problems);
     this.#cursor = state.cursor;

@@ -49,9 +49,7 @@ export interface TokenStream {
 
 /** How far packing has come. */
 export interface PackingProgress {
-  /** Documents packed. */
   readonly documents: number;
-  /** Tokens made. */
   readonly tokens: number;
   /** Bytes of source text read. */
   readonly bytesRead: number;
@@ -61,7 +59,6 @@ export interface PackingProgress {
 
 /** The packed tokens of a source, as a file that may have to be made first. */
 export interface TokenCache {
-  /** The file. */
   readonly path: string;
   /** What text and tokenizer are, in one: hexadecimal, the same on every rank. */
   readonly fingerprint: string;
@@ -88,7 +85,6 @@ export interface TokenCache {
 /**
  * The cache of a source under a tokenizer. Reads all text once, to know it.
  *
- * @param source the documents
  * @param tokenizer what encodes them; it must name an end-of-text token
  * @param directory where cache files lie; made when needed
  * @throws {CheckpointError} if the tokenizer names no end-of-text token
@@ -140,12 +136,7 @@ export async function packInMemory(source: TextSource, tokenizer: Tokenizer): Pr
   return tokensInMemory(tokens, fingerprintOf(source, tokenizer));
 }
 
-/**
- * Tokens that are already in memory, as a stream.
- *
- * @param tokens the ids; not copied
- * @param fingerprint what they are called in a resume
- */
+/** Tokens that are already in memory, not copied, as a stream; `fingerprint` is what they are called in a resume. */
 export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenStream {
   return {
     length: tokens.length,
@@ -222,28 +213,25 @@ async function pack(
 }
 
 function openTokens(path: string, fingerprint: string): TokenStream {
-  const file = openReadable(path);
-  try {
-    const { length, width } = readTrailer(file);
-    return {
-      length,
-      fingerprint,
-      async read(start, into): Promise<void> {
-        checkRange(start, into.length, length);
-        if (width === 4) {
-          file.read(start * 4, new Uint8Array(into.buffer, into.byteOffset, into.byteLength));
-        } else {
-          const halves = new Uint16Array(into.length);
-          file.read(start * 2, new Uint8Array(halves.buffer));
-          into.set(halves);
-        }
-      },
-      close: () => file.close(),
-    };
-  } catch (error) {
-    file.close();
-    throw error;
-  }
+  using opened = new DisposableStack();
+  const file = opened.use(openReadable(path));
+  const { length, width } = readTrailer(file);
+  opened.move();
+  return {
+    length,
+    fingerprint,
+    async read(start, into): Promise<void> {
+      checkRange(start, into.length, length);
+      if (width === 4) {
+        file.read(start * 4, new Uint8Array(into.buffer, into.byteOffset, into.byteLength));
+      } else {
+        const halves = new Uint16Array(into.length);
+        file.read(start * 2, new Uint8Array(halves.buffer));
+        into.set(halves);
+      }
+    },
+    close: () => file.close(),
+  };
 }
 
 function readTrailer(file: ReadableFile): { readonly length: number; readonly width: number } {

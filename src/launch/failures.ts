@@ -29,11 +29,9 @@ export function orderFailures(failures: readonly RankFailure[]): readonly RankFa
 }
 
 /**
- * What is said at the end of a run.
+ * What is said at the end of a run, in lines; none if no rank failed.
  *
- * @param failures ranks that failed
  * @param stopped ranks that had to be stopped
- * @returns lines; none if no rank failed
  */
 export function describeFailures(failures: readonly RankFailure[], stopped: readonly number[]): readonly string[] {
   const lines: string[] = [];

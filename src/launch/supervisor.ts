@@ -13,19 +13,17 @@
  */
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { constants } from "node:os";
 import process from "node:process";
 import type { Command, Variables } from "./command.ts";
 import { LineReader } from "./lines.ts";
 import { decodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
+import { exitCodeOf, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 import { orderFailures, type RankFailure } from "./failures.ts";
 import type { StatusTerminal, StreamName } from "./terminal.ts";
 
 /** One rank to start. */
 export interface RankStart {
-  /** What it runs. */
   readonly command: Command;
-  /** Its variables. */
   readonly variables: Variables;
   /** Whether lines of a stream are shown. */
   readonly shown: Readonly<Record<StreamName, boolean>>;
@@ -59,14 +57,7 @@ export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, user
 const numLastLines = 12;
 const sameSignalMs = 500;
 
-/**
- * Runs all ranks to their end.
- *
- * @param starts the ranks, in order
- * @param terminal where their output goes
- * @param times how long they have to stop
- * @returns how the run ended
- */
+/** Runs all ranks, in order, to their end. */
 export function supervise(
   starts: readonly RankStart[],
   terminal: StatusTerminal,
@@ -74,8 +65,6 @@ export function supervise(
 ): Promise<RunOutcome> {
   return new Supervisor(starts, terminal, times).outcome;
 }
-
-type ForwardedSignal = "SIGINT" | "SIGTERM" | "SIGHUP";
 
 class Supervisor {
   readonly outcome: Promise<RunOutcome>;
@@ -90,14 +79,14 @@ class Supervisor {
   /** What ranks said of their failure, by rank. */
   readonly #records = new Map<number, FailureRecord>();
   readonly #failures: RankFailure[] = [];
-  #userSignal: ForwardedSignal | undefined;
+  #userSignal: StopSignal | undefined;
   #userSignalAt = 0;
   #terminated = false;
 
   constructor(starts: readonly RankStart[], terminal: StatusTerminal, times: StopTimes) {
     this.#terminal = terminal;
     this.#times = times;
-    const handlers = forwardedSignals.map((signal) => [signal, () => this.#forward(signal)] as const);
+    const handlers = STOP_SIGNALS.map((signal) => [signal, () => this.#forward(signal)] as const);
     for (const [signal, handler] of handlers) process.on(signal, handler);
     const ends = starts.map((start, rank) => this.#start(start, rank));
     this.#watchdog = startWatchdog([...this.#children.values()]);
@@ -106,7 +95,7 @@ class Supervisor {
       clearTimeout(this.#timer);
       this.#watchdog.stdin?.end("done\n");
       const failures = orderFailures(this.#failures);
-      const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : codeOfSignal(this.#userSignal);
+      const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : exitCodeOf(this.#userSignal);
       return { exitCode: code, failures, stopped: this.#stopped };
     });
   }
@@ -125,13 +114,17 @@ class Supervisor {
       });
     } catch (error) {
       // Arguments that no program can be given, or a permission that is lacking. The ranks before this one run.
-      this.#ended(rank, { exitCode: 127, detail: `could not be started: ${messageOf(error)}`, lastLines });
+      this.#ended(rank, {
+        exitCode: 127,
+        detail: `could not be started: ${error instanceof Error ? error.message : String(error)}`,
+        lastLines,
+      });
       return Promise.resolve();
     }
     this.#children.set(rank, child);
     this.#running.add(rank);
     for (const stream of ["stdout", "stderr"] as const) {
-      this.#passOn(child, rank, stream, shown[stream], keep, stream === "stderr" ? lastLines : undefined);
+      this.#passOn(child[stream], rank, stream, shown[stream], keep, stream === "stderr" ? lastLines : []);
     }
     return new Promise((resolve) => {
       child.once("error", (error) => {
@@ -139,7 +132,7 @@ class Supervisor {
         resolve();
       });
       child.once("exit", (code, signal) => {
-        const exitCode = code ?? (signal === null ? 1 : codeOfSignal(signal));
+        const exitCode = code ?? (signal === null ? 1 : exitCodeOf(signal));
         const detail = signal === null || code !== null
           ? `ended with exit code ${exitCode}`
           : `was killed by ${signal}`;
@@ -152,14 +145,13 @@ class Supervisor {
   }
 
   #passOn(
-    child: ChildProcess,
+    source: ChildProcess[StreamName],
     rank: number,
     stream: StreamName,
     shown: boolean,
     keep: RankStart["keep"],
-    lastLines: string[] | undefined,
+    lastLines: string[],
   ): void {
-    const source = child[stream];
     const reader = new LineReader();
     const pass = (lines: readonly string[]): void => {
       const log: string[] = [];
@@ -172,11 +164,10 @@ class Supervisor {
           keep.stderr?.(new TextEncoder().encode(`${name}: ${message}\n`));
         } else if (shown) this.#terminal.status(said.status);
       }
-      lastLines?.push(...log);
-      lastLines?.splice(0, lastLines.length - numLastLines);
+      lastLines.push(...log);
+      lastLines.splice(0, lastLines.length - numLastLines);
       if (!shown) return;
-      const wantsMore = this.#terminal.lines(stream, log.map((line) => `[rank${rank}] ${line}`));
-      if (wantsMore) return;
+      if (this.#terminal.lines(stream, log.map((line) => `[rank${rank}] ${line}`))) return;
       // The reader of our output is slow: let the rank wait, rather than keep its output in memory.
       source?.pause();
       process[stream].once("drain", () => source?.resume());
@@ -219,7 +210,7 @@ class Supervisor {
   }
 
   /** A second signal kills; one that comes at once is the same one, delivered by npm and by the terminal too. */
-  #forward(signal: ForwardedSignal): void {
+  #forward(signal: StopSignal): void {
     const now = performance.now();
     if (this.#userSignal === undefined) {
       this.#userSignal = signal;
@@ -229,17 +220,6 @@ class Supervisor {
       this.#terminate("SIGKILL", this.#times.userGraceMs);
     }
   }
-}
-
-const forwardedSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const satisfies readonly ForwardedSignal[];
-
-/** The exit code by which a shell reports a signal. */
-function codeOfSignal(signal: NodeJS.Signals): number {
-  return 128 + constants.signals[signal];
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** Signals a rank and what it started; a group that is gone needs none. */

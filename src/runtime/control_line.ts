@@ -24,21 +24,12 @@ export type ControlLine = { readonly status: string } | { readonly failure: Fail
 const head = "\u001b]fullyshard;";
 const tail = "\u0007";
 
-/**
- * Makes a control line.
- *
- * @returns the line, without a line break
- */
+/** A control line, without a line break. */
 export function encodeControlLine(line: ControlLine): string {
   return `${head}${JSON.stringify(line)}${tail}`;
 }
 
-/**
- * Reads a control line.
- *
- * @param line a line that a rank printed
- * @returns what it says, or undefined for an ordinary line
- */
+/** What a line that a rank printed says, or undefined for an ordinary one. */
 export function decodeControlLine(line: string): ControlLine | undefined {
   if (!line.startsWith(head) || !line.endsWith(tail)) return undefined;
   try {

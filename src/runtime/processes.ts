@@ -58,11 +58,7 @@ export function platformVerdict(here: Platform = platform()): PlatformVerdict {
   return known ?? { ...here, support: "none", detail };
 }
 
-/**
- * Refuses a platform that is not supported.
- *
- * @throws {UnsupportedError} naming the table of platforms
- */
+/** Refuses a platform that is not supported. @throws {UnsupportedError} naming the table of platforms */
 export function requirePlatform(here: Platform = platform()): void {
   const verdict = platformVerdict(here);
   if (verdict.support !== "none") return;
@@ -124,9 +120,7 @@ export interface Terminal {
 export function terminal(stream: "stdout" | "stderr"): Terminal {
   const out = process[stream];
   return {
-    write: (text): void => {
-      out.write(text);
-    },
+    write: (text) => void out.write(text),
     isTerminal: out.isTTY === true,
     columns: () => out.columns ?? 80,
   };

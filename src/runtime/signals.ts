@@ -50,7 +50,7 @@ export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}
 }
 
 /** The exit code by which a shell reports a signal. */
-export function exitCodeOf(signal: StopSignal): number {
+export function exitCodeOf(signal: keyof typeof constants.signals): number {
   return 128 + constants.signals[signal];
 }
 

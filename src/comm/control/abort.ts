@@ -28,7 +28,7 @@ export class AbortArea {
   readonly #words: Int32Array;
   readonly #text: Uint8Array;
 
-  /** @param words {@link ABORT_WORDS} shared words of the world, zero at first */
+  /** @param words shared words of the world, of which the first {@link ABORT_WORDS} are used; zero at first */
   constructor(words: Int32Array) {
     this.#words = words;
     this.#text = new Uint8Array(words.buffer, words.byteOffset + TEXT * 4, TEXT_WORDS * 4);

@@ -44,7 +44,7 @@ export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;
 export type LoggedCall = Omit<Call, "detail">;
 
 /** Where the calls of two ranks part. */
-export interface Difference {
+interface Difference {
   /** Number of the first call that is known to differ. */
   readonly sequence: number;
   /** Whether the calls before are known to be equal. */
@@ -61,10 +61,7 @@ export class CallLog {
   #rolling = HASH_START;
   #newest = 0;
 
-  /**
-   * @param logs {@link CALL_LOG_WORDS} shared words of each rank, zero at first
-   * @param rank whose log this one writes
-   */
+  /** @param logs {@link CALL_LOG_WORDS} shared words of each rank, zero at first; those of `rank` are written */
   constructor(logs: readonly Int32Array[], rank: number) {
     this.#logs = logs;
     this.#own = this.#log(rank);

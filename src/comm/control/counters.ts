@@ -21,10 +21,7 @@ export class Counters {
   readonly #blocks: readonly Int32Array[];
   readonly #word: number;
 
-  /**
-   * @param blocks shared words of each rank, zero at first
-   * @param word which of them is the counter
-   */
+  /** @param word which of the shared words of each rank, zero at first, is the counter */
   constructor(control: ControlPlane, blocks: readonly Int32Array[], word: number) {
     this.#control = control;
     this.#blocks = blocks;
@@ -67,9 +64,8 @@ export class Rounds {
   next = 0;
 
   /**
-   * @param blocks shared words of each rank, zero at first
-   * @param sent which of them counts what a rank has written
-   * @param taken which of them counts what a rank has read
+   * @param sent which of the shared words counts what a rank has written
+   * @param taken which counts what a rank has read
    */
   constructor(control: ControlPlane, blocks: readonly Int32Array[], sent: number, taken: number) {
     this.#sent = new Counters(control, blocks, sent);

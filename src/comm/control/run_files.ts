@@ -10,6 +10,7 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { NativeError, RendezvousError } from "../../errors.ts";
+import { systemClock } from "../../runtime/clock.ts";
 
 /** How long a lock may be held by somebody who only looks. */
 const GLANCE_MS = 400;
@@ -27,10 +28,7 @@ export class RunFiles {
   readonly #userPrefix: string;
   readonly #prefix: string;
 
-  /**
-   * @param directory where the files lie, e.g. `/dev/shm`
-   * @param run name of the run, in letters and digits
-   */
+  /** @param run name of the run, in letters and digits */
   constructor(posix: Posix, directory: string, run: string) {
     this.posix = posix;
     this.directory = directory;
@@ -72,7 +70,7 @@ export class RunFiles {
             "once; give runs that should not meet different MASTER_PORTs or FULLYSHARD_RUN_IDs",
         );
       }
-      await pause(5);
+      await systemClock.sleep(5);
     }
   }
 
@@ -110,32 +108,20 @@ export class RunFiles {
    * may, before any rank makes another file than its lock.
    */
   sweep(): void {
-    const runs = new Map<string, string[]>();
-    for (const name of this.posix.listDirectory(this.directory)) {
-      if (!name.startsWith(this.#userPrefix)) continue;
-      const run = name.slice(0, name.indexOf("-", this.#userPrefix.length) + 1);
-      runs.set(run, [...runs.get(run) ?? [], name]);
-    }
+    const own = this.posix.listDirectory(this.directory).filter((name) => name.startsWith(this.#userPrefix));
+    const runs = Map.groupBy(own, (name) => name.slice(0, name.indexOf("-", this.#userPrefix.length) + 1));
     for (const [run, names] of runs) {
       const locks = names.filter((name) => name.startsWith(`${run}lock-`));
       const others = names.filter((name) => !locks.includes(name));
       // Each rank of this run sees to its own lock file.
-      if (run === this.#prefix) this.#remove(others);
-      else this.#removeUnlessHeld(locks, others);
+      const seen = run === this.#prefix ? [] : locks;
+      const opened = seen.map((name) => this.posix.openFile(`${this.directory}/${name}`, "readWrite"))
+        .filter((descriptor) => descriptor !== undefined);
+      const isOver = opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
+      // Locks last: files without one would look the same, and be swept as well.
+      for (const name of isOver ? [...others, ...seen] : []) this.posix.unlink(`${this.directory}/${name}`);
+      for (const descriptor of opened) this.posix.close(descriptor);
     }
-  }
-
-  #remove(names: readonly string[]): void {
-    for (const name of names) this.posix.unlink(`${this.directory}/${name}`);
-  }
-
-  #removeUnlessHeld(locks: readonly string[], others: readonly string[]): void {
-    const opened = locks.map((name) => this.posix.openFile(`${this.directory}/${name}`, "readWrite"))
-      .filter((descriptor) => descriptor !== undefined);
-    const isOver = opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
-    // Locks last: files without one would look the same, and be swept as well.
-    if (isOver) this.#remove([...others, ...locks]);
-    for (const descriptor of opened) this.posix.close(descriptor);
   }
 
   #lockPath(rank: number): string {
@@ -151,9 +137,4 @@ export class RunFiles {
       throw error;
     }
   }
-}
-
-/** Waits without holding up the thread. */
-export function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

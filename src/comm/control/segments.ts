@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
 import { NativeError, OutOfMemoryError } from "../../errors.ts";
 import type { ControlPlane } from "../control_plane.ts";
@@ -14,6 +15,8 @@ import type { RunFiles } from "./run_files.ts";
 export interface SegmentRequest {
   /** Bytes that are reserved at once. */
   readonly byteLength: number;
+  /** Bytes that every rank maps; as many unless given. */
+  readonly mappedBytes?: number;
   /** What it is for, for messages. */
   readonly owner: string;
   /** The rank that makes it. */
@@ -50,14 +53,14 @@ export function reserve(files: RunFiles, descriptor: number, byteLength: number,
  * Shares new memory. Collective over `control`, which may have several leaders: each rank gets its own leader's segment. If
  * any rank fails, none keeps anything.
  *
- * @param use maps what the rank needs, and puts what undoes it on the stack
+ * @param use takes what the rank needs of the segment, mapped at an address, and puts what undoes it on the stack
  * @param noteOf what the ranks tell each other when they have it
  */
 export function shareSegment<T>(
   control: ControlPlane,
   files: RunFiles,
-  { byteLength, owner, leader }: SegmentRequest,
-  use: (descriptor: number, kept: DisposableStack) => T,
+  { byteLength, mappedBytes = byteLength, owner, leader }: SegmentRequest,
+  use: (descriptor: number, address: NativeAddress, kept: DisposableStack) => T,
   noteOf?: (value: T) => string,
 ): Acquired<T> {
   const { posix } = files;
@@ -77,6 +80,8 @@ export function shareSegment<T>(
     const descriptor = posix.openFile(path, "readWrite");
     if (descriptor === undefined) throw control.failure(`segment ${path} is gone`);
     made.defer(() => posix.close(descriptor));
-    return use(descriptor, kept);
+    const address = posix.mapShared(descriptor, mappedBytes);
+    kept.defer(() => posix.unmap(address, mappedBytes));
+    return use(descriptor, address, kept);
   }, noteOf);
 }

@@ -66,6 +66,7 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
   readonly #memory: BlockMemory;
   readonly #blocks: readonly Int32Array[];
   readonly #own: Int32Array;
+  readonly #peers: readonly number[];
   readonly #log: CallLog;
   readonly #mailbox: Mailbox;
 
@@ -76,6 +77,7 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
     const { blocks } = memory;
     this.#blocks = blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, MAILBOX));
     this.#own = this.#block(place.rank);
+    this.#peers = place.worldRanks.map((_, rank) => rank).filter((rank) => rank !== place.rank);
     this.#log = new CallLog(this.#blocks.map((words) => words.subarray(LOG)), place.rank);
     this.#mailbox = new Mailbox(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
   }
@@ -147,7 +149,7 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
       if (now >= probeAt || Atomics.load(words, STATE) === LEFT) {
         probeAt = now + PROBE_MS;
         this.#compareAll();
-        for (const peer of rank === undefined ? this.#peers() : [rank]) this.#stopIfGone(peer, ready, stage);
+        for (const peer of rank === undefined ? this.#peers : [rank]) this.#stopIfGone(peer, ready, stage);
       }
       if (now >= reportAt) {
         reportAt = Infinity;
@@ -183,7 +185,7 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
   }
 
   #expire(stage: string, awaited: number | undefined): never {
-    const seen = this.#peers().map((peer) =>
+    const seen = this.#peers.map((peer) =>
       `rank ${this.worldRank(peer)}${peer === awaited ? " (awaited)" : ""} was last ${this.#seen(peer)}`
     );
     this.#stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
@@ -209,7 +211,7 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
   }
 
   #compareAll(): void {
-    for (let peer = 0; peer < this.size; peer++) if (peer !== this.rank) this.#compare(peer);
+    for (const peer of this.#peers) this.#compare(peer);
   }
 
   /** Stops the world if a peer is known to have made other calls. See Note [Rolling hash] in `call_log.ts`. */
@@ -217,13 +219,11 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
     const difference = this.#log.difference(peer);
     if (difference === undefined) return;
     const { sequence, isFirst } = difference;
-    const texts = new Map<string, number[]>();
-    for (let rank = 0; rank < this.size; rank++) {
+    const texts = Map.groupBy(this.worldRanks, (_, rank) => {
       const call = this.#log.read(rank, sequence);
-      const isAbsent = this.#log.newest(rank) < sequence;
-      const text = call !== undefined ? `calls ${describeCall(call)}` : isAbsent ? "has not come so far" : "is further";
-      texts.set(text, [...texts.get(text) ?? [], this.worldRank(rank)]);
-    }
+      if (call !== undefined) return `calls ${describeCall(call)}`;
+      return this.#log.newest(rank) < sequence ? "has not come so far" : "is further";
+    });
     const isSameText = [...texts.keys()].filter((text) => text.startsWith("calls")).length === 1;
     const what = !isFirst
       ? `ranks made different calls at or before call ${sequence}, the oldest that they still keep`
@@ -238,16 +238,8 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
     this.#compare(rank);
     const { call } = this;
     if (call === undefined || !isCollective(call) || this.#log.newest(rank) <= call.sequence || ready()) return;
-    this.#stop(
-      `ranks made different calls at or before call ${call.sequence}: rank ${
-        this.worldRank(rank)
-      } is past it without ` +
-        `having taken part, and was last ${this.#seen(rank)}`,
-    );
-  }
-
-  #peers(): number[] {
-    return this.worldRanks.map((_, rank) => rank).filter((rank) => rank !== this.rank);
+    const who = `rank ${this.worldRank(rank)} is past it without having taken part, and was last ${this.#seen(rank)}`;
+    this.#stop(`ranks made different calls at or before call ${call.sequence}: ${who}`);
   }
 
   #block(rank: number): Int32Array {

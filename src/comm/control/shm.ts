@@ -49,11 +49,12 @@ export class ShmControlPlane extends SharedControlPlane {
     const byteLength = ranks.length * BLOCK_BYTES;
     const request = { byteLength, owner: `group '${name}'`, leader: at(ranks, 0, "member") };
     // The words stay mapped: they are small, and a late abort() must not touch memory that is gone.
-    const { value } = shareSegment(this, this.files, request, (descriptor, kept) => {
-      const address = posix.mapShared(descriptor, byteLength);
-      kept.defer(() => posix.unmap(address, byteLength));
-      return nativeBlocks(posix, address, ranks.length);
-    });
+    const { value } = shareSegment(
+      this,
+      this.files,
+      request,
+      (_, address) => nativeBlocks(posix, address, ranks.length),
+    );
     return new ShmControlPlane(this.files, this.placeIn(ranks, name), value, this.world, this.timeoutSeconds);
   }
 

@@ -10,11 +10,13 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { ArgumentError, RendezvousError } from "../../errors.ts";
+import { systemClock } from "../../runtime/clock.ts";
+import { sha256 } from "../../runtime/checksum.ts";
 import { checkRank } from "../checks.ts";
 import type { ControlOptions } from "../control_plane.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
 import { placeInWorld } from "./membership.ts";
-import { type HeldLock, pause, RunFiles } from "./run_files.ts";
+import { type HeldLock, RunFiles } from "./run_files.ts";
 import { reserve } from "./segments.ts";
 import { BLOCK_BYTES, spinsFor } from "./shared.ts";
 import { nativeBlocks, ShmControlPlane } from "./shm.ts";
@@ -53,7 +55,8 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
     throw new ArgumentError(`shm joins 1 to ${MAX_RANKS} ranks, got ${worldSize}`);
   }
   checkRank(rank, worldSize, "This process");
-  const files = new RunFiles(posix, directory, runName(run));
+  // File names may not hold whatever a run's identity does, and not be of any length.
+  const files = new RunFiles(posix, directory, sha256([run]).slice(0, 16));
   const joining = new Joining(files, await files.claim(rank), options);
   try {
     return await joining.join();
@@ -61,18 +64,6 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
     await joining.giveUp(error);
     throw error;
   }
-}
-
-/** Letters and digits of a run's identity: names may not hold anything else, and be of any length. */
-function runName(run: string): string {
-  let low = 0x811c9dc5;
-  let high = 0x9dc5811c;
-  for (const byte of new TextEncoder().encode(run)) {
-    low = Math.imul(low ^ byte, 0x01000193) >>> 0;
-    high = Math.imul(high ^ byte, 0x85ebca6b) >>> 0;
-    high = (high ^ (high >>> 15)) >>> 0;
-  }
-  return low.toString(16).padStart(8, "0") + high.toString(16).padStart(8, "0");
 }
 
 /** One rank on its way in. See Note [Joining]. */
@@ -120,7 +111,7 @@ class Joining {
     if (rank === 0) Atomics.store(words, SIZE, 0);
     const locks = this.#ranks.map((peer) => peer === rank ? this.#lock.descriptor : files.openHeld(peer));
     const world = {
-      abort: abortAreaOf(words),
+      abort: new AbortArea(words),
       isDead(peer: number): boolean {
         const lock = locks[peer];
         return lock === undefined || files.isAbandoned(lock);
@@ -142,10 +133,10 @@ class Joining {
     const words = this.#words;
     if (words !== undefined) {
       const { rank } = this.#options;
-      abortAreaOf(words).set(rank, error instanceof Error ? error.message : String(error));
+      new AbortArea(words).set(rank, error instanceof Error ? error.message : String(error));
       // Ranks that are just starting would find nobody, and wait for long.
       const end = Math.min(this.#deadline, performance.now() + LINGER_MS);
-      while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await pause(5);
+      while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await systemClock.sleep(5);
     }
     this.#files.release(this.#lock);
   }
@@ -162,7 +153,7 @@ class Joining {
         posix.close(descriptor);
       }
       if (performance.now() > this.#deadline) throw this.#absent([0]);
-      await pause(1);
+      await systemClock.sleep(1);
     }
   }
 
@@ -172,16 +163,17 @@ class Joining {
     const size = Atomics.load(words, SIZE);
     if (size === worldSize) return;
     const detail = `rank 0 was started with a world size of ${size}, rank ${rank} with ${worldSize}`;
-    abortAreaOf(words).set(rank, `ranks disagree: ${detail}`);
+    new AbortArea(words).set(rank, `ranks disagree: ${detail}`);
     throw new RendezvousError(`Ranks disagree: ${detail}. Give all ranks the same WORLD_SIZE`);
   }
 
   /** Waits until every rank has joined, looking after the lives of those which have. */
   async #everyRank(words: Int32Array): Promise<void> {
+    const abort = new AbortArea(words);
     let probeAt = performance.now() + LIVENESS_MS;
     for (let turn = 0;; turn++) {
       const missing = this.#missing(words);
-      const { cause } = abortAreaOf(words);
+      const { cause } = abort;
       if (cause !== undefined) {
         throw new RendezvousError(`Rank ${cause.rank} gave up joining: ${cause.reason}`, cause.rank);
       }
@@ -194,7 +186,7 @@ class Joining {
         if (dead !== undefined) throw new RendezvousError(`Rank ${dead} died while the ranks were joining`);
       }
       // A first few looks are free; then let others run.
-      if (turn > 200) await pause(1);
+      if (turn > 200) await systemClock.sleep(1);
     }
   }
 
@@ -210,8 +202,4 @@ class Joining {
         `${this.#files.directory}). Start every rank, with the same WORLD_SIZE, MASTER_ADDR, MASTER_PORT and user`,
     );
   }
-}
-
-function abortAreaOf(words: Int32Array): AbortArea {
-  return new AbortArea(words.subarray(0, ABORT_WORDS));
 }

@@ -131,12 +131,7 @@ export class WorkersControlPlane extends SharedControlPlane {
   }
 }
 
-/**
- * This rank's end of a world.
- *
- * @param space what {@link createWorkersWorld} made, received by this thread
- * @param rank which rank this thread is; each one once
- */
+/** This thread's end of a world that {@link createWorkersWorld} made; each rank is one thread. */
 export function joinWorkers(space: LoopbackWorld, rank: number, options: ControlOptions): WorkersControlPlane {
   checkRank(rank, space.size, "This thread");
   const deaths = deathsOf(space);

@@ -70,9 +70,7 @@ function openData(control: ControlPlane, shared: Shared): ShmDataPlane {
   const slotsBytes = pages.roundUp(size * slotBytes);
   const layout = divideSlot(slotBytes, size, options);
   const request = { byteLength: headBytes + slotsBytes, owner: `the staging of ${size} ranks`, leader: 0 };
-  const { value, kept, notes } = shareSegment(control, files, request, (descriptor, stack) => {
-    const address = posix.mapShared(descriptor, headBytes + slotsBytes);
-    stack.defer(() => posix.unmap(address, headBytes + slotsBytes));
+  const { value, kept, notes } = shareSegment(control, files, request, (descriptor, address, stack) => {
     const view = posix.provider.viewOf(address, headBytes + slotsBytes);
     const words = Array.from({ length: size }, (_, r) => new Int32Array(view, r * headWords * 4, headWords));
     const obstacle = shared.obstacle ?? pages.selfTest(descriptor, view, rank * headWords + SPARE);

@@ -5,9 +5,8 @@
  *
  * @module
  */
-import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
-import { type DevicePtr, devicePtr } from "../../device/device.ts";
+import { devicePtr } from "../../device/device.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { Counters } from "../control/counters.ts";
 import type { RunFiles } from "../control/run_files.ts";
@@ -30,7 +29,25 @@ export function openShmWindow(
 ): Window {
   const { rank, size } = control;
   const { device, posix: { provider, libc: { symbols: { memcpy } } } } = pages;
-  const { address, pointer, begins, words, kept } = shareParts(control, files, pages, byteLengths, unit);
+  // The head, then each rank's part in whole pages.
+  const headBytes = pages.roundUp(size * RANK_WORDS * 4);
+  const begins: number[] = [];
+  let mappedBytes = headBytes;
+  for (const bytes of byteLengths) {
+    begins.push(mappedBytes);
+    mappedBytes += pages.roundUp(bytes);
+  }
+  const request = { byteLength: headBytes, mappedBytes, owner: `window '${unit}'`, leader: 0 };
+  const { value: { address, pointer }, kept } = shareSegment(control, files, request, (descriptor, address, stack) => {
+    const begin = at(begins, rank, "part of rank");
+    const ownBytes = pages.roundUp(at(byteLengths, rank, "part of rank"));
+    // Each rank reserves its own part, so that its pages are near it.
+    if (ownBytes > 0) reserve(files, descriptor, ownBytes, request.owner, begin);
+    const block = { owner: request.owner, kind: "parameters" } as const;
+    return { address, pointer: pages.mapIn(descriptor, ownBytes, block, begin, stack) };
+  });
+  const head = provider.viewOf(address, headBytes);
+  const words = begins.map((_, peer) => new Int32Array(head, peer * RANK_WORDS * 4, RANK_WORDS));
   // The epoch that a rank has published, and one more than the epoch that it has finished gathering.
   const published = new Counters(control, words, PUBLISHED);
   const gathered = new Counters(control, words, GATHERED);
@@ -58,36 +75,4 @@ export function openShmWindow(
     },
     dispose: () => kept.dispose(),
   };
-}
-
-/** Makes the segment: the head, then each rank's part in whole pages. */
-function shareParts(
-  control: ControlPlane,
-  files: RunFiles,
-  pages: DevicePages,
-  byteLengths: readonly number[],
-  unit: string,
-): { address: NativeAddress; pointer: DevicePtr; begins: number[]; words: Int32Array[]; kept: DisposableStack } {
-  const { posix } = pages;
-  const headBytes = pages.roundUp(byteLengths.length * RANK_WORDS * 4);
-  const begins: number[] = [];
-  let end = headBytes;
-  for (const bytes of byteLengths) {
-    begins.push(end);
-    end += pages.roundUp(bytes);
-  }
-  const begin = at(begins, control.rank, "part of rank");
-  const ownBytes = pages.roundUp(at(byteLengths, control.rank, "part of rank"));
-  const request = { byteLength: headBytes, owner: `window '${unit}'`, leader: 0 };
-  const block = { owner: request.owner, kind: "parameters" } as const;
-  const { value, kept } = shareSegment(control, files, request, (descriptor, stack) => {
-    // Each rank reserves its own part, so that its pages are near it.
-    if (ownBytes > 0) reserve(files, descriptor, ownBytes, request.owner, begin);
-    const address = posix.mapShared(descriptor, end);
-    stack.defer(() => posix.unmap(address, end));
-    return { address, pointer: pages.mapIn(descriptor, ownBytes, block, begin, stack) };
-  });
-  const head = posix.provider.viewOf(value.address, headBytes);
-  const words = begins.map((_, rank) => new Int32Array(head, rank * RANK_WORDS * 4, RANK_WORDS));
-  return { ...value, begins, words, kept };
 }
