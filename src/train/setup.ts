@@ -20,7 +20,7 @@ import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
 import { requireSizes } from "./checks.ts";
-import type { RunConfig } from "./config.ts";
+import type { RunConfig, StepConfig } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { trainStep } from "./step.ts";
 
@@ -49,7 +49,7 @@ export async function readHfConfig(place: string): Promise<Record<string, unknow
  * @throws {UnsupportedError} if there is no such family of models, or it has something that is not there yet
  */
 export async function estimateStep(
-  config: RunConfig,
+  config: StepConfig,
   hfConfig: Readonly<Record<string, unknown>>,
   options: DryRunOptions,
 ): Promise<StepEstimate> {
@@ -69,10 +69,11 @@ export async function estimateStep(
 }
 
 /** A rank's part of a step, all of one token. */
-function emptyBatch({ globalBatch, microBatches, sequenceLength: seq }: RunConfig, worldSize: number): Batch {
+function emptyBatch({ globalBatch, microBatches, sequenceLength: seq }: StepConfig, worldSize: number): Batch {
   const batch = globalBatch / worldSize / microBatches;
   const tokens = new Int32Array(batch * seq);
-  return { microBatches: new Array(microBatches).fill({ inputIds: tokens, labels: tokens, batch, seq }) };
+  const microBatch = { inputIds: tokens, labels: tokens, batch, seq };
+  return { microBatches: Array.from({ length: microBatches }, () => microBatch) };
 }
 
 /** Most ranks that a refusal tries. */
@@ -93,9 +94,9 @@ export async function planModel(
   hfConfig: Readonly<Record<string, unknown>>,
 ): Promise<PlannedModel> {
   const described = config.model === undefined ? hfConfig : await readHfConfig(config.model);
-  const { rank, size, kind } = group;
+  const { rank, size } = group;
   const { stagingBytes, strategy } = config;
-  const standsFor = kind === "loopback" ? kind : "shm";
+  const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
   const estimate = await estimateStep(config, described, { device, rank, worldSize: size, standsFor, stagingBytes });
   const { capacity } = device.allocator.stats;
   if (estimate.highest <= capacity) return { model: buildModel(device, described), estimate };
@@ -125,7 +126,7 @@ export async function planModel(
 }
 
 /** Shards a model over the ranks, or replicates it, as the configuration says. */
-function parallelize(model: CausalLm, group: ProcessGroup, config: RunConfig): void {
+function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): void {
   const { strategy, reshardAfterForward } = config;
   if (strategy === "ddp") return void replicate(model, { mesh: group });
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
@@ -145,7 +146,7 @@ export async function openModel({ model }: PlannedModel, group: ProcessGroup, co
 }
 
 /** The optimizer of a run. */
-export function optimizerOf(model: CausalLm, config: RunConfig): AdamW {
+export function optimizerOf(model: CausalLm, config: StepConfig): AdamW {
   const { learningRate, schedule, warmupSteps, steps, beta1, beta2, weightDecay } = config;
   return new AdamW(model.parameters(), {
     learningRate,
