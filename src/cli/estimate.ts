@@ -10,7 +10,7 @@ import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { type Section, section } from "../config/section.ts";
 import { ConfigError } from "../errors.ts";
-import { dataSection, parallelSection, type RunConfig, TRAIN_SECTIONS, trainSection } from "../train/config.ts";
+import { dataSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
@@ -27,6 +27,7 @@ interface EstimateConfig {
 }
 
 const size = z.int().positive();
+/** What a training run would take. */
 const usual = { ...dataSection.schema.parse({}), ...trainSection.schema.parse({}) };
 
 const estimateSection: Section<EstimateConfig> = section(
@@ -64,7 +65,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
     throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(rank) }]);
   }
   const globalBatch = batch * microBatches * worldSize;
-  const run = { ...await resolveConfig(TRAIN_SECTIONS), ...config, sequenceLength, globalBatch };
+  const run = { ...usual, ...config, sequenceLength, globalBatch };
   const step = await estimateStep(run, model, { worldSize, rank, cpuMath });
   process.stdout.write(`${config.json ? JSON.stringify(jsonOf(step)) : textOf(step, run).join("\n")}\n`);
   return 0;
@@ -82,7 +83,7 @@ function jsonOf({ peakBytes, terms, bytesCommunicated, collectives, flops }: Ste
 }
 
 /** Lines for people. */
-function textOf({ numParameters, ...step }: StepEstimate, config: RunConfig & EstimateConfig): string[] {
+function textOf({ numParameters, ...step }: StepEstimate, config: StepConfig & EstimateConfig): string[] {
   const { strategy, nproc, rank, precision, batch, seq, microBatches } = config;
   const row = (name: string, text: string, count: string = ""): string =>
     `  ${name.padEnd(16)}${count.padStart(5)}${text.padStart(12)}`;

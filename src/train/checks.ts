@@ -10,7 +10,7 @@ import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
-import type { RunConfig } from "./config.ts";
+import type { RunConfig, StepConfig } from "./config.ts";
 
 /**
  * Refuses ranks that were started with different settings: they would train different things without a word.
@@ -36,7 +36,7 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
  *
  * @throws {ConfigError}
  */
-export function requireSizes(config: RunConfig, model: CausalLm, worldSize: number): void {
+export function requireSizes(config: StepConfig, model: CausalLm, worldSize: number): void {
   const { globalBatch, microBatches, sequenceLength } = config;
   const problems: ConfigProblem[] = [];
   const parts = worldSize * microBatches;

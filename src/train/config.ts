@@ -170,5 +170,8 @@ export const TRAIN_SECTIONS: readonly [
   Section<OutputConfig>,
 ] = [dataSection, modelSection, parallelSection, hostSection, trainSection, outputSection];
 
+/** What a step depends on, besides its model. */
+export type StepConfig = Pick<DataConfig, "sequenceLength"> & ParallelConfig & TrainConfig;
+
 /** A resolved training configuration. */
-export type RunConfig = DataConfig & ModelConfig & ParallelConfig & HostConfig & TrainConfig & OutputConfig;
+export type RunConfig = DataConfig & ModelConfig & StepConfig & HostConfig & OutputConfig;

@@ -14,7 +14,7 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { requireSizes } from "./checks.ts";
-import type { RunConfig } from "./config.ts";
+import type { RunConfig, StepConfig } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
@@ -39,7 +39,7 @@ export interface PlannedModel {
  * @throws {UnsupportedError} if there is no such family of models, or it has something that is not there yet
  */
 export async function estimateStep(
-  config: RunConfig,
+  config: StepConfig,
   source: ModelSource,
   options: DryRunOptions,
 ): Promise<StepEstimate> {
@@ -60,10 +60,11 @@ export async function estimateStep(
 }
 
 /** A rank's part of a step, all of one token. */
-function emptyBatch({ globalBatch, microBatches, sequenceLength: seq }: RunConfig, worldSize: number): Batch {
+function emptyBatch({ globalBatch, microBatches, sequenceLength: seq }: StepConfig, worldSize: number): Batch {
   const batch = globalBatch / worldSize / microBatches;
   const tokens = new Int32Array(batch * seq);
-  return { microBatches: new Array(microBatches).fill({ inputIds: tokens, labels: tokens, batch, seq }) };
+  const microBatch = { inputIds: tokens, labels: tokens, batch, seq };
+  return { microBatches: Array.from({ length: microBatches }, () => microBatch) };
 }
 
 /** Most ranks that a refusal tries. */
@@ -83,9 +84,10 @@ export async function planModel(
   hfConfig: Readonly<Record<string, unknown>>,
 ): Promise<PlannedModel> {
   const source = config.model ?? hfConfig;
-  const { device, group: { rank, size, kind } } = run;
+  const { device, group } = run;
+  const { rank, size } = group;
   const { stagingBytes, strategy } = config;
-  const standsFor = kind === "loopback" ? kind : "shm";
+  const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
   const estimate = await estimateStep(config, source, { device, rank, worldSize: size, standsFor, stagingBytes });
   const { capacity } = device.allocator.stats;
   if (estimate.highest <= capacity) {
@@ -117,7 +119,7 @@ export async function planModel(
 }
 
 /** Shards a model over the ranks, or replicates it, as the configuration says. */
-export function parallelize(model: CausalLm, group: ProcessGroup, config: RunConfig): void {
+export function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): void {
   const { strategy, reshardAfterForward } = config;
   if (strategy === "ddp") return void replicate(model, { mesh: group });
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
@@ -127,7 +129,7 @@ export function parallelize(model: CausalLm, group: ProcessGroup, config: RunCon
 }
 
 /** The optimizer of a run. */
-export function optimizerOf(model: CausalLm, config: RunConfig): AdamW {
+export function optimizerOf(model: CausalLm, config: StepConfig): AdamW {
   const { learningRate, schedule, warmupSteps, steps, beta1, beta2, weightDecay } = config;
   return new AdamW(model.parameters(), {
     learningRate,
