@@ -1,5 +1,5 @@
 /**
- * Checked access to lists, so that a missing element is an error with a name and never a value that was made up.
+ * Places in lists. Access is checked, so that a missing element is an error with a name and never a value that was made up.
  *
  * @module
  */
@@ -15,4 +15,15 @@ export function at<T>(list: { readonly [index: number]: T; readonly length: numb
   const value = list[index];
   if (value === undefined) throw new InternalError(`no ${what} ${index} among ${list.length}`);
   return value;
+}
+
+/** The first place in a list, sorted by it, of an element that does not come before; its length where there is none. */
+export function placeAfter<T>(list: readonly T[], comesBefore: (element: T) => boolean): number {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (comesBefore(at(list, middle, "element"))) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }

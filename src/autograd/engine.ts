@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { placeAfter } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Edge, GradientSink, Node } from "./node.ts";
@@ -22,44 +23,16 @@ export interface BackwardPass {
   join(member: PassMember): void;
 }
 
-/** Nodes with gradients waiting, highest sequence first: a binary heap. */
+/** Nodes with gradients waiting, highest sequence last. */
 class NodeQueue {
-  readonly #heap: Node[] = [];
+  readonly #nodes: Node[] = [];
 
   push(node: Node): void {
-    const heap = this.#heap;
-    let i = heap.length;
-    heap.push(node);
-    while (i > 0) {
-      const parent = (i - 1) >> 1;
-      const above = heap[parent];
-      if (above === undefined || above.sequence >= node.sequence) break;
-      heap[i] = above;
-      heap[parent] = node;
-      i = parent;
-    }
+    this.#nodes.splice(placeAfter(this.#nodes, ({ sequence }) => sequence < node.sequence), 0, node);
   }
 
   pop(): Node | undefined {
-    const heap = this.#heap;
-    const top = heap[0];
-    const last = heap.pop();
-    if (last === undefined || last === top) return top;
-    let i = 0;
-    heap[0] = last;
-    for (;;) {
-      let child = 2 * i + 1;
-      const right = heap[child + 1];
-      let below = heap[child];
-      if (below !== undefined && right !== undefined && right.sequence > below.sequence) {
-        child++;
-        below = right;
-      }
-      if (below === undefined || below.sequence <= last.sequence) return top;
-      heap[i] = below;
-      heap[child] = last;
-      i = child;
-    }
+    return this.#nodes.pop();
   }
 }
 

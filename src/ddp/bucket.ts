@@ -5,7 +5,7 @@
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
-import { type Device, devicePtr } from "../device/device.ts";
+import { devicePtr } from "../device/device.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
@@ -58,19 +58,20 @@ export class GradientBucket {
 
   /** A handle on the place of one gradient. */
   place(storage: ReplicatedStorage): Tensor {
-    const device = storage.run.device;
+    const offset = this.#offsets.get(storage);
+    if (offset === undefined) throw new InternalError("a gradient that is not in this bucket");
+    const { run: { device }, shard: { shape } } = storage;
     if (this.#buffer === undefined || this.#buffer.disposed) {
       this.#buffer = Buffer.allocate(device, this.#numel * float32.byteLength, "gradient bucket", "gradients");
     } else this.#buffer.retain();
-    return new Tensor(this.#buffer, denseLayout(storage.shard.shape, this.#offsetOf(storage)), float32);
+    return new Tensor(this.#buffer, denseLayout(shape, offset), float32);
   }
 
   /** Sums the bucket over ranks, times `scale`, and hands each storage its sum; gradients that are missing count as zero. */
   reduce(group: ProcessGroup, scale: DeviceScalar, unit: string): void {
-    const { kernels } = this.#device;
     const sums = this.storages.map((storage) => {
       const sum = this.place(storage);
-      const { unreduced } = storage;
+      const { unreduced, run: { device: { kernels } } } = storage;
       if (unreduced === undefined) kernels.fill({ dtype: float32, n: sum.numel, value: 0, dst: sum.ptr });
       // Buckets may have been cut anew since it was written.
       else if (unreduced.ptr !== sum.ptr) {
@@ -87,17 +88,5 @@ export class GradientBucket {
     group.allReduce(buffer.ptr, this.#numel, float32, { scale, unit, phase: "backward" }).wait();
     for (const [i, storage] of this.storages.entries()) storage.addReduced(sums[i]);
     this.#buffer = undefined;
-  }
-
-  get #device(): Device {
-    const [first] = this.storages;
-    if (first === undefined) throw new InternalError("a bucket without gradients");
-    return first.run.device;
-  }
-
-  #offsetOf(storage: ReplicatedStorage): number {
-    const offset = this.#offsets.get(storage);
-    if (offset === undefined) throw new InternalError("a gradient that is not in this bucket");
-    return offset;
   }
 }

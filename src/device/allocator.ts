@@ -4,24 +4,24 @@
  *
  * @module
  */
+import { at, placeAfter } from "../at.ts";
 import { InternalError, OutOfMemoryError } from "../errors.ts";
 import { type DevicePtr, devicePtr } from "./device.ts";
 
-/** What memory is for: the terms that a peak is made of. */
-export const MEMORY_KINDS = [
-  "parameters", // this rank's own
-  "gathered", // whole parameters, while a unit is in use
-  "gradients", // whole, before they are reduced
-  "gradient shards", // this rank's own, after
-  "optimizer",
-  "activations", // and everything else of a step
-  "staging", // what collectives go through
-] as const;
-/** Name of a kind of memory. */
-export type MemoryKind = typeof MEMORY_KINDS[number];
-
+/** No bytes, by what memory is for: the terms that a peak is made of. */
+const NO_TERMS = {
+  parameters: 0, // this rank's own
+  gathered: 0, // whole parameters, while a unit is in use
+  gradients: 0, // whole, before they are reduced
+  "gradient shards": 0, // this rank's own, after
+  optimizer: 0,
+  activations: 0, // and everything else of a step
+  staging: 0, // what collectives go through
+};
 /** Bytes by what they are for. */
-export type MemoryTerms = Readonly<Record<MemoryKind, number>>;
+export type MemoryTerms = Readonly<typeof NO_TERMS>;
+/** Name of a kind of memory. */
+export type MemoryKind = keyof MemoryTerms;
 
 /** What an allocator has given out. */
 export interface MemoryStats {
@@ -44,18 +44,6 @@ interface Block {
   readonly kind: MemoryKind;
 }
 
-function noTerms(): Record<MemoryKind, number> {
-  return {
-    parameters: 0,
-    gathered: 0,
-    gradients: 0,
-    "gradient shards": 0,
-    optimizer: 0,
-    activations: 0,
-    staging: 0,
-  };
-}
-
 /** Every block starts on a multiple of this many bytes: one cache line, and what FSDP's 256-byte rule needs. */
 const ALIGNMENT = 256;
 
@@ -68,9 +56,9 @@ export class Allocator {
   #free: { start: number; end: number }[];
   readonly #blocks = new Map<number, Block>();
   #inUse = 0;
-  readonly #terms = noTerms();
+  readonly #terms = { ...NO_TERMS };
   #peak = 0;
-  #peakTerms: MemoryTerms = noTerms();
+  #peakTerms: MemoryTerms = NO_TERMS;
   #highest: number;
 
   /**
@@ -151,24 +139,13 @@ export class Allocator {
     this.#inUse -= block.bytes;
     this.#terms[block.kind] -= block.bytes;
     const end = ptr + block.bytes;
-    let low = 0;
-    let high = this.#free.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      const range = this.#free[middle];
-      if (range !== undefined && range.start < ptr) low = middle + 1;
-      else high = middle;
-    }
-    const before = this.#free[low - 1];
-    const after = this.#free[low];
-    const joinsBefore = before !== undefined && before.end === ptr;
-    const joinsAfter = after !== undefined && after.start === end;
-    if (joinsBefore && joinsAfter) {
-      before.end = after.end;
-      this.#free.splice(low, 1);
-    } else if (joinsBefore) before.end = end;
-    else if (joinsAfter) after.start = ptr;
-    else this.#free.splice(low, 0, { start: ptr, end });
+    const place = placeAfter(this.#free, ({ start }) => start < ptr);
+    const [before, after] = [this.#free[place - 1], this.#free[place]];
+    if (after?.start === end) after.start = ptr;
+    else this.#free.splice(place, 0, { start: ptr, end });
+    if (before?.end !== ptr) return;
+    before.end = at(this.#free, place, "free range").end;
+    this.#free.splice(place, 1);
   }
 
   /** The owners with the most bytes, largest first. */

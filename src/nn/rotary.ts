@@ -3,10 +3,8 @@
  *
  * @module
  */
-import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
-import { denseLayout } from "../shape.ts";
 import { Tensor } from "../tensor/tensor.ts";
 
 /** Rescaling of rotary frequencies, by transformers' `rope_type`. */
@@ -72,18 +70,13 @@ export class RotaryTables {
     // Room to grow: a text that is generated token by token must not make new tables for each.
     const rows = Math.max(positions, Math.min(this.#options.maxPositions, 2 ** Math.ceil(Math.log2(positions))));
     const half = this.#options.dim / 2;
-    using invFreq = this.#table([half]);
+    const table = (shape: readonly number[]): Tensor => Tensor.empty(this.#device, shape, float32, "rotary tables");
+    using invFreq = table([half]);
     invFreq.copyFromHost(inverseFrequencies(this.#device, this.#options));
-    const tables = [this.#table([rows, half]), this.#table([rows, half])] as const;
+    const tables = [table([rows, half]), table([rows, half])] as const;
     const [cos, sin] = [tables[0].ptr, tables[1].ptr];
     this.#device.kernels.ropeTable({ positions: rows, half, scale: 1, cos, sin, invFreq: invFreq.ptr });
     [this.#tables, this.#positions] = [tables, rows];
     return tables;
-  }
-
-  /** A tensor in no scope. */
-  #table(shape: readonly number[]): Tensor {
-    const bytes = shape.reduce((n, size) => n * size, float32.byteLength);
-    return new Tensor(Buffer.allocate(this.#device, bytes, "rotary tables"), denseLayout(shape), float32);
   }
 }

@@ -14,6 +14,7 @@ import { numelOf } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo } from "./convert.ts";
 import { floatPair } from "./check.ts";
+import { flat, product } from "./matmul.ts";
 import type { BackwardCall, ComputeOp, ForwardCall } from "./op.ts";
 
 /** Options of a cross-entropy. */
@@ -79,37 +80,10 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   backward: (call) => scaleByGrad(call, 0, call.saved(0)),
 };
 
-/** What one chunk of the fused form works on. */
-interface Chunk {
-  readonly hidden: Tensor;
-  readonly weight: Tensor;
-  readonly start: number;
-  readonly rows: number;
-}
-
-/** One product of the chunk's logits (or their gradient) with something. */
-function chunkProduct(
-  call: ForwardCall<CrossEntropyAttrs>,
-  kind: "logits" | "dhidden" | "dweight",
-  { hidden, weight, start, rows }: Chunk,
-  logits: Tensor,
-  out: Tensor,
-): void {
-  const [vocab = 0, width = 0] = weight.shape;
-  const hiddenAt = (tensor: Tensor): number => tensor.ptr + start * width * tensor.dtype.byteLength;
-  const { gemm } = call.device.kernels;
-  const shared = { dtype: hidden.dtype, outDtype: out.dtype, alpha: 1, strideA: 0, strideB: 0, strideC: 0, batch: 1 };
-  if (kind === "logits") {
-    const places = { a: devicePtr(hiddenAt(hidden)), lda: width, b: weight.ptr, ldb: width, c: out.ptr, ldc: vocab };
-    gemm({ ...shared, ...places, transA: false, transB: true, m: rows, n: vocab, k: width, beta: 0 });
-  } else if (kind === "dhidden") {
-    const places = { a: logits.ptr, lda: vocab, b: weight.ptr, ldb: width, c: devicePtr(hiddenAt(out)), ldc: width };
-    gemm({ ...shared, ...places, transA: false, transB: false, m: rows, n: width, k: vocab, beta: 0 });
-  } else {
-    const places = { a: logits.ptr, lda: vocab, b: devicePtr(hiddenAt(hidden)), ldb: width, c: out.ptr, ldc: width };
-    const beta = start === 0 ? 0 : 1;
-    gemm({ ...shared, ...places, transA: true, transB: false, m: vocab, n: width, k: rows, beta });
-  }
+/** Some rows of a dense tensor. */
+function rowsOf(tensor: Tensor, start: number, rows: number): Tensor {
+  const cols = tensor.shape.at(-1) ?? 1;
+  return tensor.view({ shape: [rows, cols], strides: [cols, 1], offset: tensor.layout.offset + start * cols });
 }
 
 /** A tensor in the dtype that the products take; itself when it has that one. */
@@ -136,23 +110,24 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   },
   forward: (call) => {
     const [hidden, weight, labels] = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))];
-    const [vocab = 1] = weight.shape;
+    const [vocab = 1, width = 0] = weight.shape;
     const rows = labels.numel;
     const { kernels } = call.device;
     const perChunk = Math.max(1, Math.min(rows, Math.floor(LOGITS_CHUNK_ELEMENTS / vocab)));
     const losses = call.empty([rows], float32);
-    const logits = call.empty([perChunk, vocab], float32);
+    const allLogits = call.empty([perChunk, vocab], float32);
     const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;
     const dweight = call.needs(1) ? call.empty(weight.shape, float32) : undefined;
     if (dweight !== undefined && rows === 0) { // no chunk writes it
       kernels.fill({ dtype: float32, n: dweight.numel, value: 0, dst: dweight.ptr });
     }
     for (let start = 0; start < rows; start += perChunk) {
-      const chunk = { hidden, weight, start, rows: Math.min(perChunk, rows - start) };
-      chunkProduct(call, "logits", chunk, logits, logits);
+      const m = Math.min(perChunk, rows - start);
+      const [logits, chunk] = [rowsOf(allLogits, 0, m), rowsOf(hidden, start, m)];
+      product(call, logits, flat(chunk, width, false), flat(weight, width, true), m, vocab, width);
       kernels.crossEntropy({
         dtype: float32,
-        rows: chunk.rows,
+        rows: m,
         cols: vocab,
         ignoreIndex: call.attrs.ignoreIndex,
         firstRow: start,
@@ -162,8 +137,14 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
         labels: devicePtr(labels.ptr + start * int32.byteLength),
       });
       const dlogits = call.recording ? inDtype(call, logits, hidden.dtype) : logits;
-      if (dhidden !== undefined) chunkProduct(call, "dhidden", chunk, dlogits, dhidden);
-      if (dweight !== undefined) chunkProduct(call, "dweight", chunk, dlogits, dweight);
+      if (dhidden !== undefined) {
+        const out = rowsOf(dhidden, start, m);
+        product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab);
+      }
+      if (dweight !== undefined) {
+        const beta = start === 0 ? 0 : 1;
+        product(call, dweight, flat(dlogits, vocab, true), flat(chunk, width, false), vocab, width, m, beta);
+      }
       if (dlogits !== logits) dlogits.dispose();
     }
     sumLosses(call, losses);

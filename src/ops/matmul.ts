@@ -41,13 +41,22 @@ function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
   return { tensor: context.dense(tensor), trans: false, ld: cols, stride: rows * cols };
 }
 
-/** `out = op(a) op(b)` for each matrix of the batch; `out` is dense. */
-function product(context: OpContext, out: Tensor, a: Operand, b: Operand, m: number, n: number, k: number): void {
+/** `out = op(a) op(b) + beta * out` for each matrix of the batch; `out` is dense. */
+export function product(
+  context: OpContext,
+  out: Tensor,
+  a: Operand,
+  b: Operand,
+  m: number,
+  n: number,
+  k: number,
+  beta: number = 0,
+): void {
   const batch = m * n === 0 ? 0 : out.numel / (m * n);
   context.device.kernels.gemm({
     ...{ dtype: a.tensor.dtype, transA: a.trans, a: a.tensor.ptr, lda: a.ld, strideA: a.stride },
     ...{ transB: b.trans, b: b.tensor.ptr, ldb: b.ld, strideB: b.stride },
-    ...{ outDtype: out.dtype, c: out.ptr, ldc: n, strideC: m * n, m, n, k, batch, alpha: 1, beta: 0 },
+    ...{ outDtype: out.dtype, c: out.ptr, ldc: n, strideC: m * n, m, n, k, batch, alpha: 1, beta },
   });
 }
 
@@ -149,6 +158,7 @@ export const linearOp: ComputeOp<undefined> = {
   },
 };
 
-function flat(tensor: Tensor, cols: number, trans: boolean): Operand {
+/** A dense tensor as one matrix of so many columns. */
+export function flat(tensor: Tensor, cols: number, trans: boolean): Operand {
   return { tensor, trans, ld: Math.max(cols, 1), stride: 0 };
 }

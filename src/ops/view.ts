@@ -3,12 +3,14 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { ShapeError } from "../errors.ts";
 import {
   broadcastShapes,
   broadcastStrides,
   denseLayout,
   isDense,
+  type Layout,
   resolveShape,
   sameShape,
   type Shape,
@@ -30,6 +32,14 @@ export const reshapeOp: ViewOp<Shape> = {
   },
 };
 
+function permuted({ shape, strides, offset }: Layout, dims: readonly number[]): Layout {
+  return {
+    shape: dims.map((dim) => at(shape, dim, "dim")),
+    strides: dims.map((dim) => at(strides, dim, "dim")),
+    offset,
+  };
+}
+
 /** Dims in another order. */
 export const permuteOp: ViewOp<readonly number[]> = {
   name: "permute",
@@ -40,23 +50,11 @@ export const permuteOp: ViewOp<readonly number[]> = {
     ) {
       throw new ShapeError("permute", `dims [${dims.join(", ")}] must name each dim once`, input.shape);
     }
-    return {
-      shape: dims.map((dim) => input.shape[dim] ?? 1),
-      strides: dims.map((dim) => input.layout.strides[dim] ?? 0),
-      offset: input.layout.offset,
-    };
+    return permuted(input.layout, dims);
   },
   backward: (call) => {
     const grad = call.grad(0);
-    const back = call.attrs.map((_, dim) => call.attrs.indexOf(dim));
-    call.give(
-      0,
-      grad.view({
-        shape: back.map((dim) => grad.shape[dim] ?? 1),
-        strides: back.map((dim) => grad.layout.strides[dim] ?? 0),
-        offset: grad.layout.offset,
-      }),
-    );
+    call.give(0, grad.view(permuted(grad.layout, call.attrs.map((_, dim) => call.attrs.indexOf(dim)))));
   },
 };
 
@@ -74,11 +72,8 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
     const size = input.shape[dim] ?? 0;
     const whole = Number.isInteger(start) && Number.isInteger(length);
     if (!whole || start < 0 || length < 0 || start + length > size) {
-      throw new ShapeError(
-        "narrow",
-        `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`,
-        input.shape,
-      );
+      const expected = `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`;
+      throw new ShapeError("narrow", expected, input.shape);
     }
     const { shape, strides, offset } = input.layout;
     return {

@@ -4,23 +4,17 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { gradEnabled } from "../autograd/mode.ts";
-import { type Edge, Node } from "../autograd/node.ts";
-import { Buffer } from "../device/buffer.ts";
+import { type BackwardFunction, type Edge, Node } from "../autograd/node.ts";
 import type { Device } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import { copyElements } from "../ops/convert.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
-import { denseLayout, isDense, numelOf, type Shape } from "../shape.ts";
+import { isDense, type Shape } from "../shape.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
-
-function at<T>(list: readonly T[], i: number, what: string): T {
-  const value = list[i];
-  if (value === undefined) throw new InternalError(`no ${what} ${i}`);
-  return value;
-}
 
 /** Makes tensors through any existing one, so that this file needs the class as a type only. */
 class Context implements OpContext {
@@ -35,8 +29,7 @@ class Context implements OpContext {
   }
 
   empty(shape: Shape, dtype: DType): Tensor {
-    const buffer = Buffer.allocate(this.device, numelOf(shape) * dtype.byteLength, this.#name);
-    return this.#maker.spawn(buffer, denseLayout(shape), dtype);
+    return this.#maker.spawn(shape, dtype, this.#name);
   }
 
   dense(tensor: Tensor): Tensor {
@@ -49,6 +42,7 @@ class Context implements OpContext {
 
 class Forward<A> extends Context implements ForwardCall<A> {
   readonly attrs: A;
+  readonly inputs: number;
   readonly recording: boolean;
   readonly saved: Tensor[] = [];
   readonly #inputs: readonly Tensor[];
@@ -57,13 +51,10 @@ class Forward<A> extends Context implements ForwardCall<A> {
   constructor(name: string, inputs: readonly Tensor[], outputs: readonly Tensor[], attrs: A, recording: boolean) {
     super(at(inputs, 0, "input"), name);
     this.attrs = attrs;
+    this.inputs = inputs.length;
     this.recording = recording;
     this.#inputs = inputs;
     this.#outputs = outputs;
-  }
-
-  get inputs(): number {
-    return this.#inputs.length;
   }
 
   input(i: number): Tensor {
@@ -79,62 +70,47 @@ class Forward<A> extends Context implements ForwardCall<A> {
   }
 
   save(...tensors: readonly Tensor[]): void {
-    if (this.recording) { for (const tensor of tensors) this.saved.push(tensor.alias()); }
+    if (this.recording) this.saved.push(...tensors.map((tensor) => tensor.alias()));
   }
 }
 
 class Backward<A> extends Context implements BackwardCall<A> {
   readonly attrs: A;
+  readonly inputs: number;
   readonly results: (Tensor | undefined)[];
-  readonly #grads: readonly (Tensor | undefined)[];
-  readonly #saved: readonly Tensor[];
-  readonly #inputs: readonly OutputSpec[];
-  readonly #outputs: readonly OutputSpec[];
-  readonly #edges: readonly (Edge | undefined)[];
-  readonly #place: (input: number) => Tensor | undefined;
+  readonly #record: Recorded<A>;
+  readonly #grads: Parameters<BackwardFunction>[0];
+  readonly #place: Parameters<BackwardFunction>[1];
 
-  constructor(
-    name: string,
-    record: Recorded,
-    attrs: A,
-    maker: Tensor,
-    grads: readonly (Tensor | undefined)[],
-    place: (input: number) => Tensor | undefined,
-  ) {
-    super(maker, `${name} backward`);
-    this.attrs = attrs;
-    this.results = new Array<Tensor | undefined>(record.inputs.length).fill(undefined);
+  constructor(maker: Tensor, record: Recorded<A>, ...[grads, place]: Parameters<BackwardFunction>) {
+    super(maker, `${record.name} backward`);
+    this.attrs = record.attrs;
+    this.inputs = record.inputs.length;
+    this.results = new Array<Tensor | undefined>(this.inputs).fill(undefined);
+    this.#record = record;
     this.#grads = grads;
-    this.#saved = record.saved;
-    this.#inputs = record.inputs;
-    this.#outputs = record.outputs;
-    this.#edges = record.edges;
     this.#place = place;
-  }
-
-  get inputs(): number {
-    return this.#inputs.length;
   }
 
   grad(i: number): Tensor {
     const grad = this.#grads[i];
     if (grad !== undefined) return grad;
-    const spec = at(this.#outputs, i, "output");
+    const spec = at(this.#record.outputs, i, "output");
     const zeros = this.empty(spec.shape, spec.dtype);
     this.device.kernels.fill({ dtype: spec.dtype, n: zeros.numel, value: 0, dst: zeros.ptr });
     return zeros;
   }
 
   saved(i: number): Tensor {
-    return at(this.#saved, i, "saved tensor");
+    return at(this.#record.saved, i, "saved tensor");
   }
 
   spec(i: number): OutputSpec {
-    return at(this.#inputs, i, "input");
+    return at(this.#record.inputs, i, "input");
   }
 
   needs(i: number): boolean {
-    return this.#edges[i] !== undefined;
+    return this.#record.edges[i] !== undefined;
   }
 
   out(i: number, dtype?: DType): Tensor {
@@ -159,8 +135,10 @@ function checkStatus({ status }: Device): void {
   if (!status.isLate) status.check();
 }
 
-/** What a node remembers of its call besides the attributes. */
-interface Recorded {
+/** What a node remembers of its call. */
+interface Recorded<A> {
+  readonly name: string;
+  readonly attrs: A;
   readonly inputs: readonly OutputSpec[];
   readonly outputs: readonly OutputSpec[];
   readonly edges: readonly (Edge | undefined)[];
@@ -175,7 +153,9 @@ function record<A>(
   saved: readonly Tensor[],
 ): void {
   const specOf = ({ shape, dtype }: Tensor): OutputSpec => ({ shape, dtype });
-  const recorded: Recorded = {
+  const recorded: Recorded<A> = {
+    name: op.name,
+    attrs,
     inputs: inputs.map(specOf),
     outputs: outputs.map(specOf),
     edges: inputs.map((input) => input.edge),
@@ -185,7 +165,7 @@ function record<A>(
     using _frame = scope();
     const maker = grads.find((grad) => grad !== undefined);
     if (maker === undefined) throw new InternalError(`backward of '${op.name}' without a gradient`);
-    const call = new Backward(op.name, recorded, attrs, maker, grads, place);
+    const call = new Backward(maker, recorded, grads, place);
     try {
       op.backward(call);
       checkStatus(maker.device);
@@ -216,10 +196,7 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
   }
   const { backward } = op;
   const recording = backward !== undefined && gradEnabled() && inputs.some((input) => input.requiresGrad);
-  const outputs = op.infer(inputs, attrs).map(({ shape, dtype }) => {
-    const buffer = Buffer.allocate(first.device, numelOf(shape) * dtype.byteLength, op.name);
-    return first.spawn(buffer, denseLayout(shape), dtype);
-  });
+  const outputs = op.infer(inputs, attrs).map(({ shape, dtype }) => first.spawn(shape, dtype, op.name));
   using _frame = scope();
   const call = new Forward(op.name, inputs, outputs, attrs, recording);
   try {

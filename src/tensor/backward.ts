@@ -4,9 +4,8 @@
  * @module
  */
 import { runBackward } from "../autograd/engine.ts";
-import { Buffer } from "../device/buffer.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
-import { denseLayout, isDense, sameShape } from "../shape.ts";
+import { isDense, sameShape } from "../shape.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
@@ -25,7 +24,7 @@ export function startBackward(root: Tensor, seed: Tensor | undefined): void {
   device.status.beginBackward();
   let start = seed?.alias();
   if (start === undefined) {
-    start = root.spawn(Buffer.allocate(device, dtype.byteLength, "backward seed"), denseLayout(shape), dtype).persist();
+    start = root.spawn(shape, dtype, "backward seed").persist();
     device.kernels.fill({ dtype, n: 1, value: 1, dst: start.ptr });
   }
   runBackward(edge, start);
@@ -42,8 +41,7 @@ export function addGradients(a: Tensor, b: Tensor): Tensor {
   if (a.dtype !== b.dtype) {
     throw new DTypeError("backward", "gradients that meet must agree", a.dtype.name, b.dtype.name);
   }
-  const buffer = Buffer.allocate(a.device, a.numel * a.dtype.byteLength, "gradient");
-  const sum = a.spawn(buffer, denseLayout(a.shape), a.dtype).persist();
+  const sum = a.spawn(a.shape, a.dtype, "gradient").persist();
   const strides = { aStrides: a.layout.strides, bStrides: b.layout.strides };
   kernels.binary({ dtype: a.dtype, op: "add", shape: a.shape, ...strides, dst: sum.ptr, a: a.ptr, b: b.ptr });
   a.dispose();

@@ -3,12 +3,11 @@
  *
  * @module
  */
-import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { castTo } from "../ops/convert.ts";
-import { denseLayout, numelOf, type Shape } from "../shape.ts";
+import { numelOf, type Shape } from "../shape.ts";
 import { track } from "./scope.ts";
 import type { HostArray } from "./host.ts";
 import { Tensor } from "./tensor.ts";
@@ -19,16 +18,6 @@ export interface CreateOptions {
   readonly shape?: Shape;
   /** float32 unless said otherwise. */
   readonly dtype?: DType;
-}
-
-function blank(device: Device, shape: Shape, dtype: DType, owner: string): Tensor {
-  const tensor = new Tensor(
-    Buffer.allocate(device, numelOf(shape) * dtype.byteLength, owner),
-    denseLayout(shape),
-    dtype,
-  );
-  track(tensor);
-  return tensor;
 }
 
 /**
@@ -50,7 +39,7 @@ function blank(device: Device, shape: Shape, dtype: DType, owner: string): Tenso
 export function tensor(device: Device, values: ArrayLike<number>, options: CreateOptions = {}): Tensor {
   const { shape = [values.length], dtype = float32 } = options;
   if (numelOf(shape) !== values.length) throw new ShapeError("tensor", `it must have ${values.length} elements`, shape);
-  const made = blank(device, shape, dtype, "tensor");
+  const made = track(Tensor.empty(device, shape, dtype, "tensor"));
   if (dtype.kind === "float" && dtype !== float32) {
     using wide = tensor(device, values, { shape });
     castTo(made, wide);
@@ -68,7 +57,7 @@ function hostArray(values: ArrayLike<number>, dtype: DType): HostArray {
 
 /** A tensor with one value everywhere. */
 export function full(device: Device, shape: Shape, value: number, dtype: DType = float32): Tensor {
-  const made = blank(device, shape, dtype, "full");
+  const made = track(Tensor.empty(device, shape, dtype, "full"));
   device.kernels.fill({ dtype, n: made.numel, value, dst: made.ptr });
   return made;
 }
@@ -85,7 +74,7 @@ export function ones(device: Device, shape: Shape, dtype: DType = float32): Tens
 
 /** Normal float32 values by Philox: element i depends on `key` and i only. */
 export function randn(device: Device, shape: Shape, key: number): Tensor {
-  const made = blank(device, shape, float32, "randn");
+  const made = track(Tensor.empty(device, shape, float32, "randn"));
   device.kernels.normal({ n: made.numel, key, offset: 0, mean: 0, std: 1, dst: made.ptr });
   return made;
 }

@@ -6,9 +6,8 @@
  * @module
  */
 import type { GradientSink } from "../autograd/node.ts";
-import { Buffer } from "../device/buffer.ts";
 import { castTo, copyElements } from "../ops/convert.ts";
-import { denseLayout, isDense } from "../shape.ts";
+import { isDense } from "../shape.ts";
 import { Tensor } from "./tensor.ts";
 
 /** Options of a {@link GradientSlot}. */
@@ -88,8 +87,7 @@ function denseHandle(grad: Tensor): Tensor {
 }
 
 function fresh(like: Tensor): Tensor {
-  const buffer = Buffer.allocate(like.device, like.numel * like.dtype.byteLength, "gradient");
-  return new Tensor(buffer, denseLayout(like.shape), like.dtype);
+  return Tensor.empty(like.device, like.shape, like.dtype, "gradient");
 }
 
 /** `grad` in memory that nobody else writes; consumes `grad`. */

@@ -3,11 +3,10 @@
  *
  * @module
  */
-import { Buffer } from "../device/buffer.ts";
 import { float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { castTo } from "../ops/convert.ts";
-import { denseLayout, isDense } from "../shape.ts";
+import { isDense } from "../shape.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -20,21 +19,16 @@ function read<T extends HostArray>(source: Tensor, into: T): T {
   return into;
 }
 
-/**
- * The values, row-major: float32 for float dtypes, int32 or uint8 otherwise. Waits for the device.
- *
- * @throws {DTypeError} for other dtypes
- */
+/** See {@link Tensor.toArray}. */
 export function readHost(tensor: Tensor): HostArray {
   using _frame = scope();
-  const { numel, dtype, device } = tensor;
+  const { numel, dtype } = tensor;
   const source = tensor.contiguous();
   if (dtype === int32) return read(source, new Int32Array(numel));
   if (dtype === uint8) return read(source, new Uint8Array(numel));
   if (dtype === float32) return read(source, new Float32Array(numel));
   if (dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", dtype.name);
-  const buffer = Buffer.allocate(device, numel * float32.byteLength, "toArray");
-  const wide = tensor.spawn(buffer, denseLayout(tensor.shape), float32);
+  const wide = tensor.spawn(tensor.shape, float32, "toArray");
   castTo(wide, source);
   return read(wide, new Float32Array(numel));
 }
@@ -56,7 +50,7 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
 
 /** A scalar of the same dtype and device. */
 export function scalar(like: Tensor, value: number): Tensor {
-  const made = like.spawn(Buffer.allocate(like.device, like.dtype.byteLength, "scalar"), denseLayout([]), like.dtype);
+  const made = like.spawn([], like.dtype, "scalar");
   like.device.kernels.fill({ dtype: like.dtype, n: 1, value, dst: made.ptr });
   return made;
 }

@@ -72,51 +72,32 @@ export interface ParameterStorage {
   clearGradient(): void;
 }
 
-/** A parameter's own memory as a run: it stays the same run when the parameter is replicated, so optimizer states last. */
-class OwnRun implements ParameterRun {
-  readonly length: number;
-  readonly device: Device;
-  readonly #parameter: Parameter;
-  readonly #buffer: Buffer;
-
-  constructor(parameter: Parameter, buffer: Buffer) {
-    this.#parameter = parameter;
-    this.#buffer = buffer;
-    this.device = buffer.device;
-    this.length = parameter.numel;
-  }
-
-  get param(): DevicePtr {
-    return this.#buffer.ptr;
-  }
-  get grad(): DevicePtr {
-    return this.#parameter.grad?.ptr ?? NO_PTR;
-  }
-  beginWrite(): void {}
-  endWrite(): void {}
-}
-
-/** The storage of a parameter that takes part in no parallelism. */
-class PlainStorage implements ParameterStorage {
-  readonly kind = "plain";
-  readonly shard: ShardLayout;
-  readonly run: ParameterRun;
-  readonly runOffset = 0;
-  readonly reducer = undefined;
-  readonly normReducer = undefined;
-  readonly sink: GradientSlot = new GradientSlot();
-
-  constructor(run: ParameterRun, shape: Shape) {
-    this.run = run;
-    this.shard = wholeLayout(shape);
-  }
-
-  gradient(): Tensor | undefined {
-    return this.sink.gradient();
-  }
-  clearGradient(): void {
-    this.sink.clear();
-  }
+/** The storage of a parameter that takes part in no parallelism. Its run lasts when it is replicated, and so do optimizer states. */
+function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
+  const sink = new GradientSlot();
+  const run: ParameterRun = {
+    device: buffer.device,
+    length: parameter.numel,
+    get param() {
+      return buffer.ptr;
+    },
+    get grad() {
+      return parameter.grad?.ptr ?? NO_PTR;
+    },
+    beginWrite: () => {},
+    endWrite: () => {},
+  };
+  return {
+    kind: "plain",
+    shard: wholeLayout(parameter.shape),
+    run,
+    runOffset: 0,
+    sink,
+    reducer: undefined,
+    normReducer: undefined,
+    gradient: () => sink.gradient(),
+    clearGradient: () => sink.clear(),
+  };
 }
 
 /** Memory that a parameter's whole values are read from. */
@@ -157,7 +138,7 @@ export class Parameter extends Tensor {
     const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
     this.init = options.init ?? { kind: "constant", value: 0 };
-    this.#plain = new PlainStorage(new OwnRun(this, buffer), shape);
+    this.#plain = plainStorage(this, buffer);
     this.#storage = this.#plain;
     this.#trainable = options.requiresGrad ?? true;
     this.trainable = this.#trainable;
@@ -197,7 +178,7 @@ export class Parameter extends Tensor {
   /** Stops (or resumes) training it. */
   set trainable(trainable: boolean) {
     this.#trainable = trainable;
-    this.asLeaf(trainable ? this.#storage.sink : undefined);
+    this.setEdge(trainable ? { node: undefined, index: 0, sink: this.#storage.sink } : undefined);
   }
 
   /** Gives a parameter that keeps all of itself its memory, uninitialized; does nothing when it has it. */
@@ -225,7 +206,7 @@ export class Parameter extends Tensor {
     if (this.#storage.kind === "sharded") {
       const buffer = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
       this.rebind(buffer, denseLayout(this.shape), float32);
-      this.#plain = new PlainStorage(new OwnRun(this, buffer), this.shape);
+      this.#plain = plainStorage(this, buffer);
     }
     this.#storage = this.#plain;
     this.trainable = this.#trainable;

@@ -68,8 +68,9 @@ export function scope(): Scope {
 }
 
 /** Registers a new tensor with the scope under way. */
-export function track(tensor: Tensor): void {
+export function track(tensor: Tensor): Tensor {
   current?.add(tensor);
+  return tensor;
 }
 
 /** Takes a tensor out of the scope that it is in: its maker disposes it. */

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { InternalError } from "../errors.ts";
+import { at } from "../at.ts";
 import { numelOf, type Shape } from "../shape.ts";
 
 /** Elements of a parameter between which no cut falls: what the norm sums first, so that it does not depend on the cuts. */
@@ -92,14 +92,14 @@ export interface SharedRun {
 
 /** The elements that two boxes of one tensor share, in order, in as few runs as there are. */
 export function sharedRuns(first: Box, second: Box): SharedRun[] {
-  const from = first.offsets.map((offset, dim) => Math.max(offset, at(second.offsets, dim)));
+  const from = first.offsets.map((offset, dim) => Math.max(offset, at(second.offsets, dim, "dim")));
   const sizes = from.map((offset, dim) => Math.min(endOf(first, dim), endOf(second, dim)) - offset);
   if (sizes.some((size) => size <= 0)) return [];
   // Dims behind the last one that is not spanned by both are contiguous with it in both.
   let inner = sizes.length;
   while (
-    inner > 0 && at(first.sizes, inner - 1) === at(sizes, inner - 1) &&
-    at(second.sizes, inner - 1) === at(sizes, inner - 1)
+    inner > 0 && at(first.sizes, inner - 1, "dim") === at(sizes, inner - 1, "dim") &&
+    at(second.sizes, inner - 1, "dim") === at(sizes, inner - 1, "dim")
   ) {
     inner--;
   }
@@ -109,26 +109,20 @@ export function sharedRuns(first: Box, second: Box): SharedRun[] {
   return Array.from({ length: numelOf(outer) }, (_, i) => {
     const index = [...from];
     for (let d = dim - 1, rest = i; d >= 0; d--) {
-      index[d] = at(from, d) + rest % at(outer, d);
-      rest = Math.floor(rest / at(outer, d));
+      index[d] = at(from, d, "dim") + rest % at(outer, d, "dim");
+      rest = Math.floor(rest / at(outer, d, "dim"));
     }
     return { inFirst: placeIn(first, index), inSecond: placeIn(second, index), length };
   });
 }
 
-function at(list: readonly number[], dim: number): number {
-  const value = list[dim];
-  if (value === undefined) throw new InternalError(`no dim ${dim} among ${list.length}`);
-  return value;
-}
-
 function endOf({ offsets, sizes }: Box, dim: number): number {
-  return at(offsets, dim) + at(sizes, dim);
+  return at(offsets, dim, "dim") + at(sizes, dim, "dim");
 }
 
 /** Place of an index in the row-major order of a box. */
 function placeIn({ offsets, sizes }: Box, index: readonly number[]): number {
-  return index.reduce((place, i, dim) => place * at(sizes, dim) + i - at(offsets, dim), 0);
+  return index.reduce((place, i, dim) => place * at(sizes, dim, "dim") + i - at(offsets, dim, "dim"), 0);
 }
 
 /** Each box with the place of its first element in the rank's memory. */

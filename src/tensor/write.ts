@@ -5,13 +5,18 @@
  */
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
-import type { Parameter, ParameterRun } from "./parameter.ts";
+import type { Parameter } from "./parameter.ts";
 
-/** The runs that hold these parameters, each once. */
-export function runsOf(parameters: Iterable<Parameter>): ParameterRun[] {
-  const runs = new Set<ParameterRun>();
-  for (const parameter of parameters) runs.add(parameter.storage.run);
-  return [...runs];
+/** Gives memory to parameters that have none, and opens their runs; whatever happens, ends the writing: other ranks wait for it. */
+function openRuns(parameters: readonly Parameter[]): Disposable {
+  for (const parameter of parameters) parameter.materialize();
+  const runs = new Set(parameters.map(({ storage }) => storage.run));
+  for (const run of runs) run.beginWrite();
+  return {
+    [Symbol.dispose]: () => {
+      for (const run of runs) run.endWrite();
+    },
+  };
 }
 
 /** Address of the first element of a parameter that this rank owns. */
@@ -31,30 +36,17 @@ export function writeParameters(
   write: (parameter: Parameter, owned: DevicePtr) => void,
 ): void {
   const list = [...parameters];
-  for (const parameter of list) parameter.materialize();
-  const runs = runsOf(list);
-  for (const run of runs) run.beginWrite();
-  try {
-    for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
-  } finally {
-    for (const run of runs) run.endWrite(); // also after a failure: other ranks wait for it
-  }
+  using _writing = openRuns(list);
+  for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
 }
 
 /**
  * Like {@link writeParameters}, for a `write` that awaits, e.g. files, and finds its way to what this rank owns by
- * {@link ownedPtr}. If it fails the writing is closed all the same, so that other ranks do not wait.
+ * {@link ownedPtr}.
  *
  * @throws what `write` throws
  */
 export async function writeParametersAsync(parameters: Iterable<Parameter>, write: () => Promise<void>): Promise<void> {
-  const list = [...parameters];
-  for (const parameter of list) parameter.materialize();
-  const runs = runsOf(list);
-  for (const run of runs) run.beginWrite();
-  try {
-    await write();
-  } finally {
-    for (const run of runs) run.endWrite();
-  }
+  using _writing = openRuns([...parameters]);
+  await write();
 }

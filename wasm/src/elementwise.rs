@@ -5,22 +5,14 @@ use crate::dtype::{load_part, store_part, Bf16, Element, BF16, F32, F64, I32, I6
 use crate::simd::{max, min, F32x4, F64x2};
 
 /// `dst[i] = f(a[i])`; `dst` may be `a`.
-///
-/// # Safety
-/// Both arrays hold `n` elements.
 #[inline(always)]
 pub unsafe fn map<A: Element, D: Element>(dst: *mut D, a: *const A, n: usize, f: impl Fn(F32x4) -> F32x4) {
-    let mut i = 0;
-    while i < n {
+    for i in (0..n).step_by(4) {
         store_part(dst.add(i), f(load_part(a.add(i), n - i)), n - i);
-        i += 4;
     }
 }
 
 /// `dst[i] = f(a[i], b[i])`; `dst` may be either.
-///
-/// # Safety
-/// All arrays hold `n` elements.
 #[inline(always)]
 pub unsafe fn zip<A: Element, B: Element, D: Element>(
     dst: *mut D,
@@ -29,58 +21,44 @@ pub unsafe fn zip<A: Element, B: Element, D: Element>(
     n: usize,
     f: impl Fn(F32x4, F32x4) -> F32x4,
 ) {
-    let mut i = 0;
-    while i < n {
+    for i in (0..n).step_by(4) {
         let count = n - i;
         store_part(dst.add(i), f(load_part(a.add(i), count), load_part(b.add(i), count)), count);
-        i += 4;
     }
 }
 
 /// Sum of `f(i, count)` in f64, where `f` gives the lanes of elements `i .. i + count`, the others zero.
 /// The order of additions depends on `n` only.
-///
-/// # Safety
-/// As `f`.
 #[inline(always)]
 pub unsafe fn sum_f64(n: usize, f: impl Fn(usize, usize) -> F32x4) -> f64 {
     let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
-    let mut i = 0;
-    while i + 4 <= n {
-        let v = f(i, 4);
+    let mut add = |v: F32x4| {
         low = low.add(F64x2::low(v));
         high = high.add(F64x2::high(v));
-        i += 4;
+    };
+    let whole = n & !3;
+    for i in (0..whole).step_by(4) {
+        add(f(i, 4));
     }
-    if i < n {
-        let v = f(i, n - i);
-        low = low.add(F64x2::low(v));
-        high = high.add(F64x2::high(v));
+    if whole < n {
+        add(f(whole, n - whole));
     }
     low.add(high).sum()
 }
 
 /// Sum in f64 of products that are exact in f64, of the lanes that `f` gives; order as [`sum_f64`].
-///
-/// # Safety
-/// As `f`.
 #[inline(always)]
 pub unsafe fn dot_f64(n: usize, f: impl Fn(usize, usize) -> (F32x4, F32x4)) -> f64 {
     let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
-    let mut i = 0;
-    while i < n {
+    for i in (0..n).step_by(4) {
         let (a, b) = f(i, (n - i).min(4));
         low = low.add(F64x2::low(a).mul(F64x2::low(b)));
         high = high.add(F64x2::high(a).mul(F64x2::high(b)));
-        i += 4;
     }
     low.add(high).sum()
 }
 
 /// Sum of squares in f64.
-///
-/// # Safety
-/// `x` holds `n` elements.
 #[inline(always)]
 pub unsafe fn sum_squares<T: Element>(x: *const T, n: usize) -> f64 {
     dot_f64(n, |i, count| {
@@ -90,54 +68,41 @@ pub unsafe fn sum_squares<T: Element>(x: *const T, n: usize) -> f64 {
 }
 
 /// Largest value, NaN if any is; minus infinity of none.
-///
-/// # Safety
-/// `x` holds `n` elements.
 #[inline(always)]
 pub unsafe fn largest<T: Element>(x: *const T, n: usize) -> f32 {
-    let mut best = F32x4::splat(f32::NEG_INFINITY);
-    let mut i = 0;
-    while i + 4 <= n {
-        best = best.max(T::load4(x.add(i)));
-        i += 4;
-    }
-    let mut result = best.largest();
-    while i < n {
-        result = max(result, T::load(x.add(i)));
-        i += 1;
-    }
-    result
+    fold(x, n, f32::NEG_INFINITY, F32x4::max, max)
 }
 
 /// Smallest value, NaN if any is; infinity of none.
-///
-/// # Safety
-/// `x` holds `n` elements.
 #[inline(always)]
 pub unsafe fn smallest<T: Element>(x: *const T, n: usize) -> f32 {
-    let mut best = F32x4::splat(f32::INFINITY);
-    let mut i = 0;
-    while i + 4 <= n {
-        best = best.min(T::load4(x.add(i)));
-        i += 4;
+    fold(x, n, f32::INFINITY, F32x4::min, min)
+}
+
+/// All values through a function, which is given for lanes and for one value.
+#[inline(always)]
+unsafe fn fold<T: Element>(
+    x: *const T,
+    n: usize,
+    start: f32,
+    lanes: impl Fn(F32x4, F32x4) -> F32x4,
+    one: impl Fn(f32, f32) -> f32,
+) -> f32 {
+    let mut result = F32x4::splat(start);
+    let whole = n & !3;
+    for i in (0..whole).step_by(4) {
+        result = lanes(result, T::load4(x.add(i)));
     }
-    let mut result = best.smallest();
-    while i < n {
-        result = min(result, T::load(x.add(i)));
-        i += 1;
-    }
-    result
+    (whole..n).fold(result.fold(&one), |result, i| one(result, T::load(x.add(i))))
 }
 
 /// Largest magnitude, NaN if any value is.
 pub unsafe fn max_abs<T: Element>(n: usize, dst: *mut f32, src: *const T) {
     let mut best = F32x4::zero();
-    let mut i = 0;
-    while i < n {
+    for i in (0..n).step_by(4) {
         best = best.max(load_part(src.add(i), n - i).abs());
-        i += 4;
     }
-    dst.write_unaligned(best.largest());
+    dst.write_unaligned(best.fold(max));
 }
 
 /// `dst[i] += src[i]`.

@@ -26,9 +26,6 @@ pub unsafe fn clear(accumulator: *mut i64, status: *const Status) {
 }
 
 /// Adds one non-negative value.
-///
-/// # Safety
-/// `accumulator` holds `WORDS`.
 pub unsafe fn add(accumulator: *mut i64, value: f64) {
     if value != value {
         return bump(accumulator, NANS, 1);
@@ -83,9 +80,6 @@ pub unsafe fn clip_factor(
 }
 
 /// The value, rounded to nearest even.
-///
-/// # Safety
-/// `accumulator` holds `WORDS`.
 pub unsafe fn value(accumulator: *const i64) -> f64 {
     if accumulator.add(NANS).read_unaligned() != 0 {
         return f64::NAN;

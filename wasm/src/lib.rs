@@ -2,7 +2,7 @@
 //!
 //! A kernel's export takes its parameters in the order of the table in `src/device/kernels/`, and hands them to the
 //! kernel as they are. Nothing is checked here: kernels rely on arrays that hold what the table states, and overlap as it
-//! allows only. `src/device/wasm/kernels.ts` is the only caller. There is no allocator and no panic text (a panic would
+//! allows only. All `unsafe` here means that: pointers reach as far as the sizes beside them say. `src/device/wasm/kernels.ts` is the only caller. There is no allocator and no panic text (a panic would
 //! trap); working space lies behind the module's data (`workspace.rs`).
 #![cfg_attr(target_arch = "wasm32", no_std)]
 #![allow(
@@ -31,8 +31,6 @@ pub mod rope;
 pub mod simd;
 #[cfg(not(target_arch = "wasm32"))]
 mod simd_portable;
-#[cfg(target_arch = "wasm32")]
-mod simd_wasm;
 pub mod softmax;
 pub mod status;
 pub mod strided;
@@ -50,66 +48,40 @@ fn trap(_: &core::panic::PanicInfo) -> ! {
     core::arch::wasm32::unreachable()
 }
 
+/// A byte of memory; 0 is one left out.
+type Address = usize;
+/// A number of elements, or a stride.
+type Size = usize;
+/// 0 or 1.
+type Switch = u32;
+/// An integer below 2^53.
+type Large = f64;
+
 /// An argument as callers pass it, and as a kernel takes it.
 trait Argument<T> {
     fn value(self) -> T;
 }
-
-/// A byte of memory; 0 is one left out.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Address(usize);
-impl<T> Argument<*mut T> for Address {
-    fn value(self) -> *mut T {
-        self.0 as *mut T
-    }
-}
-impl<T> Argument<*const T> for Address {
-    fn value(self) -> *const T {
-        self.0 as *const T
-    }
-}
-
-/// A number of elements, or a stride.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Size(usize);
-impl Argument<usize> for Size {
-    fn value(self) -> usize {
-        self.0
-    }
-}
-
-/// 0 or 1.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Switch(u32);
-impl Argument<bool> for Switch {
-    fn value(self) -> bool {
-        self.0 != 0
-    }
-}
-
-/// An integer below 2^53.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Large(f64);
-impl Argument<u64> for Large {
-    fn value(self) -> u64 {
-        self.0 as u64
-    }
-}
-
-macro_rules! plain {
-    ($($T:ty)*) => { $(
-        impl Argument<$T> for $T {
-            fn value(self) -> $T {
-                self
+macro_rules! arguments {
+    ($($(<$P:ident>)? $From:ident => $To:ty: |$argument:ident| $value:expr;)*) => { $(
+        impl$(<$P>)? Argument<$To> for $From {
+            fn value(self) -> $To {
+                let $argument = self;
+                $value
             }
         }
     )* };
 }
-plain!(u32 i32 f32 f64);
+arguments! {
+    <T> Address => *mut T: |address| address as *mut T;
+    <T> Address => *const T: |address| address as *const T;
+    Size => usize: |size| size;
+    Switch => bool: |switch| switch != 0;
+    Large => u64: |large| large as u64;
+    u32 => u32: |plain| plain;
+    i32 => i32: |plain| plain;
+    f32 => f32: |plain| plain;
+    f64 => f64: |plain| plain;
+}
 
 /// Runs `$body` with each `$T` as the element type of the dtype code of that name.
 macro_rules! dispatch {

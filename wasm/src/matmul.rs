@@ -32,8 +32,6 @@ impl<T> Matrix<T> {
             Matrix { data, row: ld, col: 1 }
         }
     }
-    /// # Safety
-    /// (i, j) lies in the matrix.
     unsafe fn at(&self, i: usize, j: usize) -> *const T {
         self.data.add(i * self.row + j * self.col)
     }
@@ -77,9 +75,7 @@ pub unsafe fn batch<T: Element, C: Element>(
 }
 
 /// `c = alpha * a @ b + beta * c`.
-///
-/// # Safety
-/// The matrices are readable, `c` writable, and `c` overlaps neither.
+/// The matrices may not overlap `c`.
 pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T>, c: *mut C, ldc: usize) {
     if p.m == 0 || p.n == 0 {
         return;
@@ -91,23 +87,19 @@ pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T
         return skinny(p, a, b, c, ldc);
     }
     let rounded = scratch().add(MC * KC + KC * NC);
-    let mut jc = 0;
-    while jc < p.n {
+    for jc in (0..p.n).step_by(NC) {
         let nc = NC.min(p.n - jc);
         if C::IS_F32 {
             block(p, a, b, 0, p.m, jc, nc, (c as *mut f32).add(jc), ldc, p.alpha, p.beta);
         } else {
-            let mut i0 = 0;
-            while i0 < p.m {
+            for i0 in (0..p.m).step_by(ROUNDED_ROWS) {
                 let rows = ROUNDED_ROWS.min(p.m - i0);
                 block(p, a, b, i0, rows, jc, nc, rounded, NC, 1.0, 0.0);
                 for i in 0..rows {
                     finish(c.add((i0 + i) * ldc + jc), rounded.add(i * NC), nc, p.alpha, p.beta);
                 }
-                i0 += ROUNDED_ROWS;
             }
         }
-        jc += NC;
     }
 }
 
@@ -133,14 +125,11 @@ unsafe fn block<T: Element>(
         let kc = KC.min(p.k - pc);
         let beta = if pc == 0 { beta } else { 1.0 };
         pack::<T, NR>(right, b.at(pc, jc), b.col, b.row, nc, kc);
-        let mut ic = 0;
-        while ic < rows {
+        for ic in (0..rows).step_by(MC) {
             let mc = MC.min(rows - ic);
             pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
-            let mut j = 0;
-            while j < nc {
-                let mut i = 0;
-                while i < mc {
+            for j in (0..nc).step_by(NR) {
+                for i in (0..mc).step_by(MR) {
                     let (pa, pb) = (left.add(i * kc), right.add(j * kc));
                     let pc = c.add((ic + i) * ldc + j);
                     if mc - i >= MR && nc - j >= NR {
@@ -148,11 +137,8 @@ unsafe fn block<T: Element>(
                     } else {
                         tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
                     }
-                    i += MR;
                 }
-                j += NR;
             }
-            ic += MC;
         }
         pc += KC;
     }

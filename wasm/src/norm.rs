@@ -2,7 +2,7 @@
 //!
 //! A missing weight or bias is a null pointer.
 use crate::dtype::{load_part, store_part, Element};
-use crate::elementwise::{dot_f64, map, sum_f64, sum_squares};
+use crate::elementwise::{dot_f64, map, sum_f64, sum_squares, zip};
 use crate::reduce::columns_f64;
 use crate::simd::F32x4;
 
@@ -25,7 +25,7 @@ pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rst
         if w.is_null() {
             map(y, x, cols, |v| v * scale);
         } else {
-            crate::elementwise::zip(y, x, w, cols, |v, w| w * T::round4(v * scale));
+            zip(y, x, w, cols, |v, w| w * T::round4(v * scale));
         }
     }
 }
@@ -58,12 +58,10 @@ pub unsafe fn rms_backward<T: Element>(
             dot_f64(cols, |i, count| (load_part(dy.add(i), count) * weight(w, i, count), load_part(x.add(i), count)));
         let mean = F32x4::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
         let scale = F32x4::splat(rstd);
-        let mut i = 0;
-        while i < cols {
+        for i in (0..cols).step_by(4) {
             let count = (cols - i).min(4);
             let g = load_part(dy.add(i), count) * weight(w, i, count);
             store_part(dx.add(i), scale * (g - mean * load_part(x.add(i), count)), count);
-            i += 4;
         }
     }
 }
@@ -102,15 +100,13 @@ pub unsafe fn layer<T: Element>(
         mean.add(r).write_unaligned(center);
         rstd.add(r).write_unaligned(scale);
         let scale = F32x4::splat(scale);
-        let mut i = 0;
-        while i < cols {
+        for i in (0..cols).step_by(4) {
             let count = (cols - i).min(4);
             let mut v = (load_part(x.add(i), count) - middle) * scale * weight(w, i, count);
             if !b.is_null() {
                 v = v + load_part(b.add(i), count);
             }
             store_part(y.add(i), v, count);
-            i += 4;
         }
     }
 }
@@ -149,12 +145,10 @@ pub unsafe fn layer_backward<T: Element>(
         let dot = dot_f64(cols, |i, count| (gradient(i, count), normal(r, i, count)));
         let mean_gx = F32x4::splat((dot / n) as f32);
         let scale = F32x4::splat(rstd.add(r).read_unaligned());
-        let mut i = 0;
-        while i < cols {
+        for i in (0..cols).step_by(4) {
             let count = (cols - i).min(4);
             let v = scale * (gradient(i, count) - mean_g - normal(r, i, count) * mean_gx);
             store_part(dx.add(r * cols + i), v, count);
-            i += 4;
         }
     }
 }

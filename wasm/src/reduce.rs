@@ -13,8 +13,7 @@ const MAX: u32 = 2;
 pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, dst: *mut T, src: *const T) {
     let factor = if op == MEAN { 1.0 / n as f64 } else { 1.0 };
     for o in 0..outer {
-        let block = src.add(o * n * inner);
-        let out = dst.add(o * inner);
+        let (block, out) = (src.add(o * n * inner), dst.add(o * inner));
         if inner == 1 {
             let value = match op {
                 SUM => sum_f64(n, |i, count| load_part(block.add(i), count)) as f32,
@@ -25,19 +24,14 @@ pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, 
             T::store(out, value);
             continue;
         }
-        let mut j = 0;
-        while j < inner {
-            let count = (inner - j).min(4);
-            let column = block.add(j);
-            let value = if op <= MEAN {
-                column_sums(column, n, inner, count, factor)
-            } else if op == MAX {
-                column_fold(column, n, inner, count, f32::NEG_INFINITY, F32x4::max)
-            } else {
-                column_fold(column, n, inner, count, f32::INFINITY, F32x4::min)
+        for j in (0..inner).step_by(4) {
+            let (count, column) = ((inner - j).min(4), block.add(j));
+            let value = match op {
+                SUM | MEAN => column_sums(column, n, inner, count, factor),
+                MAX => column_fold(column, n, inner, count, f32::NEG_INFINITY, F32x4::max),
+                _ => column_fold(column, n, inner, count, f32::INFINITY, F32x4::min),
             };
             store_part(out.add(j), value, count);
-            j += 4;
         }
     }
 }
@@ -50,8 +44,7 @@ unsafe fn column_sums<T: Element>(p: *const T, n: usize, stride: usize, count: u
         low = low.add(F64x2::low(v));
         high = high.add(F64x2::high(v));
     }
-    let (l, h) = (low.lanes(), high.lanes());
-    F32x4::from_lanes([(l[0] * factor) as f32, (l[1] * factor) as f32, (h[0] * factor) as f32, (h[1] * factor) as f32])
+    F64x2::narrowed(low, high, factor)
 }
 
 #[inline(always)]
@@ -91,34 +84,23 @@ pub unsafe fn argmax<T: Element>(rows: usize, cols: usize, dst: *mut i32, src: *
     }
 }
 
-/// Adds `weight(row)`-wise products of rows into f64 column sums: `dst[j] = sum over rows of f(row, j)`, in row order.
-///
-/// # Safety
-/// As `f`; `dst` holds `cols` elements.
+/// `dst[j] = sum over rows of f(row, j, count)` for the `count` columns from j on: in f64, in row order.
 #[inline(always)]
 pub unsafe fn columns_f64(dst: *mut f32, rows: usize, cols: usize, f: impl Fn(usize, usize, usize) -> F32x4) {
     // Blocks of columns, so that each row gives a few cache lines at a time.
     const BLOCK: usize = 64;
-    let mut j0 = 0;
-    while j0 < cols {
-        let width = if cols - j0 < BLOCK { cols - j0 } else { BLOCK };
+    for j0 in (0..cols).step_by(BLOCK) {
+        let width = BLOCK.min(cols - j0);
         let mut sums = [F64x2::splat(0.0); BLOCK / 2];
         for r in 0..rows {
-            let mut j = 0;
-            while j < BLOCK && j < width {
+            for j in (0..width).step_by(4) {
                 let v = f(r, j0 + j, (width - j).min(4));
                 sums[j / 2] = sums[j / 2].add(F64x2::low(v));
                 sums[j / 2 + 1] = sums[j / 2 + 1].add(F64x2::high(v));
-                j += 4;
             }
         }
-        let mut j = 0;
-        while j < BLOCK && j < width {
-            let (l, h) = (sums[j / 2].lanes(), sums[j / 2 + 1].lanes());
-            let value = F32x4::from_lanes([l[0] as f32, l[1] as f32, h[0] as f32, h[1] as f32]);
-            store_part(dst.add(j0 + j), value, (width - j).min(4));
-            j += 4;
+        for j in (0..width).step_by(4) {
+            store_part(dst.add(j0 + j), F64x2::narrowed(sums[j / 2], sums[j / 2 + 1], 1.0), width - j);
         }
-        j0 += BLOCK;
     }
 }

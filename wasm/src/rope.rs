@@ -38,14 +38,12 @@ pub unsafe fn rotate<T: Element>(
         for h in 0..heads {
             let from = x.add(token * stride + h * head_dim);
             let to = y.add((token * heads + h) * head_dim);
-            let mut i = 0;
-            while i < half {
+            for i in (0..half).step_by(4) {
                 let count = (half - i).min(4);
                 let (c, n) = (load_part(c.add(i), count), sign * load_part(n.add(i), count));
                 let (a, b) = (load_part(from.add(i), count), load_part(from.add(half + i), count));
                 store_part(to.add(i), a * c - b * n, count);
                 store_part(to.add(half + i), b * c + a * n, count);
-                i += 4;
             }
             for i in 2 * half..head_dim {
                 *to.add(i) = *from.add(i);

@@ -23,9 +23,6 @@ pub unsafe fn forward<T: Element>(rows: usize, cols: usize, y: *mut T, x: *const
 }
 
 /// Sum of `e^(x - top)` over one row, in f64.
-///
-/// # Safety
-/// `x` holds `n` elements.
 #[inline(always)]
 pub unsafe fn sum_exp<T: Element>(x: *const T, n: usize, top: F32x4) -> f64 {
     let whole = n & !3;

@@ -20,9 +20,6 @@ pub struct Status {
 
 impl Status {
     /// Notes a fault unless there is one.
-    ///
-    /// # Safety
-    /// `status` is the record.
     pub unsafe fn note(status: *mut Status, kind: u32, place: usize, value: f64, limit: usize) {
         if (*status).kind == 0 {
             *status = Status { kind, place: place as u32, limit: limit as u32, unused: 0, value };
@@ -30,9 +27,6 @@ impl Status {
     }
 
     /// Whether there is a fault.
-    ///
-    /// # Safety
-    /// `status` is the record.
     pub unsafe fn is_set(status: *const Status) -> bool {
         (*status).kind != 0
     }

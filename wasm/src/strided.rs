@@ -16,9 +16,6 @@ pub struct Walk<const N: usize> {
 
 impl<const N: usize> Walk<N> {
     /// A walk over `ndim` dims (at most `MAX_DIMS`).
-    ///
-    /// # Safety
-    /// `sizes`, and each list of `steps`, hold `ndim` words.
     pub unsafe fn new(ndim: usize, sizes: *const u32, steps: [*const i32; N]) -> Walk<N> {
         let mut walk = Walk { ndim: 0, shape: [1; MAX_DIMS], strides: [[0; MAX_DIMS]; N] };
         for d in 0..MAX_DIMS {
@@ -51,11 +48,8 @@ impl<const N: usize> Walk<N> {
     /// Calls `f(offsets, inner size)` for each run along the innermost dim.
     #[inline(always)]
     fn runs(&self, mut f: impl FnMut([isize; N], usize)) {
-        let inner = if self.ndim == 0 { 0 } else { (self.ndim - 1) & (MAX_DIMS - 1) };
-        let mut total = 1usize;
-        for size in self.shape.iter() {
-            total *= size;
-        }
+        let inner = self.last();
+        let total: usize = self.shape.iter().product();
         let length = self.shape[inner];
         let mut index = [0usize; MAX_DIMS];
         let mut offsets = [0isize; N];
@@ -79,14 +73,14 @@ impl<const N: usize> Walk<N> {
         }
     }
 
+    /// The innermost dim.
+    fn last(&self) -> usize {
+        self.ndim.saturating_sub(1) & (MAX_DIMS - 1)
+    }
+
     /// Strides of the innermost dim.
     fn inner(&self) -> [isize; N] {
-        let last = if self.ndim == 0 { 0 } else { (self.ndim - 1) & (MAX_DIMS - 1) };
-        let mut out = [0; N];
-        for k in 0..N {
-            out[k] = self.strides[k][last];
-        }
-        out
+        core::array::from_fn(|k| self.strides[k][self.last()])
     }
 }
 
@@ -119,13 +113,11 @@ unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const 
     let mut out = dst;
     walk.runs(|[oa, ob], n| {
         let (pa, pb) = (a.offset(oa), b.offset(ob));
-        let mut i = 0;
-        while i < n {
+        for i in (0..n).step_by(4) {
             let count = (n - i).min(4);
             let va = gather(pa.offset(i as isize * sa), sa, count);
             let vb = gather(pb.offset(i as isize * sb), sb, count);
             store_part(out.add(i), f(va, vb), count);
-            i += 4;
         }
         out = out.add(n);
     });

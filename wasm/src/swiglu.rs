@@ -12,13 +12,11 @@ pub unsafe fn forward<T: Element>(n: usize, y: *mut T, gate: *const T, up: *cons
 /// Gradients of both inputs; they may overwrite them.
 pub unsafe fn backward<T: Element>(n: usize, dgate: *mut T, dup: *mut T, dy: *const T, gate: *const T, up: *const T) {
     let one = F32x4::splat(1.0);
-    let mut i = 0;
-    while i < n {
+    for i in (0..n).step_by(4) {
         let count = (n - i).min(4);
         let (g, u, d) = (load_part(gate.add(i), count), load_part(up.add(i), count), load_part(dy.add(i), count));
         let s = sigmoid(g);
         store_part(dgate.add(i), d * u * s * (one + g * (one - s)), count);
         store_part(dup.add(i), d * g * s, count);
-        i += 4;
     }
 }

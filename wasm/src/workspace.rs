@@ -41,3 +41,23 @@ pub fn lists() -> usize {
 pub fn scratch() -> *mut f32 {
     (base() + LIST_WORDS * 4) as *mut f32
 }
+
+/// Declares a struct of pointers into the scratch area, each to as many words as stand behind its name.
+#[macro_export]
+macro_rules! scratch_areas {
+    ($Areas:ident { $($area:ident: $words:expr,)* }) => {
+        struct $Areas {
+            $($area: *mut f32,)*
+        }
+        impl $Areas {
+            fn new() -> $Areas {
+                let mut end = 0;
+                let mut take = |words: usize| {
+                    end += words;
+                    $crate::workspace::scratch().wrapping_add(end - words)
+                };
+                $Areas { $($area: take($words),)* }
+            }
+        }
+    };
+}
