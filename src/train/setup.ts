@@ -19,6 +19,7 @@ import { initializeParameters } from "../nn/initialize.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
+import { writeParameters } from "../tensor/write.ts";
 import { requireSizes } from "./checks.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
@@ -43,7 +44,7 @@ export async function readHfConfig(place: string): Promise<Record<string, unknow
 }
 
 /**
- * What one step of a run takes on one rank, weights initial.
+ * What one step of a run takes on one rank. Weights get memory and no values.
  *
  * @throws {ConfigError} if the sizes do not fit each other or the model
  * @throws {UnsupportedError} if there is no such family of models, or it has something that is not there yet
@@ -59,7 +60,8 @@ export async function estimateStep(
     requireSizes(config, model, group.size);
     for (const { numel } of model.parameters()) numParameters += numel;
     parallelize(model, group, config);
-    initializeParameters(model, config.seed);
+    writeParameters(model.parameters(), () => {}); // whatever their values are
+    for (const [, buffer] of model.namedBuffers()) buffer.materialize();
     const optimizer = optimizerOf(model, config);
     const context = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
     const batch = emptyBatch(config, group.size);

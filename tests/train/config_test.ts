@@ -23,7 +23,7 @@ test("configHelp() lists every key of a training run, each with a description", 
   assert.deepEqual([...help.matchAll(/^ {2}(?:-h, )?--([\w-]+)/gm)].map((match) => match[1]), keys);
   assert.deepEqual(
     [...help.matchAll(/^(\w+):$/gm)].map((match) => match[1]),
-    ["data", "model", "parallelism", "training", "output", "general"],
+    ["data", "model", "parallelism", "host", "training", "output", "general"],
   );
   for (const line of help.split("\n")) assert.ok(line.length <= 100, line);
   for (const { schema } of TRAIN_SECTIONS) {
