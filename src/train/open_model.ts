@@ -6,11 +6,14 @@
 import { parseJsonObject } from "../checkpoint/json.ts";
 import { loadHfWeights } from "../checkpoint/load_hf.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
+import { ArgumentError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
 import { initializeParameters } from "../nn/initialize.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
+import { writeParameters } from "../tensor/write.ts";
 import type { Run } from "./run.ts";
 
 /** Files of a tokenizer that lie beside a model's weights. */
@@ -56,12 +59,26 @@ export async function openModel(
   model.files = {
     folder,
     load: async () => {
-      if (folder === undefined || isDry(device)) initializeParameters(model, seed);
+      if (isDry(device)) materialize(model);
+      else if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
       else await loadHfWeights(model, folder, group);
     },
     save: (directory, options) => saveHfDirectory(model, directory, group, { tokenizerFiles, ...options }),
   };
   return model;
+}
+
+/** Gives a model its memory, whatever its values are. */
+function materialize(model: CausalLm): void {
+  writeParameters(model.parameters(), () => {});
+  for (const [, buffer] of model.namedBuffers()) buffer.materialize();
+}
+
+/** Refuses ranks that would draw parts of different models. */
+function requireSameSeed(seed: number, group: ProcessGroup): number {
+  const seeds = group.exchangeText(String(seed), "seeds");
+  if (new Set(seeds).size === 1) return seed;
+  throw new ArgumentError(`Cannot draw a model from seeds ${seeds.join(", ")}, by rank: give every rank the same`);
 }
 
 /** Reads a `config.json`, or that of a Hugging Face folder. */

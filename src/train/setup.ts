@@ -33,7 +33,7 @@ export interface PlannedModel {
 }
 
 /**
- * What one step of a run takes on one rank, weights initial.
+ * What one step of a run takes on one rank. Weights get memory and no values.
  *
  * @throws {ConfigError} if the sizes do not fit each other or the model
  * @throws {UnsupportedError} if there is no such family of models, or it has something that is not there yet
