@@ -97,7 +97,8 @@ export class Node {
   run(grads: readonly (Tensor | undefined)[], place: (input: number) => Tensor | undefined): (Tensor | undefined)[] {
     if (this.#backward === undefined) {
       throw new UseAfterDisposeError(
-        `The backward of '${this.name}' has run already and its saved tensors are freed; run the forward again`,
+        `The backward of '${this.name}' has run already and its saved tensors are freed: run one backward of the sum of all losses ` +
+          "of a forward, or run the forward again",
       );
     }
     return this.#backward(grads, place);

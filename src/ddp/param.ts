@@ -20,6 +20,8 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly runOffset: number;
   readonly normReducer = undefined;
   readonly sink: GradientSlot;
+  /** Where the values are. */
+  readonly #values: ParameterStorage;
   #used = false;
   /** The gradient of all reductions since it was cleared; hidden until some rank has used the parameter. */
   #reduced: Tensor | undefined;
@@ -38,6 +40,7 @@ export class ReplicatedStorage implements ParameterStorage {
     this.parameter = parameter;
     this.reducer = reducer;
     ({ shard: this.shard, run: this.run, runOffset: this.runOffset } = parameter.storage);
+    this.#values = parameter.storage;
     this.sink = new GradientSlot({
       place: () => bucketOf(this).place(this),
       onContribution: () => {
@@ -57,8 +60,20 @@ export class ReplicatedStorage implements ParameterStorage {
     return this.sink.gradient();
   }
 
+  hasValues(): boolean {
+    return this.#values.hasValues();
+  }
+
+  materialize(): void {
+    this.#values.materialize();
+  }
+
+  hasUnreduced(): boolean {
+    return this.unreduced !== undefined;
+  }
+
   gradient(): Tensor | undefined {
-    return (this.#shown ? this.#reduced : undefined) ?? this.sink.gradient();
+    return this.#shown ? this.#reduced : undefined;
   }
 
   clearGradient(): void {

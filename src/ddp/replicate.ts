@@ -37,6 +37,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
   readonly #bucketBytes: number | undefined;
   readonly #storages: ReadonlyMap<Parameter, ReplicatedStorage>;
   #buckets: ReadonlyMap<ReplicatedStorage, GradientBucket> = new Map();
+  #disposed = false;
   /** The pass that it has joined. */
   #pass: BackwardPass | undefined;
 
@@ -83,6 +84,8 @@ export class ReplicatedModule implements PassMember, GradientReducer {
 
   /** Makes the module an ordinary one again, without gradients. */
   dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
     for (const parameter of this.#storages.keys()) parameter.release();
     this.#scale[Symbol.dispose]();
   }

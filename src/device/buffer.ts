@@ -15,6 +15,8 @@ export class Buffer {
   readonly byteLength: number;
   /** What it is for, e.g. an FQN: named when memory runs out. */
   owner: string;
+  /** Counts writes that a graph must not miss: what it saved before is another one then. */
+  version = 0;
   readonly #kind: MemoryKind;
   #ptr: DevicePtr | undefined;
   #refs = 1;

@@ -74,6 +74,7 @@ export class FullyShardedModule {
 
   /** Frees all shards and windows: the module is an ordinary one again, without values, and can be sharded anew. Every rank must. */
   dispose(): void {
+    if (UNITS.get(this.module)?.handle !== this) return; // it was, and the module may be sharded anew
     for (const unit of this.units()) {
       UNITS.get(unit.module)?.detach();
       UNITS.delete(unit.module);

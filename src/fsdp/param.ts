@@ -37,6 +37,7 @@ export class ShardedStorage implements ParameterStorage {
   /** First element in the whole segment. */
   readonly #offset: number;
   #used = false;
+  #hasValues = false;
   /** The gradient of the owned elements, shown when a pass that reduced it has ended. */
   #owned: Tensor | undefined;
 
@@ -78,6 +79,18 @@ export class ShardedStorage implements ParameterStorage {
   /** Whether any gradient memory of the segment is in use by it. */
   get holdsGradient(): boolean {
     return this.#owned !== undefined || this.sink.gradient() !== undefined;
+  }
+
+  hasValues(): boolean {
+    return this.#hasValues;
+  }
+
+  materialize(): void {
+    this.#hasValues = true;
+  }
+
+  hasUnreduced(): boolean {
+    return this.sink.gradient() !== undefined;
   }
 
   gradient(): Tensor | undefined {

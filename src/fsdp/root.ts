@@ -77,7 +77,7 @@ export class FsdpRoot implements PassMember {
     const reduced = this.units.flatMap(({ segments }) => segments).filter((segment) => segment.reducedInPass);
     for (const group of new Set(reduced.map(({ unit }) => unit.policy.group))) {
       const segments = reduced.filter(({ unit }) => unit.policy.group === group);
-      const members = segments.flatMap(({ storages }) => storages).filter(({ parameter }) => parameter.trainable);
+      const members = segments.flatMap(({ storages }) => storages);
       const used = usedOnAnyRank(group, members);
       for (const segment of segments) segment.endPass(used);
     }

@@ -112,11 +112,13 @@ export class FlatSegment implements ParameterRun {
       this.device.kernels.cast({ dstDtype: this.#paramDtype, srcDtype: float32, n: this.length, dst, src });
     }
     this.#window.endWrite();
+    this.#whole.version++;
     this.#written = this.device.streams.current.record();
   }
 
   /** Begins to gather the whole; see {@link waitForGather}. */
   unshard(phase: Phase): void {
+    for (const { parameter } of this.storages) parameter.requireValues();
     const { streams } = this.device;
     const bytes = this.length * this.#paramDtype.byteLength;
     streams.get("gather").wait(this.#written);
@@ -266,6 +268,7 @@ export class FlatSegment implements ParameterRun {
         this.device.copy(to, devicePtr(parameter.ptr + share.offset * width), share.length * width);
       }
       const storage = new ShardedStorage(this, parameter, offset, share, this.#group);
+      if (parameter.buffer.attached) storage.materialize();
       this.#whole.retain();
       const layout = denseLayout(parameter.shape, offset);
       parameter.adopt(storage, { buffer: this.#whole, layout, dtype: this.#paramDtype });

@@ -1,5 +1,5 @@
 /**
- * What must not be trained: gradients that differ between ranks beside ones that do not.
+ * What must not be trained: gradients that differ between ranks.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import type { Parameter } from "../tensor/parameter.ts";
  * @param worldSize ranks that it is done on together, where that is known
  * @throws {ArgumentError} naming them
  */
-export function requireReduced(parameters: readonly Parameter[], what: string, worldSize: number = 1): void {
+export function requireReducers(parameters: readonly Parameter[], what: string, worldSize: number = 1): void {
   const reduced = parameters.find(({ storage }) => storage.reducer !== undefined);
   if (reduced === undefined && worldSize === 1) return;
   const alone = parameters.filter(({ trainable, storage }) => trainable && storage.reducer === undefined);
@@ -25,5 +25,20 @@ export function requireReduced(parameters: readonly Parameter[], what: string, w
   throw new ArgumentError(
     `Cannot ${what}: nothing reduces ${names}${more} over ranks${beside}; call fullyShard or replicate on the module that ` +
       "holds them, or freeze them",
+  );
+}
+
+/**
+ * As {@link requireReducers}; and refuses gradients that no backward has reduced yet.
+ *
+ * @throws {ArgumentError} naming them
+ */
+export function requireReduced(parameters: readonly Parameter[], what: string): void {
+  requireReducers(parameters, what);
+  const waiting = parameters.find(({ trainable, storage }) => trainable && storage.hasUnreduced());
+  if (waiting === undefined) return;
+  throw new ArgumentError(
+    `Cannot ${what}: the gradient of '${waiting.fqn}' is not reduced yet; let the last backward of a step reduce it ` +
+      "(setRequiresGradientSync(true))",
   );
 }

@@ -102,7 +102,12 @@ class Backward<A> extends Context implements BackwardCall<A> {
   }
 
   saved(i: number): Tensor {
-    return at(this.#record.saved, i, "saved tensor");
+    const tensor = at(this.#record.saved, i, "saved tensor");
+    if (tensor.buffer.version === this.#record.versions[i]) return tensor;
+    throw new ArgumentError(
+      `Cannot run the backward of '${this.#record.name}': '${tensor.buffer.owner}' was written after its forward, by an optimizer or by ` +
+        "hand; run the forward again",
+    );
   }
 
   spec(i: number): OutputSpec {
@@ -143,6 +148,8 @@ interface Recorded<A> {
   readonly outputs: readonly OutputSpec[];
   readonly edges: readonly (Edge | undefined)[];
   readonly saved: readonly Tensor[];
+  /** Of the memory of what was saved, when it was. */
+  readonly versions: readonly number[];
 }
 
 function record<A>(
@@ -160,6 +167,7 @@ function record<A>(
     outputs: outputs.map(specOf),
     edges: inputs.map((input) => input.edge),
     saved,
+    versions: saved.map(({ buffer }) => buffer.version),
   };
   const node = new Node(op.name, recorded.edges, outputs.length, saved, (grads, place) => {
     using _frame = scope();

@@ -45,6 +45,7 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
   }
   const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint8;
   if (tensor.dtype !== dtype) throw new DTypeError("copyFromHost", `the values are ${dtype.name}`, tensor.dtype.name);
+  tensor.buffer.version++;
   tensor.device.copyIn(tensor.ptr, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }
 

@@ -12,6 +12,7 @@ import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { denseLayout, type Layout, numelOf, type Shape } from "../shape.ts";
 import { GradientSlot } from "./gradient_slot.ts";
+import type { HostArray } from "./host.ts";
 import { type ShardLayout, wholeLayout } from "./shard_layout.ts";
 import { Tensor } from "./tensor.ts";
 
@@ -67,6 +68,12 @@ export interface ParameterStorage {
   readonly reducer: GradientReducer | undefined;
   /** Undefined when every rank holds the whole gradient. */
   readonly normReducer: NormReducer | undefined;
+  /** Whether the elements have values. */
+  hasValues(): boolean;
+  /** The elements are about to be written: gives them memory where they have none. */
+  materialize(): void;
+  /** Whether a backward has left gradients that were not reduced. */
+  hasUnreduced(): boolean;
   /** Gradient of this rank's elements, or undefined when there is none. The storage keeps the handle. */
   gradient(): Tensor | undefined;
   clearGradient(): void;
@@ -85,7 +92,7 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
       return parameter.grad?.ptr ?? NO_PTR;
     },
     beginWrite: () => {},
-    endWrite: () => {},
+    endWrite: () => void buffer.version++,
   };
   return {
     kind: "plain",
@@ -95,6 +102,11 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
     sink,
     reducer: undefined,
     normReducer: undefined,
+    hasValues: () => buffer.attached,
+    materialize() {
+      if (!buffer.attached) buffer.attach();
+    },
+    hasUnreduced: () => false,
     gradient: () => sink.gradient(),
     clearGradient: () => sink.clear(),
   };
@@ -181,9 +193,27 @@ export class Parameter extends Tensor {
     this.setEdge(trainable ? { node: undefined, index: 0, sink: this.#storage.sink } : undefined);
   }
 
-  /** Gives a parameter that keeps all of itself its memory, uninitialized; does nothing when it has it. */
+  /** Gives it memory, uninitialized, where it has none. */
   materialize(): void {
-    if (this.#storage.kind !== "sharded" && !this.buffer.attached) this.buffer.attach();
+    this.#storage.materialize();
+  }
+
+  /**
+   * Refuses to read what nobody has written.
+   *
+   * @throws {ArgumentError} naming it
+   */
+  requireValues(): void {
+    if (this.#storage.hasValues()) return;
+    throw new ArgumentError(
+      `'${this.fqn}' has no values: call model.load(), initializeParameters, loadHfWeights or loadCheckpoint first`,
+    );
+  }
+
+  /** As for any tensor, but a sharded one keeps its values elsewhere: see `writeParameters`. */
+  override copyFromHost(values: HostArray): this {
+    if (this.#storage.kind !== "sharded") return super.copyFromHost(values);
+    throw new ArgumentError(`Cannot copy into '${this.fqn}', which is sharded: use writeParameters on all ranks`);
   }
 
   /**

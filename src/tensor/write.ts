@@ -19,8 +19,13 @@ function openRuns(parameters: readonly Parameter[]): Disposable {
   };
 }
 
-/** Address of the first element of a parameter that this rank owns. */
+/**
+ * Address of the first element of a parameter that this rank owns.
+ *
+ * @throws {ArgumentError} if it has no values
+ */
 export function ownedPtr(parameter: Parameter): DevicePtr {
+  parameter.requireValues();
   const { run, runOffset } = parameter.storage;
   return devicePtr(run.param + runOffset * float32.byteLength);
 }

@@ -12,7 +12,7 @@ import { float32, int32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
-import { requireReduced } from "../optim/reduced.ts";
+import { requireReducers } from "../optim/reduced.ts";
 import { tensor, zeros } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -46,7 +46,7 @@ export function backwardStep(
   group: ProcessGroup,
 ): StepLoss {
   const parameters = [...model.parameters()];
-  requireReduced(parameters, "run a backward", group.size);
+  requireReducers(parameters, "run a backward", group.size);
   const reducers = [...new Set(parameters.flatMap(({ storage }) => storage.reducer ?? []))];
   const counts = countAll(microBatches, group);
   const share = 1 / Math.max(1, counts.tokens);

@@ -3,6 +3,7 @@ import { gradNorm, replicate, scope } from "../../mod.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { openDevice } from "../../doors/device.ts";
 import { openLoopback, serveRank } from "../../doors/testing.ts";
+import { ReplicatedStorage } from "../../src/ddp/param.ts";
 import { gradients, input, Stack } from "../fsdp/modules.ts";
 
 /** What a rank saw. */
@@ -36,7 +37,11 @@ serveRank(async ({ rank, size, world, data }): Promise<DdpReport> => {
     return flat();
   };
   replicated.setRequiresGradientSync(false);
-  const own = run();
+  const hidden = run();
+  if (hidden.length > 0) throw new Error("a gradient that was not reduced shows");
+  const own = [...model.parameters()].flatMap(({ storage }) =>
+    storage instanceof ReplicatedStorage ? [...storage.unreduced?.toArray() ?? []] : []
+  );
   replicated.setRequiresGradientSync(true);
   const reduced = run();
   const norm = gradNorm(model.parameters()).item();

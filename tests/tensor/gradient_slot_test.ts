@@ -29,20 +29,9 @@ function placed(values: readonly number[]): { readonly x: Parameter; readonly ho
     return home.narrow(0, 2, values.length).alias();
   };
   const sink = new GradientSlot({ place });
-  const { shard, run, runOffset, normReducer } = x.storage;
   const gradient = (): Tensor | undefined => sink.gradient();
   const clearGradient = (): void => sink.clear();
-  x.adopt({
-    kind: "replicated",
-    reducer: undefined,
-    shard,
-    run,
-    runOffset,
-    normReducer,
-    sink,
-    gradient,
-    clearGradient,
-  });
+  x.adopt({ ...x.storage, kind: "replicated", sink, gradient, clearGradient });
   return result;
 }
 
