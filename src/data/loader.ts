@@ -103,6 +103,7 @@ export class DataLoader {
 
   /** Gives `steps` steps, to be read by `for await`. */
   async *take(steps: number): AsyncGenerator<Batch> {
+    if (!Number.isSafeInteger(steps)) throw new ArgumentError(`Cannot take ${steps} steps: give an integer`);
     for (let i = 0; i < steps; i++) yield await this.next();
   }
 

@@ -51,7 +51,10 @@ export class DeviceStatus {
   /** Whether the host reads the record late, because reading at once would be to wait. */
   readonly isLate: boolean;
   readonly #memory: StatusMemory;
-  #gate: DevicePtr | undefined;
+  /** Whose updates the gate's word keeps back. */
+  #gated: ReadonlySet<object> | undefined;
+  /** Whose updates a word kept back that was needed for others since. */
+  readonly #closed = new Set<object>();
   /** Whether a fault was there when the last backward began. */
   #isDue = false;
 
@@ -96,17 +99,22 @@ export class DeviceStatus {
   }
 
   /**
-   * The word that keeps updates from happening where it is set: that of the gradients there are, or undefined if none was made
-   * since they changed.
+   * What keeps back the update of some parameters: the word of a norm that was taken of gradients of theirs since they changed;
+   * `closed` if such a word was set and has been written anew for others; undefined if there is none.
    */
-  get gate(): DevicePtr | undefined {
-    return this.#gate;
+  gateOf(parameters: readonly object[]): DevicePtr | "closed" | undefined {
+    if (parameters.some((parameter) => this.#closed.has(parameter))) return "closed";
+    return parameters.some((parameter) => this.#gated?.has(parameter)) ? this.#gatePtr : undefined;
   }
 
-  /** Makes a gate for the gradients there are; the caller lets a kernel write the word. */
-  makeGate(): DevicePtr {
-    this.#gate = devicePtr(this.ptr + RECORD.gate);
-    return this.#gate;
+  /** Makes a gate for the gradients of some parameters; the caller lets a kernel write the word. */
+  makeGate(parameters: readonly object[]): DevicePtr {
+    if (this.#gated !== undefined && !parameters.some((parameter) => this.#gated?.has(parameter))) {
+      const isSet = this.#memory.read().getUint32(RECORD.gate, true) !== 0;
+      if (isSet) { for (const parameter of this.#gated) this.#closed.add(parameter); }
+    }
+    this.#gated = new Set(parameters);
+    return this.#gatePtr;
   }
 
   /**
@@ -114,8 +122,13 @@ export class DeviceStatus {
    * That of the forward just done may not have reached the host: it is told by the next one, and the gate keeps it from harm.
    */
   beginBackward(): void {
-    this.#gate = undefined;
+    this.#gated = undefined;
+    this.#closed.clear();
     if (this.#isDue) this.check();
     this.#isDue = this.isLate && this.read() !== undefined;
+  }
+
+  get #gatePtr(): DevicePtr {
+    return devicePtr(this.ptr + RECORD.gate);
   }
 }

@@ -39,15 +39,24 @@ export function describeFailures(failures: readonly RankFailure[], stopped: read
     void lines.push(...text.split("\n").map((line, i) => i === 0 ? `fullyshard: ${line}` : line));
   const [first, ...others] = orderFailures(failures);
   if (first === undefined) return lines;
+  const early = failures.map(({ record }) => record?.followed).find((rank) =>
+    rank !== undefined && failures.every((failure) => failure.rank !== rank)
+  );
+  if (first.record?.followed !== undefined && early !== undefined) {
+    say(`rank ${early} ended, without an error of its own, while others awaited it`);
+  }
   const text = textOf(first);
   const alike = [first, ...others.filter((other) => other.record !== undefined && textOf(other) === text)];
   const who = alike.length > 1 ? alike.map(({ rank }) => rank).sort((a, b) => a - b).join(", ") : nameOf(first);
   say(alike.length > 1 ? `rank ${who} failed: ${text}` : `rank ${who} failed first: ${text}`);
+  const follows = ({ record }: RankFailure): boolean => record?.followed !== undefined;
+  // A rank that died without a word is told of by the first that missed it.
+  const witness = first.record === undefined ? others.find(follows) : undefined;
   for (const other of others) {
-    if (alike.includes(other) || other.record?.followed !== undefined) continue;
+    if (alike.includes(other) || (follows(other) && other !== witness)) continue;
     say(`rank ${nameOf(other)} failed after it: ${textOf(other)}`);
   }
-  const followers = others.filter(({ record }) => record?.followed !== undefined).map(({ rank }) => rank);
+  const followers = others.filter((other) => follows(other) && other !== witness).map(({ rank }) => rank);
   if (followers.length > 0) say(`rank ${followers.sort((a, b) => a - b).join(", ")} ended because of it`);
   if (stopped.length > 0) say(`stopped rank ${stopped.join(", ")}`);
   return lines;

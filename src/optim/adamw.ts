@@ -35,7 +35,10 @@ export class AdamW extends Optimizer<AdamWSettings> {
   }
 
   protected override check({ learningRate, betas, eps, weightDecay }: AdamWSettings): void {
-    if (learningRate >= 0 && eps >= 0 && weightDecay >= 0 && betas.every((beta) => beta >= 0 && beta < 1)) return;
+    if (
+      Number.isFinite(learningRate) && learningRate >= 0 && eps >= 0 && weightDecay >= 0 &&
+      betas.every((beta) => beta >= 0 && beta < 1)
+    ) return;
     throw new ArgumentError(
       `Cannot use learningRate ${learningRate}, betas [${betas.join(", ")}], eps ${eps}, weightDecay ${weightDecay}: ` +
         "none may be negative, and betas must be below 1",

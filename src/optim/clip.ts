@@ -90,7 +90,7 @@ function takeNorm(parameters: readonly Parameter[], purpose: NormPurpose): Tenso
   for (const parameter of counted) accumulators.add(parameter);
   const accumulator = accumulators.total();
   const norm = zeros(device, []);
-  const gate = device.status.makeGate();
+  const gate = device.status.makeGate(parameters);
   device.kernels.clipFactor({ maxNorm, errorIfNonfinite, norm: norm.ptr, factor, gate, accumulator });
   return norm;
 }
@@ -150,9 +150,10 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
  * The gate of an update: that of the last norm, or, where faults are told late and no norm was taken of these gradients, one
  * made of the faults of all ranks. See Note [Gate].
  */
-export function gateOf(parameters: readonly Parameter[]): DevicePtr | undefined {
-  const status = parameters[0]?.device.status;
-  if (status === undefined || status.gate !== undefined || !status.isLate) return status?.gate;
+export function gateOf(parameters: readonly Parameter[]): DevicePtr | "closed" | undefined {
+  const { status } = deviceOf(parameters);
+  const gate = status.gateOf(parameters);
+  if (gate !== undefined || !status.isLate) return gate;
   using _norm = takeNorm(parameters, { maxNorm: Infinity, errorIfNonfinite: false, counted: [] });
-  return status.gate;
+  return status.gateOf(parameters);
 }

@@ -122,6 +122,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     requireReduced(this.#parameters, "take an optimizer step");
     this.#adopt();
     const gate = gateOf(this.#parameters);
+    if (gate === "closed") return;
     let next = this.#writeRecords();
     for (const { run, members, length: numStates, states, steps } of this.#blocks) {
       const records = next;

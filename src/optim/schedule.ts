@@ -35,7 +35,10 @@ function schedule(
   shareAt: (math: ExactMath, progress: number) => number,
 ): Schedule {
   const { warmupSteps = 0, steps, minRatio = 0 } = options;
-  if (!(warmupSteps >= 0 && steps > 0 && warmupSteps <= steps)) {
+  if (!(Number.isInteger(steps) && steps > 0)) {
+    throw new ArgumentError(`Cannot make a schedule of ${steps} steps: give a positive integer`);
+  }
+  if (!(warmupSteps >= 0 && warmupSteps <= steps)) {
     throw new ArgumentError(`Cannot warm up for ${warmupSteps} of ${steps} steps`);
   }
   return {

@@ -24,23 +24,39 @@ const TOLD: WeakSet<Parameter> = new WeakSet();
  * Those that some rank has used. One exchange for all, collective: every rank gives the same parameters. Parameters that no
  * rank has used are reported once, by the group's first rank.
  *
- * @throws {ArgumentError} if one is frozen on some ranks only
+ * @throws {ArgumentError} if one is frozen on some ranks only, or ranks have taken other numbers of steps
  */
 export function usedOnAnyRank<Use extends PassUse>(group: ProcessGroup, uses: readonly Use[]): ReadonlySet<Use> {
-  const own = Uint8Array.from(uses, ({ parameter, used }) => parameter.trainable ? Number(used) : FROZEN);
-  const all = group.size === 1 || uses.length === 0 ? [own] : group.exchange(own, "used parameters");
-  const frozen = uses.findIndex((_, i) => new Set(all.map((flags) => flags[i] === FROZEN)).size > 1);
-  if (frozen >= 0) {
-    const ranks = [...all.keys()].filter((rank) => all[rank]?.[frozen] === FROZEN);
+  const flags = uses.map(({ parameter, used }) => parameter.trainable ? Number(used) : FROZEN);
+  const writes = uses.reduce((sum, { parameter }) => sum + parameter.buffer.version, 0);
+  const own = Uint32Array.of(writes, ...flags);
+  const all = group.size === 1 || uses.length === 0
+    ? [own]
+    : group.exchange(new Uint8Array(own.buffer), "used parameters").map((bytes) =>
+      new Uint32Array(bytes.slice().buffer)
+    );
+  const [others, ...columns] = [writes, ...flags].map((_, i) => all.map((row) => row[i]));
+  if (new Set(others).size > 1) {
     throw new ArgumentError(
-      `'${uses[frozen]?.parameter.fqn}' is frozen on rank ${
-        ranks.join(", ")
-      } and trained on others: freeze it on all or none`,
+      `Ranks have written the parameters of one module ${
+        others?.join(", ")
+      } times, by rank: each step of an optimizer and each ` +
+        "load must happen on all of them",
     );
   }
-  const used = new Set(uses.filter((_, i) => all.some((flags) => flags[i] === 1)));
-  const unused = uses.filter((use) => use.parameter.trainable && !used.has(use)).map(({ parameter }) => parameter);
-  const fresh = unused.filter((parameter) => !TOLD.has(parameter));
+  const used = new Set<Use>();
+  const fresh: Parameter[] = [];
+  for (const [i, use] of uses.entries()) {
+    const { parameter } = use;
+    const frozen = [...all.keys()].filter((rank) => columns[i]?.[rank] === FROZEN);
+    if (frozen.length > 0 && frozen.length < group.size) {
+      throw new ArgumentError(
+        `'${parameter.fqn}' is frozen on rank ${frozen.join(", ")} only: freeze it on all ranks or none`,
+      );
+    }
+    if (columns[i]?.includes(1)) used.add(use);
+    else if (frozen.length === 0 && !TOLD.has(parameter)) fresh.push(parameter);
+  }
   for (const parameter of fresh) TOLD.add(parameter);
   if (group.rank === 0 && fresh.length > 0) {
     const names = fresh.map(({ fqn }) => `'${fqn}'`).join(", ");

@@ -87,6 +87,11 @@ export function coreCount(): number {
   return Math.max(1, os.availableParallelism());
 }
 
+/** Calls `listener` with an error that nobody catches, before it ends the process. */
+export function onUncaughtError(listener: (error: unknown) => void): void {
+  process.on("uncaughtExceptionMonitor", listener);
+}
+
 /** Id of this process. */
 export function processId(): number {
   return process.pid;

@@ -38,6 +38,7 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
  */
 export function requireSizes(config: StepConfig, model: CausalLm, worldSize: number): void {
   const { globalBatch, microBatches, sequenceLength } = config;
+  requirePositions(sequenceLength, model);
   const problems: ConfigProblem[] = [];
   const parts = worldSize * microBatches;
   if (globalBatch % parts !== 0) {
@@ -45,13 +46,6 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
       path: "globalBatch",
       expected: `a multiple of ${parts} (${worldSize} ranks × ${microBatches} micro-batches)`,
       got: String(globalBatch),
-    });
-  }
-  if (sequenceLength > model.maxPositions) {
-    problems.push({
-      path: "sequenceLength",
-      expected: `at most ${model.maxPositions}, the model's positions`,
-      got: String(sequenceLength),
     });
   }
   if (config.strategy === "ddp" && config.precision !== "float32") {
@@ -62,6 +56,18 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
     });
   }
   if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * Refuses samples that are longer than the model's positions.
+ *
+ * @throws {ConfigError}
+ */
+export function requirePositions(sequenceLength: number, model: CausalLm): void {
+  const { maxPositions } = model;
+  if (sequenceLength <= maxPositions) return;
+  const expected = `at most ${maxPositions}, the model's positions`;
+  throw new ConfigError([{ path: "sequenceLength", expected, got: String(sequenceLength) }]);
 }
 
 /**

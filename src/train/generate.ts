@@ -37,6 +37,11 @@ export function generate(
   options: GenerateOptions,
 ): number[] {
   const { maxNewTokens, temperature = 0.8, seed = 0, eosId } = options;
+  if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && temperature >= 0)) {
+    throw new ArgumentError(
+      `Cannot generate ${maxNewTokens} tokens at temperature ${temperature}: neither may be negative`,
+    );
+  }
   if (prompt.length === 0) throw new ArgumentError("Cannot generate from an empty prompt: give at least one token");
   const key = keyOf(seed, "generate");
   const tokens = [...prompt];

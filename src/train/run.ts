@@ -17,6 +17,7 @@ import { terminal } from "../runtime/processes.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
 import { backwardStep } from "./backward.ts";
+import { tellUncaughtErrors } from "./failure.ts";
 
 /** Options of {@link launch}. What is left open, the environment says. */
 export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, "device"> {
@@ -141,6 +142,7 @@ function formatNumber(value: number): string {
  */
 export async function launch(options: LaunchOptions = {}): Promise<Run> {
   const environment = readRankEnvironment();
+  tellUncaughtErrors();
   const { log = new Logger({ sink: standardErrorSink() }) } = options;
   const ranksOnHost = environment?.localWorldSize ?? 1;
   const device = await openDevice(options.device ?? "cpu", { cpuMath: "auto", ranksOnHost, ...options });

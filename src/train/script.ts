@@ -6,15 +6,15 @@
  */
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
-import { CollectiveError, ConfigError, InternalError, RendezvousError } from "../errors.ts";
-import { systemClock } from "../runtime/clock.ts";
-import { encodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
-import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
+import { ConfigError } from "../errors.ts";
+import { encodeControlLine } from "../runtime/control_line.ts";
+import { processEnvironment } from "../runtime/env.ts";
 import { filePath } from "../runtime/files.ts";
 import { Logger, logLevelFrom, standardErrorSink } from "../runtime/log.ts";
 import { terminal } from "../runtime/processes.ts";
 import { exitCodeOf } from "../runtime/signals.ts";
 import { type RunConfig, TRAIN_SECTIONS } from "./config.ts";
+import { failureOf, hasLauncher, rankOf, tellFailure } from "./failure.ts";
 import type { ProgressOutput } from "./progress.ts";
 import { runTraining, type TrainerOptions } from "./trainer.ts";
 
@@ -66,7 +66,7 @@ function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
  */
 export async function runTrainingScript(script: TrainingScript): Promise<number> {
   const out = terminal("stdout");
-  const isPrefixed = processEnvironment().flag("FULLYSHARD_PREFIXED");
+  const isPrefixed = hasLauncher();
   const sink = standardErrorSink();
   // The launcher says which rank a line is from.
   let log = new Logger({ sink: isPrefixed ? (record) => sink({ ...record, rank: undefined }) : sink });
@@ -82,33 +82,10 @@ export async function runTrainingScript(script: TrainingScript): Promise<number>
     if (isMain && finished !== undefined) out.write(`Sample:\n${config.prompt}${finished.sample}\n`);
     return signal === undefined ? 0 : exitCodeOf(signal);
   } catch (error) {
-    const failure = recordOf(error);
+    const failure = failureOf(error);
     // The launcher knows what all ranks say, and names the cause.
-    if (isPrefixed) out.write(`${encodeControlLine({ failure })}\n`);
+    if (isPrefixed) tellFailure(failure);
     else log.withRank(failure.rank).error(`${failure.name}: ${failure.message}`);
     return error instanceof ConfigError ? 2 : 1;
   }
-}
-
-/** This rank; 0 also where the environment is what is wrong. */
-function rankOf(): number {
-  try {
-    return readRankEnvironment()?.rank ?? 0;
-  } catch {
-    return 0;
-  }
-}
-
-/** What is told of an error. Our own bugs show a stack. */
-function recordOf(error: unknown): FailureRecord {
-  const { name, message, stack = "" } = error instanceof Error ? error : new Error(String(error));
-  const isOurs = error instanceof InternalError || ["TypeError", "ReferenceError"].includes(name);
-  const frames = stack.replace(`${name}: ${message}`, "");
-  const followed = error instanceof CollectiveError
-    ? error.facts.stoppedBy
-    : error instanceof RendezvousError
-    ? error.stoppedBy
-    : undefined;
-  const time = systemClock.now();
-  return { rank: rankOf(), name, message: isOurs ? `${message}${frames}` : message, followed, time };
 }

@@ -11,7 +11,7 @@ import { loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
 import { scope } from "../tensor/scope.ts";
-import { requireVocabulary } from "./checks.ts";
+import { requirePositions, requireVocabulary } from "./checks.ts";
 import type { Run } from "./run.ts";
 
 /** Options of {@link textData}. */
@@ -88,6 +88,7 @@ export async function textData(
     const named = options.tokenizer ?? model.files?.folder ?? BYTE_TOKENIZER;
     const tokenizer = typeof named === "string" ? await loadTokenizer(named) : named;
     requireVocabulary(tokenizer, model);
+    requirePositions(sequenceLength, model);
     return { tokenizer, source: openText(patterns, textField === undefined ? {} : { field: textField }) };
   });
   const tokens = await group.together("tokenize the text", async () => {

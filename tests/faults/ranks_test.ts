@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, startAlone, startRanks } from "../train/runs.ts";
@@ -57,6 +58,14 @@ test("a rank that throws tells why, and the others only that they stopped", TIME
   assert.match(stderr, /fullyshard: rank 1 \(pid \d+\) failed first: Error: out of coffee\n/);
   assert.match(stderr, /fullyshard: rank 0 ended because of it\n/);
   assert.equal(stderr.split("coffee").length, 2, "it is told once");
+});
+
+test("a loop of one's own that throws is the cause, whoever ends first", TIMEOUT, async () => {
+  const script = fileURLToPath(new URL("../train/scripts/loop.ts", import.meta.url));
+  const { code, stderr } = await run([], { ranks: 4, allowAll: true, script });
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /fullyshard: rank 3 \(pid \d+\) failed first: RangeError: out of tea\n/);
+  assert.match(stderr, /fullyshard: rank 0, 1, 2 ended because of it\n/);
 });
 
 test("with no launcher, every rank tells the cause", TIMEOUT, async () => {

@@ -53,3 +53,10 @@ test("describeFailures() says nothing of a run that went well", () => {
 test("orderFailures() has a cause even if every rank says that it followed another", () => {
   assert.equal(orderFailures([said(1, 2, "b", 0), said(0, 1, "a", 1)])[0]?.rank, 0);
 });
+
+test("describeFailures() names a rank that ended in peace while others needed it", () => {
+  assert.deepEqual(describeFailures([said(0, 5, "rank 2 has left", 2)], []), [
+    "fullyshard: rank 2 ended, without an error of its own, while others awaited it",
+    "fullyshard: rank 0 (pid 100) failed first: Error: rank 2 has left",
+  ]);
+});

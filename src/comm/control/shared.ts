@@ -167,8 +167,8 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
     throw this.failure(`rank ${cause.rank} stopped all ranks: ${cause.reason}`, stoppedBy);
   }
 
-  #stop(detail: string): never {
-    const error = this.failure(detail);
+  #stop(detail: string, stoppedBy?: number): never {
+    const error = this.failure(detail, stoppedBy);
     this.abort(error.message);
     throw error;
   }
@@ -181,7 +181,8 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
     // A dead rank's own cause, or that of whoever saw it first, comes before ours.
     this.#throwIfAborted();
     const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
-    this.#stop(`rank ${this.worldRank(peer)} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`);
+    const gone = this.worldRank(peer);
+    this.#stop(`rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`, gone);
   }
 
   #expire(stage: string, awaited: number | undefined): never {

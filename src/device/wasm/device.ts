@@ -131,13 +131,14 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
     };
   };
   const detail = "matrix products by WASM kernels";
+  const relaxed = `${detail} with relaxed SIMD, whose bits are the runtime's own`;
   if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });
-  if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail });
+  if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail: relaxed });
   try {
     return await openOnednnDevice(await open("strict"), ranksOnHost);
   } catch (error) {
     if (cpuMath === "onednn" || !(error instanceof LibraryNotFoundError)) throw error;
-    const why = `${detail}: 'auto' found no oneDNN (fullyshard doctor says how to install it)`;
+    const why = `${relaxed}: 'auto' found no oneDNN (fullyshard doctor says how to install it)`;
     return new WasmDevice(await open("relaxed"), { name: "wasm-relaxed", detail: why });
   }
 }
