@@ -4,9 +4,9 @@
  * @module
  */
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
+import { swigluOp } from "../ops/elementwise.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
 import { ropeOp } from "../ops/rope.ts";
-import { swigluOp } from "../ops/swiglu.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 

@@ -205,11 +205,6 @@ impl F32x4 {
     pub fn bits(self) -> U32x4 {
         U32x4(self.0)
     }
-    /// Lanes that are NaN.
-    #[inline(always)]
-    pub fn is_nan(self) -> Mask {
-        self.ne(self)
-    }
     /// Each lane through a scalar function.
     #[inline(always)]
     pub fn each(self, f: impl Fn(f32) -> f32) -> F32x4 {
@@ -260,11 +255,6 @@ impl Mask {
     #[inline(always)]
     pub fn select(self, a: F32x4, b: F32x4) -> F32x4 {
         F32x4(v128_bitselect(a.0, b.0, self.0))
-    }
-    /// `a` where set, else `b`.
-    #[inline(always)]
-    pub fn pick(self, a: U32x4, b: U32x4) -> U32x4 {
-        U32x4(v128_bitselect(a.0, b.0, self.0))
     }
 }
 
