@@ -19,6 +19,7 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly reducer: GradientReducer;
   readonly runOffset: number;
   readonly normReducer = undefined;
+  /** Its gradient is the one that was not reduced yet. */
   readonly sink: GradientSlot;
   #used = false;
   /** The gradient of all reductions since it was cleared; hidden until some rank has used the parameter. */
@@ -50,11 +51,6 @@ export class ReplicatedStorage implements ParameterStorage {
   /** Whether a backward on this rank has reached it since its gradient was cleared. */
   get used(): boolean {
     return this.#used;
-  }
-
-  /** The gradient that was not reduced yet. */
-  get unreduced(): Tensor | undefined {
-    return this.sink.gradient();
   }
 
   gradient(): Tensor | undefined {

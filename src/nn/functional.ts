@@ -25,7 +25,7 @@ export function attention(q: Tensor, k: Tensor, v: Tensor, attrs: AttentionAttrs
 
 /** Turns the heads of x [batch, seq, n * headDim] by the tables' angles; positions are 0, 1, … unless given. */
 export function rope(x: Tensor, cos: Tensor, sin: Tensor, headDim: number, positions?: Tensor): Tensor {
-  return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], { headDim });
+  return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], headDim);
 }
 
 /** `silu(gate) * up` */

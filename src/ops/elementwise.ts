@@ -4,6 +4,7 @@
  * @module
  */
 import { type BinaryOp, OPS, type UnaryOp } from "../device/kernels/signature.ts";
+import type { ArgsOf } from "../device/kernels/table.ts";
 import { ShapeError } from "../errors.ts";
 import { broadcastShapes, broadcastStrides, sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -12,10 +13,7 @@ import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
 /** Scalar parameters of a function of one value. */
-export interface UnaryAttrs {
-  readonly p0: number;
-  readonly p1: number;
-}
+export type UnaryAttrs = Pick<ArgsOf<"unary">, "p0" | "p1">;
 
 function unary(name: UnaryOp): ComputeOp<UnaryAttrs> {
   return {

@@ -353,12 +353,9 @@ export class Tensor {
   }
   /** Two dims exchanged. */
   transpose(a: number, b: number): Tensor {
-    const dims = this.shape.map((_, dim) => dim);
     const x = normalizeDim("transpose", a, this.shape);
     const y = normalizeDim("transpose", b, this.shape);
-    dims[x] = y;
-    dims[y] = x;
-    return this.permute(dims);
+    return this.permute(this.shape.map((_, dim) => dim === x ? y : dim === y ? x : dim));
   }
   /** `length` indices of one dim, from `start`. */
   narrow(dim: number, start: number, length: number): Tensor {
