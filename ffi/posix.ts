@@ -11,32 +11,7 @@
 import { NativeError, UnsupportedError } from "../src/errors.ts";
 import type { Platform } from "../src/runtime/processes.ts";
 import { platform } from "../src/runtime/processes.ts";
-import {
-  _SC_PAGESIZE,
-  DIRENT64,
-  FUTEX_WAIT,
-  FUTEX_WAKE,
-  LIBC,
-  LOCK_EX,
-  LOCK_NB,
-  LOCK_SH,
-  LOCK_UN,
-  MAP_ANONYMOUS,
-  MAP_FIXED,
-  MAP_PRIVATE,
-  MAP_SHARED,
-  O_CLOEXEC,
-  O_CREAT,
-  O_EXCL,
-  O_RDONLY,
-  O_RDWR,
-  PROT_READ,
-  PROT_WRITE,
-  STATVFS,
-  SYS_futex,
-  SYS_getdents64,
-} from "./bindings/libc.ts";
-import type { LIBC_BINDINGS } from "./bindings/libc.ts";
+import * as c from "./bindings/libc.ts";
 import { errnoNumber } from "./errno.ts";
 import type { OpenLibraryOptions } from "./mod.ts";
 import { openLibrary } from "./mod.ts";
@@ -45,7 +20,7 @@ import type { FfiProvider, Library, NativeAddress } from "./types.ts";
 /** The C library, opened, and what is built on it. */
 export class Posix {
   /** The library, for calls that need no more than its binding. */
-  readonly libc: Library<typeof LIBC_BINDINGS>;
+  readonly libc: Library<typeof c.LIBC_BINDINGS>;
   /** The provider of its addresses. */
   readonly provider: FfiProvider;
   /** Bytes of a memory page. */
@@ -61,9 +36,9 @@ export class Posix {
    * @param libc the opened C library
    * @param here the platform, whose system call numbers are used
    */
-  constructor(libc: Library<typeof LIBC_BINDINGS>, here: Platform = platform()) {
-    const futex = SYS_futex[here.arch];
-    const getdents64 = SYS_getdents64[here.arch];
+  constructor(libc: Library<typeof c.LIBC_BINDINGS>, here: Platform = platform()) {
+    const futex = c.SYS_futex[here.arch];
+    const getdents64 = c.SYS_getdents64[here.arch];
     if (here.os !== "linux" || futex === undefined || getdents64 === undefined) {
       throw new UnsupportedError(`Cannot share memory between processes on ${here.os} ${here.arch}, only on Linux`);
     }
@@ -71,12 +46,12 @@ export class Posix {
     this.provider = libc.provider;
     this.#sysFutex = futex;
     this.#sysGetdents64 = getdents64;
-    this.pageBytes = libc.symbols.sysconf(_SC_PAGESIZE);
+    this.pageBytes = libc.symbols.sysconf(c._SC_PAGESIZE);
   }
 
   /** Makes a file of size 0 for reading and writing by this user; one that exists already is an error (EEXIST). */
   createFile(path: string): number {
-    return uninterrupted(() => this.libc.symbols.open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600));
+    return uninterrupted(() => this.libc.symbols.open(path, c.O_RDWR | c.O_CREAT | c.O_EXCL | c.O_CLOEXEC, 0o600));
   }
 
   /**
@@ -85,7 +60,7 @@ export class Posix {
    * @returns its descriptor, or undefined if there is no such file
    */
   openFile(path: string, mode: "read" | "readWrite"): number | undefined {
-    const flags = (mode === "read" ? O_RDONLY : O_RDWR) | O_CLOEXEC;
+    const flags = (mode === "read" ? c.O_RDONLY : c.O_RDWR) | c.O_CLOEXEC;
     const result = uninterrupted(() => this.libc.symbols.tryOpen(path, flags, 0));
     return result < 0 ? undefined : result; // the one error that passes is ENOENT
   }
@@ -120,8 +95,8 @@ export class Posix {
     access: "read" | "readWrite" = "readWrite",
     offset = 0,
   ): NativeAddress {
-    const protection = access === "read" ? PROT_READ : PROT_READ | PROT_WRITE;
-    return this.libc.symbols.mmap(this.provider.nullAddress, byteLength, protection, MAP_SHARED, descriptor, offset);
+    const protection = access === "read" ? c.PROT_READ : c.PROT_READ | c.PROT_WRITE;
+    return this.libc.symbols.mmap(this.provider.nullAddress, byteLength, protection, c.MAP_SHARED, descriptor, offset);
   }
 
   /**
@@ -131,13 +106,20 @@ export class Posix {
    * @param address the first byte, at a page boundary
    */
   mapSharedAt(address: NativeAddress, descriptor: number, byteLength: number, offset = 0): void {
-    this.libc.symbols.mmap(address, byteLength, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, offset);
+    this.libc.symbols.mmap(
+      address,
+      byteLength,
+      c.PROT_READ | c.PROT_WRITE,
+      c.MAP_SHARED | c.MAP_FIXED,
+      descriptor,
+      offset,
+    );
   }
 
   /** Maps fresh zeroed private pages over memory: undoes {@link mapSharedAt}. */
   mapPrivateAt(address: NativeAddress, byteLength: number): void {
-    const flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-    this.libc.symbols.mmap(address, byteLength, PROT_READ | PROT_WRITE, flags, -1, 0);
+    const flags = c.MAP_PRIVATE | c.MAP_ANONYMOUS | c.MAP_FIXED;
+    this.libc.symbols.mmap(address, byteLength, c.PROT_READ | c.PROT_WRITE, flags, -1, 0);
   }
 
   /** Unmaps what {@link mapShared} mapped. Views over it must not be used any more. */
@@ -151,13 +133,13 @@ export class Posix {
    * @returns false if another opening holds it
    */
   tryLock(descriptor: number, kind: "exclusive" | "shared"): boolean {
-    const operation = (kind === "exclusive" ? LOCK_EX : LOCK_SH) | LOCK_NB;
+    const operation = (kind === "exclusive" ? c.LOCK_EX : c.LOCK_SH) | c.LOCK_NB;
     return uninterrupted(() => this.libc.symbols.flock(descriptor, operation)) === 0;
   }
 
   /** Gives a lock back. */
   unlock(descriptor: number): void {
-    this.libc.symbols.flock(descriptor, LOCK_UN);
+    this.libc.symbols.flock(descriptor, c.LOCK_UN);
   }
 
   /**
@@ -169,22 +151,22 @@ export class Posix {
     this.#timespec[0] = BigInt(whole);
     this.#timespec[1] = BigInt(Math.floor((timeoutMs - whole * 1000) * 1e6));
     const { futex } = this.libc.symbols;
-    const result = futex(this.#sysFutex, address, FUTEX_WAIT, expected >>> 0, this.#timespec);
+    const result = futex(this.#sysFutex, address, c.FUTEX_WAIT, expected >>> 0, this.#timespec);
     return result === this.#again ? "changed" : result === this.#timedOut ? "timeout" : "woken";
   }
 
   /** Wakes up to `count` waiters of the word at `address`. @returns how many were woken */
   futexWake(address: NativeAddress, count: number): number {
-    return this.libc.symbols.futex(this.#sysFutex, address, FUTEX_WAKE, count, null);
+    return this.libc.symbols.futex(this.#sysFutex, address, c.FUTEX_WAKE, count, null);
   }
 
   /** Space on the file system that holds a path. */
   spaceAt(path: string): { readonly freeBytes: number; readonly totalBytes: number } {
-    const status = new DataView(new ArrayBuffer(STATVFS.byteLength));
+    const status = new DataView(new ArrayBuffer(c.STATVFS.byteLength));
     this.libc.symbols.statvfs(path, status);
     const member = (offset: number): number => Number(status.getBigUint64(offset, true));
-    const block = member(STATVFS.f_frsize);
-    return { freeBytes: member(STATVFS.f_bavail) * block, totalBytes: member(STATVFS.f_blocks) * block };
+    const block = member(c.STATVFS.f_frsize);
+    return { freeBytes: member(c.STATVFS.f_bavail) * block, totalBytes: member(c.STATVFS.f_blocks) * block };
   }
 
   /** Names in a directory, sorted; none if there is no such directory. */
@@ -199,8 +181,8 @@ export class Posix {
       for (;;) {
         const filled = this.libc.symbols.getdents64(this.#sysGetdents64, descriptor, entries, entries.byteLength);
         if (filled === 0) break;
-        for (let at = 0; at < filled; at += view.getUint16(at + DIRENT64.d_reclen, true)) {
-          const start = at + DIRENT64.d_name;
+        for (let at = 0; at < filled; at += view.getUint16(at + c.DIRENT64.d_reclen, true)) {
+          const start = at + c.DIRENT64.d_name;
           names.push(decoder.decode(entries.subarray(start, entries.indexOf(0, start))));
         }
       }
@@ -270,7 +252,7 @@ export class Posix {
  * @throws {UnsupportedError} if this is not Linux
  */
 export async function openPosix(options: OpenLibraryOptions = {}): Promise<Posix> {
-  return new Posix(await openLibrary(LIBC, options));
+  return new Posix(await openLibrary(c.LIBC, options));
 }
 
 /** Makes a call again as often as a signal interrupts it. */

@@ -23,19 +23,6 @@ export interface BackwardPass {
   join(member: PassMember): void;
 }
 
-/** Nodes with gradients waiting, highest sequence last. */
-class NodeQueue {
-  readonly #nodes: Node[] = [];
-
-  push(node: Node): void {
-    this.#nodes.splice(placeAfter(this.#nodes, ({ sequence }) => sequence < node.sequence), 0, node);
-  }
-
-  pop(): Node | undefined {
-    return this.#nodes.pop();
-  }
-}
-
 let active: BackwardPass | undefined;
 
 /** The pass under way in this thread, if one is. */
@@ -60,7 +47,7 @@ export function runBackward(root: Edge, seed: Tensor): void {
     seed.dispose();
     throw new ArgumentError("Cannot run backward inside a backward pass");
   }
-  const queue = new NodeQueue();
+  const queue: Node[] = []; // nodes with gradients waiting, highest sequence last
   const waiting = new Map<Node, (Tensor | undefined)[]>();
   const sinks = new Set<GradientSink>();
   const members = new Set<PassMember>();
@@ -75,7 +62,8 @@ export function runBackward(root: Edge, seed: Tensor): void {
         slots = new Array<Tensor | undefined>(edge.node.numOutputs).fill(undefined);
         waiting.set(edge.node, slots);
         edge.node.retain(); // the node before it, which led here, is about to let go
-        queue.push(edge.node);
+        const { sequence } = edge.node;
+        queue.splice(placeAfter(queue, (waiting) => waiting.sequence < sequence), 0, edge.node);
       }
       const before = slots[edge.index];
       slots[edge.index] = before === undefined ? grad : before.absorb(grad);

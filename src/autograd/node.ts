@@ -77,11 +77,6 @@ export class Node {
     for (const edge of edges) edge?.node?.retain();
   }
 
-  /** What was saved for the backward. */
-  get saved(): readonly Tensor[] {
-    return this.#saved;
-  }
-
   /** One more tensor or node leads here. */
   retain(): void {
     this.#refs++;

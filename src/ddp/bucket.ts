@@ -71,7 +71,8 @@ export class GradientBucket {
   reduce(group: ProcessGroup, scale: DeviceScalar, unit: string): void {
     const sums = this.storages.map((storage) => {
       const sum = this.place(storage);
-      const { unreduced, run: { device: { kernels } } } = storage;
+      const { kernels } = storage.run.device;
+      const unreduced = storage.sink.gradient();
       if (unreduced === undefined) kernels.fill({ dtype: float32, n: sum.numel, value: 0, dst: sum.ptr });
       // Buckets may have been cut anew since it was written.
       else if (unreduced.ptr !== sum.ptr) {

@@ -19,6 +19,7 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly reducer: GradientReducer;
   readonly runOffset: number;
   readonly normReducer = undefined;
+  /** Its gradient is the one that was not reduced yet. */
   readonly sink: GradientSlot;
   /** Where the values are. */
   readonly #values: ParameterStorage;
@@ -55,11 +56,6 @@ export class ReplicatedStorage implements ParameterStorage {
     return this.#used;
   }
 
-  /** The gradient that was not reduced yet. */
-  get unreduced(): Tensor | undefined {
-    return this.sink.gradient();
-  }
-
   hasValues(): boolean {
     return this.#values.hasValues();
   }
@@ -69,7 +65,7 @@ export class ReplicatedStorage implements ParameterStorage {
   }
 
   hasUnreduced(): boolean {
-    return this.unreduced !== undefined;
+    return this.sink.gradient() !== undefined;
   }
 
   gradient(): Tensor | undefined {

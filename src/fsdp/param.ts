@@ -7,7 +7,7 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { int64 } from "../dtype.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
-import type { GradientReducer, NormReducer, Parameter, ParameterRun, ParameterStorage } from "../tensor/parameter.ts";
+import type { GradientReducer, NormReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import { rangeLayout, type ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Share } from "./layout.ts";
@@ -33,7 +33,7 @@ export class ShardedStorage implements ParameterStorage {
   readonly runOffset: number;
   readonly sink: GradientSlot;
   readonly normReducer: NormReducer;
-  readonly #segment: FlatSegment;
+  readonly run: FlatSegment;
   /** First element in the whole segment. */
   readonly #offset: number;
   #used = false;
@@ -42,7 +42,7 @@ export class ShardedStorage implements ParameterStorage {
   #owned: Tensor | undefined;
 
   constructor(segment: FlatSegment, parameter: Parameter, offset: number, share: Share, group: ProcessGroup) {
-    this.#segment = segment;
+    this.run = segment;
     this.parameter = parameter;
     this.#offset = offset;
     this.shard = rangeLayout(parameter.shape, share.offset, share.length);
@@ -60,15 +60,11 @@ export class ShardedStorage implements ParameterStorage {
 
   /** The unit it belongs to. */
   get unit(): FsdpUnit {
-    return this.#segment.unit;
+    return this.run.unit;
   }
 
   get reducer(): GradientReducer {
     return this.unit;
-  }
-
-  get run(): ParameterRun {
-    return this.#segment;
   }
 
   /** Whether a backward on this rank has reached it since its gradient was cleared. */
@@ -102,19 +98,19 @@ export class ShardedStorage implements ParameterStorage {
     this.#owned?.dispose();
     this.#owned = undefined;
     this.sink.clear();
-    this.#segment.settle(this);
+    this.run.settle(this);
   }
 
   /** Closes the whole gradient; without any contribution since the last reduction, zeros take the place. */
   fillMissing(): void {
     this.sink.finish();
     if (this.sink.gradient() !== undefined) return;
-    using place = this.#segment.gradientPlace(this.parameter, this.#offset);
+    using place = this.run.gradientPlace(this.parameter, this.#offset);
     place.device.kernels.fill({ dtype: place.dtype, n: place.numel, value: 0, dst: place.ptr });
   }
 
   /** Shows the gradient of the owned elements. */
   showOwned(): void {
-    this.#owned ??= this.#segment.runGradient(this.runOffset, this.shard.numel);
+    this.#owned ??= this.run.runGradient(this.runOffset, this.shard.numel);
   }
 }

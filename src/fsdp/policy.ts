@@ -35,11 +35,9 @@ export interface FullyShardOptions {
 }
 
 /** A policy with nothing left open but the root rule. */
-export interface ResolvedPolicy {
+export interface ResolvedPolicy extends Required<MixedPrecision> {
   readonly group: ProcessGroup;
   readonly reshardAfterForward: boolean | undefined;
-  readonly paramDtype: DType;
-  readonly reduceDtype: DType;
   readonly backwardPrefetch: boolean;
 }
 

@@ -15,13 +15,12 @@
  *
  * @module
  */
-import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Phase } from "../comm/call.ts";
 import type { Work } from "../comm/data_plane.ts";
 import type { GatherWindow } from "../comm/gather_window.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
-import { type DType, float32 } from "../dtype.ts";
+import { float32 } from "../dtype.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import { InternalError } from "../errors.ts";
@@ -40,15 +39,13 @@ export class FlatSegment implements ParameterRun {
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
   readonly #suffix: string;
-  readonly #group: ProcessGroup;
-  readonly #paramDtype: DType;
-  readonly #reduceDtype: DType;
   readonly #window: GatherWindow;
   readonly #master: Buffer;
   readonly #whole: Buffer;
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
-  #reducedInPass = false;
+  /** Whether the pass under way has reduced it. */
+  reducedInPass = false;
   /** After the last write to the run. */
   #written: DeviceEvent;
   /** The gather under way, and the reduction that nobody has waited for. */
@@ -68,9 +65,6 @@ export class FlatSegment implements ParameterRun {
     this.unit = unit;
     this.#suffix = suffix;
     this.device = first.device;
-    this.#group = group;
-    this.#paramDtype = paramDtype;
-    this.#reduceDtype = reduceDtype;
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
     this.plan = planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
     const { runLength, world } = this.plan;
@@ -107,9 +101,9 @@ export class FlatSegment implements ParameterRun {
   }
 
   endWrite(): void {
-    if (this.#paramDtype !== float32) {
+    if (this.unit.policy.paramDtype !== float32) {
       const [dst, src] = [this.#window.pointer, this.#master.ptr];
-      this.device.kernels.cast({ dstDtype: this.#paramDtype, srcDtype: float32, n: this.length, dst, src });
+      this.device.kernels.cast({ dstDtype: this.unit.policy.paramDtype, srcDtype: float32, n: this.length, dst, src });
     }
     this.#window.endWrite();
     this.#whole.version++;
@@ -120,7 +114,7 @@ export class FlatSegment implements ParameterRun {
   unshard(phase: Phase): void {
     for (const { parameter } of this.storages) parameter.requireValues();
     const { streams } = this.device;
-    const bytes = this.length * this.#paramDtype.byteLength;
+    const bytes = this.length * this.unit.policy.paramDtype.byteLength;
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
       this.#whole.attach();
@@ -147,7 +141,7 @@ export class FlatSegment implements ParameterRun {
 
   /** Whether ops may write gradients to their places: those are no narrower than what is computed in. */
   get writesDirectly(): boolean {
-    return this.#reduceDtype.byteLength >= this.#paramDtype.byteLength;
+    return this.unit.policy.reduceDtype.byteLength >= this.unit.policy.paramDtype.byteLength;
   }
 
   /** Whether gradients wait to be reduced. */
@@ -155,17 +149,12 @@ export class FlatSegment implements ParameterRun {
     return this.#wholeGrad !== undefined;
   }
 
-  /** Whether the pass under way has reduced it. */
-  get reducedInPass(): boolean {
-    return this.#reducedInPass;
-  }
-
   /** A handle on the place of one parameter's gradient in the whole gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
-    const bytes = this.plan.world * this.length * this.#reduceDtype.byteLength;
+    const bytes = this.plan.world * this.length * this.unit.policy.reduceDtype.byteLength;
     this.#wholeGrad ??= Buffer.allocate(this.device, bytes, `${this.name} gradients`, "gradients");
     this.#wholeGrad.retain();
-    return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.#reduceDtype);
+    return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.unit.policy.reduceDtype);
   }
 
   /** Sums the whole gradient over ranks into the run's, times `scale`. Parameters without one count as zero. */
@@ -179,28 +168,29 @@ export class FlatSegment implements ParameterRun {
     streams.get("reduce").wait(streams.current.record());
     this.#reduction = streams.on("reduce", () => {
       const accumulate = this.#runGrad !== undefined;
-      this.#runGrad ??= this.#newRunGradient();
+      const bytes = this.length * float32.byteLength;
+      this.#runGrad ??= Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
       const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
       const [src, dst] = [whole.ptr, this.#runGrad.ptr];
-      const sum = { src, dtype: this.#reduceDtype, runs, dst, dstDtype: float32, scale, accumulate };
-      const work = this.#group.reduceScatter(sum, this.name, "backward");
+      const sum = { src, dtype: this.unit.policy.reduceDtype, runs, dst, dstDtype: float32, scale, accumulate };
+      const work = this.unit.policy.group.reduceScatter(sum, this.name, "backward");
       for (const { sink } of this.storages) sink.clear();
       this.#dropWholeGradient();
       return work;
     });
-    this.#reducedInPass = true;
+    this.reducedInPass = true;
   }
 
   /** The pass has ended; the members that some rank used have a gradient. See Note [Unused parameters]. */
   endPass(used: ReadonlySet<ShardedStorage>): void {
-    this.#reducedInPass = false;
+    this.reducedInPass = false;
     this.#waitForReduction();
     for (const storage of this.storages) if (used.has(storage)) storage.showOwned();
   }
 
   /** The pass failed: no gradient is left, neither of it nor of earlier ones, which it may have been added to. */
   abandonPass(): void {
-    this.#reducedInPass = false;
+    this.reducedInPass = false;
     this.#waitForReduction();
     for (const storage of this.storages) storage.clearGradient();
   }
@@ -240,11 +230,6 @@ export class FlatSegment implements ParameterRun {
     this.#reduction = undefined;
   }
 
-  #newRunGradient(): Buffer {
-    const bytes = this.length * float32.byteLength;
-    return Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
-  }
-
   #dropWholeGradient(): void {
     this.#wholeGrad?.release();
     this.#wholeGrad = undefined;
@@ -261,17 +246,17 @@ export class FlatSegment implements ParameterRun {
     const storages = parameters.map((parameter, i) => {
       const offset = this.plan.offsets[i];
       if (offset === undefined) throw new InternalError(`no place for '${parameter.fqn}'`);
-      const share = shareOf(this.plan, offset, parameter.numel, this.#group.rank);
+      const share = shareOf(this.plan, offset, parameter.numel, this.unit.policy.group.rank);
       const width = float32.byteLength;
       if (parameter.buffer.attached && share.length > 0) {
         const to = devicePtr(this.#master.ptr + share.runOffset * width);
         this.device.copy(to, devicePtr(parameter.ptr + share.offset * width), share.length * width);
       }
-      const storage = new ShardedStorage(this, parameter, offset, share, this.#group);
+      const storage = new ShardedStorage(this, parameter, offset, share, this.unit.policy.group);
       if (parameter.buffer.attached) storage.materialize();
       this.#whole.retain();
       const layout = denseLayout(parameter.shape, offset);
-      parameter.adopt(storage, { buffer: this.#whole, layout, dtype: this.#paramDtype });
+      parameter.adopt(storage, { buffer: this.#whole, layout, dtype: this.unit.policy.paramDtype });
       return storage;
     });
     if (present) this.endWrite();

@@ -70,14 +70,10 @@ export class FsdpUnit implements GradientReducer {
   /** Begins to gather the parameters, unless they are here; {@link waitForGather} orders their use after it. */
   unshard(phase: Phase): void {
     if (this.#unsharded !== undefined) return;
-    const done: FlatSegment[] = [];
     try {
-      for (const segment of this.segments) {
-        segment.unshard(phase);
-        done.push(segment);
-      }
+      for (const segment of this.segments) segment.unshard(phase);
     } catch (error) {
-      for (const segment of done) segment.reshard();
+      for (const segment of this.segments) segment.reshard();
       throw error;
     }
     this.#unsharded = phase;

@@ -4,9 +4,9 @@
  * @module
  */
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
+import { swigluOp } from "../ops/elementwise.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
 import { ropeOp } from "../ops/rope.ts";
-import { swigluOp } from "../ops/swiglu.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
@@ -25,7 +25,7 @@ export function attention(q: Tensor, k: Tensor, v: Tensor, attrs: AttentionAttrs
 
 /** Turns the heads of x [batch, seq, n * headDim] by the tables' angles; positions are 0, 1, … unless given. */
 export function rope(x: Tensor, cos: Tensor, sin: Tensor, headDim: number, positions?: Tensor): Tensor {
-  return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], { headDim });
+  return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], headDim);
 }
 
 /** `silu(gate) * up` */

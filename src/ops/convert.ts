@@ -4,9 +4,9 @@
  * @module
  */
 import type { DevicePtr } from "../device/device.ts";
-import { float32 } from "../dtype.ts";
+import { type DType, float32 } from "../dtype.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { BackwardCall } from "./op.ts";
+import type { BackwardCall, ComputeOp } from "./op.ts";
 
 /** `dst = src`, converted; both dense. */
 export function castTo(dst: Tensor, src: Tensor): void {
@@ -30,3 +30,15 @@ export function writeFloat32<A>(call: BackwardCall<A>, i: number, launch: (out: 
   launch(wide.ptr);
   castTo(out, wide);
 }
+
+/** The values in the dtype given; the gradient goes back in the input's. */
+export const castOp: ComputeOp<DType> = {
+  name: "cast",
+  infer: (inputs, dtype) => inputs.map(({ shape }) => ({ shape, dtype })),
+  forward: (call) => {
+    castTo(call.output(0), call.dense(call.input(0)));
+  },
+  backward: (call) => {
+    castTo(call.out(0), call.dense(call.grad(0)));
+  },
+};

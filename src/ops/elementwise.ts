@@ -4,17 +4,16 @@
  * @module
  */
 import { type BinaryOp, OPS, type UnaryOp } from "../device/kernels/signature.ts";
-import { broadcastShapes, broadcastStrides } from "../shape.ts";
+import type { ArgsOf } from "../device/kernels/table.ts";
+import { ShapeError } from "../errors.ts";
+import { broadcastShapes, broadcastStrides, sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { floatInput, floatPair } from "./check.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
 /** Scalar parameters of a function of one value. */
-export interface UnaryAttrs {
-  readonly p0: number;
-  readonly p1: number;
-}
+export type UnaryAttrs = Pick<ArgsOf<"unary">, "p0" | "p1">;
 
 function unary(name: UnaryOp): ComputeOp<UnaryAttrs> {
   return {
@@ -130,3 +129,26 @@ function table<K extends string, V>(keys: readonly K[], make: (key: K) => V): (k
 export const unaryOp: (name: UnaryOp) => ComputeOp<UnaryAttrs> = table(OPS.unaryOp, unary);
 /** The record of a function of two values. */
 export const binaryOp: (name: BinaryOp) => ComputeOp<undefined> = table(OPS.binaryOp, binary);
+
+/** SwiGLU (Shazeer 2020): gate and up of one shape → silu(gate) * up. */
+export const swigluOp: ComputeOp<undefined> = {
+  name: "swiglu",
+  infer: (inputs) => {
+    const [gate, up] = floatPair("swiglu", inputs);
+    if (!sameShape(gate.shape, up.shape)) throw new ShapeError("swiglu", "shapes must be equal", gate.shape, up.shape);
+    return [{ shape: gate.shape, dtype: gate.dtype }];
+  },
+  forward: (call) => {
+    const [gate, up] = [call.dense(call.input(0)), call.dense(call.input(1))];
+    const { dtype, numel: n } = gate;
+    call.device.kernels.swiglu({ dtype, n, y: call.output(0).ptr, gate: gate.ptr, up: up.ptr });
+    call.save(gate, up);
+  },
+  backward: (call) => {
+    const [gate, up] = [call.saved(0), call.saved(1)];
+    const { dtype, numel: n } = gate;
+    const [dy, dgate, dup] = [call.dense(call.grad(0)), call.out(0, dtype), call.out(1, dtype)];
+    const gradients = { dgate: dgate.ptr, dup: dup.ptr, dy: dy.ptr };
+    call.device.kernels.swigluBackward({ dtype, n, ...gradients, gate: gate.ptr, up: up.ptr });
+  },
+};

@@ -43,6 +43,24 @@ function scaleByGrad<A>(call: BackwardCall<A>, i: number, source: Tensor): void 
   if (scaled !== out) castTo(out, scaled);
 }
 
+/** Losses of some rows, whose logits are given, and, if there is a place for it, the gradient of these. */
+function rowLosses(
+  call: ForwardCall<CrossEntropyAttrs>,
+  [losses, labels]: readonly [Tensor, Tensor],
+  firstRow: number,
+  rows: number,
+  logits: Tensor,
+  dlogits: Tensor | undefined,
+): void {
+  call.device.kernels.crossEntropy({
+    ...{ dtype: logits.dtype, rows, cols: logits.shape.at(-1) ?? 1, firstRow, ...call.attrs },
+    losses: devicePtr(losses.ptr + firstRow * float32.byteLength),
+    dlogits: dlogits?.ptr,
+    logits: logits.ptr,
+    labels: devicePtr(labels.ptr + firstRow * int32.byteLength),
+  });
+}
+
 /** The sum of the rows' losses, in float32. */
 function sumLosses(call: ForwardCall<CrossEntropyAttrs>, losses: Tensor): void {
   const [dst, src] = [call.output(0).ptr, losses.ptr];
@@ -63,17 +81,7 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
     const [logits, labels] = [call.dense(call.input(0)), call.dense(call.input(1))];
     const losses = call.empty([labels.numel], float32);
     const dlogits = call.needs(0) ? call.empty(logits.shape, logits.dtype) : undefined;
-    call.device.kernels.crossEntropy({
-      dtype: logits.dtype,
-      rows: labels.numel,
-      cols: logits.shape.at(-1) ?? 1,
-      ignoreIndex: call.attrs.ignoreIndex,
-      firstRow: 0,
-      losses: losses.ptr,
-      dlogits: dlogits?.ptr,
-      logits: logits.ptr,
-      labels: labels.ptr,
-    });
+    rowLosses(call, [losses, labels], 0, labels.numel, logits, dlogits);
     sumLosses(call, losses);
     if (dlogits !== undefined) call.save(dlogits);
   },
@@ -125,17 +133,7 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
       const m = Math.min(perChunk, rows - start);
       const [logits, chunk] = [rowsOf(allLogits, 0, m), rowsOf(hidden, start, m)];
       product(call, logits, flat(chunk, width, false), flat(weight, width, true), m, vocab, width);
-      kernels.crossEntropy({
-        dtype: float32,
-        rows: m,
-        cols: vocab,
-        ignoreIndex: call.attrs.ignoreIndex,
-        firstRow: start,
-        losses: devicePtr(losses.ptr + start * float32.byteLength),
-        dlogits: call.recording ? logits.ptr : undefined,
-        logits: logits.ptr,
-        labels: devicePtr(labels.ptr + start * int32.byteLength),
-      });
+      rowLosses(call, [losses, labels], start, m, logits, call.recording ? logits : undefined);
       const dlogits = call.recording ? inDtype(call, logits, hidden.dtype) : logits;
       if (dhidden !== undefined) {
         const out = rowsOf(dhidden, start, m);

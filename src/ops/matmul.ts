@@ -78,15 +78,8 @@ function multiply(context: OpContext, a: Tensor, b: Tensor, lead: Shape, dtype: 
   const n = b.shape.at(-1) ?? 1;
   const out = into ?? context.empty([...lead, m, n], dtype);
   const batch = numelOf(lead);
-  product(
-    context,
-    out,
-    operand(context, repeated(a, lead), batch),
-    operand(context, repeated(b, lead), batch),
-    m,
-    n,
-    k,
-  );
+  const [left, right] = [operand(context, repeated(a, lead), batch), operand(context, repeated(b, lead), batch)];
+  product(context, out, left, right, m, n, k);
   return out;
 }
 

@@ -1,8 +1,10 @@
 /**
- * Reductions over some or all dims.
+ * Reductions over some or all dims, and the place of the largest element.
  *
  * @module
  */
+import { int32 } from "../dtype.ts";
+import { ShapeError } from "../errors.ts";
 import { denseStrides, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { copyElements } from "./convert.ts";
@@ -116,3 +118,18 @@ export const sumOp: ComputeOp<ReduceAttrs> = reduction("sum");
 export const meanOp: ComputeOp<ReduceAttrs> = reduction("mean");
 /** Largest. */
 export const maxOp: ComputeOp<ReduceAttrs> = reduction("max");
+
+/** Index of the largest element along the last dim: [.., cols] → int32 [..], the first of equals. */
+export const argmaxOp: ComputeOp<undefined> = {
+  name: "argmax",
+  infer: (inputs) => {
+    const x = floatInput("argmax", inputs);
+    if (!((x.shape.at(-1) ?? 0) > 0)) throw new ShapeError("argmax", "the last dim must have elements", x.shape);
+    return [{ shape: x.shape.slice(0, -1), dtype: int32 }];
+  },
+  forward: (call) => {
+    const x = call.dense(call.input(0));
+    const [rows, cols] = [numelOf(x.shape.slice(0, -1)), x.shape.at(-1) ?? 1];
+    call.device.kernels.argmax({ dtype: x.dtype, rows, cols, dst: call.output(0).ptr, src: x.ptr });
+  },
+};

@@ -9,12 +9,6 @@ import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp } from "./op.ts";
 
-/** How the last dim of x divides. */
-export interface RopeAttrs {
-  /** Elements of a head; the last dim of x is a multiple. */
-  readonly headDim: number;
-}
-
 /** The arguments that both directions share. */
 function common(x: Tensor, [cos, sin]: readonly [Tensor, Tensor], positions: Tensor | undefined, headDim: number) {
   const [batch = 1, seq = 1, strideX = headDim] = x.shape;
@@ -23,10 +17,13 @@ function common(x: Tensor, [cos, sin]: readonly [Tensor, Tensor], positions: Ten
   return { dtype: x.dtype, ...sizes, x: x.ptr, cos: cos.ptr, sin: sin.ptr, positions: positions?.ptr };
 }
 
-/** x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq]. */
-export const ropeOp: ComputeOp<RopeAttrs> = {
+/**
+ * x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq];
+ * headDim as attribute.
+ */
+export const ropeOp: ComputeOp<number> = {
   name: "rope",
-  infer: ([x, cos, sin, positions], { headDim }) => {
+  infer: ([x, cos, sin, positions], headDim) => {
     if (x === undefined || cos === undefined || sin === undefined || cos.dtype !== float32 || sin.dtype !== float32) {
       throw new DTypeError("rope", "the tables must be float32", cos?.dtype.name ?? "", sin?.dtype.name ?? "");
     }
@@ -51,7 +48,7 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
   forward: (call) => {
     const positions = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
     const tables = [call.dense(call.input(1)), call.dense(call.input(2))] as const;
-    const args = common(call.dense(call.input(0)), tables, positions, call.attrs.headDim);
+    const args = common(call.dense(call.input(0)), tables, positions, call.attrs);
     call.device.kernels.rope({ ...args, inverse: false, y: call.output(0).ptr });
     call.save(...tables);
     if (positions !== undefined) call.save(positions);
@@ -59,7 +56,7 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
   backward: (call) => {
     const positions = call.inputs > 3 ? call.saved(2) : undefined;
     const dy = call.dense(call.grad(0));
-    const args = common(dy, [call.saved(0), call.saved(1)], positions, call.attrs.headDim);
+    const args = common(dy, [call.saved(0), call.saved(1)], positions, call.attrs);
     call.device.kernels.rope({ ...args, inverse: true, y: call.out(0, dy.dtype).ptr });
   },
 };

@@ -17,7 +17,7 @@ import { isDense } from "../shape.ts";
 import { zeros } from "../tensor/create.ts";
 import type { NormReducer, Parameter } from "../tensor/parameter.ts";
 import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
-import type { Tensor } from "../tensor/tensor.ts";
+import { Tensor } from "../tensor/tensor.ts";
 import { requireReduced } from "./reduced.ts";
 
 const { ACCUMULATOR_WORDS } = CONSTANTS;
@@ -127,7 +127,7 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
   const list = [...parameters];
   requireReduced(list, "clip gradients");
   const { kernels, status } = deviceOf(list);
-  const factor = Buffer.allocate(deviceOf(list), float32.byteLength, "clip factor");
+  using factor = Tensor.empty(deviceOf(list), [], float32, "clip factor");
   let norm: Tensor | undefined;
   try {
     norm = takeNorm(list, { maxNorm, errorIfNonfinite, factor: factor.ptr });
@@ -141,8 +141,6 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
   } catch (error) {
     norm?.dispose();
     throw error;
-  } finally {
-    factor.release();
   }
 }
 

@@ -87,10 +87,6 @@ export function constant(options: ScheduleOptions): Schedule {
 }
 
 /** All schedules, by name. */
-export const SCHEDULES: {
-  readonly cosine: typeof cosine;
-  readonly linear: typeof linear;
-  readonly constant: typeof constant;
-} = { cosine, linear, constant };
+export const SCHEDULES: Readonly<Record<ScheduleName, typeof cosine>> = { cosine, linear, constant };
 /** Name of a schedule. */
-export type ScheduleName = keyof typeof SCHEDULES;
+export type ScheduleName = "cosine" | "linear" | "constant";

@@ -79,7 +79,10 @@ function add(target: Tensor, grad: Tensor): void {
 
 /** The handle itself when dense, else one on a dense copy; consumes `grad`. */
 function denseHandle(grad: Tensor): Tensor {
-  if (isDense(grad.layout)) return grad;
+  return isDense(grad.layout) ? grad : copied(grad);
+}
+
+function copied(grad: Tensor): Tensor {
   const copy = fresh(grad);
   copyElements(copy, grad);
   grad.dispose();
@@ -92,11 +95,7 @@ function fresh(like: Tensor): Tensor {
 
 /** `grad` in memory that nobody else writes; consumes `grad`. */
 function owned(grad: Tensor): Tensor {
-  if (isDense(grad.layout) && !grad.buffer.shared) return grad;
-  const copy = fresh(grad);
-  copyElements(copy, grad);
-  grad.dispose();
-  return copy;
+  return isDense(grad.layout) && !grad.buffer.shared ? grad : copied(grad);
 }
 
 /** Brings `grad` to its place, unless it was written there; consumes both handles but the one returned. */

@@ -79,7 +79,7 @@ export interface ParameterStorage {
   clearGradient(): void;
 }
 
-/** The storage of a parameter that takes part in no parallelism. Its run lasts when it is replicated, and so do optimizer states. */
+/** The storage of a parameter in no parallelism. Its run lasts when it is replicated, and so do optimizer states. */
 function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   const sink = new GradientSlot();
   const run: ParameterRun = {

@@ -12,11 +12,10 @@ import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import type { BinaryOp, UnaryOp } from "../device/kernels/signature.ts";
 import type { DType } from "../dtype.ts";
 import { ShapeError, UseAfterDisposeError } from "../errors.ts";
-import { argmaxOp } from "../ops/argmax.ts";
-import { castOp } from "../ops/cast.ts";
+import { castOp } from "../ops/convert.ts";
 import { binaryOp, unaryOp } from "../ops/elementwise.ts";
 import { matmulOp } from "../ops/matmul.ts";
-import { maxOp, meanOp, sumOp } from "../ops/reduce.ts";
+import { argmaxOp, maxOp, meanOp, sumOp } from "../ops/reduce.ts";
 import { softmaxOp } from "../ops/softmax.ts";
 import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp } from "../ops/view.ts";
 import { denseLayout, isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
@@ -354,12 +353,9 @@ export class Tensor {
   }
   /** Two dims exchanged. */
   transpose(a: number, b: number): Tensor {
-    const dims = this.shape.map((_, dim) => dim);
     const x = normalizeDim("transpose", a, this.shape);
     const y = normalizeDim("transpose", b, this.shape);
-    dims[x] = y;
-    dims[y] = x;
-    return this.permute(dims);
+    return this.permute(this.shape.map((_, dim) => dim === x ? y : dim === y ? x : dim));
   }
   /** `length` indices of one dim, from `start`. */
   narrow(dim: number, start: number, length: number): Tensor {

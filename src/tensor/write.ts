@@ -7,7 +7,7 @@ import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import type { Parameter } from "./parameter.ts";
 
-/** Gives memory to parameters that have none, and opens their runs; whatever happens, ends the writing: other ranks wait for it. */
+/** Gives memory to parameters that have none and opens their runs; the end comes whatever happens: other ranks wait. */
 function openRuns(parameters: readonly Parameter[]): Disposable {
   for (const parameter of parameters) parameter.materialize();
   const runs = new Set(parameters.map(({ storage }) => storage.run));

@@ -40,7 +40,7 @@ serveRank(async ({ rank, size, world, data }): Promise<DdpReport> => {
   const hidden = run();
   if (hidden.length > 0) throw new Error("a gradient that was not reduced shows");
   const own = [...model.parameters()].flatMap(({ storage }) =>
-    storage instanceof ReplicatedStorage ? [...storage.unreduced?.toArray() ?? []] : []
+    storage instanceof ReplicatedStorage ? [...storage.sink.gradient()?.toArray() ?? []] : []
   );
   replicated.setRequiresGradientSync(true);
   const reduced = run();

@@ -57,7 +57,7 @@ fn round_bits(value: F32x4) -> U32x4 {
     let bits = value.bits();
     let upper = bits.shr::<16>();
     let rounded = bits.add(U32x4::splat(0x7fff)).add(upper.and(U32x4::splat(1))).shr::<16>();
-    value.is_nan().pick(upper.or(U32x4::splat(0x40)), rounded)
+    value.ne(value).select(upper.or(U32x4::splat(0x40)).floats(), rounded.floats()).bits()
 }
 
 impl Element for f32 {

@@ -2,7 +2,7 @@
 //!
 //! The tail goes through the same lanes as the rest, so an element's bits do not depend on its place.
 use crate::dtype::{load_part, store_part, Bf16, Element, BF16, F32, F64, I32, I64, U8};
-use crate::simd::{max, min, F32x4, F64x2};
+use crate::simd::{max, min, F32x4, F64x4};
 
 /// `dst[i] = f(a[i])`; `dst` may be `a`.
 #[inline(always)]
@@ -31,31 +31,26 @@ pub unsafe fn zip<A: Element, B: Element, D: Element>(
 /// The order of additions depends on `n` only.
 #[inline(always)]
 pub unsafe fn sum_f64(n: usize, f: impl Fn(usize, usize) -> F32x4) -> f64 {
-    let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
-    let mut add = |v: F32x4| {
-        low = low.add(F64x2::low(v));
-        high = high.add(F64x2::high(v));
-    };
+    let mut sum = F64x4::zero();
     let whole = n & !3;
     for i in (0..whole).step_by(4) {
-        add(f(i, 4));
+        sum = sum.add(F64x4::from(f(i, 4)));
     }
     if whole < n {
-        add(f(whole, n - whole));
+        sum = sum.add(F64x4::from(f(whole, n - whole)));
     }
-    low.add(high).sum()
+    sum.sum()
 }
 
 /// Sum in f64 of products that are exact in f64, of the lanes that `f` gives; order as [`sum_f64`].
 #[inline(always)]
 pub unsafe fn dot_f64(n: usize, f: impl Fn(usize, usize) -> (F32x4, F32x4)) -> f64 {
-    let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
+    let mut sum = F64x4::zero();
     for i in (0..n).step_by(4) {
         let (a, b) = f(i, (n - i).min(4));
-        low = low.add(F64x2::low(a).mul(F64x2::low(b)));
-        high = high.add(F64x2::high(a).mul(F64x2::high(b)));
+        sum = sum.add(F64x4::from(a).mul(F64x4::from(b)));
     }
-    low.add(high).sum()
+    sum.sum()
 }
 
 /// Sum of squares in f64.

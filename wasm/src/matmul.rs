@@ -26,11 +26,8 @@ pub struct Matrix<T> {
 impl<T> Matrix<T> {
     /// A matrix with row stride `ld`, or its transpose.
     pub fn new(data: *const T, ld: usize, transposed: bool) -> Matrix<T> {
-        if transposed {
-            Matrix { data, row: 1, col: ld }
-        } else {
-            Matrix { data, row: ld, col: 1 }
-        }
+        let (row, col) = if transposed { (1, ld) } else { (ld, 1) };
+        Matrix { data, row, col }
     }
     unsafe fn at(&self, i: usize, j: usize) -> *const T {
         self.data.add(i * self.row + j * self.col)

@@ -3,7 +3,7 @@
 //! Sums are f64. The order of additions depends on `n` and on whether `inner` is 1, never on the other sizes.
 use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{largest, smallest, sum_f64};
-use crate::simd::{F32x4, F64x2};
+use crate::simd::{F32x4, F64x4};
 
 const SUM: u32 = 0;
 const MEAN: u32 = 1;
@@ -38,13 +38,11 @@ pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, 
 
 #[inline(always)]
 unsafe fn column_sums<T: Element>(p: *const T, n: usize, stride: usize, count: usize, factor: f64) -> F32x4 {
-    let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
+    let mut sums = F64x4::zero();
     for i in 0..n {
-        let v = load_part(p.add(i * stride), count);
-        low = low.add(F64x2::low(v));
-        high = high.add(F64x2::high(v));
+        sums = sums.add(F64x4::from(load_part(p.add(i * stride), count)));
     }
-    F64x2::narrowed(low, high, factor)
+    sums.narrowed(factor)
 }
 
 #[inline(always)]
@@ -91,16 +89,14 @@ pub unsafe fn columns_f64(dst: *mut f32, rows: usize, cols: usize, f: impl Fn(us
     const BLOCK: usize = 64;
     for j0 in (0..cols).step_by(BLOCK) {
         let width = BLOCK.min(cols - j0);
-        let mut sums = [F64x2::splat(0.0); BLOCK / 2];
+        let mut sums = [F64x4::zero(); BLOCK / 4];
         for r in 0..rows {
             for j in (0..width).step_by(4) {
-                let v = f(r, j0 + j, (width - j).min(4));
-                sums[j / 2] = sums[j / 2].add(F64x2::low(v));
-                sums[j / 2 + 1] = sums[j / 2 + 1].add(F64x2::high(v));
+                sums[j / 4] = sums[j / 4].add(F64x4::from(f(r, j0 + j, (width - j).min(4))));
             }
         }
         for j in (0..width).step_by(4) {
-            store_part(dst.add(j0 + j), F64x2::narrowed(sums[j / 2], sums[j / 2 + 1], 1.0), width - j);
+            store_part(dst.add(j0 + j), sums[j / 4].narrowed(1.0), width - j);
         }
     }
 }

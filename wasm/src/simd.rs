@@ -17,9 +17,9 @@ pub struct U32x4(v128);
 /// Four lanes of all ones or all zeros.
 #[derive(Clone, Copy)]
 pub struct Mask(v128);
-/// Two f64.
+/// Four f64: the first two, and the others.
 #[derive(Clone, Copy)]
-pub struct F64x2(v128);
+pub struct F64x4(v128, v128);
 
 /// Methods `name(others) -> Type = function` of a vector, each one function of its and the others' registers.
 macro_rules! methods {
@@ -63,11 +63,6 @@ methods!(U32x4 {
     signed_to_f32() -> F32x4 = f32x4_convert_i32x4;
     /// The value of each lane, taken as unsigned.
     unsigned_to_f32() -> F32x4 = f32x4_convert_u32x4;
-});
-
-methods!(F64x2 {
-    add(other) -> F64x2 = f64x2_add;
-    mul(other) -> F64x2 = f64x2_mul;
 });
 
 /// `b` where `a < b`, else `a`: a NaN in `a` stays. A relaxed build compares by hand, as there LLVM makes a relaxed
@@ -205,11 +200,6 @@ impl F32x4 {
     pub fn bits(self) -> U32x4 {
         U32x4(self.0)
     }
-    /// Lanes that are NaN.
-    #[inline(always)]
-    pub fn is_nan(self) -> Mask {
-        self.ne(self)
-    }
     /// Each lane through a scalar function.
     #[inline(always)]
     pub fn each(self, f: impl Fn(f32) -> f32) -> F32x4 {
@@ -261,43 +251,42 @@ impl Mask {
     pub fn select(self, a: F32x4, b: F32x4) -> F32x4 {
         F32x4(v128_bitselect(a.0, b.0, self.0))
     }
-    /// `a` where set, else `b`.
-    #[inline(always)]
-    pub fn pick(self, a: U32x4, b: U32x4) -> U32x4 {
-        U32x4(v128_bitselect(a.0, b.0, self.0))
-    }
 }
 
-impl F64x2 {
+impl F64x4 {
     #[inline(always)]
-    pub fn splat(v: f64) -> F64x2 {
-        F64x2(f64x2_splat(v))
+    pub fn zero() -> F64x4 {
+        F64x4(f64x2_splat(0.0), f64x2_splat(0.0))
     }
-    /// Lanes 0 and 1, widened.
+    /// The same values, widened.
     #[inline(always)]
-    pub fn low(v: F32x4) -> F64x2 {
-        F64x2(f64x2_promote_low_f32x4(v.0))
-    }
-    /// Lanes 2 and 3, widened.
-    #[inline(always)]
-    pub fn high(v: F32x4) -> F64x2 {
-        F64x2(f64x2_promote_low_f32x4(i32x4_shuffle::<2, 3, 2, 3>(v.0, v.0)))
+    pub fn from(v: F32x4) -> F64x4 {
+        F64x4(f64x2_promote_low_f32x4(v.0), f64x2_promote_low_f32x4(i32x4_shuffle::<2, 3, 2, 3>(v.0, v.0)))
     }
     #[inline(always)]
-    pub fn lanes(self) -> [f64; 2] {
-        [f64x2_extract_lane::<0>(self.0), f64x2_extract_lane::<1>(self.0)]
+    pub fn add(self, other: F64x4) -> F64x4 {
+        F64x4(f64x2_add(self.0, other.0), f64x2_add(self.1, other.1))
     }
-    /// The lanes of both times `factor`, rounded.
     #[inline(always)]
-    pub fn narrowed(low: F64x2, high: F64x2, factor: f64) -> F32x4 {
-        let (l, h) = (low.lanes(), high.lanes());
-        F32x4::from_lanes([l[0], l[1], h[0], h[1]].map(|lane| (lane * factor) as f32))
+    pub fn mul(self, other: F64x4) -> F64x4 {
+        F64x4(f64x2_mul(self.0, other.0), f64x2_mul(self.1, other.1))
     }
-    /// Sum of the two lanes.
+    /// Sum of the lanes, as `(l0 + l2) + (l1 + l3)`.
     #[inline(always)]
     pub fn sum(self) -> f64 {
-        let l = self.lanes();
-        l[0] + l[1]
+        let sums = f64x2_add(self.0, self.1);
+        f64x2_extract_lane::<0>(sums) + f64x2_extract_lane::<1>(sums)
+    }
+    /// The lanes times `factor`, rounded.
+    #[inline(always)]
+    pub fn narrowed(self, factor: f64) -> F32x4 {
+        let lanes = [
+            f64x2_extract_lane::<0>(self.0),
+            f64x2_extract_lane::<1>(self.0),
+            f64x2_extract_lane::<0>(self.1),
+            f64x2_extract_lane::<1>(self.1),
+        ];
+        F32x4::from_lanes(lanes.map(|lane| (lane * factor) as f32))
     }
 }
 

@@ -18,18 +18,12 @@ impl<const N: usize> Walk<N> {
     /// A walk over `ndim` dims (at most `MAX_DIMS`).
     pub unsafe fn new(ndim: usize, sizes: *const u32, steps: [*const i32; N]) -> Walk<N> {
         let mut walk = Walk { ndim: 0, shape: [1; MAX_DIMS], strides: [[0; MAX_DIMS]; N] };
-        for d in 0..MAX_DIMS {
-            if d >= ndim {
-                break;
-            }
+        for d in 0..ndim.min(MAX_DIMS) {
             let size = *sizes.add(d) as usize;
             if size == 1 {
                 continue;
             }
-            let mut strides = [0isize; N];
-            for (k, stride) in strides.iter_mut().enumerate() {
-                *stride = *steps[k].add(d) as isize;
-            }
+            let strides: [isize; N] = core::array::from_fn(|k| *steps[k].add(d) as isize);
             let last = walk.ndim.wrapping_sub(1);
             let merges = last < MAX_DIMS && (0..N).all(|k| walk.strides[k][last] == strides[k] * size as isize);
             let at = if merges { last } else { walk.ndim };

@@ -138,12 +138,7 @@ pub unsafe fn tile_part(
     cols: usize,
 ) {
     let mut whole = [0.0f32; MR * NR];
-    let sums = product(depth, a, b);
-    for i in 0..MR {
-        for j in 0..NR / 4 {
-            sums[i][j].store(whole.as_mut_ptr().add(i * NR + 4 * j));
-        }
-    }
+    tile(depth, a, b, whole.as_mut_ptr(), NR, 1.0, 0.0);
     for i in 0..rows {
         for j in 0..cols {
             let p = c.add(i * ldc + j);

@@ -11,33 +11,21 @@ import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "./si
 /** One check of a call. */
 type Check = (args: Arguments) => void;
 
-/**
- * An argument that is an element type.
- *
- * @throws {InternalError} if there is none of that name
- */
+/** An argument that is an element type; it must be there. */
 export function dtypeArgument(args: Arguments, name: string): DType {
   const value = args[name];
   if (typeof value === "object" && "code" in value) return value;
   throw new InternalError(`kernel argument '${name}' must be an element type, got ${value}`);
 }
 
-/**
- * An argument that is a number.
- *
- * @throws {InternalError} if there is none of that name
- */
+/** An argument that is a number; it must be there. */
 export function numberArgument(args: Arguments, name: string): number {
   const value = args[name];
   if (typeof value === "number") return value;
   throw new InternalError(`kernel argument '${name}' must be a number, got ${value}`);
 }
 
-/**
- * An argument that is a list: a shape, strides or addresses.
- *
- * @throws {InternalError} if there is none of that name
- */
+/** An argument that is a list: a shape, strides or addresses; it must be there. */
 export function listArgument(args: Arguments, name: string): readonly number[] {
   const value = args[name];
   if (typeof value === "object" && !("code" in value)) return value;

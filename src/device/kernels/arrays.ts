@@ -9,9 +9,7 @@ export const ARRAY_KERNELS = {
   /** `dst[0..n) = value`; integers are rounded towards zero. */
   fill: {
     values: { dtype: "dtype", n: "size", value: "f64" },
-    arrays: {
-      dst: { writes: "dtype", shape: ["n"] },
-    },
+    arrays: { dst: { writes: "dtype", shape: ["n"] } },
   },
   /** `dst[i] = src[i]`, rounded to nearest even. */
   cast: {

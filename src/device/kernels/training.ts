@@ -9,9 +9,7 @@ export const TRAINING_KERNELS = {
   /** An accumulator of nothing, with a fault counted where the status record holds one. */
   clearAccumulator: {
     values: {},
-    arrays: {
-      accumulator: { writes: "int64", shape: ["ACCUMULATOR_WORDS"] },
-    },
+    arrays: { accumulator: { writes: "int64", shape: ["ACCUMULATOR_WORDS"] } },
     faults: true,
   },
   /**
@@ -94,16 +92,12 @@ export const TRAINING_KERNELS = {
   uniform: {
     flops: [2, "n"],
     values: { n: "size", key: "f64", offset: "f64", low: "f32", high: "f32" },
-    arrays: {
-      dst: { writes: "float32", shape: ["n"] },
-    },
+    arrays: { dst: { writes: "float32", shape: ["n"] } },
   },
   /** Normal, by Box–Muller from the same stream. */
   normal: {
     flops: [8, "n"],
     values: { n: "size", key: "f64", offset: "f64", mean: "f32", std: "f32" },
-    arrays: {
-      dst: { writes: "float32", shape: ["n"] },
-    },
+    arrays: { dst: { writes: "float32", shape: ["n"] } },
   },
 } as const;

@@ -35,13 +35,7 @@ export interface WasmDeviceOptions {
 }
 
 /** What a device is made of. */
-interface WasmParts {
-  readonly memory: WebAssembly.Memory;
-  readonly allocator: Allocator;
-  readonly kernels: Kernels;
-  readonly math: ExactMath;
-  readonly status: DeviceStatus;
-}
+type WasmParts = Pick<WasmDevice, "memory" | "allocator" | "kernels" | "math" | "status">;
 
 /** Who multiplies matrices. */
 interface MathProvider {

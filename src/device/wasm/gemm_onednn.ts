@@ -10,17 +10,14 @@
  *
  * @module
  */
-import { DNNL_VERSION_T, N, ONEDNN, T } from "../../../ffi/bindings/onednn.ts";
-import type { ONEDNN_BINDINGS } from "../../../ffi/bindings/onednn.ts";
-import { openLibrary } from "../../../ffi/mod.ts";
-import type { OpenLibraryOptions } from "../../../ffi/mod.ts";
+import { DNNL_VERSION_T, N, ONEDNN, type ONEDNN_BINDINGS, T } from "../../../ffi/bindings/onednn.ts";
+import { openLibrary, type OpenLibraryOptions } from "../../../ffi/mod.ts";
 import { openPosix } from "../../../ffi/posix.ts";
-import type { BoundFunction, FfiProvider, Library, NativeAddress } from "../../../ffi/types.ts";
+import type { BoundFunction, Library, NativeAddress } from "../../../ffi/types.ts";
 import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
 import { coreCount } from "../../runtime/processes.ts";
-import type { DevicePtr } from "../device.ts";
-import { devicePtr } from "../device.ts";
+import { type DevicePtr, devicePtr } from "../device.ts";
 import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
 import type { Arguments } from "../kernels/signature.ts";
 import type { ArgsOf, Kernels } from "../kernels/table.ts";
@@ -67,22 +64,16 @@ export class OnednnGemm {
   /** Whether this processor and library multiply bfloat16; if not, such products must go elsewhere. */
   readonly hasBfloat16: boolean;
   readonly #library: Library<typeof ONEDNN_BINDINGS>;
-  readonly #provider: FfiProvider;
   readonly #base: NativeAddress;
   readonly #kernels: OnednnOptions["kernels"];
   readonly #scratch: OnednnOptions["scratch"];
-  readonly #float32Product: Product;
-  readonly #bfloat16Product: Product | undefined;
 
   /** Use {@link openOnednn}. */
   constructor(library: Library<typeof ONEDNN_BINDINGS>, options: OnednnOptions) {
     this.#library = library;
-    this.#provider = library.provider;
     this.#base = library.provider.addressOf(options.memory.buffer);
     this.#kernels = options.kernels;
     this.#scratch = options.scratch;
-    this.#float32Product = library.symbols.dnnl_sgemm;
-    this.#bfloat16Product = library.symbols.dnnl_gemm_bf16bf16f32;
     this.version = onednnVersion(library);
     this.path = library.path;
     this.hasBfloat16 = this.#probeBfloat16();
@@ -97,7 +88,7 @@ export class OnednnGemm {
   gemm(args: GemmArgs): void {
     const { m, n, k, alpha, batch } = args;
     if (m === 0 || n === 0 || batch === 0) return;
-    const product = args.dtype === float32 ? this.#float32Product : this.#bfloat16ProductOrThrow();
+    const product = args.dtype === float32 ? this.#library.symbols.dnnl_sgemm : this.#bfloat16ProductOrThrow();
     const bytes = args.dtype.byteLength;
     for (let i = 0; i < batch; i++) {
       const a = args.a + i * args.strideA * bytes;
@@ -131,7 +122,7 @@ export class OnednnGemm {
     c: number,
     ldc: number,
   ): void {
-    const at = (address: number): NativeAddress => this.#provider.offset(this.#base, address);
+    const at = (address: number): NativeAddress => this.#library.provider.offset(this.#base, address);
     const { transA, transB, n, k, alpha, lda, ldb } = args;
     product(transA ? T : N, transB ? T : N, rows, n, k, alpha, at(a), lda, at(b), ldb, beta, at(c), ldc);
   }
@@ -181,19 +172,20 @@ export class OnednnGemm {
   }
 
   #bfloat16ProductOrThrow(): Product {
-    if (this.#bfloat16Product !== undefined && this.hasBfloat16) return this.#bfloat16Product;
+    const product = this.#library.symbols.dnnl_gemm_bf16bf16f32;
+    if (product !== undefined && this.hasBfloat16) return product;
     throw new UnsupportedError(`Cannot multiply bfloat16 by oneDNN ${this.version} on this processor: use 'wasm' math`);
   }
 
   /** Multiplies 1 by 1: oneDNN refuses (`dnnl_unimplemented`) where the processor lacks AVX-512. */
   #probeBfloat16(): boolean {
-    const product = this.#bfloat16Product;
+    const { provider, symbols: { dnnl_gemm_bf16bf16f32: product } } = this.#library;
     if (product === undefined) return false;
     const operands = new Uint16Array(64).fill(0x3f80); // 1.0
     const sum = new Float32Array(32);
-    const one = this.#provider.addressOf(operands);
+    const one = provider.addressOf(operands);
     try {
-      product(N, N, 1, 1, 1, 1, one, 1, one, 1, 0, this.#provider.addressOf(sum), 1);
+      product(N, N, 1, 1, 1, 1, one, 1, one, 1, 0, provider.addressOf(sum), 1);
     } catch (error) {
       if (error instanceof NativeError) return false;
       throw error;
