@@ -80,12 +80,12 @@ export function assemble(name: string, traces: readonly Trace[], world: number):
 }
 
 /** All cases of one world size: the reference comes first. */
-export function casesOf(world: number, tied: boolean, steps: number): readonly ParityCase[] {
-  const weights = tied ? "tied" : "untied";
+export function casesOf(world: number, tied: boolean, steps: number, skips = false): readonly ParityCase[] {
+  const weights = `${tied ? "tied" : "untied"}${skips ? ", a block left out at times" : ""}`;
   const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
     name: `${label} ${weights}`,
     ranks,
-    training: { mode, tied, microBatches: world, steps },
+    training: { mode, tied, microBatches: world, steps, skips },
   });
   return [
     one("ddp", world, `DDP(${world})`),
@@ -96,11 +96,13 @@ export function casesOf(world: number, tied: boolean, steps: number): readonly P
   ];
 }
 
-/** The cases of each world size, in groups that must agree: all of them to four ranks, two on eight. */
+/** The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, two on eight. */
 export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
   const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, tied, steps)));
+  const skipping = [2, 3].map((world) => casesOf(world, false, steps, true));
   const [, sharded, , alone] = casesOf(8, true, steps);
-  return sharded === undefined || alone === undefined ? small : [...small, [alone, sharded]];
+  if (sharded === undefined || alone === undefined) throw new Error("no case of eight ranks");
+  return [...small, ...skipping, [alone, sharded]];
 }
 
 /** Bits of a float64, ordered like the number. */

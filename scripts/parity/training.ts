@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { AdamW, type CausalLm, fullyShard, replicate } from "../../mod.ts";
+import { AdamW, type CausalLm, fullyShard, replicate, Tensor } from "../../mod.ts";
 import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../doors/nn.ts";
 import { type Device, dtypeFrom } from "../../doors/device.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
@@ -23,6 +23,8 @@ export interface TrainingCase {
   /** Micro-batches a step, one a rank; a single rank takes all. */
   readonly microBatches: number;
   readonly steps: number;
+  /** Whether the second block is left out: in every third step by all, in the next one by some micro-batches. */
+  readonly skips?: boolean;
   /** What FSDP gathers and reduces in, by name; float32 unless said otherwise. */
   readonly precision?: { readonly paramDtype: string; readonly reduceDtype: string };
 }
@@ -82,10 +84,26 @@ function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, 
   fullyShard(model, { mesh: group, reshardAfterForward, precision });
 }
 
+/** Lets a model leave out its second block; what is returned is told of each step, from 0. */
+function leaveOut(model: CausalLm): (step: number) => void {
+  const [, block] = model.layers;
+  if (block === undefined) throw new Error("a model of one block");
+  let [step, skips] = [0, false];
+  const [whole, part] = [model.forward.bind(model), block.forward.bind(block)];
+  model.forward = (inputs) => {
+    const [id = 0] = inputs.inputIds.toArray();
+    skips = step % 3 === 1 || (step % 3 === 2 && id % 2 === 1);
+    return whole(inputs);
+  };
+  block.forward = (...args) => skips && args[0] instanceof Tensor ? args[0].mul(1) : part(...args);
+  return (now) => void (step = now);
+}
+
 /** Trains; every rank of the group calls it. */
 export function train(device: Device, group: ProcessGroup, training: TrainingCase): Trace {
   const { tied, microBatches, steps } = training;
   const model = buildModel(device, configOf(tied));
+  const begin = training.skips === true ? leaveOut(model) : undefined;
   parallelize(model, training, group);
   initializeParameters(model, 7);
   const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });
@@ -93,6 +111,7 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
   const losses: number[] = [];
   const gradNorms: number[] = [];
   for (let step = 0; step < steps; step++) {
+    begin?.(step);
     const mine = Array.from(
       { length: microBatches / group.size },
       (_, i) => microBatch(step, i * group.size + group.rank),
