@@ -14,5 +14,4 @@ export {
   tokensInMemory,
   type TokenStream,
 } from "../src/data/packing.ts";
-export { loadTokenizer, type Tokenizer } from "../src/data/tokenizer.ts";
-export { BYTE_TOKENIZER } from "../src/data/byte_tokenizer.ts";
+export { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../src/data/tokenizer.ts";

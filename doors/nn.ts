@@ -42,8 +42,7 @@ export {
 } from "../src/optim/optimizer.ts";
 export type { ClipOptions } from "../src/optim/clip.ts";
 export type { ScheduleName, ScheduleOptions } from "../src/optim/schedule.ts";
-export { buildModel, FAMILIES } from "../src/models/registry.ts";
-export type { ModelFamily } from "../src/models/family.ts";
+export { buildModel, FAMILIES, type ModelFamily } from "../src/models/registry.ts";
 export type { ModelFiles } from "../src/models/causal_lm.ts";
 export type { UnitDescription } from "../src/fsdp/describe.ts";
 export type { FsdpUnit } from "../src/fsdp/unit.ts";

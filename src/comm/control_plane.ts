@@ -7,11 +7,25 @@
  *
  * @module
  */
-import type { CollectiveError } from "../errors.ts";
-import type { Call } from "./call.ts";
+import { at } from "../at.ts";
+import { CollectiveError } from "../errors.ts";
+import { type Call, describeCall } from "./call.ts";
+
+/** Who is in a group. */
+export interface Place {
+  readonly name: string;
+  readonly rank: number;
+  /** Rank in the world, of each rank. */
+  readonly worldRanks: readonly number[];
+}
+
+/** The place of a rank in a group of all. */
+export function placeInWorld(rank: number, size: number): Place {
+  return { name: "world", rank, worldRanks: Array.from({ length: size }, (_, other) => other) };
+}
 
 /** What the ranks of a group know of each other. */
-export interface ControlPlane {
+export abstract class ControlPlane {
   /** The group's name, for messages. */
   readonly name: string;
   /** This rank's place in the group. */
@@ -21,15 +35,26 @@ export interface ControlPlane {
   readonly worldRanks: readonly number[];
   /** Seconds after which a wait for a live rank fails. */
   timeoutSeconds: number;
+  /** The call that this rank has announced last. */
+  protected call: Call | undefined;
+
+  constructor({ name, rank, worldRanks }: Place, timeoutSeconds: number) {
+    this.name = name;
+    this.rank = rank;
+    this.size = worldRanks.length;
+    this.worldRanks = worldRanks;
+    this.timeoutSeconds = timeoutSeconds;
+  }
+
   /**
    * Tells the others what this rank calls next, and compares it with what they have called. Never waits, so a
    * difference may be found later, by another rank or in a wait; it is found before a wait times out.
    *
    * @throws {CollectiveError} if the ranks call different things, naming the calls, or if one has stopped all
    */
-  announce(call: Call): void;
+  abstract announce(call: Call): void;
   /** Gives every rank the host bytes of each, of any and unequal lengths; returns once all have called it. */
-  exchange(bytes: Uint8Array): readonly Uint8Array[];
+  abstract exchange(bytes: Uint8Array): readonly Uint8Array[];
   /**
    * Returns once `ready()` holds. For data planes, whose every wait must end when a rank dies, stops all, or differs.
    *
@@ -38,19 +63,53 @@ export interface ControlPlane {
    * @param rank who makes it true, as a part of the present call; without, any rank may
    * @throws {CollectiveError} if a rank died, left, is late beyond the timeout, or calls something else
    */
-  wait(ready: () => boolean, stage: string, rank?: number): void;
+  abstract wait(ready: () => boolean, stage: string, rank?: number): void;
   /** Wakes the ranks that wait for this one. */
-  notify(): void;
+  abstract notify(): void;
   /** Gives a line to who reads what this rank reports. */
-  report(text: string): void;
-  /** An error about the present call. */
-  failure(detail: string, stoppedBy?: number): CollectiveError;
+  abstract report(text: string): void;
   /** A group of some of the ranks. Collective over all of this one; `ranks` is this rank's own list, ascending. */
-  split(ranks: readonly number[], name: string): ControlPlane;
+  abstract split(ranks: readonly number[], name: string): ControlPlane;
   /** Makes every rank's present and future waits fail with `reason`; the first reason is kept. Never blocks. */
-  abort(reason: string): void;
+  abstract abort(reason: string): void;
   /** Leaves the group: a rank that still waits for this one fails and says so. Never blocks. */
-  dispose(): void;
+  abstract dispose(): void;
+
+  /** An error about the present call. */
+  failure(detail: string, stoppedBy?: number): CollectiveError {
+    const [op, sequence] = this.call === undefined ? ["no call yet", 0] : [describeCall(this.call), this.call.sequence];
+    const facts = { group: this.name, rank: this.worldRank(this.rank), op, sequence };
+    return new CollectiveError(stoppedBy === undefined ? facts : { ...facts, stoppedBy }, detail);
+  }
+
+  /** Rank in the world, of a rank of this group. */
+  protected worldRank(rank: number): number {
+    return at(this.worldRanks, rank, "world rank of rank");
+  }
+
+  /** This rank's place in a group of `ranks`, ranks of this one. */
+  protected placeIn(ranks: readonly number[], name: string): Place {
+    return { name, rank: ranks.indexOf(this.rank), worldRanks: ranks.map((rank) => this.worldRank(rank)) };
+  }
+
+  /**
+   * Checks that ranks which are to be in one group name the same ranks. Collective over the group that is split.
+   *
+   * @param note something that the members tell each other
+   * @returns the members' notes, in their order
+   * @throws {CollectiveError} on every rank, if two name different ranks
+   */
+  protected agreeOnSplit(ranks: readonly number[], note: number = 0): readonly number[] {
+    const parts = this.exchange(new TextEncoder().encode(JSON.stringify([note, ...ranks])))
+      .map((bytes): readonly number[] => JSON.parse(new TextDecoder().decode(bytes)));
+    const listOf = (rank: number): string => at(parts, rank, "part of rank").slice(1).join(", ");
+    for (const [rank, [, ...members]] of parts.entries()) {
+      const other = members.find((member) => listOf(member) !== listOf(rank));
+      if (other === undefined) continue;
+      throw this.failure(`rank ${rank} splits into ranks [${listOf(rank)}], but rank ${other} into [${listOf(other)}]`);
+    }
+    return ranks.map((rank) => at(at(parts, rank, "part of rank"), 0, "note"));
+  }
 }
 
 /** How a rank waits. */

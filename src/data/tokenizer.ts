@@ -1,6 +1,6 @@
 /**
- * Text to token ids and back, by a Hugging Face `tokenizer.json`. The work is `@huggingface/tokenizers`'; this file reads
- * its two files, finds the end-of-text token and fingerprints both.
+ * Text to token ids and back: by its bytes, which needs no file, or by a Hugging Face `tokenizer.json`. The work is
+ * `@huggingface/tokenizers`'; this file reads its two files, finds the end-of-text token and fingerprints both.
  *
  * Invariant: text is encoded without template tokens, so packed documents hold only the tokens that packing adds.
  *
@@ -97,6 +97,25 @@ export async function loadTokenizer(path: string): Promise<Tokenizer> {
     },
   };
 }
+
+/** Ids 0 to 255 are bytes; then comes the end of a text. */
+const BYTES_EOS = 256;
+
+/** The tokenizer that needs no file, each byte of a text's UTF-8 a token: 257 ids. Bytes that are no UTF-8 decode to U+FFFD. */
+export const BYTE_TOKENIZER: Tokenizer = {
+  path: "bytes",
+  files: [],
+  vocabSize: BYTES_EOS + 1,
+  eosId: BYTES_EOS,
+  fingerprint: "bytes",
+  encode: (text) => [...new TextEncoder().encode(text)],
+  decode(ids) {
+    const list = [...ids];
+    const bad = list.find((id) => !Number.isInteger(id) || id < 0 || id > BYTES_EOS);
+    if (bad !== undefined) throw new ArgumentError(`Ids of bytes are at most ${BYTES_EOS}, got ${bad}`);
+    return new TextDecoder().decode(Uint8Array.from(list.filter((id) => id !== BYTES_EOS)));
+  },
+};
 
 function parseObject(text: string, file: string): Readonly<Record<string, unknown>> {
   let value: unknown;

@@ -24,18 +24,6 @@ export interface CausalLmInputs {
   readonly positionIds?: Tensor;
 }
 
-/** The facts of a model that others ask for. */
-export interface CausalLmFacts {
-  /** The `config.json` that `transformers` reads. */
-  readonly hfConfig: Readonly<Record<string, unknown>>;
-  /** Number of token ids. */
-  readonly vocabSize: number;
-  /** Longest sequence. */
-  readonly maxPositions: number;
-  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
-  readonly tiedNames: ReadonlyMap<string, string>;
-}
-
 /** Where a model's weights come from and go to. */
 export interface ModelFiles {
   /** The Hugging Face folder that the model was opened from, if it was one. */
@@ -46,40 +34,32 @@ export interface ModelFiles {
 
 /** A causal language model: with labels it gives the loss, else the scores. */
 export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutput> {
-  readonly #facts: CausalLmFacts;
+  /** The `config.json` that `transformers` reads. */
+  readonly hfConfig: Readonly<Record<string, unknown>>;
+  /** Number of token ids. */
+  readonly vocabSize: number;
+  /** Longest sequence. */
+  readonly maxPositions: number;
+  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
+  readonly tiedNames: ReadonlyMap<string, string>;
   /** Set by `openModel`. */
   files: ModelFiles | undefined;
 
-  constructor(facts: CausalLmFacts) {
+  constructor(facts: Pick<CausalLm, "hfConfig" | "vocabSize" | "maxPositions" | "tiedNames">) {
     super();
-    this.#facts = facts;
+    this.hfConfig = facts.hfConfig;
+    this.vocabSize = facts.vocabSize;
+    this.maxPositions = facts.maxPositions;
+    this.tiedNames = facts.tiedNames;
   }
 
   /** The transformer blocks, in the order of the forward. */
   abstract get layers(): readonly Module[];
 
-  get hfConfig(): Readonly<Record<string, unknown>> {
-    return this.#facts.hfConfig;
-  }
-
   /** What it computes on. */
   get device(): Device {
     for (const { device } of this.parameters()) return device;
     throw new InternalError("a language model without parameters");
-  }
-
-  /** Number of token ids. */
-  get vocabSize(): number {
-    return this.#facts.vocabSize;
-  }
-
-  /** Longest sequence. */
-  get maxPositions(): number {
-    return this.#facts.maxPositions;
-  }
-
-  get tiedNames(): ReadonlyMap<string, string> {
-    return this.#facts.tiedNames;
   }
 
   /**

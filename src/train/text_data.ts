@@ -3,11 +3,10 @@
  *
  * @module
  */
-import { BYTE_TOKENIZER } from "../data/byte_tokenizer.ts";
 import { openText, type TextSource } from "../data/dataset.ts";
 import { type Batch, DataLoader, type LoaderOptions } from "../data/loader.ts";
 import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
-import { loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
+import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
 import { scope } from "../tensor/scope.ts";

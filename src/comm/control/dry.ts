@@ -6,11 +6,10 @@
  */
 import { InternalError } from "../../errors.ts";
 import type { Call } from "../call.ts";
-import type { ControlPlane } from "../control_plane.ts";
-import { Membership, type Place } from "./membership.ts";
+import { ControlPlane, type Place } from "../control_plane.ts";
 
 /** Any rank of a world of any size. */
-export class DryControlPlane extends Membership implements ControlPlane {
+export class DryControlPlane extends ControlPlane {
   #stopped: string | undefined;
 
   constructor(place: Place) {

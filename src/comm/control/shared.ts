@@ -13,11 +13,10 @@
  */
 import { at } from "../../at.ts";
 import { type Call, describeCall, isCollective } from "../call.ts";
-import type { ControlOptions, ControlPlane } from "../control_plane.ts";
+import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { AbortArea } from "./abort.ts";
 import { CALL_LOG_WORDS, CallLog } from "./call_log.ts";
 import { Mailbox, MAILBOX_BYTES } from "./mailbox.ts";
-import { Membership, type Place } from "./membership.ts";
 
 // Words of a rank's block. The first line is written by its owner alone, the second by who sleeps.
 const STATE = 0;
@@ -61,7 +60,7 @@ export interface BlockMemory {
 }
 
 /** The ranks of a group, over their blocks. */
-export abstract class SharedControlPlane extends Membership implements ControlPlane {
+export abstract class SharedControlPlane extends ControlPlane {
   protected readonly world: World;
   readonly #memory: BlockMemory;
   readonly #blocks: readonly Int32Array[];
@@ -81,8 +80,6 @@ export abstract class SharedControlPlane extends Membership implements ControlPl
     this.#log = new CallLog(this.#blocks.map((words) => words.subarray(LOG)), place.rank);
     this.#mailbox = new Mailbox(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
   }
-
-  abstract split(ranks: readonly number[], name: string): ControlPlane;
 
   announce(call: Call): void {
     this.call = call;

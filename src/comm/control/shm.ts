@@ -7,7 +7,7 @@
 import type { Posix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
-import type { Place } from "./membership.ts";
+import type { Place } from "../control_plane.ts";
 import type { RunFiles } from "./run_files.ts";
 import { shareSegment } from "./segments.ts";
 import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, type World } from "./shared.ts";

@@ -12,10 +12,9 @@
 import { at } from "../../at.ts";
 import { ArgumentError } from "../../errors.ts";
 import { checkRank } from "../checks.ts";
-import type { ControlOptions } from "../control_plane.ts";
+import { type ControlOptions, type Place, placeInWorld } from "../control_plane.ts";
 import { attempt, settle } from "../together.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
-import { type Place, placeInWorld } from "./membership.ts";
 import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, spinsFor, type World } from "./shared.ts";
 
 const CELLS = 16;

@@ -9,10 +9,9 @@ import type { MemoryKind } from "../../device/allocator.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 import { isDry } from "../../device/dry/device.ts";
 import { float32 } from "../../dtype.ts";
-import type { ControlPlane } from "../control_plane.ts";
+import { type ControlPlane, placeInWorld } from "../control_plane.ts";
 import { checkRank } from "../checks.ts";
 import { DryControlPlane } from "../control/dry.ts";
-import { placeInWorld } from "../control/membership.ts";
 import {
   type AllReduceArgs,
   type DataPlane,

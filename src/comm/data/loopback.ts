@@ -7,6 +7,7 @@
 import type { Device } from "../../device/device.ts";
 import { InternalError } from "../../errors.ts";
 import type { ControlOptions, ControlPlane } from "../control_plane.ts";
+import type { DataPlane } from "../data_plane.ts";
 import { createWorkersWorld, joinWorkers, type LoopbackWorld, WorkersControlPlane } from "../control/workers.ts";
 import { ProcessGroup } from "../process_group.ts";
 import { StagedDataPlane, stagingWords } from "./staged.ts";
@@ -32,28 +33,20 @@ function headBytes(size: number): number {
   return Math.ceil(stagingWords(size) * 4 / ALIGNMENT) * ALIGNMENT;
 }
 
-/** Slots in the Workers' shared memory. */
-export class LoopbackDataPlane extends StagedDataPlane {
-  readonly kind = "loopback";
-  readonly stagingBytes = 0;
-  readonly #options: StagingOptions;
-
-  /** @param slotBytes bytes of each rank's slot */
-  constructor(control: WorkersControlPlane, device: Device, slotBytes: number, options: StagingOptions) {
-    const { blocks, rank, size } = control;
-    const head = headBytes(size);
-    const words = blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, stagingWords(size)));
-    const slots = blocks.map((block) => block.subarray(head, head + slotBytes));
-    const scratch = new Scratch(device.allocator);
-    const staging = copiedStaging(device, slots, rank, scratch);
-    super({ control, device, words, staging, layout: divideSlot(slotBytes, size, options), resources: scratch });
-    this.#options = options;
-  }
-
-  split(control: ControlPlane): LoopbackDataPlane {
-    if (!(control instanceof WorkersControlPlane)) throw new InternalError("loopback over another control plane");
-    return new LoopbackDataPlane(control, this.device, this.layout.slotBytes, this.#options);
-  }
+/** Divides the Workers' shared memory into slots of `slotBytes`. */
+function openData(control: ControlPlane, device: Device, slotBytes: number, options: StagingOptions): DataPlane {
+  if (!(control instanceof WorkersControlPlane)) throw new InternalError("loopback over another control plane");
+  const { blocks, rank, size } = control;
+  const head = headBytes(size);
+  const slots = blocks.map((block) => block.subarray(head, head + slotBytes));
+  const scratch = new Scratch(device.allocator);
+  return new StagedDataPlane({
+    ...{ kind: "loopback", stagingBytes: 0, control, device, resources: scratch },
+    words: blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, stagingWords(size))),
+    staging: copiedStaging(device, slots, rank, scratch),
+    layout: divideSlot(slotBytes, size, options),
+    split: (part) => openData(part, device, slotBytes, options),
+  });
 }
 
 /**
@@ -70,5 +63,5 @@ export function openLoopback(
 ): ProcessGroup {
   const control = joinWorkers(world, rank, options);
   const slotBytes = world.dataBytes - headBytes(world.size);
-  return new ProcessGroup(control, new LoopbackDataPlane(control, device, slotBytes, options));
+  return new ProcessGroup(control, openData(control, device, slotBytes, options));
 }

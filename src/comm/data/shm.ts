@@ -11,11 +11,11 @@ import type { ControlPlane } from "../control_plane.ts";
 import type { RunFiles } from "../control/run_files.ts";
 import { shareSegment } from "../control/segments.ts";
 import { joinShm, type ShmJoinOptions } from "../control/shm_join.ts";
-import type { Window } from "../data_plane.ts";
+import type { DataPlane, Window } from "../data_plane.ts";
 import { ProcessGroup } from "../process_group.ts";
 import { DevicePages } from "./device_pages.ts";
 import { openShmWindow } from "./shm_window.ts";
-import { SPARE, StagedDataPlane, type StagingPlace, stagingWords } from "./staged.ts";
+import { SPARE, StagedDataPlane, stagingWords } from "./staged.ts";
 import { divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
 import { copiedStaging, mappedStaging, Scratch } from "./staging.ts";
 
@@ -35,33 +35,8 @@ interface Shared {
   readonly obstacle: string | undefined;
 }
 
-/** Slots in a segment, and shards in segments of their own wherever every rank can map them. */
-export class ShmDataPlane extends StagedDataPlane {
-  readonly kind = "shm";
-  readonly stagingBytes: number;
-  readonly #shared: Shared;
-  readonly #hasMappedWindows: boolean;
-
-  /** Use {@link openShm}. */
-  constructor(place: StagingPlace, shared: Shared, stagingBytes: number, hasMappedWindows: boolean) {
-    super(place);
-    this.stagingBytes = stagingBytes;
-    this.#shared = shared;
-    this.#hasMappedWindows = hasMappedWindows;
-  }
-
-  override openWindow(byteLengths: readonly number[], unit: string): Window {
-    if (!this.#hasMappedWindows) return super.openWindow(byteLengths, unit);
-    return openShmWindow(this.control, this.#shared.files, this.#shared.pages, byteLengths, unit);
-  }
-
-  split(control: ControlPlane): ShmDataPlane {
-    return openData(control, this.#shared);
-  }
-}
-
 /** Makes the staging segment of a group and maps it. Collective over the group. */
-function openData(control: ControlPlane, shared: Shared): ShmDataPlane {
+function openData(control: ControlPlane, shared: Shared): DataPlane {
   const { files, pages, slotBytes, options } = shared;
   const { rank, size } = control;
   const { posix, device } = pages;
@@ -85,10 +60,15 @@ function openData(control: ControlPlane, shared: Shared): ShmDataPlane {
   if (shared.obstacle === undefined && obstacle !== "") {
     options.report?.(`Rank ${rank} copies through shared memory, as it cannot be mapped: ${obstacle}`);
   }
-  const isMapped = size > 1 && obstacle === "";
-  const place = { control, device, words, staging, layout, resources: kept };
-  const hasMappedWindows = size > 1 && notes.every((note) => note === "");
-  return new ShmDataPlane(place, { ...shared, obstacle }, isMapped ? slotsBytes : 0, hasMappedWindows);
+  const openMapped = (byteLengths: readonly number[], unit: string): Window =>
+    openShmWindow(control, files, pages, byteLengths, unit);
+  return new StagedDataPlane({
+    ...{ kind: "shm", control, device, words, staging, layout, resources: kept },
+    stagingBytes: size > 1 && obstacle === "" ? slotsBytes : 0,
+    // Shards lie in segments of their own wherever every rank can map them.
+    openMapped: size > 1 && notes.every((note) => note === "") ? openMapped : undefined,
+    split: (part) => openData(part, { ...shared, obstacle }),
+  });
 }
 
 /**

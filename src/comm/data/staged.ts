@@ -23,7 +23,7 @@ import {
 import { acquire } from "../together.ts";
 import { evenRuns, oneShotLength, type SlotLayout } from "./sizes.ts";
 import type { StagingBuffer } from "./staging.ts";
-import { type Lanes, laneWords, transferAll } from "./transfers.ts";
+import { laneWords, transferAll } from "./transfers.ts";
 
 // Words that each rank shares with the others.
 const SENT = 0;
@@ -37,14 +37,18 @@ export function stagingWords(size: number): number {
   return LANES + laneWords(size);
 }
 
-/** Where a group's data is staged. */
-export interface StagingPlace {
+/** Where a group's data is staged, and what the kinds of planes do each in their way. */
+export interface StagingPlace extends Pick<DataPlane, "kind" | "split"> {
   readonly control: ControlPlane;
   readonly device: Device;
   /** {@link stagingWords} shared words of each rank, zero at first. */
   readonly words: readonly Int32Array[];
   readonly staging: StagingBuffer;
   readonly layout: SlotLayout;
+  /** Bytes of mapped staging; see {@link DataPlane}. */
+  readonly stagingBytes: number;
+  /** Opens windows where peers can read them; without, each rank has a private one that goes through staging. */
+  readonly openMapped?: DataPlane["openWindow"] | undefined;
   /** What is given up with the plane. */
   readonly resources: Disposable;
 }
@@ -56,32 +60,27 @@ interface Part {
 }
 
 /** What moves data between ranks that share memory. */
-export abstract class StagedDataPlane implements DataPlane {
-  abstract readonly kind: string;
-  abstract readonly stagingBytes: number;
+export class StagedDataPlane implements DataPlane {
+  readonly kind: string;
+  readonly stagingBytes: number;
   readonly sums = "rank-order";
-  protected readonly control: ControlPlane;
-  protected readonly device: Device;
-  protected readonly layout: SlotLayout;
-  readonly #staging: StagingBuffer;
+  readonly #place: StagingPlace;
   readonly #rounds: Rounds;
-  readonly #lanes: Lanes;
-  readonly #resources: Disposable;
 
-  constructor({ control, device, words, staging, layout, resources }: StagingPlace) {
-    this.control = control;
-    this.device = device;
-    this.#staging = staging;
-    this.layout = layout;
-    this.#rounds = new Rounds(control, words, SENT, TAKEN);
-    this.#lanes = { control, staging, layout, words: words.map((own) => own.subarray(LANES)) };
-    this.#resources = resources;
+  constructor(place: StagingPlace) {
+    this.kind = place.kind;
+    this.stagingBytes = place.stagingBytes;
+    this.#place = place;
+    this.#rounds = new Rounds(place.control, place.words, SENT, TAKEN);
   }
 
-  abstract split(control: ControlPlane): DataPlane;
+  split(control: ControlPlane): DataPlane {
+    return this.#place.split(control);
+  }
 
   openWindow(byteLengths: readonly number[], unit: string): Window {
-    const { device, control } = this;
+    const { device, control, openMapped } = this.#place;
+    if (openMapped !== undefined) return openMapped(byteLengths, unit);
     const own = at(byteLengths, control.rank, "part of rank");
     const { value: pointer, kept } = acquire(control, (taken) => {
       const memory = device.allocator.allocate(own, `window '${unit}'`, "parameters");
@@ -99,8 +98,7 @@ export abstract class StagedDataPlane implements DataPlane {
   }
 
   reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): Work {
-    const { rank } = this.control;
-    const { chunkBytes, partBytes } = this.layout;
+    const { control: { rank }, device: { kernels }, layout: { chunkBytes, partBytes }, staging } = this.#place;
     // A rank's own run is never staged, so `dst` may be exactly that run in `src`.
     const own = at(runs, rank, "run of rank");
     const elementAt = (index: number): DevicePtr => devicePtr(src + index * dtype.byteLength);
@@ -112,7 +110,7 @@ export abstract class StagedDataPlane implements DataPlane {
       for (const [to, run] of runs.entries()) {
         const n = Math.min(step, run.length - k * step);
         if (to === rank || n <= 0) continue;
-        this.#staging.put(part + to * chunkBytes, elementAt(run.offset + k * step), n * dtype.byteLength);
+        staging.put(part + to * chunkBytes, elementAt(run.offset + k * step), n * dtype.byteLength);
       }
       this.#rounds.publish(first + k);
     };
@@ -121,10 +119,10 @@ export abstract class StagedDataPlane implements DataPlane {
       const n = Math.min(step, own.length - k * step);
       if (n > 0) {
         const offset = (first + k) % DEPTH * partBytes + rank * chunkBytes;
-        const view = (from: number): DevicePtr => this.#staging.view(from, offset, n * dtype.byteLength);
+        const view = (from: number): DevicePtr => staging.view(from, offset, n * dtype.byteLength);
         const sources = runs.map((_, from) => from === rank ? elementAt(own.offset + k * step) : view(from));
         const to = devicePtr(dst + k * step * dstDtype.byteLength);
-        this.device.kernels.sumRanks({ dtype, dstDtype, n, accumulate, dst: to, sources, scale });
+        kernels.sumRanks({ dtype, dstDtype, n, accumulate, dst: to, sources, scale });
       }
       this.#rounds.end(first + k);
     };
@@ -138,9 +136,9 @@ export abstract class StagedDataPlane implements DataPlane {
 
   allReduce(args: AllReduceArgs): Work {
     const { ptr, n, dtype, op, scale } = args;
-    const { rank, size } = this.control;
+    const { control: { rank, size }, layout } = this.#place;
     const unit = dtype.byteLength;
-    const step = oneShotLength(this.layout, unit);
+    const step = oneShotLength(layout, unit);
     if (size === 1 && scale === undefined) return FINISHED;
     if (size > 1 && (n <= step || op === "max")) {
       for (let i = 0; i < n; i += step) {
@@ -155,30 +153,30 @@ export abstract class StagedDataPlane implements DataPlane {
   }
 
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {
-    const { rank, size } = this.control;
-    this.device.copy(devicePtr(dst + rank * byteLength), src, byteLength);
+    const { control: { rank, size }, device } = this.#place;
+    device.copy(devicePtr(dst + rank * byteLength), src, byteLength);
     return this.#gatherParts(dst, Array.from({ length: size }, (_, r) => range(r * byteLength, byteLength)));
   }
 
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
-    const { size } = this.control;
+    const { size } = this.#place.control;
     return this.#gatherParts(ptr, Array.from({ length: size }, (_, r) => range(0, r === root ? byteLength : 0)));
   }
 
   transfer(transfers: readonly Transfer[]): Work {
+    const { words, ...place } = this.#place;
     this.#rounds.drain();
-    transferAll(this.#lanes, transfers);
+    transferAll({ ...place, words: words.map((own) => own.subarray(LANES)) }, transfers);
     return FINISHED;
   }
 
   dispose(): void {
-    this.#resources[Symbol.dispose]();
+    this.#place.resources[Symbol.dispose]();
   }
 
   /** Gives every rank all parts, of which each holds its own in its place. */
   #gatherParts(begin: DevicePtr, parts: readonly Part[]): Work {
-    const { rank, size } = this.control;
-    const step = this.layout.partBytes;
+    const { control: { rank, size }, layout: { partBytes: step }, staging } = this.#place;
     const longest = size === 1 ? 0 : parts.reduce((most, { byteLength }) => Math.max(most, byteLength), 0);
     for (let start = 0; start < longest; start += step) {
       const round = this.#rounds.next;
@@ -190,11 +188,11 @@ export abstract class StagedDataPlane implements DataPlane {
         const n = Math.min(step, byteLength - start);
         const place = devicePtr(begin + offset + start);
         if (peer === rank) {
-          if (n > 0) this.#staging.put(slot, place, n);
+          if (n > 0) staging.put(slot, place, n);
           this.#rounds.publish(round);
         } else if (n > 0) {
           this.#rounds.wait(round, peer);
-          this.#staging.take(place, peer, slot, n);
+          staging.take(place, peer, slot, n);
         }
       }
       this.#rounds.end(round);
@@ -204,22 +202,21 @@ export abstract class StagedDataPlane implements DataPlane {
 
   /** One round: every rank stages all of a small array, and every rank combines all. */
   #reduceAtOnce({ ptr, n, dtype, op, scale }: AllReduceArgs): void {
-    const { rank, size } = this.control;
+    const { control: { rank, size }, device: { kernels }, layout, staging } = this.#place;
     const byteLength = n * dtype.byteLength;
     const round = this.#rounds.next;
-    const offset = this.#rounds.begin(round) * this.layout.partBytes;
-    this.#staging.put(offset, ptr, byteLength);
+    const offset = this.#rounds.begin(round) * layout.partBytes;
+    staging.put(offset, ptr, byteLength);
     this.#rounds.publish(round);
     this.#rounds.waitAll(round);
     const sources: DevicePtr[] = [];
     for (let from = 0; from < size; from++) {
-      sources.push(from === rank && op === "sum" ? ptr : this.#staging.view(from, offset, byteLength));
+      sources.push(from === rank && op === "sum" ? ptr : staging.view(from, offset, byteLength));
     }
-    const { kernels } = this.device;
     if (op === "sum") kernels.sumRanks({ dtype, dstDtype: dtype, n, accumulate: false, dst: ptr, sources, scale });
     else {
       // In the order of the ranks too: of two zeros or NaNs the first one wins.
-      this.#staging.take(ptr, 0, offset, byteLength);
+      staging.take(ptr, 0, offset, byteLength);
       for (const other of sources.slice(1)) {
         const strides = { aStrides: [1], bStrides: [1] };
         kernels.binary({ op: "maximum", dtype, shape: [n], ...strides, dst: ptr, a: ptr, b: other });
