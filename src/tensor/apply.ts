@@ -70,7 +70,7 @@ class Forward<A> extends Context implements ForwardCall<A> {
   }
 
   save(...tensors: readonly Tensor[]): void {
-    if (this.recording) this.saved.push(...tensors.map((tensor) => tensor.alias()));
+    for (const tensor of this.recording ? tensors : []) this.saved.push(tensor.alias());
   }
 }
 
