@@ -224,13 +224,6 @@ export class Posix {
     return cores;
   }
 
-  /** Binds this thread, and the threads it will start, to cores. */
-  setAffinity(cores: readonly number[]): void {
-    const mask = new Uint8Array(128);
-    for (const core of cores) mask[core >> 3] = (mask[core >> 3] ?? 0) | (1 << (core & 7));
-    this.libc.symbols.sched_setaffinity(0, mask.byteLength, mask);
-  }
-
   /**
    * Sets a variable that C code of this process will see. Set it before a library is loaded that reads it; JavaScript's
    * view of the environment stays as it is.

@@ -6,7 +6,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { devicePtr } from "../../src/device/device.ts";
-import { accessesOf, flopsOf, overlapOf } from "../../src/device/kernels/accesses.ts";
+import { accessesOf, flopsOf } from "../../src/device/kernels/accesses.ts";
+import { overlapOf } from "../support/overlap.ts";
 import { CONSTANTS, type Dim, type KernelTable } from "../../src/device/kernels/signature.ts";
 import { type ArgsOf, KERNELS, makeKernels } from "../../src/device/kernels/table.ts";
 import { bfloat16, DTYPES, float32, int64 } from "../../src/dtype.ts";

@@ -6,7 +6,8 @@
  */
 import type { Allocator } from "../../src/device/allocator.ts";
 import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
-import { type Access, accessesOf, overlapOf } from "../../src/device/kernels/accesses.ts";
+import { type Access, accessesOf } from "../../src/device/kernels/accesses.ts";
+import { overlapOf } from "./overlap.ts";
 import { type KernelCall, type Kernels, makeKernels } from "../../src/device/kernels/table.ts";
 import type { DeviceScalars } from "../../src/device/scalars.ts";
 import { type DeviceStatus, STATUS_AREA_BYTES } from "../../src/device/status.ts";
