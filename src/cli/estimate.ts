@@ -8,29 +8,19 @@ import process from "node:process";
 import * as z from "zod";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
-import { type Section, section } from "../config/section.ts";
+import { section, type SectionValue } from "../config/section.ts";
 import { ConfigError } from "../errors.ts";
 import { dataSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
 
-/** What only an estimate is told. */
-interface EstimateConfig {
-  readonly model: string;
-  readonly nproc: number;
-  readonly rank: number;
-  readonly batch: number;
-  readonly seq: number;
-  readonly microBatches: number;
-  readonly json: boolean;
-}
-
 const size = z.int().positive();
 /** What a training run would take. */
 const usual = { ...dataSection.schema.parse({}), ...trainSection.schema.parse({}) };
 
-const estimateSection: Section<EstimateConfig> = section(
+/** What only an estimate is told. */
+const estimateSection = section(
   "estimate",
   z.strictObject({
     model: z.string().describe("Hugging Face folder, or a config.json; weights are not read"),
@@ -83,7 +73,10 @@ function jsonOf({ peakBytes, terms, bytesCommunicated, collectives, flops }: Ste
 }
 
 /** Lines for people. */
-function textOf({ numParameters, ...step }: StepEstimate, config: StepConfig & EstimateConfig): string[] {
+function textOf(
+  { numParameters, ...step }: StepEstimate,
+  config: StepConfig & SectionValue<typeof estimateSection>,
+): string[] {
   const { strategy, nproc, rank, precision, batch, seq, microBatches } = config;
   const row = (name: string, text: string, count: string = ""): string =>
     `  ${name.padEnd(16)}${count.padStart(5)}${text.padStart(12)}`;

@@ -26,12 +26,7 @@ export interface StepLoss {
 }
 
 /** What a rank runs that has fewer micro-batches than others, so that it makes every call: one row, all of it ignored. */
-const IGNORED_ROW: MicroBatch = {
-  inputIds: Int32Array.of(0),
-  labels: Int32Array.of(IGNORE_INDEX),
-  batch: 1,
-  seq: 1,
-};
+const IGNORED_ROW: MicroBatch = { inputIds: Int32Array.of(0), labels: Int32Array.of(IGNORE_INDEX), batch: 1, seq: 1 };
 
 /**
  * Adds the gradients of the mean loss to those that there are. Gradients are reduced with the last micro-batch. Every rank of

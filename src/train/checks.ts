@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { listCheckpoints, type NamedCheckpoint, stepOfPath } from "../checkpoint/directory.ts";
+import { listCheckpoints, stepOfPath } from "../checkpoint/directory.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
@@ -42,18 +42,12 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
   const problems: ConfigProblem[] = [];
   const parts = worldSize * microBatches;
   if (globalBatch % parts !== 0) {
-    problems.push({
-      path: "globalBatch",
-      expected: `a multiple of ${parts} (${worldSize} ranks × ${microBatches} micro-batches)`,
-      got: String(globalBatch),
-    });
+    const expected = `a multiple of ${parts} (${worldSize} ranks × ${microBatches} micro-batches)`;
+    problems.push({ path: "globalBatch", expected, got: String(globalBatch) });
   }
   if (config.strategy === "ddp" && config.precision !== "float32") {
-    problems.push({
-      path: "precision",
-      expected: "float32 with the strategy 'ddp'",
-      got: `${config.precision}; use 'fsdp' for it`,
-    });
+    const got = `${config.precision}; use 'fsdp' for it`;
+    problems.push({ path: "precision", expected: "float32 with the strategy 'ddp'", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);
 }
@@ -92,11 +86,8 @@ export function requireData({ data, tokenizer, model }: RunConfig): string {
  */
 export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
   if (tokenizer.vocabSize <= model.vocabSize) return;
-  throw new ConfigError([{
-    path: "tokenizer",
-    expected: `at most ${model.vocabSize} ids, as the model has`,
-    got: `${tokenizer.vocabSize} from '${tokenizer.path}'`,
-  }]);
+  const expected = `at most ${model.vocabSize} ids, as the model has`;
+  throw new ConfigError([{ path: "tokenizer", expected, got: `${tokenizer.vocabSize} from '${tokenizer.path}'` }]);
 }
 
 /**
@@ -110,33 +101,24 @@ export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
   if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
-    throw new ConfigError([{
-      path: "out",
-      expected: "a folder without checkpoints",
-      got: `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`,
-    }]);
+    const got = `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`;
+    throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
   const made = overwrite ? undefined : ["metrics.jsonl", "model"].find((name) => pathExists(`${out}/${name}`));
   if (made === undefined) return;
-  throw new ConfigError([{
-    path: "out",
-    expected: "a folder without another run's output",
-    got: `'${out}' with '${out}/${made}'. Give another folder, or replace what is there with '--overwrite'`,
-  }]);
+  const got = `'${out}' with '${out}/${made}'. Give another folder, or replace what is there with '--overwrite'`;
+  throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
 }
 
 /** Newer checkpoints would outlive those to come, which have lower steps, and be what the next resume takes. */
 function requireNewest(resume: string, out: string): void {
-  const step = stepOfPath(resume);
-  const isNewer = (other: NamedCheckpoint): boolean => step !== undefined && other.step > step;
-  const newer = listCheckpoints(out).filter(isNewer);
-  if (newer.length === 0) return;
-  throw new ConfigError([{
-    path: "resume",
-    expected: `the newest checkpoint in '${out}'`,
-    got: `'${resume}', and there are newer ones: ${newer.map(({ path }) => `'${path}'`).join(", ")}. ` +
-      "Move or remove them, or give another folder with '--out'",
-  }]);
+  const own = stepOfPath(resume);
+  if (own === undefined) return;
+  const newer = listCheckpoints(out).filter(({ step }) => step > own).map(({ path }) => `'${path}'`).join(", ");
+  if (newer === "") return;
+  const remedy = "Move or remove them, or give another folder with '--out'";
+  const got = `'${resume}', and there are newer ones: ${newer}. ${remedy}`;
+  throw new ConfigError([{ path: "resume", expected: `the newest checkpoint in '${out}'`, got }]);
 }
 
 /** Whether a checkpoint lies in a folder, however both are written. */

@@ -126,13 +126,7 @@ export async function dryRun(
     await step();
     const highest = Math.max(before, allocator.stats.highest) - allocator.begin;
     const flops = [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
-    return {
-      ...memoryPeak(run),
-      highest,
-      bytesCommunicated: Math.ceil(bytesCommunicated),
-      collectives,
-      flops,
-    };
+    return { ...memoryPeak(run), highest, bytesCommunicated: Math.ceil(bytesCommunicated), collectives, flops };
   } finally {
     if (given === undefined) real.dispose();
   }

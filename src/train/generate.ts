@@ -31,11 +31,7 @@ export interface GenerateOptions {
  * @returns the new tokens, without the prompt
  * @throws {ArgumentError} if the prompt is empty
  */
-export function generate(
-  model: CausalLm,
-  prompt: readonly number[],
-  options: GenerateOptions,
-): number[] {
+export function generate(model: CausalLm, prompt: readonly number[], options: GenerateOptions): number[] {
   const { maxNewTokens, temperature = 0.8, seed = 0, eosId } = options;
   if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && temperature >= 0)) {
     throw new ArgumentError(
@@ -46,9 +42,8 @@ export function generate(
   const key = keyOf(seed, "generate");
   const tokens = [...prompt];
   while (tokens.length < prompt.length + maxNewTokens) {
-    const next = noGrad(() =>
-      draw(model, tokens.slice(-model.maxPositions), temperature, uniformFraction(key, tokens.length))
-    );
+    const seen = tokens.slice(-model.maxPositions);
+    const next = noGrad(() => draw(model, seen, temperature, uniformFraction(key, tokens.length)));
     if (next === eosId) break;
     tokens.push(next);
   }
@@ -56,16 +51,10 @@ export function generate(
 }
 
 /** The next token: the one whose share of the probability `fraction` falls into. */
-function draw(
-  model: CausalLm,
-  tokens: readonly number[],
-  temperature: number,
-  fraction: number,
-): number {
+function draw(model: CausalLm, tokens: readonly number[], temperature: number, fraction: number): number {
   using _frame = scope();
-  const { logits } = model.call({
-    inputIds: tensor(model.device, tokens, { shape: [1, tokens.length], dtype: int32 }),
-  });
+  const inputIds = tensor(model.device, tokens, { shape: [1, tokens.length], dtype: int32 });
+  const { logits } = model.call({ inputIds });
   if (logits === undefined) throw new InternalError("the model gave no logits");
   const last = logits.narrow(1, tokens.length - 1, 1).contiguous();
   if (temperature === 0) return last.argmax().item();

@@ -27,14 +27,6 @@ export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, 
   readonly log?: Logger;
 }
 
-/** What a {@link Run} is made of. */
-export interface RunParts {
-  readonly device: Device;
-  readonly group: ProcessGroup;
-  /** Takes a line of {@link Run.log}. */
-  readonly print: (line: string) => void;
-}
-
 /** What {@link Run.log} is given, by name: numbers and texts, or scalars on the device. */
 export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 
@@ -55,7 +47,8 @@ export class Run implements AsyncDisposable {
   readonly #print: (line: string) => void;
   readonly #lines: PendingLine[] = [];
 
-  constructor({ device, group, print }: RunParts) {
+  /** @param print takes a line of {@link Run.log} */
+  constructor({ device, group, print }: Pick<Run, "device" | "group"> & { readonly print: (line: string) => void }) {
     this.device = device;
     this.group = group;
     this.mesh = deviceMesh(group, { shard: group.size });

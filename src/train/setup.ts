@@ -26,12 +26,6 @@ export interface StepEstimate extends DryRun {
   readonly numParameters: number;
 }
 
-/** A model that fits, without memory as yet. */
-export interface PlannedModel {
-  readonly model: CausalLm;
-  readonly estimate: StepEstimate;
-}
-
 /**
  * What one step of a run takes on one rank. Weights get memory and no values.
  *
@@ -71,7 +65,7 @@ function emptyBatch({ globalBatch, microBatches, sequenceLength: seq }: StepConf
 const MOST_RANKS = 1024;
 
 /**
- * Builds the model of a run, without memory, and tries a step of it.
+ * Builds the model of a run, without memory, and tries a step of it. Gives the model if it fits.
  *
  * @param hfConfig what to build, where `config.model` names none
  * @throws {OutOfMemoryError} if it cannot fit, before any memory is taken: with what it needs most for, and the ranks that would
@@ -82,7 +76,7 @@ export async function planModel(
   run: Pick<Run, "device" | "group">,
   config: RunConfig,
   hfConfig: Readonly<Record<string, unknown>>,
-): Promise<PlannedModel> {
+): Promise<{ readonly model: CausalLm; readonly estimate: StepEstimate }> {
   const source = config.model ?? hfConfig;
   const { device, group } = run;
   const { rank, size } = group;
@@ -105,16 +99,14 @@ export async function planModel(
     ? `${enough} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
   const { highest, peakBytes, terms, numParameters } = estimate;
-  const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`).join(
-    ", ",
-  );
+  const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
   throw new OutOfMemoryError(
     device.name,
     highest,
     0,
     capacity,
     `The model of ${numParameters} parameters does not fit ${size} rank(s): each needs ${peakBytes} bytes at once ` +
-      `(${most}); ${remedy}`,
+      `(${most.join(", ")}); ${remedy}`,
   );
 }
 

@@ -64,25 +64,16 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
 }
 
 /** Names the first parameter, over all ranks, whose weight or gradient is not finite. Every rank calls it. */
-function nonFinite({ group, model }: StepContext, what: string): NonFiniteError {
+function nonFinite({ device, group, model }: StepContext, what: string): NonFiniteError {
   const parameters = [...model.parameters()];
-  const first = (isBad: (parameter: Parameter) => boolean): number => {
-    const index = parameters.findIndex(isBad);
-    return index < 0 ? parameters.length : index;
-  };
-  const weight = first((parameter) => {
-    const { run: { device }, shard } = parameter.storage;
-    return !Number.isFinite(maxAbs(device, ownedPtr(parameter), shard.numel));
+  const hasBadWeight = (parameter: Parameter): boolean =>
+    !areFinite(device, ownedPtr(parameter), parameter.storage.shard.numel);
+  const hasBadGradient = ({ grad }: Parameter): boolean =>
+    grad !== undefined && !areFinite(device, grad.ptr, grad.numel);
+  const [badWeight, badGradient] = [hasBadWeight, hasBadGradient].map((isBad) => {
+    const found = group.exchangeText(String(parameters.findIndex(isBad)), "non-finite parameters").map(Number);
+    return parameters.find((_, index) => found.includes(index))?.fqn;
   });
-  const gradient = first(({ grad, storage: { run: { device } } }) =>
-    grad !== undefined && !Number.isFinite(maxAbs(device, grad.ptr, grad.numel))
-  );
-  const all = group.exchangeText(`${weight} ${gradient}`, "non-finite parameters").map((text) =>
-    text.split(" ").map(Number)
-  );
-  const earliest = (i: number): string | undefined =>
-    parameters[Math.min(...all.map((pair) => pair[i] ?? parameters.length))]?.fqn;
-  const [badWeight, badGradient] = [earliest(0), earliest(1)];
   const where = badWeight !== undefined
     ? `the weights of '${badWeight}' are the first that are not finite`
     : badGradient !== undefined
@@ -91,8 +82,9 @@ function nonFinite({ group, model }: StepContext, what: string): NonFiniteError 
   return new NonFiniteError(`${what}: ${where}. Lower the learning rate, or go on from an earlier checkpoint`);
 }
 
-function maxAbs(device: Device, address: number, n: number): number {
+/** Whether all of `n` float32 numbers are finite. */
+function areFinite(device: Device, address: number, n: number): boolean {
   using largest = zeros(device, []);
   device.kernels.maxAbs({ dtype: float32, n, dst: largest.ptr, src: devicePtr(address) });
-  return largest.item();
+  return Number.isFinite(largest.item());
 }

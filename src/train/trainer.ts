@@ -8,7 +8,6 @@ import * as z from "zod";
 import { loadCheckpoint } from "../checkpoint/load.ts";
 import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
-import type { ProcessGroup } from "../comm/process_group.ts";
 import type { DataLoader } from "../data/loader.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
@@ -89,7 +88,6 @@ class Training {
   readonly #options: TrainerOptions;
   readonly #log: Logger;
   readonly #run: Run;
-  readonly #group: ProcessGroup;
   /** The step of the newest checkpoint of this run. */
   #saved = 0;
   #step = 0;
@@ -100,7 +98,6 @@ class Training {
     this.#options = options;
     this.#log = options.log.withRank(run.group.rank);
     this.#run = run;
-    this.#group = run.group;
   }
 
   async train(): Promise<TrainResult> {
@@ -122,7 +119,7 @@ class Training {
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
     const signal = await this.#loop(context, data);
-    const [peak, expected] = [this.#peakBytes(), estimate.peakBytes].map(formatBytes);
+    const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const ended = { step: this.#step, loss: this.#loss, signal, isMain: group.rank === 0 };
     if (this.#step < config.steps) return { ...ended, finished: undefined };
@@ -140,14 +137,11 @@ class Training {
 
   #describe({ numParameters, peakBytes }: StepEstimate): void {
     const { strategy, precision } = this.#config;
-    const { kind, size } = this.#group;
-    const name = strategy === "ddp" ? "DDP" : "FSDP";
+    const { device, group: { kind, size } } = this.#run;
+    const ranks = `${strategy.toUpperCase()} over ${size} rank${size === 1 ? "" : "s"} (${kind})`;
     const log = this.#log.once();
-    log.info(
-      `${name} over ${size} rank${size === 1 ? "" : "s"} (${kind}), ${numParameters} parameters, ${precision}, ` +
-        `about ${formatBytes(peakBytes)} a rank`,
-    );
-    log.info(`On ${this.#run.device.name}, ${this.#run.device.detail}`);
+    log.info(`${ranks}, ${numParameters} parameters, ${precision}, about ${formatBytes(peakBytes)} a rank`);
+    log.info(`On ${device.name}, ${device.detail}`);
   }
 
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
@@ -160,13 +154,11 @@ class Training {
     for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
     const parsed = stateSchema.safeParse(state);
     if (!parsed.success) {
-      throw new CheckpointError(
-        path,
-        `its training state is not one of this trainer: ${z.prettifyError(parsed.error)}`,
-      );
+      const problem = z.prettifyError(parsed.error);
+      throw new CheckpointError(path, `its training state is not one of this trainer: ${problem}`);
     }
     for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
-    await this.#group.together("restore the data's place", () => loader.restore(parsed.data.data));
+    await this.#run.group.together("restore the data's place", () => loader.restore(parsed.data.data));
     for (const [key, now] of Object.entries(this.#settings())) {
       const before = parsed.data.settings[key];
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}`);
@@ -178,11 +170,14 @@ class Training {
   /** Trains until the last step, or until it is told to stop: gives the signal, if one was the cause. */
   async #loop(context: StepContext, loader: DataLoader): Promise<StopSignal | undefined> {
     const { out, steps, stopAfter = steps, logEvery, saveEvery } = this.#config;
-    const main = this.#group.rank === 0;
+    const log = this.#log.once();
+    const main = this.#run.group.rank === 0;
     using metrics = main ? await MetricsFile.open(`${out}/metrics.jsonl`, this.#step) : undefined;
     using progress = main ? new Progress(this.#options.output, steps, logEvery) : undefined;
     // Without checkpoints nothing is gained by stopping in order.
-    using stop = saveEvery > 0 ? this.#watchSignals() : undefined;
+    using stop = saveEvery > 0
+      ? watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`))
+      : undefined;
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
     const [first, begun] = [this.#step, systemClock.elapsed()];
     let signal: StopSignal | undefined;
@@ -200,7 +195,7 @@ class Training {
     const taken = `${this.#step - first} steps in ${formatDuration(systemClock.elapsed() - begun)}`;
     const why = signal === undefined ? "" : `, as ${signal} came`;
     const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
-    this.#log.once().info(`${where}: ${taken}`);
+    log.info(`${where}: ${taken}`);
     return signal;
   }
 
@@ -218,20 +213,15 @@ class Training {
       learning_rate: learningRate,
       grad_norm: gradNorm,
       tokens_per_second: tokens / seconds,
-      peak_bytes: this.#peakBytes(),
+      peak_bytes: memoryPeak(this.#run).peakBytes,
     };
     return { line, seconds };
-  }
-
-  #watchSignals(): StopRequest {
-    const log = this.#log.once();
-    return watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`));
   }
 
   /** The signal that any rank was given, the same on all ranks. */
   async #stopAsked(stop: StopRequest): Promise<StopSignal | undefined> {
     await eventTurn();
-    const asked = this.#group.exchangeText(stop.signal ?? "", "stop requests");
+    const asked = this.#run.group.exchangeText(stop.signal ?? "", "stop requests");
     return STOP_SIGNALS.find((signal) => asked.includes(signal));
   }
 
@@ -256,14 +246,10 @@ class Training {
     return { runtime: name, runtimeVersion: version };
   }
 
-  #peakBytes(): number {
-    return memoryPeak(this.#run).peakBytes;
-  }
-
   async #finish(model: CausalLm, tokenizer: Tokenizer): Promise<FinishedModel> {
     const { out, sampleTokens, prompt, seed } = this.#config;
     const folder = `${out}/model`;
-    await saveHfDirectory(model, folder, this.#group, { tokenizerFiles: tokenizer.files });
+    await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
     this.#log.once().info(`Wrote the model to '${folder}'`);
     const { eosId } = tokenizer;
     const limits = { maxNewTokens: sampleTokens, seed, ...eosId === undefined ? {} : { eosId } };

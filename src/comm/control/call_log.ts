@@ -41,7 +41,7 @@ const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
 export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;
 
 /** A call as it can be read back. */
-export type LoggedCall = Omit<Call, "detail">;
+type LoggedCall = Omit<Call, "detail">;
 
 /** Where the calls of two ranks part. */
 interface Difference {

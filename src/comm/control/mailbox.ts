@@ -17,50 +17,45 @@ const PART_BYTES = 4096;
 /** Bytes of one rank's mailbox. */
 export const MAILBOX_BYTES: number = HEAD_BYTES + DEPTH * PART_BYTES;
 
-/** The mailboxes of a group. */
-export class Mailbox {
-  readonly #control: ControlPlane;
-  readonly #heads: readonly Int32Array[];
-  readonly #boxes: readonly Uint8Array[];
-  readonly #rounds: Rounds;
-
-  /** @param memory {@link MAILBOX_BYTES} shared bytes of each rank, zero at first */
-  constructor(control: ControlPlane, memory: readonly Uint8Array[]) {
-    this.#control = control;
-    this.#heads = memory.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, HEAD_BYTES / 4));
-    this.#boxes = memory.map((bytes) => bytes.subarray(HEAD_BYTES));
-    this.#rounds = new Rounds(control, this.#heads, SENT, TAKEN);
-  }
-
-  /** Sends `bytes` to all; returns what each rank sent. */
-  exchange(bytes: Uint8Array): readonly Uint8Array[] {
-    const { rank, size } = this.#control;
+/**
+ * The mailboxes of a group.
+ *
+ * @param memory {@link MAILBOX_BYTES} shared bytes of each rank, zero at first
+ * @returns what sends bytes to all, and gives what each rank sent
+ */
+export function openMailboxes(
+  control: ControlPlane,
+  memory: readonly Uint8Array[],
+): (bytes: Uint8Array) => readonly Uint8Array[] {
+  const { rank, size } = control;
+  const heads = memory.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, HEAD_BYTES / 4));
+  const boxes = memory.map((bytes) => bytes.subarray(HEAD_BYTES));
+  const rounds = new Rounds(control, heads, SENT, TAKEN);
+  return (bytes) => {
     const messages = new Array<Uint8Array>(size).fill(bytes);
     let longest = bytes.length;
     let start = 0;
     do {
-      const round = this.#rounds.next;
-      const part = this.#rounds.begin(round);
+      const round = rounds.next;
+      const part = rounds.begin(round);
       const begin = part * PART_BYTES;
-      at(this.#heads, rank, "mailbox of rank")[LENGTHS + part] = bytes.length;
-      if (start < bytes.length) {
-        at(this.#boxes, rank, "mailbox of rank").set(bytes.subarray(start, start + PART_BYTES), begin);
-      }
-      this.#rounds.publish(round);
+      at(heads, rank, "mailbox of rank")[LENGTHS + part] = bytes.length;
+      at(boxes, rank, "mailbox of rank").set(bytes.subarray(start, start + PART_BYTES), begin);
+      rounds.publish(round);
       for (let peer = 0; peer < size; peer++) {
-        if (peer !== rank) this.#rounds.wait(round, peer);
+        if (peer !== rank) rounds.wait(round, peer);
         if (start === 0) {
-          const length = at(at(this.#heads, peer, "mailbox of rank"), LENGTHS + part, "length in part");
+          const length = at(at(heads, peer, "mailbox of rank"), LENGTHS + part, "length in part");
           messages[peer] = new Uint8Array(length);
           longest = Math.max(longest, length);
         }
         const message = at(messages, peer, "message of rank");
         const end = begin + Math.min(PART_BYTES, message.length - start);
-        if (end > begin) message.set(at(this.#boxes, peer, "mailbox of rank").subarray(begin, end), start);
+        if (end > begin) message.set(at(boxes, peer, "mailbox of rank").subarray(begin, end), start);
       }
-      this.#rounds.end(round);
+      rounds.end(round);
       start += PART_BYTES;
     } while (start < longest);
     return messages;
-  }
+  };
 }

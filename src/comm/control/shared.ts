@@ -16,7 +16,7 @@ import { type Call, describeCall, isCollective } from "../call.ts";
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { AbortArea } from "./abort.ts";
 import { CALL_LOG_WORDS, CallLog } from "./call_log.ts";
-import { Mailbox, MAILBOX_BYTES } from "./mailbox.ts";
+import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
 
 // Words of a rank's block. The first line is written by its owner alone, the second by who sleeps.
 const STATE = 0;
@@ -67,7 +67,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   readonly #own: Int32Array;
   readonly #peers: readonly number[];
   readonly #log: CallLog;
-  readonly #mailbox: Mailbox;
+  readonly exchange: ControlPlane["exchange"];
 
   constructor(place: Place, memory: BlockMemory, world: World, timeoutSeconds: number = 600) {
     super(place, timeoutSeconds);
@@ -78,7 +78,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#own = this.#block(place.rank);
     this.#peers = place.worldRanks.map((_, rank) => rank).filter((rank) => rank !== place.rank);
     this.#log = new CallLog(this.#blocks.map((words) => words.subarray(LOG)), place.rank);
-    this.#mailbox = new Mailbox(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
+    this.exchange = openMailboxes(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
   }
 
   announce(call: Call): void {
@@ -88,10 +88,6 @@ export abstract class SharedControlPlane extends ControlPlane {
     if (!isCollective(call)) return;
     this.notify();
     this.#compareAll();
-  }
-
-  exchange(bytes: Uint8Array): readonly Uint8Array[] {
-    return this.#mailbox.exchange(bytes);
   }
 
   notify(): void {

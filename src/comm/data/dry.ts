@@ -12,15 +12,7 @@ import { float32 } from "../../dtype.ts";
 import { type ControlPlane, placeInWorld } from "../control_plane.ts";
 import { checkRank } from "../checks.ts";
 import { DryControlPlane } from "../control/dry.ts";
-import {
-  type AllReduceArgs,
-  type DataPlane,
-  FINISHED,
-  type ReduceScatterArgs,
-  type Transfer,
-  type Window,
-  type Work,
-} from "../data_plane.ts";
+import { type DataPlane, FINISHED, type Transfer, type Window, type Work } from "../data_plane.ts";
 import { ProcessGroup } from "../process_group.ts";
 import {
   allocatePages,
@@ -28,7 +20,6 @@ import {
   evenRuns,
   oneShotLength,
   slotBytesOf,
-  type SlotLayout,
   type StagingOptions,
   wholePages,
 } from "./sizes.ts";
@@ -51,117 +42,88 @@ export interface DryOptions extends StagingOptions {
 }
 
 /** Takes memory and moves nothing. */
-export class DryDataPlane implements DataPlane {
-  readonly kind = "dry";
-  readonly sums = "rank-order";
-  readonly stagingBytes: number;
-  readonly #control: ControlPlane;
-  readonly #device: Device;
-  readonly #options: DryOptions;
-  readonly #layout: SlotLayout;
-  readonly #pageBytes: number;
-  /** Whether memory is mapped, and so comes in whole pages. */
-  readonly #isMapped: boolean;
-  /** Where memory is mapped, all slots. */
-  readonly #slots: DevicePtr | undefined;
-  /** Elsewhere, copies of others' chunks. */
-  readonly #scratch: Scratch;
-
-  constructor(control: ControlPlane, device: Device, slotBytes: number, options: DryOptions) {
-    const { standsFor = "shm", pageBytes = 4096 } = options;
-    const { size } = control;
-    this.#control = control;
-    this.#device = device;
-    this.#options = options;
-    this.#layout = divideSlot(slotBytes, size, options);
-    this.#pageBytes = pageBytes;
-    this.#isMapped = standsFor === "shm" && size > 1;
-    this.stagingBytes = this.#isMapped ? wholePages(size * slotBytes, pageBytes) : 0;
-    this.#slots = this.#isMapped ? this.#allocate(this.stagingBytes, "staging", "staging") : undefined;
-    this.#scratch = new Scratch(device.allocator);
-  }
-
-  openWindow(byteLengths: readonly number[], unit: string): Window {
-    const { allocator } = this.#device;
-    const own = at(byteLengths, this.#control.rank, "part of rank");
-    const pointer = this.#allocate(own, `window '${unit}'`, "parameters");
-    const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
-      const parts = byteLengths.map((byteLength, r) => range(dst + at(offsets, r, "offset of rank"), byteLength));
-      return this.#enqueue(`gather '${unit}'`, [range(pointer, own)], parts);
-    };
-    return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => allocator.free(pointer) };
-  }
-
-  reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): Work {
-    const { length } = at(runs, this.#control.rank, "run of rank");
-    this.#reserve(length, dtype.byteLength, false);
-    const written = range(dst, length * dstDtype.byteLength);
-    const read = runs.map((run) => range(src + run.offset * dtype.byteLength, run.length * dtype.byteLength));
-    const reads = [...read, ...accumulate ? [written] : [], ...factor(scale)];
-    return this.#enqueue("reduce-scatter", reads, [written]);
-  }
-
-  allReduce({ ptr, n, dtype, op, scale }: AllReduceArgs): Work {
-    const { rank, size } = this.#control;
-    const oneShot = oneShotLength(this.#layout, dtype.byteLength);
-    const isAtOnce = n <= oneShot || op === "max";
-    const length = isAtOnce ? Math.min(n, oneShot) : at(evenRuns(n, size), rank, "run of rank").length;
-    this.#reserve(length, dtype.byteLength, op === "max");
-    const whole = [range(ptr, n * dtype.byteLength)];
-    return this.#enqueue("all-reduce", [...whole, ...factor(scale)], whole);
-  }
-
-  allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {
-    return this.#enqueue("all-gather", [range(src, byteLength)], [range(dst, byteLength * this.#control.size)]);
-  }
-
-  broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
-    const whole = [range(ptr, byteLength)];
-    const isRoot = root === this.#control.rank;
-    return this.#enqueue("broadcast", isRoot ? whole : [], isRoot ? [] : whole);
-  }
-
-  transfer(transfers: readonly Transfer[]): Work {
-    const of = (kind: Transfer["kind"]): MemoryRange[] =>
-      transfers.filter((one) => one.kind === kind).map(({ ptr, byteLength }) => range(ptr, byteLength));
-    return this.#enqueue("send and receive", of("send"), of("receive"));
-  }
-
-  split(control: ControlPlane): DryDataPlane {
-    return new DryDataPlane(control, this.#device, this.#layout.slotBytes, this.#options);
-  }
-
-  dispose(): void {
-    if (this.#slots !== undefined) this.#device.allocator.free(this.#slots);
-    this.#scratch[Symbol.dispose]();
-  }
-
-  #allocate(byteLength: number, owner: string, kind: MemoryKind): DevicePtr {
-    const { allocator } = this.#device;
-    return this.#isMapped
-      ? allocatePages(allocator, byteLength, this.#pageBytes, owner, kind)
+function dryPlane(control: ControlPlane, device: Device, slotBytes: number, options: DryOptions): DataPlane {
+  const { standsFor = "shm", pageBytes = 4096 } = options;
+  const { rank, size } = control;
+  const { allocator } = device;
+  const layout = divideSlot(slotBytes, size, options);
+  // Mapped memory comes in whole pages.
+  const isMapped = standsFor === "shm" && size > 1;
+  const allocate = (byteLength: number, owner: string, kind: MemoryKind): DevicePtr =>
+    isMapped
+      ? allocatePages(allocator, byteLength, pageBytes, owner, kind)
       : allocator.allocate(byteLength, owner, kind);
-  }
-
+  const stagingBytes = isMapped ? wholePages(size * slotBytes, pageBytes) : 0;
+  // Slots of all ranks where they are mapped; elsewhere, copies of others' chunks.
+  const slots = isMapped ? allocate(stagingBytes, "staging", "staging") : undefined;
+  const scratch = new Scratch(allocator);
   /** Takes the scratch that a sum of `length` elements of this rank needs, of which its own chunk is one if `withOwn`. */
-  #reserve(length: number, unit: number, withOwn: boolean): void {
-    const { rank, size } = this.#control;
-    const byteLength = Math.min(length, Math.floor(this.#layout.chunkBytes / unit)) * unit;
-    if (this.#isMapped || size === 1 || byteLength === 0) return;
-    for (let from = 0; from < size; from++) if (withOwn || from !== rank) this.#scratch.of(from, byteLength);
-  }
+  const reserve = (length: number, unit: number, withOwn: boolean): void => {
+    const byteLength = Math.min(length, Math.floor(layout.chunkBytes / unit)) * unit;
+    if (isMapped || size === 1 || byteLength === 0) return;
+    for (let from = 0; from < size; from++) if (withOwn || from !== rank) scratch.of(from, byteLength);
+  };
+  return {
+    kind: "dry",
+    sums: "rank-order",
+    stagingBytes,
+    openWindow(byteLengths, unit): Window {
+      const own = at(byteLengths, rank, "part of rank");
+      const pointer = allocate(own, `window '${unit}'`, "parameters");
+      const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
+        const parts = byteLengths.map((byteLength, r) => range(dst + at(offsets, r, "offset of rank"), byteLength));
+        return enqueue(device, `gather '${unit}'`, [range(pointer, own)], parts);
+      };
+      return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => allocator.free(pointer) };
+    },
+    reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }): Work {
+      const { length } = at(runs, rank, "run of rank");
+      reserve(length, dtype.byteLength, false);
+      const written = range(dst, length * dstDtype.byteLength);
+      const read = runs.map((run) => range(src + run.offset * dtype.byteLength, run.length * dtype.byteLength));
+      return enqueue(device, "reduce-scatter", [...read, ...accumulate ? [written] : [], ...factor(scale)], [written]);
+    },
+    allReduce({ ptr, n, dtype, op, scale }): Work {
+      const oneShot = oneShotLength(layout, dtype.byteLength);
+      const isAtOnce = n <= oneShot || op === "max";
+      const length = isAtOnce ? Math.min(n, oneShot) : at(evenRuns(n, size), rank, "run of rank").length;
+      reserve(length, dtype.byteLength, op === "max");
+      const whole = [range(ptr, n * dtype.byteLength)];
+      return enqueue(device, "all-reduce", [...whole, ...factor(scale)], whole);
+    },
+    allGather: (dst, src, byteLength) =>
+      enqueue(device, "all-gather", [range(src, byteLength)], [range(dst, byteLength * size)]),
+    broadcast(ptr, byteLength, root): Work {
+      const whole = [range(ptr, byteLength)];
+      return enqueue(device, "broadcast", root === rank ? whole : [], root === rank ? [] : whole);
+    },
+    transfer(transfers): Work {
+      const of = (kind: Transfer["kind"]): MemoryRange[] =>
+        transfers.filter((one) => one.kind === kind).map(({ ptr, byteLength }) => range(ptr, byteLength));
+      return enqueue(device, "send and receive", of("send"), of("receive"));
+    },
+    split: (part) => dryPlane(part, device, slotBytes, options),
+    dispose(): void {
+      if (slots !== undefined) allocator.free(slots);
+      scratch[Symbol.dispose]();
+    },
+  };
+}
 
-  /** A collective on the stream under way. */
-  #enqueue(operation: string, reads: readonly MemoryRange[], writes: readonly MemoryRange[]): Work {
-    const device = this.#device;
-    if (!isDry(device)) return FINISHED;
-    device.enqueue(operation, [
-      ...joined(reads).map((range) => ({ ...range, writes: false, what: "what is sent" })),
-      ...joined(writes).map((range) => ({ ...range, writes: true, what: "what is received" })),
-    ]);
-    const end = device.streams.current.record();
-    return { done: true, wait: () => device.streams.current.wait(end) };
-  }
+/** A collective on the stream under way. */
+function enqueue(
+  device: Device,
+  operation: string,
+  reads: readonly MemoryRange[],
+  writes: readonly MemoryRange[],
+): Work {
+  if (!isDry(device)) return FINISHED;
+  device.enqueue(operation, [
+    ...joined(reads).map((range) => ({ ...range, writes: false, what: "what is sent" })),
+    ...joined(writes).map((range) => ({ ...range, writes: true, what: "what is received" })),
+  ]);
+  const end = device.streams.current.record();
+  return { done: true, wait: () => device.streams.current.wait(end) };
 }
 
 /** The same bytes in fewer ranges: one where each begins at the end of the last, as the parts of many ranks do. */
@@ -198,8 +160,6 @@ export function openDry(device: Device, options: DryOptions): ProcessGroup {
   const { rank, worldSize, standsFor = "shm" } = options;
   checkRank(rank, worldSize, "A dry group");
   const control = new DryControlPlane(placeInWorld(rank, worldSize));
-  return new ProcessGroup(
-    control,
-    new DryDataPlane(control, device, slotBytesOf(standsFor, worldSize, options), options),
-  );
+  const slotBytes = slotBytesOf(standsFor, worldSize, options);
+  return new ProcessGroup(control, dryPlane(control, device, slotBytes, options));
 }

@@ -11,16 +11,10 @@ import type { ControlPlane } from "../control_plane.ts";
 import { Counters, DEPTH } from "../control/counters.ts";
 import type { Transfer } from "../data_plane.ts";
 import type { SlotLayout } from "./sizes.ts";
-import type { StagingBuffer } from "./staging.ts";
+import type { StagingPlace } from "./staged.ts";
 
-/** What both ends of a message work on. */
-export interface Lanes {
-  readonly control: ControlPlane;
-  /** Of each rank {@link laneWords} shared words, zero at first. */
-  readonly words: readonly Int32Array[];
-  readonly staging: StagingBuffer;
-  readonly layout: SlotLayout;
-}
+/** What both ends of a message work on; `words` are {@link laneWords} of each rank. */
+export type Lanes = Pick<StagingPlace, "control" | "words" | "staging" | "layout">;
 
 /** Words that each of `size` ranks needs. For each peer: chunks sent to it, chunks taken from it, two halves of a length. */
 export function laneWords(size: number): number {
