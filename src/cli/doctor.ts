@@ -17,11 +17,9 @@ import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
 import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
 import { LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
-import type { Environment } from "../runtime/env.ts";
-import { processEnvironment } from "../runtime/env.ts";
+import { type Environment, processEnvironment } from "../runtime/env.ts";
 import type { Space } from "../runtime/files.ts";
-import type { PlatformVerdict, Runtime } from "../runtime/processes.ts";
-import { coreCount, platformVerdict, runtime } from "../runtime/processes.ts";
+import { coreCount, type PlatformVerdict, platformVerdict, type Runtime, runtime } from "../runtime/processes.ts";
 
 /** What is known about one library. */
 export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "used" | "gives" | "remedy">> {
@@ -119,7 +117,8 @@ async function examineOpened<T extends BindingTable>(
   } catch (error) {
     if (!(error instanceof LibraryNotFoundError)) throw error;
     const broken = error.tried.filter(({ reason }) => !isAbsence(reason));
-    const unresolved = [...new Set(broken.flatMap(({ path }) => unresolvedOf(path)))];
+    const files = broken.map(({ path }) => inspectFile(path));
+    const unresolved = [...new Set(files.flatMap((file) => file.state === "library" ? file.unresolved : []))];
     return { library: undefined, report: reportOf(spec, { ...absent(broken), unresolved, tried: error.tried.length }) };
   }
 }
@@ -155,11 +154,6 @@ function reportOf(
 /** No file of a library works. */
 function absent(broken: LibraryReport["broken"]): Pick<LibraryReport, "state" | "path" | "version" | "broken"> {
   return { state: broken.length === 0 ? "missing" : "broken", path: broken[0]?.path ?? null, version: null, broken };
-}
-
-function unresolvedOf(path: string): readonly string[] {
-  const file = inspectFile(path);
-  return file.state === "library" ? file.unresolved : [];
 }
 
 /** What an action gives; undefined where the system does not let it be known. */

@@ -82,8 +82,15 @@ export abstract class ControlPlane {
     return new CollectiveError(stoppedBy === undefined ? facts : { ...facts, stoppedBy }, detail);
   }
 
+  /** Stops all ranks of the world, with an error about the present call. */
+  stop(detail: string, stoppedBy?: number): never {
+    const error = this.failure(detail, stoppedBy);
+    this.abort(error.message);
+    throw error;
+  }
+
   /** Rank in the world, of a rank of this group. */
-  protected worldRank(rank: number): number {
+  worldRank(rank: number): number {
     return at(this.worldRanks, rank, "world rank of rank");
   }
 

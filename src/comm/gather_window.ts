@@ -10,6 +10,8 @@ import type { Call, Phase } from "./call.ts";
 import { checkPerRank } from "./checks.ts";
 import type { Window, Work } from "./data_plane.ts";
 
+type Announce = (call: Pick<Call, "kind" | "unit" | "phase">) => void;
+
 /** Memory of which each rank writes a part and gathers all. Made by `ProcessGroup.openWindow`. */
 export type GatherWindow = Pick<AnnouncedWindow, keyof AnnouncedWindow>;
 
@@ -18,14 +20,10 @@ export class AnnouncedWindow {
   /** Bytes of each rank's part, by rank. */
   readonly byteLengths: readonly number[];
   readonly #window: Window;
-  readonly #announce: (call: Pick<Call, "kind" | "unit" | "phase">) => void;
+  readonly #announce: Announce;
   #state: "readable" | "being written" | "disposed" = "readable";
 
-  constructor(
-    window: Window,
-    byteLengths: readonly number[],
-    announce: (call: Pick<Call, "kind" | "unit" | "phase">) => void,
-  ) {
+  constructor(window: Window, byteLengths: readonly number[], announce: Announce) {
     this.byteLengths = byteLengths;
     this.#window = window;
     this.#announce = announce;

@@ -7,11 +7,9 @@
  *
  * @module
  */
-import type { ConfigProblem } from "../errors.ts";
-import { ArgumentError, ConfigError } from "../errors.ts";
+import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
 import type { TokenStream } from "./packing.ts";
-import type { BatchSplit } from "./sampler.ts";
-import { microBatchSize, Sampler } from "./sampler.ts";
+import { type BatchSplit, microBatchSize, Sampler } from "./sampler.ts";
 
 /** What a rank runs forward and backward at once. */
 export interface MicroBatch {

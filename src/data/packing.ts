@@ -9,7 +9,6 @@
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import type { ReadableFile, WritableFile } from "../runtime/files.ts";
 import {
   makeDirectory,
   openReadable,
@@ -18,6 +17,7 @@ import {
   removePath,
   renamePath,
   syncDirectory,
+  type WritableFile,
 } from "../runtime/files.ts";
 import type { TextSource } from "./dataset.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -153,10 +153,8 @@ export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenSt
 /** The end-of-text token that packing adds. */
 function eosOf({ eosId, path }: Tokenizer): number {
   if (eosId !== undefined) return eosId;
-  throw new CheckpointError(
-    path,
-    "Packing needs an end-of-text token: name it as eos_token in tokenizer_config.json beside it",
-  );
+  const remedy = "name it as eos_token in tokenizer_config.json beside it";
+  throw new CheckpointError(path, `Packing needs an end-of-text token: ${remedy}`);
 }
 
 function fingerprintOf(source: TextSource, tokenizer: Tokenizer): string {
@@ -213,10 +211,8 @@ async function pack(
 }
 
 function openTokens(path: string, fingerprint: string): TokenStream {
-  using opened = new DisposableStack();
-  const file = opened.use(openReadable(path));
-  const { length, width } = readTrailer(file);
-  opened.move();
+  const { length, width } = readTrailer(path);
+  const file = openReadable(path);
   return {
     length,
     fingerprint,
@@ -234,7 +230,8 @@ function openTokens(path: string, fingerprint: string): TokenStream {
   };
 }
 
-function readTrailer(file: ReadableFile): { readonly length: number; readonly width: number } {
+function readTrailer(path: string): { readonly length: number; readonly width: number } {
+  using file = openReadable(path);
   const trailer = new Uint8Array(TRAILER);
   if (file.byteLength >= TRAILER) file.read(file.byteLength - TRAILER, trailer);
   const view = new DataView(trailer.buffer);
@@ -243,7 +240,7 @@ function readTrailer(file: ReadableFile): { readonly length: number; readonly wi
   const magic = new TextDecoder().decode(trailer.subarray(0, 8));
   const right = magic === MAGIC && view.getUint32(8, true) === VERSION && (width === 2 || width === 4);
   if (!right || length * width + TRAILER !== file.byteLength) {
-    throw new CheckpointError(file.path, "Expected a whole file of packed tokens, got a damaged one: remove it");
+    throw new CheckpointError(path, "Expected a whole file of packed tokens, got a damaged one: remove it");
   }
   return { length, width };
 }

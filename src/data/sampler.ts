@@ -59,8 +59,6 @@ export function microBatchSize(split: BatchSplit): number {
 export class Sampler {
   /** Samples of one epoch. */
   readonly numSamples: number;
-  /** What the order is shuffled by. */
-  readonly seed: number;
   readonly #key: number;
   #epoch: number | undefined;
   #order: Permutation | undefined;
@@ -71,7 +69,6 @@ export class Sampler {
       throw new ArgumentError(`An epoch has at least 1 sample, got ${numSamples}`);
     }
     this.numSamples = numSamples;
-    this.seed = seed;
     this.#key = keyOf(seed, "data order");
   }
 

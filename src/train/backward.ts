@@ -34,12 +34,7 @@ const IGNORED_ROW: MicroBatch = { inputIds: Int32Array.of(0), labels: Int32Array
  *
  * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters
  */
-export function backwardStep(
-  model: CausalLm,
-  { microBatches }: Batch,
-  device: Device,
-  group: ProcessGroup,
-): StepLoss {
+export function backwardStep(model: CausalLm, { microBatches }: Batch, device: Device, group: ProcessGroup): StepLoss {
   const parameters = [...model.parameters()];
   requireReducers(parameters, "run a backward", group.size);
   const reducers = [...new Set(parameters.flatMap(({ storage }) => storage.reducer ?? []))];
@@ -83,10 +78,8 @@ function forward(model: CausalLm, { batch, seq, inputIds, labels }: MicroBatch, 
 
 /** Tokens of all ranks, and the micro-batches of the rank that has most. */
 function countAll(microBatches: readonly MicroBatch[], group: ProcessGroup): { tokens: number; microBatches: number } {
-  const tokens = microBatches.reduce(
-    (sum, { labels }) => sum + labels.reduce((n, label) => label === IGNORE_INDEX ? n : n + 1, 0),
-    0,
-  );
+  let tokens = 0;
+  for (const { labels } of microBatches) tokens += labels.filter((label) => label !== IGNORE_INDEX).length;
   const own = Float64Array.of(tokens, microBatches.length);
   const total = { tokens: 0, microBatches: 0 };
   for (const bytes of group.exchange(new Uint8Array(own.buffer), "token count")) {

@@ -30,13 +30,6 @@ export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, 
 /** What {@link Run.log} is given, by name: numbers and texts, or scalars on the device. */
 export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 
-/** A line that waits until the device has made its values. */
-interface PendingLine {
-  readonly step: number;
-  readonly values: LogValues;
-  readonly ready: DeviceEvent;
-}
-
 /** A run, as one rank sees it. Made by {@link launch}. */
 export class Run implements AsyncDisposable {
   readonly device: Device;
@@ -45,7 +38,8 @@ export class Run implements AsyncDisposable {
   /** All ranks as a mesh of one axis, `shard`. */
   readonly mesh: DeviceMesh;
   readonly #print: (line: string) => void;
-  readonly #lines: PendingLine[] = [];
+  /** Lines that wait until the device has made their values. */
+  readonly #lines: { readonly ready: DeviceEvent; readonly print: () => void }[] = [];
 
   /** @param print takes a line of {@link Run.log} */
   constructor({ device, group, print }: Pick<Run, "device" | "group"> & { readonly print: (line: string) => void }) {
@@ -78,28 +72,22 @@ export class Run implements AsyncDisposable {
    * @throws {ShapeError} if a tensor has more than one element
    */
   log(values: LogValues): void {
+    const { step } = this.group;
     const kept = Object.entries(values).map(([name, value]) => [name, keep(value)] as const);
-    const ready = this.device.streams.get("compute").record();
-    this.#lines.push({ step: this.group.step, values: Object.fromEntries(kept), ready });
-    while (this.#lines[0]?.ready.done) this.#tell(this.#lines.shift());
+    const print = (): void => {
+      const words = kept.map(([name, value]) => `${name} ${textOf(value)}`);
+      if (this.isMain) this.#print(`step ${step}  ${words.join("  ")}\n`);
+    };
+    this.#lines.push({ ready: this.device.streams.get("compute").record(), print });
+    while (this.#lines[0]?.ready.done) this.#lines.shift()?.print();
   }
 
   /** Prints what has not been printed yet, leaves the group and closes the device. */
   [Symbol.asyncDispose](): Promise<void> {
-    for (const line of this.#lines.splice(0)) this.#tell(line);
+    for (const line of this.#lines.splice(0)) line.print();
     this.group.dispose();
     this.device.dispose();
     return Promise.resolve();
-  }
-
-  #tell(line: PendingLine | undefined): void {
-    if (line === undefined) return;
-    const words = Object.entries(line.values).map(([name, value]) => {
-      if (!(value instanceof Tensor)) return `${name} ${typeof value === "number" ? formatNumber(value) : value}`;
-      using scalar = value;
-      return `${name} ${formatNumber(scalar.item())}`;
-    });
-    if (this.isMain) this.#print(`step ${line.step}  ${words.join("  ")}\n`);
   }
 }
 
@@ -109,6 +97,14 @@ function keep(value: LogValues[string]): LogValues[string] {
   const own = value.alias();
   untrack(own);
   return own;
+}
+
+/** A value in words; a handle on a tensor's is given up. */
+function textOf(value: LogValues[string]): string {
+  if (typeof value === "string") return value;
+  if (typeof value === "number") return formatNumber(value);
+  using scalar = value;
+  return formatNumber(scalar.item());
 }
 
 function formatNumber(value: number): string {

@@ -78,8 +78,7 @@ export async function planModel(
   hfConfig: Readonly<Record<string, unknown>>,
 ): Promise<{ readonly model: CausalLm; readonly estimate: StepEstimate }> {
   const source = config.model ?? hfConfig;
-  const { device, group } = run;
-  const { rank, size } = group;
+  const { device, group, group: { rank, size } } = run;
   const { stagingBytes, strategy } = config;
   const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
   const estimate = await estimateStep(config, source, { device, rank, worldSize: size, standsFor, stagingBytes });
@@ -100,14 +99,10 @@ export async function planModel(
     : "no number of ranks is enough with this batch and sequence";
   const { highest, peakBytes, terms, numParameters } = estimate;
   const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
-  throw new OutOfMemoryError(
-    device.name,
-    highest,
-    0,
-    capacity,
-    `The model of ${numParameters} parameters does not fit ${size} rank(s): each needs ${peakBytes} bytes at once ` +
-      `(${most.join(", ")}); ${remedy}`,
-  );
+  const detail =
+    `The model of ${numParameters} parameters does not fit ${size} rank(s): each needs ${peakBytes} bytes ` +
+    `at once (${most.join(", ")}); ${remedy}`;
+  throw new OutOfMemoryError(device.name, highest, 0, capacity, detail);
 }
 
 /** Shards a model over the ranks, or replicates it, as the configuration says. */

@@ -121,9 +121,8 @@ class Training {
     const signal = await this.#loop(context, data);
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
-    const ended = { step: this.#step, loss: this.#loss, signal, isMain: group.rank === 0 };
-    if (this.#step < config.steps) return { ...ended, finished: undefined };
-    return { ...ended, finished: await this.#finish(model, data.tokenizer) };
+    const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer);
+    return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
   }
 
   #openData(model: CausalLm): Promise<TextData> {

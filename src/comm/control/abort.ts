@@ -4,13 +4,6 @@
  * @module
  */
 
-/** Why the world stopped. */
-export interface AbortCause {
-  /** World rank that stopped it, or -1 for who started the ranks. */
-  readonly rank: number;
-  readonly reason: string;
-}
-
 const STATE = 0;
 const RANK = 1;
 const LENGTH = 2;
@@ -44,8 +37,8 @@ export class AbortArea {
     Atomics.store(this.#words, STATE, READY);
   }
 
-  /** Who stopped the world and why, or `undefined`. */
-  get cause(): AbortCause | undefined {
+  /** Who stopped the world, by world rank or -1 for who started the ranks, and why; or `undefined`. */
+  get cause(): { readonly rank: number; readonly reason: string } | undefined {
     if (Atomics.load(this.#words, STATE) === FREE) return undefined;
     // A rank may die between claiming the word and filling in the text.
     for (let i = 0; i < 1e6 && Atomics.load(this.#words, STATE) !== READY; i++);

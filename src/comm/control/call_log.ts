@@ -36,20 +36,12 @@ const UNIT = 9;
 const ENTRY_WORDS = 32;
 const UNIT_BYTES: number = (ENTRY_WORDS - UNIT) * 4;
 /** The entry behind those that are kept: for what is between two ranks, and so has no number in the group. */
-const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
+export const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
 /** Words of one rank's log. */
 export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;
 
 /** A call as it can be read back. */
 type LoggedCall = Omit<Call, "detail">;
-
-/** Where the calls of two ranks part. */
-interface Difference {
-  /** Number of the first call that is known to differ. */
-  readonly sequence: number;
-  /** Whether the calls before are known to be equal. */
-  readonly isFirst: boolean;
-}
 
 /** The logs of all ranks of one group. */
 export class CallLog {
@@ -103,9 +95,10 @@ export class CallLog {
   /**
    * Compares this rank's calls with a peer's. See Note [Rolling hash].
    *
-   * @returns `undefined` if they agree on all calls that both have made, or if one of them does not keep the newest of those
+   * @returns number of the first call that is known to differ, and whether the calls before are known to be equal;
+   * `undefined` if they agree on all calls that both have made, or if one of them does not keep the newest of those
    */
-  difference(peer: number): Difference | undefined {
+  difference(peer: number): { readonly sequence: number; readonly isFirst: boolean } | undefined {
     const theirs = this.#log(peer);
     const newest = Math.min(this.#newest, this.newest(peer));
     if (newest === 0) return undefined;
@@ -122,17 +115,13 @@ export class CallLog {
     return { sequence: 1, isFirst: true };
   }
 
-  /** A rank's call of that number, if it is still kept. */
-  read(rank: number, sequence: number): LoggedCall | undefined {
-    return this.#read(this.#log(rank), placeOf(sequence), sequence);
-  }
-
-  /** What a rank has last sent another or received of it, if that was after its call of that number. */
-  readApart(rank: number, sequence: number): LoggedCall | undefined {
-    return this.#read(this.#log(rank), APART, sequence);
-  }
-
-  #read(words: Int32Array, begin: number, sequence: number): LoggedCall | undefined {
+  /**
+   * A rank's call of that number, if it is still kept.
+   *
+   * @param begin {@link APART} for what it has last sent another or received of it, if that was after that call
+   */
+  read(rank: number, sequence: number, begin: number = placeOf(sequence)): LoggedCall | undefined {
+    const words = this.#log(rank);
     const entry = words.slice(begin, begin + ENTRY_WORDS);
     if (entry[SEQUENCE] !== (sequence | 0) || Atomics.load(words, begin + SEQUENCE) !== (sequence | 0)) {
       return undefined;

@@ -15,12 +15,6 @@ import { systemClock } from "../../runtime/clock.ts";
 /** How long a lock may be held by somebody who only looks. */
 const GLANCE_MS = 400;
 
-/** A lock file that this process holds. */
-export interface HeldLock {
-  readonly path: string;
-  readonly descriptor: number;
-}
-
 /** The files of one run of one user in one directory. */
 export class RunFiles {
   readonly posix: Posix;
@@ -44,9 +38,10 @@ export class RunFiles {
   /**
    * Becomes a rank: makes its lock file anew and locks it, removing one that a dead process left.
    *
+   * @returns the file's descriptor
    * @throws {RendezvousError} if a live process is that rank already
    */
-  async claim(rank: number): Promise<HeldLock> {
+  async claim(rank: number): Promise<number> {
     const path = this.#lockPath(rank);
     const { posix } = this;
     const deadline = performance.now() + GLANCE_MS;
@@ -61,7 +56,7 @@ export class RunFiles {
         const descriptor = this.#create(path);
         if (descriptor === undefined) continue;
         // Somebody may have looked at the file, or swept it away, between its making and its locking.
-        if (posix.tryLock(descriptor, "exclusive") && this.isHeld(rank)) return { path, descriptor };
+        if (posix.tryLock(descriptor, "exclusive") && this.isHeld(rank)) return descriptor;
         posix.close(descriptor);
       }
       if (performance.now() > deadline) {
@@ -74,10 +69,10 @@ export class RunFiles {
     }
   }
 
-  /** Gives a lock up and removes its file. */
-  release(lock: HeldLock): void {
-    this.posix.unlink(lock.path);
-    this.posix.close(lock.descriptor);
+  /** Gives a rank's lock up and removes its file. */
+  release(rank: number, descriptor: number): void {
+    this.posix.unlink(this.#lockPath(rank));
+    this.posix.close(descriptor);
   }
 
   /** Whether a live process is that rank. */

@@ -32,14 +32,10 @@ export function reserve(files: RunFiles, descriptor: number, byteLength: number,
   const { posix, directory } = files;
   const outOfMemory = (): OutOfMemoryError => {
     const { freeBytes, totalBytes } = posix.spaceAt(directory);
-    return new OutOfMemoryError(
-      directory,
-      byteLength,
-      totalBytes - freeBytes,
-      totalBytes,
-      `It was for ${owner}; ${freeBytes} bytes are free. Give a container more with '--shm-size', or the directory more ` +
-        "with 'mount -o remount,size=…'; a smaller 'stagingBytes' needs less",
-    );
+    const detail =
+      `It was for ${owner}; ${freeBytes} bytes are free. Give a container more with '--shm-size', or the ` +
+      "directory more with 'mount -o remount,size=…'; a smaller 'stagingBytes' needs less";
+    return new OutOfMemoryError(directory, byteLength, totalBytes - freeBytes, totalBytes, detail);
   };
   if (byteLength > posix.spaceAt(directory).freeBytes) throw outOfMemory();
   try {

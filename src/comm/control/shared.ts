@@ -15,7 +15,7 @@ import { at } from "../../at.ts";
 import { type Call, describeCall, isCollective } from "../call.ts";
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { AbortArea } from "./abort.ts";
-import { CALL_LOG_WORDS, CallLog } from "./call_log.ts";
+import { APART, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
 import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
 
 // Words of a rank's block. The first line is written by its owner alone, the second by who sleeps.
@@ -57,6 +57,8 @@ export interface BlockMemory {
   sleep(rank: number, word: number, expected: number, timeoutMs: number): void;
   /** Wakes all that sleep on that word. */
   wake(rank: number, word: number): void;
+  /** Gives up what the group alone has, when this rank leaves it. */
+  leave(): void;
 }
 
 /** The ranks of a group, over their blocks. */
@@ -87,7 +89,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#log.write(call);
     if (!isCollective(call)) return;
     this.notify();
-    this.#compareAll();
+    for (const peer of this.#peers) this.#compare(peer);
   }
 
   notify(): void {
@@ -116,6 +118,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   dispose(): void {
     Atomics.store(this.#own, STATE, LEFT);
     this.#ring(this.rank);
+    this.#memory.leave();
   }
 
   #ring(rank: number): void {
@@ -141,7 +144,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       const now = performance.now();
       if (now >= probeAt || Atomics.load(words, STATE) === LEFT) {
         probeAt = now + PROBE_MS;
-        this.#compareAll();
+        for (const peer of this.#peers) this.#compare(peer);
         for (const peer of rank === undefined ? this.#peers : [rank]) this.#stopIfGone(peer, ready, stage);
       }
       if (now >= reportAt) {
@@ -160,12 +163,6 @@ export abstract class SharedControlPlane extends ControlPlane {
     throw this.failure(`rank ${cause.rank} stopped all ranks: ${cause.reason}`, stoppedBy);
   }
 
-  #stop(detail: string, stoppedBy?: number): never {
-    const error = this.failure(detail, stoppedBy);
-    this.abort(error.message);
-    throw error;
-  }
-
   #stopIfGone(peer: number, ready: () => boolean, stage: string): void {
     const hasLeft = Atomics.load(this.#block(peer), STATE) === LEFT;
     if (!hasLeft && !this.world.isDead(this.worldRank(peer))) return;
@@ -175,14 +172,14 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#throwIfAborted();
     const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
     const gone = this.worldRank(peer);
-    this.#stop(`rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`, gone);
+    this.stop(`rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`, gone);
   }
 
   #expire(stage: string, awaited: number | undefined): never {
     const seen = this.#peers.map((peer) =>
       `rank ${this.worldRank(peer)}${peer === awaited ? " (awaited)" : ""} was last ${this.#seen(peer)}`
     );
-    this.#stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
+    this.stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
   }
 
   #late(stage: string, rank: number | undefined, ms: number): string {
@@ -199,13 +196,9 @@ export abstract class SharedControlPlane extends ControlPlane {
   #seen(rank: number): string {
     const sequence = this.#log.newest(rank);
     if (sequence === 0) return "seen joining, with no call yet";
-    const call = this.#log.readApart(rank, sequence) ?? this.#log.read(rank, sequence);
+    const call = this.#log.read(rank, sequence, APART) ?? this.#log.read(rank, sequence);
     const where = Atomics.load(this.#block(rank), STATE) === WAITING ? "in" : "after";
     return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)}`}`;
-  }
-
-  #compareAll(): void {
-    for (const peer of this.#peers) this.#compare(peer);
   }
 
   /** Stops the world if a peer is known to have made other calls. See Note [Rolling hash] in `call_log.ts`. */
@@ -224,7 +217,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       : isSameText
       ? "ranks make the same call with different runs, root, operation or factor"
       : "ranks make different calls";
-    this.#stop(`${what}: ${[...texts].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ")}`);
+    this.stop(`${what}: ${[...texts].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ")}`);
   }
 
   /** Stops the world if the awaited rank has made another call than this one. See Note [Who is past]. */
@@ -233,7 +226,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     const { call } = this;
     if (call === undefined || !isCollective(call) || this.#log.newest(rank) <= call.sequence || ready()) return;
     const who = `rank ${this.worldRank(rank)} is past it without having taken part, and was last ${this.#seen(rank)}`;
-    this.#stop(`ranks made different calls at or before call ${call.sequence}: ${who}`);
+    this.stop(`ranks made different calls at or before call ${call.sequence}: ${who}`);
   }
 
   #block(rank: number): Int32Array {

@@ -12,8 +12,13 @@ import type { RunFiles } from "./run_files.ts";
 import { shareSegment } from "./segments.ts";
 import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, type World } from "./shared.ts";
 
-/** Blocks that lie one after another in a native mapping. */
-export function nativeBlocks(posix: Posix, address: NativeAddress, size: number): BlockMemory {
+/** Blocks that lie one after another in a native mapping, which stays: it is small, and a late abort() must find it. */
+export function nativeBlocks(
+  posix: Posix,
+  address: NativeAddress,
+  size: number,
+  leave: () => void = () => {},
+): BlockMemory {
   const bytes = new Uint8Array(posix.provider.viewOf(address, size * BLOCK_BYTES));
   const addressOf = (rank: number, word: number): NativeAddress =>
     posix.provider.offset(address, rank * BLOCK_BYTES + word * 4);
@@ -21,26 +26,17 @@ export function nativeBlocks(posix: Posix, address: NativeAddress, size: number)
     blocks: Array.from({ length: size }, (_, rank) => bytes.subarray(rank * BLOCK_BYTES, (rank + 1) * BLOCK_BYTES)),
     sleep: (rank, word, expected, timeoutMs) => void posix.futexWait(addressOf(rank, word), expected, timeoutMs),
     wake: (rank, word) => void posix.futexWake(addressOf(rank, word), 0x7fffffff),
+    leave,
   };
 }
 
 /** The ranks of a group that are processes. */
 export class ShmControlPlane extends SharedControlPlane {
   readonly files: RunFiles;
-  readonly #leave: () => void;
 
-  /** @param leave gives up what the group alone has */
-  constructor(
-    files: RunFiles,
-    place: Place,
-    memory: BlockMemory,
-    world: World,
-    timeoutSeconds?: number,
-    leave: () => void = () => {},
-  ) {
+  constructor(files: RunFiles, place: Place, memory: BlockMemory, world: World, timeoutSeconds?: number) {
     super(place, memory, world, timeoutSeconds);
     this.files = files;
-    this.#leave = leave;
   }
 
   split(ranks: readonly number[], name: string): ShmControlPlane {
@@ -48,18 +44,8 @@ export class ShmControlPlane extends SharedControlPlane {
     this.agreeOnSplit(ranks);
     const byteLength = ranks.length * BLOCK_BYTES;
     const request = { byteLength, owner: `group '${name}'`, leader: at(ranks, 0, "member") };
-    // The words stay mapped: they are small, and a late abort() must not touch memory that is gone.
-    const { value } = shareSegment(
-      this,
-      this.files,
-      request,
-      (_, address) => nativeBlocks(posix, address, ranks.length),
-    );
-    return new ShmControlPlane(this.files, this.placeIn(ranks, name), value, this.world, this.timeoutSeconds);
-  }
-
-  override dispose(): void {
-    super.dispose();
-    this.#leave();
+    const open = (_: number, address: NativeAddress): BlockMemory => nativeBlocks(posix, address, ranks.length);
+    const { value: memory } = shareSegment(this, this.files, request, open);
+    return new ShmControlPlane(this.files, this.placeIn(ranks, name), memory, this.world, this.timeoutSeconds);
   }
 }

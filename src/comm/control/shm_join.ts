@@ -15,7 +15,7 @@ import { sha256 } from "../../runtime/checksum.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, placeInWorld } from "../control_plane.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
-import { type HeldLock, RunFiles } from "./run_files.ts";
+import { RunFiles } from "./run_files.ts";
 import { reserve } from "./segments.ts";
 import { BLOCK_BYTES, spinsFor } from "./shared.ts";
 import { nativeBlocks, ShmControlPlane } from "./shm.ts";
@@ -68,15 +68,15 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
 /** One rank on its way in. See Note [Joining]. */
 class Joining {
   readonly #files: RunFiles;
-  readonly #lock: HeldLock;
+  readonly #lock: number;
   readonly #options: ShmJoinOptions;
   readonly #ranks: readonly number[];
   readonly #joinSeconds: number;
   readonly #deadline: number;
   #words: Int32Array | undefined;
 
-  /** @param lock this rank's lock file, held */
-  constructor(files: RunFiles, lock: HeldLock, options: ShmJoinOptions) {
+  /** @param lock descriptor of this rank's lock file */
+  constructor(files: RunFiles, lock: number, options: ShmJoinOptions) {
     this.#files = files;
     this.#lock = lock;
     this.#options = options;
@@ -91,7 +91,7 @@ class Joining {
     const files = this.#files;
     const { posix } = files;
     const blockBytes = worldSize * BLOCK_BYTES;
-    const descriptor = rank === 0 ? this.#lock.descriptor : await this.#findWorld();
+    const descriptor = rank === 0 ? this.#lock : await this.#findWorld();
     if (rank === 0) {
       files.sweep();
       reserve(files, descriptor, HEAD_BYTES, "the first words of a world");
@@ -108,7 +108,7 @@ class Joining {
     await this.#everyRank(words);
     // Who starts now is no rank of this world.
     if (rank === 0) Atomics.store(words, SIZE, 0);
-    const locks = this.#ranks.map((peer) => peer === rank ? this.#lock.descriptor : files.openHeld(peer));
+    const locks = this.#ranks.map((peer) => peer === rank ? this.#lock : files.openHeld(peer));
     const world = {
       abort: new AbortArea(words),
       isDead(peer: number): boolean {
@@ -118,13 +118,12 @@ class Joining {
       options: this.#options,
       spins: spinsFor(worldSize, posix.affinity().length),
     };
-    const memory = nativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize);
     const leave = (): void => {
       for (const [peer, lock] of locks.entries()) if (peer !== rank && lock !== undefined) posix.close(lock);
-      files.release(this.#lock);
+      files.release(rank, this.#lock);
     };
-    const { timeoutSeconds } = this.#options;
-    return new ShmControlPlane(files, placeInWorld(rank, worldSize), memory, world, timeoutSeconds, leave);
+    const memory = nativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize, leave);
+    return new ShmControlPlane(files, placeInWorld(rank, worldSize), memory, world, this.#options.timeoutSeconds);
   }
 
   /** Undoes what this rank has done, and tells those who wait for it why. */
@@ -137,7 +136,7 @@ class Joining {
       const end = Math.min(this.#deadline, performance.now() + LINGER_MS);
       while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await systemClock.sleep(5);
     }
-    this.#files.release(this.#lock);
+    this.#files.release(this.#options.rank, this.#lock);
   }
 
   /** Other ranks: wait for the world's memory; returns its descriptor. */

@@ -77,12 +77,16 @@ function membersOf({ buffer, size }: LoopbackWorld): Int32Array {
 
 /** The blocks of one group. */
 function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly number[]): BlockMemory {
+  const members = membersOf(world);
   const begins = worldRanks.map((rank) => placeOf(world, cell, rank));
   const words = begins.map((begin) => new Int32Array(world.buffer, begin, BLOCK_BYTES / 4));
   return {
     blocks: begins.map((begin) => new Uint8Array(world.buffer, begin, BLOCK_BYTES + world.dataBytes)),
     sleep: (rank, word, expected, timeoutMs) => void Atomics.wait(at(words, rank, "block"), word, expected, timeoutMs),
     wake: (rank, word) => void Atomics.notify(at(words, rank, "block"), word),
+    leave(): void {
+      for (const rank of worldRanks) Atomics.sub(members, cell * world.size + rank, 1);
+    },
   };
 }
 
@@ -91,7 +95,6 @@ export class WorkersControlPlane extends SharedControlPlane {
   /** Each rank's block: what is behind {@link BLOCK_BYTES} is for the data plane. */
   readonly blocks: readonly Uint8Array[];
   readonly #space: LoopbackWorld;
-  readonly #cell: number;
 
   /** Use {@link joinWorkers}. */
   constructor(space: LoopbackWorld, cell: number, place: Place, world: World, timeoutSeconds?: number) {
@@ -99,7 +102,6 @@ export class WorkersControlPlane extends SharedControlPlane {
     super(place, memory, world, timeoutSeconds);
     this.blocks = memory.blocks.map((block) => block.subarray(BLOCK_BYTES));
     this.#space = space;
-    this.#cell = cell;
   }
 
   split(ranks: readonly number[], name: string): WorkersControlPlane {
@@ -121,12 +123,6 @@ export class WorkersControlPlane extends SharedControlPlane {
     };
     const { value: cell } = settle(this, attempt(prepare));
     return new WorkersControlPlane(this.#space, cell, this.placeIn(ranks, name), this.world, this.timeoutSeconds);
-  }
-
-  override dispose(): void {
-    super.dispose();
-    const members = membersOf(this.#space);
-    for (const rank of this.worldRanks) Atomics.sub(members, this.#cell * this.#space.size + rank, 1);
   }
 }
 

@@ -11,15 +11,6 @@ import type { Device, DevicePtr } from "../../device/device.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { allocatePages, wholePages } from "./sizes.ts";
 
-/** A device whose memory is one WebAssembly.Memory that never grows. */
-interface WasmMemoryDevice extends Device {
-  readonly memory: WebAssembly.Memory;
-}
-
-function hasWasmMemory(device: Device): device is WasmMemoryDevice {
-  return "memory" in device && device.memory instanceof WebAssembly.Memory;
-}
-
 /** The pages of one device. */
 export class DevicePages {
   readonly device: Device;
@@ -29,15 +20,17 @@ export class DevicePages {
 
   /** @throws {UnsupportedError} if the device's memory cannot hold shared pages */
   constructor(device: Device, posix: Posix) {
-    if (!hasWasmMemory(device)) {
+    // One memory that never grows.
+    const memory = "memory" in device ? device.memory : undefined;
+    if (!(memory instanceof WebAssembly.Memory)) {
       throw new UnsupportedError(
         `Cannot share memory of device ${device.name} between processes: it has no WASM memory`,
       );
     }
     this.device = device;
     this.posix = posix;
-    this.#memory = device.memory;
-    this.#base = posix.provider.addressOf(device.memory.buffer);
+    this.#memory = memory;
+    this.#base = posix.provider.addressOf(memory.buffer);
   }
 
   /** The native address of device memory. */
@@ -96,11 +89,9 @@ export class DevicePages {
       const isApart = Atomics.load(words, word) === 0x7e57;
       Atomics.store(words, word, 0);
       const not = (holds: boolean): string => holds ? "" : "not ";
-      return isSeenOutside && isSeenInside && isApart
-        ? ""
-        : `writes are ${not(isSeenOutside)}seen outside, ${not(isSeenInside)}seen inside, ${
-          not(isApart)
-        }private after unmapping`;
+      if (isSeenOutside && isSeenInside && isApart) return "";
+      const seen = `${not(isSeenOutside)}seen outside, ${not(isSeenInside)}seen inside`;
+      return `writes are ${seen}, ${not(isApart)}private after unmapping`;
     } catch (error) {
       return String(error);
     }

@@ -14,6 +14,7 @@ import { DEPTH, Rounds } from "../control/counters.ts";
 import {
   type AllReduceArgs,
   type DataPlane,
+  type ElementRange,
   FINISHED,
   type ReduceScatterArgs,
   type Transfer,
@@ -53,16 +54,11 @@ export interface StagingPlace extends Pick<DataPlane, "kind" | "split"> {
   readonly resources: Disposable;
 }
 
-/** Some bytes of each rank, from one address. */
-interface Part {
-  readonly offset: number;
-  readonly byteLength: number;
-}
-
 /** What moves data between ranks that share memory. */
 export class StagedDataPlane implements DataPlane {
   readonly kind: string;
   readonly stagingBytes: number;
+  readonly split: DataPlane["split"];
   readonly sums = "rank-order";
   readonly #place: StagingPlace;
   readonly #rounds: Rounds;
@@ -70,12 +66,9 @@ export class StagedDataPlane implements DataPlane {
   constructor(place: StagingPlace) {
     this.kind = place.kind;
     this.stagingBytes = place.stagingBytes;
+    this.split = place.split;
     this.#place = place;
     this.#rounds = new Rounds(place.control, place.words, SENT, TAKEN);
-  }
-
-  split(control: ControlPlane): DataPlane {
-    return this.#place.split(control);
   }
 
   openWindow(byteLengths: readonly number[], unit: string): Window {
@@ -89,7 +82,7 @@ export class StagedDataPlane implements DataPlane {
       return memory;
     });
     const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
-      const parts = byteLengths.map((byteLength, r) => ({ byteLength, offset: at(offsets, r, "offset of rank") }));
+      const parts = byteLengths.map((length, r) => ({ length, offset: at(offsets, r, "offset of rank") }));
       device.copy(devicePtr(dst + at(offsets, control.rank, "offset of rank")), pointer, own);
       return this.#gatherParts(dst, parts);
     };
@@ -149,18 +142,20 @@ export class StagedDataPlane implements DataPlane {
     const runs = evenRuns(n, size);
     const dst = devicePtr(ptr + at(runs, rank, "run of rank").offset * unit);
     this.reduceScatter({ src: ptr, dtype, runs, dst, dstDtype: dtype, scale, accumulate: false });
-    return this.#gatherParts(ptr, runs.map(({ offset, length }) => range(offset * unit, length * unit)));
+    return this.#gatherParts(ptr, runs.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit })));
   }
 
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {
     const { control: { rank, size }, device } = this.#place;
     device.copy(devicePtr(dst + rank * byteLength), src, byteLength);
-    return this.#gatherParts(dst, Array.from({ length: size }, (_, r) => range(r * byteLength, byteLength)));
+    const parts = Array.from({ length: size }, (_, r) => ({ offset: r * byteLength, length: byteLength }));
+    return this.#gatherParts(dst, parts);
   }
 
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
     const { size } = this.#place.control;
-    return this.#gatherParts(ptr, Array.from({ length: size }, (_, r) => range(0, r === root ? byteLength : 0)));
+    const parts = Array.from({ length: size }, (_, r) => ({ offset: 0, length: r === root ? byteLength : 0 }));
+    return this.#gatherParts(ptr, parts);
   }
 
   transfer(transfers: readonly Transfer[]): Work {
@@ -174,18 +169,18 @@ export class StagedDataPlane implements DataPlane {
     this.#place.resources[Symbol.dispose]();
   }
 
-  /** Gives every rank all parts, of which each holds its own in its place. */
-  #gatherParts(begin: DevicePtr, parts: readonly Part[]): Work {
+  /** Gives every rank all parts, in bytes from `begin`, of which each holds its own in its place. */
+  #gatherParts(begin: DevicePtr, parts: readonly ElementRange[]): Work {
     const { control: { rank, size }, layout: { partBytes: step }, staging } = this.#place;
-    const longest = size === 1 ? 0 : parts.reduce((most, { byteLength }) => Math.max(most, byteLength), 0);
+    const longest = size === 1 ? 0 : parts.reduce((most, { length }) => Math.max(most, length), 0);
     for (let start = 0; start < longest; start += step) {
       const round = this.#rounds.next;
       const slot = this.#rounds.begin(round) * step;
       // Starting with itself, each rank reads in another order: no two wait for the same memory.
       for (let i = 0; i < size; i++) {
         const peer = (rank + i) % size;
-        const { offset, byteLength } = at(parts, peer, "part of rank");
-        const n = Math.min(step, byteLength - start);
+        const { offset, length } = at(parts, peer, "part of rank");
+        const n = Math.min(step, length - start);
         const place = devicePtr(begin + offset + start);
         if (peer === rank) {
           if (n > 0) staging.put(slot, place, n);
@@ -224,8 +219,4 @@ export class StagedDataPlane implements DataPlane {
     }
     this.#rounds.end(round);
   }
-}
-
-function range(offset: number, byteLength: number): Part {
-  return { offset, byteLength };
 }

@@ -79,11 +79,8 @@ function resolveRope(raw: z.infer<typeof rawSchema>): RopeScaling {
   }
   const missing = ROPE_KEYS[type].filter((name) => rope[name] === undefined);
   if (missing.length > 0) {
-    throw new ConfigError(missing.map((name) => ({
-      path: `config.json ${key}.${name}`,
-      expected: `a number, for rope_type ${type}`,
-      got: "nothing",
-    })));
+    const expected = `a number, for rope_type ${type}`;
+    throw new ConfigError(missing.map((name) => ({ path: `config.json ${key}.${name}`, expected, got: "nothing" })));
   }
   const { factor = NaN, low_freq_factor: lowFreqFactor = NaN, high_freq_factor: highFreqFactor = NaN } = rope;
   if (type === "linear") return { type, factor };
