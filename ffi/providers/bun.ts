@@ -9,7 +9,7 @@
  */
 import { InternalError } from "../../src/errors.ts";
 import type { Errno } from "../errno.ts";
-import { errnoOver } from "../errno.ts";
+import { lazyErrno } from "../errno.ts";
 import type { RawFunction, RuntimeForms } from "../marshal.ts";
 import { bindFunction } from "../marshal.ts";
 import type {
@@ -35,7 +35,7 @@ interface BunFfi {
   CString: new (address: number) => { toString(): string };
 }
 
-const ARGUMENTS: Readonly<Record<ArgumentType, string>> = {
+const NUMBERS = {
   i32: "i32",
   u32: "u32",
   i64: "i64_fast",
@@ -43,27 +43,17 @@ const ARGUMENTS: Readonly<Record<ArgumentType, string>> = {
   usize: "u64_fast",
   f32: "f32",
   f64: "f64",
+};
+
+const ARGUMENTS: Readonly<Record<ArgumentType, string>> = {
+  ...NUMBERS,
   address: "ptr",
   buffer: "ptr",
   optionalBuffer: "ptr",
   cstring: "ptr",
 };
 
-const RESULTS: Readonly<Record<ResultType, string>> = {
-  void: "void",
-  i32: "i32",
-  u32: "u32",
-  i64: "i64_fast",
-  u64: "u64_fast",
-  usize: "u64_fast",
-  f32: "f32",
-  f64: "f64",
-  address: "ptr",
-  cstring: "ptr",
-};
-
-/** C libraries that export `__errno_location`: glibc, then musl. */
-const LIBC_SONAMES = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
+const RESULTS: Readonly<Record<ResultType, string>> = { ...NUMBERS, void: "void", address: "ptr", cstring: "ptr" };
 
 // The brand exists in types only; in Bun an address is a number, and this is where numbers become addresses.
 function brand(address: number): NativeAddress {
@@ -89,7 +79,10 @@ class BunProvider implements FfiProvider {
   readonly nullAddress: NativeAddress = brand(0);
   readonly #ffi: BunFfi;
   readonly #forms: RuntimeForms;
-  #errno: Errno | undefined;
+  readonly #errno: () => Errno = lazyErrno((soname) => {
+    const libc = this.#ffi.dlopen(soname, { __errno_location: { args: [], returns: "ptr" } });
+    return this.viewOf(this.#forms.address(libc.symbols["__errno_location"]?.()), 4);
+  });
 
   constructor(ffi: BunFfi) {
     this.#ffi = ffi;
@@ -139,8 +132,14 @@ class BunProvider implements FfiProvider {
         for (const [key, binding] of group) {
           const raw = library.symbols[binding.symbol ?? key];
           if (raw === undefined) throw new InternalError(`${path} was opened without '${key}'`);
-          const errno = (): Errno => this.#errnoOfThread();
-          bound[key] = bindFunction(raw, { library: name, name: key, binding, forms: this.#forms, statuses, errno });
+          bound[key] = bindFunction(raw, {
+            library: name,
+            name: key,
+            binding,
+            forms: this.#forms,
+            statuses,
+            errno: this.#errno,
+          });
         }
       }
     } catch (error) {
@@ -173,26 +172,6 @@ class BunProvider implements FfiProvider {
       if (optional && error instanceof Error && /symbol .* not found/i.test(error.message)) return undefined;
       throw error;
     }
-  }
-
-  #errnoOfThread(): Errno {
-    this.#errno ??= this.#findErrno();
-    return this.#errno;
-  }
-
-  #findErrno(): Errno {
-    let cause: unknown;
-    for (const soname of LIBC_SONAMES) {
-      try {
-        // Never closed: the C library stays loaded anyway, and the address is used as long as the thread lives.
-        const libc = this.#ffi.dlopen(soname, { __errno_location: { args: [], returns: "ptr" } });
-        const address = this.#forms.address(libc.symbols["__errno_location"]?.());
-        return errnoOver(new Int32Array(this.viewOf(address, 4)));
-      } catch (error) {
-        cause = error;
-      }
-    }
-    throw new Error(`Cannot find errno in any of ${LIBC_SONAMES.join(", ")}`, { cause });
   }
 }
 

@@ -10,7 +10,7 @@
  */
 import { InternalError } from "../../src/errors.ts";
 import type { Errno } from "../errno.ts";
-import { errnoOver } from "../errno.ts";
+import { lazyErrno } from "../errno.ts";
 import type { RawFunction, RuntimeForms } from "../marshal.ts";
 import { bindFunction } from "../marshal.ts";
 import type {
@@ -41,7 +41,7 @@ interface DenoFfi {
   };
 }
 
-const ARGUMENTS: Readonly<Record<ArgumentType, string>> = {
+const NUMBERS = {
   i32: "i32",
   u32: "u32",
   i64: "i64",
@@ -49,27 +49,17 @@ const ARGUMENTS: Readonly<Record<ArgumentType, string>> = {
   usize: "usize",
   f32: "f32",
   f64: "f64",
+};
+
+const ARGUMENTS: Readonly<Record<ArgumentType, string>> = {
+  ...NUMBERS,
   address: "u64",
   buffer: "buffer",
   optionalBuffer: "buffer",
   cstring: "buffer",
 };
 
-const RESULTS: Readonly<Record<ResultType, string>> = {
-  void: "void",
-  i32: "i32",
-  u32: "u32",
-  i64: "i64",
-  u64: "u64",
-  usize: "usize",
-  f32: "f32",
-  f64: "f64",
-  address: "u64",
-  cstring: "u64",
-};
-
-/** C libraries that export `__errno_location`: glibc, then musl. */
-const LIBC_SONAMES = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
+const RESULTS: Readonly<Record<ResultType, string>> = { ...NUMBERS, void: "void", address: "u64", cstring: "u64" };
 
 // The brand exists in types only; in Deno an address is a bigint, and this is where bigints become addresses.
 function brand(address: bigint): NativeAddress {
@@ -94,7 +84,12 @@ class DenoProvider implements FfiProvider {
   readonly nullAddress: NativeAddress = brand(0n);
   readonly #ffi: DenoFfi;
   readonly #forms: RuntimeForms;
-  #errno: Errno | undefined;
+  readonly #errno: () => Errno = lazyErrno((soname) => {
+    const libc = this.#ffi.dlopen(soname, {
+      __errno_location: { name: "__errno_location", parameters: [], result: "u64", optional: false },
+    });
+    return this.viewOf(this.#forms.address(libc.symbols["__errno_location"]?.()), 4);
+  });
 
   constructor(ffi: DenoFfi) {
     this.#ffi = ffi;
@@ -146,8 +141,14 @@ class DenoProvider implements FfiProvider {
     for (const [key, binding] of Object.entries(bindings)) {
       const raw = opened.symbols[key];
       if (raw === undefined || raw === null) continue; // optional and lacking
-      const errno = (): Errno => this.#errnoOfThread();
-      bound[key] = bindFunction(raw, { library: name, name: key, binding, forms: this.#forms, statuses, errno });
+      bound[key] = bindFunction(raw, {
+        library: name,
+        name: key,
+        binding,
+        forms: this.#forms,
+        statuses,
+        errno: this.#errno,
+      });
     }
     return {
       name,
@@ -157,27 +158,5 @@ class DenoProvider implements FfiProvider {
       provider: this,
       close: () => opened.close(),
     };
-  }
-
-  #errnoOfThread(): Errno {
-    this.#errno ??= this.#findErrno();
-    return this.#errno;
-  }
-
-  #findErrno(): Errno {
-    let cause: unknown;
-    for (const soname of LIBC_SONAMES) {
-      try {
-        // Never closed: the C library stays loaded anyway, and the address is used as long as the thread lives.
-        const libc = this.#ffi.dlopen(soname, {
-          __errno_location: { name: "__errno_location", parameters: [], result: "u64", optional: false },
-        });
-        const address = this.#forms.address(libc.symbols["__errno_location"]?.());
-        return errnoOver(new Int32Array(this.viewOf(address, 4)));
-      } catch (error) {
-        cause = error;
-      }
-    }
-    throw new Error(`Cannot find errno in any of ${LIBC_SONAMES.join(", ")}`, { cause });
   }
 }

@@ -1,6 +1,6 @@
 /**
- * What a configuration looks like, derived from its sections: every key with its path, flag and description, and the
- * JSON schema for editors. Reads only the JSON schema that zod makes, never zod's internals.
+ * What a configuration looks like, derived from its sections: every key with its path, flag and
+ * description. Reads only the JSON schema that zod makes, never zod's internals.
  *
  * @module
  */
@@ -70,21 +70,6 @@ export async function readSections(sections: readonly Section<object>[]): Promis
     }
     return { name: section.name, schema, keys };
   });
-}
-
-/** The JSON schema of a configuration file, for editors. It allows no other keys. */
-export async function configJsonSchema(sections: readonly Section<object>[]): Promise<Record<string, unknown>> {
-  const parts = await readSections(sections);
-  return {
-    $schema: "https://json-schema.org/draft/2020-12/schema",
-    type: "object",
-    properties: {
-      $schema: { type: "string" },
-      ...Object.fromEntries(parts.flatMap((part) => Object.entries(part.schema.properties ?? {}))),
-    },
-    required: parts.flatMap((part) => part.schema.required ?? []),
-    additionalProperties: false,
-  };
 }
 
 /**

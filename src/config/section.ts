@@ -1,6 +1,6 @@
 /**
  * How a component declares its part of the configuration: a zod object with defaults and descriptions. Types, checks,
- * flags, help text and JSON schema derive from it (`schema.ts`, `resolve.ts`). Importing this loads nothing: zod is
+ * flags and help text derive from it (`schema.ts`, `resolve.ts`). Importing this loads nothing: zod is
  * needed only where a section is declared.
  *
  * @module
