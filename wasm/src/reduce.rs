@@ -36,7 +36,7 @@ pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, 
     }
 }
 
-#[inline(always)]
+#[inline(never)]
 unsafe fn column_sums<T: Element>(p: *const T, n: usize, stride: usize, count: usize, factor: f64) -> F32x4 {
     let mut sums = F64x4::zero();
     for i in 0..n {

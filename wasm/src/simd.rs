@@ -178,10 +178,10 @@ impl F32x4 {
         let t2 = i32x4_shuffle::<0, 4, 1, 5>(r[2].0, r[3].0);
         let t3 = i32x4_shuffle::<2, 6, 3, 7>(r[2].0, r[3].0);
         [
-            F32x4(i32x4_shuffle::<0, 1, 4, 5>(t0, t2)),
-            F32x4(i32x4_shuffle::<2, 3, 6, 7>(t0, t2)),
-            F32x4(i32x4_shuffle::<0, 1, 4, 5>(t1, t3)),
-            F32x4(i32x4_shuffle::<2, 3, 6, 7>(t1, t3)),
+            F32x4(i64x2_shuffle::<0, 2>(t0, t2)),
+            F32x4(i64x2_shuffle::<1, 3>(t0, t2)),
+            F32x4(i64x2_shuffle::<0, 2>(t1, t3)),
+            F32x4(i64x2_shuffle::<1, 3>(t1, t3)),
         ]
     }
     /// Sum of the lanes, as `(l0 + l2) + (l1 + l3)`.
@@ -258,10 +258,10 @@ impl F64x4 {
     pub fn zero() -> F64x4 {
         F64x4(f64x2_splat(0.0), f64x2_splat(0.0))
     }
-    /// The same values, widened.
+    /// The same values, widened. The upper ones move as 64 bits: LLVM takes a shuffle of floats under it apart.
     #[inline(always)]
     pub fn from(v: F32x4) -> F64x4 {
-        F64x4(f64x2_promote_low_f32x4(v.0), f64x2_promote_low_f32x4(i32x4_shuffle::<2, 3, 2, 3>(v.0, v.0)))
+        F64x4(f64x2_promote_low_f32x4(v.0), f64x2_promote_low_f32x4(i64x2_shuffle::<1, 1>(v.0, v.0)))
     }
     #[inline(always)]
     pub fn add(self, other: F64x4) -> F64x4 {

@@ -29,12 +29,9 @@ macro_rules! lanewise {
     )* };
 }
 
+/// All ones, or all zeros.
 fn mask(set: bool) -> u32 {
-    if set {
-        u32::MAX
-    } else {
-        0
-    }
+    (set as u32).wrapping_neg()
 }
 
 lanewise! {
@@ -93,6 +90,9 @@ pub fn f64x2_promote_low_f32x4(a: v128) -> v128 {
 }
 pub fn i32x4_shuffle<const A: usize, const B: usize, const C: usize, const D: usize>(a: v128, b: v128) -> v128 {
     v128([A, B, C, D].map(|lane| if lane < 4 { a.0[lane] } else { b.0[lane - 4] }))
+}
+pub fn i64x2_shuffle<const A: usize, const B: usize>(a: v128, b: v128) -> v128 {
+    v128::of([A, B].map(|lane| if lane < 2 { a } else { b }.lanes::<u64, 2>()[lane % 2]))
 }
 pub fn u32x4_shl(a: v128, count: u32) -> v128 {
     v128(a.0.map(|lane| lane << count))
