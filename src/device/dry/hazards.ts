@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { placeAfter } from "../../at.ts";
 import { HazardError, InternalError } from "../../errors.ts";
 import { type StreamName, STREAMS } from "../stream.ts";
 
@@ -166,14 +167,7 @@ export class Hazards {
 
 /** How many ranges, ascending, begin at or below an address. */
 function countUpTo(ranges: readonly Range[], address: number): number {
-  let [low, high] = [0, ranges.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    const range = ranges[middle];
-    if (range !== undefined && range.begin <= address) low = middle + 1;
-    else high = middle;
-  }
-  return low;
+  return placeAfter(ranges, ({ begin }) => begin <= address);
 }
 
 function emptyClock(): Record<StreamName, number> {
