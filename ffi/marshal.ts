@@ -6,8 +6,7 @@
  * @module
  */
 import { ArgumentError, InternalError, NativeError } from "../src/errors.ts";
-import type { Errno } from "./errno.ts";
-import { errnoName, errnoNumber, errnoText } from "./errno.ts";
+import { type Errno, errnoName, errnoNumber, errnoText } from "./errno.ts";
 import type { ArgumentType, Binding, NativeAddress, ResultType, StatusCheck, StatusNames } from "./types.ts";
 
 /** A native function as the runtime hands it out. */
@@ -138,11 +137,8 @@ function needsErrno(check: StatusCheck): boolean {
 function argumentConverter(type: ArgumentType, index: number, site: CallSite): Converter {
   const { forms } = site;
   const refuse = (value: unknown): never => {
-    throw new ArgumentError(
-      `Cannot pass ${describe(value, undefined, forms)} as argument ${
-        index + 1
-      } of '${site.name}' as its type is ${type}`,
-    );
+    const place = `argument ${index + 1} of '${site.name}'`;
+    throw new ArgumentError(`Cannot pass ${describe(value, undefined, forms)} as ${place} as its type is ${type}`);
   };
   const whole = (low: number, high: number): Converter => (value) =>
     typeof value === "number" && Number.isInteger(value) && value >= low && value <= high

@@ -8,10 +8,8 @@
  * @module
  */
 import { LibraryNotFoundError, UnsupportedError } from "../src/errors.ts";
-import type { Environment } from "../src/runtime/env.ts";
-import { processEnvironment } from "../src/runtime/env.ts";
-import type { LibrarySpec } from "./library.ts";
-import { candidatePaths, explainFailure } from "./library.ts";
+import { type Environment, processEnvironment } from "../src/runtime/env.ts";
+import { candidatePaths, explainFailure, type LibrarySpec } from "./library.ts";
 import type { BindingTable, FfiProvider, Library } from "./types.ts";
 
 /** Options of {@link openLibrary}. */

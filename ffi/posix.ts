@@ -9,12 +9,10 @@
  * @module
  */
 import { NativeError, UnsupportedError } from "../src/errors.ts";
-import type { Platform } from "../src/runtime/processes.ts";
-import { platform } from "../src/runtime/processes.ts";
+import { type Platform, platform } from "../src/runtime/processes.ts";
 import * as c from "./bindings/libc.ts";
 import { errnoNumber } from "./errno.ts";
-import type { OpenLibraryOptions } from "./mod.ts";
-import { openLibrary } from "./mod.ts";
+import { openLibrary, type OpenLibraryOptions } from "./mod.ts";
 import type { FfiProvider, Library, NativeAddress } from "./types.ts";
 
 /** The C library, opened, and what is built on it. */

@@ -8,10 +8,8 @@
  * @module
  */
 import { InternalError } from "../../src/errors.ts";
-import type { Errno } from "../errno.ts";
-import { lazyErrno } from "../errno.ts";
-import type { RawFunction, RuntimeForms } from "../marshal.ts";
-import { bindFunction } from "../marshal.ts";
+import { type Errno, lazyErrno } from "../errno.ts";
+import { bindFunction, type RawFunction, type RuntimeForms } from "../marshal.ts";
 import type {
   ArgumentType,
   Binding,

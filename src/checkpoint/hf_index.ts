@@ -9,10 +9,8 @@
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
-import type { SafetensorsFile } from "./safetensors.ts";
-import { openSafetensors } from "./safetensors.ts";
-import type { SafetensorsEntry, SafetensorsSpec } from "./safetensors_header.ts";
-import { storedAs } from "./safetensors_header.ts";
+import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
+import { type SafetensorsEntry, type SafetensorsSpec, storedAs } from "./safetensors_header.ts";
 
 /** The file of unsharded weights. */
 export const SINGLE_FILE = "model.safetensors";

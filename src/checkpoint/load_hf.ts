@@ -6,8 +6,7 @@
  */
 import { sameShape } from "../shape.ts";
 import { FLOAT_CODES } from "./float_bytes.ts";
-import type { HfWeights } from "./hf_index.ts";
-import { openHfWeights } from "./hf_index.ts";
+import { type HfWeights, openHfWeights } from "./hf_index.ts";
 import { ALONE, type Ranks } from "./ranks.ts";
 import { type CheckpointModel, type FoundTensor, heldPart, requireFit, writeModelAsync } from "./state_dict.ts";
 import { readElements } from "./transfer.ts";

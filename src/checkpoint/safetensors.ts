@@ -8,10 +8,15 @@
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { crc32, crc32Text } from "../runtime/checksum.ts";
-import type { ReadableFile } from "../runtime/files.ts";
-import { openReadable, piecesOf, replaceFile } from "../runtime/files.ts";
-import type { SafetensorsEntry, SafetensorsHeader, SafetensorsSpec } from "./safetensors_header.ts";
-import { headerLength, parseHeader, renderHeader } from "./safetensors_header.ts";
+import { openReadable, piecesOf, type ReadableFile, replaceFile } from "../runtime/files.ts";
+import {
+  headerLength,
+  parseHeader,
+  renderHeader,
+  type SafetensorsEntry,
+  type SafetensorsHeader,
+  type SafetensorsSpec,
+} from "./safetensors_header.ts";
 
 /** An open safetensors file. Its header was read and checked; tensors are read when asked for. */
 export class SafetensorsFile implements Disposable {

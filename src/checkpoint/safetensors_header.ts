@@ -7,8 +7,7 @@
  *
  * @module
  */
-import type { DType } from "../dtype.ts";
-import { DTYPES } from "../dtype.ts";
+import { type DType, DTYPES } from "../dtype.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import type { Shape } from "../shape.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";

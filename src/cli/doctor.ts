@@ -10,8 +10,14 @@
 import { LIBC } from "../../ffi/bindings/libc.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
 import { PRESENCE_ONLY } from "../../ffi/catalog.ts";
-import type { LibrarySource, LibrarySpec } from "../../ffi/library.ts";
-import { candidatePaths, configuredDirectories, inspectFile, isAbsence } from "../../ffi/library.ts";
+import {
+  candidatePaths,
+  configuredDirectories,
+  inspectFile,
+  isAbsence,
+  type LibrarySource,
+  type LibrarySpec,
+} from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";

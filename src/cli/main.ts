@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import process from "node:process";
 import { scriptArguments } from "../runtime/processes.ts";
 import { VERSION } from "../version.ts";

@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import process from "node:process";
 import { rankCommand, rankVariables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";

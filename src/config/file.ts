@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import type { Node, Scalar, YAMLMap } from "yaml";
 import type { ConfigProblem } from "../errors.ts";
 import { didYouMean } from "./nearest.ts";

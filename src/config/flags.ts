@@ -5,7 +5,6 @@
  *
  * @module
  */
-
 import { parseArgs } from "node:util";
 import type { ConfigProblem } from "../errors.ts";
 import { didYouMean } from "./nearest.ts";

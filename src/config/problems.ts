@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import type { z } from "zod";
 import type { ConfigProblem } from "../errors.ts";
 import { didYouMean } from "./nearest.ts";

@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { ConfigError, type ConfigProblem, FileError } from "../errors.ts";
 import { readText } from "../runtime/files.ts";
 import { type ConfigFile, readConfigText } from "./file.ts";

@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { ArgumentError } from "../errors.ts";
 import type { Flag } from "./flags.ts";
 import type { Section } from "./section.ts";

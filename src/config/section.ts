@@ -5,7 +5,6 @@
  *
  * @module
  */
-
 import type { z } from "zod";
 
 /** Part of a configuration, owned by the component that it configures. */

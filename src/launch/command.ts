@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { accessSync, constants } from "node:fs";
 import { UnsupportedError } from "../errors.ts";
 import { environmentNames } from "../runtime/env.ts";

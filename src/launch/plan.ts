@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
 import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 

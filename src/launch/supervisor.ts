@@ -11,7 +11,6 @@
  *
  * @module
  */
-
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import process from "node:process";
 import type { Command, Variables } from "./command.ts";

@@ -18,10 +18,9 @@ export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessG
   const axes = mesh instanceof DeviceMesh ? mesh.axes : group.mesh?.mesh.axes ?? [];
   if (axes.length <= 1) return group;
   const over = group.mesh === undefined ? "a mesh" : `axis '${group.mesh.axis}' of a mesh`;
+  const names = axes.join(" × ");
   throw new UnsupportedError(
-    `Cannot ${what} over ${over} of ${
-      axes.join(" × ")
-    }: ranks that differ on the other axes would train different models; ` +
+    `Cannot ${what} over ${over} of ${names}: ranks that differ on the other axes would train different models; ` +
       "give a mesh of one axis over all ranks",
   );
 }

@@ -30,18 +30,15 @@ export function usedOnAnyRank<Use extends PassUse>(group: ProcessGroup, uses: re
   const flags = uses.map(({ parameter, used }) => parameter.trainable ? Number(used) : FROZEN);
   const writes = uses.reduce((sum, { parameter }) => sum + parameter.buffer.version, 0);
   const own = Uint32Array.of(writes, ...flags);
-  const all = group.size === 1 || uses.length === 0
-    ? [own]
-    : group.exchange(new Uint8Array(own.buffer), "used parameters").map((bytes) =>
-      new Uint32Array(bytes.slice().buffer)
-    );
+  const told = group.size === 1 || uses.length === 0
+    ? []
+    : group.exchange(new Uint8Array(own.buffer), "used parameters");
+  const all = told.length === 0 ? [own] : told.map((bytes) => new Uint32Array(bytes.slice().buffer));
   const [others, ...columns] = [writes, ...flags].map((_, i) => all.map((row) => row[i]));
   if (new Set(others).size > 1) {
+    const times = others?.join(", ");
     throw new ArgumentError(
-      `Ranks have written the parameters of one module ${
-        others?.join(", ")
-      } times, by rank: each step of an optimizer and each ` +
-        "load must happen on all of them",
+      `Ranks have written the parameters of one module ${times} times, by rank: every step and load must happen on all`,
     );
   }
   const used = new Set<Use>();

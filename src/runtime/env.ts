@@ -9,8 +9,7 @@
  * @module
  */
 import process from "node:process";
-import type { ConfigProblem } from "../errors.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, type ConfigProblem } from "../errors.ts";
 
 /** Declaration of one variable. */
 export interface EnvVariable {

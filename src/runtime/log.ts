@@ -8,8 +8,7 @@
  * @module
  */
 import { ArgumentError } from "../errors.ts";
-import type { Clock } from "./clock.ts";
-import { systemClock } from "./clock.ts";
+import { type Clock, systemClock } from "./clock.ts";
 import { terminal } from "./processes.ts";
 
 /** Levels, least first. */

@@ -108,12 +108,9 @@ function textOf(value: LogValues[string]): string {
 }
 
 function formatNumber(value: number): string {
-  const size = Math.abs(value);
-  return Number.isInteger(value) || !Number.isFinite(value)
-    ? String(value)
-    : size >= 1e-3 && size < 1e6
-    ? value.toFixed(4)
-    : value.toExponential(3);
+  if (Number.isInteger(value) || !Number.isFinite(value)) return String(value);
+  const isPlain = Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6;
+  return isPlain ? value.toFixed(4) : value.toExponential(3);
 }
 
 /**

@@ -143,10 +143,8 @@ export class Hazards {
       if (!isApart && (writes || one.writes) && !isBefore) {
         this.#report(
           `'${operation}' on stream ${stream} ${verb(touch)} '${what}' of '${block.owner}', ` +
-            `which '${one.operation}' on stream ${one.stream} ${
-              verb(one)
-            } as '${one.what}', with no event between them: ` +
-            `make ${stream} wait for one that ${one.stream} records after it`,
+            `which '${one.operation}' on stream ${one.stream} ${verb(one)} as '${one.what}', ` +
+            `with no event between them: make ${stream} wait for one that ${one.stream} records after it`,
         );
       }
       // What comes after a write, or after a read by the same stream, comes after all that it came after.
