@@ -9,7 +9,7 @@ import type { Posix } from "../../ffi/posix.ts";
 import { openPosix } from "../../ffi/posix.ts";
 import { Posix as PosixClass } from "../../ffi/posix.ts";
 import { NativeError, UnsupportedError } from "../../src/errors.ts";
-import { coreCount, processId } from "../../src/runtime/processes.ts";
+import { processId } from "../../src/runtime/processes.ts";
 
 let posix: Posix;
 let counter = 0;
