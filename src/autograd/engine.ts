@@ -5,7 +5,7 @@
  * @module
  */
 import { placeAfter } from "../at.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Edge, GradientSink, Node } from "./node.ts";
 
@@ -74,7 +74,8 @@ export function runBackward(root: Edge, seed: Tensor): void {
     deliver(root, seed);
     for (let node = queue.pop(); node !== undefined; node = queue.pop()) {
       const current = node;
-      const grads = waiting.get(node) ?? [];
+      const grads = waiting.get(node);
+      if (grads === undefined) throw new InternalError(`no gradients wait at ${node.name}`);
       results = node.run(grads, (input) => firstOfItsSink(current.edges, input)?.place());
       for (const grad of grads) grad?.dispose();
       for (const [input, grad] of results.entries()) {

@@ -80,7 +80,7 @@ async function judge(path: string, ranks: Ranks): Promise<Manifest | string> {
     await checkFiles(path, manifest, ranks);
   } catch (error) {
     problem = error instanceof Error ? error.message : String(error);
-    // The path is said once, by whoever reports the verdict.
+    // The path is said once, where the verdict is reported.
     if (problem.startsWith(`${path}: `)) problem = problem.slice(path.length + 2);
     else if (problem.startsWith(`${path}/`)) problem = problem.slice(path.length + 1);
   }

@@ -27,7 +27,7 @@ import { readElements } from "./transfer.ts";
 /** Options of {@link loadCheckpoint}; as for {@link saveCheckpoint}, but the group may be of another size. */
 export interface LoadCheckpointOptions
   extends Pick<SaveCheckpointOptions, "directory" | "model" | "optimizer" | "group" | "environment"> {
-  /** The newest whole one (`auto`, unless said otherwise), or the path of one. */
+  /** `auto` (default), the newest complete checkpoint, or the path of a checkpoint. */
   readonly from?: string;
 }
 

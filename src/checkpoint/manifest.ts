@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import * as z from "zod";
 import { problemsOf } from "../config/problems.ts";
 import { CheckpointError } from "../errors.ts";
@@ -168,5 +169,5 @@ function parseTensors(list: RenderedTensors, files: Manifest["files"], path: str
 /** Whether two lists are a box of a shape. */
 function isWithin(shape: Shape, offsets: Shape, sizes: Shape): boolean {
   return offsets.length === shape.length && sizes.length === shape.length &&
-    shape.every((size, dim) => (offsets[dim] ?? NaN) + (sizes[dim] ?? NaN) <= size);
+    shape.every((size, dim) => at(offsets, dim, "offset") + at(sizes, dim, "size") <= size);
 }

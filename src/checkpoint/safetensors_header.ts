@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { type DType, DTYPES } from "../dtype.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import type { Shape } from "../shape.ts";
@@ -169,7 +170,10 @@ export function renderHeader(
   const bytes = new Uint8Array(8 + length).fill(0x20);
   new DataView(bytes.buffer).setBigUint64(0, BigInt(length), true);
   bytes.set(json, 8);
-  const entries = planned.map((entry, i) => ({ ...entry, byteOffset: bytes.length + (starts[i] ?? 0) }));
+  const entries = planned.map((entry, i) => ({
+    ...entry,
+    byteOffset: bytes.length + at(starts, i, "start of tensor"),
+  }));
   return { entries, metadata: new Map(pairs), dataOffset: bytes.length, bytes, fileLength: bytes.length + end };
 }
 

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
@@ -113,7 +114,7 @@ function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): 
   const number = (value: number): string => String(value).padStart(5, "0");
   const writers = agreeOnWriters(tensors, ranks);
   const boxes = tensors.flatMap((tensor, i) =>
-    (writers[i] ?? []).flatMap(({ rank, boxes }) =>
+    at(writers, i, "writers of tensor").flatMap(({ rank, boxes }) =>
       placedBoxes({ ...tensor.shard, boxes }).map(({ box, local }, k) => ({ tensor, rank, box, local, index: k + 1 }))
     )
   );

@@ -78,8 +78,8 @@ export function modelTensors(model: CheckpointModel): HeldTensor[] {
 }
 
 /**
- * Lets `write` overwrite what this rank holds of all parameters and buffers, giving memory to those that have none. Every rank
- * must call it.
+ * Lets `write` overwrite what this rank holds of all parameters and buffers. A parameter or buffer without memory gets some
+ * first. Every rank must call it.
  */
 export async function writeModelAsync(model: CheckpointModel, write: () => Promise<void>): Promise<void> {
   for (const [, buffer] of model.namedBuffers()) buffer.materialize();

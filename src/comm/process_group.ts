@@ -37,6 +37,11 @@ export interface AllReduceOptions {
 /** What {@link ProcessGroup.reduceScatter} takes. */
 export type ReduceScatterOptions = Omit<ReduceScatterArgs, "scale"> & Pick<AllReduceOptions, "scale">;
 
+/** What ranks compare of a scale: its factor, and 1 where nothing scales. */
+function factorOf(scale: AllReduceOptions["scale"]): number {
+  return scale === undefined ? 1 : scale.value;
+}
+
 /** Gets every call of a group, and of the groups split from it, before it is made. */
 export type CallListener = (call: Call, group: ProcessGroup) => void;
 
@@ -135,7 +140,7 @@ export class ProcessGroup {
     const { op = "sum", scale, unit, phase } = options;
     checkCount("n", n);
     checkAllReduce(dtype, op, scale !== undefined, unit);
-    const detail = hashNumbers([op === "max" ? 1 : 0, scale?.value ?? 1]);
+    const detail = hashNumbers([op === "max" ? 1 : 0, factorOf(scale)]);
     this.#announce({ kind: "all-reduce", unit, phase, dtype, count: n, detail });
     return this.#data.allReduce({ ptr, n, dtype, op, scale: scale?.ptr });
   }
@@ -152,7 +157,7 @@ export class ProcessGroup {
     const { dtype, runs, dstDtype } = args;
     const count = runs.reduce((sum, { length }) => sum + length, 0);
     const places = runs.flatMap(({ offset, length }) => [offset, length]);
-    const detail = hashNumbers([dstDtype.code, scale?.value ?? 1, ...places]);
+    const detail = hashNumbers([dstDtype.code, factorOf(scale), ...places]);
     this.#announce({ kind: "reduce-scatter", unit, phase, dtype, count, detail });
     return this.#data.reduceScatter({ ...args, scale: scale?.ptr });
   }

@@ -19,7 +19,7 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly reducer: GradientReducer;
   readonly runOffset: number;
   readonly normReducer = undefined;
-  /** Its gradient is the one that was not reduced yet. */
+  /** The gradient of the passes since the last reduction. */
   readonly sink: GradientSlot;
   /** Where the values are. */
   readonly #values: ParameterStorage;

@@ -11,9 +11,9 @@ import { ranksOf } from "../parallel/ranks.ts";
 
 /** Dtypes of one unit (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
 export interface MixedPrecision {
-  /** What parameters are gathered and computed in; float32 unless said otherwise. */
+  /** What parameters are gathered and computed in; default: float32. */
   readonly paramDtype?: DType;
-  /** What gradients are produced and reduced in; float32 unless said otherwise. Sums are float32 either way. */
+  /** What gradients are produced and reduced in; default: float32. Sums are float32 either way. */
   readonly reduceDtype?: DType;
 }
 

@@ -11,7 +11,7 @@
  *
  * Note [Streams of a segment]: the whole is allocated and filled on the gather stream, after the run was last written; what
  * computes with it waits for that, and frees it on its own stream. The whole gradient is written on the compute stream, and
- * reduced and freed on the reduce stream after that; whoever reads the run's gradient waits for the reduction.
+ * reduced and freed on the reduce stream after that; readers of the run's gradient wait for the reduction.
  *
  * @module
  */

@@ -10,7 +10,7 @@ import { ropeOp } from "../ops/rope.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** Labels that count for nothing, unless said otherwise: PyTorch's number. */
+/** Default label of tokens that the loss leaves out: PyTorch's number. */
 export const IGNORE_INDEX = -100;
 
 /**

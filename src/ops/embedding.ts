@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { writeFloat32 } from "./convert.ts";
@@ -22,7 +23,7 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
       throw new DTypeError("embedding", "ids must be int32", ids?.dtype.name ?? "nothing");
     }
     if (weight.ndim !== 2) throw new ShapeError("embedding", "the table must have two dims", weight.shape);
-    return [{ shape: [...ids.shape, weight.shape[1] ?? 0], dtype: weight.dtype }];
+    return [{ shape: [...ids.shape, at(weight.shape, 1, "dim")], dtype: weight.dtype }];
   },
   forward: (call) => {
     const [weight, ids] = [call.dense(call.input(0)), call.dense(call.input(1))];

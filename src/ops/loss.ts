@@ -10,7 +10,7 @@
 import { devicePtr } from "../device/device.ts";
 import { type DType, float32, int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { numelOf } from "../shape.ts";
+import { matrixOf, numelOf } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo } from "./convert.ts";
 import { floatPair } from "./check.ts";
@@ -53,7 +53,7 @@ function rowLosses(
   dlogits: Tensor | undefined,
 ): void {
   call.device.kernels.crossEntropy({
-    ...{ dtype: logits.dtype, rows, cols: logits.shape.at(-1) ?? 1, firstRow, ...call.attrs },
+    ...{ dtype: logits.dtype, rows, cols: matrixOf(logits).cols, firstRow, ...call.attrs },
     losses: devicePtr(losses.ptr + firstRow * float32.byteLength),
     dlogits: dlogits?.ptr,
     logits: logits.ptr,
@@ -90,7 +90,7 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
 
 /** Some rows of a dense tensor. */
 function rowsOf(tensor: Tensor, start: number, rows: number): Tensor {
-  const cols = tensor.shape.at(-1) ?? 1;
+  const { cols } = matrixOf(tensor);
   return tensor.view({ shape: [rows, cols], strides: [cols, 1], offset: tensor.layout.offset + start * cols });
 }
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
 import { broadcastShapes, broadcastStrides, isDense, numelOf, type Shape } from "../shape.ts";
@@ -21,13 +22,16 @@ interface Operand {
   readonly stride: number;
 }
 
+/** Sizes or strides of the last two dims, which are there. */
+function lastTwo(list: readonly number[]): readonly [rows: number, cols: number] {
+  return [at(list, list.length - 2, "dim"), at(list, list.length - 1, "dim")];
+}
+
 /** How to read the last two dims: as stored, transposed, or from a dense copy. */
 function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
   const { shape, strides } = tensor.layout;
-  const rows = shape.at(-2) ?? 1;
-  const cols = shape.at(-1) ?? 1;
-  const rowStride = strides.at(-2) ?? cols;
-  const colStride = strides.at(-1) ?? 1;
+  const [rows, cols] = lastTwo(shape);
+  const [rowStride, colStride] = lastTwo(strides);
   const lead = { shape: shape.slice(0, -2), strides: strides.slice(0, -2), offset: 0 };
   const step = lead.strides.findLast((_, dim) => lead.shape[dim] !== 1) ?? 0;
   const repeats = lead.strides.every((stride, dim) => stride === 0 || lead.shape[dim] === 1);
@@ -73,9 +77,8 @@ function swapped(tensor: Tensor): Tensor {
 }
 
 function multiply(context: OpContext, a: Tensor, b: Tensor, lead: Shape, dtype: DType, into?: Tensor): Tensor {
-  const m = a.shape.at(-2) ?? 1;
-  const k = a.shape.at(-1) ?? 1;
-  const n = b.shape.at(-1) ?? 1;
+  const [m, k] = lastTwo(a.shape);
+  const [, n] = lastTwo(b.shape);
   const out = into ?? context.empty([...lead, m, n], dtype);
   const batch = numelOf(lead);
   const [left, right] = [operand(context, repeated(a, lead), batch), operand(context, repeated(b, lead), batch)];
@@ -92,7 +95,7 @@ export const matmulOp: ComputeOp<undefined> = {
       throw new ShapeError("matmul", "inner dims must match", a.shape, b.shape);
     }
     const lead = broadcastShapes("matmul", a.shape.slice(0, -2), b.shape.slice(0, -2));
-    return [{ shape: [...lead, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1], dtype: a.dtype }];
+    return [{ shape: [...lead, lastTwo(a.shape)[0], lastTwo(b.shape)[1]], dtype: a.dtype }];
   },
   forward: (call) => {
     const [a, b, out] = [call.input(0), call.input(1), call.output(0)];

@@ -79,7 +79,7 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
     return {
       shape: shape.map((value, i) => i === dim ? length : value),
       strides,
-      offset: offset + start * (strides[dim] ?? 0),
+      offset: offset + start * at(strides, dim, "stride of dim"),
     };
   },
   backward: (call) => {
@@ -90,7 +90,7 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
     const target = dx.view({
       shape: grad.shape,
       strides: dx.layout.strides,
-      offset: dx.layout.offset + start * (dx.layout.strides[dim] ?? 0),
+      offset: dx.layout.offset + start * at(dx.layout.strides, dim, "stride of dim"),
     });
     copyElements(target, grad.dtype === dx.dtype ? grad : grad.to(dx.dtype));
   },

@@ -72,7 +72,7 @@ interface NormPurpose {
   readonly errorIfNonfinite: boolean;
   /** Where the factor goes that clips to `maxNorm`. */
   readonly factor?: DevicePtr;
-  /** Gradients that count; those of all parameters unless said otherwise. */
+  /** Parameters whose gradients count; default: all. */
   readonly counted?: readonly Parameter[];
 }
 
@@ -98,7 +98,7 @@ function takeNorm(parameters: readonly Parameter[], purpose: NormPurpose): Tenso
 /**
  * The 2-norm of all gradients together, over all ranks, as a float32 scalar. Every rank must call it.
  *
- * @param parameters those that have no gradient count nothing
+ * @param parameters a parameter without a gradient counts as zero
  * @returns the norm; NaN or Infinity if a gradient is not finite
  * @throws {ArgumentError} if there are none, or nothing reduces some beside sharded ones
  */

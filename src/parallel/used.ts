@@ -21,37 +21,37 @@ const FROZEN = 2;
 const TOLD: WeakSet<Parameter> = new WeakSet();
 
 /**
- * Those that some rank has used. One exchange for all, collective: every rank gives the same parameters. Parameters that no
- * rank has used are reported once, by the group's first rank.
+ * The parameters that at least one rank has used in this pass. Collective, with one exchange: every rank gives the same
+ * parameters. The group's first rank reports, once, each parameter that no rank has used.
  *
  * @throws {ArgumentError} if one is frozen on some ranks only, or ranks have taken other numbers of steps
  */
 export function usedOnAnyRank<Use extends PassUse>(group: ProcessGroup, uses: readonly Use[]): ReadonlySet<Use> {
-  const flags = uses.map(({ parameter, used }) => parameter.trainable ? Number(used) : FROZEN);
   const writes = uses.reduce((sum, { parameter }) => sum + parameter.buffer.version, 0);
-  const own = Uint32Array.of(writes, ...flags);
-  const told = group.size === 1 || uses.length === 0
-    ? []
-    : group.exchange(new Uint8Array(own.buffer), "used parameters");
-  const all = told.length === 0 ? [own] : told.map((bytes) => new Uint32Array(bytes.slice().buffer));
-  const [others, ...columns] = [writes, ...flags].map((_, i) => all.map((row) => row[i]));
-  if (new Set(others).size > 1) {
-    const times = others?.join(", ");
+  const flagOf = ({ parameter, used }: Use): number => parameter.trainable ? Number(used) : FROZEN;
+  const own = new Uint8Array(Uint32Array.of(writes, ...uses.map(flagOf)).buffer);
+  const told = group.size === 1 || uses.length === 0 ? [own] : group.exchange(own, "used parameters");
+  const rows = told.map((bytes) => new Uint32Array(bytes.slice().buffer));
+  const times = rows.map(([first]) => first);
+  if (new Set(times).size > 1) {
     throw new ArgumentError(
-      `Ranks have written the parameters of one module ${times} times, by rank: every step and load must happen on all`,
+      `Ranks have written the parameters of one module ${
+        times.join(", ")
+      } times, by rank: every step and load must happen on all`,
     );
   }
   const used = new Set<Use>();
   const fresh: Parameter[] = [];
   for (const [i, use] of uses.entries()) {
     const { parameter } = use;
-    const frozen = [...all.keys()].filter((rank) => columns[i]?.[rank] === FROZEN);
-    if (frozen.length > 0 && frozen.length < group.size) {
+    const flags = rows.map((row) => row[i + 1]);
+    const frozen = [...flags.keys()].filter((rank) => flags[rank] === FROZEN);
+    if (frozen.length > 0 && frozen.length < flags.length) {
       throw new ArgumentError(
         `'${parameter.fqn}' is frozen on rank ${frozen.join(", ")} only: freeze it on all ranks or none`,
       );
     }
-    if (columns[i]?.includes(1)) used.add(use);
+    if (flags.includes(1)) used.add(use);
     else if (frozen.length === 0 && !TOLD.has(parameter)) fresh.push(parameter);
   }
   for (const parameter of fresh) TOLD.add(parameter);

@@ -1,6 +1,6 @@
 /**
  * Being asked to stop: SIGINT, SIGTERM and SIGHUP as a flag that work looks at where it can stop, instead of a death in the middle.
- * A process that blocks sees them only at its next {@link eventTurn}; whoever cannot wait sends SIGKILL.
+ * A process that blocks sees them only at its next {@link eventTurn}; SIGKILL ends it at once.
  *
  * Permissions on Deno: none.
  *

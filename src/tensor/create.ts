@@ -14,9 +14,9 @@ import { Tensor } from "./tensor.ts";
 
 /** Options of a new tensor. */
 export interface CreateOptions {
-  /** Its shape; one dim unless said otherwise. */
+  /** Shape; default: one dim with all values. */
   readonly shape?: Shape;
-  /** float32 unless said otherwise. */
+  /** Default: float32. */
   readonly dtype?: DType;
 }
 

@@ -33,7 +33,7 @@ export interface ParameterRun {
   readonly grad: DevicePtr;
   /** Waits until nobody reads the memory any more. */
   beginWrite(): void;
-  /** Makes what was written visible to whoever reads it. */
+  /** Makes written values visible to every reader. */
   endWrite(): void;
 }
 

@@ -117,7 +117,7 @@ export class Tensor {
     before.release();
   }
 
-  /** A new dense tensor, uninitialized and in no scope: whoever asked disposes it. Used by the library. */
+  /** A new dense tensor, uninitialized and in no scope: the caller disposes it. Used by the library. */
   static empty(device: Device, shape: Shape, dtype: DType, owner: string): Tensor {
     return new Tensor(Buffer.allocate(device, numelOf(shape) * dtype.byteLength, owner), denseLayout(shape), dtype);
   }
@@ -132,7 +132,7 @@ export class Tensor {
     return track(this.alias(layout));
   }
 
-  /** Another handle in no scope, without a gradient: whoever asked disposes it. */
+  /** Another handle in no scope, without a gradient: the caller disposes it. */
   alias(layout: Layout = this.#layout): Tensor {
     this.#refuseDisposed();
     this.#buffer.retain();

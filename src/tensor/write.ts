@@ -31,8 +31,8 @@ export function ownedPtr(parameter: Parameter): DevicePtr {
 }
 
 /**
- * Lets `write` overwrite this rank's elements of some parameters, giving memory to those that have none. Every rank must
- * call it with the same parameters.
+ * Lets `write` overwrite this rank's elements of some parameters. A parameter without memory gets some first. Every rank
+ * must call it with the same parameters.
  *
  * @param write gets each parameter and the address of its `storage.shard.numel` float32 elements
  */

@@ -29,7 +29,7 @@ export interface StepLoss {
 const IGNORED_ROW: MicroBatch = { inputIds: Int32Array.of(0), labels: Int32Array.of(IGNORE_INDEX), batch: 1, seq: 1 };
 
 /**
- * Adds the gradients of the mean loss to those that there are. Gradients are reduced with the last micro-batch. Every rank of
+ * Adds the gradients of the mean loss to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank of
  * the group must call it.
  *
  * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters

@@ -49,14 +49,14 @@ export class Run implements AsyncDisposable {
     this.#print = print;
   }
 
-  /** Whether this rank is the one that prints and speaks for all. */
+  /** Whether this rank prints and speaks for all ranks. */
   get isMain(): boolean {
     return this.group.rank === 0;
   }
 
   /**
    * Runs forward and backward on all micro-batches of a step, and adds the gradients of the mean loss over the tokens of all
-   * ranks to those that there are. Gradients are reduced with the last micro-batch. Every rank must call it.
+   * ranks to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank must call it.
    *
    * @returns the mean loss in nats, a float32 scalar, the same on every rank
    * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters

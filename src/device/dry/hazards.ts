@@ -82,7 +82,7 @@ export class Hazards {
   /** A block was given out on a stream, which comes after the last use of that memory: the allocator sees to it. */
   allocated(stream: StreamName, begin: number, byteLength: number, owner: string): void {
     const end = begin + byteLength;
-    // Of those that begin below, only the last can reach into the block: freed ranges do not overlap.
+    // Freed ranges do not overlap, so among the ranges that begin below the block only the last can reach into it.
     const first = Math.max(0, countUpTo(this.#freed, begin) - 1);
     const last = countUpTo(this.#freed, end - 1);
     const rest = this.#freed.slice(first, last).flatMap((freed) => {

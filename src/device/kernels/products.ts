@@ -4,6 +4,22 @@
  * @module
  */
 
+/** What both directions of an attention are given. */
+const ATTENTION_VALUES = {
+  dtype: "float",
+  batch: "size",
+  seqQ: "size",
+  seqK: "size",
+  heads: "size",
+  kvHeads: { divides: "heads" },
+  headDim: { atMost: 256 },
+  strideQ: "size",
+  strideK: "size",
+  strideV: "size",
+  scale: "f32",
+  causal: "switch",
+} as const;
+
 /** Kernels of matrix products. */
 export const PRODUCT_KERNELS = {
   /**
@@ -43,20 +59,7 @@ export const PRODUCT_KERNELS = {
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
-    values: {
-      dtype: "float",
-      batch: "size",
-      seqQ: "size",
-      seqK: "size",
-      heads: "size",
-      kvHeads: { divides: "heads" },
-      headDim: { atMost: 256 },
-      strideQ: "size",
-      strideK: "size",
-      strideV: "size",
-      scale: "f32",
-      causal: "switch",
-    },
+    values: ATTENTION_VALUES as typeof ATTENTION_VALUES,
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
       o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
@@ -68,20 +71,7 @@ export const PRODUCT_KERNELS = {
   },
   attentionBackward: {
     flops: [10, "batch", "heads", "seqQ", "seqK", "headDim"],
-    values: {
-      dtype: "float",
-      batch: "size",
-      seqQ: "size",
-      seqK: "size",
-      heads: "size",
-      kvHeads: { divides: "heads" },
-      headDim: { atMost: 256 },
-      strideQ: "size",
-      strideK: "size",
-      strideV: "size",
-      scale: "f32",
-      causal: "switch",
-    },
+    values: ATTENTION_VALUES as typeof ATTENTION_VALUES,
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
       dq: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },

@@ -125,7 +125,7 @@ export interface KernelEntry {
   readonly faults?: true;
 }
 
-/** Kernels by name. Declare it `as const`; whoever reads it as this type checks it. */
+/** Kernels by name. Declare a table `as const`: assigning it to this type checks it. */
 export type KernelTable = Readonly<Record<string, KernelEntry>>;
 
 /** What an argument of a kind is in TypeScript. */

@@ -24,11 +24,11 @@ export type CpuMath = typeof CPU_MATH[number];
 
 /** Options of the CPU device. */
 export interface WasmDeviceOptions {
-  /** Size of the memory in bytes: 4 GiB unless said otherwise, which is also the most. */
+  /** Size of the memory in bytes: default 4 GiB, which is also the most. */
   readonly memoryBytes?: number;
-  /** `wasm` unless said otherwise: the same bits in every runtime. */
+  /** Default `wasm`: the same bits in every runtime. */
   readonly cpuMath?: CpuMath;
-  /** Ranks on this host, which share its cores; 1 unless said otherwise. */
+  /** Ranks on this host, which share its cores; default: 1. */
   readonly ranksOnHost?: number;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
   readonly lateStatus?: boolean;
