@@ -6,13 +6,13 @@
  *
  * @module
  */
-import { FileError } from "../src/errors.ts";
+import { FileError, UnsupportedError } from "../src/errors.ts";
 import type { Environment } from "../src/runtime/env.ts";
 import { listDirectory, pathKind, readTextSync } from "../src/runtime/files.ts";
 import { platform } from "../src/runtime/processes.ts";
 import type { ElfFacts } from "./elf.ts";
 import { readElf, unresolvedDependencies } from "./elf.ts";
-import type { BindingTable, StatusNames } from "./types.ts";
+import type { BindingTable, LoadOptions } from "./types.ts";
 
 /** Where a library is looked for, and what it is good for. */
 export interface LibrarySource {
@@ -37,10 +37,9 @@ export interface LibrarySource {
 }
 
 /** A library with its functions. */
-export interface LibrarySpec<T extends BindingTable> extends LibrarySource {
+export interface LibrarySpec<T extends BindingTable> extends LibrarySource, LoadOptions {
   readonly bindings: T;
-  /** Names of its status codes. */
-  readonly statuses?: StatusNames;
+  readonly remedy: string;
 }
 
 /**
@@ -156,6 +155,7 @@ export function isAbsence(reason: string): boolean {
  * @param error what the runtime threw
  */
 export function explainFailure(path: string, error: unknown): string {
+  if (error instanceof UnsupportedError) return error.message; // it loaded, and lacks functions
   const text = (error instanceof Error ? error.message : String(error)).replaceAll("Could not open library: ", "");
   const file = inspectFile(path);
   // Where the file may not be looked at, the loader's own words tell; of a missing dependency they name that instead.

@@ -8,7 +8,8 @@
 import { ArgumentError, InternalError, NativeError } from "../src/errors.ts";
 import type { Errno } from "./errno.ts";
 import { errnoName, errnoNumber, errnoText } from "./errno.ts";
-import type { ArgumentType, Binding, NativeAddress, ResultType, StatusCheck, StatusNames } from "./types.ts";
+import { OutPlace, StructArray } from "./providers/memory.ts";
+import type { ArgumentType, Binding, NativeAddress, ResultType, StatusCheck, StatusWords } from "./types.ts";
 
 /** A native function as the runtime hands it out. */
 export type RawFunction = (...args: unknown[]) => unknown;
@@ -21,6 +22,10 @@ export interface RuntimeForms {
   buffer(view: ArrayBufferView | null): unknown;
   /** A raw result of type `address` as an address. */
   address(raw: unknown): NativeAddress;
+  /** The address that lies in memory. */
+  readAddress(view: DataView, byteOffset: number): NativeAddress;
+  /** Writes an address to memory. */
+  writeAddress(view: DataView, byteOffset: number, address: NativeAddress): void;
   /** What `MAP_FAILED` is as an address. */
   readonly failedAddress: NativeAddress;
   /** NULL. */
@@ -37,7 +42,9 @@ export interface CallSite {
   readonly name: string;
   readonly binding: Binding;
   readonly forms: RuntimeForms;
-  readonly statuses: StatusNames;
+  readonly statuses: StatusWords;
+  /** The library's functions by name, among them those that put a status in words. */
+  readonly bound: ReadonlyMap<string, (...args: unknown[]) => unknown>;
   /** The thread's errno; asked for only by bindings that are judged by it. */
   readonly errno: () => Errno;
 }
@@ -132,7 +139,7 @@ function saysOnlySuccess(check: StatusCheck): boolean {
 }
 
 function needsErrno(check: StatusCheck): boolean {
-  return check === "errno" || (typeof check === "object");
+  return check === "errno" || (typeof check === "object" && "errno" in check);
 }
 
 function argumentConverter(type: ArgumentType, index: number, site: CallSite): Converter {
@@ -154,6 +161,15 @@ function argumentConverter(type: ArgumentType, index: number, site: CallSite): C
     }
     return typeof value === "bigint" && value >= low && value <= high ? forms.integer64(value) : refuse(value);
   };
+  if (typeof type === "object") {
+    if ("handle" in type) return (value) => isAddress(value, forms) ? value : refuse(value);
+    if ("out" in type) {
+      return (value) =>
+        value instanceof OutPlace && value.type === type.out ? forms.buffer(value.bytes) : refuse(value);
+    }
+    const { name } = "pointer" in type ? type.pointer : type.value;
+    return (value) => value instanceof StructArray && value.name === name ? forms.buffer(value.bytes) : refuse(value);
+  }
   switch (type) {
     case "i32":
       return whole(-(2 ** 31), 2 ** 31 - 1);
@@ -168,7 +184,7 @@ function argumentConverter(type: ArgumentType, index: number, site: CallSite): C
     case "f64":
       return (value) => typeof value === "number" ? value : refuse(value);
     case "address":
-      return (value) => typeof value === typeof forms.nullAddress ? value : refuse(value);
+      return (value) => isAddress(value, forms) ? value : refuse(value);
     case "buffer":
       return (value) => ArrayBuffer.isView(value) ? forms.buffer(value) : refuse(value);
     case "optionalBuffer":
@@ -229,10 +245,13 @@ function statusOf(site: CallSite): Status {
     const isNull = (result: unknown): boolean => forms.address(result) === forms.nullAddress;
     return { failed: isNull, settle: (_result, _errno, args) => fail(0, "NULL returned", args) };
   }
-  if (check === "status") {
+  if (check === "status" || (typeof check === "object" && "status" in check)) {
+    const passes = new Set(check === "status" ? [] : check.status.map((known) => statusNumber(site, known)));
     const settle: Status["settle"] = (result, _errno, args) => {
-      const code = site.statuses[Number(result)];
-      return fail(Number(result), code ?? "unknown status", args, code);
+      const status = Number(result);
+      if (passes.has(status)) return status;
+      const { code, words } = statusWords(site, status);
+      return fail(status, words, args, code);
     };
     return { failed: isNonZero, settle };
   }
@@ -249,12 +268,40 @@ function statusOf(site: CallSite): Status {
   return { failed, settle };
 }
 
+function statusNumber({ name, statuses }: CallSite, known: string): number {
+  for (const [number, text] of Object.entries(statuses.names)) if (text === known) return Number(number);
+  throw new InternalError(`binding '${name}' names the unknown status '${known}'`);
+}
+
+/** A status' name, and in words: name, text, and what the library says of its last error. */
+function statusWords(
+  { statuses, bound, forms }: CallSite,
+  status: number,
+): { code: string | undefined; words: string } {
+  const ask = (binding: string | undefined, argument: unknown): string | undefined => {
+    const answer = binding === undefined ? null : bound.get(binding)?.(argument);
+    return typeof answer === "string" && answer !== "" ? answer : undefined;
+  };
+  const code = statuses.names[status] ?? ask(statuses.nameOf, status);
+  const text = ask(statuses.textOf, status);
+  const last = ask(statuses.lastError, forms.nullAddress)?.trim();
+  const details = [text === code ? undefined : text, last].filter((detail) => detail !== undefined);
+  const words = code ?? "unknown status";
+  return { code, words: details.length === 0 ? words : `${words} (${details.join("; ")})` };
+}
+
 /** An argument in words, for messages. */
 function describe(value: unknown, type: ArgumentType | undefined, forms: RuntimeForms): string {
+  if (value instanceof OutPlace) return "<out>";
+  if (value instanceof StructArray) return `<${value.name}>`;
   if (ArrayBuffer.isView(value)) return `<${value.byteLength} bytes>`;
   if (typeof value === "string") return JSON.stringify(value);
-  if (type === "address" && isAddress(value, forms)) return forms.format(value);
+  if (isAddressType(type) && isAddress(value, forms)) return forms.format(value);
   return String(value);
+}
+
+function isAddressType(type: ArgumentType | undefined): boolean {
+  return type === "address" || (typeof type === "object" && "handle" in type);
 }
 
 function isAddress(value: unknown, forms: RuntimeForms): value is NativeAddress {

@@ -58,7 +58,7 @@ export async function openLibrary<T extends BindingTable>(
   const tried: { path: string; reason: string }[] = [];
   for (const path of candidatePaths(spec, environment, options.path)) {
     try {
-      return provider.load(spec.name, path, spec.bindings, spec.statuses);
+      return provider.load(spec.name, path, spec.bindings, spec);
     } catch (error) {
       tried.push({ path, reason: explainFailure(path, error) });
     }
