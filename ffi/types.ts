@@ -19,10 +19,8 @@ export interface NativeAddress {
   readonly [nativeAddress]: true;
 }
 
-/** The C type of an opaque pointer, by its C name. */
-export interface HandleType<N extends string = string> {
-  readonly handle: N;
-}
+/** The C name of a type that is an opaque pointer, e.g. `cudaStream_t`. */
+export type HandleType = `${string}_t`;
 
 /** An address that C knows as the handle type `N`. No handle is taken for one of another type. */
 export interface Handle<N extends string> extends NativeAddress {
@@ -53,10 +51,13 @@ export interface StructLayout {
   readonly byteLength: number;
   /** By name, as C writes it: `gridDim.x`. */
   readonly fields: Readonly<Record<string, StructField>>;
-  /** The release whose whole struct this is; later ones append members. */
-  readonly prefix?: string;
-  /** The macro that the initial values are from. */
+  /** The macro that gives the initial values. */
   readonly initializer?: string;
+  /**
+   * Of a struct that states its own size, and to which releases append members: how many bytes it has in a release.
+   * A library takes any of them that is no later than itself.
+   */
+  readonly prefixes?: Readonly<Record<string, number>>;
 }
 
 /** A struct, or an array of them, with a name that tells it from others. */
@@ -87,7 +88,7 @@ export interface Out<T extends PlaceType> {
 
 /** What is read from a place of type `T`. 64-bit integers must be safe integers. */
 export type ValueAt<T extends PlaceType> = T extends ScalarType ? number
-  : T extends HandleType<infer N> ? Handle<N>
+  : T extends HandleType ? Handle<T>
   : T extends { readonly bytes: number } ? Uint8Array
   : NativeAddress;
 
@@ -100,13 +101,13 @@ export type ValueFor<T extends PlaceType> = T extends "i64" | "u64" | "usize" ? 
  * - `i32`, `u32`, `f32`, `f64`: a JS number, refused when it is not a whole number in range (integers).
  * - `i64`, `u64`, `usize`: a JS number (a safe integer) or a bigint.
  * - `address`: a {@link NativeAddress}.
- * - `{ handle }`: an address of this handle type, or NULL.
+ * - `…_t`: a {@link Handle} of this type, or NULL.
  * - `buffer`: a typed array or DataView that C reads or fills during the call: in- and out-parameters.
  * - `optionalBuffer`: the same, or null for NULL.
  * - `cstring`: a JS string, passed as UTF-8 with a terminating NUL.
  * - `{ out }`: an {@link Out} of this type.
  * - `{ pointer }`: a {@link Struct} of this name, by its address.
- * - `{ value }`: a {@link Struct} of this name, by value.
+ * - `{ value }`: a {@link Struct} of this name and size, by value.
  */
 export type ArgumentType =
   | ScalarType
@@ -116,8 +117,8 @@ export type ArgumentType =
   | "cstring"
   | HandleType
   | { readonly out: PlaceType }
-  | { readonly pointer: StructLayout }
-  | { readonly value: StructLayout };
+  | { readonly pointer: string }
+  | { readonly value: string; readonly byteLength: number };
 
 /**
  * Type of a C result. 64-bit integers come back as JS numbers and must be safe integers; `cstring` is copied out and
@@ -131,8 +132,8 @@ export type ArgumentOf<T extends ArgumentType> = T extends PlaceType ? ValueFor<
   : T extends "optionalBuffer" ? ArrayBufferView | null
   : T extends "cstring" ? string
   : T extends { readonly out: infer P extends PlaceType } ? Out<P>
-  : T extends { readonly pointer: infer L extends StructLayout } ? NamedStruct<L["name"]>
-  : T extends { readonly value: infer L extends StructLayout } ? NamedStruct<L["name"]>
+  : T extends { readonly pointer: infer N extends string } ? NamedStruct<N>
+  : T extends { readonly value: infer N extends string } ? NamedStruct<N>
   : never;
 
 /** What a result of type `T` is in TypeScript. */

@@ -12,6 +12,7 @@
  */
 import { InternalError, UnsupportedError } from "../../src/errors.ts";
 import { platform } from "../../src/runtime/processes.ts";
+import { isHandleType } from "../arguments.ts";
 import type { RawFunction } from "../marshal.ts";
 import type { ArgumentType, Binding, FfiProvider, ResultType } from "../types.ts";
 import type { Entry, OpenedFile, RuntimeFfi } from "./provider.ts";
@@ -45,7 +46,8 @@ const RESULTS: Readonly<Record<ResultType, string>> = {
 };
 
 function typeOf(type: ArgumentType): string {
-  return typeof type === "object" || type === "buffer" || type === "optionalBuffer" ? "ptr" : RESULTS[type];
+  const isPointer = typeof type === "object" || type === "buffer" || type === "optionalBuffer" || isHandleType(type);
+  return isPointer ? RESULTS.address : RESULTS[type];
 }
 
 /** Makes the provider. Opens `bun:ffi`, and nothing else until a library is loaded. */
@@ -166,7 +168,7 @@ function declare(binding: Binding): Declaration {
   const { os, arch } = platform();
   if (!takesStruct(binding) || arch === "arm64") return { args: args.map(typeOf), returns };
   const others = args.filter((type) => !isStruct(type));
-  const structs = args.filter(isStruct).map(({ value }) => value.byteLength);
+  const structs = args.filter(isStruct).map(({ byteLength }) => byteLength);
   const fits = others.length <= REGISTERS && !others.includes("f32") && !others.includes("f64") &&
     structs.every((byteLength) => byteLength > 16 && byteLength % 8 === 0);
   if (os !== "linux" || arch !== "x64" || !fits) {

@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { isHandleType } from "../arguments.ts";
 import type { RawFunction } from "../marshal.ts";
 import type { ArgumentType, FfiProvider, ResultType } from "../types.ts";
 import type { Entry, OpenedFile, RuntimeFfi } from "./provider.ts";
@@ -48,9 +49,9 @@ const RESULTS: Readonly<Record<ResultType, string>> = {
 
 function typeOf(type: ArgumentType): DenoType {
   if (typeof type === "object") {
-    if ("handle" in type) return "u64";
-    return "value" in type ? { struct: Array<string>(type.value.byteLength / 8).fill("u64") } : "buffer";
+    return "value" in type ? { struct: Array<string>(type.byteLength / 8).fill("u64") } : "buffer";
   }
+  if (isHandleType(type)) return RESULTS.address;
   return type === "buffer" || type === "optionalBuffer" || type === "cstring" ? "buffer" : RESULTS[type];
 }
 

@@ -78,12 +78,12 @@ export class StructArray<L extends StructLayout> implements Struct<L> {
 
 /** Bytes of a place. */
 export function byteLengthOf(type: PlaceType): number {
-  if (typeof type === "object") return "bytes" in type ? type.bytes : 8;
+  if (typeof type === "object") return type.bytes;
   return type === "i32" || type === "u32" || type === "f32" ? 4 : 8;
 }
 
 function readPlace(view: DataView, at: number, type: PlaceType, forms: AddressForms): unknown {
-  if (typeof type === "object" && "bytes" in type) return new Uint8Array(view.buffer, at, type.bytes);
+  if (typeof type === "object") return new Uint8Array(view.buffer, at, type.bytes);
   switch (type) {
     case "i32":
       return view.getInt32(at, true);
@@ -104,7 +104,7 @@ function readPlace(view: DataView, at: number, type: PlaceType, forms: AddressFo
 }
 
 function writePlace(view: DataView, at: number, type: PlaceType, value: unknown, forms: AddressForms): void {
-  if (typeof type === "object" && "bytes" in type) {
+  if (typeof type === "object") {
     const bytes = value as Uint8Array; // ValueFor<{ bytes }>
     if (bytes.byteLength !== type.bytes) {
       throw new InternalError(`${bytes.byteLength} bytes for a place of ${type.bytes}`);
