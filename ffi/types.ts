@@ -54,8 +54,8 @@ export interface StructLayout {
   /** The macro that gives the initial values. */
   readonly initializer?: string;
   /**
-   * Of a struct that states its own size, and to which releases append members: how many bytes it has in a release.
-   * A library takes any of them that is no later than itself.
+   * Of a struct that states its own size, and to which releases append members: the bytes that it has in some of them,
+   * among them the one whose whole struct this is.
    */
   readonly prefixes?: Readonly<Record<string, number>>;
 }

@@ -48,8 +48,8 @@ export const NCCL_UNIQUE_ID = {
 } as const;
 
 /**
- * `ncclConfig_t`, to which releases append members. A library reads as many bytes as `size` says, so one that is older
- * than 2.28.9 is told the size and version of a release that it knows.
+ * `ncclConfig_t` of 2.28.9. Releases append members to it; a library reads the members that `size` covers and that it
+ * knows itself, and takes defaults for those that are newer than `version`. So this one goes to older and newer ones.
  */
 export const NCCL_CONFIG = {
   name: "ncclConfig_t",

@@ -1,13 +1,13 @@
 /**
  * Regenerates `tests/fixtures/cuda/facts.json` from NVIDIA's wheels on PyPI, and compares our tables with it:
  * `node scripts/runtime.mjs bun scripts/cuda_facts/main.ts [--check] [--only name] [--wheels folder]`.
- * `--check` writes nothing, and fails if the file would change. Needs pip, g++ and nm; downloads about 4 GB, of which one
- * release's is kept at a time, unless `--wheels` names a folder to keep unpacked wheels in.
+ * `--check` writes nothing, and fails if the file would change. Needs pip, g++ and nm. Downloads about 4 GB, and keeps one
+ * release at a time with the headers that several need, unless `--wheels` names a folder to keep unpacked wheels in.
  *
  * @module
  */
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -117,7 +117,8 @@ function observe(library: Audited, release: Release, folder: string, keep: boole
     seen.set(kind, facts.set(name, isExported ? fact : `not exported: ${fact}`));
   }
   rmSync(binary);
-  if (!keep) { for (const root of roots) rmSync(root, { recursive: true }); }
+  const [own] = roots;
+  if (!keep && own !== undefined) rmSync(own, { recursive: true });
   return seen;
 }
 
@@ -125,11 +126,7 @@ function observe(library: Audited, release: Release, folder: string, keep: boole
 function unpack(wheel: string, folder: string): string {
   const root = join(folder, wheel);
   const download = join(folder, "download");
-  try {
-    if (readdirSync(root).length > 0) return root;
-  } catch {
-    // It is not there yet.
-  }
+  if (existsSync(root)) return root;
   const tags = PLATFORMS.flatMap((platform) => ["--platform", `${platform}_x86_64`]);
   const options = ["--quiet", "--no-deps", "--no-cache-dir", "--only-binary=:all:", ...tags, "--dest", download];
   run("python3", ["-m", "pip", "download", "--disable-pip-version-check", ...options, wheel]);

@@ -5,8 +5,8 @@
  *
  * @module
  */
-import type { ArgumentType, StructLayout } from "../../ffi/types.ts";
 import { isHandleType } from "../../ffi/arguments.ts";
+import type { ArgumentType, StructLayout } from "../../ffi/types.ts";
 import type { Audited } from "./tables.ts";
 
 /** The names that a table uses, which a probe asks for. */
@@ -44,10 +44,9 @@ export function probeProgram(library: Audited, isDeclared: (name: string) => boo
   const { headers, aliases = {} } = library;
   const names = namesOf(library);
   const structs = names.structs.filter(({ name }) => isDeclared(name));
-  const types = [
-    ...names.handles.map((name) => [name, aliases[name] ?? name] as const).filter(([, own]) => isDeclared(own)),
-    ...structs.map(({ name }) => [name, name] as const),
-  ];
+  const handles = names.handles.map((name) => [name, aliases[name] ?? name] as const)
+    .filter(([, own]) => isDeclared(own));
+  const types = [...handles, ...structs.map(({ name }) => [name, name] as const)];
   return [
     `#include <cstdio>\n#include <string>\n#include <type_traits>\n#include <utility>`,
     ...headers.map((header) => `#include <${header}>`),
@@ -55,6 +54,7 @@ export function probeProgram(library: Audited, isDeclared: (name: string) => boo
     ...types.map(([name, own]) =>
       `template <> struct Named<${own}> { static constexpr const char *name = "${name}"; };`
     ),
+    ...handles.map(([, own]) => `static_assert(std::is_pointer_v<${own}>);`),
     ...Object.entries(aliases).filter((pair) => pair.every(isDeclared)).map(([name, own]) =>
       `static_assert(std::is_same_v<${name}, ${own}>);`
     ),

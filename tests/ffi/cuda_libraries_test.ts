@@ -14,6 +14,7 @@ import { NCCL, NCCL_CONFIG, NCCL_UNIQUE_ID } from "../../ffi/bindings/nccl.ts";
 import { NVML } from "../../ffi/bindings/nvml.ts";
 import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
 import type { LibrarySpec } from "../../ffi/library.ts";
+import { isAbsence } from "../../ffi/library.ts";
 import { openLibrary, openProvider } from "../../ffi/mod.ts";
 import type { BindingTable, Library, NativeAddress } from "../../ffi/types.ts";
 import { LibraryNotFoundError, NativeError } from "../../src/errors.ts";
@@ -25,12 +26,13 @@ const environment = existsSync(fetched)
   : processEnvironment();
 const provider = await openProvider();
 
-/** The library, or why it is not tested. */
+/** The library, or why it is not tested. One that is there and does not open is a failure. */
 async function find<T extends BindingTable>(spec: LibrarySpec<T>): Promise<Library<T> | string> {
   try {
     return await openLibrary(spec, { provider, environment });
   } catch (error) {
-    if (error instanceof LibraryNotFoundError) return `needs ${spec.name}: run scripts/cuda_libraries.sh`;
+    const isAbsent = error instanceof LibraryNotFoundError && error.tried.every(({ reason }) => isAbsence(reason));
+    if (isAbsent) return `needs ${spec.name}: run scripts/cuda_libraries.sh`;
     throw error;
   }
 }
