@@ -8,12 +8,13 @@
 import { cpus } from "node:os";
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../src/config/flags.ts";
+import { COLLECTIVES } from "./collectives.ts";
 import { GEMM } from "./gemm.ts";
 import type { BenchCase, Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
 
-const SUBJECTS: readonly Subject[] = [GEMM, STARTUP, STEP];
+const SUBJECTS: readonly Subject[] = [COLLECTIVES, GEMM, STARTUP, STEP];
 
 const flags: readonly Flag[] = [
   {

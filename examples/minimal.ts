@@ -1,22 +1,26 @@
 /**
- * The least that trains: a Llama from scratch on made-up tokens, fully sharded, into a Hugging Face folder.
+ * The least that trains: a small Llama from scratch on the text of the package's own files, fully sharded.
  *
  * @module
  */
-import { AdamW, buildModel, DataLoader, fullyShard, initializeParameters } from "fullyshard";
-import { openDevice, openProcessGroup, saveHfDirectory, tokensInMemory, trainStep } from "fullyshard";
+import { AdamW, clipGradNorm, cosine, fullyShard, launch, openModel, textData } from "fullyshard";
 
-const device = await openDevice("cpu");
-using group = await openProcessGroup({ device }); // the ranks that the launcher started, or this one alone
-const sizes = { vocab_size: 64, hidden_size: 64, intermediate_size: 176, num_hidden_layers: 4, num_attention_heads: 4 };
-const model = buildModel(device, { model_type: "llama", ...sizes }); // no memory yet
-for (const block of model.shardingUnits()) fullyShard(block, { mesh: group });
-const parallelism = fullyShard(model, { mesh: group });
-initializeParameters(model, 0); // or: await loadHfWeights(model, "path/to/llama", group)
-const optimizer = new AdamW(model.parameters());
-const tokens = tokensInMemory(Int32Array.from({ length: 8193 }, (_, i) => (i * i) % 61), "squares");
-const place = { rank: group.rank, worldSize: group.size, globalBatch: 12, microBatches: 1 };
-const loader = new DataLoader({ tokens, sequenceLength: 32, seed: 0, ...place });
-const context = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
-for (let step = 1; step <= 40; step++) trainStep(context, [await loader.next()], step, 3e-3);
-await saveHfDirectory(model, group, "runs/minimal"); // transformers loads it
+await using run = await launch(); // the ranks that the launcher started, or this one alone
+const sizes = { hidden_size: 64, intermediate_size: 176, num_hidden_layers: 4, num_attention_heads: 4 };
+// A folder of `transformers` instead of a config is fine-tuned. There is no memory yet.
+const model = await openModel(run, { model_type: "llama", vocab_size: 257, ...sizes });
+for (const block of model.layers) fullyShard(block, { mesh: run.mesh });
+fullyShard(model, { mesh: run.mesh });
+await model.load(); // each rank reads, or draws, its own part
+const text = new URL("src/", import.meta.resolve("fullyshard")); // any files, folders or patterns
+const data = await textData(run, model, text, { sequenceLength: 64, batch: 12 }); // bytes are tokens
+const schedule = cosine({ warmupSteps: 5, steps: 60 });
+const optimizer = new AdamW(model.parameters(), { learningRate: 5e-3, schedule });
+for await (const batch of data.take(60)) {
+  optimizer.zeroGrad();
+  const loss = run.backward(model, batch); // the mean over the tokens of all ranks
+  const gradNorm = clipGradNorm(model.parameters(), 1);
+  optimizer.step();
+  run.log({ loss, gradNorm });
+}
+await model.save("runs/minimal"); // transformers loads it

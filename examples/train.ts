@@ -10,7 +10,7 @@
  * @module
  */
 import process from "node:process";
-import { runTrainingScript } from "fullyshard";
+import { runTrainingScript } from "fullyshard/config";
 import { typescriptLib } from "./typescript_lib.ts";
 
 /** The model that is trained when none is named. */

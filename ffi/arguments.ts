@@ -18,11 +18,9 @@ export function isHandleType(type: ArgumentType): type is HandleType {
 export function argumentConverter(type: ArgumentType, index: number, site: CallSite): Converter {
   const { forms } = site;
   const refuse = (value: unknown): never => {
-    throw new ArgumentError(
-      `Cannot pass ${describe(value, undefined, forms)} as argument ${index + 1} of '${site.name}' as its type is ${
-        describeType(type)
-      }`,
-    );
+    const place = `argument ${index + 1} of '${site.name}'`;
+    const expected = describeType(type);
+    throw new ArgumentError(`Cannot pass ${describe(value, undefined, forms)} as ${place} as its type is ${expected}`);
   };
   const whole = (low: number, high: number): Converter => (value) =>
     typeof value === "number" && Number.isInteger(value) && value >= low && value <= high

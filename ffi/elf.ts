@@ -7,8 +7,7 @@
  * @module
  */
 import { FileError } from "../src/errors.ts";
-import type { ReadableFile } from "../src/runtime/files.ts";
-import { openReadable, pathKind } from "../src/runtime/files.ts";
+import { openReadable, pathKind, type ReadableFile } from "../src/runtime/files.ts";
 import { platform } from "../src/runtime/processes.ts";
 
 /** What the dynamic section of a shared library says. */

@@ -73,6 +73,30 @@ export function errnoOver(view: Int32Array): Errno {
   };
 }
 
+/** C libraries that export `__errno_location`: glibc, then musl. */
+const LIBC_SONAMES = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
+
+/**
+ * The thread's errno, looked for at the first call.
+ *
+ * @param locate gives the 4 bytes at which a C library keeps it; the library is never closed, as it stays loaded anyway
+ */
+export function lazyErrno(locate: (soname: string) => ArrayBuffer): () => Errno {
+  const find = (): Errno => {
+    let cause: unknown;
+    for (const soname of LIBC_SONAMES) {
+      try {
+        return errnoOver(new Int32Array(locate(soname)));
+      } catch (error) {
+        cause = error;
+      }
+    }
+    throw new Error(`Cannot find errno in any of ${LIBC_SONAMES.join(", ")}`, { cause });
+  };
+  let found: Errno | undefined;
+  return () => found ??= find();
+}
+
 /**
  * The number of an error name.
  *

@@ -12,8 +12,7 @@ import { FileError, UnsupportedError } from "../src/errors.ts";
 import type { Environment } from "../src/runtime/env.ts";
 import { listDirectory, pathKind, readTextSync } from "../src/runtime/files.ts";
 import { platform } from "../src/runtime/processes.ts";
-import type { ElfFacts } from "./elf.ts";
-import { readElf, unresolvedDependencies } from "./elf.ts";
+import { type ElfFacts, readElf, unresolvedDependencies } from "./elf.ts";
 import type { BindingTable, LoadOptions } from "./types.ts";
 
 /** Where a library is looked for, and what it is good for. */

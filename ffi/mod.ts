@@ -8,11 +8,9 @@
  * @module
  */
 import { LibraryNotFoundError, UnsupportedError } from "../src/errors.ts";
-import type { Environment } from "../src/runtime/env.ts";
-import { processEnvironment } from "../src/runtime/env.ts";
+import { type Environment, processEnvironment } from "../src/runtime/env.ts";
 import { LIBDL, RTLD_NOW } from "./bindings/libdl.ts";
-import type { LibrarySpec } from "./library.ts";
-import { candidatePaths, companionPaths, explainFailure } from "./library.ts";
+import { candidatePaths, companionPaths, explainFailure, type LibrarySpec } from "./library.ts";
 import type { BindingTable, FfiProvider, Library } from "./types.ts";
 
 /** Options of {@link openLibrary}. */

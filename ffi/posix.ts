@@ -9,43 +9,16 @@
  * @module
  */
 import { NativeError, UnsupportedError } from "../src/errors.ts";
-import type { Platform } from "../src/runtime/processes.ts";
-import { platform } from "../src/runtime/processes.ts";
-import {
-  _SC_PAGESIZE,
-  DIRENT64,
-  FUTEX_WAIT,
-  FUTEX_WAKE,
-  LIBC,
-  LOCK_EX,
-  LOCK_NB,
-  LOCK_SH,
-  LOCK_UN,
-  MAP_ANONYMOUS,
-  MAP_FIXED,
-  MAP_PRIVATE,
-  MAP_SHARED,
-  O_CLOEXEC,
-  O_CREAT,
-  O_EXCL,
-  O_RDONLY,
-  O_RDWR,
-  PROT_READ,
-  PROT_WRITE,
-  STATVFS,
-  SYS_futex,
-  SYS_getdents64,
-} from "./bindings/libc.ts";
-import type { LIBC_BINDINGS } from "./bindings/libc.ts";
+import { type Platform, platform } from "../src/runtime/processes.ts";
+import * as c from "./bindings/libc.ts";
 import { errnoNumber } from "./errno.ts";
-import type { OpenLibraryOptions } from "./mod.ts";
-import { openLibrary } from "./mod.ts";
+import { openLibrary, type OpenLibraryOptions } from "./mod.ts";
 import type { FfiProvider, Library, NativeAddress } from "./types.ts";
 
 /** The C library, opened, and what is built on it. */
 export class Posix {
   /** The library, for calls that need no more than its binding. */
-  readonly libc: Library<typeof LIBC_BINDINGS>;
+  readonly libc: Library<typeof c.LIBC_BINDINGS>;
   /** The provider of its addresses. */
   readonly provider: FfiProvider;
   /** Bytes of a memory page. */
@@ -61,9 +34,9 @@ export class Posix {
    * @param libc the opened C library
    * @param here the platform, whose system call numbers are used
    */
-  constructor(libc: Library<typeof LIBC_BINDINGS>, here: Platform = platform()) {
-    const futex = SYS_futex[here.arch];
-    const getdents64 = SYS_getdents64[here.arch];
+  constructor(libc: Library<typeof c.LIBC_BINDINGS>, here: Platform = platform()) {
+    const futex = c.SYS_futex[here.arch];
+    const getdents64 = c.SYS_getdents64[here.arch];
     if (here.os !== "linux" || futex === undefined || getdents64 === undefined) {
       throw new UnsupportedError(`Cannot share memory between processes on ${here.os} ${here.arch}, only on Linux`);
     }
@@ -71,12 +44,12 @@ export class Posix {
     this.provider = libc.provider;
     this.#sysFutex = futex;
     this.#sysGetdents64 = getdents64;
-    this.pageBytes = libc.symbols.sysconf(_SC_PAGESIZE);
+    this.pageBytes = libc.symbols.sysconf(c._SC_PAGESIZE);
   }
 
   /** Makes a file of size 0 for reading and writing by this user; one that exists already is an error (EEXIST). */
   createFile(path: string): number {
-    return uninterrupted(() => this.libc.symbols.open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600));
+    return uninterrupted(() => this.libc.symbols.open(path, c.O_RDWR | c.O_CREAT | c.O_EXCL | c.O_CLOEXEC, 0o600));
   }
 
   /**
@@ -85,7 +58,7 @@ export class Posix {
    * @returns its descriptor, or undefined if there is no such file
    */
   openFile(path: string, mode: "read" | "readWrite"): number | undefined {
-    const flags = (mode === "read" ? O_RDONLY : O_RDWR) | O_CLOEXEC;
+    const flags = (mode === "read" ? c.O_RDONLY : c.O_RDWR) | c.O_CLOEXEC;
     const result = uninterrupted(() => this.libc.symbols.tryOpen(path, flags, 0));
     return result < 0 ? undefined : result; // the one error that passes is ENOENT
   }
@@ -101,15 +74,16 @@ export class Posix {
   }
 
   /**
-   * Gives a file its size and really reserves the room, so that touching a page later cannot kill the process.
+   * Gives a file at least the size `begin + byteLength` and really reserves the room from `begin`, so that touching a page
+   * later cannot kill the process.
    *
    * In /dev/shm a lack of room is ENOSPC. A signal that arrives while the kernel clears pages undoes the call, which is
    * then made again.
    *
    * @throws {NativeError} with code `ENOSPC` if there is no room
    */
-  reserve(descriptor: number, byteLength: number): void {
-    uninterrupted(() => this.libc.symbols.posix_fallocate(descriptor, 0, byteLength));
+  reserve(descriptor: number, byteLength: number, begin = 0): void {
+    uninterrupted(() => this.libc.symbols.posix_fallocate(descriptor, begin, byteLength));
   }
 
   /** Maps `byteLength` bytes of a file from `offset` (whole pages) wherever there is room, shared. */
@@ -119,8 +93,8 @@ export class Posix {
     access: "read" | "readWrite" = "readWrite",
     offset = 0,
   ): NativeAddress {
-    const protection = access === "read" ? PROT_READ : PROT_READ | PROT_WRITE;
-    return this.libc.symbols.mmap(this.provider.nullAddress, byteLength, protection, MAP_SHARED, descriptor, offset);
+    const protection = access === "read" ? c.PROT_READ : c.PROT_READ | c.PROT_WRITE;
+    return this.libc.symbols.mmap(this.provider.nullAddress, byteLength, protection, c.MAP_SHARED, descriptor, offset);
   }
 
   /**
@@ -130,13 +104,20 @@ export class Posix {
    * @param address the first byte, at a page boundary
    */
   mapSharedAt(address: NativeAddress, descriptor: number, byteLength: number, offset = 0): void {
-    this.libc.symbols.mmap(address, byteLength, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, offset);
+    this.libc.symbols.mmap(
+      address,
+      byteLength,
+      c.PROT_READ | c.PROT_WRITE,
+      c.MAP_SHARED | c.MAP_FIXED,
+      descriptor,
+      offset,
+    );
   }
 
   /** Maps fresh zeroed private pages over memory: undoes {@link mapSharedAt}. */
   mapPrivateAt(address: NativeAddress, byteLength: number): void {
-    const flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-    this.libc.symbols.mmap(address, byteLength, PROT_READ | PROT_WRITE, flags, -1, 0);
+    const flags = c.MAP_PRIVATE | c.MAP_ANONYMOUS | c.MAP_FIXED;
+    this.libc.symbols.mmap(address, byteLength, c.PROT_READ | c.PROT_WRITE, flags, -1, 0);
   }
 
   /** Unmaps what {@link mapShared} mapped. Views over it must not be used any more. */
@@ -150,13 +131,13 @@ export class Posix {
    * @returns false if another opening holds it
    */
   tryLock(descriptor: number, kind: "exclusive" | "shared"): boolean {
-    const operation = (kind === "exclusive" ? LOCK_EX : LOCK_SH) | LOCK_NB;
+    const operation = (kind === "exclusive" ? c.LOCK_EX : c.LOCK_SH) | c.LOCK_NB;
     return uninterrupted(() => this.libc.symbols.flock(descriptor, operation)) === 0;
   }
 
   /** Gives a lock back. */
   unlock(descriptor: number): void {
-    this.libc.symbols.flock(descriptor, LOCK_UN);
+    this.libc.symbols.flock(descriptor, c.LOCK_UN);
   }
 
   /**
@@ -168,22 +149,22 @@ export class Posix {
     this.#timespec[0] = BigInt(whole);
     this.#timespec[1] = BigInt(Math.floor((timeoutMs - whole * 1000) * 1e6));
     const { futex } = this.libc.symbols;
-    const result = futex(this.#sysFutex, address, FUTEX_WAIT, expected >>> 0, this.#timespec);
+    const result = futex(this.#sysFutex, address, c.FUTEX_WAIT, expected >>> 0, this.#timespec);
     return result === this.#again ? "changed" : result === this.#timedOut ? "timeout" : "woken";
   }
 
   /** Wakes up to `count` waiters of the word at `address`. @returns how many were woken */
   futexWake(address: NativeAddress, count: number): number {
-    return this.libc.symbols.futex(this.#sysFutex, address, FUTEX_WAKE, count, null);
+    return this.libc.symbols.futex(this.#sysFutex, address, c.FUTEX_WAKE, count, null);
   }
 
   /** Space on the file system that holds a path. */
   spaceAt(path: string): { readonly freeBytes: number; readonly totalBytes: number } {
-    const status = new DataView(new ArrayBuffer(STATVFS.byteLength));
+    const status = new DataView(new ArrayBuffer(c.STATVFS.byteLength));
     this.libc.symbols.statvfs(path, status);
     const member = (offset: number): number => Number(status.getBigUint64(offset, true));
-    const block = member(STATVFS.f_frsize);
-    return { freeBytes: member(STATVFS.f_bavail) * block, totalBytes: member(STATVFS.f_blocks) * block };
+    const block = member(c.STATVFS.f_frsize);
+    return { freeBytes: member(c.STATVFS.f_bavail) * block, totalBytes: member(c.STATVFS.f_blocks) * block };
   }
 
   /** Names in a directory, sorted; none if there is no such directory. */
@@ -198,8 +179,8 @@ export class Posix {
       for (;;) {
         const filled = this.libc.symbols.getdents64(this.#sysGetdents64, descriptor, entries, entries.byteLength);
         if (filled === 0) break;
-        for (let at = 0; at < filled; at += view.getUint16(at + DIRENT64.d_reclen, true)) {
-          const start = at + DIRENT64.d_name;
+        for (let at = 0; at < filled; at += view.getUint16(at + c.DIRENT64.d_reclen, true)) {
+          const start = at + c.DIRENT64.d_name;
           names.push(decoder.decode(entries.subarray(start, entries.indexOf(0, start))));
         }
       }
@@ -241,13 +222,6 @@ export class Posix {
     return cores;
   }
 
-  /** Binds this thread, and the threads it will start, to cores. */
-  setAffinity(cores: readonly number[]): void {
-    const mask = new Uint8Array(128);
-    for (const core of cores) mask[core >> 3] = (mask[core >> 3] ?? 0) | (1 << (core & 7));
-    this.libc.symbols.sched_setaffinity(0, mask.byteLength, mask);
-  }
-
   /**
    * Sets a variable that C code of this process will see. Set it before a library is loaded that reads it; JavaScript's
    * view of the environment stays as it is.
@@ -269,7 +243,7 @@ export class Posix {
  * @throws {UnsupportedError} if this is not Linux
  */
 export async function openPosix(options: OpenLibraryOptions = {}): Promise<Posix> {
-  return new Posix(await openLibrary(LIBC, options));
+  return new Posix(await openLibrary(c.LIBC, options));
 }
 
 /** Makes a call again as often as a signal interrupts it. */

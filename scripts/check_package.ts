@@ -8,7 +8,7 @@
 
 import { build } from "esbuild";
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
@@ -19,19 +19,21 @@ const runtimes = [
   [process.env["FULLYSHARD_DENO"] ?? "deno", "run", "--no-prompt"],
 ] as const;
 
+/** What comes behind the package's name. */
+const doors = ["", "/nn", "/device", "/comm", "/checkpoint", "/data", "/config", "/errors", "/testing"];
+
 const folder = mkdtempSync(`${tmpdir()}/fullyshard-package-`);
 try {
   install();
-  const expected = JSON.stringify(Object.keys(await import("../mod.ts")).sort());
-  const load = (name: string): string =>
-    `import * as library from ${JSON.stringify(name)};\nconsole.log(JSON.stringify(Object.keys(library).sort()));\n`;
+  const expected = await namesOfSources();
+  const names = doors.map((door) => `Object.keys(await import(${JSON.stringify(`fullyshard${door}`)})).sort()`);
+  const load = `console.log(JSON.stringify([${names}]));\n`;
   writeFileSync(`${folder}/package.json`, '{ "type": "module" }\n');
-  writeFileSync(`${folder}/installed.js`, load("fullyshard"));
-  writeFileSync(`${folder}/bundled.js`, load("./bundle.js"));
+  writeFileSync(`${folder}/installed.js`, load);
   await build({
     absWorkingDir: folder,
-    stdin: { contents: 'export * from "fullyshard";\n', resolveDir: folder },
-    outfile: `${folder}/bundle.js`,
+    stdin: { contents: load, resolveDir: folder },
+    outfile: `${folder}/bundled.js`,
     bundle: true,
     format: "esm",
     platform: "node",
@@ -46,10 +48,21 @@ try {
     }
   }
   const version = execute("node", ["node_modules/fullyshard/bin/fullyshard.mjs", "--version"]);
-  const { size } = statSync(`${folder}/bundle.js`);
-  process.stdout.write(`fullyshard ${version}: ${JSON.parse(expected).length} names, bundle of ${size} bytes\n`);
+  const { size } = statSync(`${folder}/bundled.js`);
+  process.stdout.write(
+    `fullyshard ${version}: ${
+      JSON.parse(expected).flat().length
+    } values of ${doors.length} doors, bundle of ${size} bytes\n`,
+  );
 } finally {
   rmSync(folder, { recursive: true });
+}
+
+/** The names of the values of each door's source. */
+async function namesOfSources(): Promise<string> {
+  const { exports }: { exports: Record<string, string> } = JSON.parse(readFileSync(`${root}deno.json`, "utf8"));
+  const modules = await Promise.all(doors.map((door) => import(`${root}${exports[`.${door}`]}`)));
+  return JSON.stringify(modules.map((module) => Object.keys(module).sort()));
 }
 
 /** What `npm install` would do, with the dependencies that are here already. */

@@ -8,18 +8,12 @@
  */
 import { readFileSync } from "node:fs";
 import process from "node:process";
-import {
-  buildModel,
-  fullyShard,
-  int32,
-  loadHfWeights,
-  loadTokenizer,
-  noGrad,
-  openDevice,
-  openProcessGroup,
-  readHfConfig,
-  tensor,
-} from "../mod.ts";
+import { buildModel } from "../doors/nn.ts";
+import { fullyShard, int32, noGrad, tensor } from "../mod.ts";
+import { loadHfWeights, readHfConfig } from "../doors/checkpoint.ts";
+import { loadTokenizer } from "../doors/data.ts";
+import { openDevice } from "../doors/device.ts";
+import { openProcessGroup } from "../doors/comm.ts";
 
 const [folder = "", text = "", count = "", math = "wasm"] = process.argv.slice(2);
 if (math !== "wasm" && math !== "onednn") throw new Error(`expected wasm or onednn math, got '${math}'`);

@@ -42,7 +42,8 @@ export const DTYPES: readonly DType[] = [float32, bfloat16, int32, uint8, int64,
  * @throws {DTypeError} if there is none of that name
  * @example
  * ```ts
- * import { bfloat16, dtypeFrom } from "fullyshard";
+ * import { bfloat16 } from "fullyshard";
+ * import { dtypeFrom } from "fullyshard/device";
  * if (dtypeFrom("bf16") !== bfloat16) throw new Error("unequal");
  * ```
  */

@@ -10,14 +10,9 @@ export class ShapeError extends RangeError {
   override readonly name = "ShapeError";
   /** The operation that refused. */
   readonly op: string;
-  /** The shapes it was given. */
   readonly shapes: readonly (readonly number[])[];
 
-  /**
-   * @param op name of the operation
-   * @param detail what must hold, e.g. `inner dims must match`
-   * @param shapes the shapes it was given
-   */
+  /** @param detail what must hold, e.g. `inner dims must match` */
   constructor(op: string, detail: string, ...shapes: readonly (readonly number[])[]) {
     const list = shapes.map((shape) => `[${shape.join(", ")}]`).join(" and ");
     super(`Cannot apply '${op}' as ${detail}: shapes ${list}`);
@@ -34,11 +29,7 @@ export class DTypeError extends TypeError {
   /** Names of the dtypes it was given. */
   readonly dtypes: readonly string[];
 
-  /**
-   * @param op name of the operation
-   * @param detail what must hold
-   * @param dtypes names of the dtypes it was given
-   */
+  /** @param detail what must hold */
   constructor(op: string, detail: string, ...dtypes: readonly string[]) {
     super(`Cannot apply '${op}' as ${detail}: dtypes ${dtypes.join(" and ")}`);
     this.op = op;
@@ -68,13 +59,7 @@ export class NativeError extends Error {
   /** The status' symbolic name, e.g. `ENOSPC`, where it has one. */
   readonly code: string | undefined;
 
-  /**
-   * @param library the library it came from
-   * @param call the function that failed
-   * @param status the status it returned, or the errno that it set
-   * @param detail the status in words, with the arguments that matter
-   * @param code the status' symbolic name
-   */
+  /** @param detail the status in words, with the arguments that matter */
   constructor(library: string, call: string, status: number, detail: string, code?: string) {
     super(`${library} '${call}' failed with status ${status}: ${detail}`);
     this.library = library;
@@ -87,21 +72,12 @@ export class NativeError extends Error {
 /** A shared library that could not be opened. */
 export class LibraryNotFoundError extends Error {
   override readonly name = "LibraryNotFoundError";
-  /** The library asked for. */
   readonly library: string;
   /** Each path tried, with the reason that it failed. */
   readonly tried: readonly { readonly path: string; readonly reason: string }[];
 
-  /**
-   * @param library the library asked for
-   * @param tried each path tried, with the reason that it failed
-   * @param remedy how to install it
-   */
-  constructor(
-    library: string,
-    tried: readonly { readonly path: string; readonly reason: string }[],
-    remedy: string,
-  ) {
+  /** @param remedy how to install it */
+  constructor(library: string, tried: LibraryNotFoundError["tried"], remedy: string) {
     const lines = tried.map(({ path, reason }) => `  ${path}: ${reason}`).join("\n");
     super(`Cannot open ${library}. ${remedy}\nPaths tried:\n${lines}`);
     this.library = library;
@@ -112,17 +88,13 @@ export class LibraryNotFoundError extends Error {
 /** A file or directory that could not be read or written. */
 export class FileError extends Error {
   override readonly name = "FileError";
-  /** The file or directory. */
   readonly path: string;
   /** The system's error, e.g. `ENOSPC`; undefined when it gave none. */
   readonly code: string | undefined;
 
   /**
-   * @param path the file or directory
    * @param what what was being done, e.g. `write`
    * @param detail why it failed, and the remedy
-   * @param code the system's error, e.g. `ENOSPC`
-   * @param options the error that caused it
    */
   constructor(path: string, what: string, detail: string, code?: string, options?: ErrorOptions) {
     super(`Cannot ${what} '${path}': ${detail}`, options);
@@ -151,10 +123,7 @@ export class CollectiveError extends Error {
   /** What was being done. */
   readonly facts: CollectiveFacts;
 
-  /**
-   * @param facts what was being done
-   * @param detail what went wrong, naming the ranks
-   */
+  /** @param detail what went wrong, naming the ranks */
   constructor(facts: CollectiveFacts, detail: string, options?: ErrorOptions) {
     super(`Rank ${facts.rank} in ${facts.op} (group '${facts.group}', call ${facts.sequence}): ${detail}`, options);
     this.facts = facts;
@@ -167,10 +136,7 @@ export class RendezvousError extends Error {
   /** The rank that gave up, where it is another than the one that reports. */
   readonly stoppedBy: number | undefined;
 
-  /**
-   * @param message what went wrong, and the remedy
-   * @param stoppedBy the rank that gave up, where it is another than the one that reports
-   */
+  /** @param message what went wrong, and the remedy */
   constructor(message: string, stoppedBy?: number) {
     super(message);
     this.stoppedBy = stoppedBy;
@@ -181,9 +147,7 @@ export class RendezvousError extends Error {
 export interface ConfigProblem {
   /** Dotted path of the key, or the flag. */
   readonly path: string;
-  /** What was expected. */
   readonly expected: string;
-  /** What was found. */
   readonly got: string;
   /** Where, e.g. `run.yaml:3:7`. */
   readonly where?: string;
@@ -194,20 +158,13 @@ export class ConfigError extends TypeError {
   override readonly name = "ConfigError";
   /** All problems, in the order found. */
   readonly problems: readonly ConfigProblem[];
-  /** Whether every rank is known to have found the same, so that one of them may speak for all. */
-  readonly onAllRanks: boolean;
 
-  /**
-   * @param problems all problems, in the order found
-   * @param onAllRanks whether every rank is known to have found the same
-   */
-  constructor(problems: readonly ConfigProblem[], onAllRanks: boolean = false) {
+  constructor(problems: readonly ConfigProblem[]) {
     const lines = problems.map(({ path, expected, got, where }) =>
       `  ${where === undefined ? "" : `${where}: `}${path}: expected ${expected}, got ${got}`
     );
     super(`Configuration has ${problems.length} problem${problems.length === 1 ? "" : "s"}:\n${lines.join("\n")}`);
     this.problems = problems;
-    this.onAllRanks = onAllRanks;
   }
 }
 
@@ -219,11 +176,7 @@ export class CheckpointError extends Error {
   /** The tensor (FQN) concerned, where there is one. */
   readonly tensor: string | undefined;
 
-  /**
-   * @param file the file or directory
-   * @param detail expected, found and remedy
-   * @param tensor the tensor (FQN) concerned
-   */
+  /** @param detail expected, found and remedy */
   constructor(file: string, detail: string, tensor?: string, options?: ErrorOptions) {
     super(`${file}: ${tensor === undefined ? "" : `tensor '${tensor}': `}${detail}`, options);
     this.file = file;
@@ -234,7 +187,6 @@ export class CheckpointError extends Error {
 /** Device or host memory that ran out. */
 export class OutOfMemoryError extends RangeError {
   override readonly name = "OutOfMemoryError";
-  /** Bytes asked for. */
   readonly asked: number;
   /** Bytes in use when it was asked. */
   readonly inUse: number;
@@ -243,9 +195,6 @@ export class OutOfMemoryError extends RangeError {
 
   /**
    * @param where the memory, e.g. `cpu:0` or `/dev/shm`
-   * @param asked bytes asked for
-   * @param inUse bytes in use
-   * @param capacity bytes there are in all
    * @param detail largest owners, and the remedy
    */
   constructor(where: string, asked: number, inUse: number, capacity: number, detail: string) {
@@ -259,22 +208,16 @@ export class OutOfMemoryError extends RangeError {
 /** A value that is not finite where training cannot go on. */
 export class NonFiniteError extends RangeError {
   override readonly name = "NonFiniteError";
-  /** Whether every rank is known to have found the same, so that one of them may speak for all. */
-  readonly onAllRanks: boolean;
-
-  /**
-   * @param message what is not finite, where, and the remedy
-   * @param onAllRanks whether every rank is known to have found the same
-   */
-  constructor(message: string, onAllRanks: boolean = false) {
-    super(message);
-    this.onAllRanks = onAllRanks;
-  }
 }
 
 /** An operation that a device does not have for a dtype, or a platform that is not supported. */
 export class UnsupportedError extends Error {
   override readonly name = "UnsupportedError";
+}
+
+/** Work on a device that nothing orders: it would give other results from run to run. */
+export class HazardError extends Error {
+  override readonly name = "HazardError";
 }
 
 /** A bug of this library. */

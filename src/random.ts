@@ -15,15 +15,8 @@ const LIMIT = 2 ** 53;
 const WORD = 2 ** 32;
 
 /**
- * One block of Philox 4x32-10: 128 random bits from a 128-bit counter and a 64-bit key.
- *
- * @param out four words, written
- * @param c0 counter, word 0 (lowest)
- * @param c1 counter, word 1
- * @param c2 counter, word 2
- * @param c3 counter, word 3
- * @param k0 key, low word
- * @param k1 key, high word
+ * One block of Philox 4x32-10: 128 random bits, written to the four words of `out`, from a 128-bit counter and a 64-bit
+ * key, lowest words first.
  */
 export function philox4x32(
   out: Uint32Array,
@@ -76,7 +69,7 @@ function multiplyHigh(a: number, b: number): number {
  * @throws {ArgumentError} if the seed is none
  * @example
  * ```ts
- * import { keyOf } from "fullyshard";
+ * import { keyOf } from "fullyshard/testing";
  * if (keyOf(0, "model.embed_tokens.weight") === keyOf(1, "model.embed_tokens.weight")) throw new Error("equal");
  * ```
  */
@@ -125,14 +118,7 @@ export function uniformInt(key: number, index: number, bound: number): number {
   }
 }
 
-/**
- * Number `index` of a key's stream of uniform fractions.
- *
- * @param key from {@link keyOf}
- * @param index which number, an integer from 0 up to 2^53, exclusive
- * @returns a multiple of 2^-53 in [0, 1)
- * @throws {ArgumentError} if an argument is out of range
- */
+/** As {@link uniformInt}, a fraction: a multiple of 2^-53 in [0, 1). */
 export function uniformFraction(key: number, index: number): number {
   return uniformInt(key, index, LIMIT) / LIMIT;
 }
@@ -174,13 +160,7 @@ export class Permutation {
     this.#half = half;
   }
 
-  /**
-   * The value at a place.
-   *
-   * @param place an integer in [0, length)
-   * @returns an integer in [0, length), another for every place
-   * @throws {ArgumentError} if there is no such place
-   */
+  /** The value at a place, another for every place. @throws {ArgumentError} if it is no integer in [0, length) */
   at(place: number): number {
     if (!Number.isInteger(place) || place < 0 || place >= this.length) {
       throw new ArgumentError(`Place must be an integer from 0 to ${this.length - 1}, got ${place}`);

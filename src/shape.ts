@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "./at.ts";
 import { ShapeError } from "./errors.ts";
 
 /** Sizes of a tensor's dims, outermost first. `[]` is a scalar. */
@@ -24,13 +25,19 @@ export function numelOf(shape: Shape): number {
   return n;
 }
 
+/** Rows along the last dim, and their length. */
+export function matrixOf({ shape }: { readonly shape: Shape }): { readonly rows: number; readonly cols: number } {
+  const cols = shape.at(-1) ?? 1;
+  return { rows: numelOf(shape) / Math.max(1, cols), cols };
+}
+
 /** Strides of a dense row-major array. */
 export function denseStrides(shape: Shape): number[] {
   const strides = new Array<number>(shape.length);
   let stride = 1;
   for (let dim = shape.length - 1; dim >= 0; dim--) {
     strides[dim] = stride;
-    stride *= shape[dim] ?? 1;
+    stride *= at(shape, dim, "dim");
   }
   return strides;
 }
@@ -44,7 +51,7 @@ export function denseLayout(shape: Shape, offset: number = 0): Layout {
 export function isDense(layout: Layout): boolean {
   let expected = 1;
   for (let dim = layout.shape.length - 1; dim >= 0; dim--) {
-    const size = layout.shape[dim] ?? 1;
+    const size = at(layout.shape, dim, "dim");
     if (size !== 1 && layout.strides[dim] !== expected) return false;
     expected *= size;
   }

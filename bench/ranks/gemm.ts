@@ -4,7 +4,9 @@
  * @module
  */
 import process from "node:process";
-import { type CpuMath, openDevice, randn, scope } from "fullyshard";
+import { type CpuMath, openDevice } from "fullyshard/device";
+import { randn } from "fullyshard/nn";
+import { scope } from "fullyshard";
 
 const [math = "wasm", sizeText = "512"] = process.argv.slice(2);
 const size = Number(sizeText);

@@ -4,22 +4,11 @@
  * @module
  */
 import process from "node:process";
-import {
-  AdamW,
-  bfloat16,
-  buildModel,
-  float32,
-  fullyShard,
-  initializeParameters,
-  int32,
-  openDevice,
-  openProcessGroup,
-  replicate,
-  resolveConfig,
-  scope,
-  tensor,
-  TRAIN_SECTIONS,
-} from "fullyshard";
+import { AdamW, bfloat16, float32, fullyShard, int32, replicate, scope, tensor } from "fullyshard";
+import { buildModel, initializeParameters } from "fullyshard/nn";
+import { openDevice } from "fullyshard/device";
+import { openProcessGroup } from "fullyshard/comm";
+import { resolveConfig, TRAIN_SECTIONS } from "fullyshard/config";
 
 const BATCH = 4;
 const SEQ = 256;
@@ -42,10 +31,10 @@ const model = buildModel(device, {
 });
 const precision = { paramDtype: config.precision === "bfloat16" ? bfloat16 : float32, reduceDtype: float32 };
 const shard = (): { setGradientDivideFactor(factor: number): void } => {
-  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group, precision });
+  for (const block of model.layers) fullyShard(block, { mesh: group, precision });
   return fullyShard(model, { mesh: group, precision });
 };
-const parallel = config.strategy === "ddp" ? replicate(model, { group }) : shard();
+const parallel = config.strategy === "ddp" ? replicate(model, { mesh: group }) : shard();
 initializeParameters(model, 0);
 const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
 const ids = Int32Array.from({ length: BATCH * SEQ }, (_, i) => (i * 7919 + group.rank * 104729) % 4096);

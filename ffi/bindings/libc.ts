@@ -77,7 +77,6 @@ export const LIBC_BINDINGS = {
 
   getpid: { args: [], result: "i32", check: "none" },
   getuid: { args: [], result: "u32", check: "none" },
-  sched_setaffinity: { args: ["i32", "usize", "buffer"], result: "i32", check: "errno" },
   sched_getaffinity: { args: ["i32", "usize", "buffer"], result: "i32", check: "errno" },
   setenv: { args: ["cstring", "cstring", "i32"], result: "i32", check: "errno" },
   unsetenv: { args: ["cstring"], result: "i32", check: "errno" },

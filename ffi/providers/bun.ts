@@ -15,8 +15,7 @@ import { platform } from "../../src/runtime/processes.ts";
 import { isHandleType } from "../arguments.ts";
 import type { RawFunction } from "../marshal.ts";
 import type { ArgumentType, Binding, FfiProvider, ResultType } from "../types.ts";
-import type { Entry, OpenedFile, RuntimeFfi } from "./provider.ts";
-import { NativeProvider } from "./provider.ts";
+import { type Entry, NativeProvider, type OpenedFile, type RuntimeFfi } from "./provider.ts";
 
 /** A function as Bun is told of it. */
 interface Declaration {

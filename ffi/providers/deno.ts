@@ -11,8 +11,7 @@
 import { isHandleType } from "../arguments.ts";
 import type { RawFunction } from "../marshal.ts";
 import type { ArgumentType, FfiProvider, ResultType } from "../types.ts";
-import type { Entry, OpenedFile, RuntimeFfi } from "./provider.ts";
-import { NativeProvider } from "./provider.ts";
+import { type Entry, NativeProvider, type OpenedFile, type RuntimeFfi } from "./provider.ts";
 
 /** A native type as Deno names it; structs are the types of their members. */
 type DenoType = string | { readonly struct: readonly string[] };

@@ -6,10 +6,8 @@
  * @module
  */
 import { InternalError, UnsupportedError } from "../../src/errors.ts";
-import type { Errno } from "../errno.ts";
-import { errnoOver } from "../errno.ts";
-import type { RawFunction, RuntimeForms } from "../marshal.ts";
-import { bindFunction } from "../marshal.ts";
+import { type Errno, lazyErrno } from "../errno.ts";
+import { bindFunction, type RawFunction, type RuntimeForms } from "../marshal.ts";
 import type {
   Binding,
   BindingTable,
@@ -58,8 +56,7 @@ export interface RuntimeFfi<A extends number | bigint> {
   open(path: string, entries: readonly Entry[]): OpenedFile;
 }
 
-/** C libraries that export `__errno_location`: glibc, then musl. */
-const LIBC_SONAMES = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
+const ERRNO_LOCATION: Entry = ["__errno_location", { args: [], result: "address", check: "none" }];
 
 /** The provider over one runtime's interface. */
 export class NativeProvider<A extends number | bigint> implements FfiProvider {
@@ -67,7 +64,10 @@ export class NativeProvider<A extends number | bigint> implements FfiProvider {
   readonly nullAddress: NullAddress;
   readonly #ffi: RuntimeFfi<A>;
   readonly #forms: RuntimeForms;
-  #errno: Errno | undefined;
+  readonly #errno: () => Errno = lazyErrno((soname) => {
+    const { functions } = this.#ffi.open(soname, [ERRNO_LOCATION]);
+    return this.#ffi.viewOf(this.#ffi.toAddress(functions.get(ERRNO_LOCATION[0])?.()), 4);
+  });
 
   constructor(ffi: RuntimeFfi<A>) {
     this.#ffi = ffi;
@@ -132,11 +132,8 @@ export class NativeProvider<A extends number | bigint> implements FfiProvider {
     for (const [key, binding] of entries) {
       const raw = functions.get(key);
       if (raw === undefined) continue;
-      const errno = (): Errno => this.#errnoOfThread();
-      bound.set(
-        key,
-        bindFunction(raw, { library: name, name: key, binding, forms: this.#forms, statuses, errno, bound }),
-      );
+      const site = { library: name, name: key, binding, forms: this.#forms, statuses, bound, errno: this.#errno };
+      bound.set(key, bindFunction(raw, site));
     }
     return {
       name,
@@ -154,26 +151,6 @@ export class NativeProvider<A extends number | bigint> implements FfiProvider {
       provider: this,
       close,
     };
-  }
-
-  #errnoOfThread(): Errno {
-    this.#errno ??= this.#findErrno();
-    return this.#errno;
-  }
-
-  #findErrno(): Errno {
-    const location: Entry = ["__errno_location", { args: [], result: "address", check: "none" }];
-    let cause: unknown;
-    for (const soname of LIBC_SONAMES) {
-      try {
-        // Never closed: the C library stays loaded anyway, and the address is used as long as the thread lives.
-        const address = this.#ffi.open(soname, [location]).functions.get(location[0])?.();
-        return errnoOver(new Int32Array(this.#ffi.viewOf(this.#ffi.toAddress(address), 4)));
-      } catch (error) {
-        cause = error;
-      }
-    }
-    throw new Error(`Cannot find errno in any of ${LIBC_SONAMES.join(", ")}`, { cause });
   }
 }
 

@@ -1,7 +1,8 @@
 /**
  * `npm run parity -- [--json] [--steps n]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
- * accumulates the same micro-batches, on 1 to 4 ranks, tied and untied, under Bun and under Deno, and compares every bit of
- * losses, gradient norms and final weights. With oneDNN, where it is found, the parallelisms are compared within a runtime.
+ * accumulates the same micro-batches, on 1 to 4 ranks and once on 8, tied and untied, under Bun and under Deno, as Workers
+ * and as processes, also of both runtimes in one group, and compares every bit of losses, gradient norms and final weights.
+ * With oneDNN, where it is found, the parallelisms are compared within a runtime.
  *
  * @module
  */
@@ -10,10 +11,10 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { findRuntime } from "../../bin/runtimes.mjs";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
-import { openDevice } from "../../mod.ts";
-import { compare, type Pair, type WholeTrace } from "./traces.ts";
+import { openDevice } from "../../doors/device.ts";
+import { programOf, runProcesses, type RuntimeName } from "./processes.ts";
+import { caseGroups, compare, type Pair, type WholeTrace } from "./traces.ts";
 
 const flags: readonly Flag[] = [
   { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
@@ -28,32 +29,43 @@ const flags: readonly Flag[] = [
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
-/** Traces of all cases in one runtime. */
-function tracesOf(runtime: "bun" | "deno", math: string, steps: number, folder: string): readonly WholeTrace[] {
-  const program = findRuntime(runtime);
-  if (program === undefined) throw new Error(`${runtime} is not installed: run 'npm install'`);
+/** Traces of all cases as Workers of one runtime, in groups that must agree. */
+function tracesOf(runtime: RuntimeName, math: string, steps: number, folder: string): readonly WholeTrace[][] {
   const file = `${folder}/${runtime}-${math}.json`;
-  const args = [
-    "run",
-    ...runtime === "deno" ? ["--allow-all"] : [],
-    "scripts/parity/run.ts",
-    math,
-    String(steps),
-    file,
-  ];
-  const { status } = spawnSync(program, args, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
+  const lead = runtime === "deno" ? ["run", "--allow-all"] : ["run"];
+  const args = [...lead, "scripts/parity/run.ts", math, String(steps), file];
+  const { status } = spawnSync(programOf(runtime), args, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
   if (status !== 0) throw new Error(`${runtime} with ${math} math ended with status ${status}`);
-  const traces: readonly WholeTrace[] = JSON.parse(readFileSync(file, "utf8"));
-  return traces.map((trace) => ({ ...trace, name: `${runtime} ${math} ${trace.name}` }));
+  const groups: readonly WholeTrace[][] = JSON.parse(readFileSync(file, "utf8"));
+  return groups.map((traces) => traces.map((trace) => ({ ...trace, name: `${runtime} ${math} ${trace.name}` })));
 }
 
-/** Within each world size and tying, every case against the first. */
-function withinWorlds(traces: readonly WholeTrace[]): Pair[] {
-  const casesPerWorld = 5;
-  return traces.flatMap((trace, i) => {
-    const reference = traces[i - i % casesPerWorld];
-    return i % casesPerWorld === 0 || reference === undefined ? [] : [compare(reference, trace)];
-  });
+/** In each group every case against the first. */
+function withinGroups(groups: readonly WholeTrace[][]): Pair[] {
+  return groups.flatMap(([reference, ...others]) =>
+    reference === undefined ? [] : others.map((other) => compare(reference, other))
+  );
+}
+
+/** Cases of several ranks as processes, under `runtimes` in turn, against those that Workers of Bun made. */
+async function acrossProcesses(
+  runtimes: readonly RuntimeName[],
+  steps: number,
+  workers: readonly WholeTrace[][],
+): Promise<Pair[]> {
+  const pairs: Pair[] = [];
+  for (const [i, group] of caseGroups(steps).entries()) {
+    const world = Math.max(...group.map(({ ranks }) => ranks));
+    const cases = group.filter(({ ranks }) => ranks === world);
+    // One rank of each runtime, at least; eight are enough once.
+    if (world < runtimes.length || (world > 4 && runtimes.length === 1)) continue;
+    for (const trace of await runProcesses(cases, world, runtimes)) {
+      const twin = workers[i]?.find(({ name }) => name.endsWith(trace.name));
+      if (twin === undefined) throw new Error(`Workers have no case '${trace.name}'`);
+      pairs.push(compare(twin, { ...trace, name: `${runtimes.join(" and ")} processes ${trace.name}` }));
+    }
+  }
+  return pairs;
 }
 
 async function hasOnednn(): Promise<boolean> {
@@ -75,16 +87,20 @@ async function main(argv: readonly string[]): Promise<number> {
   try {
     const bun = tracesOf("bun", "wasm", steps, folder);
     const deno = tracesOf("deno", "wasm", steps, folder);
-    const pairs = [...withinWorlds(bun), ...withinWorlds(deno)];
-    for (const [i, trace] of bun.entries()) {
-      const twin = deno[i];
+    const pairs = [...withinGroups(bun), ...withinGroups(deno)];
+    const twins = deno.flat();
+    for (const [i, trace] of bun.flat().entries()) {
+      const twin = twins[i];
       if (twin === undefined) throw new Error(`deno has no case ${i}`);
       pairs.push(compare(trace, twin));
+    }
+    for (const runtimes of [["bun"], ["deno"], ["bun", "deno"]] as const) {
+      pairs.push(...await acrossProcesses(runtimes, steps, bun));
     }
     const onednn = await hasOnednn();
     if (onednn) {
       for (const runtime of ["bun", "deno"] as const) {
-        pairs.push(...withinWorlds(tracesOf(runtime, "onednn", steps, folder)));
+        pairs.push(...withinGroups(tracesOf(runtime, "onednn", steps, folder)));
       }
     }
     const worst = (pair: Pair): number => Math.max(pair.max_ulp_loss, pair.max_ulp_grad_norm, pair.max_ulp_weights);

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type CpuMath, openDevice, openLoopback, ProcessGroup, serveRank } from "../../mod.ts";
+import { type CpuMath, openDevice } from "../../doors/device.ts";
+import { openLoopback, serveRank } from "../../doors/testing.ts";
 import { train, type TrainingCase } from "./training.ts";
 
 /** What a run of ranks is given. */
@@ -19,7 +20,7 @@ function isRankData(data: unknown): data is RankData {
 serveRank(async ({ rank, size, world, data }) => {
   if (!isRankData(data)) throw new Error("not what a parity rank is given");
   const device = await openDevice("cpu", { cpuMath: data.cpuMath, memoryBytes: 2 ** 28, ranksOnHost: size });
-  using group = new ProcessGroup(openLoopback(world, rank, device));
+  using group = openLoopback(world, rank, device);
   const trace = train(device, group, data.training);
   group.barrier("end");
   return trace;

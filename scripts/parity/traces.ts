@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type CpuMath, runLoopback } from "../../mod.ts";
+import type { CpuMath } from "../../doors/device.ts";
+import { runLoopback } from "../../doors/testing.ts";
 import type { Mode, Trace, TrainingCase } from "./training.ts";
 
 /** One case's losses, norms and final weights (whole, in order of FQN). */
@@ -27,7 +28,14 @@ function isTrace(value: unknown): value is Trace {
   return typeof value === "object" && value !== null && "losses" in value && "owned" in value;
 }
 
-/** Runs one case on `world` ranks; checks that all ranks saw the same and that every element is owned (in DDP: equal). */
+/** One case: a training on some ranks. */
+export interface ParityCase {
+  readonly name: string;
+  readonly ranks: number;
+  readonly training: TrainingCase;
+}
+
+/** Runs one case as Workers. */
 export async function runCase(
   name: string,
   world: number,
@@ -35,7 +43,11 @@ export async function runCase(
   cpuMath: CpuMath,
 ): Promise<WholeTrace> {
   const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, training });
-  const traces = results.filter(isTrace);
+  return assemble(name, results.filter(isTrace), world);
+}
+
+/** Puts the ranks' shares together; checks that all saw the same and that every element is owned (in DDP: equal). */
+export function assemble(name: string, traces: readonly Trace[], world: number): WholeTrace {
   const [first] = traces;
   if (first === undefined || traces.length !== world) {
     throw new Error(`${name}: ${traces.length} of ${world} ranks returned`);
@@ -68,16 +80,12 @@ export async function runCase(
 }
 
 /** All cases of one world size: the reference comes first. */
-export function casesOf(
-  world: number,
-  tied: boolean,
-  steps: number,
-): { name: string; ranks: number; training: TrainingCase }[] {
-  const weights = tied ? "tied" : "untied";
-  const one = (mode: Mode, ranks: number, label: string): { name: string; ranks: number; training: TrainingCase } => ({
+export function casesOf(world: number, tied: boolean, steps: number, skips = false): readonly ParityCase[] {
+  const weights = `${tied ? "tied" : "untied"}${skips ? ", a block left out at times" : ""}`;
+  const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
     name: `${label} ${weights}`,
     ranks,
-    training: { mode, tied, microBatches: world, steps },
+    training: { mode, tied, microBatches: world, steps, skips },
   });
   return [
     one("ddp", world, `DDP(${world})`),
@@ -86,6 +94,15 @@ export function casesOf(
     one("fsdp-reshard", 1, `FSDP(1, ${world} accumulated)`),
     one("ddp", 1, `DDP(1, ${world} accumulated)`),
   ];
+}
+
+/** The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, two on eight. */
+export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
+  const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, tied, steps)));
+  const skipping = [2, 3].map((world) => casesOf(world, false, steps, true));
+  const [, sharded, , alone] = casesOf(8, true, steps);
+  if (sharded === undefined || alone === undefined) throw new Error("no case of eight ranks");
+  return [...small, ...skipping, [alone, sharded]];
 }
 
 /** Bits of a float64, ordered like the number. */

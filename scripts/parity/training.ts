@@ -4,25 +4,14 @@
  *
  * @module
  */
-import {
-  AdamW,
-  type Batch,
-  buildModel,
-  type CausalLm,
-  type Device,
-  dtypeFrom,
-  fullyShard,
-  IGNORE_INDEX,
-  initializeParameters,
-  keyOf,
-  ownedPtr,
-  type Parallelism,
-  type ProcessGroup,
-  replicate,
-  type StepContext,
-  trainStep,
-  uniformInt,
-} from "../../mod.ts";
+import { AdamW, type CausalLm, fullyShard, replicate, Tensor } from "../../mod.ts";
+import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../doors/nn.ts";
+import { type Device, dtypeFrom } from "../../doors/device.ts";
+import { keyOf, uniformInt } from "../../doors/testing.ts";
+import type { MicroBatch } from "../../doors/data.ts";
+import type { ProcessGroup } from "../../doors/comm.ts";
+import { type StepContext, trainStep } from "../../doors/config.ts";
+import { elementRuns } from "../../src/tensor/shard_layout.ts";
 
 /** How the model is parallelized. */
 export type Mode = "ddp" | "fsdp-reshard" | "fsdp-keep";
@@ -34,6 +23,8 @@ export interface TrainingCase {
   /** Micro-batches a step, one a rank; a single rank takes all. */
   readonly microBatches: number;
   readonly steps: number;
+  /** Whether the second block is left out: in every third step by all, in the next one by some micro-batches. */
+  readonly skips?: boolean;
   /** What FSDP gathers and reduces in, by name; float32 unless said otherwise. */
   readonly precision?: { readonly paramDtype: string; readonly reduceDtype: string };
 }
@@ -46,7 +37,7 @@ export interface Trace {
   readonly owned: readonly {
     readonly fqn: string;
     readonly offset: number;
-    readonly values: Float32Array<ArrayBuffer>;
+    readonly values: readonly number[];
   }[];
 }
 
@@ -70,7 +61,7 @@ function configOf(tied: boolean): Record<string, unknown> {
 }
 
 /** A micro-batch of which some labels are to be ignored, more in some micro-batches than in others. */
-function microBatch(step: number, micro: number): Batch {
+function microBatch(step: number, micro: number): MicroBatch {
   const key = keyOf(1, `step ${step}, micro-batch ${micro}`);
   const inputIds = Int32Array.from({ length: BATCH * SEQ }, (_, i) => uniformInt(key, i, VOCAB));
   const labels = inputIds.map((_, i) => {
@@ -78,43 +69,61 @@ function microBatch(step: number, micro: number): Batch {
     const ignored = uniformInt(key, 1000 + i, 10) < 1 + 2 * (micro % 3);
     return last || ignored ? IGNORE_INDEX : inputIds[i + 1] ?? IGNORE_INDEX;
   });
-  const tokenCount = labels.filter((label) => label !== IGNORE_INDEX).length;
-  return { inputIds, labels, batch: BATCH, seq: SEQ, tokenCount };
+  return { inputIds, labels, batch: BATCH, seq: SEQ };
 }
 
-function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): Parallelism {
-  if (mode === "ddp") return replicate(model, { group, bucketBytes: 64 * 1024 });
+function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): void {
+  if (mode === "ddp") {
+    replicate(model, { mesh: group, bucketBytes: 64 * 1024 });
+    return;
+  }
   const reshardAfterForward = mode === "fsdp-reshard";
   const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
   const precision = { paramDtype: dtypeFrom(paramDtype), reduceDtype: dtypeFrom(reduceDtype) };
-  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group, reshardAfterForward, precision });
-  return fullyShard(model, { mesh: group, reshardAfterForward, precision });
+  for (const block of model.layers) fullyShard(block, { mesh: group, reshardAfterForward, precision });
+  fullyShard(model, { mesh: group, reshardAfterForward, precision });
+}
+
+/** Lets a model leave out its second block; what is returned is told of each step, from 0. */
+function leaveOut(model: CausalLm): (step: number) => void {
+  const [, block] = model.layers;
+  if (block === undefined) throw new Error("a model of one block");
+  let [step, skips] = [0, false];
+  const [whole, part] = [model.forward.bind(model), block.forward.bind(block)];
+  model.forward = (inputs) => {
+    const [id = 0] = inputs.inputIds.toArray();
+    skips = step % 3 === 1 || (step % 3 === 2 && id % 2 === 1);
+    return whole(inputs);
+  };
+  block.forward = (...args) => skips && args[0] instanceof Tensor ? args[0].mul(1) : part(...args);
+  return (now) => void (step = now);
 }
 
 /** Trains; every rank of the group calls it. */
 export function train(device: Device, group: ProcessGroup, training: TrainingCase): Trace {
   const { tied, microBatches, steps } = training;
   const model = buildModel(device, configOf(tied));
-  const parallelism = parallelize(model, training, group);
+  const begin = training.skips === true ? leaveOut(model) : undefined;
+  parallelize(model, training, group);
   initializeParameters(model, 7);
-  const optimizer = new AdamW(model.parameters());
-  const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
+  const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });
+  const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1 };
   const losses: number[] = [];
   const gradNorms: number[] = [];
   for (let step = 0; step < steps; step++) {
+    begin?.(step);
     const mine = Array.from(
       { length: microBatches / group.size },
       (_, i) => microBatch(step, i * group.size + group.rank),
     );
-    const { loss, gradNorm } = trainStep(context, mine, step + 1, 3e-3);
+    const { loss, gradNorm } = trainStep(context, { microBatches: mine }, step + 1);
     losses.push(loss);
     gradNorms.push(gradNorm);
   }
   const owned = [...model.parameters()].map((parameter) => {
-    const { offset, length } = parameter.storage.shard;
-    const values = new Float32Array(length);
-    if (length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return { fqn: parameter.fqn, offset, values };
+    const values = new Float32Array(parameter.storage.shard.numel);
+    if (values.length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values: [...values] };
   });
   return { losses, gradNorms, owned };
 }

@@ -4,55 +4,23 @@
  *
  * @module
  */
-import { ArgumentError } from "../errors.ts";
+import { placeAfter } from "../at.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Edge, GradientSink, Node } from "./node.ts";
 
-/** One backward pass under way. */
-export interface BackwardPass {
-  /** Runs `callback` once the graph is done and all sinks are finished; callbacks run in the order given. */
-  atEnd(callback: () => void): void;
+/** What takes part in a backward pass besides the graph: a parallelism that reduces gradients. */
+export interface PassMember {
+  /** The graph is done and all sinks are finished. */
+  endPass(): void;
+  /** The pass failed: clears the gradients that it may have been added to. */
+  abandonPass(): void;
 }
 
-/** Nodes with gradients waiting, highest sequence first: a binary heap. */
-class NodeQueue {
-  readonly #heap: Node[] = [];
-
-  push(node: Node): void {
-    const heap = this.#heap;
-    let i = heap.length;
-    heap.push(node);
-    while (i > 0) {
-      const parent = (i - 1) >> 1;
-      const above = heap[parent];
-      if (above === undefined || above.sequence >= node.sequence) break;
-      heap[i] = above;
-      heap[parent] = node;
-      i = parent;
-    }
-  }
-
-  pop(): Node | undefined {
-    const heap = this.#heap;
-    const top = heap[0];
-    const last = heap.pop();
-    if (last === undefined || last === top) return top;
-    let i = 0;
-    heap[0] = last;
-    for (;;) {
-      let child = 2 * i + 1;
-      const right = heap[child + 1];
-      let below = heap[child];
-      if (below !== undefined && right !== undefined && right.sequence > below.sequence) {
-        child++;
-        below = right;
-      }
-      if (below === undefined || below.sequence <= last.sequence) return top;
-      heap[i] = below;
-      heap[child] = last;
-      i = child;
-    }
-  }
+/** One backward pass under way. */
+export interface BackwardPass {
+  /** Tells `member` of the end of the pass; members are told in the order in which they first joined. */
+  join(member: PassMember): void;
 }
 
 let active: BackwardPass | undefined;
@@ -69,7 +37,7 @@ function firstOfItsSink(edges: Node["edges"], input: number): GradientSink | und
 }
 
 /**
- * Runs a backward pass.
+ * Runs a backward pass. One that fails clears the gradients of what it has reached, also those of earlier passes.
  *
  * @param root what the pass starts from
  * @param seed gradient of the root; owned by the pass from now on
@@ -79,10 +47,10 @@ export function runBackward(root: Edge, seed: Tensor): void {
     seed.dispose();
     throw new ArgumentError("Cannot run backward inside a backward pass");
   }
-  const queue = new NodeQueue();
+  const queue: Node[] = []; // nodes with gradients waiting, highest sequence last
   const waiting = new Map<Node, (Tensor | undefined)[]>();
   const sinks = new Set<GradientSink>();
-  const callbacks: (() => void)[] = [];
+  const members = new Set<PassMember>();
   let results: (Tensor | undefined)[] = [];
   const deliver = (edge: Edge, grad: Tensor): void => {
     if (edge.sink !== undefined) {
@@ -94,18 +62,20 @@ export function runBackward(root: Edge, seed: Tensor): void {
         slots = new Array<Tensor | undefined>(edge.node.numOutputs).fill(undefined);
         waiting.set(edge.node, slots);
         edge.node.retain(); // the node before it, which led here, is about to let go
-        queue.push(edge.node);
+        const { sequence } = edge.node;
+        queue.splice(placeAfter(queue, (waiting) => waiting.sequence < sequence), 0, edge.node);
       }
       const before = slots[edge.index];
       slots[edge.index] = before === undefined ? grad : before.absorb(grad);
     }
   };
-  active = { atEnd: (callback) => void callbacks.push(callback) };
+  active = { join: (member) => void members.add(member) };
   try {
     deliver(root, seed);
     for (let node = queue.pop(); node !== undefined; node = queue.pop()) {
       const current = node;
-      const grads = waiting.get(node) ?? [];
+      const grads = waiting.get(node);
+      if (grads === undefined) throw new InternalError(`no gradients wait at ${node.name}`);
       results = node.run(grads, (input) => firstOfItsSink(current.edges, input)?.place());
       for (const grad of grads) grad?.dispose();
       for (const [input, grad] of results.entries()) {
@@ -120,14 +90,17 @@ export function runBackward(root: Edge, seed: Tensor): void {
       node.release();
     }
     for (const sink of sinks) sink.finish();
-    for (const callback of callbacks) callback();
-  } finally {
-    active = undefined;
-    // Nothing is left here unless the pass failed.
+    for (const member of members) member.endPass();
+  } catch (error) {
     for (const grad of results) grad?.dispose();
     for (const [node, slots] of waiting) {
       for (const grad of slots) grad?.dispose();
       node.release();
     }
+    for (const sink of sinks) sink.clear();
+    for (const member of members) member.abandonPass();
+    throw error;
+  } finally {
+    active = undefined;
   }
 }

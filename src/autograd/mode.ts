@@ -21,7 +21,9 @@ export function gradEnabled(): boolean {
  * @throws {ArgumentError} if it is async
  * @example
  * ```ts
- * import { noGrad, openDevice, Parameter } from "fullyshard";
+ * import { noGrad } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { Parameter } from "fullyshard/nn";
  * const device = await openDevice("cpu");
  * const weight = new Parameter(device, [2]);
  * weight.materialize();

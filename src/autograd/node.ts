@@ -16,6 +16,8 @@ export interface GradientSink {
   contribute(grad: Tensor): void;
   /** All contributions of this pass (so far) are in: joins them to those of earlier passes. */
   finish(): void;
+  /** The pass failed: drops the gradient, which it may have been added to. */
+  clear(): void;
 }
 
 /** What one input of a node came from. */
@@ -47,6 +49,7 @@ export class Node {
   #backward: BackwardFunction | undefined;
   #saved: readonly Tensor[];
   #refs = 0;
+  readonly #onFreed: (() => void) | undefined;
 
   /**
    * @param name the op, for messages
@@ -54,6 +57,7 @@ export class Node {
    * @param numOutputs number of outputs
    * @param saved tensors owned by the node from now on
    * @param backward what the pass calls
+   * @param onFreed called once, when the node lets go: after its backward, or because nothing leads to it any more
    */
   constructor(
     name: string,
@@ -61,6 +65,7 @@ export class Node {
     numOutputs: number,
     saved: readonly Tensor[],
     backward: BackwardFunction,
+    onFreed?: () => void,
   ) {
     this.sequence = nextSequence++;
     this.name = name;
@@ -68,12 +73,8 @@ export class Node {
     this.numOutputs = numOutputs;
     this.#saved = saved;
     this.#backward = backward;
+    this.#onFreed = onFreed;
     for (const edge of edges) edge?.node?.retain();
-  }
-
-  /** What was saved for the backward. */
-  get saved(): readonly Tensor[] {
-    return this.#saved;
   }
 
   /** One more tensor or node leads here. */
@@ -91,7 +92,8 @@ export class Node {
   run(grads: readonly (Tensor | undefined)[], place: (input: number) => Tensor | undefined): (Tensor | undefined)[] {
     if (this.#backward === undefined) {
       throw new UseAfterDisposeError(
-        `The backward of '${this.name}' has run already and its saved tensors are freed; run the forward again`,
+        `The backward of '${this.name}' has run already and its saved tensors are freed: run one backward of the sum of all losses ` +
+          "of a forward, or run the forward again",
       );
     }
     return this.#backward(grads, place);
@@ -113,5 +115,6 @@ export class Node {
       const before = edge?.node;
       if (before !== undefined && --before.#refs === 0) orphans.push(before);
     }
+    this.#onFreed?.();
   }
 }

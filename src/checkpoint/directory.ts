@@ -96,21 +96,7 @@ export function commitCheckpoint(directory: string, step: number): string {
   return path;
 }
 
-/** Removes what was written of a checkpoint that failed. */
-export function abandonCheckpoint(directory: string, step: number): void {
-  try {
-    removePath(`${checkpointPath(directory, step)}.partial`);
-  } catch {
-    // The failure that led here is the one to report; the next save tries again.
-  }
-}
-
-/**
- * Removes the oldest checkpoints. Unfinished ones do not count and stay.
- *
- * @param kept path of the one that is kept in any case
- * @param keepLast how many remain
- */
+/** Removes the oldest checkpoints but for `keepLast`, among them `kept`. Unfinished ones do not count and stay. */
 export function pruneCheckpoints(directory: string, kept: string, keepLast: number): void {
   const others = listCheckpoints(directory).filter(({ path }) =>
     path !== kept && pathKind(`${path}/${MANIFEST_FILE}`) === "file"

@@ -8,7 +8,7 @@ import { CheckpointError } from "../errors.ts";
 import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
 import { listCheckpoints, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
 import { type Manifest, MANIFEST_FILE, parseManifest } from "./manifest.ts";
-import { type Ranks, together } from "./ranks.ts";
+import type { Ranks } from "./ranks.ts";
 import { checksumFile } from "./safetensors.ts";
 
 /** A whole checkpoint. */
@@ -22,7 +22,6 @@ export interface FoundCheckpoint {
 /**
  * Finds a checkpoint. Every rank must call it.
  *
- * @param directory the directory of the run's checkpoints
  * @param wanted `auto`: the newest whole one; else the path of one
  * @returns `undefined` if `auto` is wanted and there is none at all
  * @throws {CheckpointError} if the one named is not whole (saying what is wrong and which is the last whole one), or if there
@@ -34,43 +33,42 @@ export async function findCheckpoint(
   ranks: Ranks,
 ): Promise<FoundCheckpoint | undefined> {
   if (wanted === "auto") {
-    await together(ranks, "tidy checkpoints", () => ranks.rank === 0 && tidyCheckpoints(directory));
-    const { found, skipped } = await newestWhole(directory, undefined, ranks);
-    if (found === undefined && skipped.length > 0) {
-      throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
-    }
-    return found;
+    await ranks.together("tidy checkpoints", () => ranks.rank === 0 && tidyCheckpoints(directory));
+    const skipped: string[] = [];
+    const found = await newestWhole(directory, undefined, ranks, skipped);
+    if (found !== undefined || skipped.length === 0) return found;
+    throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
   }
   // Nothing else there is tidied: it may be the directory of a run that is saving.
-  await together(ranks, "restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
+  await ranks.together("restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
   const verdict = await judge(wanted, ranks);
   if (typeof verdict !== "string") return { path: wanted, manifest: verdict, skipped: [] };
   const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");
   for (const place of new Set([parent === "" ? "." : parent, directory])) {
-    const { found } = await newestWhole(place, wanted, ranks);
+    const found = await newestWhole(place, wanted, ranks, []);
     if (found === undefined) continue;
     throw new CheckpointError(wanted, `${verdict}; the last whole checkpoint is '${found.path}': resume from that`);
   }
   throw new CheckpointError(wanted, `${verdict}; there is no other whole checkpoint in '${directory}'`);
 }
 
-/** The newest whole checkpoint, and what is wrong with newer ones. */
+/** The newest whole checkpoint; `skipped` gets what is wrong with newer ones. */
 async function newestWhole(
   directory: string,
   except: string | undefined,
   ranks: Ranks,
-): Promise<{ readonly found: FoundCheckpoint | undefined; readonly skipped: readonly string[] }> {
+  skipped: string[],
+): Promise<FoundCheckpoint | undefined> {
   // Rank 0's list, lest ranks see different ones.
-  const own = await together(ranks, "list checkpoints", () => listCheckpoints(directory).map(({ path }) => path));
+  const own = await ranks.together("list checkpoints", () => listCheckpoints(directory).map(({ path }) => path));
   const paths: readonly string[] = JSON.parse(ranks.exchangeText(JSON.stringify(own), "list checkpoints")[0] ?? "[]");
-  const skipped: string[] = [];
   for (const path of paths) {
     if (path === except) continue;
     const verdict = await judge(path, ranks);
-    if (typeof verdict !== "string") return { found: { path, manifest: verdict, skipped }, skipped };
+    if (typeof verdict !== "string") return { path, manifest: verdict, skipped };
     skipped.push(`${path}: ${verdict}`);
   }
-  return { found: undefined, skipped };
+  return undefined;
 }
 
 /** A checkpoint's manifest if it is whole, else what is wrong, the same on every rank. */
@@ -82,7 +80,7 @@ async function judge(path: string, ranks: Ranks): Promise<Manifest | string> {
     await checkFiles(path, manifest, ranks);
   } catch (error) {
     problem = error instanceof Error ? error.message : String(error);
-    // The path is said once, by whoever reports the verdict.
+    // The path is said once, where the verdict is reported.
     if (problem.startsWith(`${path}: `)) problem = problem.slice(path.length + 2);
     else if (problem.startsWith(`${path}/`)) problem = problem.slice(path.length + 1);
   }
@@ -93,10 +91,8 @@ async function judge(path: string, ranks: Ranks): Promise<Manifest | string> {
 async function readManifest(path: string): Promise<Manifest> {
   const kind = pathKind(path);
   if (kind !== "directory") {
-    throw new CheckpointError(
-      path,
-      `Expected a checkpoint directory, got ${kind === "none" ? "nothing there" : "a file"}`,
-    );
+    const got = kind === "none" ? "nothing there" : "a file";
+    throw new CheckpointError(path, `Expected a checkpoint directory, got ${got}`);
   }
   const file = `${path}/${MANIFEST_FILE}`;
   if (pathKind(file) !== "file") {
@@ -108,19 +104,15 @@ async function readManifest(path: string): Promise<Manifest> {
 /** Lengths of all files, and checksums of this rank's part of them. */
 async function checkFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<void> {
   const problems: string[] = [];
-  let index = 0;
-  for (const [name, { byteLength, crc32 }] of files) {
+  for (const [index, [name, { byteLength, crc32 }]] of [...files].entries()) {
     const file = `${path}/${name}`;
-    const mine = index++ % ranks.size === ranks.rank;
-    if (pathKind(file) !== "file") problems.push(`${name} is missing`);
-    else {
-      const found = fileByteLength(file);
-      if (found !== byteLength) {
-        problems.push(`${name} should have ${byteLength} bytes, got ${found}: it is cut off or changed`);
-      } else if (mine) {
-        const checksum = await checksumFile(file);
-        if (checksum !== crc32) problems.push(`${name} should have checksum ${crc32}, got ${checksum}: it is damaged`);
-      }
+    const found = pathKind(file) === "file" ? fileByteLength(file) : undefined;
+    const checksum = found === byteLength && index % ranks.size === ranks.rank ? await checksumFile(file) : crc32;
+    if (found === undefined) problems.push(`${name} is missing`);
+    else if (found !== byteLength) {
+      problems.push(`${name} should have ${byteLength} bytes, got ${found}: it is cut off or changed`);
+    } else if (checksum !== crc32) {
+      problems.push(`${name} should have checksum ${crc32}, got ${checksum}: it is damaged`);
     }
   }
   if (problems.length > 0) throw new CheckpointError(path, problems.join("; "));

@@ -6,12 +6,21 @@
  */
 import { ArgumentError, DTypeError } from "../errors.ts";
 
-const WIDTHS: ReadonlyMap<string, number> = new Map([["F16", 2], ["BF16", 2], ["F32", 4], ["F64", 8]]);
+/** Dtypes of weights that can be read, by safetensors' names, with bytes of an element. */
+const WIDTHS: ReadonlyMap<string, number> = new Map([["F32", 4], ["F16", 2], ["BF16", 2], ["F64", 8]]);
+/** Those dtypes. */
+export const FLOAT_CODES: readonly string[] = [...WIDTHS.keys()];
+
+/** Bytes of an element of such a dtype. @throws {DTypeError} if it is another one */
+export function floatWidth(code: string): number {
+  const width = WIDTHS.get(code);
+  if (width !== undefined) return width;
+  throw new DTypeError("decodeToFloat32", `the dtype must be one of ${FLOAT_CODES.join(", ")}`, code);
+}
 
 /**
  * Float32 values of floating-point bytes: exact for `F16`, `BF16` and `F32`, rounded to nearest-even for `F64`.
  *
- * @param code safetensors' name of the dtype: `F16`, `BF16`, `F32` or `F64`
  * @param bytes the elements, at any alignment
  * @param out where to write them, as long as there are elements; a new array if left out
  * @returns `out`
@@ -19,10 +28,7 @@ const WIDTHS: ReadonlyMap<string, number> = new Map([["F16", 2], ["BF16", 2], ["
  * @throws {ArgumentError} if `bytes` is not a whole number of elements, or `out` has another length
  */
 export function decodeToFloat32(code: string, bytes: Uint8Array, out?: Float32Array): Float32Array {
-  const width = WIDTHS.get(code);
-  if (width === undefined) {
-    throw new DTypeError("decodeToFloat32", `the dtype must be one of ${[...WIDTHS.keys()].join(", ")}`, code);
-  }
+  const width = floatWidth(code);
   const count = bytes.length / width;
   const result = out ?? new Float32Array(Math.ceil(count));
   if (result.length !== count) {
@@ -45,12 +51,7 @@ export function decodeToFloat32(code: string, bytes: Uint8Array, out?: Float32Ar
   return result;
 }
 
-/**
- * Bytes of float32 values as bfloat16, rounded to nearest-even; a NaN stays a NaN.
- *
- * @param values the elements
- * @returns two bytes an element
- */
+/** Bytes of float32 values as bfloat16, rounded to nearest-even; a NaN stays a NaN. */
 export function encodeBfloat16(values: Float32Array): Uint8Array {
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   const halves = new Uint16Array(values.length);

@@ -9,46 +9,35 @@ import { CheckpointError } from "../errors.ts";
 /** A JSON object whose values have not been looked at. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** How a file's JSON is judged. */
-export interface JsonRules {
-  /** The file, for errors. */
-  readonly file: string;
-  /** What the text is, for errors, e.g. `header`. */
-  readonly what: string;
-  /** Objects and arrays that may lie in each other. */
-  readonly maxDepth: number;
-}
-
 /**
  * Parses a JSON object strictly.
  *
- * @param bytes UTF-8 text
- * @param rules how it is judged
+ * @param rules the file and what the text is, e.g. `header`, for errors; and how many objects and arrays may lie in each other
  * @throws {CheckpointError} if it is not UTF-8, not JSON, not an object, nested too deep, or an object has a key twice
  */
-export function parseJsonObject(bytes: Uint8Array, rules: JsonRules): JsonObject {
+export function parseJsonObject(
+  bytes: Uint8Array,
+  rules: { readonly file: string; readonly what: string; readonly maxDepth: number },
+): JsonObject {
   const { file, what, maxDepth } = rules;
+  const refuse = (detail: string, options?: ErrorOptions): CheckpointError =>
+    new CheckpointError(file, `The ${what} ${detail}`, undefined, options);
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch (cause) {
-    throw new CheckpointError(file, `The ${what} must be UTF-8, got bytes that are not`, undefined, { cause });
+    throw refuse("must be UTF-8, got bytes that are not", { cause });
   }
   const { depth, duplicate } = scan(text);
-  if (depth > maxDepth) {
-    throw new CheckpointError(file, `The ${what} may nest ${maxDepth} levels deep, got ${depth}`);
-  }
+  if (depth > maxDepth) throw refuse(`may nest ${maxDepth} levels deep, got ${depth}`);
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new CheckpointError(file, `The ${what} must be JSON: ${reason}`, undefined, { cause });
+    throw refuse(`must be JSON: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
   }
-  if (duplicate !== undefined) {
-    throw new CheckpointError(file, `The ${what} must have each key once, got ${JSON.stringify(duplicate)} twice`);
-  }
-  if (!isJsonObject(value)) throw new CheckpointError(file, `The ${what} must be a JSON object, got ${kindOf(value)}`);
+  if (duplicate !== undefined) throw refuse(`must have each key once, got ${JSON.stringify(duplicate)} twice`);
+  if (!isJsonObject(value)) throw refuse(`must be a JSON object, got ${kindOf(value)}`);
   return value;
 }
 

@@ -7,31 +7,28 @@
 import { float32 } from "../dtype.ts";
 import { CheckpointError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
-import { writeParametersAsync } from "../tensor/write.ts";
-import { type DevicePtr, devicePtr } from "../device/device.ts";
+import { numelOf } from "../shape.ts";
 import { findCheckpoint } from "./find.ts";
+import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
 import type { Manifest, SavedTensor } from "./manifest.ts";
-import { type Ranks, together } from "./ranks.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
-import { environmentOf } from "./save.ts";
-import { intersection } from "./shares.ts";
-import { type CheckpointModel, modelTensors, optimizerTensors, type OwnedTensor, requireFit } from "./state_dict.ts";
+import { environmentOf, type SaveCheckpointOptions } from "./save.ts";
+import {
+  type CheckpointModel,
+  type HeldTensor,
+  modelTensors,
+  optimizerTensors,
+  requireFit,
+  writeModelAsync,
+} from "./state_dict.ts";
 import { readElements } from "./transfer.ts";
 
-/** Options of {@link loadCheckpoint}. */
-export interface LoadCheckpointOptions {
-  /** The directory of the run's checkpoints. */
-  readonly directory: string;
-  /** The newest whole one (`auto`, unless said otherwise), or the path of one. */
+/** Options of {@link loadCheckpoint}; as for {@link saveCheckpoint}, but the group may be of another size. */
+export interface LoadCheckpointOptions
+  extends Pick<SaveCheckpointOptions, "directory" | "model" | "optimizer" | "group" | "environment"> {
+  /** `auto` (default), the newest complete checkpoint, or the path of a checkpoint. */
   readonly from?: string;
-  readonly model: CheckpointModel;
-  /** Its states and steps are loaded if given. */
-  readonly optimizer?: Optimizer;
-  /** The group of the ranks that hold the model; of any size. */
-  readonly group: Ranks;
-  /** What computes now, as for {@link saveCheckpoint}. */
-  readonly environment?: Readonly<Record<string, string>>;
 }
 
 /** A checkpoint that was loaded. */
@@ -45,6 +42,8 @@ export interface LoadedCheckpoint {
   readonly skipped: readonly string[];
   /** What differs from the run that saved, e.g. `cpuMath was onednn, is wasm`: results need not agree to the bit. */
   readonly differences: readonly string[];
+  /** Settings of the optimizer's groups that are not as they were saved; the optimizer's own are kept. */
+  readonly changes: readonly string[];
   /** Bytes of tensors that this rank read. */
   readonly bytesRead: number;
 }
@@ -67,20 +66,21 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   const { path, manifest, skipped } = found;
   const label = `load '${path}'`;
   using reader = new ShardReader(path);
-  await together(group, label, () => checkFit(path, manifest, model, optimizer));
-  const parameters = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
-  const tensors = new Map(modelTensors(model).map((tensor) => [tensor.name, tensor]));
-  await together(group, label, () =>
-    writeParametersAsync(parameters.keys(), async (parameter, owned) => {
-      const name = parameters.get(parameter) ?? "";
-      await reader.read(tensors.get(name), manifest.model.get(name), owned);
+  await group.together(label, () => checkFit(path, manifest, model, optimizer));
+  const saved = manifest.optimizer;
+  await group.together(label, () =>
+    writeModelAsync(model, async () => {
+      for (const tensor of modelTensors(model)) await reader.read(tensor, manifest.model);
     }));
-  await together(group, label, async () => {
-    if (optimizer === undefined) return;
-    for (const tensor of optimizerTensors(model, optimizer)) {
-      if (tensor.run.length > 0) await reader.read(tensor, manifest.optimizer?.get(tensor.name), tensor.ptr());
+  await group.together(label, async () => {
+    if (optimizer === undefined || saved === undefined) return;
+    for (const tensor of optimizerTensors(model, optimizer)) await reader.read(tensor, saved.tensors);
+    for (const [name, parameter] of model.namedParameters()) {
+      const steps = saved.steps.get(name);
+      if (steps === undefined) throw new CheckpointError(path, `it has no count of the steps of '${name}'`);
+      optimizer.setSteps(parameter, steps);
     }
-    for (const [parameter, name] of parameters) optimizer.setSteps(parameter, manifest.optimizerSteps.get(name) ?? 0);
+    optimizer.stepsTaken = saved.stepsTaken;
   });
   return {
     path,
@@ -88,26 +88,27 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
     state: manifest.state,
     skipped,
     differences: differencesOf(manifest, environmentOf(model, options.environment), group.size),
+    changes: optimizer === undefined || saved === undefined
+      ? []
+      : compareGroups(saved.groups, groupsOf(model, optimizer)),
     bytesRead: reader.bytesRead,
   };
 }
 
 /** Compares names and shapes. */
 function checkFit(path: string, manifest: Manifest, model: CheckpointModel, optimizer: Optimizer | undefined): void {
-  const fit = (what: string, wanted: readonly OwnedTensor[], saved: ReadonlyMap<string, SavedTensor>): void => {
+  const fit = (what: string, wanted: readonly HeldTensor[], saved: ReadonlyMap<string, SavedTensor>): void => {
     const found = [...saved].map(([name, { shape }]) => [name, { shape, code: float32.safetensors }] as const);
-    const expected = new Map(wanted.map(({ name, shape }) => [name, shape]));
+    const expected = new Map(wanted.map(({ name, shard }) => [name, shard.shape]));
     requireFit(expected, new Map(found), { where: path, what, codes: [float32.safetensors] });
   };
   fit("model", modelTensors(model), manifest.model);
   if (optimizer === undefined) return;
   if (manifest.optimizer === undefined) {
-    throw new CheckpointError(
-      path,
-      "Expected the states of the optimizer, got none: it was saved without an optimizer",
-    );
+    const detail = "Expected the states of the optimizer, got none: it was saved without an optimizer";
+    throw new CheckpointError(path, detail);
   }
-  fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer);
+  fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer.tensors);
 }
 
 /** Reads elements from the files of a checkpoint, which are opened when first needed. */
@@ -120,27 +121,12 @@ class ShardReader implements Disposable {
     this.#path = path;
   }
 
-  /** Reads a rank's elements of a tensor from the shares that have them. */
-  async read(tensor: OwnedTensor | undefined, saved: SavedTensor | undefined, ptr: DevicePtr): Promise<void> {
-    if (tensor === undefined || saved === undefined) return;
-    const { name, run, device } = tensor;
-    for (const share of saved.shares) {
-      const common = intersection(run, share);
-      if (common.length === 0) continue;
-      const reader = await this.#open(share.file);
-      const { code, byteLength } = reader.get(name);
-      const width = float32.byteLength;
-      if (code !== float32.safetensors || byteLength !== share.length * width) {
-        throw new CheckpointError(
-          reader.path,
-          `Expected ${share.length} F32, got ${byteLength} bytes of ${code}`,
-          name,
-        );
-      }
-      const source = { reader, name, code, width };
-      const place = devicePtr(ptr + (common.offset - run.offset) * width);
-      const range = { offset: common.offset - share.offset, length: common.length };
-      this.bytesRead += await readElements(source, range, device, place);
+  /** Reads what this rank holds of a tensor from the shares that have it. */
+  async read(tensor: HeldTensor, all: ReadonlyMap<string, SavedTensor>): Promise<void> {
+    const saved = all.get(tensor.name);
+    if (saved === undefined) throw new CheckpointError(this.#path, "There is no tensor of that name", tensor.name);
+    for (const { file, box } of saved.shares) {
+      this.bytesRead += await readElements(tensor, box, () => this.#open(file, tensor.name, numelOf(box.sizes)));
     }
   }
 
@@ -148,10 +134,13 @@ class ShardReader implements Disposable {
     for (const file of this.#files.values()) file.close();
   }
 
-  async #open(name: string): Promise<SafetensorsFile> {
+  /** A file in which a tensor has that many elements. */
+  async #open(name: string, tensor: string, numel: number): Promise<SafetensorsFile> {
     const file = this.#files.get(name) ?? await openSafetensors(`${this.#path}/${name}`);
     this.#files.set(name, file);
-    return file;
+    const { code, byteLength } = file.get(tensor);
+    if (code === float32.safetensors && byteLength === numel * float32.byteLength) return file;
+    throw new CheckpointError(file.path, `Expected ${numel} F32, got ${byteLength} bytes of ${code}`, tensor);
   }
 }
 

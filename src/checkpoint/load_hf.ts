@@ -4,15 +4,12 @@
  *
  * @module
  */
-import { writeParametersAsync } from "../tensor/write.ts";
-import type { HfWeights } from "./hf_index.ts";
-import { openHfWeights } from "./hf_index.ts";
-import { ALONE, type Ranks, together } from "./ranks.ts";
-import { type CheckpointModel, type FoundTensor, requireFit } from "./state_dict.ts";
+import { sameShape } from "../shape.ts";
+import { FLOAT_CODES } from "./float_bytes.ts";
+import { type HfWeights, openHfWeights } from "./hf_index.ts";
+import { ALONE, type Ranks } from "./ranks.ts";
+import { type CheckpointModel, type FoundTensor, heldPart, requireFit, writeModelAsync } from "./state_dict.ts";
 import { readElements } from "./transfer.ts";
-
-/** Dtypes of weights that can be read, with bytes of an element. */
-const WIDTHS: ReadonlyMap<string, number> = new Map([["F32", 4], ["F16", 2], ["BF16", 2], ["F64", 8]]);
 
 /** Buffers that older versions of transformers stored and that follow from the config. */
 const DERIVED = /\.rotary_emb\.inv_freq$/;
@@ -44,7 +41,7 @@ export interface HfLoadReport {
  * @example
  * ```ts ignore
  * const model = buildModel(device, config);
- * for (const unit of model.shardingUnits()) fullyShard(unit, { mesh: group });
+ * for (const unit of model.layers) fullyShard(unit, { mesh: group });
  * fullyShard(model, { mesh: group });
  * await loadHfWeights(model, "Llama-3.2-1B", group);
  * ```
@@ -54,35 +51,25 @@ export async function loadHfWeights(
   directory: string,
   ranks: Ranks = ALONE,
 ): Promise<HfLoadReport> {
-  const { weights, ignored } = await together(ranks, `read headers of '${directory}'`, async () => {
-    const weights = await openHfWeights(directory);
-    try {
-      return { weights, ignored: await check(model, weights, ranks) };
-    } catch (error) {
-      weights.close();
-      throw error;
-    }
+  using opened = new DisposableStack();
+  const { weights, ignored } = await ranks.together(`read headers of '${directory}'`, async () => {
+    const weights = opened.use(await openHfWeights(directory));
+    return { weights, ignored: await check(model, weights, ranks) };
   });
-  using _ = weights;
-  const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
+  const tensors = [...model.directoryTensors()];
   let bytesRead = 0;
-  await together(
-    ranks,
-    `load weights of '${directory}'`,
-    () =>
-      writeParametersAsync(names.keys(), async (parameter, owned) => {
-        const name = names.get(parameter) ?? "";
-        const { code } = weights.get(name);
-        const source = { reader: weights, name, code, width: WIDTHS.get(code) ?? 0 };
-        bytesRead += await readElements(source, parameter.storage.shard, parameter.device, owned);
-      }),
-  );
-  return { tensors: names.size, bytesRead, ignored };
+  await ranks.together(`load weights of '${directory}'`, () =>
+    writeModelAsync(model, async () => {
+      for (const { name, part, box } of tensors) {
+        bytesRead += await readElements(heldPart(name, part), box, () => weights.fileOf(name));
+      }
+    }));
+  return { tensors: tensors.length, bytesRead, ignored };
 }
 
 /** Checks names, shapes, dtypes and second copies; returns the names that need not be loaded. */
 async function check(model: CheckpointModel, weights: HfWeights, ranks: Ranks): Promise<string[]> {
-  const expected = new Map([...model.namedParameters()].map(([name, parameter]) => [name, parameter.shape]));
+  const expected = new Map([...model.directoryTensors()].map(({ name, shape }) => [name, shape]));
   const found = new Map<string, FoundTensor>();
   const ignored: string[] = [];
   const problems: string[] = [];
@@ -103,23 +90,22 @@ async function check(model: CheckpointModel, weights: HfWeights, ranks: Ranks): 
     "lm_head.weight",
     `if it is shared with the input embedding, set "tie_word_embeddings" to true in config.json`,
   ]]);
-  const codes = [...WIDTHS.keys()];
-  requireFit(expected, found, { where: weights.directory, what: "model", codes, problems, remedies });
+  requireFit(expected, found, { where: weights.directory, what: "model", codes: FLOAT_CODES, problems, remedies });
   return ignored;
 }
 
 /** Whether two tensors have equal bytes; each rank compares its part of them. */
 async function equal(weights: HfWeights, name: string, other: string, ranks: Ranks): Promise<boolean> {
-  const a = weights.get(name);
-  const b = weights.get(other);
-  if (a.code !== b.code || a.shape.join() !== b.shape.join()) return false;
+  const [first, second] = [weights.fileOf(name), weights.fileOf(other)];
+  const [a, b] = [first.get(name), second.get(other)];
+  if (a.code !== b.code || !sameShape(a.shape, b.shape)) return false;
   const share = Math.ceil(a.byteLength / ranks.size);
   const end = Math.min(a.byteLength, (ranks.rank + 1) * share);
   const [left, right] = [new Uint8Array(PIECE), new Uint8Array(PIECE)];
   for (let at = ranks.rank * share; at < end; at += PIECE) {
     const count = Math.min(PIECE, end - at);
-    await weights.readInto(name, at, at + count, left.subarray(0, count));
-    await weights.readInto(other, at, at + count, right.subarray(0, count));
+    await first.readInto(name, at, at + count, left.subarray(0, count));
+    await second.readInto(other, at, at + count, right.subarray(0, count));
     for (let i = 0; i < count; i++) if (left[i] !== right[i]) return false;
   }
   return true;

@@ -4,36 +4,45 @@
  *
  * @module
  */
+import { at } from "../at.ts";
+import * as z from "zod";
+import { problemsOf } from "../config/problems.ts";
 import { CheckpointError } from "../errors.ts";
-import { crc32 } from "../runtime/checksum.ts";
+import { crc32, crc32Text } from "../runtime/checksum.ts";
 import { numelOf, type Shape } from "../shape.ts";
+import type { Box } from "../tensor/shard_layout.ts";
+import type { SavedGroup } from "./group_settings.ts";
 import { isJsonObject, type JsonObject, kindOf, parseJsonObject } from "./json.ts";
+import type { WrittenFile } from "./safetensors.ts";
 
 /** The manifest's name in a checkpoint. */
 export const MANIFEST_FILE = "manifest.json";
 
 const FORMAT = "fullyshard-checkpoint";
-const VERSION = 1;
-
-/** A file of a checkpoint. */
-export interface ManifestFile {
-  readonly byteLength: number;
-  /** CRC-32, eight hexadecimal digits. */
-  readonly crc32: string;
-}
+const VERSION = 2;
 
 /** Elements of a tensor in a file. */
 export interface SavedShare {
   readonly file: string;
-  readonly offset: number;
-  readonly length: number;
+  readonly box: Box;
 }
 
 /** A tensor of a checkpoint. */
 export interface SavedTensor {
   readonly shape: Shape;
-  /** In the order of elements; together they are the whole. */
+  /** Together they are the whole. */
   readonly shares: readonly SavedShare[];
+}
+
+/** An optimizer of a checkpoint. */
+export interface SavedOptimizer {
+  /** States, by `<FQN>.<state>`. */
+  readonly tensors: ReadonlyMap<string, SavedTensor>;
+  /** Calls of its `step()`. */
+  readonly stepsTaken: number;
+  /** Steps of each parameter, by FQN: one without a gradient is not stepped. */
+  readonly steps: ReadonlyMap<string, number>;
+  readonly groups: readonly SavedGroup[];
 }
 
 /** What a manifest says. */
@@ -43,25 +52,23 @@ export interface Manifest {
   readonly worldSize: number;
   /** What computed, e.g. `cpuMath`, `runtime`, `version`. */
   readonly environment: Readonly<Record<string, string>>;
-  readonly files: ReadonlyMap<string, ManifestFile>;
+  readonly files: ReadonlyMap<string, WrittenFile>;
   /** Parameters, by FQN. */
   readonly model: ReadonlyMap<string, SavedTensor>;
-  /** Optimizer states, by `<FQN>.<state>`; undefined if none were saved. */
-  readonly optimizer: ReadonlyMap<string, SavedTensor> | undefined;
-  /** Optimizer steps taken, by FQN. */
-  readonly optimizerSteps: ReadonlyMap<string, number>;
+  /** Undefined if none was saved. */
+  readonly optimizer: SavedOptimizer | undefined;
   /** The trainer's own. */
   readonly state: JsonObject;
 }
 
 /** The text of a manifest. */
 export function renderManifest(manifest: Manifest): string {
-  const { step, worldSize, environment, files, model, optimizer, optimizerSteps, state } = manifest;
+  const { step, worldSize, environment, files, model, optimizer, state } = manifest;
   const tensors = (map: ReadonlyMap<string, SavedTensor>): unknown =>
     [...map].map(([name, { shape, shares }]) => ({
       name,
       shape,
-      shares: shares.map(({ file, offset, length }) => [file, offset, length]),
+      shares: shares.map(({ file, box: { offsets, sizes } }) => [file, offsets, sizes]),
     }));
   const body = {
     format: FORMAT,
@@ -71,19 +78,15 @@ export function renderManifest(manifest: Manifest): string {
     environment,
     files: Object.fromEntries(files),
     model: tensors(model),
-    optimizer: optimizer === undefined ? null : tensors(optimizer),
-    optimizerSteps: [...optimizerSteps],
+    optimizer: optimizer === undefined
+      ? null
+      : { ...optimizer, tensors: tensors(optimizer.tensors), steps: [...optimizer.steps] },
     state,
   };
   return `${JSON.stringify({ ...body, crc32: checksum(body) })}\n`;
 }
 
-/**
- * Reads a manifest.
- *
- * @param file where it lies, for errors
- * @throws {CheckpointError} if it is cut off, damaged, of a later version, or does not make sense
- */
+/** Reads a manifest. @throws {CheckpointError} if it is cut off, damaged, of a later version, or does not make sense */
 export function parseManifest(bytes: Uint8Array, file: string): Manifest {
   const { crc32: expected, ...body } = parseJsonObject(bytes, { file, what: "manifest", maxDepth: 48 });
   const refuse = (detail: string): CheckpointError => new CheckpointError(file, detail);
@@ -93,87 +96,78 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
   }
   const found = checksum(body);
   if (expected !== found) throw refuse(`The checksum should be ${kindOf(expected)}, got "${found}": it is damaged`);
-  const { step, worldSize, environment, files, model, optimizer, optimizerSteps, state } = body;
-  if (!isCount(step)) throw refuse(`step must be an integer from 0, got ${kindOf(step)}`);
-  if (!isCount(worldSize) || worldSize === 0) throw refuse(`worldSize must be positive, got ${kindOf(worldSize)}`);
-  if (!isJsonObject(state)) throw refuse(`state must be an object, got ${kindOf(state)}`);
-  const held = parseFiles(files, refuse);
+  const result = schema().safeParse(body);
+  if (!result.success) {
+    const problems = result.error.issues.flatMap((issue) => problemsOf(issue, body, () => ({})));
+    throw refuse(problems.map(({ path, expected, got }) => `${path} must be ${expected}, got ${got}`).join("; "));
+  }
+  const { model, optimizer, ...rest } = result.data;
+  const files = new Map(Object.entries(rest.files));
+  for (const name of files.keys()) {
+    // A name with a path in it would read files that are not the checkpoint's.
+    if (!/^[^/\\\0]+$/.test(name)) throw refuse(`files must lie in the checkpoint, got ${JSON.stringify(name)}`);
+  }
+  const tensors = (list: RenderedTensors): Manifest["model"] => parseTensors(list, files, file);
   return {
-    step,
-    worldSize,
-    environment: parseStrings(environment, refuse),
-    files: held,
-    model: parseTensors(model, held, file),
-    optimizer: optimizer === null ? undefined : parseTensors(optimizer, held, file),
-    optimizerSteps: parseSteps(optimizerSteps, refuse),
-    state,
+    ...rest,
+    files,
+    model: tensors(model),
+    optimizer: optimizer === null
+      ? undefined
+      : { ...optimizer, tensors: tensors(optimizer.tensors), steps: new Map(optimizer.steps) },
   };
 }
 
-type Refuse = (detail: string) => CheckpointError;
+/** Tensors as the text has them. */
+type RenderedTensors = z.infer<ReturnType<typeof schema>>["model"];
+
+/** What the text of a manifest holds besides format and checksum. */
+function schema() {
+  const count = z.int().min(0);
+  const object = z.custom<JsonObject>(isJsonObject, "an object");
+  const shape = z.array(count);
+  const tensors = z.array(z.object({ name: z.string(), shape, shares: z.array(z.tuple([z.string(), shape, shape])) }));
+  return z.object({
+    step: count,
+    worldSize: z.int().positive(),
+    environment: z.record(z.string(), z.string()),
+    files: z.record(z.string(), z.object({ byteLength: count, crc32: z.string() })),
+    model: tensors,
+    optimizer: z.nullable(z.object({
+      tensors,
+      stepsTaken: count,
+      steps: z.array(z.tuple([z.string(), count])),
+      groups: z.array(z.object({ parameters: z.array(z.string()), settings: object })),
+    })),
+    state: object,
+  });
+}
 
 function checksum(body: unknown): string {
-  return crc32(new TextEncoder().encode(JSON.stringify(body))).toString(16).padStart(8, "0");
+  return crc32Text(crc32(new TextEncoder().encode(JSON.stringify(body))));
 }
 
-function isCount(value: unknown): value is number {
-  return typeof value === "number" && Number.isSafeInteger(value) && value >= 0;
-}
-
-function parseStrings(value: unknown, refuse: Refuse): Readonly<Record<string, string>> {
-  if (!isJsonObject(value)) throw refuse(`environment must be an object, got ${kindOf(value)}`);
-  return Object.fromEntries(Object.entries(value).map(([key, text]) => [key, String(text)]));
-}
-
-function parseFiles(value: unknown, refuse: Refuse): ReadonlyMap<string, ManifestFile> {
-  if (!isJsonObject(value)) throw refuse(`files must be an object, got ${kindOf(value)}`);
-  const files = new Map<string, ManifestFile>();
-  for (const [name, entry] of Object.entries(value)) {
-    // A name with a path in it would read files that are not the checkpoint's.
-    if (!/^[^/\\\0]+$/.test(name)) throw refuse(`files must lie in the checkpoint, got ${JSON.stringify(name)}`);
-    const { byteLength, crc32 } = isJsonObject(entry) ? entry : {};
-    if (!isCount(byteLength) || typeof crc32 !== "string") {
-      throw refuse(`files must have byteLength and crc32, got ${kindOf(entry)} for ${JSON.stringify(name)}`);
-    }
-    files.set(name, { byteLength, crc32 });
-  }
-  return files;
-}
-
-function parseTensors(
-  value: unknown,
-  files: ReadonlyMap<string, ManifestFile>,
-  file: string,
-): ReadonlyMap<string, SavedTensor> {
-  if (!Array.isArray(value)) throw new CheckpointError(file, `Tensors must be an array, got ${kindOf(value)}`);
-  const tensors = new Map<string, SavedTensor>();
-  for (const item of value) {
-    const { name, shape, shares } = isJsonObject(item) ? item : {};
-    if (typeof name !== "string" || !Array.isArray(shape) || !shape.every(isCount) || !Array.isArray(shares)) {
-      throw new CheckpointError(file, `A tensor must have name, shape and shares, got ${kindOf(item)}`);
-    }
-    let end = 0;
-    const parsed = shares.map((share: unknown): SavedShare => {
-      const [of, offset, length] = Array.isArray(share) ? share : [];
-      if (typeof of !== "string" || !files.has(of) || offset !== end || !isCount(length)) {
-        throw new CheckpointError(file, `Expected a file and a run from element ${end}, got ${kindOf(share)}`, name);
+/** Tensors by name, each of which its shares must make up. */
+function parseTensors(list: RenderedTensors, files: Manifest["files"], path: string): Manifest["model"] {
+  return new Map(list.map(({ name, shape, shares }) => {
+    let numel = 0;
+    const parsed = shares.map(([file, offsets, sizes]): SavedShare => {
+      if (!files.has(file) || !isWithin(shape, offsets, sizes)) {
+        const got = kindOf([file, offsets, sizes]);
+        throw new CheckpointError(path, `Expected a file and a box of [${shape.join(", ")}], got ${got}`, name);
       }
-      end += length;
-      return { file: of, offset, length };
+      numel += numelOf(sizes);
+      return { file, box: { offsets, sizes } };
     });
-    if (end !== numelOf(shape)) {
-      throw new CheckpointError(file, `Expected shares of ${numelOf(shape)} elements, got ${end}`, name);
+    if (numel !== numelOf(shape)) {
+      throw new CheckpointError(path, `Expected boxes of ${numelOf(shape)} elements, got ${numel}`, name);
     }
-    tensors.set(name, { shape, shares: parsed });
-  }
-  return tensors;
+    return [name, { shape, shares: parsed }];
+  }));
 }
 
-function parseSteps(value: unknown, refuse: Refuse): ReadonlyMap<string, number> {
-  if (!Array.isArray(value)) throw refuse(`optimizerSteps must be an array, got ${kindOf(value)}`);
-  return new Map(value.map((pair: unknown): readonly [string, number] => {
-    const [name, steps] = Array.isArray(pair) ? pair : [];
-    if (typeof name !== "string" || !isCount(steps)) throw refuse(`optimizerSteps must be pairs, got ${kindOf(pair)}`);
-    return [name, steps];
-  }));
+/** Whether two lists are a box of a shape. */
+function isWithin(shape: Shape, offsets: Shape, sizes: Shape): boolean {
+  return offsets.length === shape.length && sizes.length === shape.length &&
+    shape.every((size, dim) => at(offsets, dim, "offset") + at(sizes, dim, "size") <= size);
 }

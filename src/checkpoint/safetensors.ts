@@ -7,15 +7,19 @@
  * @module
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
-import { crc32 } from "../runtime/checksum.ts";
-import type { ReadableFile } from "../runtime/files.ts";
-import { openReadable, replaceFile } from "../runtime/files.ts";
-import type { SafetensorsEntry, SafetensorsHeader, SafetensorsSpec } from "./safetensors_header.ts";
-import { headerLength, parseHeader, renderHeader } from "./safetensors_header.ts";
+import { crc32, crc32Text } from "../runtime/checksum.ts";
+import { openReadable, piecesOf, type ReadableFile, replaceFile } from "../runtime/files.ts";
+import {
+  headerLength,
+  parseHeader,
+  renderHeader,
+  type SafetensorsEntry,
+  type SafetensorsHeader,
+  type SafetensorsSpec,
+} from "./safetensors_header.ts";
 
 /** An open safetensors file. Its header was read and checked; tensors are read when asked for. */
 export class SafetensorsFile implements Disposable {
-  /** Where it lies. */
   readonly path: string;
   /** All tensors, in the order of their bytes. */
   readonly entries: readonly SafetensorsEntry[];
@@ -43,11 +47,7 @@ export class SafetensorsFile implements Disposable {
     return this.#byName.has(name);
   }
 
-  /**
-   * Where and what a tensor is.
-   *
-   * @throws {CheckpointError} if there is none of that name
-   */
+  /** Where and what a tensor is. @throws {CheckpointError} if there is none of that name */
   get(name: string): SafetensorsEntry {
     const entry = this.#byName.get(name);
     if (entry === undefined) throw new CheckpointError(this.path, "There is no tensor of that name", name);
@@ -57,7 +57,6 @@ export class SafetensorsFile implements Disposable {
   /**
    * Reads a range of a tensor's bytes.
    *
-   * @param name the tensor
    * @param byteStart first byte, counted from the tensor's first
    * @param byteEnd one after the last byte
    * @param destination as long as the range
@@ -92,29 +91,23 @@ export class SafetensorsFile implements Disposable {
 /**
  * Opens a file, reading and checking its header only.
  *
- * @param path the file
  * @throws {FileError} if it cannot be read
  * @throws {CheckpointError} if it is damaged
  */
 export async function openSafetensors(path: string): Promise<SafetensorsFile> {
-  const file = openReadable(path);
-  try {
-    const start = new Uint8Array(Math.min(8, file.byteLength));
-    file.read(0, start);
-    const bytes = new Uint8Array(8 + headerLength(start, file.byteLength, path));
-    file.read(0, bytes);
-    return new SafetensorsFile(file, parseHeader(bytes, file.byteLength, path));
-  } catch (error) {
-    file.close();
-    throw error;
-  }
+  using opened = new DisposableStack();
+  const file = opened.use(openReadable(path));
+  const start = new Uint8Array(Math.min(8, file.byteLength));
+  file.read(0, start);
+  const bytes = new Uint8Array(8 + headerLength(start, file.byteLength, path));
+  file.read(0, bytes);
+  const header = parseHeader(bytes, file.byteLength, path);
+  opened.move();
+  return new SafetensorsFile(file, header);
 }
 
 /** A file that was written. */
 export interface WrittenFile {
-  /** Where it lies. */
-  readonly path: string;
-  /** Its size. */
   readonly byteLength: number;
   /** CRC-32 of the whole file, eight hexadecimal digits. */
   readonly crc32: string;
@@ -123,7 +116,6 @@ export interface WrittenFile {
 /**
  * Writes a file whole: aside, synced, then renamed, so that a failure leaves what was there before.
  *
- * @param path the file to make or replace
  * @param specs its tensors; stored by falling element size, else in this order
  * @param metadata the file's own key-value pairs, e.g. `{ format: "pt" }`
  * @param produce the bytes of a tensor, in pieces of any length; asked once for each tensor, in the order stored. A
@@ -156,24 +148,13 @@ export async function writeSafetensors(
     }
   }
   replaceFile(path, pieces());
-  return { path, byteLength: fileLength, crc32: checksum.toString(16).padStart(8, "0") };
+  return { byteLength: fileLength, crc32: crc32Text(checksum) };
 }
 
-/**
- * CRC-32 of a file as it lies on the disk, to compare with {@link WrittenFile.crc32}.
- *
- * @param path the file
- * @returns eight hexadecimal digits
- * @throws {FileError} if it cannot be read
- */
+/** CRC-32 of a file as it lies on the disk, to compare with {@link WrittenFile.crc32}. */
 export async function checksumFile(path: string): Promise<string> {
   using file = openReadable(path);
-  const chunk = new Uint8Array(Math.min(file.byteLength, 4 << 20));
   let checksum = 0;
-  for (let at = 0; at < file.byteLength; at += chunk.length) {
-    const piece = chunk.subarray(0, Math.min(chunk.length, file.byteLength - at));
-    file.read(at, piece);
-    checksum = crc32(piece, checksum);
-  }
-  return checksum.toString(16).padStart(8, "0");
+  for (const piece of piecesOf(file)) checksum = crc32(piece, checksum);
+  return crc32Text(checksum);
 }

@@ -7,53 +7,36 @@
  *
  * @module
  */
-import type { DType } from "../dtype.ts";
-import { DTYPES } from "../dtype.ts";
+import { at } from "../at.ts";
+import { type DType, DTYPES } from "../dtype.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
+import type { Shape } from "../shape.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
 
 /** Largest header that is read, in bytes; the format's own limit. */
-export const MAX_HEADER_LENGTH = 100_000_000;
+const MAX_HEADER_LENGTH = 100_000_000;
 
 /** Bits of one element of each dtype of the format. */
 const ELEMENT_BITS: ReadonlyMap<string, number> = new Map([
-  ["F4", 4],
-  ["F6_E2M3", 6],
-  ["F6_E3M2", 6],
-  ["BOOL", 8],
-  ["U8", 8],
-  ["I8", 8],
-  ["F8_E5M2", 8],
-  ["F8_E4M3", 8],
-  ["F8_E8M0", 8],
-  ["F8_E4M3FNUZ", 8],
-  ["F8_E5M2FNUZ", 8],
-  ["I16", 16],
-  ["U16", 16],
-  ["F16", 16],
-  ["BF16", 16],
-  ["I32", 32],
-  ["U32", 32],
-  ["F32", 32],
-  ["C64", 64],
-  ["F64", 64],
-  ["I64", 64],
-  ["U64", 64],
+  ...ofBits(4, "F4"),
+  ...ofBits(6, "F6_E2M3", "F6_E3M2"),
+  ...ofBits(8, "BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"),
+  ...ofBits(16, "I16", "U16", "F16", "BF16"),
+  ...ofBits(32, "I32", "U32", "F32"),
+  ...ofBits(64, "C64", "F64", "I64", "U64"),
 ]);
 
 /** One tensor of a file. */
 export interface SafetensorsEntry {
-  /** Its name, an FQN in model files. */
+  /** An FQN in model files. */
   readonly name: string;
   /** The dtype as the file spells it, e.g. `BF16`. */
   readonly code: string;
   /** That dtype, where this library has it; `undefined` for `F16`, `BOOL` and others, whose bytes can be read all the same. */
   readonly dtype: DType | undefined;
-  /** Its dims. */
-  readonly shape: readonly number[];
+  readonly shape: Shape;
   /** Where its bytes start, counted from the start of the file. */
   readonly byteOffset: number;
-  /** Number of its bytes. */
   readonly byteLength: number;
 }
 
@@ -69,28 +52,21 @@ export interface SafetensorsHeader {
 
 /** One tensor to be written. */
 export interface SafetensorsSpec {
-  /** Its name, an FQN in model files. */
   readonly name: string;
   /** Its dtype, or the format's name of one that this library lacks, e.g. `BOOL`. */
   readonly dtype: DType | string;
-  /** Its dims. */
-  readonly shape: readonly number[];
+  readonly shape: Shape;
 }
 
 /**
- * Length of the header's JSON, from the first bytes of a file.
+ * Length of the header's JSON, from the first 8 bytes of a file, if it has them.
  *
- * @param bytes at least the first 8 bytes, if the file has them
- * @param fileLength bytes of the whole file
- * @param file the file, for errors
  * @throws {CheckpointError} if the file cannot hold such a header, or it is larger than {@link MAX_HEADER_LENGTH}
  */
 export function headerLength(bytes: Uint8Array, fileLength: number, file: string): number {
+  const refuse = (detail: string): CheckpointError => new CheckpointError(file, detail);
   if (fileLength < 8 || bytes.length < 8) {
-    throw new CheckpointError(
-      file,
-      `A safetensors file has at least 8 bytes, got ${fileLength}: it is cut off or empty`,
-    );
+    throw refuse(`A safetensors file has at least 8 bytes, got ${fileLength}: it is cut off or empty`);
   }
   const view = new DataView(bytes.buffer, bytes.byteOffset, 8);
   const length = view.getUint32(4, true) * 2 ** 32 + view.getUint32(0, true);
@@ -99,15 +75,14 @@ export function headerLength(bytes: Uint8Array, fileLength: number, file: string
     const hint = swapped > 1 && swapped <= fileLength - 8
       ? ": the length must be little-endian and looks big-endian"
       : ": this is no safetensors file, or it is damaged";
-    throw new CheckpointError(file, `A header has at most ${MAX_HEADER_LENGTH} bytes, got ${length}${hint}`);
+    throw refuse(`A header has at most ${MAX_HEADER_LENGTH} bytes, got ${length}${hint}`);
   }
   if (length > fileLength - 8) {
-    throw new CheckpointError(
-      file,
+    throw refuse(
       `The header should have ${length} bytes, got ${fileLength - 8} up to the end of the file: it is cut off`,
     );
   }
-  if (length < 2) throw new CheckpointError(file, `A header has at least 2 bytes, got ${length}`);
+  if (length < 2) throw refuse(`A header has at least 2 bytes, got ${length}`);
   return length;
 }
 
@@ -115,8 +90,6 @@ export function headerLength(bytes: Uint8Array, fileLength: number, file: string
  * Reads and checks a header.
  *
  * @param bytes the start of the file with the whole header; more may follow
- * @param fileLength bytes of the whole file
- * @param file the file, for errors
  * @throws {CheckpointError} naming what was expected and found, and the tensor
  */
 export function parseHeader(bytes: Uint8Array, fileLength: number, file: string): SafetensorsHeader {
@@ -142,18 +115,12 @@ export function parseHeader(bytes: Uint8Array, fileLength: number, file: string)
   return { entries, metadata, dataOffset };
 }
 
-/**
- * Bytes of a tensor.
- *
- * @param code the format's name of the dtype
- * @param shape its dims
- * @returns bytes, or `undefined` if the dtype is unknown, the size is no whole number of bytes or exceeds 2^53
- */
-export function tensorByteLength(code: string, shape: readonly number[]): number | undefined {
-  let bits = ELEMENT_BITS.get(code);
-  if (bits === undefined) return undefined;
-  for (const size of shape) bits *= size;
-  return Number.isSafeInteger(bits) && bits % 8 === 0 ? bits / 8 : undefined;
+/** How a tensor is stored. @throws {ArgumentError} if its shape or dtype cannot be */
+export function storedAs({ name, dtype, shape }: SafetensorsSpec): Pick<SafetensorsEntry, "code" | "byteLength"> {
+  const code = typeof dtype === "string" ? dtype : dtype.safetensors;
+  const byteLength = shape.every(isSize) ? tensorByteLength(code, shape) : undefined;
+  if (byteLength !== undefined) return { code, byteLength };
+  throw new ArgumentError(`Cannot store tensor '${name}' as ${code} [${shape.join(", ")}]`);
 }
 
 /**
@@ -162,7 +129,6 @@ export function tensorByteLength(code: string, shape: readonly number[]): number
  * Tensors are ordered by falling element size, and in the order given within one, so every tensor starts on a multiple of
  * its element's size; the header is padded with blanks to a multiple of 8.
  *
- * @param specs the tensors
  * @param metadata the file's own key-value pairs
  * @returns the table, and the first bytes of the file
  * @throws {ArgumentError} if a name is repeated or reserved, a shape or dtype cannot be, or the header is too large
@@ -172,16 +138,13 @@ export function renderHeader(
   metadata: Readonly<Record<string, string>>,
 ): SafetensorsHeader & { readonly bytes: Uint8Array; readonly fileLength: number } {
   const names = new Set<string>();
-  const planned = specs.map(({ name, dtype, shape }) => {
-    const code = typeof dtype === "string" ? dtype : dtype.safetensors;
+  const planned = specs.map((spec) => {
+    const { name, shape } = spec;
     if (name === "__metadata__" || name.includes("\0") || names.has(name)) {
       throw new ArgumentError(`A tensor's name must be unique, not '__metadata__' and without NUL, got '${name}'`);
     }
     names.add(name);
-    const byteLength = shape.every(isSize) ? tensorByteLength(code, shape) : undefined;
-    if (byteLength === undefined) {
-      throw new ArgumentError(`Cannot store tensor '${name}' as ${code} [${shape.join(", ")}]`);
-    }
+    const { code, byteLength } = storedAs(spec);
     return { name, code, dtype: dtypeOf(code), shape, byteLength };
   });
   planned.sort((a, b) => (ELEMENT_BITS.get(b.code) ?? 0) - (ELEMENT_BITS.get(a.code) ?? 0));
@@ -207,7 +170,10 @@ export function renderHeader(
   const bytes = new Uint8Array(8 + length).fill(0x20);
   new DataView(bytes.buffer).setBigUint64(0, BigInt(length), true);
   bytes.set(json, 8);
-  const entries = planned.map((entry, i) => ({ ...entry, byteOffset: bytes.length + (starts[i] ?? 0) }));
+  const entries = planned.map((entry, i) => ({
+    ...entry,
+    byteOffset: bytes.length + at(starts, i, "start of tensor"),
+  }));
   return { entries, metadata: new Map(pairs), dataOffset: bytes.length, bytes, fileLength: bytes.length + end };
 }
 
@@ -218,10 +184,8 @@ function parseMetadata(value: unknown, file: string): ReadonlyMap<string, string
   const metadata = new Map<string, string>();
   for (const [key, text] of Object.entries(value)) {
     if (typeof text !== "string") {
-      throw new CheckpointError(
-        file,
-        `'__metadata__' must hold strings, got ${kindOf(text)} for ${JSON.stringify(key)}`,
-      );
+      const got = `${kindOf(text)} for ${JSON.stringify(key)}`;
+      throw new CheckpointError(file, `'__metadata__' must hold strings, got ${got}`);
     }
     metadata.set(key, text);
   }
@@ -274,29 +238,32 @@ function checkCover(
   let end = dataOffset;
   let last = "the header";
   for (const { name, byteOffset, byteLength } of entries) {
-    if (byteOffset < end) {
-      throw new CheckpointError(
-        file,
-        `Bytes must belong to one tensor, got an overlap of ${end - byteOffset} bytes with ${last}`,
-        name,
-      );
-    }
-    if (byteOffset > end) {
-      throw new CheckpointError(
-        file,
-        `Data must have no holes, got ${byteOffset - end} bytes between ${last} and it`,
-        name,
-      );
+    if (byteOffset !== end) {
+      const detail = byteOffset < end
+        ? `Bytes must belong to one tensor, got an overlap of ${end - byteOffset} bytes with ${last}`
+        : `Data must have no holes, got ${byteOffset - end} bytes between ${last} and it`;
+      throw new CheckpointError(file, detail, name);
     }
     end = byteOffset + byteLength;
     last = `'${name}'`;
   }
-  if (end !== fileLength) {
-    throw new CheckpointError(
-      file,
-      `The file should end after ${last} at byte ${end}, got ${fileLength} bytes: ${fileLength - end} trailing bytes`,
-    );
-  }
+  if (end === fileLength) return;
+  throw new CheckpointError(
+    file,
+    `The file should end after ${last} at byte ${end}, got ${fileLength} bytes: ${fileLength - end} trailing bytes`,
+  );
+}
+
+/** Bytes of a tensor; `undefined` if the dtype is unknown, or the size no whole number of bytes or above 2^53. */
+function tensorByteLength(code: string, shape: Shape): number | undefined {
+  let bits = ELEMENT_BITS.get(code);
+  if (bits === undefined) return undefined;
+  for (const size of shape) bits *= size;
+  return Number.isSafeInteger(bits) && bits % 8 === 0 ? bits / 8 : undefined;
+}
+
+function ofBits(bits: number, ...codes: readonly string[]): (readonly [string, number])[] {
+  return codes.map((code) => [code, bits]);
 }
 
 function dtypeOf(code: string): DType | undefined {

@@ -7,31 +7,22 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { float32 } from "../dtype.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
-import { replaceFile } from "../runtime/files.ts";
-import { abandonCheckpoint, beginCheckpoint, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
+import { removeQuietly, replaceFile } from "../runtime/files.ts";
+import { numelOf } from "../shape.ts";
+import { placedBoxes } from "../tensor/shard_layout.ts";
+import { beginCheckpoint, checkpointPath, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
+import { groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
-import {
-  type Manifest,
-  MANIFEST_FILE,
-  type ManifestFile,
-  renderManifest,
-  type SavedShare,
-  type SavedTensor,
-} from "./manifest.ts";
-import { type Ranks, together } from "./ranks.ts";
-import { writeSafetensors } from "./safetensors.ts";
+import { type Manifest, MANIFEST_FILE, renderManifest, type SavedShare } from "./manifest.ts";
+import type { Ranks } from "./ranks.ts";
+import { writeSafetensors, type WrittenFile } from "./safetensors.ts";
 import { render } from "./save_hf.ts";
-import { type Box, boxesOf, type Writer } from "./shares.ts";
-import {
-  agreeOnWriters,
-  type CheckpointModel,
-  modelTensors,
-  optimizerTensors,
-  type OwnedTensor,
-} from "./state_dict.ts";
+import { agreeOnWriters } from "./partition.ts";
+import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
 import { elementPieces } from "./transfer.ts";
 
 /** Options of {@link saveCheckpoint}. */
@@ -60,18 +51,18 @@ export interface SavedCheckpoint {
   readonly byteLength: number;
 }
 
-/** What a rank has written, as it is told to rank 0. */
-interface Written {
-  readonly file: string;
-  readonly byteLength: number;
-  readonly crc32: string;
-}
-
 /** Tensors that are saved under one kind of file name. */
 interface Section {
-  readonly prefix: string;
-  readonly tensors: readonly OwnedTensor[];
-  readonly writers: readonly (readonly Writer[])[];
+  readonly tensors: readonly HeldTensor[];
+  readonly boxes: readonly PlacedBox[];
+}
+
+/** A box and the file that holds it. */
+interface PlacedBox extends SavedShare {
+  readonly tensor: HeldTensor;
+  readonly rank: number;
+  /** First element, counted in the memory of its rank. */
+  readonly local: number;
 }
 
 /**
@@ -95,85 +86,67 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   const label = `save checkpoint ${step}`;
   const sections = [section("", modelTensors(model), group)];
   if (optimizer !== undefined) sections.push(section("optimizer-", optimizerTensors(model, optimizer), group));
+  const path = checkpointPath(directory, step);
+  const partial = `${path}.partial`;
   try {
-    await together(group, label, () => group.rank === 0 && beginCheckpoint(directory, step));
-    const partial = `${directory}/checkpoint-${step}.partial`;
-    const written = await together(group, label, () => writeShards(sections, partial, group.rank));
-    const all = group.exchangeText(JSON.stringify(written), label).flatMap((text): readonly Written[] =>
-      JSON.parse(text)
-    );
-    return await together(group, label, () => {
-      const byteLength = all.reduce((sum, file) => sum + file.byteLength, 0);
+    await group.together(label, () => group.rank === 0 && beginCheckpoint(directory, step));
+    const written = await group.together(label, () => writeShards(sections, partial, group.rank));
+    const texts = group.exchangeText(JSON.stringify([...written]), label);
+    const files = new Map(texts.flatMap((text): readonly (readonly [string, WrittenFile])[] => JSON.parse(text)));
+    return await group.together(label, () => {
+      const byteLength = [...files.values()].reduce((sum, file) => sum + file.byteLength, 0);
       if (group.rank === 0) {
-        const files = new Map(
-          all.map(({ file, byteLength, crc32 }): [string, ManifestFile] => [file, { byteLength, crc32 }]),
-        );
         replaceFile(`${partial}/config.json`, render(model.hfConfig));
         replaceFile(`${partial}/${MANIFEST_FILE}`, renderManifest(manifestOf(options, sections, files)));
-        const path = commitCheckpoint(directory, step);
+        commitCheckpoint(directory, step);
         if (keepLast !== undefined) pruneCheckpoints(directory, path, keepLast);
       }
-      return { path: `${directory}/checkpoint-${step}`, byteLength };
+      return { path, byteLength };
     });
   } catch (error) {
-    if (group.rank === 0) abandonCheckpoint(directory, step);
+    if (group.rank === 0) removeQuietly(partial);
     throw error;
   }
 }
 
-function section(prefix: string, tensors: readonly OwnedTensor[], ranks: Ranks): Section {
-  return { prefix, tensors, writers: agreeOnWriters(tensors, ranks) };
-}
-
-/** A box and the file that holds it. */
-interface Placed {
-  readonly tensor: OwnedTensor;
-  readonly rank: number;
-  readonly box: Box;
-  readonly file: string;
-}
-
-/** All boxes of a section. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
-function placeBoxes({ prefix, tensors, writers }: Section): Placed[] {
+/** Agrees on who writes what. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
+function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section {
   const number = (value: number): string => String(value).padStart(5, "0");
-  const boxes = tensors.flatMap((tensor, i) => {
-    const next = new Map<number, number>();
-    return (writers[i] ?? []).flatMap(({ rank, run }) =>
-      boxesOf(tensor.shape, run).map((box) => {
-        const index = (next.get(rank) ?? 0) + 1;
-        next.set(rank, index);
-        return { tensor, rank, box, index };
-      })
-    );
-  });
+  const writers = agreeOnWriters(tensors, ranks);
+  const boxes = tensors.flatMap((tensor, i) =>
+    at(writers, i, "writers of tensor").flatMap(({ rank, boxes }) =>
+      placedBoxes({ ...tensor.shard, boxes }).map(({ box, local }, k) => ({ tensor, rank, box, local, index: k + 1 }))
+    )
+  );
   const count = boxes.reduce((most, { index }) => Math.max(most, index), 1);
-  return boxes.map(({ tensor, rank, box, index }) => {
-    const file = `${prefix}shard-${number(rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
-    return { tensor, rank, box, file };
-  });
+  const fileOf = (rank: number, index: number): string =>
+    `${prefix}shard-${number(rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
+  return { tensors, boxes: boxes.map(({ index, ...placed }) => ({ ...placed, file: fileOf(placed.rank, index) })) };
 }
 
 /** Writes this rank's files. */
-async function writeShards(sections: readonly Section[], directory: string, rank: number): Promise<readonly Written[]> {
-  const written: Written[] = [];
+async function writeShards(
+  sections: readonly Section[],
+  directory: string,
+  rank: number,
+): Promise<Manifest["files"]> {
+  const written = new Map<string, WrittenFile>();
   for (const section of sections) {
-    const files = new Map<string, Placed[]>();
-    for (const placed of placeBoxes(section)) {
-      if (placed.rank === rank) files.set(placed.file, [...files.get(placed.file) ?? [], placed]);
-    }
-    for (const [file, boxes] of files) {
+    const own = section.boxes.filter((placed) => placed.rank === rank);
+    for (const [file, boxes] of Map.groupBy(own, (placed) => placed.file)) {
       const byName = new Map(boxes.map((placed) => [placed.tensor.name, placed]));
       const sharding = boxes.map(({ tensor, box }) => [tensor.name, { saved_offsets: box.offsets }] as const);
-      const { byteLength, crc32 } = await writeSafetensors(
+      const result = await writeSafetensors(
         `${directory}/${file}`,
-        boxes.map(({ tensor, box }) => ({ name: tensor.name, shape: box.shape, dtype: float32 })),
+        boxes.map(({ tensor, box }) => ({ name: tensor.name, shape: box.sizes, dtype: float32 })),
         { DCP_SHARDING_INFO: JSON.stringify(Object.fromEntries(sharding)), DCP_VERSION: "1.0", format: "pt" },
         ({ name }) => {
           const placed = byName.get(name);
-          return placed === undefined ? [] : elementPieces(placed.tensor, placed.box.run, float32);
+          if (placed === undefined) throw new InternalError(`no box of '${name}' for ${file}`);
+          return elementPieces(placed.tensor, placed.local, numelOf(placed.box.sizes), float32);
         },
       );
-      written.push({ file, byteLength, crc32 });
+      written.set(file, result);
     }
   }
   return written;
@@ -182,7 +155,7 @@ async function writeShards(sections: readonly Section[], directory: string, rank
 function manifestOf(
   { step, model, optimizer, group, state, environment }: SaveCheckpointOptions,
   sections: readonly Section[],
-  files: ReadonlyMap<string, ManifestFile>,
+  files: Manifest["files"],
 ): Manifest {
   const [parameters, states] = sections;
   return {
@@ -191,21 +164,24 @@ function manifestOf(
     environment: environmentOf(model, environment),
     files,
     model: savedTensors(parameters),
-    optimizer: states === undefined ? undefined : savedTensors(states),
-    optimizerSteps: new Map(
-      optimizer === undefined
-        ? []
-        : [...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]),
-    ),
+    optimizer: optimizer === undefined ? undefined : {
+      tensors: savedTensors(states),
+      stepsTaken: optimizer.stepsTaken,
+      steps: new Map([...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)])),
+      groups: groupsOf(model, optimizer),
+    },
     state,
   };
 }
 
-function savedTensors(section: Section | undefined): ReadonlyMap<string, SavedTensor> {
-  if (section === undefined) return new Map();
-  const shares = new Map<string, SavedShare[]>(section.tensors.map(({ name }) => [name, []]));
-  for (const { tensor, box, file } of placeBoxes(section)) shares.get(tensor.name)?.push({ file, ...box.run });
-  return new Map(section.tensors.map(({ name, shape }) => [name, { shape, shares: shares.get(name) ?? [] }]));
+function savedTensors(section: Section | undefined): Manifest["model"] {
+  const shares = Map.groupBy(section?.boxes ?? [], ({ tensor }) => tensor);
+  return new Map(
+    section?.tensors.map((tensor) => [tensor.name, {
+      shape: tensor.shard.shape,
+      shares: (shares.get(tensor) ?? []).map(({ file, box }) => ({ file, box })),
+    }]),
+  );
 }
 
 /** What computes, with the provider of matrix products. */

@@ -14,18 +14,19 @@ import {
   listDirectory,
   makeDirectory,
   openWritable,
-  pathKind,
   readBytes,
   removePath,
+  removeQuietly,
   renamePath,
   replaceFile,
   syncDirectory,
 } from "../runtime/files.ts";
+import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
-import { type Ranks, together } from "./ranks.ts";
-import { renderHeader, type SafetensorsEntry } from "./safetensors_header.ts";
-import type { Writer } from "./shares.ts";
-import { agreeOnWriters, type CheckpointModel, modelTensors, type OwnedTensor } from "./state_dict.ts";
+import { agreeOnWriters } from "./partition.ts";
+import { ALONE, type Ranks } from "./ranks.ts";
+import { renderHeader } from "./safetensors_header.ts";
+import { type CheckpointModel, type DirectoryTensor, heldPart, type HeldTensor } from "./state_dict.ts";
 import { elementPieces, requireStorable } from "./transfer.ts";
 
 /** transformers' limit. */
@@ -41,64 +42,59 @@ const SHARD_NAME = /^model-\d{5}-of-\d{5}\.safetensors$/;
 export interface SaveHfOptions {
   /** Files that are copied into the directory under their own names: `tokenizer.json` and so on. */
   readonly tokenizerFiles?: readonly string[];
-  /** What weights are written in: float32 unless said otherwise, or bfloat16 (rounded to nearest-even). */
+  /** What weights are written in: float32 (default) or bfloat16 (rounded to nearest-even). */
   readonly dtype?: DType;
-  /** Most bytes of tensors in one file; 5e9 unless said otherwise, like transformers. */
+  /** Most bytes of tensors in one file; default: 5e9, like transformers. */
   readonly maxShardBytes?: number;
   /** The `generation_config.json`; none unless given. */
   readonly generationConfig?: Readonly<Record<string, unknown>>;
 }
 
 /** One file being written. */
-interface Part {
+interface Part extends ReturnType<typeof renderHeader> {
   readonly file: string;
   readonly aside: string;
-  readonly header: Uint8Array;
-  readonly byteLength: number;
-  readonly entries: readonly SafetensorsEntry[];
 }
 
 /**
  * Writes weights and config of a model so that `transformers` loads them, over what the directory may hold. Every rank
  * must call it. Tied tensors are stored once.
  *
- * @param ranks the group of the ranks that hold the model
+ * @param ranks the group of the ranks that hold the model; left out by a process on its own
  * @throws {FileError} if a file cannot be written; the other ranks get a {@link CollectiveError}. What the directory held
  *   is then as it was, unless the failure came while files were being renamed
  * @throws {UnsupportedError} for other dtypes
  * @example
  * ```ts ignore
- * await saveHfDirectory(model, group, "out/model", { tokenizerFiles: ["data/tokenizer.json"] });
+ * await saveHfDirectory(model, "out/model", group, { tokenizerFiles: ["data/tokenizer.json"] });
  * ```
  */
 export async function saveHfDirectory(
   model: CheckpointModel,
-  ranks: Ranks,
   directory: string,
+  ranks: Ranks = ALONE,
   options: SaveHfOptions = {},
 ): Promise<void> {
   const { dtype = float32, maxShardBytes = MAX_SHARD_BYTES } = options;
   requireStorable(dtype);
-  const tensors = modelTensors(model);
+  const tensors = [...model.directoryTensors()];
   const plan = planHfShards(tensors.map(({ name, shape }) => ({ name, shape, dtype })), maxShardBytes);
   const parts = plan.shards.map(({ file, specs }): Part => {
-    const { bytes, fileLength, entries } = renderHeader(specs, { format: "pt" });
     const aside = `${directory}/.${file}.partial`;
-    return { file: `${directory}/${file}`, aside, header: bytes, byteLength: fileLength, entries };
+    return { ...renderHeader(specs, { format: "pt" }), file: `${directory}/${file}`, aside };
   });
-  const writers = agreeOnWriters(tensors, ranks);
+  const held = new Map(tensors.map(({ part }) => [part, heldPart(part.fqn, part)]));
+  const writers = agreeOnWriters([...held.values()], ranks);
+  // Who writes a part writes it into all tensors of the directory that hold some of it.
+  const own = new Map([...held].filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)));
   try {
-    await together(ranks, `begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
-    await together(
-      ranks,
-      `write weights of '${directory}'`,
-      () => writeOwn(tensors, writers, parts, dtype, ranks.rank),
-    );
-    await together(ranks, `finish '${directory}'`, async () => {
+    await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
+    await ranks.together(`write weights of '${directory}'`, () => writeOwn(tensors, own, parts, dtype));
+    await ranks.together(`finish '${directory}'`, async () => {
       if (ranks.rank === 0) await finish(model, directory, plan, parts, options);
     });
   } catch (error) {
-    if (ranks.rank === 0) removeAside(parts);
+    if (ranks.rank === 0) { for (const { aside } of parts) removeQuietly(aside); }
     throw error;
   }
 }
@@ -107,31 +103,33 @@ export async function saveHfDirectory(
 function begin(directory: string, parts: readonly Part[]): void {
   makeDirectory(directory);
   for (const name of listDirectory(directory)) if (LEFTOVER.test(name)) removePath(`${directory}/${name}`);
-  for (const { aside, header } of parts) {
+  for (const { aside, bytes } of parts) {
     using writer = openWritable(aside, "create");
-    writer.write(header);
+    writer.write(bytes);
   }
 }
 
-/** Writes this rank's elements of all tensors. */
+/** Writes this rank's elements of all tensors: of the parameters and buffers that are `own` to it. */
 function writeOwn(
-  tensors: readonly OwnedTensor[],
-  writers: readonly (readonly Writer[])[],
+  tensors: readonly DirectoryTensor[],
+  own: ReadonlyMap<DirectoryTensor["part"], HeldTensor>,
   parts: readonly Part[],
   dtype: DType,
-  rank: number,
 ): void {
-  const places = new Map(tensors.map((tensor, i) => [tensor.name, { tensor, writers: writers[i] ?? [] }]));
+  const byName = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   for (const { aside, entries } of parts) {
     using file = openWritable(aside, "update");
     for (const { name, byteOffset } of entries) {
-      const place = places.get(name);
-      for (const { rank: writer, run } of place?.writers ?? []) {
-        if (place === undefined || writer !== rank) continue;
-        let at = byteOffset + run.offset * dtype.byteLength;
-        for (const piece of elementPieces(place.tensor, run, dtype)) {
-          file.write(piece, at);
-          at += piece.length;
+      const tensor = byName.get(name);
+      const held = tensor === undefined ? undefined : own.get(tensor.part);
+      if (tensor === undefined || held === undefined) continue;
+      for (const { box, local } of placedBoxes(held.shard)) {
+        for (const { inFirst, inSecond, length } of sharedRuns(box, tensor.box)) {
+          let at = byteOffset + inSecond * dtype.byteLength;
+          for (const piece of elementPieces(held, local + inFirst, length, dtype)) {
+            file.write(piece, at);
+            at += piece.length;
+          }
         }
       }
     }
@@ -150,9 +148,9 @@ async function finish(
   const { dtype = float32, tokenizerFiles = [], generationConfig } = options;
   const copies = new Map<string, Uint8Array>();
   for (const file of tokenizerFiles) copies.set(file.slice(file.lastIndexOf("/") + 1), await readBytes(file));
-  for (const { aside, byteLength } of parts) {
+  for (const { aside, fileLength } of parts) {
     const found = fileByteLength(aside);
-    if (found !== byteLength) throw new CheckpointError(aside, `Expected ${byteLength} bytes written, got ${found}`);
+    if (found !== fileLength) throw new CheckpointError(aside, `Expected ${fileLength} bytes written, got ${found}`);
   }
   for (const { aside, file } of parts) renamePath(aside, file);
   if (plan.index !== undefined) replaceFile(`${directory}/${INDEX_FILE}`, plan.index);
@@ -176,14 +174,4 @@ function configFor(config: CheckpointModel["hfConfig"], dtype: DType): Readonly<
 /** The JSON text of a config file. */
 export function render(value: unknown): string {
   return `${JSON.stringify(value, undefined, 2)}\n`;
-}
-
-function removeAside(parts: readonly Part[]): void {
-  for (const { aside } of parts) {
-    try {
-      if (pathKind(aside) !== "none") removePath(aside);
-    } catch {
-      // The failure that led here is the one to report.
-    }
-  }
 }

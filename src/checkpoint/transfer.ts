@@ -6,76 +6,82 @@
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { bfloat16, type DType, float32 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
-import { decodeToFloat32, encodeBfloat16 } from "./float_bytes.ts";
-import type { ElementRun } from "./shares.ts";
-import type { OwnedTensor } from "./state_dict.ts";
+import { type Box, placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
+import { decodeToFloat32, encodeBfloat16, floatWidth } from "./float_bytes.ts";
+import type { SafetensorsFile } from "./safetensors.ts";
+import type { HeldTensor } from "./state_dict.ts";
 
 /** Elements moved at once: 4 MiB of float32. */
 const PIECE = 1 << 20;
 
-/** Anything with tensors of which byte ranges can be read. */
-export interface TensorReader {
-  readInto(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): Promise<void>;
-}
-
-/** Where elements are read from. */
-export interface ElementSource {
-  readonly reader: TensorReader;
-  /** The tensor's name there. */
-  readonly name: string;
-  /** The tensor's dtype there: `F16`, `BF16`, `F32` or `F64`. */
-  readonly code: string;
-  /** Bytes of one element there. */
-  readonly width: number;
-}
-
 /**
- * Reads elements of a file's tensor into device memory as float32.
+ * Reads what this rank holds of a tensor into device memory, as float32, from a file that has part of it.
  *
- * @param run elements of the tensor in the file
- * @param ptr where the first goes
+ * @param stored the part that the file's tensor of that name is
+ * @param open gives the file; called where the rank holds something of that part
  * @returns bytes read from the file
  */
 export async function readElements(
-  source: ElementSource,
-  run: ElementRun,
+  { name, shard, device, ptr }: HeldTensor,
+  stored: Box,
+  open: () => SafetensorsFile | Promise<SafetensorsFile>,
+): Promise<number> {
+  let bytesRead = 0;
+  for (const { box, local } of placedBoxes(shard)) {
+    for (const { inFirst, inSecond, length } of sharedRuns(box, stored)) {
+      const first = ptr() + (local + inFirst) * float32.byteLength;
+      bytesRead += await readRun(await open(), name, inSecond, length, device, devicePtr(first));
+    }
+  }
+  return bytesRead;
+}
+
+/** Reads `length` elements of a file's tensor, from element `from` on, to `ptr`; returns their bytes in the file. */
+async function readRun(
+  file: SafetensorsFile,
+  name: string,
+  from: number,
+  length: number,
   device: Device,
   ptr: DevicePtr,
 ): Promise<number> {
-  const { reader, name, code, width } = source;
-  const piece = Math.min(PIECE, run.length);
+  const { code } = file.get(name);
+  const width = floatWidth(code);
+  const piece = Math.min(PIECE, length);
   const bytes = new Uint8Array(piece * width);
-  const values = code === "F32" ? undefined : new Float32Array(piece);
-  for (let done = 0; done < run.length; done += piece) {
-    const count = Math.min(piece, run.length - done);
+  const values = code === float32.safetensors ? undefined : new Float32Array(piece);
+  for (let done = 0; done < length; done += piece) {
+    const count = Math.min(piece, length - done);
     const raw = bytes.subarray(0, count * width);
-    const start = (run.offset + done) * width;
-    await reader.readInto(name, start, start + raw.length, raw);
-    let floats = raw;
-    if (values !== undefined) {
-      decodeToFloat32(code, raw, values.subarray(0, count));
-      floats = new Uint8Array(values.buffer, 0, count * float32.byteLength);
-    }
+    const start = (from + done) * width;
+    await file.readInto(name, start, start + raw.length, raw);
+    if (values !== undefined) decodeToFloat32(code, raw, values.subarray(0, count));
+    const floats = values === undefined ? raw : new Uint8Array(values.buffer, 0, count * float32.byteLength);
     device.copyIn(devicePtr(ptr + done * float32.byteLength), floats);
   }
-  return run.length * width;
+  return length * width;
 }
 
 /**
  * Bytes of elements that this rank holds, piece by piece; a piece's memory is used again for the next.
  *
- * @param run elements of the whole tensor, within `tensor.run`
+ * @param local first element, counted in the rank's memory
  * @param dtype float32 or bfloat16 (rounded to nearest-even)
  */
-export function* elementPieces(tensor: OwnedTensor, run: ElementRun, dtype: DType): Generator<Uint8Array> {
-  if (run.length === 0) return;
+export function* elementPieces(
+  { device, ptr }: HeldTensor,
+  local: number,
+  length: number,
+  dtype: DType,
+): Generator<Uint8Array> {
+  if (length === 0) return;
   requireStorable(dtype);
-  const base = tensor.ptr() + (run.offset - tensor.run.offset) * float32.byteLength;
-  const values = new Float32Array(Math.min(PIECE, run.length));
-  for (let done = 0; done < run.length; done += values.length) {
-    const part = values.subarray(0, Math.min(values.length, run.length - done));
+  const base = ptr() + local * float32.byteLength;
+  const values = new Float32Array(Math.min(PIECE, length));
+  for (let done = 0; done < length; done += values.length) {
+    const part = values.subarray(0, Math.min(values.length, length - done));
     const bytes = new Uint8Array(part.buffer, 0, part.byteLength);
-    tensor.device.copyOut(bytes, devicePtr(base + done * float32.byteLength));
+    device.copyOut(bytes, devicePtr(base + done * float32.byteLength));
     yield dtype === float32 ? bytes : encodeBfloat16(part);
   }
 }

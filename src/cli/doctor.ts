@@ -10,21 +10,18 @@
 import { LIBC } from "../../ffi/bindings/libc.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
 import { PRESENCE_ONLY } from "../../ffi/catalog.ts";
-import type { LibrarySource, LibrarySpec } from "../../ffi/library.ts";
-import { candidatePaths, configuredDirectories, inspectFile, isAbsence } from "../../ffi/library.ts";
+import { candidatePaths, inspectFile, isAbsence, type LibrarySource, type LibrarySpec } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
 import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
 import { LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
-import type { Environment } from "../runtime/env.ts";
-import { processEnvironment } from "../runtime/env.ts";
-import type { PlatformVerdict, Runtime } from "../runtime/processes.ts";
-import { coreCount, platformVerdict, runtime } from "../runtime/processes.ts";
+import { type Environment, processEnvironment } from "../runtime/env.ts";
+import type { Space } from "../runtime/files.ts";
+import { coreCount, type PlatformVerdict, platformVerdict, type Runtime, runtime } from "../runtime/processes.ts";
 
 /** What is known about one library. */
-export interface LibraryReport {
-  readonly name: string;
+export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "used" | "gives" | "remedy">> {
   /** `loaded`: opened. `present`: a sound file, not opened. `broken`: found, does not work. `missing`: not found. */
   readonly state: "loaded" | "present" | "broken" | "missing";
   readonly path: string | null;
@@ -32,14 +29,9 @@ export interface LibraryReport {
   /** Libraries that it needs and that are not found. */
   readonly unresolved: readonly string[];
   /** Files that were found and do not work, with the reason. */
-  readonly broken: readonly { readonly path: string; readonly reason: string }[];
+  readonly broken: LibraryNotFoundError["tried"];
   /** How many paths were tried. */
   readonly tried: number;
-  /** Whether this version uses it. Where not, its presence changes nothing. */
-  readonly used: boolean;
-  /** What it gives, or is to give once it is used. */
-  readonly gives: string;
-  readonly remedy: string;
 }
 
 /** What `doctor` finds; sizes in bytes, null for what is not known. */
@@ -49,12 +41,7 @@ export interface DoctorReport {
   readonly cores: number;
   readonly cpu: { readonly model: string | null; readonly features: Readonly<Record<string, boolean>> } | null;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number } | null;
-  readonly sharedMemory: {
-    readonly directory: string;
-    readonly totalBytes: number;
-    readonly freeBytes: number;
-    readonly remedy: string;
-  } | null;
+  readonly sharedMemory: Space & { readonly directory: string; readonly remedy: string } | null;
   readonly libraries: readonly LibraryReport[];
   /** What keeps training from working, or was meant to be used and cannot be. */
   readonly problems: readonly string[];
@@ -64,8 +51,7 @@ export interface DoctorReport {
  * Looks at this machine and writes what it finds.
  *
  * @param options `json`: one JSON object instead of text
- * @param write receives the text
- * @param environment variables that steer the search; those of the process unless given
+ * @param environment variables that steer the search
  * @returns the exit code: 0, or 1 if something is broken or the platform is not supported
  */
 export async function doctor(
@@ -82,7 +68,8 @@ export async function doctor(
 export async function examine(environment: Environment): Promise<DoctorReport> {
   const platform = platformVerdict();
   const libc = await examineOpened(LIBC, environment, ({ symbols }) => symbols.gnu_get_libc_version?.() ?? null);
-  const posix = libc.library === undefined ? undefined : posixOver(libc.library);
+  const { library } = libc;
+  const posix = library === undefined ? undefined : ifKnown(() => new Posix(library));
   const onednn = await examineOpened(ONEDNN, environment, onednnVersion);
   const others = PRESENCE_ONLY.map((source) => examineFile(source, environment));
   const libraries = [libc.report, onednn.report, ...others];
@@ -105,7 +92,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     problems,
   };
   onednn.library?.close();
-  libc.library?.close();
+  library?.close();
   return report;
 }
 
@@ -115,10 +102,8 @@ async function examineOpened<T extends BindingTable>(
   environment: Environment,
   readVersion: (library: Library<T>) => string | null,
 ): Promise<{ readonly report: LibraryReport; readonly library: Library<T> | undefined }> {
-  const { name, gives, remedy, used = true } = spec;
   try {
     const library = await openLibrary(spec, { environment });
-    const version = readVersion(library);
     // What lies before it in the search and does not work would have been used instead.
     const paths = candidatePaths(spec, environment);
     const before = paths.slice(0, Math.max(0, paths.indexOf(library.path)));
@@ -126,68 +111,51 @@ async function examineOpened<T extends BindingTable>(
       const file = inspectFile(path);
       return file.state === "broken" ? [{ path, reason: file.reason }] : [];
     });
-    const tried = before.length + 1;
-    const { path } = library;
-    return {
-      library,
-      report: { name, state: "loaded", path, version, unresolved: [], broken, tried, used, gives, remedy },
-    };
+    const facts = { state: "loaded", path: library.path, version: readVersion(library), unresolved: [] } as const;
+    return { library, report: reportOf(spec, { ...facts, broken, tried: before.length + 1 }) };
   } catch (error) {
     if (!(error instanceof LibraryNotFoundError)) throw error;
     const broken = error.tried.filter(({ reason }) => !isAbsence(reason));
-    const unresolved = [...new Set(broken.flatMap(({ path }) => unresolvedOf(path)))];
-    const state = broken.length === 0 ? "missing" : "broken";
-    const path = broken[0]?.path ?? null;
-    const tried = error.tried.length;
-    return {
-      library: undefined,
-      report: { name, state, path, version: null, unresolved, broken, tried, used, gives, remedy },
-    };
+    const files = broken.map(({ path }) => inspectFile(path));
+    const unresolved = [...new Set(files.flatMap((file) => file.state === "library" ? file.unresolved : []))];
+    return { library: undefined, report: reportOf(spec, { ...absent(broken), unresolved, tried: error.tried.length }) };
   }
 }
 
 /** Looks for a library's file without opening it. */
 function examineFile(source: LibrarySource, environment: Environment): LibraryReport {
-  const { name, gives, remedy, sonames, used = true } = source;
-  const paths = candidatePaths(source, environment).filter((path) => path.includes("/"));
-  // The bare sonames at the end of the list are what the linker's configuration would resolve.
-  for (const directory of configuredDirectories()) paths.push(...sonames.map((soname) => `${directory}/${soname}`));
+  const paths = candidatePaths(source, environment);
   const broken: { path: string; reason: string }[] = [];
-  const tried = new Set(paths).size;
-  for (const path of new Set(paths)) {
+  for (const path of paths) {
     const file = inspectFile(path);
     if (file.state === "library") {
-      const { unresolved } = file;
-      return {
-        name,
-        state: "present",
-        path,
-        version: file.elf.soname ?? null,
-        unresolved,
-        broken,
-        tried,
-        used,
-        gives,
-        remedy,
-      };
+      const { unresolved, elf: { soname = null } } = file;
+      return reportOf(source, { state: "present", path, version: soname, unresolved, broken, tried: paths.length });
     }
     if (file.state === "broken") broken.push({ path, reason: file.reason });
   }
-  const state = broken.length === 0 ? "missing" : "broken";
-  const path = broken[0]?.path ?? null;
-  return { name, state, path, version: null, unresolved: [], broken, tried, used, gives, remedy };
+  return reportOf(source, { ...absent(broken), unresolved: [], tried: paths.length });
 }
 
-function unresolvedOf(path: string): readonly string[] {
-  const file = inspectFile(path);
-  return file.state === "library" ? file.unresolved : [];
+/** What was found of a library, with what is known of it in any case. */
+function reportOf(
+  { name, used = true, gives, remedy }: LibrarySource,
+  found: Omit<LibraryReport, "name" | "used" | "gives" | "remedy">,
+): LibraryReport {
+  return { name, ...found, used, gives, remedy };
 }
 
-function posixOver(library: Library<typeof LIBC.bindings>): Posix | undefined {
+/** No file of a library works. */
+function absent(broken: LibraryReport["broken"]): Pick<LibraryReport, "state" | "path" | "version" | "broken"> {
+  return { state: broken.length === 0 ? "missing" : "broken", path: broken[0]?.path ?? null, version: null, broken };
+}
+
+/** What an action gives; undefined where the system does not let it be known. */
+function ifKnown<T>(action: () => T): T | undefined {
   try {
-    return new Posix(library);
+    return action();
   } catch (error) {
-    if (error instanceof UnsupportedError) return undefined;
+    if (error instanceof NativeError || error instanceof UnsupportedError) return undefined;
     throw error;
   }
 }
@@ -215,69 +183,51 @@ function readMemory(posix: Posix): DoctorReport["memory"] {
 function readSharedMemory(posix: Posix, environment: Environment): DoctorReport["sharedMemory"] {
   const directory = environment.text("FULLYSHARD_SHM_DIRECTORY") ?? "/dev/shm";
   const remedy = "In a container, its size is set by --shm-size (e.g. 'docker run --shm-size=8g')";
-  try {
-    return { directory, ...posix.spaceAt(directory), remedy };
-  } catch (error) {
-    if (error instanceof NativeError) return null;
-    throw error;
-  }
+  return ifKnown(() => ({ directory, ...posix.spaceAt(directory), remedy })) ?? null;
 }
 
 function readSystemText(posix: Posix, path: string): string | undefined {
-  try {
-    const bytes = posix.readFile(path);
-    return bytes === undefined ? undefined : new TextDecoder().decode(bytes);
-  } catch (error) {
-    if (error instanceof NativeError) return undefined;
-    throw error;
-  }
+  const bytes = ifKnown(() => posix.readFile(path));
+  return bytes === undefined ? undefined : new TextDecoder().decode(bytes);
 }
 
 /** The report as text for people. */
 export function formatReport(report: DoctorReport): string {
-  const { platform, cpu, memory, sharedMemory } = report;
-  const flags = cpu === null
-    ? "unknown"
-    : Object.entries(cpu.features).map(([name, has]) => `${has ? "+" : "-"}${name}`);
+  const { platform, cpu, memory, sharedMemory, problems } = report;
+  const has = (flag: string): string => `${cpu?.features[flag] === true ? "+" : "-"}${flag}`;
+  const available = memory !== null && `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`;
+  const free = sharedMemory !== null &&
+    `${sharedMemory.directory}: ${gib(sharedMemory.freeBytes)} of ${gib(sharedMemory.totalBytes)} free`;
+  const isScarce = sharedMemory !== null && sharedMemory.totalBytes < 2 ** 30;
   const lines = [
     `runtime        ${report.runtime.name} ${report.runtime.version}`,
     `platform       ${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`,
     `cores          ${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`,
-    `cpu features   ${typeof flags === "string" ? flags : flags.join(" ")}`,
-    `memory         ${
-      memory === null ? "unknown" : `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`
-    }`,
-    `shared memory  ${
-      sharedMemory === null
-        ? "none: ranks must be Workers of one process"
-        : `${sharedMemory.directory}: ${gib(sharedMemory.freeBytes)} of ${gib(sharedMemory.totalBytes)} free`
-    }`,
+    `cpu features   ${cpu === null ? "unknown" : FEATURES.map(has).join(" ")}`,
+    `memory         ${available || "unknown"}`,
+    `shared memory  ${free || "none: ranks must be Workers of one process"}`,
+    ...isScarce ? [`               ${sharedMemory.remedy}`] : [],
+    "",
+    ...report.libraries.flatMap(formatLibrary),
+    "",
+    problems.length === 0 ? "No problems." : `Problems (${problems.length}):`,
+    ...problems.map((problem) => `  ${problem}`),
   ];
-  if (sharedMemory !== null && sharedMemory.totalBytes < 2 ** 30) lines.push(`               ${sharedMemory.remedy}`);
-  lines.push("");
-  for (const library of report.libraries) lines.push(...formatLibrary(library));
-  lines.push("");
-  if (report.problems.length === 0) lines.push("No problems.");
-  else lines.push(`Problems (${report.problems.length}):`, ...report.problems.map((problem) => `  ${problem}`));
   return `${lines.join("\n")}\n`;
 }
 
 function formatLibrary(library: LibraryReport): string[] {
   const { name, state, path, version, unresolved, broken } = library;
-  const head = `${name.padEnd(14)} ${state}`;
-  const lines: string[] = [];
-  if (state === "loaded" || state === "present") {
-    lines.push(`${head}${version === null ? "" : ` ${version}`}, ${path}`);
-  } else {
-    lines.push(`${head} (${library.tried} path${library.tried === 1 ? "" : "s"} tried)`);
-  }
+  const isFound = state === "loaded" || state === "present";
+  const facts = isFound
+    ? `${version === null ? "" : ` ${version}`}, ${path}`
+    : ` (${library.tried} path${library.tried === 1 ? "" : "s"} tried)`;
+  const lines = [`${name.padEnd(14)} ${state}${facts}`];
   const indent = " ".repeat(15);
   for (const { path: file, reason } of broken) lines.push(`${indent}${file}: ${reason}`);
   if (unresolved.length > 0) lines.push(`${indent}needs ${unresolved.join(", ")}, not found`);
   if (!library.used) lines.push(`${indent}not used by this version; a later one is to use it for: ${library.gives}`);
-  else if (state === "missing" || state === "broken") {
-    lines.push(`${indent}would give: ${library.gives}`, `${indent}${library.remedy}`);
-  }
+  else if (!isFound) lines.push(`${indent}would give: ${library.gives}`, `${indent}${library.remedy}`);
   return lines;
 }
 

@@ -4,21 +4,22 @@
  *
  * @module
  */
-
 import process from "node:process";
 import { scriptArguments } from "../runtime/processes.ts";
 import { VERSION } from "../version.ts";
 
 const usage = `Usage: fullyshard <command> [flags]
 
-  run      start a script on several ranks, with torchrun's flags
-  doctor   show which native libraries are found, and what a missing one would give
+  run        start a script on several ranks, with torchrun's flags
+  estimate   tell the memory, communication and calculation of a training step on any number of ranks
+  doctor     show which native libraries are found, and what a missing one would give
 
   fullyshard <command> --help   the flags of a command
   fullyshard --version          the version`;
 
 const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<number>>> = {
   run: async (argv) => await (await import("./run.ts")).run(argv),
+  estimate: async (argv) => await (await import("./estimate.ts")).estimate(argv),
   doctor: async (argv) => {
     const { readFlags } = await import("../config/flags.ts");
     const { ConfigError } = await import("../errors.ts");
@@ -37,12 +38,7 @@ const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<num
   },
 };
 
-/**
- * Runs a command line.
- *
- * @param argv the arguments after the program
- * @returns the exit code: 2 where the arguments are wrong
- */
+/** Runs a command line, given without the program; returns the exit code: 2 where the arguments are wrong. */
 export async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === "--help" || name === "-h" || name === "help") {
@@ -55,18 +51,17 @@ export async function main(argv: readonly string[]): Promise<number> {
   }
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (command === undefined) {
-    const { nearestName } = await import("../config/nearest.ts");
-    const nearest = nearestName(name, Object.keys(commands));
-    const hint = nearest === undefined ? "" : ` Did you mean '${nearest}'?`;
-    process.stderr.write(`fullyshard: there is no command '${name}'.${hint} See 'fullyshard --help'\n`);
+    const { didYouMean } = await import("../config/nearest.ts");
+    const hint = didYouMean(name, Object.keys(commands)) || ".";
+    process.stderr.write(`fullyshard: there is no command '${name}'${hint} See 'fullyshard --help'\n`);
     return 2;
   }
   try {
     return await command(rest);
   } catch (error) {
-    const { ConfigError, FileError, UnsupportedError } = await import("../errors.ts");
-    const isUsage = error instanceof ConfigError || error instanceof UnsupportedError || error instanceof FileError;
-    if (!isUsage) throw error;
+    const { CheckpointError, ConfigError, FileError, UnsupportedError } = await import("../errors.ts");
+    const usage = [CheckpointError, ConfigError, FileError, UnsupportedError];
+    if (!(error instanceof Error) || !usage.some((kind) => error instanceof kind)) throw error;
     process.stderr.write(`fullyshard ${name}: ${error.message}\n`);
     return 2;
   }

@@ -4,22 +4,20 @@
  *
  * @module
  */
-
 import process from "node:process";
 import { rankCommand, rankVariables } from "../launch/command.ts";
-import { openLogs } from "../launch/logs.ts";
+import { describeFailures } from "../launch/failures.ts";
 import { planRun, runHelp } from "../launch/plan.ts";
-import { defaultStopTimes, type RunOutcome, supervise } from "../launch/supervisor.ts";
-import { StatusTerminal } from "../launch/terminal.ts";
+import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
+import { StatusTerminal, type StreamName } from "../launch/terminal.ts";
 import { ConfigError } from "../errors.ts";
 import { inheritedVariables } from "../runtime/env.ts";
-import { pathKind } from "../runtime/files.ts";
+import { makeDirectory, makeTemporaryDirectory, openWritable, pathKind } from "../runtime/files.ts";
 import { coreCount, processId, requirePlatform, requireSharedMemory, workingDirectory } from "../runtime/processes.ts";
 
 /**
  * Runs a script on several ranks.
  *
- * @param argv the arguments after `run`
  * @returns the exit code
  * @throws {ConfigError} for arguments that are wrong
  * @throws {UnsupportedError} for what this launcher does not do
@@ -50,32 +48,28 @@ export async function run(argv: readonly string[]): Promise<number> {
     numCores,
     showsStatus: terminal.showsStatus,
   };
-  const logs = openLogs(plan, shared.runId);
-  if (plan.logDir === undefined && logs.folder !== undefined) {
-    terminal.lines("stderr", [`fullyshard: output is kept in ${logs.folder}`]);
-  }
+  using files = new DisposableStack();
+  let folder: string | undefined;
+  // What a rank writes is kept byte for byte, in one file a stream.
+  const keep = (rank: number, stream: StreamName): ((bytes: Uint8Array) => void) | undefined => {
+    if (!plan.stream(rank, stream).kept) return undefined;
+    // Other users have no business in it, and their folders are not in the way.
+    folder ??= `${plan.logDir ?? makeTemporaryDirectory("fullyshard-")}/${shared.runId}`;
+    makeDirectory(`${folder}/rank${rank}`);
+    const file = files.use(openWritable(`${folder}/rank${rank}/${stream}.log`, "create"));
+    return (bytes) => file.write(bytes);
+  };
   const starts = Array.from({ length: plan.numRanks }, (_, rank) => ({
     command,
     variables: rankVariables(rank, shared, inherited),
     shown: { stdout: plan.stream(rank, "stdout").shown, stderr: plan.stream(rank, "stderr").shown },
-    keep: { stdout: logs.writer(rank, "stdout"), stderr: logs.writer(rank, "stderr") },
+    keep: { stdout: keep(rank, "stdout"), stderr: keep(rank, "stderr") },
   }));
+  if (plan.logDir === undefined && folder !== undefined) {
+    terminal.lines("stderr", [`fullyshard: output is kept in ${folder}`]);
+  }
   const outcome = await supervise(starts, terminal, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
   terminal.status("");
-  logs.close();
-  terminal.lines("stderr", report(outcome));
+  terminal.lines("stderr", describeFailures(outcome.failures, outcome.stopped));
   return outcome.exitCode;
-}
-
-/** What is said at the end of a run that failed. */
-function report({ failure, stopped }: RunOutcome): readonly string[] {
-  if (failure === undefined) return [];
-  const who = `fullyshard: rank ${failure.rank}${failure.pid === undefined ? "" : ` (pid ${failure.pid})`}`;
-  const others = stopped.length === 0 ? [] : [`fullyshard: stopped rank ${stopped.join(", ")}`];
-  if (failure.lastLines.length === 0) return [`${who} failed first: it ${failure.detail}`, ...others];
-  return [
-    `${who} failed first: it ${failure.detail}. Its last lines on stderr:`,
-    ...failure.lastLines.map((line) => `    ${line}`),
-    ...others,
-  ];
 }

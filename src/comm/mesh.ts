@@ -4,11 +4,19 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
 /** Length of each axis, outermost first, e.g. `{ replicate: 2, shard: 4 }`. */
 export type MeshShape = Readonly<Record<string, number>>;
+
+/** An axis of a mesh that has others too. */
+export interface MeshAxis {
+  readonly mesh: DeviceMesh;
+  /** Name of the axis. */
+  readonly axis: string;
+}
 
 /** A grid of ranks. Made by {@link deviceMesh}. */
 export class DeviceMesh {
@@ -22,24 +30,20 @@ export class DeviceMesh {
   readonly coordinate: readonly number[];
   readonly #groups: ReadonlyMap<string, ProcessGroup>;
 
-  /**
-   * @param group the group of all ranks
-   * @param shape length of each axis
-   * @param groups the group along each axis through this rank
-   */
+  /** @param groups the group along each axis through this rank */
   constructor(group: ProcessGroup, shape: MeshShape, groups: ReadonlyMap<string, ProcessGroup>) {
     this.group = group;
     this.axes = Object.keys(shape);
     this.shape = Object.values(shape);
-    this.coordinate = coordinateOf(group.rank, this.shape);
+    let stride = group.size;
+    this.coordinate = this.shape.map((length) => {
+      stride /= length;
+      return Math.floor(group.rank / stride) % length;
+    });
     this.#groups = groups;
   }
 
-  /**
-   * The ranks that differ from this one on that axis only.
-   *
-   * @throws {ArgumentError} if there is no such axis
-   */
+  /** The ranks that differ from this one on that axis only. @throws {ArgumentError} if there is no such axis */
   axis(name: string): ProcessGroup {
     const group = this.#groups.get(name);
     if (group === undefined) {
@@ -74,30 +78,15 @@ export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
     throw new ArgumentError(`A mesh of { ${text} } has ${product} ranks, but group '${group.name}' has ${group.size}`);
   }
   const groups = new Map<string, ProcessGroup>();
+  const mesh = new DeviceMesh(group, shape, groups);
   let stride = group.size;
-  for (const name of names) {
-    const length = shape[name] ?? 1;
+  for (const [i, axis] of names.entries()) {
+    const length = at(lengths, i, "axis");
     stride /= length;
+    const first = group.rank - at(mesh.coordinate, i, "axis") * stride;
+    const line = Array.from({ length }, (_, place) => first + place * stride);
     // An axis over all ranks is the group itself: no memory of its own.
-    groups.set(name, length === group.size ? group : group.split(lineOf(group.rank, stride, length), name));
+    groups.set(axis, length === group.size ? group : group.split(line, axis, { mesh, axis }));
   }
-  return new DeviceMesh(group, shape, groups);
-}
-
-/** Row-major place of a rank. */
-function coordinateOf(rank: number, shape: readonly number[]): readonly number[] {
-  const coordinate: number[] = [];
-  let rest = rank;
-  for (let axis = shape.length - 1; axis >= 0; axis--) {
-    const length = shape[axis] ?? 1;
-    coordinate.unshift(rest % length);
-    rest = Math.floor(rest / length);
-  }
-  return coordinate;
-}
-
-/** The ranks on the line through `rank` along an axis of that stride. */
-function lineOf(rank: number, stride: number, length: number): readonly number[] {
-  const first = rank - Math.floor(rank / stride) % length * stride;
-  return Array.from({ length }, (_, i) => first + i * stride);
+  return mesh;
 }

@@ -1,79 +1,101 @@
 /**
- * The collectives that users and the layers above call. A group checks arguments, numbers each call from 1, announces it
- * so that ranks which call different things find out, and hands it to a {@link Transport}. It holds no memory.
+ * The collectives that users and the layers above call. A group checks arguments, numbers each call from 1, tells it to
+ * its listeners and announces it, so that ranks which call different things find out; then its data plane or its control
+ * plane does it. It holds no memory.
  *
- * Whatever can fail on one rank only belongs into {@link ProcessGroup.throwTogether}: then all ranks stop.
+ * Whatever can fail on one rank only belongs into {@link ProcessGroup.together}: then all ranks stop.
  *
  * @module
  */
-import { type DType, int64 } from "../dtype.ts";
+import { at } from "../at.ts";
+import type { DType } from "../dtype.ts";
 import type { DevicePtr } from "../device/device.ts";
-import { ArgumentError, CollectiveError, UseAfterDisposeError } from "../errors.ts";
-import type { NormReducer } from "../tensor/parameter.ts";
-import { HASH_START, hashNumber } from "./transports/call_log.ts";
-import type { AllReduceOp, CallKind, GatherWindow, ReduceScatterArgs, Run, Transport } from "./transport.ts";
-import type { Work } from "./work.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
+import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
+import { type Call, hashNumbers, isCollective, type Phase } from "./call.ts";
+import { checkAllReduce, checkCount, checkParts, checkPerRank, checkRank, checkReduceScatter } from "./checks.ts";
+import type { ControlPlane } from "./control_plane.ts";
+import type { AllReduceArgs, DataPlane, ReduceScatterArgs, Transfer, Work } from "./data_plane.ts";
+import { AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
+import type { MeshAxis } from "./mesh.ts";
+import { settle } from "./together.ts";
+
+/** How long ranks wait for one that reads, writes or tokenizes; that it has died they see in seconds all the same. */
+const PATIENCE_SECONDS: number = 24 * 3600;
 
 /** How an all-reduce combines, and its name in messages. */
 export interface AllReduceOptions {
   /** Default `sum`. */
-  readonly op?: AllReduceOp;
-  /** Factor applied once, after the sum; default 1. Floats only. */
-  readonly scale?: number;
-  /** What is reduced, e.g. `token count`. */
-  readonly label: string;
+  readonly op?: AllReduceArgs["op"];
+  /** Factor applied once, after the sum; floats only. @default 1 */
+  readonly scale?: DeviceScalar | undefined;
+  /** What is reduced: FQN of a unit, or e.g. `token count`. */
+  readonly unit: string;
+  readonly phase?: Phase;
 }
 
+/** What {@link ProcessGroup.reduceScatter} takes. */
+export type ReduceScatterOptions = Omit<ReduceScatterArgs, "scale"> & Pick<AllReduceOptions, "scale">;
+
+/** What ranks compare of a scale: its factor, and 1 where nothing scales. */
+function factorOf(scale: AllReduceOptions["scale"]): number {
+  return scale === undefined ? 1 : scale.value;
+}
+
+/** Gets every call of a group, and of the groups split from it, before it is made. */
+export type CallListener = (call: Call, group: ProcessGroup) => void;
+
 /**
- * Some ranks that call collectives together. All methods but `abort` and `dispose` are collective: every rank of the
- * group makes the same calls in the same order, and ranks that do not are named, with both calls, on every rank.
+ * Some ranks that call collectives together. All methods but `observe`, `send`, `receive`, `transfer`, `abort` and
+ * `dispose` are collective: every rank of the group makes the same calls in the same order, and ranks that do not are
+ * named, with both calls.
  *
  * @example
  * ```ts ignore
  * const group = await openProcessGroup({ device });
- * group.allReduce(gradient, n, float32, { scale: 1 / group.size, label: "gradient" }).wait();
+ * group.allReduce(gradient, n, float32, { unit: "gradient" }).wait();
  * const [tokens] = group.sum([batch.tokens], "token count");
  * ```
  */
-export class ProcessGroup implements NormReducer {
-  readonly #transport: Transport;
+export class ProcessGroup {
+  /** Name, e.g. `world`. */
+  readonly name: string;
+  /** This rank's place in the group. */
+  readonly rank: number;
+  /** How many ranks there are. */
+  readonly size: number;
+  /** Rank in the first group, of each rank of this one. */
+  readonly worldRanks: readonly number[];
+  /** What moves its tensors: `loopback`, `shm`, … */
+  readonly kind: string;
+  /** Whether sums take the ranks in their order, and so have the same bits wherever they are made. */
+  readonly sums: DataPlane["sums"];
+  /** Bytes that this rank's allocator counts as in use although all ranks share them: staging. */
+  readonly stagingBytes: number;
+  /** The axis of a larger mesh that this group is; `undefined` for a plain group. */
+  readonly mesh: MeshAxis | undefined;
+  readonly #control: ControlPlane;
+  readonly #data: DataPlane;
+  readonly #parent: ProcessGroup | undefined;
   readonly #children: ProcessGroup[] = [];
+  readonly #listeners = new Set<CallListener>();
   #sequence = 0;
+  #step = 0;
   #disposed = false;
 
-  /** @param transport what moves the bytes; the group owns it */
-  constructor(transport: Transport) {
-    this.#transport = transport;
-  }
-
-  /** Name, e.g. `world`. */
-  get name(): string {
-    return this.#transport.name;
-  }
-
-  /** This rank's place in the group. */
-  get rank(): number {
-    return this.#transport.rank;
-  }
-
-  /** How many ranks there are. */
-  get size(): number {
-    return this.#transport.size;
-  }
-
-  /** Rank in the first group, of each rank of this one. */
-  get worldRanks(): readonly number[] {
-    return this.#transport.worldRanks;
-  }
-
-  /** The transport's name: `loopback`, `shm`, … */
-  get kind(): string {
-    return this.#transport.kind;
-  }
-
-  /** Bytes that this rank's allocator counts as in use although all ranks share them: staging. */
-  get sharedBytes(): number {
-    return this.#transport.sharedBytes;
+  /** The group owns its planes. @param parent the group that it was split from */
+  constructor(control: ControlPlane, data: DataPlane, parent?: ProcessGroup, mesh?: MeshAxis) {
+    this.name = control.name;
+    this.rank = control.rank;
+    this.size = control.size;
+    this.worldRanks = control.worldRanks;
+    this.kind = data.kind;
+    this.sums = data.sums;
+    this.stagingBytes = data.stagingBytes;
+    this.mesh = mesh;
+    this.#control = control;
+    this.#data = data;
+    this.#parent = parent;
   }
 
   /** Number of calls made. */
@@ -81,105 +103,122 @@ export class ProcessGroup implements NormReducer {
     return this.#sequence;
   }
 
+  /** Step of the training, for the records of calls; a group split from another has the other's. */
+  get step(): number {
+    return this.#parent?.step ?? this.#step;
+  }
+
+  set step(step: number) {
+    if (this.#parent === undefined) this.#step = step;
+    else this.#parent.step = step;
+  }
+
   /** Seconds after which a wait for a live rank fails; raise it on the waiting ranks while one loads or saves. */
   get timeoutSeconds(): number {
-    return this.#transport.timeoutSeconds;
+    return this.#control.timeoutSeconds;
   }
 
   set timeoutSeconds(seconds: number) {
     if (!(seconds > 0)) throw new ArgumentError(`timeoutSeconds must be positive, got ${seconds}`);
-    this.#transport.timeoutSeconds = seconds;
+    this.#control.timeoutSeconds = seconds;
+  }
+
+  /** Hands every call to `listener` before it is made; returns what ends that. */
+  observe(listener: CallListener): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
   }
 
   /**
    * Combines an array over ranks, in place; every rank gets the same bits.
    *
    * @param ptr `n` elements in device memory
-   * @param dtype float32 or bfloat16 (summed as float32 in rank order); int64 for exact sums
+   * @param dtype float32 or bfloat16 (summed as float32); int64 for exact sums
    * @throws {CollectiveError} if a rank died, is late beyond the timeout, or calls something else
    */
   allReduce(ptr: DevicePtr, n: number, dtype: DType, options: AllReduceOptions): Work {
-    const { op = "sum", scale = 1, label } = options;
+    const { op = "sum", scale, unit, phase } = options;
     checkCount("n", n);
-    if (scale !== 1 && (op !== "sum" || dtype.kind !== "float")) {
-      throw new ArgumentError(`A scale of ${scale} needs a sum of floats, got ${op} of ${dtype.name} in '${label}'`);
-    }
-    this.#announce("all-reduce", dtype, n, hashScale(op === "max" ? 1 : 0, scale), label);
-    return this.#transport.allReduce(ptr, n, dtype, op, scale);
+    checkAllReduce(dtype, op, scale !== undefined, unit);
+    const detail = hashNumbers([op === "max" ? 1 : 0, factorOf(scale)]);
+    this.#announce({ kind: "all-reduce", unit, phase, dtype, count: n, detail });
+    return this.#data.allReduce({ ptr, n, dtype, op, scale: scale?.ptr });
   }
 
   /**
    * Sums a flat array over ranks; each keeps its run. `dst` lies outside `src`, or is exactly the rank's own run.
    *
-   * @param label what is reduced, e.g. `layers.7 (backward)`
+   * @param unit what is reduced, e.g. `layers.7`
    * @throws {ArgumentError} if runs are not one a rank, ascending and disjoint, or `dst` cuts into `src`
    * @throws {CollectiveError} if a rank died, is late beyond the timeout, or calls something else
    */
-  reduceScatter(args: ReduceScatterArgs, label: string): Work {
-    const { src, dtype, runs, dst, dstDtype, scale, accumulate } = args;
-    if (runs.length !== this.size) {
-      throw new ArgumentError(`'${label}' needs one run for each of ${this.size} ranks, got ${runs.length}`);
-    }
-    let end = 0;
-    let total = 0;
-    let hash = hashScale(dstDtype.code, scale);
-    for (const { offset, length } of runs) {
-      if (!(Number.isSafeInteger(offset) && Number.isSafeInteger(length) && offset >= end && length >= 0)) {
-        throw new ArgumentError(`Runs of '${label}' must ascend without overlap, got ${describeRuns(runs)}`);
-      }
-      end = offset + length;
-      total += length;
-      hash = hashNumber(hashNumber(hash, offset), length);
-    }
-    const own = runs[this.rank];
-    if (own !== undefined && own.length > 0) {
-      const inPlace = dst === src + own.offset * dtype.byteLength && dstDtype === dtype && !accumulate;
-      const cuts = dst < src + end * dtype.byteLength && src < dst + own.length * dstDtype.byteLength;
-      if (cuts && !inPlace) {
-        throw new ArgumentError(`'dst' of '${label}' cuts into 'src', and is not the rank's own run`);
-      }
-    }
-    this.#announce("reduce-scatter", dtype, total, hash, label);
-    return this.#transport.reduceScatter(args);
+  reduceScatter({ scale, ...args }: ReduceScatterOptions, unit: string, phase?: Phase): Work {
+    checkReduceScatter(args, this.rank, this.size, unit);
+    const { dtype, runs, dstDtype } = args;
+    const count = runs.reduce((sum, { length }) => sum + length, 0);
+    const places = runs.flatMap(({ offset, length }) => [offset, length]);
+    const detail = hashNumbers([dstDtype.code, factorOf(scale), ...places]);
+    this.#announce({ kind: "reduce-scatter", unit, phase, dtype, count, detail });
+    return this.#data.reduceScatter({ ...args, scale: scale?.ptr });
   }
 
   /** Gives every rank the `byteLength` bytes of each: rank r's at `dst + r * byteLength`. */
-  allGather(dst: DevicePtr, src: DevicePtr, byteLength: number, label: string): Work {
+  allGather(dst: DevicePtr, src: DevicePtr, byteLength: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
-    this.#announce("all-gather", undefined, byteLength, 0, label);
-    return this.#transport.allGather(dst, src, byteLength);
+    this.#announce({ kind: "all-gather", unit, phase, count: byteLength });
+    return this.#data.allGather(dst, src, byteLength);
   }
 
   /** Copies `byteLength` bytes of rank `root` to every other. */
-  broadcast(ptr: DevicePtr, byteLength: number, root: number, label: string): Work {
+  broadcast(ptr: DevicePtr, byteLength: number, root: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
-    if (!(Number.isInteger(root) && root >= 0 && root < this.size)) {
-      throw new ArgumentError(`Root ${root} of '${label}' is not in group '${this.name}' of ${this.size}`);
-    }
-    this.#announce("broadcast", undefined, byteLength, root, label);
-    return this.#transport.broadcast(ptr, byteLength, root);
+    checkRank(root, this.size, `The root of '${unit}'`);
+    this.#announce({ kind: "broadcast", unit, phase, count: byteLength, detail: root });
+    return this.#data.broadcast(ptr, byteLength, root);
   }
 
-  /** Adds up the integers of exact accumulators; see {@link NormReducer}. */
-  sumLimbs(accumulators: DevicePtr, limbs: number): void {
-    this.allReduce(accumulators, limbs, int64, { op: "sum", label: "gradient norm" }).wait();
+  /**
+   * Sends to other ranks and receives from them, side by side (PyTorch's `batch_isend_irecv`); two messages to one rank
+   * go one after another. Only who sends and who receives call it.
+   *
+   * @throws {CollectiveError} if the other end gives another length, died, or is late beyond the timeout
+   */
+  transfer(transfers: readonly Transfer[], unit: string, phase?: Phase): Work {
+    for (const { byteLength, peer } of transfers) {
+      checkCount("byteLength", byteLength);
+      checkRank(peer, this.size, `The other end of '${unit}'`);
+      if (peer === this.rank) throw new ArgumentError(`Rank ${peer} cannot send '${unit}' to itself`);
+    }
+    const count = transfers.reduce((sum, { byteLength }) => sum + byteLength, 0);
+    this.#announce({ kind: "send and receive", unit, phase, count });
+    return this.#data.transfer(transfers);
+  }
+
+  /** Sends `byteLength` bytes to a rank that receives them. */
+  send(ptr: DevicePtr, byteLength: number, to: number, unit: string, phase?: Phase): Work {
+    return this.transfer([{ kind: "send", ptr, byteLength, peer: to }], unit, phase);
+  }
+
+  /** Receives `byteLength` bytes from a rank that sends them. */
+  receive(ptr: DevicePtr, byteLength: number, from: number, unit: string, phase?: Phase): Work {
+    return this.transfer([{ kind: "receive", ptr, byteLength, peer: from }], unit, phase);
   }
 
   /** Returns once every rank has called it. */
-  barrier(label: string): void {
-    this.#announce("barrier", undefined, 0, 0, label);
-    this.#transport.barrier();
+  barrier(unit: string): void {
+    this.#announce({ kind: "barrier", unit });
+    this.#control.exchange(new Uint8Array());
   }
 
   /** Gives every rank the host bytes of each, of any and unequal lengths. */
-  exchange(bytes: Uint8Array, label: string): readonly Uint8Array[] {
-    this.#announce("exchange", undefined, 0, 0, label);
-    return this.#transport.exchange(bytes);
+  exchange(bytes: Uint8Array, unit: string): readonly Uint8Array[] {
+    this.#announce({ kind: "exchange", unit });
+    return this.#control.exchange(bytes);
   }
 
   /** Gives every rank a text of each. */
-  exchangeText(text: string, label: string): readonly string[] {
-    return this.exchange(new TextEncoder().encode(text), label).map((bytes) => new TextDecoder().decode(bytes));
+  exchangeText(text: string, unit: string): readonly string[] {
+    return this.exchange(new TextEncoder().encode(text), unit).map((bytes) => new TextDecoder().decode(bytes));
   }
 
   /**
@@ -188,97 +227,74 @@ export class ProcessGroup implements NormReducer {
    * @returns one sum for each value
    * @throws {CollectiveError} if ranks give unequal numbers of values
    */
-  sum(values: readonly number[], label: string): number[] {
-    this.#announce("exchange", undefined, values.length * 8, 0, label);
-    const own = Float64Array.from(values);
+  sum(values: readonly number[], unit: string): number[] {
+    this.#announce({ kind: "exchange", unit, count: values.length * 8 });
     const totals = new Float64Array(values.length);
-    for (const part of this.#transport.exchange(new Uint8Array(own.buffer))) {
+    for (const part of this.#control.exchange(new Uint8Array(Float64Array.from(values).buffer))) {
       const theirs = new Float64Array(part.buffer, part.byteOffset, values.length);
-      for (let i = 0; i < totals.length; i++) totals[i] = (totals[i] ?? 0) + (theirs[i] ?? 0);
+      theirs.forEach((value, i) => totals[i] = at(totals, i, "sum") + value);
     }
     return [...totals];
   }
 
   /**
-   * Makes a failure of some ranks a failure of all: if any rank passes an error, every rank throws.
+   * Runs `action` on every rank and returns once all have, however long one takes: late ranks are reported, and fail
+   * after a day. `action` must not call collectives that a rank which fails early would leave out.
    *
-   * @param error this rank's failure, or `undefined`
-   * @throws {CollectiveError} naming the failed ranks and what they said; its `cause` is this rank's own error
+   * @param what what is done, e.g. `save checkpoint 3`
+   * @throws what this rank's action threw; where it succeeded, a {@link CollectiveError} naming the failed ranks and
+   * what they said
    */
-  throwTogether(error: Error | undefined, label: string): void {
-    this.#announce("exchange", undefined, 0, 1, label);
-    const text = error === undefined ? "" : `${error.name}: ${error.message}`;
-    const parts = this.#transport.exchange(new TextEncoder().encode(text));
-    const failed = new Map<string, number[]>();
-    parts.forEach((part, rank) => {
-      if (part.length === 0) return;
-      const said = new TextDecoder().decode(part);
-      failed.set(said, [...(failed.get(said) ?? []), this.worldRanks[rank] ?? rank]);
-    });
-    if (failed.size === 0) return;
-    const [stoppedBy] = error === undefined ? [...failed.values()].flat() : [];
-    const list = [...failed].map(([said, ranks]) => `rank ${ranks.join(", ")} failed: ${said}`);
-    const facts = {
-      group: this.name,
-      rank: this.worldRanks[this.rank] ?? this.rank,
-      op: `'${label}'`,
-      sequence: this.#sequence,
-      ...stoppedBy === undefined ? {} : { stoppedBy },
-    };
-    throw new CollectiveError(facts, list.join("; "), error === undefined ? undefined : { cause: error });
+  async together<T>(what: string, action: () => T | Promise<T>): Promise<T> {
+    this.#announce({ kind: "together", unit: what });
+    const { timeoutSeconds } = this;
+    this.timeoutSeconds = Math.max(timeoutSeconds, PATIENCE_SECONDS);
+    try {
+      const [outcome] = await Promise.allSettled([(async () => await action())()]);
+      return settle(this.#control, outcome).value;
+    } finally {
+      this.timeoutSeconds = timeoutSeconds;
+    }
   }
 
   /**
    * Memory of which each rank writes a part and gathers all. Contents start as zeros, and may be gathered at once.
    *
    * @param byteLengths bytes of each rank's part, the same list on every rank
-   * @param label the unit that it holds, e.g. `layers.7`
+   * @param unit the unit that it holds, e.g. `layers.7`
    */
-  openWindow(byteLengths: readonly number[], label: string): GatherWindow {
-    if (byteLengths.length !== this.size) {
-      throw new ArgumentError(
-        `Window '${label}' needs a length for each of ${this.size} ranks, got ${byteLengths.length}`,
-      );
-    }
-    let total = 0;
-    let hash = HASH_START;
-    for (const bytes of byteLengths) {
-      checkCount("byteLengths", bytes);
-      total += bytes;
-      hash = hashNumber(hash, bytes);
-    }
-    this.#announce("open window", undefined, total, hash, label);
-    const announce = (kind: CallKind, bytes: number, text: string): void =>
-      this.#announce(kind, undefined, bytes, 0, text);
-    return new AnnouncedWindow(this.#transport.openWindow([...byteLengths], label), announce, label, total);
+  openWindow(byteLengths: readonly number[], unit: string): GatherWindow {
+    checkPerRank(byteLengths, this.size, `Lengths of window '${unit}'`);
+    for (const bytes of byteLengths) checkCount("byteLengths", bytes);
+    const count = byteLengths.reduce((sum, bytes) => sum + bytes, 0);
+    this.#announce({ kind: "open window", unit, count, detail: hashNumbers(byteLengths) });
+    const window = this.#data.openWindow([...byteLengths], unit);
+    return new AnnouncedWindow(window, [...byteLengths], (call) => this.#announce({ ...call, count }));
   }
 
   /**
    * A group of some of the ranks. Collective over all ranks of this group: each passes the list that it belongs to.
    *
    * @param ranks ranks of this group, ascending, with this rank among them
-   * @param name the new group's name, for messages
+   * @param mesh the mesh that it is an axis of
    */
-  split(ranks: readonly number[], name: string): ProcessGroup {
-    let last = -1;
-    for (const rank of ranks) {
-      if (!(Number.isInteger(rank) && rank > last && rank < this.size)) {
-        throw new ArgumentError(`Ranks of group '${name}' must ascend within 0 to ${this.size - 1}, got ${ranks}`);
-      }
-      last = rank;
-    }
-    if (!ranks.includes(this.rank)) {
-      throw new ArgumentError(`Rank ${this.rank} is not in its own part [${ranks.join(", ")}] of group '${name}'`);
-    }
-    this.#announce("split", undefined, 0, 0, name);
-    const child = new ProcessGroup(this.#transport.split(ranks, name));
+  split(ranks: readonly number[], name: string, mesh?: MeshAxis): ProcessGroup {
+    checkParts(ranks, this.rank, this.size, name);
+    this.#announce({ kind: "split", unit: name });
+    const control = this.#control.split(ranks, name);
+    const child = new ProcessGroup(control, this.#data.split(control), this, mesh);
     this.#children.push(child);
     return child;
   }
 
+  /** Tells the user of this rank something worth knowing; goes where the group's maker wants reports. */
+  report(text: string): void {
+    this.#control.report(text);
+  }
+
   /** Stops all ranks of the world: their present and future collectives fail with `reason`. Never blocks. */
   abort(reason: string): void {
-    this.#transport.abort(reason);
+    this.#control.abort(reason);
   }
 
   /** Leaves the group and those split from it. A rank that still waits for this one fails. Never blocks. */
@@ -286,7 +302,8 @@ export class ProcessGroup implements NormReducer {
     if (this.#disposed) return;
     this.#disposed = true;
     for (const child of this.#children.reverse()) child.dispose();
-    this.#transport.dispose();
+    this.#data.dispose();
+    this.#control.dispose();
   }
 
   /** Same as {@link dispose}, for `using`. */
@@ -294,88 +311,18 @@ export class ProcessGroup implements NormReducer {
     this.dispose();
   }
 
-  #announce(kind: CallKind, dtype: DType | undefined, count: number, detail: number, label: string): void {
-    if (this.#disposed) throw new UseAfterDisposeError(`Group '${this.name}' was disposed before ${kind} '${label}'`);
-    this.#sequence++;
-    this.#transport.announce(this.#sequence, kind, dtype, count, detail, label);
-  }
-}
-
-/** Announces a call of a window. */
-type Announce = (kind: CallKind, bytes: number, label: string) => void;
-
-/** A window whose gathers and writes are numbered and compared like all calls. */
-class AnnouncedWindow implements GatherWindow {
-  readonly pointer: DevicePtr;
-  readonly byteLengths: readonly number[];
-  readonly #window: GatherWindow;
-  readonly #announce: Announce;
-  readonly #label: string;
-  readonly #bytes: number;
-  #state: "readable" | "writing" | "disposed" = "readable";
-
-  constructor(window: GatherWindow, announce: Announce, label: string, bytes: number) {
-    this.#window = window;
-    this.#announce = announce;
-    this.#label = label;
-    this.#bytes = bytes;
-    this.pointer = window.pointer;
-    this.byteLengths = window.byteLengths;
+  #announce(call: Pick<Call, "kind" | "unit"> & Partial<Call>): void {
+    const { kind, unit } = call;
+    if (this.#disposed) throw new UseAfterDisposeError(`Group '${this.name}' was disposed before ${kind} '${unit}'`);
+    if (isCollective(call)) this.#sequence++;
+    const { phase, dtype, count = 0, detail = 0 } = call;
+    const record = { kind, unit, phase, dtype, count, detail, sequence: this.#sequence, step: this.step };
+    this.#tell(record, this);
+    this.#control.announce(record);
   }
 
-  beginWrite(): void {
-    this.#expect("readable", "begin writing");
-    this.#announce("write", this.#bytes, this.#label);
-    this.#window.beginWrite();
-    this.#state = "writing";
+  #tell(call: Call, group: ProcessGroup): void {
+    for (const listener of this.#listeners) listener(call, group);
+    if (this.#parent !== undefined) this.#parent.#tell(call, group);
   }
-
-  endWrite(): void {
-    this.#expect("writing", "end writing");
-    this.#window.endWrite();
-    this.#state = "readable";
-  }
-
-  gather(dst: DevicePtr, offsets: readonly number[], label: string): Work {
-    this.#expect("readable", "gather");
-    if (offsets.length !== this.byteLengths.length) {
-      throw new ArgumentError(`Gather '${label}' needs ${this.byteLengths.length} offsets, got ${offsets.length}`);
-    }
-    this.#announce("gather", this.#bytes, label);
-    return this.#window.gather(dst, offsets, label);
-  }
-
-  dispose(): void {
-    if (this.#state === "disposed") return;
-    this.#state = "disposed";
-    this.#window.dispose();
-  }
-
-  #expect(state: "readable" | "writing", what: string): void {
-    if (this.#state === "disposed") {
-      throw new UseAfterDisposeError(`Cannot ${what} window '${this.#label}' as it was disposed`);
-    }
-    if (this.#state !== state) {
-      throw new ArgumentError(`Cannot ${what} window '${this.#label}' as it is ${this.#state}, not ${state}`);
-    }
-  }
-}
-
-function checkCount(what: string, value: number): void {
-  if (!(Number.isSafeInteger(value) && value >= 0)) {
-    throw new ArgumentError(`${what} must be a non-negative integer, got ${value}`);
-  }
-}
-
-const SCALE = new Float64Array(1);
-const SCALE_WORDS = new Int32Array(SCALE.buffer);
-
-/** A hash of a number's bits, so that ranks with unequal factors find out. */
-function hashScale(start: number, scale: number): number {
-  SCALE[0] = scale;
-  return hashNumber(hashNumber(hashNumber(HASH_START, start), SCALE_WORDS[0] ?? 0), SCALE_WORDS[1] ?? 0);
-}
-
-function describeRuns(runs: readonly Run[]): string {
-  return runs.map(({ offset, length }) => `${offset}+${length}`).join(", ");
 }

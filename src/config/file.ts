@@ -4,10 +4,9 @@
  *
  * @module
  */
-
 import type { Node, Scalar, YAMLMap } from "yaml";
 import type { ConfigProblem } from "../errors.ts";
-import { nearestName } from "./nearest.ts";
+import { didYouMean } from "./nearest.ts";
 import { camelCase, type JsonSchema } from "./schema.ts";
 
 /** A configuration file that was read. */
@@ -21,12 +20,10 @@ export interface ConfigFile {
 }
 
 /**
- * Reads a configuration file.
+ * Reads the text of a configuration file.
  *
  * @param file its name, as shown in problems
- * @param text its text
  * @param schema the keys it may have
- * @returns values, places and problems
  */
 export async function readConfigText(file: string, text: string, schema: JsonSchema): Promise<ConfigFile> {
   const yaml = await import("yaml");
@@ -66,13 +63,8 @@ export async function readConfigText(file: string, text: string, schema: JsonSch
       if (path.length === 0 && typed === "$schema") continue;
       const property = Object.hasOwn(properties, name) ? properties[name] : undefined;
       if (property === undefined) {
-        const nearest = nearestName(name, Object.keys(properties));
-        problems.push({
-          path: [...path, typed].join("."),
-          expected: "a known key",
-          got: nearest === undefined ? `'${typed}'` : `'${typed}'. Did you mean '${nearest}'?`,
-          where,
-        });
+        const got = `'${typed}'${didYouMean(name, Object.keys(properties))}`;
+        problems.push({ path: [...path, typed].join("."), expected: "a known key", got, where });
         continue;
       }
       if (Object.hasOwn(values, name)) {

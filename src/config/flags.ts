@@ -5,10 +5,9 @@
  *
  * @module
  */
-
 import { parseArgs } from "node:util";
 import type { ConfigProblem } from "../errors.ts";
-import { nearestName } from "./nearest.ts";
+import { didYouMean } from "./nearest.ts";
 
 /** One flag of a command. */
 export interface Flag {
@@ -44,24 +43,16 @@ export interface FlagReading {
   readonly problems: readonly ConfigProblem[];
 }
 
-/** How a command line is read. */
-export interface FlagReadingOptions {
-  /** Stop at the first argument that is no flag; without it such an argument is a problem. */
-  readonly stopAtPositional?: boolean;
-}
-
 /**
  * Reads a command line by a table of flags.
  *
- * @param flags the flags that exist
  * @param argv the arguments, without program and script
- * @param options how it is read
- * @returns uses, the rest and the problems
+ * @param options `stopAtPositional`: stop at the first argument that is no flag; without it such an argument is a problem
  */
 export function readFlags(
   flags: readonly Flag[],
   argv: readonly string[],
-  options: FlagReadingOptions = {},
+  options: { readonly stopAtPositional?: boolean } = {},
 ): FlagReading {
   const byName = new Map(flags.map((flag) => [flag.name, flag]));
   const tokens = tokenize(flags, argv);
@@ -102,24 +93,13 @@ export function readFlags(
   return { uses, rest: [], problems };
 }
 
-/**
- * Whether the help text was asked for.
- *
- * @param argv the arguments
- * @returns true where `--help` or `-h` stands before a `--`
- */
+/** Whether the help text was asked for: `--help` or `-h` stands before a `--`. */
 export function helpAsked(argv: readonly string[]): boolean {
   const end = argv.indexOf("--");
   return (end < 0 ? argv : argv.slice(0, end)).some((text) => text === "--help" || text === "-h");
 }
 
-/**
- * Formats flags for a help text.
- *
- * @param flags the flags
- * @param width columns a line may take
- * @returns lines, without a final line break
- */
+/** Flags as a help text of at most `width` columns, without a final line break. */
 export function describeFlags(flags: readonly Flag[], width: number = 100): string {
   const heads = flags.map((flag) => {
     const short = flag.short === undefined ? "" : `-${flag.short}, `;
@@ -156,12 +136,7 @@ function switchText(negated: boolean, value: string | undefined): string | undef
 
 function unknownFlag(typed: string, name: string, flags: readonly Flag[]): ConfigProblem {
   const names = flags.flatMap((flag) => flag.takes === "switch" ? [flag.name, `no-${flag.name}`] : [flag.name]);
-  const nearest = nearestName(name, names);
-  return {
-    path: typed,
-    expected: "a known flag",
-    got: nearest === undefined ? `'${typed}'` : `'${typed}'. Did you mean '--${nearest}'?`,
-  };
+  return { path: typed, expected: "a known flag", got: `'${typed}'${didYouMean(name, names, "--")}` };
 }
 
 function wrap(text: string, width: number): string[] {

@@ -1,23 +1,10 @@
 /**
- * The known name closest to a mistyped one. Used wherever an unknown flag, key or command is refused; it only
- * suggests, and never accepts a name that is not the one asked for.
+ * The known name closest to a mistyped one. It is only suggested, never accepted in place of the one asked for.
  *
  * @module
  */
 
-/**
- * Finds the known name that was probably meant.
- *
- * @param name the name as typed
- * @param known the names that exist
- * @returns the closest known name, or undefined where none is close
- * @example
- * ```ts
- * import { nearestName } from "./nearest.ts";
- *
- * console.assert(nearestName("learning-rte", ["learning-rate", "steps"]) === "learning-rate");
- * ```
- */
+/** The known name that was probably meant, or undefined where none is close. */
 export function nearestName(name: string, known: Iterable<string>): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
@@ -30,6 +17,16 @@ export function nearestName(name: string, known: Iterable<string>): string | und
     }
   }
   return best;
+}
+
+/**
+ * What to add to a refusal of a name: `. Did you mean 'steps'?`, or nothing where no known name is close.
+ *
+ * @param prefix what is written before a known name, e.g. `--`
+ */
+export function didYouMean(name: string, known: Iterable<string>, prefix: string = ""): string {
+  const nearest = nearestName(name, known);
+  return nearest === undefined ? "" : `. Did you mean '${prefix}${nearest}'?`;
 }
 
 /** Insertions, deletions, substitutions and swaps of neighbors that turn one word into the other. */

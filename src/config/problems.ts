@@ -4,10 +4,9 @@
  *
  * @module
  */
-
 import type { z } from "zod";
 import type { ConfigProblem } from "../errors.ts";
-import { nearestName } from "./nearest.ts";
+import { didYouMean } from "./nearest.ts";
 
 /** Where a value came from. */
 export interface Origin {
@@ -18,12 +17,10 @@ export interface Origin {
 }
 
 /**
- * Describes an issue.
+ * Describes what zod found: one problem, or one for each unknown key.
  *
- * @param issue what zod found
  * @param values the values that were checked
  * @param origin where the value at a path came from
- * @returns one problem, or one for each unknown key
  */
 export function problemsOf(
   issue: z.core.$ZodIssue,
@@ -66,8 +63,7 @@ function found(issue: z.core.$ZodIssue, value: unknown): string {
   const text = typeof value === "string" ? `'${value}'` : JSON.stringify(value) ?? String(value);
   const short = text.length > 80 ? `${text.slice(0, 77)}...` : text;
   if (issue.code !== "invalid_value" || typeof value !== "string") return short;
-  const nearest = nearestName(value, issue.values.map(String));
-  return nearest === undefined ? short : `${short}. Did you mean '${nearest}'?`;
+  return `${short}${didYouMean(value, issue.values.map(String))}`;
 }
 
 function typeName(name: string): string {

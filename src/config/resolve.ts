@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { ConfigError, type ConfigProblem, FileError } from "../errors.ts";
 import { readText } from "../runtime/files.ts";
 import { type ConfigFile, readConfigText } from "./file.ts";
@@ -41,7 +40,7 @@ type Intersection<Takers> = [Takers] extends [(value: infer Value) => void] ? Va
  * @example
  * ```ts
  * import { z } from "zod";
- * import { resolveConfig, section } from "fullyshard";
+ * import { resolveConfig, section } from "fullyshard/config";
  *
  * const train = section("train", z.strictObject({ steps: z.int().positive().default(100).describe("Steps") }));
  * const config = await resolveConfig([train], { argv: ["--steps", "200"] });
@@ -57,7 +56,7 @@ export async function resolveConfig<const Sections extends readonly Section<obje
   const reading = readFlags([...builtinFlags, ...keys.map((key) => key.flag)], options.argv ?? []);
   const file = await readFile(reading.uses.get("config")?.texts.at(-1) ?? options.file, options.cwd, parts);
 
-  const values = copyTree(file.values);
+  const values = { ...file.values };
   const flags = new Map<string, string>();
   for (const key of keys) {
     const use = reading.uses.get(key.flag.name);
@@ -70,7 +69,8 @@ export async function resolveConfig<const Sections extends readonly Section<obje
   const problems: ConfigProblem[] = [...file.problems, ...reading.problems];
   const parsed: object[] = [];
   sections.forEach((section, index) => {
-    const own = pick(values, Object.keys(parts[index]?.schema.properties ?? {}));
+    const names = Object.keys(parts[index]?.schema.properties ?? {});
+    const own = Object.fromEntries(Object.entries(values).filter(([name]) => names.includes(name)));
     const result = section.schema.safeParse(own);
     if (result.success) parsed.push(result.data);
     else problems.push(...result.error.issues.flatMap((issue) => problemsOf(issue, own, origin)));
@@ -80,11 +80,9 @@ export async function resolveConfig<const Sections extends readonly Section<obje
 }
 
 /**
- * The help text of an application, derived from its sections.
+ * The help text of an application, derived from its sections; without a final line break.
  *
- * @param sections the sections
  * @param usage the first line, e.g. `train.ts [flags]`
- * @returns the text, without a final line break
  */
 export async function configHelp(sections: readonly Section<object>[], usage: string): Promise<string> {
   const parts = await readSections(sections);
@@ -135,31 +133,16 @@ function originOf(
   return {};
 }
 
-function pick(values: Readonly<Record<string, unknown>>, names: readonly string[]): Record<string, unknown> {
-  return Object.fromEntries(names.filter((name) => Object.hasOwn(values, name)).map((name) => [name, values[name]]));
-}
-
 function isTree(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function copyTree(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(values).map(([key, value]) => [key, isTree(value) ? copyTree(value) : value]),
-  );
-}
-
-function setIn(values: Record<string, unknown>, path: readonly string[], value: unknown): void {
-  const [name, ...rest] = path;
+function setIn(tree: Record<string, unknown>, [name, ...rest]: readonly string[], value: unknown): void {
   if (name === undefined) return;
-  if (rest.length === 0) {
-    values[name] = value;
-    return;
-  }
-  const existing = values[name];
-  const child = isTree(existing) ? existing : {};
-  values[name] = child;
-  setIn(child, rest, value);
+  const child = tree[name];
+  const inner = isTree(child) ? child : {};
+  tree[name] = rest.length === 0 ? value : inner;
+  setIn(inner, rest, value);
 }
 
 function deepFreeze<Value>(value: Value): Value {

@@ -1,37 +1,26 @@
 /**
- * What a configuration looks like, derived from its sections: every key with its path, flag and description, and the
- * JSON schema for editors. Reads only the JSON schema that zod makes, never zod's internals.
+ * What a configuration looks like, derived from its sections: every key with its path, flag and
+ * description. Reads only the JSON schema that zod makes, never zod's internals.
  *
  * @module
  */
-
 import { ArgumentError } from "../errors.ts";
 import type { Flag } from "./flags.ts";
 import type { Section } from "./section.ts";
 
-/** The part of a JSON schema that is read here. */
+/** The keywords of a JSON schema that are read here. */
 export interface JsonSchema {
-  /** Type names. */
   readonly type?: string | readonly string[];
-  /** Allowed values. */
   readonly enum?: readonly unknown[];
-  /** The only allowed value. */
   readonly const?: unknown;
-  /** Value used where none is given. */
   readonly default?: unknown;
-  /** What the key means. */
   readonly description?: string;
-  /** Keys of an object. */
   readonly properties?: Readonly<Record<string, JsonSchema>>;
-  /** Keys that must be given. */
   readonly required?: readonly string[];
-  /** Elements of a list. */
   readonly items?: JsonSchema | boolean;
   /** Elements of a list of fixed length. */
   readonly prefixItems?: readonly JsonSchema[];
-  /** Alternatives. */
   readonly anyOf?: readonly JsonSchema[];
-  /** Alternatives, of which exactly one holds. */
   readonly oneOf?: readonly JsonSchema[];
 }
 
@@ -39,7 +28,6 @@ export interface JsonSchema {
 export interface Key {
   /** Keys from the root. */
   readonly path: readonly string[];
-  /** The schema of its value. */
   readonly schema: JsonSchema;
   /** The flag that sets it. */
   readonly flag: Flag;
@@ -47,9 +35,7 @@ export interface Key {
 
 /** A section as the resolver needs it. */
 export interface SectionKeys {
-  /** Name of the section. */
   readonly name: string;
-  /** Schema of the whole section. */
   readonly schema: JsonSchema;
   /** Its keys, in the order of declaration. */
   readonly keys: readonly Key[];
@@ -64,8 +50,6 @@ export const builtinFlags: readonly Flag[] = [
 /**
  * Reads the keys of sections.
  *
- * @param sections the sections
- * @returns their keys
  * @throws {ArgumentError} where two sections declare one key or flag
  */
 export async function readSections(sections: readonly Section<object>[]): Promise<readonly SectionKeys[]> {
@@ -88,32 +72,8 @@ export async function readSections(sections: readonly Section<object>[]): Promis
 }
 
 /**
- * The JSON schema of a configuration file, for editors.
- *
- * @param sections the sections
- * @returns a JSON schema that allows no other keys
- */
-export async function configJsonSchema(sections: readonly Section<object>[]): Promise<Record<string, unknown>> {
-  const parts = await readSections(sections);
-  return {
-    $schema: "https://json-schema.org/draft/2020-12/schema",
-    type: "object",
-    properties: {
-      $schema: { type: "string" },
-      ...Object.fromEntries(parts.flatMap((part) => Object.entries(part.schema.properties ?? {}))),
-    },
-    required: parts.flatMap((part) => part.schema.required ?? []),
-    additionalProperties: false,
-  };
-}
-
-/**
  * Turns the texts of a flag into the value that the schema checks. A text that does not fit stays a text, so that
  * the check names it.
- *
- * @param texts the texts given, in order
- * @param schema the schema of the value
- * @returns the value
  */
 export function valueOf(texts: readonly string[], schema: JsonSchema): unknown {
   const last = texts.at(-1) ?? "";
@@ -127,12 +87,7 @@ export function valueOf(texts: readonly string[], schema: JsonSchema): unknown {
   return parts.map((part, index) => scalar(part.trim(), items[index] ?? rest));
 }
 
-/**
- * The name that a key has in code, whatever spelling a file used.
- *
- * @param name `learning_rate`, `learning-rate` or `learningRate`
- * @returns `learningRate`
- */
+/** The name that a key has in code, whatever spelling a file used: `learningRate` for `learning_rate` or `learning-rate`. */
 export function camelCase(name: string): string {
   return name.replace(/[-_]+([a-zA-Z0-9])/g, (_, letter: string) => letter.toUpperCase());
 }
@@ -152,7 +107,7 @@ function leaves(schema: JsonSchema, path: readonly string[]): Key[] {
 
 function flagOf(path: readonly string[], schema: JsonSchema): Flag {
   const name = path.map(kebabCase).join(".");
-  const takes = isList(schema) ? "many" : isSwitch(schema) ? "switch" : "one";
+  const takes = isList(schema) ? "many" : schema.type === "boolean" ? "switch" : "one";
   const shown = schema.default === undefined || (Array.isArray(schema.default) && schema.default.length === 0)
     ? {}
     : { default: typeof schema.default === "string" ? schema.default : JSON.stringify(schema.default) };
@@ -165,13 +120,8 @@ function flagOf(path: readonly string[], schema: JsonSchema): Flag {
   };
 }
 
-/**
- * The type of a value in a word or two.
- *
- * @param schema schema of the value
- * @returns e.g. `int`, `auto|int`
- */
-export function describeType(schema: JsonSchema): string {
+/** The type of a value in a word or two, e.g. `int`, `auto|int`. */
+function describeType(schema: JsonSchema): string {
   const choices = schema.anyOf ?? schema.oneOf;
   if (choices !== undefined) return choices.map(describeType).join("|");
   if (schema.const !== undefined) return String(schema.const);
@@ -194,10 +144,6 @@ function scalar(text: string, schema: JsonSchema): unknown {
 
 function isList(schema: JsonSchema): boolean {
   return names(schema).has("array");
-}
-
-function isSwitch(schema: JsonSchema): boolean {
-  return schema.type === "boolean";
 }
 
 /** All type names that a schema allows. */

@@ -1,11 +1,10 @@
 /**
  * How a component declares its part of the configuration: a zod object with defaults and descriptions. Types, checks,
- * flags, help text and JSON schema derive from it (`schema.ts`, `resolve.ts`). Importing this loads nothing: zod is
+ * flags and help text derive from it (`schema.ts`, `resolve.ts`). Importing this loads nothing: zod is
  * needed only where a section is declared.
  *
  * @module
  */
-
 import type { z } from "zod";
 
 /** Part of a configuration, owned by the component that it configures. */
@@ -31,7 +30,7 @@ export type SectionValue<Part> = Part extends Section<infer Value> ? Value : nev
  * @example
  * ```ts
  * import { z } from "zod";
- * import { section, type Section } from "fullyshard";
+ * import { section, type Section } from "fullyshard/config";
  *
  * interface DataConfig {
  *   readonly sequenceLength: number;

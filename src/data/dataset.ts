@@ -8,7 +8,7 @@
  */
 import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
+import { fileByteLength, openReadable, piecesOf, readBytes } from "../runtime/files.ts";
 import { findFiles } from "./text_files.ts";
 
 /** One document. */
@@ -41,95 +41,76 @@ export interface TextOptions {
   readonly field?: string;
 }
 
-/** Bytes read at once from a JSONL file or for a fingerprint. */
-const CHUNK = 4 << 20;
-
 /**
  * Opens text files.
  *
  * @param inputs files, directories or patterns; see {@link findFiles}. `.jsonl` and `.ndjson` files hold one JSON object a
  *   line, any other file is one document of UTF-8 text
- * @param options how files are read
  * @throws {ConfigError} naming every input that matches no file
  * @example
  * ```ts
- * import { openText } from "fullyshard";
+ * import { openText } from "fullyshard/data";
  * const source = openText(["README.md"]);
  * for await (const { text } of source.documents()) if (text.length === 0) throw new Error("empty");
  * ```
  */
-export function openText(inputs: readonly string[], options: TextOptions = {}): TextSource {
-  return new TextFileSource(findFiles(inputs), options.field ?? "text");
+export function openText(inputs: readonly string[], { field = "text" }: TextOptions = {}): TextSource {
+  const files = findFiles(inputs);
+  return {
+    files,
+    byteLength: files.reduce((sum, file) => sum + fileByteLength(file), 0),
+    documents: () => documentsOf(files, field),
+    fingerprint: () => sha256(contentsOf(files, field)),
+  };
 }
 
-class TextFileSource implements TextSource {
-  readonly files: readonly string[];
-  readonly byteLength: number;
-  readonly #field: string;
-
-  constructor(files: readonly string[], field: string) {
-    this.files = files;
-    this.byteLength = files.reduce((sum, file) => sum + fileByteLength(file), 0);
-    this.#field = field;
-  }
-
-  async *documents(): AsyncIterable<TextDocument> {
-    let before = 0;
-    for (const file of this.files) {
-      if (isJsonLines(file)) {
-        for (const { bytes, line, end } of linesOf(file)) {
-          const text = this.#textOf(bytes, file, line);
-          if (text !== "") yield { text, file, line, bytesRead: before + end };
-        }
-        before += fileByteLength(file);
-      } else {
-        const bytes = await readBytes(file);
-        before += bytes.length;
-        const text = decodeText(bytes, file, undefined);
-        if (text !== "") yield { text, file, line: undefined, bytesRead: before };
+async function* documentsOf(files: readonly string[], field: string): AsyncIterable<TextDocument> {
+  let before = 0;
+  for (const file of files) {
+    if (isJsonLines(file)) {
+      for (const { bytes, line, end } of linesOf(file)) {
+        const text = textOf(bytes, file, line, field);
+        if (text !== "") yield { text, file, line, bytesRead: before + end };
       }
+      before += fileByteLength(file);
+    } else {
+      const bytes = await readBytes(file);
+      before += bytes.length;
+      const text = decodeText(bytes, file, undefined);
+      if (text !== "") yield { text, file, line: undefined, bytesRead: before };
     }
   }
+}
 
-  fingerprint(): string {
-    const { files } = this;
-    const field = this.#field;
-    return sha256((function* () {
-      for (const file of files) {
-        using reader = openReadable(file);
-        // The length keeps files apart; the kind counts because it decides what a document is.
-        yield isJsonLines(file)
-          ? `jsonl ${JSON.stringify(field)} ${reader.byteLength}\n`
-          : `text ${reader.byteLength}\n`;
-        const chunk = new Uint8Array(Math.min(CHUNK, reader.byteLength));
-        for (let at = 0; at < reader.byteLength; at += chunk.length) {
-          const piece = chunk.subarray(0, Math.min(chunk.length, reader.byteLength - at));
-          reader.read(at, piece);
-          yield piece;
-        }
-      }
-    })());
+/** What makes one list of documents another. */
+function* contentsOf(files: readonly string[], field: string): Iterable<string | Uint8Array> {
+  for (const file of files) {
+    using reader = openReadable(file);
+    // The length keeps files apart; the kind counts because it decides what a document is.
+    yield `${isJsonLines(file) ? `jsonl ${JSON.stringify(field)}` : "text"} ${reader.byteLength}\n`;
+    yield* piecesOf(reader);
   }
+}
 
-  #textOf(bytes: Uint8Array, file: string, line: number): string {
-    const json = decodeText(bytes, file, line);
-    if (json.trim() === "") return "";
-    let value: unknown;
-    try {
-      value = JSON.parse(json);
-    } catch (cause) {
-      const detail = cause instanceof Error ? cause.message : String(cause);
-      throw lineError(file, line, "one JSON object a line", detail);
-    }
-    if (typeof value !== "object" || value === null || Array.isArray(value)) {
-      throw lineError(file, line, "one JSON object a line", json.trim().slice(0, 60));
-    }
-    const text: unknown = Object.getOwnPropertyDescriptor(value, this.#field)?.value;
-    if (typeof text === "string") return text;
-    const keys = Object.keys(value).slice(0, 20).map((key) => JSON.stringify(key)).join(", ");
-    const got = text === undefined ? `an object with the keys ${keys || "(none)"}` : JSON.stringify(text).slice(0, 60);
-    throw lineError(file, line, `a string under "${this.#field}"`, got);
+/** The text of a JSONL line; empty for a blank one. */
+function textOf(bytes: Uint8Array, file: string, line: number, field: string): string {
+  const json = decodeText(bytes, file, line);
+  if (json.trim() === "") return "";
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch (cause) {
+    const detail = cause instanceof Error ? cause.message : String(cause);
+    throw refusal(`${file}:${line}`, "one JSON object a line", detail);
   }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw refusal(`${file}:${line}`, "one JSON object a line", json.trim().slice(0, 60));
+  }
+  const text: unknown = Object.getOwnPropertyDescriptor(value, field)?.value;
+  if (typeof text === "string") return text;
+  const keys = Object.keys(value).slice(0, 20).map((key) => JSON.stringify(key)).join(", ");
+  const got = text === undefined ? `an object with the keys ${keys || "(none)"}` : JSON.stringify(text).slice(0, 60);
+  throw refusal(`${file}:${line}`, `a string under "${field}"`, got);
 }
 
 function isJsonLines(file: string): boolean {
@@ -141,13 +122,13 @@ function* linesOf(file: string): Iterable<{ bytes: Uint8Array; line: number; end
   using reader = openReadable(file);
   let rest = new Uint8Array(0);
   let line = 0;
-  for (let at = 0; at < reader.byteLength;) {
-    const length = Math.min(CHUNK, reader.byteLength - at);
-    const bytes = new Uint8Array(rest.length + length);
+  let read = 0;
+  for (const piece of piecesOf(reader)) {
+    const bytes = new Uint8Array(rest.length + piece.length);
     bytes.set(rest);
-    reader.read(at, bytes.subarray(rest.length));
-    const base = at - rest.length;
-    at += length;
+    bytes.set(piece, rest.length);
+    const base = read - rest.length;
+    read += piece.length;
     let start = 0;
     // What is left over has no line end, so the search goes on behind it.
     for (let end = bytes.indexOf(10, rest.length); end >= 0; end = bytes.indexOf(10, start)) {
@@ -168,8 +149,7 @@ function decodeText(bytes: Uint8Array, file: string, line: number | undefined): 
     const at = validLength(bytes);
     const byte = bytes[at];
     const got = byte === undefined ? "the end inside a character" : `byte 0x${byte.toString(16).padStart(2, "0")}`;
-    const where = line === undefined ? file : `${file}:${line}`;
-    throw new ConfigError([{ path: "data", expected: "UTF-8 text", got: `${got} at byte ${at}`, where }]);
+    throw refusal(line === undefined ? file : `${file}:${line}`, "UTF-8 text", `${got} at byte ${at}`);
   }
 }
 
@@ -190,6 +170,6 @@ function validLength(bytes: Uint8Array): number {
   return valid;
 }
 
-function lineError(file: string, line: number, expected: string, got: string): ConfigError {
-  return new ConfigError([{ path: "data", expected, got, where: `${file}:${line}` }]);
+function refusal(where: string, expected: string, got: string): ConfigError {
+  return new ConfigError([{ path: "data", expected, got, where }]);
 }

@@ -1,30 +1,34 @@
 /**
- * The asynchronous edge of the step: micro-batches of this rank, one read ahead. What they hold is decided by
+ * The asynchronous edge of the step: this rank's part of each step, one read ahead. What it holds is decided by
  * `sampler.ts`; where tokens come from is decided by `packing.ts`.
  *
  * Invariant: the state counts samples consumed by all ranks, and a batch read ahead is not consumed until it is handed
- * out, so a state saved between steps resumes on any number of ranks with the very next sample.
+ * out, so a saved state resumes on any number of ranks with the very next sample.
  *
  * @module
  */
-import type { ConfigProblem } from "../errors.ts";
-import { ArgumentError, ConfigError } from "../errors.ts";
+import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
 import type { TokenStream } from "./packing.ts";
-import type { BatchSplit } from "./sampler.ts";
-import { microBatchSize, Sampler } from "./sampler.ts";
+import { type BatchSplit, microBatchSize, Sampler } from "./sampler.ts";
 
-/** One micro-batch of one rank. */
-export interface Batch {
+/** What a rank runs forward and backward at once. */
+export interface MicroBatch {
   /** Token ids, row-major [batch, seq]. */
   readonly inputIds: Int32Array;
-  /** The token that follows each of `inputIds` in the packed stream, [batch, seq]. */
+  /** The token that each position is to predict, [batch, seq]; -100 counts for nothing. */
   readonly labels: Int32Array;
   /** Samples. */
   readonly batch: number;
   /** Tokens of each sample. */
   readonly seq: number;
-  /** Labels that count for the loss: all of them. */
-  readonly tokenCount: number;
+}
+
+/** One step's part of one rank. */
+export interface Batch {
+  /** At least one, and as many on every rank. */
+  readonly microBatches: readonly MicroBatch[];
+  /** Its number from 1, for messages. */
+  readonly step?: number;
 }
 
 /** What a resume needs; plain JSON, the same on every rank. */
@@ -40,16 +44,12 @@ export interface LoaderState {
 }
 
 /** What a {@link DataLoader} reads, and its part. */
-export interface LoaderOptions extends BatchSplit {
+export interface LoaderOptions extends BatchSplit, Pick<LoaderState, "sequenceLength" | "seed"> {
   /** The packed tokens; left open. */
   readonly tokens: TokenStream;
-  /** Tokens of a sample. */
-  readonly sequenceLength: number;
-  /** What the order is shuffled by. */
-  readonly seed: number;
 }
 
-/** Gives the micro-batches of one rank in order, without end. */
+/** Gives the steps of one rank in order, without end. */
 export class DataLoader {
   /** Samples of one epoch, over all ranks. */
   readonly numSamples: number;
@@ -57,16 +57,11 @@ export class DataLoader {
   readonly batchSize: number;
   readonly #options: LoaderOptions;
   readonly #sampler: Sampler;
-  /** Samples consumed before the current step. */
+  /** Samples consumed by the steps that were handed out. */
   #cursor = 0;
-  /** Micro-batches of the current step that were handed out. */
-  #taken = 0;
   #ahead: Promise<Batch> | undefined;
 
-  /**
-   * @param options what is read, and this rank's part
-   * @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample
-   */
+  /** @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample */
   constructor(options: LoaderOptions) {
     const { tokens, sequenceLength, seed } = options;
     if (!Number.isSafeInteger(sequenceLength) || sequenceLength < 1) {
@@ -90,34 +85,28 @@ export class DataLoader {
   }
 
   /**
-   * The next micro-batch of this rank; the one after it is read meanwhile.
+   * The next step's part of this rank; the one after it is read meanwhile.
    *
    * @throws if the tokens cannot be read
    */
   async next(): Promise<Batch> {
-    const batch = await (this.#ahead ?? this.#read(this.#cursor, this.#taken));
-    this.#taken++;
-    if (this.#taken === this.#options.microBatches) {
-      this.#taken = 0;
-      this.#cursor += this.#options.globalBatch;
-    }
-    const ahead = this.#read(this.#cursor, this.#taken);
+    const batch = await (this.#ahead ?? this.#read(this.#cursor));
+    this.#cursor += this.#options.globalBatch;
+    const ahead = this.#read(this.#cursor);
     // A failure belongs to the call that asks for this batch, which awaits the same promise.
     ahead.catch(() => undefined);
     this.#ahead = ahead;
     return batch;
   }
 
-  /**
-   * Where training stands.
-   *
-   * @throws {ArgumentError} in the middle of a step, when some micro-batches of it were handed out
-   */
+  /** Gives `steps` steps, to be read by `for await`. */
+  async *take(steps: number): AsyncGenerator<Batch> {
+    if (!Number.isSafeInteger(steps)) throw new ArgumentError(`Cannot take ${steps} steps: give an integer`);
+    for (let i = 0; i < steps; i++) yield await this.next();
+  }
+
+  /** Where training stands. */
   state(): LoaderState {
-    if (this.#taken !== 0) {
-      const { microBatches } = this.#options;
-      throw new ArgumentError(`state() counts whole steps, got ${this.#taken} of ${microBatches} micro-batches of one`);
-    }
     const { seed, sequenceLength, tokens } = this.#options;
     return { cursor: this.#cursor, seed, sequenceLength, dataset: tokens.fingerprint };
   }
@@ -138,21 +127,23 @@ export class DataLoader {
     compare("data.sequenceLength", state.sequenceLength, sequenceLength);
     compare("data.dataset (fingerprint of text and tokenizer)", state.dataset, tokens.fingerprint);
     if (!Number.isSafeInteger(state.cursor) || state.cursor < 0) {
-      problems.push({
-        path: "data.cursor",
-        expected: "an integer from 0 in the checkpoint",
-        got: String(state.cursor),
-      });
+      const expected = "an integer from 0 in the checkpoint";
+      problems.push({ path: "data.cursor", expected, got: String(state.cursor) });
     }
     if (problems.length > 0) throw new ConfigError(problems);
     this.#cursor = state.cursor;
-    this.#taken = 0;
     this.#ahead = undefined;
   }
 
-  async #read(cursor: number, microBatch: number): Promise<Batch> {
+  async #read(cursor: number): Promise<Batch> {
+    const microBatches: MicroBatch[] = [];
+    for (const samples of this.#sampler.batchFor(cursor, this.#options)) microBatches.push(await this.#load(samples));
+    return { microBatches, step: cursor / this.#options.globalBatch + 1 };
+  }
+
+  /** Each sample is a window of the packed stream, labeled with the tokens that follow. */
+  async #load(samples: readonly number[]): Promise<MicroBatch> {
     const { tokens, sequenceLength: seq } = this.#options;
-    const samples = this.#sampler.batchFor(cursor, this.#options)[microBatch] ?? [];
     const inputIds = new Int32Array(samples.length * seq);
     const labels = new Int32Array(samples.length * seq);
     const window = new Int32Array(seq + 1);
@@ -161,6 +152,6 @@ export class DataLoader {
       inputIds.set(window.subarray(0, seq), row * seq);
       labels.set(window.subarray(1), row * seq);
     }
-    return { inputIds, labels, batch: samples.length, seq, tokenCount: labels.length };
+    return { inputIds, labels, batch: samples.length, seq };
   }
 }

@@ -9,7 +9,6 @@
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import type { ReadableFile, WritableFile } from "../runtime/files.ts";
 import {
   makeDirectory,
   openReadable,
@@ -18,6 +17,7 @@ import {
   removePath,
   renamePath,
   syncDirectory,
+  type WritableFile,
 } from "../runtime/files.ts";
 import type { TextSource } from "./dataset.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -49,9 +49,7 @@ export interface TokenStream {
 
 /** How far packing has come. */
 export interface PackingProgress {
-  /** Documents packed. */
   readonly documents: number;
-  /** Tokens made. */
   readonly tokens: number;
   /** Bytes of source text read. */
   readonly bytesRead: number;
@@ -61,7 +59,6 @@ export interface PackingProgress {
 
 /** The packed tokens of a source, as a file that may have to be made first. */
 export interface TokenCache {
-  /** The file. */
   readonly path: string;
   /** What text and tokenizer are, in one: hexadecimal, the same on every rank. */
   readonly fingerprint: string;
@@ -88,20 +85,12 @@ export interface TokenCache {
 /**
  * The cache of a source under a tokenizer. Reads all text once, to know it.
  *
- * @param source the documents
  * @param tokenizer what encodes them; it must name an end-of-text token
  * @param directory where cache files lie; made when needed
  * @throws {CheckpointError} if the tokenizer names no end-of-text token
  */
 export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: string): TokenCache {
-  const { eosId } = tokenizer;
-  if (eosId === undefined) {
-    throw new CheckpointError(
-      tokenizer.path,
-      "Packing needs an end-of-text token: name it as eos_token in tokenizer_config.json beside it",
-    );
-  }
-  const fingerprint = sha256([`${MAGIC} ${VERSION} ${eosId}\n`, tokenizer.fingerprint, source.fingerprint()]);
+  const fingerprint = fingerprintOf(source, tokenizer);
   const path = `${directory}/tokens-${fingerprint.slice(0, 32)}.bin`;
   return {
     path,
@@ -114,7 +103,7 @@ export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: 
       try {
         {
           using file = openWritable(aside, "create");
-          await pack(source, tokenizer, eosId, file, onProgress);
+          await pack(source, tokenizer, file, onProgress);
           file.sync();
         }
         renamePath(aside, path);
@@ -129,11 +118,25 @@ export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: 
 }
 
 /**
- * Tokens that are already in memory, as a stream.
+ * Packs a source into memory: for texts that need no file.
  *
- * @param tokens the ids; not copied
- * @param fingerprint what they are called in a resume
+ * @throws {ConfigError} naming file and line of text that cannot be read
+ * @throws {ArgumentError} if there is no text at all
+ * @throws {CheckpointError} if the tokenizer names no end-of-text token
  */
+export async function packInMemory(source: TextSource, tokenizer: Tokenizer): Promise<TokenStream> {
+  const parts: Int32Array[] = [];
+  for await (const { ids } of idsOf(source, tokenizer)) parts.push(Int32Array.from(ids));
+  const tokens = new Int32Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    tokens.set(part, at);
+    at += part.length;
+  }
+  return tokensInMemory(tokens, fingerprintOf(source, tokenizer));
+}
+
+/** Tokens that are already in memory, not copied, as a stream; `fingerprint` is what they are called in a resume. */
 export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenStream {
   return {
     length: tokens.length,
@@ -147,10 +150,34 @@ export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenSt
   };
 }
 
+/** The end-of-text token that packing adds. */
+function eosOf({ eosId, path }: Tokenizer): number {
+  if (eosId !== undefined) return eosId;
+  const remedy = "name it as eos_token in tokenizer_config.json beside it";
+  throw new CheckpointError(path, `Packing needs an end-of-text token: ${remedy}`);
+}
+
+function fingerprintOf(source: TextSource, tokenizer: Tokenizer): string {
+  return sha256([`${MAGIC} ${VERSION} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint, source.fingerprint()]);
+}
+
+/** The ids of each document with the end of text behind them, and how far reading has come. */
+async function* idsOf(
+  source: TextSource,
+  tokenizer: Tokenizer,
+): AsyncGenerator<{ readonly ids: readonly number[]; readonly bytesRead: number }> {
+  const eosId = eosOf(tokenizer);
+  let isEmpty = true;
+  for await (const { text, bytesRead } of source.documents()) {
+    isEmpty = false;
+    yield { ids: [...tokenizer.encode(text), eosId], bytesRead };
+  }
+  if (isEmpty) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);
+}
+
 async function pack(
   source: TextSource,
   tokenizer: Tokenizer,
-  eosId: number,
   file: WritableFile,
   onProgress: ((progress: PackingProgress) => void) | undefined,
 ): Promise<void> {
@@ -160,21 +187,18 @@ async function pack(
   let filled = 0;
   let tokens = 0;
   let documents = 0;
-  const put = (id: number): void => {
-    if (filled === CHUNK) {
-      file.write(bytes);
-      filled = 0;
+  for await (const { ids, bytesRead } of idsOf(source, tokenizer)) {
+    for (const id of ids) {
+      if (filled === CHUNK) {
+        file.write(bytes);
+        filled = 0;
+      }
+      chunk[filled++] = id;
     }
-    chunk[filled++] = id;
-    tokens++;
-  };
-  for await (const { text, bytesRead } of source.documents()) {
-    for (const id of tokenizer.encode(text)) put(id);
-    put(eosId);
+    tokens += ids.length;
     documents++;
     onProgress?.({ documents, tokens, bytesRead, byteLength: source.byteLength });
   }
-  if (documents === 0) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);
   file.write(bytes.subarray(0, filled * width));
   const trailer = new Uint8Array(TRAILER);
   const view = new DataView(trailer.buffer);
@@ -187,31 +211,27 @@ async function pack(
 }
 
 function openTokens(path: string, fingerprint: string): TokenStream {
+  const { length, width } = readTrailer(path);
   const file = openReadable(path);
-  try {
-    const { length, width } = readTrailer(file);
-    return {
-      length,
-      fingerprint,
-      async read(start, into): Promise<void> {
-        checkRange(start, into.length, length);
-        if (width === 4) {
-          file.read(start * 4, new Uint8Array(into.buffer, into.byteOffset, into.byteLength));
-        } else {
-          const halves = new Uint16Array(into.length);
-          file.read(start * 2, new Uint8Array(halves.buffer));
-          into.set(halves);
-        }
-      },
-      close: () => file.close(),
-    };
-  } catch (error) {
-    file.close();
-    throw error;
-  }
+  return {
+    length,
+    fingerprint,
+    async read(start, into): Promise<void> {
+      checkRange(start, into.length, length);
+      if (width === 4) {
+        file.read(start * 4, new Uint8Array(into.buffer, into.byteOffset, into.byteLength));
+      } else {
+        const halves = new Uint16Array(into.length);
+        file.read(start * 2, new Uint8Array(halves.buffer));
+        into.set(halves);
+      }
+    },
+    close: () => file.close(),
+  };
 }
 
-function readTrailer(file: ReadableFile): { readonly length: number; readonly width: number } {
+function readTrailer(path: string): { readonly length: number; readonly width: number } {
+  using file = openReadable(path);
   const trailer = new Uint8Array(TRAILER);
   if (file.byteLength >= TRAILER) file.read(file.byteLength - TRAILER, trailer);
   const view = new DataView(trailer.buffer);
@@ -220,7 +240,7 @@ function readTrailer(file: ReadableFile): { readonly length: number; readonly wi
   const magic = new TextDecoder().decode(trailer.subarray(0, 8));
   const right = magic === MAGIC && view.getUint32(8, true) === VERSION && (width === 2 || width === 4);
   if (!right || length * width + TRAILER !== file.byteLength) {
-    throw new CheckpointError(file.path, "Expected a whole file of packed tokens, got a damaged one: remove it");
+    throw new CheckpointError(path, "Expected a whole file of packed tokens, got a damaged one: remove it");
   }
   return { length, width };
 }

@@ -34,19 +34,12 @@ export interface SamplePlace {
 /**
  * Samples of one micro-batch.
  *
- * @param split how a step is divided
  * @throws {ArgumentError} if a number is out of range, or the global batch cannot be divided evenly
  */
 export function microBatchSize(split: BatchSplit): number {
   const { globalBatch, rank, worldSize, microBatches } = split;
-  for (
-    const [name, value, least] of [
-      ["globalBatch", globalBatch, 1],
-      ["worldSize", worldSize, 1],
-      ["microBatches", microBatches, 1],
-      ["rank", rank, 0],
-    ] as const
-  ) {
+  for (const [name, value] of Object.entries({ globalBatch, worldSize, microBatches, rank })) {
+    const least = name === "rank" ? 0 : 1;
     if (!Number.isSafeInteger(value) || value < least) {
       throw new ArgumentError(`${name} must be an integer from ${least}, got ${value}`);
     }
@@ -66,23 +59,16 @@ export function microBatchSize(split: BatchSplit): number {
 export class Sampler {
   /** Samples of one epoch. */
   readonly numSamples: number;
-  /** What the order is shuffled by. */
-  readonly seed: number;
   readonly #key: number;
   #epoch: number | undefined;
   #order: Permutation | undefined;
 
-  /**
-   * @param numSamples samples of one epoch, at least 1
-   * @param seed an integer from 0 up to 2^53, exclusive
-   * @throws {ArgumentError} if an argument is out of range
-   */
+  /** @throws {ArgumentError} if there is no sample, or the seed is no integer from 0 up to 2^53, exclusive */
   constructor(numSamples: number, seed: number) {
     if (!Number.isSafeInteger(numSamples) || numSamples < 1) {
       throw new ArgumentError(`An epoch has at least 1 sample, got ${numSamples}`);
     }
     this.numSamples = numSamples;
-    this.seed = seed;
     this.#key = keyOf(seed, "data order");
   }
 
@@ -108,7 +94,6 @@ export class Sampler {
    * What one rank takes of a step.
    *
    * @param cursor samples consumed before the step, by all ranks
-   * @param split how the step is divided
    * @returns for each micro-batch the samples' indices in the data
    * @throws {ArgumentError} if the global batch cannot be divided evenly
    */

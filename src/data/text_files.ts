@@ -27,11 +27,8 @@ export function findFiles(inputs: readonly string[]): string[] {
   }
   if (empty.length > 0 || found.size === 0) {
     const problems = empty.length > 0 ? empty : ["(nothing)"];
-    throw new ConfigError(problems.map((got) => ({
-      path: "data",
-      expected: "a text file, a directory with text files, or a pattern that matches some",
-      got,
-    })));
+    const expected = "a text file, a directory with text files, or a pattern that matches some";
+    throw new ConfigError(problems.map((got) => ({ path: "data", expected, got })));
   }
   return [...found].sort();
 }

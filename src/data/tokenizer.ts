@@ -1,6 +1,6 @@
 /**
- * Text to token ids and back, by a Hugging Face `tokenizer.json`. The work is `@huggingface/tokenizers`'; this file reads
- * its two files, finds the end-of-text token and fingerprints both.
+ * Text to token ids and back: by its bytes, which needs no file, or by a Hugging Face `tokenizer.json`. The work is
+ * `@huggingface/tokenizers`'; this file reads its two files, finds the end-of-text token and fingerprints both.
  *
  * Invariant: text is encoded without template tokens, so packed documents hold only the tokens that packing adds.
  *
@@ -33,7 +33,6 @@ export interface Tokenizer {
   /**
    * Text of ids.
    *
-   * @param ids token ids
    * @param options `skipSpecial`: leave out tokens such as the end of text (default false)
    * @throws {ArgumentError} if an id is out of range
    */
@@ -48,7 +47,7 @@ export interface Tokenizer {
  * @throws {CheckpointError} if a file is not what its name says, or needs what `@huggingface/tokenizers` does not have
  * @example
  * ```ts
- * import { loadTokenizer } from "fullyshard";
+ * import { loadTokenizer } from "fullyshard/data";
  * const tokenizer = await loadTokenizer("examples/data");
  * if (tokenizer.decode(tokenizer.encode("interface A {}")) !== "interface A {}") throw new Error("unequal");
  * ```
@@ -76,48 +75,47 @@ export async function loadTokenizer(path: string): Promise<Tokenizer> {
   if (eos !== undefined && eosId === undefined) {
     throw new CheckpointError(configFile, `eos_token must be in the vocabulary of ${file}, got ${JSON.stringify(eos)}`);
   }
-  const fingerprint = sha256([text, "\0", configText]);
-  const files = pathKind(configFile) === "file" ? [file, configFile] : [file];
-  return new HfTokenizerAdapter(inner, { path: file, files, vocabSize, eosId, fingerprint });
+  return {
+    path: file,
+    files: pathKind(configFile) === "file" ? [file, configFile] : [file],
+    vocabSize,
+    eosId,
+    fingerprint: sha256([text, "\0", configText]),
+    encode(text): number[] {
+      const { ids, tokens } = inner.encode(text, { add_special_tokens: false });
+      // Typed as numbers, but the package leaves a hole where the unknown token is not in the vocabulary.
+      const hole = ids.findIndex((id) => !Number.isInteger(id));
+      if (hole < 0) return ids;
+      throw new ArgumentError(`${file} has no id for its token ${JSON.stringify(tokens[hole])}`);
+    },
+    decode(ids, { skipSpecial = false } = {}): string {
+      const list = [...ids];
+      const bad = list.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+      if (bad !== undefined) throw new ArgumentError(`Ids of ${file} are below ${vocabSize}, got ${bad}`);
+      // The package refuses to decode nothing.
+      return list.length === 0 ? "" : inner.decode(list, { skip_special_tokens: skipSpecial });
+    },
+  };
 }
 
-/** {@link Tokenizer} over `@huggingface/tokenizers`. */
-class HfTokenizerAdapter implements Tokenizer {
-  readonly path: string;
-  readonly files: readonly string[];
-  readonly vocabSize: number;
-  readonly eosId: number | undefined;
-  readonly fingerprint: string;
-  readonly #inner: HfTokenizer;
+/** Ids 0 to 255 are bytes; then comes the end of a text. */
+const BYTES_EOS = 256;
 
-  constructor(inner: HfTokenizer, facts: Pick<Tokenizer, "path" | "files" | "vocabSize" | "eosId" | "fingerprint">) {
-    this.#inner = inner;
-    this.path = facts.path;
-    this.files = facts.files;
-    this.vocabSize = facts.vocabSize;
-    this.eosId = facts.eosId;
-    this.fingerprint = facts.fingerprint;
-  }
-
-  encode(text: string): number[] {
-    const { ids, tokens } = this.#inner.encode(text, { add_special_tokens: false });
-    // Typed as numbers, but the package leaves a hole where the unknown token is not in the vocabulary.
-    const hole = ids.findIndex((id) => !Number.isInteger(id));
-    if (hole >= 0) {
-      throw new ArgumentError(`${this.path} has no id for its token ${JSON.stringify(tokens[hole])}`);
-    }
-    return ids;
-  }
-
-  decode(ids: Iterable<number>, options: { readonly skipSpecial?: boolean } = {}): string {
+/** The tokenizer that needs no file, each byte of a text's UTF-8 a token: 257 ids. Bytes that are no UTF-8 decode to U+FFFD. */
+export const BYTE_TOKENIZER: Tokenizer = {
+  path: "bytes",
+  files: [],
+  vocabSize: BYTES_EOS + 1,
+  eosId: BYTES_EOS,
+  fingerprint: "bytes",
+  encode: (text) => [...new TextEncoder().encode(text)],
+  decode(ids) {
     const list = [...ids];
-    const bad = list.find((id) => !Number.isInteger(id) || id < 0 || id >= this.vocabSize);
-    if (bad !== undefined) throw new ArgumentError(`Ids of ${this.path} are below ${this.vocabSize}, got ${bad}`);
-    // The package refuses to decode nothing.
-    if (list.length === 0) return "";
-    return this.#inner.decode(list, { skip_special_tokens: options.skipSpecial ?? false });
-  }
-}
+    const bad = list.find((id) => !Number.isInteger(id) || id < 0 || id > BYTES_EOS);
+    if (bad !== undefined) throw new ArgumentError(`Ids of bytes are at most ${BYTES_EOS}, got ${bad}`);
+    return new TextDecoder().decode(Uint8Array.from(list.filter((id) => id !== BYTES_EOS)));
+  },
+};
 
 function parseObject(text: string, file: string): Readonly<Record<string, unknown>> {
   let value: unknown;

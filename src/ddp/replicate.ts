@@ -4,50 +4,77 @@
  *
  * @module
  */
-import { activePass, type BackwardPass } from "../autograd/engine.ts";
+import { activePass, type BackwardPass, type PassMember } from "../autograd/engine.ts";
+import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import { collectTensors, ensureNames, type Module } from "../nn/module.ts";
-import { hookBackward } from "../tensor/apply.ts";
-import type { Parameter } from "../tensor/parameter.ts";
+import type { Module } from "../nn/module.ts";
+import { ranksOf } from "../parallel/ranks.ts";
+import { usedOnAnyRank } from "../parallel/used.ts";
+import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
 import { GradientBucket, planBuckets } from "./bucket.ts";
+import { ReplicatedStorage } from "./param.ts";
 
 /** Options of {@link replicate}. */
 export interface ReplicateOptions {
-  /** The ranks that hold copies. */
-  readonly group: ProcessGroup;
-  /** Gradients reduced together, in bytes: PyTorch's 25 MiB unless said otherwise. */
+  /** The ranks that hold copies: a mesh of one axis, or its group. */
+  readonly mesh: DeviceMesh | ProcessGroup;
+  /** Gradients reduced together, in bytes. @default 25 MiB, as in PyTorch */
   readonly bucketBytes?: number;
 }
 
 /** A replicated module. */
-export class ReplicatedModule {
+export class ReplicatedModule implements PassMember, GradientReducer {
   readonly module: Module;
-  /** Whether the next backward reduces gradients (PyTorch's `no_sync` when false). */
   requiresGradientSync = true;
   #gradientDivideFactor: number;
+  /** Its inverse, which sums are multiplied by. */
+  readonly #scale: DeviceScalar;
   readonly #group: ProcessGroup;
-  readonly #buckets: readonly GradientBucket[];
-  readonly #unhook: () => void;
-  /** The last backward pass whose end was queued for. */
+  readonly #bucketBytes: number | undefined;
+  readonly #storages: ReadonlyMap<Parameter, ReplicatedStorage>;
+  #buckets: ReadonlyMap<ReplicatedStorage, GradientBucket> = new Map();
+  #disposed = false;
+  /** The pass that it has joined. */
   #pass: BackwardPass | undefined;
 
-  constructor(module: Module, group: ProcessGroup, buckets: readonly GradientBucket[]) {
+  /** Made by {@link replicate}. */
+  constructor(module: Module, group: ProcessGroup, bucketBytes: number | undefined) {
     this.module = module;
-    this.#gradientDivideFactor = group.size;
     this.#group = group;
-    this.#buckets = buckets;
-    this.#unhook = module.registerForwardHook((_args, output) => {
-      hookBackward("ddp", collectTensors(output), () => this.#queue());
-    });
+    this.#bucketBytes = bucketBytes;
+    this.#gradientDivideFactor = group.size;
+    this.#storages = new Map(
+      [...module.parameters()].map((parameter) =>
+        [parameter, new ReplicatedStorage(parameter, this, (storage) => this.#bucketOf(storage))] as const
+      ),
+    );
+    for (const [parameter, storage] of this.#storages) parameter.adopt(storage);
+    const [first] = this.#storages.keys();
+    if (first === undefined) throw new InternalError("a replicated module without parameters");
+    this.#scale = first.device.scalars.make(1 / group.size);
   }
 
-  /** What summed gradients are divided by: the number of ranks unless set, or the number of tokens for a token-sum loss. */
+  get gradientDivideFactor(): number {
+    return this.#gradientDivideFactor;
+  }
+
+  set gradientDivideFactor(factor: number) {
+    this.#gradientDivideFactor = factor;
+    this.#scale.value = 1 / factor;
+  }
+
+  /**
+   * What summed gradients are divided by, e.g. the number of tokens for a token-sum loss.
+   *
+   * @default the number of ranks
+   */
   setGradientDivideFactor(factor: number): void {
     if (!(factor > 0)) throw new ArgumentError(`Cannot divide gradients by ${factor}: the factor must be positive`);
-    this.#gradientDivideFactor = factor;
+    this.gradientDivideFactor = factor;
   }
 
   /** Whether the next backward reduces gradients. */
@@ -57,42 +84,73 @@ export class ReplicatedModule {
 
   /** Makes the module an ordinary one again, without gradients. */
   dispose(): void {
-    this.#unhook();
-    for (const bucket of this.#buckets) bucket.dispose();
+    if (this.#disposed) return;
+    this.#disposed = true;
+    for (const parameter of this.#storages.keys()) parameter.release();
+    this.#scale[Symbol.dispose]();
   }
 
-  #queue(): void {
+  /** Reduces the gradients of the pass. A parameter that no rank used has none afterwards. */
+  endPass(): void {
+    this.#pass = undefined;
+    if (!this.requiresGradientSync) return;
+    const buckets = [...new Set(this.#buckets.values())];
+    for (const [i, bucket] of buckets.entries()) bucket.reduce(this.#group, this.#scale, `gradient bucket ${i}`);
+    const members = [...this.#buckets.keys()];
+    const used = usedOnAnyRank(this.#group, members);
+    for (const member of members) member.settle(used.has(member));
+  }
+
+  abandonPass(): void {
+    this.#pass = undefined;
+    for (const storage of this.#storages.values()) storage.clearGradient();
+  }
+
+  #bucketOf(storage: ReplicatedStorage): GradientBucket {
     const pass = activePass();
-    if (pass === undefined) throw new InternalError("a backward hook ran outside a backward pass");
-    if (this.#pass === pass || !this.requiresGradientSync) return;
-    this.#pass = pass;
-    pass.atEnd(() => {
-      this.#pass = undefined;
-      const scale = 1 / this.#gradientDivideFactor;
-      for (const [i, bucket] of this.#buckets.entries()) bucket.reduce(this.#group, scale, `gradient bucket ${i}`);
-    });
+    if (pass === undefined) {
+      throw new InternalError(`'${storage.parameter.fqn}' got a gradient outside a backward pass`);
+    }
+    if (pass !== this.#pass) {
+      this.#pass = pass;
+      pass.join(this);
+      this.#planBuckets();
+    }
+    const bucket = this.#buckets.get(storage);
+    if (bucket === undefined) throw new InternalError(`'${storage.parameter.fqn}' has no gradient bucket`);
+    return bucket;
+  }
+
+  /** Makes buckets of what is trained now: parameters may have been frozen or unfrozen since the last pass. */
+  #planBuckets(): void {
+    const trained = [...this.#storages.keys()].filter(({ trainable }) => trainable).toReversed();
+    const planned = [...this.#buckets.keys()];
+    if (trained.length === planned.length && planned.every(({ parameter }, i) => parameter === trained[i])) return;
+    const buckets = planBuckets(trained, this.#bucketBytes).map((parameters) =>
+      new GradientBucket(parameters.flatMap((parameter) => this.#storages.get(parameter) ?? []))
+    );
+    this.#buckets = new Map(buckets.flatMap((bucket) => bucket.storages.map((storage) => [storage, bucket] as const)));
   }
 }
 
 /**
  * Replicates a module over the ranks of a group. Its parameters take rank 0's values, if they have any yet. After a backward
- * every trainable parameter has a gradient: zeros if no rank used it.
+ * every trainable parameter that any rank used has a gradient.
  *
  * @throws {ArgumentError} if it has no trainable parameters, or some are sharded, or replicated already
+ * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
-  const { group, bucketBytes } = options;
-  ensureNames(module);
+  const group = ranksOf(options.mesh, "replicate");
+  module.ensureNames();
   const parameters = [...module.parameters()];
-  const trainable = parameters.filter((parameter) => parameter.trainable);
-  if (trainable.length === 0) {
+  if (!parameters.some(({ trainable }) => trainable)) {
     throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
   }
   for (const parameter of parameters) parameter.requirePlain("replicate");
-  const buckets = planBuckets(trainable.toReversed(), bucketBytes).map((members) => new GradientBucket(members));
-  const present = parameters.filter((parameter: Parameter) => parameter.buffer.attached);
+  const present = parameters.filter(({ buffer }) => buffer.attached);
   writeParameters(present, (parameter, owned) => {
     group.broadcast(owned, parameter.numel * float32.byteLength, 0, `'${parameter.fqn}'`).wait();
   });
-  return new ReplicatedModule(module, group, buckets);
+  return new ReplicatedModule(module, group, options.bucketBytes);
 }

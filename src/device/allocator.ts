@@ -4,8 +4,24 @@
  *
  * @module
  */
+import { at, placeAfter } from "../at.ts";
 import { InternalError, OutOfMemoryError } from "../errors.ts";
 import { type DevicePtr, devicePtr } from "./device.ts";
+
+/** No bytes, by what memory is for: the terms that a peak is made of. */
+const NO_TERMS = {
+  parameters: 0, // this rank's own
+  gathered: 0, // whole parameters, while a unit is in use
+  gradients: 0, // whole, before they are reduced
+  "gradient shards": 0, // this rank's own, after
+  optimizer: 0,
+  activations: 0, // and everything else of a step
+  staging: 0, // what collectives go through
+};
+/** Bytes by what they are for. */
+export type MemoryTerms = Readonly<typeof NO_TERMS>;
+/** Name of a kind of memory. */
+export type MemoryKind = keyof MemoryTerms;
 
 /** What an allocator has given out. */
 export interface MemoryStats {
@@ -13,6 +29,10 @@ export interface MemoryStats {
   readonly inUse: number;
   /** Most bytes in use at once since the last {@link Allocator.resetPeak}. */
   readonly peak: number;
+  /** What the peak was made of. */
+  readonly peakTerms: MemoryTerms;
+  /** One past the highest address given out since then: more than the peak where memory is fragmented. */
+  readonly highest: number;
   /** Bytes there are in all. */
   readonly capacity: number;
 }
@@ -21,6 +41,7 @@ export interface MemoryStats {
 interface Block {
   readonly bytes: number;
   readonly owner: string;
+  readonly kind: MemoryKind;
 }
 
 /** Every block starts on a multiple of this many bytes: one cache line, and what FSDP's 256-byte rule needs. */
@@ -35,7 +56,10 @@ export class Allocator {
   #free: { start: number; end: number }[];
   readonly #blocks = new Map<number, Block>();
   #inUse = 0;
+  readonly #terms = { ...NO_TERMS };
   #peak = 0;
+  #peakTerms: MemoryTerms = NO_TERMS;
+  #highest: number;
 
   /**
    * @param where the memory's name, for messages
@@ -47,16 +71,26 @@ export class Allocator {
     this.#begin = Math.ceil(begin / ALIGNMENT) * ALIGNMENT;
     this.#end = end;
     this.#free = [{ start: this.#begin, end }];
+    this.#highest = this.#begin;
+  }
+
+  /** First address. */
+  get begin(): number {
+    return this.#begin;
   }
 
   /** What is given out now. */
   get stats(): MemoryStats {
-    return { inUse: this.#inUse, peak: this.#peak, capacity: this.#end - this.#begin };
+    const [peak, peakTerms, highest] = [this.#peak, this.#peakTerms, this.#highest];
+    return { inUse: this.#inUse, peak, peakTerms, highest, capacity: this.#end - this.#begin };
   }
 
   /** Starts a new measurement of the peak from what is in use now. */
   resetPeak(): void {
     this.#peak = this.#inUse;
+    this.#peakTerms = { ...this.#terms };
+    this.#highest = this.#begin;
+    for (const [start, { bytes }] of this.#blocks) this.#highest = Math.max(this.#highest, start + bytes);
   }
 
   /**
@@ -64,10 +98,16 @@ export class Allocator {
    *
    * @param bytes how many; 0 gives a valid address too
    * @param owner what it is for, e.g. an FQN: named when memory runs out
+   * @param kind which term of the peak it belongs to
    * @param alignment a power of two, at least 256 (a page for mapped memory)
    * @throws {OutOfMemoryError} with the bytes asked for, in use, and the largest owners
    */
-  allocate(bytes: number, owner: string, alignment: number = ALIGNMENT): DevicePtr {
+  allocate(
+    bytes: number,
+    owner: string,
+    kind: MemoryKind = "activations",
+    alignment: number = ALIGNMENT,
+  ): DevicePtr {
     const size = Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
     for (let i = 0; i < this.#free.length; i++) {
       const range = this.#free[i];
@@ -78,9 +118,14 @@ export class Allocator {
       if (start > range.start) rest.push({ start: range.start, end: start });
       if (start + size < range.end) rest.push({ start: start + size, end: range.end });
       this.#free.splice(i, 1, ...rest);
-      this.#blocks.set(start, { bytes: size, owner });
+      this.#blocks.set(start, { bytes: size, owner, kind });
       this.#inUse += size;
-      if (this.#inUse > this.#peak) this.#peak = this.#inUse;
+      this.#terms[kind] += size;
+      if (start + size > this.#highest) this.#highest = start + size;
+      if (this.#inUse > this.#peak) {
+        this.#peak = this.#inUse;
+        this.#peakTerms = { ...this.#terms };
+      }
       return devicePtr(start);
     }
     throw new OutOfMemoryError(this.#where, size, this.#inUse, this.#end - this.#begin, this.#explain(size));
@@ -92,25 +137,15 @@ export class Allocator {
     if (block === undefined) throw new InternalError(`freed address ${ptr} that is not allocated`);
     this.#blocks.delete(ptr);
     this.#inUse -= block.bytes;
+    this.#terms[block.kind] -= block.bytes;
     const end = ptr + block.bytes;
-    let low = 0;
-    let high = this.#free.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      const range = this.#free[middle];
-      if (range !== undefined && range.start < ptr) low = middle + 1;
-      else high = middle;
-    }
-    const before = this.#free[low - 1];
-    const after = this.#free[low];
-    const joinsBefore = before !== undefined && before.end === ptr;
-    const joinsAfter = after !== undefined && after.start === end;
-    if (joinsBefore && joinsAfter) {
-      before.end = after.end;
-      this.#free.splice(low, 1);
-    } else if (joinsBefore) before.end = end;
-    else if (joinsAfter) after.start = ptr;
-    else this.#free.splice(low, 0, { start: ptr, end });
+    const place = placeAfter(this.#free, ({ start }) => start < ptr);
+    const [before, after] = [this.#free[place - 1], this.#free[place]];
+    if (after?.start === end) after.start = ptr;
+    else this.#free.splice(place, 0, { start: ptr, end });
+    if (before?.end !== ptr) return;
+    before.end = at(this.#free, place, "free range").end;
+    this.#free.splice(place, 1);
   }
 
   /** The owners with the most bytes, largest first. */

@@ -6,6 +6,7 @@
  * @module
  */
 import { InternalError, UseAfterDisposeError } from "../errors.ts";
+import type { MemoryKind } from "./allocator.ts";
 import type { Device, DevicePtr } from "./device.ts";
 
 /** A block of device memory with counted owners. */
@@ -14,32 +15,38 @@ export class Buffer {
   readonly byteLength: number;
   /** What it is for, e.g. an FQN: named when memory runs out. */
   owner: string;
+  /** Counts writes that a graph must not miss: what it saved before is another one then. */
+  version = 0;
+  readonly #kind: MemoryKind;
   #ptr: DevicePtr | undefined;
   #refs = 1;
   /** Whether the allocator gave the memory, so that it goes back there. */
   #owned: boolean;
 
-  private constructor(device: Device, byteLength: number, owner: string, ptr: DevicePtr | undefined, owned: boolean) {
+  private constructor(device: Device, byteLength: number, owner: string, kind: MemoryKind, borrowed?: DevicePtr) {
     this.device = device;
     this.byteLength = byteLength;
     this.owner = owner;
-    this.#ptr = ptr;
-    this.#owned = owned;
+    this.#kind = kind;
+    this.#ptr = borrowed;
+    this.#owned = false;
   }
 
   /** A new block from the device's allocator. */
-  static allocate(device: Device, byteLength: number, owner: string): Buffer {
-    return new Buffer(device, byteLength, owner, device.allocator.allocate(byteLength, owner), true);
+  static allocate(device: Device, byteLength: number, owner: string, kind: MemoryKind = "activations"): Buffer {
+    const buffer = new Buffer(device, byteLength, owner, kind);
+    buffer.attach();
+    return buffer;
   }
 
   /** Memory that somebody else owns and that outlives this. */
   static borrow(device: Device, ptr: DevicePtr, byteLength: number, owner: string): Buffer {
-    return new Buffer(device, byteLength, owner, ptr, false);
+    return new Buffer(device, byteLength, owner, "parameters", ptr);
   }
 
   /** A buffer with no memory yet. */
-  static empty(device: Device, byteLength: number, owner: string): Buffer {
-    return new Buffer(device, byteLength, owner, undefined, false);
+  static empty(device: Device, byteLength: number, owner: string, kind: MemoryKind): Buffer {
+    return new Buffer(device, byteLength, owner, kind);
   }
 
   /** Whether it has memory now. */
@@ -76,7 +83,7 @@ export class Buffer {
   /** Gives it memory from the device's allocator. */
   attach(): void {
     if (this.#ptr !== undefined) throw new InternalError(`'${this.owner}' has memory already`);
-    this.#ptr = this.device.allocator.allocate(this.byteLength, this.owner);
+    this.#ptr = this.device.allocator.allocate(this.byteLength, this.owner, this.#kind);
     this.#owned = true;
   }
 

@@ -1,12 +1,16 @@
 /**
- * What a device is: memory, an allocator over it, a kernel table, and copies to and from the host. Work is enqueued in
- * program order; `synchronize` waits for it. On the CPU every call has finished when it returns.
+ * What a device is: memory, an allocator over it, a kernel table, and copies to and from the host. Work is enqueued on streams
+ * in program order; `synchronize` waits for it. On the CPU every call has finished when it returns.
  *
  * @module
  */
 import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
-import type { ExactMath, KernelTable } from "./kernels.ts";
+import type { Arguments } from "./kernels/signature.ts";
+import type { Kernels } from "./kernels/table.ts";
+import type { DeviceScalars } from "./scalars.ts";
+import type { DeviceStatus } from "./status.ts";
+import type { Streams } from "./stream.ts";
 
 declare const deviceAddress: unique symbol;
 /** An address in a device's memory, in bytes: an offset into the WASM memory, or a CUDA address. 0 is "none". */
@@ -29,6 +33,15 @@ export function devicePtr(address: number): DevicePtr {
 /** "No address": an optional kernel argument left out. */
 export const NO_PTR: DevicePtr = devicePtr(0);
 
+/** Functions of one number that give the same bits in every runtime, for host code whose results reach tensors. */
+export interface ExactMath {
+  exp(x: number): number;
+  log(x: number): number;
+  sin(x: number): number;
+  cos(x: number): number;
+  pow(x: number, y: number): number;
+}
+
 /** A device that tensors live on. */
 export interface Device {
   /** `cpu:0`, `cuda:1`. */
@@ -36,11 +49,21 @@ export interface Device {
   /** The allocator of its memory. */
   readonly allocator: Allocator;
   /** What it computes. */
-  readonly kernels: KernelTable;
+  readonly kernels: Kernels;
+  /** What went wrong in its kernels. */
+  readonly status: DeviceStatus;
+  /** Numbers that its work reads and the host sets. */
+  readonly scalars: DeviceScalars;
+  /** Its lines of work. Kernels, copies, allocations and frees are enqueued on the current one. */
+  readonly streams: Streams;
   /** Host functions with the same bits in every runtime. */
   readonly math: ExactMath;
   /** The matrix-product provider in use, e.g. `wasm` or `onednn`; recorded in checkpoints. */
   readonly mathName: string;
+  /** Who computes what and why, for a log line. */
+  readonly detail: string;
+  /** Bytes that a call of a kernel takes from the allocator until it returns. */
+  scratchBytes(kernel: string, args: Arguments): number;
   /** Copies host bytes into device memory. */
   copyIn(dst: DevicePtr, src: Uint8Array): void;
   /** Copies device memory into host bytes. */

@@ -19,7 +19,7 @@ const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Devic
  * @throws {UnsupportedError} if there is no such device
  * @example
  * ```ts
- * import { openDevice } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
  * const device = await openDevice("cpu", { cpuMath: "wasm" });
  * if (device.mathName !== "wasm") throw new Error("wrong");
  * ```

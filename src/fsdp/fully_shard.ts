@@ -9,37 +9,46 @@
  * @module
  */
 import { ArgumentError } from "../errors.ts";
+import { ModuleContainer } from "../nn/container.ts";
 import type { Module } from "../nn/module.ts";
+import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import { attachHooks } from "./hooks.ts";
 import { ShardedStorage } from "./param.ts";
 import { type FullyShardOptions, resolvePolicy } from "./policy.ts";
 import { FsdpUnit } from "./unit.ts";
 
-/** The unit of every module that was sharded. */
-const UNITS: WeakMap<Module, FsdpUnit> = new WeakMap();
+/** The unit of every module that is sharded, what its user has of it, and what lets go of the module. */
+const UNITS: WeakMap<
+  Module,
+  { readonly unit: FsdpUnit; readonly handle: FullyShardedModule; readonly detach: () => void }
+> = new WeakMap();
+
+/** What {@link fullyShard} gave for a module; undefined if it is not sharded as a unit of its own. */
+export function shardedModuleOf(module: Module): FullyShardedModule | undefined {
+  return UNITS.get(module)?.handle;
+}
 
 /** What can be done with a sharded module. Settings reach all units of the module's tree. */
 export class FullyShardedModule {
   readonly module: Module;
   /** The unit of the call that gave this. */
   readonly unit: FsdpUnit;
-  readonly #units: () => readonly FsdpUnit[];
 
-  constructor(module: Module, unit: FsdpUnit, units: () => readonly FsdpUnit[]) {
+  constructor(module: Module, unit: FsdpUnit) {
     this.module = module;
     this.unit = unit;
-    this.#units = units;
   }
 
   /** All units of the tree, this module's first, then those below in the order of the modules. */
   units(): readonly FsdpUnit[] {
-    return this.#units();
+    return unitsOf(this.module);
   }
 
   /** Gathers this module's own unit, as for a forward outside `call`. */
   unshard(): void {
     this.unit.unshard("manual");
+    this.unit.waitForGather();
   }
 
   /** Frees this module's own gathered unit. */
@@ -49,29 +58,34 @@ export class FullyShardedModule {
 
   /** Whether the next backward reduces gradients; without, they add up unsharded on each rank (gradient accumulation). */
   setRequiresGradientSync(sync: boolean): void {
-    for (const unit of this.#units()) unit.requiresGradientSync = sync;
+    for (const unit of this.units()) unit.requiresGradientSync = sync;
   }
 
   /** What summed gradients are divided by: the number of ranks unless set, or the number of tokens for a token-sum loss. */
   setGradientDivideFactor(factor: number): void {
     if (!(factor > 0)) throw new ArgumentError(`Cannot divide gradients by ${factor}: the factor must be positive`);
-    for (const unit of this.#units()) unit.gradientDivideFactor = factor;
+    for (const unit of this.units()) unit.gradientDivideFactor = factor;
   }
 
   /** Whether parameters are freed after the forward. */
   setReshardAfterForward(reshard: boolean): void {
-    for (const unit of this.#units()) unit.reshardAfterForward = reshard;
+    for (const unit of this.units()) unit.reshardAfterForward = reshard;
   }
 
-  /** Frees all shards and windows; every rank must. */
+  /** Frees all shards and windows: the module is an ordinary one again, without values, and can be sharded anew. Every rank must. */
   dispose(): void {
-    for (const unit of this.#units()) unit.dispose();
+    if (UNITS.get(this.module)?.handle !== this) return; // it was, and the module may be sharded anew
+    for (const unit of this.units()) {
+      UNITS.get(unit.module)?.detach();
+      UNITS.delete(unit.module);
+      unit.dispose();
+    }
   }
 }
 
 /** Units of a module and of those below it, in the order of the modules, parents first. */
 function unitsOf(module: Module): FsdpUnit[] {
-  return [...module.namedModules()].map(([, member]) => UNITS.get(member)).filter((unit) => unit !== undefined);
+  return [...module.namedModules()].map(([, member]) => UNITS.get(member)?.unit).filter((unit) => unit !== undefined);
 }
 
 /**
@@ -89,6 +103,7 @@ function requireOneUnit(
   seen.set(user, visited.add(module));
   for (const [name, child] of module.children()) {
     const path = prefix === "" ? name : `${prefix}.${name}`;
+    if (child instanceof BufferTensor) continue;
     if (child instanceof Parameter) {
       const holder = child.storage instanceof ShardedStorage ? child.storage.unit : undefined;
       if (holder === user) continue;
@@ -97,24 +112,28 @@ function requireOneUnit(
           `call fullyShard once, on a module that holds both, and not on '${holder?.name}'`,
       );
     }
-    requireOneUnit(child, path, UNITS.get(child) ?? user, seen);
+    requireOneUnit(child, path, UNITS.get(child)?.unit ?? user, seen);
   }
 }
 
 /**
  * Shards the parameters below `module` that no earlier call has claimed. Every rank of the group must make the same calls.
- * A backward reduces the gradients of every unit that it reaches: a parameter of it that was not used gets zeros, one of a
- * unit that was not reached gets none. All ranks must reach the same units.
+ * A backward reduces the gradients of every unit that it reaches: a parameter of it that no rank used gets no gradient, one
+ * that some ranks used gets zeros from the others. All ranks must reach the same units.
  *
- * Parameters must have no memory yet: shard first, then initialize or load, so that the whole never exists on one rank.
+ * Shard first and initialize or load then, so that the whole never exists on one rank; or shard a model that has values, which
+ * every rank must have alike: each keeps its part, and the whole is freed parameter by parameter.
  *
  * @param module a module with a forward
  * @param options the group, and what may be chosen
- * @throws {ArgumentError} if the module was sharded before or has no parameters, if one of them has memory already, is
- * replicated, or is used by more than one unit (a tied weight must be claimed by one call)
+ * @throws {ArgumentError} if the module was sharded before, has no parameters or no forward, or if one of its parameters is
+ * replicated, or used by more than one unit (a tied weight must be claimed by one call)
  * @example
  * ```ts
- * import { fullyShard, initializeParameters, Linear, openDevice, openProcessGroup, tensor } from "fullyshard";
+ * import { fullyShard, tensor } from "fullyshard";
+ * import { initializeParameters, Linear } from "fullyshard/nn";
+ * import { openDevice } from "fullyshard/device";
+ * import { openProcessGroup } from "fullyshard/comm";
  * const device = await openDevice("cpu");
  * const group = await openProcessGroup({ device });
  * const layer = new Linear(device, 4, 4);
@@ -128,30 +147,26 @@ export function fullyShard(module: Module, options: FullyShardOptions): FullySha
   const policy = resolvePolicy(options);
   const all = [...module.parameters()];
   const parameters = all.filter(({ storage }) => !(storage instanceof ShardedStorage));
-  const before = UNITS.get(module);
-  if (before !== undefined || all.length === 0) {
-    const why = before === undefined ? "it has no parameters" : `it was sharded before, as unit '${before.name}'`;
+  const refuse = (why: string): never => {
     throw new ArgumentError(`Cannot shard ${module.constructor.name}: ${why}`);
+  };
+  const before = UNITS.get(module);
+  if (before !== undefined) refuse(`it was sharded before, as unit '${before.unit.name}'`);
+  if (module instanceof ModuleContainer) {
+    refuse("it has no forward; shard the modules in it, or the module that holds it");
   }
+  if (all.length === 0) refuse("it has no parameters");
   const inside = parameters.length === 0 && unitsOf(module).length === 0 ? all[0] : undefined;
-  if (inside !== undefined) {
-    const holder = inside.storage instanceof ShardedStorage ? inside.storage.unit.name : "";
-    throw new ArgumentError(
-      `Cannot shard ${module.constructor.name}: unit '${holder}' holds its parameters; shard inner modules before outer ones, and ` +
-        "modules with tied parameters by one call",
+  if (inside?.storage instanceof ShardedStorage) {
+    refuse(
+      `unit '${inside.storage.unit.name}' holds its parameters; shard inner modules before outer ones, and modules with tied parameters ` +
+        "by one call",
     );
   }
   requireOneUnit(module);
   for (const parameter of parameters) parameter.requirePlain("shard");
-  const present = parameters.find(({ buffer }) => buffer.attached);
-  if (present !== undefined) {
-    throw new ArgumentError(
-      `Cannot shard '${present.fqn}': it has memory already; shard first, then initialize or load`,
-    );
-  }
-  const unit = new FsdpUnit(module.constructor.name, parameters, policy);
-  UNITS.set(module, unit);
-  const units = (): FsdpUnit[] => unitsOf(module);
-  attachHooks(module, unit, units);
-  return new FullyShardedModule(module, unit, units);
+  const unit = new FsdpUnit(module, parameters, policy);
+  const handle = new FullyShardedModule(module, unit);
+  UNITS.set(module, { unit, handle, detach: attachHooks(unit, () => unitsOf(module)) });
+  return handle;
 }

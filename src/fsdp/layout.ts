@@ -1,24 +1,19 @@
 /**
  * The plan of a flat segment: where each parameter lies and how the ranks share it. A segment is `world` runs of one length;
- * rank r owns run r. A pure function of shapes and world size, so every rank plans alike.
+ * rank r owns run r. A pure function of sizes and world size, so every rank plans alike.
  *
- * Note [Row-aligned runs]: a run may end inside a parameter, but only between rows: of dim 0 where that costs less than
- * {@link PADDING_LIMIT} of the segment, else of the last dim. Since a parameter is contiguous, aligning a boundary to its
- * rows means moving its start; a parameter that spans several boundaries needs a run length that its rows divide.
+ * Note [Block-aligned runs]: parameters start on multiples of 256 bytes and runs are multiples of it, so every cut
+ * between two ranks falls on a 64-element block of its parameter, wherever that is inside a row. So padding is below one block
+ * a parameter and one a rank, for any shapes and any number of ranks, and the norm, which is summed by such blocks, does not
+ * depend on the cut.
  *
  * @module
  */
-import { InternalError } from "../errors.ts";
-import { numelOf, type Shape } from "../shape.ts";
+import { float32 } from "../dtype.ts";
+import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
 
-/** Padding that row-aligned runs may cost before smaller rows are tried. */
-const PADDING_LIMIT = 0.02;
-
-/** Run lengths tried at most between two bounds: planning takes no longer for larger models. */
-const TRIES = 1024;
-
-/** How far the bounds are apart, once padding is beyond the limit. */
-const WINDOW = 1.05;
+/** What parameters and runs begin on a multiple of, in bytes of the narrowest dtype that a segment is held in. */
+const ALIGNMENT_BYTES = SHARD_BLOCK * float32.byteLength;
 
 /** Where things lie in a segment, in elements. */
 export interface SegmentPlan {
@@ -27,6 +22,8 @@ export interface SegmentPlan {
   /** Length of each rank's run; the segment is `world` of them. */
   readonly runLength: number;
   readonly world: number;
+  /** Elements of the segment that belong to no parameter. */
+  readonly padding: number;
 }
 
 /** One rank's share of one parameter, in elements. */
@@ -38,104 +35,28 @@ export interface Share {
   readonly runOffset: number;
 }
 
-/** A parameter as the planner sees it, in elements. */
-interface Size {
-  readonly numel: number;
-  /** No boundary may fall inside one of these. */
-  readonly row: number;
-}
-
 function roundUp(value: number, unit: number): number {
   return Math.ceil(value / unit) * unit;
-}
-
-function greatestDivisor(a: number, b: number): number {
-  return b === 0 ? a : greatestDivisor(b, a % b);
-}
-
-/**
- * Smallest start >= cursor on the alignment from which `boundary` falls between rows. Cursor and boundary are on the
- * alignment, so the step count is the distance in steps modulo the period of rows.
- */
-function alignedStart(cursor: number, boundary: number, row: number, alignment: number): number | undefined {
-  const period = row / greatestDivisor(row, alignment);
-  const start = cursor + ((boundary - cursor) / alignment % period) * alignment;
-  return start < boundary ? start : undefined;
-}
-
-/** Places all parameters for one run length, or says that it cannot be. */
-function place(
-  sizes: readonly Size[],
-  runLength: number,
-  world: number,
-  alignment: number,
-): number[] | undefined {
-  const offsets: number[] = [];
-  let cursor = 0;
-  for (const { numel, row } of sizes) {
-    let start = roundUp(cursor, alignment);
-    const boundary = (Math.floor(start / runLength) + 1) * runLength;
-    if (start + numel > boundary) {
-      const spans = Math.floor((start + numel - 1) / runLength) > Math.floor(start / runLength) + 1;
-      const shifted = spans && runLength % row !== 0 ? undefined : alignedStart(start, boundary, row, alignment);
-      if (shifted !== undefined && (runLength % row === 0 || shifted + numel <= boundary + runLength)) start = shifted;
-      else if (numel <= runLength || runLength % row === 0) start = boundary;
-      else return undefined;
-    }
-    offsets.push(start);
-    cursor = start + numel;
-    if (cursor > runLength * world) return undefined;
-  }
-  return offsets;
-}
-
-/**
- * The shortest run length of some between two bounds for which all parameters can be placed. A parameter so long that it
- * spans two boundaries wherever it starts needs runs of whole rows, so only common multiples of such rows are tried.
- */
-function search(
-  sizes: readonly Size[],
-  from: number,
-  to: number,
-  world: number,
-  alignment: number,
-): SegmentPlan | undefined {
-  let step = alignment;
-  for (const { numel, row } of sizes) {
-    if (numel >= 2 * to) step = step / greatestDivisor(step, row) * row;
-  }
-  while ((to - from) / step > TRIES) step *= 2; // doubling, so that some are multiples of common rows
-  for (let runLength = roundUp(from, step); runLength <= to; runLength += step) {
-    const offsets = place(sizes, runLength, world, alignment);
-    if (offsets !== undefined) return { offsets, runLength, world };
-  }
-  return undefined;
 }
 
 /**
  * Plans a segment.
  *
- * @param shapes shapes of the parameters, in order
+ * @param sizes elements of each parameter, in order
  * @param world number of ranks that share it
- * @param alignment every parameter starts on a multiple of this many elements
+ * @param narrowestBytes bytes of an element in the narrowest dtype that the segment is stored, gathered or reduced in
  */
-export function planSegment(shapes: readonly Shape[], world: number, alignment: number): SegmentPlan {
-  const total = shapes.reduce((sum, shape) => sum + roundUp(numelOf(shape), alignment), 0);
-  const least = Math.max(alignment, roundUp(total / world, alignment));
-  const outerRows = shapes.map((shape) => ({ numel: numelOf(shape), row: numelOf(shape.slice(1)) }));
-  const innerRows = shapes.map((shape) => ({ numel: numelOf(shape), row: shape.length > 1 ? shape.at(-1) ?? 1 : 1 }));
-  const limit = least * (1 + PADDING_LIMIT);
-  let found = search(outerRows, least, limit, world, alignment);
-  // A run as long as all parameters holds them whole, so this ends.
-  for (
-    let from = least;
-    found === undefined && from <= roundUp(total, alignment);
-    from = roundUp(from * WINDOW, alignment)
-  ) {
-    found = search(innerRows, from, Math.max(limit, from * WINDOW), world, alignment);
+export function planSegment(sizes: readonly number[], world: number, narrowestBytes: number): SegmentPlan {
+  const block = ALIGNMENT_BYTES / narrowestBytes;
+  const offsets: number[] = [];
+  let [end, numel] = [0, 0];
+  for (const size of sizes) {
+    offsets.push(end);
+    end += roundUp(size, block);
+    numel += size;
   }
-  if (found !== undefined) return found;
-  throw new InternalError(`no plan for ${shapes.length} parameters on ${world} ranks`);
+  const runLength = Math.max(block, roundUp(end / world, block));
+  return { offsets, runLength, world, padding: runLength * world - numel };
 }
 
 /** What `rank` owns of the parameter that starts at `offset` with `numel` elements. */

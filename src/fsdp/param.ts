@@ -5,46 +5,71 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { int64 } from "../dtype.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
-import type { NormReducer, Parameter, ParameterRun, ParameterStorage, ShardLayout } from "../tensor/parameter.ts";
+import type { GradientReducer, NormReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
+import { rangeLayout, type ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { Share } from "./layout.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
 
+/** One reducer a group: norms are summed once for each. */
+const REDUCERS: WeakMap<ProcessGroup, NormReducer> = new WeakMap();
+
+function normReducerOf(group: ProcessGroup): NormReducer {
+  const reducer = REDUCERS.get(group) ?? {
+    sumLimbs: (accumulators, limbs) => group.allReduce(accumulators, limbs, int64, { unit: "gradient norm" }).wait(),
+  };
+  REDUCERS.set(group, reducer);
+  return reducer;
+}
+
 /** The storage of a sharded parameter. */
 export class ShardedStorage implements ParameterStorage {
+  readonly kind = "sharded";
+  readonly parameter: Parameter;
   readonly shard: ShardLayout;
   readonly runOffset: number;
   readonly sink: GradientSlot;
   readonly normReducer: NormReducer;
-  readonly #segment: FlatSegment;
-  readonly #parameter: Parameter;
+  readonly run: FlatSegment;
+  /** First element in the whole segment. */
   readonly #offset: number;
-  /** The gradient of the owned elements, once reduced. */
+  #used = false;
+  #hasValues = false;
+  /** The gradient of the owned elements, shown when a pass that reduced it has ended. */
   #owned: Tensor | undefined;
 
   constructor(segment: FlatSegment, parameter: Parameter, offset: number, share: Share, group: ProcessGroup) {
-    this.#segment = segment;
-    this.#parameter = parameter;
+    this.run = segment;
+    this.parameter = parameter;
     this.#offset = offset;
-    this.shard = { shape: parameter.shape, offset: share.offset, length: share.length };
+    this.shard = rangeLayout(parameter.shape, share.offset, share.length);
     this.runOffset = share.runOffset;
-    this.sink = new GradientSlot(() => segment.gradientPlace(parameter, offset), segment.writesDirectly);
-    this.normReducer = group;
+    this.sink = new GradientSlot({
+      place: () => segment.gradientPlace(parameter, offset),
+      direct: segment.writesDirectly,
+      onContribution: () => {
+        this.#used = true;
+        segment.unit.joinPass();
+      },
+    });
+    this.normReducer = normReducerOf(group);
   }
 
   /** The unit it belongs to. */
   get unit(): FsdpUnit {
-    return this.#segment.unit;
+    return this.run.unit;
   }
 
-  get run(): ParameterRun {
-    return this.#segment;
+  get reducer(): GradientReducer {
+    return this.unit;
   }
 
-  get trainable(): boolean {
-    return this.#parameter.trainable;
+  /** Whether a backward on this rank has reached it since its gradient was cleared. */
+  get used(): boolean {
+    return this.#used;
   }
 
   /** Whether any gradient memory of the segment is in use by it. */
@@ -52,28 +77,40 @@ export class ShardedStorage implements ParameterStorage {
     return this.#owned !== undefined || this.sink.gradient() !== undefined;
   }
 
+  hasValues(): boolean {
+    return this.#hasValues;
+  }
+
+  materialize(): void {
+    this.#hasValues = true;
+  }
+
+  hasUnreduced(): boolean {
+    return this.sink.gradient() !== undefined;
+  }
+
   gradient(): Tensor | undefined {
     return this.#owned;
   }
 
   clearGradient(): void {
+    this.#used = false;
     this.#owned?.dispose();
     this.#owned = undefined;
     this.sink.clear();
-    this.#segment.settle(this);
+    this.run.settle(this);
   }
 
-  /** Closes the pass; without any contribution since the last reduction, zeros take the place. */
+  /** Closes the whole gradient; without any contribution since the last reduction, zeros take the place. */
   fillMissing(): void {
     this.sink.finish();
     if (this.sink.gradient() !== undefined) return;
-    using place = this.#segment.gradientPlace(this.#parameter, this.#offset);
-    place.device.kernels.fill(place.dtype, place.ptr, place.numel, 0);
+    using place = this.run.gradientPlace(this.parameter, this.#offset);
+    place.device.kernels.fill({ dtype: place.dtype, n: place.numel, value: 0, dst: place.ptr });
   }
 
-  /** Lets go of the whole gradient, which has been reduced, and shows the owned one. */
-  dropWhole(): void {
-    this.sink.clear();
-    if (this.trainable) this.#owned ??= this.#segment.runGradient(this.runOffset, this.shard.length);
+  /** Shows the gradient of the owned elements. */
+  showOwned(): void {
+    this.#owned ??= this.run.runGradient(this.runOffset, this.shard.numel);
   }
 }

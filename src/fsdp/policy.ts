@@ -3,16 +3,17 @@
  *
  * @module
  */
-import { DeviceMesh } from "../comm/mesh.ts";
+import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { type DType, float32 } from "../dtype.ts";
-import { ArgumentError, UnsupportedError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
+import { ranksOf } from "../parallel/ranks.ts";
 
 /** Dtypes of one unit (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
 export interface MixedPrecision {
-  /** What parameters are gathered and computed in; float32 unless said otherwise. */
+  /** What parameters are gathered and computed in; default: float32. */
   readonly paramDtype?: DType;
-  /** What gradients are produced and reduced in; float32 unless said otherwise. Sums are float32 either way. */
+  /** What gradients are produced and reduced in; default: float32. Sums are float32 either way. */
   readonly reduceDtype?: DType;
 }
 
@@ -34,11 +35,9 @@ export interface FullyShardOptions {
 }
 
 /** A policy with nothing left open but the root rule. */
-export interface ResolvedPolicy {
+export interface ResolvedPolicy extends Required<MixedPrecision> {
   readonly group: ProcessGroup;
   readonly reshardAfterForward: boolean | undefined;
-  readonly paramDtype: DType;
-  readonly reduceDtype: DType;
   readonly backwardPrefetch: boolean;
 }
 
@@ -46,7 +45,7 @@ export interface ResolvedPolicy {
  * Fills in the defaults.
  *
  * @throws {ArgumentError} for dtypes that are no floats
- * @throws {UnsupportedError} for a mesh of several axes
+ * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
   const { mesh, reshardAfterForward, precision = {}, backwardPrefetch = false } = options;
@@ -56,13 +55,6 @@ export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
       throw new ArgumentError(`Cannot use ${dtype.name} as ${name}: it must be float32 or bfloat16`);
     }
   }
-  if (mesh instanceof DeviceMesh && mesh.axes.length > 1) {
-    throw new UnsupportedError(
-      `Cannot shard over a mesh of ${mesh.axes.join(" × ")}: one axis is supported; give 'mesh.axis("${
-        mesh.axes.at(-1)
-      }")'`,
-    );
-  }
-  const group = mesh instanceof DeviceMesh ? mesh.group : mesh;
+  const group = ranksOf(mesh, "shard");
   return { group, reshardAfterForward, paramDtype, reduceDtype, backwardPrefetch };
 }

@@ -9,13 +9,20 @@
  * - whole gradient: `world` runs in the reduce dtype, from the first contribution of a backward to its reduction.
  * - run gradient: float32, from the first reduction until it is cleared.
  *
+ * Note [Streams of a segment]: the whole is allocated and filled on the gather stream, after the run was last written; what
+ * computes with it waits for that, and frees it on its own stream. The whole gradient is written on the compute stream, and
+ * reduced and freed on the reduce stream after that; readers of the run's gradient wait for the reduction.
+ *
  * @module
  */
-import type { ProcessGroup } from "../comm/process_group.ts";
-import type { GatherWindow } from "../comm/transport.ts";
+import type { Phase } from "../comm/call.ts";
+import type { Work } from "../comm/data_plane.ts";
+import type { GatherWindow } from "../comm/gather_window.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
-import { type DType, float32 } from "../dtype.ts";
+import { float32 } from "../dtype.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
+import type { DeviceEvent } from "../device/stream.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import type { Parameter, ParameterRun } from "../tensor/parameter.ts";
@@ -24,9 +31,6 @@ import { planSegment, type SegmentPlan, shareOf } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
 import type { FsdpUnit } from "./unit.ts";
 
-/** Bytes that every parameter starts on a multiple of. */
-const ALIGNMENT_BYTES = 256;
-
 /** A flat segment of one unit. */
 export class FlatSegment implements ParameterRun {
   readonly device: Device;
@@ -34,40 +38,49 @@ export class FlatSegment implements ParameterRun {
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
-  readonly #name: string;
-  readonly #group: ProcessGroup;
-  readonly #paramDtype: DType;
-  readonly #reduceDtype: DType;
+  readonly #suffix: string;
   readonly #window: GatherWindow;
   readonly #master: Buffer;
   readonly #whole: Buffer;
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
+  /** Whether the pass under way has reduced it. */
+  reducedInPass = false;
+  /** After the last write to the run. */
+  #written: DeviceEvent;
+  /** The gather under way, and the reduction that nobody has waited for. */
+  #gather: Work | undefined;
+  #reduction: Work | undefined;
 
   /**
+   * Takes parameters over, with the values that they have; collective.
+   *
    * @param unit what it is part of
-   * @param name for messages
+   * @param suffix what the unit's name is followed by in the segment's
    */
-  constructor(unit: FsdpUnit, name: string, parameters: readonly Parameter[]) {
+  constructor(unit: FsdpUnit, suffix: string, parameters: readonly Parameter[]) {
     const first = parameters[0];
     if (first === undefined) throw new InternalError("a segment without parameters");
     const { group, paramDtype, reduceDtype } = unit.policy;
     this.unit = unit;
-    this.#name = name;
+    this.#suffix = suffix;
     this.device = first.device;
-    this.#group = group;
-    this.#paramDtype = paramDtype;
-    this.#reduceDtype = reduceDtype;
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
-    this.plan = planSegment(parameters.map(({ shape }) => shape), group.size, ALIGNMENT_BYTES / narrowest);
+    this.plan = planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
     const { runLength, world } = this.plan;
     const bytes = runLength * paramDtype.byteLength;
-    this.#window = group.openWindow(new Array<number>(world).fill(bytes), `${name} parameters`);
+    this.#window = group.openWindow(new Array<number>(world).fill(bytes), this.name);
     this.#master = paramDtype === float32
-      ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${name} parameters`)
-      : Buffer.allocate(this.device, runLength * float32.byteLength, `${name} master weights`);
-    this.#whole = Buffer.empty(this.device, world * bytes, `${name} gathered parameters`);
-    this.storages = parameters.map((parameter, i) => this.#adopt(parameter, this.plan.offsets[i] ?? 0));
+      ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${this.name} parameters`)
+      : Buffer.allocate(this.device, runLength * float32.byteLength, `${this.name} master weights`, "parameters");
+    this.#whole = Buffer.empty(this.device, world * bytes, `${this.name} gathered parameters`, "gathered");
+    this.#written = this.device.streams.current.record();
+    this.storages = this.#adopt(parameters);
+  }
+
+  /** The unit's name, as it is now. */
+  get name(): string {
+    return `${this.unit.name}${this.#suffix}`;
   }
 
   get length(): number {
@@ -84,46 +97,51 @@ export class FlatSegment implements ParameterRun {
 
   beginWrite(): void {
     this.unit.reshard(); // a gathered copy would grow stale
-    this.#window.beginWrite();
+    this.#window.beginWrite(this.name);
   }
 
   endWrite(): void {
-    if (this.#paramDtype !== float32) {
-      this.device.kernels.cast(this.#paramDtype, float32, this.#window.pointer, this.#master.ptr, this.length);
+    if (this.unit.policy.paramDtype !== float32) {
+      const [dst, src] = [this.#window.pointer, this.#master.ptr];
+      this.device.kernels.cast({ dstDtype: this.unit.policy.paramDtype, srcDtype: float32, n: this.length, dst, src });
     }
     this.#window.endWrite();
+    this.#whole.version++;
+    this.#written = this.device.streams.current.record();
   }
 
-  /** Bytes of the gathered whole. */
-  get wholeBytes(): number {
-    return this.#whole.byteLength;
+  /** Begins to gather the whole; see {@link waitForGather}. */
+  unshard(phase: Phase): void {
+    for (const { parameter } of this.storages) parameter.requireValues();
+    const { streams } = this.device;
+    const bytes = this.length * this.unit.policy.paramDtype.byteLength;
+    streams.get("gather").wait(this.#written);
+    this.#gather = streams.on("gather", () => {
+      this.#whole.attach();
+      try {
+        return this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), this.name, phase);
+      } catch (error) {
+        this.#whole.detach();
+        throw error;
+      }
+    });
   }
 
-  /** Bytes of the whole gradient. */
-  get wholeGradBytes(): number {
-    return this.plan.world * this.length * this.#reduceDtype.byteLength;
-  }
-
-  /** Gathers the whole. */
-  unshard(label: string): void {
-    this.#whole.attach();
-    const bytes = this.length * this.#paramDtype.byteLength;
-    try {
-      this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), label).wait();
-    } catch (error) {
-      this.#whole.detach();
-      throw error;
-    }
+  /** Orders what is enqueued from now on after the gather under way. */
+  waitForGather(): void {
+    this.#gather?.wait();
+    this.#gather = undefined;
   }
 
   /** Frees the whole. */
   reshard(): void {
+    this.waitForGather();
     this.#whole.detach();
   }
 
   /** Whether ops may write gradients to their places: those are no narrower than what is computed in. */
   get writesDirectly(): boolean {
-    return this.#reduceDtype.byteLength >= this.#paramDtype.byteLength;
+    return this.unit.policy.reduceDtype.byteLength >= this.unit.policy.paramDtype.byteLength;
   }
 
   /** Whether gradients wait to be reduced. */
@@ -133,30 +151,48 @@ export class FlatSegment implements ParameterRun {
 
   /** A handle on the place of one parameter's gradient in the whole gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
-    this.#wholeGrad ??= Buffer.allocate(this.device, this.wholeGradBytes, `${this.#name} gradients`);
+    const bytes = this.plan.world * this.length * this.unit.policy.reduceDtype.byteLength;
+    this.#wholeGrad ??= Buffer.allocate(this.device, bytes, `${this.name} gradients`, "gradients");
     this.#wholeGrad.retain();
-    return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.#reduceDtype);
+    return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.unit.policy.reduceDtype);
   }
 
-  /** Sums the whole gradient over ranks into the run's gradient, times `scale`. Parameters without one count as zero. */
-  reduce(scale: number, label: string): void {
-    if (!this.storages.some((storage) => storage.trainable)) return;
+  /** Sums the whole gradient over ranks into the run's, times `scale`. Parameters without one count as zero. */
+  reduce(scale: DeviceScalar): void {
+    if (!this.storages.some(({ parameter }) => parameter.trainable)) return;
     for (const storage of this.storages) storage.fillMissing();
-    if (this.#wholeGrad === undefined) throw new InternalError(`'${this.#name}' has no gradients to reduce`);
-    const accumulate = this.#runGrad !== undefined;
-    this.#runGrad ??= Buffer.allocate(this.device, this.length * float32.byteLength, `${this.#name} gradient shard`);
-    this.#group.reduceScatter({
-      src: this.#wholeGrad.ptr,
-      dtype: this.#reduceDtype,
-      runs: Array.from({ length: this.plan.world }, (_, r) => ({ offset: r * this.length, length: this.length })),
-      dst: this.#runGrad.ptr,
-      dstDtype: float32,
-      scale,
-      accumulate,
-    }, label).wait();
-    for (const storage of this.storages) storage.dropWhole();
-    this.#wholeGrad.release();
-    this.#wholeGrad = undefined;
+    if (this.#wholeGrad === undefined) throw new InternalError(`'${this.name}' has no gradients to reduce`);
+    const whole = this.#wholeGrad;
+    void scale.ptr; // copied on the compute stream, if need be
+    const { streams } = this.device;
+    streams.get("reduce").wait(streams.current.record());
+    this.#reduction = streams.on("reduce", () => {
+      const accumulate = this.#runGrad !== undefined;
+      const bytes = this.length * float32.byteLength;
+      this.#runGrad ??= Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
+      const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
+      const [src, dst] = [whole.ptr, this.#runGrad.ptr];
+      const sum = { src, dtype: this.unit.policy.reduceDtype, runs, dst, dstDtype: float32, scale, accumulate };
+      const work = this.unit.policy.group.reduceScatter(sum, this.name, "backward");
+      for (const { sink } of this.storages) sink.clear();
+      this.#dropWholeGradient();
+      return work;
+    });
+    this.reducedInPass = true;
+  }
+
+  /** The pass has ended; the members that some rank used have a gradient. See Note [Unused parameters]. */
+  endPass(used: ReadonlySet<ShardedStorage>): void {
+    this.reducedInPass = false;
+    this.#waitForReduction();
+    for (const storage of this.storages) if (used.has(storage)) storage.showOwned();
+  }
+
+  /** The pass failed: no gradient is left, neither of it nor of earlier ones, which it may have been added to. */
+  abandonPass(): void {
+    this.reducedInPass = false;
+    this.#waitForReduction();
+    for (const storage of this.storages) storage.clearGradient();
   }
 
   /** The run's gradient of one share, or undefined before the first reduction. */
@@ -167,36 +203,63 @@ export class FlatSegment implements ParameterRun {
   }
 
   /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
-  settle({ runOffset, shard: { length } }: ShardedStorage): void {
+  settle({ runOffset, shard: { numel } }: ShardedStorage): void {
     if (this.storages.some((storage) => storage.holdsGradient)) {
       if (this.#runGrad === undefined) return;
-      const place = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
-      this.device.kernels.fill(float32, place, length, 0);
+      const dst = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
+      this.device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
       return;
     }
     this.#runGrad?.release();
     this.#runGrad = undefined;
-    this.#wholeGrad?.release();
-    this.#wholeGrad = undefined;
+    this.#dropWholeGradient();
   }
 
-  /** Frees everything; every rank must. */
+  /** Frees everything and makes the parameters plain ones without memory; every rank must. */
   dispose(): void {
-    for (const storage of this.storages) storage.clearGradient();
-    this.#whole.detach();
+    this.#waitForReduction();
+    for (const { parameter } of this.storages) parameter.release();
+    this.reshard();
+    this.#whole.release();
     this.#master.release();
     this.#window.dispose();
   }
 
-  #runStarts(bytes: number): number[] {
-    return Array.from({ length: this.plan.world }, (_, rank) => rank * bytes);
+  #waitForReduction(): void {
+    this.#reduction?.wait();
+    this.#reduction = undefined;
   }
 
-  #adopt(parameter: Parameter, offset: number): ShardedStorage {
-    const share = shareOf(this.plan, offset, parameter.numel, this.#group.rank);
-    const storage = new ShardedStorage(this, parameter, offset, share, this.#group);
-    this.#whole.retain();
-    parameter.shardInto(storage, this.#whole, offset, this.#paramDtype);
-    return storage;
+  #dropWholeGradient(): void {
+    this.#wholeGrad?.release();
+    this.#wholeGrad = undefined;
+  }
+
+  #runStarts(step: number): number[] {
+    return Array.from({ length: this.plan.world }, (_, rank) => rank * step);
+  }
+
+  /** Makes the parameters views of the whole; values that they have go into the run, parameter by parameter, and are freed. */
+  #adopt(parameters: readonly Parameter[]): ShardedStorage[] {
+    const present = parameters.some(({ buffer }) => buffer.attached);
+    if (present) this.#window.beginWrite(this.name);
+    const storages = parameters.map((parameter, i) => {
+      const offset = this.plan.offsets[i];
+      if (offset === undefined) throw new InternalError(`no place for '${parameter.fqn}'`);
+      const share = shareOf(this.plan, offset, parameter.numel, this.unit.policy.group.rank);
+      const width = float32.byteLength;
+      if (parameter.buffer.attached && share.length > 0) {
+        const to = devicePtr(this.#master.ptr + share.runOffset * width);
+        this.device.copy(to, devicePtr(parameter.ptr + share.offset * width), share.length * width);
+      }
+      const storage = new ShardedStorage(this, parameter, offset, share, this.unit.policy.group);
+      if (parameter.buffer.attached) storage.materialize();
+      this.#whole.retain();
+      const layout = denseLayout(parameter.shape, offset);
+      parameter.adopt(storage, { buffer: this.#whole, layout, dtype: this.unit.policy.paramDtype });
+      return storage;
+    });
+    if (present) this.endWrite();
+    return storages;
   }
 }

@@ -2,174 +2,152 @@
  * One unit of communication: the parameters of one `fullyShard` call, gathered and reduced together. It goes
  * sharded → unsharded (forward) → sharded → unsharded (backward) → reduced and sharded; hooks drive it.
  *
- * Note [Uses of a unit]: a module that runs twice before a backward is reached twice by it. All contributions of a pass are
- * added before they are reduced, as in DDP, so that both give the same bits: while a use is open, the reduction waits for
- * it, or for the end of the pass where that use belongs to another one.
- *
  * @module
  */
-import type { BackwardPass } from "../autograd/engine.ts";
-import type { Parameter } from "../tensor/parameter.ts";
+import { activePass } from "../autograd/engine.ts";
+import { gradEnabled } from "../autograd/mode.ts";
+import type { Phase } from "../comm/call.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
+import { InternalError } from "../errors.ts";
+import type { Module } from "../nn/module.ts";
+import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import type { ResolvedPolicy } from "./policy.ts";
+import { FsdpRoot, type Use } from "./root.ts";
 import { FlatSegment } from "./segment.ts";
 
-/** When a unit is gathered or reduced: part of the label that a collective carries. */
-export type Phase = "forward" | "backward" | "manual";
-
-/** What the units of one root share; made when the root first runs. */
-export interface RootContext {
-  /** All units of the root's tree, the root's first. */
-  readonly units: readonly FsdpUnit[];
-  /** Units in the order in which the root's last forward left them, repeats included; a backward takes them off the end. */
-  readonly forwardOrder: FsdpUnit[];
-  /** The last backward pass that reached a unit: its end-of-backward callback is queued. */
-  pass: BackwardPass | undefined;
-}
-
-/** What all names begin with, whole words only; undefined if nothing. */
-function commonName(names: readonly string[]): string | undefined {
-  const [first = [], ...others] = names.map((name) => name.split(".").slice(0, -1));
-  const common = first.filter((_, i) =>
-    others.every((words) => words.slice(0, i + 1).join() === first.slice(0, i + 1).join())
-  );
-  return common.length === 0 ? undefined : common.join(".");
-}
-
 /** A unit. */
-export class FsdpUnit {
+export class FsdpUnit implements GradientReducer {
+  readonly module: Module;
   readonly policy: ResolvedPolicy;
   readonly segments: readonly FlatSegment[];
   /** Whether parameters are freed after the forward; undefined leaves it to the root rule, applied when the root first runs. */
   reshardAfterForward: boolean | undefined;
-  /** Whether the next backward reduces gradients. */
   requiresGradientSync = true;
-  /** What reduced gradients are divided by. */
-  gradientDivideFactor: number;
   /** Set when the root first runs. */
-  context: RootContext | undefined;
-  #unsharded = false;
-  #disposed = false;
+  root: FsdpRoot | undefined;
+  /** Ends the passes of a unit that was used without its root. */
+  #alone: FsdpRoot | undefined;
+  #unsharded: Phase | undefined;
+  #gradientDivideFactor: number;
+  /** Its inverse, which sums are multiplied by; undefined where there are no parameters. */
+  readonly #gradientScale: DeviceScalar | undefined;
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
-  /** Forwards whose backward has not come yet. */
-  #openUses = 0;
-  #name: string;
-  readonly #className: string;
-  readonly #parameters: readonly Parameter[];
 
-  /** @param className the module's class: its name where its parameters' names have nothing in common */
-  constructor(className: string, parameters: readonly Parameter[], policy: ResolvedPolicy) {
-    this.#className = className;
-    this.#parameters = parameters;
-    this.#name = this.#nameNow();
+  constructor(module: Module, parameters: readonly Parameter[], policy: ResolvedPolicy) {
+    this.module = module;
     this.policy = policy;
     this.reshardAfterForward = policy.reshardAfterForward;
-    this.gradientDivideFactor = policy.group.size;
+    this.#gradientDivideFactor = policy.group.size;
     const trainable = parameters.filter((parameter) => parameter.trainable);
     const frozen = parameters.filter((parameter) => !parameter.trainable);
     this.segments = [trainable, frozen].filter((list) => list.length > 0).map((list, i) =>
-      new FlatSegment(this, i === 0 ? this.#name : `${this.#name} (frozen)`, list)
+      new FlatSegment(this, i === 0 ? "" : " (frozen)", list)
     );
+    this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.group.size);
   }
 
-  /** What its parameters' FQNs begin with, or the module's class. */
+  /** The module's FQN; its class for a root, and before the tree has names. */
   get name(): string {
-    return this.#name;
+    const { fqn, constructor } = this.module;
+    return fqn === undefined || fqn === "" ? constructor.name : fqn;
   }
 
-  /** Takes the name over from parameters that were named after the unit was made. */
-  rename(): void {
-    this.#name = this.#nameNow();
+  get gradientDivideFactor(): number {
+    return this.#gradientDivideFactor;
+  }
+
+  set gradientDivideFactor(factor: number) {
+    this.#gradientDivideFactor = factor;
+    if (this.#gradientScale !== undefined) this.#gradientScale.value = 1 / factor;
   }
 
   /** Whether the whole parameters are here. */
   get unsharded(): boolean {
-    return this.#unsharded;
+    return this.#unsharded !== undefined;
   }
 
-  /** Gathers the parameters, unless they are here. */
+  /** Begins to gather the parameters, unless they are here; {@link waitForGather} orders their use after it. */
   unshard(phase: Phase): void {
-    if (this.#unsharded) return;
-    const done: FlatSegment[] = [];
+    if (this.#unsharded !== undefined) return;
     try {
-      for (const segment of this.segments) {
-        segment.unshard(`'${this.name}' (${phase})`);
-        done.push(segment);
-      }
+      for (const segment of this.segments) segment.unshard(phase);
     } catch (error) {
-      for (const segment of done) segment.reshard();
+      for (const segment of this.segments) segment.reshard();
       throw error;
     }
-    this.#unsharded = true;
+    this.#unsharded = phase;
+  }
+
+  /** Orders what is enqueued from now on after the gather under way. */
+  waitForGather(): void {
+    for (const segment of this.segments) segment.waitForGather();
   }
 
   /** Frees the whole parameters, unless they are gone. */
   reshard(): void {
-    if (!this.#unsharded) return;
+    if (this.#unsharded === undefined) return;
     for (const segment of this.segments) segment.reshard();
-    this.#unsharded = false;
+    this.#unsharded = undefined;
   }
 
-  /** A forward has ended whose backward may come. */
-  openUse(): void {
-    this.#openUses++;
-    if (this.policy.backwardPrefetch) this.context?.forwardOrder.push(this);
+  /** Frees the whole parameters after a forward, unless they are to stay; an evaluation also leaves what was gathered by hand. */
+  reshardAfter(): void {
+    const stays = this.reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
+    if (!stays) this.reshard();
   }
 
-  /** A pass begins: nothing of an earlier one that failed is left. */
-  beginPass(): void {
-    this.#inBackward = false;
+  /** Makes sure that the pass under way tells the unit's root when it ends. */
+  joinPass(): void {
+    const pass = activePass();
+    if (pass === undefined) throw new InternalError(`'${this.name}' got a gradient outside a backward pass`);
+    pass.join(this.root ?? (this.#alone ??= new FsdpRoot([this])));
   }
 
-  /** The backward reaches the unit: its parameters are needed again. */
-  preBackward(): void {
+  /** The backward reaches a use of the unit: its parameters are needed again. */
+  preBackward(use: Use): void {
+    this.joinPass();
     this.#inBackward = true;
-    if (this.#openUses > 0) this.#openUses--;
+    const { previous } = use;
+    use.close();
     this.unshard("backward");
-    if (this.policy.backwardPrefetch) this.#prefetch();
+    this.waitForGather();
+    if (this.policy.backwardPrefetch) previous?.unshard("backward");
   }
 
-  /** The backward has left a use of the unit: reduces its gradients, if it was the last and this pass is to, and frees the parameters. */
+  /** The backward has left a use of the unit: reduces its gradients, if no other use is open, and frees the parameters. */
   postBackward(): void {
     if (!this.#inBackward) return;
     this.#inBackward = false;
-    if (this.#openUses === 0) this.#settleGradients();
+    if (this.root?.isUsed(this) !== true) this.#settleGradients();
     this.reshard();
   }
 
   /** The pass has ended: reduces what has not been, also gradients that earlier passes left unreduced. */
-  endPass(): void {
+  reduceRest(): void {
     if (this.#inBackward || this.segments.some((segment) => segment.holdsWholeGradient)) this.#settleGradients();
     this.#inBackward = false;
-    this.#openUses = 0;
   }
 
-  /** Frees everything; a second call does nothing. Every rank must. */
+  /** The pass failed: gradients are cleared, and parameters that it gathered go. */
+  abandonPass(): void {
+    this.#inBackward = false;
+    for (const segment of this.segments) segment.abandonPass();
+    this.reshard();
+  }
+
+  /** Frees everything; every rank must. */
   dispose(): void {
-    if (this.#disposed) return;
-    this.#disposed = true;
     this.reshard();
     for (const segment of this.segments) segment.dispose();
-  }
-
-  #nameNow(): string {
-    return commonName(this.#parameters.map(({ fqn }) => fqn)) ?? this.#className;
+    this.#gradientScale?.[Symbol.dispose]();
   }
 
   #settleGradients(): void {
-    if (this.requiresGradientSync) {
-      for (const segment of this.segments) segment.reduce(1 / this.gradientDivideFactor, `'${this.name}'`);
-    } else {
-      for (const segment of this.segments) for (const storage of segment.storages) storage.sink.finish();
+    const scale = this.requiresGradientSync ? this.#gradientScale : undefined;
+    for (const segment of this.segments) {
+      if (scale !== undefined) segment.reduce(scale);
+      else for (const { sink } of segment.storages) sink.finish();
     }
-  }
-
-  /** Gathers the unit that the forward left before this one. */
-  #prefetch(): void {
-    const order = this.context?.forwardOrder ?? [];
-    const place = order.lastIndexOf(this);
-    if (place < 0) return;
-    order.length = place;
-    order.at(-1)?.unshard("backward");
   }
 }

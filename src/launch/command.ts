@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { accessSync, constants } from "node:fs";
 import { UnsupportedError } from "../errors.ts";
 import { environmentNames } from "../runtime/env.ts";
@@ -16,19 +15,15 @@ export type Variables = Readonly<Record<string, string | undefined>>;
 
 /** A program with its arguments. */
 export interface Command {
-  /** Path of the program. */
   readonly program: string;
-  /** Its arguments. */
   readonly args: readonly string[];
 }
 
 /**
  * The command that every rank runs.
  *
- * @param plan the run
  * @param script absolute path of the script
  * @param variables where another runtime than the launcher's own is looked for
- * @returns program and arguments
  * @throws {UnsupportedError} where the runtime asked for is not found
  */
 export function rankCommand(plan: RunPlan, script: string, variables: Variables): Command {
@@ -52,11 +47,7 @@ export function denoPermissions(): readonly string[] {
 }
 
 /** What all ranks of a run share. */
-export interface RunIdentity {
-  /** Number of ranks. */
-  readonly numRanks: number;
-  /** Address of the host of rank 0. */
-  readonly masterAddr: string;
+export interface RunIdentity extends Pick<RunPlan, "numRanks" | "masterAddr"> {
   /** Port by which they meet. */
   readonly masterPort: number;
   /** Name of the run, different for every run on a host. */
@@ -67,19 +58,8 @@ export interface RunIdentity {
   readonly showsStatus: boolean;
 }
 
-/**
- * The variables of one rank.
- *
- * @param rank the rank
- * @param run what all ranks share
- * @param inherited the launcher's own variables
- * @returns all variables that the rank is started with
- */
-export function rankVariables(
-  rank: number,
-  run: RunIdentity,
-  inherited: Variables,
-): Record<string, string | undefined> {
+/** All variables that a rank is started with; `inherited` are the launcher's own. */
+export function rankVariables(rank: number, run: RunIdentity, inherited: Variables): Variables {
   return {
     // Ranks share the cores; a native library that took all of them would stop the others.
     OMP_NUM_THREADS: String(Math.max(1, Math.floor(run.numCores / run.numRanks))),
@@ -98,13 +78,14 @@ export function rankVariables(
 }
 
 function findProgram(name: "bun" | "deno", variables: Variables): string {
-  const named = variables[`FULLYSHARD_${name.toUpperCase()}`];
+  const variable = `FULLYSHARD_${name.toUpperCase()}`;
+  const named = variables[variable];
   if (named !== undefined && named !== "") return named;
   const folders = (variables["PATH"] ?? "").split(":").filter((folder) => folder !== "");
   const found = folders.map((folder) => `${folder}/${name}`).find(isExecutable);
   if (found !== undefined) return found;
   throw new UnsupportedError(
-    `Cannot find '${name}' on PATH. Install it with 'npm install ${name}', or name its file in FULLYSHARD_${name.toUpperCase()}`,
+    `Cannot find '${name}' on PATH. Install it with 'npm install ${name}', or name its file in ${variable}`,
   );
 }
 

@@ -12,12 +12,7 @@ export class LineReader {
   readonly #decoder = new TextDecoder();
   #rest = "";
 
-  /**
-   * Takes bytes and gives the lines that they complete.
-   *
-   * @param bytes what was read
-   * @returns whole lines, without line breaks
-   */
+  /** Takes bytes and gives the lines that they complete, without line breaks. */
   push(bytes: Uint8Array): string[] {
     const text = this.#rest + this.#decoder.decode(bytes, { stream: true });
     const lines = text.split("\n");
@@ -29,11 +24,7 @@ export class LineReader {
     return lines.map(withoutReturn);
   }
 
-  /**
-   * Ends the stream.
-   *
-   * @returns the last line where it has no line break
-   */
+  /** Ends the stream; gives the last line where it has no line break. */
   end(): string[] {
     const last = this.#rest + this.#decoder.decode();
     this.#rest = "";

@@ -4,7 +4,6 @@
  *
  * @module
  */
-
 import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
 import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 
@@ -22,7 +21,6 @@ export interface RunPlan {
   readonly script: string;
   /** Its arguments, untouched. */
   readonly scriptArgs: readonly string[];
-  /** Number of ranks. */
   readonly numRanks: number;
   /** Address of the host of rank 0. */
   readonly masterAddr: string;
@@ -38,12 +36,7 @@ export interface RunPlan {
   readonly stopGraceSeconds: number;
   /** Folder of the log files; undefined lets the launcher choose one where any is written. */
   readonly logDir: string | undefined;
-  /**
-   * What happens to a stream.
-   *
-   * @param rank the rank
-   * @param stream its stream
-   */
+  /** What happens to a stream of a rank. */
   stream(rank: number, stream: "stdout" | "stderr"): StreamPlan;
 }
 
@@ -98,7 +91,6 @@ export function runHelp(): string {
 /**
  * Reads the arguments of `fullyshard run`.
  *
- * @param argv the arguments after `run`
  * @param numCores cores of this host, for `--nproc-per-node auto`
  * @returns the plan, or `help` where the help text is asked for
  * @throws {ConfigError} for arguments that are wrong
@@ -166,11 +158,8 @@ export function planRun(argv: readonly string[], numCores: number): RunPlan | "h
   const streams = readStreams(text, numRanks, problems);
   const script = rest[0];
   if (script === undefined && problems.length === 0) {
-    problems.push({
-      path: "script",
-      expected: "a script after the flags",
-      got: "nothing. See 'fullyshard run --help'",
-    });
+    const got = "nothing. See 'fullyshard run --help'";
+    problems.push({ path: "script", expected: "a script after the flags", got });
   }
   if (script === undefined || problems.length > 0) throw new ConfigError(problems);
   return {

@@ -1,6 +1,6 @@
 /**
  * Starts the ranks of a run, passes their output on and sees that they end together: the first failure stops the
- * others and decides the exit code. What a rank runs is the business of `command.ts`.
+ * others, and the one that was the cause decides the exit code (see `failures.ts`). What a rank runs is the business of `command.ts`.
  *
  * Note [How ranks are stopped]
  * After the first failure the others have `noticeMs` to see it themselves, because only they know which collective
@@ -11,20 +11,18 @@
  *
  * @module
  */
-
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { constants } from "node:os";
 import process from "node:process";
 import type { Command, Variables } from "./command.ts";
 import { LineReader } from "./lines.ts";
-import { decodeStatus } from "../runtime/status.ts";
+import { decodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
+import { exitCodeOf, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
+import { orderFailures, type RankFailure } from "./failures.ts";
 import type { StatusTerminal, StreamName } from "./terminal.ts";
 
 /** One rank to start. */
 export interface RankStart {
-  /** What it runs. */
   readonly command: Command;
-  /** Its variables. */
   readonly variables: Variables;
   /** Whether lines of a stream are shown. */
   readonly shown: Readonly<Record<StreamName, boolean>>;
@@ -42,26 +40,12 @@ export interface StopTimes {
   readonly userGraceMs: number;
 }
 
-/** How the first rank that failed ended. */
-export interface RankFailure {
-  /** The rank. */
-  readonly rank: number;
-  /** Its process id; undefined where it never started. */
-  readonly pid: number | undefined;
-  /** Its exit code, or 128 + the signal. */
-  readonly exitCode: number;
-  /** How it ended, in words. */
-  readonly detail: string;
-  /** The last lines of its standard error, complete when the run has ended. */
-  readonly lastLines: readonly string[];
-}
-
 /** How a run ended. */
 export interface RunOutcome {
-  /** 0, the code of the first rank that failed, or 128 + the signal that the user sent. */
+  /** 0, the code of the rank that was the cause, or 128 + the signal that the user sent. */
   readonly exitCode: number;
-  /** The first rank that failed of itself. */
-  readonly failure: RankFailure | undefined;
+  /** Ranks that failed before they were stopped, the cause first. */
+  readonly failures: readonly RankFailure[];
   /** Ranks that had to be stopped. */
   readonly stopped: readonly number[];
 }
@@ -72,14 +56,7 @@ export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, user
 const numLastLines = 12;
 const sameSignalMs = 500;
 
-/**
- * Runs all ranks to their end.
- *
- * @param starts the ranks, in order
- * @param terminal where their output goes
- * @param times how long they have to stop
- * @returns how the run ended
- */
+/** Runs all ranks, in order, to their end. */
 export function supervise(
   starts: readonly RankStart[],
   terminal: StatusTerminal,
@@ -87,8 +64,6 @@ export function supervise(
 ): Promise<RunOutcome> {
   return new Supervisor(starts, terminal, times).outcome;
 }
-
-type ForwardedSignal = "SIGINT" | "SIGTERM" | "SIGHUP";
 
 class Supervisor {
   readonly outcome: Promise<RunOutcome>;
@@ -100,15 +75,17 @@ class Supervisor {
   readonly #stopped: number[] = [];
   readonly #watchdog: ChildProcess;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #failure: RankFailure | undefined;
-  #userSignal: ForwardedSignal | undefined;
+  /** What ranks said of their failure, by rank. */
+  readonly #records = new Map<number, FailureRecord>();
+  readonly #failures: RankFailure[] = [];
+  #userSignal: StopSignal | undefined;
   #userSignalAt = 0;
   #terminated = false;
 
   constructor(starts: readonly RankStart[], terminal: StatusTerminal, times: StopTimes) {
     this.#terminal = terminal;
     this.#times = times;
-    const handlers = forwardedSignals.map((signal) => [signal, () => this.#forward(signal)] as const);
+    const handlers = STOP_SIGNALS.map((signal) => [signal, () => this.#forward(signal)] as const);
     for (const [signal, handler] of handlers) process.on(signal, handler);
     const ends = starts.map((start, rank) => this.#start(start, rank));
     this.#watchdog = startWatchdog([...this.#children.values()]);
@@ -116,15 +93,16 @@ class Supervisor {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
       clearTimeout(this.#timer);
       this.#watchdog.stdin?.end("done\n");
-      const code = this.#userSignal === undefined ? this.#failure?.exitCode ?? 0 : codeOfSignal(this.#userSignal);
-      return { exitCode: code, failure: this.#failure, stopped: this.#stopped };
+      const failures = orderFailures(this.#failures);
+      const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : exitCodeOf(this.#userSignal);
+      return { exitCode: code, failures, stopped: this.#stopped };
     });
   }
 
   /** Starts a rank; the promise is kept when it has ended and its output was passed on. */
   #start({ command, variables, shown, keep }: RankStart, rank: number): Promise<void> {
     // The run has failed already: nobody waits for this rank.
-    if (this.#failure !== undefined) return Promise.resolve();
+    if (this.#failures.length > 0) return Promise.resolve();
     const lastLines: string[] = [];
     let child;
     try {
@@ -135,13 +113,17 @@ class Supervisor {
       });
     } catch (error) {
       // Arguments that no program can be given, or a permission that is lacking. The ranks before this one run.
-      this.#ended(rank, { exitCode: 127, detail: `could not be started: ${messageOf(error)}`, lastLines });
+      this.#ended(rank, {
+        exitCode: 127,
+        detail: `could not be started: ${error instanceof Error ? error.message : String(error)}`,
+        lastLines,
+      });
       return Promise.resolve();
     }
     this.#children.set(rank, child);
     this.#running.add(rank);
     for (const stream of ["stdout", "stderr"] as const) {
-      this.#passOn(child, rank, stream, shown[stream], keep[stream], stream === "stderr" ? lastLines : undefined);
+      this.#passOn(child[stream], rank, stream, shown[stream], keep, stream === "stderr" ? lastLines : []);
     }
     return new Promise((resolve) => {
       child.once("error", (error) => {
@@ -149,7 +131,7 @@ class Supervisor {
         resolve();
       });
       child.once("exit", (code, signal) => {
-        const exitCode = code ?? (signal === null ? 1 : codeOfSignal(signal));
+        const exitCode = code ?? (signal === null ? 1 : exitCodeOf(signal));
         const detail = signal === null || code !== null
           ? `ended with exit code ${exitCode}`
           : `was killed by ${signal}`;
@@ -162,47 +144,53 @@ class Supervisor {
   }
 
   #passOn(
-    child: ChildProcess,
+    source: ChildProcess[StreamName],
     rank: number,
     stream: StreamName,
     shown: boolean,
-    keep: ((bytes: Uint8Array) => void) | undefined,
-    lastLines: string[] | undefined,
+    keep: RankStart["keep"],
+    lastLines: string[],
   ): void {
-    const source = child[stream];
     const reader = new LineReader();
     const pass = (lines: readonly string[]): void => {
       const log: string[] = [];
       for (const line of lines) {
-        const status = decodeStatus(line);
-        if (status === undefined) log.push(line);
-        else if (shown) this.#terminal.status(status);
+        const said = decodeControlLine(line);
+        if (said === undefined) log.push(line);
+        else if ("failure" in said) {
+          const { name, message } = said.failure;
+          this.#records.set(rank, said.failure);
+          keep.stderr?.(new TextEncoder().encode(`${name}: ${message}\n`));
+        } else if (shown) this.#terminal.status(said.status);
       }
-      lastLines?.push(...log);
-      lastLines?.splice(0, lastLines.length - numLastLines);
+      lastLines.push(...log);
+      lastLines.splice(0, lastLines.length - numLastLines);
       if (!shown) return;
-      const wantsMore = this.#terminal.lines(stream, log.map((line) => `[rank${rank}] ${line}`));
-      if (wantsMore) return;
+      if (this.#terminal.lines(stream, log.map((line) => `[rank${rank}] ${line}`))) return;
       // The reader of our output is slow: let the rank wait, rather than keep its output in memory.
       source?.pause();
       process[stream].once("drain", () => source?.resume());
     };
     source?.on("data", (bytes: Uint8Array) => {
-      keep?.(bytes);
+      keep[stream]?.(bytes);
       pass(reader.push(bytes));
     });
     source?.once("end", () => pass(reader.end()));
   }
 
-  #ended(rank: number, end: Omit<RankFailure, "rank" | "pid">): void {
+  #ended(rank: number, end: Pick<RankFailure, "exitCode" | "detail" | "lastLines">): void {
     this.#running.delete(rank);
-    if (end.exitCode === 0 || this.#userSignal !== undefined) return;
-    if (this.#failure !== undefined) return;
+    if (end.exitCode === 0 || this.#userSignal !== undefined || this.#stopped.includes(rank)) return;
+    const record = this.#records.get(rank);
     const pid = this.#children.get(rank)?.pid;
-    this.#failure = { rank, pid, ...end };
-    if (this.#running.size === 0) return;
-    this.#terminal.lines("stderr", [`fullyshard: rank ${rank} ${end.detail}; stopping the other ranks`]);
-    this.#timer = setTimeout(() => this.#terminate("SIGTERM", this.#times.graceMs), this.#times.noticeMs);
+    this.#failures.push({ rank, pid, record, time: record?.time ?? Date.now(), ...end });
+    if (this.#failures.length > 1 || this.#running.size === 0) return;
+    this.#timer = setTimeout(() => {
+      this.#terminal.lines("stderr", [
+        `fullyshard: rank ${rank} ${end.detail}; stopping rank ${[...this.#running].join(", ")}`,
+      ]);
+      this.#terminate("SIGTERM", this.#times.graceMs);
+    }, this.#times.noticeMs);
   }
 
   #terminate(signal: NodeJS.Signals, graceMs: number): void {
@@ -221,7 +209,7 @@ class Supervisor {
   }
 
   /** A second signal kills; one that comes at once is the same one, delivered by npm and by the terminal too. */
-  #forward(signal: ForwardedSignal): void {
+  #forward(signal: StopSignal): void {
     const now = performance.now();
     if (this.#userSignal === undefined) {
       this.#userSignal = signal;
@@ -231,17 +219,6 @@ class Supervisor {
       this.#terminate("SIGKILL", this.#times.userGraceMs);
     }
   }
-}
-
-const forwardedSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const satisfies readonly ForwardedSignal[];
-
-/** The exit code by which a shell reports a signal. */
-function codeOfSignal(signal: NodeJS.Signals): number {
-  return 128 + constants.signals[signal];
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** Signals a rank and what it started; a group that is gone needs none. */

@@ -9,7 +9,6 @@
 export interface TextSink {
   /** Whether a person sees it directly. */
   readonly isTTY?: boolean | undefined;
-  /** Columns of the terminal. */
   readonly columns?: number | undefined;
   /** Writes; false asks the caller to wait for `drain`. */
   write(text: string): boolean;
@@ -25,10 +24,6 @@ export class StatusTerminal {
   readonly #statusSink: TextSink | undefined;
   #status = "";
 
-  /**
-   * @param stdout the standard output
-   * @param stderr the standard error output
-   */
   constructor(stdout: TextSink, stderr: TextSink) {
     this.#sinks = { stdout, stderr };
     this.#statusSink = [stderr, stdout].find((sink) => sink.isTTY === true);
@@ -39,13 +34,7 @@ export class StatusTerminal {
     return this.#statusSink !== undefined;
   }
 
-  /**
-   * Writes log lines.
-   *
-   * @param stream where to
-   * @param lines whole lines, without line breaks
-   * @returns false where the reader is slower than the writer
-   */
+  /** Writes log lines, given without line breaks; false where the reader is slower than the writer. */
   lines(stream: StreamName, lines: readonly string[]): boolean {
     if (lines.length === 0) return true;
     const sink = this.#sinks[stream];
@@ -58,15 +47,12 @@ export class StatusTerminal {
     return more;
   }
 
-  /**
-   * Shows a status in place of the last one.
-   *
-   * @param text the status; empty takes it away
-   */
+  /** Shows a status in place of the last one; an empty one takes it away. */
   status(text: string): void {
-    if (this.#statusSink === undefined || text === this.#status) return;
+    const line = printable(text);
+    if (this.#statusSink === undefined || line === this.#status) return;
     this.#statusSink.write(eraseLine);
-    this.#status = text;
+    this.#status = line;
     this.#draw();
   }
 
@@ -78,3 +64,8 @@ export class StatusTerminal {
 }
 
 const eraseLine = "\r\u001b[2K";
+
+/** A line break or an escape inside a status would spoil the terminal. */
+function printable(text: string): string {
+  return [...text].map((letter) => letter < " " || letter === "\u007f" ? " " : letter).join("");
+}

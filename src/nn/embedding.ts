@@ -14,7 +14,7 @@ import { Module } from "./module.ts";
 export interface EmbeddingOptions {
   /** The row that gets no gradient from lookups. */
   readonly paddingIdx?: number;
-  /** How the table begins; standard normal unless said otherwise. */
+  /** Initial values of the table; default: standard normal. */
   readonly init?: Init;
 }
 

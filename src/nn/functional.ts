@@ -4,13 +4,13 @@
  * @module
  */
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
+import { swigluOp } from "../ops/elementwise.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
 import { ropeOp } from "../ops/rope.ts";
-import { swigluOp } from "../ops/swiglu.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
-/** Labels that count for nothing, unless said otherwise: PyTorch's number. */
+/** Default label of tokens that the loss leaves out: PyTorch's number. */
 export const IGNORE_INDEX = -100;
 
 /**
@@ -25,7 +25,7 @@ export function attention(q: Tensor, k: Tensor, v: Tensor, attrs: AttentionAttrs
 
 /** Turns the heads of x [batch, seq, n * headDim] by the tables' angles; positions are 0, 1, … unless given. */
 export function rope(x: Tensor, cos: Tensor, sin: Tensor, headDim: number, positions?: Tensor): Tensor {
-  return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], { headDim });
+  return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], headDim);
 }
 
 /** `silu(gate) * up` */

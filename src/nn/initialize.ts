@@ -5,23 +5,32 @@
  * @module
  */
 import { float32 } from "../dtype.ts";
+import { devicePtr } from "../device/device.ts";
 import { keyOf } from "../random.ts";
+import { elementRuns } from "../tensor/shard_layout.ts";
 import { writeParameters } from "../tensor/write.ts";
-import { ensureNames, type Module } from "./module.ts";
+import type { Module } from "./module.ts";
 
 /**
- * Initializes every parameter below `root` as its `init` says, on this rank only what it owns. Every rank must call it.
+ * Initializes every parameter below `root` as its `init` says, on this rank only what it owns, and every buffer. Every rank
+ * must call it.
  *
  * @param seed a non-negative integer
  */
 export function initializeParameters(root: Module, seed: number): void {
-  ensureNames(root);
-  writeParameters(root.parameters(), (parameter, owned) => {
-    const { kernels } = parameter.device;
-    const { init, fqn, storage: { shard: { offset, length } } } = parameter;
+  root.ensureNames();
+  for (const [, buffer] of root.namedBuffers()) {
+    buffer.materialize();
+    buffer.device.kernels.fill({ dtype: buffer.dtype, n: buffer.numel, value: buffer.value, dst: buffer.ptr });
+  }
+  writeParameters(root.parameters(), ({ init, fqn, storage: { run, shard } }, owned) => {
+    const { kernels } = run.device;
     const key = keyOf(seed, fqn);
-    if (init.kind === "normal") kernels.normal(owned, length, key, offset, init.mean, init.std);
-    else if (init.kind === "uniform") kernels.uniform(owned, length, key, offset, init.low, init.high);
-    else kernels.fill(float32, owned, length, init.value);
+    for (const { offset, length, local } of elementRuns(shard)) {
+      const part = { n: length, dst: devicePtr(owned + local * float32.byteLength) };
+      if (init.kind === "normal") kernels.normal({ ...part, key, offset, mean: init.mean, std: init.std });
+      else if (init.kind === "uniform") kernels.uniform({ ...part, key, offset, low: init.low, high: init.high });
+      else kernels.fill({ ...part, dtype: float32, value: init.value });
+    }
   });
 }

@@ -12,9 +12,9 @@ import { Module } from "./module.ts";
 
 /** Options of a linear layer. */
 export interface LinearOptions {
-  /** Whether it adds a bias; true unless said otherwise. */
+  /** Whether the layer adds a bias; default: true. */
   readonly bias?: boolean;
-  /** How the weight begins; PyTorch's uniform in ±1/√inFeatures unless said otherwise. */
+  /** Initial values of the weight; default: PyTorch's uniform in ±1/√inFeatures. */
   readonly init?: Init;
 }
 

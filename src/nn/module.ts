@@ -1,73 +1,120 @@
 /**
- * Modules: a tree of named parameters with a forward. Fields that hold modules or parameters are the tree; their names, in
- * snake_case, are the FQNs, which are Hugging Face's. Calling a module runs its hooks and frees what its forward made,
+ * Modules: a tree of named parameters with a forward. Fields that hold modules, parameters or buffers are the tree; their names,
+ * in snake_case, are the FQNs, which are Hugging Face's. Calling a module runs its hooks and frees what its forward made,
  * except what it returns and what the backward needs.
  *
  * @module
  */
 import { ArgumentError } from "../errors.ts";
+import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
-import { Tensor } from "../tensor/tensor.ts";
+import { partsIn, tensorsIn } from "./tree.ts";
 
 /** Something removed by calling it. */
 export type HookHandle = () => void;
 
-/** All tensors in a value: itself, or in arrays and plain objects of any depth. */
-export function collectTensors(value: unknown, into: Tensor[] = []): Tensor[] {
-  if (value instanceof Tensor) into.push(value);
-  else if (Array.isArray(value)) { for (const item of value) collectTensors(item, into); }
-  else if (typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype) {
-    for (const item of Object.values(value)) collectTensors(item, into);
-  }
-  return into;
+/** Runs before a forward; what it returns runs when that forward has ended, also by an error. */
+export type ForwardPreHook = (args: readonly unknown[]) => void | ((failed: boolean) => void);
+
+/** Runs after a forward. */
+export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
+
+/** What a module's tree is made of. */
+type Part = Module | Parameter | BufferTensor;
+
+function isPart(value: unknown): value is Part {
+  return value instanceof Module || value instanceof Parameter || value instanceof BufferTensor;
+}
+
+function join(prefix: string, name: string): string {
+  return prefix === "" ? name : `${prefix}.${name}`;
 }
 
 /** A part of a model. `Args` and `Out` are what its forward takes and gives. */
 export abstract class Module<Args extends readonly unknown[] = readonly unknown[], Out = unknown> {
-  readonly #preHooks = new Set<(args: readonly unknown[]) => void>();
-  readonly #hooks = new Set<(args: readonly unknown[], output: unknown) => void>();
+  readonly #preHooks = new Set<ForwardPreHook>();
+  readonly #hooks = new Set<ForwardHook>();
+  #training = true;
+  #fqn: string | undefined;
 
   /** What it computes. Call the module by {@link call}, so that hooks run. */
   abstract forward(...args: Args): Out;
 
-  /** Runs hooks and forward. */
+  /**
+   * Runs hooks and forward.
+   *
+   * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
+   */
   call(...args: Args): Out {
     using frame = scope();
-    for (const hook of this.#preHooks) hook(args);
-    const output = this.forward(...args);
+    const ends: ((failed: boolean) => void)[] = [];
+    let output: Out;
+    let failed = true;
+    try {
+      for (const hook of this.#preHooks) {
+        const end = hook(args);
+        if (end !== undefined) ends.push(end);
+      }
+      output = this.forward(...args);
+      failed = false;
+    } finally {
+      for (const end of ends) end(failed);
+    }
+    const made = tensorsIn(output, (hidden) => {
+      throw new ArgumentError(
+        `${this.constructor.name}.forward() gave a ${hidden.constructor.name}: tensors in it would be freed and not hooked; give tensors, ` +
+          "arrays or plain objects of them",
+      );
+    });
     for (const hook of this.#hooks) hook(args, output);
-    frame.keep(...collectTensors(output));
+    frame.keep(...made);
     return output;
   }
 
   /** Runs `hook` before each forward. */
-  registerForwardPreHook(hook: (args: readonly unknown[]) => void): HookHandle {
+  registerForwardPreHook(hook: ForwardPreHook): HookHandle {
     this.#preHooks.add(hook);
     return () => void this.#preHooks.delete(hook);
   }
 
   /** Runs `hook` after each forward. */
-  registerForwardHook(hook: (args: readonly unknown[], output: unknown) => void): HookHandle {
+  registerForwardHook(hook: ForwardHook): HookHandle {
     this.#hooks.add(hook);
     return () => void this.#hooks.delete(hook);
   }
 
-  /** Parameters and modules right below this one, by name; a list gives one entry an item. */
-  *children(): Generator<readonly [name: string, child: Module | Parameter]> {
-    const fields: readonly (readonly [string, unknown])[] = Object.entries(this);
-    for (const [field, value] of fields) {
-      const name = this.nameOf(field);
-      if (value instanceof Module || value instanceof Parameter) yield [name, value];
-      else if (Array.isArray(value)) {
-        for (const [i, item] of value.entries()) {
-          if (item instanceof Module || item instanceof Parameter) yield [`${name}.${i}`, item];
-        }
-      }
-    }
+  /** Whether it is trained now, and not evaluated. */
+  get training(): boolean {
+    return this.#training;
   }
 
-  /** A field's name in FQNs: snake_case of the field, unless a subclass says otherwise. */
+  /** Sets {@link training} of this module and all below it. */
+  train(mode: boolean = true): this {
+    for (const [, module] of this.namedModules()) module.#training = mode;
+    return this;
+  }
+
+  /** `train(false)` */
+  eval(): this {
+    return this.train(false);
+  }
+
+  /** Its name below the root that named the tree, `""` for that root; undefined before. */
+  get fqn(): string | undefined {
+    return this.#fqn;
+  }
+
+  /**
+   * Parameters, buffers and modules right below this one, by name. An array or plain object gives one entry an item.
+   *
+   * @throws {ArgumentError} if a field hides some in a Map, a Set or an object of a class
+   */
+  *children(): Generator<readonly [name: string, child: Part]> {
+    for (const [field, value] of Object.entries(this)) yield* partsIn(this.nameOf(field), value, isPart);
+  }
+
+  /** A field's name in FQNs: snake_case of the field where a subclass does not say another one. */
   protected nameOf(field: string): string {
     return field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   }
@@ -81,20 +128,13 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     seen.add(this);
     yield [prefix, this];
     for (const [name, child] of this.children()) {
-      if (child instanceof Module) yield* child.namedModules(prefix === "" ? name : `${prefix}.${name}`, seen);
+      if (child instanceof Module) yield* child.namedModules(join(prefix, name), seen);
     }
   }
 
   /** All parameters with their names, in the order of the fields. A tied parameter comes once, by its first name. */
   *namedParameters(): Generator<readonly [name: string, parameter: Parameter]> {
-    const seen = new Set<Parameter>();
-    for (const [path, module] of this.namedModules()) {
-      for (const [name, child] of module.children()) {
-        if (!(child instanceof Parameter) || seen.has(child)) continue;
-        seen.add(child);
-        yield [path === "" ? name : `${path}.${name}`, child];
-      }
-    }
+    for (const [name, part] of this.#namedLeaves()) if (part instanceof Parameter) yield [name, part];
   }
 
   /** All parameters. */
@@ -102,28 +142,49 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     for (const [, parameter] of this.namedParameters()) yield parameter;
   }
 
+  /** All buffers with their names, in the order of the fields. */
+  *namedBuffers(): Generator<readonly [name: string, buffer: BufferTensor]> {
+    for (const [name, part] of this.#namedLeaves()) if (part instanceof BufferTensor) yield [name, part];
+  }
+
   /** Drops all gradients. */
   zeroGrad(): void {
     for (const parameter of this.parameters()) parameter.zeroGrad();
   }
-}
 
-/**
- * Names the parameters below `root`, unless they all have names: a part of a model that was named as a whole keeps those, so
- * that its first values and its checkpoints do not depend on where it is looked at from.
- */
-export function ensureNames(root: Module): void {
-  for (const parameter of root.parameters()) if (!parameter.named) return nameParameters(root);
-}
-
-/** Tells every parameter below `root` its FQN. */
-export function nameParameters(root: Module): void {
-  const names = new Set<string>();
-  for (const [name, parameter] of root.namedParameters()) {
-    if (names.has(name)) {
-      throw new ArgumentError(`Two parameters are named '${name}': fields become snake_case, so rename one`);
+  /**
+   * Tells every module, parameter and buffer below this one its FQN.
+   *
+   * @throws {ArgumentError} if two would have one name
+   */
+  nameTree(): void {
+    for (const [name, module] of this.namedModules()) module.#fqn = name;
+    const names = new Set<string>();
+    for (const [name, part] of this.#namedLeaves()) {
+      if (names.has(name)) {
+        throw new ArgumentError(`Two parameters are named '${name}': fields become snake_case, so rename one`);
+      }
+      names.add(name);
+      part.rename(name);
     }
-    names.add(name);
-    parameter.rename(name);
+  }
+
+  /**
+   * Names the tree, unless all its parameters have names: a part of a model that was named as a whole keeps those, so that its
+   * first values and its checkpoints do not depend on where it is looked at from.
+   */
+  ensureNames(): void {
+    for (const parameter of this.parameters()) if (!parameter.named) return this.nameTree();
+  }
+
+  *#namedLeaves(): Generator<readonly [name: string, part: Parameter | BufferTensor]> {
+    const seen = new Set<Part>();
+    for (const [path, module] of this.namedModules()) {
+      for (const [name, child] of module.children()) {
+        if (child instanceof Module || seen.has(child)) continue;
+        seen.add(child);
+        yield [join(path, name), child];
+      }
+    }
   }
 }

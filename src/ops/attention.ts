@@ -4,12 +4,13 @@
  *
  * @module
  */
-import type { AttentionShape } from "../device/kernels.ts";
-import { type DevicePtr, NO_PTR } from "../device/device.ts";
+import { KERNELS } from "../device/kernels/table.ts";
 import { float32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp } from "./op.ts";
+
+const MAX_HEAD_DIM = KERNELS.attention.values.headDim.atMost;
 
 /** Heads and switches of an attention. */
 export interface AttentionAttrs {
@@ -22,23 +23,13 @@ export interface AttentionAttrs {
   readonly scale: number;
 }
 
-function shapeOf(q: Tensor, k: Tensor, v: Tensor, keyMask: DevicePtr, attrs: AttentionAttrs): AttentionShape {
-  const [batch = 1, seqQ = 1, width = 1] = q.shape;
-  return {
-    dtype: q.dtype,
-    batch,
-    seqQ,
-    seqK: k.shape[1] ?? 1,
-    heads: attrs.heads,
-    kvHeads: attrs.kvHeads,
-    headDim: width / attrs.heads,
-    strideQ: width,
-    strideK: k.shape[2] ?? 1,
-    strideV: v.shape[2] ?? 1,
-    scale: attrs.scale,
-    causal: attrs.causal,
-    keyMask,
-  };
+/** The arguments that both directions share. */
+function common([q, k, v]: readonly [Tensor, Tensor, Tensor], keyMask: Tensor | undefined, attrs: AttentionAttrs) {
+  const [batch = 1, seqQ = 1, strideQ = 1] = q.shape;
+  const [, seqK = 1, strideK = 1] = k.shape;
+  const [, , strideV = 1] = v.shape;
+  const sizes = { batch, seqQ, seqK, headDim: strideQ / attrs.heads, strideQ, strideK, strideV };
+  return { dtype: q.dtype, ...attrs, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
 }
 
 /** q [batch, seqQ, heads * d], k and v [batch, seqK, kvHeads * d], optional key mask uint8 [batch, seqK] (0 hides). */
@@ -55,28 +46,37 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
     if (!fits) {
       throw new ShapeError("attention", `${heads} query and ${kvHeads} kv heads must fit`, q.shape, k.shape, v.shape);
     }
-    if (headDim > 256) throw new ShapeError("attention", "a head must have at most 256 elements", q.shape);
+    if (headDim > MAX_HEAD_DIM) {
+      throw new ShapeError("attention", `a head must have at most ${MAX_HEAD_DIM} elements`, q.shape);
+    }
     if (mask !== undefined && (mask.dtype !== uint8 || mask.shape[0] !== k.shape[0] || mask.shape[1] !== k.shape[1])) {
       throw new ShapeError("attention", "the key mask must be uint8 [batch, seqK]", mask.shape, k.shape);
     }
     return [{ shape: q.shape, dtype: q.dtype }];
   },
   forward: (call) => {
-    const [q, k, v] = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))];
+    const inputs = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))] as const;
     const mask = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
-    const shape = shapeOf(q, k, v, mask?.ptr ?? NO_PTR, call.attrs);
-    const lse = call.empty([shape.batch, shape.heads, shape.seqQ], float32);
-    call.device.kernels.attention(shape, call.output(0).ptr, lse.ptr, q.ptr, k.ptr, v.ptr);
-    call.save(q, k, v, call.output(0), lse);
+    const args = common(inputs, mask, call.attrs);
+    const [o, lse] = [call.output(0), call.empty([args.batch, args.heads, args.seqQ], float32)];
+    call.device.kernels.attention({ ...args, o: o.ptr, lse: lse.ptr });
+    call.save(...inputs, o, lse);
     if (mask !== undefined) call.save(mask);
   },
   backward: (call) => {
-    const [q, k, v, o, lse] = [call.saved(0), call.saved(1), call.saved(2), call.saved(3), call.saved(4)];
-    const shape = shapeOf(q, k, v, call.inputs > 3 ? call.saved(5).ptr : NO_PTR, call.attrs);
-    const dO = call.dense(call.grad(0));
-    const out = (i: number, like: Tensor): Tensor =>
-      call.needs(i) ? call.out(i, like.dtype) : call.empty(like.shape, like.dtype);
-    const [dq, dk, dv] = [out(0, q), out(1, k), out(2, v)];
-    call.device.kernels.attentionBackward(shape, dq.ptr, dk.ptr, dv.ptr, dO.ptr, o.ptr, lse.ptr, q.ptr, k.ptr, v.ptr);
+    const inputs = [call.saved(0), call.saved(1), call.saved(2)] as const;
+    const [o, lse, dO] = [call.saved(3), call.saved(4), call.dense(call.grad(0))];
+    const out = ({ shape, dtype }: Tensor, i: number): Tensor =>
+      call.needs(i) ? call.out(i, dtype) : call.empty(shape, dtype);
+    const [dq, dk, dv] = [out(inputs[0], 0), out(inputs[1], 1), out(inputs[2], 2)];
+    call.device.kernels.attentionBackward({
+      ...common(inputs, call.inputs > 3 ? call.saved(5) : undefined, call.attrs),
+      dq: dq.ptr,
+      dk: dk.ptr,
+      dv: dv.ptr,
+      dO: dO.ptr,
+      o: o.ptr,
+      lse: lse.ptr,
+    });
   },
 };

@@ -3,39 +3,36 @@
  *
  * @module
  */
-import { BINARY_OPS, type BinaryOp, UNARY_OPS, type UnaryOp } from "../device/kernels.ts";
-import { DTypeError } from "../errors.ts";
-import { broadcastShapes, broadcastStrides, denseStrides } from "../shape.ts";
+import { type BinaryOp, OPS, type UnaryOp } from "../device/kernels/signature.ts";
+import type { ArgsOf } from "../device/kernels/table.ts";
+import { ShapeError } from "../errors.ts";
+import { broadcastShapes, broadcastStrides, sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { floatInput, floatPair } from "./check.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
 /** Scalar parameters of a function of one value. */
-export interface UnaryAttrs {
-  readonly p0: number;
-  readonly p1: number;
-}
+export type UnaryAttrs = Pick<ArgsOf<"unary">, "p0" | "p1">;
 
 function unary(name: UnaryOp): ComputeOp<UnaryAttrs> {
   return {
     name,
-    infer: ([x]) => {
-      if (x === undefined || x.dtype.kind !== "float") {
-        throw new DTypeError(name, "the input must be a float", x?.dtype.name ?? "nothing");
-      }
-      return [{ shape: x.shape, dtype: x.dtype }];
+    infer: (inputs) => {
+      const { shape, dtype } = floatInput(name, inputs);
+      return [{ shape, dtype }];
     },
     forward: (call) => {
       const x = call.dense(call.input(0));
-      const { p0, p1 } = call.attrs;
-      call.device.kernels.unary(name, x.dtype, call.output(0).ptr, x.ptr, x.numel, p0, p1);
+      const args = { dtype: x.dtype, op: name, n: x.numel, ...call.attrs };
+      call.device.kernels.unary({ ...args, dst: call.output(0).ptr, src: x.ptr });
       call.save(x);
     },
     backward: (call) => {
       const x = call.saved(0);
-      const { p0, p1 } = call.attrs;
-      const dy = call.dense(call.grad(0));
-      call.device.kernels.unaryBackward(name, x.dtype, call.out(0, x.dtype).ptr, dy.ptr, x.ptr, x.numel, p0, p1);
+      const [dx, dy] = [call.out(0, x.dtype), call.dense(call.grad(0))];
+      const args = { dtype: x.dtype, op: name, n: x.numel, ...call.attrs };
+      call.device.kernels.unaryBackward({ ...args, dx: dx.ptr, dy: dy.ptr, x: x.ptr });
     },
   };
 }
@@ -44,35 +41,32 @@ function unary(name: UnaryOp): ComputeOp<UnaryAttrs> {
 function combine(context: OpContext, op: BinaryOp, a: Tensor, b: Tensor): Tensor {
   const shape = broadcastShapes(op, a.shape, b.shape);
   const result = context.empty(shape, a.dtype);
-  launch(context, op, result, a, b);
+  combineInto(context, op, result, a, b);
   return result;
 }
 
-function launch(context: OpContext, op: BinaryOp, result: Tensor, a: Tensor, b: Tensor): void {
-  context.device.kernels.binary(
-    op,
-    a.dtype,
-    result.ptr,
-    a.ptr,
-    broadcastStrides(a.layout, result.shape),
-    b.ptr,
-    broadcastStrides(b.layout, result.shape),
-    result.shape,
-  );
+/** `result = op(a, b)`, both broadcasting to the dense result, which may be one of them. */
+export function combineInto(context: OpContext, op: BinaryOp, result: Tensor, a: Tensor, b: Tensor): void {
+  const { shape } = result;
+  const strides = { aStrides: broadcastStrides(a.layout, shape), bStrides: broadcastStrides(b.layout, shape) };
+  context.device.kernels.binary({ dtype: a.dtype, op, shape, ...strides, dst: result.ptr, a: a.ptr, b: b.ptr });
 }
 
 /** `dy * sign(a - b)`: what decides between the two arguments of maximum and minimum. */
 function signed(call: BackwardCall<undefined>, dy: Tensor, a: Tensor, b: Tensor): Tensor {
   const difference = combine(call, "sub", a, b);
   const result = call.empty(difference.shape, difference.dtype);
-  const { kernels } = call.device;
-  kernels.unaryBackward("abs", a.dtype, result.ptr, call.dense(dy).ptr, difference.ptr, result.numel, 0, 0);
+  call.device.kernels.unaryBackward({
+    ...{ dtype: a.dtype, op: "abs", n: result.numel, p0: 0, p1: 0 },
+    ...{ dx: result.ptr, dy: call.dense(dy).ptr, x: difference.ptr },
+  });
   return result;
 }
 
 function scaled(context: OpContext, x: Tensor, factor: number): Tensor {
   const result = context.empty(x.shape, x.dtype);
-  context.device.kernels.scale(x.dtype, result.ptr, context.dense(x).ptr, x.numel, factor);
+  const src = context.dense(x).ptr;
+  context.device.kernels.scale({ dtype: x.dtype, n: x.numel, factor, dst: result.ptr, src });
   return result;
 }
 
@@ -110,14 +104,12 @@ function gradients(op: BinaryOp, call: BackwardCall<undefined>): [Tensor | undef
 function binary(name: BinaryOp): ComputeOp<undefined> {
   return {
     name,
-    infer: ([a, b]) => {
-      if (a === undefined || b === undefined || a.dtype !== b.dtype || a.dtype.kind !== "float") {
-        throw new DTypeError(name, "both must have one float dtype", a?.dtype.name ?? "", b?.dtype.name ?? "");
-      }
+    infer: (inputs) => {
+      const [a, b] = floatPair(name, inputs);
       return [{ shape: broadcastShapes(name, a.shape, b.shape), dtype: a.dtype }];
     },
     forward: (call) => {
-      launch(call, name, call.output(0), call.input(0), call.input(1));
+      combineInto(call, name, call.output(0), call.input(0), call.input(1));
       if (name !== "add" && name !== "sub") call.save(call.input(0), call.input(1));
     },
     backward: (call) => {
@@ -134,21 +126,29 @@ function table<K extends string, V>(keys: readonly K[], make: (key: K) => V): (k
 }
 
 /** The record of a function of one value. */
-export const unaryOp: (name: UnaryOp) => ComputeOp<UnaryAttrs> = table(UNARY_OPS, unary);
+export const unaryOp: (name: UnaryOp) => ComputeOp<UnaryAttrs> = table(OPS.unaryOp, unary);
 /** The record of a function of two values. */
-export const binaryOp: (name: BinaryOp) => ComputeOp<undefined> = table(BINARY_OPS, binary);
+export const binaryOp: (name: BinaryOp) => ComputeOp<undefined> = table(OPS.binaryOp, binary);
 
-/** `dst = dst + bias`, the bias along the last dim, in place. */
-export function addBias(context: OpContext, dst: Tensor, bias: Tensor): void {
-  const strides = denseStrides(dst.shape);
-  context.device.kernels.binary(
-    "add",
-    dst.dtype,
-    dst.ptr,
-    dst.ptr,
-    strides,
-    bias.ptr,
-    broadcastStrides(bias.layout, dst.shape),
-    dst.shape,
-  );
-}
+/** SwiGLU (Shazeer 2020): gate and up of one shape → silu(gate) * up. */
+export const swigluOp: ComputeOp<undefined> = {
+  name: "swiglu",
+  infer: (inputs) => {
+    const [gate, up] = floatPair("swiglu", inputs);
+    if (!sameShape(gate.shape, up.shape)) throw new ShapeError("swiglu", "shapes must be equal", gate.shape, up.shape);
+    return [{ shape: gate.shape, dtype: gate.dtype }];
+  },
+  forward: (call) => {
+    const [gate, up] = [call.dense(call.input(0)), call.dense(call.input(1))];
+    const { dtype, numel: n } = gate;
+    call.device.kernels.swiglu({ dtype, n, y: call.output(0).ptr, gate: gate.ptr, up: up.ptr });
+    call.save(gate, up);
+  },
+  backward: (call) => {
+    const [gate, up] = [call.saved(0), call.saved(1)];
+    const { dtype, numel: n } = gate;
+    const [dy, dgate, dup] = [call.dense(call.grad(0)), call.out(0, dtype), call.out(1, dtype)];
+    const gradients = { dgate: dgate.ptr, dup: dup.ptr, dy: dy.ptr };
+    call.device.kernels.swigluBackward({ dtype, n, ...gradients, gate: gate.ptr, up: up.ptr });
+  },
+};

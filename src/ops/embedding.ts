@@ -3,9 +3,10 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { int32 } from "../dtype.ts";
-import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
-import { writeFloat32 } from "./float_out.ts";
+import { DTypeError, ShapeError } from "../errors.ts";
+import { writeFloat32 } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
 
 /** Options of an embedding. */
@@ -22,23 +23,13 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
       throw new DTypeError("embedding", "ids must be int32", ids?.dtype.name ?? "nothing");
     }
     if (weight.ndim !== 2) throw new ShapeError("embedding", "the table must have two dims", weight.shape);
-    return [{ shape: [...ids.shape, weight.shape[1] ?? 0], dtype: weight.dtype }];
+    return [{ shape: [...ids.shape, at(weight.shape, 1, "dim")], dtype: weight.dtype }];
   },
   forward: (call) => {
     const [weight, ids] = [call.dense(call.input(0)), call.dense(call.input(1))];
     const [vocab = 0, cols = 0] = weight.shape;
-    const bad = call.device.kernels.embedding(
-      weight.dtype,
-      call.output(0).ptr,
-      weight.ptr,
-      ids.ptr,
-      ids.numel,
-      vocab,
-      cols,
-    );
-    if (bad >= 0) {
-      throw new ArgumentError(`Cannot look up id ${ids.toArray()[bad]} at place ${bad}: the table has ${vocab} rows`);
-    }
+    const sizes = { dtype: weight.dtype, n: ids.numel, vocab, cols };
+    call.device.kernels.embedding({ ...sizes, y: call.output(0).ptr, w: weight.ptr, ids: ids.ptr });
     call.save(ids);
   },
   backward: (call) => {
@@ -46,11 +37,7 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
     const ids = call.saved(0);
     const [vocab = 0, cols = 0] = call.spec(0).shape;
     const dy = call.dense(call.grad(0));
-    const { paddingIdx } = call.attrs;
-    writeFloat32(
-      call,
-      0,
-      (dw) => call.device.kernels.embeddingBackward(dy.dtype, dw, dy.ptr, ids.ptr, ids.numel, vocab, cols, paddingIdx),
-    );
+    const args = { dtype: dy.dtype, n: ids.numel, vocab, cols, ...call.attrs, dy: dy.ptr, ids: ids.ptr };
+    writeFloat32(call, 0, (dw) => call.device.kernels.embeddingBackward({ ...args, dw }));
   },
 };

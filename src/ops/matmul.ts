@@ -3,12 +3,14 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { type DType, float32 } from "../dtype.ts";
-import { DTypeError, ShapeError } from "../errors.ts";
+import { ShapeError } from "../errors.ts";
 import { broadcastShapes, broadcastStrides, isDense, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { addBias } from "./elementwise.ts";
-import { writeFloat32 } from "./float_out.ts";
+import { castTo, writeFloat32 } from "./convert.ts";
+import { floatPair } from "./check.ts";
+import { combineInto } from "./elementwise.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
@@ -20,13 +22,16 @@ interface Operand {
   readonly stride: number;
 }
 
+/** Sizes or strides of the last two dims, which are there. */
+function lastTwo(list: readonly number[]): readonly [rows: number, cols: number] {
+  return [at(list, list.length - 2, "dim"), at(list, list.length - 1, "dim")];
+}
+
 /** How to read the last two dims: as stored, transposed, or from a dense copy. */
 function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
   const { shape, strides } = tensor.layout;
-  const rows = shape.at(-2) ?? 1;
-  const cols = shape.at(-1) ?? 1;
-  const rowStride = strides.at(-2) ?? cols;
-  const colStride = strides.at(-1) ?? 1;
+  const [rows, cols] = lastTwo(shape);
+  const [rowStride, colStride] = lastTwo(strides);
   const lead = { shape: shape.slice(0, -2), strides: strides.slice(0, -2), offset: 0 };
   const step = lead.strides.findLast((_, dim) => lead.shape[dim] !== 1) ?? 0;
   const repeats = lead.strides.every((stride, dim) => stride === 0 || lead.shape[dim] === 1);
@@ -40,28 +45,22 @@ function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
   return { tensor: context.dense(tensor), trans: false, ld: cols, stride: rows * cols };
 }
 
-/** `out = op(a) op(b)` for each matrix of the batch; `out` is dense. */
-function product(context: OpContext, out: Tensor, a: Operand, b: Operand, m: number, n: number, k: number): void {
+/** `out = op(a) op(b) + beta * out` for each matrix of the batch; `out` is dense. */
+export function product(
+  context: OpContext,
+  out: Tensor,
+  a: Operand,
+  b: Operand,
+  m: number,
+  n: number,
+  k: number,
+  beta: number = 0,
+): void {
+  const batch = m * n === 0 ? 0 : out.numel / (m * n);
   context.device.kernels.gemm({
-    dtype: a.tensor.dtype,
-    outDtype: out.dtype,
-    transA: a.trans,
-    transB: b.trans,
-    m,
-    n,
-    k,
-    alpha: 1,
-    a: a.tensor.ptr,
-    lda: a.ld,
-    strideA: a.stride,
-    b: b.tensor.ptr,
-    ldb: b.ld,
-    strideB: b.stride,
-    beta: 0,
-    c: out.ptr,
-    ldc: n,
-    strideC: m * n,
-    batch: m * n === 0 ? 0 : out.numel / (m * n),
+    ...{ dtype: a.tensor.dtype, transA: a.trans, a: a.tensor.ptr, lda: a.ld, strideA: a.stride },
+    ...{ transB: b.trans, b: b.tensor.ptr, ldb: b.ld, strideB: b.stride },
+    ...{ outDtype: out.dtype, c: out.ptr, ldc: n, strideC: m * n, m, n, k, batch, alpha: 1, beta },
   });
 }
 
@@ -78,35 +77,25 @@ function swapped(tensor: Tensor): Tensor {
 }
 
 function multiply(context: OpContext, a: Tensor, b: Tensor, lead: Shape, dtype: DType, into?: Tensor): Tensor {
-  const m = a.shape.at(-2) ?? 1;
-  const k = a.shape.at(-1) ?? 1;
-  const n = b.shape.at(-1) ?? 1;
+  const [m, k] = lastTwo(a.shape);
+  const [, n] = lastTwo(b.shape);
   const out = into ?? context.empty([...lead, m, n], dtype);
   const batch = numelOf(lead);
-  product(
-    context,
-    out,
-    operand(context, repeated(a, lead), batch),
-    operand(context, repeated(b, lead), batch),
-    m,
-    n,
-    k,
-  );
+  const [left, right] = [operand(context, repeated(a, lead), batch), operand(context, repeated(b, lead), batch)];
+  product(context, out, left, right, m, n, k);
   return out;
 }
 
 /** [.., m, k] @ [.., k, n], leading dims broadcasting. */
 export const matmulOp: ComputeOp<undefined> = {
   name: "matmul",
-  infer: ([a, b]) => {
-    if (a === undefined || b === undefined || a.dtype !== b.dtype || a.dtype.kind !== "float") {
-      throw new DTypeError("matmul", "both must have one float dtype", a?.dtype.name ?? "", b?.dtype.name ?? "");
-    }
+  infer: (inputs) => {
+    const [a, b] = floatPair("matmul", inputs);
     if (a.ndim < 2 || b.ndim < 2 || a.shape.at(-1) !== b.shape.at(-2)) {
       throw new ShapeError("matmul", "inner dims must match", a.shape, b.shape);
     }
     const lead = broadcastShapes("matmul", a.shape.slice(0, -2), b.shape.slice(0, -2));
-    return [{ shape: [...lead, a.shape.at(-2) ?? 1, b.shape.at(-1) ?? 1], dtype: a.dtype }];
+    return [{ shape: [...lead, lastTwo(a.shape)[0], lastTwo(b.shape)[1]], dtype: a.dtype }];
   },
   forward: (call) => {
     const [a, b, out] = [call.input(0), call.input(1), call.output(0)];
@@ -128,15 +117,9 @@ export const matmulOp: ComputeOp<undefined> = {
 /** x [.., in], weight [out, in], optional bias [out] → x Wᵀ + b, [.., out]. The weight's gradient goes straight to its place. */
 export const linearOp: ComputeOp<undefined> = {
   name: "linear",
-  infer: ([x, weight, bias]) => {
-    if (x === undefined || weight === undefined || x.dtype !== weight.dtype || x.dtype.kind !== "float") {
-      throw new DTypeError(
-        "linear",
-        "input and weight must have one float dtype",
-        x?.dtype.name ?? "",
-        weight?.dtype.name ?? "",
-      );
-    }
+  infer: (inputs) => {
+    const [x, weight] = floatPair("linear", inputs, "input and weight");
+    const bias = inputs[2];
     const [outFeatures, inFeatures] = weight.shape;
     if (weight.ndim !== 2 || outFeatures === undefined || x.shape.at(-1) !== inFeatures || x.ndim === 0) {
       throw new ShapeError("linear", "the last dim must equal the weight's", x.shape, weight.shape);
@@ -151,7 +134,7 @@ export const linearOp: ComputeOp<undefined> = {
     const [n = 0, k = 0] = weight.shape;
     const rows = k === 0 ? out.numel / Math.max(1, n) : x.numel / k;
     product(call, out, flat(x, k, false), flat(weight, k, true), rows, n, k);
-    if (call.inputs > 2) addBias(call, out, call.input(2));
+    if (call.inputs > 2) combineInto(call, "add", out, out, call.input(2));
     call.save(x, weight);
   },
   backward: (call) => {
@@ -162,16 +145,16 @@ export const linearOp: ComputeOp<undefined> = {
     if (call.needs(0)) product(call, call.out(0), flat(dy, n, false), flat(weight, k, false), rows, k, n);
     if (call.needs(1)) product(call, call.out(1), flat(dy, n, true), flat(x, k, false), n, k, rows);
     if (call.inputs > 2 && call.needs(2)) {
-      const { kernels } = call.device;
-      writeFloat32(call, 2, (out) => {
+      writeFloat32(call, 2, (dst) => {
         const wide = dy.dtype === float32 ? dy : call.empty([rows, n], float32);
-        if (wide !== dy) kernels.cast(float32, dy.dtype, wide.ptr, dy.ptr, dy.numel);
-        kernels.reduce("sum", float32, out, wide.ptr, 1, rows, n);
+        if (wide !== dy) castTo(wide, dy);
+        call.device.kernels.reduce({ op: "sum", dtype: float32, outer: 1, n: rows, inner: n, dst, src: wide.ptr });
       });
     }
   },
 };
 
-function flat(tensor: Tensor, cols: number, trans: boolean): Operand {
+/** A dense tensor as one matrix of so many columns. */
+export function flat(tensor: Tensor, cols: number, trans: boolean): Operand {
   return { tensor, trans, ld: Math.max(cols, 1), stride: 0 };
 }

@@ -24,36 +24,35 @@ export interface OpContext {
   dense(tensor: Tensor): Tensor;
 }
 
-/** One forward call. */
-export interface ForwardCall<A> extends OpContext {
+/** One call, in either direction. */
+interface OpCall<A> extends OpContext {
   readonly attrs: A;
   /** Number of inputs: optional ones come last. */
   readonly inputs: number;
+  /** Whether a gradient of input i is asked for, or will be. */
+  needs(i: number): boolean;
+}
+
+/** One forward call. */
+export interface ForwardCall<A> extends OpCall<A> {
   /** Input i. */
   input(i: number): Tensor;
   /** Output i, dense, to be written. */
   output(i: number): Tensor;
   /** Whether a backward will be recorded; if not, saving does nothing. */
   readonly recording: boolean;
-  /** Whether input i takes part in the backward that is recorded. */
-  needs(i: number): boolean;
   /** Keeps tensors for the backward: inputs, outputs or temporaries. */
   save(...tensors: readonly Tensor[]): void;
 }
 
 /** One backward call. */
-export interface BackwardCall<A> extends OpContext {
-  readonly attrs: A;
-  /** Number of inputs. */
-  readonly inputs: number;
+export interface BackwardCall<A> extends OpCall<A> {
   /** Gradient of output i (outputs without one come as zeros). */
   grad(i: number): Tensor;
   /** Saved tensor i. */
   saved(i: number): Tensor;
   /** Shape and dtype of input i. */
   spec(i: number): OutputSpec;
-  /** Whether input i needs a gradient. */
-  needs(i: number): boolean;
   /**
    * A dense tensor of input i's shape, to be overwritten with its gradient: the gradient's final place when input i is a
    * parameter that has none yet. With `dtype` it has that one; without, the place's, or else the input's.

@@ -1,11 +1,15 @@
 /**
- * Reductions over some or all dims.
+ * Reductions over some or all dims, and the place of the largest element.
  *
  * @module
  */
-import { DTypeError } from "../errors.ts";
+import { int32 } from "../dtype.ts";
+import { ShapeError } from "../errors.ts";
 import { denseStrides, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { copyElements } from "./convert.ts";
+import { floatInput } from "./check.ts";
+import { combineInto } from "./elementwise.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 
 /** Which dims are reduced. */
@@ -45,7 +49,7 @@ function reduceAll(
     const n = numelOf(sizes.slice(first, last + 1));
     const inner = numelOf(sizes.slice(last + 1));
     const target = order.length === 0 ? into : context.empty([outer, inner], x.dtype);
-    kernels.reduce(op, x.dtype, target.ptr, current.ptr, outer, n, inner);
+    kernels.reduce({ dtype: x.dtype, op, outer, n, inner, dst: target.ptr, src: current.ptr });
     sizes.fill(1, first, last + 1);
     current = target;
   }
@@ -66,30 +70,26 @@ function spread(call: BackwardCall<ReduceAttrs>, name: string, grad: Tensor): Te
 function maxShare(call: BackwardCall<ReduceAttrs>): Tensor {
   const { kernels } = call.device;
   const x = call.saved(0);
-  const top = spread(call, "max", call.saved(1));
   const work = (): Tensor => call.empty(x.shape, x.dtype);
   const [difference, ones, sign, share] = [work(), work(), work(), work()];
-  kernels.binary("sub", x.dtype, difference.ptr, x.ptr, x.layout.strides, top.ptr, top.layout.strides, x.shape);
-  kernels.fill(x.dtype, ones.ptr, x.numel, 1);
-  kernels.unaryBackward("abs", x.dtype, sign.ptr, ones.ptr, difference.ptr, x.numel, 0, 0);
-  kernels.unary("abs", x.dtype, sign.ptr, sign.ptr, x.numel, 0, 0);
-  const strides = x.layout.strides;
-  kernels.binary("sub", x.dtype, share.ptr, ones.ptr, strides, sign.ptr, strides, x.shape);
+  combineInto(call, "sub", difference, x, spread(call, "max", call.saved(1)));
+  kernels.fill({ dtype: x.dtype, n: x.numel, value: 1, dst: ones.ptr });
+  const abs = { dtype: x.dtype, op: "abs", n: x.numel, p0: 0, p1: 0 } as const;
+  kernels.unaryBackward({ ...abs, dx: sign.ptr, dy: ones.ptr, x: difference.ptr });
+  kernels.unary({ ...abs, dst: sign.ptr, src: sign.ptr });
+  combineInto(call, "sub", share, ones, sign);
   const dims = reducedDims("max", x.shape, call.attrs.dims);
   const count = call.empty(keptShape(x.shape, dims), x.dtype);
   reduceAll(call, "sum", share, dims, count);
-  const counts = spread(call, "max", count);
-  kernels.binary("div", x.dtype, share.ptr, share.ptr, strides, counts.ptr, counts.layout.strides, x.shape);
+  combineInto(call, "div", share, share, spread(call, "max", count));
   return share;
 }
 
 function reduction(name: "sum" | "mean" | "max"): ComputeOp<ReduceAttrs> {
   return {
     name,
-    infer: ([x], attrs) => {
-      if (x === undefined || x.dtype.kind !== "float") {
-        throw new DTypeError(name, "the input must be a float", x?.dtype.name ?? "nothing");
-      }
+    infer: (inputs, attrs) => {
+      const x = floatInput(name, inputs);
       const dims = reducedDims(name, x.shape, attrs.dims);
       const shape = attrs.keepDims ? keptShape(x.shape, dims) : x.shape.filter((_, dim) => !dims.has(dim));
       return [{ shape, dtype: x.dtype }];
@@ -101,17 +101,13 @@ function reduction(name: "sum" | "mean" | "max"): ComputeOp<ReduceAttrs> {
     },
     backward: (call) => {
       const grad = spread(call, name, call.grad(0));
-      const { shape, dtype } = call.spec(0);
-      const { kernels } = call.device;
       if (name === "sum") return call.give(0, grad);
+      const { dtype } = call.spec(0);
       const dx = call.out(0, dtype);
-      if (name === "mean") {
-        kernels.copyStrided(dtype, dx.ptr, dx.layout.strides, grad.ptr, grad.layout.strides, shape);
-        const count = numelOf(shape) / Math.max(1, call.grad(0).numel);
-        return kernels.scale(dtype, dx.ptr, dx.ptr, dx.numel, 1 / count);
-      }
-      const share = maxShare(call);
-      kernels.binary("mul", dtype, dx.ptr, grad.ptr, grad.layout.strides, share.ptr, share.layout.strides, shape);
+      if (name === "max") return combineInto(call, "mul", dx, grad, maxShare(call));
+      copyElements(dx, grad);
+      const factor = Math.max(1, call.grad(0).numel) / dx.numel;
+      call.device.kernels.scale({ dtype, n: dx.numel, factor, dst: dx.ptr, src: dx.ptr });
     },
   };
 }
@@ -122,3 +118,18 @@ export const sumOp: ComputeOp<ReduceAttrs> = reduction("sum");
 export const meanOp: ComputeOp<ReduceAttrs> = reduction("mean");
 /** Largest. */
 export const maxOp: ComputeOp<ReduceAttrs> = reduction("max");
+
+/** Index of the largest element along the last dim: [.., cols] → int32 [..], the first of equals. */
+export const argmaxOp: ComputeOp<undefined> = {
+  name: "argmax",
+  infer: (inputs) => {
+    const x = floatInput("argmax", inputs);
+    if (!((x.shape.at(-1) ?? 0) > 0)) throw new ShapeError("argmax", "the last dim must have elements", x.shape);
+    return [{ shape: x.shape.slice(0, -1), dtype: int32 }];
+  },
+  forward: (call) => {
+    const x = call.dense(call.input(0));
+    const [rows, cols] = [numelOf(x.shape.slice(0, -1)), x.shape.at(-1) ?? 1];
+    call.device.kernels.argmax({ dtype: x.dtype, rows, cols, dst: call.output(0).ptr, src: x.ptr });
+  },
+};

@@ -3,62 +3,34 @@
  *
  * @module
  */
-import { NO_PTR } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
-import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { DTypeError, ShapeError } from "../errors.ts";
 import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { ComputeOp, OpContext } from "./op.ts";
+import type { ComputeOp } from "./op.ts";
 
-/** How the last dim of x divides. */
-export interface RopeAttrs {
-  /** Elements of a head; the last dim of x is a multiple. */
-  readonly headDim: number;
+/** The arguments that both directions share. */
+function common(x: Tensor, [cos, sin]: readonly [Tensor, Tensor], positions: Tensor | undefined, headDim: number) {
+  const [batch = 1, seq = 1, strideX = headDim] = x.shape;
+  const [tableRows = 0, half = 0] = cos.shape;
+  const sizes = { batch, seq, heads: strideX / headDim, headDim, half, tableRows, strideX };
+  return { dtype: x.dtype, ...sizes, x: x.ptr, cos: cos.ptr, sin: sin.ptr, positions: positions?.ptr };
 }
 
-function rotate(
-  context: OpContext,
-  y: Tensor,
-  x: Tensor,
-  tables: readonly [cos: Tensor, sin: Tensor],
-  positions: Tensor | undefined,
-  headDim: number,
-  inverse: boolean,
-): void {
-  const [batch = 1, seq = 1, width = headDim] = x.shape;
-  const [cos, sin] = tables;
-  context.device.kernels.rope(
-    x.dtype,
-    y.ptr,
-    x.ptr,
-    width,
-    cos.ptr,
-    sin.ptr,
-    positions?.ptr ?? NO_PTR,
-    batch,
-    seq,
-    width / headDim,
-    headDim,
-    2 * (cos.shape[1] ?? 0),
-    inverse,
-  );
-}
-
-/** x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq]. */
-export const ropeOp: ComputeOp<RopeAttrs> = {
+/**
+ * x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq];
+ * headDim as attribute.
+ */
+export const ropeOp: ComputeOp<number> = {
   name: "rope",
-  infer: ([x, cos, sin, positions], { headDim }) => {
+  infer: ([x, cos, sin, positions], headDim) => {
     if (x === undefined || cos === undefined || sin === undefined || cos.dtype !== float32 || sin.dtype !== float32) {
       throw new DTypeError("rope", "the tables must be float32", cos?.dtype.name ?? "", sin?.dtype.name ?? "");
     }
     const [batch, seq = 0, width = 0] = x.shape;
     if (x.ndim !== 3 || width % headDim !== 0 || cos.ndim !== 2 || 2 * (cos.shape[1] ?? 0) > headDim) {
-      throw new ShapeError(
-        "rope",
-        `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${headDim / 2}]`,
-        x.shape,
-        cos.shape,
-      );
+      const expected = `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${headDim / 2}]`;
+      throw new ShapeError("rope", expected, x.shape, cos.shape);
     }
     if (!sameShape(cos.shape, sin.shape)) {
       throw new ShapeError("rope", "both tables must have one shape", cos.shape, sin.shape);
@@ -66,29 +38,25 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
     if (positions === undefined && seq > (cos.shape[0] ?? 0)) {
       throw new ShapeError("rope", `the tables must reach the sequence length ${seq}`, cos.shape);
     }
-    if (
-      positions !== undefined &&
-      (positions.dtype !== int32 || positions.shape[0] !== batch || positions.shape[1] !== seq)
-    ) {
+    const fits = positions === undefined ||
+      (positions.dtype === int32 && positions.shape[0] === batch && positions.shape[1] === seq);
+    if (!fits) {
       throw new ShapeError("rope", "positions must be int32 [batch, seq]", positions.shape);
     }
     return [{ shape: x.shape, dtype: x.dtype }];
   },
   forward: (call) => {
     const positions = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
-    const [cos, sin] = [call.dense(call.input(1)), call.dense(call.input(2))];
-    const rows = cos.shape[0] ?? 0;
-    const outside = positions?.toArray().find((position) => position < 0 || position >= rows);
-    if (outside !== undefined) {
-      throw new ArgumentError(`Cannot use position ${outside}: positions must be in [0, ${rows})`);
-    }
-    rotate(call, call.output(0), call.dense(call.input(0)), [cos, sin], positions, call.attrs.headDim, false);
-    call.save(cos, sin);
+    const tables = [call.dense(call.input(1)), call.dense(call.input(2))] as const;
+    const args = common(call.dense(call.input(0)), tables, positions, call.attrs);
+    call.device.kernels.rope({ ...args, inverse: false, y: call.output(0).ptr });
+    call.save(...tables);
     if (positions !== undefined) call.save(positions);
   },
   backward: (call) => {
     const positions = call.inputs > 3 ? call.saved(2) : undefined;
     const dy = call.dense(call.grad(0));
-    rotate(call, call.out(0, dy.dtype), dy, [call.saved(0), call.saved(1)], positions, call.attrs.headDim, true);
+    const args = common(dy, [call.saved(0), call.saved(1)], positions, call.attrs);
+    call.device.kernels.rope({ ...args, inverse: true, y: call.out(0, dy.dtype).ptr });
   },
 };

@@ -4,6 +4,7 @@
  * @module
  */
 import { DTypeError } from "../errors.ts";
+import { matrixOf } from "../shape.ts";
 import type { ComputeOp } from "./op.ts";
 
 /** Softmax along the last dim. */
@@ -17,15 +18,12 @@ export const softmaxOp: ComputeOp<undefined> = {
   },
   forward: (call) => {
     const x = call.dense(call.input(0));
-    const cols = x.shape.at(-1) ?? 1;
-    call.device.kernels.softmax(x.dtype, call.output(0).ptr, x.ptr, x.numel / Math.max(1, cols), cols);
+    call.device.kernels.softmax({ dtype: x.dtype, ...matrixOf(x), y: call.output(0).ptr, x: x.ptr });
     call.save(call.output(0));
   },
   backward: (call) => {
     const y = call.saved(0);
-    const cols = y.shape.at(-1) ?? 1;
-    const rows = y.numel / Math.max(1, cols);
-    const dy = call.dense(call.grad(0));
-    call.device.kernels.softmaxBackward(y.dtype, call.out(0, y.dtype).ptr, dy.ptr, y.ptr, rows, cols);
+    const [dx, dy] = [call.out(0, y.dtype), call.dense(call.grad(0))];
+    call.device.kernels.softmaxBackward({ dtype: y.dtype, ...matrixOf(y), dx: dx.ptr, dy: dy.ptr, y: y.ptr });
   },
 };

@@ -15,7 +15,8 @@ export function sumTo(context: OpContext, grad: Tensor, shape: Shape): Tensor {
   const lead = sizes.length - shape.length;
   const reduceBlock = (outer: number, n: number, inner: number, to: Shape): void => {
     const next = context.empty(to, grad.dtype);
-    context.device.kernels.reduce("sum", grad.dtype, next.ptr, current.ptr, outer, n, inner);
+    const { dtype } = grad;
+    context.device.kernels.reduce({ op: "sum", dtype, outer, n, inner, dst: next.ptr, src: current.ptr });
     current = next;
     sizes = [...to];
   };

@@ -3,16 +3,19 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { ShapeError } from "../errors.ts";
 import {
   broadcastShapes,
   broadcastStrides,
   denseLayout,
   isDense,
+  type Layout,
   resolveShape,
   sameShape,
   type Shape,
 } from "../shape.ts";
+import { copyElements } from "./convert.ts";
 import type { ComputeOp, ViewOp } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
@@ -29,6 +32,14 @@ export const reshapeOp: ViewOp<Shape> = {
   },
 };
 
+function permuted({ shape, strides, offset }: Layout, dims: readonly number[]): Layout {
+  return {
+    shape: dims.map((dim) => at(shape, dim, "dim")),
+    strides: dims.map((dim) => at(strides, dim, "dim")),
+    offset,
+  };
+}
+
 /** Dims in another order. */
 export const permuteOp: ViewOp<readonly number[]> = {
   name: "permute",
@@ -39,23 +50,11 @@ export const permuteOp: ViewOp<readonly number[]> = {
     ) {
       throw new ShapeError("permute", `dims [${dims.join(", ")}] must name each dim once`, input.shape);
     }
-    return {
-      shape: dims.map((dim) => input.shape[dim] ?? 1),
-      strides: dims.map((dim) => input.layout.strides[dim] ?? 0),
-      offset: input.layout.offset,
-    };
+    return permuted(input.layout, dims);
   },
   backward: (call) => {
     const grad = call.grad(0);
-    const back = call.attrs.map((_, dim) => call.attrs.indexOf(dim));
-    call.give(
-      0,
-      grad.view({
-        shape: back.map((dim) => grad.shape[dim] ?? 1),
-        strides: back.map((dim) => grad.layout.strides[dim] ?? 0),
-        offset: grad.layout.offset,
-      }),
-    );
+    call.give(0, grad.view(permuted(grad.layout, call.attrs.map((_, dim) => call.attrs.indexOf(dim)))));
   },
 };
 
@@ -73,32 +72,27 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
     const size = input.shape[dim] ?? 0;
     const whole = Number.isInteger(start) && Number.isInteger(length);
     if (!whole || start < 0 || length < 0 || start + length > size) {
-      throw new ShapeError(
-        "narrow",
-        `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`,
-        input.shape,
-      );
+      const expected = `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`;
+      throw new ShapeError("narrow", expected, input.shape);
     }
     const { shape, strides, offset } = input.layout;
     return {
       shape: shape.map((value, i) => i === dim ? length : value),
       strides,
-      offset: offset + start * (strides[dim] ?? 0),
+      offset: offset + start * at(strides, dim, "stride of dim"),
     };
   },
   backward: (call) => {
     const grad = call.grad(0);
     const dx = call.out(0);
-    const { kernels } = call.device;
-    kernels.fill(dx.dtype, dx.ptr, dx.numel, 0);
+    call.device.kernels.fill({ dtype: dx.dtype, n: dx.numel, value: 0, dst: dx.ptr });
     const { dim, start } = call.attrs;
     const target = dx.view({
       shape: grad.shape,
       strides: dx.layout.strides,
-      offset: dx.layout.offset + start * (dx.layout.strides[dim] ?? 0),
+      offset: dx.layout.offset + start * at(dx.layout.strides, dim, "stride of dim"),
     });
-    const source = grad.dtype === dx.dtype ? grad : grad.to(dx.dtype);
-    kernels.copyStrided(dx.dtype, target.ptr, target.layout.strides, source.ptr, source.layout.strides, grad.shape);
+    copyElements(target, grad.dtype === dx.dtype ? grad : grad.to(dx.dtype));
   },
 };
 
@@ -119,9 +113,7 @@ export const denseOp: ComputeOp<undefined> = {
   name: "contiguous",
   infer: (inputs) => inputs.map(({ shape, dtype }) => ({ shape, dtype })),
   forward: (call) => {
-    const x = call.input(0);
-    const y = call.output(0);
-    call.device.kernels.copyStrided(x.dtype, y.ptr, y.layout.strides, x.ptr, x.layout.strides, x.shape);
+    copyElements(call.output(0), call.input(0));
   },
   backward: (call) => call.give(0, call.grad(0)),
 };

@@ -1,20 +1,26 @@
 /**
- * Gradient norms and clipping. The norm is exact up to each row's own sum: rows are summed in float64 in a fixed order and
- * the row sums in integers, so neither the cut into shards nor the number of ranks changes a bit of it.
+ * Gradient norms and clipping, all on the device: the host waits for nothing unless it reads the norm. The norm is exact up to
+ * each block's own sum: blocks are summed in float64 in a fixed order and the block sums in integers, so neither the cut into
+ * shards nor the number of ranks changes a bit of it.
+ *
+ * Note [Gate]: with a norm goes a word that keeps the optimizer from changing anything, on any rank, when a kernel of some rank
+ * met a fault. Faults are counted in the accumulators, which are summed over ranks anyway.
  *
  * @module
  */
 import { Buffer } from "../device/buffer.ts";
-import type { Device } from "../device/device.ts";
-import { int64 } from "../dtype.ts";
+import type { Device, DevicePtr } from "../device/device.ts";
+import { CONSTANTS } from "../device/kernels/signature.ts";
+import { float32, int64 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import type { NormReducer, Parameter } from "../tensor/parameter.ts";
 import { isDense } from "../shape.ts";
+import { zeros } from "../tensor/create.ts";
+import type { NormReducer, Parameter } from "../tensor/parameter.ts";
+import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
+import { Tensor } from "../tensor/tensor.ts";
+import { requireReduced } from "./reduced.ts";
 
-/** Rows of a parameter as the norm sees them: the last dim of a matrix; single elements of a vector. */
-function rowLength(parameter: Parameter): number {
-  return parameter.ndim >= 2 ? parameter.shape.at(-1) ?? 1 : 1;
-}
+const { ACCUMULATOR_WORDS } = CONSTANTS;
 
 /** One accumulator for each way of reducing, so that each is summed over its ranks once. */
 class Accumulators {
@@ -25,73 +31,127 @@ class Accumulators {
     this.#device = device;
   }
 
-  of(reducer: NormReducer | undefined): Buffer {
+  of(reducer: NormReducer | undefined): DevicePtr {
     let buffer = this.#buffers.get(reducer);
     if (buffer === undefined) {
-      const { kernels } = this.#device;
-      buffer = Buffer.allocate(this.#device, kernels.accumulatorBytes, "gradient norm");
-      kernels.fill(int64, buffer.ptr, kernels.accumulatorBytes / int64.byteLength, 0);
+      buffer = Buffer.allocate(this.#device, ACCUMULATOR_WORDS * int64.byteLength, "gradient norm");
+      this.#device.kernels.clearAccumulator({ accumulator: buffer.ptr });
       this.#buffers.set(reducer, buffer);
     }
-    return buffer;
+    return buffer.ptr;
   }
 
-  /** Sums over ranks and adds all up. */
-  value(): number {
-    const { kernels } = this.#device;
-    const limbs = kernels.accumulatorBytes / int64.byteLength;
-    for (const [reducer, buffer] of this.#buffers) reducer?.sumLimbs(buffer.ptr, limbs);
-    const [first, ...others] = [...this.#buffers.values()];
-    if (first === undefined) return 0;
-    if (others.length > 0) {
-      kernels.sumRanks(int64, int64, first.ptr, [first.ptr, ...others.map(({ ptr }) => ptr)], limbs, 1, false);
-    }
-    return kernels.accumulatorValue(first.ptr);
+  /** Adds another parameter's gradient. */
+  add(parameter: Parameter): void {
+    const accumulator = this.of(parameter.storage.normReducer);
+    const { grad } = parameter;
+    if (grad === undefined) return;
+    if (!isDense(grad.layout)) throw new ArgumentError(`The gradient of '${parameter.fqn}' must be dense`);
+    const { dtype, numel: n, ptr: src } = grad;
+    this.#device.kernels.sumSquares({ dtype, n, block: SHARD_BLOCK, accumulator, src });
   }
 
-  dispose(): void {
+  /** Sums over ranks and adds all up: the one accumulator of everything. */
+  total(): DevicePtr {
+    for (const [reducer, { ptr }] of this.#buffers) reducer?.sumLimbs(ptr, ACCUMULATOR_WORDS);
+    const dst = this.of(this.#buffers.keys().next().value);
+    const sources = Array.from(this.#buffers.values(), ({ ptr }) => ptr);
+    const sum = { dtype: int64, dstDtype: int64, n: ACCUMULATOR_WORDS, accumulate: false };
+    if (sources.length > 1) this.#device.kernels.sumRanks({ ...sum, dst, sources });
+    return dst;
+  }
+
+  [Symbol.dispose](): void {
     for (const buffer of this.#buffers.values()) buffer.release();
   }
 }
 
+/** What a norm is taken for. */
+interface NormPurpose {
+  readonly maxNorm: number;
+  readonly errorIfNonfinite: boolean;
+  /** Where the factor goes that clips to `maxNorm`. */
+  readonly factor?: DevicePtr;
+  /** Parameters whose gradients count; default: all. */
+  readonly counted?: readonly Parameter[];
+}
+
+function deviceOf([first]: readonly Parameter[]): Device {
+  if (first === undefined) throw new ArgumentError("Cannot take the norm of the gradients of no parameters");
+  return first.device;
+}
+
+/** Writes the norm and the gate of the gradients there are. */
+function takeNorm(parameters: readonly Parameter[], purpose: NormPurpose): Tensor {
+  const { maxNorm, errorIfNonfinite, factor, counted = parameters } = purpose;
+  const device = deviceOf(parameters);
+  using accumulators = new Accumulators(device);
+  for (const { storage } of parameters) accumulators.of(storage.normReducer);
+  for (const parameter of counted) accumulators.add(parameter);
+  const accumulator = accumulators.total();
+  const norm = zeros(device, []);
+  const gate = device.status.makeGate(parameters);
+  device.kernels.clipFactor({ maxNorm, errorIfNonfinite, norm: norm.ptr, factor, gate, accumulator });
+  return norm;
+}
+
 /**
- * The 2-norm of all gradients together, over all ranks. Every rank must call it.
+ * The 2-norm of all gradients together, over all ranks, as a float32 scalar. Every rank must call it.
  *
- * @param parameters those that have no gradient count nothing
+ * @param parameters a parameter without a gradient counts as zero
  * @returns the norm; NaN or Infinity if a gradient is not finite
+ * @throws {ArgumentError} if there are none, or nothing reduces some beside sharded ones
  */
-export function gradNorm(parameters: Iterable<Parameter>): number {
-  let accumulators: Accumulators | undefined;
-  try {
-    for (const parameter of parameters) {
-      accumulators ??= new Accumulators(parameter.device);
-      const buffer = accumulators.of(parameter.storage.normReducer);
-      const grad = parameter.grad;
-      if (grad === undefined || grad.numel === 0) continue;
-      if (!isDense(grad.layout)) throw new ArgumentError(`The gradient of '${parameter.fqn}' must be dense`);
-      const cols = rowLength(parameter);
-      parameter.device.kernels.sumSquares(grad.dtype, buffer.ptr, grad.ptr, grad.numel / cols, cols);
-    }
-    return Math.sqrt(accumulators?.value() ?? 0);
-  } finally {
-    accumulators?.dispose();
-  }
+export function gradNorm(parameters: Iterable<Parameter>): Tensor {
+  const list = [...parameters];
+  requireReduced(list, "take the norm of gradients");
+  return takeNorm(list, { maxNorm: Infinity, errorIfNonfinite: false });
+}
+
+/** Options of {@link clipGradNorm}. */
+export interface ClipOptions {
+  /** Whether a norm that is not finite is an error, and keeps the optimizer from changing anything: false */
+  readonly errorIfNonfinite?: boolean;
 }
 
 /**
  * Scales all gradients so that their norm is at most `maxNorm` (PyTorch's `clip_grad_norm_`). Every rank must call it.
  *
- * @returns the norm before clipping
- * @throws {ArgumentError} if `maxNorm` is not positive
+ * @returns the norm before clipping, a float32 scalar
+ * @throws {ArgumentError} if `maxNorm` is not positive, there are no parameters, or nothing reduces some beside sharded ones
+ * @throws {NonFiniteError} if the norm had to be finite and is not; on a device that tells late, when a value is read
  */
-export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number): number {
+export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, options: ClipOptions = {}): Tensor {
+  const { errorIfNonfinite = false } = options;
   if (!(maxNorm > 0)) throw new ArgumentError(`Cannot clip to norm ${maxNorm}: it must be positive`);
   const list = [...parameters];
-  const norm = gradNorm(list);
-  const factor = maxNorm / (norm + 1e-6);
-  if (!(factor < 1)) return norm;
-  for (const { grad, device } of list) {
-    if (grad !== undefined && grad.numel > 0) device.kernels.scale(grad.dtype, grad.ptr, grad.ptr, grad.numel, factor);
+  requireReduced(list, "clip gradients");
+  const { kernels, status } = deviceOf(list);
+  using factor = Tensor.empty(deviceOf(list), [], float32, "clip factor");
+  let norm: Tensor | undefined;
+  try {
+    norm = takeNorm(list, { maxNorm, errorIfNonfinite, factor: factor.ptr });
+    if (!status.isLate) status.check();
+    for (const { grad } of list) {
+      if (grad === undefined) continue;
+      const { dtype, numel: n, ptr } = grad;
+      kernels.scaleBy({ dtype, n, dst: ptr, src: ptr, factor: factor.ptr });
+    }
+    return norm;
+  } catch (error) {
+    norm?.dispose();
+    throw error;
   }
-  return norm;
+}
+
+/**
+ * The gate of an update: that of the last norm, or, where faults are told late and no norm was taken of these gradients, one
+ * made of the faults of all ranks. See Note [Gate].
+ */
+export function gateOf(parameters: readonly Parameter[]): DevicePtr | "closed" | undefined {
+  const { status } = deviceOf(parameters);
+  const gate = status.gateOf(parameters);
+  if (gate !== undefined || !status.isLate) return gate;
+  using _norm = takeNorm(parameters, { maxNorm: Infinity, errorIfNonfinite: false, counted: [] });
+  return status.gateOf(parameters);
 }

@@ -1,212 +1,279 @@
 /**
- * What optimizers share: parameter groups, and states as flat float32 runs that lie like the parameters they belong to, so
- * that one kernel call updates a run. Only this rank's elements are seen here; that is all that sharding changes.
+ * What optimizers share: parameter groups with settings of their own, states as flat float32 arrays of just the elements that
+ * are trained, and the table of records by which one kernel call updates a run. Only this rank's elements are seen here; that
+ * is all that sharding changes.
  *
  * @module
  */
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
-import { float32 } from "../dtype.ts";
-import { ArgumentError } from "../errors.ts";
+import { CONSTANTS } from "../device/kernels/signature.ts";
+import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
+import { float32, int32 } from "../dtype.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
+import { gateOf } from "./clip.ts";
+import { requireReduced } from "./reduced.ts";
+import type { Schedule } from "./schedule.ts";
 
-/** Parameters with hyper-parameters of their own. */
-export interface ParamGroup {
-  readonly parameters: readonly Parameter[];
-  /** The group's own; a schedule overwrites it before each step. */
+/** What all optimizers can set. */
+export interface OptimizerSettings {
+  /** The rate, or what the schedule scales. */
   learningRate: number;
+  /** A factor on the learning rate by step. @default always 1 */
+  readonly schedule?: Schedule | undefined;
   weightDecay: number;
 }
 
-/** Parameters with some hyper-parameters of their own; the others come from the optimizer's options. */
-export interface ParamGroupOptions {
+/** Parameters with settings of their own, which are plain data. */
+export type ParamGroup<S extends OptimizerSettings = OptimizerSettings> = S & {
+  readonly parameters: readonly Parameter[];
+};
+
+/** Parameters with some settings of their own; the others come from the optimizer's options. */
+export type ParamGroupOptions<S extends OptimizerSettings = OptimizerSettings> = Partial<S> & {
   readonly parameters: Iterable<Parameter>;
-  readonly learningRate?: number;
-  readonly weightDecay?: number;
-}
+};
 
 /** One state of one parameter: this rank's elements of it. */
 export interface OptimizerStateView {
   readonly parameter: Parameter;
   /** PyTorch's name of the state, e.g. `exp_avg`. */
   readonly name: string;
-  /** Address of the first of `parameter.storage.shard.length` float32 elements. */
+  /** Address of the first of `parameter.storage.shard.numel` float32 elements. */
   readonly ptr: DevicePtr;
 }
 
-/** What an optimizer keeps for one run. */
-export interface RunState {
-  readonly run: ParameterRun;
-  readonly parameters: readonly { readonly parameter: Parameter; readonly group: ParamGroup }[];
-  /** One flat array a state name, each as long as the run. */
-  readonly states: readonly Buffer[];
-  /** Room for the range table. */
-  readonly ranges: Buffer;
+/** What the update of a run takes, besides states. */
+export type UpdateArgs = Omit<ArgsOf<"adamw">, "expAvg" | "expAvgSq">;
+
+/** A parameter with its group, and its first element in the states. */
+interface Member<S extends OptimizerSettings> {
+  readonly parameter: Parameter;
+  readonly group: ParamGroup<S>;
+  readonly state: number;
 }
 
-/** Bytes of one record of a range table. */
-const RANGE_BYTES = 16;
+/** Parameters of one run that were first trained together; one kernel call updates them. */
+interface Block<S extends OptimizerSettings> {
+  readonly run: ParameterRun;
+  readonly members: readonly Member<S>[];
+  /** Elements of each state: the members' one after another. */
+  readonly length: number;
+  /** By name. */
+  readonly states: ReadonlyMap<string, Buffer>;
+  /** int32 steps taken, by member: one without a gradient is not stepped. */
+  readonly steps: Buffer;
+}
+
+const { RECORD_BYTES } = CONSTANTS;
 
 /** Updates parameters from their gradients. */
-export abstract class Optimizer {
-  /** The groups; learning rates may be changed between steps. */
-  readonly groups: readonly ParamGroup[];
-  readonly #stateNames: readonly string[];
-  readonly #runs = new Map<ParameterRun, RunState>();
-  /** Steps taken, by parameter: one without a gradient is not stepped. */
-  readonly #steps = new Map<Parameter, number>();
+export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings> {
+  /** Calls of {@link step}, those of the run that was loaded included: what schedules go by. */
+  stepsTaken = 0;
+  /** The groups; learning rates and decays may be changed between steps. */
+  readonly groups: readonly ParamGroup<S>[];
+  readonly #device: Device;
+  readonly #parameters: readonly Parameter[];
+  readonly #blocks: Block<S>[] = [];
+  readonly #places = new Map<Parameter, { readonly block: Block<S>; readonly index: number }>();
+  /** Steps of parameters that no block holds yet. */
+  readonly #given = new Map<Parameter, number>();
+  /** Room for the records of all blocks. */
+  #records: Buffer | undefined;
 
   /**
    * @param parameters all parameters, or groups of them; build the optimizer after sharding the model
-   * @throws {ArgumentError} if there is none, or one comes twice
+   * @throws {ArgumentError} if there is none, one comes twice, or a setting is out of range
    */
-  constructor(
-    parameters: Iterable<Parameter> | readonly ParamGroupOptions[],
-    stateNames: readonly string[],
-    defaults: { readonly learningRate: number; readonly weightDecay: number },
-  ) {
+  constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<S>>, defaults: S) {
     const plain: Parameter[] = [];
-    const groups: ParamGroup[] = [];
+    const groups: ParamGroup<S>[] = [];
     for (const item of parameters) {
-      if (item instanceof Parameter) {
-        plain.push(item);
-      } else {
-        const { learningRate = defaults.learningRate, weightDecay = defaults.weightDecay } = item;
-        groups.push({ parameters: [...item.parameters], learningRate, weightDecay });
-      }
+      if (item instanceof Parameter) plain.push(item);
+      else groups.push({ ...defaults, ...item, parameters: [...item.parameters] });
     }
-    if (plain.length > 0) groups.push({ parameters: plain, ...defaults });
-    const all = groups.flatMap((group) => group.parameters);
-    if (all.length === 0) throw new ArgumentError("Cannot optimize without parameters");
+    if (plain.length > 0) groups.push({ ...defaults, parameters: plain });
+    this.groups = groups;
+    this.#parameters = groups.flatMap((group) => group.parameters);
+    const [first] = this.#parameters;
+    if (first === undefined) throw new ArgumentError("Cannot optimize without parameters");
+    this.#device = first.device;
     const seen = new Set<Parameter>();
-    for (const parameter of all) {
+    for (const parameter of this.#parameters) {
       if (seen.has(parameter)) throw new ArgumentError(`Parameter '${parameter.fqn}' is given to the optimizer twice`);
       seen.add(parameter);
     }
-    for (const { learningRate, weightDecay } of groups) {
-      if (!(learningRate >= 0 && weightDecay >= 0)) {
-        throw new ArgumentError(
-          `Cannot optimize with learningRate ${learningRate} and weightDecay ${weightDecay}: neither may be negative`,
-        );
-      }
-    }
-    this.groups = groups;
-    this.#stateNames = stateNames;
+    for (const group of groups) this.check(group);
   }
 
-  /** Updates every parameter that has a gradient. */
+  /** The learning rate of a group in the next step. */
+  learningRateOf({ learningRate, schedule }: ParamGroup<S>): number {
+    return learningRate * (schedule?.factorAt(this.#device.math, this.stepsTaken + 1) ?? 1);
+  }
+
+  /**
+   * Updates every parameter that has a gradient, unless a fault keeps all from it; see Note [Gate].
+   *
+   * @throws {ArgumentError} if nothing reduces some parameters while others are sharded
+   */
   step(): void {
-    for (const state of this.runs()) {
-      const ready = state.parameters.filter(({ parameter }) => parameter.trainable && parameter.grad !== undefined);
-      if (ready.length === 0) continue;
-      state.run.beginWrite();
+    requireReduced(this.#parameters, "take an optimizer step");
+    this.#adopt();
+    const gate = gateOf(this.#parameters);
+    if (gate === "closed") return;
+    let next = this.#writeRecords();
+    for (const { run, members, length: numStates, states, steps } of this.#blocks) {
+      const records = next;
+      next = devicePtr(records + members.length * RECORD_BYTES);
+      if (!members.some(isActive)) continue;
+      run.beginWrite();
       try {
-        for (const [step, members] of this.#byStep(ready)) {
-          this.update(state, this.#writeRanges(state, members), members.length, step);
-        }
+        const arrays = { n: run.length, numStates, param: run.param, grad: run.grad };
+        const table = { numRecords: members.length, records, steps: steps.ptr, gate };
+        this.update(run.device.kernels, { ...arrays, ...table }, (name) => stateOf(states, name).ptr);
       } finally {
-        state.run.endWrite();
+        run.endWrite();
       }
     }
+    this.stepsTaken++;
   }
 
   /** Drops all gradients. */
   zeroGrad(): void {
-    for (const group of this.groups) for (const parameter of group.parameters) parameter.zeroGrad();
+    for (const parameter of this.#parameters) parameter.zeroGrad();
   }
 
   /** Every state of every trained parameter, allocated (zero) if it is not yet. */
   *stateViews(): Generator<OptimizerStateView> {
-    for (const { parameters, states } of this.runs()) {
-      for (const { parameter } of parameters) {
+    this.#adopt();
+    for (const { members, states } of this.#blocks) {
+      for (const { parameter, state } of members) {
         if (!parameter.trainable) continue;
-        for (const [i, name] of this.#stateNames.entries()) {
-          const base = states[i];
-          if (base === undefined) continue;
-          yield { parameter, name, ptr: devicePtr(base.ptr + parameter.storage.runOffset * float32.byteLength) };
+        for (const [name, { ptr }] of states) {
+          yield { parameter, name, ptr: devicePtr(ptr + state * float32.byteLength) };
         }
       }
     }
   }
 
-  /** Steps taken by a parameter. */
+  /** Steps taken by a parameter. Waits for the device. */
   stepsOf(parameter: Parameter): number {
-    return this.#steps.get(parameter) ?? 0;
+    const ptr = this.#stepsPtr(parameter);
+    if (ptr === undefined) return this.#given.get(parameter) ?? 0;
+    const word = new Uint8Array(int32.byteLength);
+    parameter.device.synchronize();
+    parameter.device.copyOut(word, ptr);
+    return new DataView(word.buffer).getInt32(0, true);
   }
 
   /** Sets the steps taken by a parameter: when a checkpoint is loaded. */
   setSteps(parameter: Parameter, steps: number): void {
-    this.#steps.set(parameter, steps);
+    const ptr = this.#stepsPtr(parameter);
+    if (ptr === undefined) this.#given.set(parameter, steps);
+    else parameter.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));
   }
 
   /** Bytes of all states on this rank. */
   get stateBytes(): number {
-    return this.runs().reduce((sum, { states }) => sum + states.reduce((s, state) => s + state.byteLength, 0), 0);
+    this.#adopt();
+    return this.#blocks.reduce((sum, { states, length }) => sum + states.size * length * float32.byteLength, 0);
   }
 
   /** Frees the states. */
   dispose(): void {
-    for (const { states, ranges } of this.#runs.values()) {
-      for (const state of states) state.release();
-      ranges.release();
-    }
-    this.#runs.clear();
+    for (const { states, steps } of this.#blocks) for (const buffer of [...states.values(), steps]) buffer.release();
+    this.#records?.release();
+    this.#records = undefined;
+    this.#blocks.length = 0;
+    this.#places.clear();
   }
 
-  /** One kernel call: `numRanges` ranges of a run, all at the same step (from 1). */
-  protected abstract update(state: RunState, ranges: DevicePtr, numRanges: number, step: number): void;
+  /** @throws {ArgumentError} if a setting is out of range */
+  protected abstract check(settings: S): void;
+  /** PyTorch's names of the states that there are. */
+  protected abstract stateNames(): readonly string[];
+  /** The last three numbers of a record; see `wasm/src/optimizer.rs`. */
+  protected abstract record(settings: S): readonly [number, number, number];
+  /** One kernel call; `state` gives the address of a state. */
+  protected abstract update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void;
 
-  /** The runs that hold a trained parameter, in the order of the groups; their states are allocated at first use. */
-  protected runs(): readonly RunState[] {
-    for (const { parameters } of this.groups) {
-      for (const { trainable, storage: { run } } of parameters) {
-        if (trainable && !this.#runs.has(run)) this.#runs.set(run, this.#newState(run));
+  /** Gives states to parameters that are trained for the first time: some may have been frozen before. */
+  #adopt(): void {
+    const fresh = new Map<ParameterRun, Member<S>[]>();
+    for (const group of this.groups) {
+      for (const parameter of group.parameters) {
+        const { trainable, storage: { run } } = parameter;
+        const held = this.#places.get(parameter)?.block.run;
+        if (held !== undefined && held !== run) {
+          throw new ArgumentError(
+            `Cannot update '${parameter.fqn}' as it was sharded after its first step: build the optimizer after sharding`,
+          );
+        }
+        if (!trainable || held !== undefined) continue;
+        const members = fresh.get(run) ?? [];
+        const last = members.at(-1);
+        members.push({ parameter, group, state: last === undefined ? 0 : endOf(last) });
+        fresh.set(run, members);
       }
     }
-    return [...this.#runs.values()];
+    for (const [run, members] of fresh) this.#blocks.push(this.#newBlock(run, members));
   }
 
-  /** Frozen parameters of the run are members too: they may be trained later. */
-  #newState(run: ParameterRun): RunState {
-    const parameters = this.groups.flatMap((group) =>
-      group.parameters.filter((parameter) => parameter.storage.run === run).map((parameter) => ({ parameter, group }))
-    );
-    return {
-      run,
-      parameters,
-      states: this.#stateNames.map((name) => zeroed(run.device, run.length, `optimizer ${name}`)),
-      ranges: Buffer.allocate(run.device, parameters.length * RANGE_BYTES, "optimizer ranges"),
-    };
-  }
-
-  #byStep(ready: RunState["parameters"]): Map<number, RunState["parameters"][number][]> {
-    const byStep = new Map<number, RunState["parameters"][number][]>();
-    for (const member of ready) {
-      const step = this.stepsOf(member.parameter) + 1;
-      this.#steps.set(member.parameter, step);
-      const list = byStep.get(step);
-      if (list === undefined) byStep.set(step, [member]);
-      else list.push(member);
-    }
-    return byStep;
-  }
-
-  #writeRanges(state: RunState, members: RunState["parameters"]): DevicePtr {
-    const table = new DataView(new ArrayBuffer(members.length * RANGE_BYTES));
-    members.forEach(({ parameter, group }, i) => {
-      const { runOffset, shard } = parameter.storage;
-      table.setUint32(i * RANGE_BYTES, runOffset, true);
-      table.setUint32(i * RANGE_BYTES + 4, runOffset + shard.length, true);
-      table.setFloat32(i * RANGE_BYTES + 8, group.learningRate, true);
-      table.setFloat32(i * RANGE_BYTES + 12, group.weightDecay, true);
+  #newBlock(run: ParameterRun, members: readonly Member<S>[]): Block<S> {
+    const { device } = run;
+    const length = members.reduce((_, member) => endOf(member), 0);
+    const states = this.stateNames().map((name) => {
+      const buffer = Buffer.allocate(device, length * float32.byteLength, `optimizer ${name}`, "optimizer");
+      device.kernels.fill({ dtype: float32, n: length, value: 0, dst: buffer.ptr });
+      return [name, buffer] as const;
     });
-    state.run.device.copyIn(state.ranges.ptr, new Uint8Array(table.buffer));
-    return state.ranges.ptr;
+    const steps = Buffer.allocate(device, members.length * int32.byteLength, "optimizer steps", "optimizer");
+    const given = Int32Array.from(members, ({ parameter }) => this.#given.get(parameter) ?? 0);
+    device.copyIn(steps.ptr, new Uint8Array(given.buffer));
+    const block = { run, members, length, states: new Map(states), steps };
+    for (const [index, { parameter }] of members.entries()) this.#places.set(parameter, { block, index });
+    return block;
+  }
+
+  #stepsPtr(parameter: Parameter): DevicePtr | undefined {
+    const place = this.#places.get(parameter);
+    return place === undefined ? undefined : devicePtr(place.block.steps.ptr + place.index * int32.byteLength);
+  }
+
+  /** Writes the records of all blocks: what varies from step to step reaches the device in one copy. */
+  #writeRecords(): DevicePtr {
+    const members = this.#blocks.flatMap((block) => block.members);
+    const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES));
+    for (const [i, member] of members.entries()) {
+      const { parameter: { storage: { runOffset, shard } }, group, state } = member;
+      const words = [runOffset, runOffset + shard.numel, state, Number(isActive(member))];
+      const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
+      const at = i * RECORD_BYTES;
+      words.forEach((word, place) => table.setUint32(at + 4 * place, word, true));
+      settings.forEach((value, place) => table.setFloat64(at + 16 + 8 * place, value, true));
+    }
+    if (this.#records?.byteLength !== table.byteLength) {
+      this.#records?.release();
+      this.#records = Buffer.allocate(this.#device, table.byteLength, "optimizer records", "optimizer");
+    }
+    this.#device.copyIn(this.#records.ptr, new Uint8Array(table.buffer));
+    return this.#records.ptr;
   }
 }
 
-function zeroed(device: Device, length: number, owner: string): Buffer {
-  const buffer = Buffer.allocate(device, length * float32.byteLength, owner);
-  device.kernels.fill(float32, buffer.ptr, length, 0);
-  return buffer;
+function isActive({ parameter }: { readonly parameter: Parameter }): boolean {
+  return parameter.trainable && parameter.grad !== undefined;
+}
+
+/** The end of a member's elements in the states. */
+function endOf({ parameter, state }: { readonly parameter: Parameter; readonly state: number }): number {
+  return state + parameter.storage.shard.numel;
+}
+
+function stateOf(states: ReadonlyMap<string, Buffer>, name: string): Buffer {
+  const state = states.get(name);
+  if (state === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
+  return state;
 }

@@ -1,50 +1,92 @@
 /**
- * Learning-rate schedules: a factor of the peak rate for each step, with a linear warm-up (transformers' definitions).
+ * Learning-rate schedules: a factor on each group's own rate for each step, with a linear warm-up (transformers'
+ * definitions).
  *
  * @module
  */
-import type { ExactMath } from "../device/kernels.ts";
+import type { ExactMath } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 
-/** Shapes of a schedule after the warm-up. */
-export const SCHEDULES = ["cosine", "linear", "constant"] as const;
-/** Name of a schedule. */
-export type ScheduleName = typeof SCHEDULES[number];
+/** A factor on the learning rate, by step. */
+export interface Schedule {
+  /** Its name and options, by which checkpoints tell it from others. */
+  readonly text: string;
+  /**
+   * @param math the device's functions: `Math.cos` differs between runtimes
+   * @param step from 1
+   */
+  factorAt(math: ExactMath, step: number): number;
+}
 
-/** A schedule. */
+/** How a schedule begins and ends. */
 export interface ScheduleOptions {
-  readonly schedule: ScheduleName;
-  readonly peakLearningRate: number;
-  /** Steps in which the rate grows from 0 to the peak. */
-  readonly warmupSteps: number;
-  /** Steps in all; cosine and linear end there. */
-  readonly totalSteps: number;
-  /** What cosine and linear end at, as a share of the peak: 0 unless said otherwise. */
+  /** Steps in which the factor grows to 1. @default 0 */
+  readonly warmupSteps?: number;
+  /** Steps in all: the factor reaches its end right after the last one, so that no step is for nothing. */
+  readonly steps: number;
+  /** What cosine and linear end at. @default 0 */
   readonly minRatio?: number;
 }
 
+/** Makes a schedule of the share that is left when `progress` of the way after the warm-up is done. */
+function schedule(
+  name: string,
+  options: ScheduleOptions,
+  shareAt: (math: ExactMath, progress: number) => number,
+): Schedule {
+  const { warmupSteps = 0, steps, minRatio = 0 } = options;
+  if (!(Number.isInteger(steps) && steps > 0)) {
+    throw new ArgumentError(`Cannot make a schedule of ${steps} steps: give a positive integer`);
+  }
+  if (!(warmupSteps >= 0 && warmupSteps <= steps)) {
+    throw new ArgumentError(`Cannot warm up for ${warmupSteps} of ${steps} steps`);
+  }
+  return {
+    text: `${name} over ${steps} steps, ${warmupSteps} of them to warm up, to ${minRatio}`,
+    factorAt(math, step) {
+      if (step < warmupSteps) return step / warmupSteps;
+      const progress = Math.min(1, (step - warmupSteps) / (steps + 1 - warmupSteps));
+      return minRatio + (1 - minRatio) * shareAt(math, progress);
+    },
+  };
+}
+
 /**
- * The learning rate of one step.
+ * Falls along half a cosine.
  *
- * @param math the device's functions: `Math.cos` differs between runtimes
- * @param step from 0
  * @throws {ArgumentError} if the steps make no sense
  * @example
  * ```ts
- * import { learningRateAt, openDevice } from "fullyshard";
- * const { math } = await openDevice("cpu");
- * const rate = learningRateAt(math, 50, { schedule: "linear", peakLearningRate: 1, warmupSteps: 100, totalSteps: 200 });
- * if (rate !== 0.5) throw new Error("wrong");
+ * import { AdamW, cosine } from "fullyshard";
+ * import { Linear } from "fullyshard/nn";
+ * import { openDevice } from "fullyshard/device";
+ * const layer = new Linear(await openDevice("cpu"), 4, 4);
+ * new AdamW(layer.parameters(), { learningRate: 2e-3, schedule: cosine({ warmupSteps: 20, steps: 200 }) });
  * ```
  */
-export function learningRateAt(math: ExactMath, step: number, options: ScheduleOptions): number {
-  const { schedule, peakLearningRate, warmupSteps, totalSteps, minRatio = 0 } = options;
-  if (!(warmupSteps >= 0 && totalSteps > 0 && warmupSteps <= totalSteps)) {
-    throw new ArgumentError(`Cannot warm up for ${warmupSteps} of ${totalSteps} steps`);
-  }
-  if (step < warmupSteps) return peakLearningRate * (step / warmupSteps);
-  if (schedule === "constant") return peakLearningRate;
-  const progress = Math.min(1, (step - warmupSteps) / Math.max(1, totalSteps - warmupSteps));
-  const share = schedule === "linear" ? 1 - progress : 0.5 * (1 + math.cos(Math.PI * progress));
-  return peakLearningRate * (minRatio + (1 - minRatio) * share);
+export function cosine(options: ScheduleOptions): Schedule {
+  return schedule("cosine", options, (math, progress) => 0.5 * (1 + math.cos(Math.PI * progress)));
 }
+
+/**
+ * Falls along a line.
+ *
+ * @throws {ArgumentError} if the steps make no sense
+ */
+export function linear(options: ScheduleOptions): Schedule {
+  return schedule("linear", options, (_math, progress) => 1 - progress);
+}
+
+/**
+ * Stays at 1 after the warm-up.
+ *
+ * @throws {ArgumentError} if the steps make no sense
+ */
+export function constant(options: ScheduleOptions): Schedule {
+  return schedule("constant", options, () => 1);
+}
+
+/** All schedules, by name. */
+export const SCHEDULES: Readonly<Record<ScheduleName, typeof cosine>> = { cosine, linear, constant };
+/** Name of a schedule. */
+export type ScheduleName = "cosine" | "linear" | "constant";

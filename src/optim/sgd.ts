@@ -3,34 +3,38 @@
  *
  * @module
  */
-import { type DevicePtr, NO_PTR } from "../device/device.ts";
+import type { DevicePtr } from "../device/device.ts";
+import type { Kernels } from "../device/kernels/table.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
-import { Optimizer, type ParamGroupOptions, type RunState } from "./optimizer.ts";
+import { Optimizer, type OptimizerSettings, type ParamGroupOptions, type UpdateArgs } from "./optimizer.ts";
 
-/** Hyper-parameters of SGD. */
-export interface SGDOptions {
+/** Settings of SGD; the defaults are PyTorch's. */
+export interface SGDSettings extends OptimizerSettings {
   /** 1e-3 */
-  readonly learningRate?: number;
-  /** 0: no momentum, and no state */
-  readonly momentum?: number;
-  /** 0 */
-  readonly dampening?: number;
+  learningRate: number;
   /** L2 penalty, added to the gradient: 0 */
-  readonly weightDecay?: number;
-  /** Whether the gradient looks ahead along the momentum. */
-  readonly nesterov?: boolean;
+  weightDecay: number;
+  /** 0: no momentum, and no state */
+  readonly momentum: number;
+  /** 0 */
+  readonly dampening: number;
+  /** Whether the gradient looks ahead along the momentum: false */
+  readonly nesterov: boolean;
 }
 
-/** SGD over float32 master weights. */
-export class SGD extends Optimizer {
-  readonly #momentum: number;
-  readonly #dampening: number;
-  readonly #nesterov: boolean;
+/** Options of {@link SGD}. */
+export type SGDOptions = Partial<SGDSettings>;
 
-  /** @throws {ArgumentError} if a hyper-parameter is out of range */
-  constructor(parameters: Iterable<Parameter> | readonly ParamGroupOptions[], options: SGDOptions = {}) {
-    const { learningRate = 1e-3, momentum = 0, dampening = 0, weightDecay = 0, nesterov = false } = options;
+/** SGD over float32 master weights. */
+export class SGD extends Optimizer<SGDSettings> {
+  /** @throws {ArgumentError} if a setting is out of range */
+  constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<SGDSettings>>, options: SGDOptions = {}) {
+    const defaults = { learningRate: 1e-3, weightDecay: 0, momentum: 0, dampening: 0, nesterov: false };
+    super(parameters, { ...defaults, ...options });
+  }
+
+  protected override check({ learningRate, momentum, dampening, weightDecay, nesterov }: SGDSettings): void {
     if (!(learningRate >= 0 && momentum >= 0 && weightDecay >= 0)) {
       throw new ArgumentError(
         `Cannot use learningRate ${learningRate}, momentum ${momentum}, weightDecay ${weightDecay}: none may be negative`,
@@ -39,25 +43,17 @@ export class SGD extends Optimizer {
     if (nesterov && (momentum === 0 || dampening !== 0)) {
       throw new ArgumentError("Cannot use nesterov without momentum, or with dampening");
     }
-    super(parameters, momentum === 0 ? [] : ["momentum_buffer"], { learningRate, weightDecay });
-    this.#momentum = momentum;
-    this.#dampening = dampening;
-    this.#nesterov = nesterov;
   }
 
-  protected override update({ run, states }: RunState, ranges: DevicePtr, numRanges: number, step: number): void {
-    const buffer = states[0]?.ptr ?? NO_PTR;
-    const [momentum, dampening] = [this.#momentum, this.#dampening];
-    run.device.kernels.sgd(
-      run.param,
-      run.grad,
-      buffer,
-      ranges,
-      numRanges,
-      momentum,
-      dampening,
-      this.#nesterov,
-      step === 1,
-    );
+  protected override stateNames(): readonly string[] {
+    return this.groups.some(({ momentum }) => momentum !== 0) ? ["momentum_buffer"] : [];
+  }
+
+  protected override record({ momentum, dampening, nesterov }: SGDSettings): readonly [number, number, number] {
+    return [momentum, dampening, Number(nesterov)];
+  }
+
+  protected override update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void {
+    kernels.sgd({ ...args, momentumBuffer: this.stateNames().length > 0 ? state("momentum_buffer") : undefined });
   }
 }

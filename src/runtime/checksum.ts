@@ -7,23 +7,17 @@
 import { createHash } from "node:crypto";
 import { crc32 as zlibCrc32 } from "node:zlib";
 
-/**
- * CRC-32 (zlib's) of bytes that continue others.
- *
- * @param bytes the next bytes
- * @param before the result for those before; 0 at the start
- * @returns an integer from 0 up to 2^32, exclusive
- */
+/** CRC-32 (zlib's) of bytes that continue others, whose CRC-32 is `before`. */
 export function crc32(bytes: Uint8Array, before: number = 0): number {
   return zlibCrc32(bytes, before);
 }
 
-/**
- * SHA-256 of pieces, one after the other.
- *
- * @param pieces bytes, or text that counts as UTF-8
- * @returns 64 lower-case hexadecimal digits
- */
+/** A CRC-32 as eight hexadecimal digits. */
+export function crc32Text(checksum: number): string {
+  return checksum.toString(16).padStart(8, "0");
+}
+
+/** SHA-256 of pieces, one after the other, as 64 lower-case hexadecimal digits; text counts as UTF-8. */
 export function sha256(pieces: Iterable<string | Uint8Array>): string {
   const hash = createHash("sha256");
   for (const piece of pieces) hash.update(piece);

@@ -23,36 +23,7 @@ export const systemClock: Clock = {
   sleep: (ms) => new Promise((resolve) => void setTimeout(resolve, ms)),
 };
 
-/** A moment after which something is late. */
-export interface Deadline {
-  /** What was allowed, in milliseconds. */
-  readonly timeoutMs: number;
-  /** Milliseconds until then; 0 when it has passed. */
-  remaining(): number;
-  /** Whether it has passed. */
-  passed(): boolean;
-}
-
-/**
- * A deadline from now.
- *
- * @param timeoutMs milliseconds until then; Infinity never passes
- * @param clock the machine's clock unless given
- */
-export function deadlineAfter(timeoutMs: number, clock: Clock = systemClock): Deadline {
-  const end = clock.elapsed() + timeoutMs;
-  return {
-    timeoutMs,
-    remaining: () => Math.max(0, end - clock.elapsed()),
-    passed: () => clock.elapsed() >= end,
-  };
-}
-
-/**
- * A duration for people: `850 ms`, `12.3 s`, `4 min 05 s`, `2 h 13 min`.
- *
- * @param ms milliseconds
- */
+/** A duration for people: `850 ms`, `12.3 s`, `4 min 05 s`, `2 h 13 min`. */
 export function formatDuration(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 59_950) return `${(ms / 1000).toFixed(1)} s`;

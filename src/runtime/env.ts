@@ -9,8 +9,7 @@
  * @module
  */
 import process from "node:process";
-import type { ConfigProblem } from "../errors.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, type ConfigProblem } from "../errors.ts";
 
 /** Declaration of one variable. */
 export interface EnvVariable {
@@ -40,7 +39,6 @@ export const ENV = {
   FULLYSHARD_SHM_DIRECTORY: { meaning: "where shared segments are made, instead of /dev/shm", kind: "text" },
   FULLYSHARD_LIBC_LIBRARY: { meaning: "file to load as the C library", kind: "text" },
   FULLYSHARD_ONEDNN_LIBRARY: { meaning: "file to load as oneDNN", kind: "text" },
-  FULLYSHARD_OPENBLAS_LIBRARY: { meaning: "file to load as OpenBLAS", kind: "text" },
   FULLYSHARD_CUDART_LIBRARY: { meaning: "file to load as the CUDA runtime", kind: "text" },
   FULLYSHARD_NCCL_LIBRARY: { meaning: "file to load as NCCL", kind: "text" },
   FULLYSHARD_CUBLASLT_LIBRARY: { meaning: "file to load as cuBLASLt", kind: "text" },
@@ -89,32 +87,24 @@ export function processEnvironment(): Environment {
   return environmentFrom(processSource);
 }
 
-/**
- * Readers over any source, e.g. a plain object in tests.
- *
- * @param source gives the raw text of a variable
- */
+/** Readers over any source, e.g. a plain object in tests. */
 export function environmentFrom(source: EnvSource): Environment {
   const text = (name: EnvName): string | undefined => {
     const raw = source(name);
     return raw === undefined || raw === "" ? undefined : raw;
   };
+  const number = (name: EnvName, expected: string, holds: (raw: string) => boolean): number | undefined => {
+    const raw = text(name);
+    if (raw === undefined) return undefined;
+    if (holds(raw)) return Number(raw);
+    throw new ConfigError([{ path: name, expected, got: JSON.stringify(raw) }]);
+  };
+  const isPositive = (raw: string): boolean => Number.isFinite(Number(raw)) && Number(raw) > 0;
   return {
     text,
-    whole(name): number | undefined {
-      const raw = text(name);
-      if (raw === undefined) return undefined;
-      if (!isWhole(raw)) throw new ConfigError([{ path: name, expected: "a whole number from 0", got: quote(raw) }]);
-      return Number(raw);
-    },
-    seconds(name): number | undefined {
-      const raw = text(name);
-      if (raw === undefined) return undefined;
-      const value = Number(raw);
-      if (Number.isFinite(value) && value > 0) return value;
-      throw new ConfigError([{ path: name, expected: "a positive number of seconds", got: quote(raw) }]);
-    },
-    flag: (name): boolean => text(name) !== undefined,
+    whole: (name) => number(name, "a whole number from 0", isWhole),
+    seconds: (name) => number(name, "a positive number of seconds", isPositive),
+    flag: (name) => text(name) !== undefined,
   };
 }
 
@@ -135,7 +125,6 @@ export interface RankEnvironment {
  *
  * Absent LOCAL_* are derived: one host is assumed unless LOCAL_WORLD_SIZE says otherwise.
  *
- * @param source gives the raw text of a variable; this process' variables unless given
  * @returns undefined when none of RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE is set: a process on its own
  * @throws {ConfigError} listing everything that is missing, malformed or inconsistent
  */
@@ -146,42 +135,38 @@ export function readRankEnvironment(source: EnvSource = processSource): RankEnvi
     if (raw === undefined || raw === "") return undefined;
     if (isWhole(raw) && Number(raw) >= low && Number(raw) <= high) return Number(raw);
     const range = high === MAX_RANKS ? `from ${low}` : `from ${low} to ${high}`;
-    problems.push({ path: name, expected: `a whole number ${range}`, got: quote(raw) });
+    problems.push({ path: name, expected: `a whole number ${range}`, got: JSON.stringify(raw) });
     return NaN; // set, but of no use: it takes no part in the checks below
   };
-  const rank = whole("RANK", 0, MAX_RANKS);
-  const worldSize = whole("WORLD_SIZE", 1, MAX_RANKS);
-  const localRank = whole("LOCAL_RANK", 0, MAX_RANKS);
-  const localWorldSize = whole("LOCAL_WORLD_SIZE", 1, MAX_RANKS);
-  const all = { RANK: rank, WORLD_SIZE: worldSize, LOCAL_RANK: localRank, LOCAL_WORLD_SIZE: localWorldSize };
+  const all = {
+    RANK: whole("RANK", 0, MAX_RANKS),
+    WORLD_SIZE: whole("WORLD_SIZE", 1, MAX_RANKS),
+    LOCAL_RANK: whole("LOCAL_RANK", 0, MAX_RANKS),
+    LOCAL_WORLD_SIZE: whole("LOCAL_WORLD_SIZE", 1, MAX_RANKS),
+  };
+  const { RANK: rank, WORLD_SIZE: worldSize, LOCAL_RANK: localRank, LOCAL_WORLD_SIZE: localWorldSize } = all;
   const set = Object.entries(all).filter(([, value]) => value !== undefined).map(([name]) => name);
   if (set.length === 0) return undefined;
   const groupRank = whole("GROUP_RANK", 0, MAX_RANKS);
   const masterPort = whole("MASTER_PORT", 1, 65535);
   const masterAddr = source("MASTER_ADDR");
 
-  for (const [name, value] of [["RANK", rank], ["WORLD_SIZE", worldSize]] as const) {
-    if (value === undefined) {
-      problems.push({ path: name, expected: `to be set, as ${set.join(", ")} is`, got: "nothing" });
-    }
+  for (const name of ["RANK", "WORLD_SIZE"] as const) {
+    if (all[name] !== undefined) continue;
+    problems.push({ path: name, expected: `to be set, as ${set.join(", ")} is`, got: "nothing" });
   }
-  const below = (
-    small: string,
-    a: number | undefined,
-    large: string,
-    b: number | undefined,
-    orEqual: boolean,
-  ): void => {
-    if (a === undefined || b === undefined || Number.isNaN(a) || Number.isNaN(b)) return;
+  const below = (small: keyof typeof all, large: keyof typeof all, orEqual: boolean): void => {
+    // What is not set, or of no use, is NaN, which compares with nothing.
+    const [a, b] = [all[small] ?? NaN, all[large] ?? NaN];
     if (orEqual ? a > b : a >= b) {
       problems.push({ path: small, expected: `${orEqual ? "at most" : "below"} ${large} = ${b}`, got: String(a) });
     }
   };
-  below("RANK", rank, "WORLD_SIZE", worldSize, false);
-  below("LOCAL_WORLD_SIZE", localWorldSize, "WORLD_SIZE", worldSize, true);
-  below("LOCAL_RANK", localRank, "LOCAL_WORLD_SIZE", localWorldSize, false);
-  if (localWorldSize === undefined) below("LOCAL_RANK", localRank, "WORLD_SIZE", worldSize, false);
-  below("LOCAL_RANK", localRank, "RANK", rank, true);
+  below("RANK", "WORLD_SIZE", false);
+  below("LOCAL_WORLD_SIZE", "WORLD_SIZE", true);
+  below("LOCAL_RANK", "LOCAL_WORLD_SIZE", false);
+  if (localWorldSize === undefined) below("LOCAL_RANK", "WORLD_SIZE", false);
+  below("LOCAL_RANK", "RANK", true);
   if (problems.length > 0 || rank === undefined || worldSize === undefined) throw new ConfigError(problems);
 
   const perHost = localWorldSize ?? worldSize;
@@ -201,10 +186,7 @@ export function environmentNames(): readonly string[] {
   return Object.keys(ENV);
 }
 
-/**
- * All variables of this process as they are, to be handed on to processes that it starts; the library decides nothing
- * by them.
- */
+/** All variables of this process, to be handed on to processes that it starts; the library decides nothing by them. */
 export function inheritedVariables(): Readonly<Record<string, string | undefined>> {
   return { ...process.env };
 }
@@ -213,10 +195,6 @@ const MAX_RANKS = 2 ** 31 - 1;
 
 function isWhole(text: string): boolean {
   return /^\d{1,15}$/.test(text.trim());
-}
-
-function quote(text: string): string {
-  return JSON.stringify(text);
 }
 
 /** The part of Deno's namespace that tells a permission without asking the user for it. */

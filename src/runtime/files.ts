@@ -38,12 +38,11 @@ const REMEDIES: Readonly<Record<string, string>> = {
 
 /** The bytes of a whole file. */
 export async function readBytes(file: string): Promise<Uint8Array> {
-  return await guarded(file, "read", () => fs.promises.readFile(file));
-}
-
-/** The bytes of a whole file, at once. */
-export function readBytesSync(file: string): Uint8Array {
-  return guardedSync(file, "read", () => fs.readFileSync(file));
+  try {
+    return await fs.promises.readFile(file);
+  } catch (error) {
+    throw wrapped(file, "read", error);
+  }
 }
 
 /** The text of a whole file, which must be valid UTF-8. */
@@ -53,7 +52,7 @@ export async function readText(file: string): Promise<string> {
 
 /** The text of a whole file, which must be valid UTF-8, at once. */
 export function readTextSync(file: string): string {
-  return decode(file, readBytesSync(file));
+  return decode(file, guarded(file, "read", () => fs.readFileSync(file)));
 }
 
 /** A file open for reading at any place. */
@@ -72,13 +71,9 @@ export interface ReadableFile extends Disposable {
 
 /** Opens a file for reading. */
 export function openReadable(file: string): ReadableFile {
-  const descriptor = guardedSync(file, "open", () => fs.openSync(file, "r"));
-  const status = guardedSync(file, "open", () => fs.fstatSync(descriptor));
-  let open = true;
-  const close = (): void => {
-    if (open) fs.closeSync(descriptor);
-    open = false;
-  };
+  const descriptor = guarded(file, "open", () => fs.openSync(file, "r"));
+  const status = guarded(file, "open", () => fs.fstatSync(descriptor));
+  const close = closing(file, "read", descriptor);
   if (!status.isFile()) {
     close();
     throw new FileError(file, "open", "it is not a regular file", "EISDIR");
@@ -87,26 +82,30 @@ export function openReadable(file: string): ReadableFile {
     path: file,
     byteLength: status.size,
     read(offset, into): void {
-      let done = 0;
-      while (done < into.byteLength) {
-        // One system call moves at most 2 GiB.
-        const length = Math.min(into.byteLength - done, 1 << 30);
-        const count = guardedSync(file, "read", () => fs.readSync(descriptor, into, done, length, offset + done));
-        if (count === 0) {
-          const end = offset + into.byteLength;
-          throw new FileError(file, "read", `it ends at byte ${offset + done}, but bytes up to ${end} are wanted`);
-        }
-        done += count;
-      }
+      moveAll(into.byteLength, (done, length) => {
+        const count = guarded(file, "read", () => fs.readSync(descriptor, into, done, length, offset + done));
+        if (count > 0) return count;
+        const end = offset + into.byteLength;
+        throw new FileError(file, "read", `it ends at byte ${offset + done}, but bytes up to ${end} are wanted`);
+      });
     },
     close,
     [Symbol.dispose]: close,
   };
 }
 
+/** All bytes of a file in pieces of at most 4 MiB, each valid until the next. */
+export function* piecesOf(file: ReadableFile): Generator<Uint8Array> {
+  const chunk = new Uint8Array(Math.min(4 << 20, file.byteLength));
+  for (let at = 0; at < file.byteLength; at += chunk.length) {
+    const piece = chunk.subarray(0, Math.min(chunk.length, file.byteLength - at));
+    file.read(at, piece);
+    yield piece;
+  }
+}
+
 /** A file open for writing. */
 export interface WritableFile extends Disposable {
-  readonly path: string;
   /** Writes all of `data` where the last write ended, or at byte `at`. */
   write(data: Uint8Array | string, at?: number): void;
   /** Waits until the device has it. */
@@ -124,49 +123,35 @@ const WRITE_FLAGS = { create: "w", append: "a", update: "r+" } as const;
  * and is overwritten in part (`update`: several processes may write ranges of one file).
  */
 export function openWritable(file: string, mode: WriteMode): WritableFile {
-  const descriptor = guardedSync(file, "write", () => fs.openSync(file, WRITE_FLAGS[mode]));
-  let open = true;
-  const close = (): void => {
-    if (!open) return;
-    open = false;
-    // A network file system reports a full disk only here.
-    guardedSync(file, "write", () => fs.closeSync(descriptor));
-  };
+  const descriptor = guarded(file, "write", () => fs.openSync(file, WRITE_FLAGS[mode]));
+  const close = closing(file, "write", descriptor);
   return {
-    path: file,
     write(data, at): void {
       const bytes = typeof data === "string" ? encoder.encode(data) : data;
-      let done = 0;
-      while (done < bytes.byteLength) {
-        const length = Math.min(bytes.byteLength - done, 1 << 30);
-        const position = at === undefined ? null : at + done;
+      moveAll(bytes.byteLength, (done, length) => {
         try {
-          done += fs.writeSync(descriptor, bytes, done, length, position);
+          return fs.writeSync(descriptor, bytes, done, length, at === undefined ? null : at + done);
         } catch (error) {
           throw unwritten(file, bytes.byteLength - done, error);
         }
-      }
+      });
     },
-    sync: () => guardedSync(file, "write", () => fs.fsyncSync(descriptor)),
+    sync: () => guarded(file, "write", () => fs.fsyncSync(descriptor)),
     close,
     [Symbol.dispose]: close,
   };
 }
 
 /**
- * Replaces a file as one: `data` is written aside, synced and renamed into place. If anything fails, the file that was
- * there is as it was, and nothing is left beside it.
- *
- * @param file the file to replace or make
- * @param data its new contents: text, bytes, or pieces of them in order
+ * Replaces a file as one: `data`, whole or in pieces, is written aside, synced and renamed into place. If anything fails,
+ * the file that was there is as it was, and nothing is left beside it.
  */
 export function replaceFile(file: string, data: string | Uint8Array | Iterable<Uint8Array>): void {
   const aside = path.join(path.dirname(file), `.${path.basename(file)}.${process.pid}.partial`);
   try {
     const writer = openWritable(aside, "create");
     try {
-      if (typeof data === "string" || data instanceof Uint8Array) writer.write(data);
-      else for (const piece of data) writer.write(piece);
+      for (const piece of typeof data === "string" || data instanceof Uint8Array ? [data] : data) writer.write(piece);
       writer.sync();
     } finally {
       writer.close();
@@ -186,28 +171,37 @@ export function replaceFile(file: string, data: string | Uint8Array | Iterable<U
 
 /** Renames a file or directory, replacing a file that has the new name; both lie on one file system. */
 export function renamePath(from: string, to: string): void {
-  guardedSync(to, "rename to", () => fs.renameSync(from, to));
+  guarded(to, "rename to", () => fs.renameSync(from, to));
 }
 
 /** Makes a directory and those above it; one that exists is left as it is. */
 export function makeDirectory(directory: string): void {
-  guardedSync(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
+  guarded(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
 }
 
 /** Makes a new directory for temporary files that only this user can enter; its name begins with `prefix`. */
 export function makeTemporaryDirectory(prefix: string): string {
   const start = path.join(os.tmpdir(), prefix);
-  return guardedSync(start, "make directory", () => fs.mkdtempSync(start));
+  return guarded(start, "make directory", () => fs.mkdtempSync(start));
 }
 
 /** Removes a file, or a directory with all that is in it; nothing there is no error. */
 export function removePath(target: string): void {
-  guardedSync(target, "remove", () => fs.rmSync(target, { recursive: true, force: true }));
+  guarded(target, "remove", () => fs.rmSync(target, { recursive: true, force: true }));
+}
+
+/** Removes what a failed write left, as far as that goes. */
+export function removeQuietly(target: string): void {
+  try {
+    removePath(target);
+  } catch {
+    // The failure that led here is the one to report.
+  }
 }
 
 /** Waits until the device knows the names in a directory, so that a rename survives a power cut. */
 export function syncDirectory(directory: string): void {
-  const descriptor = guardedSync(directory, "sync", () => fs.openSync(directory, "r"));
+  const descriptor = guarded(directory, "sync", () => fs.openSync(directory, "r"));
   try {
     fs.fsyncSync(descriptor);
   } catch {
@@ -236,12 +230,12 @@ export function pathExists(target: string): boolean {
 
 /** Size of a file in bytes. */
 export function fileByteLength(file: string): number {
-  return guardedSync(file, "look at", () => fs.statSync(file)).size;
+  return guarded(file, "look at", () => fs.statSync(file)).size;
 }
 
 /** Names in a directory, sorted by code unit so that every rank and runtime sees one order. */
 export function listDirectory(directory: string): string[] {
-  return guardedSync(directory, "list", () => fs.readdirSync(directory)).sort();
+  return guarded(directory, "list", () => fs.readdirSync(directory)).sort();
 }
 
 /** The path of a file URL; a path as it is. */
@@ -251,7 +245,7 @@ export function filePath(place: string | URL): string {
 
 /** The path with every symbolic link followed. */
 export function resolveLinks(target: string): string {
-  return guardedSync(target, "look at", () => fs.realpathSync(target));
+  return guarded(target, "look at", () => fs.realpathSync(target));
 }
 
 /** Bytes of a file system: what an unprivileged user may still write, and all there are. */
@@ -262,11 +256,28 @@ export interface Space {
 
 /** Space on the file system that holds a path. */
 export function spaceAt(target: string): Space {
-  const { bavail, blocks, bsize } = guardedSync(target, "look at", () => fs.statfsSync(target));
+  const { bavail, blocks, bsize } = guarded(target, "look at", () => fs.statfsSync(target));
   return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
 }
 
 const encoder = new TextEncoder();
+
+/** Moves all bytes of a read or write: one system call takes at most 2 GiB. */
+function moveAll(byteLength: number, move: (done: number, length: number) => number): void {
+  let done = 0;
+  while (done < byteLength) done += move(done, Math.min(byteLength - done, 1 << 30));
+}
+
+/** What closes a file; a second call does nothing. */
+function closing(file: string, what: string, descriptor: number): () => void {
+  let open = true;
+  return () => {
+    if (!open) return;
+    open = false;
+    // A network file system reports a full disk only here.
+    guarded(file, what, () => fs.closeSync(descriptor));
+  };
+}
 
 function decode(file: string, bytes: Uint8Array): string {
   try {
@@ -276,15 +287,7 @@ function decode(file: string, bytes: Uint8Array): string {
   }
 }
 
-async function guarded<T>(target: string, what: string, action: () => Promise<T>): Promise<T> {
-  try {
-    return await action();
-  } catch (error) {
-    throw wrapped(target, what, error);
-  }
-}
-
-function guardedSync<T>(target: string, what: string, action: () => T): T {
+function guarded<T>(target: string, what: string, action: () => T): T {
   try {
     return action();
   } catch (error) {
@@ -328,12 +331,4 @@ function codeOf(error: unknown): string | undefined {
   // Deno gives some errors (EFBIG, EDQUOT) no code, only the system's number in the text.
   const number = /\(os error (\d+)\)/.exec(error.message)?.[1];
   return Object.entries(os.constants.errno).find(([, value]) => String(value) === number)?.[0];
-}
-
-function removeQuietly(file: string): void {
-  try {
-    fs.rmSync(file, { force: true });
-  } catch {
-    // The failure that led here is the one to report.
-  }
 }

@@ -8,8 +8,7 @@
  * @module
  */
 import { ArgumentError } from "../errors.ts";
-import type { Clock } from "./clock.ts";
-import { systemClock } from "./clock.ts";
+import { type Clock, systemClock } from "./clock.ts";
 import { terminal } from "./processes.ts";
 
 /** Levels, least first. */
@@ -36,52 +35,36 @@ export type LogSink = (record: LogRecord) => void;
 
 /** What a logger is made of. */
 export interface LoggerOptions {
-  /** Receives each line. */
   readonly sink: LogSink;
   /** Lines below it are dropped. Default `info`. */
   readonly level?: LogLevel;
   /** The rank that speaks. */
   readonly rank?: number;
-  /** The machine's clock unless given. */
   readonly clock?: Clock;
 }
 
 /** Writes log lines of one rank. */
 export class Logger {
-  readonly #sink: LogSink;
-  readonly #level: LogLevel;
-  readonly #least: number;
-  readonly #rank: number | undefined;
-  readonly #clock: Clock;
+  readonly #options: LoggerOptions;
 
-  /** @param options sink, least level, rank */
   constructor(options: LoggerOptions) {
-    this.#sink = options.sink;
-    this.#level = options.level ?? "info";
-    this.#least = LOG_LEVELS.indexOf(this.#level);
-    this.#rank = options.rank;
-    this.#clock = options.clock ?? systemClock;
+    this.#options = options;
   }
 
   /** The same logger, speaking as a rank. */
   withRank(rank: number): Logger {
-    return new Logger({ sink: this.#sink, level: this.#level, rank, clock: this.#clock });
+    return new Logger({ ...this.#options, rank });
   }
 
   /** The same logger, dropping lines below a level. */
   withLevel(level: LogLevel): Logger {
-    return new Logger({
-      sink: this.#sink,
-      level,
-      clock: this.#clock,
-      ...this.#rank === undefined ? {} : { rank: this.#rank },
-    });
+    return new Logger({ ...this.#options, level });
   }
 
   /** A logger for what is the same on every rank: rank 0 says it, the others keep silent. */
   once(): Logger {
-    if (this.#rank === undefined || this.#rank === 0) return this;
-    return new Logger({ sink: () => {}, level: this.#level, rank: this.#rank, clock: this.#clock });
+    const { rank = 0 } = this.#options;
+    return rank === 0 ? this : new Logger({ ...this.#options, sink: () => {} });
   }
 
   /** For the one who looks for a fault. */
@@ -105,8 +88,9 @@ export class Logger {
   }
 
   #write(level: LogLevel, message: string, facts: LogFacts): void {
-    if (LOG_LEVELS.indexOf(level) < this.#least) return;
-    this.#sink({ time: this.#clock.now(), level, rank: this.#rank, message, facts });
+    const { sink, rank, level: least = "info", clock = systemClock } = this.#options;
+    if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(least)) return;
+    sink({ time: clock.now(), level, rank, message, facts });
   }
 }
 
@@ -116,11 +100,7 @@ export function standardErrorSink(): LogSink {
   return (record) => write(`${formatLogRecord(record)}\n`);
 }
 
-/**
- * A line as text: `warn  [rank 1] Peer is late seconds=12.5 op="all-gather"`.
- *
- * @param record the line
- */
+/** A line as text: `warn  [rank 1] Peer is late seconds=12.5 op="all-gather"`. */
 export function formatLogRecord({ level, rank, message, facts }: LogRecord): string {
   const speaker = rank === undefined ? "" : `[rank ${rank}] `;
   const list = Object.entries(facts).map(([name, value]) => ` ${name}=${formatFact(value)}`).join("");
@@ -128,11 +108,7 @@ export function formatLogRecord({ level, rank, message, facts }: LogRecord): str
   return `${level.padEnd(5)} ${speaker}${message.replaceAll("\n", "\n      ")}${list}`;
 }
 
-/**
- * The level of a name, e.g. of FULLYSHARD_LOG.
- *
- * @throws {ArgumentError} if there is none of that name
- */
+/** The level of a name, e.g. of FULLYSHARD_LOG. @throws {ArgumentError} if there is none of that name */
 export function logLevelFrom(name: string): LogLevel {
   const found = LOG_LEVELS.find((level) => level === name.toLowerCase());
   if (found !== undefined) return found;

@@ -58,11 +58,7 @@ export function platformVerdict(here: Platform = platform()): PlatformVerdict {
   return known ?? { ...here, support: "none", detail };
 }
 
-/**
- * Refuses a platform that is not supported.
- *
- * @throws {UnsupportedError} naming the table of platforms
- */
+/** Refuses a platform that is not supported. @throws {UnsupportedError} naming the table of platforms */
 export function requirePlatform(here: Platform = platform()): void {
   const verdict = platformVerdict(here);
   if (verdict.support !== "none") return;
@@ -89,6 +85,11 @@ export function requireSharedMemory(here: Platform = platform()): void {
 /** Logical cores that this process may use, at least 1. */
 export function coreCount(): number {
   return Math.max(1, os.availableParallelism());
+}
+
+/** Calls `listener` with an error that nobody catches, before it ends the process. */
+export function onUncaughtError(listener: (error: unknown) => void): void {
+  process.on("uncaughtExceptionMonitor", listener);
 }
 
 /** Id of this process. */
@@ -124,9 +125,7 @@ export interface Terminal {
 export function terminal(stream: "stdout" | "stderr"): Terminal {
   const out = process[stream];
   return {
-    write: (text): void => {
-      out.write(text);
-    },
+    write: (text) => void out.write(text),
     isTerminal: out.isTTY === true,
     columns: () => out.columns ?? 80,
   };

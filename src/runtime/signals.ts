@@ -1,6 +1,6 @@
 /**
  * Being asked to stop: SIGINT, SIGTERM and SIGHUP as a flag that work looks at where it can stop, instead of a death in the middle.
- * A process that blocks sees them only at its next {@link eventTurn}; whoever cannot wait sends SIGKILL.
+ * A process that blocks sees them only at its next {@link eventTurn}; SIGKILL ends it at once.
  *
  * Permissions on Deno: none.
  *
@@ -50,7 +50,7 @@ export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}
 }
 
 /** The exit code by which a shell reports a signal. */
-export function exitCodeOf(signal: StopSignal): number {
+export function exitCodeOf(signal: keyof typeof constants.signals): number {
   return 128 + constants.signals[signal];
 }
 

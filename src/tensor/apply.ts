@@ -4,22 +4,17 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { gradEnabled } from "../autograd/mode.ts";
-import { type Edge, Node } from "../autograd/node.ts";
-import { Buffer } from "../device/buffer.ts";
+import { type BackwardFunction, type Edge, Node } from "../autograd/node.ts";
 import type { Device } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import { copyElements } from "../ops/convert.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
-import { denseLayout, isDense, numelOf, type Shape } from "../shape.ts";
+import { isDense, type Shape } from "../shape.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
-
-function at<T>(list: readonly T[], i: number, what: string): T {
-  const value = list[i];
-  if (value === undefined) throw new InternalError(`no ${what} ${i}`);
-  return value;
-}
 
 /** Makes tensors through any existing one, so that this file needs the class as a type only. */
 class Context implements OpContext {
@@ -34,27 +29,20 @@ class Context implements OpContext {
   }
 
   empty(shape: Shape, dtype: DType): Tensor {
-    const buffer = Buffer.allocate(this.device, numelOf(shape) * dtype.byteLength, this.#name);
-    return this.#maker.spawn(buffer, denseLayout(shape), dtype);
+    return this.#maker.spawn(shape, dtype, this.#name);
   }
 
   dense(tensor: Tensor): Tensor {
     if (isDense(tensor.layout)) return tensor;
     const copy = this.empty(tensor.shape, tensor.dtype);
-    this.device.kernels.copyStrided(
-      tensor.dtype,
-      copy.ptr,
-      copy.layout.strides,
-      tensor.ptr,
-      tensor.layout.strides,
-      tensor.shape,
-    );
+    copyElements(copy, tensor);
     return copy;
   }
 }
 
 class Forward<A> extends Context implements ForwardCall<A> {
   readonly attrs: A;
+  readonly inputs: number;
   readonly recording: boolean;
   readonly saved: Tensor[] = [];
   readonly #inputs: readonly Tensor[];
@@ -63,13 +51,10 @@ class Forward<A> extends Context implements ForwardCall<A> {
   constructor(name: string, inputs: readonly Tensor[], outputs: readonly Tensor[], attrs: A, recording: boolean) {
     super(at(inputs, 0, "input"), name);
     this.attrs = attrs;
+    this.inputs = inputs.length;
     this.recording = recording;
     this.#inputs = inputs;
     this.#outputs = outputs;
-  }
-
-  get inputs(): number {
-    return this.#inputs.length;
   }
 
   input(i: number): Tensor {
@@ -85,62 +70,52 @@ class Forward<A> extends Context implements ForwardCall<A> {
   }
 
   save(...tensors: readonly Tensor[]): void {
-    if (this.recording) { for (const tensor of tensors) this.saved.push(tensor.alias()); }
+    for (const tensor of this.recording ? tensors : []) this.saved.push(tensor.alias());
   }
 }
 
 class Backward<A> extends Context implements BackwardCall<A> {
   readonly attrs: A;
+  readonly inputs: number;
   readonly results: (Tensor | undefined)[];
-  readonly #grads: readonly (Tensor | undefined)[];
-  readonly #saved: readonly Tensor[];
-  readonly #inputs: readonly OutputSpec[];
-  readonly #outputs: readonly OutputSpec[];
-  readonly #edges: readonly (Edge | undefined)[];
-  readonly #place: (input: number) => Tensor | undefined;
+  readonly #record: Recorded<A>;
+  readonly #grads: Parameters<BackwardFunction>[0];
+  readonly #place: Parameters<BackwardFunction>[1];
 
-  constructor(
-    name: string,
-    record: Recorded,
-    attrs: A,
-    maker: Tensor,
-    grads: readonly (Tensor | undefined)[],
-    place: (input: number) => Tensor | undefined,
-  ) {
-    super(maker, `${name} backward`);
-    this.attrs = attrs;
-    this.results = new Array<Tensor | undefined>(record.inputs.length).fill(undefined);
+  constructor(maker: Tensor, record: Recorded<A>, ...[grads, place]: Parameters<BackwardFunction>) {
+    super(maker, `${record.name} backward`);
+    this.attrs = record.attrs;
+    this.inputs = record.inputs.length;
+    this.results = new Array<Tensor | undefined>(this.inputs).fill(undefined);
+    this.#record = record;
     this.#grads = grads;
-    this.#saved = record.saved;
-    this.#inputs = record.inputs;
-    this.#outputs = record.outputs;
-    this.#edges = record.edges;
     this.#place = place;
-  }
-
-  get inputs(): number {
-    return this.#inputs.length;
   }
 
   grad(i: number): Tensor {
     const grad = this.#grads[i];
     if (grad !== undefined) return grad;
-    const spec = at(this.#outputs, i, "output");
+    const spec = at(this.#record.outputs, i, "output");
     const zeros = this.empty(spec.shape, spec.dtype);
-    this.device.kernels.fill(spec.dtype, zeros.ptr, zeros.numel, 0);
+    this.device.kernels.fill({ dtype: spec.dtype, n: zeros.numel, value: 0, dst: zeros.ptr });
     return zeros;
   }
 
   saved(i: number): Tensor {
-    return at(this.#saved, i, "saved tensor");
+    const tensor = at(this.#record.saved, i, "saved tensor");
+    if (tensor.buffer.version === this.#record.versions[i]) return tensor;
+    throw new ArgumentError(
+      `Cannot run the backward of '${this.#record.name}': '${tensor.buffer.owner}' was written after its forward, by an optimizer or by ` +
+        "hand; run the forward again",
+    );
   }
 
   spec(i: number): OutputSpec {
-    return at(this.#inputs, i, "input");
+    return at(this.#record.inputs, i, "input");
   }
 
   needs(i: number): boolean {
-    return this.#edges[i] !== undefined;
+    return this.#record.edges[i] !== undefined;
   }
 
   out(i: number, dtype?: DType): Tensor {
@@ -160,12 +135,21 @@ class Backward<A> extends Context implements BackwardCall<A> {
   }
 }
 
-/** What a node remembers of its call besides the attributes. */
-interface Recorded {
+/** Tells faults of the kernels that an op launched, where the device tells them at once. */
+function checkStatus({ status }: Device): void {
+  if (!status.isLate) status.check();
+}
+
+/** What a node remembers of its call. */
+interface Recorded<A> {
+  readonly name: string;
+  readonly attrs: A;
   readonly inputs: readonly OutputSpec[];
   readonly outputs: readonly OutputSpec[];
   readonly edges: readonly (Edge | undefined)[];
   readonly saved: readonly Tensor[];
+  /** Of the memory of what was saved, when it was. */
+  readonly versions: readonly number[];
 }
 
 function record<A>(
@@ -176,19 +160,23 @@ function record<A>(
   saved: readonly Tensor[],
 ): void {
   const specOf = ({ shape, dtype }: Tensor): OutputSpec => ({ shape, dtype });
-  const recorded: Recorded = {
+  const recorded: Recorded<A> = {
+    name: op.name,
+    attrs,
     inputs: inputs.map(specOf),
     outputs: outputs.map(specOf),
     edges: inputs.map((input) => input.edge),
     saved,
+    versions: saved.map(({ buffer }) => buffer.version),
   };
   const node = new Node(op.name, recorded.edges, outputs.length, saved, (grads, place) => {
     using _frame = scope();
     const maker = grads.find((grad) => grad !== undefined);
     if (maker === undefined) throw new InternalError(`backward of '${op.name}' without a gradient`);
-    const call = new Backward(op.name, recorded, attrs, maker, grads, place);
+    const call = new Backward(maker, recorded, grads, place);
     try {
       op.backward(call);
+      checkStatus(maker.device);
     } catch (error) {
       for (const result of call.results) result?.dispose();
       throw error;
@@ -216,14 +204,12 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
   }
   const { backward } = op;
   const recording = backward !== undefined && gradEnabled() && inputs.some((input) => input.requiresGrad);
-  const outputs = op.infer(inputs, attrs).map(({ shape, dtype }) => {
-    const buffer = Buffer.allocate(first.device, numelOf(shape) * dtype.byteLength, op.name);
-    return first.spawn(buffer, denseLayout(shape), dtype);
-  });
+  const outputs = op.infer(inputs, attrs).map(({ shape, dtype }) => first.spawn(shape, dtype, op.name));
   using _frame = scope();
   const call = new Forward(op.name, inputs, outputs, attrs, recording);
   try {
     op.forward(call);
+    checkStatus(first.device);
   } catch (error) {
     for (const tensor of [...call.saved, ...outputs]) tensor.dispose();
     throw error;
@@ -245,19 +231,33 @@ export function applyView<A>(op: ViewOp<A>, input: Tensor, attrs: A): Tensor {
   return output;
 }
 
+/** What is done at a place of the graph. */
+export interface GradientHook {
+  /** For messages. */
+  readonly name: string;
+  /** Runs in the backward pass when all gradients of the tensors are known and before any flows further back. */
+  run(): void;
+  /** The place in the graph is gone, whether it has run or nothing leads to it any more. */
+  freed?(): void;
+}
+
 /**
- * Makes `callback` run in the backward pass when all gradients of `tensors` are known and before any flows further back.
- * The tensors lead to the hook from now on; leaves, and those that need no gradient, are left alone.
+ * Hangs a hook on tensors: whatever they are used for from now on leads through it. Leaves, and tensors that need no gradient,
+ * are left alone.
  *
- * @returns whether any of them needs a gradient, so that the hook can run at all
+ * @returns takes the hook off the tensors again, for uses to come; undefined if no tensor needs a gradient
  */
-export function hookBackward(name: string, tensors: readonly Tensor[], callback: () => void): boolean {
+export function hookBackward(tensors: readonly Tensor[], hook: GradientHook): (() => void) | undefined {
   const hooked = tensors.filter((tensor) => tensor.edge?.node !== undefined);
-  if (hooked.length === 0 || !gradEnabled()) return false;
-  const node = new Node(name, hooked.map((tensor) => tensor.edge), hooked.length, [], (grads) => {
-    callback();
+  if (hooked.length === 0 || !gradEnabled()) return undefined;
+  const before = hooked.map((tensor) => tensor.edge);
+  const run = (grads: readonly (Tensor | undefined)[]): (Tensor | undefined)[] => {
+    hook.run();
     return grads.map((grad) => grad?.alias());
-  });
+  };
+  const node = new Node(hook.name, before, hooked.length, [], run, () => hook.freed?.());
   hooked.forEach((tensor, index) => tensor.setEdge({ node, index, sink: undefined }));
-  return true;
+  return () => {
+    for (const [i, tensor] of hooked.entries()) if (!tensor.disposed) tensor.setEdge(before[i]);
+  };
 }

@@ -4,9 +4,8 @@
  * @module
  */
 import { runBackward } from "../autograd/engine.ts";
-import { Buffer } from "../device/buffer.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
-import { denseLayout, isDense, sameShape } from "../shape.ts";
+import { isDense, sameShape } from "../shape.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
@@ -22,10 +21,11 @@ export function startBackward(root: Tensor, seed: Tensor | undefined): void {
   if (seed !== undefined && seed.dtype !== dtype) {
     throw new DTypeError("backward", "the seed must have the tensor's dtype", dtype.name, seed.dtype.name);
   }
+  device.status.beginBackward();
   let start = seed?.alias();
   if (start === undefined) {
-    start = root.spawn(Buffer.allocate(device, dtype.byteLength, "backward seed"), denseLayout(shape), dtype).persist();
-    device.kernels.fill(dtype, start.ptr, 1, 1);
+    start = root.spawn(shape, dtype, "backward seed").persist();
+    device.kernels.fill({ dtype, n: 1, value: 1, dst: start.ptr });
   }
   runBackward(edge, start);
 }
@@ -34,16 +34,16 @@ export function startBackward(root: Tensor, seed: Tensor | undefined): void {
 export function addGradients(a: Tensor, b: Tensor): Tensor {
   const { kernels } = a.device;
   if (!a.buffer.shared && isDense(a.layout) && isDense(b.layout)) {
-    kernels.accumulate(a.dtype, b.dtype, a.ptr, b.ptr, a.numel);
+    kernels.accumulate({ dstDtype: a.dtype, srcDtype: b.dtype, n: a.numel, dst: a.ptr, src: b.ptr });
     b.dispose();
     return a;
   }
   if (a.dtype !== b.dtype) {
     throw new DTypeError("backward", "gradients that meet must agree", a.dtype.name, b.dtype.name);
   }
-  const buffer = Buffer.allocate(a.device, a.numel * a.dtype.byteLength, "gradient");
-  const sum = a.spawn(buffer, denseLayout(a.shape), a.dtype).persist();
-  kernels.binary("add", a.dtype, sum.ptr, a.ptr, a.layout.strides, b.ptr, b.layout.strides, a.shape);
+  const sum = a.spawn(a.shape, a.dtype, "gradient").persist();
+  const strides = { aStrides: a.layout.strides, bStrides: b.layout.strides };
+  kernels.binary({ dtype: a.dtype, op: "add", shape: a.shape, ...strides, dst: sum.ptr, a: a.ptr, b: b.ptr });
   a.dispose();
   b.dispose();
   return sum;

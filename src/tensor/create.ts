@@ -3,31 +3,21 @@
  *
  * @module
  */
-import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { denseLayout, numelOf, type Shape } from "../shape.ts";
+import { castTo } from "../ops/convert.ts";
+import { numelOf, type Shape } from "../shape.ts";
 import { track } from "./scope.ts";
 import type { HostArray } from "./host.ts";
 import { Tensor } from "./tensor.ts";
 
 /** Options of a new tensor. */
 export interface CreateOptions {
-  /** Its shape; one dim unless said otherwise. */
+  /** Shape; default: one dim with all values. */
   readonly shape?: Shape;
-  /** float32 unless said otherwise. */
+  /** Default: float32. */
   readonly dtype?: DType;
-}
-
-function blank(device: Device, shape: Shape, dtype: DType, owner: string): Tensor {
-  const tensor = new Tensor(
-    Buffer.allocate(device, numelOf(shape) * dtype.byteLength, owner),
-    denseLayout(shape),
-    dtype,
-  );
-  track(tensor);
-  return tensor;
 }
 
 /**
@@ -39,7 +29,8 @@ function blank(device: Device, shape: Shape, dtype: DType, owner: string): Tenso
  * @throws {DTypeError} if the dtype cannot be made of host values
  * @example
  * ```ts
- * import { openDevice, tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { tensor } from "fullyshard";
  * const device = await openDevice("cpu");
  * using x = tensor(device, [1, 2, 3, 4], { shape: [2, 2] });
  * if (x.matmul(x).toArray()[3] !== 22) throw new Error("wrong");
@@ -48,10 +39,10 @@ function blank(device: Device, shape: Shape, dtype: DType, owner: string): Tenso
 export function tensor(device: Device, values: ArrayLike<number>, options: CreateOptions = {}): Tensor {
   const { shape = [values.length], dtype = float32 } = options;
   if (numelOf(shape) !== values.length) throw new ShapeError("tensor", `it must have ${values.length} elements`, shape);
-  const made = blank(device, shape, dtype, "tensor");
+  const made = track(Tensor.empty(device, shape, dtype, "tensor"));
   if (dtype.kind === "float" && dtype !== float32) {
     using wide = tensor(device, values, { shape });
-    device.kernels.cast(dtype, float32, made.ptr, wide.ptr, values.length);
+    castTo(made, wide);
     return made;
   }
   return made.copyFromHost(hostArray(values, dtype));
@@ -66,8 +57,8 @@ function hostArray(values: ArrayLike<number>, dtype: DType): HostArray {
 
 /** A tensor with one value everywhere. */
 export function full(device: Device, shape: Shape, value: number, dtype: DType = float32): Tensor {
-  const made = blank(device, shape, dtype, "full");
-  device.kernels.fill(dtype, made.ptr, made.numel, value);
+  const made = track(Tensor.empty(device, shape, dtype, "full"));
+  device.kernels.fill({ dtype, n: made.numel, value, dst: made.ptr });
   return made;
 }
 
@@ -83,7 +74,7 @@ export function ones(device: Device, shape: Shape, dtype: DType = float32): Tens
 
 /** Normal float32 values by Philox: element i depends on `key` and i only. */
 export function randn(device: Device, shape: Shape, key: number): Tensor {
-  const made = blank(device, shape, float32, "randn");
-  device.kernels.normal(made.ptr, made.numel, key, 0, 0, 1);
+  const made = track(Tensor.empty(device, shape, float32, "randn"));
+  device.kernels.normal({ n: made.numel, key, offset: 0, mean: 0, std: 1, dst: made.ptr });
   return made;
 }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** Values shown at each end of a long dim. */
@@ -15,7 +16,7 @@ export function formatTensor(tensor: Tensor): string {
   const number = (value: number): string => Number.isInteger(value) ? String(value) : value.toPrecision(6);
   const part = (dim: number, offset: number, stride: number): string => {
     const size = tensor.shape[dim];
-    if (size === undefined) return number(values[offset] ?? NaN);
+    if (size === undefined) return number(at(values, offset, "element"));
     const step = size === 0 ? 0 : stride / size;
     const shown: string[] = [];
     for (let i = 0; i < size; i++) {

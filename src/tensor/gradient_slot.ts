@@ -6,26 +6,34 @@
  * @module
  */
 import type { GradientSink } from "../autograd/node.ts";
-import { Buffer } from "../device/buffer.ts";
-import { denseLayout, isDense } from "../shape.ts";
+import { castTo, copyElements } from "../ops/convert.ts";
+import { isDense } from "../shape.ts";
 import { Tensor } from "./tensor.ts";
+
+/** Options of a {@link GradientSlot}. */
+export interface GradientSlotOptions {
+  /** Makes a handle on the memory that the gradient is to lie in. @default the first contribution is kept where it is */
+  readonly place?: () => Tensor;
+  /** Whether ops may write there; not if the place is narrower than what they compute in. @default true */
+  readonly direct?: boolean;
+  /** Called before the first contribution of a pass is taken, and of what follows a {@link GradientSlot.clear}. */
+  readonly onContribution?: () => void;
+}
 
 /** The gradient of one leaf. */
 export class GradientSlot implements GradientSink {
   readonly #place: (() => Tensor) | undefined;
   readonly #direct: boolean;
+  readonly #onContribution: (() => void) | undefined;
   /** Sum of finished passes. */
   #total: Tensor | undefined;
   /** Sum of the pass under way. */
   #pass: Tensor | undefined;
 
-  /**
-   * @param place makes a handle on the memory that the gradient is to lie in; without it the first one given is kept
-   * @param direct whether ops may write there; not if it is narrower than what they compute in
-   */
-  constructor(place?: () => Tensor, direct: boolean = true) {
-    this.#place = place;
-    this.#direct = direct;
+  constructor(options: GradientSlotOptions = {}) {
+    this.#place = options.place;
+    this.#direct = options.direct ?? true;
+    this.#onContribution = options.onContribution;
   }
 
   place(): Tensor | undefined {
@@ -34,8 +42,9 @@ export class GradientSlot implements GradientSink {
   }
 
   contribute(grad: Tensor): void {
-    if (this.#pass !== undefined) add(this.#pass, grad);
-    else if (this.#total === undefined) {
+    if (this.#pass !== undefined) return add(this.#pass, grad);
+    this.#onContribution?.();
+    if (this.#total === undefined) {
       this.#pass = this.#place === undefined ? owned(grad) : moveTo(this.#place(), grad);
     } else this.#pass = grad.dtype === this.#total.dtype ? owned(grad) : moveTo(fresh(this.#total), grad);
   }
@@ -54,40 +63,39 @@ export class GradientSlot implements GradientSink {
 
   /** Forgets everything. */
   clear(): void {
-    this.#total?.dispose();
     this.#pass?.dispose();
-    this.#total = undefined;
+    this.#total?.dispose();
     this.#pass = undefined;
+    this.#total = undefined;
   }
 }
 
 /** `target += grad`; consumes `grad`. */
 function add(target: Tensor, grad: Tensor): void {
   using dense = denseHandle(grad);
-  target.device.kernels.accumulate(target.dtype, dense.dtype, target.ptr, dense.ptr, target.numel);
+  const { dtype: dstDtype, numel: n, ptr: dst } = target;
+  target.device.kernels.accumulate({ dstDtype, srcDtype: dense.dtype, n, dst, src: dense.ptr });
 }
 
 /** The handle itself when dense, else one on a dense copy; consumes `grad`. */
 function denseHandle(grad: Tensor): Tensor {
-  if (isDense(grad.layout)) return grad;
+  return isDense(grad.layout) ? grad : copied(grad);
+}
+
+function copied(grad: Tensor): Tensor {
   const copy = fresh(grad);
-  grad.device.kernels.copyStrided(grad.dtype, copy.ptr, copy.layout.strides, grad.ptr, grad.layout.strides, grad.shape);
+  copyElements(copy, grad);
   grad.dispose();
   return copy;
 }
 
 function fresh(like: Tensor): Tensor {
-  const buffer = Buffer.allocate(like.device, like.numel * like.dtype.byteLength, "gradient");
-  return new Tensor(buffer, denseLayout(like.shape), like.dtype);
+  return Tensor.empty(like.device, like.shape, like.dtype, "gradient");
 }
 
 /** `grad` in memory that nobody else writes; consumes `grad`. */
 function owned(grad: Tensor): Tensor {
-  if (isDense(grad.layout) && !grad.buffer.shared) return grad;
-  const copy = fresh(grad);
-  grad.device.kernels.copyStrided(grad.dtype, copy.ptr, copy.layout.strides, grad.ptr, grad.layout.strides, grad.shape);
-  grad.dispose();
-  return copy;
+  return isDense(grad.layout) && !grad.buffer.shared ? grad : copied(grad);
 }
 
 /** Brings `grad` to its place, unless it was written there; consumes both handles but the one returned. */
@@ -97,6 +105,6 @@ function moveTo(place: Tensor, grad: Tensor): Tensor {
     return grad;
   }
   using dense = denseHandle(grad);
-  place.device.kernels.cast(place.dtype, dense.dtype, place.ptr, dense.ptr, place.numel);
+  castTo(place, dense);
   return place;
 }

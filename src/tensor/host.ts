@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { Buffer } from "../device/buffer.ts";
 import { float32, int32, uint8 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { denseLayout, isDense } from "../shape.ts";
+import { castTo } from "../ops/convert.ts";
+import { isDense } from "../shape.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -14,27 +14,22 @@ import type { Tensor } from "./tensor.ts";
 export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
 
 function read<T extends HostArray>(source: Tensor, into: T): T {
-  source.device.synchronize();
+  source.device.status.check();
   source.device.copyOut(new Uint8Array(into.buffer), source.ptr);
   return into;
 }
 
-/**
- * The values, row-major: float32 for float dtypes, int32 or uint8 otherwise. Waits for the device.
- *
- * @throws {DTypeError} for other dtypes
- */
+/** See {@link Tensor.toArray}. */
 export function readHost(tensor: Tensor): HostArray {
   using _frame = scope();
-  const { numel, dtype, device } = tensor;
+  const { numel, dtype } = tensor;
   const source = tensor.contiguous();
   if (dtype === int32) return read(source, new Int32Array(numel));
   if (dtype === uint8) return read(source, new Uint8Array(numel));
   if (dtype === float32) return read(source, new Float32Array(numel));
   if (dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", dtype.name);
-  const buffer = Buffer.allocate(device, numel * float32.byteLength, "toArray");
-  const wide = tensor.spawn(buffer, denseLayout(tensor.shape), float32);
-  device.kernels.cast(float32, dtype, wide.ptr, source.ptr, numel);
+  const wide = tensor.spawn(tensor.shape, float32, "toArray");
+  castTo(wide, source);
   return read(wide, new Float32Array(numel));
 }
 
@@ -50,12 +45,13 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
   }
   const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint8;
   if (tensor.dtype !== dtype) throw new DTypeError("copyFromHost", `the values are ${dtype.name}`, tensor.dtype.name);
+  tensor.buffer.version++;
   tensor.device.copyIn(tensor.ptr, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }
 
 /** A scalar of the same dtype and device. */
 export function scalar(like: Tensor, value: number): Tensor {
-  const made = like.spawn(Buffer.allocate(like.device, like.dtype.byteLength, "scalar"), denseLayout([]), like.dtype);
-  like.device.kernels.fill(like.dtype, made.ptr, 1, value);
+  const made = like.spawn([], like.dtype, "scalar");
+  like.device.kernels.fill({ dtype: like.dtype, n: 1, value, dst: made.ptr });
   return made;
 }

@@ -1,7 +1,7 @@
 /**
  * Parameters: tensors with a name, an initialization, a gradient and a storage. The storage says which elements this rank
- * keeps and where the optimizer finds them; an unsharded parameter keeps all of them and is its own storage. So optimizers,
- * checkpoints, DDP and FSDP meet here and need not know each other.
+ * keeps, where the optimizer finds them and where gradients go. A plain parameter keeps all of itself; a parallelism gives
+ * it another storage by {@link Parameter.adopt}. So optimizers, checkpoints, DDP and FSDP meet here and need not know each other.
  *
  * @module
  */
@@ -10,8 +10,10 @@ import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, NO_PTR } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import { denseLayout, numelOf, type Shape } from "../shape.ts";
+import { denseLayout, type Layout, numelOf, type Shape } from "../shape.ts";
 import { GradientSlot } from "./gradient_slot.ts";
+import type { HostArray } from "./host.ts";
+import { type ShardLayout, wholeLayout } from "./shard_layout.ts";
 import { Tensor } from "./tensor.ts";
 
 /** How a parameter begins; every element depends on the seed, the parameter's FQN and its place only. */
@@ -20,18 +22,9 @@ export type Init =
   | { readonly kind: "uniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
 
-/** Which elements of a parameter this rank keeps: a contiguous run of the row-major whole. */
-export interface ShardLayout {
-  /** Shape of the whole parameter. */
-  readonly shape: Shape;
-  /** First element kept. */
-  readonly offset: number;
-  /** How many are kept; may be 0. */
-  readonly length: number;
-}
-
 /** Flat float32 memory that holds this rank's elements of some parameters, and that an optimizer updates in one call. */
 export interface ParameterRun {
+  /** Where the memory lies: not always the device that the parameters are computed on. */
   readonly device: Device;
   /** Elements, alignment gaps included. */
   readonly length: number;
@@ -40,7 +33,7 @@ export interface ParameterRun {
   readonly grad: DevicePtr;
   /** Waits until nobody reads the memory any more. */
   beginWrite(): void;
-  /** Makes what was written visible to whoever reads it. */
+  /** Makes written values visible to every reader. */
   endWrite(): void;
 }
 
@@ -50,82 +43,82 @@ export interface NormReducer {
   sumLimbs(accumulators: DevicePtr, limbs: number): void;
 }
 
+/** Sums gradients over ranks at the end of a backward. */
+export interface GradientReducer {
+  /** Whether the next backward reduces gradients; without, they add up on each rank (PyTorch's `no_sync`). */
+  requiresGradientSync: boolean;
+  /** What sums are divided by; the number of ranks at first. */
+  gradientDivideFactor: number;
+}
+
+/** How a parameter takes part in a parallelism. */
+export type StorageKind = "plain" | "replicated" | "sharded";
+
 /** Where a parameter's own elements and gradient lie. */
 export interface ParameterStorage {
+  readonly kind: StorageKind;
+  /** The elements that this rank keeps: dense in the run, from `runOffset` on. */
   readonly shard: ShardLayout;
   readonly run: ParameterRun;
   /** First element of this parameter in the run. */
   readonly runOffset: number;
   /** Where the backward pass delivers gradients of the whole parameter. */
   readonly sink: GradientSink;
+  /** What reduces the gradient; undefined for a plain parameter. */
+  readonly reducer: GradientReducer | undefined;
   /** Undefined when every rank holds the whole gradient. */
   readonly normReducer: NormReducer | undefined;
+  /** Whether the elements have values. */
+  hasValues(): boolean;
+  /** The elements are about to be written: gives them memory where they have none. */
+  materialize(): void;
+  /** Whether a backward has left gradients that were not reduced. */
+  hasUnreduced(): boolean;
   /** Gradient of this rank's elements, or undefined when there is none. The storage keeps the handle. */
   gradient(): Tensor | undefined;
   clearGradient(): void;
 }
 
-/** The whole parameter on this rank: its own run. */
-class WholeStorage implements ParameterStorage, ParameterRun {
-  readonly shard: ShardLayout;
-  readonly length: number;
-  readonly runOffset = 0;
-  readonly normReducer = undefined;
-  readonly device: Device;
-  readonly #buffer: Buffer;
-  #sink: GradientSlot = new GradientSlot();
-  /** Whether gradients have a place outside: in a bucket. */
-  #placed = false;
-  /** The gradient that was reduced over ranks already, where it has a place outside. */
-  #reduced: Tensor | undefined;
+/** The storage of a parameter in no parallelism. Its run lasts when it is replicated, and so do optimizer states. */
+function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
+  const sink = new GradientSlot();
+  const run: ParameterRun = {
+    device: buffer.device,
+    length: parameter.numel,
+    get param() {
+      return buffer.ptr;
+    },
+    get grad() {
+      return parameter.grad?.ptr ?? NO_PTR;
+    },
+    beginWrite: () => {},
+    endWrite: () => void buffer.version++,
+  };
+  return {
+    kind: "plain",
+    shard: wholeLayout(parameter.shape),
+    run,
+    runOffset: 0,
+    sink,
+    reducer: undefined,
+    normReducer: undefined,
+    hasValues: () => buffer.attached,
+    materialize() {
+      if (!buffer.attached) buffer.attach();
+    },
+    hasUnreduced: () => false,
+    gradient: () => sink.gradient(),
+    clearGradient: () => sink.clear(),
+  };
+}
 
-  constructor(buffer: Buffer, shape: Shape) {
-    this.#buffer = buffer;
-    this.device = buffer.device;
-    this.length = numelOf(shape);
-    this.shard = { shape, offset: 0, length: this.length };
-  }
-
-  get sink(): GradientSlot {
-    return this.#sink;
-  }
-  get placed(): boolean {
-    return this.#placed;
-  }
-
-  get run(): ParameterRun {
-    return this;
-  }
-  get param(): DevicePtr {
-    return this.#buffer.ptr;
-  }
-  get grad(): DevicePtr {
-    return this.gradient()?.ptr ?? NO_PTR;
-  }
-  beginWrite(): void {}
-  endWrite(): void {}
-  gradient(): Tensor | undefined {
-    return this.#reduced ?? this.#sink.gradient();
-  }
-  clearGradient(): void {
-    this.#sink.clear();
-    this.#reduced?.dispose();
-    this.#reduced = undefined;
-  }
-
-  /** Gradients get a place outside, or no longer; those there are go. */
-  place(place: (() => Tensor) | undefined): void {
-    this.clearGradient();
-    this.#sink = new GradientSlot(place);
-    this.#placed = place !== undefined;
-  }
-
-  /** What the sink held has been reduced: `sum` is the gradient of all reductions so far. */
-  adoptReduced(sum: Tensor): void {
-    this.#sink.clear();
-    this.#reduced?.dispose();
-    this.#reduced = sum;
-  }
+/** Memory that a parameter's whole values are read from. */
+export interface WholeView {
+  /** One reference on it becomes the parameter's. */
+  readonly buffer: Buffer;
+  readonly layout: Layout;
+  /** What is computed in. */
+  readonly dtype: DType;
 }
 
 /** Name of a parameter that no root has named yet. */
@@ -133,8 +126,9 @@ const UNNAMED = "parameter";
 
 /** Options of a parameter. */
 export interface ParameterOptions {
+  /** @default all zero */
   readonly init?: Init;
-  /** Whether it is trained; true unless said otherwise. */
+  /** Whether it is trained. @default true */
   readonly requiresGrad?: boolean;
 }
 
@@ -144,20 +138,22 @@ export class Parameter extends Tensor {
   fqn: string = UNNAMED;
   /** How it begins. */
   readonly init: Init;
+  #plain: ParameterStorage;
   #storage: ParameterStorage;
   #trainable: boolean;
 
   /**
-   * @param device where it will live
+   * @param device where it is computed with
    * @param shape its shape; float32
    */
   constructor(device: Device, shape: Shape, options: ParameterOptions = {}) {
-    const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter");
+    const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
     this.init = options.init ?? { kind: "constant", value: 0 };
-    this.#storage = new WholeStorage(buffer, shape);
+    this.#plain = plainStorage(this, buffer);
+    this.#storage = this.#plain;
     this.#trainable = options.requiresGrad ?? true;
-    if (this.#trainable) this.asLeaf(this.#storage.sink);
+    this.trainable = this.#trainable;
   }
 
   /** Whether it has a name yet. */
@@ -173,7 +169,7 @@ export class Parameter extends Tensor {
   /** Names it, and its memory where that is its own, for messages. */
   rename(fqn: string): void {
     this.fqn = fqn;
-    if (this.#storage instanceof WholeStorage) this.buffer.owner = fqn;
+    if (this.#storage.kind !== "sharded") this.buffer.owner = fqn;
   }
 
   /** Gradient of the elements that this rank keeps: of the whole shape, or flat where sharded. */
@@ -194,48 +190,55 @@ export class Parameter extends Tensor {
   /** Stops (or resumes) training it. */
   set trainable(trainable: boolean) {
     this.#trainable = trainable;
-    this.asLeaf(trainable ? this.#storage.sink : undefined);
+    this.setEdge(trainable ? { node: undefined, index: 0, sink: this.#storage.sink } : undefined);
   }
 
-  /** Gives an unsharded parameter its memory, uninitialized; does nothing when it has it. */
+  /** Gives it memory, uninitialized, where it has none. */
   materialize(): void {
-    if (!this.buffer.attached && this.#storage instanceof WholeStorage) this.buffer.attach();
+    this.#storage.materialize();
   }
 
   /**
-   * Writes first gradients straight to where `place` says, or no longer. Used by DDP for its buckets.
+   * Refuses to read what nobody has written.
    *
-   * @throws {ArgumentError} if it is sharded, or replicated already
+   * @throws {ArgumentError} naming it
    */
-  placeGradients(place: (() => Tensor) | undefined): void {
-    if (place !== undefined) this.requirePlain("replicate");
-    if (this.#storage instanceof WholeStorage) this.#storage.place(place);
+  requireValues(): void {
+    if (this.#storage.hasValues()) return;
+    throw new ArgumentError(
+      `'${this.fqn}' has no values: call model.load(), initializeParameters, loadHfWeights or loadCheckpoint first`,
+    );
+  }
+
+  /** As for any tensor, but a sharded one keeps its values elsewhere: see `writeParameters`. */
+  override copyFromHost(values: HostArray): this {
+    if (this.#storage.kind !== "sharded") return super.copyFromHost(values);
+    throw new ArgumentError(`Cannot copy into '${this.fqn}', which is sharded: use writeParameters on all ranks`);
+  }
+
+  /**
+   * Takes another storage; the gradient is dropped. Used by parallelisms.
+   *
+   * @param whole where the whole values are from now on, if no longer in the parameter's own memory
+   * @throws {ArgumentError} if the storage is not its own: see {@link requirePlain}
+   */
+  adopt(storage: ParameterStorage, whole?: WholeView): void {
+    this.requirePlain(storage.kind === "sharded" ? "shard" : "replicate");
+    this.zeroGrad();
+    this.#storage = storage;
+    if (whole !== undefined) this.rebind(whole.buffer, whole.layout, whole.dtype);
     this.trainable = this.#trainable;
   }
 
-  /** Gradient that was not reduced over ranks yet, where it has a place outside. Used by DDP. */
-  get unreducedGradient(): Tensor | undefined {
-    return this.#storage instanceof WholeStorage ? this.#storage.sink.gradient() : undefined;
-  }
-
-  /** Says that its gradient was reduced: `sum` holds all reductions so far. Used by DDP; the handle becomes the storage's. */
-  adoptReducedGradient(sum: Tensor): void {
-    if (this.#storage instanceof WholeStorage) this.#storage.adoptReduced(sum);
-  }
-
-  /**
-   * Hands its elements to a sharded storage. Used by FSDP.
-   *
-   * @param buffer what the whole parameter is gathered into; one reference becomes this tensor's
-   * @param offset its first element there
-   * @param dtype compute dtype
-   * @throws {ArgumentError} if it is sharded already, or replicated
-   */
-  shardInto(storage: ParameterStorage, buffer: Buffer, offset: number, dtype: DType): void {
-    this.requirePlain("shard");
+  /** Makes it a plain parameter again, without a gradient; one that was sharded has no memory then. Used by parallelisms. */
+  release(): void {
     this.zeroGrad();
-    this.rebind(buffer, denseLayout(this.shape, offset), dtype);
-    this.#storage = storage;
+    if (this.#storage.kind === "sharded") {
+      const buffer = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
+      this.rebind(buffer, denseLayout(this.shape), float32);
+      this.#plain = plainStorage(this, buffer);
+    }
+    this.#storage = this.#plain;
     this.trainable = this.#trainable;
   }
 
@@ -245,9 +248,7 @@ export class Parameter extends Tensor {
    * @throws {ArgumentError} naming it
    */
   requirePlain(verb: "shard" | "replicate"): void {
-    const storage = this.#storage;
-    if (storage instanceof WholeStorage && !storage.placed) return;
-    const state = storage instanceof WholeStorage ? "replicated" : "sharded";
-    throw new ArgumentError(`Cannot ${verb} '${this.fqn}': it is ${state} already`);
+    const { kind } = this.#storage;
+    if (kind !== "plain") throw new ArgumentError(`Cannot ${verb} '${this.fqn}': it is ${kind} already`);
   }
 }

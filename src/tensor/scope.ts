@@ -51,7 +51,8 @@ let current: TensorScope | undefined;
  *
  * @example
  * ```ts
- * import { openDevice, scope, tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { scope, tensor } from "fullyshard";
  * const device = await openDevice("cpu");
  * const before = device.allocator.stats.inUse;
  * {
@@ -67,8 +68,9 @@ export function scope(): Scope {
 }
 
 /** Registers a new tensor with the scope under way. */
-export function track(tensor: Tensor): void {
+export function track(tensor: Tensor): Tensor {
   current?.add(tensor);
+  return tensor;
 }
 
 /** Takes a tensor out of the scope that it is in: its maker disposes it. */

@@ -6,24 +6,22 @@
  *
  * @module
  */
-import type { Edge, GradientSink } from "../autograd/node.ts";
-import type { Buffer } from "../device/buffer.ts";
+import type { Edge } from "../autograd/node.ts";
+import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
-import type { BinaryOp, UnaryOp } from "../device/kernels.ts";
+import type { BinaryOp, UnaryOp } from "../device/kernels/signature.ts";
 import type { DType } from "../dtype.ts";
 import { ShapeError, UseAfterDisposeError } from "../errors.ts";
-import { argmaxOp } from "../ops/argmax.ts";
-import { castOp } from "../ops/cast.ts";
+import { castOp } from "../ops/convert.ts";
 import { binaryOp, unaryOp } from "../ops/elementwise.ts";
 import { matmulOp } from "../ops/matmul.ts";
-import { maxOp, meanOp, sumOp } from "../ops/reduce.ts";
+import { argmaxOp, maxOp, meanOp, sumOp } from "../ops/reduce.ts";
 import { softmaxOp } from "../ops/softmax.ts";
 import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp } from "../ops/view.ts";
-import { isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
+import { denseLayout, isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import { applyOne, applyView } from "./apply.ts";
 import { addGradients, startBackward } from "./backward.ts";
 import { formatTensor } from "./format.ts";
-
 import { type HostArray, readHost, scalar, writeHost } from "./host.ts";
 import { scope, track, untrack } from "./scope.ts";
 
@@ -119,25 +117,26 @@ export class Tensor {
     before.release();
   }
 
-  /** A new tensor in the scope under way; one reference on the buffer becomes its. Used by the library. */
-  spawn(buffer: Buffer, layout: Layout, dtype: DType): Tensor {
-    const tensor = new Tensor(buffer, layout, dtype);
-    track(tensor);
-    return tensor;
+  /** A new dense tensor, uninitialized and in no scope: the caller disposes it. Used by the library. */
+  static empty(device: Device, shape: Shape, dtype: DType, owner: string): Tensor {
+    return new Tensor(Buffer.allocate(device, numelOf(shape) * dtype.byteLength, owner), denseLayout(shape), dtype);
+  }
+
+  /** A new dense tensor on the same device, uninitialized, in the scope under way. Used by the library. */
+  spawn(shape: Shape, dtype: DType, owner: string): Tensor {
+    return track(Tensor.empty(this.device, shape, dtype, owner));
   }
 
   /** Another handle on the same memory, without a gradient, in another layout. */
   view(layout: Layout): Tensor {
-    this.#refuseDisposed();
-    this.#buffer.retain();
-    return this.spawn(this.#buffer, layout, this.#dtype);
+    return track(this.alias(layout));
   }
 
-  /** Another handle in no scope, without a gradient: whoever asked disposes it. */
-  alias(): Tensor {
+  /** Another handle in no scope, without a gradient: the caller disposes it. */
+  alias(layout: Layout = this.#layout): Tensor {
     this.#refuseDisposed();
     this.#buffer.retain();
-    return new Tensor(this.#buffer, this.#layout, this.#dtype);
+    return new Tensor(this.#buffer, layout, this.#dtype);
   }
 
   /** A handle on the same memory that is not part of the graph. */
@@ -193,11 +192,6 @@ export class Tensor {
    */
   backward(seed?: Tensor): void {
     startBackward(this, seed);
-  }
-
-  /** Makes it a leaf whose gradient goes to `sink`. Used by parameters and `requiresGrad` tensors. */
-  protected asLeaf(sink: GradientSink | undefined): void {
-    this.setEdge(sink === undefined ? undefined : { node: undefined, index: 0, sink });
   }
 
   /**
@@ -359,12 +353,9 @@ export class Tensor {
   }
   /** Two dims exchanged. */
   transpose(a: number, b: number): Tensor {
-    const dims = this.shape.map((_, dim) => dim);
     const x = normalizeDim("transpose", a, this.shape);
     const y = normalizeDim("transpose", b, this.shape);
-    dims[x] = y;
-    dims[y] = x;
-    return this.permute(dims);
+    return this.permute(this.shape.map((_, dim) => dim === x ? y : dim === y ? x : dim));
   }
   /** `length` indices of one dim, from `start`. */
   narrow(dim: number, start: number, length: number): Tensor {

@@ -5,60 +5,53 @@
  */
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
-import type { Parameter, ParameterRun } from "./parameter.ts";
+import type { Parameter } from "./parameter.ts";
 
-/** The runs that hold these parameters, each once. */
-export function runsOf(parameters: Iterable<Parameter>): ParameterRun[] {
-  const runs = new Set<ParameterRun>();
-  for (const parameter of parameters) runs.add(parameter.storage.run);
-  return [...runs];
+/** Gives memory to parameters that have none and opens their runs; the end comes whatever happens: other ranks wait. */
+function openRuns(parameters: readonly Parameter[]): Disposable {
+  for (const parameter of parameters) parameter.materialize();
+  const runs = new Set(parameters.map(({ storage }) => storage.run));
+  for (const run of runs) run.beginWrite();
+  return {
+    [Symbol.dispose]: () => {
+      for (const run of runs) run.endWrite();
+    },
+  };
 }
 
-/** Address of the first element of a parameter that this rank owns. */
+/**
+ * Address of the first element of a parameter that this rank owns.
+ *
+ * @throws {ArgumentError} if it has no values
+ */
 export function ownedPtr(parameter: Parameter): DevicePtr {
+  parameter.requireValues();
   const { run, runOffset } = parameter.storage;
   return devicePtr(run.param + runOffset * float32.byteLength);
 }
 
 /**
- * Lets `write` overwrite this rank's elements of some parameters, giving memory to those that have none. Every rank must
- * call it with the same parameters.
+ * Lets `write` overwrite this rank's elements of some parameters. A parameter without memory gets some first. Every rank
+ * must call it with the same parameters.
  *
- * @param write gets each parameter and the address of its `storage.shard.length` float32 elements
+ * @param write gets each parameter and the address of its `storage.shard.numel` float32 elements
  */
 export function writeParameters(
   parameters: Iterable<Parameter>,
   write: (parameter: Parameter, owned: DevicePtr) => void,
 ): void {
   const list = [...parameters];
-  for (const parameter of list) parameter.materialize();
-  const runs = runsOf(list);
-  for (const run of runs) run.beginWrite();
-  try {
-    for (const parameter of list) if (parameter.storage.shard.length > 0) write(parameter, ownedPtr(parameter));
-  } finally {
-    for (const run of runs) run.endWrite(); // also after a failure: other ranks wait for it
-  }
+  using _writing = openRuns(list);
+  for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
 }
 
 /**
- * Like {@link writeParameters}, for a `write` that awaits, e.g. a file. Parameters are written one after another; if one
- * fails, the others are left as they are and the writing is closed all the same, so that other ranks do not wait.
+ * Like {@link writeParameters}, for a `write` that awaits, e.g. files, and finds its way to what this rank owns by
+ * {@link ownedPtr}.
  *
- * @param write gets each parameter and the address of its `storage.shard.length` float32 elements
  * @throws what `write` throws
  */
-export async function writeParametersAsync(
-  parameters: Iterable<Parameter>,
-  write: (parameter: Parameter, owned: DevicePtr) => Promise<void>,
-): Promise<void> {
-  const list = [...parameters];
-  for (const parameter of list) parameter.materialize();
-  const runs = runsOf(list);
-  for (const run of runs) run.beginWrite();
-  try {
-    for (const parameter of list) if (parameter.storage.shard.length > 0) await write(parameter, ownedPtr(parameter));
-  } finally {
-    for (const run of runs) run.endWrite();
-  }
+export async function writeParametersAsync(parameters: Iterable<Parameter>, write: () => Promise<void>): Promise<void> {
+  using _writing = openRuns([...parameters]);
+  await write();
 }

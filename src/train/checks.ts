@@ -1,41 +1,16 @@
 /**
  * What must hold before a run begins and no single key's schema can say: ranks that agree, sizes that fit each other, an
- * output folder that is not another run's. Every failure comes before any rank has done work; {@link alike} finds out
- * whether all ranks have it.
+ * output folder that is not another run's. Every failure comes before any rank has done work.
  *
  * @module
  */
-import { listCheckpoints, type NamedCheckpoint, stepOfPath } from "../checkpoint/directory.ts";
-import { type Ranks, together } from "../checkpoint/ranks.ts";
+import { listCheckpoints, stepOfPath } from "../checkpoint/directory.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
-import type { CausalLm } from "../models/family.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
-import type { RunConfig } from "./config.ts";
-
-/**
- * Runs a check on every rank. Ranks that all find the same wrong throw it as an error of all; else each rank throws its own,
- * and the others a {@link CollectiveError} that names those which failed.
- *
- * @param check must not call collectives
- */
-export async function alike<T>(ranks: Ranks, label: string, check: () => T | Promise<T>): Promise<T> {
-  let found: { readonly value: T } | undefined;
-  let failure: unknown;
-  try {
-    found = { value: await check() };
-  } catch (error) {
-    failure = error;
-  }
-  const own = failure === undefined ? "" : String(failure);
-  const isShared = ranks.exchangeText(own, label).every((text) => text === own);
-  if (isShared && failure instanceof ConfigError) throw new ConfigError(failure.problems, true);
-  return await together(ranks, label, () => {
-    if (found === undefined) throw failure;
-    return found.value;
-  });
-}
+import type { RunConfig, StepConfig } from "./config.ts";
 
 /**
  * Refuses ranks that were started with different settings: they would train different things without a word.
@@ -52,7 +27,7 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
     const got = values.map((value, rank) => `${value} on rank ${group.worldRanks[rank] ?? rank}`).join(", ");
     problems.push({ path: key, expected: "the same on all ranks", got });
   }
-  if (problems.length > 0) throw new ConfigError(problems, true);
+  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /**
@@ -61,32 +36,47 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
  *
  * @throws {ConfigError}
  */
-export function requireSizes(config: RunConfig, model: CausalLm, worldSize: number): void {
+export function requireSizes(config: StepConfig, model: CausalLm, worldSize: number): void {
   const { globalBatch, microBatches, sequenceLength } = config;
+  requirePositions(sequenceLength, model);
   const problems: ConfigProblem[] = [];
   const parts = worldSize * microBatches;
   if (globalBatch % parts !== 0) {
-    problems.push({
-      path: "globalBatch",
-      expected: `a multiple of ${parts} (${worldSize} ranks × ${microBatches} micro-batches)`,
-      got: String(globalBatch),
-    });
-  }
-  if (sequenceLength > model.maxPositions) {
-    problems.push({
-      path: "sequenceLength",
-      expected: `at most ${model.maxPositions}, the model's positions`,
-      got: String(sequenceLength),
-    });
+    const expected = `a multiple of ${parts} (${worldSize} ranks × ${microBatches} micro-batches)`;
+    problems.push({ path: "globalBatch", expected, got: String(globalBatch) });
   }
   if (config.strategy === "ddp" && config.precision !== "float32") {
-    problems.push({
-      path: "precision",
-      expected: "float32 with the strategy 'ddp'",
-      got: `${config.precision}; use 'fsdp' for it`,
-    });
+    const got = `${config.precision}; use 'fsdp' for it`;
+    problems.push({ path: "precision", expected: "float32 with the strategy 'ddp'", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * Refuses samples that are longer than the model's positions.
+ *
+ * @throws {ConfigError}
+ */
+export function requirePositions(sequenceLength: number, model: CausalLm): void {
+  const { maxPositions } = model;
+  if (sequenceLength <= maxPositions) return;
+  const expected = `at most ${maxPositions}, the model's positions`;
+  throw new ConfigError([{ path: "sequenceLength", expected, got: String(sequenceLength) }]);
+}
+
+/**
+ * Refuses a run without text, or without a tokenizer: its model's folder has one too.
+ *
+ * @returns where the tokenizer is
+ * @throws {ConfigError}
+ */
+export function requireData({ data, tokenizer, model }: RunConfig): string {
+  const place = tokenizer ?? model;
+  if (place !== undefined && data.length > 0) return place;
+  throw new ConfigError([
+    ...place === undefined ? [{ path: "tokenizer", expected: "a tokenizer.json or its folder", got: "nothing" }] : [],
+    ...data.length === 0 ? [{ path: "data", expected: "files to train on", got: "nothing" }] : [],
+  ]);
 }
 
 /**
@@ -96,11 +86,8 @@ export function requireSizes(config: RunConfig, model: CausalLm, worldSize: numb
  */
 export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
   if (tokenizer.vocabSize <= model.vocabSize) return;
-  throw new ConfigError([{
-    path: "tokenizer",
-    expected: `at most ${model.vocabSize} ids, as the model has`,
-    got: `${tokenizer.vocabSize} from '${tokenizer.path}'`,
-  }]);
+  const expected = `at most ${model.vocabSize} ids, as the model has`;
+  throw new ConfigError([{ path: "tokenizer", expected, got: `${tokenizer.vocabSize} from '${tokenizer.path}'` }]);
 }
 
 /**
@@ -114,33 +101,24 @@ export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
   if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
-    throw new ConfigError([{
-      path: "out",
-      expected: "a folder without checkpoints",
-      got: `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`,
-    }]);
+    const got = `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`;
+    throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
   const made = overwrite ? undefined : ["metrics.jsonl", "model"].find((name) => pathExists(`${out}/${name}`));
   if (made === undefined) return;
-  throw new ConfigError([{
-    path: "out",
-    expected: "a folder without another run's output",
-    got: `'${out}' with '${out}/${made}'. Give another folder, or replace what is there with '--overwrite'`,
-  }]);
+  const got = `'${out}' with '${out}/${made}'. Give another folder, or replace what is there with '--overwrite'`;
+  throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
 }
 
 /** Newer checkpoints would outlive those to come, which have lower steps, and be what the next resume takes. */
 function requireNewest(resume: string, out: string): void {
-  const step = stepOfPath(resume);
-  const isNewer = (other: NamedCheckpoint): boolean => step !== undefined && other.step > step;
-  const newer = listCheckpoints(out).filter(isNewer);
-  if (newer.length === 0) return;
-  throw new ConfigError([{
-    path: "resume",
-    expected: `the newest checkpoint in '${out}'`,
-    got: `'${resume}', and there are newer ones: ${newer.map(({ path }) => `'${path}'`).join(", ")}. ` +
-      "Move or remove them, or give another folder with '--out'",
-  }]);
+  const own = stepOfPath(resume);
+  if (own === undefined) return;
+  const newer = listCheckpoints(out).filter(({ step }) => step > own).map(({ path }) => `'${path}'`).join(", ");
+  if (newer === "") return;
+  const remedy = "Move or remove them, or give another folder with '--out'";
+  const got = `'${resume}', and there are newer ones: ${newer}. ${remedy}`;
+  throw new ConfigError([{ path: "resume", expected: `the newest checkpoint in '${out}'`, got }]);
 }
 
 /** Whether a checkpoint lies in a folder, however both are written. */

@@ -6,7 +6,7 @@
 import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
 import { CPU_MATH, type CpuMath } from "../device/wasm/device.ts";
-import { type ScheduleName, SCHEDULES } from "../optim/schedule.ts";
+import type { ScheduleName } from "../optim/schedule.ts";
 
 /** What is trained on. */
 export interface DataConfig {
@@ -28,8 +28,12 @@ export interface ParallelConfig {
   readonly reshardAfterForward: boolean;
   readonly precision: "float32" | "bfloat16";
   readonly cpuMath: CpuMath;
+}
+
+/** What a rank has and how long it waits. */
+export interface HostConfig {
   readonly memoryBytes: number;
-  readonly apertureBytes?: number | undefined;
+  readonly stagingBytes?: number | undefined;
   readonly timeoutSeconds?: number | undefined;
   readonly joinTimeoutSeconds: number;
   readonly reportSeconds: number;
@@ -95,8 +99,15 @@ export const parallelSection: Section<ParallelConfig> = section(
     reshardAfterForward: z.boolean().default(true).describe("Free a block's parameters between forward and backward"),
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe("What is computed in; weights stay float32"),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes matrix products on the CPU"),
+  }),
+);
+
+/** Host keys. */
+export const hostSection: Section<HostConfig> = section(
+  "host",
+  z.strictObject({
     memoryBytes: size.min(2 ** 24).max(2 ** 32).default(2 ** 32).describe("Memory that a rank may use"),
-    apertureBytes: size.optional().describe(
+    stagingBytes: size.optional().describe(
       "Shared memory for reductions, over all ranks; by their number unless given",
     ),
     timeoutSeconds: seconds.optional().describe(
@@ -118,7 +129,9 @@ export const trainSection: Section<TrainConfig> = section(
     globalBatch: size.default(8).describe("Samples of a step, over all ranks"),
     microBatches: size.default(1).describe("Parts that a rank computes its share of a step in"),
     learningRate: z.number().nonnegative().default(2e-3).describe("Peak learning rate"),
-    schedule: z.enum(SCHEDULES).default("cosine").describe("How the learning rate falls after the warm-up"),
+    schedule: z.enum(["cosine", "linear", "constant"]).default("cosine").describe(
+      "How the learning rate falls after the warm-up",
+    ),
     warmupSteps: count.default(20).describe("Steps in which the learning rate grows"),
     weightDecay: z.number().nonnegative().default(0.1).describe("AdamW's decoupled decay"),
     beta1: z.number().min(0).lt(1).default(0.9).describe("AdamW's decay of the first moment"),
@@ -152,9 +165,13 @@ export const TRAIN_SECTIONS: readonly [
   Section<DataConfig>,
   Section<ModelConfig>,
   Section<ParallelConfig>,
+  Section<HostConfig>,
   Section<TrainConfig>,
   Section<OutputConfig>,
-] = [dataSection, modelSection, parallelSection, trainSection, outputSection];
+] = [dataSection, modelSection, parallelSection, hostSection, trainSection, outputSection];
+
+/** What a step depends on, besides its model. */
+export type StepConfig = Pick<DataConfig, "sequenceLength"> & ParallelConfig & TrainConfig;
 
 /** A resolved training configuration. */
-export type RunConfig = DataConfig & ModelConfig & ParallelConfig & TrainConfig & OutputConfig;
+export type RunConfig = DataConfig & ModelConfig & StepConfig & HostConfig & OutputConfig;

@@ -5,10 +5,9 @@
  * @module
  */
 import { noGrad } from "../autograd/mode.ts";
-import type { Device } from "../device/device.ts";
 import { int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import type { CausalLm } from "../models/family.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { keyOf, uniformFraction } from "../random.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
@@ -32,20 +31,19 @@ export interface GenerateOptions {
  * @returns the new tokens, without the prompt
  * @throws {ArgumentError} if the prompt is empty
  */
-export function generate(
-  device: Device,
-  model: CausalLm,
-  prompt: readonly number[],
-  options: GenerateOptions,
-): number[] {
+export function generate(model: CausalLm, prompt: readonly number[], options: GenerateOptions): number[] {
   const { maxNewTokens, temperature = 0.8, seed = 0, eosId } = options;
+  if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && temperature >= 0)) {
+    throw new ArgumentError(
+      `Cannot generate ${maxNewTokens} tokens at temperature ${temperature}: neither may be negative`,
+    );
+  }
   if (prompt.length === 0) throw new ArgumentError("Cannot generate from an empty prompt: give at least one token");
   const key = keyOf(seed, "generate");
   const tokens = [...prompt];
   while (tokens.length < prompt.length + maxNewTokens) {
-    const next = noGrad(() =>
-      draw(device, model, tokens.slice(-model.maxPositions), temperature, uniformFraction(key, tokens.length))
-    );
+    const seen = tokens.slice(-model.maxPositions);
+    const next = noGrad(() => draw(model, seen, temperature, uniformFraction(key, tokens.length)));
     if (next === eosId) break;
     tokens.push(next);
   }
@@ -53,15 +51,10 @@ export function generate(
 }
 
 /** The next token: the one whose share of the probability `fraction` falls into. */
-function draw(
-  device: Device,
-  model: CausalLm,
-  tokens: readonly number[],
-  temperature: number,
-  fraction: number,
-): number {
+function draw(model: CausalLm, tokens: readonly number[], temperature: number, fraction: number): number {
   using _frame = scope();
-  const { logits } = model.call({ inputIds: tensor(device, tokens, { shape: [1, tokens.length], dtype: int32 }) });
+  const inputIds = tensor(model.device, tokens, { shape: [1, tokens.length], dtype: int32 });
+  const { logits } = model.call({ inputIds });
   if (logits === undefined) throw new InternalError("the model gave no logits");
   const last = logits.narrow(1, tokens.length - 1, 1).contiguous();
   if (temperature === 0) return last.argmax().item();

@@ -1,119 +1,127 @@
 /**
- * From a model's config to a model that trains: built without memory, checked against what a rank has, sharded or replicated,
- * then initialized or loaded.
+ * From a model's config to a model that trains: built without memory, its step tried against what a rank has, sharded or
+ * replicated, then initialized or loaded.
  *
  * @module
  */
-import { loadHfWeights } from "../checkpoint/load_hf.ts";
-import { parseJsonObject } from "../checkpoint/json.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { planBuckets } from "../ddp/bucket.ts";
+import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
-import type { Device } from "../device/device.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
-import { fullyShard, type FullyShardedModule } from "../fsdp/fully_shard.ts";
-import { type MemoryPrediction, type MemoryQuestion, requireFits } from "../fsdp/memory.ts";
-import type { CausalLm } from "../models/family.ts";
-import { buildModel } from "../models/registry.ts";
-import { initializeParameters } from "../nn/initialize.ts";
-import { readBytes } from "../runtime/files.ts";
-import type { Parameter } from "../tensor/parameter.ts";
-import type { RunConfig } from "./config.ts";
-import type { Parallelism } from "./step.ts";
+import { OutOfMemoryError } from "../errors.ts";
+import { fullyShard } from "../fsdp/fully_shard.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { AdamW } from "../optim/adamw.ts";
+import { SCHEDULES } from "../optim/schedule.ts";
+import { requireSizes } from "./checks.ts";
+import type { RunConfig, StepConfig } from "./config.ts";
+import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
+import { type ModelSource, openModel } from "./open_model.ts";
+import type { Run } from "./run.ts";
+import { trainStep } from "./step.ts";
 
-/** A model that fits, without memory as yet. */
-export interface PlannedModel {
-  readonly model: CausalLm;
-  readonly prediction: MemoryPrediction;
-}
-
-/** A model ready to train. */
-export interface TrainableModel extends PlannedModel {
-  readonly parallelism: Parallelism & { dispose(): void };
-}
-
-/** Reads the `config.json` of a Hugging Face folder. */
-export async function readHfConfig(folder: string): Promise<Record<string, unknown>> {
-  const file = `${folder}/config.json`;
-  return { ...parseJsonObject(await readBytes(file), { file, what: "a model configuration", maxDepth: 32 }) };
-}
-
-/** What the memory of a run is predicted from. */
-export function memoryQuestion(model: CausalLm, config: RunConfig, group: ProcessGroup): MemoryQuestion {
-  const blocks = model.shardingUnits().map((unit) => [...unit.parameters()]);
-  const claimed = new Set<Parameter>(blocks.flat());
-  const units = [[...model.parameters()].filter((parameter) => !claimed.has(parameter)), ...blocks];
-  const fsdp = config.strategy === "fsdp";
-  const paramDtype = fsdp ? dtypeFrom(config.precision) : float32;
-  const batch = Math.ceil(config.globalBatch / group.size / config.microBatches);
-  const accumulates = config.microBatches > 1;
-  const shape = { batch, seq: config.sequenceLength, computeBytes: paramDtype.byteLength, accumulates };
-  return {
-    units: units.map((unit) => unit.map(({ shape }) => shape)),
-    world: fsdp ? group.size : 1,
-    paramDtype,
-    reduceDtype: float32,
-    reshardAfterForward: config.reshardAfterForward,
-    accumulates,
-    ...fsdp ? {} : { buckets: filledBuckets(model, units) },
-    optimizerStates: 2,
-    activations: model.activationBytes(shape),
-    sharedBytes: group.sharedBytes,
-    groupSize: group.size,
-  };
-}
-
-/** Bytes of DDP's buckets with a gradient in them, after the loss's backward, after each block's, and at the end. */
-function filledBuckets(model: CausalLm, units: readonly (readonly Parameter[])[]): number[] {
-  const buckets = planBuckets([...model.parameters()].toReversed());
-  const filled = new Set<readonly Parameter[]>();
-  const fill = (parameters: readonly Parameter[]): number => {
-    for (const bucket of buckets) if (bucket.some((member) => parameters.includes(member))) filled.add(bucket);
-    return [...filled].flat().reduce((bytes, { numel }) => bytes + numel * float32.byteLength, 0);
-  };
-  const [root = [], ...blocks] = units;
-  const [, tied] = [...model.tiedNames][0] ?? [];
-  const head = root.find(({ fqn }) => fqn === tied) ?? root.at(-1);
-  return [head === undefined ? 0 : fill([head]), ...blocks.toReversed().map(fill), fill(root)];
+/** What a step of a model takes. */
+export interface StepEstimate extends DryRun {
+  /** Parameters of the model. */
+  readonly numParameters: number;
 }
 
 /**
- * Builds the model of a run, without memory.
+ * What one step of a run takes on one rank. Weights get memory and no values.
  *
- * @param hfConfig what to build, where `config.model` names none
- * @throws {OutOfMemoryError} if it cannot fit, before any memory is taken
+ * @throws {ConfigError} if the sizes do not fit each other or the model
  * @throws {UnsupportedError} if there is no such family of models, or it has something that is not there yet
  */
-export async function planModel(
-  device: Device,
-  group: ProcessGroup,
-  config: RunConfig,
-  hfConfig: Readonly<Record<string, unknown>>,
-): Promise<PlannedModel> {
-  const model = buildModel(device, config.model === undefined ? hfConfig : await readHfConfig(config.model));
-  const prediction = requireFits(memoryQuestion(model, config, group), device.name, device.allocator.stats.capacity);
-  return { model, prediction };
+export async function estimateStep(
+  config: StepConfig,
+  source: ModelSource,
+  options: DryRunOptions,
+): Promise<StepEstimate> {
+  let numParameters = 0;
+  const run = await dryRun(async (run) => {
+    const { device, group } = run;
+    const model = await openModel(run, source);
+    requireSizes(config, model, group.size);
+    for (const { numel } of model.parameters()) numParameters += numel;
+    parallelize(model, group, config);
+    await model.load();
+    const optimizer = optimizerOf(model, config);
+    const context = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
+    const batch = emptyBatch(config, group.size);
+    return () => trainStep(context, batch, 1);
+  }, options);
+  return { ...run, numParameters };
 }
+
+/** A rank's part of a step, all of one token. */
+function emptyBatch({ globalBatch, microBatches, sequenceLength: seq }: StepConfig, worldSize: number): Batch {
+  const batch = globalBatch / worldSize / microBatches;
+  const tokens = new Int32Array(batch * seq);
+  const microBatch = { inputIds: tokens, labels: tokens, batch, seq };
+  return { microBatches: Array.from({ length: microBatches }, () => microBatch) };
+}
+
+/** Most ranks that a refusal tries. */
+const MOST_RANKS = 1024;
 
 /**
- * Gives a planned model its memory and its weights: those of `config.model`, or initial ones from the seed. Every rank must
- * call it.
+ * Builds the model of a run, without memory, and tries a step of it. Gives the model if it fits.
+ *
+ * @param hfConfig what to build, where `config.model` names none
+ * @throws {OutOfMemoryError} if it cannot fit, before any memory is taken: with what it needs most for, and the ranks that would
+ * be enough
+ * @throws {ConfigError} {@link UnsupportedError} as {@link estimateStep}
  */
-export async function openModel(
-  { model, prediction }: PlannedModel,
-  group: ProcessGroup,
+export async function planModel(
+  run: Pick<Run, "device" | "group">,
   config: RunConfig,
-): Promise<TrainableModel> {
-  const parallelism = config.strategy === "ddp" ? replicate(model, { group }) : shard(model, group, config);
-  if (config.model === undefined) initializeParameters(model, config.seed);
-  else await loadHfWeights(model, config.model, group);
-  return { model, parallelism, prediction };
+  hfConfig: Readonly<Record<string, unknown>>,
+): Promise<{ readonly model: CausalLm; readonly estimate: StepEstimate }> {
+  const source = config.model ?? hfConfig;
+  const { device, group, group: { rank, size } } = run;
+  const { stagingBytes, strategy } = config;
+  const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
+  const estimate = await estimateStep(config, source, { device, rank, worldSize: size, standsFor, stagingBytes });
+  const { capacity } = device.allocator.stats;
+  if (estimate.highest <= capacity) {
+    return { model: await openModel(run, source, { seed: config.seed }), estimate };
+  }
+  const fits = async (worldSize: number): Promise<boolean> => {
+    const same = { ...config, globalBatch: config.globalBatch / size * worldSize };
+    return (await estimateStep(same, source, { device, worldSize })).highest <= capacity;
+  };
+  let enough = 2 ** Math.floor(1 + Math.log2(size));
+  while (strategy === "fsdp" && enough <= MOST_RANKS && !await fits(enough)) enough *= 2;
+  const remedy = strategy === "ddp"
+    ? "more ranks do not help while each holds all of it: shard it (FSDP)"
+    : enough <= MOST_RANKS
+    ? `${enough} ranks would be enough`
+    : "no number of ranks is enough with this batch and sequence";
+  const { highest, peakBytes, terms, numParameters } = estimate;
+  const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
+  const detail =
+    `The model of ${numParameters} parameters does not fit ${size} rank(s): each needs ${peakBytes} bytes ` +
+    `at once (${most.join(", ")}); ${remedy}`;
+  throw new OutOfMemoryError(device.name, highest, 0, capacity, detail);
 }
 
-function shard(model: CausalLm, group: ProcessGroup, config: RunConfig): FullyShardedModule {
-  const { reshardAfterForward } = config;
+/** Shards a model over the ranks, or replicates it, as the configuration says. */
+export function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): void {
+  const { strategy, reshardAfterForward } = config;
+  if (strategy === "ddp") return void replicate(model, { mesh: group });
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
-  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group, precision, reshardAfterForward });
+  for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
-  return fullyShard(model, { mesh: group, precision });
+  fullyShard(model, { mesh: group, precision });
+}
+
+/** The optimizer of a run. */
+export function optimizerOf(model: CausalLm, config: StepConfig): AdamW {
+  const { learningRate, schedule, warmupSteps, steps, beta1, beta2, weightDecay } = config;
+  return new AdamW(model.parameters(), {
+    learningRate,
+    schedule: SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, steps), steps }),
+    betas: [beta1, beta2],
+    weightDecay,
+  });
 }

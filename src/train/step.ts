@@ -1,36 +1,28 @@
 /**
- * One optimizer step: micro-batches forward and backward, gradients reduced with the last one, clip, update. Synchronous.
- *
- * The loss is a sum over tokens; the tokens of all ranks and micro-batches are counted first, so that gradients are scaled
- * once, where they are reduced, and unequal counts come out right.
+ * One optimizer step of the trainer: forward and backward, clip, update. Synchronous.
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import { type Device, devicePtr } from "../device/device.ts";
-import { float32, int32 } from "../dtype.ts";
-import { InternalError, NonFiniteError } from "../errors.ts";
-import type { CausalLm } from "../models/family.ts";
-import { IGNORE_INDEX } from "../nn/functional.ts";
+import { float32 } from "../dtype.ts";
+import { NonFiniteError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { clipGradNorm } from "../optim/clip.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
+import { zeros } from "../tensor/create.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
-import { tensor } from "../tensor/create.ts";
-
-/** What DDP and FSDP have in common for a step. */
-export interface Parallelism {
-  setRequiresGradientSync(sync: boolean): void;
-  setGradientDivideFactor(factor: number): void;
-}
+import { ownedPtr } from "../tensor/write.ts";
+import { backwardStep } from "./backward.ts";
 
 /** What a step works on. */
 export interface StepContext {
   readonly device: Device;
   readonly group: ProcessGroup;
   readonly model: CausalLm;
-  readonly parallelism: Parallelism;
   readonly optimizer: Optimizer;
   readonly maxGradNorm: number;
 }
@@ -43,84 +35,56 @@ export interface StepResult {
   readonly gradNorm: number;
   /** Tokens that were predicted, over all ranks. */
   readonly tokens: number;
-}
-
-function countLabeled(batch: Batch): number {
-  return batch.labels.reduce((n, label) => label === IGNORE_INDEX ? n : n + 1, 0);
-}
-
-function forwardBackward({ device, model }: StepContext, batch: Batch): number {
-  using _frame = scope();
-  const shape = [batch.batch, batch.seq];
-  const { loss } = model.call({
-    inputIds: tensor(device, batch.inputIds, { shape, dtype: int32 }),
-    labels: tensor(device, batch.labels, { shape, dtype: int32 }),
-  });
-  if (loss === undefined) throw new InternalError("the model gave no loss for labels");
-  loss.backward();
-  return loss.item();
+  /** The rate of the optimizer's first group. */
+  readonly learningRate: number;
 }
 
 /**
- * Takes one step. Every rank must call it with as many micro-batches.
+ * Takes one step. Every rank must call it.
  *
  * @param step number of the step, from 1, for messages
- * @param learningRate of this step
  * @throws {NonFiniteError} if the loss or a gradient is not finite, before anything is updated
  */
-export function trainStep(
-  context: StepContext,
-  batches: readonly Batch[],
-  step: number,
-  learningRate: number,
-): StepResult {
-  const { group, model, parallelism, optimizer } = context;
-  const [tokens = 0] = group.sum([batches.reduce((sum, batch) => sum + countLabeled(batch), 0)], "token count");
-  parallelism.setGradientDivideFactor(Math.max(1, tokens));
+export function trainStep(context: StepContext, batch: Batch, step: number): StepResult {
+  const { group, device, model, optimizer, maxGradNorm } = context;
+  group.step = step;
+  using _frame = scope();
   optimizer.zeroGrad();
-  let lossSum = 0;
-  batches.forEach((batch, i) => {
-    parallelism.setRequiresGradientSync(i === batches.length - 1);
-    lossSum += forwardBackward(context, batch);
-  });
-  const [total = NaN] = group.sum([lossSum], "loss");
-  const loss = total / Math.max(1, tokens);
-  if (!Number.isFinite(loss)) throw nonFinite(context, `Loss is ${loss} at step ${step}`);
-  const gradNorm = clipGradNorm(model.parameters(), context.maxGradNorm);
-  if (!Number.isFinite(gradNorm)) throw nonFinite(context, `Gradient norm is ${gradNorm} at step ${step}`);
-  for (const group of optimizer.groups) group.learningRate = learningRate;
-  optimizer.step();
-  return { loss, gradNorm, tokens };
+  const { loss, tokens } = backwardStep(model, batch, device, group);
+  const mean = loss.item();
+  if (!Number.isFinite(mean)) throw nonFinite(context, `Loss is ${mean} at step ${step}`);
+  try {
+    const learningRate = optimizer.learningRateOf(at(optimizer.groups, 0, "parameter group"));
+    const norm = clipGradNorm(model.parameters(), maxGradNorm, { errorIfNonfinite: true });
+    optimizer.step();
+    return { loss: mean, gradNorm: norm.item(), tokens, learningRate };
+  } catch (error) {
+    throw error instanceof NonFiniteError ? nonFinite(context, `${error.message} at step ${step}`) : error;
+  }
 }
 
 /** Names the first parameter, over all ranks, whose weight or gradient is not finite. Every rank calls it. */
-function nonFinite({ group, model }: StepContext, what: string): NonFiniteError {
+function nonFinite({ device, group, model }: StepContext, what: string): NonFiniteError {
   const parameters = [...model.parameters()];
-  const first = (isBad: (parameter: Parameter) => boolean): number => {
-    const index = parameters.findIndex(isBad);
-    return index < 0 ? parameters.length : index;
-  };
-  const weight = first(({ device, storage: { run, runOffset, shard } }) =>
-    !Number.isFinite(maxAbs(device, run.param + runOffset * 4, shard.length))
-  );
-  const gradient = first(({ device, grad }) =>
-    grad !== undefined && !Number.isFinite(maxAbs(device, grad.ptr, grad.numel))
-  );
-  const all = group.exchangeText(`${weight} ${gradient}`, "non-finite parameters").map((text) =>
-    text.split(" ").map(Number)
-  );
-  const earliest = (i: number): string | undefined =>
-    parameters[Math.min(...all.map((pair) => pair[i] ?? parameters.length))]?.fqn;
-  const [badWeight, badGradient] = [earliest(0), earliest(1)];
+  const hasBadWeight = (parameter: Parameter): boolean =>
+    !areFinite(device, ownedPtr(parameter), parameter.storage.shard.numel);
+  const hasBadGradient = ({ grad }: Parameter): boolean =>
+    grad !== undefined && !areFinite(device, grad.ptr, grad.numel);
+  const [badWeight, badGradient] = [hasBadWeight, hasBadGradient].map((isBad) => {
+    const found = group.exchangeText(String(parameters.findIndex(isBad)), "non-finite parameters").map(Number);
+    return parameters.find((_, index) => found.includes(index))?.fqn;
+  });
   const where = badWeight !== undefined
     ? `the weights of '${badWeight}' are the first that are not finite`
     : badGradient !== undefined
     ? `the gradient of '${badGradient}' is the first that is not finite, its weights are finite`
     : "all weights and gradients are finite, so the activations overflow";
-  // Sums over all ranks told it.
-  return new NonFiniteError(`${what}: ${where}. Lower the learning rate, or go on from an earlier checkpoint`, true);
+  return new NonFiniteError(`${what}: ${where}. Lower the learning rate, or go on from an earlier checkpoint`);
 }
 
-function maxAbs(device: Device, address: number, n: number): number {
-  return n === 0 ? 0 : device.kernels.maxAbs(float32, devicePtr(address), n);
+/** Whether all of `n` float32 numbers are finite. */
+function areFinite(device: Device, address: number, n: number): boolean {
+  using largest = zeros(device, []);
+  device.kernels.maxAbs({ dtype: float32, n, dst: largest.ptr, src: devicePtr(address) });
+  return Number.isFinite(largest.item());
 }

@@ -5,34 +5,28 @@
  * @module
  */
 import * as z from "zod";
-import { together } from "../checkpoint/ranks.ts";
 import { loadCheckpoint } from "../checkpoint/load.ts";
 import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
-import { openProcessGroup } from "../comm/registry.ts";
-import type { ProcessGroup } from "../comm/process_group.ts";
-import { openText } from "../data/dataset.ts";
-import { DataLoader } from "../data/loader.ts";
+import type { DataLoader } from "../data/loader.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
-import { openWasmDevice, type WasmDevice } from "../device/wasm/device.ts";
-import { AdamW } from "../optim/adamw.ts";
-import { learningRateAt } from "../optim/schedule.ts";
 import { CheckpointError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
-import { readRankEnvironment } from "../runtime/env.ts";
 import { makeDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
-import { alike, requireOwnFolder, requireSameConfig, requireSizes, requireVocabulary } from "./checks.ts";
+import { requireData, requireOwnFolder, requireSameConfig } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
-import { openTokenData } from "./data.ts";
+import { memoryPeak } from "./dry_run.ts";
 import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
-import type { MemoryPrediction } from "../fsdp/memory.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
-import { openModel, planModel, type TrainableModel } from "./setup.ts";
+import { optimizerOf, parallelize, planModel, type StepEstimate } from "./setup.ts";
+import { launch, type Run } from "./run.ts";
 import { type StepContext, trainStep } from "./step.ts";
+import { type TextData, textData } from "./text_data.ts";
 
 /** What a run is given besides its configuration. */
 export interface TrainerOptions {
@@ -78,98 +72,75 @@ const stateSchema = z.strictObject({
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
-  const launch = readRankEnvironment();
-  const log = options.log.withRank(launch?.rank ?? 0);
-  const { cpuMath, memoryBytes, apertureBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
-  const device = await openWasmDevice({ cpuMath, memoryBytes, ranksOnHost: launch?.localWorldSize ?? 1 });
+  const { cpuMath, memoryBytes, stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
+  const planes = { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds };
+  await using run = await launch({ cpuMath, memoryBytes, log: options.log, ...planes });
   try {
-    using group = await openProcessGroup({
-      device,
-      joinTimeoutSeconds,
-      reportSeconds,
-      ...apertureBytes === undefined ? {} : { apertureBytes },
-      ...timeoutSeconds === undefined ? {} : { timeoutSeconds },
-      report: (text) => log.warn(text),
-    });
-    try {
-      return await new Run(config, options, log, device, group).train();
-    } catch (error) {
-      group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
-      throw error;
-    }
-  } finally {
-    device.dispose();
+    return await new Training(config, options, run).train();
+  } catch (error) {
+    run.group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
+    throw error;
   }
 }
 
-class Run {
+class Training {
   readonly #config: RunConfig;
   readonly #options: TrainerOptions;
   readonly #log: Logger;
-  readonly #device: WasmDevice;
-  readonly #group: ProcessGroup;
+  readonly #run: Run;
   /** The step of the newest checkpoint of this run. */
   #saved = 0;
   #step = 0;
   #loss = NaN;
 
-  constructor(config: RunConfig, options: TrainerOptions, log: Logger, device: WasmDevice, group: ProcessGroup) {
+  constructor(config: RunConfig, options: TrainerOptions, run: Run) {
     this.#config = config;
     this.#options = options;
-    this.#log = log;
-    this.#device = device;
-    this.#group = group;
+    this.#log = options.log.withRank(run.group.rank);
+    this.#run = run;
   }
 
   async train(): Promise<TrainResult> {
-    const [config, group, device, log] = [this.#config, this.#group, this.#device, this.#log.once()];
+    const config = this.#config;
+    const { device, group } = this.#run;
     requireSameConfig(group, config);
-    const plan = () => planModel(device, group, config, this.#options.hfConfig);
-    // Rank 0 first: what is wrong for all is told once.
-    const rehearsed = await together(group, "plan the model", () => group.rank === 0 ? plan() : undefined);
-    const planned = rehearsed ?? await plan();
-    await alike(group, "check sizes", () => requireSizes(config, planned.model, group.size));
-    await together(group, "prepare the output folder", () => {
+    const { hfConfig } = this.#options;
+    const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
+    await group.together("prepare the output folder", () => {
       if (group.rank !== 0) return;
       requireOwnFolder(config);
       makeDirectory(config.out);
     });
-    const { data, textField: field } = config;
-    await alike(group, "find the data", () => data.length === 0 ? undefined : openText(data, { field }));
-    const { tokenizer, tokens } = await openTokenData(config, config.model, group, this.#log);
-    await alike(group, "check the vocabulary", () => requireVocabulary(tokenizer, planned.model));
-    this.#describe(planned.prediction);
-    const trainable = await openModel(planned, group, config);
-    const { model, parallelism, prediction } = trainable;
-    const optimizer = new AdamW(model.parameters(), {
-      learningRate: config.learningRate,
-      betas: [config.beta1, config.beta2],
-      weightDecay: config.weightDecay,
-    });
-    const { sequenceLength, globalBatch, microBatches, seed } = config;
-    const place = { rank: group.rank, worldSize: group.size };
-    const loader = new DataLoader({ tokens, sequenceLength, globalBatch, microBatches, seed, ...place });
-    const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: config.maxGradNorm };
-    if (config.resume !== undefined) await this.#resume(config.resume, context, loader);
-    const signal = await this.#loop(context, loader);
-    tokens.close();
-    const peak = formatBytes(this.#peakBytes());
-    log.info(`At most ${peak} of a rank's memory were in use, ${formatBytes(prediction.peak)} were expected`);
-    const ended = { step: this.#step, loss: this.#loss, signal, isMain: group.rank === 0 };
-    if (this.#step < config.steps) return { ...ended, finished: undefined };
-    return { ...ended, finished: await this.#finish(trainable, tokenizer) };
+    using data = await this.#openData(model);
+    this.#describe(estimate);
+    parallelize(model, group, config);
+    await model.load();
+    const optimizer = optimizerOf(model, config);
+    const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
+    if (config.resume !== undefined) await this.#resume(config.resume, context, data);
+    const signal = await this.#loop(context, data);
+    const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
+    this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
+    const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer);
+    return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
   }
 
-  #describe({ numParameters, peak }: MemoryPrediction): void {
+  #openData(model: CausalLm): Promise<TextData> {
+    const { data, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
+    return textData(this.#run, model, data, {
+      ...{ tokenizer: requireData(this.#config), textField, sequenceLength, batch, microBatches, seed, cache },
+      onTokenize: ({ files, byteLength }) =>
+        this.#log.info(`Tokenizing ${files.length} files, ${formatBytes(byteLength)}`),
+    });
+  }
+
+  #describe({ numParameters, peakBytes }: StepEstimate): void {
     const { strategy, precision } = this.#config;
-    const { kind, size } = this.#group;
-    const name = strategy === "ddp" ? "DDP" : "FSDP";
+    const { device, group: { kind, size } } = this.#run;
+    const ranks = `${strategy.toUpperCase()} over ${size} rank${size === 1 ? "" : "s"} (${kind})`;
     const log = this.#log.once();
-    log.info(
-      `${name} over ${size} rank${size === 1 ? "" : "s"} (${kind}), ${numParameters} parameters, ${precision}, ` +
-        `about ${formatBytes(peak)} a rank`,
-    );
-    log.info(`On ${this.#device.name}, ${this.#device.mathDetail}`);
+    log.info(`${ranks}, ${numParameters} parameters, ${precision}, about ${formatBytes(peakBytes)} a rank`);
+    log.info(`On ${device.name}, ${device.detail}`);
   }
 
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
@@ -177,17 +148,16 @@ class Run {
     const log = this.#log.once();
     const loaded = await loadCheckpoint({ ...context, directory: out, from, environment: this.#environment() });
     if (loaded === undefined) return log.info(`No checkpoint in '${out}' yet, so training begins at step 1`);
-    const { path, step, state, skipped, differences } = loaded;
+    const { path, step, state, skipped, differences, changes } = loaded;
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
     for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
     const parsed = stateSchema.safeParse(state);
     if (!parsed.success) {
-      throw new CheckpointError(
-        path,
-        `its training state is not one of this trainer: ${z.prettifyError(parsed.error)}`,
-      );
+      const problem = z.prettifyError(parsed.error);
+      throw new CheckpointError(path, `its training state is not one of this trainer: ${problem}`);
     }
-    await alike(this.#group, "restore the data's place", () => loader.restore(parsed.data.data));
+    for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
+    await this.#run.group.together("restore the data's place", () => loader.restore(parsed.data.data));
     for (const [key, now] of Object.entries(this.#settings())) {
       const before = parsed.data.settings[key];
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}`);
@@ -199,11 +169,14 @@ class Run {
   /** Trains until the last step, or until it is told to stop: gives the signal, if one was the cause. */
   async #loop(context: StepContext, loader: DataLoader): Promise<StopSignal | undefined> {
     const { out, steps, stopAfter = steps, logEvery, saveEvery } = this.#config;
-    const main = this.#group.rank === 0;
+    const log = this.#log.once();
+    const main = this.#run.group.rank === 0;
     using metrics = main ? await MetricsFile.open(`${out}/metrics.jsonl`, this.#step) : undefined;
     using progress = main ? new Progress(this.#options.output, steps, logEvery) : undefined;
     // Without checkpoints nothing is gained by stopping in order.
-    using stop = saveEvery > 0 ? this.#watchSignals() : undefined;
+    using stop = saveEvery > 0
+      ? watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`))
+      : undefined;
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
     const [first, begun] = [this.#step, systemClock.elapsed()];
     let signal: StopSignal | undefined;
@@ -221,18 +194,16 @@ class Run {
     const taken = `${this.#step - first} steps in ${formatDuration(systemClock.elapsed() - begun)}`;
     const why = signal === undefined ? "" : `, as ${signal} came`;
     const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
-    this.#log.once().info(`${where}: ${taken}`);
+    log.info(`${where}: ${taken}`);
     return signal;
   }
 
   /** One step and what is told of it, with the seconds that it took. */
   async #takeStep(context: StepContext, loader: DataLoader): Promise<{ line: StepMetrics; seconds: number }> {
     const started = systemClock.elapsed();
-    const batches = [];
-    for (let i = 0; i < this.#config.microBatches; i++) batches.push(await loader.next());
-    const learningRate = this.#learningRate();
+    const batch = await loader.next();
     this.#step++;
-    const { loss, gradNorm, tokens } = trainStep(context, batches, this.#step, learningRate);
+    const { loss, gradNorm, tokens, learningRate } = trainStep(context, batch, this.#step);
     this.#loss = loss;
     const seconds = (systemClock.elapsed() - started) / 1000;
     const line: StepMetrics = {
@@ -241,28 +212,16 @@ class Run {
       learning_rate: learningRate,
       grad_norm: gradNorm,
       tokens_per_second: tokens / seconds,
-      peak_bytes: this.#peakBytes(),
+      peak_bytes: memoryPeak(this.#run).peakBytes,
     };
     return { line, seconds };
-  }
-
-  #watchSignals(): StopRequest {
-    const log = this.#log.once();
-    return watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`));
   }
 
   /** The signal that any rank was given, the same on all ranks. */
   async #stopAsked(stop: StopRequest): Promise<StopSignal | undefined> {
     await eventTurn();
-    const asked = this.#group.exchangeText(stop.signal ?? "", "stop requests");
+    const asked = this.#run.group.exchangeText(stop.signal ?? "", "stop requests");
     return STOP_SIGNALS.find((signal) => asked.includes(signal));
-  }
-
-  /** Steps count from 1 here, so that neither the first nor the last has a rate of zero. */
-  #learningRate(): number {
-    const { schedule, learningRate: peakLearningRate, warmupSteps, steps } = this.#config;
-    const options = { schedule, peakLearningRate, warmupSteps: Math.min(warmupSteps, steps), totalSteps: steps + 1 };
-    return learningRateAt(this.#device.math, this.#step + 1, options);
   }
 
   async #save(context: StepContext, loader: DataLoader): Promise<void> {
@@ -274,12 +233,10 @@ class Run {
     this.#log.once().info(`Saved '${path}'`);
   }
 
-  /** What decides the steps to come, besides weights and data. */
+  /** What decides the steps to come, besides weights, data and the optimizer's groups. */
   #settings(): Record<string, string | number | boolean> {
-    const { steps, globalBatch, learningRate, schedule, warmupSteps, weightDecay } = this.#config;
-    const { beta1, beta2, maxGradNorm, precision } = this.#config;
-    const pace = { steps, globalBatch, learningRate, schedule, warmupSteps };
-    return { ...pace, weightDecay, beta1, beta2, maxGradNorm, precision };
+    const { steps, globalBatch, maxGradNorm, precision } = this.#config;
+    return { steps, globalBatch, maxGradNorm, precision };
   }
 
   /** What a resume elsewhere should know of. */
@@ -288,22 +245,16 @@ class Run {
     return { runtime: name, runtimeVersion: version };
   }
 
-  /** See the definition of a rank's peak in `fsdp/memory.ts`. */
-  #peakBytes(): number {
-    const { sharedBytes, size } = this.#group;
-    return Math.round(this.#device.allocator.stats.peak - sharedBytes + sharedBytes / size);
-  }
-
-  async #finish({ model }: TrainableModel, tokenizer: Tokenizer): Promise<FinishedModel> {
+  async #finish(model: CausalLm, tokenizer: Tokenizer): Promise<FinishedModel> {
     const { out, sampleTokens, prompt, seed } = this.#config;
     const folder = `${out}/model`;
-    await saveHfDirectory(model, this.#group, folder, { tokenizerFiles: tokenizer.files });
+    await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
     this.#log.once().info(`Wrote the model to '${folder}'`);
     const { eosId } = tokenizer;
     const limits = { maxNewTokens: sampleTokens, seed, ...eosId === undefined ? {} : { eosId } };
     const start = tokenizer.encode(prompt);
     // Text begins after the end of another.
-    const ids = generate(this.#device, model, start.length > 0 ? start : [eosId ?? 0], limits);
+    const ids = generate(model, start.length > 0 ? start : [eosId ?? 0], limits);
     return { folder, sample: tokenizer.decode(ids) };
   }
 }

@@ -35,13 +35,13 @@ function observed(onBackward: () => void, onForward: () => void = () => {}): Com
       const x = call.dense(call.input(0));
       call.save(x, call.empty([1000], float32));
       onForward();
-      call.device.kernels.scale(x.dtype, call.output(0).ptr, x.ptr, x.numel, 2);
+      call.device.kernels.scale({ dtype: x.dtype, n: x.numel, factor: 2, dst: call.output(0).ptr, src: x.ptr });
     },
     backward: (call) => {
       const dy = call.dense(call.grad(0));
       const dx = call.out(0);
       onBackward();
-      call.device.kernels.scale(dy.dtype, dx.ptr, dy.ptr, dy.numel, 2);
+      call.device.kernels.scale({ dtype: dy.dtype, n: dy.numel, factor: 2, dst: dx.ptr, src: dy.ptr });
     },
   };
 }
@@ -342,19 +342,20 @@ test("hookBackward() runs when all gradients are known and before any flows on; 
   const x = leaf(device, { shape: [1], data: [3] });
   const inner = named("inner", x);
   const other = named("other", x);
-  assert.equal(
-    hookBackward("unit", [inner, other, x, ones(device, [1])], () => {
-      order.push("hook");
-      activePass()?.atEnd(() => void order.push(`end, gradient ${x.grad?.item()}`));
-      activePass()?.atEnd(() => void order.push("end"));
-    }),
-    true,
-  );
+  const first = { endPass: () => void order.push(`end, gradient ${x.grad?.item()}`), abandonPass: () => {} };
+  const second = { endPass: () => void order.push("end"), abandonPass: () => {} };
+  const run = (): void => {
+    order.push("hook");
+    for (const member of [first, second, first]) activePass()?.join(member);
+  };
+  const unhook = hookBackward([inner, other, x, ones(device, [1])], { name: "unit", run });
+  assert.ok(unhook !== undefined);
   const y = named("outer", inner).add(named("outer too", other)).add(inner);
   y.backward();
   assert.deepEqual(order, ["outer too", "outer", "hook", "other", "inner", "end, gradient 10", "end"]);
-  assert.equal(hookBackward("leaves", [x, ones(device, [1])], () => assert.fail("called")), false);
-  assert.equal(noGrad(() => hookBackward("off", [named("z", x)], () => assert.fail("called"))), false);
+  const never = { name: "never", run: () => assert.fail("called") };
+  assert.equal(hookBackward([x, ones(device, [1])], never), undefined);
+  assert.equal(noGrad(() => hookBackward([named("z", x)], never)), undefined);
   disposeLeaf(x);
 });
 
@@ -365,7 +366,7 @@ test("hookBackward() of an output that nothing uses changes nothing and leaks no
     using _frame = scope();
     const [used, unused] = [x.mul(2), x.exp()];
     let calls = 0;
-    hookBackward("unit", [used, unused], () => void calls++);
+    hookBackward([used, unused], { name: "unit", run: () => void calls++ });
     used.sum().backward();
     assert.equal(calls, 1);
   }

@@ -10,18 +10,25 @@ import { loadCheckpoint } from "../../src/checkpoint/load.ts";
 import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
 import { saveCheckpoint } from "../../src/checkpoint/save.ts";
 import { saveHfDirectory } from "../../src/checkpoint/save_hf.ts";
-import type { CheckpointModel } from "../../src/checkpoint/state_dict.ts";
-import { modelTensors, optimizerTensors } from "../../src/checkpoint/state_dict.ts";
-import { ProcessGroup } from "../../src/comm/process_group.ts";
-import { createLoopbackWorld, openLoopback } from "../../src/comm/transports/loopback.ts";
-import type { LoopbackWorld } from "../../src/comm/transports/loopback.ts";
+import {
+  type CheckpointModel,
+  type DirectoryTensor,
+  modelTensors,
+  optimizerTensors,
+  plainDirectoryTensors,
+} from "../../src/checkpoint/state_dict.ts";
+import type { ProcessGroup } from "../../src/comm/process_group.ts";
+import type { LoopbackWorld } from "../../src/comm/control/workers.ts";
+import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.ts";
 import { bfloat16, float32 } from "../../src/dtype.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
-import { Module, nameParameters } from "../../src/nn/module.ts";
+import { Module } from "../../src/nn/module.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
+import { BufferTensor } from "../../src/tensor/buffer_tensor.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
+import { elementRuns } from "../../src/tensor/shard_layout.ts";
 
 /** What the ranks do together. */
 export interface Task {
@@ -73,7 +80,7 @@ export interface Tasks {
 
 /** Makes the worlds. */
 export function prepare(tasks: readonly Task[], size: number): Tasks {
-  const options = { arenaBytes: 2 ** 23, apertureBytes: 2 ** 18 };
+  const options = { stagingBytes: 2 ** 18 };
   return {
     tasks,
     worlds: tasks.map(({ world }) => createLoopbackWorld(world, options)),
@@ -116,11 +123,12 @@ class Block extends Module<[], undefined> {
   }
 }
 
-/** A model that only has parameters. */
+/** A model without a forward: parameters, a buffer, and a directory in which one parameter lies as two tensors. */
 export class SmallModel extends Module<[], undefined> implements CheckpointModel {
   readonly embed: Parameter;
   readonly blocks: readonly Block[];
   readonly scale: Parameter;
+  readonly offsets: BufferTensor;
   readonly hfConfig = { model_type: "small" };
   readonly tiedNames: ReadonlyMap<string, string> = new Map();
 
@@ -130,11 +138,20 @@ export class SmallModel extends Module<[], undefined> implements CheckpointModel
     this.embed = new Parameter(device, [37, 24], { init });
     this.blocks = [new Block(device), new Block(device)];
     this.scale = new Parameter(device, [], { init });
-    nameParameters(this);
+    this.offsets = new BufferTensor(device, [3], { value: 0.5 });
+    this.nameTree();
   }
 
   override forward(): undefined {
     return undefined;
+  }
+
+  *directoryTensors(): Generator<DirectoryTensor> {
+    for (const tensor of plainDirectoryTensors(this)) if (tensor.part !== this.embed) yield tensor;
+    for (const [name, column, columns] of [["left", 0, 10], ["right", 10, 14]] as const) {
+      const shape = [37, columns];
+      yield { name: `embed.${name}`, part: this.embed, shape, box: { offsets: [0, column], sizes: shape } };
+    }
   }
 }
 
@@ -150,7 +167,7 @@ function valuesOf(device: Device, task: Task): ReadonlyMap<string, Float32Array>
   const model = build(device, task);
   initializeParameters(model, task.seed);
   return new Map(
-    [...model.namedParameters()].map(([name, parameter]) => [name, parameter.toArray()] as const).map((
+    [...model.namedParameters(), ...model.namedBuffers()].map(([name, part]) => [name, part.toArray()] as const).map((
       [name, values],
     ) => {
       if (!(values instanceof Float32Array)) throw new Error("not float32");
@@ -166,7 +183,7 @@ function build(device: Device, { llama }: Task): CheckpointModel & Module {
 /** Runs tasks as one rank. */
 export async function runTasks({ tasks, worlds, common }: Tasks, rank: number): Promise<readonly Outcome[]> {
   const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 27 });
-  using all = new ProcessGroup(openLoopback(common, rank, device, { timeoutSeconds: 60 }));
+  using all = openLoopback(common, rank, device, { timeoutSeconds: 60 });
   const outcomes: Outcome[] = [];
   for (const [i, task] of tasks.entries()) {
     const world = worlds[i];
@@ -178,7 +195,7 @@ export async function runTasks({ tasks, worlds, common }: Tasks, rank: number): 
 
 async function runTask(task: Task, world: LoopbackWorld, rank: number, plain: Device): Promise<Outcome> {
   const device = rank === task.broken ? brokenDevice(plain, task.do.startsWith("load") ? "copyIn" : "copyOut") : plain;
-  using group = new ProcessGroup(openLoopback(world, rank, plain, { timeoutSeconds: 20 }));
+  using group = openLoopback(world, rank, plain, { timeoutSeconds: 20 });
   const model = build(device, task);
   if (task.whole !== true) {
     const units = model instanceof SmallModel ? model.blocks : [];
@@ -187,6 +204,7 @@ async function runTask(task: Task, world: LoopbackWorld, rank: number, plain: De
   }
   const loads = task.do === "load" || task.do === "load-hf";
   initializeParameters(model, loads ? task.seed + 1 : task.seed);
+  for (const [, buffer] of loads ? model.namedBuffers() : []) buffer.copyFromHost(new Float32Array(buffer.numel));
   const optimizer = new AdamW(model.parameters());
   try {
     const value = await act(task, model, optimizer, group);
@@ -211,9 +229,12 @@ async function act(
   switch (task.do) {
     case "save": {
       for (const tensor of optimizerTensors(model, optimizer)) {
-        const { offset, length } = tensor.run;
-        const values = Float32Array.from({ length }, (_, j) => stateValue(tensor.name, offset + j, seed));
-        tensor.device.copyIn(tensor.ptr(), new Uint8Array(values.buffer));
+        const values = Float32Array.from(
+          elementRuns(tensor.shard).flatMap(({ offset, length }) =>
+            Array.from({ length }, (_, j) => stateValue(tensor.name, offset + j, seed))
+          ),
+        );
+        if (values.length > 0) tensor.device.copyIn(tensor.ptr(), new Uint8Array(values.buffer));
       }
       let n = 0;
       for (const parameter of model.parameters()) optimizer.setSteps(parameter, step + n++);
@@ -226,7 +247,7 @@ async function act(
       return { found: loaded !== undefined, ...loaded, steps };
     }
     case "save-hf":
-      await saveHfDirectory(model, group, directory, {
+      await saveHfDirectory(model, directory, group, {
         dtype: task.bfloat16 === true ? bfloat16 : float32,
         ...maxShardBytes === undefined ? {} : { maxShardBytes },
         ...tokenizerFiles === undefined ? {} : { tokenizerFiles },
@@ -235,7 +256,7 @@ async function act(
     case "load-hf": {
       const report = await loadHfWeights(model, directory, group);
       if (task.saveTo !== undefined) {
-        await saveHfDirectory(model, group, task.saveTo, maxShardBytes === undefined ? {} : { maxShardBytes });
+        await saveHfDirectory(model, task.saveTo, group, maxShardBytes === undefined ? {} : { maxShardBytes });
       }
       if (task.checkpointTo !== undefined) {
         await saveCheckpoint({ ...common, directory: task.checkpointTo, step, state: {} });
@@ -254,8 +275,10 @@ function compare(
   let wrong = 0;
   let compared = 0;
   const states = task.do === "load" ? optimizerTensors(model, optimizer) : [];
-  for (const { name, run: { offset, length }, device, ptr } of [...modelTensors(model), ...states]) {
-    if (length === 0) continue;
+  for (const { name, shard, device, ptr } of [...modelTensors(model), ...states]) {
+    const [run] = elementRuns(shard);
+    if (run === undefined) continue;
+    const { offset, length } = run;
     const values = new Float32Array(length);
     device.copyOut(new Uint8Array(values.buffer), ptr());
     const whole = expected.get(name);

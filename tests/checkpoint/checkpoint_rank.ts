@@ -1,5 +1,5 @@
 /** A Worker that saves and loads checkpoints as a loopback rank. @module */
-import { serveRank } from "../../src/comm/transports/loopback_workers.ts";
+import { serveRank } from "../../src/comm/loopback_workers.ts";
 import { runTasks, type Tasks } from "./bed.ts";
 
 function isTasks(data: unknown): data is Tasks {

@@ -37,7 +37,7 @@ async function write(directory: TemporaryDirectory, maxShardBytes: number): Prom
 
 async function refusal(directory: TemporaryDirectory, message: RegExp): Promise<CheckpointError> {
   try {
-    (await openHfWeights(directory.path)).close();
+    using _ = await openHfWeights(directory.path);
   } catch (error) {
     assert.ok(error instanceof CheckpointError, String(error));
     assert.match(error.message, message);
@@ -55,18 +55,19 @@ for (
     assert.equal(index === undefined, files === 1);
     using weights = await openHfWeights(directory.path);
     assert.equal(weights.files.length, files);
-    assert.deepEqual([...weights.names].sort(), SPECS.map(({ name }) => name).sort());
+    assert.deepEqual(weights.entries.map(({ name }) => name).sort(), SPECS.map(({ name }) => name).sort());
     for (const { name, shape, dtype } of SPECS) {
-      const entry = weights.get(name);
+      const file = weights.fileOf(name);
+      const entry = file.get(name);
       assert.deepEqual(entry.shape, shape);
       assert.equal(entry.dtype, dtype);
-      assert.equal(weights.fileOf(name).metadata.get("format"), "pt");
+      assert.equal(file.metadata.get("format"), "pt");
       const bytes = new Uint8Array(entry.byteLength - 3);
-      await weights.readInto(name, 3, entry.byteLength, bytes);
+      await file.readInto(name, 3, entry.byteLength, bytes);
       assert.deepEqual(bytes, fill(name, entry.byteLength - 3));
     }
     assert.equal(weights.has("nothing"), false);
-    assert.throws(() => weights.get("nothing"), CheckpointError);
+    assert.throws(() => weights.fileOf("nothing"), CheckpointError);
   });
 }
 

@@ -23,7 +23,7 @@ const DAMAGES: readonly (readonly [what: string, damage: (path: string) => void,
   ["a changed manifest", (path) => edit(path, (text) => text.replace('"step":2', '"step":3')), /checksum should be/],
   [
     "a later format",
-    (path) => edit(path, (text) => text.replace('"formatVersion":1', '"formatVersion":9')),
+    (path) => edit(path, (text) => text.replace('"formatVersion":2', '"formatVersion":9')),
     /another version/,
   ],
   ["nothing but a directory", (path) => {
@@ -106,7 +106,7 @@ test("loadCheckpoint() lists every tensor that does not fit", async () => {
     { do: "load", world: 2, directory, seed: 1, llama: { ...TINY_LLAMA, vocab_size: 40, num_hidden_layers: 2 } },
   ]);
   for (const { error } of other ?? []) {
-    assert.match(error, /CheckpointError: .*Tensors do not fit the model, 19 problems:/);
+    assert.match(error, /CheckpointError: .*Tensors do not fit the model, 20 problems:/);
     assert.match(error, /missing: 'blocks.1.kernel' \[3, 50, 8\]/);
     assert.match(error, /unexpected: 'model.norm.weight' F32 \[16\]/);
   }

@@ -7,6 +7,8 @@ import type { Task } from "./bed.ts";
 import { runRanks } from "./run_ranks.ts";
 
 const ELEMENTS = 37 * 24 + 2 * (40 * 12 + 3 * 50 * 8 + 100) + 1;
+/** Elements of buffers, which every rank has. */
+const BUFFERED = 3;
 
 test("loadCheckpoint() gives on any number of ranks the bits that any number of ranks saved", async () => {
   using temporary = temporaryDirectory();
@@ -23,9 +25,10 @@ test("loadCheckpoint() gives on any number of ranks the bits that any number of 
     assert.deepEqual(ranks.map(({ error }) => error), ranks.map(() => ""));
     if (task.do === "save") continue;
     assert.equal(ranks.reduce((sum, { wrong }) => sum + wrong, 0), 0);
-    // The parameters and AdamW's two states, each element once.
-    assert.equal(ranks.reduce((sum, { compared }) => sum + compared, 0), 3 * ELEMENTS);
-    assert.equal(ranks.reduce((sum, { value }) => sum + Number(value["bytesRead"]), 0), 3 * ELEMENTS * 4);
+    // The parameters and AdamW's two states, each element once, and the buffer on every rank.
+    const elements = 3 * ELEMENTS + task.world * BUFFERED;
+    assert.equal(ranks.reduce((sum, { compared }) => sum + compared, 0), elements);
+    assert.equal(ranks.reduce((sum, { value }) => sum + Number(value["bytesRead"]), 0), elements * 4);
     for (const { value } of ranks) {
       assert.equal(value["step"], task.step);
       assert.deepEqual(value["state"], { seed: task.seed, cursor: 2 ** 40 + 1, rate: 0.1 + 0.2 });
@@ -56,8 +59,8 @@ test("saveCheckpoint() names and annotates shards as PyTorch does, one box of a 
       covered.set(fqn, (covered.get(fqn) ?? 0) + shape.reduce((product, size) => product * size, 1));
     }
   }
-  assert.equal(covered.size, 8);
-  assert.equal([...covered.values()].reduce((sum, count) => sum + count, 0), ELEMENTS);
+  assert.equal(covered.size, 9);
+  assert.equal([...covered.values()].reduce((sum, count) => sum + count, 0), ELEMENTS + BUFFERED);
 });
 
 test("saveCheckpoint() writes replicated parameters once, and both forms load into each other", async () => {
@@ -72,8 +75,8 @@ test("saveCheckpoint() writes replicated parameters once, and both forms load in
   assert.ok(bytes > 12 * ELEMENTS && bytes < 12 * ELEMENTS + 20_000, `${bytes} bytes`);
   assert.deepEqual(sharded?.map(({ error, wrong }) => [error, wrong]), [["", 0], ["", 0]]);
   assert.deepEqual(whole?.map(({ error, wrong, compared }) => [error, wrong, compared]), [
-    ["", 0, 3 * ELEMENTS],
-    ["", 0, 3 * ELEMENTS],
+    ["", 0, 3 * ELEMENTS + BUFFERED],
+    ["", 0, 3 * ELEMENTS + BUFFERED],
   ]);
   assert.deepEqual(sharded?.[1]?.value["differences"], ["runtime was bun 1, is deno 2", "worldSize was 3, is 2"]);
   assert.deepEqual(whole?.[0]?.value["differences"], ["worldSize was 3, is 2"]);

@@ -1,5 +1,5 @@
 /** Runs tasks of checkpoints on ranks in Workers. @module */
-import { runLoopback } from "../../src/comm/transports/loopback_workers.ts";
+import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import { type Outcome, prepare, type Task } from "./bed.ts";
 
 /** What became of each task, by task and rank. */

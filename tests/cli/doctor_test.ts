@@ -55,7 +55,6 @@ describe("doctor()", () => {
     assert.deepEqual(parsed.libraries.map(({ name }) => name), [
       "libc",
       "oneDNN",
-      "OpenBLAS",
       "CUDA runtime",
       "NCCL",
       "cuBLASLt",

@@ -1,24 +1,35 @@
 /** Meshes: coordinates, axes and refusals. @module */
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { deviceMesh } from "../../src/comm/mesh.ts";
-import { ProcessGroup } from "../../src/comm/process_group.ts";
-import { createLoopbackWorld, openLoopback } from "../../src/comm/transports/loopback.ts";
-import { runLoopback } from "../../src/comm/transports/loopback_workers.ts";
+import { deviceMesh, type MeshShape } from "../../src/comm/mesh.ts";
+import type { ProcessGroup } from "../../src/comm/process_group.ts";
+import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.ts";
 import { openCommDevice } from "../support/comm_device.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { placeInMesh } from "./ranks.ts";
 
 async function alone(): Promise<ProcessGroup> {
-  return new ProcessGroup(openLoopback(createLoopbackWorld(1), 0, await openCommDevice(2 ** 24)));
+  return openLoopback(createLoopbackWorld(1), 0, await openCommDevice(2 ** 24));
 }
 
 test("deviceMesh() lays axes in row-major order", async () => {
-  const places = await runLoopback(4, new URL("./mesh_rank.ts", import.meta.url), { replicate: 2, shard: 2 });
-  assert.deepEqual(places, [
-    { coordinate: [0, 0], replicate: [0, 2], shard: [0, 1], sums: [2, 1] },
-    { coordinate: [0, 1], replicate: [1, 3], shard: [0, 1], sums: [4, 1] },
-    { coordinate: [1, 0], replicate: [0, 2], shard: [2, 3], sums: [2, 5] },
-    { coordinate: [1, 1], replicate: [1, 3], shard: [2, 3], sums: [4, 5] },
+  const data: MeshShape = { replicate: 2, shard: 2 };
+  assert.deepEqual(valuesOf(await world(4, placeInMesh, { data })), [
+    { coordinate: [0, 0], axes: [[0, 2], [0, 1]], sums: [2, 1], names: ["replicate", "shard"] },
+    { coordinate: [0, 1], axes: [[1, 3], [0, 1]], sums: [4, 1], names: ["replicate", "shard"] },
+    { coordinate: [1, 0], axes: [[0, 2], [2, 3]], sums: [2, 5], names: ["replicate", "shard"] },
+    { coordinate: [1, 1], axes: [[1, 3], [2, 3]], sums: [4, 5], names: ["replicate", "shard"] },
   ]);
+});
+
+test("deviceMesh() tells a group that it is an axis of a larger mesh, and no other", async () => {
+  const data: MeshShape = { replicate: 1, shard: 2 };
+  const [first] = valuesOf(await world(2, placeInMesh, { data }));
+  // The other axis has one rank, so the shard axis is all of the mesh.
+  assert.deepEqual(first?.names, ["replicate", undefined].map((name) => name ?? null));
+  using group = await alone();
+  assert.equal(group.mesh, undefined);
+  assert.equal(group.split([0], "part").mesh, undefined);
 });
 
 test("deviceMesh() of one rank has all axes", async () => {

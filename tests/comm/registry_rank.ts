@@ -6,7 +6,7 @@ import { openCommDevice } from "../support/comm_device.ts";
 try {
   using group = await openProcessGroup({
     device: await openCommDevice(),
-    apertureBytes: 2 ** 20,
+    stagingBytes: 2 ** 20,
     joinTimeoutSeconds: 20,
   });
   const [sum] = group.sum([group.rank + 1], "ranks");

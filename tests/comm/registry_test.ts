@@ -1,11 +1,7 @@
-/** Opening process groups by environment and by option, and recording calls. @module */
+/** Opening process groups by environment and by option. @module */
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { openProcessGroup } from "../../src/comm/registry.ts";
-import { ProcessGroup } from "../../src/comm/process_group.ts";
-import { RecordingTransport } from "../../src/comm/recording.ts";
-import { createLoopbackWorld, openLoopback } from "../../src/comm/transports/loopback.ts";
-import { float32 } from "../../src/dtype.ts";
 import { startRank } from "../support/rank_process.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 
@@ -37,35 +33,10 @@ test("openProcessGroup() refuses half an environment and ranks of other hosts", 
   assert.match(hosts[0] ?? "", /RendezvousError.*joins ranks of one host, but LOCAL_WORLD_SIZE is 2 of 4/);
 });
 
-test("openProcessGroup() never replaces a transport that was named", async () => {
+test("openProcessGroup() never replaces a backend that was named", async () => {
   const device = await openCommDevice(2 ** 24);
   await assert.rejects(
-    openProcessGroup({ device, transport: "loopback", rank: 0, worldSize: 2 }),
-    /Transport 'loopback' joins Workers of one process: give 'world' for 2 ranks, or use 'shm'/,
+    openProcessGroup({ device, backend: "loopback", rank: 0, worldSize: 2 }),
+    /Backend 'loopback' joins Workers of one process: give 'world' for 2 ranks, or use 'shm'/,
   );
-});
-
-test("RecordingTransport writes down each call in order", async () => {
-  const device = await openCommDevice(2 ** 24);
-  const recording = new RecordingTransport(openLoopback(createLoopbackWorld(1), 0, device));
-  using group = new ProcessGroup(recording);
-  const ptr = device.allocator.allocate(64, "test");
-  group.allReduce(ptr, 4, float32, { label: "loss" });
-  const window = group.openWindow([64], "layers.0");
-  window.gather(ptr, [0], "layers.0 (forward)");
-  window.beginWrite();
-  window.endWrite();
-  group.split([0], "shard").barrier("end");
-  assert.deepEqual(
-    recording.calls.map((call) => `${call.group} ${call.sequence} ${call.kind} ${call.label} ${call.byteLength}`),
-    [
-      "world 1 all-reduce loss 16",
-      "world 2 open window layers.0 64",
-      "world 3 gather layers.0 (forward) 64",
-      "world 4 write layers.0 64",
-      "world 5 split shard 0",
-      "shard 1 barrier end 0",
-    ],
-  );
-  window.dispose();
 });

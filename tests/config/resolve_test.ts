@@ -11,7 +11,6 @@ import { test } from "node:test";
 import { z } from "zod";
 import { helpAsked } from "../../src/config/flags.ts";
 import { configHelp, resolveConfig } from "../../src/config/resolve.ts";
-import { configJsonSchema } from "../../src/config/schema.ts";
 import { type Section, section } from "../../src/config/section.ts";
 import { ArgumentError, ConfigError } from "../../src/errors.ts";
 
@@ -218,15 +217,6 @@ test("configHelp() shows name, type, default and description of every key by sec
   assert.match(help, /--no-compile +Compile the model \(default: true\)/);
   assert.match(help, /--shape\.hidden-size <int> +Width \(default: 64\)/);
   assert.ok(help.split("\n").every((line) => line.length <= 100));
-});
-
-test("configJsonSchema() allows the keys of all sections and no others", async () => {
-  const schema = JSON.parse(JSON.stringify(await configJsonSchema(sections)));
-  assert.deepEqual(schema.required, ["out"]);
-  assert.equal(schema.additionalProperties, false);
-  assert.equal(schema.properties.sequenceLength.default, 256);
-  assert.equal(schema.properties.sequenceLength.description, "Tokens a sample");
-  assert.deepEqual(Object.keys(schema.properties.shape.properties), ["hiddenSize", "headDims"]);
 });
 
 test("helpAsked() finds --help before a --", () => {

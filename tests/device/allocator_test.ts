@@ -22,7 +22,13 @@ test("Allocator.allocate(): blocks are aligned, apart, counted, and come back", 
   const blocks = [0, 1, 256, 257, 1000].map((bytes) => allocator.allocate(bytes, "block"));
   assert.ok(blocks.every((ptr) => ptr % 256 === 0 && ptr >= 100));
   assert.deepEqual(blocks.map((ptr) => ptr - (blocks[0] ?? 0)), [0, 256, 512, 768, 1280]);
-  assert.deepEqual(allocator.stats, { inUse: 2304, peak: 2304, capacity: 100_000 - 256 });
+  const { inUse, peak, highest, capacity } = allocator.stats;
+  assert.deepEqual({ inUse, peak, highest, capacity }, {
+    inUse: 2304,
+    peak: 2304,
+    highest: 256 + 2304,
+    capacity: 99_744,
+  });
   for (const ptr of blocks) allocator.free(ptr);
   assert.equal(allocator.stats.inUse, 0);
   assert.equal(allocator.stats.peak, 2304);
@@ -34,7 +40,7 @@ test("Allocator.allocate(): blocks are aligned, apart, counted, and come back", 
 test("Allocator.allocate(): alignments larger than 256 leave the gap to others", () => {
   const allocator = new Allocator("test", 256, 1 << 20);
   const first = allocator.allocate(10, "small");
-  const page = allocator.allocate(8192, "page", 4096);
+  const page = allocator.allocate(8192, "page", "activations", 4096);
   assert.equal(page % 4096, 0);
   const between = allocator.allocate(256, "gap");
   assert.ok(between > first && between < page);
@@ -73,6 +79,23 @@ test("Allocator: thousands of blocks in random order never overlap and leave one
   for (const ptr of live.keys()) allocator.free(ptr);
   assert.equal(allocator.stats.inUse, 0);
   assert.equal(allocator.allocate(capacity, "all"), 0);
+});
+
+test("Allocator.stats: what the peak was made of, and how high memory was in use", () => {
+  const allocator = new Allocator("test", 0, 1 << 20);
+  const weights = allocator.allocate(1024, "weights", "parameters");
+  const first = allocator.allocate(2048, "x");
+  const second = allocator.allocate(512, "y");
+  allocator.free(first);
+  allocator.allocate(256, "moments", "optimizer");
+  const { peakTerms } = allocator.stats;
+  assert.deepEqual([peakTerms.parameters, peakTerms.activations, peakTerms.optimizer], [1024, 2560, 0]);
+  allocator.resetPeak();
+  const now = allocator.stats;
+  assert.equal(now.peak, 1024 + 512 + 256);
+  assert.deepEqual([now.peakTerms.activations, now.peakTerms.optimizer], [512, 256]);
+  assert.equal(now.highest, second + 512, "a gap below counts");
+  for (const ptr of [weights, second]) allocator.free(ptr);
 });
 
 test("Allocator: running out names bytes asked, in use, the largest owners and fragments", () => {
@@ -121,7 +144,7 @@ test("Buffer frees its memory with the last owner, and refuses use afterwards", 
 test("Buffer without memory of its own: attached and detached, or borrowed", async () => {
   const device = await openDevice("cpu", { memoryBytes: 16 * 2 ** 20 });
   const before = device.allocator.stats.inUse;
-  const buffer = Buffer.empty(device, 1000, "unit");
+  const buffer = Buffer.empty(device, 1000, "unit", "gathered");
   assert.throws(() => buffer.ptr, /'unit' has no memory/);
   buffer.attach();
   assert.throws(() => buffer.attach(), InternalError);

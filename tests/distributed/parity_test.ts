@@ -5,6 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { runProcesses } from "../../scripts/parity/processes.ts";
 import { casesOf, compare, runCase } from "../../scripts/parity/traces.ts";
 
 describe("parity", () => {
@@ -16,6 +17,18 @@ describe("parity", () => {
       assert.equal(reference.losses.length, 4);
       for (const { name, ranks, training } of others) {
         const pair = compare(reference, await runCase(name, ranks, training, "wasm"));
+        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
+      }
+    });
+  }
+
+  for (const runtimes of [["bun"], ["deno"], ["bun", "deno"]] as const) {
+    it(`processes under ${runtimes.join(" and ")} give the bits that Workers give`, { timeout: 60_000 }, async () => {
+      const cases = casesOf(2, true, 3).filter(({ ranks }) => ranks === 2);
+      assert.equal(cases.length, 3);
+      for (const trace of await runProcesses(cases, 2, runtimes)) {
+        const { name, training } = cases.find((one) => one.name === trace.name) ?? assert.fail(trace.name);
+        const pair = compare(await runCase(name, 2, training, "wasm"), trace);
         assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
       }
     });

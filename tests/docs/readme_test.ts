@@ -18,7 +18,9 @@ describe("README.md", () => {
   });
 
   it("links to files that exist", () => {
-    for (const file of ["README.md", "docs/fsdp.md", "docs/checkpoints.md", "docs/failures.md"]) {
+    for (
+      const file of ["README.md", "docs/fsdp.md", "docs/checkpoints.md", "docs/failures.md", "docs/architecture.md"]
+    ) {
       const folder = file.includes("/") ? "docs/" : "";
       for (const [, target = ""] of read(file).matchAll(/\]\(([^)#:]+)\)/g)) {
         assert.ok(existsSync(new URL(`${folder}${target}`, root)), `${file} links to ${target}`);

@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import process from "node:process";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, startAlone, startRanks } from "../train/runs.ts";
@@ -21,7 +22,7 @@ test("a rank that exits with 7 ends the run with 7, and the other names it and t
   assert.equal(code, 7, stderr);
   assert.match(
     stderr,
-    /\[rank0\] error CollectiveError: Rank 0 in exchange 'token count' .*: rank 1 died .* while it was awaited/,
+    /fullyshard: rank 0 \(pid \d+\) failed after it: CollectiveError: Rank 0 in exchange 'token count' .*: rank 1 died .* while/,
   );
   assert.match(stderr, /fullyshard: rank 1 \(pid \d+\) failed first: it ended with exit code 7/);
   assert.equal(metricLines(folder).length, 3);
@@ -32,7 +33,7 @@ test("a rank that is killed ends the run with 137, whoever else sees it", TIMEOU
   const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=2:3:kill"], { ranks: 4, allowAll: true });
   assert.equal(code, 137, stderr);
   assert.match(stderr, /fullyshard: rank 2 \(pid \d+\) failed first: it was killed by SIGKILL/);
-  assert.match(stderr, /error CollectiveError: Rank (0|1|3) in \w.* rank 2 died/);
+  assert.match(stderr, /failed after it: CollectiveError: Rank (0|1|3) in \w.* rank 2 died/);
 });
 
 test("ranks with no launcher stop by themselves when one of them is killed", TIMEOUT, async () => {
@@ -54,10 +55,17 @@ test("a rank that throws tells why, and the others only that they stopped", TIME
   using folder = temporaryDirectory();
   const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:3:throw"]);
   assert.equal(code, 1, stderr);
-  assert.match(stderr, /\[rank1\] error Error: out of coffee\n/);
-  assert.match(stderr, /\[rank0\] error Stopped, as rank 1 did\n/);
-  assert.match(stderr, /fullyshard: rank 1 \(pid \d+\) failed first/);
-  assert.doesNotMatch(stderr, /\[rank0\].*coffee/);
+  assert.match(stderr, /fullyshard: rank 1 \(pid \d+\) failed first: Error: out of coffee\n/);
+  assert.match(stderr, /fullyshard: rank 0 ended because of it\n/);
+  assert.equal(stderr.split("coffee").length, 2, "it is told once");
+});
+
+test("a loop of one's own that throws is the cause, whoever ends first", TIMEOUT, async () => {
+  const script = fileURLToPath(new URL("../train/scripts/loop.ts", import.meta.url));
+  const { code, stderr } = await run([], { ranks: 4, allowAll: true, script });
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /fullyshard: rank 3 \(pid \d+\) failed first: RangeError: out of tea\n/);
+  assert.match(stderr, /fullyshard: rank 0, 1, 2 ended because of it\n/);
 });
 
 test("with no launcher, every rank tells the cause", TIMEOUT, async () => {
@@ -126,9 +134,8 @@ test("a learning rate that is much too high ends with the step and a parameter's
   assert.equal(code, 1, stderr);
   assert.match(
     stderr,
-    /\[rank0\] error NonFiniteError: (Loss|Gradient norm) is \S+ at step \d+: .*'(model\.|lm_head)[\w.]+'.*not finite/,
+    /fullyshard: rank 0, 1 failed: NonFiniteError: (Loss|Gradient norm) is \S+ at step \d+: .*'(model\.|lm_head)[\w.]+'.*not finite/,
   );
-  assert.match(stderr, /\[rank1\] error Stopped, as rank 0 did/);
 });
 
 test("a weight that becomes NaN is named with the step", TIMEOUT, async () => {

@@ -9,7 +9,7 @@ import type { Posix } from "../../ffi/posix.ts";
 import { openPosix } from "../../ffi/posix.ts";
 import { Posix as PosixClass } from "../../ffi/posix.ts";
 import { NativeError, UnsupportedError } from "../../src/errors.ts";
-import { coreCount, processId } from "../../src/runtime/processes.ts";
+import { processId } from "../../src/runtime/processes.ts";
 
 let posix: Posix;
 let counter = 0;
@@ -207,15 +207,9 @@ describe("Posix", () => {
     posix.close(descriptor);
   });
 
-  it("affinity() lists cores, and setAffinity() binds to some of them", () => {
+  it("affinity() lists cores", () => {
     const cores = posix.affinity();
-    assert.ok(cores.length >= 1 && cores.length <= 1024);
-    assert.ok(coreCount() >= 1);
-    posix.setAffinity(cores.slice(0, 1));
-    assert.deepEqual(posix.affinity(), cores.slice(0, 1));
-    posix.setAffinity(cores);
-    assert.deepEqual(posix.affinity(), cores);
-    assert.throws(() => posix.setAffinity([]), { code: "EINVAL" });
+    assert.ok(cores.length > 0 && cores.every((core) => Number.isInteger(core) && core >= 0));
   });
 
   it("setVariable() is seen by C code", () => {

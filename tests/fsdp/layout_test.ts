@@ -1,29 +1,29 @@
-/** The planner of flat segments, on random shapes and on those of real models. @module */
+/** The planner of flat segments, on random sizes and on those of real models. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { keyOf, uniformInt } from "../../mod.ts";
+import { keyOf, uniformInt } from "../../doors/testing.ts";
 import { planSegment, type SegmentPlan, shareOf } from "../../src/fsdp/layout.ts";
+import { elementRuns, rangeLayout, sharedRuns, wholeLayout } from "../../src/tensor/shard_layout.ts";
 
 type Shape = readonly number[];
 
 const numelOf = (shape: Shape): number => shape.reduce((n, size) => n * size, 1);
-const totalOf = (shapes: readonly Shape[]): number => shapes.reduce((n, shape) => n + numelOf(shape), 0);
 
-/** One Llama block: norms, q, k, v, o, gate, up, down. */
-function block(hidden: number, intermediate: number, kv: number): Shape[] {
+/** One Llama block: q, k, v, o, gate, up, down, norms. */
+function block(hidden: number, intermediate: number, kv: number): number[] {
   const [h, f] = [hidden, intermediate];
-  return [[h, h], [kv, h], [kv, h], [h, h], [f, h], [f, h], [h, f], [h], [h]];
+  return [[h, h], [kv, h], [kv, h], [h, h], [f, h], [f, h], [h, f], [h], [h]].map(numelOf);
 }
 
-/** Checks all that must hold of a plan whatever the shapes; returns whether all cuts fall between rows of dim 0. */
-function check(plan: SegmentPlan, shapes: readonly Shape[], world: number, alignment: number): boolean {
+/** Checks all that must hold of a plan whatever the sizes. */
+function check(plan: SegmentPlan, sizes: readonly number[], world: number, width: number): void {
+  const aligned = 256 / width;
   assert.equal(plan.world, world);
-  assert.equal(plan.runLength % alignment, 0);
-  let [end, outer] = [0, true];
-  for (const [i, shape] of shapes.entries()) {
+  assert.equal(plan.runLength % aligned, 0);
+  let end = 0;
+  for (const [i, numel] of sizes.entries()) {
     const offset = plan.offsets[i] ?? NaN;
-    const numel = numelOf(shape);
-    assert.equal(offset % alignment, 0, `parameter ${i} starts at ${offset}`);
+    assert.equal(offset % aligned, 0, `parameter ${i} starts at ${offset}`);
     assert.ok(offset >= end, `parameter ${i} overlaps the one before it`);
     end = offset + numel;
     let next = 0;
@@ -32,82 +32,112 @@ function check(plan: SegmentPlan, shapes: readonly Shape[], world: number, align
       assert.ok(share.length >= 0 && share.runOffset >= 0 && share.runOffset + share.length <= plan.runLength);
       if (share.length === 0) continue;
       assert.equal(share.offset, next, `rank ${rank} of parameter ${i} goes on where the last one ended`);
-      assert.equal(
-        rank * plan.runLength + share.runOffset,
-        offset + share.offset,
-        "the share lies where the parameter does",
-      );
+      const place = rank * plan.runLength + share.runOffset;
+      assert.equal(place, offset + share.offset, "the share lies where the parameter does");
+      assert.equal(share.offset % aligned, 0, "cuts fall on blocks of the parameter");
       next += share.length;
-      if (next === numel) continue;
-      assert.equal(next % (shape.length > 1 ? shape.at(-1) ?? 1 : 1), 0, `a cut inside a row of [${shape.join(", ")}]`);
-      if (next % numelOf(shape.slice(1)) !== 0) outer = false;
     }
     assert.equal(next, numel, `all of parameter ${i} is owned`);
   }
   assert.ok(end <= plan.runLength * world);
-  return outer;
-}
-
-function padding(plan: SegmentPlan, shapes: readonly Shape[]): number {
-  return plan.runLength * plan.world / totalOf(shapes) - 1;
+  const numel = sizes.reduce((sum, size) => sum + size, 0);
+  assert.equal(plan.padding, plan.runLength * world - numel);
+  assert.ok(plan.padding < aligned * (sizes.length + world), `${plan.padding} padding of ${sizes.length} parameters`);
 }
 
 describe("planSegment()", () => {
-  it("owns every element once and cuts between rows, for any shapes and worlds", () => {
+  it("owns every element once, cuts at blocks and pads less than a block a parameter and one a rank", () => {
     const key = keyOf(3, "layout");
     let draws = 0;
     const draw = (limit: number): number => uniformInt(key, draws++, limit);
     for (let i = 0; i < 300; i++) {
-      const sizes = [1, 2, 3, 7, 64, 65, 128, 257];
-      const shapes = Array.from({ length: 1 + draw(6) }, () => {
-        return Array.from({ length: draw(4) }, () => sizes[draw(sizes.length)] ?? 1);
-      });
-      const world = 1 + draw(16);
-      const alignment = [64, 128][draw(2)] ?? 64;
-      const plan = planSegment(shapes, world, alignment);
-      check(plan, shapes, world, alignment);
-      assert.deepEqual(planSegment(shapes, world, alignment), plan, "a pure function");
+      const some = [0, 1, 2, 3, 7, 63, 64, 65, 128, 257, 4099, 66_049];
+      const sizes = Array.from({ length: 1 + draw(6) }, () => some[draw(some.length)] ?? 1);
+      const world = 1 + draw(40);
+      const width = [4, 2][draw(2)] ?? 4;
+      const plan = planSegment(sizes, world, width);
+      check(plan, sizes, world, width);
+      assert.deepEqual(planSegment(sizes, world, width), plan, "a pure function");
     }
   });
 
-  it("takes shapes that are hard to divide", () => {
-    const hard: readonly (readonly [shapes: Shape[], world: number])[] = [
-      [[[3]], 16],
-      [[[]], 3],
-      [[[0, 5], [5, 0], [2]], 3],
-      [[[100_003], [1]], 7],
-      [[[1, 100_003], [1, 50_021], [1, 99_991], [4, 4]], 3],
-      [[[7, 8191], [13, 4093]], 16],
-      [[[1, 2 ** 28 + 1], [3, 100_003], [7]], 64],
+  it("pads units of real models by less than 0.1 %", () => {
+    const units: readonly (readonly [name: string, sizes: readonly number[], most: number])[] = [
+      ["Llama-3-8B block", block(4096, 14336, 1024), 1024],
+      ["Llama-3-8B ends", [128_256 * 4096, 4096, 128_256 * 4096], 1024],
+      ["GLM4-9B block", block(4096, 13696, 256), 256],
     ];
-    for (const [shapes, world] of hard) check(planSegment(shapes, world, 64), shapes, world, 64);
-    const huge = [[2 ** 28 + 5]];
-    assert.ok(padding(planSegment(huge, 7, 64), huge) < 1e-4, "a vector can be cut anywhere");
-  });
-
-  it("pads dense transformer units by less than 0.25 %", () => {
-    const models: readonly (readonly [block: Shape[], worlds: readonly number[]])[] = [
-      [block(256, 688, 128), [1, 2, 3, 4]],
-      [block(768, 2048, 768), [1, 2, 3, 4, 5, 6, 7, 8]],
-      [block(4096, 14336, 1024), [2, 3, 4, 6, 8, 12, 16, 24, 32, 64]],
-      [[[128_256, 4096], [4096], [128_256, 4096]], [2, 3, 4, 5, 7, 8, 16, 32, 64]],
-    ];
-    for (const [shapes, worlds] of models) {
-      for (const world of worlds) {
-        const plan = planSegment(shapes, world, 64);
-        assert.ok(check(plan, shapes, world, 64), "cuts between rows of dim 0");
-        assert.ok(padding(plan, shapes) <= 0.0025, `${padding(plan, shapes)} on ${world} ranks`);
+    for (const [name, sizes, most] of units) {
+      for (let world = 1; world <= most; world = world < 16 ? world + 1 : world * 2) {
+        for (const width of [4, 2]) {
+          const plan = planSegment(sizes, world, width);
+          check(plan, sizes, world, width);
+          const share = plan.padding / sizes.reduce((sum, size) => sum + size, 0);
+          assert.ok(share < 0.001, `${name} on ${world} ranks: ${share}`);
+        }
       }
     }
   });
 
-  it("cuts fused experts between inner rows rather than pad", () => {
-    const shapes = [[8, 48, 64]];
-    for (let world = 1; world <= 16; world++) {
-      const plan = planSegment(shapes, world, 64);
-      const outer = check(plan, shapes, world, 64);
-      assert.equal(plan.runLength, Math.ceil(8 * 48 / world) * 64, `the fewest inner rows on ${world} ranks`);
-      assert.equal(outer, 8 % world === 0, `${world} ranks`);
+  it("does not blow up on odd last dims", () => {
+    const sizes = [257 * 257, 257];
+    for (let world = 1; world <= 4096; world *= 2) check(planSegment(sizes, world, 4), sizes, world, 4);
+  });
+});
+
+describe("rangeLayout()", () => {
+  it("covers any range by at most 2·ndim - 1 boxes, which lie one after another", () => {
+    for (const shape of [[], [5], [4, 6], [3, 1, 4], [2, 3, 4, 5]]) {
+      const numel = numelOf(shape);
+      for (let offset = 0; offset < numel; offset++) {
+        for (let length = 0; offset + length <= numel; length++) {
+          const layout = rangeLayout(shape, offset, length);
+          assert.ok(layout.boxes.length <= Math.max(1, 2 * shape.length - 1));
+          assert.equal(layout.boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0), length);
+          const whole = { offsets: shape.map(() => 0), sizes: shape };
+          const runs = layout.boxes.flatMap((box) => sharedRuns(box, whole));
+          assert.equal(runs.length, layout.boxes.length, "each box of a range is contiguous");
+          assert.deepEqual(elementRuns(layout), length === 0 ? [] : [{ offset, length, local: 0 }]);
+        }
+      }
+    }
+  });
+
+  it("elementRuns() walks boxes that are not contiguous, too", () => {
+    const columns = { shape: [3, 6], boxes: [{ offsets: [1, 2], sizes: [2, 3] }], numel: 6 };
+    assert.deepEqual(elementRuns(columns), [{ offset: 8, length: 3, local: 0 }, { offset: 14, length: 3, local: 3 }]);
+    assert.deepEqual(elementRuns(wholeLayout([2, 3])), [{ offset: 0, length: 6, local: 0 }]);
+    assert.deepEqual(elementRuns(wholeLayout([])), [{ offset: 0, length: 1, local: 0 }]);
+    assert.deepEqual(elementRuns(wholeLayout([0, 3])), []);
+  });
+
+  it("sharedRuns() gives the elements of two boxes, wherever they lie", () => {
+    const key = keyOf(4, "boxes");
+    let draws = 0;
+    const draw = (limit: number): number => uniformInt(key, draws++, limit);
+    for (let i = 0; i < 500; i++) {
+      const shape = Array.from({ length: draw(4) }, () => 1 + draw(5));
+      const box = (): { offsets: number[]; sizes: number[] } => {
+        const offsets = shape.map((size) => draw(size));
+        return { offsets, sizes: shape.map((size, dim) => 1 + draw(size - (offsets[dim] ?? 0))) };
+      };
+      const [first, second] = [box(), box()];
+      const listOf = ({ offsets, sizes }: ReturnType<typeof box>): string[] =>
+        Array.from({ length: numelOf(sizes) }, (_, place) => {
+          let rest = place;
+          const index = sizes.toReversed().map((size) => {
+            const at = rest % size;
+            rest = Math.floor(rest / size);
+            return at;
+          }).reverse();
+          return index.map((at, dim) => at + (offsets[dim] ?? 0)).join();
+        });
+      const [inFirst, inSecond] = [listOf(first), listOf(second)];
+      const shared = sharedRuns(first, second).flatMap(({ inFirst: a, inSecond: b, length }) =>
+        Array.from({ length }, (_, step) => [inFirst[a + step], inSecond[b + step]])
+      );
+      assert.ok(shared.every(([a, b]) => a !== undefined && a === b));
+      assert.deepEqual(shared.map(([a]) => a), inFirst.filter((index) => inSecond.includes(index)));
     }
   });
 });

@@ -1,13 +1,6 @@
 /** What a step of a sharded stack does, on any number of ranks, next to one that is not sharded. @module */
-import {
-  AdamW,
-  fullyShard,
-  type FullyShardedModule,
-  gradNorm,
-  initializeParameters,
-  noGrad,
-  scope,
-} from "../../mod.ts";
+import { AdamW, fullyShard, type FullyShardedModule, gradNorm, noGrad, scope } from "../../mod.ts";
+import { initializeParameters } from "../../doors/nn.ts";
 import { input, Stack } from "./modules.ts";
 import type { Rank } from "./scenarios.ts";
 
@@ -42,10 +35,9 @@ export function shardStack({ device, group }: Rank, options: ShardCase): Sharded
 
 /** Gathers and reductions, in order: `gather 0 forward`, `reduce head`. */
 export function traffic({ calls }: Rank): string[] {
-  return calls.filter(({ kind }) => kind === "gather" || kind === "reduce-scatter").map(({ kind, label }) => {
-    const unit = /layers\.(\d+)/.exec(label)?.[1] ?? "root";
-    const phase = /\((\w+)\)/.exec(label)?.[1] ?? "";
-    return kind === "gather" ? `gather ${unit} ${phase}` : `reduce ${unit}`;
+  return calls.filter(({ kind }) => kind === "gather" || kind === "reduce-scatter").map(({ kind, unit, phase }) => {
+    const place = /layers\.(\d+)/.exec(unit)?.[1] ?? "root";
+    return kind === "gather" ? `gather ${place} ${phase}` : `reduce ${place}`;
   });
 }
 
@@ -79,7 +71,7 @@ export function lifeCycle(rank: Rank, data: unknown): LifeCycle {
     steps.push(traffic(rank));
   };
   record(() => forwardBackward(rank, stack, `rank ${rank.group.rank}`));
-  norms.push(gradNorm(stack.model.parameters()));
+  norms.push(gradNorm(stack.model.parameters()).item());
   record(() => {
     using _frame = scope();
     noGrad(() => stack.model.call(input(rank.device, "eval", 3, WIDTH)));
@@ -87,7 +79,7 @@ export function lifeCycle(rank: Rank, data: unknown): LifeCycle {
   optimizer.step();
   optimizer.zeroGrad();
   record(() => forwardBackward(rank, stack, `rank ${rank.group.rank}`));
-  norms.push(gradNorm(stack.model.parameters()));
+  norms.push(gradNorm(stack.model.parameters()).item());
   stack.sharded.dispose();
   return { steps, norms };
 }

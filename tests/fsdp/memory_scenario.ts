@@ -1,8 +1,10 @@
-/** Trains a few steps as the trainer does, and compares what was predicted with what the allocator saw. @module */
-import { AdamW, resolveConfig, type RunConfig, TRAIN_SECTIONS } from "../../mod.ts";
-import { openModel, planModel } from "../../src/train/setup.ts";
+/** Trains a few steps as the trainer does, and compares what was expected with what the allocator saw. @module */
+import type { MemoryPeak } from "../../doors/device.ts";
+import { resolveConfig, type RunConfig, TRAIN_SECTIONS } from "../../doors/config.ts";
+import { memoryPeak } from "../../src/train/dry_run.ts";
+import { optimizerOf, parallelize, planModel } from "../../src/train/setup.ts";
 import { trainStep } from "../../src/train/step.ts";
-import type { Rank } from "./scenarios.ts";
+import { rankFunctions, type WorldRank } from "../support/world.ts";
 
 /** What is trained. */
 export interface MemoryCase {
@@ -11,17 +13,12 @@ export interface MemoryCase {
   readonly steps: number;
 }
 
-/** Bytes predicted and seen. */
+/** What was expected and seen. */
 export interface MemoryReport {
-  readonly predicted: number;
-  readonly moment: string;
-  readonly measured: number;
+  readonly expected: MemoryPeak & { readonly highest: number };
+  readonly measured: MemoryPeak & { readonly highest: number };
   /** Bytes in use at the end of each step. */
   readonly inUse: readonly number[];
-}
-
-function isMemoryCase(data: unknown): data is MemoryCase {
-  return typeof data === "object" && data !== null && "hfConfig" in data;
 }
 
 /** A complete configuration. */
@@ -29,31 +26,32 @@ export async function runConfig(part: Partial<RunConfig>): Promise<RunConfig> {
   return { ...await resolveConfig(TRAIN_SECTIONS), cpuMath: "wasm", ...part };
 }
 
-/** The scenario. */
-export async function measureMemory({ device, group }: Rank, data: unknown): Promise<MemoryReport> {
-  if (!isMemoryCase(data)) throw new Error("not a memory case");
+/** What each rank does. */
+export async function measureMemory({ device, group }: WorldRank, data: MemoryCase): Promise<MemoryReport> {
   const config = await runConfig(data.config);
-  const trainable = await openModel(await planModel(device, group, config, data.hfConfig), group, config);
-  const { model, parallelism, prediction } = trainable;
-  const optimizer = new AdamW(model.parameters());
-  const context = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
+  const planned = await planModel({ device, group }, config, data.hfConfig);
+  parallelize(planned.model, group, config);
+  await planned.model.load();
+  const { model, estimate: { peakBytes, terms, highest } } = planned;
+  const context = { device, group, model, optimizer: optimizerOf(model, config), maxGradNorm: config.maxGradNorm };
   const inUse: number[] = [];
   const batch = config.globalBatch / group.size / config.microBatches;
   const seq = config.sequenceLength;
   for (let step = 1; step <= data.steps; step++) {
-    const batches = Array.from({ length: config.microBatches }, (_, micro) => {
+    const microBatches = Array.from({ length: config.microBatches }, (_, micro) => {
       const inputIds = Int32Array.from({ length: batch * seq }, (_, i) => (i * 7 + step + micro) % model.vocabSize);
-      return {
-        inputIds,
-        labels: inputIds.map((id) => (id + 1) % model.vocabSize),
-        batch,
-        seq,
-        tokenCount: inputIds.length,
-      };
+      const labels = inputIds.map((id) => (id + 1) % model.vocabSize);
+      return { inputIds, labels, batch, seq };
     });
-    trainStep(context, batches, step, 1e-3);
+    trainStep(context, { microBatches }, step);
     inUse.push(device.allocator.stats.inUse);
   }
-  const measured = device.allocator.stats.peak - group.sharedBytes + group.sharedBytes / group.size;
-  return { predicted: prediction.peak, moment: prediction.moment, measured, inUse };
+  const { allocator } = device;
+  return {
+    expected: { peakBytes, terms, highest },
+    measured: { ...memoryPeak({ device, group }), highest: allocator.stats.highest - allocator.begin },
+    inUse,
+  };
 }
+
+rankFunctions(import.meta.url, { measureMemory });

@@ -1,5 +1,8 @@
 /** Small modules that tests of FSDP and DDP are about. @module */
-import { type Device, keyOf, Linear, Module, type Parameter, type Tensor, tensor, uniformInt } from "../../mod.ts";
+import type { Device } from "../../doors/device.ts";
+import { keyOf, uniformInt } from "../../doors/testing.ts";
+import { Linear, Module, type Parameter } from "../../doors/nn.ts";
+import { type Tensor, tensor } from "../../mod.ts";
 
 /** A linear layer with a bend, so that gradients differ from layer to layer. */
 export class Layer extends Module<[x: Tensor], Tensor> {

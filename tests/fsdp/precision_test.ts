@@ -1,7 +1,9 @@
 /** Units in bfloat16: what moves, what stays float32, and how near the losses are. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { bfloat16, type DType, float32, fullyShard, initializeParameters, ownedPtr, scope, SGD } from "../../mod.ts";
+import { bfloat16, type DType, float32, fullyShard, scope, SGD } from "../../mod.ts";
+import { initializeParameters, ownedPtr } from "../../doors/nn.ts";
+import { byteLengthOf } from "../../src/comm/call.ts";
 import { compare, runCase, type WholeTrace } from "../../scripts/parity/traces.ts";
 import type { TrainingCase } from "../../scripts/parity/training.ts";
 import { WIDTH } from "./life_cycle_scenario.ts";
@@ -74,8 +76,7 @@ describe("fullyShard() with mixed precision", () => {
           "reduced gradients are float32",
         );
         optimizer.step();
-        const bytes = (kind: string): number[] =>
-          calls.filter((call) => call.kind === kind).map(({ byteLength }) => byteLength);
+        const bytes = (kind: string): number[] => calls.filter((call) => call.kind === kind).map(byteLengthOf);
         assert.deepEqual(bytes("gather"), [segment.length * paramDtype.byteLength]);
         assert.deepEqual(bytes("reduce-scatter"), [segment.length * reduceDtype.byteLength]);
       }

@@ -1,6 +1,7 @@
 /** A Worker that plays one rank of the scenarios in `scenarios.ts`. @module */
-import { openDevice, openLoopback, ProcessGroup, serveRank } from "../../mod.ts";
-import { RecordingTransport } from "../../src/comm/recording.ts";
+import type { Call } from "../../doors/comm.ts";
+import { openDevice } from "../../doors/device.ts";
+import { openLoopback, serveRank } from "../../doors/testing.ts";
 import { type Scenario, SCENARIOS } from "./scenarios.ts";
 
 /** What a rank is told. */
@@ -16,9 +17,10 @@ function isRankData(data: unknown): data is RankData {
 serveRank(async ({ rank, size, world, data }) => {
   if (!isRankData(data)) throw new Error("not what a rank is told");
   const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 29, ranksOnHost: size });
-  const transport = new RecordingTransport(openLoopback(world, rank, device, { timeoutSeconds: 60 }));
-  using group = new ProcessGroup(transport);
-  const result = await SCENARIOS[data.scenario]({ device, group, calls: transport.calls }, data.data);
+  using group = openLoopback(world, rank, device, { timeoutSeconds: 60 });
+  const calls: Call[] = [];
+  group.observe((call) => void calls.push(call));
+  const result = await SCENARIOS[data.scenario]({ device, group, calls }, data.data);
   group.barrier("end");
   return result;
 });

@@ -5,28 +5,20 @@
  */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { AdamW, bfloat16, fullyShard, noGrad, replicate, scope, SGD, type Tensor, tensor } from "../../mod.ts";
 import {
-  AdamW,
-  bfloat16,
-  fullyShard,
   initializeParameters,
-  keyOf,
   Linear,
   Module,
-  noGrad,
-  openDevice,
   Parameter,
-  ProcessGroup,
-  replicate,
   rope,
-  scope,
-  SGD,
   swiglu,
-  type Tensor,
-  tensor,
   writeParameters,
   zeros,
-} from "../../mod.ts";
+} from "../../doors/nn.ts";
+import { keyOf } from "../../doors/testing.ts";
+import { openDevice } from "../../doors/device.ts";
+import { ProcessGroup } from "../../doors/comm.ts";
 import { openRank } from "./run.ts";
 import type { Rank } from "./scenarios.ts";
 
@@ -84,7 +76,7 @@ describe("replicate()", () => {
       const { device, group } = await openRank();
       using _frame = scope();
       const model = new Linear(device, 2, 1, { bias: false });
-      const parallel = sharded ? fullyShard(model, { mesh: group }) : replicate(model, { group });
+      const parallel = sharded ? fullyShard(model, { mesh: group }) : replicate(model, { mesh: group });
       initializeParameters(model, 0);
       parallel.setGradientDivideFactor(10);
       for (let pass = 0; pass < 3; pass++) model.call(tensor(device, [1, 2], { shape: [1, 2] })).sum().backward();
@@ -107,7 +99,7 @@ describe("replicate()", () => {
       optimizer.zeroGrad();
     };
     step();
-    const replica = replicate(model, { group });
+    const replica = replicate(model, { mesh: group });
     step();
     replica.dispose();
     step();
@@ -125,8 +117,8 @@ describe("replicate()", () => {
     }
     const two = new Two();
     fullyShard(two.a, { mesh: group });
-    assert.throws(() => replicate(two, { group }), /is sharded already/);
-    replicate(two.b, { group });
+    assert.throws(() => replicate(two, { mesh: group }), /is sharded already/);
+    replicate(two.b, { mesh: group });
   });
 });
 
@@ -141,7 +133,7 @@ describe("fullyShard()", () => {
         return {
           pointer: window.pointer,
           byteLengths: window.byteLengths,
-          beginWrite: () => window.beginWrite(),
+          beginWrite: (...write) => window.beginWrite(...write),
           endWrite: () => window.endWrite(),
           gather: (...gather) => {
             if (failures-- > 0) throw new Error("the gather failed");

@@ -1,21 +1,21 @@
 /** What ranks do in tests of FSDP: each scenario takes and returns plain data, so that Workers can play it. @module */
-import type { Device, ProcessGroup } from "../../mod.ts";
-import type { RecordedCall } from "../../src/comm/recording.ts";
+import type { Call, ProcessGroup } from "../../doors/comm.ts";
+import type { Device } from "../../doors/device.ts";
 import { lifeCycle } from "./life_cycle_scenario.ts";
-import { measureMemory } from "./memory_scenario.ts";
+import { unused } from "./unused_scenario.ts";
 
 /** One rank of a world. */
 export interface Rank {
   readonly device: Device;
   readonly group: ProcessGroup;
-  readonly calls: RecordedCall[];
+  readonly calls: Call[];
 }
 
 /** Name of a scenario. */
-export type Scenario = "measureMemory" | "lifeCycle";
+export type Scenario = "lifeCycle" | "unused";
 
 /** All scenarios. */
 export const SCENARIOS: Readonly<Record<Scenario, (rank: Rank, data: unknown) => unknown>> = {
-  measureMemory,
   lifeCycle,
+  unused,
 };

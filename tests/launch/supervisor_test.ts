@@ -30,7 +30,7 @@ test("supervise() stops the ranks that run when a later one cannot be started", 
   const times = { noticeMs: 200, graceMs: 2000, userGraceMs: 2000 };
   // No program can be given an argument with a null character, so spawn() throws.
   const starts = [shell(waits), shell("exit 0 \0"), shell("echo pid 1")];
-  const { exitCode, failure, stopped } = await supervise(starts, new StatusTerminal(out, out), times);
+  const { exitCode, failures: [failure], stopped } = await supervise(starts, new StatusTerminal(out, out), times);
   assert.equal(exitCode, 127);
   assert.equal(failure?.rank, 1);
   assert.match(failure?.detail ?? "", /^could not be started: .*null bytes/);

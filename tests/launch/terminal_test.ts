@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LineReader } from "../../src/launch/lines.ts";
-import { decodeStatus, encodeStatus } from "../../src/runtime/status.ts";
+import { type ControlLine, decodeControlLine, encodeControlLine } from "../../src/runtime/control_line.ts";
 import { StatusTerminal, type TextSink } from "../../src/launch/terminal.ts";
 
 test("LineReader.push() gives whole lines only, wherever the bytes were cut", () => {
@@ -26,12 +26,19 @@ test("LineReader.push() does not hold back a line without end", () => {
   assert.deepEqual([block, block, block].flatMap((bytes) => reader.push(bytes)).map((line) => line.length), [3 << 19]);
 });
 
-test("decodeStatus() reads what encodeStatus() made, and nothing else", () => {
-  for (const text of ["step 3/200 loss 4.21", "", "ü;status;"]) assert.equal(decodeStatus(encodeStatus(text)), text);
-  assert.equal(decodeStatus(encodeStatus("a\nb\u001b[2Jc\u0007")), "a b [2Jc ");
-  assert.ok(!encodeStatus("a\nb").includes("\n"));
-  for (const line of ["", "step 3", `x${encodeStatus("y")}`, `${encodeStatus("y")}x`]) {
-    assert.equal(decodeStatus(line), undefined);
+test("decodeControlLine() reads what encodeControlLine() made, and nothing else", () => {
+  const failure = { rank: 1, name: "Error", message: "line one\nline two \u001b[2J ü", followed: 0, time: 5 };
+  const lines: readonly ControlLine[] = [{ status: "step 3/200 loss 4.21" }, { status: "" }, { failure }];
+  for (const line of lines) {
+    assert.deepEqual(decodeControlLine(encodeControlLine(line)), line);
+    assert.ok(!encodeControlLine(line).includes("\n"));
+  }
+  const made = encodeControlLine({ status: "y" });
+  const torn = made.replace("}", "");
+  const strange = ["null", "{}", '{"status":3}', '{"failure":null}', '{"failure":{"rank":1}}']
+    .map((text) => made.replace('{"status":"y"}', text));
+  for (const line of ["", "step 3", `x${made}`, `${made}x`, torn, ...strange]) {
+    assert.equal(decodeControlLine(line), undefined, JSON.stringify(line));
   }
 });
 
@@ -68,6 +75,12 @@ test("StatusTerminal cuts a status to the width of the terminal", () => {
   const { sink, text } = screen(true, 6);
   new StatusTerminal(sink, sink).status("ü234567");
   assert.equal(text(), "<erase>ü2345");
+});
+
+test("StatusTerminal lets nothing in a status move the cursor", () => {
+  const { sink, text } = screen(true);
+  new StatusTerminal(sink, sink).status("a\nb\u001b[2Jc\u0007");
+  assert.equal(text(), "<erase>a b [2Jc ");
 });
 
 test("StatusTerminal leaves streams that are no terminal alone", () => {

@@ -11,7 +11,8 @@ import { ArgumentError } from "../../src/errors.ts";
 import { Embedding } from "../../src/nn/embedding.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
 import { Linear } from "../../src/nn/linear.ts";
-import { collectTensors, Module, nameParameters } from "../../src/nn/module.ts";
+import { Module } from "../../src/nn/module.ts";
+import { tensorsIn } from "../../src/nn/tree.ts";
 import { LayerNorm, RMSNorm } from "../../src/nn/norm.ts";
 import { ones, tensor } from "../../src/tensor/create.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
@@ -73,17 +74,17 @@ test("namedParameters(): snake_case paths, lists by index, tied parameters once,
     "blocks.0.in_proj",
     "blocks.0.post_norm",
   ]);
-  nameParameters(root);
+  root.nameTree();
   assert.equal(root.head.weight.fqn, "blocks.0.in_proj.weight");
 });
 
-test("nameParameters() refuses two parameters of one name", () => {
+test("nameTree() refuses two parameters of one name", () => {
   class Clash extends Module<[], void> {
     readonly myWeight: Parameter = new Parameter(device, [1]);
     readonly my_weight: Parameter = new Parameter(device, [1]);
     forward(): void {}
   }
-  assert.throws(() => nameParameters(new Clash()), ArgumentError);
+  assert.throws(() => new Clash().nameTree(), ArgumentError);
 });
 
 test("call() runs hooks around the forward, in the order registered, until they are removed", () => {
@@ -92,11 +93,9 @@ test("call() runs hooks around the forward, in the order registered, until they 
   initializeParameters(block, 1);
   const seen: string[] = [];
   const removals = [
-    block.registerForwardPreHook(([x]) => void seen.push(`before ${collectTensors(x).length}`)),
+    block.registerForwardPreHook(([x]) => void seen.push(`before ${tensorsIn(x).length}`)),
     block.registerForwardPreHook(() => void seen.push("before too")),
-    block.registerForwardHook((args, output) =>
-      void seen.push(`after ${args.length} ${collectTensors(output).length}`)
-    ),
+    block.registerForwardHook((args, output) => void seen.push(`after ${args.length} ${tensorsIn(output).length}`)),
     block.inProj.registerForwardHook(() => void seen.push("inside")),
   ];
   block.call(ones(device, [2, 3]));

@@ -7,16 +7,23 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as z from "zod";
+import { openProcessGroup } from "../../src/comm/registry.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { ArgumentError } from "../../src/errors.ts";
-import { AdamW } from "../../src/optim/adamw.ts";
+import { fullyShard } from "../../src/fsdp/fully_shard.ts";
+import { initializeParameters } from "../../src/nn/initialize.ts";
+import { Linear } from "../../src/nn/linear.ts";
+import { AdamW, type AdamWSettings } from "../../src/optim/adamw.ts";
 import type { Optimizer, ParamGroupOptions } from "../../src/optim/optimizer.ts";
-import { SGD } from "../../src/optim/sgd.ts";
+import { SGD, type SGDSettings } from "../../src/optim/sgd.ts";
 import { tensor } from "../../src/tensor/create.ts";
 import type { Parameter } from "../../src/tensor/parameter.ts";
+import { scope } from "../../src/tensor/scope.ts";
+import { ownedPtr } from "../../src/tensor/write.ts";
 import { allClose } from "../support/allclose.ts";
 import { readGolden, readJson } from "../support/golden.ts";
 import { disposeLeaf, leaf } from "../support/gradcheck.ts";
+import { random } from "../support/reference.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 32 * 2 ** 20 });
 const golden = await readGolden("optim/expected.safetensors");
@@ -158,7 +165,7 @@ test("Optimizer.stateViews() and setSteps() carry training on where another opti
         for (const [i, view] of [...next.stateViews()].entries()) {
           const source = from[i];
           assert.ok(source?.name === view.name && source.parameter === view.parameter);
-          device.copy(view.ptr, source.ptr, view.parameter.storage.shard.length * 4);
+          device.copy(view.ptr, source.ptr, view.parameter.storage.shard.numel * 4);
         }
         for (const parameter of parameters) next.setSteps(parameter, optimizer.stepsOf(parameter));
         optimizer.dispose();
@@ -190,6 +197,84 @@ test("Optimizer.stateBytes counts what is allocated", () => {
     assert.equal(optimizer.stateBytes, copies * elements * 4);
     optimizer.dispose();
   }
+  parameters.forEach(disposeLeaf);
+});
+
+test("Optimizer keeps states for the parameters that it holds only, not for the whole run that they lie in", async () => {
+  using group = await openProcessGroup({ device });
+  const train = (
+    hold: (model: Linear) => readonly Parameter[],
+  ): { weight: number[]; bias: number[]; bytes: number } => {
+    using _frame = scope();
+    const model = new Linear(device, 100, 64, { bias: true });
+    fullyShard(model, { mesh: group });
+    initializeParameters(model, 3);
+    const [weight, bias] = [...model.parameters()];
+    assert.ok(weight !== undefined && bias !== undefined && weight.storage.run === bias.storage.run);
+    const before = device.allocator.stats.inUse;
+    const optimizer = new AdamW(hold(model), { learningRate: 0.1 });
+    const bytes = optimizer.stateBytes;
+    // Two states, and what counts steps, each rounded up to 256 bytes.
+    assert.ok(device.allocator.stats.inUse - before <= bytes + 3 * 256);
+    for (let step = 0; step < 3; step++) {
+      optimizer.zeroGrad();
+      model.call(tensor(device, random([2, 100], step).data, { shape: [2, 100] })).square().sum().backward();
+      optimizer.step();
+    }
+    const read = (parameter: Parameter): number[] => {
+      const values = new Float32Array(parameter.storage.shard.numel);
+      device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+      return [...values];
+    };
+    const result = { weight: read(weight), bias: read(bias), bytes };
+    optimizer.dispose();
+    return result;
+  };
+  const [all, one] = [train((model) => [...model.parameters()]), train(({ bias }) => bias === undefined ? [] : [bias])];
+  assert.deepEqual([all.bytes, one.bytes], [2 * 4 * 6464, 2 * 4 * 64]);
+  assert.notDeepEqual(all.weight, one.weight);
+  const untouched = train(({ weight }) => [weight]);
+  assert.equal(untouched.bytes, 2 * 4 * 6400);
+  assert.notDeepEqual(untouched.bias, one.bias);
+});
+
+test("Optimizer.groups have settings of their own, which are plain data and each do what they say", () => {
+  type Places = readonly (readonly [parameter: Parameter, place: number])[];
+  const run = (make: (places: Places) => Optimizer, split: boolean): ArrayLike<number>[] => {
+    const parameters = initial();
+    const places = parameters.map((parameter, i) => [parameter, i] as const);
+    const optimizers = split ? places.map((place) => make([place])) : [make(places)];
+    for (let step = 0; step < 4; step++) {
+      for (const [i, parameter] of parameters.entries()) setGrad(parameter, golden.floats(`grad.1.${i}`));
+      for (const optimizer of optimizers) optimizer.step();
+    }
+    for (const optimizer of optimizers) optimizer.dispose();
+    const values = parameters.map((parameter) => parameter.toArray());
+    parameters.forEach(disposeLeaf);
+    return values;
+  };
+  const adamw: Partial<AdamWSettings>[] = [
+    { betas: [0.5, 0.6], eps: 1e-3, weightDecay: 0.2 },
+    { learningRate: 0.3 },
+    {},
+  ];
+  const sgd: Partial<SGDSettings>[] = [{ momentum: 0.9, dampening: 0.1 }, { momentum: 0.5, nesterov: true }, {}];
+  const [together, apart] = [false, true].map((split) => [
+    run((places) => new AdamW(places.map(([parameter, i]) => ({ ...adamw[i], parameters: [parameter] }))), split),
+    run((places) => new SGD(places.map(([parameter, i]) => ({ ...sgd[i], parameters: [parameter] }))), split),
+  ]);
+  assert.deepEqual(together, apart);
+  const parameters = initial();
+  const optimizer = new AdamW([{ parameters: parameters.slice(1), betas: [0.8, 0.9] }, {
+    parameters: parameters.slice(0, 1),
+  }]);
+  const data = optimizer.groups.map(({ parameters: _, ...settings }) => settings);
+  assert.deepEqual(JSON.parse(JSON.stringify(data)), [
+    { learningRate: 1e-3, betas: [0.8, 0.9], eps: 1e-8, weightDecay: 0.01 },
+    { learningRate: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0.01 },
+  ]);
+  assert.throws(() => new SGD([{ parameters, momentum: -1 }]), /momentum -1/);
+  optimizer.dispose();
   parameters.forEach(disposeLeaf);
 });
 

@@ -8,14 +8,14 @@ import { test } from "node:test";
 import * as z from "zod";
 import { openDevice } from "../../src/device/registry.ts";
 import { ArgumentError } from "../../src/errors.ts";
-import { learningRateAt, type ScheduleOptions, SCHEDULES } from "../../src/optim/schedule.ts";
+import { constant, cosine, linear, SCHEDULES } from "../../src/optim/schedule.ts";
 import { allClose } from "../support/allclose.ts";
 import { readJson } from "../support/golden.ts";
 
 const { math } = await openDevice("cpu", { memoryBytes: 16 * 2 ** 20 });
 const { schedules } = z.object({
   schedules: z.array(z.object({
-    schedule: z.enum(SCHEDULES),
+    schedule: z.enum(["cosine", "linear", "constant"]),
     warmup: z.number(),
     total: z.number(),
     rates: z.array(z.number()),
@@ -23,28 +23,28 @@ const { schedules } = z.object({
 }).parse(readJson("optim/expected.json"));
 
 for (const { schedule, warmup, total, rates } of schedules) {
-  test(`learningRateAt() '${schedule}', ${warmup} of ${total} steps of warm-up, is transformers'`, () => {
-    const options: ScheduleOptions = { schedule, peakLearningRate: 0.3, warmupSteps: warmup, totalSteps: total };
-    const got = rates.map((_, step) => learningRateAt(math, step, options));
+  test(`${schedule}(), ${warmup} of ${total} steps of warm-up, is transformers'`, () => {
+    // transformers counts the step before the first as one: its rate is 0, or not used.
+    const factors = SCHEDULES[schedule]({ warmupSteps: warmup, steps: Math.max(warmup, total - 1) });
+    const got = rates.map((_, step) => 0.3 * factors.factorAt(math, step));
     allClose(got, rates, { relative: 1e-12, absolute: 1e-15 }, "rates");
   });
 }
 
-test("learningRateAt() stays at its end, which minRatio raises", () => {
-  for (const schedule of ["cosine", "linear"] as const) {
-    const options: ScheduleOptions = { schedule, peakLearningRate: 2, warmupSteps: 3, totalSteps: 20, minRatio: 0.1 };
-    assert.equal(learningRateAt(math, 3, options), 2);
-    for (const step of [20, 21, 1000]) {
-      allClose([learningRateAt(math, step, options)], [0.2], { relative: 1e-12, absolute: 0 }, schedule);
-    }
-    const rates = Array.from({ length: 17 }, (_, i) => learningRateAt(math, i + 3, options));
-    assert.ok(rates.every((rate, i) => i === 0 || rate < (rates[i - 1] ?? 0)));
+test("cosine() and linear() fall from 1 to an end that minRatio raises, and stay there", () => {
+  for (const schedule of [cosine, linear]) {
+    const { factorAt } = schedule({ warmupSteps: 3, steps: 20, minRatio: 0.1 });
+    assert.deepEqual([1, 2, 3].map((step) => factorAt(math, step)), [1 / 3, 2 / 3, 1]);
+    assert.ok(factorAt(math, 20) > 0.1, "the last step counts");
+    for (const step of [21, 22, 1000]) allClose([factorAt(math, step)], [0.1], { relative: 1e-12, absolute: 0 }, "end");
+    const factors = Array.from({ length: 18 }, (_, i) => factorAt(math, i + 3));
+    assert.ok(factors.every((factor, i) => i === 0 || factor < (factors[i - 1] ?? 0)));
   }
+  assert.equal(constant({ steps: 5 }).factorAt(math, 1), 1);
 });
 
-test("learningRateAt() refuses steps that make no sense", () => {
-  const options: ScheduleOptions = { schedule: "cosine", peakLearningRate: 1, warmupSteps: 5, totalSteps: 4 };
-  assert.throws(() => learningRateAt(math, 0, options), /warm up for 5 of 4 steps/);
-  assert.throws(() => learningRateAt(math, 0, { ...options, warmupSteps: -1 }), ArgumentError);
-  assert.throws(() => learningRateAt(math, 0, { ...options, warmupSteps: 0, totalSteps: NaN }), ArgumentError);
+test("schedules refuse steps that make no sense", () => {
+  assert.throws(() => cosine({ warmupSteps: 5, steps: 4 }), /warm up for 5 of 4 steps/);
+  assert.throws(() => linear({ warmupSteps: -1, steps: 4 }), ArgumentError);
+  assert.throws(() => constant({ steps: NaN }), ArgumentError);
 });

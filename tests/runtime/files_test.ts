@@ -33,9 +33,9 @@ describe("replaceFile()", () => {
     files.replaceFile(file, "zwölf");
     assert.equal(files.readTextSync(file), "zwölf");
     files.replaceFile(file, new Uint8Array([1, 2, 3]));
-    assert.deepEqual([...files.readBytesSync(file)], [1, 2, 3]);
+    assert.deepEqual([...readFileSync(file)], [1, 2, 3]);
     files.replaceFile(file, [new Uint8Array([4]), new Uint8Array(0), new Uint8Array([5, 6])]);
-    assert.deepEqual([...files.readBytesSync(file)], [4, 5, 6]);
+    assert.deepEqual([...readFileSync(file)], [4, 5, 6]);
     assert.deepEqual(readdirSync(directory.path), ["a.json"]);
   });
 

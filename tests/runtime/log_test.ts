@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { ArgumentError } from "../../src/errors.ts";
 import type { Clock } from "../../src/runtime/clock.ts";
-import { deadlineAfter, formatDuration, systemClock } from "../../src/runtime/clock.ts";
+import { formatDuration, systemClock } from "../../src/runtime/clock.ts";
 import type { LogRecord } from "../../src/runtime/log.ts";
 import { formatLogRecord, Logger, logLevelFrom } from "../../src/runtime/log.ts";
 
@@ -72,18 +72,6 @@ it("logLevelFrom() reads a name", () => {
 });
 
 describe("clock", () => {
-  it("deadlineAfter() passes when its time is over", () => {
-    const clock = handClock();
-    const deadline = deadlineAfter(100, clock);
-    assert.equal(deadline.remaining(), 100);
-    clock.set(99);
-    assert.equal(deadline.passed(), false);
-    clock.set(130);
-    assert.equal(deadline.passed(), true);
-    assert.equal(deadline.remaining(), 0);
-    assert.equal(deadlineAfter(Infinity, clock).passed(), false);
-  });
-
   it("formatDuration() suits people", () => {
     const cases: [number, string][] = [
       [0, "0 ms"],

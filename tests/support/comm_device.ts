@@ -5,8 +5,12 @@
  * @module
  */
 import type { Allocator } from "../../src/device/allocator.ts";
-import type { Device, DevicePtr } from "../../src/device/device.ts";
-import type { ExactMath, KernelTable } from "../../src/device/kernels.ts";
+import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
+import type { Kernels } from "../../src/device/kernels/table.ts";
+import type { Arguments } from "../../src/device/kernels/signature.ts";
+import type { DeviceScalars } from "../../src/device/scalars.ts";
+import type { DeviceStatus } from "../../src/device/status.ts";
+import type { Streams } from "../../src/device/stream.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import type { WasmDevice } from "../../src/device/wasm/device.ts";
 
@@ -33,8 +37,12 @@ export class CommDevice implements Device {
   readonly mathName: string;
   readonly memory: WebAssembly.Memory;
   readonly allocator: Allocator;
-  readonly kernels: KernelTable;
+  readonly kernels: Kernels;
+  readonly status: DeviceStatus;
   readonly math: ExactMath;
+  readonly detail: string;
+  readonly streams: Streams;
+  readonly scalars: DeviceScalars;
   /** Called before every sum over ranks. */
   onSum: () => void = () => {};
   readonly #device: WasmDevice;
@@ -47,11 +55,15 @@ export class CommDevice implements Device {
     this.memory = device.memory;
     this.allocator = device.allocator;
     this.math = device.math;
+    this.status = device.status;
+    this.detail = device.detail;
+    this.streams = device.streams;
+    this.scalars = device.scalars;
     this.kernels = {
       ...device.kernels,
-      sumRanks: (...args) => {
+      sumRanks: (args) => {
         this.onSum();
-        device.kernels.sumRanks(...args);
+        device.kernels.sumRanks(args);
       },
     };
   }
@@ -71,6 +83,10 @@ export class CommDevice implements Device {
 
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
     this.#device.copy(dst, src, byteLength);
+  }
+
+  scratchBytes(kernel: string, args: Arguments): number {
+    return this.#device.scratchBytes(kernel, args);
   }
 
   synchronize(): void {}

@@ -23,11 +23,15 @@ function placed(values: readonly number[]): { readonly x: Parameter; readonly ho
   const x = leaf(device, { shape: [values.length], data: values });
   const home = full(device, [values.length + 4], NaN).persist();
   const result = { x, home, asked: 0 };
-  x.placeGradients(() => {
+  const place = (): Tensor => {
     result.asked++;
     using _frame = scope();
     return home.narrow(0, 2, values.length).alias();
-  });
+  };
+  const sink = new GradientSlot({ place });
+  const gradient = (): Tensor | undefined => sink.gradient();
+  const clearGradient = (): void => sink.clear();
+  x.adopt({ ...x.storage, kind: "replicated", sink, gradient, clearGradient });
   return result;
 }
 
@@ -54,10 +58,12 @@ test("GradientSlot: an op that has one parameter as several inputs does not writ
   const op: ComputeOp<undefined> = {
     name: "3a + 5b",
     infer: ([a]) => a === undefined ? [] : [{ shape: a.shape, dtype: a.dtype }],
-    forward: (call) => call.device.kernels.fill(float32, call.output(0).ptr, 2, 0),
+    forward: (call) => call.device.kernels.fill({ dtype: float32, n: 2, value: 0, dst: call.output(0).ptr }),
     backward: (call) => {
       const places = [call.out(0), call.out(1)];
-      for (const [i, place] of places.entries()) call.device.kernels.fill(float32, place.ptr, 2, 3 + 2 * i);
+      for (const [i, place] of places.entries()) {
+        call.device.kernels.fill({ dtype: float32, n: 2, value: 3 + 2 * i, dst: place.ptr });
+      }
     },
   };
   applyOne(op, [x, x], undefined).sum().backward();

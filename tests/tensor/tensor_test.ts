@@ -11,6 +11,7 @@ import { DTypeError, ShapeError, UseAfterDisposeError } from "../../src/errors.t
 import { full, ones, randn, tensor, zeros } from "../../src/tensor/create.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
 import { scope } from "../../src/tensor/scope.ts";
+import { wholeLayout } from "../../src/tensor/shard_layout.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
 import { disposeLeaf, leaf } from "../support/gradcheck.ts";
 import { random } from "../support/reference.ts";
@@ -210,7 +211,7 @@ test("Parameter.trainable decides whether gradients come, and keeps the one ther
 test("Parameter.storage of a whole parameter is the parameter", () => {
   const x = leaf(device, random([2, 3], 1));
   const { storage } = x;
-  assert.deepEqual(storage.shard, { shape: [2, 3], offset: 0, length: 6 });
+  assert.deepEqual(storage.shard, wholeLayout([2, 3]));
   assert.equal(storage.run.param, x.ptr);
   assert.equal(storage.run.grad, 0);
   {

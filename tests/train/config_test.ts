@@ -4,13 +4,13 @@ import { test } from "node:test";
 import { configHelp, resolveConfig } from "../../src/config/resolve.ts";
 import { CheckpointError, ConfigError, FileError } from "../../src/errors.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
-import { readHfConfig } from "../../src/train/setup.ts";
+import { readHfConfig } from "../../src/train/open_model.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const keys = [
   ...["data", "text-field", "tokenizer", "sequence-length", "cache"],
   "model",
-  ...["strategy", "no-reshard-after-forward", "precision", "cpu-math", "memory-bytes", "aperture-bytes"],
+  ...["strategy", "no-reshard-after-forward", "precision", "cpu-math", "memory-bytes", "staging-bytes"],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "seed"],
@@ -23,7 +23,7 @@ test("configHelp() lists every key of a training run, each with a description", 
   assert.deepEqual([...help.matchAll(/^ {2}(?:-h, )?--([\w-]+)/gm)].map((match) => match[1]), keys);
   assert.deepEqual(
     [...help.matchAll(/^(\w+):$/gm)].map((match) => match[1]),
-    ["data", "model", "parallelism", "training", "output", "general"],
+    ["data", "model", "parallelism", "host", "training", "output", "general"],
   );
   for (const line of help.split("\n")) assert.ok(line.length <= 100, line);
   for (const { schema } of TRAIN_SECTIONS) {

@@ -138,7 +138,7 @@ test(
       refused.stderr,
       /resume: expected the newest checkpoint in '.*out', got '.*checkpoint-1\/', and there are newer ones: '.*checkpoint-3', '.*checkpoint-2'\. Move or remove them, or give another folder with '--out'/,
     );
-    assert.match(refused.stderr, /\[rank1\] error Stopped, as rank 0 did/);
+    assert.match(refused.stderr, /fullyshard: rank 1 ended because of it/);
     assert.deepEqual(readdirSync(folder.file("out")).sort(), before);
     assert.deepEqual(metricLines(folder), lines);
     succeeds(await run([...flagsIn(folder, ...from), "--out", folder.file("branch")], { ranks: 1 }));

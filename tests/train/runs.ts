@@ -40,6 +40,8 @@ export interface Start {
   readonly ranks?: number;
   /** Gives ranks under Deno all permissions: for scripts that do more than a rank does. */
   readonly allowAll?: boolean;
+  /** The script; a small training run unless given. */
+  readonly script?: string;
   /** A shell command to run before, e.g. `ulimit -f 8`. */
   readonly shell?: string;
 }
@@ -109,7 +111,7 @@ export function startRun(args: readonly string[], options: Start = {}): Running 
   const { runtime = RUNTIME, ranks = 2, allowAll = false } = options;
   const bin = pathOf("../../bin/fullyshard.mjs");
   const flags = ["--nproc-per-node", String(ranks), ...allowAll ? ["--deno-args=-A --no-check"] : []];
-  return start(["node", bin, "--runtime", runtime, "run", ...flags, script, ...args], options);
+  return start(["node", bin, "--runtime", runtime, "run", ...flags, options.script ?? script, ...args], options);
 }
 
 /** Runs all ranks through the launcher, to their end. */

@@ -3,18 +3,17 @@
  *
  * @module
  */
-import { ProcessGroup } from "../../src/comm/process_group.ts";
-import { openLoopback } from "../../src/comm/transports/loopback.ts";
-import { serveRank } from "../../src/comm/transports/loopback_workers.ts";
-import type { Batch } from "../../src/data/loader.ts";
-import type { Device } from "../../src/device/device.ts";
+import { openLoopback } from "../../src/comm/data/loopback.ts";
+import { serveRank } from "../../src/comm/loopback_workers.ts";
+import type { MicroBatch } from "../../src/data/loader.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
 import type { Parameter } from "../../src/tensor/parameter.ts";
-import { ownedPtr, writeParameters } from "../../src/tensor/write.ts";
+import { writeParameters } from "../../src/tensor/write.ts";
+import { ownedValues } from "../support/owned.ts";
 import { generate } from "../../src/train/generate.ts";
 import { type StepContext, trainStep } from "../../src/train/step.ts";
 
@@ -75,34 +74,28 @@ function isOrders(data: unknown): data is Orders {
   return typeof data === "object" && data !== null && "batches" in data;
 }
 
-function batchOf(samples: readonly Sample[]): Batch {
+function batchOf(samples: readonly Sample[]): MicroBatch {
   const labels = Int32Array.from(samples.flatMap((sample) => sample.labels));
   const seq = samples[0]?.ids.length ?? 0;
-  const tokenCount = labels.filter((label) => label >= 0).length;
   return {
     inputIds: Int32Array.from(samples.flatMap(({ ids }) => ids)),
     labels,
     batch: samples.length,
     seq,
-    tokenCount,
   };
 }
 
-function weightsOf(device: Device, parameters: readonly Parameter[]): number[] {
-  return parameters.flatMap((parameter) => {
-    const values = new Float32Array(parameter.storage.shard.length);
-    if (values.length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return [...values];
-  });
+function weightsOf(parameters: readonly Parameter[]): number[] {
+  return parameters.flatMap((parameter) => [...ownedValues(parameter)]);
 }
 
 serveRank(async ({ rank, world, data }): Promise<Told> => {
   if (!isOrders(data)) throw new Error("not what a rank of these tests is given");
   const device = await openWasmDevice({ cpuMath: "wasm", memoryBytes: 2 ** 27 });
-  using group = new ProcessGroup(openLoopback(world, rank, device, { timeoutSeconds: 20 }));
+  using group = openLoopback(world, rank, device, { timeoutSeconds: 20 });
   const model = buildModel(device, hfConfig);
-  for (const block of model.shardingUnits()) fullyShard(block, { mesh: group });
-  const parallelism = fullyShard(model, { mesh: group });
+  for (const block of model.layers) fullyShard(block, { mesh: group });
+  fullyShard(model, { mesh: group });
   initializeParameters(model, 7);
   const parameters = [...model.parameters()];
   if (data.poison !== undefined) {
@@ -110,16 +103,16 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
       if (fqn === data.poison) device.copyIn(owned, new Uint8Array(new Float32Array([NaN]).buffer));
     });
   }
-  const optimizer = new AdamW(parameters, { learningRate: 0 });
-  const context: StepContext = { device, group, model, parallelism, optimizer, maxGradNorm: 1 };
+  const optimizer = new AdamW(parameters, { learningRate: 0.01 });
+  const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1 };
   const batches = (data.batches[rank] ?? []).map(batchOf);
-  const before = weightsOf(device, parameters);
+  const before = weightsOf(parameters);
   const told = { losses: [0], gradNorms: [0], tokens: [0], inUse: [0] };
   for (const list of Object.values(told)) list.pop();
   let error = "";
   try {
     for (let step = 1; step <= data.steps; step++) {
-      const { loss, gradNorm, tokens } = trainStep(context, batches, step, 0.01);
+      const { loss, gradNorm, tokens } = trainStep(context, { microBatches: batches }, step);
       told.losses.push(loss);
       told.gradNorms.push(gradNorm);
       told.tokens.push(tokens);
@@ -128,7 +121,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   } catch (thrown) {
     error = thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown);
   }
-  const texts = (data.generate ?? []).map(({ prompt, ...options }) => generate(device, model, prompt, options));
+  const texts = (data.generate ?? []).map(({ prompt, ...options }) => generate(model, prompt, options));
   group.barrier("end");
-  return { ...told, error, before, after: weightsOf(device, parameters), texts };
+  return { ...told, error, before, after: weightsOf(parameters), texts };
 });

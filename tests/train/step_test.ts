@@ -1,7 +1,7 @@
 /** The optimizer step and generation, on one rank and on two. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { runLoopback } from "../../src/comm/transports/loopback_workers.ts";
+import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import { IGNORE_INDEX } from "../../src/nn/functional.ts";
 import type { Orders, Sample, Told } from "./step_rank.ts";
 

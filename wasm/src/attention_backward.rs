@@ -4,12 +4,12 @@
 //! ascending order: `dk` and `dv` are summed in f32 and rounded once. With f32 storage the same pass adds `dq` in
 //! place, block of keys by block of keys; with bf16 a second pass over blocks of queries does, so that `dq` too is
 //! rounded once.
-use crate::attention::{hide, least, row_dot, Shape, MAX_HEAD_DIM};
+use crate::attention::{hide, row_dot, Block, Shape, MAX_HEAD_DIM};
 use crate::dtype::{load_part, store_part, Element};
 use crate::math::exp_of_negative;
+use crate::scratch_areas;
 use crate::simd::F32x4;
 use crate::tile::{pack, tile, MR, NR};
-use crate::workspace::scratch;
 
 const QUERIES: usize = 64;
 const KEYS: usize = 128;
@@ -28,68 +28,26 @@ pub struct Arrays<T> {
     pub v: *const T,
 }
 
-/// Working space. Panels are named by their rows, then by the dim they run along.
-struct Space {
-    queries: *mut f32,          // panels of 4 queries along the head dim
-    gradients: *mut f32,        // `d_o`, likewise
-    query_columns: *mut f32,    // panels of 8 columns of the head dim along the queries
-    gradient_columns: *mut f32, // `d_o`, likewise
-    keys: *mut f32,             // panels of 8 keys along the head dim
-    values: *mut f32,           // likewise
-    key_columns: *mut f32,      // panels of 8 columns along the keys
-    p: *mut f32,                // probabilities [QUERIES, KEYS]
-    ds: *mut f32,               // gradients of scores [QUERIES, KEYS]
-    panel: *mut f32,            // packed part of `p` or `ds`
-    dq: *mut f32,               // [QUERIES, padded]
-    dk: *mut f32,               // [KEYS, padded]
-    dv: *mut f32,               // [KEYS, padded]
-    lse: *mut f32,              // [QUERIES], infinity where no key is seen
-    delta: *mut f32,            // [QUERIES], sum of `d_o * o`
-}
-
-impl Space {
-    fn new() -> Space {
-        let mut next = 0;
-        let mut take = |words: usize| {
-            next += words;
-            scratch().wrapping_add(next - words)
-        };
-        let (rows, columns, square) = (QUERIES * MAX_HEAD_DIM, KEYS * MAX_HEAD_DIM, QUERIES * KEYS);
-        Space {
-            queries: take(rows),
-            gradients: take(rows),
-            query_columns: take(rows),
-            gradient_columns: take(rows),
-            keys: take(columns),
-            values: take(columns),
-            key_columns: take(columns),
-            p: take(square),
-            ds: take(square),
-            panel: take(square),
-            dq: take(rows),
-            dk: take(columns),
-            dv: take(columns),
-            lse: take(QUERIES),
-            delta: take(QUERIES),
-        }
-    }
-}
-
-/// A block of queries of one head against a block of keys.
-#[derive(Clone, Copy)]
-struct Block {
-    batch: usize,
-    head: usize,
-    q0: usize,
-    queries: usize,
-    k0: usize,
-    keys: usize,
-}
+// Panels are named by their rows, then by the dim they run along.
+scratch_areas! { Space {
+    queries: QUERIES * MAX_HEAD_DIM,          // panels of 4 queries along the head dim
+    gradients: QUERIES * MAX_HEAD_DIM,        // `d_o`, likewise
+    query_columns: QUERIES * MAX_HEAD_DIM,    // panels of 8 columns of the head dim along the queries
+    gradient_columns: QUERIES * MAX_HEAD_DIM, // `d_o`, likewise
+    keys: KEYS * MAX_HEAD_DIM,                // panels of 8 keys along the head dim
+    values: KEYS * MAX_HEAD_DIM,              // likewise
+    key_columns: KEYS * MAX_HEAD_DIM,         // panels of 8 columns along the keys
+    p: QUERIES * KEYS,                        // probabilities [QUERIES, KEYS]
+    ds: QUERIES * KEYS,                       // gradients of scores [QUERIES, KEYS]
+    panel: QUERIES * KEYS,                    // packed part of `p` or `ds`
+    dq: QUERIES * MAX_HEAD_DIM,               // [QUERIES, padded]
+    dk: KEYS * MAX_HEAD_DIM,                  // [KEYS, padded]
+    dv: KEYS * MAX_HEAD_DIM,                  // [KEYS, padded]
+    lse: QUERIES,                             // infinity where no key is seen
+    delta: QUERIES,                           // sum of `d_o * o`
+} }
 
 /// `dq`, `dk`, `dv`, overwritten.
-///
-/// # Safety
-/// The arrays hold what the shape says; `head_dim` is at most `MAX_HEAD_DIM`.
 pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
     let w = Space::new();
     if T::IS_F32 {
@@ -97,18 +55,16 @@ pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
     }
     for batch in 0..s.batch {
         for kv in 0..s.kv_heads {
-            let mut k0 = 0;
-            while k0 < s.seq_k {
-                key_block(s, a, &w, batch, kv, k0, least(KEYS, s.seq_k - k0));
-                k0 += KEYS;
+            for k0 in (0..s.seq_k).step_by(KEYS) {
+                let keys = KEYS.min(s.seq_k - k0);
+                key_block(s, a, &w, Block { batch, head: 0, kv, q0: 0, queries: 0, k0, keys });
             }
         }
         if !T::IS_F32 {
             for head in 0..s.heads {
-                let mut q0 = 0;
-                while q0 < s.seq_q {
-                    query_block(s, a, &w, batch, head, q0, least(QUERIES, s.seq_q - q0));
-                    q0 += QUERIES;
+                for q0 in (0..s.seq_q).step_by(QUERIES) {
+                    let queries = QUERIES.min(s.seq_q - q0);
+                    query_block(s, a, &w, Block { batch, head, kv: s.kv_of(head), q0, queries, k0: 0, keys: 0 });
                 }
             }
         }
@@ -117,97 +73,71 @@ pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
 
 /// `dk` and `dv` of one block of keys; with f32 storage also its share of `dq`.
 #[inline(never)]
-unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, batch: usize, kv: usize, k0: usize, keys: usize) {
-    let (dim, padded) = (s.head_dim, s.padded());
-    let rows = keys.next_multiple_of(MR);
-    pack_keys(s, a, w, batch, kv, k0, keys);
+unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, keys: Block) {
+    let (dim, padded, dense) = (s.head_dim, s.padded(), s.dense(s.heads));
+    let rows = keys.keys.next_multiple_of(MR);
+    pack_keys(s, a, w, keys);
     core::ptr::write_bytes(w.dk, 0, rows * padded);
     core::ptr::write_bytes(w.dv, 0, rows * padded);
-    for head in kv * s.group()..(kv + 1) * s.group() {
-        let mut q0 = 0;
-        while q0 < s.seq_q {
-            let queries = least(QUERIES, s.seq_q - q0);
-            let block = Block { batch, head, q0, queries, k0, keys };
-            if s.visible(q0 + queries - 1, k0, keys) > 0 {
-                pack_queries(s, a, w, block);
-                pack::<T, NR>(w.query_columns, at(a.q, s, block, s.stride_q), 1, s.stride_q, dim, queries);
-                let dense = s.dense(s.heads);
-                pack::<T, NR>(w.gradient_columns, at(a.d_o, s, block, dense), 1, dense, dim, queries);
-                probabilities(s, w, block);
-                add_keys(s, w, block, w.p, w.gradient_columns, w.dv);
-                add_keys(s, w, block, w.ds, w.query_columns, w.dk);
+    for head in keys.kv * s.group()..(keys.kv + 1) * s.group() {
+        for q0 in (0..s.seq_q).step_by(QUERIES) {
+            let b = Block { head, q0, queries: QUERIES.min(s.seq_q - q0), ..keys };
+            if s.seen(b, QUERIES) > 0 {
+                pack_queries(s, a, w, b);
+                let (q, d_o) = (a.q.add(s.queries_at(b, s.stride_q)), a.d_o.add(s.queries_at(b, dense)));
+                pack::<T, NR>(w.query_columns, q, 1, s.stride_q, dim, b.queries);
+                pack::<T, NR>(w.gradient_columns, d_o, 1, dense, dim, b.queries);
+                probabilities(s, w, b);
+                add_keys(s, w, b, w.p, w.gradient_columns, w.dv);
+                add_keys(s, w, b, w.ds, w.query_columns, w.dk);
                 if T::IS_F32 {
-                    query_gradients(s, w, block, 0.0);
-                    add_queries(s, w, block, at(a.dq, s, block, dense) as *mut f32);
+                    query_gradients(s, w, b, 0.0);
+                    add_queries(s, w, b, a.dq.add(s.queries_at(b, dense)) as *mut f32);
                 }
             }
-            q0 += QUERIES;
         }
     }
     let dense = s.dense(s.kv_heads);
-    let place = (batch * s.seq_k + k0) * dense + kv * dim;
-    for i in 0..keys {
-        store_row(a.dk.add(place + i * dense), w.dk.add(i * padded), dim);
-        store_row(a.dv.add(place + i * dense), w.dv.add(i * padded), dim);
+    for i in 0..keys.keys {
+        let place = s.keys_at(keys, dense) + i * dense;
+        store_row(a.dk.add(place), w.dk.add(i * padded), dim);
+        store_row(a.dv.add(place), w.dv.add(i * padded), dim);
     }
 }
 
 /// `dq` of one block of queries.
 #[inline(never)]
-unsafe fn query_block<T: Element>(
-    s: &Shape,
-    a: &Arrays<T>,
-    w: &Space,
-    batch: usize,
-    head: usize,
-    q0: usize,
-    queries: usize,
-) {
+unsafe fn query_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, mut b: Block) {
     let (dim, padded, dense) = (s.head_dim, s.padded(), s.dense(s.heads));
-    let mut block = Block { batch, head, q0, queries, k0: 0, keys: 0 };
-    pack_queries(s, a, w, block);
-    core::ptr::write_bytes(w.dq, 0, queries.next_multiple_of(MR) * padded);
-    let end = s.visible(q0 + queries - 1, 0, s.seq_k);
-    while block.k0 < end {
-        block.keys = least(KEYS, end - block.k0);
-        let kv = head.checked_div(s.group()).unwrap_or(0);
-        pack_keys(s, a, w, batch, kv, block.k0, block.keys);
-        probabilities(s, w, block);
-        query_gradients(s, w, block, 1.0);
-        block.k0 += KEYS;
+    pack_queries(s, a, w, b);
+    core::ptr::write_bytes(w.dq, 0, b.queries.next_multiple_of(MR) * padded);
+    let end = s.visible(b.q0 + b.queries - 1, 0, s.seq_k);
+    for k0 in (0..end).step_by(KEYS) {
+        (b.k0, b.keys) = (k0, KEYS.min(end - k0));
+        pack_keys(s, a, w, b);
+        probabilities(s, w, b);
+        query_gradients(s, w, b, 1.0);
     }
-    let to = at(a.dq, s, block, dense) as *mut T;
-    for i in 0..queries {
-        store_row(to.add(i * dense), w.dq.add(i * padded), dim);
+    for i in 0..b.queries {
+        store_row(a.dq.add(s.queries_at(b, dense) + i * dense), w.dq.add(i * padded), dim);
     }
 }
 
-/// First element of a block of queries of one head, in an array with this row stride.
-#[inline(always)]
-unsafe fn at<T>(array: *const T, s: &Shape, b: Block, stride: usize) -> *const T {
-    array.add((b.batch * s.seq_q + b.q0) * stride + b.head * s.head_dim)
-}
-
-unsafe fn pack_keys<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, batch: usize, kv: usize, k0: usize, keys: usize) {
-    let k = a.k.add((batch * s.seq_k + k0) * s.stride_k + kv * s.head_dim);
-    let v = a.v.add((batch * s.seq_k + k0) * s.stride_v + kv * s.head_dim);
-    pack::<T, NR>(w.keys, k, s.stride_k, 1, keys, s.head_dim);
-    pack::<T, NR>(w.values, v, s.stride_v, 1, keys, s.head_dim);
-    pack::<T, NR>(w.key_columns, k, 1, s.stride_k, s.head_dim, keys);
+unsafe fn pack_keys<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block) {
+    let (k, v) = (a.k.add(s.keys_at(b, s.stride_k)), a.v.add(s.keys_at(b, s.stride_v)));
+    pack::<T, NR>(w.keys, k, s.stride_k, 1, b.keys, s.head_dim);
+    pack::<T, NR>(w.values, v, s.stride_v, 1, b.keys, s.head_dim);
+    pack::<T, NR>(w.key_columns, k, 1, s.stride_k, s.head_dim, b.keys);
 }
 
 unsafe fn pack_queries<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block) {
     let dense = s.dense(s.heads);
-    let (d_o, o) = (at(a.d_o, s, b, dense), at(a.o, s, b, dense));
-    pack::<T, MR>(w.queries, at(a.q, s, b, s.stride_q), s.stride_q, 1, b.queries, s.head_dim);
+    let (d_o, o) = (a.d_o.add(s.queries_at(b, dense)), a.o.add(s.queries_at(b, dense)));
+    pack::<T, MR>(w.queries, a.q.add(s.queries_at(b, s.stride_q)), s.stride_q, 1, b.queries, s.head_dim);
     pack::<T, MR>(w.gradients, d_o, dense, 1, b.queries, s.head_dim);
     for i in 0..b.queries.next_multiple_of(MR) {
         let inside = i < b.queries;
-        let lse = if inside {
-            a.lse.add((b.batch * s.heads + b.head) * s.seq_q + b.q0 + i).read_unaligned()
-        } else {
-            f32::INFINITY
-        };
+        let lse = if inside { a.lse.add(s.rows_at(b) + i).read_unaligned() } else { f32::INFINITY };
         *w.lse.add(i) = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
         *w.delta.add(i) = if inside { row_dot(d_o.add(i * dense), o.add(i * dense), s.head_dim) } else { 0.0 };
     }
@@ -218,37 +148,27 @@ unsafe fn pack_queries<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block
 unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
     let dim = s.head_dim;
     let all = b.keys.next_multiple_of(NR);
-    let mask = if s.key_mask.is_null() { s.key_mask } else { s.key_mask.add(b.batch * s.seq_k + b.k0) };
-    let mut row = 0;
-    while row < b.queries {
-        let seen = s.visible(b.q0 + least(row + MR, b.queries) - 1, b.k0, b.keys);
+    for row in (0..b.queries).step_by(MR) {
+        let seen = s.seen(b, row + MR - 1);
         let width = seen.next_multiple_of(NR);
-        let mut c = 0;
-        while c < width {
+        for c in (0..width).step_by(NR) {
             let place = row * KEYS + c;
             tile(dim, w.queries.add(row * dim), w.keys.add(c * dim), w.p.add(place), KEYS, s.scale, 0.0);
             tile(dim, w.gradients.add(row * dim), w.values.add(c * dim), w.ds.add(place), KEYS, 1.0, 0.0);
-            c += NR;
         }
         for i in row..row + MR {
             let (p, ds) = (w.p.add(i * KEYS), w.ds.add(i * KEYS));
-            hide(p, s.visible(b.q0 + i, b.k0, seen), width, mask);
+            hide(p, s.visible(b.q0 + i, b.k0, seen), width, s.mask_of(b));
             let (lse, delta) = (F32x4::splat(*w.lse.add(i)), F32x4::splat(*w.delta.add(i)));
             let scale = F32x4::splat(s.scale);
-            let mut j = 0;
-            while j < width {
+            for j in (0..width).step_by(4) {
                 let probability = exp_of_negative(F32x4::load(p.add(j)) - lse);
                 probability.store(p.add(j));
                 (probability * (F32x4::load(ds.add(j)) - delta) * scale).store(ds.add(j));
-                j += 4;
             }
-            while j < all {
-                F32x4::zero().store(p.add(j));
-                F32x4::zero().store(ds.add(j));
-                j += 4;
-            }
+            core::ptr::write_bytes(p.add(width), 0, all - width);
+            core::ptr::write_bytes(ds.add(width), 0, all - width);
         }
-        row += MR;
     }
 }
 
@@ -257,11 +177,10 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
 unsafe fn add_keys(s: &Shape, w: &Space, b: Block, weights: *const f32, columns: *const f32, sums: *mut f32) {
     let padded = s.padded();
     pack::<f32, MR>(w.panel, weights, 1, KEYS, b.keys, b.queries);
-    let mut row = 0;
-    while row < b.keys {
+    for row in (0..b.keys).step_by(MR) {
         // Queries before the first that sees any of these keys have zero weights.
         let first = (b.k0 + row + s.seq_q) as isize - s.seq_k as isize - b.q0 as isize;
-        let first = if s.causal && first > 0 { least(first as usize, b.queries) } else { 0 };
+        let first = if s.causal && first > 0 { (first as usize).min(b.queries) } else { 0 };
         let left = w.panel.add(row * b.queries + first * MR);
         let mut c = 0;
         while c < padded && first < b.queries {
@@ -269,7 +188,6 @@ unsafe fn add_keys(s: &Shape, w: &Space, b: Block, weights: *const f32, columns:
             tile(b.queries - first, left, right, sums.add(row * padded + c), padded, 1.0, 1.0);
             c += NR;
         }
-        row += MR;
     }
 }
 
@@ -277,16 +195,12 @@ unsafe fn add_keys(s: &Shape, w: &Space, b: Block, weights: *const f32, columns:
 #[inline(never)]
 unsafe fn query_gradients(s: &Shape, w: &Space, b: Block, beta: f32) {
     let padded = s.padded();
-    let mut row = 0;
-    while row < b.queries {
-        let seen = s.visible(b.q0 + least(row + MR, b.queries) - 1, b.k0, b.keys);
+    for row in (0..b.queries).step_by(MR) {
+        let seen = s.seen(b, row + MR - 1);
         pack::<f32, MR>(w.panel, w.ds.add(row * KEYS), KEYS, 1, MR, seen);
-        let mut c = 0;
-        while c < padded {
+        for c in (0..padded).step_by(NR) {
             tile(seen, w.panel, w.key_columns.add(c * b.keys), w.dq.add(row * padded + c), padded, 1.0, beta);
-            c += NR;
         }
-        row += MR;
     }
 }
 
@@ -294,19 +208,15 @@ unsafe fn add_queries(s: &Shape, w: &Space, b: Block, dq: *mut f32) {
     let (dim, padded, dense) = (s.head_dim, s.padded(), s.dense(s.heads));
     for i in 0..b.queries {
         let to = dq.add(i * dense);
-        let mut j = 0;
-        while j < dim {
+        for j in (0..dim).step_by(4) {
             let sum = load_part(to.add(j) as *const f32, dim - j) + F32x4::load(w.dq.add(i * padded + j));
             store_part(to.add(j), sum, dim - j);
-            j += 4;
         }
     }
 }
 
 unsafe fn store_row<T: Element>(to: *mut T, from: *const f32, dim: usize) {
-    let mut j = 0;
-    while j < dim {
+    for j in (0..dim).step_by(4) {
         store_part(to.add(j), F32x4::load(from.add(j)), dim - j);
-        j += 4;
     }
 }

@@ -1,12 +1,29 @@
 //! Sums over ranks of arrays that lie in this memory.
-use crate::dtype::{load_part, store_part, Element};
+use crate::dtype::{load_part, store_part, Element, I64};
 use crate::simd::F32x4;
+use crate::with_float;
 
-/// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`, added in that order in f32.
-///
-/// # Safety
-/// `sources` holds `count` addresses of `n` elements; `dst` holds `n`.
-pub unsafe fn sum<T: Element, D: Element>(
+/// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`: in f32, or of int64 without a factor.
+pub unsafe fn sum_ranks(
+    dtype: u32,
+    dst_dtype: u32,
+    n: usize,
+    accumulate: bool,
+    dst: *mut u8,
+    sources: *const usize,
+    count: usize,
+    scale: *const f32,
+) {
+    if dtype == I64 {
+        return sum_i64(dst as *mut i64, sources, count, n, accumulate);
+    }
+    let scale = if scale.is_null() { 1.0 } else { scale.read_unaligned() };
+    with_float!(dst_dtype, D => with_float!(dtype, T => {
+        sum::<T, D>(dst as *mut D, sources, count, n, scale, accumulate)
+    }))
+}
+
+unsafe fn sum<T: Element, D: Element>(
     dst: *mut D,
     sources: *const usize,
     count: usize,
@@ -37,7 +54,7 @@ pub unsafe fn sum<T: Element, D: Element>(
         i += 4 * GROUPS;
     }
     while i < n {
-        let lanes = if n - i < 4 { n - i } else { 4 };
+        let lanes = (n - i).min(4);
         let mut total = load_part(source(0).add(i), lanes);
         for s in 1..count {
             total = total + load_part(source(s).add(i), lanes);
@@ -49,11 +66,7 @@ pub unsafe fn sum<T: Element, D: Element>(
     }
 }
 
-/// The same for int64, without a factor.
-///
-/// # Safety
-/// As [`sum`].
-pub unsafe fn sum_i64(dst: *mut i64, sources: *const usize, count: usize, n: usize, accumulate: bool) {
+unsafe fn sum_i64(dst: *mut i64, sources: *const usize, count: usize, n: usize, accumulate: bool) {
     for i in 0..n {
         let mut total = if accumulate { dst.add(i).read_unaligned() } else { 0 };
         for s in 0..count {

@@ -17,24 +17,12 @@ pub trait Element: Copy + 'static {
     /// Storage holds an f32 unchanged.
     const IS_F32: bool;
     /// Reads one value.
-    ///
-    /// # Safety
-    /// `p` points to a readable element.
     unsafe fn load(p: *const Self) -> f32;
     /// Writes one value, rounded.
-    ///
-    /// # Safety
-    /// `p` points to a writable element.
     unsafe fn store(p: *mut Self, value: f32);
     /// Reads four neighbors.
-    ///
-    /// # Safety
-    /// Four elements from `p` on are readable.
     unsafe fn load4(p: *const Self) -> F32x4;
     /// Writes four neighbors, rounded.
-    ///
-    /// # Safety
-    /// Four elements from `p` on are writable.
     unsafe fn store4(p: *mut Self, value: F32x4);
     /// The value that a store followed by a load gives.
     fn round4(value: F32x4) -> F32x4;
@@ -69,7 +57,7 @@ fn round_bits(value: F32x4) -> U32x4 {
     let bits = value.bits();
     let upper = bits.shr::<16>();
     let rounded = bits.add(U32x4::splat(0x7fff)).add(upper.and(U32x4::splat(1))).shr::<16>();
-    value.is_nan().pick(upper.or(U32x4::splat(0x40)), rounded)
+    value.ne(value).select(upper.or(U32x4::splat(0x40)).floats(), rounded.floats()).bits()
 }
 
 impl Element for f32 {
@@ -121,9 +109,6 @@ impl Element for Bf16 {
 }
 
 /// Loads the first `count` (1 to 4) lanes, the rest zero.
-///
-/// # Safety
-/// `count` elements from `p` on are readable.
 #[inline(always)]
 pub unsafe fn load_part<T: Element>(p: *const T, count: usize) -> F32x4 {
     if count >= 4 {
@@ -141,9 +126,6 @@ pub unsafe fn load_part<T: Element>(p: *const T, count: usize) -> F32x4 {
 }
 
 /// Stores the first `count` (1 to 4) lanes.
-///
-/// # Safety
-/// `count` elements from `p` on are writable.
 #[inline(always)]
 pub unsafe fn store_part<T: Element>(p: *mut T, value: F32x4, count: usize) {
     if count >= 4 {

@@ -2,25 +2,17 @@
 //!
 //! The tail goes through the same lanes as the rest, so an element's bits do not depend on its place.
 use crate::dtype::{load_part, store_part, Bf16, Element, BF16, F32, F64, I32, I64, U8};
-use crate::simd::{max, min, F32x4, F64x2};
+use crate::simd::{max, min, F32x4, F64x4};
 
 /// `dst[i] = f(a[i])`; `dst` may be `a`.
-///
-/// # Safety
-/// Both arrays hold `n` elements.
 #[inline(always)]
 pub unsafe fn map<A: Element, D: Element>(dst: *mut D, a: *const A, n: usize, f: impl Fn(F32x4) -> F32x4) {
-    let mut i = 0;
-    while i < n {
+    for i in (0..n).step_by(4) {
         store_part(dst.add(i), f(load_part(a.add(i), n - i)), n - i);
-        i += 4;
     }
 }
 
 /// `dst[i] = f(a[i], b[i])`; `dst` may be either.
-///
-/// # Safety
-/// All arrays hold `n` elements.
 #[inline(always)]
 pub unsafe fn zip<A: Element, B: Element, D: Element>(
     dst: *mut D,
@@ -29,58 +21,39 @@ pub unsafe fn zip<A: Element, B: Element, D: Element>(
     n: usize,
     f: impl Fn(F32x4, F32x4) -> F32x4,
 ) {
-    let mut i = 0;
-    while i < n {
+    for i in (0..n).step_by(4) {
         let count = n - i;
         store_part(dst.add(i), f(load_part(a.add(i), count), load_part(b.add(i), count)), count);
-        i += 4;
     }
 }
 
 /// Sum of `f(i, count)` in f64, where `f` gives the lanes of elements `i .. i + count`, the others zero.
 /// The order of additions depends on `n` only.
-///
-/// # Safety
-/// As `f`.
 #[inline(always)]
 pub unsafe fn sum_f64(n: usize, f: impl Fn(usize, usize) -> F32x4) -> f64 {
-    let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
-    let mut i = 0;
-    while i + 4 <= n {
-        let v = f(i, 4);
-        low = low.add(F64x2::low(v));
-        high = high.add(F64x2::high(v));
-        i += 4;
+    let mut sum = F64x4::zero();
+    let whole = n & !3;
+    for i in (0..whole).step_by(4) {
+        sum = sum.add(F64x4::from(f(i, 4)));
     }
-    if i < n {
-        let v = f(i, n - i);
-        low = low.add(F64x2::low(v));
-        high = high.add(F64x2::high(v));
+    if whole < n {
+        sum = sum.add(F64x4::from(f(whole, n - whole)));
     }
-    low.add(high).sum()
+    sum.sum()
 }
 
 /// Sum in f64 of products that are exact in f64, of the lanes that `f` gives; order as [`sum_f64`].
-///
-/// # Safety
-/// As `f`.
 #[inline(always)]
 pub unsafe fn dot_f64(n: usize, f: impl Fn(usize, usize) -> (F32x4, F32x4)) -> f64 {
-    let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
-    let mut i = 0;
-    while i < n {
-        let (a, b) = f(i, if n - i < 4 { n - i } else { 4 });
-        low = low.add(F64x2::low(a).mul(F64x2::low(b)));
-        high = high.add(F64x2::high(a).mul(F64x2::high(b)));
-        i += 4;
+    let mut sum = F64x4::zero();
+    for i in (0..n).step_by(4) {
+        let (a, b) = f(i, (n - i).min(4));
+        sum = sum.add(F64x4::from(a).mul(F64x4::from(b)));
     }
-    low.add(high).sum()
+    sum.sum()
 }
 
 /// Sum of squares in f64.
-///
-/// # Safety
-/// `x` holds `n` elements.
 #[inline(always)]
 pub unsafe fn sum_squares<T: Element>(x: *const T, n: usize) -> f64 {
     dot_f64(n, |i, count| {
@@ -90,57 +63,60 @@ pub unsafe fn sum_squares<T: Element>(x: *const T, n: usize) -> f64 {
 }
 
 /// Largest value, NaN if any is; minus infinity of none.
-///
-/// # Safety
-/// `x` holds `n` elements.
 #[inline(always)]
 pub unsafe fn largest<T: Element>(x: *const T, n: usize) -> f32 {
-    let mut best = F32x4::splat(f32::NEG_INFINITY);
-    let mut i = 0;
-    while i + 4 <= n {
-        best = best.max(T::load4(x.add(i)));
-        i += 4;
-    }
-    let mut result = best.largest();
-    while i < n {
-        result = max(result, T::load(x.add(i)));
-        i += 1;
-    }
-    result
+    fold(x, n, f32::NEG_INFINITY, F32x4::max, max)
 }
 
 /// Smallest value, NaN if any is; infinity of none.
-///
-/// # Safety
-/// `x` holds `n` elements.
 #[inline(always)]
 pub unsafe fn smallest<T: Element>(x: *const T, n: usize) -> f32 {
-    let mut best = F32x4::splat(f32::INFINITY);
-    let mut i = 0;
-    while i + 4 <= n {
-        best = best.min(T::load4(x.add(i)));
-        i += 4;
+    fold(x, n, f32::INFINITY, F32x4::min, min)
+}
+
+/// All values through a function, which is given for lanes and for one value.
+#[inline(always)]
+unsafe fn fold<T: Element>(
+    x: *const T,
+    n: usize,
+    start: f32,
+    lanes: impl Fn(F32x4, F32x4) -> F32x4,
+    one: impl Fn(f32, f32) -> f32,
+) -> f32 {
+    let mut result = F32x4::splat(start);
+    let whole = n & !3;
+    for i in (0..whole).step_by(4) {
+        result = lanes(result, T::load4(x.add(i)));
     }
-    let mut result = best.smallest();
-    while i < n {
-        result = min(result, T::load(x.add(i)));
-        i += 1;
-    }
-    result
+    (whole..n).fold(result.fold(&one), |result, i| one(result, T::load(x.add(i))))
 }
 
 /// Largest magnitude, NaN if any value is.
-///
-/// # Safety
-/// `x` holds `n` elements.
-pub unsafe fn max_abs<T: Element>(x: *const T, n: usize) -> f32 {
+pub unsafe fn max_abs<T: Element>(n: usize, dst: *mut f32, src: *const T) {
     let mut best = F32x4::zero();
-    let mut i = 0;
-    while i < n {
-        best = best.max(load_part(x.add(i), n - i).abs());
-        i += 4;
+    for i in (0..n).step_by(4) {
+        best = best.max(load_part(src.add(i), n - i).abs());
     }
-    best.largest()
+    dst.write_unaligned(best.fold(max));
+}
+
+/// `dst[i] += src[i]`.
+pub unsafe fn accumulate<D: Element, S: Element>(n: usize, dst: *mut D, src: *const S) {
+    zip(dst, dst as *const D, src, n, |a, b| a + b);
+}
+
+/// `dst[i] = src[i] * factor`; `dst` may be `src`.
+pub unsafe fn scale<T: Element>(n: usize, factor: f32, dst: *mut T, src: *const T) {
+    let factor = F32x4::splat(factor);
+    map(dst, src, n, |v| v * factor);
+}
+
+/// The same with a factor in memory.
+pub unsafe fn scale_by<T: Element>(n: usize, dst: *mut T, src: *const T, factor: *const f32) {
+    let factor = factor.read_unaligned();
+    if factor != 1.0 || !core::ptr::eq(dst, src) {
+        scale(n, factor, dst, src);
+    }
 }
 
 unsafe fn fill_with<V: Copy>(dst: *mut V, n: usize, value: V) {
@@ -150,27 +126,32 @@ unsafe fn fill_with<V: Copy>(dst: *mut V, n: usize, value: V) {
 }
 
 /// Writes one value `n` times; integers are rounded towards zero.
-///
-/// # Safety
-/// `dst` holds `n` elements of the dtype.
-pub unsafe fn fill(dtype: u32, dst: usize, n: usize, value: f64) {
+pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
     match dtype {
         F32 => fill_with(dst as *mut f32, n, value as f32),
         BF16 => fill_with(dst as *mut u16, n, Bf16::from_f32(value as f32).0),
         I32 => fill_with(dst as *mut i32, n, value as i32),
-        U8 => core::ptr::write_bytes(dst as *mut u8, value as u8, n),
+        U8 => core::ptr::write_bytes(dst, value as u8, n),
         I64 => fill_with(dst as *mut i64, n, value as i64),
         F64 => fill_with(dst as *mut f64, n, value),
         _ => {}
     }
 }
 
-/// f32 from i32.
-///
-/// # Safety
-/// Both arrays hold `n` elements.
-pub unsafe fn cast_i32(dst: *mut f32, src: *const i32, n: usize) {
+/// `dst[i] = src[i]` between float dtypes, and from i32.
+pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: usize, dst: *mut u8, src: *const u8) {
+    match (dst_dtype, src_dtype) {
+        (F32, F32) => core::ptr::copy(src, dst, n * 4),
+        (BF16, BF16) => core::ptr::copy(src, dst, n * 2),
+        (F32, BF16) => map(dst as *mut f32, src as *const Bf16, n, |v| v),
+        (BF16, F32) => map(dst as *mut Bf16, src as *const f32, n, |v| v),
+        (F32, _) => cast_i32(dst as *mut f32, src as *const i32, n),
+        _ => cast_i32(dst as *mut Bf16, src as *const i32, n),
+    }
+}
+
+unsafe fn cast_i32<D: Element>(dst: *mut D, src: *const i32, n: usize) {
     for i in 0..n {
-        dst.add(i).write_unaligned(src.add(i).read_unaligned() as f32);
+        D::store(dst.add(i), src.add(i).read_unaligned() as f32);
     }
 }

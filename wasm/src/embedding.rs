@@ -1,47 +1,38 @@
 //! Gather of embedding rows, and scatter-add of their gradients.
 use crate::dtype::Element;
 use crate::elementwise::zip;
+use crate::status::{Status, ID};
 
-/// Place of the first id outside `0 .. vocab`, or -1.
-///
-/// # Safety
-/// `ids` holds `n`.
-unsafe fn first_outside(ids: *const i32, n: usize, vocab: usize) -> i32 {
+/// Rows of `w` by id. An id out of range gives zeros; the first one is noted.
+pub unsafe fn gather<T: Element>(
+    n: usize,
+    vocab: usize,
+    cols: usize,
+    y: *mut T,
+    w: *const T,
+    ids: *const i32,
+    status: *mut Status,
+) {
     for i in 0..n {
-        if ids.add(i).read_unaligned() as u32 as usize >= vocab {
-            return i as i32;
+        let (id, y) = (ids.add(i).read_unaligned(), y.add(i * cols));
+        if (id as u32 as usize) < vocab {
+            core::ptr::copy_nonoverlapping(w.add(id as usize * cols), y, cols);
+        } else {
+            core::ptr::write_bytes(y, 0, cols);
+            Status::note(status, ID, i, id as f64, vocab);
         }
     }
-    -1
-}
-
-/// Rows of `w` by id. Nothing is written if an id is out of range; its place is returned.
-///
-/// # Safety
-/// The arrays hold what the sizes say.
-pub unsafe fn gather<T: Element>(y: *mut T, w: *const T, ids: *const i32, n: usize, vocab: usize, cols: usize) -> i32 {
-    let outside = first_outside(ids, n, vocab);
-    if outside < 0 {
-        for i in 0..n {
-            let id = ids.add(i).read_unaligned() as usize;
-            core::ptr::copy_nonoverlapping(w.add(id * cols), y.add(i * cols), cols);
-        }
-    }
-    outside
 }
 
 /// `dw` cleared, then rows of `dy` added in the order of `ids`; ids out of range or equal to `padding` are skipped.
-///
-/// # Safety
-/// The arrays hold what the sizes say.
 pub unsafe fn scatter_add<T: Element>(
-    dw: *mut f32,
-    dy: *const T,
-    ids: *const i32,
     n: usize,
     vocab: usize,
     cols: usize,
     padding: i32,
+    dw: *mut f32,
+    dy: *const T,
+    ids: *const i32,
 ) {
     core::ptr::write_bytes(dw, 0, vocab * cols);
     for i in 0..n {

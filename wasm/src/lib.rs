@@ -1,8 +1,9 @@
-//! CPU kernels of fullyshard. This file is the module's exports and nothing else; each subject has a file.
+//! CPU kernels of fullyshard. This file is the list of the module's exports; each subject has a file.
 //!
-//! Arguments are addresses in the one imported memory, sizes and strides in elements, dtypes as codes (`dtype.rs`); `0`
-//! stands for an address left out. Nothing is checked here: `src/device/wasm/kernels.ts` is the only caller. There is
-//! no allocator and no panic text (a panic would trap); working space lies behind the module's data (`workspace.rs`).
+//! A kernel's export takes its parameters in the order of the table in `src/device/kernels/`, and hands them to the
+//! kernel as they are. Nothing is checked here: kernels rely on arrays that hold what the table states, and overlap as it
+//! allows only. All `unsafe` here means that: pointers reach as far as the sizes beside them say. `src/device/wasm/kernels.ts` is the only caller. There is no allocator and no panic text (a panic would
+//! trap); working space lies behind the module's data (`workspace.rs`).
 #![cfg_attr(target_arch = "wasm32", no_std)]
 #![allow(
     clippy::missing_safety_doc,
@@ -30,18 +31,16 @@ pub mod rope;
 pub mod simd;
 #[cfg(not(target_arch = "wasm32"))]
 mod simd_portable;
-#[cfg(target_arch = "wasm32")]
-mod simd_wasm;
 pub mod softmax;
+pub mod status;
 pub mod strided;
 pub mod swiglu;
 pub mod tile;
 pub mod unary;
 pub mod workspace;
 
-use dtype::{Bf16, BF16, F32};
-use matmul::{Matrix, Product};
-use strided::Walk;
+use attention::Shape;
+use attention_backward::Arrays;
 
 #[cfg(target_arch = "wasm32")]
 #[panic_handler]
@@ -49,482 +48,145 @@ fn trap(_: &core::panic::PanicInfo) -> ! {
     core::arch::wasm32::unreachable()
 }
 
-// Working space.
+/// A byte of memory; 0 is one left out.
+type Address = usize;
+/// A number of elements, or a stride.
+type Size = usize;
+/// 0 or 1.
+type Switch = u32;
+/// An integer below 2^53.
+type Large = f64;
 
-#[no_mangle]
-pub extern "C" fn heap_base() -> usize {
-    workspace::heap_base()
+/// An argument as callers pass it, and as a kernel takes it.
+trait Argument<T> {
+    fn value(self) -> T;
 }
-#[no_mangle]
-pub extern "C" fn parameter_area() -> usize {
-    workspace::parameters() as usize
-}
-
-// Dense arrays.
-
-#[no_mangle]
-pub unsafe extern "C" fn fill(dtype: u32, dst: usize, n: usize, value: f64) {
-    elementwise::fill(dtype, dst, n, value)
-}
-#[no_mangle]
-pub unsafe extern "C" fn cast(dst_dtype: u32, src_dtype: u32, dst: usize, src: usize, n: usize) {
-    match (dst_dtype, src_dtype) {
-        (F32, F32) => core::ptr::copy(src as *const u8, dst as *mut u8, n * 4),
-        (BF16, BF16) => core::ptr::copy(src as *const u8, dst as *mut u8, n * 2),
-        (F32, BF16) => elementwise::map(dst as *mut f32, src as *const Bf16, n, |v| v),
-        (BF16, F32) => elementwise::map(dst as *mut Bf16, src as *const f32, n, |v| v),
-        _ => elementwise::cast_i32(dst as *mut f32, src as *const i32, n),
-    }
-}
-#[no_mangle]
-pub unsafe extern "C" fn unary(op: u32, dtype: u32, dst: usize, src: usize, n: usize, p0: f32, p1: f32) {
-    with_float!(dtype, T => unary::forward(op, dst as *mut T, src as *const T, n, p0, p1))
-}
-#[no_mangle]
-pub unsafe extern "C" fn unary_backward(
-    op: u32,
-    dtype: u32,
-    dx: usize,
-    dy: usize,
-    x: usize,
-    n: usize,
-    p0: f32,
-    p1: f32,
-) {
-    with_float!(dtype, T => unary::backward(op, dx as *mut T, dy as *const T, x as *const T, n, p0, p1))
-}
-#[no_mangle]
-pub unsafe extern "C" fn accumulate(dst_dtype: u32, src_dtype: u32, dst: usize, src: usize, n: usize) {
-    with_float!(dst_dtype, D => with_float!(src_dtype, T => {
-        elementwise::zip(dst as *mut D, dst as *const D, src as *const T, n, |a, b| a + b)
-    }))
-}
-#[no_mangle]
-pub unsafe extern "C" fn scale(dtype: u32, dst: usize, src: usize, n: usize, factor: f32) {
-    let factor = simd::F32x4::splat(factor);
-    with_float!(dtype, T => elementwise::map(dst as *mut T, src as *const T, n, |v| v * factor))
-}
-#[no_mangle]
-pub unsafe extern "C" fn scale_by(dtype: u32, dst: usize, src: usize, n: usize, factor: usize) {
-    scale(dtype, dst, src, n, (factor as *const f32).read_unaligned())
-}
-#[no_mangle]
-pub unsafe extern "C" fn max_abs(dtype: u32, src: usize, n: usize) -> f32 {
-    with_float!(dtype, T => elementwise::max_abs(src as *const T, n))
-}
-
-// Strided arrays; shape and strides in the parameter area.
-
-#[no_mangle]
-pub unsafe extern "C" fn copy_strided(byte_length: u32, dst: usize, src: usize, ndim: usize) {
-    let walk = Walk::<2>::read(workspace::parameters(), ndim);
-    match byte_length {
-        1 => strided::copy(&walk, dst as *mut u8, src as *const u8),
-        2 => strided::copy(&walk, dst as *mut u16, src as *const u16),
-        4 => strided::copy(&walk, dst as *mut u32, src as *const u32),
-        _ => strided::copy(&walk, dst as *mut u64, src as *const u64),
-    }
-}
-#[no_mangle]
-pub unsafe extern "C" fn binary(op: u32, dtype: u32, dst: usize, a: usize, b: usize, ndim: usize) {
-    let walk = Walk::<2>::read(workspace::parameters(), ndim);
-    with_float!(dtype, T => strided::binary(op, &walk, dst as *mut T, a as *const T, b as *const T))
-}
-
-// Reductions.
-
-#[no_mangle]
-pub unsafe extern "C" fn reduce(op: u32, dtype: u32, dst: usize, src: usize, outer: usize, n: usize, inner: usize) {
-    with_float!(dtype, T => reduce::reduce(op, dst as *mut T, src as *const T, outer, n, inner))
-}
-#[no_mangle]
-pub unsafe extern "C" fn argmax(dtype: u32, dst: usize, src: usize, rows: usize, cols: usize) {
-    with_float!(dtype, T => reduce::argmax(dst as *mut i32, src as *const T, rows, cols))
-}
-#[no_mangle]
-pub extern "C" fn accumulator_bytes() -> usize {
-    exact::BYTES
-}
-#[no_mangle]
-pub unsafe extern "C" fn sum_squares(dtype: u32, accumulator: usize, src: usize, rows: usize, cols: usize) {
-    with_float!(dtype, T => exact::add_squares(accumulator as *mut i64, src as *const T, rows, cols))
-}
-#[no_mangle]
-pub unsafe extern "C" fn accumulator_value(accumulator: usize) -> f64 {
-    exact::value(accumulator as *const i64)
-}
-
-// Matrix products.
-
-#[no_mangle]
-pub unsafe extern "C" fn gemm(
-    dtype: u32,
-    out_dtype: u32,
-    trans_a: u32,
-    trans_b: u32,
-    m: usize,
-    n: usize,
-    k: usize,
-    alpha: f32,
-    a: usize,
-    lda: usize,
-    stride_a: usize,
-    b: usize,
-    ldb: usize,
-    stride_b: usize,
-    beta: f32,
-    c: usize,
-    ldc: usize,
-    stride_c: usize,
-    batch: usize,
-) {
-    let product = Product { m, n, k, alpha, beta };
-    with_float!(dtype, T => with_float!(out_dtype, C => {
-        for i in 0..batch {
-            let a = Matrix::new((a as *const T).add(i * stride_a), lda, trans_a != 0);
-            let b = Matrix::new((b as *const T).add(i * stride_b), ldb, trans_b != 0);
-            matmul::gemm(product, a, b, (c as *mut C).add(i * stride_c), ldc);
+macro_rules! arguments {
+    ($($(<$P:ident>)? $From:ident => $To:ty: |$argument:ident| $value:expr;)*) => { $(
+        impl$(<$P>)? Argument<$To> for $From {
+            fn value(self) -> $To {
+                let $argument = self;
+                $value
+            }
         }
-    }))
+    )* };
+}
+arguments! {
+    <T> Address => *mut T: |address| address as *mut T;
+    <T> Address => *const T: |address| address as *const T;
+    Size => usize: |size| size;
+    Switch => bool: |switch| switch != 0;
+    Large => u64: |large| large as u64;
+    u32 => u32: |plain| plain;
+    i32 => i32: |plain| plain;
+    f32 => f32: |plain| plain;
+    f64 => f64: |plain| plain;
 }
 
-// Layers.
-
-#[no_mangle]
-pub unsafe extern "C" fn softmax(dtype: u32, y: usize, x: usize, rows: usize, cols: usize) {
-    with_float!(dtype, T => softmax::forward(y as *mut T, x as *const T, rows, cols))
-}
-#[no_mangle]
-pub unsafe extern "C" fn softmax_backward(dtype: u32, dx: usize, dy: usize, y: usize, rows: usize, cols: usize) {
-    with_float!(dtype, T => softmax::backward(dx as *mut T, dy as *const T, y as *const T, rows, cols))
-}
-#[no_mangle]
-pub unsafe extern "C" fn rms_norm(
-    dtype: u32,
-    y: usize,
-    rstd: usize,
-    x: usize,
-    w: usize,
-    rows: usize,
-    cols: usize,
-    eps: f64,
-) {
-    with_float!(dtype, T => {
-        norm::rms(y as *mut T, rstd as *mut f32, x as *const T, w as *const T, rows, cols, eps)
-    })
-}
-#[no_mangle]
-pub unsafe extern "C" fn rms_norm_backward(
-    dtype: u32,
-    dx: usize,
-    dw: usize,
-    dy: usize,
-    x: usize,
-    w: usize,
-    rstd: usize,
-    rows: usize,
-    cols: usize,
-) {
-    with_float!(dtype, T => norm::rms_backward(
-        dx as *mut T, dw as *mut f32, dy as *const T, x as *const T, w as *const T, rstd as *const f32, rows, cols,
-    ))
-}
-#[no_mangle]
-pub unsafe extern "C" fn layer_norm(
-    dtype: u32,
-    y: usize,
-    mean: usize,
-    rstd: usize,
-    x: usize,
-    w: usize,
-    b: usize,
-    rows: usize,
-    cols: usize,
-    eps: f64,
-) {
-    with_float!(dtype, T => norm::layer(
-        y as *mut T, mean as *mut f32, rstd as *mut f32, x as *const T, w as *const T, b as *const T, rows, cols, eps,
-    ))
-}
-#[no_mangle]
-pub unsafe extern "C" fn layer_norm_backward(
-    dtype: u32,
-    dx: usize,
-    dw: usize,
-    db: usize,
-    dy: usize,
-    x: usize,
-    w: usize,
-    mean: usize,
-    rstd: usize,
-    rows: usize,
-    cols: usize,
-) {
-    with_float!(dtype, T => norm::layer_backward(
-        dx as *mut T, dw as *mut f32, db as *mut f32, dy as *const T, x as *const T, w as *const T,
-        mean as *const f32, rstd as *const f32, rows, cols,
-    ))
-}
-#[no_mangle]
-pub unsafe extern "C" fn rope(
-    dtype: u32,
-    y: usize,
-    x: usize,
-    stride: usize,
-    cos: usize,
-    sin: usize,
-    positions: usize,
-    batch: usize,
-    seq: usize,
-    heads: usize,
-    head_dim: usize,
-    rotary_dim: usize,
-    inverse: u32,
-) {
-    let shape = rope::Shape { batch, seq, heads, head_dim, rotary_dim, stride, inverse: inverse != 0 };
-    with_float!(dtype, T => rope::rotate(
-        y as *mut T, x as *const T, cos as *const f32, sin as *const f32, positions as *const i32, shape,
-    ))
-}
-#[no_mangle]
-pub unsafe extern "C" fn rope_table(
-    cos: usize,
-    sin: usize,
-    inv_freq: usize,
-    positions: usize,
-    half: usize,
-    scale: f32,
-) {
-    rope::table(cos as *mut f32, sin as *mut f32, inv_freq as *const f32, positions, half, scale)
-}
-#[no_mangle]
-pub unsafe extern "C" fn embedding(
-    dtype: u32,
-    y: usize,
-    w: usize,
-    ids: usize,
-    n: usize,
-    vocab: usize,
-    cols: usize,
-) -> i32 {
-    with_float!(dtype, T => embedding::gather(y as *mut T, w as *const T, ids as *const i32, n, vocab, cols))
-}
-#[no_mangle]
-pub unsafe extern "C" fn embedding_backward(
-    dtype: u32,
-    dw: usize,
-    dy: usize,
-    ids: usize,
-    n: usize,
-    vocab: usize,
-    cols: usize,
-    padding: i32,
-) {
-    with_float!(dtype, T => {
-        embedding::scatter_add(dw as *mut f32, dy as *const T, ids as *const i32, n, vocab, cols, padding)
-    })
-}
-#[no_mangle]
-pub unsafe extern "C" fn cross_entropy(
-    dtype: u32,
-    losses: usize,
-    dlogits: usize,
-    logits: usize,
-    labels: usize,
-    rows: usize,
-    cols: usize,
-    ignore: i32,
-    scale: f32,
-) -> i32 {
-    with_float!(dtype, T => loss::cross_entropy(
-        losses as *mut f32, dlogits as *mut T, logits as *const T, labels as *const i32, rows, cols, ignore, scale,
-    ))
-}
-#[no_mangle]
-pub unsafe extern "C" fn swiglu(dtype: u32, y: usize, gate: usize, up: usize, n: usize) {
-    with_float!(dtype, T => swiglu::forward(y as *mut T, gate as *const T, up as *const T, n))
-}
-#[no_mangle]
-pub unsafe extern "C" fn swiglu_backward(
-    dtype: u32,
-    dgate: usize,
-    dup: usize,
-    dy: usize,
-    gate: usize,
-    up: usize,
-    n: usize,
-) {
-    with_float!(dtype, T => {
-        swiglu::backward(dgate as *mut T, dup as *mut T, dy as *const T, gate as *const T, up as *const T, n)
-    })
+/// Runs `$body` with each `$T` as the element type of the dtype code of that name.
+macro_rules! dispatch {
+    ([] $body:expr) => { $body };
+    ([$T:ident $($rest:ident)*] $body:expr) => { with_float!($T, $T => dispatch!([$($rest)*] $body)) };
 }
 
-// Attention; sizes in the parameter area, in the order of `attention_shape`.
-
-unsafe fn attention_shape(scale: f32, key_mask: usize) -> attention::Shape {
-    let word = |i: usize| *workspace::parameters().add(i) as usize;
-    attention::Shape {
-        batch: word(0),
-        seq_q: word(1),
-        seq_k: word(2),
-        heads: word(3),
-        kv_heads: word(4),
-        head_dim: word(5),
-        stride_q: word(6),
-        stride_k: word(7),
-        stride_v: word(8),
-        causal: word(9) != 0,
-        scale,
-        key_mask: key_mask as *const u8,
-    }
-}
-#[no_mangle]
-pub unsafe extern "C" fn attention(
-    dtype: u32,
-    scale: f32,
-    key_mask: usize,
-    o: usize,
-    lse: usize,
-    q: usize,
-    k: usize,
-    v: usize,
-) {
-    let shape = attention_shape(scale, key_mask);
-    with_float!(dtype, T => {
-        attention::forward(&shape, o as *mut T, lse as *mut f32, q as *const T, k as *const T, v as *const T)
-    })
-}
-#[no_mangle]
-pub unsafe extern "C" fn attention_backward(
-    dtype: u32,
-    scale: f32,
-    key_mask: usize,
-    dq: usize,
-    dk: usize,
-    dv: usize,
-    d_o: usize,
-    o: usize,
-    lse: usize,
-    q: usize,
-    k: usize,
-    v: usize,
-) {
-    let shape = attention_shape(scale, key_mask);
-    with_float!(dtype, T => attention_backward::backward(&shape, &attention_backward::Arrays {
-        dq: dq as *mut T,
-        dk: dk as *mut T,
-        dv: dv as *mut T,
-        d_o: d_o as *const T,
-        o: o as *const T,
-        lse: lse as *const f32,
-        q: q as *const T,
-        k: k as *const T,
-        v: v as *const T,
-    }))
+/// Calls a kernel with its arguments as they are, or with what is made of them.
+macro_rules! call {
+    ($kernel:expr; $($argument:ident)*;) => { $kernel($($argument.value()),*) };
+    ($kernel:expr; $($argument:ident)*; $($made:expr),+) => {{
+        $(let $argument = $argument.value();)*
+        $kernel($($made),+)
+    }};
 }
 
-// Optimizers.
-
-#[no_mangle]
-pub unsafe extern "C" fn adamw(
-    param: usize,
-    grad: usize,
-    exp_avg: usize,
-    exp_avg_sq: usize,
-    ranges: usize,
-    num_ranges: usize,
-    beta1: f64,
-    beta2: f64,
-    eps: f64,
-    bias_correction1: f64,
-    bias_correction2_sqrt: f64,
-) {
-    optimizer::adamw(
-        param as *mut f32,
-        grad as *const f32,
-        exp_avg as *mut f32,
-        exp_avg_sq as *mut f32,
-        ranges as *const optimizer::Range,
-        num_ranges,
-        optimizer::AdamW { beta1, beta2, eps, bias_correction1, bias_correction2_sqrt },
-    )
-}
-#[no_mangle]
-pub unsafe extern "C" fn sgd(
-    param: usize,
-    grad: usize,
-    buffer: usize,
-    ranges: usize,
-    num_ranges: usize,
-    momentum: f64,
-    dampening: f64,
-    nesterov: u32,
-    first: u32,
-) {
-    optimizer::sgd(
-        param as *mut f32,
-        grad as *const f32,
-        buffer as *mut f32,
-        ranges as *const optimizer::Range,
-        num_ranges,
-        momentum,
-        dampening,
-        nesterov != 0,
-        first != 0,
-    )
+/// `name<T>(arguments) = kernel` exports a kernel over storage types; their dtype codes come before the arguments. In
+/// parentheses behind it stands what it takes, where that is made of the arguments.
+macro_rules! export {
+    ($(
+        $name:ident $(<$($T:ident),+>)? ($($argument:ident: $kind:ty),*) $(-> $result:ty)?
+            = $($kernel:ident)::+ $(($($made:expr),+))?;
+    )*) => { $(
+        #[no_mangle]
+        #[allow(non_snake_case)]
+        pub unsafe extern "C" fn $name($($($T: u32,)+)? $($argument: $kind),*) $(-> $result)? {
+            dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($argument)*; $($($made),+)?))
+        }
+    )* };
 }
 
-// Ranks; addresses of the sources in the parameter area.
+export! {
+    heap_base() -> usize = workspace::heap_base;
+    list_area() -> usize = workspace::lists;
 
-#[no_mangle]
-pub unsafe extern "C" fn sum_ranks(
-    dst_dtype: u32,
-    dtype: u32,
-    dst: usize,
-    count: usize,
-    n: usize,
-    scale: f32,
-    accumulate: u32,
-) {
-    let sources = workspace::parameters() as *const usize;
-    if dtype == dtype::I64 {
-        return collective::sum_i64(dst as *mut i64, sources, count, n, accumulate != 0);
-    }
-    with_float!(dst_dtype, D => with_float!(dtype, T => {
-        collective::sum::<T, D>(dst as *mut D, sources, count, n, scale, accumulate != 0)
-    }))
-}
+    fill(dtype: u32, n: Size, value: f64, dst: Address) = elementwise::fill;
+    cast(dst_dtype: u32, src_dtype: u32, n: Size, dst: Address, src: Address) = elementwise::cast;
+    copy_strided(dtype: u32, shape: Address, ndim: Size, dst_strides: Address, src_strides: Address, dst: Address,
+        src: Address) = strided::copy;
+    unary<T>(op: u32, n: Size, p0: f32, p1: f32, dst: Address, src: Address) = unary::forward;
+    unary_backward<T>(op: u32, n: Size, p0: f32, p1: f32, dx: Address, dy: Address, x: Address) = unary::backward;
+    binary<T>(op: u32, shape: Address, ndim: Size, a_strides: Address, b_strides: Address, dst: Address, a: Address,
+        b: Address) = strided::binary;
+    accumulate<D, S>(n: Size, dst: Address, src: Address) = elementwise::accumulate;
+    scale<T>(n: Size, factor: f32, dst: Address, src: Address) = elementwise::scale;
+    scale_by<T>(n: Size, dst: Address, src: Address, factor: Address) = elementwise::scale_by;
+    max_abs<T>(n: Size, dst: Address, src: Address) = elementwise::max_abs;
+    reduce<T>(op: u32, outer: Size, n: Size, inner: Size, dst: Address, src: Address) = reduce::reduce;
+    argmax<T>(rows: Size, cols: Size, dst: Address, src: Address) = reduce::argmax;
 
-// Random numbers.
+    gemm<T, C>(trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
+        ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
+        = matmul::batch;
+    attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, stride_q: Size,
+        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, key_mask: Address, o: Address, lse: Address,
+        q: Address, k: Address, v: Address)
+        = attention::forward(
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask },
+            o, lse, q, k, v);
+    attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
+        stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, key_mask: Address, dq: Address,
+        dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
+        = attention_backward::backward(
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask },
+            &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
-#[no_mangle]
-pub unsafe extern "C" fn uniform(dst: usize, n: usize, key: f64, offset: f64, low: f32, high: f32) {
-    philox::uniform(dst as *mut f32, n, key as u64, offset as u64, low, high)
-}
-#[no_mangle]
-pub unsafe extern "C" fn normal(dst: usize, n: usize, key: f64, offset: f64, mean: f32, std: f32) {
-    philox::normal(dst as *mut f32, n, key as u64, offset as u64, mean, std)
-}
+    softmax<T>(rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
+    softmax_backward<T>(rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
+    rms_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
+    rms_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
+        rstd: Address) = norm::rms_backward;
+    layer_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, mean: Address, rstd: Address, x: Address, w: Address,
+        b: Address) = norm::layer;
+    layer_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, db: Address, dy: Address, x: Address,
+        w: Address, mean: Address, rstd: Address) = norm::layer_backward;
+    rope<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, half: Size, table_rows: Size, stride: Size,
+        inverse: Switch, y: Address, x: Address, cos: Address, sin: Address, positions: Address, status: Address)
+        = rope::rotate;
+    rope_table(positions: Size, half: Size, scale: f32, cos: Address, sin: Address, inv_freq: Address) = rope::table;
+    embedding<T>(n: Size, vocab: Size, cols: Size, y: Address, w: Address, ids: Address, status: Address)
+        = embedding::gather;
+    embedding_backward<T>(n: Size, vocab: Size, cols: Size, padding: i32, dw: Address, dy: Address, ids: Address)
+        = embedding::scatter_add;
+    cross_entropy<T>(rows: Size, cols: Size, ignore: i32, first_row: Size, losses: Address, dlogits: Address,
+        logits: Address, labels: Address, status: Address) = loss::cross_entropy;
+    swiglu<T>(n: Size, y: Address, gate: Address, up: Address) = swiglu::forward;
+    swiglu_backward<T>(n: Size, dgate: Address, dup: Address, dy: Address, gate: Address, up: Address)
+        = swiglu::backward;
 
-// Functions of one number.
+    clear_accumulator(accumulator: Address, status: Address) = exact::clear;
+    sum_squares<T>(n: Size, block: Size, accumulator: Address, src: Address) = exact::add_squares;
+    clip_factor(max_norm: f64, error_if_nonfinite: Switch, norm: Address, factor: Address, gate: Address,
+        accumulator: Address, status: Address) = exact::clip_factor;
+    adamw(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, exp_avg: Address,
+        exp_avg_sq: Address, records: Address, steps: Address, gate: Address) = optimizer::adamw;
+    sgd(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, momentum_buffer: Address,
+        records: Address, steps: Address, gate: Address) = optimizer::sgd;
+    sum_ranks(dtype: u32, dst_dtype: u32, n: Size, accumulate: Switch, dst: Address, sources: Address, count: Size,
+        scale: Address) = collective::sum_ranks;
+    uniform(n: Size, key: Large, offset: Large, low: f32, high: f32, dst: Address) = philox::uniform;
+    normal(n: Size, key: Large, offset: Large, mean: f32, std: f32, dst: Address) = philox::normal;
 
-#[no_mangle]
-pub extern "C" fn exact_exp(x: f64) -> f64 {
-    libm::exp(x)
-}
-#[no_mangle]
-pub extern "C" fn exact_log(x: f64) -> f64 {
-    libm::log(x)
-}
-#[no_mangle]
-pub extern "C" fn exact_sin(x: f64) -> f64 {
-    libm::sin(x)
-}
-#[no_mangle]
-pub extern "C" fn exact_cos(x: f64) -> f64 {
-    libm::cos(x)
-}
-#[no_mangle]
-pub extern "C" fn exact_pow(x: f64, y: f64) -> f64 {
-    libm::pow(x, y)
+    exact_exp(x: f64) -> f64 = libm::exp;
+    exact_log(x: f64) -> f64 = libm::log;
+    exact_sin(x: f64) -> f64 = libm::sin;
+    exact_cos(x: f64) -> f64 = libm::cos;
+    exact_pow(x: f64, y: f64) -> f64 = libm::pow;
 }

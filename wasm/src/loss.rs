@@ -4,46 +4,42 @@ use crate::elementwise::{largest, map};
 use crate::math::exp_of_negative as exp;
 use crate::simd::F32x4;
 use crate::softmax::sum_exp;
+use crate::status::{Status, LABEL};
 
 /// Losses of all rows and, unless `dlogits` is null, the gradient; `dlogits` may be `logits`.
-/// Rows labeled `ignore` give 0. Returns the first row whose label is out of range (nothing is written then), or -1.
-///
-/// # Safety
-/// The arrays hold what the sizes say.
+/// Rows labeled `ignore` give 0, and so do those whose label is out of range: the first one is noted.
 pub unsafe fn cross_entropy<T: Element>(
+    rows: usize,
+    cols: usize,
+    ignore: i32,
+    first_row: usize,
     losses: *mut f32,
     dlogits: *mut T,
     logits: *const T,
     labels: *const i32,
-    rows: usize,
-    cols: usize,
-    ignore: i32,
-    scale: f32,
-) -> i32 {
-    for r in 0..rows {
-        let label = labels.add(r).read_unaligned();
-        if label != ignore && label as u32 as usize >= cols {
-            return r as i32;
-        }
-    }
+    status: *mut Status,
+) {
     for r in 0..rows {
         let label = labels.add(r).read_unaligned();
         let x = logits.add(r * cols);
         let dx = if dlogits.is_null() { dlogits } else { dlogits.add(r * cols) };
-        if label == ignore {
+        let outside = label as u32 as usize >= cols;
+        if outside && label != ignore {
+            Status::note(status, LABEL, first_row + r, label as f64, cols);
+        }
+        if outside || label == ignore {
             losses.add(r).write_unaligned(0.0);
             if !dx.is_null() {
                 core::ptr::write_bytes(dx, 0, cols);
             }
             continue;
         }
-        losses.add(r).write_unaligned(row(dx, x, label as usize, cols, scale));
+        losses.add(r).write_unaligned(row(dx, x, label as usize, cols));
     }
-    -1
 }
 
 #[inline(always)]
-unsafe fn row<T: Element>(dx: *mut T, x: *const T, label: usize, cols: usize, scale: f32) -> f32 {
+unsafe fn row<T: Element>(dx: *mut T, x: *const T, label: usize, cols: usize) -> f32 {
     let top = largest(x, cols);
     let at_label = T::load(x.add(label));
     let top4 = F32x4::splat(top);
@@ -56,14 +52,14 @@ unsafe fn row<T: Element>(dx: *mut T, x: *const T, label: usize, cols: usize, sc
         sum_exp(x, cols, top4)
     };
     if !dx.is_null() {
-        let (inverse, factor) = (F32x4::splat((1.0 / sum) as f32), F32x4::splat(scale));
+        let inverse = F32x4::splat((1.0 / sum) as f32);
         let p = exp(F32x4::splat(at_label - top)).lanes()[0] * (1.0 / sum) as f32;
         if stores {
-            map(dx, dx, cols, |e| e * inverse * factor);
+            map(dx, dx, cols, |e| e * inverse);
         } else {
-            map(dx, x, cols, |v| exp(v - top4) * inverse * factor);
+            map(dx, x, cols, |v| exp(v - top4) * inverse);
         }
-        T::store(dx.add(label), (p - 1.0) * scale);
+        T::store(dx.add(label), p - 1.0);
     }
     (libm::log(sum) + (top as f64 - at_label as f64)) as f32
 }

@@ -26,14 +26,9 @@ pub struct Matrix<T> {
 impl<T> Matrix<T> {
     /// A matrix with row stride `ld`, or its transpose.
     pub fn new(data: *const T, ld: usize, transposed: bool) -> Matrix<T> {
-        if transposed {
-            Matrix { data, row: 1, col: ld }
-        } else {
-            Matrix { data, row: ld, col: 1 }
-        }
+        let (row, col) = if transposed { (1, ld) } else { (ld, 1) };
+        Matrix { data, row, col }
     }
-    /// # Safety
-    /// (i, j) lies in the matrix.
     unsafe fn at(&self, i: usize, j: usize) -> *const T {
         self.data.add(i * self.row + j * self.col)
     }
@@ -49,10 +44,35 @@ pub struct Product {
     pub beta: f32,
 }
 
+/// `c = alpha * op(a) @ op(b) + beta * c` for each matrix of a batch.
+pub unsafe fn batch<T: Element, C: Element>(
+    trans_a: bool,
+    trans_b: bool,
+    m: usize,
+    n: usize,
+    k: usize,
+    alpha: f32,
+    beta: f32,
+    lda: usize,
+    ldb: usize,
+    ldc: usize,
+    batch: usize,
+    stride_a: usize,
+    stride_b: usize,
+    stride_c: usize,
+    a: *const T,
+    b: *const T,
+    c: *mut C,
+) {
+    for i in 0..batch {
+        let a = Matrix::new(a.add(i * stride_a), lda, trans_a);
+        let b = Matrix::new(b.add(i * stride_b), ldb, trans_b);
+        gemm(Product { m, n, k, alpha, beta }, a, b, c.add(i * stride_c), ldc);
+    }
+}
+
 /// `c = alpha * a @ b + beta * c`.
-///
-/// # Safety
-/// The matrices are readable, `c` writable, and `c` overlaps neither.
+/// The matrices may not overlap `c`.
 pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T>, c: *mut C, ldc: usize) {
     if p.m == 0 || p.n == 0 {
         return;
@@ -64,23 +84,19 @@ pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T
         return skinny(p, a, b, c, ldc);
     }
     let rounded = scratch().add(MC * KC + KC * NC);
-    let mut jc = 0;
-    while jc < p.n {
-        let nc = least(NC, p.n - jc);
+    for jc in (0..p.n).step_by(NC) {
+        let nc = NC.min(p.n - jc);
         if C::IS_F32 {
             block(p, a, b, 0, p.m, jc, nc, (c as *mut f32).add(jc), ldc, p.alpha, p.beta);
         } else {
-            let mut i0 = 0;
-            while i0 < p.m {
-                let rows = least(ROUNDED_ROWS, p.m - i0);
+            for i0 in (0..p.m).step_by(ROUNDED_ROWS) {
+                let rows = ROUNDED_ROWS.min(p.m - i0);
                 block(p, a, b, i0, rows, jc, nc, rounded, NC, 1.0, 0.0);
                 for i in 0..rows {
                     finish(c.add((i0 + i) * ldc + jc), rounded.add(i * NC), nc, p.alpha, p.beta);
                 }
-                i0 += ROUNDED_ROWS;
             }
         }
-        jc += NC;
     }
 }
 
@@ -103,29 +119,23 @@ unsafe fn block<T: Element>(
     let right = left.add(MC * KC);
     let mut pc = 0;
     while pc < p.k {
-        let kc = least(KC, p.k - pc);
+        let kc = KC.min(p.k - pc);
         let beta = if pc == 0 { beta } else { 1.0 };
         pack::<T, NR>(right, b.at(pc, jc), b.col, b.row, nc, kc);
-        let mut ic = 0;
-        while ic < rows {
-            let mc = least(MC, rows - ic);
+        for ic in (0..rows).step_by(MC) {
+            let mc = MC.min(rows - ic);
             pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
-            let mut j = 0;
-            while j < nc {
-                let mut i = 0;
-                while i < mc {
+            for j in (0..nc).step_by(NR) {
+                for i in (0..mc).step_by(MR) {
                     let (pa, pb) = (left.add(i * kc), right.add(j * kc));
                     let pc = c.add((ic + i) * ldc + j);
                     if mc - i >= MR && nc - j >= NR {
                         tile(kc, pa, pb, pc, ldc, alpha, beta);
                     } else {
-                        tile_part(kc, pa, pb, pc, ldc, alpha, beta, least(MR, mc - i), least(NR, nc - j));
+                        tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
                     }
-                    i += MR;
                 }
-                j += NR;
             }
-            ic += MC;
         }
         pc += KC;
     }
@@ -181,7 +191,7 @@ unsafe fn dot<T: Element>(k: usize, a: *const T, stride: usize, b: *const T) -> 
             s += 16;
         }
         while s < k {
-            let count = least(4, k - s);
+            let count = 4.min(k - s);
             sums[0] = load_part(a.add(s), count).madd(load_part(b.add(s), count), sums[0]);
             s += 4;
         }
@@ -194,13 +204,4 @@ unsafe fn dot<T: Element>(k: usize, a: *const T, stride: usize, b: *const T) -> 
         sums[0] = F32x4::from_lanes(lanes);
     }
     ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
-}
-
-#[inline(always)]
-fn least(a: usize, b: usize) -> usize {
-    if a < b {
-        a
-    } else {
-        b
-    }
 }

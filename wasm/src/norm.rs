@@ -2,7 +2,7 @@
 //!
 //! A missing weight or bias is a null pointer.
 use crate::dtype::{load_part, store_part, Element};
-use crate::elementwise::{dot_f64, map, sum_f64, sum_squares};
+use crate::elementwise::{dot_f64, map, sum_f64, sum_squares, zip};
 use crate::reduce::columns_f64;
 use crate::simd::F32x4;
 
@@ -15,20 +15,8 @@ unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32x4 {
     }
 }
 
-#[inline(always)]
-fn least4(n: usize) -> usize {
-    if n < 4 {
-        n
-    } else {
-        4
-    }
-}
-
 /// `y = w * round(x * rstd)`: the normalized value is rounded to the dtype before the weight, as Hugging Face does.
-///
-/// # Safety
-/// `x`, `y` hold `rows * cols` elements, `rstd` `rows`, `w` `cols` or is null.
-pub unsafe fn rms<T: Element>(y: *mut T, rstd: *mut f32, x: *const T, w: *const T, rows: usize, cols: usize, eps: f64) {
+pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rstd: *mut f32, x: *const T, w: *const T) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let scale = (1.0 / libm::sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
@@ -37,24 +25,21 @@ pub unsafe fn rms<T: Element>(y: *mut T, rstd: *mut f32, x: *const T, w: *const 
         if w.is_null() {
             map(y, x, cols, |v| v * scale);
         } else {
-            crate::elementwise::zip(y, x, w, cols, |v, w| w * T::round4(v * scale));
+            zip(y, x, w, cols, |v, w| w * T::round4(v * scale));
         }
     }
 }
 
 /// Gradients of [`rms`]; `dx` and `dw` may be null.
-///
-/// # Safety
-/// As [`rms`]; `dw` holds `cols` f32.
 pub unsafe fn rms_backward<T: Element>(
+    rows: usize,
+    cols: usize,
     dx: *mut T,
     dw: *mut f32,
     dy: *const T,
     x: *const T,
     w: *const T,
     rstd: *const f32,
-    rows: usize,
-    cols: usize,
 ) {
     let scale_of = |r: usize| F32x4::splat(rstd.add(r).read_unaligned());
     if !dw.is_null() {
@@ -73,30 +58,25 @@ pub unsafe fn rms_backward<T: Element>(
             dot_f64(cols, |i, count| (load_part(dy.add(i), count) * weight(w, i, count), load_part(x.add(i), count)));
         let mean = F32x4::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
         let scale = F32x4::splat(rstd);
-        let mut i = 0;
-        while i < cols {
-            let count = least4(cols - i);
+        for i in (0..cols).step_by(4) {
+            let count = (cols - i).min(4);
             let g = load_part(dy.add(i), count) * weight(w, i, count);
             store_part(dx.add(i), scale * (g - mean * load_part(x.add(i), count)), count);
-            i += 4;
         }
     }
 }
 
 /// `y = w * (x - mean) * rstd + b`.
-///
-/// # Safety
-/// As [`rms`]; `mean` holds `rows`, `b` `cols` or is null.
 pub unsafe fn layer<T: Element>(
+    rows: usize,
+    cols: usize,
+    eps: f64,
     y: *mut T,
     mean: *mut f32,
     rstd: *mut f32,
     x: *const T,
     w: *const T,
     b: *const T,
-    rows: usize,
-    cols: usize,
-    eps: f64,
 ) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
@@ -120,24 +100,21 @@ pub unsafe fn layer<T: Element>(
         mean.add(r).write_unaligned(center);
         rstd.add(r).write_unaligned(scale);
         let scale = F32x4::splat(scale);
-        let mut i = 0;
-        while i < cols {
-            let count = least4(cols - i);
+        for i in (0..cols).step_by(4) {
+            let count = (cols - i).min(4);
             let mut v = (load_part(x.add(i), count) - middle) * scale * weight(w, i, count);
             if !b.is_null() {
                 v = v + load_part(b.add(i), count);
             }
             store_part(y.add(i), v, count);
-            i += 4;
         }
     }
 }
 
 /// Gradients of [`layer`]; `dx`, `dw` and `db` may be null.
-///
-/// # Safety
-/// As [`layer`]; `dw`, `db` hold `cols` f32.
 pub unsafe fn layer_backward<T: Element>(
+    rows: usize,
+    cols: usize,
     dx: *mut T,
     dw: *mut f32,
     db: *mut f32,
@@ -146,8 +123,6 @@ pub unsafe fn layer_backward<T: Element>(
     w: *const T,
     mean: *const f32,
     rstd: *const f32,
-    rows: usize,
-    cols: usize,
 ) {
     let normal = |r: usize, j: usize, count: usize| {
         let center = F32x4::splat(mean.add(r).read_unaligned());
@@ -170,12 +145,10 @@ pub unsafe fn layer_backward<T: Element>(
         let dot = dot_f64(cols, |i, count| (gradient(i, count), normal(r, i, count)));
         let mean_gx = F32x4::splat((dot / n) as f32);
         let scale = F32x4::splat(rstd.add(r).read_unaligned());
-        let mut i = 0;
-        while i < cols {
-            let count = least4(cols - i);
+        for i in (0..cols).step_by(4) {
+            let count = (cols - i).min(4);
             let v = scale * (gradient(i, count) - mean_g - normal(r, i, count) * mean_gx);
             store_part(dx.add(r * cols + i), v, count);
-            i += 4;
         }
     }
 }

@@ -1,26 +1,23 @@
-//! AdamW and SGD over a flat f32 run with a range table, in the order of operations of PyTorch's single-tensor code:
+//! AdamW and SGD over flat f32 runs with a table of records, in the order of operations of PyTorch's single-tensor code:
 //! scalars are computed in f64 and rounded to f32 where they meet a tensor.
 use crate::dtype::{load_part, store_part};
 use crate::simd::F32x4;
 
-/// Elements that share hyper-parameters.
+/// Elements that share settings; `src/optim/records.ts` writes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Range {
+pub struct Record {
+    /// First element in the run, and the one past the last.
     pub start: u32,
     pub end: u32,
-    pub learning_rate: f32,
-    pub weight_decay: f32,
-}
-
-/// What all ranges of one AdamW step share.
-#[derive(Clone, Copy)]
-pub struct AdamW {
-    pub beta1: f64,
-    pub beta2: f64,
-    pub eps: f64,
-    pub bias_correction1: f64,
-    pub bias_correction2_sqrt: f64,
+    /// First element in the states.
+    pub state: u32,
+    /// Whether it is updated.
+    pub active: u32,
+    pub learning_rate: f64,
+    pub weight_decay: f64,
+    /// AdamW: both betas and eps. SGD: momentum, dampening, and 1 for Nesterov's.
+    pub settings: [f64; 3],
 }
 
 #[inline(always)]
@@ -28,85 +25,117 @@ fn splat(value: f64) -> F32x4 {
     F32x4::splat(value as f32)
 }
 
-/// Calls `f(i, count)` for each group of up to four elements of a range.
+/// `base ** exponent` by squaring: multiplications only, so the same bits everywhere.
+fn power(base: f64, exponent: u32) -> f64 {
+    let (mut result, mut square, mut n) = (1.0, base, exponent);
+    while n > 0 {
+        if n % 2 == 1 {
+            result *= square;
+        }
+        square *= square;
+        n /= 2;
+    }
+    result
+}
+
+/// Counts a step of each active record and calls `f(record, step)` with its number from 1; of none where the gate is set.
 #[inline(always)]
-unsafe fn groups(range: Range, f: impl Fn(usize, usize)) {
-    let (mut i, end) = (range.start as usize, range.end as usize);
+unsafe fn each_active(
+    num_records: usize,
+    records: *const Record,
+    steps: *mut u32,
+    gate: *const i32,
+    f: impl Fn(Record, u32),
+) {
+    if !gate.is_null() && gate.read_unaligned() != 0 {
+        return;
+    }
+    for r in 0..num_records {
+        let record = records.add(r).read_unaligned();
+        if record.active != 0 {
+            let step = steps.add(r).read_unaligned() + 1;
+            steps.add(r).write_unaligned(step);
+            f(record, step);
+        }
+    }
+}
+
+/// Calls `f(i, state, count)` for each group of up to four elements of a record.
+#[inline(always)]
+unsafe fn groups(record: Record, f: impl Fn(usize, usize, usize)) {
+    let (mut i, end, mut state) = (record.start as usize, record.end as usize, record.state as usize);
     while i < end {
-        f(i, if end - i < 4 { end - i } else { 4 });
+        f(i, state, (end - i).min(4));
         i += 4;
+        state += 4;
     }
 }
 
 /// One AdamW update with decoupled decay.
-///
-/// # Safety
-/// The arrays hold every range.
 pub unsafe fn adamw(
+    _n: usize,
+    _num_states: usize,
+    num_records: usize,
     param: *mut f32,
     grad: *const f32,
     exp_avg: *mut f32,
     exp_avg_sq: *mut f32,
-    ranges: *const Range,
-    num_ranges: usize,
-    h: AdamW,
+    records: *const Record,
+    steps: *mut u32,
+    gate: *const i32,
 ) {
-    let weight = (1.0 - h.beta1) as f32;
-    let (lerp, rest) = (F32x4::splat(weight), F32x4::splat(1.0 - weight));
-    let (beta2, add) = (splat(h.beta2), splat(1.0 - h.beta2));
-    let (correction, eps) = (splat(h.bias_correction2_sqrt), splat(h.eps));
-    for r in 0..num_ranges {
-        let range = ranges.add(r).read_unaligned();
-        let lr = range.learning_rate as f64;
-        let decay = splat(1.0 - lr * range.weight_decay as f64);
-        let step = splat(-(lr / h.bias_correction1));
-        groups(range, |i, count| {
+    each_active(num_records, records, steps, gate, |record, step| {
+        let [beta1, beta2, eps] = record.settings;
+        let weight = (1.0 - beta1) as f32;
+        let (lerp, rest) = (F32x4::splat(weight), F32x4::splat(1.0 - weight));
+        let (add, beta2_rounded, eps) = (splat(1.0 - beta2), splat(beta2), splat(eps));
+        let correction = splat(libm::sqrt(1.0 - power(beta2, step)));
+        let decay = splat(1.0 - record.learning_rate * record.weight_decay);
+        let step_size = splat(-(record.learning_rate / (1.0 - power(beta1, step))));
+        groups(record, |i, state, count| {
             let g = load_part(grad.add(i), count);
             let p = load_part(param.add(i), count) * decay;
-            let m = load_part(exp_avg.add(i), count);
+            let m = load_part(exp_avg.add(state), count);
             // PyTorch's lerp runs from the nearer end.
             let m = if weight < 0.5 { m + lerp * (g - m) } else { g - (g - m) * rest };
-            let v = load_part(exp_avg_sq.add(i), count) * beta2 + add * g * g;
+            let v = load_part(exp_avg_sq.add(state), count) * beta2_rounded + add * g * g;
             let denominator = v.sqrt() / correction + eps;
-            store_part(exp_avg.add(i), m, count);
-            store_part(exp_avg_sq.add(i), v, count);
-            store_part(param.add(i), p + step * m / denominator, count);
+            store_part(exp_avg.add(state), m, count);
+            store_part(exp_avg_sq.add(state), v, count);
+            store_part(param.add(i), p + step_size * m / denominator, count);
         });
-    }
+    });
 }
 
-/// One SGD update with coupled decay; `buffer` is null without momentum.
-///
-/// # Safety
-/// The arrays hold every range.
+/// One SGD update with coupled decay; `buffer` may be null where no record has momentum.
 pub unsafe fn sgd(
+    _n: usize,
+    _num_states: usize,
+    num_records: usize,
     param: *mut f32,
     grad: *const f32,
     buffer: *mut f32,
-    ranges: *const Range,
-    num_ranges: usize,
-    momentum: f64,
-    dampening: f64,
-    nesterov: bool,
-    first: bool,
+    records: *const Record,
+    steps: *mut u32,
+    gate: *const i32,
 ) {
-    let (momentum, undamped) = (splat(momentum), splat(1.0 - dampening));
-    for r in 0..num_ranges {
-        let range = ranges.add(r).read_unaligned();
-        let decay = F32x4::splat(range.weight_decay);
-        let step = F32x4::splat(-range.learning_rate);
-        groups(range, |i, count| {
+    each_active(num_records, records, steps, gate, |record, step| {
+        let [momentum, dampening, nesterov] = record.settings;
+        let (factor, undamped) = (splat(momentum), splat(1.0 - dampening));
+        let (decay, step_size) = (splat(record.weight_decay), splat(-record.learning_rate));
+        groups(record, |i, state, count| {
             let p = load_part(param.add(i), count);
             let mut d = load_part(grad.add(i), count);
-            if range.weight_decay != 0.0 {
+            if record.weight_decay != 0.0 {
                 d = d + decay * p;
             }
-            if !buffer.is_null() {
-                let b = if first { d } else { load_part(buffer.add(i), count) * momentum + undamped * d };
-                store_part(buffer.add(i), b, count);
-                d = if nesterov { d + momentum * b } else { b };
+            if momentum != 0.0 && !buffer.is_null() {
+                let old = load_part(buffer.add(state), count);
+                let b = if step == 1 { d } else { old * factor + undamped * d };
+                store_part(buffer.add(state), b, count);
+                d = if nesterov != 0.0 { d + factor * b } else { b };
             }
-            store_part(param.add(i), p + step * d, count);
+            store_part(param.add(i), p + step_size * d, count);
         });
-    }
+    });
 }

@@ -50,10 +50,7 @@ unsafe fn stream(dst: *mut f32, n: usize, key: u64, offset: u64, f: impl Fn([u32
 }
 
 /// Uniform in [low, high).
-///
-/// # Safety
-/// `dst` holds `n`.
-pub unsafe fn uniform(dst: *mut f32, n: usize, key: u64, offset: u64, low: f32, high: f32) {
+pub unsafe fn uniform(n: usize, key: u64, offset: u64, low: f32, high: f32, dst: *mut f32) {
     let unit = F32x4::splat(1.0 / (1 << 24) as f32);
     let (start, width) = (F32x4::splat(low), F32x4::splat(high - low));
     // Rounding may reach `high`: then the float below it.
@@ -63,10 +60,7 @@ pub unsafe fn uniform(dst: *mut f32, n: usize, key: u64, offset: u64, low: f32, 
 }
 
 /// Normal, by Box-Muller on the words of each half block.
-///
-/// # Safety
-/// `dst` holds `n`.
-pub unsafe fn normal(dst: *mut f32, n: usize, key: u64, offset: u64, mean: f32, std: f32) {
+pub unsafe fn normal(n: usize, key: u64, offset: u64, mean: f32, std: f32, dst: *mut f32) {
     let (mean, std) = (F32x4::splat(mean), F32x4::splat(std));
     let unit = F32x4::splat(1.0 / 4_294_967_296.0);
     let half = F32x4::splat(0.5);

@@ -3,21 +3,17 @@
 //! Sums are f64. The order of additions depends on `n` and on whether `inner` is 1, never on the other sizes.
 use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{largest, smallest, sum_f64};
-use crate::simd::{F32x4, F64x2};
+use crate::simd::{F32x4, F64x4};
 
 const SUM: u32 = 0;
 const MEAN: u32 = 1;
 const MAX: u32 = 2;
 
 /// `dst` [outer, inner] from `src` [outer, n, inner].
-///
-/// # Safety
-/// The arrays hold that many elements.
-pub unsafe fn reduce<T: Element>(op: u32, dst: *mut T, src: *const T, outer: usize, n: usize, inner: usize) {
+pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, dst: *mut T, src: *const T) {
     let factor = if op == MEAN { 1.0 / n as f64 } else { 1.0 };
     for o in 0..outer {
-        let block = src.add(o * n * inner);
-        let out = dst.add(o * inner);
+        let (block, out) = (src.add(o * n * inner), dst.add(o * inner));
         if inner == 1 {
             let value = match op {
                 SUM => sum_f64(n, |i, count| load_part(block.add(i), count)) as f32,
@@ -28,33 +24,25 @@ pub unsafe fn reduce<T: Element>(op: u32, dst: *mut T, src: *const T, outer: usi
             T::store(out, value);
             continue;
         }
-        let mut j = 0;
-        while j < inner {
-            let count = if inner - j < 4 { inner - j } else { 4 };
-            let column = block.add(j);
-            let value = if op <= MEAN {
-                column_sums(column, n, inner, count, factor)
-            } else if op == MAX {
-                column_fold(column, n, inner, count, f32::NEG_INFINITY, F32x4::max)
-            } else {
-                column_fold(column, n, inner, count, f32::INFINITY, F32x4::min)
+        for j in (0..inner).step_by(4) {
+            let (count, column) = ((inner - j).min(4), block.add(j));
+            let value = match op {
+                SUM | MEAN => column_sums(column, n, inner, count, factor),
+                MAX => column_fold(column, n, inner, count, f32::NEG_INFINITY, F32x4::max),
+                _ => column_fold(column, n, inner, count, f32::INFINITY, F32x4::min),
             };
             store_part(out.add(j), value, count);
-            j += 4;
         }
     }
 }
 
-#[inline(always)]
+#[inline(never)]
 unsafe fn column_sums<T: Element>(p: *const T, n: usize, stride: usize, count: usize, factor: f64) -> F32x4 {
-    let (mut low, mut high) = (F64x2::splat(0.0), F64x2::splat(0.0));
+    let mut sums = F64x4::zero();
     for i in 0..n {
-        let v = load_part(p.add(i * stride), count);
-        low = low.add(F64x2::low(v));
-        high = high.add(F64x2::high(v));
+        sums = sums.add(F64x4::from(load_part(p.add(i * stride), count)));
     }
-    let (l, h) = (low.lanes(), high.lanes());
-    F32x4::from_lanes([(l[0] * factor) as f32, (l[1] * factor) as f32, (h[0] * factor) as f32, (h[1] * factor) as f32])
+    sums.narrowed(factor)
 }
 
 #[inline(always)]
@@ -74,10 +62,7 @@ unsafe fn column_fold<T: Element>(
 }
 
 /// Column of each row's largest value, the first of equals; a NaN counts as largest.
-///
-/// # Safety
-/// `src` holds `rows * cols` elements, `dst` `rows`.
-pub unsafe fn argmax<T: Element>(dst: *mut i32, src: *const T, rows: usize, cols: usize) {
+pub unsafe fn argmax<T: Element>(rows: usize, cols: usize, dst: *mut i32, src: *const T) {
     for r in 0..rows {
         let row = src.add(r * cols);
         let mut best = f32::NEG_INFINITY;
@@ -97,34 +82,21 @@ pub unsafe fn argmax<T: Element>(dst: *mut i32, src: *const T, rows: usize, cols
     }
 }
 
-/// Adds `weight(row)`-wise products of rows into f64 column sums: `dst[j] = sum over rows of f(row, j)`, in row order.
-///
-/// # Safety
-/// As `f`; `dst` holds `cols` elements.
+/// `dst[j] = sum over rows of f(row, j, count)` for the `count` columns from j on: in f64, in row order.
 #[inline(always)]
 pub unsafe fn columns_f64(dst: *mut f32, rows: usize, cols: usize, f: impl Fn(usize, usize, usize) -> F32x4) {
     // Blocks of columns, so that each row gives a few cache lines at a time.
     const BLOCK: usize = 64;
-    let mut j0 = 0;
-    while j0 < cols {
-        let width = if cols - j0 < BLOCK { cols - j0 } else { BLOCK };
-        let mut sums = [F64x2::splat(0.0); BLOCK / 2];
+    for j0 in (0..cols).step_by(BLOCK) {
+        let width = BLOCK.min(cols - j0);
+        let mut sums = [F64x4::zero(); BLOCK / 4];
         for r in 0..rows {
-            let mut j = 0;
-            while j < BLOCK && j < width {
-                let v = f(r, j0 + j, if width - j < 4 { width - j } else { 4 });
-                sums[j / 2] = sums[j / 2].add(F64x2::low(v));
-                sums[j / 2 + 1] = sums[j / 2 + 1].add(F64x2::high(v));
-                j += 4;
+            for j in (0..width).step_by(4) {
+                sums[j / 4] = sums[j / 4].add(F64x4::from(f(r, j0 + j, (width - j).min(4))));
             }
         }
-        let mut j = 0;
-        while j < BLOCK && j < width {
-            let (l, h) = (sums[j / 2].lanes(), sums[j / 2 + 1].lanes());
-            let value = F32x4::from_lanes([l[0] as f32, l[1] as f32, h[0] as f32, h[1] as f32]);
-            store_part(dst.add(j0 + j), value, if width - j < 4 { width - j } else { 4 });
-            j += 4;
+        for j in (0..width).step_by(4) {
+            store_part(dst.add(j0 + j), sums[j / 4].narrowed(1.0), width - j);
         }
-        j0 += BLOCK;
     }
 }

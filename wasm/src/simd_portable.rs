@@ -1,198 +1,124 @@
-//! Vectors as plain arrays, lane for lane what WASM's instructions do. For `cargo test` on the host.
+//! The instructions of `core::arch::wasm32` that `simd.rs` takes, on plain arrays: for `cargo test` on the host.
+#![allow(non_camel_case_types)]
+use crate::simd::{max, min};
 
-/// Four f32.
 #[derive(Clone, Copy)]
-pub struct F32x4([f32; 4]);
-/// Four u32.
-#[derive(Clone, Copy)]
-pub struct U32x4([u32; 4]);
-/// Four lanes that are set or not.
-#[derive(Clone, Copy)]
-pub struct Mask([bool; 4]);
-/// Two f64.
-#[derive(Clone, Copy)]
-pub struct F64x2([f64; 2]);
+pub struct v128([u32; 4]);
 
-#[inline(always)]
-fn zip<A: Copy, B: Copy, C>(a: [A; 4], b: [B; 4], f: impl Fn(A, B) -> C) -> [C; 4] {
-    [f(a[0], b[0]), f(a[1], b[1]), f(a[2], b[2]), f(a[3], b[3])]
-}
-
-impl F32x4 {
-    pub fn splat(v: f32) -> F32x4 {
-        F32x4([v; 4])
+impl v128 {
+    fn lanes<T: Copy, const N: usize>(self) -> [T; N] {
+        unsafe { core::mem::transmute_copy(&self) }
     }
-    pub fn from_lanes(l: [f32; 4]) -> F32x4 {
-        F32x4(l)
-    }
-    pub fn lanes(self) -> [f32; 4] {
-        self.0
-    }
-    /// # Safety
-    /// 16 bytes from `p` on are readable.
-    pub unsafe fn load(p: *const f32) -> F32x4 {
-        F32x4((p as *const [f32; 4]).read_unaligned())
-    }
-    /// # Safety
-    /// `p` is readable.
-    pub unsafe fn load_splat(p: *const f32) -> F32x4 {
-        F32x4([p.read_unaligned(); 4])
-    }
-    /// # Safety
-    /// 16 bytes from `p` on are writable.
-    pub unsafe fn store(self, p: *mut f32) {
-        (p as *mut [f32; 4]).write_unaligned(self.0)
-    }
-    pub fn plus(self, o: F32x4) -> F32x4 {
-        F32x4(zip(self.0, o.0, |a, b| a + b))
-    }
-    pub fn minus(self, o: F32x4) -> F32x4 {
-        F32x4(zip(self.0, o.0, |a, b| a - b))
-    }
-    pub fn times(self, o: F32x4) -> F32x4 {
-        F32x4(zip(self.0, o.0, |a, b| a * b))
-    }
-    pub fn over(self, o: F32x4) -> F32x4 {
-        F32x4(zip(self.0, o.0, |a, b| a / b))
-    }
-    pub fn madd(self, b: F32x4, c: F32x4) -> F32x4 {
-        self.times(b).plus(c)
-    }
-    pub fn max(self, o: F32x4) -> F32x4 {
-        F32x4(zip(self.0, o.0, crate::simd::max))
-    }
-    pub fn min(self, o: F32x4) -> F32x4 {
-        F32x4(zip(self.0, o.0, crate::simd::min))
-    }
-    pub fn max_of_numbers(self, o: F32x4) -> F32x4 {
-        F32x4(zip(self.0, o.0, |a, b| if a < b { b } else { a }))
-    }
-    pub fn at_least(self, low: f32) -> F32x4 {
-        self.max_of_numbers(F32x4::splat(low))
-    }
-    pub fn at_most(self, high: f32) -> F32x4 {
-        F32x4(self.0.map(|v| if high < v { high } else { v }))
-    }
-    pub fn abs(self) -> F32x4 {
-        F32x4(self.0.map(f32::abs))
-    }
-    pub fn sqrt(self) -> F32x4 {
-        F32x4(self.0.map(f32::sqrt))
-    }
-    pub fn nearest(self) -> F32x4 {
-        F32x4(self.0.map(f32::round_ties_even))
-    }
-    pub fn lt(self, o: F32x4) -> Mask {
-        Mask(zip(self.0, o.0, |a, b| a < b))
-    }
-    pub fn le(self, o: F32x4) -> Mask {
-        Mask(zip(self.0, o.0, |a, b| a <= b))
-    }
-    pub fn ne(self, o: F32x4) -> Mask {
-        Mask(zip(self.0, o.0, |a, b| a != b))
-    }
-    pub fn bits(self) -> U32x4 {
-        U32x4(self.0.map(f32::to_bits))
-    }
-    pub fn to_int(self) -> U32x4 {
-        U32x4(self.0.map(|v| v as i32 as u32))
-    }
-    pub fn transpose(r: [F32x4; 4]) -> [F32x4; 4] {
-        [0, 1, 2, 3].map(|j| F32x4([r[0].0[j], r[1].0[j], r[2].0[j], r[3].0[j]]))
+    fn of<T: Copy, const N: usize>(lanes: [T; N]) -> v128 {
+        unsafe { core::mem::transmute_copy(&lanes) }
     }
 }
 
-impl U32x4 {
-    pub fn splat(v: u32) -> U32x4 {
-        U32x4([v; 4])
-    }
-    pub fn from_lanes(l: [u32; 4]) -> U32x4 {
-        U32x4(l)
-    }
-    /// # Safety
-    /// 8 bytes from `p` on are readable.
-    pub unsafe fn load_u16(p: *const u16) -> U32x4 {
-        U32x4((p as *const [u16; 4]).read_unaligned().map(u32::from))
-    }
-    /// # Safety
-    /// 8 bytes from `p` on are writable.
-    pub unsafe fn store_u16(self, p: *mut u16) {
-        (p as *mut [u16; 4]).write_unaligned(self.0.map(|v| v as u16))
-    }
-    pub fn add(self, o: U32x4) -> U32x4 {
-        U32x4(zip(self.0, o.0, u32::wrapping_add))
-    }
-    pub fn sub(self, o: U32x4) -> U32x4 {
-        U32x4(zip(self.0, o.0, u32::wrapping_sub))
-    }
-    pub fn and(self, o: U32x4) -> U32x4 {
-        U32x4(zip(self.0, o.0, |a, b| a & b))
-    }
-    pub fn or(self, o: U32x4) -> U32x4 {
-        U32x4(zip(self.0, o.0, |a, b| a | b))
-    }
-    pub fn xor(self, o: U32x4) -> U32x4 {
-        U32x4(zip(self.0, o.0, |a, b| a ^ b))
-    }
-    pub fn shl<const N: u32>(self) -> U32x4 {
-        U32x4(self.0.map(|v| v << N))
-    }
-    pub fn shr<const N: u32>(self) -> U32x4 {
-        U32x4(self.0.map(|v| v >> N))
-    }
-    pub fn sar<const N: u32>(self) -> U32x4 {
-        U32x4(self.0.map(|v| ((v as i32) >> N) as u32))
-    }
-    pub fn eq(self, o: U32x4) -> Mask {
-        Mask(zip(self.0, o.0, |a, b| a == b))
-    }
-    pub fn floats(self) -> F32x4 {
-        F32x4(self.0.map(f32::from_bits))
-    }
-    pub fn signed_to_f32(self) -> F32x4 {
-        F32x4(self.0.map(|v| v as i32 as f32))
-    }
-    pub fn unsigned_to_f32(self) -> F32x4 {
-        F32x4(self.0.map(|v| v as f32))
-    }
+/// `name = From -> To, |lanes| value` is the instruction that gives each lane that value.
+macro_rules! lanewise {
+    ($($name:ident = $From:ty => $To:ty, |$($lane:ident),+| $value:expr;)*) => { $(
+        pub fn $name($($lane: v128),+) -> v128 {
+            const N: usize = 16 / size_of::<$From>();
+            $(let $lane: [$From; N] = $lane.lanes();)+
+            let value = |i: usize| -> $To {
+                $(let $lane = $lane[i];)+
+                $value
+            };
+            v128::of(core::array::from_fn::<$To, N, _>(value))
+        }
+    )* };
 }
 
-impl Mask {
-    pub fn select(self, a: F32x4, b: F32x4) -> F32x4 {
-        F32x4([0, 1, 2, 3].map(|i| if self.0[i] { a.0[i] } else { b.0[i] }))
-    }
-    pub fn pick(self, a: U32x4, b: U32x4) -> U32x4 {
-        U32x4([0, 1, 2, 3].map(|i| if self.0[i] { a.0[i] } else { b.0[i] }))
-    }
+/// All ones, or all zeros.
+fn mask(set: bool) -> u32 {
+    (set as u32).wrapping_neg()
 }
 
-impl F64x2 {
-    pub fn splat(v: f64) -> F64x2 {
-        F64x2([v; 2])
-    }
-    pub fn low(v: F32x4) -> F64x2 {
-        F64x2([v.0[0] as f64, v.0[1] as f64])
-    }
-    pub fn high(v: F32x4) -> F64x2 {
-        F64x2([v.0[2] as f64, v.0[3] as f64])
-    }
-    pub fn add(self, o: F64x2) -> F64x2 {
-        F64x2([self.0[0] + o.0[0], self.0[1] + o.0[1]])
-    }
-    pub fn mul(self, o: F64x2) -> F64x2 {
-        F64x2([self.0[0] * o.0[0], self.0[1] * o.0[1]])
-    }
-    pub fn lanes(self) -> [f64; 2] {
-        self.0
-    }
-    /// # Safety
-    /// 16 bytes from `p` on are readable.
-    pub unsafe fn load(p: *const f64) -> F64x2 {
-        F64x2((p as *const [f64; 2]).read_unaligned())
-    }
-    /// # Safety
-    /// 16 bytes from `p` on are writable.
-    pub unsafe fn store(self, p: *mut f64) {
-        (p as *mut [f64; 2]).write_unaligned(self.0)
-    }
+lanewise! {
+    f32x4_add = f32 => f32, |a, b| a + b;
+    f32x4_sub = f32 => f32, |a, b| a - b;
+    f32x4_mul = f32 => f32, |a, b| a * b;
+    f32x4_div = f32 => f32, |a, b| a / b;
+    f32x4_max = f32 => f32, |a, b| max(a, b);
+    f32x4_min = f32 => f32, |a, b| min(a, b);
+    f32x4_pmax = f32 => f32, |a, b| if a < b { b } else { a };
+    f32x4_pmin = f32 => f32, |a, b| if b < a { b } else { a };
+    f32x4_abs = f32 => f32, |a| a.abs();
+    f32x4_sqrt = f32 => f32, |a| a.sqrt();
+    f32x4_nearest = f32 => f32, |a| a.round_ties_even();
+    f32x4_lt = f32 => u32, |a, b| mask(a < b);
+    f32x4_le = f32 => u32, |a, b| mask(a <= b);
+    f32x4_ne = f32 => u32, |a, b| mask(a != b);
+    f32x4_convert_i32x4 = i32 => f32, |a| a as f32;
+    f32x4_convert_u32x4 = u32 => f32, |a| a as f32;
+    i32x4_trunc_sat_f32x4 = f32 => i32, |a| a as i32;
+    u32x4_add = u32 => u32, |a, b| a.wrapping_add(b);
+    u32x4_sub = u32 => u32, |a, b| a.wrapping_sub(b);
+    u32x4_eq = u32 => u32, |a, b| mask(a == b);
+    v128_and = u32 => u32, |a, b| a & b;
+    v128_or = u32 => u32, |a, b| a | b;
+    v128_xor = u32 => u32, |a, b| a ^ b;
+    v128_bitselect = u32 => u32, |a, b, set| a & set | b & !set;
+    f64x2_add = f64 => f64, |a, b| a + b;
+    f64x2_mul = f64 => f64, |a, b| a * b;
+}
+
+pub fn f32x4(a: f32, b: f32, c: f32, d: f32) -> v128 {
+    v128::of([a, b, c, d])
+}
+pub fn u32x4(a: u32, b: u32, c: u32, d: u32) -> v128 {
+    v128([a, b, c, d])
+}
+pub fn f32x4_splat(value: f32) -> v128 {
+    v128::of([value; 4])
+}
+pub fn u32x4_splat(value: u32) -> v128 {
+    v128([value; 4])
+}
+pub fn f64x2_splat(value: f64) -> v128 {
+    v128::of([value; 2])
+}
+pub fn f32x4_extract_lane<const LANE: usize>(a: v128) -> f32 {
+    a.lanes::<f32, 4>()[LANE]
+}
+pub fn f64x2_extract_lane<const LANE: usize>(a: v128) -> f64 {
+    a.lanes::<f64, 2>()[LANE]
+}
+pub fn f64x2_promote_low_f32x4(a: v128) -> v128 {
+    let [low, high, _, _] = a.lanes::<f32, 4>();
+    v128::of([low as f64, high as f64])
+}
+pub fn i32x4_shuffle<const A: usize, const B: usize, const C: usize, const D: usize>(a: v128, b: v128) -> v128 {
+    v128([A, B, C, D].map(|lane| if lane < 4 { a.0[lane] } else { b.0[lane - 4] }))
+}
+pub fn i64x2_shuffle<const A: usize, const B: usize>(a: v128, b: v128) -> v128 {
+    v128::of([A, B].map(|lane| if lane < 2 { a } else { b }.lanes::<u64, 2>()[lane % 2]))
+}
+pub fn u32x4_shl(a: v128, count: u32) -> v128 {
+    v128(a.0.map(|lane| lane << count))
+}
+pub fn u32x4_shr(a: v128, count: u32) -> v128 {
+    v128(a.0.map(|lane| lane >> count))
+}
+pub fn i32x4_shr(a: v128, count: u32) -> v128 {
+    v128(a.0.map(|lane| (lane as i32 >> count) as u32))
+}
+/// Of lanes that fit; the upper half of the result, which nobody takes, is zero.
+pub fn u16x8_narrow_i32x4(a: v128, _: v128) -> v128 {
+    v128([a.0[0] | a.0[1] << 16, a.0[2] | a.0[3] << 16, 0, 0])
+}
+pub unsafe fn v128_load(p: *const v128) -> v128 {
+    p.read_unaligned()
+}
+pub unsafe fn v128_load32_splat(p: *const u32) -> v128 {
+    v128([p.read_unaligned(); 4])
+}
+pub unsafe fn u32x4_load_extend_u16x4(p: *const u16) -> v128 {
+    v128((p as *const [u16; 4]).read_unaligned().map(u32::from))
+}
+pub unsafe fn v128_store(p: *mut v128, a: v128) {
+    p.write_unaligned(a)
+}
+pub unsafe fn v128_store64_lane<const LANE: usize>(a: v128, p: *mut u64) {
+    p.write_unaligned(a.lanes::<u64, 2>()[LANE])
 }

@@ -5,10 +5,7 @@ use crate::math::exp_of_negative as exp;
 use crate::simd::F32x4;
 
 /// `y = softmax(x)` of each row; `y` may be `x`.
-///
-/// # Safety
-/// Both hold `rows * cols` elements.
-pub unsafe fn forward<T: Element>(y: *mut T, x: *const T, rows: usize, cols: usize) {
+pub unsafe fn forward<T: Element>(rows: usize, cols: usize, y: *mut T, x: *const T) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let top = F32x4::splat(largest(x, cols));
@@ -26,9 +23,6 @@ pub unsafe fn forward<T: Element>(y: *mut T, x: *const T, rows: usize, cols: usi
 }
 
 /// Sum of `e^(x - top)` over one row, in f64.
-///
-/// # Safety
-/// `x` holds `n` elements.
 #[inline(always)]
 pub unsafe fn sum_exp<T: Element>(x: *const T, n: usize, top: F32x4) -> f64 {
     let whole = n & !3;
@@ -44,10 +38,7 @@ pub unsafe fn sum_exp<T: Element>(x: *const T, n: usize, top: F32x4) -> f64 {
 }
 
 /// `dx = y * (dy - sum(dy * y))` of each row; `dx` may be `dy`.
-///
-/// # Safety
-/// All hold `rows * cols` elements.
-pub unsafe fn backward<T: Element>(dx: *mut T, dy: *const T, y: *const T, rows: usize, cols: usize) {
+pub unsafe fn backward<T: Element>(rows: usize, cols: usize, dx: *mut T, dy: *const T, y: *const T) {
     for r in 0..rows {
         let (dx, dy, y) = (dx.add(r * cols), dy.add(r * cols), y.add(r * cols));
         let sum = dot_f64(cols, |i, count| (load_part(dy.add(i), count), load_part(y.add(i), count)));

@@ -1,8 +1,7 @@
 //! Strided arrays: element-wise functions of two with broadcasting, and copies.
 //!
-//! Shapes and strides come through the parameter area: `MAX_DIMS` words of shape, then as many of each operand's
-//! strides (signed). Dims that every operand walks evenly are merged before the loops.
-use crate::dtype::{load_part, store_part, Element};
+//! Dims that every operand walks evenly are merged before the loops.
+use crate::dtype::{load_part, store_part, Element, BF16, F64, I64, U8};
 use crate::simd::F32x4;
 
 /// Most dims of a strided array.
@@ -16,24 +15,15 @@ pub struct Walk<const N: usize> {
 }
 
 impl<const N: usize> Walk<N> {
-    /// Reads `ndim` dims (at most `MAX_DIMS`) from the parameter area.
-    ///
-    /// # Safety
-    /// `parameters` holds `(1 + N) * MAX_DIMS` words.
-    pub unsafe fn read(parameters: *const u32, ndim: usize) -> Walk<N> {
+    /// A walk over `ndim` dims (at most `MAX_DIMS`).
+    pub unsafe fn new(ndim: usize, sizes: *const u32, steps: [*const i32; N]) -> Walk<N> {
         let mut walk = Walk { ndim: 0, shape: [1; MAX_DIMS], strides: [[0; MAX_DIMS]; N] };
-        for d in 0..MAX_DIMS {
-            if d >= ndim {
-                break;
-            }
-            let size = *parameters.add(d) as usize;
+        for d in 0..ndim.min(MAX_DIMS) {
+            let size = *sizes.add(d) as usize;
             if size == 1 {
                 continue;
             }
-            let mut strides = [0isize; N];
-            for (k, stride) in strides.iter_mut().enumerate() {
-                *stride = *parameters.add((1 + k) * MAX_DIMS + d) as i32 as isize;
-            }
+            let strides: [isize; N] = core::array::from_fn(|k| *steps[k].add(d) as isize);
             let last = walk.ndim.wrapping_sub(1);
             let merges = last < MAX_DIMS && (0..N).all(|k| walk.strides[k][last] == strides[k] * size as isize);
             let at = if merges { last } else { walk.ndim };
@@ -52,11 +42,8 @@ impl<const N: usize> Walk<N> {
     /// Calls `f(offsets, inner size)` for each run along the innermost dim.
     #[inline(always)]
     fn runs(&self, mut f: impl FnMut([isize; N], usize)) {
-        let inner = if self.ndim == 0 { 0 } else { (self.ndim - 1) & (MAX_DIMS - 1) };
-        let mut total = 1usize;
-        for size in self.shape.iter() {
-            total *= size;
-        }
+        let inner = self.last();
+        let total: usize = self.shape.iter().product();
         let length = self.shape[inner];
         let mut index = [0usize; MAX_DIMS];
         let mut offsets = [0isize; N];
@@ -80,14 +67,14 @@ impl<const N: usize> Walk<N> {
         }
     }
 
+    /// The innermost dim.
+    fn last(&self) -> usize {
+        self.ndim.saturating_sub(1) & (MAX_DIMS - 1)
+    }
+
     /// Strides of the innermost dim.
     fn inner(&self) -> [isize; N] {
-        let last = if self.ndim == 0 { 0 } else { (self.ndim - 1) & (MAX_DIMS - 1) };
-        let mut out = [0; N];
-        for k in 0..N {
-            out[k] = self.strides[k][last];
-        }
-        out
+        core::array::from_fn(|k| self.strides[k][self.last()])
     }
 }
 
@@ -120,23 +107,28 @@ unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const 
     let mut out = dst;
     walk.runs(|[oa, ob], n| {
         let (pa, pb) = (a.offset(oa), b.offset(ob));
-        let mut i = 0;
-        while i < n {
-            let count = if n - i < 4 { n - i } else { 4 };
+        for i in (0..n).step_by(4) {
+            let count = (n - i).min(4);
             let va = gather(pa.offset(i as isize * sa), sa, count);
             let vb = gather(pb.offset(i as isize * sb), sb, count);
             store_part(out.add(i), f(va, vb), count);
-            i += 4;
         }
         out = out.add(n);
     });
 }
 
-/// A function of two values, by the code of `BINARY_OPS`; `dst` is dense.
-///
-/// # Safety
-/// The walk stays within `a` and `b`; `dst` holds its elements.
-pub unsafe fn binary<T: Element>(op: u32, walk: &Walk<2>, dst: *mut T, a: *const T, b: *const T) {
+/// A function of two values, by the code of `binaryOp`; `dst` is dense.
+pub unsafe fn binary<T: Element>(
+    op: u32,
+    shape: *const u32,
+    ndim: usize,
+    a_strides: *const i32,
+    b_strides: *const i32,
+    dst: *mut T,
+    a: *const T,
+    b: *const T,
+) {
+    let walk = &Walk::new(ndim, shape, [a_strides, b_strides]);
     match op {
         0 => apply(walk, dst, a, b, |x, y| x + y),
         1 => apply(walk, dst, a, b, |x, y| x - y),
@@ -148,11 +140,26 @@ pub unsafe fn binary<T: Element>(op: u32, walk: &Walk<2>, dst: *mut T, a: *const
     }
 }
 
-/// Copies elements of one size between two strided arrays.
-///
-/// # Safety
-/// The walk stays within both.
-pub unsafe fn copy<V: Copy>(walk: &Walk<2>, dst: *mut V, src: *const V) {
+/// Copies between two strided arrays of any dtype.
+pub unsafe fn copy(
+    dtype: u32,
+    shape: *const u32,
+    ndim: usize,
+    dst_strides: *const i32,
+    src_strides: *const i32,
+    dst: *mut u8,
+    src: *const u8,
+) {
+    let walk = &Walk::new(ndim, shape, [dst_strides, src_strides]);
+    match dtype {
+        U8 => copy_elements(walk, dst, src),
+        BF16 => copy_elements(walk, dst as *mut u16, src as *const u16),
+        I64 | F64 => copy_elements(walk, dst as *mut u64, src as *const u64),
+        _ => copy_elements(walk, dst as *mut u32, src as *const u32),
+    }
+}
+
+unsafe fn copy_elements<V: Copy>(walk: &Walk<2>, dst: *mut V, src: *const V) {
     let [sd, ss] = walk.inner();
     walk.runs(|[od, os], n| {
         let (d, s) = (dst.offset(od), src.offset(os));

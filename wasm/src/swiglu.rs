@@ -5,26 +5,18 @@ use crate::math::sigmoid;
 use crate::simd::F32x4;
 
 /// `y = silu(gate) * up`.
-///
-/// # Safety
-/// All arrays hold `n` elements.
-pub unsafe fn forward<T: Element>(y: *mut T, gate: *const T, up: *const T, n: usize) {
+pub unsafe fn forward<T: Element>(n: usize, y: *mut T, gate: *const T, up: *const T) {
     zip(y, gate, up, n, |g, u| g * sigmoid(g) * u);
 }
 
 /// Gradients of both inputs; they may overwrite them.
-///
-/// # Safety
-/// All arrays hold `n` elements.
-pub unsafe fn backward<T: Element>(dgate: *mut T, dup: *mut T, dy: *const T, gate: *const T, up: *const T, n: usize) {
+pub unsafe fn backward<T: Element>(n: usize, dgate: *mut T, dup: *mut T, dy: *const T, gate: *const T, up: *const T) {
     let one = F32x4::splat(1.0);
-    let mut i = 0;
-    while i < n {
-        let count = if n - i < 4 { n - i } else { 4 };
+    for i in (0..n).step_by(4) {
+        let count = (n - i).min(4);
         let (g, u, d) = (load_part(gate.add(i), count), load_part(up.add(i), count), load_part(dy.add(i), count));
         let s = sigmoid(g);
         store_part(dgate.add(i), d * u * s * (one + g * (one - s)), count);
         store_part(dup.add(i), d * g * s, count);
-        i += 4;
     }
 }

@@ -13,9 +13,7 @@ pub const NR: usize = 8;
 
 /// Packs `count` rows of length `depth` into panels of `W`, missing rows as zeros.
 /// Element (row, step) of the source is `src[row * row_stride + step * step_stride]`; one of the strides is 1.
-///
-/// # Safety
-/// The source is readable there; `dst` holds `count` rounded up to `W`, times `depth`.
+/// `dst` holds `count` rounded up to `W`, times `depth`.
 pub unsafe fn pack<T: Element, const W: usize>(
     dst: *mut f32,
     src: *const T,
@@ -24,22 +22,18 @@ pub unsafe fn pack<T: Element, const W: usize>(
     count: usize,
     depth: usize,
 ) {
-    let mut row = 0;
-    while row < count {
+    for row in (0..count).step_by(W) {
         let panel = dst.add(row * depth);
         let rows = if count - row < W { count - row } else { W };
         let from = src.add(row * row_stride);
         if row_stride == 1 {
             pack_neighbors::<T, W>(panel, from, step_stride, rows, depth);
         } else {
-            let mut g = 0;
-            while g < W {
+            for g in (0..W).step_by(4) {
                 let four = rows.saturating_sub(g);
                 pack_rows::<T, W>(panel.add(g), from.add(g * row_stride), row_stride, step_stride, four, depth);
-                g += 4;
             }
         }
-        row += W;
     }
 }
 
@@ -55,10 +49,8 @@ unsafe fn pack_neighbors<T: Element, const W: usize>(
     for s in 0..depth {
         let (to, from) = (panel.add(s * W), src.add(s * step_stride));
         if rows == W {
-            let mut i = 0;
-            while i < W {
+            for i in (0..W).step_by(4) {
                 T::load4(from.add(i)).store(to.add(i));
-                i += 4;
             }
         } else {
             for i in 0..W {
@@ -118,9 +110,6 @@ unsafe fn product(depth: usize, a: *const f32, b: *const f32) -> [[F32x4; NR / 4
 }
 
 /// `c = alpha * product + beta * c` for a whole tile; with `beta` 0, `c` is not read.
-///
-/// # Safety
-/// The panels hold `depth` steps; `c` holds the tile.
 #[inline(never)]
 pub unsafe fn tile(depth: usize, a: *const f32, b: *const f32, c: *mut f32, ldc: usize, alpha: f32, beta: f32) {
     let sums = product(depth, a, b);
@@ -136,9 +125,6 @@ pub unsafe fn tile(depth: usize, a: *const f32, b: *const f32, c: *mut f32, ldc:
 }
 
 /// The first `rows` by `cols` of a tile, as [`tile`].
-///
-/// # Safety
-/// As [`tile`], for that part of `c`.
 #[inline(never)]
 pub unsafe fn tile_part(
     depth: usize,
@@ -152,12 +138,7 @@ pub unsafe fn tile_part(
     cols: usize,
 ) {
     let mut whole = [0.0f32; MR * NR];
-    let sums = product(depth, a, b);
-    for i in 0..MR {
-        for j in 0..NR / 4 {
-            sums[i][j].store(whole.as_mut_ptr().add(i * NR + 4 * j));
-        }
-    }
+    tile(depth, a, b, whole.as_mut_ptr(), NR, 1.0, 0.0);
     for i in 0..rows {
         for j in 0..cols {
             let p = c.add(i * ldc + j);

@@ -1,28 +1,19 @@
-//! Functions of one value and their derivatives, by the code of `UNARY_OPS`.
+//! Functions of one value and their derivatives, by the code of `unaryOp`.
 use crate::dtype::Element;
 use crate::elementwise::{map, zip};
 use crate::math;
 use crate::simd::F32x4;
 
-const NEG: u32 = 0;
-const EXP: u32 = 1;
-const LOG: u32 = 2;
-const SQRT: u32 = 3;
-const RSQRT: u32 = 4;
-const TANH: u32 = 5;
-const SIGMOID: u32 = 6;
-const SILU: u32 = 7;
-const GELU: u32 = 8;
-const GELU_TANH: u32 = 9;
-const RELU: u32 = 10;
-const SQUARE: u32 = 11;
-const ABS: u32 = 12;
-const RECIPROCAL: u32 = 13;
-const SIN: u32 = 14;
-const COS: u32 = 15;
-const ADD_SCALAR: u32 = 16;
-const MUL_SCALAR: u32 = 17;
-const CLAMP: u32 = 18;
+/// Makes each name a code: its place.
+macro_rules! codes {
+    ($place:expr;) => {};
+    ($place:expr; $name:ident $($rest:ident)*) => {
+        const $name: u32 = $place;
+        codes! { $place + 1; $($rest)* }
+    };
+}
+codes! { 0; NEG EXP LOG SQRT RSQRT TANH SIGMOID SILU GELU GELU_TANH RELU SQUARE ABS RECIPROCAL SIN COS ADD_SCALAR
+MUL_SCALAR CLAMP }
 
 const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 const GELU_CUBIC: f32 = 0.044_715;
@@ -52,10 +43,7 @@ fn gelu_inner(x: F32x4) -> F32x4 {
 }
 
 /// `dst = op(src)`.
-///
-/// # Safety
-/// Both arrays hold `n` elements.
-pub unsafe fn forward<T: Element>(op: u32, dst: *mut T, src: *const T, n: usize, p0: f32, p1: f32) {
+pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut T, src: *const T) {
     let a = splat(p0);
     let one = splat(1.0);
     match op {
@@ -83,10 +71,7 @@ pub unsafe fn forward<T: Element>(op: u32, dst: *mut T, src: *const T, n: usize,
 }
 
 /// `dx = dy * op'(x)`.
-///
-/// # Safety
-/// All arrays hold `n` elements.
-pub unsafe fn backward<T: Element>(op: u32, dx: *mut T, dy: *const T, x: *const T, n: usize, p0: f32, p1: f32) {
+pub unsafe fn backward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dx: *mut T, dy: *const T, x: *const T) {
     let (a, b) = (splat(p0), splat(p1));
     let (zero, half, one) = (F32x4::zero(), splat(0.5), splat(1.0));
     match op {

@@ -2,7 +2,7 @@
 use fullyshard_wasm::{exact, philox};
 
 fn accumulator() -> Vec<i64> {
-    vec![0; exact::BYTES / 8]
+    vec![0; exact::WORDS]
 }
 
 #[test]
@@ -39,6 +39,49 @@ fn every_power_of_two_comes_back() {
         let mut sum = accumulator();
         unsafe { exact::add(sum.as_mut_ptr(), value) };
         assert_eq!(unsafe { exact::value(sum.as_ptr()) }, value);
+    }
+}
+
+/// `digits[i] * 2^(32 i - 1074)`, rounded to nearest even, bit by bit.
+fn rounded(digits: &[u64]) -> f64 {
+    let mut bits = Vec::new();
+    let mut carry: u128 = 0;
+    for i in 0..digits.len() + 4 {
+        carry += digits.get(i).copied().unwrap_or(0) as u128;
+        bits.extend((0..32).map(|bit| carry >> bit & 1 == 1));
+        carry >>= 32;
+    }
+    let Some(top) = bits.iter().rposition(|bit| *bit) else { return 0.0 };
+    let drop = (top + 1).saturating_sub(53);
+    let mut mantissa = (drop..=top).rev().fold(0u64, |m, bit| m << 1 | bits[bit] as u64);
+    let above_half = drop > 1 && bits[..drop - 1].iter().any(|bit| *bit);
+    if drop > 0 && bits[drop - 1] && (above_half || mantissa % 2 == 1) {
+        mantissa += 1;
+    }
+    libm::scalbn(mantissa as f64, drop as i32 - 1074)
+}
+
+#[test]
+fn any_digits_give_their_sum_rounded_once() {
+    let mut seed = 1u64;
+    for round in 0..3000 {
+        let low = (seed % 58) as usize;
+        let mut digits = vec![0u64; 66];
+        for (limb, digit) in digits.iter_mut().enumerate().skip(low).take(5) {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            // Carries reach far; some low digits are zero, so that there are ties.
+            let shift = if limb % 2 == 0 { 3 } else { 33 };
+            *digit = if round % 3 == 0 && limb < low + 3 { 0 } else { seed >> shift };
+        }
+        if round % 6 == 0 {
+            digits[low + 3] = 1 << 21;
+            digits[low + 4] = 1 << (round % 32);
+        }
+        let mut sum = accumulator();
+        for (word, digit) in sum.iter_mut().zip(&digits) {
+            *word = *digit as i64;
+        }
+        assert_eq!(unsafe { exact::value(sum.as_ptr()) }, rounded(&digits), "{digits:?}");
     }
 }
 

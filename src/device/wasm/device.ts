@@ -5,12 +5,16 @@
  *
  * @module
  */
-import { instantiateKernels, loadKernelModule } from "../../../wasm/mod.ts";
+import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../../wasm/mod.ts";
 import { ArgumentError, LibraryNotFoundError } from "../../errors.ts";
-import { coreCount } from "../../runtime/processes.ts";
 import { Allocator } from "../allocator.ts";
-import type { Device, DevicePtr } from "../device.ts";
-import type { ExactMath, KernelTable } from "../kernels.ts";
+import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
+import { checksOf } from "../kernels/arguments.ts";
+import type { Arguments } from "../kernels/signature.ts";
+import { KERNELS, type Kernels } from "../kernels/table.ts";
+import { DeviceScalars } from "../scalars.ts";
+import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
+import { immediateStream, Streams } from "../stream.ts";
 import { exactMath, wasmKernels } from "./kernels.ts";
 
 /** Who computes matrix products on the CPU. `auto`: oneDNN when it is found, else `wasm-relaxed`. */
@@ -20,12 +24,25 @@ export type CpuMath = typeof CPU_MATH[number];
 
 /** Options of the CPU device. */
 export interface WasmDeviceOptions {
-  /** Size of the memory in bytes: 4 GiB unless said otherwise, which is also the most. */
+  /** Size of the memory in bytes: default 4 GiB, which is also the most. */
   readonly memoryBytes?: number;
-  /** `wasm` unless said otherwise: the same bits in every runtime. */
+  /** Default `wasm`: the same bits in every runtime. */
   readonly cpuMath?: CpuMath;
-  /** Ranks on this host, which share its cores; 1 unless said otherwise. */
+  /** Ranks on this host, which share its cores; default: 1. */
   readonly ranksOnHost?: number;
+  /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
+  readonly lateStatus?: boolean;
+}
+
+/** What a device is made of. */
+type WasmParts = Pick<WasmDevice, "memory" | "allocator" | "kernels" | "math" | "status">;
+
+/** Who multiplies matrices. */
+interface MathProvider {
+  readonly name: string;
+  readonly detail: string;
+  readonly scratchBytes?: (kernel: string, args: Arguments) => number;
+  readonly close?: () => void;
 }
 
 const PAGE_BYTES = 65536;
@@ -36,30 +53,27 @@ export class WasmDevice implements Device {
   readonly name = "cpu:0";
   readonly memory: WebAssembly.Memory;
   readonly allocator: Allocator;
-  readonly kernels: KernelTable;
+  readonly kernels: Kernels;
+  readonly status: DeviceStatus;
   readonly math: ExactMath;
   readonly mathName: string;
-  /** What was chosen and why, for a log line. */
-  readonly mathDetail: string;
+  readonly detail: string;
+  readonly streams: Streams = new Streams(immediateStream);
+  readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly #bytes: Uint8Array;
-  readonly #close: () => void;
+  readonly #provider: MathProvider;
 
   /** Use {@link openWasmDevice}. */
-  constructor(
-    memory: WebAssembly.Memory,
-    allocator: Allocator,
-    kernels: KernelTable,
-    math: ExactMath,
-    provider: { readonly name: string; readonly detail: string; readonly close: () => void },
-  ) {
+  constructor({ memory, allocator, kernels, math, status }: WasmParts, provider: MathProvider) {
     this.memory = memory;
     this.allocator = allocator;
     this.kernels = kernels;
+    this.status = status;
     this.math = math;
     this.mathName = provider.name;
-    this.mathDetail = provider.detail;
+    this.detail = provider.detail;
     this.#bytes = new Uint8Array(memory.buffer);
-    this.#close = provider.close;
+    this.#provider = provider;
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
@@ -74,10 +88,14 @@ export class WasmDevice implements Device {
     this.#bytes.copyWithin(dst, src, src + byteLength);
   }
 
+  scratchBytes(kernel: string, args: Arguments): number {
+    return this.#provider.scratchBytes?.(kernel, args) ?? 0;
+  }
+
   synchronize(): void {}
 
   dispose(): void {
-    this.#close();
+    this.#provider.close?.();
   }
 }
 
@@ -88,45 +106,52 @@ export class WasmDevice implements Device {
  * @throws {LibraryNotFoundError} if `cpuMath` is `onednn` and it is not found
  */
 export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<WasmDevice> {
-  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1 } = options;
+  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1, lateStatus = false } = options;
   const pages = Math.floor(memoryBytes / PAGE_BYTES);
   if (!(pages >= 256 && pages <= MAX_PAGES)) {
     throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB`);
   }
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
-  if (cpuMath === "wasm" || cpuMath === "wasm-relaxed") return await openWasmMath(memory, cpuMath, "");
-  const exports = instantiateKernels(await loadKernelModule("strict"), memory);
-  const kernels = wasmKernels(exports, memory);
-  const allocator = new Allocator("cpu:0", exports.heap_base() >>> 0, pages * PAGE_BYTES);
-  const { openOnednn } = await import("./gemm_onednn.ts");
-  try {
-    const threads = Math.max(1, Math.floor(coreCount() / ranksOnHost));
-    const onednn = await openOnednn({ memory, kernels, scratch: allocator, threads });
-    const table: KernelTable = {
-      ...kernels,
-      gemm: (args) => onednn.hasBfloat16 || args.dtype.byteLength === 4 ? onednn.gemm(args) : kernels.gemm(args),
+  const open = async (variant: KernelVariant): Promise<WasmParts> => {
+    const module = instantiateKernels(await loadKernelModule(variant), memory);
+    const ptr = devicePtr(module.heapBase);
+    const record = new DataView(memory.buffer, ptr);
+    return {
+      memory,
+      allocator: new Allocator("cpu:0", ptr + STATUS_AREA_BYTES, memory.buffer.byteLength),
+      kernels: wasmKernels(module, memory, ptr),
+      math: exactMath(module),
+      status: new DeviceStatus(ptr, lateStatus, { read: () => record, clear: () => record.setUint32(0, 0, true) }),
     };
-    const detail = `matrix products by oneDNN ${onednn.version} (${onednn.path})`;
-    const provider = { name: "onednn", detail, close: () => onednn.dispose() };
-    return new WasmDevice(memory, allocator, table, exactMath(exports), provider);
+  };
+  const detail = "matrix products by WASM kernels";
+  const relaxed = `${detail} with relaxed SIMD, whose bits are the runtime's own`;
+  if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });
+  if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail: relaxed });
+  try {
+    return await openOnednnDevice(await open("strict"), ranksOnHost);
   } catch (error) {
     if (cpuMath === "onednn" || !(error instanceof LibraryNotFoundError)) throw error;
-    return await openWasmMath(
-      memory,
-      "wasm-relaxed",
-      ": 'auto' found no oneDNN (fullyshard doctor says how to install it)",
-    );
+    const why = `${relaxed}: 'auto' found no oneDNN (fullyshard doctor says how to install it)`;
+    return new WasmDevice(await open("relaxed"), { name: "wasm-relaxed", detail: why });
   }
 }
 
-/** The CPU with nothing native. */
-async function openWasmMath(
-  memory: WebAssembly.Memory,
-  name: "wasm" | "wasm-relaxed",
-  why: string,
-): Promise<WasmDevice> {
-  const exports = instantiateKernels(await loadKernelModule(name === "wasm" ? "strict" : "relaxed"), memory);
-  const allocator = new Allocator("cpu:0", exports.heap_base() >>> 0, memory.buffer.byteLength);
-  const provider = { name, detail: `matrix products by WASM kernels${why}`, close: () => {} };
-  return new WasmDevice(memory, allocator, wasmKernels(exports, memory), exactMath(exports), provider);
+/** The CPU with matrix products by oneDNN. */
+async function openOnednnDevice(parts: WasmParts, ranksOnHost: number): Promise<WasmDevice> {
+  const { openOnednn } = await import("./gemm_onednn.ts");
+  const { memory, allocator, kernels } = parts;
+  const onednn = await openOnednn({ memory, kernels, scratch: allocator, ranksOnHost });
+  const checks = checksOf("gemm", KERNELS.gemm);
+  const gemm: Kernels["gemm"] = (args) => {
+    for (const check of checks) check(args);
+    if (onednn.hasBfloat16 || args.dtype.byteLength === 4) onednn.gemm(args);
+    else kernels.gemm(args);
+  };
+  return new WasmDevice({ ...parts, kernels: { ...kernels, gemm } }, {
+    name: "onednn",
+    detail: `matrix products by oneDNN ${onednn.version} (${onednn.path})`,
+    scratchBytes: (kernel, args) => kernel === "gemm" ? onednn.scratchBytes(args) : 0,
+    close: () => onednn.dispose(),
+  });
 }

@@ -10,28 +10,28 @@
  *
  * @module
  */
-import { DNNL_VERSION_T, N, ONEDNN, T } from "../../../ffi/bindings/onednn.ts";
-import type { ONEDNN_BINDINGS } from "../../../ffi/bindings/onednn.ts";
-import { openLibrary } from "../../../ffi/mod.ts";
-import type { OpenLibraryOptions } from "../../../ffi/mod.ts";
+import { DNNL_VERSION_T, N, ONEDNN, type ONEDNN_BINDINGS, T } from "../../../ffi/bindings/onednn.ts";
+import { openLibrary, type OpenLibraryOptions } from "../../../ffi/mod.ts";
 import { openPosix } from "../../../ffi/posix.ts";
-import type { BoundFunction, FfiProvider, Library, NativeAddress } from "../../../ffi/types.ts";
-import { bfloat16, float32 } from "../../dtype.ts";
+import type { BoundFunction, Library, NativeAddress } from "../../../ffi/types.ts";
+import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
-import type { DevicePtr } from "../device.ts";
-import { devicePtr } from "../device.ts";
-import type { GemmArgs, KernelTable } from "../kernels.ts";
+import { coreCount } from "../../runtime/processes.ts";
+import { type DevicePtr, devicePtr } from "../device.ts";
+import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
+import type { Arguments } from "../kernels/signature.ts";
+import type { ArgsOf, Kernels } from "../kernels/table.ts";
 
 /** What {@link openOnednn} works with. */
 export interface OnednnOptions extends OpenLibraryOptions {
   /** The rank's memory; it must never grow. */
   readonly memory: WebAssembly.Memory;
   /** The kernels that do what is no product: scaling, and rounding to bfloat16. */
-  readonly kernels: Pick<KernelTable, "cast" | "fill" | "scale">;
+  readonly kernels: Pick<Kernels, "cast" | "fill" | "scale">;
   /** Where float32 sums wait to be rounded to bfloat16. */
   readonly scratch: { allocate(bytes: number, owner: string): DevicePtr; free(ptr: DevicePtr): void };
-  /** Threads of one product: cores divided by the ranks on the host. A set OMP_NUM_THREADS is stronger. */
-  readonly threads: number;
+  /** Ranks on this host, which share its cores among their threads. A set OMP_NUM_THREADS is stronger. */
+  readonly ranksOnHost: number;
 }
 
 /**
@@ -40,7 +40,20 @@ export interface OnednnOptions extends OpenLibraryOptions {
  */
 const SCRATCH_ELEMENTS = 1 << 22;
 
+type GemmArgs = ArgsOf<"gemm">;
+/** Rows of sums that wait at once. */
+function rowsAtOnce(m: number, n: number): number {
+  return Math.min(m, Math.max(1, Math.floor(SCRATCH_ELEMENTS / n)));
+}
+
 type Product = BoundFunction<typeof ONEDNN_BINDINGS["dnnl_sgemm"]>;
+
+/** Rows of a matrix in memory. */
+interface Rows {
+  readonly dtype: DType;
+  readonly at: number;
+  readonly stride: number;
+}
 
 /** Matrix products by oneDNN. */
 export class OnednnGemm {
@@ -51,29 +64,23 @@ export class OnednnGemm {
   /** Whether this processor and library multiply bfloat16; if not, such products must go elsewhere. */
   readonly hasBfloat16: boolean;
   readonly #library: Library<typeof ONEDNN_BINDINGS>;
-  readonly #provider: FfiProvider;
   readonly #base: NativeAddress;
   readonly #kernels: OnednnOptions["kernels"];
   readonly #scratch: OnednnOptions["scratch"];
-  readonly #float32Product: Product;
-  readonly #bfloat16Product: Product | undefined;
 
   /** Use {@link openOnednn}. */
   constructor(library: Library<typeof ONEDNN_BINDINGS>, options: OnednnOptions) {
     this.#library = library;
-    this.#provider = library.provider;
     this.#base = library.provider.addressOf(options.memory.buffer);
     this.#kernels = options.kernels;
     this.#scratch = options.scratch;
-    this.#float32Product = library.symbols.dnnl_sgemm;
-    this.#bfloat16Product = library.symbols.dnnl_gemm_bf16bf16f32;
     this.version = onednnVersion(library);
     this.path = library.path;
     this.hasBfloat16 = this.#probeBfloat16();
   }
 
   /**
-   * One product for each matrix of the batch; see {@link GemmArgs}.
+   * One product for each matrix of the batch; see the table of kernels.
    *
    * @throws {UnsupportedError} for bfloat16 where {@link hasBfloat16} is false
    * @throws {NativeError} if oneDNN refuses the arguments
@@ -81,7 +88,7 @@ export class OnednnGemm {
   gemm(args: GemmArgs): void {
     const { m, n, k, alpha, batch } = args;
     if (m === 0 || n === 0 || batch === 0) return;
-    const product = args.dtype === float32 ? this.#float32Product : this.#bfloat16ProductOrThrow();
+    const product = args.dtype === float32 ? this.#library.symbols.dnnl_sgemm : this.#bfloat16ProductOrThrow();
     const bytes = args.dtype.byteLength;
     for (let i = 0; i < batch; i++) {
       const a = args.a + i * args.strideA * bytes;
@@ -91,6 +98,13 @@ export class OnednnGemm {
       else if (args.outDtype === float32) this.#multiply(product, args, m, a, b, args.beta, c, args.ldc);
       else this.#multiplyAndRound(product, args, a, b, c);
     }
+  }
+
+  /** Bytes that {@link gemm} takes from its scratch memory. */
+  scratchBytes(args: Arguments): number {
+    const [m, n] = [numberArgument(args, "m"), numberArgument(args, "n")];
+    const rounds = this.hasBfloat16 && dtypeArgument(args, "outDtype") === bfloat16 && m * n > 0;
+    return rounds ? rowsAtOnce(m, n) * n * float32.byteLength : 0;
   }
 
   /** Unloads the library. */
@@ -108,7 +122,7 @@ export class OnednnGemm {
     c: number,
     ldc: number,
   ): void {
-    const at = (address: number): NativeAddress => this.#provider.offset(this.#base, address);
+    const at = (address: number): NativeAddress => this.#library.provider.offset(this.#base, address);
     const { transA, transB, n, k, alpha, lda, ldb } = args;
     product(transA ? T : N, transB ? T : N, rows, n, k, alpha, at(a), lda, at(b), ldb, beta, at(c), ldc);
   }
@@ -116,40 +130,34 @@ export class OnednnGemm {
   /** A bfloat16 result: float32 sums in scratch memory, some rows at a time, rounded once into `c`. */
   #multiplyAndRound(product: Product, args: GemmArgs, a: number, b: number, c: number): void {
     const { m, n, beta, ldc } = args;
-    const step = Math.min(m, Math.max(1, Math.floor(SCRATCH_ELEMENTS / n)));
+    const step = rowsAtOnce(m, n);
     const sums = this.#scratch.allocate(step * n * float32.byteLength, "matrix product (float32 sums)");
     try {
       for (let row = 0; row < m; row += step) {
         const rows = Math.min(step, m - row);
         const first = a + row * (args.transA ? 1 : args.lda) * args.dtype.byteLength;
         const into = c + row * ldc * bfloat16.byteLength;
-        if (beta !== 0) this.#castRows(float32, sums, n, bfloat16, into, ldc, rows, n);
+        const stored: Rows = { dtype: bfloat16, at: into, stride: ldc };
+        const summed: Rows = { dtype: float32, at: sums, stride: n };
+        if (beta !== 0) this.#castRows(summed, stored, rows, n);
         this.#multiply(product, args, rows, first, b, beta, sums, n);
-        this.#castRows(bfloat16, into, ldc, float32, sums, n, rows, n);
+        this.#castRows(stored, summed, rows, n);
       }
     } finally {
       this.#scratch.free(sums);
     }
   }
 
-  #castRows(
-    dstDtype: GemmArgs["dtype"],
-    dst: number,
-    dstStride: number,
-    srcDtype: GemmArgs["dtype"],
-    src: number,
-    srcStride: number,
-    rows: number,
-    cols: number,
-  ): void {
-    if (dstStride === cols && srcStride === cols) {
-      this.#kernels.cast(dstDtype, srcDtype, devicePtr(dst), devicePtr(src), rows * cols);
-      return;
-    }
-    for (let row = 0; row < rows; row++) {
-      const to = devicePtr(dst + row * dstStride * dstDtype.byteLength);
-      const from = devicePtr(src + row * srcStride * srcDtype.byteLength);
-      this.#kernels.cast(dstDtype, srcDtype, to, from, cols);
+  #castRows(to: Rows, from: Rows, rows: number, cols: number): void {
+    const isDense = to.stride === cols && from.stride === cols;
+    for (let row = 0; row < (isDense ? 1 : rows); row++) {
+      this.#kernels.cast({
+        dstDtype: to.dtype,
+        srcDtype: from.dtype,
+        n: isDense ? rows * cols : cols,
+        dst: devicePtr(to.at + row * to.stride * to.dtype.byteLength),
+        src: devicePtr(from.at + row * from.stride * from.dtype.byteLength),
+      });
     }
   }
 
@@ -157,26 +165,27 @@ export class OnednnGemm {
   #scaleOnly(args: GemmArgs, c: number): void {
     const { m, n, ldc, beta, outDtype } = args;
     for (let row = 0; row < m; row++) {
-      const at = devicePtr(c + row * ldc * outDtype.byteLength);
-      if (beta === 0) this.#kernels.fill(outDtype, at, n, 0);
-      else if (beta !== 1) this.#kernels.scale(outDtype, at, at, n, beta);
+      const dst = devicePtr(c + row * ldc * outDtype.byteLength);
+      if (beta === 0) this.#kernels.fill({ dtype: outDtype, n, value: 0, dst });
+      else if (beta !== 1) this.#kernels.scale({ dtype: outDtype, n, factor: beta, dst, src: dst });
     }
   }
 
   #bfloat16ProductOrThrow(): Product {
-    if (this.#bfloat16Product !== undefined && this.hasBfloat16) return this.#bfloat16Product;
+    const product = this.#library.symbols.dnnl_gemm_bf16bf16f32;
+    if (product !== undefined && this.hasBfloat16) return product;
     throw new UnsupportedError(`Cannot multiply bfloat16 by oneDNN ${this.version} on this processor: use 'wasm' math`);
   }
 
   /** Multiplies 1 by 1: oneDNN refuses (`dnnl_unimplemented`) where the processor lacks AVX-512. */
   #probeBfloat16(): boolean {
-    const product = this.#bfloat16Product;
+    const { provider, symbols: { dnnl_gemm_bf16bf16f32: product } } = this.#library;
     if (product === undefined) return false;
     const operands = new Uint16Array(64).fill(0x3f80); // 1.0
     const sum = new Float32Array(32);
-    const one = this.#provider.addressOf(operands);
+    const one = provider.addressOf(operands);
     try {
-      product(N, N, 1, 1, 1, 1, one, 1, one, 1, 0, this.#provider.addressOf(sum), 1);
+      product(N, N, 1, 1, 1, 1, one, 1, one, 1, 0, provider.addressOf(sum), 1);
     } catch (error) {
       if (error instanceof NativeError) return false;
       throw error;
@@ -197,7 +206,7 @@ export class OnednnGemm {
 export async function openOnednn(options: OnednnOptions): Promise<OnednnGemm> {
   const posix = await openPosix(options.provider === undefined ? {} : { provider: options.provider });
   if (posix.variable("OMP_NUM_THREADS") === undefined) {
-    posix.setVariable("OMP_NUM_THREADS", String(Math.max(1, Math.floor(options.threads))));
+    posix.setVariable("OMP_NUM_THREADS", String(Math.max(1, Math.floor(coreCount() / options.ranksOnHost))));
   }
   return new OnednnGemm(await openLibrary(ONEDNN, { ...options, provider: posix.provider }), options);
 }

@@ -4,19 +4,8 @@
  * @module
  */
 import * as z from "zod";
-import { ConfigError, UnsupportedError } from "../../errors.ts";
-
-/** Rescaling of rotary frequencies. */
-export type RopeScaling =
-  | { readonly type: "default" }
-  | { readonly type: "linear"; readonly factor: number }
-  | {
-    readonly type: "llama3";
-    readonly factor: number;
-    readonly lowFreqFactor: number;
-    readonly highFreqFactor: number;
-    readonly originalMaxPositions: number;
-  };
+import { ConfigError, type ConfigProblem, UnsupportedError } from "../../errors.ts";
+import type { RopeScaling } from "../../nn/rotary.ts";
 
 /** Everything that decides what the model computes. */
 export interface LlamaConfig {
@@ -90,11 +79,8 @@ function resolveRope(raw: z.infer<typeof rawSchema>): RopeScaling {
   }
   const missing = ROPE_KEYS[type].filter((name) => rope[name] === undefined);
   if (missing.length > 0) {
-    throw new ConfigError(missing.map((name) => ({
-      path: `config.json ${key}.${name}`,
-      expected: `a number, for rope_type ${type}`,
-      got: "nothing",
-    })));
+    const expected = `a number, for rope_type ${type}`;
+    throw new ConfigError(missing.map((name) => ({ path: `config.json ${key}.${name}`, expected, got: "nothing" })));
   }
   const { factor = NaN, low_freq_factor: lowFreqFactor = NaN, high_freq_factor: highFreqFactor = NaN } = rope;
   if (type === "linear") return { type, factor };
@@ -133,28 +119,19 @@ export function resolveLlamaConfig(hfConfig: Readonly<Record<string, unknown>>):
   }
   const numKvHeads = raw.num_key_value_heads ?? raw.num_attention_heads;
   const headDim = raw.head_dim ?? raw.hidden_size / raw.num_attention_heads;
-  const problems = [
-    ...Number.isInteger(headDim) && headDim % 2 === 0 ? [] : [{
-      path: "config.json head_dim",
-      expected: "an even integer",
-      got: `${headDim} (hidden_size / num_attention_heads)`,
-    }],
-    ...raw.num_attention_heads % numKvHeads === 0 ? [] : [{
-      path: "config.json num_key_value_heads",
-      expected: `a divisor of ${raw.num_attention_heads}`,
-      got: `${numKvHeads}`,
-    }],
-  ];
+  const { pad_token_id: pad } = raw;
   // Counted from the back when negative, as PyTorch's embedding does.
-  const padTokenId = raw.pad_token_id == null
-    ? -1
-    : raw.pad_token_id < 0
-    ? raw.vocab_size + raw.pad_token_id
-    : raw.pad_token_id;
-  if (raw.pad_token_id != null && !(padTokenId >= 0 && padTokenId < raw.vocab_size)) {
-    const expected = `an id below vocab_size ${raw.vocab_size}`;
-    problems.push({ path: "config.json pad_token_id", expected, got: `${raw.pad_token_id}` });
-  }
+  const padTokenId = pad == null ? -1 : pad < 0 ? raw.vocab_size + pad : pad;
+  const problems: ConfigProblem[] = [];
+  const require = (holds: boolean, key: string, expected: string, got: string): void => {
+    if (!holds) problems.push({ path: `config.json ${key}`, expected, got });
+  };
+  const dimGot = `${headDim} (hidden_size / num_attention_heads)`;
+  require(Number.isInteger(headDim) && headDim % 2 === 0, "head_dim", "an even integer", dimGot);
+  const divides = raw.num_attention_heads % numKvHeads === 0;
+  require(divides, "num_key_value_heads", `a divisor of ${raw.num_attention_heads}`, `${numKvHeads}`);
+  const isId = pad == null || (padTokenId >= 0 && padTokenId < raw.vocab_size);
+  require(isId, "pad_token_id", `an id below vocab_size ${raw.vocab_size}`, `${pad}`);
   if (problems.length > 0) throw new ConfigError(problems);
   return {
     vocabSize: raw.vocab_size,

@@ -6,18 +6,17 @@
  */
 import type { Device } from "../../device/device.ts";
 import { ArgumentError } from "../../errors.ts";
-import { attention, linearCrossEntropy, rope, swiglu } from "../../nn/functional.ts";
+import { attention, rope, swiglu } from "../../nn/functional.ts";
 import { Embedding } from "../../nn/embedding.ts";
+import { type HeadOutput, LanguageModelHead } from "../../nn/head.ts";
 import { Linear } from "../../nn/linear.ts";
-import { Module, nameParameters } from "../../nn/module.ts";
+import { Module } from "../../nn/module.ts";
 import { RMSNorm } from "../../nn/norm.ts";
+import { RotaryTables } from "../../nn/rotary.ts";
 import type { Init } from "../../tensor/parameter.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
-import type { ActivationBytes, BatchShape } from "../../nn/activations.ts";
-import type { CausalLm, CausalLmInputs, CausalLmOutputs } from "../family.ts";
-import { llamaActivationBytes } from "./activations.ts";
+import { CausalLm, type CausalLmInputs } from "../causal_lm.ts";
 import type { LlamaConfig } from "./config.ts";
-import { RotaryTables } from "./rotary.ts";
 
 /** What every block of one forward is given besides the hidden states. */
 interface Positions {
@@ -114,13 +113,14 @@ class LlamaModel extends Module<[inputs: CausalLmInputs], Tensor> {
 
   constructor(device: Device, config: LlamaConfig) {
     super();
-    const { vocabSize, hiddenSize, padTokenId, numLayers } = config;
+    const { vocabSize, hiddenSize, padTokenId, numLayers, maxPositions } = config;
     const options = { init: normal(config), ...padTokenId >= 0 ? { paddingIdx: padTokenId } : {} };
     this.embedTokens = new Embedding(device, vocabSize, hiddenSize, options);
     this.layers = Array.from({ length: numLayers }, () => new LlamaDecoderLayer(device, config));
     this.norm = new RMSNorm(device, hiddenSize, config.rmsNormEps);
-    this.#rotary = new RotaryTables(device, config);
-    this.#maxPositions = config.maxPositions;
+    const { headDim: dim, ropeTheta: theta, ropeScaling: scaling } = config;
+    this.#rotary = new RotaryTables(device, { dim, theta, scaling, maxPositions });
+    this.#maxPositions = maxPositions;
   }
 
   /** → hidden states [batch, seq, hidden] */
@@ -140,46 +140,25 @@ class LlamaModel extends Module<[inputs: CausalLmInputs], Tensor> {
 }
 
 /** Llama with a language-model head. */
-export class LlamaForCausalLm extends Module<[inputs: CausalLmInputs], CausalLmOutputs> implements CausalLm {
+export class LlamaForCausalLm extends CausalLm {
   readonly model: LlamaModel;
-  readonly lmHead: Linear;
-  readonly hfConfig: Readonly<Record<string, unknown>>;
-  readonly #config: LlamaConfig;
+  readonly lmHead: LanguageModelHead;
 
   constructor(device: Device, config: LlamaConfig, hfConfig: Readonly<Record<string, unknown>>) {
-    super();
+    const { vocabSize, maxPositions, tieWordEmbeddings: tied } = config;
+    const tiedNames = new Map(tied ? [["lm_head.weight", "model.embed_tokens.weight"]] : []);
+    super({ hfConfig, vocabSize, maxPositions, tiedNames });
     this.model = new LlamaModel(device, config);
-    const tied = config.tieWordEmbeddings ? this.model.embedTokens.weight : undefined;
-    this.lmHead = new Linear(device, config.hiddenSize, config.vocabSize, { bias: false, init: normal(config) }, tied);
-    this.hfConfig = hfConfig;
-    this.#config = config;
-    nameParameters(this);
+    const weight = tied ? this.model.embedTokens.weight : normal(config);
+    this.lmHead = new LanguageModelHead(device, config.hiddenSize, vocabSize, weight);
+    this.nameTree();
   }
 
-  get tiedNames(): ReadonlyMap<string, string> {
-    return new Map(this.#config.tieWordEmbeddings ? [["lm_head.weight", "model.embed_tokens.weight"]] : []);
-  }
-
-  get vocabSize(): number {
-    return this.#config.vocabSize;
-  }
-
-  get maxPositions(): number {
-    return this.#config.maxPositions;
-  }
-
-  shardingUnits(): readonly Module[] {
+  get layers(): readonly Module[] {
     return this.model.layers;
   }
 
-  activationBytes(shape: BatchShape): ActivationBytes {
-    return llamaActivationBytes(this.#config, shape);
-  }
-
-  /** With labels the loss (fused with the head), else logits. */
-  forward(inputs: CausalLmInputs): CausalLmOutputs {
-    const hidden = this.model.call(inputs);
-    if (inputs.labels === undefined) return { logits: this.lmHead.call(hidden) };
-    return { loss: linearCrossEntropy(hidden, this.lmHead.weight, inputs.labels) };
+  forward(inputs: CausalLmInputs): HeadOutput {
+    return this.lmHead.call(this.model.call(inputs), inputs.labels);
   }
 }

@@ -5,7 +5,7 @@
  */
 
 import process from "node:process";
-import { encodeStatus } from "../../../src/runtime/status.ts";
+import { encodeControlLine } from "../../../src/runtime/control_line.ts";
 
 const rank = process.env["RANK"] ?? "";
 
@@ -15,7 +15,7 @@ for (let line = 0; line < 50; line++) {
     await new Promise((resolve) => setTimeout(resolve, 0));
   }
 }
-process.stdout.write(`${encodeStatus("step 3")}\n`);
+process.stdout.write(`${encodeControlLine({ status: "step 3" })}\n`);
 process.stderr.write("an error line\r\n");
 process.stdout.write(`status ${process.env["FULLYSHARD_STATUS"] ?? "unset"}\n`);
 process.stdout.write("no line break");

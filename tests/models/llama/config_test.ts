@@ -7,8 +7,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openDevice } from "../../../src/device/registry.ts";
 import { ConfigError, UnsupportedError } from "../../../src/errors.ts";
-import { resolveLlamaConfig } from "../../../src/models/llama/config.ts";
-import { inverseFrequencies, RotaryTables } from "../../../src/models/llama/rotary.ts";
+import { type LlamaConfig, resolveLlamaConfig } from "../../../src/models/llama/config.ts";
+import { inverseFrequencies, type RotaryOptions, RotaryTables } from "../../../src/nn/rotary.ts";
 import { buildModel } from "../../../src/models/registry.ts";
 import { allClose } from "../../support/allclose.ts";
 import { readGolden, readJson } from "../../support/golden.ts";
@@ -105,6 +105,10 @@ test("resolveLlamaConfig() refuses options that change the result and are not im
   assert.throws(() => buildModel(device, MINIMAL), UnsupportedError);
 });
 
+function rotaryOptions({ headDim, ropeTheta, ropeScaling, maxPositions }: LlamaConfig): RotaryOptions {
+  return { dim: headDim, theta: ropeTheta, scaling: ropeScaling, maxPositions };
+}
+
 test("buildModel() allocates nothing", () => {
   const before = device.allocator.stats.inUse;
   const model = buildModel(device, { ...MINIMAL, model_type: "llama" });
@@ -118,7 +122,7 @@ for (const variant of ["rope_llama3", "legacy_rope_linear", "padding", "odd", "g
     const golden = await readGolden(`llama-${variant}/expected.safetensors`);
     const config = resolveLlamaConfig(readJson(`llama-${variant}/config.json`));
     allClose(
-      inverseFrequencies(device, config),
+      inverseFrequencies(device, rotaryOptions(config)),
       golden.floats("inv_freq"),
       { relative: 1.2e-7, absolute: 0 },
       "frequencies",
@@ -128,11 +132,11 @@ for (const variant of ["rope_llama3", "legacy_rope_linear", "padding", "odd", "g
 
 test("RotaryTables.upTo() makes tables once, and larger ones when a longer sequence comes", () => {
   const before = device.allocator.stats.inUse;
-  const config = resolveLlamaConfig(MINIMAL);
-  const tables = new RotaryTables(device, config);
+  const options = rotaryOptions(resolveLlamaConfig(MINIMAL));
+  const tables = new RotaryTables(device, options);
   const [cos, sin] = tables.upTo(5);
   assert.deepEqual([cos.shape, sin.shape], [[8, 2], [8, 2]]);
-  const frequencies = inverseFrequencies(device, config);
+  const frequencies = inverseFrequencies(device, options);
   const angles = Array.from({ length: 16 }, (_, i) => Math.floor(i / 2) * (frequencies[i % 2] ?? 0));
   allClose(cos.toArray(), angles.map(Math.cos), { relative: 1e-6, absolute: 1e-7 }, "cosines");
   allClose(sin.toArray(), angles.map(Math.sin), { relative: 1e-6, absolute: 1e-7 }, "sines");

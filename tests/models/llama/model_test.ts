@@ -11,7 +11,7 @@ import { noGrad } from "../../../src/autograd/mode.ts";
 import { openDevice } from "../../../src/device/registry.ts";
 import { int32, uint8 } from "../../../src/dtype.ts";
 import { ArgumentError } from "../../../src/errors.ts";
-import type { CausalLm } from "../../../src/models/family.ts";
+import type { CausalLm } from "../../../src/models/causal_lm.ts";
 import { buildModel } from "../../../src/models/registry.ts";
 import { initializeParameters } from "../../../src/nn/initialize.ts";
 import { AdamW } from "../../../src/optim/adamw.ts";
@@ -186,7 +186,7 @@ for (const variant of VARIANTS) {
       using _frame = scope();
       model.zeroGrad();
       losses.push(fixture.backward(ids.slice(step * each, (step + 1) * each)));
-      norms.push(clipGradNorm(model.parameters(), 1));
+      norms.push(clipGradNorm(model.parameters(), 1).item());
       optimizer.step();
       bytes.push(device.allocator.stats.inUse);
     }
@@ -260,11 +260,11 @@ test("LlamaForCausalLm refuses sequences that are too long and ids out of range"
   );
 });
 
-test("LlamaForCausalLm.tiedNames and shardingUnits say what is shared and what a unit is", async () => {
+test("LlamaForCausalLm.tiedNames and layers say what is shared and what a unit is", async () => {
   for (const variant of ["tied", "untied"]) {
     const { model } = await Fixture.load(variant);
     assert.equal(model.tiedNames.get("lm_head.weight"), variant === "tied" ? "model.embed_tokens.weight" : undefined);
-    assert.equal(model.shardingUnits().length, 2);
+    assert.equal(model.layers.length, 2);
     assert.equal([...model.parameters()].length, variant === "tied" ? 20 : 21);
   }
 });

@@ -8,14 +8,9 @@
  * @module
  */
 import process from "node:process";
-import {
-  ConfigError,
-  NonFiniteError,
-  ownedPtr,
-  runTrainingScript,
-  type StepContext,
-  writeParameters,
-} from "../../../mod.ts";
+import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
+import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
+import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
 
 const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden)=/.test(text));
 const valueOf = (name: string): string | undefined =>
@@ -61,7 +56,7 @@ function commit(fault: string, { device, group, model }: StepContext): void {
     const nan = new Uint8Array(new Float32Array([NaN]).buffer);
     writeParameters(model.parameters(), (parameter) => {
       const isTarget = parameter.fqn === "model.layers.1.mlp.up_proj.weight";
-      if (isTarget && parameter.storage.shard.length > 0) device.copyIn(ownedPtr(parameter), nan);
+      if (isTarget && parameter.storage.shard.numel > 0) device.copyIn(ownedPtr(parameter), nan);
     });
   }
 }

@@ -1,0 +1,17 @@
+/**
+ * Text, tokens, and batches of them.
+ *
+ * @module
+ */
+
+export { DataLoader, type LoaderOptions, type LoaderState, type MicroBatch } from "../src/data/loader.ts";
+export { openText, type TextDocument, type TextOptions, type TextSource } from "../src/data/dataset.ts";
+export {
+  type PackingProgress,
+  packInMemory,
+  type TokenCache,
+  tokenCache,
+  tokensInMemory,
+  type TokenStream,
+} from "../src/data/packing.ts";
+export { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../src/data/tokenizer.ts";

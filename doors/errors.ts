@@ -1,0 +1,25 @@
+/**
+ * What the library throws.
+ *
+ * @module
+ */
+
+export {
+  ArgumentError,
+  CheckpointError,
+  CollectiveError,
+  type CollectiveFacts,
+  ConfigError,
+  type ConfigProblem,
+  DTypeError,
+  FileError,
+  InternalError,
+  LibraryNotFoundError,
+  NativeError,
+  NonFiniteError,
+  OutOfMemoryError,
+  RendezvousError,
+  ShapeError,
+  UnsupportedError,
+  UseAfterDisposeError,
+} from "../src/errors.ts";

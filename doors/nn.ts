@@ -1,0 +1,48 @@
+/**
+ * Modules, parameters, and what models are made of: layers, functions, operations of your own, optimizers of your own.
+ *
+ * @module
+ */
+
+export { type ForwardHook, type ForwardPreHook, type HookHandle, Module } from "../src/nn/module.ts";
+export { ModuleDict, ModuleList } from "../src/nn/container.ts";
+export { Linear, type LinearOptions } from "../src/nn/linear.ts";
+export { Embedding, type EmbeddingOptions } from "../src/nn/embedding.ts";
+export { LayerNorm, RMSNorm } from "../src/nn/norm.ts";
+export { attention, crossEntropy, IGNORE_INDEX, linearCrossEntropy, rope, swiglu } from "../src/nn/functional.ts";
+export { initializeParameters } from "../src/nn/initialize.ts";
+export type { AttentionAttrs } from "../src/ops/attention.ts";
+export {
+  type GradientReducer,
+  type Init,
+  type NormReducer,
+  Parameter,
+  type ParameterOptions,
+  type ParameterRun,
+  type ParameterStorage,
+} from "../src/tensor/parameter.ts";
+export { type BufferOptions, BufferTensor } from "../src/tensor/buffer_tensor.ts";
+export type { Box, ShardLayout } from "../src/tensor/shard_layout.ts";
+export { ownedPtr, writeParameters } from "../src/tensor/write.ts";
+export { type CreateOptions, full, ones, randn, zeros } from "../src/tensor/create.ts";
+export type { HostArray } from "../src/tensor/host.ts";
+export type { Scope } from "../src/tensor/scope.ts";
+export type { Layout, Shape } from "../src/shape.ts";
+export type { GradientSink } from "../src/autograd/node.ts";
+export type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../src/ops/op.ts";
+export { apply, applyOne, applyView } from "../src/tensor/apply.ts";
+export type { AdamWSettings } from "../src/optim/adamw.ts";
+export type { SGDSettings } from "../src/optim/sgd.ts";
+export {
+  Optimizer,
+  type OptimizerSettings,
+  type OptimizerStateView,
+  type ParamGroup,
+  type UpdateArgs,
+} from "../src/optim/optimizer.ts";
+export type { ClipOptions } from "../src/optim/clip.ts";
+export type { ScheduleName, ScheduleOptions } from "../src/optim/schedule.ts";
+export { buildModel, FAMILIES, type ModelFamily } from "../src/models/registry.ts";
+export type { ModelFiles } from "../src/models/causal_lm.ts";
+export type { UnitDescription } from "../src/fsdp/describe.ts";
+export type { FsdpUnit } from "../src/fsdp/unit.ts";

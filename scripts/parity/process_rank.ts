@@ -1,0 +1,19 @@
+/**
+ * One rank of a parity run: a process that shares memory with the others. Started by `processes.ts`.
+ *
+ * @module
+ */
+import { writeFileSync } from "node:fs";
+import process from "node:process";
+import { openDevice } from "../../doors/device.ts";
+import { openProcessGroup } from "../../doors/comm.ts";
+import { train, type TrainingCase } from "./training.ts";
+
+const [text, out] = process.argv.slice(2);
+if (text === undefined || out === undefined) throw new Error("expected: <trainings> <file>");
+const trainings: readonly TrainingCase[] = JSON.parse(text);
+const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 28 });
+using group = await openProcessGroup({ device, backend: "shm" });
+const traces = trainings.map((training) => train(device, group, training));
+group.barrier("end");
+writeFileSync(out, JSON.stringify(traces));

@@ -1,0 +1,96 @@
+/**
+ * `fullyshard estimate`: what a training step of a model takes on one rank of any number of them: memory, communication and
+ * calculation, from a dry run of the step itself. Needs no weights, and none of the memory.
+ *
+ * @module
+ */
+import process from "node:process";
+import * as z from "zod";
+import { helpAsked } from "../config/flags.ts";
+import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { section, type SectionValue } from "../config/section.ts";
+import { ConfigError } from "../errors.ts";
+import { dataSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
+import type { CollectiveUse } from "../train/dry_run.ts";
+import { formatBytes } from "../train/progress.ts";
+import { estimateStep, type StepEstimate } from "../train/setup.ts";
+
+const size = z.int().positive();
+/** What a training run would take. */
+const usual = { ...dataSection.schema.parse({}), ...trainSection.schema.parse({}) };
+
+/** What only an estimate is told. */
+const estimateSection = section(
+  "estimate",
+  z.strictObject({
+    model: z.string().describe("Hugging Face folder, or a config.json; weights are not read"),
+    nproc: size.describe("Ranks"),
+    rank: z.int().nonnegative().default(0).describe("Which of them"),
+    batch: size.default(1).describe("Samples of a micro-batch on each rank"),
+    seq: size.default(usual.sequenceLength).describe("Tokens of a sample"),
+    microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
+    json: z.boolean().default(false).describe("Print one JSON object"),
+  }),
+);
+
+const SECTIONS = [estimateSection, parallelSection] as const;
+
+/**
+ * Estimates a step and prints what it takes.
+ *
+ * @param argv the arguments after `estimate`
+ * @returns the exit code
+ * @throws {ConfigError} for arguments that are wrong, and sizes that do not fit the model
+ * @throws {FileError} {@link CheckpointError} if there is no model configuration
+ * @throws {UnsupportedError} for a model that there is not
+ */
+export async function estimate(argv: readonly string[]): Promise<number> {
+  if (helpAsked(argv)) {
+    process.stdout.write(`${await configHelp(SECTIONS, "fullyshard estimate --model <folder> --nproc <n> [flags]")}\n`);
+    return 0;
+  }
+  const config = await resolveConfig(SECTIONS, { argv });
+  const { model, nproc: worldSize, rank, batch, seq: sequenceLength, microBatches, cpuMath } = config;
+  if (rank >= worldSize) {
+    throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(rank) }]);
+  }
+  const globalBatch = batch * microBatches * worldSize;
+  const run = { ...usual, ...config, sequenceLength, globalBatch };
+  const step = await estimateStep(run, model, { worldSize, rank, cpuMath });
+  process.stdout.write(`${config.json ? JSON.stringify(jsonOf(step)) : textOf(step, run).join("\n")}\n`);
+  return 0;
+}
+
+/** The object of `--json`, with names as in `metrics.jsonl`. */
+function jsonOf({ peakBytes, terms, bytesCommunicated, collectives, flops }: StepEstimate): object {
+  return {
+    peak_bytes: peakBytes,
+    terms: Object.fromEntries(Object.entries(terms).map(([name, bytes]) => [name.replaceAll(" ", "_"), bytes])),
+    bytes_communicated: bytesCommunicated,
+    collectives: collectives.map(({ phase = null, ...call }) => ({ ...call, phase })),
+    flops,
+  };
+}
+
+/** Lines for people. */
+function textOf(
+  { numParameters, ...step }: StepEstimate,
+  config: StepConfig & SectionValue<typeof estimateSection>,
+): string[] {
+  const { strategy, nproc, rank, precision, batch, seq, microBatches } = config;
+  const row = (name: string, text: string, count: string = ""): string =>
+    `  ${name.padEnd(16)}${count.padStart(5)}${text.padStart(12)}`;
+  const kinds = Map.groupBy(step.collectives, ({ kind }) => kind);
+  const total = (calls: readonly CollectiveUse[]): number => calls.reduce((sum, { bytes }) => sum + bytes, 0);
+  return [
+    `${numParameters} parameters, ${strategy.toUpperCase()} over ${nproc} ranks, ${precision}, ` +
+    `a step of ${microBatches} × ${batch} samples of ${seq} tokens a rank`,
+    `Memory of rank ${rank} at its peak`,
+    ...Object.entries(step.terms).map(([name, bytes]) => row(name, formatBytes(bytes))),
+    row("in all", formatBytes(step.peakBytes)),
+    "Collectives of a step",
+    ...Array.from(kinds, ([kind, calls]) => row(kind, formatBytes(total(calls)), `${calls.length} ×`)),
+    row("received by it", formatBytes(step.bytesCommunicated)),
+    `Calculated by it   ${(step.flops / 1e12).toPrecision(4)} TFLOP`,
+  ];
+}

@@ -1,0 +1,94 @@
+/**
+ * What ranks tell each other about a call before they make it: one record, which is compared between ranks, handed to
+ * listeners, kept in shared words and read by error messages. A replayed graph is one call too: `count` is its number of
+ * calls then, and `detail` the hash over them.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { DType } from "../dtype.ts";
+
+/** What a rank can call. */
+export const CALL_KINDS = [
+  "all-reduce",
+  "reduce-scatter",
+  "all-gather",
+  "broadcast",
+  "barrier",
+  "exchange",
+  "together",
+  "open window",
+  "write",
+  "gather",
+  "split",
+  "send and receive",
+] as const;
+/** Name of a call, as messages spell it. */
+export type CallKind = typeof CALL_KINDS[number];
+
+/** When in a step a unit is gathered, reduced or written. */
+export const PHASES = ["forward", "backward", "update", "manual"] as const;
+/** Name of a phase. */
+export type Phase = typeof PHASES[number];
+
+/** One call of a group. */
+export interface Call {
+  readonly kind: CallKind;
+  /** FQN of the unit, or what the call is about, e.g. `token count`. */
+  readonly unit: string;
+  readonly phase: Phase | undefined;
+  /** dtype of the elements; undefined where bytes are counted. */
+  readonly dtype: DType | undefined;
+  /** Elements, or bytes where there is no dtype. */
+  readonly count: number;
+  /** Hash of what else must agree: runs, root, operation, factor. */
+  readonly detail: number;
+  /** Number of the call in its group, from 1 without gaps. */
+  readonly sequence: number;
+  /** Step of the training; 0 before the first. */
+  readonly step: number;
+}
+
+/** Whether all ranks of the group make the call, in one order. What two ranks send each other is between them. */
+export function isCollective({ kind }: Pick<Call, "kind">): boolean {
+  return kind !== "send and receive";
+}
+
+/** Bytes of what is moved, as counted on one rank. */
+export function byteLengthOf({ count, dtype }: Pick<Call, "count" | "dtype">): number {
+  return count * (dtype?.byteLength ?? 1);
+}
+
+/** A call in words, e.g. `gather 'layers.7' (forward, 4096 bytes)`. */
+export function describeCall(call: Omit<Call, "detail">): string {
+  const { kind, unit, phase, dtype, count } = call;
+  const facts = [
+    ...phase === undefined ? [] : [phase],
+    ...dtype === undefined ? [] : [dtype.name, `${count} elements`],
+    ...count === 0 && dtype === undefined ? [] : [`${byteLengthOf(call)} bytes`],
+  ];
+  return `${kind} '${unit}'${facts.length === 0 ? "" : ` (${facts.join(", ")})`}`;
+}
+
+/** Where a hash begins. */
+export const HASH_START: number = 0x811c9dc5 | 0;
+
+/** Continues a hash with one 32-bit number, so that different hashes stay different. */
+export function hashWord(hash: number, value: number): number {
+  // FNV-1a with whole words instead of bytes, and high bits mixed into the low ones.
+  const mixed = Math.imul(hash ^ value, 0x01000193);
+  return mixed ^ (mixed >>> 15);
+}
+
+const NUMBER = new Float64Array(1);
+const HALVES = new Int32Array(NUMBER.buffer);
+
+/** A hash of numbers by all their bits, whole or not. */
+export function hashNumbers(values: readonly number[]): number {
+  let hash = HASH_START;
+  for (const value of values) {
+    NUMBER[0] = value;
+    hash = hashWord(hashWord(hash, at(HALVES, 0, "half")), at(HALVES, 1, "half"));
+  }
+  return hash;
+}

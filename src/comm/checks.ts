@@ -1,0 +1,70 @@
+/**
+ * What arguments of collectives must be, before they are announced: a rank that is wrong by itself should say so in its
+ * own words.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import { bfloat16, type DType, float32, int64 } from "../dtype.ts";
+import { ArgumentError, DTypeError } from "../errors.ts";
+import type { ElementRange, ReduceScatterArgs } from "./data_plane.ts";
+
+/** Refuses what is no number of elements or bytes. */
+export function checkCount(what: string, value: number): void {
+  if (Number.isSafeInteger(value) && value >= 0) return;
+  throw new ArgumentError(`${what} must be a non-negative integer, got ${value}`);
+}
+
+/** Refuses what is no rank of a group. */
+export function checkRank(rank: number, size: number, what: string): void {
+  if (Number.isInteger(rank) && rank >= 0 && rank < size) return;
+  throw new ArgumentError(`${what} is rank ${rank}, which is not in a group of ${size}`);
+}
+
+/** Refuses lists that have not one entry for each rank. */
+export function checkPerRank(list: readonly unknown[], size: number, what: string): void {
+  if (list.length !== size) {
+    throw new ArgumentError(`${what}: one for each of ${size} ranks is needed, got ${list.length}`);
+  }
+}
+
+/** Refuses dtypes and factors that an all-reduce does not take. */
+export function checkAllReduce(dtype: DType, op: "sum" | "max", isScaled: boolean, unit: string): void {
+  if (dtype !== float32 && dtype !== bfloat16 && !(dtype === int64 && op === "sum")) {
+    throw new DTypeError(`allReduce ${op}`, "it takes float32, bfloat16 and, as a sum, int64", dtype.name);
+  }
+  if (!isScaled || (op === "sum" && dtype !== int64)) return;
+  throw new ArgumentError(`A scale needs a sum of floats, got ${op} of ${dtype.name} in '${unit}'`);
+}
+
+/** Refuses runs that overlap or go back, and a `dst` that cuts into `src` without being the rank's own run. */
+export function checkReduceScatter(args: ReduceScatterArgs, rank: number, size: number, unit: string): void {
+  const { src, dtype, runs, dst, dstDtype, accumulate } = args;
+  checkPerRank(runs, size, `Runs of '${unit}'`);
+  let end = 0;
+  for (const { offset, length } of runs) {
+    if (!(Number.isSafeInteger(offset) && Number.isSafeInteger(length) && offset >= end && length >= 0)) {
+      const list = runs.map((run: ElementRange) => `${run.offset}+${run.length}`).join(", ");
+      throw new ArgumentError(`Runs of '${unit}' must ascend without overlap, got ${list}`);
+    }
+    end = offset + length;
+  }
+  const own = at(runs, rank, "run of rank");
+  const inPlace = dst === src + own.offset * dtype.byteLength && dstDtype === dtype && !accumulate;
+  const cuts = dst < src + end * dtype.byteLength && src < dst + own.length * dstDtype.byteLength;
+  if (own.length > 0 && cuts && !inPlace) {
+    throw new ArgumentError(`'dst' of '${unit}' cuts into 'src', and is not the rank's own run`);
+  }
+}
+
+/** Refuses lists of ranks that make no group with this rank in it. */
+export function checkParts(ranks: readonly number[], rank: number, size: number, name: string): void {
+  for (const [i, member] of ranks.entries()) {
+    checkRank(member, size, `Member ${i} of group '${name}'`);
+    if (i > 0 && member <= at(ranks, i - 1, "member")) {
+      throw new ArgumentError(`Ranks of group '${name}' must ascend, got [${ranks.join(", ")}]`);
+    }
+  }
+  if (ranks.includes(rank)) return;
+  throw new ArgumentError(`Rank ${rank} is not in its own part [${ranks.join(", ")}] of group '${name}'`);
+}

@@ -1,0 +1,135 @@
+/**
+ * Names of a run's files in the shared-memory directory, and the locks that tell who lives. Every rank holds an
+ * exclusive lock on a file of its own for as long as its process lives; the kernel gives it back however that ends.
+ *
+ * Note [Whose leftovers]: files are named `fullyshard-<user>-<run>-…`. A run is over when none of its lock files is held;
+ * then all of its files are leftovers. A rank makes and locks its lock file before any other file, and removes it last,
+ * so a run that lives always shows a held lock. While a sweep holds a lock, whoever wants it tries again.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import { NativeError, RendezvousError } from "../../errors.ts";
+import { systemClock } from "../../runtime/clock.ts";
+
+/** How long a lock may be held by somebody who only looks. */
+const GLANCE_MS = 400;
+
+/** The files of one run of one user in one directory. */
+export class RunFiles {
+  readonly posix: Posix;
+  readonly directory: string;
+  readonly #userPrefix: string;
+  readonly #prefix: string;
+
+  /** @param run name of the run, in letters and digits */
+  constructor(posix: Posix, directory: string, run: string) {
+    this.posix = posix;
+    this.directory = directory;
+    this.#userPrefix = `fullyshard-${posix.libc.symbols.getuid()}-`;
+    this.#prefix = `${this.#userPrefix}${run}-`;
+  }
+
+  /** Path of a file of this run. */
+  path(name: string): string {
+    return `${this.directory}/${this.#prefix}${name}`;
+  }
+
+  /**
+   * Becomes a rank: makes its lock file anew and locks it, removing one that a dead process left.
+   *
+   * @returns the file's descriptor
+   * @throws {RendezvousError} if a live process is that rank already
+   */
+  async claim(rank: number): Promise<number> {
+    const path = this.#lockPath(rank);
+    const { posix } = this;
+    const deadline = performance.now() + GLANCE_MS;
+    for (;;) {
+      const old = posix.openFile(path, "readWrite");
+      if (old !== undefined) {
+        const isFree = posix.tryLock(old, "exclusive");
+        if (isFree) posix.unlink(path);
+        posix.close(old);
+        if (isFree) continue;
+      } else {
+        const descriptor = this.#create(path);
+        if (descriptor === undefined) continue;
+        // Somebody may have looked at the file, or swept it away, between its making and its locking.
+        if (posix.tryLock(descriptor, "exclusive") && this.isHeld(rank)) return descriptor;
+        posix.close(descriptor);
+      }
+      if (performance.now() > deadline) {
+        throw new RendezvousError(
+          `Rank ${rank} of this run is a live process already, which holds ${path} ('fuser' tells which). Start each rank ` +
+            "once; give runs that should not meet different MASTER_PORTs or FULLYSHARD_RUN_IDs",
+        );
+      }
+      await systemClock.sleep(5);
+    }
+  }
+
+  /** Gives a rank's lock up and removes its file. */
+  release(rank: number, descriptor: number): void {
+    this.posix.unlink(this.#lockPath(rank));
+    this.posix.close(descriptor);
+  }
+
+  /** Whether a live process is that rank. */
+  isHeld(rank: number): boolean {
+    const descriptor = this.openHeld(rank);
+    if (descriptor !== undefined) this.posix.close(descriptor);
+    return descriptor !== undefined;
+  }
+
+  /** Opens the lock file of a rank that a live process is. */
+  openHeld(rank: number): number | undefined {
+    const { posix } = this;
+    const descriptor = posix.openFile(this.#lockPath(rank), "readWrite");
+    if (descriptor === undefined || !posix.tryLock(descriptor, "shared")) return descriptor;
+    posix.close(descriptor);
+    return undefined;
+  }
+
+  /** Whether nobody holds an open lock file any more: its process is dead, even if another has become the same rank. */
+  isAbandoned(descriptor: number): boolean {
+    const isFree = this.posix.tryLock(descriptor, "shared");
+    if (isFree) this.posix.unlock(descriptor);
+    return isFree;
+  }
+
+  /**
+   * Removes what this user's runs left of which no process lives, and what an earlier run of this name did. Only rank 0
+   * may, before any rank makes another file than its lock.
+   */
+  sweep(): void {
+    const own = this.posix.listDirectory(this.directory).filter((name) => name.startsWith(this.#userPrefix));
+    const runs = Map.groupBy(own, (name) => name.slice(0, name.indexOf("-", this.#userPrefix.length) + 1));
+    for (const [run, names] of runs) {
+      const locks = names.filter((name) => name.startsWith(`${run}lock-`));
+      const others = names.filter((name) => !locks.includes(name));
+      // Each rank of this run sees to its own lock file.
+      const seen = run === this.#prefix ? [] : locks;
+      const opened = seen.map((name) => this.posix.openFile(`${this.directory}/${name}`, "readWrite"))
+        .filter((descriptor) => descriptor !== undefined);
+      const isOver = opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
+      // Locks last: files without one would look the same, and be swept as well.
+      for (const name of isOver ? [...others, ...seen] : []) this.posix.unlink(`${this.directory}/${name}`);
+      for (const descriptor of opened) this.posix.close(descriptor);
+    }
+  }
+
+  #lockPath(rank: number): string {
+    return this.path(`lock-${rank}`);
+  }
+
+  /** Makes a file, or `undefined` if there is one. */
+  #create(path: string): number | undefined {
+    try {
+      return this.posix.createFile(path);
+    } catch (error) {
+      if (error instanceof NativeError && error.code === "EEXIST") return undefined;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Segments: files of shared memory that the ranks of a group map. A segment has a name only until all have opened it, so
+ * a crash later leaves nothing behind.
+ *
+ * @module
+ */
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { at } from "../../at.ts";
+import { NativeError, OutOfMemoryError } from "../../errors.ts";
+import type { ControlPlane } from "../control_plane.ts";
+import { acquire, type Acquired, attempt, settle } from "../together.ts";
+import type { RunFiles } from "./run_files.ts";
+
+/** Memory to share. */
+export interface SegmentRequest {
+  /** Bytes that are reserved at once. */
+  readonly byteLength: number;
+  /** Bytes that every rank maps; as many unless given. */
+  readonly mappedBytes?: number;
+  /** What it is for, for messages. */
+  readonly owner: string;
+  /** The rank that makes it. */
+  readonly leader: number;
+}
+
+/**
+ * Reserves room in a file, so that no page of it can be missing later.
+ *
+ * @throws {OutOfMemoryError} naming the bytes asked for and free, and the container's option
+ */
+export function reserve(files: RunFiles, descriptor: number, byteLength: number, owner: string, begin = 0): void {
+  const { posix, directory } = files;
+  const outOfMemory = (): OutOfMemoryError => {
+    const { freeBytes, totalBytes } = posix.spaceAt(directory);
+    const detail =
+      `It was for ${owner}; ${freeBytes} bytes are free. Give a container more with '--shm-size', or the ` +
+      "directory more with 'mount -o remount,size=…'; a smaller 'stagingBytes' needs less";
+    return new OutOfMemoryError(directory, byteLength, totalBytes - freeBytes, totalBytes, detail);
+  };
+  if (byteLength > posix.spaceAt(directory).freeBytes) throw outOfMemory();
+  try {
+    posix.reserve(descriptor, byteLength, begin);
+  } catch (error) {
+    throw error instanceof NativeError && error.code === "ENOSPC" ? outOfMemory() : error;
+  }
+}
+
+/**
+ * Shares new memory. Collective over `control`, which may have several leaders: each rank gets its own leader's segment. If
+ * any rank fails, none keeps anything.
+ *
+ * @param use takes what the rank needs of the segment, mapped at an address, and puts what undoes it on the stack
+ * @param noteOf what the ranks tell each other when they have it
+ */
+export function shareSegment<T>(
+  control: ControlPlane,
+  files: RunFiles,
+  { byteLength, mappedBytes = byteLength, owner, leader }: SegmentRequest,
+  use: (descriptor: number, address: NativeAddress, kept: DisposableStack) => T,
+  noteOf?: (value: T) => string,
+): Acquired<T> {
+  const { posix } = files;
+  using made = new DisposableStack();
+  const create = (): string => {
+    if (control.rank !== leader) return "";
+    const path = files.path(`seg-${crypto.randomUUID()}`);
+    const descriptor = posix.createFile(path);
+    made.defer(() => void posix.unlink(path));
+    made.defer(() => posix.close(descriptor));
+    reserve(files, descriptor, byteLength, owner);
+    return path;
+  };
+  const { notes: paths } = settle(control, attempt(create), (path) => path);
+  const path = at(paths, leader, "segment of rank");
+  return acquire(control, (kept) => {
+    const descriptor = posix.openFile(path, "readWrite");
+    if (descriptor === undefined) throw control.failure(`segment ${path} is gone`);
+    made.defer(() => posix.close(descriptor));
+    const address = posix.mapShared(descriptor, mappedBytes);
+    kept.defer(() => posix.unmap(address, mappedBytes));
+    return use(descriptor, address, kept);
+  }, noteOf);
+}

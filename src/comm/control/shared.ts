@@ -1,0 +1,235 @@
+/**
+ * A control plane over memory that all ranks of a group share, for processes and Workers alike. Each rank owns a block:
+ * counters, a bell that others sleep on, its log of calls, its mailbox. Where blocks come from, its two kinds know.
+ *
+ * Note [Bell]: whoever changes something that others wait for looks whether anybody sleeps on its bell, and rings only
+ * then; whoever wants to sleep counts itself in first, reads the bell, looks once more, and sleeps only while the bell
+ * is unchanged.
+ *
+ * Note [Who is past]: a call needs something of every rank, and a rank gives it before it announces its next call. So a
+ * rank that is past this call without having given what is waited for has made another call, however long ago that was.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import { type Call, describeCall, isCollective } from "../call.ts";
+import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
+import type { AbortArea } from "./abort.ts";
+import { APART, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
+import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
+
+// Words of a rank's block. The first line is written by its owner alone, the second by who sleeps.
+const STATE = 0;
+const BELL = 32;
+const SLEEPERS = 33;
+const LOG = 64;
+const MAILBOX: number = LOG + CALL_LOG_WORDS;
+/** Bytes of one rank's block. */
+export const BLOCK_BYTES: number = MAILBOX * 4 + MAILBOX_BYTES;
+
+const RUNNING = 0;
+const WAITING = 1;
+const LEFT = 2;
+
+const PROBE_MS = 250;
+const SLEEP_MS = 50;
+
+/** What the groups of one rank have in common. */
+export interface World {
+  readonly abort: AbortArea;
+  /** Whether a rank has died; one that left in order has not. */
+  isDead(worldRank: number): boolean;
+  readonly options: ControlOptions;
+  /** How often a wait looks before it sleeps. */
+  readonly spins: number;
+}
+
+/** How often to look before sleeping: briefly where ranks share cores, since the awaited one needs this core. */
+export function spinsFor(worldSize: number, cores: number): number {
+  return worldSize <= cores ? 2000 : 40;
+}
+
+/** The blocks of a group. */
+export interface BlockMemory {
+  /** {@link BLOCK_BYTES} shared bytes of each rank, zero at first. */
+  readonly blocks: readonly Uint8Array[];
+  /** Sleeps while a word of a rank's block holds `expected`, at most `timeoutMs`; may wake for no reason. */
+  sleep(rank: number, word: number, expected: number, timeoutMs: number): void;
+  /** Wakes all that sleep on that word. */
+  wake(rank: number, word: number): void;
+  /** Gives up what the group alone has, when this rank leaves it. */
+  leave(): void;
+}
+
+/** The ranks of a group, over their blocks. */
+export abstract class SharedControlPlane extends ControlPlane {
+  protected readonly world: World;
+  readonly #memory: BlockMemory;
+  readonly #blocks: readonly Int32Array[];
+  readonly #own: Int32Array;
+  readonly #peers: readonly number[];
+  readonly #log: CallLog;
+  readonly exchange: ControlPlane["exchange"];
+
+  constructor(place: Place, memory: BlockMemory, world: World, timeoutSeconds: number = 600) {
+    super(place, timeoutSeconds);
+    this.world = world;
+    this.#memory = memory;
+    const { blocks } = memory;
+    this.#blocks = blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, MAILBOX));
+    this.#own = this.#block(place.rank);
+    this.#peers = place.worldRanks.map((_, rank) => rank).filter((rank) => rank !== place.rank);
+    this.#log = new CallLog(this.#blocks.map((words) => words.subarray(LOG)), place.rank);
+    this.exchange = openMailboxes(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
+  }
+
+  announce(call: Call): void {
+    this.call = call;
+    this.#throwIfAborted();
+    this.#log.write(call);
+    if (!isCollective(call)) return;
+    this.notify();
+    for (const peer of this.#peers) this.#compare(peer);
+  }
+
+  notify(): void {
+    if (Atomics.load(this.#own, SLEEPERS) > 0) this.#ring(this.rank);
+  }
+
+  report(text: string): void {
+    this.world.options.report?.(text);
+  }
+
+  wait(ready: () => boolean, stage: string, rank?: number): void {
+    for (let i = 0; i < this.world.spins; i++) if (ready()) return;
+    Atomics.store(this.#own, STATE, WAITING);
+    try {
+      this.#sleepUntil(ready, stage, rank);
+    } finally {
+      Atomics.store(this.#own, STATE, RUNNING);
+    }
+  }
+
+  abort(reason: string): void {
+    this.world.abort.set(this.worldRank(this.rank), reason);
+    for (let rank = 0; rank < this.size; rank++) this.#ring(rank);
+  }
+
+  dispose(): void {
+    Atomics.store(this.#own, STATE, LEFT);
+    this.#ring(this.rank);
+    this.#memory.leave();
+  }
+
+  #ring(rank: number): void {
+    Atomics.add(this.#block(rank), BELL, 1);
+    this.#memory.wake(rank, BELL);
+  }
+
+  #sleepUntil(ready: () => boolean, stage: string, rank: number | undefined): void {
+    const { reportSeconds = 10 } = this.world.options;
+    // Without an awaited rank this one sleeps on its own bell, which rings for an abort only, and looks more often.
+    const bellOf = rank ?? this.rank;
+    const words = this.#block(bellOf);
+    const start = performance.now();
+    let [probeAt, reportAt] = [start + PROBE_MS, start + reportSeconds * 1000];
+    for (;;) {
+      this.#throwIfAborted();
+      Atomics.add(words, SLEEPERS, 1);
+      const bell = Atomics.load(words, BELL);
+      if (!ready()) this.#memory.sleep(bellOf, BELL, bell, rank === undefined ? 1 : SLEEP_MS);
+      Atomics.sub(words, SLEEPERS, 1);
+      if (ready()) return;
+      if (rank !== undefined) this.#stopIfPast(rank, ready);
+      const now = performance.now();
+      if (now >= probeAt || Atomics.load(words, STATE) === LEFT) {
+        probeAt = now + PROBE_MS;
+        for (const peer of this.#peers) this.#compare(peer);
+        for (const peer of rank === undefined ? this.#peers : [rank]) this.#stopIfGone(peer, ready, stage);
+      }
+      if (now >= reportAt) {
+        reportAt = Infinity;
+        this.report(this.#late(stage, rank, now - start));
+      }
+      if (now - start > this.timeoutSeconds * 1000) this.#expire(stage, rank);
+    }
+  }
+
+  #throwIfAborted(): void {
+    const { cause } = this.world.abort;
+    if (cause === undefined) return;
+    if (cause.rank < 0) throw this.failure(cause.reason);
+    const stoppedBy = cause.rank === this.worldRank(this.rank) ? undefined : cause.rank;
+    throw this.failure(`rank ${cause.rank} stopped all ranks: ${cause.reason}`, stoppedBy);
+  }
+
+  #stopIfGone(peer: number, ready: () => boolean, stage: string): void {
+    const hasLeft = Atomics.load(this.#block(peer), STATE) === LEFT;
+    if (!hasLeft && !this.world.isDead(this.worldRank(peer))) return;
+    // It may have done its part just before.
+    if (ready()) return;
+    // A dead rank's own cause, or that of whoever saw it first, comes before ours.
+    this.#throwIfAborted();
+    const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
+    const gone = this.worldRank(peer);
+    this.stop(`rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`, gone);
+  }
+
+  #expire(stage: string, awaited: number | undefined): never {
+    const seen = this.#peers.map((peer) =>
+      `rank ${this.worldRank(peer)}${peer === awaited ? " (awaited)" : ""} was last ${this.#seen(peer)}`
+    );
+    this.stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
+  }
+
+  #late(stage: string, rank: number | undefined, ms: number): string {
+    const { facts: { op, sequence } } = this.failure("");
+    const [me, seconds] = [this.worldRank(this.rank), (ms / 1000).toFixed(1)];
+    const whom = rank === undefined
+      ? `others (${stage})`
+      : `rank ${this.worldRank(rank)} (${stage}), which is alive and was last ${this.#seen(rank)}`;
+    return `Rank ${me} has waited ${seconds} s in ${op} (group '${this.name}', call ${sequence}) for ${whom}. ` +
+      `Fails at ${this.timeoutSeconds} s`;
+  }
+
+  /** Where a rank was last seen. */
+  #seen(rank: number): string {
+    const sequence = this.#log.newest(rank);
+    if (sequence === 0) return "seen joining, with no call yet";
+    const call = this.#log.read(rank, sequence, APART) ?? this.#log.read(rank, sequence);
+    const where = Atomics.load(this.#block(rank), STATE) === WAITING ? "in" : "after";
+    return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)}`}`;
+  }
+
+  /** Stops the world if a peer is known to have made other calls. See Note [Rolling hash] in `call_log.ts`. */
+  #compare(peer: number): void {
+    const difference = this.#log.difference(peer);
+    if (difference === undefined) return;
+    const { sequence, isFirst } = difference;
+    const texts = Map.groupBy(this.worldRanks, (_, rank) => {
+      const call = this.#log.read(rank, sequence);
+      if (call !== undefined) return `calls ${describeCall(call)}`;
+      return this.#log.newest(rank) < sequence ? "has not come so far" : "is further";
+    });
+    const isSameText = [...texts.keys()].filter((text) => text.startsWith("calls")).length === 1;
+    const what = !isFirst
+      ? `ranks made different calls at or before call ${sequence}, the oldest that they still keep`
+      : isSameText
+      ? "ranks make the same call with different runs, root, operation or factor"
+      : "ranks make different calls";
+    this.stop(`${what}: ${[...texts].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ")}`);
+  }
+
+  /** Stops the world if the awaited rank has made another call than this one. See Note [Who is past]. */
+  #stopIfPast(rank: number, ready: () => boolean): void {
+    this.#compare(rank);
+    const { call } = this;
+    if (call === undefined || !isCollective(call) || this.#log.newest(rank) <= call.sequence || ready()) return;
+    const who = `rank ${this.worldRank(rank)} is past it without having taken part, and was last ${this.#seen(rank)}`;
+    this.stop(`ranks made different calls at or before call ${call.sequence}: ${who}`);
+  }
+
+  #block(rank: number): Int32Array {
+    return at(this.#blocks, rank, "block of rank");
+  }
+}

@@ -1,0 +1,51 @@
+/**
+ * The control plane between processes of one host, over segments of shared memory: blocks are native mappings, sleeping
+ * is by futex, a rank that died is one whose lock file is free. Linux; needs FFI to the C library.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { at } from "../../at.ts";
+import type { Place } from "../control_plane.ts";
+import type { RunFiles } from "./run_files.ts";
+import { shareSegment } from "./segments.ts";
+import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, type World } from "./shared.ts";
+
+/** Blocks that lie one after another in a native mapping, which stays: it is small, and a late abort() must find it. */
+export function nativeBlocks(
+  posix: Posix,
+  address: NativeAddress,
+  size: number,
+  leave: () => void = () => {},
+): BlockMemory {
+  const bytes = new Uint8Array(posix.provider.viewOf(address, size * BLOCK_BYTES));
+  const addressOf = (rank: number, word: number): NativeAddress =>
+    posix.provider.offset(address, rank * BLOCK_BYTES + word * 4);
+  return {
+    blocks: Array.from({ length: size }, (_, rank) => bytes.subarray(rank * BLOCK_BYTES, (rank + 1) * BLOCK_BYTES)),
+    sleep: (rank, word, expected, timeoutMs) => void posix.futexWait(addressOf(rank, word), expected, timeoutMs),
+    wake: (rank, word) => void posix.futexWake(addressOf(rank, word), 0x7fffffff),
+    leave,
+  };
+}
+
+/** The ranks of a group that are processes. */
+export class ShmControlPlane extends SharedControlPlane {
+  readonly files: RunFiles;
+
+  constructor(files: RunFiles, place: Place, memory: BlockMemory, world: World, timeoutSeconds?: number) {
+    super(place, memory, world, timeoutSeconds);
+    this.files = files;
+  }
+
+  split(ranks: readonly number[], name: string): ShmControlPlane {
+    const { posix } = this.files;
+    this.agreeOnSplit(ranks);
+    const byteLength = ranks.length * BLOCK_BYTES;
+    const request = { byteLength, owner: `group '${name}'`, leader: at(ranks, 0, "member") };
+    const open = (_: number, address: NativeAddress): BlockMemory => nativeBlocks(posix, address, ranks.length);
+    const { value: memory } = shareSegment(this, this.files, request, open);
+    return new ShmControlPlane(this.files, this.placeIn(ranks, name), memory, this.world, this.timeoutSeconds);
+  }
+}

@@ -1,0 +1,203 @@
+/**
+ * How the processes of a run find each other, by names in the shared-memory directory alone, with or without a launcher.
+ *
+ * Note [Joining]: (1) a rank locks its lock file; (2) rank 0 puts the world's words and blocks into its own and says the
+ * world's size there; (3) every rank maps that file, which it believes only while it is locked, says JOINED, and waits until
+ * all have; (4) each opens the others' lock files, to see who lives, and rank 0 takes the size away, so that nobody joins
+ * who comes later. So a crash leaves lock files, of which only one has any bytes.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import { ArgumentError, RendezvousError } from "../../errors.ts";
+import { systemClock } from "../../runtime/clock.ts";
+import { sha256 } from "../../runtime/checksum.ts";
+import { checkRank } from "../checks.ts";
+import { type ControlOptions, placeInWorld } from "../control_plane.ts";
+import { ABORT_WORDS, AbortArea } from "./abort.ts";
+import { RunFiles } from "./run_files.ts";
+import { reserve } from "./segments.ts";
+import { BLOCK_BYTES, spinsFor } from "./shared.ts";
+import { nativeBlocks, ShmControlPlane } from "./shm.ts";
+
+const MAX_RANKS = 1024;
+const LIVENESS_MS = 250;
+const LINGER_MS = 1500;
+
+// Words of the world's memory: the abort area, its size while ranks join, whether each rank has. Blocks come after.
+const SIZE = ABORT_WORDS;
+const STATES: number = SIZE + 1;
+const HEAD_BYTES: number = Math.ceil((STATES + MAX_RANKS) * 4 / 256) * 256;
+const JOINED = 1;
+
+/** How a process joins its host's ranks. */
+export interface ShmJoinOptions extends ControlOptions {
+  readonly rank: number;
+  readonly worldSize: number;
+  /** What the ranks of a run have in common and no other run has, e.g. `127.0.0.1:29500`. */
+  readonly run: string;
+  /** Where segments are made; default `/dev/shm`. */
+  readonly directory?: string | undefined;
+  /** Seconds to wait for a rank that has not started; default 60. */
+  readonly joinTimeoutSeconds?: number | undefined;
+}
+
+/**
+ * Joins the other ranks of this host.
+ *
+ * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world's size
+ * @throws {OutOfMemoryError} if shared memory is too small
+ */
+export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<ShmControlPlane> {
+  const { rank, worldSize, run, directory = "/dev/shm" } = options;
+  if (!Number.isInteger(worldSize) || worldSize < 1 || worldSize > MAX_RANKS) {
+    throw new ArgumentError(`shm joins 1 to ${MAX_RANKS} ranks, got ${worldSize}`);
+  }
+  checkRank(rank, worldSize, "This process");
+  // File names may not hold whatever a run's identity does, and not be of any length.
+  const files = new RunFiles(posix, directory, sha256([run]).slice(0, 16));
+  const joining = new Joining(files, await files.claim(rank), options);
+  try {
+    return await joining.join();
+  } catch (error) {
+    await joining.giveUp(error);
+    throw error;
+  }
+}
+
+/** One rank on its way in. See Note [Joining]. */
+class Joining {
+  readonly #files: RunFiles;
+  readonly #lock: number;
+  readonly #options: ShmJoinOptions;
+  readonly #ranks: readonly number[];
+  readonly #joinSeconds: number;
+  readonly #deadline: number;
+  #words: Int32Array | undefined;
+
+  /** @param lock descriptor of this rank's lock file */
+  constructor(files: RunFiles, lock: number, options: ShmJoinOptions) {
+    this.#files = files;
+    this.#lock = lock;
+    this.#options = options;
+    this.#ranks = Array.from({ length: options.worldSize }, (_, rank) => rank);
+    this.#joinSeconds = options.joinTimeoutSeconds ?? 60;
+    this.#deadline = performance.now() + this.#joinSeconds * 1000;
+  }
+
+  /** Joins; resolves when every rank has. */
+  async join(): Promise<ShmControlPlane> {
+    const { rank, worldSize } = this.#options;
+    const files = this.#files;
+    const { posix } = files;
+    const blockBytes = worldSize * BLOCK_BYTES;
+    const descriptor = rank === 0 ? this.#lock : await this.#findWorld();
+    if (rank === 0) {
+      files.sweep();
+      reserve(files, descriptor, HEAD_BYTES, "the first words of a world");
+    }
+    const address = posix.mapShared(descriptor, HEAD_BYTES + blockBytes);
+    if (rank > 0) posix.close(descriptor);
+    const words = new Int32Array(posix.provider.viewOf(address, HEAD_BYTES));
+    this.#words = words;
+    if (rank === 0) {
+      Atomics.store(words, SIZE, worldSize);
+      reserve(files, descriptor, blockBytes, `the words of ${worldSize} ranks`, HEAD_BYTES);
+    } else this.#requireSize(words);
+    Atomics.store(words, STATES + rank, JOINED);
+    await this.#everyRank(words);
+    // Who starts now is no rank of this world.
+    if (rank === 0) Atomics.store(words, SIZE, 0);
+    const locks = this.#ranks.map((peer) => peer === rank ? this.#lock : files.openHeld(peer));
+    const world = {
+      abort: new AbortArea(words),
+      isDead(peer: number): boolean {
+        const lock = locks[peer];
+        return lock === undefined || files.isAbandoned(lock);
+      },
+      options: this.#options,
+      spins: spinsFor(worldSize, posix.affinity().length),
+    };
+    const leave = (): void => {
+      for (const [peer, lock] of locks.entries()) if (peer !== rank && lock !== undefined) posix.close(lock);
+      files.release(rank, this.#lock);
+    };
+    const memory = nativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize, leave);
+    return new ShmControlPlane(files, placeInWorld(rank, worldSize), memory, world, this.#options.timeoutSeconds);
+  }
+
+  /** Undoes what this rank has done, and tells those who wait for it why. */
+  async giveUp(error: unknown): Promise<void> {
+    const words = this.#words;
+    if (words !== undefined) {
+      const { rank } = this.#options;
+      new AbortArea(words).set(rank, error instanceof Error ? error.message : String(error));
+      // Ranks that are just starting would find nobody, and wait for long.
+      const end = Math.min(this.#deadline, performance.now() + LINGER_MS);
+      while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await systemClock.sleep(5);
+    }
+    this.#files.release(this.#options.rank, this.#lock);
+  }
+
+  /** Other ranks: wait for the world's memory; returns its descriptor. */
+  async #findWorld(): Promise<number> {
+    const { posix } = this.#files;
+    const head = new Int32Array(HEAD_BYTES / 4);
+    for (;;) {
+      const descriptor = this.#files.openHeld(0);
+      if (descriptor !== undefined) {
+        const length = posix.libc.symbols.read(descriptor, head, head.byteLength);
+        if (length === head.byteLength && head[SIZE] !== 0) return descriptor;
+        posix.close(descriptor);
+      }
+      if (performance.now() > this.#deadline) throw this.#absent([0]);
+      await systemClock.sleep(1);
+    }
+  }
+
+  /** Stops the ranks of a world that this one does not fit into. */
+  #requireSize(words: Int32Array): void {
+    const { rank, worldSize } = this.#options;
+    const size = Atomics.load(words, SIZE);
+    if (size === worldSize) return;
+    const detail = `rank 0 was started with a world size of ${size}, rank ${rank} with ${worldSize}`;
+    new AbortArea(words).set(rank, `ranks disagree: ${detail}`);
+    throw new RendezvousError(`Ranks disagree: ${detail}. Give all ranks the same WORLD_SIZE`);
+  }
+
+  /** Waits until every rank has joined, looking after the lives of those which have. */
+  async #everyRank(words: Int32Array): Promise<void> {
+    const abort = new AbortArea(words);
+    let probeAt = performance.now() + LIVENESS_MS;
+    for (let turn = 0;; turn++) {
+      const missing = this.#missing(words);
+      const { cause } = abort;
+      if (cause !== undefined) {
+        throw new RendezvousError(`Rank ${cause.rank} gave up joining: ${cause.reason}`, cause.rank);
+      }
+      if (missing.length === 0) return;
+      const now = performance.now();
+      if (now > this.#deadline) throw this.#absent(missing);
+      if (now > probeAt) {
+        probeAt = now + LIVENESS_MS;
+        const dead = this.#ranks.find((peer) => !missing.includes(peer) && !this.#files.isHeld(peer));
+        if (dead !== undefined) throw new RendezvousError(`Rank ${dead} died while the ranks were joining`);
+      }
+      // A first few looks are free; then let others run.
+      if (turn > 200) await systemClock.sleep(1);
+    }
+  }
+
+  /** Ranks that have not joined. */
+  #missing(words: Int32Array): readonly number[] {
+    return this.#ranks.filter((rank) => Atomics.load(words, STATES + rank) !== JOINED);
+  }
+
+  #absent(ranks: readonly number[]): RendezvousError {
+    const { worldSize, run } = this.#options;
+    return new RendezvousError(
+      `Rank ${ranks.join(", ")} of ${worldSize} did not start within ${this.#joinSeconds} s (run '${run}', directory ` +
+        `${this.#files.directory}). Start every rank, with the same WORLD_SIZE, MASTER_ADDR, MASTER_PORT and user`,
+    );
+  }
+}

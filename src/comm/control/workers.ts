@@ -1,0 +1,137 @@
+/**
+ * The control plane between Workers of one process, or of one thread with itself, over a SharedArrayBuffer that exists
+ * before they do. No FFI: it runs wherever Workers do.
+ *
+ * Note [Cells]: Workers cannot share memory that is made later without an event loop, so the buffer has a block for each
+ * rank in each of {@link CELLS} cells from the start (pages that are never used cost nothing). A group lives in one cell;
+ * groups of other ranks may live in the same. A rank's block is free again when every member has left its group, so a
+ * rank that is late never reads another group's words.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import { ArgumentError } from "../../errors.ts";
+import { checkRank } from "../checks.ts";
+import { type ControlOptions, type Place, placeInWorld } from "../control_plane.ts";
+import { attempt, settle } from "../together.ts";
+import { ABORT_WORDS, AbortArea } from "./abort.ts";
+import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, spinsFor, type World } from "./shared.ts";
+
+const CELLS = 16;
+const MAX_RANKS = 256;
+const ALIGNMENT = 256;
+
+/** The shared memory of Workers that are ranks: give it to each by `postMessage`. */
+export interface LoopbackWorld {
+  readonly size: number;
+  readonly buffer: SharedArrayBuffer;
+  /** Bytes of each block that are for the data plane. */
+  readonly dataBytes: number;
+}
+
+/**
+ * Makes the shared memory of `size` ranks, with `dataBytes` for the data plane in each block.
+ *
+ * @throws {ArgumentError} if `size` is no positive integer up to 256
+ */
+export function createWorkersWorld(size: number, dataBytes: number): LoopbackWorld {
+  if (!Number.isInteger(size) || size < 1 || size > MAX_RANKS) {
+    throw new ArgumentError(`A loopback world has 1 to ${MAX_RANKS} ranks, got ${size}`);
+  }
+  const byteLength = placeOf({ size, dataBytes }, CELLS, 0);
+  const world = { size, dataBytes, buffer: new SharedArrayBuffer(byteLength) };
+  membersOf(world).fill(size, 0, size); // all are in the first cell
+  return world;
+}
+
+/** Stops all ranks of a world from outside, e.g. from the thread that started them. */
+export function abortWorkers(world: LoopbackWorld, reason: string): void {
+  abortAreaOf(world).set(-1, reason);
+}
+
+/** Tells the other ranks that a rank's thread is gone. */
+export function markDead(world: LoopbackWorld, rank: number): void {
+  Atomics.store(deathsOf(world), rank, 1);
+}
+
+/** Bytes before the block of a rank in a cell. */
+function placeOf({ size, dataBytes }: Omit<LoopbackWorld, "buffer">, cell: number, rank: number): number {
+  const round = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
+  const head = round((ABORT_WORDS + size + CELLS * size) * 4);
+  return head + (cell * size + rank) * round(BLOCK_BYTES + dataBytes);
+}
+
+function abortAreaOf({ buffer }: LoopbackWorld): AbortArea {
+  return new AbortArea(new Int32Array(buffer, 0, ABORT_WORDS));
+}
+
+/** For each rank, whether its thread is gone. */
+function deathsOf({ buffer, size }: LoopbackWorld): Int32Array {
+  return new Int32Array(buffer, ABORT_WORDS * 4, size);
+}
+
+/** For each cell and rank, how many members of the block's group have not left it. */
+function membersOf({ buffer, size }: LoopbackWorld): Int32Array {
+  return new Int32Array(buffer, (ABORT_WORDS + size) * 4, CELLS * size);
+}
+
+/** The blocks of one group. */
+function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly number[]): BlockMemory {
+  const members = membersOf(world);
+  const begins = worldRanks.map((rank) => placeOf(world, cell, rank));
+  const words = begins.map((begin) => new Int32Array(world.buffer, begin, BLOCK_BYTES / 4));
+  return {
+    blocks: begins.map((begin) => new Uint8Array(world.buffer, begin, BLOCK_BYTES + world.dataBytes)),
+    sleep: (rank, word, expected, timeoutMs) => void Atomics.wait(at(words, rank, "block"), word, expected, timeoutMs),
+    wake: (rank, word) => void Atomics.notify(at(words, rank, "block"), word),
+    leave(): void {
+      for (const rank of worldRanks) Atomics.sub(members, cell * world.size + rank, 1);
+    },
+  };
+}
+
+/** The ranks of a group that are Workers. */
+export class WorkersControlPlane extends SharedControlPlane {
+  /** Each rank's block: what is behind {@link BLOCK_BYTES} is for the data plane. */
+  readonly blocks: readonly Uint8Array[];
+  readonly #space: LoopbackWorld;
+
+  /** Use {@link joinWorkers}. */
+  constructor(space: LoopbackWorld, cell: number, place: Place, world: World, timeoutSeconds?: number) {
+    const memory = blocksIn(space, cell, place.worldRanks);
+    super(place, memory, world, timeoutSeconds);
+    this.blocks = memory.blocks.map((block) => block.subarray(BLOCK_BYTES));
+    this.#space = space;
+  }
+
+  split(ranks: readonly number[], name: string): WorkersControlPlane {
+    const { buffer, size, dataBytes } = this.#space;
+    const members = membersOf(this.#space);
+    const own = this.worldRank(this.rank);
+    const cells = Array.from({ length: CELLS }, (_, cell) => cell);
+    const free = cells.filter((cell) => Atomics.load(members, cell * size + own) === 0);
+    const common = this.agreeOnSplit(ranks, free.reduce((mask, cell) => mask | 1 << cell, 0))
+      .reduce((mask, other) => mask & other);
+    const prepare = (): number => {
+      const cell = free.find((candidate) => (common & 1 << candidate) !== 0);
+      if (cell === undefined) {
+        throw this.failure(`no room for group '${name}': ranks may be in ${CELLS} groups at once`);
+      }
+      new Uint8Array(buffer, placeOf(this.#space, cell, own), BLOCK_BYTES + dataBytes).fill(0);
+      Atomics.store(members, cell * size + own, ranks.length);
+      return cell;
+    };
+    const { value: cell } = settle(this, attempt(prepare));
+    return new WorkersControlPlane(this.#space, cell, this.placeIn(ranks, name), this.world, this.timeoutSeconds);
+  }
+}
+
+/** This thread's end of a world that {@link createWorkersWorld} made; each rank is one thread. */
+export function joinWorkers(space: LoopbackWorld, rank: number, options: ControlOptions): WorkersControlPlane {
+  checkRank(rank, space.size, "This thread");
+  const deaths = deathsOf(space);
+  const isDead = (worldRank: number): boolean => Atomics.load(deaths, worldRank) !== 0;
+  const spins = spinsFor(space.size, navigator.hardwareConcurrency);
+  const world = { abort: abortAreaOf(space), isDead, options, spins };
+  return new WorkersControlPlane(space, 0, placeInWorld(rank, space.size), world, options.timeoutSeconds);
+}

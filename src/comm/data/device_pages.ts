@@ -1,0 +1,99 @@
+/**
+ * Shared pages in a rank's device memory: a segment mapped over pages of the device's WebAssembly.Memory, so that kernels
+ * work on it where it lies. Whether that works is proven, not assumed.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
+import type { MemoryKind } from "../../device/allocator.ts";
+import type { Device, DevicePtr } from "../../device/device.ts";
+import { UnsupportedError } from "../../errors.ts";
+import { allocatePages, wholePages } from "./sizes.ts";
+
+/** The pages of one device. */
+export class DevicePages {
+  readonly device: Device;
+  readonly posix: Posix;
+  readonly #memory: WebAssembly.Memory;
+  readonly #base: NativeAddress;
+
+  /** @throws {UnsupportedError} if the device's memory cannot hold shared pages */
+  constructor(device: Device, posix: Posix) {
+    // One memory that never grows.
+    const memory = "memory" in device ? device.memory : undefined;
+    if (!(memory instanceof WebAssembly.Memory)) {
+      throw new UnsupportedError(
+        `Cannot share memory of device ${device.name} between processes: it has no WASM memory`,
+      );
+    }
+    this.device = device;
+    this.posix = posix;
+    this.#memory = memory;
+    this.#base = posix.provider.addressOf(memory.buffer);
+  }
+
+  /** The native address of device memory. */
+  native(ptr: DevicePtr): NativeAddress {
+    return this.posix.provider.offset(this.#base, ptr);
+  }
+
+  /** Bytes in whole pages of this host. */
+  roundUp(byteLength: number): number {
+    return wholePages(byteLength, this.posix.pageBytes);
+  }
+
+  /**
+   * Allocates device memory and maps whole pages of a segment over it, from byte `begin`.
+   *
+   * @param block what the memory is for
+   * @param kept gets what puts private pages back and frees the memory
+   */
+  mapIn(
+    descriptor: number,
+    byteLength: number,
+    { owner, kind }: { readonly owner: string; readonly kind: MemoryKind },
+    begin: number,
+    kept: DisposableStack,
+  ): DevicePtr {
+    const ptr = allocatePages(this.device.allocator, byteLength, this.posix.pageBytes, owner, kind);
+    kept.defer(() => this.device.allocator.free(ptr));
+    if (byteLength === 0) return ptr;
+    this.posix.mapSharedAt(this.native(ptr), descriptor, byteLength, begin);
+    kept.defer(() => this.posix.mapPrivateAt(this.native(ptr), byteLength));
+    return ptr;
+  }
+
+  /**
+   * Proves that a segment mapped over device memory and natively is one memory, and that private pages come back.
+   *
+   * @param view the segment, mapped natively
+   * @param index a 32-bit word of it that no other rank uses
+   * @returns why it does not work, or nothing
+   */
+  selfTest(descriptor: number, view: ArrayBuffer, index: number): string {
+    const { pageBytes } = this.posix;
+    using kept = new DisposableStack();
+    try {
+      const begin = Math.floor(index * 4 / pageBytes) * pageBytes;
+      const ptr = this.mapIn(descriptor, pageBytes, { owner: "self-test", kind: "staging" }, begin, kept);
+      const words = new Int32Array(view, begin, pageBytes / 4);
+      const mapped = new Int32Array(this.#memory.buffer, ptr, pageBytes / 4);
+      const word = index - begin / 4;
+      mapped[word] = 0x5eed;
+      const isSeenOutside = Atomics.load(words, word) === 0x5eed;
+      Atomics.store(words, word, 0x7e57);
+      const isSeenInside = mapped[word] === 0x7e57;
+      this.posix.mapPrivateAt(this.native(ptr), pageBytes);
+      mapped[word] = 1;
+      const isApart = Atomics.load(words, word) === 0x7e57;
+      Atomics.store(words, word, 0);
+      const not = (holds: boolean): string => holds ? "" : "not ";
+      if (isSeenOutside && isSeenInside && isApart) return "";
+      const seen = `${not(isSeenOutside)}seen outside, ${not(isSeenInside)}seen inside`;
+      return `writes are ${seen}, ${not(isApart)}private after unmapping`;
+    } catch (error) {
+      return String(error);
+    }
+  }
+}

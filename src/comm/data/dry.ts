@@ -1,0 +1,165 @@
+/**
+ * The data plane that moves nothing: it takes the device memory that the plane it stands for would take, at the same
+ * moments, tells a dry device what would be read and written, and runs no kernel. How much is communicated, the group's listeners see.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import type { MemoryKind } from "../../device/allocator.ts";
+import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
+import { isDry } from "../../device/dry/device.ts";
+import { float32 } from "../../dtype.ts";
+import { type ControlPlane, placeInWorld } from "../control_plane.ts";
+import { checkRank } from "../checks.ts";
+import { DryControlPlane } from "../control/dry.ts";
+import { type DataPlane, FINISHED, type Transfer, type Window, type Work } from "../data_plane.ts";
+import { ProcessGroup } from "../process_group.ts";
+import {
+  allocatePages,
+  divideSlot,
+  evenRuns,
+  oneShotLength,
+  slotBytesOf,
+  type StagingOptions,
+  wholePages,
+} from "./sizes.ts";
+import { Scratch } from "./staging.ts";
+
+/** Some bytes of device memory. */
+interface MemoryRange {
+  readonly address: DevicePtr;
+  readonly byteLength: number;
+}
+
+/** What a dry group stands for; sizes as for that plane. */
+export interface DryOptions extends StagingOptions {
+  readonly rank: number;
+  readonly worldSize: number;
+  /** The plane whose memory is taken; default `shm`. */
+  readonly standsFor?: "shm" | "loopback" | undefined;
+  /** Bytes of a memory page; default 4096. */
+  readonly pageBytes?: number | undefined;
+}
+
+/** Takes memory and moves nothing. */
+function dryPlane(control: ControlPlane, device: Device, slotBytes: number, options: DryOptions): DataPlane {
+  const { standsFor = "shm", pageBytes = 4096 } = options;
+  const { rank, size } = control;
+  const { allocator } = device;
+  const layout = divideSlot(slotBytes, size, options);
+  // Mapped memory comes in whole pages.
+  const isMapped = standsFor === "shm" && size > 1;
+  const allocate = (byteLength: number, owner: string, kind: MemoryKind): DevicePtr =>
+    isMapped
+      ? allocatePages(allocator, byteLength, pageBytes, owner, kind)
+      : allocator.allocate(byteLength, owner, kind);
+  const stagingBytes = isMapped ? wholePages(size * slotBytes, pageBytes) : 0;
+  // Slots of all ranks where they are mapped; elsewhere, copies of others' chunks.
+  const slots = isMapped ? allocate(stagingBytes, "staging", "staging") : undefined;
+  const scratch = new Scratch(allocator);
+  /** Takes the scratch that a sum of `length` elements of this rank needs, of which its own chunk is one if `withOwn`. */
+  const reserve = (length: number, unit: number, withOwn: boolean): void => {
+    const byteLength = Math.min(length, Math.floor(layout.chunkBytes / unit)) * unit;
+    if (isMapped || size === 1 || byteLength === 0) return;
+    for (let from = 0; from < size; from++) if (withOwn || from !== rank) scratch.of(from, byteLength);
+  };
+  return {
+    kind: "dry",
+    sums: "rank-order",
+    stagingBytes,
+    openWindow(byteLengths, unit): Window {
+      const own = at(byteLengths, rank, "part of rank");
+      const pointer = allocate(own, `window '${unit}'`, "parameters");
+      const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
+        const parts = byteLengths.map((byteLength, r) => range(dst + at(offsets, r, "offset of rank"), byteLength));
+        return enqueue(device, `gather '${unit}'`, [range(pointer, own)], parts);
+      };
+      return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => allocator.free(pointer) };
+    },
+    reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }): Work {
+      const { length } = at(runs, rank, "run of rank");
+      reserve(length, dtype.byteLength, false);
+      const written = range(dst, length * dstDtype.byteLength);
+      const read = runs.map((run) => range(src + run.offset * dtype.byteLength, run.length * dtype.byteLength));
+      return enqueue(device, "reduce-scatter", [...read, ...accumulate ? [written] : [], ...factor(scale)], [written]);
+    },
+    allReduce({ ptr, n, dtype, op, scale }): Work {
+      const oneShot = oneShotLength(layout, dtype.byteLength);
+      const isAtOnce = n <= oneShot || op === "max";
+      const length = isAtOnce ? Math.min(n, oneShot) : at(evenRuns(n, size), rank, "run of rank").length;
+      reserve(length, dtype.byteLength, op === "max");
+      const whole = [range(ptr, n * dtype.byteLength)];
+      return enqueue(device, "all-reduce", [...whole, ...factor(scale)], whole);
+    },
+    allGather: (dst, src, byteLength) =>
+      enqueue(device, "all-gather", [range(src, byteLength)], [range(dst, byteLength * size)]),
+    broadcast(ptr, byteLength, root): Work {
+      const whole = [range(ptr, byteLength)];
+      return enqueue(device, "broadcast", root === rank ? whole : [], root === rank ? [] : whole);
+    },
+    transfer(transfers): Work {
+      const of = (kind: Transfer["kind"]): MemoryRange[] =>
+        transfers.filter((one) => one.kind === kind).map(({ ptr, byteLength }) => range(ptr, byteLength));
+      return enqueue(device, "send and receive", of("send"), of("receive"));
+    },
+    split: (part) => dryPlane(part, device, slotBytes, options),
+    dispose(): void {
+      if (slots !== undefined) allocator.free(slots);
+      scratch[Symbol.dispose]();
+    },
+  };
+}
+
+/** A collective on the stream under way. */
+function enqueue(
+  device: Device,
+  operation: string,
+  reads: readonly MemoryRange[],
+  writes: readonly MemoryRange[],
+): Work {
+  if (!isDry(device)) return FINISHED;
+  device.enqueue(operation, [
+    ...joined(reads).map((range) => ({ ...range, writes: false, what: "what is sent" })),
+    ...joined(writes).map((range) => ({ ...range, writes: true, what: "what is received" })),
+  ]);
+  const end = device.streams.current.record();
+  return { done: true, wait: () => device.streams.current.wait(end) };
+}
+
+/** The same bytes in fewer ranges: one where each begins at the end of the last, as the parts of many ranks do. */
+function joined(ranges: readonly MemoryRange[]): readonly MemoryRange[] {
+  const result: MemoryRange[] = [];
+  for (const { address, byteLength } of ranges) {
+    const last = result.at(-1);
+    if (last === undefined || last.address + last.byteLength !== address) result.push({ address, byteLength });
+    else result[result.length - 1] = range(last.address, last.byteLength + byteLength);
+  }
+  return result;
+}
+
+/** What a sum reads of its factor. */
+function factor(scale: DevicePtr | undefined): readonly MemoryRange[] {
+  return scale === undefined ? [] : [range(scale, float32.byteLength)];
+}
+
+function range(address: number, byteLength: number): MemoryRange {
+  return { address: devicePtr(address), byteLength };
+}
+
+/**
+ * Any rank of a world of any size, on its own: nothing is moved, nobody is waited for. Every other rank is taken to do what
+ * this one does.
+ *
+ * @example
+ * ```ts ignore
+ * using group = openDry(device, { rank: 3, worldSize: 1024 });
+ * group.observe((call) => (bytes += byteLengthOf(call)));
+ * ```
+ */
+export function openDry(device: Device, options: DryOptions): ProcessGroup {
+  const { rank, worldSize, standsFor = "shm" } = options;
+  checkRank(rank, worldSize, "A dry group");
+  const control = new DryControlPlane(placeInWorld(rank, worldSize));
+  const slotBytes = slotBytesOf(standsFor, worldSize, options);
+  return new ProcessGroup(control, dryPlane(control, device, slotBytes, options));
+}

@@ -1,0 +1,100 @@
+/**
+ * The data plane between processes of one host: shards lie in shared segments, where peers read them, and everything else
+ * goes through a staging segment. Both are mapped into each rank's device memory, so kernels work on them in place.
+ *
+ * @module
+ */
+import { openPosix } from "../../../ffi/posix.ts";
+import type { Device } from "../../device/device.ts";
+import { requireSharedMemory } from "../../runtime/processes.ts";
+import type { ControlPlane } from "../control_plane.ts";
+import type { RunFiles } from "../control/run_files.ts";
+import { shareSegment } from "../control/segments.ts";
+import { joinShm, type ShmJoinOptions } from "../control/shm_join.ts";
+import type { DataPlane, Window } from "../data_plane.ts";
+import { ProcessGroup } from "../process_group.ts";
+import { DevicePages } from "./device_pages.ts";
+import { openShmWindow } from "./shm_window.ts";
+import { SPARE, StagedDataPlane, stagingWords } from "./staged.ts";
+import { divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
+import { copiedStaging, mappedStaging, Scratch } from "./staging.ts";
+
+/** How a process joins its host's ranks and shares memory with them. */
+export interface ShmOptions extends ShmJoinOptions, StagingOptions {
+  /** `copy` keeps segments out of the device's memory, as where they cannot be mapped there; default `auto`. */
+  readonly mapping?: "auto" | "copy" | undefined;
+}
+
+/** What the data planes of one process have in common. */
+interface Shared {
+  readonly files: RunFiles;
+  readonly pages: DevicePages;
+  readonly slotBytes: number;
+  readonly options: ShmOptions;
+  /** Why segments are not mapped over this rank's device memory: nothing if they are, `undefined` before that was tried. */
+  readonly obstacle: string | undefined;
+}
+
+/** Makes the staging segment of a group and maps it. Collective over the group. */
+function openData(control: ControlPlane, shared: Shared): DataPlane {
+  const { files, pages, slotBytes, options } = shared;
+  const { rank, size } = control;
+  const { posix, device } = pages;
+  const headWords = stagingWords(size);
+  const headBytes = pages.roundUp(size * headWords * 4);
+  const slotsBytes = pages.roundUp(size * slotBytes);
+  const layout = divideSlot(slotBytes, size, options);
+  const request = { byteLength: headBytes + slotsBytes, owner: `the staging of ${size} ranks`, leader: 0 };
+  const { value, kept, notes } = shareSegment(control, files, request, (descriptor, address, stack) => {
+    const view = posix.provider.viewOf(address, headBytes + slotsBytes);
+    const words = Array.from({ length: size }, (_, r) => new Int32Array(view, r * headWords * 4, headWords));
+    const obstacle = shared.obstacle ?? pages.selfTest(descriptor, view, rank * headWords + SPARE);
+    if (size > 1 && obstacle === "") {
+      const begin = pages.mapIn(descriptor, slotsBytes, { owner: "staging", kind: "staging" }, headBytes, stack);
+      return { words, obstacle, staging: mappedStaging(device, begin, slotBytes, rank) };
+    }
+    const slots = words.map((_, r) => new Uint8Array(view, headBytes + r * slotBytes, slotBytes));
+    return { words, obstacle, staging: copiedStaging(device, slots, rank, stack.use(new Scratch(device.allocator))) };
+  }, ({ obstacle }) => obstacle);
+  const { obstacle, words, staging } = value;
+  if (shared.obstacle === undefined && obstacle !== "") {
+    options.report?.(`Rank ${rank} copies through shared memory, as it cannot be mapped: ${obstacle}`);
+  }
+  const openMapped = (byteLengths: readonly number[], unit: string): Window =>
+    openShmWindow(control, files, pages, byteLengths, unit);
+  return new StagedDataPlane({
+    ...{ kind: "shm", control, device, words, staging, layout, resources: kept },
+    stagingBytes: size > 1 && obstacle === "" ? slotsBytes : 0,
+    // Shards lie in segments of their own wherever every rank can map them.
+    openMapped: size > 1 && notes.every((note) => note === "") ? openMapped : undefined,
+    split: (part) => openData(part, { ...shared, obstacle }),
+  });
+}
+
+/**
+ * Joins the other ranks of this host.
+ *
+ * @param device whose memory the segments are mapped into
+ * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world's size
+ * @throws {OutOfMemoryError} if shared memory is too small
+ * @throws {UnsupportedError} where processes cannot share memory: anywhere but on Linux
+ * @example
+ * ```ts ignore
+ * using group = await openShm(device, { rank: 0, worldSize: 2, run: "127.0.0.1:29500" });
+ * ```
+ */
+export async function openShm(device: Device, options: ShmOptions): Promise<ProcessGroup> {
+  requireSharedMemory();
+  const posix = await openPosix();
+  const pages = new DevicePages(device, posix);
+  const control = await joinShm(posix, options);
+  try {
+    const slotBytes = slotBytesOf("shm", control.size, options);
+    const obstacle = options.mapping === "copy" ? "copying was asked for" : undefined;
+    const data = openData(control, { files: control.files, pages, slotBytes, options, obstacle });
+    return new ProcessGroup(control, data);
+  } catch (error) {
+    control.dispose();
+    throw error;
+  }
+}

@@ -1,0 +1,78 @@
+/**
+ * A window of which all parts lie in one segment: this rank's part in its device memory, and all of them natively besides.
+ * Peers read a part where it lies, so epochs order writes and gathers; see Note [Order by epochs] in `data_plane.ts`. They
+ * lie in the segment's head: a window shares nothing with any other.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import { devicePtr } from "../../device/device.ts";
+import type { ControlPlane } from "../control_plane.ts";
+import { Counters } from "../control/counters.ts";
+import type { RunFiles } from "../control/run_files.ts";
+import { reserve, shareSegment } from "../control/segments.ts";
+import { FINISHED, type Window, type Work } from "../data_plane.ts";
+import type { DevicePages } from "./device_pages.ts";
+
+// Words of a rank in the head: each counter has a cache line.
+const PUBLISHED = 0;
+const GATHERED = 16;
+const RANK_WORDS = 32;
+
+/** Opens a window between processes. Collective; if any rank fails, none keeps anything. */
+export function openShmWindow(
+  control: ControlPlane,
+  files: RunFiles,
+  pages: DevicePages,
+  byteLengths: readonly number[],
+  unit: string,
+): Window {
+  const { rank, size } = control;
+  const { device, posix: { provider, libc: { symbols: { memcpy } } } } = pages;
+  // The head, then each rank's part in whole pages.
+  const headBytes = pages.roundUp(size * RANK_WORDS * 4);
+  const begins: number[] = [];
+  let mappedBytes = headBytes;
+  for (const bytes of byteLengths) {
+    begins.push(mappedBytes);
+    mappedBytes += pages.roundUp(bytes);
+  }
+  const request = { byteLength: headBytes, mappedBytes, owner: `window '${unit}'`, leader: 0 };
+  const { value: { address, pointer }, kept } = shareSegment(control, files, request, (descriptor, address, stack) => {
+    const begin = at(begins, rank, "part of rank");
+    const ownBytes = pages.roundUp(at(byteLengths, rank, "part of rank"));
+    // Each rank reserves its own part, so that its pages are near it.
+    if (ownBytes > 0) reserve(files, descriptor, ownBytes, request.owner, begin);
+    const block = { owner: request.owner, kind: "parameters" } as const;
+    return { address, pointer: pages.mapIn(descriptor, ownBytes, block, begin, stack) };
+  });
+  const head = provider.viewOf(address, headBytes);
+  const words = begins.map((_, peer) => new Int32Array(head, peer * RANK_WORDS * 4, RANK_WORDS));
+  // The epoch that a rank has published, and one more than the epoch that it has finished gathering.
+  const published = new Counters(control, words, PUBLISHED);
+  const gathered = new Counters(control, words, GATHERED);
+  let epoch = 0;
+  return {
+    pointer,
+    beginWrite(): void {
+      gathered.raise(epoch + 1);
+      gathered.waitAll(epoch + 1, "finishing its gathers before the write");
+    },
+    endWrite: () => published.raise(++epoch),
+    gather(dst, offsets): Work {
+      // Starting with its own part, each rank reads in another order: no two wait for the same memory.
+      for (let i = 0; i < size; i++) {
+        const peer = (rank + i) % size;
+        const byteLength = at(byteLengths, peer, "part of rank");
+        const place = devicePtr(dst + at(offsets, peer, "offset of rank"));
+        if (peer !== rank) published.wait(peer, epoch, "publishing what it wrote");
+        if (peer === rank) device.copy(place, pointer, byteLength);
+        else if (byteLength > 0) {
+          memcpy(pages.native(place), provider.offset(address, at(begins, peer, "part of rank")), byteLength);
+        }
+      }
+      return FINISHED;
+    },
+    dispose: () => kept.dispose(),
+  };
+}

@@ -1,0 +1,222 @@
+/**
+ * A data plane over staging buffers, for `shm` and `loopback` alike: everything goes in rounds through slots that their
+ * ranks write and all others read. The number of rounds is equal on all ranks because it follows from announced sizes;
+ * see Note [Rounds] in `counters.ts`.
+ *
+ * Sums take ranks in the order 0, 1, 2, … element by element, so chunk sizes do not show in the bits.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
+import type { ControlPlane } from "../control_plane.ts";
+import { DEPTH, Rounds } from "../control/counters.ts";
+import {
+  type AllReduceArgs,
+  type DataPlane,
+  type ElementRange,
+  FINISHED,
+  type ReduceScatterArgs,
+  type Transfer,
+  type Window,
+  type Work,
+} from "../data_plane.ts";
+import { acquire } from "../together.ts";
+import { evenRuns, oneShotLength, type SlotLayout } from "./sizes.ts";
+import type { StagingBuffer } from "./staging.ts";
+import { laneWords, transferAll } from "./transfers.ts";
+
+// Words that each rank shares with the others.
+const SENT = 0;
+const TAKEN = 16;
+/** A word that nothing is read from. */
+export const SPARE = 17;
+const LANES = 32;
+
+/** Shared words that each of `size` ranks needs. */
+export function stagingWords(size: number): number {
+  return LANES + laneWords(size);
+}
+
+/** Where a group's data is staged, and what the kinds of planes do each in their way. */
+export interface StagingPlace extends Pick<DataPlane, "kind" | "split"> {
+  readonly control: ControlPlane;
+  readonly device: Device;
+  /** {@link stagingWords} shared words of each rank, zero at first. */
+  readonly words: readonly Int32Array[];
+  readonly staging: StagingBuffer;
+  readonly layout: SlotLayout;
+  /** Bytes of mapped staging; see {@link DataPlane}. */
+  readonly stagingBytes: number;
+  /** Opens windows where peers can read them; without, each rank has a private one that goes through staging. */
+  readonly openMapped?: DataPlane["openWindow"] | undefined;
+  /** What is given up with the plane. */
+  readonly resources: Disposable;
+}
+
+/** What moves data between ranks that share memory. */
+export class StagedDataPlane implements DataPlane {
+  readonly kind: string;
+  readonly stagingBytes: number;
+  readonly split: DataPlane["split"];
+  readonly sums = "rank-order";
+  readonly #place: StagingPlace;
+  readonly #rounds: Rounds;
+
+  constructor(place: StagingPlace) {
+    this.kind = place.kind;
+    this.stagingBytes = place.stagingBytes;
+    this.split = place.split;
+    this.#place = place;
+    this.#rounds = new Rounds(place.control, place.words, SENT, TAKEN);
+  }
+
+  openWindow(byteLengths: readonly number[], unit: string): Window {
+    const { device, control, openMapped } = this.#place;
+    if (openMapped !== undefined) return openMapped(byteLengths, unit);
+    const own = at(byteLengths, control.rank, "part of rank");
+    const { value: pointer, kept } = acquire(control, (taken) => {
+      const memory = device.allocator.allocate(own, `window '${unit}'`, "parameters");
+      taken.defer(() => device.allocator.free(memory));
+      device.copyIn(memory, new Uint8Array(own));
+      return memory;
+    });
+    const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
+      const parts = byteLengths.map((length, r) => ({ length, offset: at(offsets, r, "offset of rank") }));
+      device.copy(devicePtr(dst + at(offsets, control.rank, "offset of rank")), pointer, own);
+      return this.#gatherParts(dst, parts);
+    };
+    // Contents are read when all gather them, so nobody waits to write them.
+    return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => kept.dispose() };
+  }
+
+  reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): Work {
+    const { control: { rank }, device: { kernels }, layout: { chunkBytes, partBytes }, staging } = this.#place;
+    // A rank's own run is never staged, so `dst` may be exactly that run in `src`.
+    const own = at(runs, rank, "run of rank");
+    const elementAt = (index: number): DevicePtr => devicePtr(src + index * dtype.byteLength);
+    const step = Math.floor(chunkBytes / dtype.byteLength);
+    const numRounds = Math.ceil(runs.reduce((most, { length }) => Math.max(most, length), 0) / step);
+    const first = this.#rounds.next;
+    const put = (k: number): void => {
+      const part = this.#rounds.begin(first + k) * partBytes;
+      for (const [to, run] of runs.entries()) {
+        const n = Math.min(step, run.length - k * step);
+        if (to === rank || n <= 0) continue;
+        staging.put(part + to * chunkBytes, elementAt(run.offset + k * step), n * dtype.byteLength);
+      }
+      this.#rounds.publish(first + k);
+    };
+    const sum = (k: number): void => {
+      this.#rounds.waitAll(first + k);
+      const n = Math.min(step, own.length - k * step);
+      if (n > 0) {
+        const offset = (first + k) % DEPTH * partBytes + rank * chunkBytes;
+        const view = (from: number): DevicePtr => staging.view(from, offset, n * dtype.byteLength);
+        const sources = runs.map((_, from) => from === rank ? elementAt(own.offset + k * step) : view(from));
+        const to = devicePtr(dst + k * step * dstDtype.byteLength);
+        kernels.sumRanks({ dtype, dstDtype, n, accumulate, dst: to, sources, scale });
+      }
+      this.#rounds.end(first + k);
+    };
+    // Chunk k is written before chunk k - 1 is summed, so that peers need not wait for this rank's sum.
+    for (let k = 0; k <= numRounds; k++) {
+      if (k < numRounds) put(k);
+      if (k > 0) sum(k - 1);
+    }
+    return FINISHED;
+  }
+
+  allReduce(args: AllReduceArgs): Work {
+    const { ptr, n, dtype, op, scale } = args;
+    const { control: { rank, size }, layout } = this.#place;
+    const unit = dtype.byteLength;
+    const step = oneShotLength(layout, unit);
+    if (size === 1 && scale === undefined) return FINISHED;
+    if (size > 1 && (n <= step || op === "max")) {
+      for (let i = 0; i < n; i += step) {
+        this.#reduceAtOnce({ ...args, ptr: devicePtr(ptr + i * unit), n: Math.min(step, n - i) });
+      }
+      return FINISHED;
+    }
+    const runs = evenRuns(n, size);
+    const dst = devicePtr(ptr + at(runs, rank, "run of rank").offset * unit);
+    this.reduceScatter({ src: ptr, dtype, runs, dst, dstDtype: dtype, scale, accumulate: false });
+    return this.#gatherParts(ptr, runs.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit })));
+  }
+
+  allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {
+    const { control: { rank, size }, device } = this.#place;
+    device.copy(devicePtr(dst + rank * byteLength), src, byteLength);
+    const parts = Array.from({ length: size }, (_, r) => ({ offset: r * byteLength, length: byteLength }));
+    return this.#gatherParts(dst, parts);
+  }
+
+  broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
+    const { size } = this.#place.control;
+    const parts = Array.from({ length: size }, (_, r) => ({ offset: 0, length: r === root ? byteLength : 0 }));
+    return this.#gatherParts(ptr, parts);
+  }
+
+  transfer(transfers: readonly Transfer[]): Work {
+    const { words, ...place } = this.#place;
+    this.#rounds.drain();
+    transferAll({ ...place, words: words.map((own) => own.subarray(LANES)) }, transfers);
+    return FINISHED;
+  }
+
+  dispose(): void {
+    this.#place.resources[Symbol.dispose]();
+  }
+
+  /** Gives every rank all parts, in bytes from `begin`, of which each holds its own in its place. */
+  #gatherParts(begin: DevicePtr, parts: readonly ElementRange[]): Work {
+    const { control: { rank, size }, layout: { partBytes: step }, staging } = this.#place;
+    const longest = size === 1 ? 0 : parts.reduce((most, { length }) => Math.max(most, length), 0);
+    for (let start = 0; start < longest; start += step) {
+      const round = this.#rounds.next;
+      const slot = this.#rounds.begin(round) * step;
+      // Starting with itself, each rank reads in another order: no two wait for the same memory.
+      for (let i = 0; i < size; i++) {
+        const peer = (rank + i) % size;
+        const { offset, length } = at(parts, peer, "part of rank");
+        const n = Math.min(step, length - start);
+        const place = devicePtr(begin + offset + start);
+        if (peer === rank) {
+          if (n > 0) staging.put(slot, place, n);
+          this.#rounds.publish(round);
+        } else if (n > 0) {
+          this.#rounds.wait(round, peer);
+          staging.take(place, peer, slot, n);
+        }
+      }
+      this.#rounds.end(round);
+    }
+    return FINISHED;
+  }
+
+  /** One round: every rank stages all of a small array, and every rank combines all. */
+  #reduceAtOnce({ ptr, n, dtype, op, scale }: AllReduceArgs): void {
+    const { control: { rank, size }, device: { kernels }, layout, staging } = this.#place;
+    const byteLength = n * dtype.byteLength;
+    const round = this.#rounds.next;
+    const offset = this.#rounds.begin(round) * layout.partBytes;
+    staging.put(offset, ptr, byteLength);
+    this.#rounds.publish(round);
+    this.#rounds.waitAll(round);
+    const sources: DevicePtr[] = [];
+    for (let from = 0; from < size; from++) {
+      sources.push(from === rank && op === "sum" ? ptr : staging.view(from, offset, byteLength));
+    }
+    if (op === "sum") kernels.sumRanks({ dtype, dstDtype: dtype, n, accumulate: false, dst: ptr, sources, scale });
+    else {
+      // In the order of the ranks too: of two zeros or NaNs the first one wins.
+      staging.take(ptr, 0, offset, byteLength);
+      for (const other of sources.slice(1)) {
+        const strides = { aStrides: [1], bStrides: [1] };
+        kernels.binary({ op: "maximum", dtype, shape: [n], ...strides, dst: ptr, a: ptr, b: other });
+      }
+    }
+    this.#rounds.end(round);
+  }
+}

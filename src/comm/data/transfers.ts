@@ -1,0 +1,90 @@
+/**
+ * Messages between two ranks, through the sender's slot: chunk k of a pair lies in part k mod DEPTH, where the receiver's
+ * chunk of a reduction would. A message has ended for its sender when all of it was taken, so the slot is free again for
+ * rounds. Its length goes ahead of it, so that two ends which disagree find out.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import { devicePtr } from "../../device/device.ts";
+import { Counters, DEPTH } from "../control/counters.ts";
+import type { Transfer } from "../data_plane.ts";
+import type { SlotLayout } from "./sizes.ts";
+import type { StagingPlace } from "./staged.ts";
+
+/** What both ends of a message work on; `words` are {@link laneWords} of each rank. */
+export type Lanes = Pick<StagingPlace, "control" | "words" | "staging" | "layout">;
+
+/** Words that each of `size` ranks needs. For each peer: chunks sent to it, chunks taken from it, two halves of a length. */
+export function laneWords(size: number): number {
+  return 4 * size;
+}
+
+/** Messages under way: gives what must hold before they can go on. */
+type Message = Generator<() => boolean, void>;
+
+/** Makes all transfers side by side; one after another where two have the same direction and peer. */
+export function transferAll(lanes: Lanes, transfers: readonly Transfer[]): void {
+  const inTurn = Map.groupBy(transfers, ({ kind, peer }) => `${kind} ${peer}`);
+  const open = new Map<Message, () => boolean>();
+  for (const list of inTurn.values()) open.set(messagesOf(lanes, list), () => true);
+  const [peer, ...others] = new Set(transfers.map((transfer) => transfer.peer));
+  const isReady = (): boolean => [...open.values()].some((ready) => ready());
+  while (open.size > 0) {
+    if (!isReady()) lanes.control.wait(isReady, "passing messages", others.length === 0 ? peer : undefined);
+    for (const [message, ready] of open) {
+      if (!ready()) continue;
+      const next = message.next();
+      if (next.done === true) open.delete(message);
+      else open.set(message, next.value);
+    }
+  }
+}
+
+function* messagesOf(lanes: Lanes, transfers: readonly Transfer[]): Message {
+  for (const transfer of transfers) yield* transfer.kind === "send" ? send(lanes, transfer) : receive(lanes, transfer);
+}
+
+function* send({ control, words, staging, layout }: Lanes, { ptr, byteLength, peer }: Transfer): Message {
+  const { rank, size } = control;
+  const sent = new Counters(control, words, peer);
+  const taken = new Counters(control, words, size + rank);
+  at(words, rank, "words of rank").set([byteLength | 0, Math.floor(byteLength / 2 ** 32)], 2 * (size + peer));
+  let start = 0;
+  // An empty message has one chunk too: it carries the length.
+  do {
+    yield () => taken.reached(peer, sent.own - DEPTH + 1);
+    const n = Math.min(layout.chunkBytes, byteLength - start);
+    staging.put(placeOf(layout, sent.own, peer), devicePtr(ptr + start), n);
+    sent.raise(sent.own + 1);
+    start += layout.chunkBytes;
+  } while (start < byteLength);
+  yield () => taken.reached(peer, sent.own);
+}
+
+function* receive({ control, words, staging, layout }: Lanes, { ptr, byteLength, peer }: Transfer): Message {
+  const { rank, size } = control;
+  const sent = new Counters(control, words, rank);
+  const taken = new Counters(control, words, size + peer);
+  let start = 0;
+  do {
+    yield () => sent.reached(peer, taken.own + 1);
+    if (start === 0) {
+      const [low = 0, high = 0] = at(words, peer, "words of rank").subarray(2 * (size + rank));
+      const given = (low >>> 0) + high * 2 ** 32;
+      const [from, to] = [control.worldRank(peer), control.worldRank(rank)];
+      if (given !== byteLength) {
+        control.stop(`rank ${from} sends ${given} bytes, but rank ${to} receives ${byteLength}`);
+      }
+    }
+    const n = Math.min(layout.chunkBytes, byteLength - start);
+    staging.take(devicePtr(ptr + start), peer, placeOf(layout, taken.own, rank), n);
+    taken.raise(taken.own + 1);
+    start += layout.chunkBytes;
+  } while (start < byteLength);
+}
+
+/** Where chunk `count` to a rank lies in the sender's slot. */
+function placeOf({ partBytes, chunkBytes }: SlotLayout, count: number, to: number): number {
+  return (count & (DEPTH - 1)) * partBytes + to * chunkBytes;
+}

@@ -1,0 +1,73 @@
+/**
+ * A window as users hold it: its gathers and writes are numbered, announced and compared like all calls, under the name
+ * that its unit has at the time, and are refused in a wrong order.
+ *
+ * @module
+ */
+import type { DevicePtr } from "../device/device.ts";
+import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
+import type { Call, Phase } from "./call.ts";
+import { checkPerRank } from "./checks.ts";
+import type { Window, Work } from "./data_plane.ts";
+
+type Announce = (call: Pick<Call, "kind" | "unit" | "phase">) => void;
+
+/** Memory of which each rank writes a part and gathers all. Made by `ProcessGroup.openWindow`. */
+export type GatherWindow = Pick<AnnouncedWindow, keyof AnnouncedWindow>;
+
+/** The only kind of {@link GatherWindow}. */
+export class AnnouncedWindow {
+  /** Bytes of each rank's part, by rank. */
+  readonly byteLengths: readonly number[];
+  readonly #window: Window;
+  readonly #announce: Announce;
+  #state: "readable" | "being written" | "disposed" = "readable";
+
+  constructor(window: Window, byteLengths: readonly number[], announce: Announce) {
+    this.byteLengths = byteLengths;
+    this.#window = window;
+    this.#announce = announce;
+  }
+
+  /** This rank's part, in device memory. Written only between {@link beginWrite} and {@link endWrite}. */
+  get pointer(): DevicePtr {
+    return this.#window.pointer;
+  }
+
+  /** Waits until no peer reads this rank's part any more. Collective. @param unit present name of what it holds */
+  beginWrite(unit: string, phase: Phase = "update"): void {
+    this.#expect("readable", "begin writing", unit);
+    this.#announce({ kind: "write", unit, phase });
+    this.#window.beginWrite();
+    this.#state = "being written";
+  }
+
+  /** Publishes what was written. */
+  endWrite(): void {
+    this.#expect("being written", "end writing");
+    this.#window.endWrite();
+    this.#state = "readable";
+  }
+
+  /** Copies every rank's part to `dst`, rank r's to byte `offsets[r]`, as all have published it last. Collective. */
+  gather(dst: DevicePtr, offsets: readonly number[], unit: string, phase: Phase): Work {
+    this.#expect("readable", "gather", unit);
+    checkPerRank(offsets, this.byteLengths.length, `Offsets of '${unit}'`);
+    this.#announce({ kind: "gather", unit, phase });
+    return this.#window.gather(dst, offsets);
+  }
+
+  /** Releases it. Ranks may in any order. */
+  dispose(): void {
+    if (this.#state === "disposed") return;
+    this.#state = "disposed";
+    this.#window.dispose();
+  }
+
+  #expect(state: "readable" | "being written", what: string, unit?: string): void {
+    if (this.#state === state) return;
+    const window = unit === undefined ? "a window" : `window '${unit}'`;
+    if (this.#state === "disposed") throw new UseAfterDisposeError(`Cannot ${what} ${window} as it was disposed`);
+    throw new ArgumentError(`Cannot ${what} ${window} as it is ${this.#state}, not ${state}`);
+  }
+}

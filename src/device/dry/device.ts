@@ -1,0 +1,185 @@
+/**
+ * A device that computes nothing: the real allocator over an endless address range, kernels that are checked and counted, and
+ * streams whose order is followed. A step that runs on it tells what the step will take on the device it stands for, and
+ * whether its streams are ordered by events. Reads give zeros.
+ *
+ * @module
+ */
+import { InternalError } from "../../errors.ts";
+import { Allocator, type MemoryKind } from "../allocator.ts";
+import type { Device, DevicePtr, ExactMath } from "../device.ts";
+import { accessesOf, flopsOf } from "../kernels/accesses.ts";
+import { checksOf } from "../kernels/arguments.ts";
+import { type KernelCall, type Kernels, makeKernels } from "../kernels/table.ts";
+import type { KernelEntry } from "../kernels/signature.ts";
+import { DeviceScalars } from "../scalars.ts";
+import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
+import { type DeviceEvent, type Stream, type StreamName, Streams } from "../stream.ts";
+import { type Clock, Hazards, type Touch } from "./hazards.ts";
+
+/** One past the last address: far beyond any memory, and exact as a number. */
+const END = 2 ** 52;
+
+/** A status record without a fault. */
+const NO_FAULT = new DataView(new ArrayBuffer(STATUS_AREA_BYTES));
+
+/** What calls of one kernel took. */
+export interface KernelUse {
+  readonly calls: number;
+  readonly flops: number;
+  /** Bytes read and written, each element once a call. */
+  readonly bytes: number;
+}
+
+/** An allocator whose blocks are followed from stream to stream. */
+class FollowedAllocator extends Allocator {
+  readonly #hazards: Hazards;
+  readonly #stream: () => StreamName;
+
+  constructor(where: string, begin: number, hazards: Hazards, stream: () => StreamName) {
+    super(where, begin, END);
+    this.#hazards = hazards;
+    this.#stream = stream;
+  }
+
+  override allocate(bytes: number, owner: string, kind?: MemoryKind, alignment?: number): DevicePtr {
+    const ptr = super.allocate(bytes, owner, kind, alignment);
+    this.#hazards.allocated(this.#stream(), ptr, bytes, owner);
+    return ptr;
+  }
+
+  override free(ptr: DevicePtr): void {
+    this.#hazards.freed(this.#stream(), ptr);
+    super.free(ptr);
+  }
+}
+
+/** A point in a stream's order, as the finder of hazards knows it. */
+class DryEvent implements DeviceEvent {
+  readonly done = true;
+  readonly clock: Clock;
+
+  constructor(clock: Clock) {
+    this.clock = clock;
+  }
+}
+
+class DryStream implements Stream {
+  readonly name: StreamName;
+  readonly #hazards: Hazards;
+
+  constructor(name: StreamName, hazards: Hazards) {
+    this.name = name;
+    this.#hazards = hazards;
+  }
+
+  record(): DeviceEvent {
+    return new DryEvent(this.#hazards.record(this.name));
+  }
+
+  wait(event: DeviceEvent): void {
+    if (!(event instanceof DryEvent)) throw new InternalError("a dry stream waits for an event of another device");
+    this.#hazards.wait(this.name, event.clock);
+  }
+}
+
+/** Stands for another device. */
+export class DryDevice implements Device {
+  readonly name: string;
+  readonly allocator: Allocator;
+  readonly kernels: Kernels;
+  readonly status: DeviceStatus;
+  readonly streams: Streams;
+  readonly scalars: DeviceScalars = new DeviceScalars(this);
+  readonly math: ExactMath;
+  readonly mathName: string;
+  readonly detail: string;
+  readonly #model: Device;
+  readonly #hazards = new Hazards();
+  readonly #uses = new Map<string, KernelUse>();
+
+  /** @param model the device that it stands for; it is not touched */
+  constructor(model: Device) {
+    this.#model = model;
+    this.name = model.name;
+    this.math = model.math;
+    this.mathName = model.mathName;
+    this.detail = model.detail;
+    this.streams = new Streams((name) => new DryStream(name, this.#hazards));
+    const { begin } = model.allocator;
+    this.allocator = new FollowedAllocator(model.name, begin, this.#hazards, () => this.streams.current.name);
+    // The record lies below what the allocator gives out, as on the device itself.
+    const status = model.status.ptr;
+    this.#hazards.allocated("compute", status, STATUS_AREA_BYTES, "status record");
+    this.status = new DeviceStatus(status, model.status.isLate, { read: () => NO_FAULT, clear: () => {} });
+    this.kernels = makeKernels((name, entry) => this.#kernel(name, entry, status));
+  }
+
+  /** What each kernel was used for since {@link resetUses}. */
+  get uses(): ReadonlyMap<string, KernelUse> {
+    return this.#uses;
+  }
+
+  /** Counts from zero. */
+  resetUses(): void {
+    this.#uses.clear();
+  }
+
+  /**
+   * Work on the stream under way that is no kernel, e.g. a collective.
+   *
+   * @throws {HazardError} if nothing orders it after what it depends on
+   */
+  enqueue(operation: string, touches: readonly Touch[]): void {
+    const { name } = this.streams.current;
+    this.#hazards.begin(name);
+    for (const touch of touches) this.#hazards.touch(name, operation, touch);
+  }
+
+  scratchBytes(kernel: string, args: Parameters<Device["scratchBytes"]>[1]): number {
+    return this.#model.scratchBytes(kernel, args);
+  }
+
+  copyIn(dst: DevicePtr, { byteLength }: Uint8Array): void {
+    this.enqueue("copyIn", [{ address: dst, byteLength, writes: true, what: "dst" }]);
+  }
+
+  copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.enqueue("copyOut", [{ address: src, byteLength: dst.byteLength, writes: false, what: "src" }]);
+    dst.fill(0);
+  }
+
+  copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
+    this.enqueue("copy", [
+      { address: src, byteLength, writes: false, what: "src" },
+      { address: dst, byteLength, writes: true, what: "dst" },
+    ]);
+  }
+
+  synchronize(): void {}
+
+  dispose(): void {}
+
+  #kernel(name: string, entry: KernelEntry, status: DevicePtr): KernelCall {
+    const checks = checksOf(name, entry);
+    return (args) => {
+      for (const check of checks) check(args);
+      const scratch = this.scratchBytes(name, args);
+      if (scratch > 0) this.allocator.free(this.allocator.allocate(scratch, `${name} scratch`));
+      const touches: Touch[] = [];
+      let moved = 0;
+      for (const { parameter: what, direction, address, byteLength, movedBytes } of accessesOf(entry, args, status)) {
+        touches.push({ address, byteLength, writes: direction !== "reads", what });
+        moved += movedBytes;
+      }
+      this.enqueue(name, touches);
+      const { calls, flops, bytes } = this.#uses.get(name) ?? { calls: 0, flops: 0, bytes: 0 };
+      this.#uses.set(name, { calls: calls + 1, flops: flops + flopsOf(entry, args), bytes: bytes + moved });
+    };
+  }
+}
+
+/** Whether a device computes nothing, so that what its work touches is to be told. */
+export function isDry(device: Device): device is DryDevice {
+  return device instanceof DryDevice;
+}

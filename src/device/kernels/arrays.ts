@@ -1,0 +1,114 @@
+/**
+ * Kernels on arrays as such: filling, converting, copying, element-wise functions, reductions.
+ *
+ * @module
+ */
+
+/** Kernels on arrays. */
+export const ARRAY_KERNELS = {
+  /** `dst[0..n) = value`; integers are rounded towards zero. */
+  fill: {
+    values: { dtype: "dtype", n: "size", value: "f64" },
+    arrays: { dst: { writes: "dtype", shape: ["n"] } },
+  },
+  /** `dst[i] = src[i]`, rounded to nearest even. */
+  cast: {
+    values: { dstDtype: "float", srcDtype: { dtypes: ["float32", "bfloat16", "int32"] }, n: "size" },
+    arrays: {
+      dst: { writes: "dstDtype", shape: ["n"] },
+      src: { reads: "srcDtype", shape: ["n"] },
+    },
+  },
+  /** Copies between two strided arrays of one shape. */
+  copyStrided: {
+    values: { dtype: "dtype", shape: "shape", dstStrides: "strides", srcStrides: "strides" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["shape"], strides: ["dstStrides"] },
+      src: { reads: "dtype", shape: ["shape"], strides: ["srcStrides"] },
+    },
+  },
+  /** `dst[i] = op(src[i])`. */
+  unary: {
+    flops: ["n"],
+    values: { dtype: "float", op: "unaryOp", n: "size", p0: "f32", p1: "f32" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["n"], mayBe: ["src"] },
+      src: { reads: "dtype", shape: ["n"] },
+    },
+  },
+  /** `dx = dy * op'(x)`. */
+  unaryBackward: {
+    flops: [2, "n"],
+    values: { dtype: "float", op: "unaryOp", n: "size", p0: "f32", p1: "f32" },
+    arrays: {
+      dx: { writes: "dtype", shape: ["n"], mayBe: ["dy", "x"] },
+      dy: { reads: "dtype", shape: ["n"] },
+      x: { reads: "dtype", shape: ["n"] },
+    },
+  },
+  /** `dst = op(a, b)`, dense of `shape`; `a` and `b` have strides over the same shape (0 broadcasts). */
+  binary: {
+    flops: ["shape"],
+    values: { dtype: "float", op: "binaryOp", shape: "shape", aStrides: "strides", bStrides: "strides" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["shape"], mayBe: ["a", "b"] },
+      a: { reads: "dtype", shape: ["shape"], strides: ["aStrides"] },
+      b: { reads: "dtype", shape: ["shape"], strides: ["bStrides"] },
+    },
+  },
+  /** `dst[i] += src[i]`. */
+  accumulate: {
+    flops: ["n"],
+    values: { dstDtype: "float", srcDtype: "float", n: "size" },
+    arrays: {
+      dst: { updates: "dstDtype", shape: ["n"] },
+      src: { reads: "srcDtype", shape: ["n"] },
+    },
+  },
+  /** `dst[i] = src[i] * factor`. */
+  scale: {
+    flops: ["n"],
+    values: { dtype: "float", n: "size", factor: "f32" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["n"], mayBe: ["src"] },
+      src: { reads: "dtype", shape: ["n"] },
+    },
+  },
+  /** The same with a factor in device memory; a factor of 1 costs nothing in place. */
+  scaleBy: {
+    flops: ["n"],
+    values: { dtype: "float", n: "size" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["n"], mayBe: ["src"] },
+      src: { reads: "dtype", shape: ["n"] },
+      factor: { reads: "float32", shape: [1] },
+    },
+  },
+  /** Largest absolute value, 0 of none; NaN if any is. */
+  maxAbs: {
+    flops: ["n"],
+    values: { dtype: "float", n: "size" },
+    arrays: {
+      dst: { writes: "float32", shape: [1] },
+      src: { reads: "dtype", shape: ["n"] },
+    },
+  },
+  /** Reduces the middle of [outer, n, inner]; sums are float64 inside. */
+  reduce: {
+    flops: ["outer", "n", "inner"],
+    values: { dtype: "float", op: "reduceOp", outer: "size", n: "size", inner: "size" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["outer", "inner"] },
+      src: { reads: "dtype", shape: ["outer", "n", "inner"] },
+    },
+  },
+  /** Column of each row's largest value, the first of equals; a NaN counts as largest. */
+  argmax: {
+    flops: ["rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
+      dst: { writes: "int32", shape: ["rows"] },
+      src: { reads: "dtype", shape: ["rows", "cols"] },
+    },
+  },
+} as const;

@@ -1,0 +1,169 @@
+/**
+ * Kernels of layers: softmax, norms, positions, embeddings, loss, SwiGLU. Names follow PyTorch; `d` before a name is a gradient.
+ *
+ * @module
+ */
+
+/** Kernels of layers. */
+export const LAYER_KERNELS = {
+  softmax: {
+    flops: [5, "rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
+      y: { writes: "dtype", shape: ["rows", "cols"], mayBe: ["x"] },
+      x: { reads: "dtype", shape: ["rows", "cols"] },
+    },
+  },
+  softmaxBackward: {
+    flops: [4, "rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
+      dx: { writes: "dtype", shape: ["rows", "cols"], mayBe: ["dy"] },
+      dy: { reads: "dtype", shape: ["rows", "cols"] },
+      y: { reads: "dtype", shape: ["rows", "cols"] },
+    },
+  },
+  /** `y = w * (x * rstd)` with `rstd = 1 / sqrt(mean(x²) + eps)`, kept for the backward. */
+  rmsNorm: {
+    flops: [4, "rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size", eps: "f64" },
+    arrays: {
+      y: { writes: "dtype", shape: ["rows", "cols"] },
+      rstd: { writes: "float32", shape: ["rows"] },
+      x: { reads: "dtype", shape: ["rows", "cols"] },
+      w: { reads: "dtype", shape: ["cols"], optional: true },
+    },
+  },
+  rmsNormBackward: {
+    flops: [10, "rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
+      dx: { writes: "dtype", shape: ["rows", "cols"], optional: true },
+      dw: { writes: "float32", shape: ["cols"], optional: true },
+      dy: { reads: "dtype", shape: ["rows", "cols"] },
+      x: { reads: "dtype", shape: ["rows", "cols"] },
+      w: { reads: "dtype", shape: ["cols"], optional: true },
+      rstd: { reads: "float32", shape: ["rows"] },
+    },
+  },
+  /** `y = w * (x - mean) * rstd + b`. */
+  layerNorm: {
+    flops: [8, "rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size", eps: "f64" },
+    arrays: {
+      y: { writes: "dtype", shape: ["rows", "cols"] },
+      mean: { writes: "float32", shape: ["rows"] },
+      rstd: { writes: "float32", shape: ["rows"] },
+      x: { reads: "dtype", shape: ["rows", "cols"] },
+      w: { reads: "dtype", shape: ["cols"], optional: true },
+      b: { reads: "dtype", shape: ["cols"], optional: true },
+    },
+  },
+  layerNormBackward: {
+    flops: [14, "rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size" },
+    arrays: {
+      dx: { writes: "dtype", shape: ["rows", "cols"], optional: true },
+      dw: { writes: "float32", shape: ["cols"], optional: true },
+      db: { writes: "float32", shape: ["cols"], optional: true },
+      dy: { reads: "dtype", shape: ["rows", "cols"] },
+      x: { reads: "dtype", shape: ["rows", "cols"] },
+      w: { reads: "dtype", shape: ["cols"], optional: true },
+      mean: { reads: "float32", shape: ["rows"] },
+      rstd: { reads: "float32", shape: ["rows"] },
+    },
+  },
+  /**
+   * Rotary embedding in the half layout: the first `2 * half` of each head, `y = x cos + rotateHalf(x) sin`; the rest is
+   * copied. Without `positions` they are 0 … seq - 1; a token whose position the tables do not reach becomes zeros and a
+   * fault. `inverse` turns the other way: the backward.
+   */
+  rope: {
+    flops: [6, "batch", "seq", "heads", "half"],
+    values: {
+      dtype: "float",
+      batch: "size",
+      seq: "size",
+      heads: "size",
+      headDim: "size",
+      half: "size",
+      tableRows: "size",
+      strideX: "size",
+      inverse: "switch",
+    },
+    arrays: {
+      y: { writes: "dtype", shape: ["batch", "seq", "heads", "headDim"] },
+      x: { reads: "dtype", shape: [["batch", "seq"], ["heads", "headDim"]], strides: ["strideX"] },
+      cos: { reads: "float32", shape: ["tableRows", "half"] },
+      sin: { reads: "float32", shape: ["tableRows", "half"] },
+      positions: { reads: "int32", shape: ["batch", "seq"], optional: true },
+    },
+    faults: true,
+  },
+  /** `cos[p, i] = scale * cos(p * invFreq[i])`, and `sin` alike. */
+  ropeTable: {
+    flops: [5, "positions", "half"],
+    values: { positions: "size", half: "size", scale: "f32" },
+    arrays: {
+      cos: { writes: "float32", shape: ["positions", "half"] },
+      sin: { writes: "float32", shape: ["positions", "half"] },
+      invFreq: { reads: "float32", shape: ["half"] },
+    },
+  },
+  /** Rows of `w` by id; one out of range becomes zeros and a fault. */
+  embedding: {
+    values: { dtype: "float", n: "size", vocab: "size", cols: "size" },
+    arrays: {
+      y: { writes: "dtype", shape: ["n", "cols"] },
+      w: { reads: "dtype", shape: ["vocab", "cols"] },
+      ids: { reads: "int32", shape: ["n"] },
+    },
+    faults: true,
+  },
+  /** Rows of `dy` added in the order of `ids`, those of `paddingIdx` (or -1) and out of range skipped. */
+  embeddingBackward: {
+    flops: ["n", "cols"],
+    values: { dtype: "float", n: "size", vocab: "size", cols: "size", paddingIdx: "i32" },
+    arrays: {
+      dw: { writes: "float32", shape: ["vocab", "cols"] },
+      dy: { reads: "dtype", shape: ["n", "cols"] },
+      ids: { reads: "int32", shape: ["n"] },
+    },
+  },
+  /**
+   * Cross-entropy of each row and, if asked for, its gradient `softmax - onehot`. Rows labeled `ignoreIndex` give 0, and so
+   * do those whose label is out of range, which is a fault; `firstRow` is the number that the first row has in it.
+   */
+  crossEntropy: {
+    flops: [6, "rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size", ignoreIndex: "i32", firstRow: "size" },
+    arrays: {
+      losses: { writes: "float32", shape: ["rows"] },
+      dlogits: { writes: "dtype", shape: ["rows", "cols"], optional: true, mayBe: ["logits"] },
+      logits: { reads: "dtype", shape: ["rows", "cols"] },
+      labels: { reads: "int32", shape: ["rows"] },
+    },
+    faults: true,
+  },
+  /** `y = silu(gate) * up`. */
+  swiglu: {
+    flops: [5, "n"],
+    values: { dtype: "float", n: "size" },
+    arrays: {
+      y: { writes: "dtype", shape: ["n"], mayBe: ["gate", "up"] },
+      gate: { reads: "dtype", shape: ["n"] },
+      up: { reads: "dtype", shape: ["n"] },
+    },
+  },
+  swigluBackward: {
+    flops: [12, "n"],
+    values: { dtype: "float", n: "size" },
+    arrays: {
+      dgate: { writes: "dtype", shape: ["n"], mayBe: ["gate"] },
+      dup: { writes: "dtype", shape: ["n"], mayBe: ["up"] },
+      dy: { reads: "dtype", shape: ["n"] },
+      gate: { reads: "dtype", shape: ["n"] },
+      up: { reads: "dtype", shape: ["n"] },
+    },
+  },
+} as const;

@@ -1,0 +1,88 @@
+/**
+ * Kernels that multiply matrices: products as such, and attention.
+ *
+ * @module
+ */
+
+/** What both directions of an attention are given. */
+const ATTENTION_VALUES = {
+  dtype: "float",
+  batch: "size",
+  seqQ: "size",
+  seqK: "size",
+  heads: "size",
+  kvHeads: { divides: "heads" },
+  headDim: { atMost: 256 },
+  strideQ: "size",
+  strideK: "size",
+  strideV: "size",
+  scale: "f32",
+  causal: "switch",
+} as const;
+
+/** Kernels of matrix products. */
+export const PRODUCT_KERNELS = {
+  /**
+   * `c = alpha * op(a) @ op(b) + beta * c` for each matrix of the batch, all row-major. A stride of 0 repeats one matrix.
+   * With `beta` 0, `c` is not read. Sums are float32 whatever the dtypes.
+   */
+  gemm: {
+    flops: [2, "batch", "m", "n", "k"],
+    values: {
+      dtype: "float",
+      outDtype: { widens: "dtype" },
+      transA: "switch",
+      transB: "switch",
+      m: "size",
+      n: "size",
+      k: "size",
+      alpha: "f32",
+      beta: "f32",
+      lda: "size",
+      ldb: "size",
+      ldc: "size",
+      batch: "size",
+      strideA: "size",
+      strideB: "size",
+      strideC: "size",
+    },
+    arrays: {
+      a: { reads: "dtype", shape: ["batch", "m", "k"], strides: ["strideA", "lda"], transposed: "transA" },
+      b: { reads: "dtype", shape: ["batch", "k", "n"], strides: ["strideB", "ldb"], transposed: "transB" },
+      c: { writes: "outDtype", updatesIf: "beta", shape: ["batch", "m", "n"], strides: ["strideC", "ldc"] },
+    },
+  },
+  /**
+   * `o = softmax(scale * q kᵀ) v` a head, and `lse`, the logarithm of each row's sum. Query head h reads kv head
+   * `floor(h / (heads / kvHeads))`. In a causal call query i sees keys j <= i + seqK - seqQ only; a 0 in `keyMask` hides the
+   * key. A query that sees no key gives 0. Memory is linear in the sequence. Operations are counted as if all keys were seen.
+   */
+  attention: {
+    flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
+    values: ATTENTION_VALUES as typeof ATTENTION_VALUES,
+    arrays: {
+      keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
+      o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
+      lse: { writes: "float32", shape: ["batch", "heads", "seqQ"] },
+      q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
+      k: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideK"] },
+      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideV"] },
+    },
+  },
+  attentionBackward: {
+    flops: [10, "batch", "heads", "seqQ", "seqK", "headDim"],
+    values: ATTENTION_VALUES as typeof ATTENTION_VALUES,
+    arrays: {
+      keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
+      dq: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
+      dk: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },
+      dv: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },
+      dO: { reads: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
+      o: { reads: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
+      lse: { reads: "float32", shape: ["batch", "heads", "seqQ"] },
+      q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
+      k: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideK"] },
+      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideV"] },
+    },
+  },
+} as const;

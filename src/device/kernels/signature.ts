@@ -1,0 +1,152 @@
+/**
+ * The language in which kernels are described: plain data, written once for each kernel (`table.ts`), from which follow its
+ * TypeScript contract ({@link KernelArgs}), the checks of its arguments (`arguments.ts`), what a call reads and writes
+ * (`accesses.ts`), and every device's way to call it.
+ *
+ * Addresses are bytes in a device's memory; sizes and strides count elements. Arithmetic is float32 whatever the storage
+ * dtype, rounded once on store. Every kernel is deterministic: the same arguments give the same bits, whatever ran before.
+ *
+ * @module
+ */
+import type { DType } from "../../dtype.ts";
+import type { DevicePtr } from "../device.ts";
+
+/** Functions that a kernel chooses from by name; a name's place is its code. */
+export const OPS = {
+  /** Of one value x, with up to two scalar parameters `p0` and `p1`. */
+  unaryOp: [
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "tanh",
+    "sigmoid",
+    "silu",
+    "gelu", // exact: x Φ(x)
+    "geluTanh", // the tanh approximation (`gelu_new`)
+    "relu",
+    "square",
+    "abs",
+    "reciprocal",
+    "sin",
+    "cos",
+    "addScalar", // x + p0
+    "mulScalar", // x * p0
+    "clamp", // min(max(x, p0), p1); gradient 1 where p0 <= x <= p1
+  ],
+  /** Of two values. */
+  binaryOp: ["add", "sub", "mul", "div", "maximum", "minimum"],
+  reduceOp: ["sum", "mean", "max", "min"],
+} as const;
+
+/** Name of an element-wise function of one value. */
+export type UnaryOp = typeof OPS["unaryOp"][number];
+/** Name of an element-wise function of two values. */
+export type BinaryOp = typeof OPS["binaryOp"][number];
+/** Name of a reduction. */
+export type ReduceOp = typeof OPS["reduceOp"][number];
+
+/** Numbers that lengths may name besides values; `wasm/src` states each once more, and the suite of devices compares. */
+export const CONSTANTS = {
+  /** int64 words of an exact accumulator; see `wasm/src/exact.rs`. */
+  ACCUMULATOR_WORDS: 69,
+  /** Bytes of one record of an optimizer's table; see `wasm/src/optimizer.rs`. */
+  RECORD_BYTES: 56,
+  /** Bytes of the status record; see `wasm/src/status.rs`. */
+  STATUS_BYTES: 24,
+} as const;
+
+/**
+ * A parameter that is no array.
+ *
+ * - `dtype`: any element type; `float`: float32 or bfloat16; `{ dtypes }`: those; `{ widens }`: that of another parameter,
+ *   or float32 where that is a float.
+ * - `unaryOp`, `binaryOp`, `reduceOp`: a name out of {@link OPS}.
+ * - `size`: a number of elements, or a stride; `{ atMost }`, `{ divides }`: one with a bound, or that divides another.
+ * - `i32`, `f32`, `f64`: a number.
+ * - `switch`: true or false.
+ * - `shape`: sizes of at most {@link MAX_DIMS} dims; `strides`: one for each of them.
+ */
+export type ValueKind =
+  | "dtype"
+  | "float"
+  | { readonly dtypes: readonly string[] }
+  | { readonly widens: string }
+  | keyof typeof OPS
+  | "size"
+  | { readonly atMost: number }
+  | { readonly divides: string }
+  | "i32"
+  | "f32"
+  | "f64"
+  | "switch"
+  | "shape"
+  | "strides";
+
+/** Most dims of a `shape`. */
+export const MAX_DIMS = 8;
+
+/** A factor of a length: a number, a value's name, or a name of {@link CONSTANTS}. */
+export type Factor = number | string;
+/** One dim: a factor or a product of some. The name of a `shape` or of `strides` stands for all of its dims. */
+export type Dim = Factor | readonly Factor[];
+
+/** An array, passed by its address: what the kernel does there, in which dtype (a dtype's name, or the value that tells it). */
+export type ArrayKind =
+  & (
+    | { readonly reads: string }
+    /** Overwrites; with `updatesIf`, reads too where that value is not zero. */
+    | { readonly writes: string; readonly updatesIf?: string }
+    /** Reads and writes. */
+    | { readonly updates: string }
+  )
+  & {
+    readonly shape: readonly Dim[];
+    /** Elements from one index to the next, of the outer dims; the others lie dense. */
+    readonly strides?: readonly Dim[];
+    /** A switch that swaps the last two dims. */
+    readonly transposed?: string;
+    /** May be left out. */
+    readonly optional?: true;
+    /** Several addresses, each of an array like that. */
+    readonly list?: true;
+    /** Other arrays that it may be the same as. Beyond that, nothing that is written may overlap anything. */
+    readonly mayBe?: readonly string[];
+  };
+
+/** One kernel. Its parameters are passed in this order: values, then arrays, then the status record where it may meet faults. */
+export interface KernelEntry {
+  /** Floating-point operations of a call: a product; none where nothing is calculated. A list of arrays counts as its length. */
+  readonly flops?: readonly Factor[];
+  readonly values: Readonly<Record<string, ValueKind>>;
+  readonly arrays: Readonly<Record<string, ArrayKind>>;
+  /** Whether a call may write to the device's status record, which the device passes itself. */
+  readonly faults?: true;
+}
+
+/** Kernels by name. Declare a table `as const`: assigning it to this type checks it. */
+export type KernelTable = Readonly<Record<string, KernelEntry>>;
+
+/** What an argument of a kind is in TypeScript. */
+export type ArgumentOf<K extends ValueKind | ArrayKind> = K extends keyof typeof OPS
+  ? typeof OPS[K] extends readonly (infer N)[] ? N : never
+  : K extends "dtype" | "float" | { readonly dtypes: readonly string[] } | { readonly widens: string } ? DType
+  : K extends "switch" ? boolean
+  : K extends "shape" | "strides" ? readonly number[]
+  : K extends { readonly list: true } ? readonly DevicePtr[]
+  : K extends ArrayKind ? DevicePtr
+  : number;
+
+type OptionalName<A> = { [N in keyof A]: A[N] extends { readonly optional: true } ? N : never }[keyof A];
+
+/** The arguments of a kernel, by name. */
+export type KernelArgs<E extends KernelEntry> =
+  & { readonly [N in keyof E["values"]]: ArgumentOf<E["values"][N]> }
+  & { readonly [N in Exclude<keyof E["arrays"], OptionalName<E["arrays"]>>]: ArgumentOf<E["arrays"][N]> }
+  & { readonly [N in OptionalName<E["arrays"]>]?: ArgumentOf<E["arrays"][N]> | undefined };
+
+/** Any argument. */
+export type Argument = DType | string | number | boolean | readonly number[] | undefined;
+/** Arguments of any kernel. */
+export type Arguments = Readonly<Record<string, Argument>>;

@@ -1,0 +1,39 @@
+/**
+ * The one table of kernels: what every device can compute. To add a kernel, write its function in `wasm/src` with a line in the
+ * list of exports (`lib.rs`), its entry here, and its cases in `tests/conformance/kernels`. All else follows from the entry.
+ *
+ * @module
+ */
+import { InternalError } from "../../errors.ts";
+import { ARRAY_KERNELS } from "./arrays.ts";
+import { LAYER_KERNELS } from "./layers.ts";
+import { PRODUCT_KERNELS } from "./products.ts";
+import type { Arguments, KernelArgs, KernelEntry, KernelTable } from "./signature.ts";
+import { TRAINING_KERNELS } from "./training.ts";
+
+type Table = typeof ARRAY_KERNELS & typeof PRODUCT_KERNELS & typeof LAYER_KERNELS & typeof TRAINING_KERNELS;
+
+/** All kernels. */
+export const KERNELS: Table = { ...ARRAY_KERNELS, ...PRODUCT_KERNELS, ...LAYER_KERNELS, ...TRAINING_KERNELS };
+
+/** Name of a kernel. */
+export type KernelName = keyof Table;
+/** Arguments of a kernel, e.g. `ArgsOf<"gemm">`. */
+export type ArgsOf<K extends KernelName> = KernelArgs<Table[K]>;
+/** The functions of a device. */
+export type Kernels = { readonly [K in KernelName]: (args: ArgsOf<K>) => void };
+
+/** A kernel's function, as code that is the same for all kernels sees it. */
+export type KernelCall = (args: Arguments) => void;
+
+function isComplete(calls: object): calls is Kernels {
+  return Object.keys(KERNELS).every((name) => name in calls);
+}
+
+/** A device's kernels, each made from its entry. */
+export function makeKernels(make: (name: string, entry: KernelEntry) => KernelCall): Kernels {
+  const table: KernelTable = KERNELS;
+  const calls = Object.fromEntries(Object.entries(table).map(([name, entry]) => [name, make(name, entry)]));
+  if (!isComplete(calls)) throw new InternalError("a kernel was not made");
+  return calls;
+}

@@ -1,0 +1,93 @@
+/**
+ * Numbers that vary from step to step and that work on the device reads: divide factors, loss scales. The host sets them; those
+ * of a table reach the device by one copy, when one of them is used next.
+ *
+ * @module
+ */
+import { InternalError } from "../errors.ts";
+import { float32 } from "../dtype.ts";
+import { Buffer } from "./buffer.ts";
+import { type Device, type DevicePtr, devicePtr } from "./device.ts";
+
+/** Scalars of one table: what the allocator's smallest block holds. */
+const CAPACITY = 64;
+
+/** Some scalars, which lie together. */
+class ScalarTable {
+  /** Where they lie; undefined while there are none. */
+  buffer: Buffer | undefined;
+  readonly values: Float32Array<ArrayBuffer> = new Float32Array(CAPACITY);
+  readonly free: number[] = Array.from({ length: CAPACITY }, (_, i) => CAPACITY - 1 - i);
+  /** Whether device memory holds the values. */
+  isCurrent = false;
+}
+
+/** A float32 number in device memory. */
+export class DeviceScalar implements Disposable {
+  readonly #device: Device;
+  readonly #table: ScalarTable;
+  readonly #index: number;
+
+  constructor(device: Device, table: ScalarTable, index: number) {
+    this.#device = device;
+    this.#table = table;
+    this.#index = index;
+  }
+
+  /** What work that is enqueued from now on reads. */
+  get value(): number {
+    const value = this.#table.values[this.#index];
+    if (value === undefined) throw new InternalError(`no scalar ${this.#index}`);
+    return value;
+  }
+
+  set value(value: number) {
+    this.#table.isCurrent &&= this.value === Math.fround(value);
+    this.#table.values[this.#index] = value;
+  }
+
+  /** Its address. If a scalar of the table was set since the last copy, enqueues one on the stream under way. */
+  get ptr(): DevicePtr {
+    const table = this.#table;
+    if (table.buffer === undefined) throw new InternalError("a scalar is used after it was disposed");
+    const { ptr } = table.buffer;
+    if (!table.isCurrent) this.#device.copyIn(ptr, new Uint8Array(table.values.buffer));
+    table.isCurrent = true;
+    return devicePtr(ptr + this.#index * float32.byteLength);
+  }
+
+  /** Gives its place back. */
+  [Symbol.dispose](): void {
+    const table = this.#table;
+    table.free.push(this.#index);
+    if (table.free.length < CAPACITY) return;
+    table.buffer?.release();
+    table.buffer = undefined;
+    table.isCurrent = false;
+  }
+}
+
+/** The scalars of one device. */
+export class DeviceScalars {
+  readonly #device: Device;
+  readonly #tables: ScalarTable[] = [];
+
+  constructor(device: Device) {
+    this.#device = device;
+  }
+
+  /** A scalar of that value; its maker disposes it. */
+  make(value: number): DeviceScalar {
+    let table = this.#tables.find(({ free }) => free.length > 0);
+    if (table === undefined) {
+      table = new ScalarTable();
+      this.#tables.push(table);
+    }
+    table.buffer ??= Buffer.allocate(this.#device, table.values.byteLength, "device scalars");
+    const index = table.free.pop();
+    if (index === undefined) throw new InternalError("a table of scalars without a place");
+    const scalar = new DeviceScalar(this.#device, table, index);
+    scalar.value = value;
+    return scalar;
+  }
+}

@@ -1,0 +1,134 @@
+/**
+ * A device's status record: what went wrong in its kernels, which return nothing to the host. A kernel that meets a fault writes
+ * it there if none is there yet, and zeros where its result would be, so that nothing after it is rubbish. The host reads the
+ * record when an op returns, or, where that would be to wait (`isLate`), when values are read and when a backward begins.
+ *
+ * @module
+ */
+import { ArgumentError, InternalError, NonFiniteError } from "../errors.ts";
+import { type DevicePtr, devicePtr } from "./device.ts";
+import { CONSTANTS } from "./kernels/signature.ts";
+
+/** Byte offsets in the record, as `wasm/src/status.rs` lays it out; the gate's word lies behind it. */
+const RECORD = { kind: 0, place: 4, limit: 8, value: 16, gate: CONSTANTS.STATUS_BYTES } as const;
+
+/** Bytes that a device keeps for its status. */
+export const STATUS_AREA_BYTES = 32;
+
+/** What a kernel met. */
+export interface Fault {
+  /** Its number in {@link ERRORS}. */
+  readonly kind: number;
+  /** Which element it was met at. */
+  readonly place: number;
+  readonly value: number;
+  /** What the value had to be below. */
+  readonly limit: number;
+}
+
+/** The error of each kind of fault, by the numbers of `wasm/src/status.rs`. */
+const ERRORS: Readonly<Record<number, (fault: Fault) => Error>> = {
+  1: ({ place, value, limit }) =>
+    new ArgumentError(`Cannot look up id ${value} at place ${place}: the table has ${limit} rows`),
+  2: ({ place, value, limit }) =>
+    new ArgumentError(`Cannot take the cross-entropy of label ${value} at row ${place}: there are ${limit} classes`),
+  3: ({ value, limit }) => new ArgumentError(`Cannot use position ${value}: positions must be in [0, ${limit})`),
+  4: ({ value }) => new NonFiniteError(`Gradient norm is ${value}`),
+};
+
+/** How the host comes to the record. */
+export interface StatusMemory {
+  /** The record's bytes, after all work enqueued so far. */
+  read(): DataView;
+  /** Makes the record hold no fault. */
+  clear(): void;
+}
+
+/** The status of one device. */
+export class DeviceStatus {
+  /** Where kernels write faults. */
+  readonly ptr: DevicePtr;
+  /** Whether the host reads the record late, because reading at once would be to wait. */
+  readonly isLate: boolean;
+  readonly #memory: StatusMemory;
+  /** Whose updates the gate's word keeps back. */
+  #gated: ReadonlySet<object> | undefined;
+  /** Whose updates a word kept back that was needed for others since. */
+  readonly #closed = new Set<object>();
+  /** Whether a fault was there when the last backward began. */
+  #isDue = false;
+
+  /** @param ptr {@link STATUS_AREA_BYTES} of device memory, zeros */
+  constructor(ptr: DevicePtr, isLate: boolean, memory: StatusMemory) {
+    this.ptr = ptr;
+    this.isLate = isLate;
+    this.#memory = memory;
+  }
+
+  /** The fault there is, if any. Waits for the device. */
+  read(): Fault | undefined {
+    const record = this.#memory.read();
+    const kind = record.getUint32(RECORD.kind, true);
+    if (kind === 0) return undefined;
+    return {
+      kind,
+      place: record.getUint32(RECORD.place, true),
+      value: record.getFloat64(RECORD.value, true),
+      limit: record.getUint32(RECORD.limit, true),
+    };
+  }
+
+  /**
+   * Tells the fault there is, once. Waits for the device.
+   *
+   * @throws {ArgumentError} if an id, a label or a position was out of range
+   * @throws {NonFiniteError} if a gradient norm that had to be finite was not
+   */
+  check(): void {
+    const fault = this.read();
+    if (fault === undefined) return;
+    this.clear();
+    const error = ERRORS[fault.kind];
+    throw error === undefined ? new InternalError(`a kernel met a fault of unknown kind ${fault.kind}`) : error(fault);
+  }
+
+  /** Forgets the fault there is. */
+  clear(): void {
+    this.#isDue = false;
+    this.#memory.clear();
+  }
+
+  /**
+   * What keeps back the update of some parameters: the word of a norm that was taken of gradients of theirs since they changed;
+   * `closed` if such a word was set and has been written anew for others; undefined if there is none.
+   */
+  gateOf(parameters: readonly object[]): DevicePtr | "closed" | undefined {
+    if (parameters.some((parameter) => this.#closed.has(parameter))) return "closed";
+    return parameters.some((parameter) => this.#gated?.has(parameter)) ? this.#gatePtr : undefined;
+  }
+
+  /** Makes a gate for the gradients of some parameters; the caller lets a kernel write the word. */
+  makeGate(parameters: readonly object[]): DevicePtr {
+    if (this.#gated !== undefined && !parameters.some((parameter) => this.#gated?.has(parameter))) {
+      const isSet = this.#memory.read().getUint32(RECORD.gate, true) !== 0;
+      if (isSet) { for (const parameter of this.#gated) this.#closed.add(parameter); }
+    }
+    this.#gated = new Set(parameters);
+    return this.#gatePtr;
+  }
+
+  /**
+   * A backward begins, which changes gradients: drops the gate, and tells the fault that was there when the one before began.
+   * That of the forward just done may not have reached the host: it is told by the next one, and the gate keeps it from harm.
+   */
+  beginBackward(): void {
+    this.#gated = undefined;
+    this.#closed.clear();
+    if (this.#isDue) this.check();
+    this.#isDue = this.isLate && this.read() !== undefined;
+  }
+
+  get #gatePtr(): DevicePtr {
+    return devicePtr(this.ptr + RECORD.gate);
+  }
+}

@@ -1,0 +1,85 @@
+/**
+ * What the units below one root do together: the order in which a backward will reach them, and the end of each pass.
+ *
+ * Note [Uses of a unit]: a use is one forward of a unit whose backward may come. It hangs on the graph, so it ends when the
+ * backward has reached it or when the graph is dropped. A module that runs twice before a backward is reached twice by it; all
+ * contributions of a pass are added before they are reduced, as in DDP, so that both give the same bits: while a use is open
+ * the reduction waits for it, or for the end of the pass where that use belongs to another one.
+ *
+ * Note [Unused parameters]: a reduction moves the whole unit, so a parameter that no rank used has a sum of zeros. Ranks tell each
+ * other at the end of the pass what they used: used by none means no gradient, so that the optimizer skips it, as it does in
+ * every other mode.
+ *
+ * @module
+ */
+import type { PassMember } from "../autograd/engine.ts";
+import { usedOnAnyRank } from "../parallel/used.ts";
+import type { FsdpUnit } from "./unit.ts";
+
+/** One forward of a unit. See Note [Uses of a unit]. */
+export class Use {
+  readonly unit: FsdpUnit;
+  readonly #uses: Use[];
+
+  /** @param uses the open ones of the same root, in the order of the forward */
+  constructor(unit: FsdpUnit, uses: Use[]) {
+    this.unit = unit;
+    this.#uses = uses;
+    uses.push(this);
+  }
+
+  /** The unit that the forward left before this one. */
+  get previous(): FsdpUnit | undefined {
+    const place = this.#uses.indexOf(this);
+    return place > 0 ? this.#uses[place - 1]?.unit : undefined;
+  }
+
+  /** Ends it; a second call does nothing. */
+  close(): void {
+    const place = this.#uses.lastIndexOf(this);
+    if (place >= 0) this.#uses.splice(place, 1);
+  }
+}
+
+/** The units of one root. */
+export class FsdpRoot implements PassMember {
+  /** All units of the root's tree, the root's first. */
+  readonly units: readonly FsdpUnit[];
+  readonly #uses: Use[] = [];
+
+  constructor(units: readonly FsdpUnit[]) {
+    this.units = units;
+  }
+
+  /** A forward of a unit has ended whose backward may come. */
+  openUse(unit: FsdpUnit): Use {
+    return new Use(unit, this.#uses);
+  }
+
+  /** Whether a backward may come to a unit. */
+  isUsed(unit: FsdpUnit): boolean {
+    return this.#uses.some((use) => use.unit === unit);
+  }
+
+  /** Reduces what has not been reduced, also what earlier passes left; then frees what is gathered. */
+  endPass(): void {
+    for (const unit of this.units.toReversed()) unit.reduceRest(); // the same order on every rank
+    this.#settleUse();
+    for (const unit of this.units) unit.reshard();
+  }
+
+  abandonPass(): void {
+    for (const unit of this.units) unit.abandonPass();
+  }
+
+  /** See Note [Unused parameters]. */
+  #settleUse(): void {
+    const reduced = this.units.flatMap(({ segments }) => segments).filter((segment) => segment.reducedInPass);
+    for (const group of new Set(reduced.map(({ unit }) => unit.policy.group))) {
+      const segments = reduced.filter(({ unit }) => unit.policy.group === group);
+      const members = segments.flatMap(({ storages }) => storages);
+      const used = usedOnAnyRank(group, members);
+      for (const segment of segments) segment.endPass(used);
+    }
+  }
+}

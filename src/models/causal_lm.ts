@@ -1,0 +1,97 @@
+/**
+ * What all causal language models have in common besides what they compute: their configuration, their blocks, and which
+ * tensors a Hugging Face directory has of them.
+ *
+ * @module
+ */
+import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
+import { type DirectoryTensor, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
+import type { Device } from "../device/device.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
+import type { HeadOutput } from "../nn/head.ts";
+import { Module } from "../nn/module.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+
+/** What a causal language model is given. */
+export interface CausalLmInputs {
+  /** Token ids, int32 [batch, seq]. */
+  readonly inputIds: Tensor;
+  /** The token that each position is to predict, int32 [batch, seq]; -100 counts for nothing. Already shifted. */
+  readonly labels?: Tensor;
+  /** uint8 [batch, seq]: 0 hides a token from attention (padding). */
+  readonly attentionMask?: Tensor;
+  /** int32 [batch, seq]. @default 0, 1, 2 … */
+  readonly positionIds?: Tensor;
+}
+
+/** Where a model's weights come from and go to. */
+export interface ModelFiles {
+  /** The Hugging Face folder that the model was opened from, if it was one. */
+  readonly folder: string | undefined;
+  load(): Promise<void>;
+  save(directory: string, options?: SaveHfOptions): Promise<void>;
+}
+
+/** A causal language model: with labels it gives the loss, else the scores. */
+export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutput> {
+  /** The `config.json` that `transformers` reads. */
+  readonly hfConfig: Readonly<Record<string, unknown>>;
+  /** Number of token ids. */
+  readonly vocabSize: number;
+  /** Longest sequence. */
+  readonly maxPositions: number;
+  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
+  readonly tiedNames: ReadonlyMap<string, string>;
+  /** Set by `openModel`. */
+  files: ModelFiles | undefined;
+
+  constructor(facts: Pick<CausalLm, "hfConfig" | "vocabSize" | "maxPositions" | "tiedNames">) {
+    super();
+    this.hfConfig = facts.hfConfig;
+    this.vocabSize = facts.vocabSize;
+    this.maxPositions = facts.maxPositions;
+    this.tiedNames = facts.tiedNames;
+  }
+
+  /** The transformer blocks, in the order of the forward. */
+  abstract get layers(): readonly Module[];
+
+  /** What it computes on. */
+  get device(): Device {
+    for (const { device } of this.parameters()) return device;
+    throw new InternalError("a language model without parameters");
+  }
+
+  /**
+   * Reads, or draws, this rank's part of the weights. Every rank must call it, after `fullyShard` or `replicate`.
+   *
+   * @throws {ArgumentError} if the model was not opened by `openModel`
+   * @throws {CheckpointError} {@link FileError} if the folder's weights do not fit or cannot be read
+   */
+  load(): Promise<void> {
+    return this.#requireFiles().load();
+  }
+
+  /**
+   * Writes a Hugging Face folder, with the tokenizer of the folder that the model came from. Every rank must call it.
+   *
+   * @throws {ArgumentError} if the model was not opened by `openModel`
+   * @throws {FileError} if a file cannot be written
+   */
+  save(directory: string, options?: SaveHfOptions): Promise<void> {
+    return this.#requireFiles().save(directory, options);
+  }
+
+  /** The tensors of a Hugging Face directory: overridden by families whose files are laid out otherwise than their parameters. */
+  directoryTensors(): Iterable<DirectoryTensor> {
+    return plainDirectoryTensors(this);
+  }
+
+  #requireFiles(): ModelFiles {
+    if (this.files !== undefined) return this.files;
+    throw new ArgumentError(
+      "Cannot tell where the model's weights are: open it by openModel, or call initializeParameters or loadHfWeights, and " +
+        "saveHfDirectory",
+    );
+  }
+}

@@ -1,0 +1,40 @@
+/**
+ * The head of a language model: from hidden states to the scores of the next token, or straight to the loss. A module of its
+ * own, so that it can be a unit of its own.
+ *
+ * @module
+ */
+import { linearOp } from "../ops/matmul.ts";
+import { applyOne } from "../tensor/apply.ts";
+import type { Device } from "../device/device.ts";
+import { type Init, Parameter } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { linearCrossEntropy } from "./functional.ts";
+import { Module } from "./module.ts";
+
+/** What a head gives. */
+export interface HeadOutput {
+  /** Scores of the next token [batch, seq, vocab]; without labels only, since the loss never holds all of them. */
+  readonly logits?: Tensor;
+  /** Sum over labeled tokens of the cross-entropy: a float32 scalar; with labels only. */
+  readonly loss?: Tensor;
+}
+
+/** `hidden Wᵀ`, weight [vocab, hidden]. */
+export class LanguageModelHead extends Module<[hidden: Tensor, labels: Tensor | undefined], HeadOutput> {
+  readonly weight: Parameter;
+
+  /** @param weight how a weight of its own begins, or the input embedding's weight, to which it is tied */
+  constructor(device: Device, hiddenSize: number, vocabSize: number, weight: Init | Parameter) {
+    super();
+    this.weight = weight instanceof Parameter
+      ? weight
+      : new Parameter(device, [vocabSize, hiddenSize], { init: weight });
+  }
+
+  /** hidden [batch, seq, hidden], labels int32 [batch, seq] */
+  forward(hidden: Tensor, labels: Tensor | undefined): HeadOutput {
+    if (labels !== undefined) return { loss: linearCrossEntropy(hidden, this.weight, labels) };
+    return { logits: applyOne(linearOp, [hidden, this.weight], undefined) };
+  }
+}

@@ -1,0 +1,44 @@
+/**
+ * Moving elements between dtypes and layouts.
+ *
+ * @module
+ */
+import type { DevicePtr } from "../device/device.ts";
+import { type DType, float32 } from "../dtype.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import type { BackwardCall, ComputeOp } from "./op.ts";
+
+/** `dst = src`, converted; both dense. */
+export function castTo(dst: Tensor, src: Tensor): void {
+  src.device.kernels.cast({ dstDtype: dst.dtype, srcDtype: src.dtype, n: src.numel, dst: dst.ptr, src: src.ptr });
+}
+
+/** `dst = src`, of one shape and dtype, each in its own layout. */
+export function copyElements(dst: Tensor, src: Tensor): void {
+  const strides = { dstStrides: dst.layout.strides, srcStrides: src.layout.strides };
+  src.device.kernels.copyStrided({ dtype: src.dtype, shape: src.shape, ...strides, dst: dst.ptr, src: src.ptr });
+}
+
+/**
+ * Lets `launch` write the gradient of input i in float32, as some kernels do whatever the dtype of what it belongs to, and
+ * converts it afterwards where its place is narrower.
+ */
+export function writeFloat32<A>(call: BackwardCall<A>, i: number, launch: (out: DevicePtr) => void): void {
+  const out = call.out(i);
+  if (out.dtype === float32) return launch(out.ptr);
+  const wide = call.empty(out.shape, float32);
+  launch(wide.ptr);
+  castTo(out, wide);
+}
+
+/** The values in the dtype given; the gradient goes back in the input's. */
+export const castOp: ComputeOp<DType> = {
+  name: "cast",
+  infer: (inputs, dtype) => inputs.map(({ shape }) => ({ shape, dtype })),
+  forward: (call) => {
+    castTo(call.output(0), call.dense(call.input(0)));
+  },
+  backward: (call) => {
+    castTo(call.out(0), call.dense(call.grad(0)));
+  },
+};

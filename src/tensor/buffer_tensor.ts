@@ -1,0 +1,48 @@
+/**
+ * Buffers in PyTorch's sense: tensors that belong to a module and to its checkpoints, but are not trained, sharded or cast.
+ *
+ * @module
+ */
+import { Buffer } from "../device/buffer.ts";
+import type { Device } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import { denseLayout, numelOf, type Shape } from "../shape.ts";
+import { Tensor } from "./tensor.ts";
+
+/** Options of a buffer. */
+export interface BufferOptions {
+  /** What every element begins as. @default 0 */
+  readonly value?: number;
+  /** Whether it is saved. @default true */
+  readonly persistent?: boolean;
+}
+
+/** A float32 tensor of a module that is not trained. It has no memory until it is initialized or loaded. */
+export class BufferTensor extends Tensor {
+  /** Fully qualified name from the root module; given when the root is built. */
+  fqn: string = "buffer";
+  /** What every element begins as. */
+  readonly value: number;
+  readonly persistent: boolean;
+
+  constructor(device: Device, shape: Shape, options: BufferOptions = {}) {
+    super(
+      Buffer.empty(device, numelOf(shape) * float32.byteLength, "buffer", "parameters"),
+      denseLayout(shape),
+      float32,
+    );
+    this.value = options.value ?? 0;
+    this.persistent = options.persistent ?? true;
+  }
+
+  /** Names it, and its memory, for messages. */
+  rename(fqn: string): void {
+    this.fqn = fqn;
+    this.buffer.owner = fqn;
+  }
+
+  /** Gives it its memory, uninitialized; does nothing when it has it. */
+  materialize(): void {
+    if (!this.buffer.attached) this.buffer.attach();
+  }
+}

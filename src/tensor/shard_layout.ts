@@ -1,0 +1,151 @@
+/**
+ * Which elements of a tensor a rank keeps: boxes of the whole tensor's shape, dense and one after another in memory. FSDP's cuts
+ * are ranges of the row-major whole, each at most 2·ndim − 1 boxes; other ways of cutting are boxes as well, so that
+ * checkpoints and initialization read one description.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import { numelOf, type Shape } from "../shape.ts";
+
+/** Elements of a parameter between which no cut falls: what the norm sums first, so that it does not depend on the cuts. */
+export const SHARD_BLOCK = 64;
+
+/** A range of indices in every dim. */
+export interface Box {
+  /** First index in every dim. */
+  readonly offsets: readonly number[];
+  /** Number of indices in every dim. */
+  readonly sizes: Shape;
+}
+
+/** The elements that a rank keeps of one tensor. */
+export interface ShardLayout {
+  /** Shape of the whole tensor. */
+  readonly shape: Shape;
+  /** In the order in which their elements lie in memory; none where the rank keeps nothing. */
+  readonly boxes: readonly Box[];
+  /** Number of elements kept. */
+  readonly numel: number;
+}
+
+/** Elements that are neighbours both in the row-major whole and in the rank's memory. */
+export interface ElementRun {
+  /** First element, counted in the row-major whole. */
+  readonly offset: number;
+  readonly length: number;
+  /** First element, counted in the rank's memory. */
+  readonly local: number;
+}
+
+/** The box of all elements. */
+export function wholeBox(shape: Shape): Box {
+  return { offsets: shape.map(() => 0), sizes: shape };
+}
+
+/** The layout of a rank that keeps everything. */
+export function wholeLayout(shape: Shape): ShardLayout {
+  return { shape, boxes: [wholeBox(shape)], numel: numelOf(shape) };
+}
+
+/**
+ * The layout of a rank that keeps a range of the row-major whole, in the fewest boxes: one for whole rows, and up to two
+ * more for each further dim in which the range begins or ends.
+ */
+export function rangeLayout(shape: Shape, offset: number, length: number): ShardLayout {
+  const boxes: Box[] = [];
+  divide(shape, offset, length, [], boxes);
+  return { shape, boxes, numel: length };
+}
+
+/** Divides a range of the part of `shape` at the indices `prefix` into boxes. */
+function divide(shape: Shape, offset: number, length: number, prefix: readonly number[], into: Box[]): void {
+  if (length === 0) return;
+  const rest = shape.slice(prefix.length + 1);
+  if (prefix.length === shape.length) {
+    into.push({ offsets: prefix, sizes: prefix.map(() => 1) });
+    return;
+  }
+  const row = numelOf(rest);
+  const end = offset + length;
+  const firstWhole = Math.ceil(offset / row);
+  const endWhole = Math.floor(end / row);
+  if (firstWhole > endWhole) return divide(shape, offset % row, length, [...prefix, endWhole], into);
+  divide(shape, offset % row, firstWhole * row - offset, [...prefix, firstWhole - 1], into);
+  if (endWhole > firstWhole) {
+    into.push({
+      offsets: [...prefix, firstWhole, ...rest.map(() => 0)],
+      sizes: [...prefix.map(() => 1), endWhole - firstWhole, ...rest],
+    });
+  }
+  divide(shape, 0, end - endWhole * row, [...prefix, endWhole], into);
+}
+
+/** Elements that are neighbours in two boxes, each of which lists its elements densely in row-major order. */
+export interface SharedRun {
+  /** First element, counted in the first box. */
+  readonly inFirst: number;
+  /** First element, counted in the second. */
+  readonly inSecond: number;
+  readonly length: number;
+}
+
+/** The elements that two boxes of one tensor share, in order, in as few runs as there are. */
+export function sharedRuns(first: Box, second: Box): SharedRun[] {
+  const from = first.offsets.map((offset, dim) => Math.max(offset, at(second.offsets, dim, "dim")));
+  const sizes = from.map((offset, dim) => Math.min(endOf(first, dim), endOf(second, dim)) - offset);
+  if (sizes.some((size) => size <= 0)) return [];
+  // Dims behind the last one that is not spanned by both are contiguous with it in both.
+  let inner = sizes.length;
+  while (
+    inner > 0 && at(first.sizes, inner - 1, "dim") === at(sizes, inner - 1, "dim") &&
+    at(second.sizes, inner - 1, "dim") === at(sizes, inner - 1, "dim")
+  ) {
+    inner--;
+  }
+  const dim = Math.max(0, inner - 1);
+  const length = numelOf(sizes.slice(dim));
+  const outer = sizes.slice(0, dim);
+  return Array.from({ length: numelOf(outer) }, (_, i) => {
+    const index = [...from];
+    for (let d = dim - 1, rest = i; d >= 0; d--) {
+      index[d] = at(from, d, "dim") + rest % at(outer, d, "dim");
+      rest = Math.floor(rest / at(outer, d, "dim"));
+    }
+    return { inFirst: placeIn(first, index), inSecond: placeIn(second, index), length };
+  });
+}
+
+function endOf({ offsets, sizes }: Box, dim: number): number {
+  return at(offsets, dim, "dim") + at(sizes, dim, "dim");
+}
+
+/** Place of an index in the row-major order of a box. */
+function placeIn({ offsets, sizes }: Box, index: readonly number[]): number {
+  return index.reduce((place, i, dim) => place * at(sizes, dim, "dim") + i - at(offsets, dim, "dim"), 0);
+}
+
+/** Each box with the place of its first element in the rank's memory. */
+export function placedBoxes({ boxes }: ShardLayout): readonly { readonly box: Box; readonly local: number }[] {
+  let next = 0;
+  return boxes.map((box) => {
+    const local = next;
+    next += numelOf(box.sizes);
+    return { box, local };
+  });
+}
+
+/** The runs of a layout, in the order of the rank's memory; neighbouring ones are one. */
+export function elementRuns(layout: ShardLayout): ElementRun[] {
+  const runs: ElementRun[] = [];
+  const whole = wholeBox(layout.shape);
+  for (const { box, local } of placedBoxes(layout)) {
+    for (const { inFirst, inSecond: offset, length } of sharedRuns(box, whole)) {
+      const last = runs.at(-1);
+      if (last !== undefined && last.offset + last.length === offset) {
+        runs[runs.length - 1] = { ...last, length: last.length + length };
+      } else runs.push({ offset, length, local: local + inFirst });
+    }
+  }
+  return runs;
+}

@@ -1,0 +1,133 @@
+/**
+ * What a step takes, without taking it: the step itself runs on a device that computes nothing, as one rank of a world that is
+ * not there. So what it gives is counted, for any module, parallelism and number of ranks, and never derived.
+ *
+ * @module
+ */
+import { byteLengthOf, type Call, type CallKind } from "../comm/call.ts";
+import { type DryOptions, openDry } from "../comm/data/dry.ts";
+import type { MemoryTerms } from "../device/allocator.ts";
+import type { Device } from "../device/device.ts";
+import { DryDevice } from "../device/dry/device.ts";
+import { openDevice } from "../device/registry.ts";
+import type { CpuMath } from "../device/wasm/device.ts";
+import { Run } from "./run.ts";
+
+/** Options of {@link dryRun}. */
+export interface DryRunOptions extends Omit<DryOptions, "rank"> {
+  /** Which rank it is. @default 0 */
+  readonly rank?: number;
+  /** The device it stands for, which is not touched. @default the CPU, opened for the time of the run */
+  readonly device?: Device;
+  /** Where no device is given: who would compute matrix products. */
+  readonly cpuMath?: CpuMath;
+}
+
+/** Most memory in use at once. */
+export interface MemoryPeak {
+  /** In bytes; what all ranks of a host share counts by this rank's part. */
+  readonly peakBytes: number;
+  /** What it is made of: adds up to `peakBytes`. */
+  readonly terms: MemoryTerms;
+}
+
+/** A call that moves tensors between ranks. */
+export interface CollectiveUse extends Pick<Call, "kind" | "unit" | "phase"> {
+  /** Of the array that is gathered, reduced or sent, over all ranks. */
+  readonly bytes: number;
+}
+
+/** What one step took on one rank. */
+export interface DryRun extends MemoryPeak {
+  /** Bytes that its memory must have: up to the highest address given out from the beginning on, gaps between blocks included. */
+  readonly highest: number;
+  /**
+   * Bytes that the rank receives, if each travels once: of n ranks, (n − 1)/n of what is gathered, and of what is reduced and
+   * scattered; twice that of what is reduced for all; of a broadcast or messages, all. Host bytes do not count.
+   */
+  readonly bytesCommunicated: number;
+  /** In order. */
+  readonly collectives: readonly CollectiveUse[];
+  /** Floating-point operations of all kernels. */
+  readonly flops: number;
+}
+
+/** Of the calls that move tensors: bytes that a rank receives, from those of the array and the number of ranks. */
+const RECEIVED: Readonly<Partial<Record<CallKind, (bytes: number, size: number) => number>>> = {
+  gather: (bytes, size) => bytes * (size - 1) / size,
+  "all-gather": (bytes, size) => bytes * (size - 1) / size,
+  "reduce-scatter": (bytes, size) => bytes * (size - 1) / size,
+  "all-reduce": (bytes, size) => 2 * bytes * (size - 1) / size,
+  broadcast: (bytes) => bytes,
+  "send and receive": (bytes) => bytes,
+};
+
+/** Most memory of a rank in use at once since the allocator last began to measure. */
+export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, "device" | "group">): MemoryPeak {
+  const { peak, peakTerms } = device.allocator.stats;
+  const ofOthers = stagingBytes - Math.ceil(stagingBytes / size);
+  return { peakBytes: peak - ofOthers, terms: { ...peakTerms, staging: peakTerms.staging - ofOthers } };
+}
+
+/**
+ * Runs a step twice on one rank of a world of any size and tells what the second took. Nothing is computed or sent, and no memory
+ * is taken: reads give zeros, and every other rank is taken to do what this one does.
+ *
+ * @param setup makes model, optimizer and batch, and gives the step
+ * @throws {HazardError} if streams use memory in an order that no event keeps
+ * @example
+ * ```ts
+ * import { AdamW, dryRun, fullyShard, scope } from "fullyshard";
+ * import { initializeParameters, Linear, zeros } from "fullyshard/nn";
+ *
+ * const { peakBytes, terms, collectives } = await dryRun(({ device, mesh }) => {
+ *   const layer = new Linear(device, 4096, 4096, { bias: false });
+ *   fullyShard(layer, { mesh });
+ *   initializeParameters(layer, 0);
+ *   const optimizer = new AdamW(layer.parameters());
+ *   return () => {
+ *     using _step = scope();
+ *     optimizer.zeroGrad();
+ *     layer.call(zeros(device, [8, 4096])).sum().backward();
+ *     optimizer.step();
+ *   };
+ * }, { worldSize: 64 });
+ * if (terms.parameters !== 4096 * 4096 * 4 / 64) throw new Error("a rank holds another share");
+ * if (peakBytes < terms.gathered + terms.optimizer) throw new Error("terms do not add up");
+ * if (collectives.map(({ kind }) => kind).join() !== "gather,reduce-scatter") throw new Error("other calls");
+ * ```
+ */
+export async function dryRun(
+  setup: (run: Run) => (() => unknown) | Promise<() => unknown>,
+  { rank = 0, device: given, cpuMath, ...planes }: DryRunOptions,
+): Promise<DryRun> {
+  const real = given ?? await openDevice("cpu", { memoryBytes: 2 ** 24, ...cpuMath === undefined ? {} : { cpuMath } });
+  try {
+    const device = new DryDevice(real);
+    const { allocator } = device;
+    const group = openDry(device, { ...planes, rank });
+    const run = new Run({ device, group, print: () => {} });
+    const step = await setup(run);
+    await step();
+    const before = allocator.stats.highest;
+    const collectives: CollectiveUse[] = [];
+    let bytesCommunicated = 0;
+    group.observe((call, { size }) => {
+      const { kind, unit, phase, count } = call;
+      const received = RECEIVED[kind];
+      if (received === undefined) return;
+      // An all-gather counts what one rank gives.
+      const bytes = kind === "all-gather" ? count * size : byteLengthOf(call);
+      collectives.push({ kind, unit, phase, bytes });
+      bytesCommunicated += received(bytes, size);
+    });
+    allocator.resetPeak();
+    device.resetUses();
+    await step();
+    const highest = Math.max(before, allocator.stats.highest) - allocator.begin;
+    const flops = [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
+    return { ...memoryPeak(run), highest, bytesCommunicated: Math.ceil(bytesCommunicated), collectives, flops };
+  } finally {
+    if (given === undefined) real.dispose();
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * A process's part in a training run: its device, its ranks, and what a loop of one's own calls each step.
+ *
+ * @module
+ */
+import { type DeviceMesh, deviceMesh } from "../comm/mesh.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { openProcessGroup, type ProcessGroupOptions } from "../comm/registry.ts";
+import type { Batch } from "../data/loader.ts";
+import type { Device } from "../device/device.ts";
+import { type DeviceOptions, openDevice } from "../device/registry.ts";
+import type { DeviceEvent } from "../device/stream.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { readRankEnvironment } from "../runtime/env.ts";
+import { Logger, standardErrorSink } from "../runtime/log.ts";
+import { terminal } from "../runtime/processes.ts";
+import { Tensor } from "../tensor/tensor.ts";
+import { untrack } from "../tensor/scope.ts";
+import { backwardStep } from "./backward.ts";
+import { tellUncaughtErrors } from "./failure.ts";
+
+/** Options of {@link launch}. What is left open, the environment says. */
+export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, "device"> {
+  /** @default cpu */
+  readonly device?: string;
+  /** Takes what is worth knowing. @default a line of standard error each */
+  readonly log?: Logger;
+}
+
+/** What {@link Run.log} is given, by name: numbers and texts, or scalars on the device. */
+export type LogValues = Readonly<Record<string, number | string | Tensor>>;
+
+/** A run, as one rank sees it. Made by {@link launch}. */
+export class Run implements AsyncDisposable {
+  readonly device: Device;
+  /** All ranks of the run. */
+  readonly group: ProcessGroup;
+  /** All ranks as a mesh of one axis, `shard`. */
+  readonly mesh: DeviceMesh;
+  readonly #print: (line: string) => void;
+  /** Lines that wait until the device has made their values. */
+  readonly #lines: { readonly ready: DeviceEvent; readonly print: () => void }[] = [];
+
+  /** @param print takes a line of {@link Run.log} */
+  constructor({ device, group, print }: Pick<Run, "device" | "group"> & { readonly print: (line: string) => void }) {
+    this.device = device;
+    this.group = group;
+    this.mesh = deviceMesh(group, { shard: group.size });
+    this.#print = print;
+  }
+
+  /** Whether this rank prints and speaks for all ranks. */
+  get isMain(): boolean {
+    return this.group.rank === 0;
+  }
+
+  /**
+   * Runs forward and backward on all micro-batches of a step, and adds the gradients of the mean loss over the tokens of all
+   * ranks to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank must call it.
+   *
+   * @returns the mean loss in nats, a float32 scalar, the same on every rank
+   * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters
+   */
+  backward(model: CausalLm, batch: Batch): Tensor {
+    if (batch.step !== undefined) this.group.step = batch.step;
+    return backwardStep(model, batch, this.device, this.group).loss;
+  }
+
+  /**
+   * Prints a line of the step's values on the main rank, once the device has made them: it never waits for the device.
+   *
+   * @throws {ShapeError} if a tensor has more than one element
+   */
+  log(values: LogValues): void {
+    const { step } = this.group;
+    const kept = Object.entries(values).map(([name, value]) => [name, keep(value)] as const);
+    const print = (): void => {
+      const words = kept.map(([name, value]) => `${name} ${textOf(value)}`);
+      if (this.isMain) this.#print(`step ${step}  ${words.join("  ")}\n`);
+    };
+    this.#lines.push({ ready: this.device.streams.get("compute").record(), print });
+    while (this.#lines[0]?.ready.done) this.#lines.shift()?.print();
+  }
+
+  /** Prints what has not been printed yet, leaves the group and closes the device. */
+  [Symbol.asyncDispose](): Promise<void> {
+    for (const line of this.#lines.splice(0)) line.print();
+    this.group.dispose();
+    this.device.dispose();
+    return Promise.resolve();
+  }
+}
+
+/** A handle of its own on a tensor's value, which the step's scope does not free. */
+function keep(value: LogValues[string]): LogValues[string] {
+  if (!(value instanceof Tensor)) return value;
+  const own = value.alias();
+  untrack(own);
+  return own;
+}
+
+/** A value in words; a handle on a tensor's is given up. */
+function textOf(value: LogValues[string]): string {
+  if (typeof value === "string") return value;
+  if (typeof value === "number") return formatNumber(value);
+  using scalar = value;
+  return formatNumber(scalar.item());
+}
+
+function formatNumber(value: number): string {
+  if (Number.isInteger(value) || !Number.isFinite(value)) return String(value);
+  const isPlain = Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6;
+  return isPlain ? value.toFixed(4) : value.toExponential(3);
+}
+
+/**
+ * Joins the run that this process was started for: one of several ranks under a launcher, else alone.
+ *
+ * @throws {ConfigError} if the launch environment is incomplete or contradicts itself
+ * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world
+ * @throws {UnsupportedError} {@link LibraryNotFoundError} if there is no such device, or what computes on it is not found
+ * @example
+ * ```ts
+ * import { launch } from "fullyshard";
+ * await using run = await launch();
+ * if (run.group.size !== 1) throw new Error("no launcher, so one rank");
+ * ```
+ */
+export async function launch(options: LaunchOptions = {}): Promise<Run> {
+  const environment = readRankEnvironment();
+  tellUncaughtErrors();
+  const { log = new Logger({ sink: standardErrorSink() }) } = options;
+  const ranksOnHost = environment?.localWorldSize ?? 1;
+  const device = await openDevice(options.device ?? "cpu", { cpuMath: "auto", ranksOnHost, ...options });
+  try {
+    const own = environment === undefined ? log : log.withRank(environment.rank);
+    const report = (text: string): void => own.warn(text);
+    const group = await openProcessGroup({ report, ...options, device });
+    return new Run({ device, group, print: terminal("stdout").write });
+  } catch (error) {
+    device.dispose();
+    throw error;
+  }
+}

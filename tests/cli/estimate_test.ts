@@ -1,0 +1,152 @@
+/** `fullyshard estimate`: its figures, in both forms, its speed at scale, and what it refuses. @module */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { RUNTIME } from "../support/rank_process.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const bin = fileURLToPath(new URL("../../bin/fullyshard.mjs", import.meta.url));
+
+function run(...args: readonly string[]): { code: number | null; stdout: string; stderr: string } {
+  const command = [bin, "--runtime", RUNTIME, "estimate", ...args];
+  const { status, stdout, stderr } = spawnSync("node", command, { encoding: "utf8" });
+  return { code: status, stdout, stderr };
+}
+
+/** What `--json` prints. */
+interface Estimate {
+  readonly peak_bytes: number;
+  readonly terms: Readonly<Record<string, number>>;
+  readonly bytes_communicated: number;
+  readonly collectives: readonly {
+    readonly kind: string;
+    readonly unit: string;
+    readonly phase: string | null;
+    readonly bytes: number;
+  }[];
+  readonly flops: number;
+}
+
+const llama3 = {
+  model_type: "llama",
+  vocab_size: 128256,
+  hidden_size: 4096,
+  intermediate_size: 14336,
+  num_hidden_layers: 32,
+  num_attention_heads: 32,
+  num_key_value_heads: 8,
+  max_position_embeddings: 8192,
+  rope_theta: 500000,
+  tie_word_embeddings: false,
+};
+const perBlock = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096;
+const rootParameters = 2 * 128256 * 4096 + 4096;
+
+const small = {
+  ...llama3,
+  vocab_size: 640,
+  hidden_size: 64,
+  intermediate_size: 96,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 64,
+};
+
+describe("fullyshard estimate", () => {
+  for (const ranks of [8, 64, 1024]) {
+    it(`tells what Llama-3-8B takes on ${ranks} ranks`, () => {
+      using folder = temporaryDirectory();
+      folder.write("config.json", JSON.stringify(llama3));
+      const sizes = ["--nproc", `${ranks}`, "--precision", "bfloat16", "--seq", "2048", "--cpu-math", "wasm"];
+      const { code, stdout, stderr } = run("--model", folder.path, ...sizes, "--json");
+      assert.equal(code, 0, stderr);
+      const { peak_bytes: peak, terms, bytes_communicated: received, collectives, flops }: Estimate = JSON.parse(
+        stdout.trimEnd().split("\n").at(-1) ?? "",
+      );
+      assert.equal(Object.values(terms).reduce((sum, bytes) => sum + bytes, 0), peak);
+      const numParameters = 32 * perBlock + rootParameters;
+      // Parameters and runs are padded to whole blocks, and a unit's window on each rank to whole pages.
+      const isAbout = (bytes: number | undefined, expected: number): void => {
+        const most = 1.001 * expected + 33 * 4096;
+        assert.ok(bytes !== undefined && bytes >= expected && bytes < most, `${bytes} is not about ${expected}`);
+      };
+      isAbout(terms["parameters"], numParameters / ranks * (4 + 2)); // masters, and what is gathered
+      isAbout(terms["optimizer"], numParameters / ranks * 8);
+      assert.ok(flops > 6 * numParameters * 2048 * 0.93 && flops < 6 * numParameters * 2048 * 1.07, `${flops}`);
+      const of = (kind: string, phase: string): typeof collectives =>
+        collectives.filter((call) => call.kind === kind && call.phase === phase);
+      const blocks = Array.from({ length: 32 }, (_, i) => `model.layers.${i}`);
+      const unitsOf = (list: typeof collectives): string[] => list.map(({ unit }) => unit);
+      assert.deepEqual(unitsOf(of("gather", "forward")), ["LlamaForCausalLm", ...blocks]);
+      assert.deepEqual(unitsOf(of("gather", "backward")), blocks.toReversed());
+      assert.deepEqual(unitsOf(of("reduce-scatter", "backward")), [...blocks.toReversed(), "LlamaForCausalLm"]);
+      for (const { unit, bytes } of of("gather", "forward")) {
+        isAbout(bytes, 2 * (unit === "LlamaForCausalLm" ? rootParameters : perBlock));
+      }
+      for (const { unit, bytes } of of("reduce-scatter", "backward")) {
+        isAbout(bytes, 4 * (unit === "LlamaForCausalLm" ? rootParameters : perBlock));
+      }
+      const sums = collectives.filter(({ kind }) => kind === "all-reduce");
+      assert.deepEqual(sums.map(({ unit }) => unit), ["loss", "gradient norm"]);
+      assert.equal(collectives.length, 33 + 32 + 33 + 2);
+      const moved = collectives.reduce((sum, { kind, bytes }) => sum + bytes * (kind === "all-reduce" ? 2 : 1), 0);
+      assert.equal(received, Math.ceil(moved * (ranks - 1) / ranks));
+    });
+  }
+
+  it("prints a table, takes a file, and says what the flags change", () => {
+    using folder = temporaryDirectory();
+    const file = folder.write("tiny.json", JSON.stringify(small));
+    const text = (...flags: readonly string[]): string => {
+      const { code, stdout, stderr } = run("--model", file, "--nproc", "4", "--seq", "16", ...flags);
+      assert.equal(code, 0, stderr);
+      return stdout;
+    };
+    const plain = text();
+    assert.match(plain, /^\d+ parameters, FSDP over 4 ranks, float32, a step of 1 × 1 samples of 16 tokens a rank\n/);
+    assert.match(plain, /^Memory of rank 0 at its peak\n( {2}[a-z ]+ +[\d.]+ [KMG]iB\n)+ {2}in all +[\d.]+ [KMG]iB$/m);
+    assert.match(plain, /^ {2}gather +5 × +[\d.]+ [KMG]iB$/m);
+    assert.match(text("--no-reshard-after-forward"), /^ {2}gather +3 × /m);
+    assert.match(text("--micro-batches", "2", "--batch", "3"), /, a step of 2 × 3 samples of 16 tokens a rank\n/);
+    const ddp = text("--strategy", "ddp", "--rank", "3");
+    assert.match(ddp, /DDP over 4 ranks[^]*Memory of rank 3/);
+    assert.doesNotMatch(ddp, /^ {2}gather /m);
+  });
+
+  it("refuses what it cannot read or run, by name", () => {
+    using folder = temporaryDirectory();
+    const file = folder.write("config.json", JSON.stringify(small));
+    const cases: readonly (readonly [args: readonly string[], message: RegExp])[] = [
+      [["--model", file, "--nprok", "2"], /--nprok: expected a known flag, got '--nprok'\. Did you mean '--nproc'\?/],
+      [["--model", file], /nproc: expected .*, got nothing\. Set '--nproc'/],
+      [["--nproc", "2"], /model: expected a text, got nothing\. Set '--model'/],
+      [["--model", file, "--nproc", "0"], /--nproc: expected .*> ?=? ?0.*, got 0/],
+      [["--model", file, "--nproc", "2", "--rank", "2"], /--rank: expected a rank below 2, got 2/],
+      [["--model", file, "--nproc", "2", "--precision", "bfloat"], /--precision: expected .*Did you mean 'bfloat16'\?/],
+      [["--model", file, "--nproc", "2"], /sequenceLength: expected at most 64, the model's positions, got 256/],
+      [["--model", `${folder.path}/none`, "--nproc", "2"], /none\/config\.json/],
+      [["--model", folder.write("a.json", "{"), "--nproc", "2"], /a\.json: The model configuration must be JSON/],
+      [["--model", folder.write("b.json", "[]"), "--nproc", "2"], /b\.json: The model configuration must be .*object/],
+      [
+        ["--model", folder.write("c.json", "{}"), "--nproc", "2"],
+        /Cannot build model_type 'undefined': there are llama/,
+      ],
+      [
+        ["--model", folder.write("d.json", '{"model_type":"mamba"}'), "--nproc", "2"],
+        /Cannot build model_type 'mamba': there are llama/,
+      ],
+      [
+        ["--model", folder.write("e.json", '{"model_type":"llama"}'), "--nproc", "2"],
+        /config\.json hidden_size: expected .*, got nothing/,
+      ],
+    ];
+    for (const [args, message] of cases) {
+      const { code, stdout, stderr } = run(...args);
+      assert.match(stderr, message);
+      assert.match(stderr, /^fullyshard estimate: /);
+      assert.deepEqual([code, stdout], [2, ""]);
+    }
+  });
+});

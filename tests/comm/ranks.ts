@@ -1,0 +1,166 @@
+/**
+ * What ranks of the tests of communication do.
+ *
+ * @module
+ */
+import process from "node:process";
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { Posix } from "../../ffi/posix.ts";
+import { deviceMesh, type MeshShape } from "../../src/comm/mesh.ts";
+import { bfloat16, float32 } from "../../src/dtype.ts";
+import { NativeError } from "../../src/errors.ts";
+import { sleep } from "../conformance/values.ts";
+import { rankFunctions, type WorldRank } from "../support/world.ts";
+
+/** Where a rank is in a mesh. */
+export interface MeshPlace {
+  readonly coordinate: readonly number[];
+  /** World ranks of each axis. */
+  readonly axes: readonly (readonly number[])[];
+  /** Sum of ranks over each axis. */
+  readonly sums: readonly (number | undefined)[];
+  /** What each axis' group says that it is. */
+  readonly names: readonly (string | undefined)[];
+}
+
+/** What a rank does, one after another. */
+export type Order = "reduce" | "sleep" | "doze" | "hang" | "throw" | "window";
+
+/** What fails on rank 1: its own part cannot be made, or what others made cannot be opened. */
+export type Refusal = "large window" | "closed window" | "large group" | "closed group";
+
+function refuse(call: string, code: string): never {
+  throw new NativeError("libc", call, 0, "on purpose", code);
+}
+
+/** What this process holds of the shared-memory directory, and of its device. */
+function holdings(directory: string, bytes: number): string {
+  const descriptors = readdirSync("/proc/self/fd").filter((name) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${name}`).startsWith(directory);
+    } catch {
+      return false; // the one that lists them
+    }
+  });
+  const maps = readFileSync("/proc/self/maps", "utf8").split("\n").filter((line) => line.includes(directory));
+  const files = readdirSync(directory).filter((name) => !name.includes("lock-"));
+  return JSON.stringify({ bytes, descriptors: descriptors.length, maps: maps.length, files });
+}
+
+/** Lays a mesh. */
+export function placeInMesh({ group }: WorldRank, shape: MeshShape): MeshPlace {
+  const mesh = deviceMesh(group, shape);
+  const axes = mesh.axes.map((name) => mesh.axis(name));
+  return {
+    coordinate: mesh.coordinate,
+    axes: axes.map(({ worldRanks }) => worldRanks),
+    sums: axes.map((axis) => axis.sum([group.rank], "ranks")[0]),
+    names: axes.map((axis) => axis.mesh?.mesh === mesh ? axis.mesh.axis : undefined),
+  };
+}
+
+/** Does what it is ordered. */
+export function obey({ group, device, rank }: WorldRank, orders: readonly (readonly Order[])[]): string {
+  const ptr = device.allocator.allocate(4096, "test");
+  for (const order of orders[rank] ?? []) {
+    if (order === "reduce") group.allReduce(ptr, 1000, float32, { unit: "layers.3", phase: "backward" }).wait();
+    else if (order === "window") group.openWindow(new Array(group.size).fill(2 ** 44), "embedding");
+    else if (order === "throw") throw new Error("out of coffee");
+    else sleep(order === "sleep" ? 1000 : order === "doze" ? 100 : 2 ** 31 - 1);
+  }
+  return "well";
+}
+
+/** Ends without a word, as a rank does whose script exits; the others wait for it. */
+export function exit({ group, rank }: WorldRank, who: number): void {
+  if (rank === who) process.exit(7);
+  group.barrier("after");
+}
+
+/** Before a rank joins: there is room for little more than nothing in the shared-memory directory. */
+export function fillDirectory({ rank }: { readonly rank: number }): void {
+  const { reserve } = Posix.prototype;
+  Posix.prototype.reserve = function (descriptor, byteLength, begin = 0): void {
+    if (rank === 0 && byteLength > 10_000) refuse("posix_fallocate", "ENOSPC");
+    reserve.call(this, descriptor, byteLength, begin);
+  };
+}
+
+/** Does what must fail on all ranks; returns what is left of it, and the failure. */
+export function undo({ group, device }: WorldRank, { directory, what }: { directory: string; what: Refusal }): string {
+  const before = holdings(directory, device.allocator.stats.inUse);
+  group.barrier("all know what they had");
+  const { mapShared, reserve } = Posix.prototype;
+  if (group.rank === 1 && what.startsWith("closed")) Posix.prototype.mapShared = () => refuse("mmap", "ENOMEM");
+  if (group.rank === 1 && what === "large group") Posix.prototype.reserve = () => refuse("posix_fallocate", "EIO");
+  let failure = "none";
+  try {
+    // The device has 64 MiB: there is room for the second part outside it only.
+    if (what.endsWith("window")) group.openWindow([2 ** 20, what === "large window" ? 2 ** 26 : 2 ** 20], "embedding");
+    else group.split(what === "large group" ? [group.rank] : [0, 1], "shard");
+  } catch (error) {
+    failure = String(error);
+  }
+  Object.assign(Posix.prototype, { mapShared, reserve });
+  group.barrier("all have undone it");
+  const after = holdings(directory, device.allocator.stats.inUse);
+  group.barrier("all have looked");
+  const [sum] = group.sum([1], "it goes on");
+  return `${after === before ? "nothing left" : `${before} became ${after}`}; ${failure}; ${sum}`;
+}
+
+/** Makes every kind of call; returns what each left of memory and where it put things. */
+export function exercise({ group, device }: Pick<WorldRank, "group" | "device">): readonly string[] {
+  const { rank, size } = group;
+  const ranks = Array.from({ length: size }, (_, r) => r);
+  const found: string[] = [];
+  const note = (what: string, ...pointers: readonly number[]): void => {
+    const { inUse, peak } = device.allocator.stats;
+    found.push(`${what}: ${inUse} in use, at most ${peak}, at ${pointers.join(", ")}`);
+  };
+  const memory = device.allocator.allocate(2 ** 23, "test");
+  const dst = device.allocator.allocate(2 ** 22, "test");
+  using scale = device.scalars.make(0.5);
+  note("opened", memory, dst, group.stagingBytes);
+  for (const bytes of [0, 100, 5000, 1_000_000]) {
+    const window = group.openWindow(ranks.map((r) => r === 1 ? 0 : bytes), "unit");
+    note(`window of ${bytes}`, window.pointer);
+    window.beginWrite("unit");
+    window.endWrite();
+    window.gather(dst, ranks.map((r) => r * bytes), "unit", "forward");
+    if (bytes !== 5000) window.dispose();
+    note(`disposed ${bytes}`);
+  }
+  for (const [n, dtype] of [[10, float32], [3000, bfloat16], [400_000, float32], [700_000, bfloat16]] as const) {
+    group.allReduce(memory, n, dtype, { unit: "sum" });
+    note(`sum of ${n}`);
+    group.allReduce(memory, n, dtype, { op: "max", unit: "max" });
+    note(`max of ${n}`);
+    const runs = ranks.map((r) => ({ offset: r * n, length: r === 0 ? 0 : n }));
+    const args = { src: memory, dtype, runs, dst, dstDtype: float32, scale, accumulate: n > 3000 };
+    if (n < 400_000) group.reduceScatter(args, "unit", "backward");
+    note(`reduce-scatter of ${n}`);
+  }
+  group.allGather(dst, memory, 1000, "all");
+  group.broadcast(memory, 5000, size - 1, "one");
+  const [next, previous] = [(rank + 1) % size, (rank + size - 1) % size];
+  if (size > 1) {
+    group.transfer([
+      { kind: "send", ptr: memory, byteLength: 7000, peer: next },
+      { kind: "receive", ptr: dst, byteLength: 7000, peer: previous },
+    ], "keys");
+  }
+  note("moved");
+  const half = ranks.filter((r) => r % 2 === rank % 2);
+  const child = group.split(half, "half");
+  note("split", child.stagingBytes);
+  child.allReduce(memory, 100_000, float32, { unit: "sum" });
+  const window = child.openWindow(half.map(() => 300), "unit");
+  note("in the half", window.pointer);
+  window.dispose();
+  child.dispose();
+  note("end");
+  return found;
+}
+
+rankFunctions(import.meta.url, { placeInMesh, obey, exit, fillDirectory, undo, exercise });

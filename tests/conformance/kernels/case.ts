@@ -1,0 +1,146 @@
+/**
+ * One call of a kernel as a test sees it: arguments, contents of its arrays, and what must be there afterwards. Lengths and
+ * directions of the arrays come from the table of kernels.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { bfloat16, type DType, float32 } from "../../../src/dtype.ts";
+import type { DevicePtr } from "../../../src/device/device.ts";
+import type { Arguments } from "../../../src/device/kernels/signature.ts";
+import type { ArgsOf, KernelName } from "../../../src/device/kernels/table.ts";
+import type { Bed } from "./bed.ts";
+
+type IsAddress<T> = NonNullable<T> extends DevicePtr | readonly DevicePtr[] ? true : false;
+type AddressOf<K extends KernelName> = {
+  [N in keyof ArgsOf<K>]-?: IsAddress<ArgsOf<K>[N]> extends true ? N : never;
+}[keyof ArgsOf<K>];
+
+/** What an array holds before the call: values, bytes, or numbers from a range. */
+export type Content = readonly number[] | Uint8Array | { readonly low: number; readonly high: number };
+
+/** What an array must hold after it: `undefined` is what was there before. Not finite values must be the same. */
+export interface Expected {
+  readonly values: readonly (number | undefined)[];
+  /** Allowed is `relative * |value| + absolute`; nothing unless said otherwise. */
+  readonly relative?: number;
+  readonly absolute?: number;
+}
+
+/** The elements of an array, by its name; of an array in a list, by its place too. */
+export type Reader<N> = (name: N, place?: number) => number[];
+
+/** One call. */
+export interface KernelCase<K extends KernelName> {
+  readonly label?: string;
+  /** All arguments that are no addresses. */
+  readonly args: Omit<ArgsOf<K>, AddressOf<K>>;
+  /** Contents of arrays; numbers in [-1, 1) unless said otherwise. */
+  readonly arrays?: { readonly [N in AddressOf<K>]?: Content };
+  /** Optional addresses that are left out. */
+  readonly without?: readonly AddressOf<K>[];
+  /** Addresses in a list. */
+  readonly count?: number;
+  /** What every array that is written must hold. */
+  readonly expect: (before: Reader<AddressOf<K>>, after: Reader<AddressOf<K>>) => {
+    readonly [N in AddressOf<K>]?: Expected;
+  };
+}
+
+/** A call of any kernel. */
+export interface AnyCase {
+  readonly label?: string;
+  readonly args: Arguments;
+  readonly arrays?: Readonly<Record<string, Content | undefined>>;
+  readonly without?: readonly string[];
+  readonly count?: number;
+  readonly expect: (before: Reader<string>, after: Reader<string>) => Readonly<Record<string, Expected | undefined>>;
+}
+
+/** The calls that a kernel is tested with. */
+export type CasesOf<K extends KernelName> = readonly KernelCase<K>[];
+
+/** Cases of some kernels: none may be without. */
+export type Cases<N extends KernelName> = { readonly [K in N]: CasesOf<K> };
+
+/** What holds for a kernel beyond single calls, by its name. */
+export type Properties = Readonly<Record<string, (bed: Bed) => void>>;
+
+/** The storage dtypes of kernels, with the relative error of one rounding. */
+export const FLOATS: readonly { readonly dtype: DType; readonly epsilon: number }[] = [
+  { dtype: float32, epsilon: 2 ** -24 },
+  { dtype: bfloat16, epsilon: 2 ** -8 },
+];
+
+/** Cases for each storage dtype. */
+export function eachFloat<C>(make: (dtype: DType, epsilon: number) => readonly C[]): C[] {
+  return FLOATS.flatMap(({ dtype, epsilon }) => make(dtype, epsilon));
+}
+
+/** An element that must be there. */
+export function pick(list: ArrayLike<number>, i: number): number {
+  const value = list[i];
+  if (value === undefined) assert.fail(`no element ${i} of ${list.length}`);
+  return value;
+}
+
+/** `n` values by their place. */
+export function each(n: number, f: (i: number) => number): number[] {
+  return Array.from({ length: n }, (_, i) => f(i));
+}
+
+/** Sum of `f(i)` for i below n. */
+export function sum(n: number, f: (i: number) => number): number {
+  let total = 0;
+  for (let i = 0; i < n; i++) total += f(i);
+  return total;
+}
+
+/** Nearest float32. */
+export const fround: (x: number) => number = Math.fround;
+
+/** Nearest bfloat16; NaN stays NaN. */
+export function toBfloat16(x: number): number {
+  const word = new Uint32Array(Float32Array.of(x).buffer);
+  if (!Number.isNaN(x)) word[0] = (pick(word, 0) + 0x7fff + ((pick(word, 0) >>> 16) & 1)) & 0xffff0000;
+  return pick(new Float32Array(word.buffer), 0);
+}
+
+/** Applies a function of one row to each. */
+export function byRow(x: readonly number[], cols: number, f: (row: number[], r: number) => number[]): number[] {
+  return Array.from({ length: x.length / cols }, (_, r) => f(x.slice(r * cols, (r + 1) * cols), r)).flat();
+}
+
+/** Gradient of `sum(dy * f(x))` for a function of rows, by central differences of fourth order. */
+export function gradient(
+  x: readonly number[],
+  dy: readonly number[],
+  cols: number,
+  f: (row: readonly number[]) => number[],
+): number[] {
+  return byRow(x, cols, (row, r) => {
+    const h = 1e-4;
+    const loss = (place: number, d: number): number => {
+      const moved = row.with(place, pick(row, place) + d);
+      return f(moved).reduce((total, y, j) => total + y * pick(dy, r * cols + j), 0);
+    };
+    return row.map((_, i) => (8 * (loss(i, h) - loss(i, -h)) - (loss(i, 2 * h) - loss(i, -2 * h))) / (12 * h));
+  });
+}
+
+/** Same length, and each within `relative * |expected| + absolute`; non-finite values must be the same. */
+export function close(
+  actual: readonly number[],
+  expected: readonly (number | undefined)[],
+  relative: number,
+  absolute: number,
+  what: string,
+): void {
+  assert.equal(actual.length, expected.length, `${what}: length`);
+  for (const [i, e] of expected.entries()) {
+    if (e === undefined) continue;
+    const a = pick(actual, i);
+    const fits = Number.isFinite(e) ? Math.abs(a - e) <= relative * Math.abs(e) + absolute : Object.is(a, e);
+    if (!fits) assert.fail(`${what}: element ${i} is ${a}, expected ${e}`);
+  }
+}

@@ -1,0 +1,131 @@
+/**
+ * The committed kernel modules: that their exports are those of the table of kernels, that they carry no trace of the machine
+ * they were built on, and that the door refuses what does not fit.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { devicePtr } from "../../src/device/device.ts";
+import type { KernelEntry, KernelTable } from "../../src/device/kernels/signature.ts";
+import { KERNELS } from "../../src/device/kernels/table.ts";
+import { exportName, wasmKernels } from "../../src/device/wasm/kernels.ts";
+import { float32 } from "../../src/dtype.ts";
+import { InternalError } from "../../src/errors.ts";
+import { instantiateKernels, loadKernelModule } from "../../wasm/mod.ts";
+import type { KernelVariant } from "../../wasm/mod.ts";
+import { exportedSignatures, type WasmType } from "../support/wasm_binary.ts";
+
+const VARIANTS: readonly KernelVariant[] = ["strict", "relaxed"];
+const TRACES = [
+  "/root",
+  "/home",
+  "/Users",
+  "/tmp",
+  "/work",
+  ".cargo",
+  ".rustup",
+  "rustc/",
+  "crates",
+  "registry",
+];
+
+async function binary(variant: KernelVariant): Promise<Uint8Array<ArrayBuffer>> {
+  return new Uint8Array(await readFile(new URL(`../../wasm/pkg/${variant}.wasm`, import.meta.url)));
+}
+
+/** Exports that are no kernels. */
+const OTHERS: readonly (readonly [string, readonly WasmType[], readonly WasmType[]])[] = [
+  ["heap_base", [], ["i32"]],
+  ["list_area", [], ["i32"]],
+  ...["exact_exp", "exact_log", "exact_sin", "exact_cos"].map((name) => [name, ["f64"], ["f64"]] as const),
+  ["exact_pow", ["f64", "f64"], ["f64"]],
+];
+
+/** What a kernel's export takes. */
+function typesOf({ values, arrays, faults }: KernelEntry): readonly WasmType[] {
+  const types = Object.values(values).flatMap((kind): WasmType[] =>
+    kind === "f32" || kind === "f64" ? [kind] : kind === "shape" ? ["i32", "i32"] : ["i32"]
+  );
+  const addresses = Object.values(arrays).flatMap(({ list }): WasmType[] => list ? ["i32", "i32"] : ["i32"]);
+  return [...types, ...addresses, ...faults ? ["i32" as const] : []];
+}
+
+for (const variant of VARIANTS) {
+  test(`${variant}.wasm exports the kernels of the table, with their parameters, and nothing else`, async () => {
+    const table: KernelTable = KERNELS;
+    const kernels = Object.entries(table).map(([name, entry]) => [exportName(name), typesOf(entry), []] as const);
+    const expected = [...kernels, ...OTHERS].map(([name, parameters, results]) =>
+      [name, { parameters, results }] as const
+    );
+    const found = exportedSignatures(await binary(variant));
+    assert.deepEqual(new Map([...found].sort()), new Map(expected.toSorted()));
+  });
+
+  test(`${variant}.wasm holds no path, no registry and no names`, async () => {
+    const bytes = await binary(variant);
+    const text = new TextDecoder("latin1").decode(bytes);
+    for (const trace of TRACES) assert.ok(!text.includes(trace), `${variant}.wasm holds '${trace}'`);
+    assert.ok(!text.includes("panicked"), "panic messages are linked in");
+    assert.ok(bytes.length < 300_000, `${bytes.length} bytes slow the start down`);
+    const module = await loadKernelModule(variant);
+    assert.equal(WebAssembly.Module.customSections(module, "name").length, 0);
+  });
+
+  test(`${variant}.wasm imports a memory and nothing else`, async () => {
+    const module = await loadKernelModule(variant);
+    const imports = WebAssembly.Module.imports(module).map(({ kind, name }) => `${kind} ${name}`);
+    assert.deepEqual(imports, ["memory memory"]);
+    const exports = WebAssembly.Module.exports(module);
+    assert.ok(exports.every(({ kind, name }) => kind === "function" && name !== "memory"));
+  });
+}
+
+test("loadKernelModule() takes a URL or bytes and names what it cannot read", async () => {
+  const bytes = await binary("strict");
+  assert.ok(await loadKernelModule("strict", bytes) instanceof WebAssembly.Module);
+  const url = new URL("../../wasm/pkg/relaxed.wasm", import.meta.url);
+  assert.ok(await loadKernelModule("strict", url) instanceof WebAssembly.Module);
+  await assert.rejects(loadKernelModule("strict", new URL("./nowhere.wasm", import.meta.url)), /nowhere\.wasm/);
+});
+
+test("instantiateKernels() takes any memory that is large enough, growable or not", async () => {
+  const module = await loadKernelModule("strict");
+  const needed = instantiateKernels(module, new WebAssembly.Memory({ initial: 512 })).heapBase;
+  const pages = Math.ceil(needed / 65536);
+  for (const maximum of [pages, 65536]) {
+    const memory = new WebAssembly.Memory({ initial: pages, maximum });
+    assert.equal(instantiateKernels(module, memory).heapBase, needed);
+    assert.equal(memory.buffer.byteLength, pages * 65536, "kernels never grow the memory");
+  }
+  assert.equal(
+    instantiateKernels(module, new WebAssembly.Memory({ initial: 65536, maximum: 65536 })).heapBase,
+    needed,
+  );
+  assert.throws(() => instantiateKernels(module, new WebAssembly.Memory({ initial: pages - 1 })), InternalError);
+});
+
+test("a module without an export is refused by its name", async () => {
+  const empty = new WebAssembly.Module(Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0));
+  assert.throws(() => instantiateKernels(empty, new WebAssembly.Memory({ initial: 512 })), /lacks 'heap_base'/);
+  const module = instantiateKernels(await loadKernelModule("strict"), new WebAssembly.Memory({ initial: 512 }));
+  assert.throws(() => module.function("no_such_kernel"), /lacks 'no_such_kernel'; rebuild it/);
+});
+
+test("two instances over two memories do not touch each other", async () => {
+  const module = await loadKernelModule("strict");
+  const [a, b] = [0, 1].map(() => {
+    const memory = new WebAssembly.Memory({ initial: 128, maximum: 128 });
+    const instance = instantiateKernels(module, memory);
+    const dst = devicePtr(instance.heapBase + 256);
+    const { fill } = wasmKernels(instance, memory, devicePtr(instance.heapBase));
+    const values = new Float32Array(memory.buffer, dst, 8);
+    return { fill: (value: number) => fill({ dtype: float32, n: 8, value, dst }), values };
+  });
+  assert.ok(a !== undefined && b !== undefined);
+  a.fill(3);
+  assert.ok(b.values.every((v) => v === 0));
+  b.fill(4);
+  assert.ok(a.values.every((v) => v === 3));
+});

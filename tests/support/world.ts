@@ -1,0 +1,174 @@
+/**
+ * Runs a function as the ranks of a world: Workers of this process (`loopback`) or processes (`shm`), under this runtime,
+ * the other one, or both in one world. What it takes and gives is plain data.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { createLoopbackWorld } from "../../src/comm/data/loopback.ts";
+import type { ShmOptions } from "../../src/comm/data/shm.ts";
+import { runLoopback } from "../../src/comm/loopback_workers.ts";
+import type { ProcessGroup } from "../../src/comm/process_group.ts";
+import type { CommDevice } from "./comm_device.ts";
+import { type RankProcess, RUNTIME, startRank } from "./rank_process.ts";
+
+/** What a rank's function is given. */
+export interface WorldRank {
+  readonly rank: number;
+  readonly size: number;
+  readonly device: CommDevice;
+  /** A group of all ranks. If the function throws, it is aborted with the error. */
+  readonly group: ProcessGroup;
+  /** Opens a group of all ranks in a world of its own; which one is counted by calls. See {@link WorldOptions.groups}. */
+  open(): Promise<ProcessGroup>;
+  /** Tells the test something at once. */
+  say(text: string): void;
+}
+
+/** A function that ranks run. */
+export type RankFunction<D, R> = (rank: WorldRank, data: D) => R | Promise<R>;
+
+/** What ranks can be told about their planes. */
+export type PlaneOptions = Partial<Omit<ShmOptions, "rank" | "report">>;
+
+/** How a world is run. */
+export interface WorldOptions<D> {
+  /** Default `loopback`. */
+  readonly over?: "loopback" | "shm";
+  /** Runtimes of the ranks of `shm`, in turn; default this one. */
+  readonly runtimes?: readonly ("bun" | "deno")[];
+  readonly planes?: PlaneOptions | ((rank: number) => PlaneOptions);
+  /** Groups that ranks may open themselves; default 0. */
+  readonly groups?: number;
+  readonly memoryBytes?: number;
+  /** Run by each rank before it joins. */
+  readonly prepare?: (place: { readonly rank: number }) => void;
+  readonly data?: D;
+}
+
+/** How a rank ended. */
+export interface RankEnd<R> {
+  /** What its function returned; absent if it threw or its process died. */
+  readonly value?: R;
+  /** `Name: message` of what it threw. */
+  readonly error?: string;
+  /** What it said, and what was reported to it. */
+  readonly said: readonly string[];
+  /** Exit code of its process; null after a signal. */
+  readonly code?: number | null;
+}
+
+/** What a rank is told: where its function is, and where its worlds are. */
+export interface RankOrder {
+  readonly run: ModulePlace;
+  readonly prepare: ModulePlace | undefined;
+  readonly planes: PlaneOptions;
+  readonly memoryBytes: number | undefined;
+  readonly data: unknown;
+}
+
+/** An exported function. */
+export interface ModulePlace {
+  readonly url: string;
+  readonly name: string;
+}
+
+const places = new WeakMap<object, ModulePlace>();
+
+/** Makes exported functions of a module known to {@link world}: `rankFunctions(import.meta.url, { reduce })`. */
+export function rankFunctions(url: string, functions: Readonly<Record<string, object>>): void {
+  for (const [name, run] of Object.entries(functions)) places.set(run, { url, name });
+}
+
+/** Ranks that run as processes. */
+export interface RunningWorld<R> {
+  readonly processes: readonly RankProcess[];
+  /** Resolves when all these ranks have joined. */
+  joined(...ranks: readonly number[]): Promise<void>;
+  readonly ends: Promise<readonly RankEnd<R>[]>;
+}
+
+function placeOf(run: object): ModulePlace {
+  return places.get(run) ?? assert.fail("tell rankFunctions() what ranks should run");
+}
+
+function orderOf<D>(run: object, rank: number, options: WorldOptions<D>): RankOrder {
+  const { planes = {}, memoryBytes, prepare, data } = options;
+  const base = { stagingBytes: 2 ** 22, timeoutSeconds: 20, joinTimeoutSeconds: 20 };
+  const functions = { run: placeOf(run), prepare: prepare === undefined ? undefined : placeOf(prepare) };
+  return {
+    ...functions,
+    memoryBytes,
+    data,
+    planes: { ...base, ...typeof planes === "function" ? planes(rank) : planes },
+  };
+}
+
+/** Starts ranks as processes; those of `only`, if given. */
+export function startWorld<D, R>(
+  size: number,
+  run: RankFunction<D, R>,
+  options: WorldOptions<D> = {},
+  only: readonly number[] = Array.from({ length: size }, (_, rank) => rank),
+): RunningWorld<R> {
+  const { runtimes = [RUNTIME] } = options;
+  const name = crypto.randomUUID();
+  const processes = only.map((rank) => {
+    const order = orderOf(run, rank, options);
+    const planes: Omit<ShmOptions, "report"> = { run: name, worldSize: size, ...order.planes, rank };
+    const script = new URL("./world_process.ts", import.meta.url);
+    return startRank(script, [JSON.stringify({ ...order, planes })], {
+      runtime: runtimes[rank % runtimes.length] ?? RUNTIME,
+    });
+  });
+  const endOf = async (process: RankProcess): Promise<RankEnd<R>> => {
+    const code = await process.ended;
+    const lines = process.stdout.trimEnd().split("\n");
+    const last = lines.find((line) => line.startsWith("end "));
+    const said = lines.filter((line) => line.startsWith("say ")).map((line) => line.slice(4));
+    const end: Pick<RankEnd<R>, "value" | "error"> = last === undefined
+      ? { error: `ended without a result: ${process.stderr}` }
+      : JSON.parse(last.slice(4));
+    return { ...end, said, code };
+  };
+  return {
+    processes,
+    joined: async (...ranks) => {
+      for (const rank of ranks) {
+        const process = processes[only.indexOf(rank)];
+        while (process !== undefined && !process.stdout.includes("joined\n")) {
+          if (process.child.exitCode !== null) throw new Error(`ended early: ${process.stdout}${process.stderr}`);
+          await new Promise((resolve) => setTimeout(resolve, 5));
+        }
+      }
+    },
+    ends: Promise.all(processes.map(endOf)),
+  };
+}
+
+/** Runs a function as `size` ranks; resolves with how each ended. */
+export async function world<D, R>(
+  size: number,
+  run: RankFunction<D, R>,
+  options: WorldOptions<D> = {},
+): Promise<readonly RankEnd<R>[]> {
+  if (options.over === "shm") return await startWorld(size, run, options).ends;
+  const orders = Array.from({ length: size }, (_, rank) => orderOf(run, rank, options));
+  const { stagingBytes } = orders[0]?.planes ?? {};
+  const worlds = Array.from({ length: 1 + (options.groups ?? 0) }, () => createLoopbackWorld(size, { stagingBytes }));
+  const ends = await runLoopback(size, new URL("./world_worker.ts", import.meta.url), { orders, worlds });
+  return ends.map((text): RankEnd<R> => JSON.parse(String(text)));
+}
+
+/** What each rank returned; fails with what was thrown if any did not. */
+export function valuesOf<R>(ends: readonly RankEnd<R>[]): readonly R[] {
+  return ends.map(({ value, error }, rank) => {
+    if (error !== undefined || value === undefined) assert.fail(`rank ${rank}: ${error ?? "returned nothing"}`);
+    return value;
+  });
+}
+
+/** What each rank threw; fails if any did not. */
+export function errorsOf(ends: readonly RankEnd<unknown>[]): readonly string[] {
+  return ends.map(({ value, error }, rank) => error ?? assert.fail(`rank ${rank} returned ${JSON.stringify(value)}`));
+}

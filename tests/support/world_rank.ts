@@ -1,0 +1,47 @@
+/**
+ * A rank's side of `world()`, for Workers and processes alike.
+ *
+ * @module
+ */
+import type { ProcessGroup } from "../../src/comm/process_group.ts";
+import { type CommDevice, openCommDevice } from "./comm_device.ts";
+import type { ModulePlace, RankEnd, RankFunction, RankOrder } from "./world.ts";
+
+/** Where a rank runs. */
+export interface RankPlace {
+  readonly rank: number;
+  readonly size: number;
+  /** Opens this rank's end of the world of that number. */
+  open(device: CommDevice, index: number): ProcessGroup | Promise<ProcessGroup>;
+  say(text: string): void;
+  /** Called when the first group is there. */
+  joined(): Promise<void>;
+}
+
+/** Does what a rank is told. */
+export async function runRank(order: RankOrder, place: RankPlace): Promise<Omit<RankEnd<unknown>, "said">> {
+  const { rank, size, say } = place;
+  let group: ProcessGroup | undefined;
+  try {
+    const run = await load<RankFunction<unknown, unknown>>(order.run);
+    if (order.prepare !== undefined) (await load<(self: { rank: number }) => void>(order.prepare))({ rank });
+    const device = await openCommDevice(order.memoryBytes);
+    const opened = group = await place.open(device, 0);
+    await place.joined();
+    let groups = 0;
+    const open = async (): Promise<ProcessGroup> => await place.open(device, ++groups);
+    return { value: await run({ rank, size, device, group: opened, open, say }, order.data) ?? null };
+  } catch (error) {
+    group?.abort(String(error));
+    return { error: String(error) };
+  } finally {
+    group?.dispose();
+  }
+}
+
+async function load<T>({ url, name }: ModulePlace): Promise<T> {
+  const module: Readonly<Record<string, T>> = await import(url);
+  const found = module[name];
+  if (found === undefined) throw new Error(`${url} exports no '${name}'`);
+  return found;
+}

@@ -1,0 +1,187 @@
+/** The loop of one's own: what `Run`, `openModel` and `textData` do, on one rank and on several. @module */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { describe, it } from "node:test";
+import { AdamW } from "../../src/optim/adamw.ts";
+import { cosine } from "../../src/optim/schedule.ts";
+import { buildModel } from "../../src/models/registry.ts";
+import { tensor } from "../../src/tensor/create.ts";
+import { scope } from "../../src/tensor/scope.ts";
+import { openModel } from "../../src/train/open_model.ts";
+import { launch, Run } from "../../src/train/run.ts";
+import { textData } from "../../src/train/text_data.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { loop, type LoopReport, microBatch, parallelize, SIZES } from "./loop_ranks.ts";
+
+const CPU = { cpuMath: "wasm", memoryBytes: 2 ** 26 } as const;
+
+function close(actual: number | undefined, expected: number | undefined, what: string): void {
+  const [a, b] = [actual ?? NaN, expected ?? NaN];
+  assert.ok(Math.abs(a - b) <= 1e-5 * Math.abs(b), `${what}: ${a} is not ${b}`);
+}
+
+describe("Run.backward()", () => {
+  const even = [[[1, 0]], [[2, 0]]] as const;
+  const uneven = [[[1, 0], [2, 5], [5, 0]], [[3, 3]]] as const; // 6, 1 and 6 tokens; 3 tokens
+  const idle = [[[1, 0], [2, 1]], []] as const; // a rank without tokens
+  for (const [name, batches] of Object.entries({ even, uneven, idle })) {
+    it(`is the mean over all tokens, in every mode: ${name} ranks`, async () => {
+      const [whole] = valuesOf<LoopReport>(
+        await world(1, loop, { data: { mode: "plain", batches: [batches.flat()] } }),
+      );
+      const reports = new Map<string, readonly LoopReport[]>();
+      for (const mode of ["fsdp", "ddp"] as const) {
+        reports.set(mode, valuesOf<LoopReport>(await world(2, loop, { data: { mode, batches } })));
+      }
+      for (const [mode, [first, second]] of reports) {
+        assert.deepEqual([first?.error, second?.error, whole?.error], ["", "", ""]);
+        close(first?.loss, whole?.loss, `loss of ${mode}`);
+        close(first?.norm, whole?.norm, `norm of ${mode}`);
+        assert.deepEqual([second?.loss, second?.norm], [first?.loss, first?.norm]);
+      }
+      const [fsdp, ddp] = [reports.get("fsdp"), reports.get("ddp")];
+      assert.deepEqual([fsdp?.[0]?.loss, fsdp?.[0]?.norm], [ddp?.[0]?.loss, ddp?.[0]?.norm], "modes differ");
+    });
+  }
+
+  it("adds to the gradients that there are", async () => {
+    const [once, twice] = await Promise.all(
+      [1, 2].map(async (passes) =>
+        valuesOf<LoopReport>(await world(2, loop, { data: { mode: "fsdp", batches: even, passes } }))[0]
+      ),
+    );
+    close(twice?.norm, 2 * (once?.norm ?? NaN), "norm of two passes");
+  });
+
+  it("refuses what nobody reduces, by FQN", async () => {
+    for (const { error } of valuesOf<LoopReport>(await world(2, loop, { data: { mode: "plain", batches: even } }))) {
+      assert.match(
+        error,
+        /^ArgumentError: Cannot run a backward: nothing reduces 'model\.embed_tokens\.weight', .* fullyShard/,
+      );
+    }
+  });
+
+  it("leaves the settings of what it reduces as they were", async () => {
+    await using run = await launch(CPU);
+    const model = await openModel(run, SIZES);
+    parallelize(model, "ddp", run);
+    await model.load();
+    const reducer = [...model.parameters()][0]?.storage.reducer;
+    assert.ok(reducer !== undefined);
+    reducer.gradientDivideFactor = 5;
+    using _frame = scope();
+    run.backward(model, { microBatches: [microBatch(1, 0), microBatch(2, 0)] });
+    assert.deepEqual([reducer.gradientDivideFactor, reducer.requiresGradientSync], [5, true]);
+  });
+});
+
+describe("Run.log()", () => {
+  it("prints names and values of the main rank's step", async () => {
+    const [first, second] = valuesOf<LoopReport>(
+      await world(2, loop, { data: { mode: "fsdp", batches: [[[1, 0]], [[2, 0]]] } }),
+    );
+    assert.match(first?.lines.join("") ?? "", /^step 7 {2}loss \d\.\d{4} {2}gradNorm \d\.\d{4}\n$/);
+    assert.deepEqual(second?.lines, []);
+  });
+
+  it("reads scalars late, after the step's scope has ended", async () => {
+    await using opened = await launch(CPU);
+    const { device, group } = opened;
+    const lines: string[] = [];
+    let done = false;
+    const stream = device.streams.get("compute");
+    const streams = {
+      ...device.streams,
+      get: () => ({
+        ...stream,
+        record: () => ({
+          get done() {
+            return done;
+          },
+        }),
+      }),
+    };
+    const late = Object.create(device, { streams: { value: streams } });
+    const run = new Run({ device: late, group, print: (line) => lines.push(line) });
+    const before = device.allocator.stats.inUse;
+    for (const value of [1, 2]) {
+      using _frame = scope();
+      run.log({ loss: tensor(device, [value]).sum(), note: "late" });
+    }
+    assert.deepEqual(lines, []);
+    done = true;
+    run.log({ small: 0.00001 });
+    assert.deepEqual(lines, ["step 0  loss 1  note late\n", "step 0  loss 2  note late\n", "step 0  small 1.000e-5\n"]);
+    assert.equal(device.allocator.stats.inUse, before);
+  });
+});
+
+describe("openModel()", () => {
+  it("draws the same first values on any number of ranks, saves them, and loads what was saved", async () => {
+    using folder = temporaryDirectory();
+    await using run = await launch(CPU);
+    const model = await openModel(run, SIZES, { seed: 4 });
+    await assert.rejects(async () => await buildModel(run.device, SIZES).load(), /open it by openModel/);
+    await model.load();
+    await model.save(folder.file("saved"));
+    const again = await openModel(run, folder.file("saved"));
+    parallelize(again, "fsdp", run);
+    await again.load();
+    await again.save(folder.file("again"));
+    const bytes = (name: string): string => readFileSync(folder.file(`${name}/model.safetensors`)).toString("base64");
+    assert.equal(bytes("again"), bytes("saved"));
+    const drawn = await openModel(run, folder.file("saved/config.json"), { seed: 5 });
+    await drawn.load();
+    assert.notDeepEqual(drawn.layers.length, 0);
+    await drawn.save(folder.file("drawn"));
+    assert.notEqual(bytes("drawn"), bytes("saved"));
+  });
+
+  it("says which file is missing", async () => {
+    await using run = await launch(CPU);
+    await assert.rejects(openModel(run, "no/such/folder"), { name: "FileError", message: /no\/such\/folder/ });
+  });
+});
+
+describe("textData()", () => {
+  it("divides bytes among the ranks, and frees what its loop's body makes", async () => {
+    using folder = temporaryDirectory();
+    folder.write("a.txt", "Each byte is a token. ".repeat(20));
+    await using run = await launch(CPU);
+    const model = await openModel(run, { ...SIZES, vocab_size: 257 });
+    using data = await textData(run, model, new URL(`file://${folder.file("a.txt")}`), {
+      sequenceLength: 10,
+      batch: 2,
+    });
+    await model.load();
+    const optimizer = new AdamW(model.parameters(), { learningRate: 0.01, schedule: cosine({ steps: 20 }) });
+    const losses: number[] = [];
+    const inUse: number[] = [];
+    for await (const batch of data.take(20)) {
+      optimizer.zeroGrad();
+      losses.push(run.backward(model, batch).item());
+      tensor(run.device, [1, 2, 3]).mul(2);
+      optimizer.step();
+      inUse.push(run.device.allocator.stats.inUse);
+    }
+    assert.ok((losses.at(-1) ?? NaN) < 0.8 * (losses[0] ?? NaN), losses.join(" "));
+    assert.equal(inUse.at(-1), inUse[2]);
+    assert.equal(run.group.step, 20);
+    assert.equal(data.tokenizer.decode(data.tokenizer.encode("größer")), "größer");
+    assert.throws(() => data.tokenizer.decode([257]), /at most 256, got 257/);
+  });
+
+  it("refuses a tokenizer with more ids than the model, and patterns that match nothing", async () => {
+    await using run = await launch(CPU);
+    const model = await openModel(run, SIZES);
+    const options = { sequenceLength: 8, batch: 1 };
+    await assert.rejects(textData(run, model, "README.md", options), /at most 32 ids.*\n?.*257 from 'bytes'/s);
+    const fitting = await openModel(run, { ...SIZES, vocab_size: 257 });
+    await assert.rejects(textData(run, fitting, "no/such/*.txt", options), {
+      name: "ConfigError",
+      message: /no\/such/,
+    });
+  });
+});

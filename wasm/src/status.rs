@@ -1,0 +1,33 @@
+//! The status record: the first fault that a kernel met. Kernels return nothing; `src/device/status.ts` reads it.
+
+/// What went wrong; see `ERRORS` there. 0 is nothing.
+pub const ID: u32 = 1;
+pub const LABEL: u32 = 2;
+pub const POSITION: u32 = 3;
+pub const NORM: u32 = 4;
+
+/// The record.
+#[repr(C)]
+pub struct Status {
+    kind: u32,
+    /// Which element met it.
+    place: u32,
+    /// What the value had to be below.
+    limit: u32,
+    unused: u32,
+    value: f64,
+}
+
+impl Status {
+    /// Notes a fault unless there is one.
+    pub unsafe fn note(status: *mut Status, kind: u32, place: usize, value: f64, limit: usize) {
+        if (*status).kind == 0 {
+            *status = Status { kind, place: place as u32, limit: limit as u32, unused: 0, value };
+        }
+    }
+
+    /// Whether there is a fault.
+    pub unsafe fn is_set(status: *const Status) -> bool {
+        (*status).kind != 0
+    }
+}
