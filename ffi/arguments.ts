@@ -1,26 +1,26 @@
 /**
- * Checks a call's arguments against the types of its binding, brings them into the runtime's forms, and puts them in
+ * Checks a call's arguments against the types of its binding, makes of them what the runtime passes, and puts them in
  * words for messages.
  *
  * @module
  */
 import { ArgumentError } from "../src/errors.ts";
-import type { CallSite, Converter, RuntimeForms } from "./marshal.ts";
+import type { CallSite, Converter } from "./marshal.ts";
 import { OutPlace, StructArray } from "./providers/memory.ts";
-import type { ArgumentType, HandleType, NativeAddress, StructLayout } from "./types.ts";
+import type { ArgumentType, FfiProvider, HandleType, NativeAddress, StructLayout } from "./types.ts";
 
 /** Whether a type of the table is a handle's: see {@link HandleType}. */
 export function isHandleType(type: ArgumentType): type is HandleType {
   return typeof type === "string" && type.endsWith("_t");
 }
 
-/** Checks arguments of one type, and brings them into the runtime's form. */
+/** The converter of arguments of one type, which refuses all others. */
 export function argumentConverter(type: ArgumentType, index: number, site: CallSite): Converter {
-  const { forms } = site;
+  const { ffi, provider } = site;
   const refuse = (value: unknown): never => {
     const place = `argument ${index + 1} of '${site.name}'`;
-    const expected = describeType(type);
-    throw new ArgumentError(`Cannot pass ${describe(value, undefined, forms)} as ${place} as its type is ${expected}`);
+    const [given, expected] = [describe(value, undefined, provider), describeType(type)];
+    throw new ArgumentError(`Cannot pass ${given} as ${place} as its type is ${expected}`);
   };
   const whole = (low: number, high: number): Converter => (value) =>
     typeof value === "number" && Number.isInteger(value) && value >= low && value <= high
@@ -28,21 +28,20 @@ export function argumentConverter(type: ArgumentType, index: number, site: CallS
       : refuse(value);
   const whole64 = (low: bigint, high: bigint): Converter => (value) => {
     if (typeof value === "number") {
-      return Number.isSafeInteger(value) && (value >= 0 || low < 0n) ? forms.integer64(value + 0) : refuse(value);
+      return Number.isSafeInteger(value) && (value >= 0 || low < 0n) ? ffi.integer64(value + 0) : refuse(value);
     }
-    return typeof value === "bigint" && value >= low && value <= high ? forms.integer64(value) : refuse(value);
+    return typeof value === "bigint" && value >= low && value <= high ? ffi.integer64(value) : refuse(value);
   };
   if (typeof type === "object") {
     if ("out" in type) {
-      return (value) =>
-        value instanceof OutPlace && value.type === type.out ? forms.buffer(value.bytes) : refuse(value);
+      return (value) => value instanceof OutPlace && value.type === type.out ? value.bytes : refuse(value);
     }
     const name = "pointer" in type ? type.pointer : type.value;
     const isTaken = (value: StructArray<StructLayout>): boolean =>
       value.name === name && ("pointer" in type || value.bytes.byteLength === type.byteLength);
-    return (value) => value instanceof StructArray && isTaken(value) ? forms.buffer(value.bytes) : refuse(value);
+    return (value) => value instanceof StructArray && isTaken(value) ? value.bytes : refuse(value);
   }
-  if (isHandleType(type)) return (value) => isAddress(value, forms) ? value : refuse(value);
+  if (isHandleType(type)) return (value) => isAddress(value, provider) ? value : refuse(value);
   switch (type) {
     case "i32":
       return whole(-(2 ** 31), 2 ** 31 - 1);
@@ -57,14 +56,14 @@ export function argumentConverter(type: ArgumentType, index: number, site: CallS
     case "f64":
       return (value) => typeof value === "number" ? value : refuse(value);
     case "address":
-      return (value) => isAddress(value, forms) ? value : refuse(value);
+      return (value) => isAddress(value, provider) ? value : refuse(value);
     case "buffer":
-      return (value) => ArrayBuffer.isView(value) ? forms.buffer(value) : refuse(value);
+      return (value) => ArrayBuffer.isView(value) ? value : refuse(value);
     case "optionalBuffer":
-      return (value) => value === null || ArrayBuffer.isView(value) ? forms.buffer(value) : refuse(value);
+      return (value) => value === null || ArrayBuffer.isView(value) ? value : refuse(value);
     case "cstring":
       return (value) =>
-        typeof value === "string" && !value.includes("\0") ? forms.buffer(encoder.encode(`${value}\0`)) : refuse(value);
+        typeof value === "string" && !value.includes("\0") ? encoder.encode(`${value}\0`) : refuse(value);
   }
 }
 
@@ -79,16 +78,16 @@ function describeType(type: ArgumentType): string {
 }
 
 /** An argument in words, for messages. */
-export function describe(value: unknown, type: ArgumentType | undefined, forms: RuntimeForms): string {
+export function describe(value: unknown, type: ArgumentType | undefined, provider: FfiProvider): string {
   if (value instanceof OutPlace) return "<out>";
   if (value instanceof StructArray) return `<${value.name}>`;
   if (ArrayBuffer.isView(value)) return `<${value.byteLength} bytes>`;
   if (typeof value === "string") return JSON.stringify(value);
   const isAddressType = type === "address" || (type !== undefined && isHandleType(type));
-  if (isAddressType && isAddress(value, forms)) return forms.format(value);
+  if (isAddressType && isAddress(value, provider)) return provider.format(value);
   return String(value);
 }
 
-function isAddress(value: unknown, forms: RuntimeForms): value is NativeAddress {
-  return typeof value === typeof forms.nullAddress;
+function isAddress(value: unknown, provider: FfiProvider): value is NativeAddress {
+  return typeof value === typeof provider.nullAddress;
 }

@@ -9,36 +9,21 @@ import { errnoName, errnoNumber, errnoText } from "./errno.ts";
 import type { CallSite } from "./marshal.ts";
 
 /** How a function's raw results are judged. */
-interface Verdict {
+export interface Judge {
+  /** Clears errno before the call; only of bindings that are judged by it. */
+  readonly clear?: () => void;
   /** Whether a raw result tells a failure. */
   readonly failed: (result: unknown) => boolean;
   /** Throws the failure, or gives the result that it passes as. */
-  readonly settle: (result: unknown, errno: number, args: readonly unknown[]) => unknown;
-}
-
-/** How a function's raw results are judged, and what that takes. */
-export interface Judge extends Verdict {
-  /** A result that is no failure tells nothing else. */
-  readonly saysOnlySuccess: boolean;
-  /** {@link Verdict.settle} is to be told errno. */
-  readonly needsErrno: boolean;
+  readonly settle: (result: unknown, args: readonly unknown[]) => unknown;
 }
 
 /** The judge of a binding's results, by its {@link StatusCheck}. */
 export function judgeOf(site: CallSite): Judge {
-  const { check } = site.binding;
-  return {
-    ...verdictOf(site),
-    saysOnlySuccess: check === "errnoResult" || check === "status",
-    needsErrno: check === "errno" || (typeof check === "object" && "errno" in check),
-  };
-}
-
-function verdictOf(site: CallSite): Verdict {
-  const { library, name, binding, forms } = site;
+  const { library, name, binding, ffi, provider } = site;
   const { check } = binding;
   const fail = (status: number, words: string, args: readonly unknown[], code?: string): never => {
-    const list = args.map((value, index) => describe(value, binding.args[index], forms)).join(", ");
+    const list = args.map((value, index) => describe(value, binding.args[index], provider)).join(", ");
     throw new NativeError(library, name, status, `${words}: ${name}(${list})`, code);
   };
   const failErrno = (errno: number, args: readonly unknown[]): never =>
@@ -46,15 +31,15 @@ function verdictOf(site: CallSite): Verdict {
   if (check === "none") return { failed: () => false, settle: (result) => result };
   const isNonZero = (result: unknown): boolean => result !== 0;
   if (check === "errnoResult") {
-    return { failed: isNonZero, settle: (result, _errno, args) => failErrno(Number(result), args) };
+    return { failed: isNonZero, settle: (result, args) => failErrno(Number(result), args) };
   }
   if (check === "notNull") {
-    const isNull = (result: unknown): boolean => forms.address(result) === forms.nullAddress;
-    return { failed: isNull, settle: (_result, _errno, args) => fail(0, "NULL returned", args) };
+    const isNull = (result: unknown): boolean => ffi.toAddress(result) === ffi.null;
+    return { failed: isNull, settle: (_result, args) => fail(0, "NULL returned", args) };
   }
   if (check === "status" || (typeof check === "object" && "status" in check)) {
     const passes = new Set(check === "status" ? [] : check.status.map((known) => statusNumber(site, known)));
-    const settle: Verdict["settle"] = (result, _errno, args) => {
+    const settle: Judge["settle"] = (result, args) => {
       const status = Number(result);
       if (passes.has(status)) return status;
       const { code, words } = statusWords(site, status);
@@ -63,16 +48,21 @@ function verdictOf(site: CallSite): Verdict {
     return { failed: isNonZero, settle };
   }
   const failed = binding.result === "address"
-    ? (result: unknown): boolean => forms.address(result) === forms.failedAddress
+    ? (result: unknown): boolean => ffi.toAddress(result) === ffi.failed
     : (result: unknown): boolean => result === -1 || result === -1n;
-  if (check === "errno") return { failed, settle: (_result, errno, args) => failErrno(errno, args) };
-  const passes = new Set(check.errno.map((known) => {
-    const number = errnoNumber(known);
-    if (number === undefined) throw new InternalError(`binding '${name}' names the unknown error '${known}'`);
-    return number;
-  }));
-  const settle: Verdict["settle"] = (_result, errno, args) => passes.has(errno) ? -errno : failErrno(errno, args);
-  return { failed, settle };
+  const passes = new Set(
+    check === "errno" ? [] : check.errno.map((known) => {
+      const number = errnoNumber(known);
+      if (number === undefined) throw new InternalError(`binding '${name}' names the unknown error '${known}'`);
+      return number;
+    }),
+  );
+  const errno = site.errno();
+  const settle: Judge["settle"] = (_result, args) => {
+    const number = errno.read(); // before anything else runs after the call: see Note [Reading errno]
+    return passes.has(number) ? -number : failErrno(number, args);
+  };
+  return { clear: errno.clear, failed, settle };
 }
 
 function statusNumber({ name, statuses }: CallSite, known: string): number {
@@ -82,7 +72,7 @@ function statusNumber({ name, statuses }: CallSite, known: string): number {
 
 /** A status' name, and in words: name, text, and what the library says of its last error. */
 function statusWords(
-  { statuses, bound, forms }: CallSite,
+  { statuses, bound, provider }: CallSite,
   status: number,
 ): { code: string | undefined; words: string } {
   const ask = (binding: string | undefined, argument: unknown): string | undefined => {
@@ -91,7 +81,7 @@ function statusWords(
   };
   const code = statuses.names[status] ?? ask(statuses.nameOf, status);
   const text = ask(statuses.textOf, status);
-  const last = ask(statuses.lastError, forms.nullAddress)?.trim();
+  const last = ask(statuses.lastError, provider.nullAddress)?.trim();
   const details = [text === code ? undefined : text, last].filter((detail) => detail !== undefined);
   const words = code ?? "unknown status";
   return { code, words: details.length === 0 ? words : `${words} (${details.join("; ")})` };

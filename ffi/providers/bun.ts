@@ -89,10 +89,6 @@ class BunRuntime implements RuntimeFfi<number> {
     return value;
   }
 
-  buffer(view: ArrayBufferView | null): unknown {
-    return view;
-  }
-
   addressOf(view: ArrayBufferView | ArrayBufferLike): number {
     // A small typed array keeps its elements beside the object until `.buffer` is first read, which moves them.
     if (ArrayBuffer.isView(view)) void view.buffer;

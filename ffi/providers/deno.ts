@@ -92,10 +92,6 @@ class DenoRuntime implements RuntimeFfi<bigint> {
     return BigInt(value);
   }
 
-  buffer(view: ArrayBufferView | null): unknown {
-    return view;
-  }
-
   addressOf(view: ArrayBufferView | ArrayBufferLike): bigint {
     return this.#ffi.UnsafePointer.value(this.#ffi.UnsafePointer.of(view));
   }

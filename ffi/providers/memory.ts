@@ -7,27 +7,25 @@
  * @module
  */
 import { InternalError } from "../../src/errors.ts";
-import type { RuntimeForms } from "../marshal.ts";
 import type { NativeAddress, Out, PlaceType, Struct, StructField, StructLayout, ValueAt, ValueFor } from "../types.ts";
-
-type AddressForms = Pick<RuntimeForms, "readAddress" | "writeAddress">;
+import type { RuntimeFfi } from "./provider.ts";
 
 /** A place for an out-parameter. */
 export class OutPlace<T extends PlaceType> implements Out<T> {
   readonly type: T;
   readonly bytes: Uint8Array;
   readonly #view: DataView;
-  readonly #forms: AddressForms;
+  readonly #ffi: RuntimeFfi<NativeAddress>;
 
-  constructor(type: T, forms: AddressForms) {
+  constructor(type: T, ffi: RuntimeFfi<NativeAddress>) {
     this.type = type;
     this.#view = new DataView(new ArrayBuffer(byteLengthOf(type)));
     this.bytes = new Uint8Array(this.#view.buffer);
-    this.#forms = forms;
+    this.#ffi = ffi;
   }
 
   get value(): ValueAt<T> {
-    return readPlace(this.#view, 0, this.type, this.#forms) as ValueAt<T>;
+    return readPlace(this.#view, 0, this.type, this.#ffi) as ValueAt<T>;
   }
 }
 
@@ -37,18 +35,18 @@ export class StructArray<L extends StructLayout> implements Struct<L> {
   readonly count: number;
   readonly bytes: Uint8Array;
   readonly #view: DataView;
-  readonly #forms: AddressForms;
+  readonly #ffi: RuntimeFfi<NativeAddress>;
 
-  constructor(layout: L, count: number, forms: AddressForms) {
+  constructor(layout: L, count: number, ffi: RuntimeFfi<NativeAddress>) {
     this.layout = layout;
     this.count = count;
     this.#view = new DataView(new ArrayBuffer(layout.byteLength * count));
     this.bytes = new Uint8Array(this.#view.buffer);
-    this.#forms = forms;
+    this.#ffi = ffi;
     for (const { offset, type, initial } of Object.values(layout.fields)) {
       if (initial === undefined) continue;
       for (let at = offset; at < this.bytes.byteLength; at += layout.byteLength) {
-        writePlace(this.#view, at, type, initial, forms);
+        writePlace(this.#view, at, type, initial, ffi);
       }
     }
   }
@@ -60,12 +58,12 @@ export class StructArray<L extends StructLayout> implements Struct<L> {
   get<F extends keyof L["fields"]>(field: F, index: number = 0): ValueAt<L["fields"][F]["type"]> {
     const { offset, type } = this.#field(field, index);
     const at = index * this.layout.byteLength + offset;
-    return readPlace(this.#view, at, type, this.#forms) as ValueAt<L["fields"][F]["type"]>;
+    return readPlace(this.#view, at, type, this.#ffi) as ValueAt<L["fields"][F]["type"]>;
   }
 
   set<F extends keyof L["fields"]>(field: F, value: ValueFor<L["fields"][F]["type"]>, index: number = 0): void {
     const { offset, type } = this.#field(field, index);
-    writePlace(this.#view, index * this.layout.byteLength + offset, type, value, this.#forms);
+    writePlace(this.#view, index * this.layout.byteLength + offset, type, value, this.#ffi);
   }
 
   #field(field: keyof L["fields"], index: number): StructField {
@@ -82,7 +80,7 @@ export function byteLengthOf(type: PlaceType): number {
   return type === "i32" || type === "u32" || type === "f32" ? 4 : 8;
 }
 
-function readPlace(view: DataView, at: number, type: PlaceType, forms: AddressForms): unknown {
+function readPlace(view: DataView, at: number, type: PlaceType, ffi: RuntimeFfi<NativeAddress>): unknown {
   if (typeof type === "object") return new Uint8Array(view.buffer, at, type.bytes);
   switch (type) {
     case "i32":
@@ -99,11 +97,11 @@ function readPlace(view: DataView, at: number, type: PlaceType, forms: AddressFo
     case "usize":
       return safe(view.getBigUint64(at, true));
     default:
-      return forms.readAddress(view, at);
+      return ffi.readAddress(view, at);
   }
 }
 
-function writePlace(view: DataView, at: number, type: PlaceType, value: unknown, forms: AddressForms): void {
+function writePlace(view: DataView, at: number, type: PlaceType, value: unknown, ffi: RuntimeFfi<NativeAddress>): void {
   if (typeof type === "object") {
     const bytes = value as Uint8Array; // ValueFor<{ bytes }>
     if (bytes.byteLength !== type.bytes) {
@@ -127,7 +125,7 @@ function writePlace(view: DataView, at: number, type: PlaceType, value: unknown,
     case "usize":
       return view.setBigUint64(at, BigInt(value as number | bigint), true); // ValueFor<"u64">
     default:
-      return forms.writeAddress(view, at, value as NativeAddress); // ValueFor<"address" | HandleType>
+      return ffi.writeAddress(view, at, value as NativeAddress); // ValueFor<"address" | HandleType>
   }
 }
 

@@ -1,13 +1,13 @@
 /**
- * What both runtimes' providers share: binding a table, errno, statuses in words, places in memory. A runtime brings a
- * {@link RuntimeFfi}, in which an address is what that runtime passes fast; this file never asks which. The casts here
- * make addresses opaque, and state what a table says and no checker can follow.
+ * What both runtimes' providers share: binding a table, errno, places in memory. A runtime brings a {@link RuntimeFfi} of
+ * the numbers that it passes fast as addresses; they become opaque here, so that no other code can tell the runtimes
+ * apart. The casts here do that, and state what a table says and no checker can follow.
  *
  * @module
  */
 import { InternalError, UnsupportedError } from "../../src/errors.ts";
 import { type Errno, lazyErrno } from "../errno.ts";
-import { bindFunction, type RawFunction, type RuntimeForms } from "../marshal.ts";
+import { bindFunction, type RawFunction } from "../marshal.ts";
 import type {
   Binding,
   BindingTable,
@@ -34,21 +34,19 @@ export interface OpenedFile {
   close(): void;
 }
 
-/** One runtime's foreign-function interface, in the runtime's own forms. `A` is what an address is. */
-export interface RuntimeFfi<A extends number | bigint> {
+/** One runtime's foreign-function interface, whose addresses are of type `A`. */
+export interface RuntimeFfi<A> {
   readonly runtime: "bun" | "deno";
   readonly null: A;
-  /** What `MAP_FAILED` is. */
+  /** `MAP_FAILED`. */
   readonly failed: A;
-  /** A raw result of type `address`. */
+  /** The address that a raw function returned. */
   toAddress(raw: unknown): A;
   offset(address: A, bytes: number): A;
   readAddress(view: DataView, byteOffset: number): A;
   writeAddress(view: DataView, byteOffset: number, address: A): void;
-  /** A checked 64-bit integer in the form that is passed fast. */
+  /** A checked 64-bit integer as the type that is passed fast. */
   integer64(value: number | bigint): unknown;
-  /** A view, or null, as a pointer argument. */
-  buffer(view: ArrayBufferView | null): unknown;
   addressOf(view: ArrayBufferView | ArrayBufferLike): A;
   viewOf(address: A, byteLength: number): ArrayBuffer;
   readCString(address: A): string;
@@ -59,60 +57,48 @@ export interface RuntimeFfi<A extends number | bigint> {
 const ERRNO_LOCATION: Entry = ["__errno_location", { args: [], result: "address", check: "none" }];
 
 /** The provider over one runtime's interface. */
-export class NativeProvider<A extends number | bigint> implements FfiProvider {
+export class NativeProvider implements FfiProvider {
   readonly runtime: "bun" | "deno";
   readonly nullAddress: NullAddress;
-  readonly #ffi: RuntimeFfi<A>;
-  readonly #forms: RuntimeForms;
+  readonly #ffi: RuntimeFfi<NativeAddress>;
   readonly #errno: () => Errno = lazyErrno((soname) => {
     const { functions } = this.#ffi.open(soname, [ERRNO_LOCATION]);
     return this.#ffi.viewOf(this.#ffi.toAddress(functions.get(ERRNO_LOCATION[0])?.()), 4);
   });
 
-  constructor(ffi: RuntimeFfi<A>) {
-    this.#ffi = ffi;
+  constructor(ffi: RuntimeFfi<number> | RuntimeFfi<bigint>) {
+    this.#ffi = ffi as unknown as RuntimeFfi<NativeAddress>; // the brand of an address exists in types only
     this.runtime = ffi.runtime;
-    this.nullAddress = brand(ffi.null) as NullAddress; // NULL is of every handle type
-    this.#forms = {
-      integer64: (value) => ffi.integer64(value),
-      buffer: (view) => ffi.buffer(view),
-      address: (raw) => brand(ffi.toAddress(raw)),
-      readAddress: (view, byteOffset) => brand(ffi.readAddress(view, byteOffset)),
-      writeAddress: (view, byteOffset, address) => ffi.writeAddress(view, byteOffset, plain(address)),
-      failedAddress: brand(ffi.failed),
-      nullAddress: this.nullAddress,
-      readCString: (address) => this.readCString(address),
-      format: (address) => this.format(address),
-    };
+    this.nullAddress = this.#ffi.null as NullAddress; // NULL is of every handle type
   }
 
   addressOf(view: ArrayBufferView | ArrayBufferLike): NativeAddress {
     if (view.byteLength === 0) throw new InternalError("an empty view has no address");
-    return brand(this.#ffi.addressOf(view));
+    return this.#ffi.addressOf(view);
   }
 
   offset(address: NativeAddress, bytes: number): NativeAddress {
-    return brand(this.#ffi.offset(plain(address), bytes));
+    return this.#ffi.offset(address, bytes);
   }
 
   viewOf(address: NativeAddress, byteLength: number): ArrayBuffer {
-    return this.#ffi.viewOf(plain(address), byteLength);
+    return this.#ffi.viewOf(address, byteLength);
   }
 
   readCString(address: NativeAddress): string {
-    return this.#ffi.readCString(plain(address));
+    return this.#ffi.readCString(address);
   }
 
   format(address: NativeAddress): string {
-    return `0x${plain<A>(address).toString(16)}`;
+    return `0x${(address as unknown as number | bigint).toString(16)}`; // as in the constructor
   }
 
   out<T extends PlaceType>(type: T): Out<T> {
-    return new OutPlace(type, this.#forms);
+    return new OutPlace(type, this.#ffi);
   }
 
   struct<L extends StructLayout>(layout: L, count: number = 1): Struct<L> {
-    return new StructArray(layout, count, this.#forms);
+    return new StructArray(layout, count, this.#ffi);
   }
 
   load<T extends BindingTable>(name: string, path: string, bindings: T, options: LoadOptions = {}): Library<T> {
@@ -132,8 +118,8 @@ export class NativeProvider<A extends number | bigint> implements FfiProvider {
     for (const [key, binding] of entries) {
       const raw = functions.get(key);
       if (raw === undefined) continue;
-      const site = { library: name, name: key, binding, forms: this.#forms, statuses, bound, errno: this.#errno };
-      bound.set(key, bindFunction(raw, site));
+      const call = { library: name, name: key, binding, statuses, bound };
+      bound.set(key, bindFunction(raw, { ...call, ffi: this.#ffi, provider: this, errno: this.#errno }));
     }
     return {
       name,
@@ -152,14 +138,4 @@ export class NativeProvider<A extends number | bigint> implements FfiProvider {
       close,
     };
   }
-}
-
-// The brand exists in types only; this is where the runtime's numbers become addresses.
-function brand(address: number | bigint): NativeAddress {
-  return address as unknown as NativeAddress;
-}
-
-// The inverse of brand.
-function plain<A extends number | bigint>(address: NativeAddress): A {
-  return address as unknown as A;
 }
