@@ -13,8 +13,7 @@ import { CUDART } from "../../ffi/bindings/cudart.ts";
 import { NCCL, NCCL_CONFIG, NCCL_UNIQUE_ID } from "../../ffi/bindings/nccl.ts";
 import { NVML } from "../../ffi/bindings/nvml.ts";
 import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
-import type { LibrarySpec } from "../../ffi/library.ts";
-import { isAbsence } from "../../ffi/library.ts";
+import { isAbsence, type LibrarySpec } from "../../ffi/library.ts";
 import { openLibrary, openProvider } from "../../ffi/mod.ts";
 import type { BindingTable, Library, NativeAddress } from "../../ffi/types.ts";
 import { LibraryNotFoundError, NativeError } from "../../src/errors.ts";
@@ -26,32 +25,31 @@ const environment = existsSync(fetched)
   : processEnvironment();
 const provider = await openProvider();
 
-/** The library, or why it is not tested. One that is there and does not open is a failure. */
-async function find<T extends BindingTable>(spec: LibrarySpec<T>): Promise<Library<T> | string> {
+/** The library, if it is there. One that is there and does not open is a failure. */
+async function find<T extends BindingTable>(spec: LibrarySpec<T>): Promise<Library<T> | undefined> {
   try {
     return await openLibrary(spec, { provider, environment });
   } catch (error) {
     const isAbsent = error instanceof LibraryNotFoundError && error.tried.every(({ reason }) => isAbsence(reason));
-    if (isAbsent) return `needs ${spec.name}: run scripts/cuda_libraries.sh`;
+    if (isAbsent) return undefined;
     throw error;
   }
 }
 
-const driver = await find(CUDA);
-const hasDriver = typeof driver !== "string";
+const hasDriver = await find(CUDA) !== undefined;
 const cudart = await find(CUDART);
 const nvrtc = await find(NVRTC);
 const nccl = await find(NCCL);
 
-/** A test that needs a library. */
-function withLibrary<T extends BindingTable>(
-  name: string,
-  library: Library<T> | string,
-  body: (l: Library<T>) => void,
-) {
-  it(name, { skip: typeof library === "string" ? library : false }, () => {
-    assert.ok(typeof library !== "string");
-    body(library);
+/** The tests of a library; where it is absent, one that is skipped and says what they need. */
+function testsOf<T extends BindingTable>(
+  spec: LibrarySpec<T>,
+  library: Library<T> | undefined,
+  tests: (library: Library<T>) => void,
+): void {
+  describe(spec.name, () => {
+    if (library === undefined) it("needs the library: run scripts/cuda_libraries.sh", { skip: true }, () => {});
+    else tests(library);
   });
 }
 
@@ -66,8 +64,9 @@ function failureOf(call: () => unknown): NativeError {
   assert.fail("the call did not fail");
 }
 
-describe("CUDA runtime", () => {
-  withLibrary("says its version and the driver's", cudart, ({ symbols }) => {
+testsOf(CUDART, cudart, (library) => {
+  const { symbols } = library;
+  it("says its version and the driver's", () => {
     const [runtime, driverVersion] = [provider.out("i32"), provider.out("i32")];
     symbols.cudaRuntimeGetVersion(runtime);
     symbols.cudaDriverGetVersion(driverVersion);
@@ -75,17 +74,16 @@ describe("CUDA runtime", () => {
     assert.equal(driverVersion.value > 0, hasDriver);
   });
 
-  withLibrary("has each function that its release should have", cudart, (library) => {
+  it("has each function that its release should have", () => {
     const version = provider.out("i32");
-    library.symbols.cudaRuntimeGetVersion(version);
+    symbols.cudaRuntimeGetVersion(version);
     for (const name of ["cudaLibraryLoadData", "cudaLibraryGetKernel"] as const) {
-      assert.equal(library.symbols[name] !== undefined, version.value >= 12080, name);
+      assert.equal(symbols[name] !== undefined, version.value >= 12080, name);
     }
   });
 
-  withLibrary("without a driver, names the failure of counting devices", cudart, ({ symbols }) => {
+  it("without a driver, names the failure of counting devices", { skip: hasDriver }, () => {
     const count = provider.out("i32");
-    if (hasDriver) return symbols.cudaGetDeviceCount(count);
     const error = failureOf(() => symbols.cudaGetDeviceCount(count));
     assert.deepEqual([error.library, error.call, error.status, error.code], [
       "CUDA runtime",
@@ -100,13 +98,14 @@ describe("CUDA runtime", () => {
   });
 });
 
-describe("NVRTC", () => {
+testsOf(NVRTC, nvrtc, (library) => {
+  const { symbols } = library;
   const kernel = `extern "C" __global__ void scale(float *y, const float *x, float s, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] * s;
   }`;
 
-  withLibrary("compiles a kernel to a cubin for sm_90, and its log is read", nvrtc, (library) => {
+  it("compiles a kernel to a cubin for sm_90, and its log is read", () => {
     const compiled = compile(library, kernel, ["--gpu-architecture=sm_90", "--ptxas-options=-v"]);
     assert.equal(compiled.status, 0);
     assert.match(compiled.log, /Compiling entry function 'scale' for 'sm_90'/);
@@ -118,18 +117,18 @@ describe("NVRTC", () => {
     assert.ok(new TextDecoder("latin1").decode(cubin).includes("scale"));
   });
 
-  withLibrary("reports a kernel that does not compile by its log", nvrtc, (library) => {
+  it("reports a kernel that does not compile by its log", () => {
     const compiled = compile(library, kernel.replace("x[i]", "x[j]"), ["--gpu-architecture=sm_90"]);
     assert.equal(compiled.status, 6);
     assert.match(compiled.log, /scale\.cu\(3\): error: identifier "j" is undefined/);
   });
 
-  withLibrary("names the failure of an option that it does not know", nvrtc, (library) => {
+  it("names the failure of an option that it does not know", () => {
     const error = failureOf(() => compile(library, kernel, ["--gpu-architecture=sm_1"]));
     assert.equal(error.code, "NVRTC_ERROR_INVALID_OPTION");
   });
 
-  withLibrary("supports the architectures that kernels are made for", nvrtc, ({ symbols }) => {
+  it("supports the architectures that kernels are made for", () => {
     const count = provider.out("i32");
     symbols.nvrtcGetNumSupportedArchs(count);
     const archs = new Int32Array(count.value);
@@ -138,14 +137,15 @@ describe("NVRTC", () => {
   });
 });
 
-describe("NCCL", () => {
-  withLibrary("says its version", nccl, ({ symbols }) => {
+testsOf(NCCL, nccl, (library) => {
+  const { symbols } = library;
+  it("says its version", () => {
     const version = provider.out("i32");
     symbols.ncclGetVersion(version);
     assert.ok(version.value >= 21900 && version.value < 30000, `version ${version.value}`);
   });
 
-  withLibrary("makes a unique id of 128 bytes", nccl, ({ symbols }) => {
+  it("makes a unique id of 128 bytes", () => {
     const [id, other] = [provider.struct(NCCL_UNIQUE_ID), provider.struct(NCCL_UNIQUE_ID)];
     symbols.ncclGetUniqueId(id);
     symbols.ncclGetUniqueId(other);
@@ -153,8 +153,7 @@ describe("NCCL", () => {
     assert.notDeepEqual(id.bytes, other.bytes);
   });
 
-  withLibrary("without a driver, says why no communicator can be made, id by address and by value", nccl, (library) => {
-    const { symbols } = library;
+  it("without a driver, says why no communicator can be made, id by address and by value", { skip: hasDriver }, () => {
     const comm = provider.out("ncclComm_t");
     const id = provider.struct(NCCL_UNIQUE_ID);
     const config = provider.struct(NCCL_CONFIG);
@@ -162,7 +161,6 @@ describe("NCCL", () => {
     config.set("version", 22304);
     config.set("blocking", 0);
     symbols.ncclGetUniqueId(id);
-    if (hasDriver) return;
     const calls = {
       ncclCommInitRankScalable: () => library.need("ncclCommInitRankScalable")(comm, 1, 0, 1, id, config),
       ncclCommInitRankConfig: () => symbols.ncclCommInitRankConfig(comm, 1, id, 0, config),
@@ -183,7 +181,7 @@ describe("CUDA driver and NVML", () => {
   for (const spec of [CUDA, NVML]) {
     it(`${spec.name} opens, or each place where it was looked for is named with the remedy`, async () => {
       const library = await find<BindingTable>(spec);
-      if (typeof library !== "string") return library.close();
+      if (library !== undefined) return library.close();
       await assert.rejects(openLibrary<BindingTable>(spec, { provider, environment }), (error) => {
         assert.ok(error instanceof LibraryNotFoundError);
         assert.match(error.message, new RegExp(`^Cannot open ${spec.name}\\..*'--gpus all'`));
