@@ -18,7 +18,7 @@ import { LibraryNotFoundError } from "../../src/errors.ts";
 import type { Environment, EnvName } from "../../src/runtime/env.ts";
 import { environmentFrom } from "../../src/runtime/env.ts";
 import { platform } from "../../src/runtime/processes.ts";
-import { buildTwin, whyNoCompiler } from "../native/build.ts";
+import { buildTwin } from "../native/build.ts";
 import { elfFile } from "../support/elf_file.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -108,6 +108,13 @@ describe("openLibrary()", () => {
     assert.match(error.message, /Paths tried:\n {2}\/conda\/lib\/libnot-there-at-all\.so\.1: no such file\n/);
   });
 
+  it("says of a bare name that the dynamic linker does not know it", async () => {
+    const path = "libnot-there-at-all.so.1";
+    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+    assert.deepEqual(error.tried, [{ path, reason: "not known to the dynamic linker" }]);
+    assert.ok(isAbsence(error.tried[0]?.reason ?? ""));
+  });
+
   it("tells a broken file from a missing one", async () => {
     using directory = temporaryDirectory();
     const text = `${directory.path}/libdnnl.so.3`;
@@ -146,7 +153,7 @@ describe("openLibrary()", () => {
   });
 });
 
-describe("openLibrary() of a CUDA library", { skip: whyNoCompiler() ?? false }, () => {
+describe("openLibrary() of a CUDA library", () => {
   const bindings = { ncclGroupEnd: { args: [], result: "i32", check: "none" } } as const;
 
   it("keeps it loaded, with the files beside it that it looks for by name", async () => {

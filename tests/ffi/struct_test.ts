@@ -12,7 +12,7 @@ import { NCCL, NCCL_BINDINGS, NCCL_CONFIG, NCCL_UNIQUE_ID } from "../../ffi/bind
 import { openLibrary, openProvider } from "../../ffi/mod.ts";
 import type { FfiProvider, Library, NativeAddress, Struct } from "../../ffi/types.ts";
 import { ArgumentError, InternalError, LibraryNotFoundError, NativeError, UnsupportedError } from "../../src/errors.ts";
-import { buildTwin, whyNoCompiler } from "../native/build.ts";
+import { buildTwin } from "../native/build.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 
 const {
@@ -44,20 +44,17 @@ const TWIN = {
 
 const POINTERS = { name: "void *", byteLength: 8, fields: { at: { offset: 0, type: "address" } } } as const;
 
-const skip = whyNoCompiler() ?? false;
 let directory: TemporaryDirectory;
 let provider: FfiProvider;
 let twin: Library<typeof TWIN>;
 
 before(async () => {
   provider = await openProvider();
-  if (skip !== false) return;
   directory = temporaryDirectory();
   const { statuses = { names: {} }, remedy } = NCCL;
   twin = provider.load("twin", buildTwin("nccl_twin.c", directory), TWIN, { statuses, remedy });
 });
 after(() => {
-  if (skip !== false) return;
   twin.close();
   directory[Symbol.dispose]();
 });
@@ -137,7 +134,7 @@ describe("FfiProvider.struct()", () => {
   });
 });
 
-describe("a struct by value", { skip }, () => {
+describe("a struct by value", () => {
   it("is what it is by address: ncclCommInitRank beside ncclCommInitRankScalable", () => {
     const [byValue, byAddress] = [provider.out("ncclComm_t"), provider.out("ncclComm_t")];
     const id = uniqueId();
@@ -180,7 +177,7 @@ describe("a struct by value", { skip }, () => {
   });
 });
 
-describe("a call of many arguments", { skip }, () => {
+describe("a call of many arguments", () => {
   it("launches with the config, attributes and argument addresses that were set", () => {
     const launch = provider.struct(CUDA_LAUNCH_CONFIG);
     launch.set("gridDim.x", 7);
@@ -251,7 +248,7 @@ describe("a call of many arguments", { skip }, () => {
   });
 });
 
-describe("statuses", { skip }, () => {
+describe("statuses", () => {
   it("that are ordinary outcomes are returned", () => {
     assert.equal(twin.symbols.ncclGroupEnd(), 7);
   });
@@ -277,7 +274,7 @@ describe("statuses", { skip }, () => {
   });
 });
 
-describe("openLibrary()", { skip }, () => {
+describe("openLibrary()", () => {
   it("names all that a library of another release lacks, and the release that serves", async () => {
     await assert.rejects(openLibrary(NCCL, { provider, path: twin.path }), (error) => {
       assert.ok(error instanceof LibraryNotFoundError);
@@ -290,7 +287,7 @@ describe("openLibrary()", { skip }, () => {
   });
 });
 
-describe("Library.need()", { skip }, () => {
+describe("Library.need()", () => {
   it("names the release that has what this one lacks", () => {
     assert.equal(twin.symbols.ncclCommWindowDeregister, undefined);
     assert.throws(() => twin.need("ncclCommWindowDeregister"), (error) => {

@@ -1,5 +1,5 @@
 /**
- * Builds the C twins with gcc, where there is one.
+ * Builds the C twins with gcc.
  *
  * @module
  */
@@ -7,11 +7,6 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import type { TemporaryDirectory } from "../support/temporary.ts";
-
-/** Why twins cannot be built here; undefined where they can. */
-export function whyNoCompiler(): string | undefined {
-  return spawnSync("gcc", ["--version"]).status === 0 ? undefined : "needs gcc";
-}
 
 /**
  * Builds a shared library.
@@ -23,17 +18,8 @@ export function whyNoCompiler(): string | undefined {
 export function buildTwin(source: string, directory: TemporaryDirectory): string {
   const path = directory.file(`${source}.so`);
   const file = fileURLToPath(new URL(source, import.meta.url));
-  const { status, stderr } = spawnSync("gcc", [
-    "-std=c11",
-    "-Wall",
-    "-Werror",
-    "-O1",
-    "-shared",
-    "-fPIC",
-    "-o",
-    path,
-    file,
-  ]);
-  assert.equal(status, 0, String(stderr));
+  const options = ["-std=c11", "-Wall", "-Werror", "-O1", "-shared", "-fPIC"];
+  const { status, stderr, error } = spawnSync("gcc", [...options, "-o", path, file], { encoding: "utf8" });
+  assert.equal(status, 0, `gcc cannot build ${file}: ${error?.message ?? stderr}`);
   return path;
 }
