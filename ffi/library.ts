@@ -3,8 +3,8 @@
  * `FULLYSHARD_<NAME>_LIBRARY`), and then nothing else; Python environments; CUDA_HOME; LD_LIBRARY_PATH; packages of the
  * system's Python; the system's directories. Opening is left to `ffi/mod.ts`.
  *
- * All are absolute paths: what Bun does not find by its bare name it takes from the working directory. Only the C
- * library, which every process has loaded already, goes by name.
+ * All are absolute paths, as Bun takes a bare name that the dynamic linker does not know from the working directory.
+ * Only the C library, which every process has loaded already, goes by name.
  *
  * @module
  */
@@ -25,7 +25,7 @@ export interface LibrarySource {
   readonly override?: Parameters<Environment["text"]>[0];
   /** Directories under a Python environment's site-packages in which wheels put it. */
   readonly packageDirectories: readonly string[];
-  /** Files beside it that it opens by bare name, and finds if they are loaded already. */
+  /** Names of files beside it that it opens by bare name, which the linker knows only of loaded ones. */
   readonly companions?: RegExp;
   /** It belongs to the CUDA toolkit. */
   readonly cuda?: boolean;

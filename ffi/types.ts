@@ -22,7 +22,7 @@ export interface NativeAddress {
 /** The C name of a type that is an opaque pointer, e.g. `cudaStream_t`. */
 export type HandleType = `${string}_t`;
 
-/** An address that C knows as the handle type `N`. No handle is taken for one of another type. */
+/** An address of the C type `N`; where another handle type is expected, it does not compile. */
 export interface Handle<N extends string> extends NativeAddress {
   readonly [handleName]: N;
 }
@@ -40,7 +40,7 @@ export type PlaceType = ScalarType | "address" | HandleType | { readonly bytes: 
 export interface StructField {
   readonly offset: number;
   readonly type: PlaceType;
-  /** What it holds before it is set; else 0. */
+  /** Its value in a new struct; 0 where none is given. */
   readonly initial?: number;
 }
 
@@ -49,14 +49,11 @@ export interface StructLayout {
   /** Its C name. */
   readonly name: string;
   readonly byteLength: number;
-  /** By name, as C writes it: `gridDim.x`. */
+  /** Members by name, as C writes it: `gridDim.x`. */
   readonly fields: Readonly<Record<string, StructField>>;
   /** The macro that gives the initial values. */
   readonly initializer?: string;
-  /**
-   * Of a struct that states its own size, and to which releases append members: the bytes that it has in some of them,
-   * among them the one whose whole struct this is.
-   */
+  /** Bytes of the struct by release, where releases append members; the last is `byteLength`. */
   readonly prefixes?: Readonly<Record<string, number>>;
 }
 
@@ -165,7 +162,7 @@ export type StatusCheck =
 
 /** How a library's statuses other than 0 are put in words. */
 export interface StatusWords {
-  /** Names by number; of those at least that a {@link StatusCheck} names. */
+  /** Names by number, at least of the statuses that the table's checks name. */
   readonly names: Readonly<Record<number, string>>;
   /** The binding that gives a status' name. */
   readonly nameOf?: string;
@@ -184,7 +181,7 @@ export interface Binding {
   readonly symbol?: string;
   /** The library may lack it; its entry in {@link Symbols} is then undefined. */
   readonly optional?: boolean;
-  /** The first release that has it, where an older one serves without: it is optional then. */
+  /** The first release that has it, where older ones serve too; it is optional then. */
   readonly since?: string;
 }
 
@@ -217,9 +214,9 @@ export interface Library<T extends BindingTable> {
   /** Its functions. */
   readonly symbols: Symbols<T>;
   /**
-   * A function that older releases lack.
+   * A function that is optional, or that older releases lack.
    *
-   * @throws {UnsupportedError} saying which release has it, if this one does not
+   * @throws {UnsupportedError} if the library lacks it, saying which release has it
    */
   need<N extends keyof T & string>(name: N): BoundFunction<T[N]>;
   /** The provider that loaded it, whose addresses its functions take. */
@@ -232,7 +229,7 @@ export interface Library<T extends BindingTable> {
 export interface LoadOptions {
   /** Its statuses in words. */
   readonly statuses?: StatusWords;
-  /** The oldest release that serves: one that has every function that is not optional. */
+  /** The oldest release that has every function that is not optional. */
   readonly oldest?: string;
   /** How to install it, as a sentence. */
   readonly remedy?: string;

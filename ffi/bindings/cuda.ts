@@ -1,6 +1,6 @@
 /**
- * The CUDA driver (`cuda.h`): what the CUDA runtime lacks. Libraries and kernels for runtimes before 12.8, by functions
- * that take and give the runtime's own handles, which these types are; and maps for bulk copies of tensors.
+ * The CUDA driver (`cuda.h`), for what the CUDA runtime lacks: libraries and kernels before 12.8, and maps for bulk copies
+ * of tensors. Its handles are the runtime's: `CUlibrary` is `cudaLibrary_t`, and so are kernels and streams.
  *
  * A tensor map must lie on a multiple of 64 bytes, as pinned or device memory does and a JS buffer may not.
  *
@@ -30,7 +30,7 @@ export const CUDA_CONSTANTS = {
   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: 8,
 } as const;
 
-/** `CUlaunchConfig`. Its attributes are laid out as the runtime's `cudaLaunchAttribute`. */
+/** `CUlaunchConfig`. Its attributes are as the runtime's `cudaLaunchAttribute`. */
 export const CU_LAUNCH_CONFIG = {
   name: "CUlaunchConfig",
   byteLength: 56,
@@ -45,19 +45,6 @@ export const CU_LAUNCH_CONFIG = {
     hStream: { offset: 32, type: "cudaStream_t" },
     attrs: { offset: 40, type: "address" },
     numAttrs: { offset: 48, type: "u32" },
-  },
-} as const;
-
-/** `CUlaunchAttribute`, for the comparison with the runtime's. */
-export const CU_LAUNCH_ATTRIBUTE = {
-  name: "CUlaunchAttribute",
-  byteLength: 72,
-  fields: {
-    id: { offset: 0, type: "i32" },
-    "value.cooperative": { offset: 8, type: "i32" },
-    "value.clusterDim.x": { offset: 8, type: "u32" },
-    "value.programmaticStreamSerializationAllowed": { offset: 8, type: "i32" },
-    "value.priority": { offset: 8, type: "i32" },
   },
 } as const;
 

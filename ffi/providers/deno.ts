@@ -13,7 +13,7 @@ import type { RawFunction } from "../marshal.ts";
 import type { ArgumentType, FfiProvider, ResultType } from "../types.ts";
 import { type Entry, NativeProvider, type OpenedFile, type RuntimeFfi } from "./provider.ts";
 
-/** A native type as Deno names it; structs are the types of their members. */
+/** A native type as Deno names it; a struct is a list of its members' types. */
 type DenoType = string | { readonly struct: readonly string[] };
 
 /** The part of Deno's namespace in use. Declared here so that the file is checked without Deno's type library too. */

@@ -7,7 +7,7 @@
  * @module
  */
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -47,6 +47,10 @@ function main(argv: readonly string[]): number {
     return uses.has("help") ? 0 : 2;
   }
   const only = uses.get("only")?.texts.at(-1);
+  if (only !== undefined && AUDITED[only] === undefined) {
+    print(`--only: expected one of ${Object.keys(AUDITED).join(", ")}, got ${only}`);
+    return 2;
+  }
   const kept = uses.get("wheels")?.texts.at(-1);
   const folder = kept ?? mkdtempSync(join(tmpdir(), "fullyshard-cuda-facts-"));
   try {
@@ -72,7 +76,6 @@ function main(argv: readonly string[]): number {
 
 function settle(text: string, isCheck: boolean): number {
   if (!isCheck) {
-    mkdirSync(join(FACTS, ".."), { recursive: true });
     writeFileSync(FACTS, text);
     return 0;
   }

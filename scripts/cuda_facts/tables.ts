@@ -6,7 +6,7 @@
  * @module
  */
 import { CUBLASLT, CUBLASLT_CONSTANTS, CUBLASLT_MATMUL_HEURISTIC_RESULT } from "../../ffi/bindings/cublaslt.ts";
-import { CU_LAUNCH_ATTRIBUTE, CU_LAUNCH_CONFIG, CU_TENSOR_MAP, CUDA, CUDA_CONSTANTS } from "../../ffi/bindings/cuda.ts";
+import { CU_LAUNCH_CONFIG, CU_TENSOR_MAP, CUDA, CUDA_CONSTANTS } from "../../ffi/bindings/cuda.ts";
 import {
   CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO,
   CUDA_LAUNCH_ATTRIBUTE,
@@ -40,6 +40,19 @@ export interface Audited {
   /** Oldest first. */
   readonly releases: readonly Release[];
 }
+
+/** `CUlaunchAttribute`, which shows that attributes laid out as `cudaLaunchAttribute` go to the driver too. */
+const CU_LAUNCH_ATTRIBUTE: StructLayout = {
+  name: "CUlaunchAttribute",
+  byteLength: 72,
+  fields: {
+    id: { offset: 0, type: "i32" },
+    "value.cooperative": { offset: 8, type: "i32" },
+    "value.clusterDim.x": { offset: 8, type: "u32" },
+    "value.programmaticStreamSerializationAllowed": { offset: 8, type: "i32" },
+    "value.priority": { offset: 8, type: "i32" },
+  },
+};
 
 /** Wheels with `crt/host_defines.h`, which the CUDA runtime's headers include. */
 const CRT_12 = "nvidia-cuda-nvcc-cu12==12.9.86";
