@@ -54,7 +54,7 @@ export interface RuntimeFfi<A> {
   open(path: string, entries: readonly Entry[]): OpenedFile;
 }
 
-const ERRNO_LOCATION: Entry = ["__errno_location", { args: [], result: "address", check: "none" }];
+const ERRNO_BINDINGS = { __errno_location: { args: [], result: "address", check: "notNull" } } as const;
 
 /** The provider over one runtime's interface. */
 export class NativeProvider implements FfiProvider {
@@ -62,8 +62,8 @@ export class NativeProvider implements FfiProvider {
   readonly nullAddress: NullAddress;
   readonly #ffi: RuntimeFfi<NativeAddress>;
   readonly #errno: () => Errno = lazyErrno((soname) => {
-    const { functions } = this.#ffi.open(soname, [ERRNO_LOCATION]);
-    return this.#ffi.viewOf(this.#ffi.toAddress(functions.get(ERRNO_LOCATION[0])?.()), 4);
+    const { symbols } = this.load("libc", soname, ERRNO_BINDINGS);
+    return this.viewOf(symbols.__errno_location(), 4);
   });
 
   constructor(ffi: RuntimeFfi<number> | RuntimeFfi<bigint>) {
