@@ -34,7 +34,6 @@ const hfConfig = {
 
 process.exitCode = await runTrainingScript({
   usage: "train.ts [flags]",
-  argv: process.argv.slice(2),
   hfConfig,
   data: () => [typescriptLib()],
   tokenizer: new URL("data/tokenizer.json", import.meta.url),

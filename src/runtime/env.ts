@@ -181,9 +181,12 @@ export function readRankEnvironment(source: EnvSource = processSource): RankEnvi
   };
 }
 
-/** The names of all variables, for `--allow-env=`. */
+/** Variables that the package `yaml` asks for when it reads a file. */
+const YAML_NAMES = ["LOG_STREAM", "LOG_TOKENS"];
+
+/** The names of all variables that are read, for `--allow-env=`. */
 export function environmentNames(): readonly string[] {
-  return Object.keys(ENV);
+  return [...Object.keys(ENV), ...YAML_NAMES];
 }
 
 /** All variables of this process, to be handed on to processes that it starts; the library decides nothing by them. */

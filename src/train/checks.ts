@@ -65,18 +65,12 @@ export function requirePositions(sequenceLength: number, model: CausalLm): void 
 }
 
 /**
- * Refuses a run without text, or without a tokenizer: its model's folder has one too.
+ * Refuses a run without text.
  *
- * @returns where the tokenizer is
  * @throws {ConfigError}
  */
-export function requireData({ data, tokenizer, model }: RunConfig): string {
-  const place = tokenizer ?? model;
-  if (place !== undefined && data.length > 0) return place;
-  throw new ConfigError([
-    ...place === undefined ? [{ path: "tokenizer", expected: "a tokenizer.json or its folder", got: "nothing" }] : [],
-    ...data.length === 0 ? [{ path: "data", expected: "files to train on", got: "nothing" }] : [],
-  ]);
+export function requireData({ data }: RunConfig): void {
+  if (data.length === 0) throw new ConfigError([{ path: "data", expected: "files to train on", got: "nothing" }]);
 }
 
 /**

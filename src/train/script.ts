@@ -11,7 +11,7 @@ import { encodeControlLine } from "../runtime/control_line.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { filePath } from "../runtime/files.ts";
 import { Logger, logLevelFrom, standardErrorSink } from "../runtime/log.ts";
-import { terminal } from "../runtime/processes.ts";
+import { scriptArguments, terminal } from "../runtime/processes.ts";
 import { exitCodeOf } from "../runtime/signals.ts";
 import { type RunConfig, TRAIN_SECTIONS } from "./config.ts";
 import { failureOf, hasLauncher, rankOf, tellFailure } from "./failure.ts";
@@ -20,12 +20,12 @@ import { runTraining, type TrainerOptions } from "./trainer.ts";
 
 /** A training script. */
 export interface TrainingScript {
-  /** First line of the help text. */
-  readonly usage: string;
-  /** Flags, without program and script. */
-  readonly argv: readonly string[];
-  /** The model trained from scratch, as a Hugging Face config. */
-  readonly hfConfig: Readonly<Record<string, unknown>>;
+  /** First line of the help text; default: `train.ts [flags]`. */
+  readonly usage?: string;
+  /** Flags, without program and script; default: those of this process. */
+  readonly argv?: readonly string[];
+  /** The model trained from scratch, as a Hugging Face config. Without it `--model` is needed. */
+  readonly hfConfig?: Readonly<Record<string, unknown>>;
   /** What is trained on when no `--data` is given. */
   readonly data?: () => readonly string[];
   /** The tokenizer when neither `--tokenizer` nor `--model` is given. */
@@ -60,11 +60,16 @@ function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
 }
 
 /**
- * Runs a training script on this rank.
+ * Runs a training script on this rank. Any of `--help`'s flags, or a YAML file of the same keys, sets the run.
  *
  * @returns the exit code: 0, 1 after a failure, 2 for wrong settings, 128 + the signal if one stopped it
+ * @example
+ * ```ts ignore
+ * process.exitCode = await runTrainingScript(); // bun train.ts --model path/to/llama --data texts
+ * ```
  */
-export async function runTrainingScript(script: TrainingScript): Promise<number> {
+export async function runTrainingScript(script: TrainingScript = {}): Promise<number> {
+  const { usage = "train.ts [flags]", argv = scriptArguments() } = script;
   const out = terminal("stdout");
   const isPrefixed = hasLauncher();
   const sink = standardErrorSink();
@@ -72,11 +77,11 @@ export async function runTrainingScript(script: TrainingScript): Promise<number>
   let log = new Logger({ sink: isPrefixed ? (record) => sink({ ...record, rank: undefined }) : sink });
   try {
     log = log.withLevel(logLevelFrom(processEnvironment().text("FULLYSHARD_LOG") ?? "info"));
-    if (helpAsked(script.argv)) {
-      if (rankOf() === 0) out.write(`${await configHelp(TRAIN_SECTIONS, script.usage)}\n`);
+    if (helpAsked(argv)) {
+      if (rankOf() === 0) out.write(`${await configHelp(TRAIN_SECTIONS, usage)}\n`);
       return 0;
     }
-    const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv: script.argv }), script);
+    const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv }), script);
     const options = { hfConfig: script.hfConfig, log, output: progressOutput(), onStep: script.onStep };
     const { finished, signal, isMain } = await runTraining(config, options);
     if (isMain && finished !== undefined) out.write(`Sample:\n${config.prompt}${finished.sample}\n`);

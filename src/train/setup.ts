@@ -8,7 +8,7 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
-import { OutOfMemoryError } from "../errors.ts";
+import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { AdamW } from "../optim/adamw.ts";
@@ -75,9 +75,13 @@ const MOST_RANKS = 1024;
 export async function planModel(
   run: Pick<Run, "device" | "group">,
   config: RunConfig,
-  hfConfig: Readonly<Record<string, unknown>>,
+  hfConfig: Readonly<Record<string, unknown>> | undefined,
 ): Promise<{ readonly model: CausalLm; readonly estimate: StepEstimate }> {
   const source = config.model ?? hfConfig;
+  if (source === undefined) {
+    const expected = "a Hugging Face folder, as the script brings no model of its own";
+    throw new ConfigError([{ path: "--model", expected, got: "nothing" }]);
+  }
   const { device, group, group: { rank, size } } = run;
   const { stagingBytes, strategy } = config;
   const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied

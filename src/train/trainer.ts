@@ -31,7 +31,7 @@ import { type TextData, textData } from "./text_data.ts";
 /** What a run is given besides its configuration. */
 export interface TrainerOptions {
   /** The model to train from scratch, as a Hugging Face config; `config.model`'s own otherwise. */
-  readonly hfConfig: Readonly<Record<string, unknown>>;
+  readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
   readonly log: Logger;
   readonly output: ProgressOutput;
   /** Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. */
@@ -126,9 +126,19 @@ class Training {
   }
 
   #openData(model: CausalLm): Promise<TextData> {
-    const { data, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
+    const { data, tokenizer, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
+    requireData(this.#config);
+    if (tokenizer === undefined && model.files === undefined) this.#log.once().info("Tokens are bytes: no --tokenizer");
     return textData(this.#run, model, data, {
-      ...{ tokenizer: requireData(this.#config), textField, sequenceLength, batch, microBatches, seed, cache },
+      ...{
+        ...tokenizer === undefined ? {} : { tokenizer },
+        textField,
+        sequenceLength,
+        batch,
+        microBatches,
+        seed,
+        cache,
+      },
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${files.length} files, ${formatBytes(byteLength)}`),
     });
