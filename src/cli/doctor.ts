@@ -10,14 +10,7 @@
 import { LIBC } from "../../ffi/bindings/libc.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
 import { PRESENCE_ONLY } from "../../ffi/catalog.ts";
-import {
-  candidatePaths,
-  configuredDirectories,
-  inspectFile,
-  isAbsence,
-  type LibrarySource,
-  type LibrarySpec,
-} from "../../ffi/library.ts";
+import { candidatePaths, inspectFile, isAbsence, type LibrarySource, type LibrarySpec } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
@@ -131,22 +124,17 @@ async function examineOpened<T extends BindingTable>(
 
 /** Looks for a library's file without opening it. */
 function examineFile(source: LibrarySource, environment: Environment): LibraryReport {
-  const paths = candidatePaths(source, environment).filter((path) => path.includes("/"));
-  // The bare sonames at the end of the list are what the linker's configuration would resolve.
-  for (const directory of configuredDirectories()) {
-    paths.push(...source.sonames.map((soname) => `${directory}/${soname}`));
-  }
+  const paths = candidatePaths(source, environment);
   const broken: { path: string; reason: string }[] = [];
-  const tried = new Set(paths).size;
-  for (const path of new Set(paths)) {
+  for (const path of paths) {
     const file = inspectFile(path);
     if (file.state === "library") {
       const { unresolved, elf: { soname = null } } = file;
-      return reportOf(source, { state: "present", path, version: soname, unresolved, broken, tried });
+      return reportOf(source, { state: "present", path, version: soname, unresolved, broken, tried: paths.length });
     }
     if (file.state === "broken") broken.push({ path, reason: file.reason });
   }
-  return reportOf(source, { ...absent(broken), unresolved: [], tried });
+  return reportOf(source, { ...absent(broken), unresolved: [], tried: paths.length });
 }
 
 /** What was found of a library, with what is known of it in any case. */
