@@ -1,5 +1,6 @@
 /** Settings that are wrong, as a user meets them: every process ends with code 2 and says what is wrong. @module */
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
 import { test } from "node:test";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, run, startAlone, startRanks } from "../train/runs.ts";
@@ -28,6 +29,7 @@ for (const [what, flags, said] of wrong) {
     assert.equal(ended.code, 2, ended.stderr);
     for (const pattern of said) assert.match(ended.stderr, pattern);
     assert.doesNotMatch(ended.stderr, /^ +at /m, "a user's mistake shows no stack");
+    assert.ok(!existsSync(folder.file("out")), "nothing is left of a run that did not begin");
     // Every rank found it, and it is told once.
     assert.match(ended.stderr, /fullyshard: rank 0, 1 failed: ConfigError: /);
     assert.equal(ended.stderr.split("ConfigError").length, 2, ended.stderr);
