@@ -65,7 +65,7 @@ test("Progress prints the first, the last and every n-th step", () => {
   assert.deepEqual(lines.map((line) => line.split("  ")[0]), ["step 1/7", "step 3/7", "step 6/7", "step 7/7"]);
   assert.equal(
     lines[1],
-    "step 3/7  loss 0.3333  lr 1.00e-1  grad norm 2.000  1235 tokens/s  3.0 MiB  40.0 s left",
+    "step 3/7  loss 0.3333  lr 1.00e-1  norm 2.000  1235 tokens/s  3.0 MiB  40.0 s left",
   );
   assert.doesNotMatch(lines[3] ?? "", /left/);
 });
@@ -85,6 +85,21 @@ test("Progress shows every step as status and takes it away at the end", () => {
     for (let step = 1; step <= 3; step++) progress.step(metrics(step), 1);
   }
   assert.deepEqual(shown.map((text) => text.slice(0, 8)), ["step 1/3", "step 2/3", "step 3/3", ""]);
+});
+
+test("Progress shows the time left first, and lines that fit 80 columns behind a rank's name", () => {
+  const [shown, lines]: [string[], string[]] = [[], []];
+  using progress = new Progress(
+    { line: (text) => void lines.push(text), status: (text) => void shown.push(text) },
+    9999,
+    1,
+  );
+  progress.step({ ...metrics(1000), loss: 10.5, grad_norm: 12.5, tokens_per_second: 123_456 }, 1);
+  assert.deepEqual(shown, [
+    "step 1000/9999  2 h 30 min left  loss 10.5000  lr 1.00e-1  norm 12.500  123456 tokens/s  3.0 MiB",
+  ]);
+  assert.deepEqual(lines, ["step 1000/9999  loss 10.5000  lr 1.00e-1  norm 12.500  123456 tokens/s"]);
+  assert.ok(`[rank0] ${lines[0]}`.length <= 80);
 });
 
 test("formatBytes() chooses the unit", () => {
