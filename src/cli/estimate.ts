@@ -14,6 +14,7 @@ import { dataSection, parallelSection, type StepConfig, trainSection } from "../
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
+import { terminal } from "../runtime/terminal.ts";
 
 const size = z.int().positive();
 /** What a training run would take. */
@@ -46,7 +47,9 @@ const SECTIONS = [estimateSection, parallelSection] as const;
  */
 export async function estimate(argv: readonly string[]): Promise<number> {
   if (helpAsked(argv)) {
-    process.stdout.write(`${await configHelp(SECTIONS, "fullyshard estimate --model <folder> --nproc <n> [flags]")}\n`);
+    const out = terminal("stdout");
+    const usage = "fullyshard estimate --model <folder> --nproc <n> [flags]";
+    out.write(`${await configHelp(SECTIONS, usage, out.columns())}\n`);
     return 0;
   }
   const config = await resolveConfig(SECTIONS, { argv });

@@ -100,7 +100,7 @@ export function helpAsked(argv: readonly string[]): boolean {
 }
 
 /** Flags as a help text of at most `width` columns, without a final line break. */
-export function describeFlags(flags: readonly Flag[], width: number = 100): string {
+export function describeFlags(flags: readonly Flag[], width: number = 80): string {
   const heads = flags.map((flag) => {
     const short = flag.short === undefined ? "" : `-${flag.short}, `;
     const name = flag.takes === "switch" && flag.default === "true" ? `no-${flag.name}` : flag.name;
@@ -111,7 +111,7 @@ export function describeFlags(flags: readonly Flag[], width: number = 100): stri
   return flags.map((flag, index) => {
     const head = heads[index] ?? "";
     const suffix = flag.default === undefined ? "" : ` (default: ${flag.default})`;
-    const lines = wrap(`${flag.description}${suffix}`.trim(), width - column);
+    const lines = wrapWords(`${flag.description}${suffix}`.trim(), width - column);
     const first = head.length < column ? [head.padEnd(column) + (lines.shift() ?? "")] : [head];
     return [...first, ...lines.map((line) => " ".repeat(column) + line)].map((line) => line.trimEnd()).join("\n");
   }).join("\n");
@@ -139,7 +139,8 @@ function unknownFlag(typed: string, name: string, flags: readonly Flag[]): Confi
   return { path: typed, expected: "a known flag", got: `'${typed}'${didYouMean(name, names, "--")}` };
 }
 
-function wrap(text: string, width: number): string[] {
+/** Cuts a text between its words into lines of at most `width` columns; a word that is longer has a line of its own. */
+export function wrapWords(text: string, width: number): string[] {
   const lines: string[] = [];
   for (const word of text.split(/\s+/)) {
     const last = lines.at(-1);

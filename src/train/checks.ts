@@ -11,6 +11,7 @@ import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
+import { METRICS_FILE } from "./metrics.ts";
 
 /**
  * Refuses ranks that were started with different settings: they would train different things without a word.
@@ -95,12 +96,15 @@ export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
   if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
-    const got = `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`;
+    const got =
+      `'${out}' with '${newest.path}'. Go on from it with '--resume auto', give another folder with '--out', ` +
+      "or remove this one";
     throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
-  const made = overwrite ? undefined : ["metrics.jsonl", "model"].find((name) => pathExists(`${out}/${name}`));
+  const made = overwrite ? undefined : [METRICS_FILE, "model"].find((name) => pathExists(`${out}/${name}`));
   if (made === undefined) return;
-  const got = `'${out}' with '${out}/${made}'. Give another folder, or replace what is there with '--overwrite'`;
+  const got =
+    `'${out}' with '${out}/${made}'. Give another folder with '--out', or replace what is there with '--overwrite'`;
   throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
 }
 

@@ -41,12 +41,20 @@ export class Progress implements Disposable {
     if (this.#recent.length > 20) this.#recent.shift();
     const mean = this.#recent.reduce((sum, value) => sum + value, 0) / this.#recent.length;
     const { step, loss, learning_rate: rate, grad_norm: norm, tokens_per_second: speed, peak_bytes: peak } = metrics;
-    const left = step < this.#steps ? `  ${formatDuration(Math.ceil(mean * (this.#steps - step)) * 1000)} left` : "";
-    const text = `step ${step}/${this.#steps}  loss ${loss.toFixed(4)}  lr ${rate.toExponential(2)}  ` +
-      `grad norm ${norm.toFixed(3)}  ${Math.round(speed)} tokens/s  ${formatBytes(peak)}${left}`;
+    const left = `${formatDuration(Math.ceil(mean * (this.#steps - step)) * 1000)} left`;
+    const place = `step ${step}/${this.#steps}`;
+    const facts = [
+      `loss ${loss.toFixed(4)}`,
+      `lr ${rate.toExponential(2)}`,
+      `norm ${norm.toFixed(3)}`,
+      `${Math.round(speed)} tokens/s`,
+    ];
     const { status, line } = this.#output;
-    status?.(text);
-    if (step % this.#every === 0 || step === 1 || step === this.#steps) line(text);
+    // A narrow terminal shows the first of them. What is said by the status line need not be said above it.
+    status?.([place, left, ...facts, formatBytes(peak)].join("  "));
+    const isLast = step === this.#steps;
+    const rest = status === undefined ? [formatBytes(peak), ...isLast ? [] : [left]] : [];
+    if (step % this.#every === 0 || step === 1 || isLast) line([place, ...facts, ...rest].join("  "));
   }
 
   /** Takes the status line away. */

@@ -13,7 +13,7 @@ import type { Tokenizer } from "../data/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
-import { makeDirectory } from "../runtime/files.ts";
+import { requireWritableDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
@@ -106,10 +106,10 @@ class Training {
     requireSameConfig(group, config);
     const { hfConfig } = this.#options;
     const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
-    await group.together("prepare the output folder", () => {
+    await group.together("check the output folder", () => {
       if (group.rank !== 0) return;
       requireOwnFolder(config);
-      makeDirectory(config.out);
+      requireWritableDirectory(config.out);
     });
     using data = await this.#openData(model);
     this.#describe(estimate);
@@ -181,12 +181,9 @@ class Training {
     const { out, steps, stopAfter = steps, logEvery, saveEvery } = this.#config;
     const log = this.#log.once();
     const main = this.#run.group.rank === 0;
-    using metrics = main ? await MetricsFile.open(`${out}/metrics.jsonl`, this.#step) : undefined;
+    using metrics = main ? new MetricsFile(out, this.#step) : undefined;
     using progress = main ? new Progress(this.#options.output, steps, logEvery) : undefined;
-    // Without checkpoints nothing is gained by stopping in order.
-    using stop = saveEvery > 0
-      ? watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`))
-      : undefined;
+    using stop = watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`));
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
     const [first, begun] = [this.#step, systemClock.elapsed()];
     let signal: StopSignal | undefined;
@@ -195,7 +192,7 @@ class Training {
       metrics?.write(line);
       progress?.step(line, seconds);
       await this.#options.onStep?.(line, context);
-      if (stop !== undefined) signal = await this.#stopAsked(stop);
+      signal = await this.#stopAsked(stop);
       if (saveEvery > 0 && this.#step % saveEvery === 0) await this.#save(context, loader);
     }
     // The last step's checkpoint is what more steps would go on from.
@@ -205,6 +202,7 @@ class Training {
     const why = signal === undefined ? "" : `, as ${signal} came`;
     const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
     log.info(`${where}: ${taken}`);
+    if (this.#step < steps) log.info("Go on with the same command and '--resume auto' (with npm, after '--')");
     return signal;
   }
 

@@ -70,16 +70,24 @@ test("a run whose ranks were killed goes on from its newest checkpoint", TIMEOUT
   assert.deepEqual(kept, ["checkpoint-12", "checkpoint-16", "checkpoint-20"]);
 });
 
-test("a run that is sent SIGTERM saves where it is and says how it ended", TIMEOUT, async () => {
+test("Ctrl-C saves a run that saves nothing else, and says how to go on", TIMEOUT, async () => {
   using folder = temporaryDirectory();
-  const many = ["--steps", "100000", "--schedule", "constant", "--save-every", "100000"];
+  const many = ["--steps", "100000", "--schedule", "constant"];
   const started = startRun(flagsIn(folder, ...many));
   await started.until(/step 3\//);
-  process.kill(started.child.pid ?? 0, "SIGTERM");
+  process.kill(started.child.pid ?? 0, "SIGINT");
   const stopped = await started.ended;
-  assert.equal(stopped.code, 143, stopped.stderr);
-  const step = Number(/Stopped after step (\d+) of 100000, as SIGTERM came/.exec(stopped.stderr)?.[1]);
+  assert.equal(stopped.code, 130, stopped.stderr);
+  const step = Number(/Stopped after step (\d+) of 100000, as SIGINT came/.exec(stopped.stderr)?.[1]);
   assert.ok(step >= 3, stopped.stderr);
+  assert.ok(stopped.stderr.includes(`Saved '${folder.file("out")}/checkpoint-${step}'\n`), stopped.stderr);
+  assert.match(stopped.stderr, /Go on with the same command and '--resume auto'/);
+  // The same command alone does not lose what was saved, with or without the flag that replaces a finished run.
+  for (const more of [[], ["--overwrite"]]) {
+    const refused = await run(flagsIn(folder, ...many, ...more));
+    assert.equal(refused.code, 2, refused.stderr);
+    assert.match(refused.stderr, /Go on from it with '--resume auto', give another folder with '--out', or remove/);
+  }
   const before = metricLines(folder).map(essence);
   assert.equal(before.length, step);
   const resumed = await run(flagsIn(folder, ...many, "--resume", "auto", "--stop-after", String(step + 2)));

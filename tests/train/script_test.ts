@@ -11,14 +11,28 @@ test("a training script shows its help", TIMEOUT, async () => {
   const { code, stdout, stderr } = await startAlone(["--help"]).ended;
   assert.deepEqual([code, stderr], [0, ""]);
   assert.match(stdout, /^Usage: tiny\.ts \[flags\]\n\ndata:\n/);
-  assert.match(stdout, /--learning-rate <number> +Peak learning rate \(default: 0\.002\)/);
+  assert.match(stdout, /--learning-rate <number> +Peak learning rate \(default: \S+\)/);
+  assert.match(stdout, /^FULLYSHARD_LOG: least level that is logged: debug, info \(the default\), warn/m);
 });
 
-test("--help is printed by one rank", TIMEOUT, async () => {
-  const { code, stdout } = await run(["--help"]);
-  assert.equal(code, 0);
-  assert.match(stdout, /^\[rank0\] Usage: tiny\.ts/);
-  assert.doesNotMatch(stdout, /\[rank1\]/);
+test("--help is printed once and the same with a launcher, at words within the width", TIMEOUT, async () => {
+  const launched = await run(["--help"]);
+  assert.deepEqual([launched.code, launched.stderr], [0, ""]);
+  assert.equal(launched.stdout, (await startAlone(["--help"]).ended).stdout);
+  for (const [width, env] of [[80, {}], [60, { COLUMNS: "60" }]] as const) {
+    const { stdout } = await run(["--help"], { ranks: 1, env });
+    for (const line of stdout.split("\n")) assert.ok(line.length <= width, line);
+  }
+});
+
+test("a flag of the launcher behind the script is answered by its place", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run(flagsIn(folder, "--nproc-per-node", "2"), { ranks: 1 });
+  assert.equal(code, 2, stderr);
+  assert.match(
+    stderr,
+    /^fullyshard: --nproc-per-node belongs to the launcher, before the script: 'fullyshard run --nproc-per-node … .*tiny\.ts'$/m,
+  );
 });
 
 test("a run replaces another's output only when it is told to", TIMEOUT, async () => {
@@ -30,7 +44,7 @@ test("a run replaces another's output only when it is told to", TIMEOUT, async (
   assert.equal(refused.code, 2, refused.stderr);
   assert.match(
     refused.stderr,
-    /out: expected a folder without another run's output, got '.*out' with '.*metrics\.jsonl'\. Give another folder, or replace what is there with '--overwrite'/,
+    /out: expected a folder without another run's output, got '.*out' with '.*metrics\.jsonl'\. Give another folder with '--out', or replace what is there with '--overwrite'/,
   );
   assert.deepEqual(metricLines(folder), before);
   rmSync(folder.file("out/metrics.jsonl"));
