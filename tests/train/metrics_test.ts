@@ -81,5 +81,8 @@ test("Progress shows every step as status and takes it away at the end", () => {
 });
 
 test("formatBytes() chooses the unit", () => {
-  assert.deepEqual([512, 2 ** 20, 1.5 * 2 ** 30].map(formatBytes), ["0.5 KiB", "1.0 MiB", "1.50 GiB"]);
+  assert.deepEqual([0, 1, 512, 2 ** 10, 2 ** 20, 1.5 * 2 ** 30].map(formatBytes), [
+    ...["0 bytes", "1 byte", "512 bytes", "1.0 KiB"],
+    ...["1.0 MiB", "1.50 GiB"],
+  ]);
 });
