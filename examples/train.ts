@@ -37,5 +37,6 @@ process.exitCode = await runTrainingScript({
   argv: process.argv.slice(2),
   hfConfig,
   data: () => [typescriptLib()],
+  prompt: "interface ",
   tokenizer: new URL("data/tokenizer.json", import.meta.url),
 });

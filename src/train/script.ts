@@ -28,6 +28,8 @@ export interface TrainingScript {
   readonly hfConfig: Readonly<Record<string, unknown>>;
   /** What is trained on when no `--data` is given. */
   readonly data?: () => readonly string[];
+  /** What the sample goes on from when neither `--data` nor `--prompt` is given. @default a beginning of the data */
+  readonly prompt?: string;
   /** The tokenizer when neither `--tokenizer` nor `--model` is given. */
   readonly tokenizer?: string | URL;
   /** Called on every rank after each step, and awaited. */
@@ -53,10 +55,12 @@ function progressOutput(): ProgressOutput {
 
 /** Fills in what the script itself provides. */
 function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
-  const data = config.data.length > 0 ? config.data : script.data?.() ?? [];
+  const isOwnData = config.data.length > 0;
+  const data = isOwnData ? config.data : script.data?.() ?? [];
+  const prompt = config.prompt ?? (isOwnData ? undefined : script.prompt);
   const own = script.tokenizer === undefined ? undefined : filePath(script.tokenizer);
   const tokenizer = config.tokenizer ?? (config.model === undefined ? own : undefined);
-  return { ...config, data, tokenizer };
+  return { ...config, data, tokenizer, prompt };
 }
 
 /**
@@ -79,7 +83,7 @@ export async function runTrainingScript(script: TrainingScript): Promise<number>
     const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv: script.argv }), script);
     const options = { hfConfig: script.hfConfig, log, output: progressOutput(), onStep: script.onStep };
     const { finished, signal, isMain } = await runTraining(config, options);
-    if (isMain && finished !== undefined) out.write(`Sample:\n${config.prompt}${finished.sample}\n`);
+    if (isMain && finished?.sample !== undefined) out.write(`Sample:\n${finished.sample}\n`);
     return signal === undefined ? 0 : exitCodeOf(signal);
   } catch (error) {
     const failure = failureOf(error);
