@@ -36,5 +36,6 @@ process.exitCode = await runTrainingScript({
   usage: "train.ts [flags]",
   hfConfig,
   data: () => [typescriptLib()],
+  prompt: "interface ",
   tokenizer: new URL("data/tokenizer.json", import.meta.url),
 });

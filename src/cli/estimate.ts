@@ -15,6 +15,7 @@ import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
 import { terminal } from "../runtime/terminal.ts";
+import { countOf } from "../words.ts";
 
 const size = z.int().positive();
 /** What a training run would take. */
@@ -27,8 +28,10 @@ const estimateSection = section(
     model: z.string().describe("Hugging Face folder, or a config.json; weights are not read"),
     nproc: size.describe("Ranks"),
     rank: z.int().nonnegative().default(0).describe("Which of them"),
-    batch: size.default(1).describe("Samples of a micro-batch on each rank"),
-    seq: size.default(usual.sequenceLength).describe("Tokens of a sample"),
+    batch: size.default(1).describe("Samples of a micro-batch on each rank").meta({ otherNames: ["batch-size"] }),
+    seq: size.default(usual.sequenceLength).describe("Tokens of a sample").meta({
+      otherNames: ["seq-len", "sequence-length"],
+    }),
     microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
@@ -86,8 +89,8 @@ function textOf(
   const kinds = Map.groupBy(step.collectives, ({ kind }) => kind);
   const total = (calls: readonly CollectiveUse[]): number => calls.reduce((sum, { bytes }) => sum + bytes, 0);
   return [
-    `${numParameters} parameters, ${strategy.toUpperCase()} over ${nproc} ranks, ${precision}, ` +
-    `a step of ${microBatches} × ${batch} samples of ${seq} tokens a rank`,
+    `${countOf(numParameters, "parameter")}, ${strategy.toUpperCase()} over ${countOf(nproc, "rank")}, ${precision}, ` +
+    `a step of ${microBatches} × ${countOf(batch, "sample")} of ${countOf(seq, "token")} a rank`,
     `Memory of rank ${rank} at its peak`,
     ...Object.entries(step.terms).map(([name, bytes]) => row(name, formatBytes(bytes))),
     row("in all", formatBytes(step.peakBytes)),

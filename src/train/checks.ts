@@ -10,6 +10,7 @@ import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
+import { countOf } from "../words.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
 import { METRICS_FILE } from "./metrics.ts";
 
@@ -43,7 +44,9 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
   const problems: ConfigProblem[] = [];
   const parts = worldSize * microBatches;
   if (globalBatch % parts !== 0) {
-    const expected = `a multiple of ${parts} (${worldSize} ranks × ${microBatches} micro-batches)`;
+    const expected = `a multiple of ${parts} (${countOf(worldSize, "rank")} × ${
+      countOf(microBatches, "micro-batch", "micro-batches")
+    })`;
     problems.push({ path: "globalBatch", expected, got: String(globalBatch) });
   }
   if (config.strategy === "ddp" && config.precision !== "float32") {

@@ -4,6 +4,7 @@
  * @module
  */
 import { formatDuration } from "../runtime/clock.ts";
+import { countOf } from "../words.ts";
 import type { StepMetrics } from "./metrics.ts";
 
 /** Where progress goes. */
@@ -14,8 +15,9 @@ export interface ProgressOutput {
   readonly status: ((text: string) => void) | undefined;
 }
 
-/** Bytes as KiB, MiB or GiB. */
+/** Bytes in the largest unit that they fill. */
 export function formatBytes(bytes: number): string {
+  if (bytes < 2 ** 10) return countOf(bytes, "byte");
   if (bytes < 2 ** 20) return `${(bytes / 2 ** 10).toFixed(1)} KiB`;
   return bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 }

@@ -29,6 +29,8 @@ export interface TrainingScript {
   readonly hfConfig?: Readonly<Record<string, unknown>>;
   /** What is trained on when no `--data` is given. */
   readonly data?: () => readonly string[];
+  /** What the sample goes on from when neither `--data` nor `--prompt` is given. @default a beginning of the data */
+  readonly prompt?: string;
   /** The tokenizer when neither `--tokenizer` nor `--model` is given. */
   readonly tokenizer?: string | URL;
   /** Called on every rank after each step, and awaited. */
@@ -69,10 +71,12 @@ function ownOutput(): ScriptOutput {
 
 /** Fills in what the script itself provides. */
 function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
-  const data = config.data.length > 0 ? config.data : script.data?.() ?? [];
+  const isOwnData = config.data.length > 0;
+  const data = isOwnData ? config.data : script.data?.() ?? [];
+  const prompt = config.prompt ?? (isOwnData ? undefined : script.prompt);
   const own = script.tokenizer === undefined ? undefined : filePath(script.tokenizer);
   const tokenizer = config.tokenizer ?? (config.model === undefined ? own : undefined);
-  return { ...config, data, tokenizer };
+  return { ...config, data, tokenizer, prompt };
 }
 
 /**
@@ -101,7 +105,7 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
     const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv }), script);
     const options = { hfConfig: script.hfConfig, log, output, onStep: script.onStep };
     const { finished, signal, isMain } = await runTraining(config, options);
-    if (isMain && finished !== undefined) output.line(`Sample:\n${config.prompt}${finished.sample}`);
+    if (isMain && finished?.sample !== undefined) output.line(`Sample:\n${finished.sample}`);
     return signal === undefined ? 0 : exitCodeOf(signal);
   } catch (error) {
     const failure = failureOf(error);

@@ -13,8 +13,9 @@ import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
+import { countOf } from "../words.ts";
 import { requireSizes } from "./checks.ts";
-import type { RunConfig, StepConfig } from "./config.ts";
+import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
@@ -104,8 +105,8 @@ export async function planModel(
   const { highest, peakBytes, terms, numParameters } = estimate;
   const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
   const detail =
-    `The model of ${numParameters} parameters does not fit ${size} rank(s): each needs ${peakBytes} bytes ` +
-    `at once (${most.join(", ")}); ${remedy}`;
+    `The model of ${countOf(numParameters, "parameter")} does not fit ${countOf(size, "rank")}: a rank needs ` +
+    `${peakBytes} bytes at once (${most.join(", ")}); ${remedy}`;
   throw new OutOfMemoryError(device.name, highest, 0, capacity, detail);
 }
 
@@ -121,7 +122,9 @@ export function parallelize(model: CausalLm, group: ProcessGroup, config: StepCo
 
 /** The optimizer of a run. */
 export function optimizerOf(model: CausalLm, config: StepConfig): AdamW {
-  const { learningRate, schedule, warmupSteps, steps, beta1, beta2, weightDecay } = config;
+  const { schedule, steps, beta1, beta2, weightDecay } = config;
+  const usualRate = PEAK_LEARNING_RATES[model.files?.folder === undefined ? "fromScratch" : "fineTuning"];
+  const { learningRate = usualRate, warmupSteps = usualWarmupSteps(steps) } = config;
   return new AdamW(model.parameters(), {
     learningRate,
     schedule: SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, steps), steps }),

@@ -71,6 +71,19 @@ test("a loop of one's own that throws is the cause, whoever ends first", TIMEOUT
   );
 });
 
+for (const when of ["first", "last"]) {
+  test(`a model that rank 0 alone saves ${when} tells that every rank must`, TIMEOUT, async () => {
+    using folder = temporaryDirectory();
+    const script = fileURLToPath(new URL("../train/scripts/save_alone.ts", import.meta.url));
+    const { code, stderr } = await run([folder.file("model"), when], { allowAll: true, script });
+    assert.equal(code, 1, stderr);
+    assert.match(
+      stderr,
+      /fullyshard: rank .*CollectiveError: .*exchange 'save the model'.*every rank must call it: take it out of any 'if'/,
+    );
+  });
+}
+
 test("with no launcher, every rank tells the cause", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const ranks = startRanks(2, () => [...flagsIn(folder, ...steps), "fault=1:3:throw"]);

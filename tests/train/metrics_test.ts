@@ -103,5 +103,8 @@ test("Progress shows the time left first, and lines that fit 80 columns behind a
 });
 
 test("formatBytes() chooses the unit", () => {
-  assert.deepEqual([512, 2 ** 20, 1.5 * 2 ** 30].map(formatBytes), ["0.5 KiB", "1.0 MiB", "1.50 GiB"]);
+  assert.deepEqual([0, 1, 512, 2 ** 10, 2 ** 20, 1.5 * 2 ** 30].map(formatBytes), [
+    ...["0 bytes", "1 byte", "512 bytes", "1.0 KiB"],
+    ...["1.0 MiB", "1.50 GiB"],
+  ]);
 });
