@@ -116,7 +116,7 @@ export function describeFlags(flags: readonly Flag[], width: number = 80): strin
     const placeholder = flag.placeholder === undefined ? "" : ` ${flag.placeholder}`;
     return `  ${short}--${name}${placeholder}${flag.takes === "many" ? " ..." : ""}`;
   });
-  const column = Math.min(34, Math.max(0, ...heads.map((head) => head.length)) + 2);
+  const column = Math.min(34, width >> 1, Math.max(0, ...heads.map((head) => head.length)) + 2);
   return flags.map((flag, index) => {
     const head = heads[index] ?? "";
     const suffix = flag.default === undefined || flag.takes === "switch" ? "" : ` (default: ${flag.default})`;

@@ -105,11 +105,11 @@ test("a run does not resume with another seed, sequence length or text", TIMEOUT
   const changed = ["--seed", "3", "--sequence-length", "8", "--data", other];
   const { code, stderr } = await run([...flagsIn(folder, "--steps", "4", "--resume", "auto"), ...changed]);
   assert.equal(code, 2, stderr);
-  assert.match(stderr, /^ {2}seed: expected 0, as in the checkpoint, got 3/m);
-  assert.match(stderr, /^ {2}sequenceLength: expected 16, as in the checkpoint, got 8/m);
+  assert.match(stderr, /^ +seed: expected 0, as in the checkpoint, got 3/m);
+  assert.match(stderr, /^ +sequenceLength: expected 16, as in the checkpoint, got 8/m);
   assert.match(
     stderr,
-    /^ {2}data: expected the text and tokenizer of the checkpoint, got another text or tokenizer\. To train the checkpoint's weights on it, do not resume: open the checkpoint's folder as the model \('--model'\), with a folder of its own for the output/m,
+    /^ +data: expected the text and tokenizer of the checkpoint, got another text or tokenizer\. To train the checkpoint's weights on it, do not resume: open the checkpoint's folder as the model \('--model'\), with a folder of its own for the output/m,
   );
   assert.equal(metricLines(folder).length, 2, "the metrics of the run before are as they were");
 
