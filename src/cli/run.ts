@@ -9,7 +9,7 @@ import { rankCommand, rankVariables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
 import { misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
-import { StatusTerminal, type StreamName, terminal as standardStream } from "../runtime/terminal.ts";
+import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
 import { ConfigError } from "../errors.ts";
 import { inheritedVariables } from "../runtime/env.ts";
 import { makeDirectory, makeTemporaryDirectory, openWritable, pathKind } from "../runtime/files.ts";
@@ -26,7 +26,7 @@ export async function run(argv: readonly string[]): Promise<number> {
   const numCores = coreCount();
   const plan = planRun(argv, numCores);
   if (plan === "help") {
-    const out = standardStream("stdout");
+    const out = terminal("stdout");
     out.write(`${runHelp(out.columns())}\n`);
     return 0;
   }
@@ -38,7 +38,7 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const inherited = inheritedVariables();
   const command = rankCommand(plan, script, inherited);
-  const terminal = new StatusTerminal();
+  const screen = new StatusTerminal();
   // Two runs on one host must not meet: neither by name nor, where none was asked for, by port.
   const unique = (Date.now() * 1000 + Math.floor(Math.random() * 1000)).toString(36);
   const shared = {
@@ -47,8 +47,8 @@ export async function run(argv: readonly string[]): Promise<number> {
     masterPort: plan.masterPort ?? 49152 + Math.floor(Math.random() * 16384),
     runId: `${plan.runName}-${processId()}-${unique}`,
     numCores,
-    showsStatus: terminal.showsStatus,
-    showsColors: terminal.hasColors("stderr"),
+    showsStatus: screen.showsStatus,
+    showsColors: screen.hasColors("stderr"),
     columns: process.stdout.columns,
   };
   using files = new DisposableStack();
@@ -69,17 +69,17 @@ export async function run(argv: readonly string[]): Promise<number> {
     keep: { stdout: keep(rank, "stdout"), stderr: keep(rank, "stderr") },
   }));
   if (plan.logDir === undefined && folder !== undefined) {
-    terminal.lines("stderr", [`fullyshard: output is kept in ${folder}`]);
+    screen.lines("stderr", [`fullyshard: output is kept in ${folder}`]);
   }
-  const outcome = await supervise(starts, terminal, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
-  terminal.status("");
-  terminal.lines("stderr", describeFailures(outcome.failures, outcome.stopped, terminal.hasColors("stderr")));
+  const outcome = await supervise(starts, screen, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
+  screen.status("");
+  screen.lines("stderr", describeFailures(outcome.failures, outcome.stopped, screen.hasColors("stderr")));
   const [refused] = misplacedFlags(plan.scriptArgs).filter((flag) =>
     outcome.failures.some(({ record }) => record?.message.includes(`${flag}: `))
   );
   if (refused !== undefined) {
     const place = `'fullyshard run ${refused} … ${plan.script}'`;
-    terminal.lines("stderr", [`fullyshard: ${refused} belongs to the launcher, before the script: ${place}`]);
+    screen.lines("stderr", [`fullyshard: ${refused} belongs to the launcher, before the script: ${place}`]);
   }
   return outcome.exitCode;
 }

@@ -116,7 +116,8 @@ export function describeFlags(flags: readonly Flag[], width: number = 80): strin
     const placeholder = flag.placeholder === undefined ? "" : ` ${flag.placeholder}`;
     return `  ${short}--${name}${placeholder}${flag.takes === "many" ? " ..." : ""}`;
   });
-  const column = Math.min(34, width >> 1, Math.max(0, ...heads.map((head) => head.length)) + 2);
+  // A narrow terminal leaves the descriptions more than half of it.
+  const column = Math.min(34, Math.floor(width * 0.425), Math.max(0, ...heads.map((head) => head.length)) + 2);
   return flags.map((flag, index) => {
     const head = heads[index] ?? "";
     const suffix = flag.default === undefined || flag.takes === "switch" ? "" : ` (default: ${flag.default})`;

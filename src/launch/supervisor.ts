@@ -76,6 +76,8 @@ class Supervisor {
   readonly #stopped: number[] = [];
   readonly #watchdog: ChildProcess;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Until the user, who sees ranks finish a step and save, is asked for patience. */
+  #patience: ReturnType<typeof setTimeout> | undefined;
   /** What ranks said of their failure, by rank. */
   readonly #records = new Map<number, FailureRecord>();
   readonly #failures: RankFailure[] = [];
@@ -93,6 +95,7 @@ class Supervisor {
     this.outcome = Promise.all(ends).then(() => {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
       clearTimeout(this.#timer);
+      clearTimeout(this.#patience);
       this.#watchdog.stdin?.end("done\n");
       const failures = orderFailures(this.#failures.map((failure) => this.#withRecord(failure)));
       const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : exitCodeOf(this.#userSignal);
@@ -191,6 +194,7 @@ class Supervisor {
     this.#failures.push({ rank, pid, record: undefined, time: Date.now(), ...end });
     if (this.#failures.length > 1 || this.#running.size === 0) return;
     this.#timer = setTimeout(() => {
+      if (this.#running.size === 0) return;
       this.#terminal.lines("stderr", [
         `fullyshard: rank ${rank} ${end.detail}; stopping ${rankList([...this.#running])}`,
       ]);
@@ -226,7 +230,13 @@ class Supervisor {
       this.#userSignal = signal;
       this.#userSignalAt = now;
       this.#terminate(signal, this.#times.userGraceMs);
+      this.#patience = setTimeout(() => {
+        const seconds = this.#times.userGraceMs / 1000;
+        const who = rankList([...this.#running]);
+        this.#terminal.lines("stderr", [`fullyshard: ${who} may take ${seconds} s to stop; a second ${signal} kills`]);
+      }, sameSignalMs);
     } else if (now - this.#userSignalAt > sameSignalMs) {
+      clearTimeout(this.#patience);
       this.#terminate("SIGKILL", this.#times.userGraceMs);
     }
   }

@@ -51,7 +51,7 @@ const OUTER_ERRORS = [
 
 /** What is told of an error. */
 export function failureOf(error: unknown, uncaught = false): FailureRecord {
-  const { name, message, stack = "" } = error instanceof Error ? error : new Error(String(error));
+  const { name, message, stack = "" } = error instanceof Error ? error : { name: "Error", message: String(error) };
   const isOuter = OUTER_ERRORS.some((kind) => error instanceof kind);
   const frames = isOuter ? [] : stack.split("\n").filter((line) => /^\s+at /.test(line));
   const followed = error instanceof CollectiveError

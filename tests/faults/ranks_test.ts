@@ -84,6 +84,21 @@ for (const when of ["first", "last"]) {
   });
 }
 
+test("the rank that lacks a permission is named, not one that waited for it", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const denoArgs = "--no-prompt --no-check --allow-ffi --allow-read --allow-env";
+  const { code, stderr } = await run(flagsIn(folder, ...steps, "--global-batch", "6"), {
+    runtime: "deno",
+    ranks: 3,
+    denoArgs,
+  });
+  assert.equal(code, 1, stderr);
+  assert.match(
+    stderr,
+    /^fullyshard: rank 0 \(pid \d+\) failed first: FileError: Cannot make directory '.*out': .*\nfullyshard: ranks 1, 2 ended because of it\n$/,
+  );
+});
+
 test("with no launcher, every rank tells the cause", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const ranks = startRanks(2, () => [...flagsIn(folder, ...steps), "fault=1:3:throw"]);

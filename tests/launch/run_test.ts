@@ -125,14 +125,15 @@ for (const [signal, expected] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
 }
 
 test("run() kills a rank that does not stop in the time it is given, and names it", async () => {
-  const flags = ["--nproc-per-node", "2", "--stop-grace-seconds", "0.3"];
+  const flags = ["--nproc-per-node", "2", "--stop-grace-seconds", "1.5"];
   const launcher = startCli(["run", ...flags, behave, "0:wait", "1:stubborn"]);
   await launcher.until(/\[rank0\] pid[^]*\[rank1\] pid|\[rank1\] pid[^]*\[rank0\] pid/);
   await launcher.until(/\[rank1\] ready/);
   process.kill(launcher.pid, "SIGTERM");
   const { code, stdout, stderr } = await launcher.ended;
   assert.equal(code, 143);
-  assert.match(stderr, /^fullyshard: killed rank 1, which did not stop within 0\.3 s$/m);
+  assert.match(stderr, /^fullyshard: rank 1 may take 1\.5 s to stop; a second SIGTERM kills$/m);
+  assert.match(stderr, /^fullyshard: killed rank 1, which did not stop within 1\.5 s$/m);
   assert.doesNotMatch(stderr, /killed rank 0/);
   await untilDead(pidsAfter("pid", stdout));
 });

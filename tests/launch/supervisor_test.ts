@@ -1,36 +1,41 @@
 /**
- * Ranks that cannot be started.
+ * Ranks that cannot be started, and what ranks say as they end.
  *
  * @module
  */
 
 import assert from "node:assert/strict";
+import process from "node:process";
 import { test } from "node:test";
 import { type RankStart, supervise } from "../../src/launch/supervisor.ts";
+import { encodeControlLine } from "../../src/runtime/control_line.ts";
 import { StatusTerminal } from "../../src/runtime/terminal.ts";
 import { pidsAfter, untilDead } from "./launcher.ts";
 
-test("supervise() stops the ranks that run when a later one cannot be started", { timeout: 30_000 }, async () => {
-  const said: string[] = [];
-  const out = {
-    isTTY: false,
-    columns: 80,
-    write: (text: string): boolean => {
-      said.push(text);
-      return true;
-    },
-  };
-  const shell = (script: string): RankStart => ({
+const times = { noticeMs: 200, graceMs: 2000, userGraceMs: 2000 };
+
+/** A rank that runs a shell's script. */
+function shell(script: string, variables: Readonly<Record<string, string>> = {}): RankStart {
+  return {
     command: { program: "/bin/sh", args: ["-c", script] },
-    variables: {},
+    variables,
     shown: { stdout: true, stderr: true },
     keep: { stdout: undefined, stderr: undefined },
-  });
+  };
+}
+
+/** A terminal that keeps what it is sent. */
+function keeping(said: string[]): StatusTerminal {
+  const out = { isTTY: false, columns: 80, write: (text: string): boolean => said.push(text) > 0 };
+  return new StatusTerminal(out, out);
+}
+
+test("supervise() stops the ranks that run when a later one cannot be started", { timeout: 30_000 }, async () => {
+  const said: string[] = [];
   const waits = "echo pid $$; while :; do sleep 1; done";
-  const times = { noticeMs: 200, graceMs: 2000, userGraceMs: 2000 };
   // No program can be given an argument with a null character, so spawn() throws.
   const starts = [shell(waits), shell("exit 0 \0"), shell("echo pid 1")];
-  const { exitCode, failures: [failure], stopped } = await supervise(starts, new StatusTerminal(out, out), times);
+  const { exitCode, failures: [failure], stopped } = await supervise(starts, keeping(said), times);
   assert.equal(exitCode, 127);
   assert.equal(failure?.rank, 1);
   assert.match(failure?.detail ?? "", /^could not be started: .*null bytes/);
@@ -39,3 +44,22 @@ test("supervise() stops the ranks that run when a later one cannot be started", 
   assert.equal(pids.length, 1, "rank 2 is not started any more");
   await untilDead(pids);
 });
+
+test(
+  "supervise() hears what a rank says of its failure, though it be read after its end",
+  { timeout: 30_000 },
+  async () => {
+    const record = { rank: 1, name: "FileError", message: "Cannot write", frames: [], uncaught: true, time: 5 };
+    // A process of its own group goes on where the rank has ended.
+    const late = `setsid sh -c 'sleep 0.6; printf "%s\\nits report\\n" "$LINE" >&2' & sleep 0.2; exit 1`;
+    const said: string[] = [];
+    const variables = { LINE: encodeControlLine({ failure: record }), PATH: process.env["PATH"] ?? "" };
+    const { failures } = await supervise([shell("sleep 0.3; exit 3"), shell(late, variables)], keeping(said), {
+      ...times,
+      noticeMs: 5000,
+    });
+    assert.deepEqual(failures.map(({ rank }) => rank), [1, 0]);
+    assert.deepEqual(failures[0]?.record, record);
+    assert.equal(said.join(""), "", "the runtime's report is not shown");
+  },
+);

@@ -40,6 +40,8 @@ export interface Start {
   readonly ranks?: number;
   /** Gives ranks under Deno all permissions: for scripts that do more than a rank does. */
   readonly allowAll?: boolean;
+  /** What ranks under Deno are given instead of the launcher's choice. */
+  readonly denoArgs?: string;
   /** The script; a small training run unless given. */
   readonly script?: string;
   /** A shell command to run before, e.g. `ulimit -f 8`. */
@@ -109,8 +111,9 @@ function start(command: readonly string[], { env = {}, shell }: Start): Running 
 /** Starts all ranks through the launcher. */
 export function startRun(args: readonly string[], options: Start = {}): Running {
   const { runtime = RUNTIME, ranks = 2, allowAll = false } = options;
+  const denoArgs = options.denoArgs ?? (allowAll ? "-A --no-check" : undefined);
   const bin = pathOf("../../bin/fullyshard.mjs");
-  const flags = ["--nproc-per-node", String(ranks), ...allowAll ? ["--deno-args=-A --no-check"] : []];
+  const flags = ["--nproc-per-node", String(ranks), ...denoArgs === undefined ? [] : [`--deno-args=${denoArgs}`]];
   return start(["node", bin, "--runtime", runtime, "run", ...flags, options.script ?? script, ...args], options);
 }
 
