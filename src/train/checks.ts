@@ -6,6 +6,7 @@
  */
 import { listCheckpoints, stepOfPath } from "../checkpoint/directory.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { eosOf } from "../data/packing.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -88,6 +89,23 @@ export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
   if (tokenizer.vocabSize <= model.vocabSize) return;
   const expected = `at most ${model.vocabSize} ids, as the model has`;
   throw new ConfigError([{ path: "tokenizer", expected, got: `${tokenizer.vocabSize} from '${tokenizer.path}'` }]);
+}
+
+/**
+ * Refuses a prompt that leaves the sample no position.
+ *
+ * @returns its ids, or the end of a text for an empty prompt
+ * @throws {ConfigError}
+ */
+export function requirePrompt(
+  { prompt }: RunConfig,
+  tokenizer: Tokenizer,
+  { maxPositions }: CausalLm,
+): readonly number[] {
+  const ids = tokenizer.encode(prompt);
+  if (ids.length < maxPositions) return ids.length > 0 ? ids : [eosOf(tokenizer)];
+  const expected = `fewer tokens than the model's ${maxPositions} positions`;
+  throw new ConfigError([{ path: "prompt", expected, got: `${ids.length}` }]);
 }
 
 /**

@@ -17,7 +17,7 @@ import { makeDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
-import { requireData, requireOwnFolder, requireSameConfig } from "./checks.ts";
+import { requireData, requireOwnFolder, requirePrompt, requireSameConfig } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
 import { generate } from "./generate.ts";
@@ -112,6 +112,7 @@ class Training {
       makeDirectory(config.out);
     });
     using data = await this.#openData(model);
+    const prompt = requirePrompt(config, data.tokenizer, model);
     this.#describe(estimate);
     parallelize(model, group, config);
     await model.load();
@@ -121,7 +122,7 @@ class Training {
     const signal = await this.#loop(context, data);
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
-    const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer);
+    const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
     return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
   }
 
@@ -245,16 +246,14 @@ class Training {
     return { runtime: name, runtimeVersion: version };
   }
 
-  async #finish(model: CausalLm, tokenizer: Tokenizer): Promise<FinishedModel> {
-    const { out, sampleTokens, prompt, seed } = this.#config;
+  async #finish(model: CausalLm, tokenizer: Tokenizer, prompt: readonly number[]): Promise<FinishedModel> {
+    const { out, sampleTokens, seed } = this.#config;
     const folder = `${out}/model`;
     await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
     this.#log.once().info(`Wrote the model to '${folder}'`);
     const { eosId } = tokenizer;
-    const limits = { maxNewTokens: sampleTokens, seed, ...eosId === undefined ? {} : { eosId } };
-    const start = tokenizer.encode(prompt);
-    // Text begins after the end of another.
-    const ids = generate(model, start.length > 0 ? start : [eosId ?? 0], limits);
+    const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.length);
+    const ids = generate(model, prompt, { maxNewTokens, seed, ...eosId === undefined ? {} : { eosId } });
     return { folder, sample: tokenizer.decode(ids) };
   }
 }

@@ -109,6 +109,21 @@ test("a script goes on from nothing where the prompt is empty", TIMEOUT, async (
   assert.match(stdout, /Sample:\n/);
 });
 
+test(
+  "a sample has as many tokens as the model has positions, and a prompt that leaves none is refused at once",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const long = await startAlone(flagsIn(folder, "--steps", "1", "--sample-tokens", "1000")).ended;
+    assert.equal(long.code, 0, long.stderr);
+    const flags = flagsIn(folder, "--steps", "1", "--out", folder.file("refused"), "--prompt", "shard ".repeat(64));
+    const refused = await startAlone(flags).ended;
+    assert.equal(refused.code, 2);
+    assert.match(refused.stderr, /prompt: expected fewer tokens than the model's 64 positions, got \d+/);
+    assert.doesNotMatch(refused.stdout, /step 1/);
+  },
+);
+
 test("FULLYSHARD_LOG decides what is logged, and a wrong one is told", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const quiet = await startAlone(flagsIn(folder, "--steps", "1"), { env: { FULLYSHARD_LOG: "warn" } }).ended;
