@@ -66,17 +66,19 @@ export function requirePositions(sequenceLength: number, model: CausalLm): void 
 }
 
 /**
- * Refuses a run without text, or without a tokenizer: its model's folder has one too.
+ * Refuses a run without text, or without a tokenizer: its model's folder has one too; and evaluations without text.
  *
  * @returns where the tokenizer is
  * @throws {ConfigError}
  */
-export function requireData({ data, tokenizer, model }: RunConfig): string {
+export function requireData({ data, evalData, evalEvery, tokenizer, model }: RunConfig): string {
   const place = tokenizer ?? model;
-  if (place !== undefined && data.length > 0) return place;
+  const isAimless = evalEvery > 0 && evalData.length === 0;
+  if (place !== undefined && data.length > 0 && !isAimless) return place;
   throw new ConfigError([
     ...place === undefined ? [{ path: "tokenizer", expected: "a tokenizer.json or its folder", got: "nothing" }] : [],
     ...data.length === 0 ? [{ path: "data", expected: "files to train on", got: "nothing" }] : [],
+    ...isAimless ? [{ path: "evalData", expected: "files for evalEvery to evaluate on", got: "nothing" }] : [],
   ]);
 }
 

@@ -18,6 +18,8 @@ export interface StepMetrics {
   readonly tokens_per_second: number;
   /** Most bytes of this rank's memory in use at once so far. */
   readonly peak_bytes: number;
+  /** Mean cross-entropy of the held-out text after the step, in nats; where it was evaluated. */
+  readonly eval_loss?: number;
 }
 
 /** Appends metrics to a file. */

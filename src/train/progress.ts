@@ -41,12 +41,13 @@ export class Progress implements Disposable {
     if (this.#recent.length > 20) this.#recent.shift();
     const mean = this.#recent.reduce((sum, value) => sum + value, 0) / this.#recent.length;
     const { step, loss, learning_rate: rate, grad_norm: norm, tokens_per_second: speed, peak_bytes: peak } = metrics;
+    const held = metrics.eval_loss === undefined ? "" : `eval loss ${metrics.eval_loss.toFixed(4)}  `;
     const left = step < this.#steps ? `  ${formatDuration(Math.ceil(mean * (this.#steps - step)) * 1000)} left` : "";
-    const text = `step ${step}/${this.#steps}  loss ${loss.toFixed(4)}  lr ${rate.toExponential(2)}  ` +
+    const text = `step ${step}/${this.#steps}  loss ${loss.toFixed(4)}  ${held}lr ${rate.toExponential(2)}  ` +
       `grad norm ${norm.toFixed(3)}  ${Math.round(speed)} tokens/s  ${formatBytes(peak)}${left}`;
     const { status, line } = this.#output;
     status?.(text);
-    if (step % this.#every === 0 || step === 1 || step === this.#steps) line(text);
+    if (held !== "" || step % this.#every === 0 || step === 1 || step === this.#steps) line(text);
   }
 
   /** Takes the status line away. */

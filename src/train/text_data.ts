@@ -52,6 +52,14 @@ export class TextData extends DataLoader implements Disposable {
     }
   }
 
+  /** Gives every sample once; a loop's body is a scope, as in {@link take}. */
+  override async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
+    for await (const batch of super[Symbol.asyncIterator]()) {
+      using _frame = scope();
+      yield batch;
+    }
+  }
+
   /** Closes the file of tokens. */
   [Symbol.dispose](): void {
     this.#tokens.close();

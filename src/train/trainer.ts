@@ -20,6 +20,7 @@ import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSi
 import { requireData, requireOwnFolder, requirePrompt, requireSameConfig } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
+import { evaluate } from "./evaluate.ts";
 import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
@@ -111,7 +112,8 @@ class Training {
       requireOwnFolder(config);
       makeDirectory(config.out);
     });
-    using data = await this.#openData(model);
+    using data = await this.#openData(model, config.data);
+    using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
     const prompt = requirePrompt(config, data.tokenizer, model);
     this.#describe(estimate);
     parallelize(model, group, config);
@@ -119,16 +121,16 @@ class Training {
     const optimizer = optimizerOf(model, config);
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
-    const signal = await this.#loop(context, data);
+    const signal = await this.#loop(context, data, heldOut);
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
     return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
   }
 
-  #openData(model: CausalLm): Promise<TextData> {
-    const { data, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
-    return textData(this.#run, model, data, {
+  #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
+    const { textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
+    return textData(this.#run, model, inputs, {
       ...{ tokenizer: requireData(this.#config), textField, sequenceLength, batch, microBatches, seed, cache },
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${files.length} files, ${formatBytes(byteLength)}`),
@@ -168,8 +170,12 @@ class Training {
   }
 
   /** Trains until the last step, or until it is told to stop: gives the signal, if one was the cause. */
-  async #loop(context: StepContext, loader: DataLoader): Promise<StopSignal | undefined> {
-    const { out, steps, stopAfter = steps, logEvery, saveEvery } = this.#config;
+  async #loop(
+    context: StepContext,
+    loader: DataLoader,
+    heldOut: DataLoader | undefined,
+  ): Promise<StopSignal | undefined> {
+    const { out, steps, stopAfter = steps, logEvery, evalEvery, saveEvery } = this.#config;
     const log = this.#log.once();
     const main = this.#run.group.rank === 0;
     using metrics = main ? await MetricsFile.open(`${out}/metrics.jsonl`, this.#step) : undefined;
@@ -182,7 +188,10 @@ class Training {
     const [first, begun] = [this.#step, systemClock.elapsed()];
     let signal: StopSignal | undefined;
     while (this.#step < last && signal === undefined) {
-      const { line, seconds } = await this.#takeStep(context, loader);
+      const { line: trained, seconds } = await this.#takeStep(context, loader);
+      const isDue = this.#step === steps || (evalEvery > 0 && this.#step % evalEvery === 0);
+      const evaluation = isDue && heldOut !== undefined ? await evaluate(this.#run, context.model, heldOut) : undefined;
+      const line = evaluation === undefined ? trained : { ...trained, eval_loss: evaluation.loss };
       metrics?.write(line);
       progress?.step(line, seconds);
       await this.#options.onStep?.(line, context);

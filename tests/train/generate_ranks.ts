@@ -34,7 +34,7 @@ export interface GenerateReport {
   /** Most that scores of a text that came in parts are off those of one that came whole, and the largest score. */
   readonly apart: number;
   readonly largest: number;
-  /** Bytes in use after one text, and after all. */
+  /** Bytes in use before any text, after one, and after all. */
   readonly inUse: readonly number[];
 }
 
@@ -54,12 +54,12 @@ function modelOf({ device, group }: WorldRank, { strategy, precision }: Mode): C
 export function generateAll(rank: WorldRank, orders: GenerateOrders): GenerateReport {
   const model = modelOf(rank, orders);
   const { allocator } = rank.device;
-  generate(model, [1], { maxNewTokens: 31 }); // makes the rotary tables, which stay
   const inUse = [allocator.stats.inUse];
-  const texts = orders.texts.map(({ prompt, ...options }) => generate(model, prompt, options));
-  const difference = compareParts(model, [5, 1, 1, 7, 2, 1]);
+  generate(model, [1], { maxNewTokens: 31 });
   inUse.push(allocator.stats.inUse);
-  return { texts, ...difference, inUse };
+  const texts = orders.texts.map(({ prompt, ...options }) => generate(model, prompt, options));
+  inUse.push(allocator.stats.inUse);
+  return { texts, ...compareParts(model, [5, 1, 1, 7, 2, 1]), inUse };
 }
 
 /** Scores of two texts at once, given to the model whole and in parts of so many tokens. */
