@@ -75,8 +75,8 @@ export function track(tensor: Tensor): Tensor {
 
 /** Without a scope, the allocator knows the tensor as one that may be forgotten. */
 function addTo(scope: TensorScope | undefined, tensor: Tensor): void {
-  if (scope === undefined) tensor.device.allocator.unscoped.add(tensor);
-  else scope.add(tensor);
+  if (scope !== undefined) scope.add(tensor);
+  else if (!tensor.disposed) tensor.device.allocator.unscoped.add(tensor);
 }
 
 /** Takes a tensor out of the scope that it is in: its maker disposes it. */

@@ -24,7 +24,7 @@ export interface Evaluation {
 
 /**
  * Measures a model's loss on all of `data`, without gradients and in evaluation mode; afterwards each module trains again as it
- * did. It needs no scope. Every rank must call it; their numbers of batches may differ.
+ * did, and is sharded if it was. It needs no scope. Every rank must call it; their numbers of batches may differ.
  *
  * @param data this rank's part: a {@link TextData} is read once from its beginning to its end
  * @throws {ArgumentError} if no token on any rank has a label

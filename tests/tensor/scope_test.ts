@@ -101,6 +101,13 @@ test("tensors that persist() took out of their scope are kept on purpose", async
     using frame = scope();
     frame.keep(zeros(device, [100]));
   }
+  {
+    using frame = scope();
+    using gone = zeros(device, [100]);
+    gone.dispose();
+    frame.keep(gone);
+  }
+  assert.equal(device.allocator.unscoped.size, 40, "what is disposed is no tensor any more");
   assert.match(outOfMemory(() => zeros(device, [2 ** 20])), SMALLER, "40 × 512 bytes would not do");
   device.dispose();
 });
