@@ -36,4 +36,5 @@ export { scope } from "./src/tensor/scope.ts";
 export { noGrad } from "./src/autograd/mode.ts";
 export { bfloat16, type DType, float32, int32 } from "./src/dtype.ts";
 export { type DryRun, dryRun, type DryRunOptions } from "./src/train/dry_run.ts";
+export { evaluate, type Evaluation } from "./src/train/evaluate.ts";
 export { generate, type GenerateOptions } from "./src/train/generate.ts";

@@ -9,6 +9,7 @@ export { ModuleDict, ModuleList } from "../src/nn/container.ts";
 export { Linear, type LinearOptions } from "../src/nn/linear.ts";
 export { Embedding, type EmbeddingOptions } from "../src/nn/embedding.ts";
 export { LayerNorm, RMSNorm } from "../src/nn/norm.ts";
+export { CacheSlot, GenerationCache, KeyValues } from "../src/nn/cache.ts";
 export { attention, crossEntropy, IGNORE_INDEX, linearCrossEntropy, rope, swiglu } from "../src/nn/functional.ts";
 export { initializeParameters } from "../src/nn/initialize.ts";
 export type { AttentionAttrs } from "../src/ops/attention.ts";

@@ -77,6 +77,11 @@ export class Node {
     for (const edge of edges) edge?.node?.retain();
   }
 
+  /** What it keeps for its backward. */
+  get saved(): readonly Tensor[] {
+    return this.#saved;
+  }
+
   /** One more tensor or node leads here. */
   retain(): void {
     this.#refs++;

@@ -105,6 +105,21 @@ export class DataLoader {
     for (let i = 0; i < steps; i++) yield await this.next();
   }
 
+  /**
+   * Gives every sample once, in the order of the text, and what is left behind the last one as a shorter sample. It does not move the
+   * place that training is at. Ranks may get unequal numbers of batches.
+   */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
+    const { tokens, sequenceLength, rank, worldSize } = this.#options;
+    const { batchSize, numSamples } = this;
+    for (let first = rank * batchSize; first < numSamples; first += worldSize * batchSize) {
+      const samples = Array.from({ length: Math.min(batchSize, numSamples - first) }, (_, i) => first + i);
+      yield { microBatches: [await this.#load(samples)] };
+    }
+    const rest = (tokens.length - 1) % sequenceLength;
+    if (rest > 0 && rank === worldSize - 1) yield { microBatches: [await this.#load([numSamples], rest)] };
+  }
+
   /** Where training stands. */
   state(): LoaderState {
     const { seed, sequenceLength, tokens } = this.#options;
@@ -146,13 +161,13 @@ export class DataLoader {
   }
 
   /** Each sample is a window of the packed stream, labeled with the tokens that follow. */
-  async #load(samples: readonly number[]): Promise<MicroBatch> {
-    const { tokens, sequenceLength: seq } = this.#options;
+  async #load(samples: readonly number[], seq: number = this.#options.sequenceLength): Promise<MicroBatch> {
+    const { tokens, sequenceLength } = this.#options;
     const inputIds = new Int32Array(samples.length * seq);
     const labels = new Int32Array(samples.length * seq);
     const window = new Int32Array(seq + 1);
     for (const [row, sample] of samples.entries()) {
-      await tokens.read(sample * seq, window);
+      await tokens.read(sample * sequenceLength, window);
       inputIds.set(window.subarray(0, seq), row * seq);
       labels.set(window.subarray(1), row * seq);
     }

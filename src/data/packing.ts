@@ -150,8 +150,12 @@ export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenSt
   };
 }
 
-/** The end-of-text token that packing adds. */
-function eosOf({ eosId, path }: Tokenizer): number {
+/**
+ * The end-of-text token that packing adds.
+ *
+ * @throws {CheckpointError} if the tokenizer names none
+ */
+export function eosOf({ eosId, path }: Tokenizer): number {
   if (eosId !== undefined) return eosId;
   const remedy = "name it as eos_token in tokenizer_config.json beside it";
   throw new CheckpointError(path, `Packing needs an end-of-text token: ${remedy}`);

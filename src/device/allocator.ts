@@ -37,6 +37,16 @@ export interface MemoryStats {
   readonly capacity: number;
 }
 
+/** A handle that keeps memory until it is disposed by hand. */
+export interface MemoryHolder {
+  /**
+   * Bytes of activations that it keeps.
+   *
+   * @param seen what was counted already, and is not again; what is counted is added
+   */
+  heldBytes(seen: Set<object>): number;
+}
+
 /** A block to free at its end: where it begins, its bytes, and what it is for. */
 interface Block {
   readonly bytes: number;
@@ -47,8 +57,15 @@ interface Block {
 /** Every block starts on a multiple of this many bytes: one cache line, and what FSDP's 256-byte rule needs. */
 const ALIGNMENT = 256;
 
+/** What a block of so many bytes takes. */
+export function blockBytes(bytes: number): number {
+  return Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
+}
+
 /** Hands out blocks of one arena. */
 export class Allocator {
+  /** Tensors that no scope frees. */
+  readonly unscoped: Set<MemoryHolder> = new Set();
   readonly #where: string;
   readonly #begin: number;
   readonly #end: number;
@@ -100,7 +117,7 @@ export class Allocator {
    * @param owner what it is for, e.g. an FQN: named when memory runs out
    * @param kind which term of the peak it belongs to
    * @param alignment a power of two, at least 256 (a page for mapped memory)
-   * @throws {OutOfMemoryError} with the bytes asked for, in use, and the largest owners
+   * @throws {OutOfMemoryError} with the bytes asked for, in use, the largest owners, and what no scope frees
    */
   allocate(
     bytes: number,
@@ -108,7 +125,7 @@ export class Allocator {
     kind: MemoryKind = "activations",
     alignment: number = ALIGNMENT,
   ): DevicePtr {
-    const size = Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
+    const size = blockBytes(bytes);
     for (let i = 0; i < this.#free.length; i++) {
       const range = this.#free[i];
       if (range === undefined) break;
@@ -159,6 +176,16 @@ export class Allocator {
     const list = this.owners(5).map(({ owner, bytes }) => `${owner}: ${bytes}`).join(", ");
     const largest = this.#free.reduce((most, range) => Math.max(most, range.end - range.start), 0);
     const fits = this.#inUse + asked <= this.#end - this.#begin ? ` (the largest free block has ${largest})` : "";
-    return `Largest owners: ${list}${fits}. Use a smaller batch or sequence, or more ranks`;
+    return `Largest owners: ${list}${fits}. ${this.#remedy(asked)}`;
+  }
+
+  /** Tensors that pile up are the cause where they hold what was asked for. */
+  #remedy(asked: number): string {
+    const seen = new Set<object>();
+    let held = 0;
+    for (const holder of this.unscoped) held += holder.heldBytes(seen);
+    if (held < asked) return "Use a smaller batch or sequence, or more ranks";
+    return `${this.unscoped.size} tensors outlive every scope and hold ${held} bytes with the graphs behind them: begin the body of the ` +
+      "loop that makes them with 'using _frame = scope()', and evaluate by evaluate() or inside noGrad()";
   }
 }

@@ -24,7 +24,8 @@ export class Buffer {
   owner: string;
   /** Counts writes that a graph must not miss: what it saved before is another one then. */
   version = 0;
-  readonly #kind: MemoryKind;
+  /** Which term of the peak it belongs to. */
+  readonly kind: MemoryKind;
   #ptr: DevicePtr | undefined;
   #refs = 1;
   /** Whether the allocator gave the memory, so that it goes back there. */
@@ -34,7 +35,7 @@ export class Buffer {
     this.device = device;
     this.byteLength = byteLength;
     this.owner = owner;
-    this.#kind = kind;
+    this.kind = kind;
     this.#ptr = borrowed;
     this.#owned = false;
   }
@@ -70,7 +71,7 @@ export class Buffer {
     if (this.#ptr === undefined) {
       throw new UseAfterDisposeError(
         this.#refs > 0
-          ? `'${this.owner}' has no memory: ${REMEDIES[this.#kind === "gathered" ? "gathered" : "own"]}`
+          ? `'${this.owner}' has no memory: ${REMEDIES[this.kind === "gathered" ? "gathered" : "own"]}`
           : `'${this.owner}' is used after it was disposed`,
       );
     }
@@ -90,7 +91,7 @@ export class Buffer {
   /** Gives it memory from the device's allocator. */
   attach(): void {
     if (this.#ptr !== undefined) throw new InternalError(`'${this.owner}' has memory already`);
-    this.#ptr = this.device.allocator.allocate(this.byteLength, this.owner, this.#kind);
+    this.#ptr = this.device.allocator.allocate(this.byteLength, this.owner, this.kind);
     this.#owned = true;
   }
 

@@ -8,6 +8,7 @@ import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
 import { type DirectoryTensor, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import { GenerationCache } from "../nn/cache.ts";
 import type { HeadOutput } from "../nn/head.ts";
 import { Module } from "../nn/module.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -17,11 +18,15 @@ export interface CausalLmInputs {
   /** Token ids, int32 [batch, seq]. */
   readonly inputIds: Tensor;
   /** The token that each position is to predict, int32 [batch, seq]; -100 counts for nothing. Already shifted. */
-  readonly labels?: Tensor;
-  /** uint8 [batch, seq]: 0 hides a token from attention (padding). */
-  readonly attentionMask?: Tensor;
-  /** int32 [batch, seq]. @default 0, 1, 2 … */
-  readonly positionIds?: Tensor;
+  readonly labels?: Tensor | undefined;
+  /** uint8 [batch, tokens in the cache + seq]: 0 hides a token from attention (padding). */
+  readonly attentionMask?: Tensor | undefined;
+  /** int32 [batch, seq]. @default one after the other, from the number of tokens in the cache on */
+  readonly positionIds?: Tensor | undefined;
+  /** The tokens before `inputIds`; these are added to it. @default there are none, and none are kept */
+  readonly pastKeyValues?: GenerationCache | undefined;
+  /** Gives the scores of the last so many positions only. @default all */
+  readonly logitsToKeep?: number | undefined;
 }
 
 /** Where a model's weights come from and go to. */
@@ -51,6 +56,21 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
     this.vocabSize = facts.vocabSize;
     this.maxPositions = facts.maxPositions;
     this.tiedNames = facts.tiedNames;
+  }
+
+  /**
+   * What the model keeps of texts that are continued token by token: give it to each call as `pastKeyValues`, with the tokens that
+   * are new, inside `noGrad`. Its owner disposes it.
+   *
+   * @param maxLength most tokens of a text: memory for them is taken with the first
+   * @throws {ArgumentError} if the model has fewer positions
+   */
+  createCache(maxLength: number): GenerationCache {
+    const { maxPositions } = this;
+    if (Number.isSafeInteger(maxLength) && maxLength >= 0 && maxLength <= maxPositions) {
+      return new GenerationCache(maxLength);
+    }
+    throw new ArgumentError(`Cannot keep ${maxLength} tokens of a text: the model has ${maxPositions} positions`);
   }
 
   /** The transformer blocks, in the order of the forward. */

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { linearOp } from "../ops/matmul.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Device } from "../device/device.ts";
@@ -14,14 +15,17 @@ import { Module } from "./module.ts";
 
 /** What a head gives. */
 export interface HeadOutput {
-  /** Scores of the next token [batch, seq, vocab]; without labels only, since the loss never holds all of them. */
+  /** Scores of the next token [batch, seq or `logitsToKeep`, vocab]; without labels only, since the loss never holds all of them. */
   readonly logits?: Tensor;
   /** Sum over labeled tokens of the cross-entropy: a float32 scalar; with labels only. */
   readonly loss?: Tensor;
 }
 
 /** `hidden Wᵀ`, weight [vocab, hidden]. */
-export class LanguageModelHead extends Module<[hidden: Tensor, labels: Tensor | undefined], HeadOutput> {
+export class LanguageModelHead extends Module<
+  [hidden: Tensor, labels: Tensor | undefined, logitsToKeep?: number | undefined],
+  HeadOutput
+> {
   readonly weight: Parameter;
 
   /** @param weight how a weight of its own begins, or the input embedding's weight, to which it is tied */
@@ -32,9 +36,11 @@ export class LanguageModelHead extends Module<[hidden: Tensor, labels: Tensor | 
       : new Parameter(device, [vocabSize, hiddenSize], { init: weight });
   }
 
-  /** hidden [batch, seq, hidden], labels int32 [batch, seq] */
-  forward(hidden: Tensor, labels: Tensor | undefined): HeadOutput {
+  /** hidden [batch, seq, hidden], labels int32 [batch, seq]; scores of the last `logitsToKeep` positions, or of all */
+  forward(hidden: Tensor, labels: Tensor | undefined, logitsToKeep?: number): HeadOutput {
     if (labels !== undefined) return { loss: linearCrossEntropy(hidden, this.weight, labels) };
-    return { logits: applyOne(linearOp, [hidden, this.weight], undefined) };
+    const seq = at(hidden.shape, 1, "dim");
+    const kept = logitsToKeep === undefined ? hidden : hidden.narrow(1, seq - logitsToKeep, logitsToKeep);
+    return { logits: applyOne(linearOp, [kept, this.weight], undefined) };
   }
 }

@@ -51,11 +51,14 @@ export function inverseFrequencies({ math }: Device, options: RotaryOptions): Fl
   });
 }
 
+/** Cosines and sines, float32 [positions, dim / 2]. */
+export type CosSin = readonly [cos: Tensor, sin: Tensor];
+
 /** The tables of one model. */
 export class RotaryTables {
   readonly #device: Device;
   readonly #options: RotaryOptions;
-  #tables: readonly [cos: Tensor, sin: Tensor] | undefined;
+  #tables: CosSin | undefined;
   #positions = 0;
 
   constructor(device: Device, options: RotaryOptions) {
@@ -63,8 +66,14 @@ export class RotaryTables {
     this.#options = options;
   }
 
-  /** Tables float32 [positions, dim / 2] of at least `positions` positions. */
-  upTo(positions: number): readonly [cos: Tensor, sin: Tensor] {
+  /** Rows of `count` positions from `start` on. */
+  rows(start: number, count: number): CosSin {
+    const [cos, sin] = this.upTo(start + count);
+    return [cos.narrow(0, start, count), sin.narrow(0, start, count)];
+  }
+
+  /** Tables of at least `positions` positions. */
+  upTo(positions: number): CosSin {
     if (this.#tables !== undefined && this.#positions >= positions) return this.#tables;
     for (const table of this.#tables ?? []) table.dispose();
     // Room to grow: a text that is generated token by token must not make new tables for each.

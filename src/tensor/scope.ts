@@ -30,7 +30,7 @@ class TensorScope implements Scope {
 
   keep(...tensors: readonly Tensor[]): void {
     for (const tensor of tensors) {
-      if (this.#tensors.delete(tensor)) this.#outer?.add(tensor);
+      if (this.#tensors.delete(tensor)) addTo(this.#outer, tensor);
     }
   }
 
@@ -69,11 +69,18 @@ export function scope(): Scope {
 
 /** Registers a new tensor with the scope under way. */
 export function track(tensor: Tensor): Tensor {
-  current?.add(tensor);
+  addTo(current, tensor);
   return tensor;
+}
+
+/** Without a scope, the allocator knows the tensor as one that may be forgotten. */
+function addTo(scope: TensorScope | undefined, tensor: Tensor): void {
+  if (scope !== undefined) scope.add(tensor);
+  else if (!tensor.disposed) tensor.device.allocator.unscoped.add(tensor);
 }
 
 /** Takes a tensor out of the scope that it is in: its maker disposes it. */
 export function untrack(tensor: Tensor): void {
   current?.remove(tensor);
+  tensor.device.allocator.unscoped.delete(tensor);
 }

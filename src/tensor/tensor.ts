@@ -7,6 +7,7 @@
  * @module
  */
 import type { Edge } from "../autograd/node.ts";
+import type { MemoryHolder } from "../device/allocator.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import type { BinaryOp, UnaryOp } from "../device/kernels/signature.ts";
@@ -22,11 +23,12 @@ import { denseLayout, isDense, type Layout, normalizeDim, numelOf, type Shape } 
 import { applyOne, applyView } from "./apply.ts";
 import { addGradients, startBackward } from "./backward.ts";
 import { formatTensor } from "./format.ts";
+import { heldBytes } from "./held.ts";
 import { type HostArray, readHost, scalar, writeHost } from "./host.ts";
 import { scope, track, untrack } from "./scope.ts";
 
 /** An n-dimensional array on a device. */
-export class Tensor {
+export class Tensor implements MemoryHolder {
   #buffer: Buffer;
   #layout: Layout;
   #dtype: DType;
@@ -154,6 +156,7 @@ export class Tensor {
   dispose(): void {
     if (!this.#alive) return;
     this.#alive = false;
+    this.device.allocator.unscoped.delete(this);
     this.#edge?.node?.release();
     this.#edge = undefined;
     this.#buffer.release();
@@ -168,6 +171,11 @@ export class Tensor {
   /** Whether {@link dispose} was called, by hand or by a scope. */
   get disposed(): boolean {
     return !this.#alive;
+  }
+
+  /** Bytes of activations that live as long as it does. Used where memory runs out. */
+  heldBytes(seen: Set<object>): number {
+    return heldBytes(this, seen);
   }
 
   /** `using x = …` disposes it. */

@@ -26,7 +26,12 @@ export interface StepLoss {
 }
 
 /** What a rank runs that has fewer micro-batches than others, so that it makes every call: one row, all of it ignored. */
-const IGNORED_ROW: MicroBatch = { inputIds: Int32Array.of(0), labels: Int32Array.of(IGNORE_INDEX), batch: 1, seq: 1 };
+export const IGNORED_ROW: MicroBatch = {
+  inputIds: Int32Array.of(0),
+  labels: Int32Array.of(IGNORE_INDEX),
+  batch: 1,
+  seq: 1,
+};
 
 /**
  * Adds the gradients of the mean loss to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank of
@@ -66,7 +71,7 @@ export function backwardStep(model: CausalLm, { microBatches }: Batch, device: D
 }
 
 /** Forward of one micro-batch: the sum of its loss. */
-function forward(model: CausalLm, { batch, seq, inputIds, labels }: MicroBatch, device: Device): Tensor {
+export function forward(model: CausalLm, { batch, seq, inputIds, labels }: MicroBatch, device: Device): Tensor {
   const shape = [batch, seq];
   const { loss } = model.call({
     inputIds: tensor(device, inputIds, { shape, dtype: int32 }),
@@ -77,7 +82,10 @@ function forward(model: CausalLm, { batch, seq, inputIds, labels }: MicroBatch, 
 }
 
 /** Tokens of all ranks, and the micro-batches of the rank that has most. */
-function countAll(microBatches: readonly MicroBatch[], group: ProcessGroup): { tokens: number; microBatches: number } {
+export function countAll(
+  microBatches: readonly MicroBatch[],
+  group: ProcessGroup,
+): { tokens: number; microBatches: number } {
   let tokens = 0;
   for (const { labels } of microBatches) tokens += labels.filter((label) => label !== IGNORE_INDEX).length;
   const own = Float64Array.of(tokens, microBatches.length);

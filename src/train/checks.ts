@@ -6,6 +6,7 @@
  */
 import { listCheckpoints, stepOfPath } from "../checkpoint/directory.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import { eosOf } from "../data/packing.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -69,12 +70,18 @@ export function requirePositions(sequenceLength: number, model: CausalLm): void 
 }
 
 /**
- * Refuses a run without text.
+ * Refuses a run without text, and evaluations without text.
  *
  * @throws {ConfigError}
  */
-export function requireData({ data }: RunConfig): void {
-  if (data.length === 0) throw new ConfigError([{ path: "data", expected: "files to train on", got: "nothing" }]);
+export function requireData({ data, evalData, evalEvery }: RunConfig): void {
+  const problems = [
+    ...data.length === 0 ? [{ path: "data", expected: "files to train on", got: "nothing" }] : [],
+    ...evalEvery > 0 && evalData.length === 0
+      ? [{ path: "evalData", expected: "files for evalEvery to evaluate on", got: "nothing" }]
+      : [],
+  ];
+  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /**
@@ -86,6 +93,19 @@ export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
   if (tokenizer.vocabSize <= model.vocabSize) return;
   const expected = `at most ${model.vocabSize} ids, as the model has`;
   throw new ConfigError([{ path: "tokenizer", expected, got: `${tokenizer.vocabSize} from '${tokenizer.path}'` }]);
+}
+
+/**
+ * Refuses a prompt that leaves the sample no position.
+ *
+ * @returns its ids, or the end of a text for an empty prompt
+ * @throws {ConfigError}
+ */
+export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositions }: CausalLm): readonly number[] {
+  const ids = tokenizer.encode(prompt);
+  if (ids.length < maxPositions) return ids.length > 0 ? ids : [eosOf(tokenizer)];
+  const expected = `fewer tokens than the model's ${maxPositions} positions`;
+  throw new ConfigError([{ path: "prompt", expected, got: `${ids.length}` }]);
 }
 
 /**

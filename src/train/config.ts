@@ -11,6 +11,7 @@ import type { ScheduleName } from "../optim/schedule.ts";
 /** What is trained on. */
 export interface DataConfig {
   readonly data: readonly string[];
+  readonly evalData: readonly string[];
   readonly textField: string;
   readonly tokenizer?: string | undefined;
   readonly sequenceLength: number;
@@ -64,6 +65,7 @@ export interface OutputConfig {
   readonly overwrite: boolean;
   readonly saveEvery: number;
   readonly keepLast: number;
+  readonly evalEvery: number;
   readonly logEvery: number;
   readonly sampleTokens: number;
   readonly prompt?: string | undefined;
@@ -91,6 +93,7 @@ export const dataSection: Section<DataConfig> = section(
     data: z.array(z.string()).default([]).describe("Text or .jsonl files, folders or quoted patterns").meta({
       otherNames: ["dataset", "dataset-name", "train-file", "input"],
     }),
+    evalData: z.array(z.string()).default([]).describe("Text to measure the loss on, likewise; it is not trained on"),
     textField: z.string().default("text").describe("Key of a .jsonl line that holds its text"),
     tokenizer: z.string().optional().describe("tokenizer.json, or a folder that holds one"),
     sequenceLength: size.default(256).describe("Tokens of a sample").meta({
@@ -195,6 +198,9 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["save-steps", "save-interval"],
     }),
     keepLast: size.default(3).describe("Checkpoints kept"),
+    evalEvery: count.default(0).describe(
+      "Steps from one evaluation on evalData to the next; 0 evaluates after the last step only",
+    ),
     logEvery: size.default(10).describe("Steps from one printed line to the next").meta({
       otherNames: ["logging-steps", "log-interval"],
     }),

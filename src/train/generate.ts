@@ -8,42 +8,65 @@ import { noGrad } from "../autograd/mode.ts";
 import { int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+import type { GenerationCache } from "../nn/cache.ts";
 import { keyOf, uniformFraction } from "../random.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
+import { evaluationMode } from "./evaluation_mode.ts";
 
 /** How to generate. */
 export interface GenerateOptions {
   /** Most new tokens. */
   readonly maxNewTokens: number;
-  /** Scores are divided by it; 0 takes the likeliest token. Default 0.8. */
+  /** Scores are divided by it; 0 takes the likeliest token. @default 0.8 */
   readonly temperature?: number;
-  /** Decides what is drawn. Default 0. */
+  /** Decides what is drawn. @default 0 */
   readonly seed?: number;
   /** Ends the text when drawn. */
   readonly eosId?: number;
+  /** Whether what the model made of earlier tokens is kept, rather than made again for each new one. @default true */
+  readonly useCache?: boolean;
 }
 
 /**
  * Continues a prompt. Every rank of a sharded model must call it with the same arguments.
  *
  * @param prompt at least one token id
- * @returns the new tokens, without the prompt
- * @throws {ArgumentError} if the prompt is empty
+ * @returns the new tokens, without the prompt and the token that ended the text
+ * @throws {ArgumentError} if the prompt is empty, or the model has fewer positions than prompt and new tokens take
+ * @example
+ * ```ts
+ * import { generate, launch, openModel } from "fullyshard";
+ * await using run = await launch();
+ * const sizes = { vocab_size: 257, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4 };
+ * const model = await openModel(run, { model_type: "llama", ...sizes });
+ * await model.load();
+ * const ids = generate(model, [104, 105], { maxNewTokens: 8, temperature: 0 });
+ * if (ids.length !== 8) throw new Error("nothing ends it earlier");
+ * ```
  */
 export function generate(model: CausalLm, prompt: readonly number[], options: GenerateOptions): number[] {
-  const { maxNewTokens, temperature = 0.8, seed = 0, eosId } = options;
+  const { maxNewTokens, temperature = 0.8, seed = 0, eosId, useCache = true } = options;
   if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && temperature >= 0)) {
     throw new ArgumentError(
       `Cannot generate ${maxNewTokens} tokens at temperature ${temperature}: neither may be negative`,
     );
   }
   if (prompt.length === 0) throw new ArgumentError("Cannot generate from an empty prompt: give at least one token");
+  const end = prompt.length + maxNewTokens;
+  if (end > model.maxPositions) {
+    throw new ArgumentError(
+      `Cannot generate ${maxNewTokens} tokens after a prompt of ${prompt.length}: the model has ${model.maxPositions} positions; lower ` +
+        "maxNewTokens or shorten the prompt",
+    );
+  }
+  using _mode = evaluationMode(model);
+  using cache = useCache ? model.createCache(end) : undefined;
   const key = keyOf(seed, "generate");
   const tokens = [...prompt];
-  while (tokens.length < prompt.length + maxNewTokens) {
-    const seen = tokens.slice(-model.maxPositions);
-    const next = noGrad(() => draw(model, seen, temperature, uniformFraction(key, tokens.length)));
+  while (tokens.length < end) {
+    const unseen = tokens.slice(cache?.length);
+    const next = noGrad(() => draw(model, unseen, cache, temperature, uniformFraction(key, tokens.length)));
     if (next === eosId) break;
     tokens.push(next);
   }
@@ -51,14 +74,19 @@ export function generate(model: CausalLm, prompt: readonly number[], options: Ge
 }
 
 /** The next token: the one whose share of the probability `fraction` falls into. */
-function draw(model: CausalLm, tokens: readonly number[], temperature: number, fraction: number): number {
+function draw(
+  model: CausalLm,
+  tokens: readonly number[],
+  cache: GenerationCache | undefined,
+  temperature: number,
+  fraction: number,
+): number {
   using _frame = scope();
   const inputIds = tensor(model.device, tokens, { shape: [1, tokens.length], dtype: int32 });
-  const { logits } = model.call({ inputIds });
+  const { logits } = model.call({ inputIds, pastKeyValues: cache, logitsToKeep: 1 });
   if (logits === undefined) throw new InternalError("the model gave no logits");
-  const last = logits.narrow(1, tokens.length - 1, 1).contiguous();
-  if (temperature === 0) return last.argmax().item();
-  const probabilities = last.mul(1 / temperature).softmax().toArray();
+  if (temperature === 0) return logits.argmax().item();
+  const probabilities = logits.mul(1 / temperature).softmax().toArray();
   let rest = fraction;
   for (const [token, probability] of probabilities.entries()) {
     rest -= probability;

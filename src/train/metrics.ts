@@ -29,6 +29,8 @@ export interface StepMetrics {
   readonly tokens_per_second: number;
   /** Most bytes of this rank's memory in use at once so far. */
   readonly peak_bytes: number;
+  /** Mean cross-entropy of the held-out text after the step, in nats; where it was evaluated. */
+  readonly eval_loss?: number;
 }
 
 /** Appends the metrics of a run. */

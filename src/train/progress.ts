@@ -42,11 +42,20 @@ export class Progress implements Disposable {
     this.#recent.push(seconds);
     if (this.#recent.length > 20) this.#recent.shift();
     const mean = this.#recent.reduce((sum, value) => sum + value, 0) / this.#recent.length;
-    const { step, loss, learning_rate: rate, grad_norm: norm, tokens_per_second: speed, peak_bytes: peak } = metrics;
+    const {
+      step,
+      loss,
+      eval_loss: held,
+      learning_rate: rate,
+      grad_norm: norm,
+      tokens_per_second: speed,
+      peak_bytes: peak,
+    } = metrics;
     const left = `${formatDuration(Math.ceil(mean * (this.#steps - step)) * 1000)} left`;
     const place = `step ${step}/${this.#steps}`;
     const facts = [
       `loss ${loss.toFixed(4)}`,
+      ...held === undefined ? [] : [`eval loss ${held.toFixed(4)}`],
       `lr ${rate.toExponential(2)}`,
       `norm ${norm.toFixed(3)}`,
       `${Math.round(speed)} tokens/s`,
@@ -56,7 +65,9 @@ export class Progress implements Disposable {
     status?.([place, left, ...facts, formatBytes(peak)].join("  "));
     const isLast = step === this.#steps;
     const rest = status === undefined ? [formatBytes(peak), ...isLast ? [] : [left]] : [];
-    if (step % this.#every === 0 || step === 1 || isLast) line([place, ...facts, ...rest].join("  "));
+    if (held !== undefined || step % this.#every === 0 || step === 1 || isLast) {
+      line([place, ...facts, ...rest].join("  "));
+    }
   }
 
   /** Takes the status line away. */

@@ -56,14 +56,22 @@ export class TextData extends DataLoader implements Disposable {
     }
   }
 
-  /** The first words of the text, from its first tokens: what a sample may go on from. Empty where the first text is. */
-  async beginning(): Promise<string> {
-    const ids = new Int32Array(Math.min(BEGINNING_TOKENS, this.#tokens.length));
+  /** The first words of the text, at most `most` tokens: what a sample may go on from. Empty where the first text is. */
+  async beginning(most: number = BEGINNING_TOKENS): Promise<string> {
+    const ids = new Int32Array(Math.min(most, BEGINNING_TOKENS, this.#tokens.length));
     await this.#tokens.read(0, ids);
     const end = ids.indexOf(this.tokenizer.eosId ?? -1);
     const text = this.tokenizer.decode(end < 0 ? ids : ids.subarray(0, end)).replace(/\ufffd+$/, "");
     // A word that the limit cut would be gone on from wrongly.
     return end < 0 ? text.replace(/(?<=\s)\S+$/, "") : text;
+  }
+
+  /** Gives every sample once; a loop's body is a scope, as in {@link take}. */
+  override async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
+    for await (const batch of super[Symbol.asyncIterator]()) {
+      using _frame = scope();
+      yield batch;
+    }
   }
 
   /** Closes the file of tokens. */

@@ -9,6 +9,7 @@ import { loadCheckpoint } from "../checkpoint/load.ts";
 import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { DataLoader } from "../data/loader.ts";
+import type { Tokenizer } from "../data/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
@@ -17,9 +18,10 @@ import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
-import { requireData, requireOwnFolder, requireSameConfig } from "./checks.ts";
+import { requireData, requireOwnFolder, requirePrompt, requireSameConfig } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
+import { evaluate } from "./evaluate.ts";
 import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
@@ -36,6 +38,12 @@ export interface TrainerOptions {
   readonly output: ProgressOutput;
   /** Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. */
   readonly onStep?: ((metrics: StepMetrics, context: StepContext) => void | Promise<void>) | undefined;
+}
+
+/** What a sample goes on from. */
+interface SamplePrompt {
+  readonly text: string;
+  readonly ids: readonly number[];
 }
 
 /** How a run ended. */
@@ -111,25 +119,27 @@ class Training {
       requireOwnFolder(config);
       requireWritableDirectory(config.out);
     });
-    using data = await this.#openData(model);
+    using data = await this.#openData(model, config.data);
+    using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
+    const prompt = await this.#openPrompt(model, data);
     this.#describe(estimate, data);
     parallelize(model, group, config);
     await model.load();
     const optimizer = optimizerOf(model, config);
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
-    const signal = await this.#loop(context, data);
+    const signal = await this.#loop(context, data, heldOut);
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
-    const finished = this.#step < config.steps ? undefined : await this.#finish(model, data);
+    const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
     return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
   }
 
-  #openData(model: CausalLm): Promise<TextData> {
-    const { data, tokenizer, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
+  #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
+    const { tokenizer, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
     requireData(this.#config);
     if (tokenizer === undefined && model.files === undefined) this.#log.once().info("Tokens are bytes: no --tokenizer");
-    return textData(this.#run, model, data, {
+    return textData(this.#run, model, inputs, {
       ...tokenizer === undefined ? {} : { tokenizer },
       ...{ textField, sequenceLength, batch, microBatches, seed, cache },
       onTokenize: ({ files, byteLength }) =>
@@ -172,8 +182,12 @@ class Training {
   }
 
   /** Trains until the last step, or until it is told to stop: gives the signal, if one was the cause. */
-  async #loop(context: StepContext, loader: DataLoader): Promise<StopSignal | undefined> {
-    const { out, steps, stopAfter = steps, logEvery, saveEvery } = this.#config;
+  async #loop(
+    context: StepContext,
+    loader: DataLoader,
+    heldOut: DataLoader | undefined,
+  ): Promise<StopSignal | undefined> {
+    const { out, steps, stopAfter = steps, logEvery, evalEvery, saveEvery } = this.#config;
     const log = this.#log.once();
     const main = this.#run.group.rank === 0;
     using metrics = main ? new MetricsFile(out, this.#step) : undefined;
@@ -183,7 +197,10 @@ class Training {
     const [first, begun] = [this.#step, systemClock.elapsed()];
     let signal: StopSignal | undefined;
     while (this.#step < last && signal === undefined) {
-      const { line, seconds } = await this.#takeStep(context, loader);
+      const { line: trained, seconds } = await this.#takeStep(context, loader);
+      const isDue = this.#step === steps || (evalEvery > 0 && this.#step % evalEvery === 0);
+      const evaluation = isDue && heldOut !== undefined ? await evaluate(this.#run, context.model, heldOut) : undefined;
+      const line = evaluation === undefined ? trained : { ...trained, eval_loss: evaluation.loss };
       metrics?.write(line);
       progress?.step(line, seconds);
       await this.#options.onStep?.(line, context);
@@ -248,19 +265,22 @@ class Training {
     return { runtime: name, runtimeVersion: version };
   }
 
-  async #finish(model: CausalLm, data: TextData): Promise<FinishedModel> {
+  /** What the sample goes on from, where there is to be one. Refused before training if it leaves the sample no position. */
+  async #openPrompt(model: CausalLm, data: TextData): Promise<SamplePrompt | undefined> {
+    if (this.#config.sampleTokens === 0) return undefined;
+    const { prompt: text = await data.beginning(model.maxPositions >> 1) } = this.#config;
+    return { text, ids: requirePrompt(text, data.tokenizer, model) };
+  }
+
+  async #finish(model: CausalLm, tokenizer: Tokenizer, prompt: SamplePrompt | undefined): Promise<FinishedModel> {
     const { out, sampleTokens, seed } = this.#config;
-    const { tokenizer } = data;
     const folder = `${out}/model`;
     await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
     this.#log.once().info(`Wrote the model to '${folder}'`);
-    if (sampleTokens === 0) return { folder, sample: undefined };
-    const { prompt = await data.beginning() } = this.#config;
+    if (prompt === undefined) return { folder, sample: undefined };
     const { eosId } = tokenizer;
-    const limits = { maxNewTokens: sampleTokens, seed, ...eosId === undefined ? {} : { eosId } };
-    const start = tokenizer.encode(prompt);
-    // Text begins after the end of another.
-    const ids = generate(model, start.length > 0 ? start : [eosId ?? 0], limits);
-    return { folder, sample: `${prompt}${tokenizer.decode(ids)}` };
+    const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
+    const ids = generate(model, prompt.ids, { maxNewTokens, seed, ...eosId === undefined ? {} : { eosId } });
+    return { folder, sample: `${prompt.text}${tokenizer.decode(ids)}` };
   }
 }

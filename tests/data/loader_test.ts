@@ -96,6 +96,29 @@ test("DataLoader.restore() goes on with the very next sample, on any number of r
   assert.deepEqual(await take(source, 1), (await take(loader({ worldSize: 2, microBatches: 2 }), 6)).slice(10));
 });
 
+test("DataLoader gives every token once to be read by `for await`, the rest too, and stays where it is", async () => {
+  for (const worldSize of [1, 2, 3]) {
+    const seen: number[] = [];
+    const counts: number[] = [];
+    for (let rank = 0; rank < worldSize; rank++) {
+      const source = loader({ worldSize, rank });
+      await source.next();
+      const before = source.state();
+      const all: MicroBatch[] = [];
+      for await (const { microBatches } of source) all.push(...microBatches);
+      assert.deepEqual(source.state(), before);
+      counts.push(all.length);
+      for (const { inputIds, labels, batch, seq } of all) {
+        assert.equal(inputIds.length, batch * seq);
+        assert.deepEqual([...labels], Array.from(inputIds, (id) => id + 3));
+        seen.push(...inputIds);
+      }
+    }
+    assert.deepEqual(seen.sort((a, b) => a - b), Array.from({ length: 999 }, (_, i) => i * 3));
+    assert.deepEqual(counts, [[12], [11, 11], [11, 10, 11]][worldSize - 1]);
+  }
+});
+
 test("DataLoader.state() counts the samples of steps that were handed out", async () => {
   const source = loader({ microBatches: 2 });
   assert.equal(source.state().cursor, 0);

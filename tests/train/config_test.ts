@@ -9,13 +9,13 @@ import { readHfConfig } from "../../src/train/open_model.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const keys = [
-  ...["data", "text-field", "tokenizer", "sequence-length", "cache"],
+  ...["data", "eval-data", "text-field", "tokenizer", "sequence-length", "cache"],
   "model",
   ...["strategy", "no-reshard-after-forward", "precision", "cpu-math", "memory-bytes", "staging-bytes"],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "seed"],
-  ...["out", "resume", "overwrite", "save-every", "keep-last", "log-every", "sample-tokens", "prompt"],
+  ...["out", "resume", "overwrite", "save-every", "keep-last", "eval-every", "log-every", "sample-tokens", "prompt"],
   ...["config", "help"],
 ];
 

@@ -70,6 +70,15 @@ test("Progress prints the first, the last and every n-th step", () => {
   assert.doesNotMatch(lines[3] ?? "", /left/);
 });
 
+test("Progress prints every step that was evaluated, with the loss of the held-out text", () => {
+  const lines: string[] = [];
+  using progress = new Progress({ line: (text) => void lines.push(text), status: undefined }, 7, 7);
+  for (let step = 1; step <= 7; step++) {
+    progress.step({ ...metrics(step), ...step === 4 ? { eval_loss: 0.5 } : {} }, 10);
+  }
+  assert.deepEqual(lines.map((line) => line.split("  ")[2]), ["lr 1.00e-1", "eval loss 0.5000", "lr 1.00e-1"]);
+});
+
 test("Progress tells the time left from recent steps", () => {
   const lines: string[] = [];
   using progress = new Progress({ line: (text) => void lines.push(text), status: undefined }, 100, 1);

@@ -198,6 +198,50 @@ test("a script goes on from nothing where the prompt is empty", TIMEOUT, async (
   assert.match(stdout, /Sample:\n/);
 });
 
+test(
+  "a sample has as many tokens as the model has positions, and a prompt that leaves none is refused at once",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const long = await startAlone(flagsIn(folder, "--steps", "1", "--sample-tokens", "1000")).ended;
+    assert.equal(long.code, 0, long.stderr);
+    const flags = flagsIn(folder, "--steps", "1", "--out", folder.file("refused"), "--prompt", "shard ".repeat(64));
+    const refused = await startAlone(flags).ended;
+    assert.equal(refused.code, 2);
+    assert.match(refused.stderr, /prompt: expected fewer tokens than the model's 64 positions, got \d+/);
+    assert.doesNotMatch(refused.stdout, /step 1/);
+  },
+);
+
+test("a run evaluates held-out text as it goes and at its end, and learns nothing from it", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const held = folder.write("held.txt", "the shard of loss number 7 is rank\n".repeat(9));
+  const plain = await run(flagsIn(folder, "--steps", "5", "--out", folder.file("plain")));
+  assert.equal(plain.code, 0, plain.stderr);
+  const flags = flagsIn(folder, "--steps", "5", "--log-every", "5", "--eval-data", held, "--eval-every", "2");
+  const { code, stdout, stderr } = await run(flags);
+  assert.equal(code, 0, stderr);
+  const lines = metricLines(folder).map((line): Record<string, unknown> => JSON.parse(line));
+  const evaluated = lines.filter((line) => "eval_loss" in line);
+  assert.deepEqual(evaluated.map(({ step }) => step), [2, 4, 5]);
+  const found = evaluated.map((line) => Number(line["eval_loss"]));
+  assert.ok(found.every((loss, i) => loss > 4 && loss < (found[i - 1] ?? 8.4)), `eval losses ${found}`);
+  const told = [...stdout.matchAll(/ step (\d)\/5 .* eval loss ([\d.]+) /g)].map(([, step, loss]) => [step, loss]);
+  assert.deepEqual(told, evaluated.map(({ step }, i) => [String(step), found[i]?.toFixed(4)]));
+  assert.deepEqual(losses(folder), losses(folder, "plain"));
+});
+
+test("an evaluation without text is refused, and one without a number of steps comes at the end", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const refused = await startAlone(flagsIn(folder, "--eval-every", "2")).ended;
+  assert.equal(refused.code, 2);
+  assert.match(refused.stderr, /evalData: expected files for evalEvery to evaluate on, got nothing/);
+  const held = folder.write("held.txt", "the shard of loss number 7 is rank\n".repeat(9));
+  const { code, stderr } = await startAlone(flagsIn(folder, "--steps", "3", "--eval-data", held)).ended;
+  assert.equal(code, 0, stderr);
+  assert.deepEqual(metricLines(folder).map((line) => line.includes("eval_loss")), [false, false, true]);
+});
+
 test("FULLYSHARD_LOG decides what is logged, and a wrong one is told", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const quiet = await startAlone(flagsIn(folder, "--steps", "1"), { env: { FULLYSHARD_LOG: "warn" } }).ended;

@@ -14,7 +14,6 @@ import { AdamW } from "../../src/optim/adamw.ts";
 import type { Parameter } from "../../src/tensor/parameter.ts";
 import { writeParameters } from "../../src/tensor/write.ts";
 import { ownedValues } from "../support/owned.ts";
-import { generate } from "../../src/train/generate.ts";
 import { type StepContext, trainStep } from "../../src/train/step.ts";
 
 /** What a rank is to do. */
@@ -24,14 +23,6 @@ export interface Orders {
   readonly steps: number;
   /** The parameter whose first element becomes NaN, on the rank that owns it. */
   readonly poison?: string;
-  /** Text to go on from, after the steps. */
-  readonly generate?: readonly {
-    readonly prompt: readonly number[];
-    readonly maxNewTokens: number;
-    readonly temperature?: number;
-    readonly seed?: number;
-    readonly eosId?: number;
-  }[];
 }
 
 /** One sample. */
@@ -50,7 +41,6 @@ export interface Told {
   /** This rank's elements of all parameters, in order of FQN. */
   readonly before: readonly number[];
   readonly after: readonly number[];
-  readonly texts: readonly (readonly number[])[];
   /** Bytes in use after the first and the last step. */
   readonly inUse: readonly number[];
 }
@@ -121,7 +111,6 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   } catch (thrown) {
     error = thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown);
   }
-  const texts = (data.generate ?? []).map(({ prompt, ...options }) => generate(model, prompt, options));
   group.barrier("end");
-  return { ...told, error, before, after: weightsOf(parameters), texts };
+  return { ...told, error, before, after: weightsOf(parameters) };
 });

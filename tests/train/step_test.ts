@@ -1,4 +1,4 @@
-/** The optimizer step and generation, on one rank and on two. @module */
+/** The optimizer step, on one rank and on two. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { runLoopback } from "../../src/comm/loopback_workers.ts";
@@ -73,40 +73,4 @@ test("trainStep() leaves no memory in use that the first step did not", async ()
   for (const { inUse } of await runSteps(2, { batches: uneven, steps: 6 })) {
     assert.equal(inUse.at(-1), inUse[0]);
   }
-});
-
-test("generate() gives every rank the same text, at temperature 0 that of one rank", async () => {
-  const prompt = [3, 9, 27];
-  const generate = [
-    { prompt, maxNewTokens: 20, temperature: 0 },
-    { prompt, maxNewTokens: 20, seed: 1 },
-    { prompt, maxNewTokens: 20, seed: 2 },
-    { prompt, maxNewTokens: 20, temperature: 0, seed: 3 },
-    { prompt, maxNewTokens: 0 },
-  ];
-  const batches = [[[sample(1, 0)]], [[sample(1, 0)]]];
-  const [a, b] = await runSteps(2, { batches, steps: 2, generate });
-  const [alone] = await runSteps(1, { batches, steps: 2, generate });
-  assert.deepEqual(a?.texts, b?.texts);
-  const [greedy, one, two, greedyAgain, none] = a?.texts ?? [];
-  assert.deepEqual(greedy, alone?.texts[0]);
-  assert.equal(one?.length, 20, "longer than the model's 12 positions");
-  assert.notDeepEqual(one, two, "a seed decides");
-  assert.deepEqual(greedyAgain, greedy, "without chance a seed does not matter");
-  assert.deepEqual(none, []);
-});
-
-test("generate() ends before the end-of-text token", async () => {
-  const batches = [[[sample(1, 0)]]];
-  const greedy = { prompt: [3, 9, 27], maxNewTokens: 8, temperature: 0 };
-  const [free] = await runSteps(1, { batches, steps: 2, generate: [greedy] });
-  const text = free?.texts[0] ?? [];
-  const eosId = text.at(-1) ?? -1;
-  const [ended] = await runSteps(1, { batches, steps: 2, generate: [{ ...greedy, eosId }] });
-  assert.deepEqual(ended?.texts[0], text.slice(0, text.indexOf(eosId)));
-});
-
-test("generate() refuses an empty prompt", async () => {
-  const orders = { batches: [[[sample(1, 0)]]], steps: 0, generate: [{ prompt: [], maxNewTokens: 1 }] };
-  await assert.rejects(runSteps(1, orders), /Cannot generate from an empty prompt/);
 });

@@ -7,6 +7,7 @@
 import type { Device } from "../../device/device.ts";
 import { ArgumentError } from "../../errors.ts";
 import { attention, rope, swiglu } from "../../nn/functional.ts";
+import { CacheSlot, KeyValues } from "../../nn/cache.ts";
 import { Embedding } from "../../nn/embedding.ts";
 import { type HeadOutput, LanguageModelHead } from "../../nn/head.ts";
 import { Linear } from "../../nn/linear.ts";
@@ -19,11 +20,9 @@ import { CausalLm, type CausalLmInputs } from "../causal_lm.ts";
 import type { LlamaConfig } from "./config.ts";
 
 /** What every block of one forward is given besides the hidden states. */
-interface Positions {
+interface Positions extends Pick<CausalLmInputs, "positionIds" | "attentionMask" | "pastKeyValues"> {
   readonly cos: Tensor;
   readonly sin: Tensor;
-  readonly positionIds: Tensor | undefined;
-  readonly attentionMask: Tensor | undefined;
 }
 
 function normal(config: LlamaConfig): Init {
@@ -37,6 +36,7 @@ class LlamaAttention extends Module<[x: Tensor, positions: Positions], Tensor> {
   readonly vProj: Linear;
   readonly oProj: Linear;
   readonly #config: LlamaConfig;
+  readonly #past = new CacheSlot((cache) => new KeyValues(cache));
 
   constructor(device: Device, config: LlamaConfig) {
     super();
@@ -50,13 +50,13 @@ class LlamaAttention extends Module<[x: Tensor, positions: Positions], Tensor> {
   }
 
   /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor, { cos, sin, positionIds, attentionMask }: Positions): Tensor {
+  forward(x: Tensor, { cos, sin, positionIds, attentionMask, pastKeyValues }: Positions): Tensor {
     const { numHeads: heads, numKvHeads: kvHeads, headDim } = this.#config;
     const q = rope(this.qProj.call(x), cos, sin, headDim, positionIds);
-    const k = rope(this.kProj.call(x), cos, sin, headDim, positionIds);
+    const own = [rope(this.kProj.call(x), cos, sin, headDim, positionIds), this.vProj.call(x)] as const;
+    const [k, v] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
     const scale = 1 / Math.sqrt(headDim);
-    const mixed = attention(q, k, this.vProj.call(x), { heads, kvHeads, causal: true, scale }, attentionMask);
-    return this.oProj.call(mixed);
+    return this.oProj.call(attention(q, k, v, { heads, kvHeads, causal: true, scale }, attentionMask));
   }
 }
 
@@ -124,17 +124,21 @@ class LlamaModel extends Module<[inputs: CausalLmInputs], Tensor> {
   }
 
   /** → hidden states [batch, seq, hidden] */
-  forward({ inputIds, attentionMask, positionIds }: CausalLmInputs): Tensor {
-    const seq = inputIds.shape[1] ?? 0;
-    if (inputIds.ndim !== 2 || (positionIds === undefined && seq > this.#maxPositions)) {
-      const shape = inputIds.shape.join(", ");
+  forward({ inputIds, attentionMask, positionIds, pastKeyValues }: CausalLmInputs): Tensor {
+    const [, seq = 0] = inputIds.shape;
+    const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
+    if (inputIds.ndim !== 2 || (positionIds === undefined && past + seq > this.#maxPositions)) {
+      const [shape, left] = [inputIds.shape.join(", "), this.#maxPositions - past];
+      const why = past === 0 ? "" : `, as ${past} of ${this.#maxPositions} positions are in the cache`;
       throw new ArgumentError(
-        `Cannot run on ids [${shape}]: they must be [batch, seq] with seq at most ${this.#maxPositions}`,
+        `Cannot run on ids [${shape}]: they must be [batch, seq] with seq at most ${left}${why}`,
       );
     }
-    const [cos, sin] = this.#rotary.upTo(positionIds === undefined ? seq : this.#maxPositions);
+    const [cos, sin] = positionIds === undefined ? this.#rotary.rows(past, seq) : this.#rotary.upTo(this.#maxPositions);
+    const positions = { cos, sin, positionIds, attentionMask, pastKeyValues };
     let hidden = this.embedTokens.call(inputIds);
-    for (const layer of this.layers) hidden = layer.call(hidden, { cos, sin, positionIds, attentionMask });
+    for (const layer of this.layers) hidden = layer.call(hidden, positions);
+    pastKeyValues?.advance(seq);
     return this.norm.call(hidden);
   }
 }
@@ -159,6 +163,6 @@ export class LlamaForCausalLm extends CausalLm {
   }
 
   forward(inputs: CausalLmInputs): HeadOutput {
-    return this.lmHead.call(this.model.call(inputs), inputs.labels);
+    return this.lmHead.call(this.model.call(inputs), inputs.labels, inputs.logitsToKeep);
   }
 }

@@ -1,0 +1,31 @@
+/**
+ * What memory a tensor keeps: its own, and what the graph that it is the result of has saved for a backward.
+ *
+ * @module
+ */
+import { blockBytes } from "../device/allocator.ts";
+import type { Tensor } from "./tensor.ts";
+
+/**
+ * Bytes of activations that live as long as a tensor.
+ *
+ * @param seen buffers and nodes that were counted already, and are not again; those that are counted are added
+ */
+export function heldBytes(tensor: Tensor, seen: Set<object>): number {
+  let bytes = 0;
+  const count = ({ buffer }: Tensor): void => {
+    if (!seen.has(buffer) && buffer.kind === "activations" && buffer.attached) bytes += blockBytes(buffer.byteLength);
+    seen.add(buffer);
+  };
+  count(tensor);
+  const edges = [tensor.edge];
+  // A list and not recursion: a graph is as deep as the computation was long.
+  while (edges.length > 0) {
+    const node = edges.pop()?.node;
+    if (node === undefined || seen.has(node)) continue;
+    seen.add(node);
+    for (const saved of node.saved) count(saved);
+    edges.push(...node.edges);
+  }
+  return bytes;
+}

@@ -1,0 +1,75 @@
+/**
+ * How well a model predicts text that it is not trained on: the mean over all its tokens, whichever rank they are on.
+ *
+ * @module
+ */
+import { noGrad } from "../autograd/mode.ts";
+import type { Batch } from "../data/loader.ts";
+import { ArgumentError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { scope } from "../tensor/scope.ts";
+import { countAll, forward, IGNORED_ROW } from "./backward.ts";
+import { evaluationMode } from "./evaluation_mode.ts";
+import type { Run } from "./run.ts";
+
+/** What an evaluation gave; the same on every rank. */
+export interface Evaluation {
+  /** Mean cross-entropy of all tokens, in nats. */
+  readonly loss: number;
+  /** e to the power of {@link loss}. */
+  readonly perplexity: number;
+  /** Tokens that were predicted, over all ranks. */
+  readonly tokens: number;
+}
+
+/**
+ * Measures a model's loss on all of `data`, without gradients and in evaluation mode; afterwards each module trains again as it
+ * did, and is sharded if it was. It needs no scope. Every rank must call it; their numbers of batches may differ.
+ *
+ * @param data this rank's part: a {@link TextData} is read once from its beginning to its end
+ * @throws {ArgumentError} if no token on any rank has a label
+ * @throws what reading `data` throws, and on the other ranks a {@link CollectiveError} that says so
+ * @example
+ * ```ts
+ * import { evaluate, launch, openModel, textData } from "fullyshard";
+ * await using run = await launch();
+ * const sizes = { vocab_size: 257, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4 };
+ * const model = await openModel(run, { model_type: "llama", ...sizes });
+ * await model.load();
+ * using heldOut = await textData(run, model, "LICENSE", { sequenceLength: 64, batch: 8 });
+ * const { loss, perplexity } = await evaluate(run, model, heldOut);
+ * if (Math.abs(loss - Math.log(257)) > 0.1 || perplexity > 300) throw new Error("it knows nothing yet");
+ * ```
+ */
+export async function evaluate(
+  { group }: Pick<Run, "group">,
+  model: CausalLm,
+  data: AsyncIterable<Batch> | Iterable<Batch>,
+): Promise<Evaluation> {
+  using _mode = evaluationMode(model);
+  const batches = iterate(data);
+  let [sum, tokens] = [0, 0];
+  try {
+    for (;;) {
+      const next = await group.together("read a batch to evaluate on", () => batches.next());
+      const microBatches = next.done ? [] : next.value.microBatches;
+      const counts = countAll(microBatches, group);
+      if (counts.microBatches === 0) break;
+      tokens += counts.tokens;
+      for (let i = 0; i < counts.microBatches; i++) {
+        using _frame = scope();
+        sum += noGrad(() => forward(model, microBatches[i] ?? IGNORED_ROW, model.device)).item();
+      }
+    }
+  } finally {
+    await batches.return(undefined);
+  }
+  if (tokens === 0) throw new ArgumentError("Cannot evaluate on data in which no token has a label: give at least one");
+  const [total = NaN] = group.sum([sum], "evaluation loss");
+  const loss = total / tokens;
+  return { loss, perplexity: model.device.math.exp(loss), tokens };
+}
+
+async function* iterate(data: AsyncIterable<Batch> | Iterable<Batch>): AsyncGenerator<Batch, undefined> {
+  yield* data;
+}

@@ -1,0 +1,201 @@
+/** Generation: what a cache keeps changes no token, on one rank and on several; and what transformers generates. @module */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import * as z from "zod";
+import { noGrad } from "../../src/autograd/mode.ts";
+import { openDevice } from "../../src/device/registry.ts";
+import { int32, uint8 } from "../../src/dtype.ts";
+import { ArgumentError, ShapeError, UseAfterDisposeError } from "../../src/errors.ts";
+import type { CausalLm } from "../../src/models/causal_lm.ts";
+import { buildModel } from "../../src/models/registry.ts";
+import { initializeParameters } from "../../src/nn/initialize.ts";
+import { tensor } from "../../src/tensor/create.ts";
+import { scope } from "../../src/tensor/scope.ts";
+import type { Tensor } from "../../src/tensor/tensor.ts";
+import { writeParameters } from "../../src/tensor/write.ts";
+import { generate } from "../../src/train/generate.ts";
+import { allClose } from "../support/allclose.ts";
+import { readGolden, readJson } from "../support/golden.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { generateAll, type GenerateReport, type Mode, SIZES } from "./generate_ranks.ts";
+
+const VARIANTS = ["tied", "untied", "grouped_bias", "rope_llama3", "legacy_rope_linear", "padding", "odd"];
+const generatedSchema = z.object({ prompt: z.array(z.int()), tokens: z.array(z.int()), margin: z.number() });
+const prompt = [3, 9, 27];
+const TEXTS = [
+  { prompt, maxNewTokens: 30, temperature: 0 },
+  { prompt, maxNewTokens: 30, seed: 1 },
+  { prompt, maxNewTokens: 30, seed: 2 },
+  { prompt, maxNewTokens: 30, temperature: 0, seed: 3 },
+  { prompt: [11], maxNewTokens: 12, temperature: 0 },
+  { prompt, maxNewTokens: 0 },
+];
+
+const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 26 });
+
+function modelOf(sizes: Readonly<Record<string, unknown>> = {}): CausalLm {
+  const model = buildModel(device, { ...SIZES, ...sizes });
+  initializeParameters(model, 7);
+  return model;
+}
+
+function idsOf(rows: readonly (readonly number[])[]): Tensor {
+  return tensor(device, rows.flat(), { shape: [rows.length, rows[0]?.length ?? 0], dtype: int32 });
+}
+
+async function reportsOf(size: number, mode: Mode, useCache: boolean): Promise<readonly GenerateReport[]> {
+  const texts = TEXTS.map((text) => ({ ...text, useCache }));
+  return valuesOf<GenerateReport>(await world(size, generateAll, { data: { ...mode, texts } }));
+}
+
+describe("generate()", () => {
+  for (
+    const [size, strategy, precision] of [
+      [1, "plain", "float32"],
+      [2, "fsdp", "float32"],
+      [3, "fsdp", "bfloat16"],
+      [2, "ddp", "float32"],
+    ] as const
+  ) {
+    it(`gives with a cache what it gives without, on every rank: ${strategy}, ${precision}, ${size} ranks`, async () => {
+      const mode = { strategy, precision };
+      const [kept, made] = await Promise.all([true, false].map((useCache) => reportsOf(size, mode, useCache)));
+      const [first] = made ?? [];
+      assert.ok(first !== undefined && kept !== undefined);
+      for (const report of kept) {
+        assert.deepEqual(report.texts, first.texts);
+        const [before = NaN, one, all] = report.inUse;
+        // Cosines and sines of 32 positions, 4 angles each, stay with the model.
+        assert.equal(one, before + 2 * 32 * 4 * 4, "the first text left more than rotary tables");
+        assert.equal(all, one, "a cache was not freed");
+        assert.ok(report.apart <= report.largest * (precision === "float32" ? 1e-6 : 0.02), `off by ${report.apart}`);
+        assert.ok(report.largest > 0.1);
+      }
+      const [greedy = [], one, two, greedyAgain, , none] = first.texts;
+      assert.equal(greedy.length, 30);
+      assert.ok(new Set(greedy).size > 3, `says too little to tell texts apart: ${greedy}`);
+      assert.notDeepEqual(one, two, "a seed decides");
+      assert.deepEqual(greedyAgain, greedy, "without chance a seed does not matter");
+      assert.deepEqual(none, []);
+    });
+  }
+
+  it("gives FSDP's ranks the greedy text of one", async () => {
+    const [alone] = await reportsOf(1, { strategy: "plain", precision: "float32" }, true);
+    const [sharded] = await reportsOf(2, { strategy: "fsdp", precision: "float32" }, true);
+    assert.deepEqual(sharded?.texts[0], alone?.texts[0]);
+  });
+
+  for (const variant of VARIANTS) {
+    it(`gives transformers' greedy tokens: '${variant}'`, async () => {
+      const { prompt, tokens, margin } = generatedSchema.parse(readJson(`llama-${variant}/generated.json`));
+      assert.ok(tokens.length === 32 && margin > 1e-3);
+      const model = buildModel(device, readJson(`llama-${variant}/config.json`));
+      const weights = await readGolden(`llama-${variant}/model.safetensors`);
+      writeParameters(model.parameters(), ({ fqn }, owned) => {
+        device.copyIn(owned, new Uint8Array(weights.floats(fqn).buffer));
+      });
+      assert.deepEqual(generate(model, prompt, { maxNewTokens: 32, temperature: 0 }), tokens);
+      for (const parameter of model.parameters()) parameter.dispose();
+    });
+  }
+
+  it("ends before the end-of-text token", () => {
+    const model = modelOf();
+    const greedy = { maxNewTokens: 8, temperature: 0 };
+    const text = generate(model, prompt, greedy);
+    const eosId = text.at(-1) ?? -1;
+    assert.deepEqual(generate(model, prompt, { ...greedy, eosId }), text.slice(0, text.indexOf(eosId)));
+  });
+
+  it("reaches the model's last position, and refuses one more", () => {
+    const model = modelOf({ max_position_embeddings: 12 });
+    assert.equal(generate(model, prompt, { maxNewTokens: 9 }).length, 9);
+    const message =
+      /Cannot generate 10 tokens after a prompt of 3: the model has 12 positions; lower maxNewTokens or shorten/;
+    assert.throws(() => generate(model, prompt, { maxNewTokens: 10 }), { name: "ArgumentError", message });
+    assert.throws(() => generate(model, [], { maxNewTokens: 1 }), /Cannot generate from an empty prompt/);
+    assert.throws(() => generate(model, prompt, { maxNewTokens: -1 }), /Cannot generate -1 tokens/);
+  });
+
+  it("evaluates, and lets each module train again as it did", () => {
+    const model = modelOf();
+    const [first, second] = model.layers;
+    assert.ok(first !== undefined && second !== undefined);
+    second.eval();
+    const seen: boolean[] = [];
+    first.registerForwardHook(() => void seen.push(first.training));
+    generate(model, prompt, { maxNewTokens: 2 });
+    assert.deepEqual(seen, [false, false]);
+    assert.deepEqual([model.training, first.training, second.training], [true, true, false]);
+  });
+
+  it("frees the cache when the model fails", () => {
+    const model = modelOf();
+    generate(model, prompt, { maxNewTokens: 20 });
+    const before = device.allocator.stats.inUse;
+    assert.throws(() => generate(model, [3, 32], { maxNewTokens: 20 }), /id 32/);
+    assert.equal(device.allocator.stats.inUse, before);
+  });
+});
+
+describe("GenerationCache", () => {
+  it("hides padding, which a mask names for its tokens too", () => {
+    using _frame = scope();
+    const model = modelOf();
+    const scores = (rows: readonly (readonly number[])[], mask: readonly (readonly number[])[]): ArrayLike<number> => {
+      using cache = model.createCache(6);
+      let last: ArrayLike<number> = [];
+      const width = rows[0]?.length ?? 0;
+      for (const [start, end] of [[0, 3], [3, 4], [4, width]] as const) {
+        const attentionMask = tensor(device, mask.flatMap((row) => row.slice(0, end)), {
+          shape: [rows.length, end],
+          dtype: uint8,
+        });
+        const inputIds = idsOf(rows.map((row) => row.slice(start, end)));
+        const given = { inputIds, attentionMask, pastKeyValues: cache, logitsToKeep: 1 };
+        const { logits } = noGrad(() => model.call(given));
+        assert.deepEqual(logits?.shape, [rows.length, 1, 32]);
+        last = logits?.toArray() ?? [];
+      }
+      return last;
+    };
+    const padded = scores([[7, 7, 1, 2, 3], [5, 4, 1, 2, 3]], [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]);
+    const other = scores([[9, 8, 1, 2, 3], [5, 4, 1, 2, 3]], [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]);
+    allClose(padded, other, { relative: 0, absolute: 0 }, "what is hidden changes nothing");
+    const shown = scores([[9, 8, 1, 2, 3], [5, 4, 1, 2, 3]], [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]);
+    assert.notDeepEqual(padded, shown);
+  });
+
+  it("refuses more tokens than it has room for, other batches, recorded calls, and a use after its end", () => {
+    using _frame = scope();
+    const model = modelOf({ max_position_embeddings: 12 });
+    const cache = model.createCache(4);
+    const call = (rows: readonly (readonly number[])[]): unknown =>
+      noGrad(() => model.call({ inputIds: idsOf(rows), pastKeyValues: cache }));
+    call([[1, 2, 3]]);
+    assert.equal(cache.length, 3);
+    assert.throws(() => call([[1, 2]]), {
+      name: "ArgumentError",
+      message: "Cannot add 2 tokens to a generation cache that holds 3 of at most 4: create a larger one",
+    });
+    assert.throws(() => call([[1], [2]]), ShapeError);
+    assert.throws(
+      () => model.call({ inputIds: idsOf([[1]]), pastKeyValues: cache }),
+      /Cannot train through a generation cache: call the model inside noGrad\(\)/,
+    );
+    assert.throws(() => model.createCache(13), /Cannot keep 13 tokens of a text: the model has 12 positions/);
+    const long = new Array<number>(10).fill(1);
+    assert.throws(() => call([long]), /ids \[1, 10\].* seq at most 9, as 3 of 12 positions are in the cache/);
+    assert.equal(cache.length, 3, "a call that failed counts for nothing");
+    cache[Symbol.dispose]();
+    assert.throws(() => call([[1]]), UseAfterDisposeError);
+    const unused = model.createCache(4);
+    unused[Symbol.dispose]();
+    assert.throws(
+      () => noGrad(() => model.call({ inputIds: idsOf([[1]]), pastKeyValues: unused })),
+      /A generation cache is used after it was disposed/,
+    );
+    assert.throws(() => model.createCache(-1), ArgumentError);
+  });
+});
