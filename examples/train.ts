@@ -34,8 +34,8 @@ const hfConfig = {
 
 process.exitCode = await runTrainingScript({
   usage: "train.ts [flags]",
-  argv: process.argv.slice(2),
   hfConfig,
   data: () => [typescriptLib()],
+  prompt: "interface ",
   tokenizer: new URL("data/tokenizer.json", import.meta.url),
 });

@@ -1,17 +1,19 @@
 /**
  * Where a C library may lie, and why a file there did not load. The order: the file that was named (option, then
- * `FULLYSHARD_<NAME>_LIBRARY`), and then nothing else; Python environments; CUDA_HOME; LD_LIBRARY_PATH; the system's
- * directories, all as absolute paths; last the bare soname, which the dynamic linker resolves by its cache. Opening is
- * left to `ffi/mod.ts`.
+ * `FULLYSHARD_<NAME>_LIBRARY`), and then nothing else; Python environments; CUDA_HOME; LD_LIBRARY_PATH; packages of the
+ * system's Python; the system's directories. Opening is left to `ffi/mod.ts`.
+ *
+ * All are absolute paths, as Bun takes a bare name that the dynamic linker does not know from the working directory.
+ * Only the C library, which every process has loaded already, goes by name.
  *
  * @module
  */
-import { FileError } from "../src/errors.ts";
+import { FileError, UnsupportedError } from "../src/errors.ts";
 import type { Environment } from "../src/runtime/env.ts";
 import { listDirectory, pathKind, readTextSync } from "../src/runtime/files.ts";
 import { platform } from "../src/runtime/processes.ts";
 import { type ElfFacts, readElf, unresolvedDependencies } from "./elf.ts";
-import type { BindingTable, StatusNames } from "./types.ts";
+import type { BindingTable, LoadOptions } from "./types.ts";
 
 /** Where a library is looked for, and what it is good for. */
 export interface LibrarySource {
@@ -19,12 +21,16 @@ export interface LibrarySource {
   readonly name: string;
   /** Its file names, best first. */
   readonly sonames: readonly string[];
-  /** The variable that names a file to load instead of searching. */
-  readonly override: Parameters<Environment["text"]>[0];
+  /** The variable that names a file to load instead of searching; none for a part of the system. */
+  readonly override?: Parameters<Environment["text"]>[0];
   /** Directories under a Python environment's site-packages in which wheels put it. */
   readonly packageDirectories: readonly string[];
+  /** Names of files beside it that it opens by bare name, which the linker knows only of loaded ones. */
+  readonly companions?: RegExp;
   /** It belongs to the CUDA toolkit. */
   readonly cuda?: boolean;
+  /** It belongs to NVIDIA's driver, which containers and WSL bring from outside. */
+  readonly driver?: boolean;
   /** Only bare sonames: the C library, which every process has loaded already. */
   readonly systemOnly?: boolean;
   /** Whether this version uses it; default true. */
@@ -36,10 +42,9 @@ export interface LibrarySource {
 }
 
 /** A library with its functions. */
-export interface LibrarySpec<T extends BindingTable> extends LibrarySource {
+export interface LibrarySpec<T extends BindingTable> extends LibrarySource, LoadOptions {
   readonly bindings: T;
-  /** Names of its status codes. */
-  readonly statuses?: StatusNames;
+  readonly remedy: string;
 }
 
 /**
@@ -50,22 +55,30 @@ export interface LibrarySpec<T extends BindingTable> extends LibrarySource {
  * @param explicit a file to load, and no other
  */
 export function candidatePaths(source: LibrarySource, environment: Environment, explicit?: string): string[] {
-  const named = explicit ?? environment.text(source.override);
+  const named = explicit ?? (source.override === undefined ? undefined : environment.text(source.override));
   if (named !== undefined) return [named];
   if (source.systemOnly === true) return [...source.sonames];
   const directories: string[] = [];
   for (const prefix of [environment.text("VIRTUAL_ENV"), environment.text("CONDA_PREFIX")]) {
-    if (prefix !== undefined) directories.push(...pythonDirectories(prefix, source.packageDirectories));
+    if (prefix !== undefined) directories.push(`${prefix}/lib`, ...packagesOf(prefix, "site-packages", source));
   }
   const cudaHome = environment.text("CUDA_HOME");
-  if (source.cuda === true) directories.push(...(cudaHome === undefined ? [] : [`${cudaHome}/lib64`]));
+  if (source.cuda === true && cudaHome !== undefined) directories.push(`${cudaHome}/lib64`);
   directories.push(...(environment.text("LD_LIBRARY_PATH") ?? "").split(":").filter((part) => part.startsWith("/")));
-  directories.push(...systemDirectories());
+  for (const prefix of ["/usr/local", "/usr"]) {
+    for (const name of ["site-packages", "dist-packages"]) directories.push(...packagesOf(prefix, name, source));
+  }
+  directories.push(...systemDirectories(), ...configuredDirectories());
   if (source.cuda === true) directories.push("/usr/local/cuda/lib64");
-  const absolute = [...new Set(directories)].flatMap((directory) =>
-    source.sonames.map((soname) => `${directory}/${soname}`)
-  );
-  return [...absolute, ...source.sonames];
+  if (source.driver === true) directories.push("/usr/local/nvidia/lib64", "/usr/lib/wsl/lib");
+  return [...new Set(directories)].flatMap((directory) => source.sonames.map((soname) => `${directory}/${soname}`));
+}
+
+/** The files beside a library that it will look for by bare name: see {@link LibrarySource.companions}. */
+export function companionPaths({ companions }: LibrarySource, path: string): string[] {
+  const directory = path.slice(0, path.lastIndexOf("/"));
+  if (companions === undefined || !path.startsWith("/")) return [];
+  return entriesOf(directory).filter((name) => companions.test(name)).map((name) => `${directory}/${name}`);
 }
 
 /** The system's library directories on this architecture. */
@@ -79,7 +92,8 @@ export function systemDirectories(): string[] {
 /** Directories of the dynamic linker's configuration, beyond {@link systemDirectories}. */
 export function configuredDirectories(): string[] {
   const files = entriesOf("/etc/ld.so.conf.d").filter((name) => name.endsWith(".conf"));
-  return files.flatMap((name) => linesOf(`/etc/ld.so.conf.d/${name}`)).filter((line) => line.startsWith("/"));
+  const lines = ["/etc/ld.so.conf", ...files.map((name) => `/etc/ld.so.conf.d/${name}`)].flatMap(linesOf);
+  return lines.filter((line) => line.startsWith("/"));
 }
 
 /** Lines of a text file; none if it cannot be read, as then nothing can be learnt from it. */
@@ -92,14 +106,10 @@ function linesOf(path: string): string[] {
   }
 }
 
-/** `lib` of a Python environment, and the wheels' directories of each Python in it. */
-function pythonDirectories(prefix: string, packages: readonly string[]): string[] {
-  const lib = `${prefix}/lib`;
-  const pythons = entriesOf(lib).filter((name) => /^python3\.\d+$/.test(name));
-  return [
-    lib,
-    ...pythons.flatMap((python) => packages.map((directory) => `${lib}/${python}/site-packages/${directory}`)),
-  ];
+/** Where wheels put a library, for each Python under a prefix. */
+function packagesOf(prefix: string, packages: string, { packageDirectories }: LibrarySource): string[] {
+  const pythons = entriesOf(`${prefix}/lib`).filter((name) => /^python3(\.\d+)?$/.test(name));
+  return pythons.flatMap((python) => packageDirectories.map((place) => `${prefix}/lib/${python}/${packages}/${place}`));
 }
 
 /** Names in a directory; none if it cannot be listed, as then nothing can be found in it. */
@@ -155,6 +165,7 @@ export function isAbsence(reason: string): boolean {
  * @param error what the runtime threw
  */
 export function explainFailure(path: string, error: unknown): string {
+  if (error instanceof UnsupportedError) return error.message; // it loaded, and lacks functions
   const text = (error instanceof Error ? error.message : String(error)).replaceAll("Could not open library: ", "");
   const file = inspectFile(path);
   // Where the file may not be looked at, the loader's own words tell; of a missing dependency they name that instead.

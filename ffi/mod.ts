@@ -9,7 +9,8 @@
  */
 import { LibraryNotFoundError, UnsupportedError } from "../src/errors.ts";
 import { type Environment, processEnvironment } from "../src/runtime/env.ts";
-import { candidatePaths, explainFailure, type LibrarySpec } from "./library.ts";
+import { LIBDL, RTLD_NOW } from "./bindings/libdl.ts";
+import { candidatePaths, companionPaths, explainFailure, type LibrarySpec } from "./library.ts";
 import type { BindingTable, FfiProvider, Library } from "./types.ts";
 
 /** Options of {@link openLibrary}. */
@@ -56,10 +57,21 @@ export async function openLibrary<T extends BindingTable>(
   const tried: { path: string; reason: string }[] = [];
   for (const path of candidatePaths(spec, environment, options.path)) {
     try {
-      return provider.load(spec.name, path, spec.bindings, spec.statuses);
+      const library = provider.load(spec.name, path, spec.bindings, spec);
+      if (spec.cuda === true || spec.driver === true) await keepLoaded(provider, [path, ...companionPaths(spec, path)]);
+      return library;
     } catch (error) {
       tried.push({ path, reason: explainFailure(path, error) });
     }
   }
   throw new LibraryNotFoundError(spec.name, tried, spec.remedy);
+}
+
+/**
+ * Loads files once more and for good. CUDA's libraries run threads of their own; Deno unloads what it has loaded when it
+ * ends, and a thread whose code is gone crashes the process.
+ */
+async function keepLoaded(provider: FfiProvider, paths: readonly string[]): Promise<void> {
+  const { symbols } = await openLibrary(LIBDL, { provider });
+  for (const path of paths) symbols.dlopen(path, RTLD_NOW);
 }

@@ -8,12 +8,10 @@
 
 import { build } from "esbuild";
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
 import process from "node:process";
-import { fileURLToPath } from "node:url";
+import { installInto, packInto, ROOT, temporaryFolder } from "./packed.ts";
 
-const root = fileURLToPath(new URL("..", import.meta.url));
 const runtimes = [
   [process.env["FULLYSHARD_BUN"] ?? "bun", "run"],
   [process.env["FULLYSHARD_DENO"] ?? "deno", "run", "--no-prompt"],
@@ -22,60 +20,44 @@ const runtimes = [
 /** What comes behind the package's name. */
 const doors = ["", "/nn", "/device", "/comm", "/checkpoint", "/data", "/config", "/errors", "/testing"];
 
-const folder = mkdtempSync(`${tmpdir()}/fullyshard-package-`);
-try {
-  install();
-  const expected = await namesOfSources();
-  const names = doors.map((door) => `Object.keys(await import(${JSON.stringify(`fullyshard${door}`)})).sort()`);
-  const load = `console.log(JSON.stringify([${names}]));\n`;
-  writeFileSync(`${folder}/package.json`, '{ "type": "module" }\n');
-  writeFileSync(`${folder}/installed.js`, load);
-  await build({
-    absWorkingDir: folder,
-    stdin: { contents: load, resolveDir: folder },
-    outfile: `${folder}/bundled.js`,
-    bundle: true,
-    format: "esm",
-    platform: "node",
-    target: "esnext",
-    external: ["bun:ffi"],
-    logLevel: "warning",
-  });
-  for (const script of ["installed.js", "bundled.js"]) {
-    for (const [program, ...args] of runtimes) {
-      const found = execute(program, [...args, script]);
-      if (found !== expected) throw new Error(`${script}: expected the names ${expected}, got ${found}`);
-    }
+using temporary = temporaryFolder();
+const folder = temporary.path;
+installInto(folder, packInto(folder));
+const expected = await namesOfSources();
+const names = doors.map((door) => `Object.keys(await import(${JSON.stringify(`fullyshard${door}`)})).sort()`);
+const load = `console.log(JSON.stringify([${names}]));\n`;
+writeFileSync(`${folder}/package.json`, '{ "type": "module" }\n');
+writeFileSync(`${folder}/installed.js`, load);
+await build({
+  absWorkingDir: folder,
+  stdin: { contents: load, resolveDir: folder },
+  outfile: `${folder}/bundled.js`,
+  bundle: true,
+  format: "esm",
+  platform: "node",
+  target: "esnext",
+  external: ["bun:ffi"],
+  logLevel: "warning",
+});
+for (const script of ["installed.js", "bundled.js"]) {
+  for (const [program, ...args] of runtimes) {
+    const found = execute(program, [...args, script]);
+    if (found !== expected) throw new Error(`${script}: expected the names ${expected}, got ${found}`);
   }
-  const version = execute("node", ["node_modules/fullyshard/bin/fullyshard.mjs", "--version"]);
-  const { size } = statSync(`${folder}/bundled.js`);
-  process.stdout.write(
-    `fullyshard ${version}: ${
-      JSON.parse(expected).flat().length
-    } values of ${doors.length} doors, bundle of ${size} bytes\n`,
-  );
-} finally {
-  rmSync(folder, { recursive: true });
 }
+const version = execute("node", ["node_modules/fullyshard/bin/fullyshard.mjs", "--version"]);
+const { size } = statSync(`${folder}/bundled.js`);
+process.stdout.write(
+  `fullyshard ${version}: ${
+    JSON.parse(expected).flat().length
+  } values of ${doors.length} doors, bundle of ${size} bytes\n`,
+);
 
 /** The names of the values of each door's source. */
 async function namesOfSources(): Promise<string> {
-  const { exports }: { exports: Record<string, string> } = JSON.parse(readFileSync(`${root}deno.json`, "utf8"));
-  const modules = await Promise.all(doors.map((door) => import(`${root}${exports[`.${door}`]}`)));
+  const { exports }: { exports: Record<string, string> } = JSON.parse(readFileSync(`${ROOT}deno.json`, "utf8"));
+  const modules = await Promise.all(doors.map((door) => import(`${ROOT}${exports[`.${door}`]}`)));
   return JSON.stringify(modules.map((module) => Object.keys(module).sort()));
-}
-
-/** What `npm install` would do, with the dependencies that are here already. */
-function install(): void {
-  execFileSync("npm", ["pack", "--silent", "--pack-destination", folder], {
-    cwd: root,
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  mkdirSync(`${folder}/node_modules/fullyshard`, { recursive: true });
-  execute("sh", ["-c", "tar -xzf fullyshard-*.tgz --strip-components=1 -C node_modules/fullyshard"]);
-  for (const name of ["zod", "yaml", "@huggingface"]) {
-    symlinkSync(`${root}node_modules/${name}`, `${folder}/node_modules/${name}`);
-  }
 }
 
 function execute(program: string, args: readonly string[]): string {

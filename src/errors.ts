@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { countOf } from "./words.ts";
 
 /** Shapes that do not fit an operation. */
 export class ShapeError extends RangeError {
@@ -163,7 +164,7 @@ export class ConfigError extends TypeError {
     const lines = problems.map(({ path, expected, got, where }) =>
       `  ${where === undefined ? "" : `${where}: `}${path}: expected ${expected}, got ${got}`
     );
-    super(`Configuration has ${problems.length} problem${problems.length === 1 ? "" : "s"}:\n${lines.join("\n")}`);
+    super(`Configuration has ${countOf(problems.length, "problem")}:\n${lines.join("\n")}`);
     this.problems = problems;
   }
 }

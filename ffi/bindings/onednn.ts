@@ -7,20 +7,22 @@
  * @module
  */
 import type { LibrarySpec } from "../library.ts";
-import type { StatusNames } from "../types.ts";
+import type { StatusWords } from "../types.ts";
 
 /** `char` arguments. */
 export const N = 78;
 export const T = 84;
 
 /** `dnnl_status_t`. */
-export const DNNL_STATUS: StatusNames = {
-  1: "dnnl_out_of_memory",
-  2: "dnnl_invalid_arguments",
-  3: "dnnl_unimplemented",
-  4: "dnnl_last_impl_reached",
-  5: "dnnl_runtime_error",
-  6: "dnnl_not_required",
+export const DNNL_STATUS: StatusWords = {
+  names: {
+    1: "dnnl_out_of_memory",
+    2: "dnnl_invalid_arguments",
+    3: "dnnl_unimplemented",
+    4: "dnnl_last_impl_reached",
+    5: "dnnl_runtime_error",
+    6: "dnnl_not_required",
+  },
 };
 
 /** Byte offsets in `dnnl_version_t`, and its bytes as far as they are read. */

@@ -8,6 +8,7 @@
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
+import { countOf } from "../words.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
 import { type SafetensorsEntry, type SafetensorsSpec, storedAs } from "./safetensors_header.ts";
@@ -76,7 +77,7 @@ export async function openHfWeights(directory: string): Promise<HfWeights> {
   const names = [...new Set(weightMap.values())].sort();
   const absent = names.filter((name) => pathKind(`${directory}/${name}`) !== "file");
   if (absent.length > 0) {
-    const count = `${absent.length} of the ${names.length} files`;
+    const count = `${absent.length} of the ${countOf(names.length, "file")}`;
     throw new CheckpointError(directory, `${count} that ${INDEX_FILE} names are missing: ${absent.join(", ")}`);
   }
   using opened = new DisposableStack();

@@ -24,7 +24,7 @@ interface Writer {
  */
 export function agreeOnWriters(tensors: readonly HeldTensor[], ranks: Ranks): readonly (readonly Writer[])[] {
   const own = JSON.stringify(tensors.map(({ shard }) => shard.boxes));
-  const held = ranks.exchangeText(own, "shares").map((text): readonly (readonly Box[])[] => JSON.parse(text));
+  const held = ranks.exchangeText(own, "save the model").map((text): readonly (readonly Box[])[] => JSON.parse(text));
   const load = new Array<number>(ranks.size).fill(0);
   const loadOf = (rank: number): number => load[rank] ?? Infinity;
   return tensors.map(({ name, shard: { shape } }, i) => {

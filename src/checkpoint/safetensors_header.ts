@@ -11,6 +11,7 @@ import { at } from "../at.ts";
 import { type DType, DTYPES } from "../dtype.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import type { Shape } from "../shape.ts";
+import { countOf } from "../words.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
 
 /** Largest header that is read, in bytes; the format's own limit. */
@@ -221,10 +222,12 @@ function parseEntry(
   const [begin = 0, end = 0] = offsets;
   if (end < begin) throw refuse(`data_offsets must not fall, got [${begin}, ${end}]`);
   if (end - begin !== expected) {
-    throw refuse(`${code} ${kindOf(shape)} takes ${expected} bytes, got ${end - begin} by data_offsets`);
+    throw refuse(`${code} ${kindOf(shape)} takes ${countOf(expected, "byte")}, got ${end - begin} by data_offsets`);
   }
   if (end > fileLength - dataOffset) {
-    throw refuse(`Data should reach to byte ${end}, got ${fileLength - dataOffset} bytes of data: the file is cut off`);
+    throw refuse(
+      `Data should reach to byte ${end}, got ${countOf(fileLength - dataOffset, "byte")} of data: the file is cut off`,
+    );
   }
   return { name, code, dtype: dtypeOf(code), shape, byteOffset: dataOffset + begin, byteLength: expected };
 }
@@ -240,8 +243,8 @@ function checkCover(
   for (const { name, byteOffset, byteLength } of entries) {
     if (byteOffset !== end) {
       const detail = byteOffset < end
-        ? `Bytes must belong to one tensor, got an overlap of ${end - byteOffset} bytes with ${last}`
-        : `Data must have no holes, got ${byteOffset - end} bytes between ${last} and it`;
+        ? `Bytes must belong to one tensor, got an overlap of ${countOf(end - byteOffset, "byte")} with ${last}`
+        : `Data must have no holes, got ${countOf(byteOffset - end, "byte")} between ${last} and it`;
       throw new CheckpointError(file, detail, name);
     }
     end = byteOffset + byteLength;
@@ -250,7 +253,9 @@ function checkCover(
   if (end === fileLength) return;
   throw new CheckpointError(
     file,
-    `The file should end after ${last} at byte ${end}, got ${fileLength} bytes: ${fileLength - end} trailing bytes`,
+    `The file should end after ${last} at byte ${end}, got ${fileLength} bytes: ${
+      countOf(fileLength - end, "trailing byte")
+    }`,
   );
 }
 

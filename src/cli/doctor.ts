@@ -7,17 +7,11 @@
  *
  * @module
  */
+import { wrapWords } from "../config/flags.ts";
 import { LIBC } from "../../ffi/bindings/libc.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
 import { PRESENCE_ONLY } from "../../ffi/catalog.ts";
-import {
-  candidatePaths,
-  configuredDirectories,
-  inspectFile,
-  isAbsence,
-  type LibrarySource,
-  type LibrarySpec,
-} from "../../ffi/library.ts";
+import { candidatePaths, inspectFile, isAbsence, type LibrarySource, type LibrarySpec } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
@@ -57,17 +51,17 @@ export interface DoctorReport {
 /**
  * Looks at this machine and writes what it finds.
  *
- * @param options `json`: one JSON object instead of text
+ * @param options `json`: one JSON object instead of text, of at most `width` columns where words allow it
  * @param environment variables that steer the search
  * @returns the exit code: 0, or 1 if something is broken or the platform is not supported
  */
 export async function doctor(
-  options: { readonly json: boolean },
+  options: { readonly json: boolean; readonly width: number },
   write: (text: string) => void,
   environment: Environment = processEnvironment(),
 ): Promise<number> {
   const report = await examine(environment);
-  write(options.json ? `${JSON.stringify(report)}\n` : formatReport(report));
+  write(options.json ? `${JSON.stringify(report)}\n` : formatReport(report, options.width));
   return report.problems.length === 0 ? 0 : 1;
 }
 
@@ -131,22 +125,17 @@ async function examineOpened<T extends BindingTable>(
 
 /** Looks for a library's file without opening it. */
 function examineFile(source: LibrarySource, environment: Environment): LibraryReport {
-  const paths = candidatePaths(source, environment).filter((path) => path.includes("/"));
-  // The bare sonames at the end of the list are what the linker's configuration would resolve.
-  for (const directory of configuredDirectories()) {
-    paths.push(...source.sonames.map((soname) => `${directory}/${soname}`));
-  }
+  const paths = candidatePaths(source, environment);
   const broken: { path: string; reason: string }[] = [];
-  const tried = new Set(paths).size;
-  for (const path of new Set(paths)) {
+  for (const path of paths) {
     const file = inspectFile(path);
     if (file.state === "library") {
       const { unresolved, elf: { soname = null } } = file;
-      return reportOf(source, { state: "present", path, version: soname, unresolved, broken, tried });
+      return reportOf(source, { state: "present", path, version: soname, unresolved, broken, tried: paths.length });
     }
     if (file.state === "broken") broken.push({ path, reason: file.reason });
   }
-  return reportOf(source, { ...absent(broken), unresolved: [], tried });
+  return reportOf(source, { ...absent(broken), unresolved: [], tried: paths.length });
 }
 
 /** What was found of a library, with what is known of it in any case. */
@@ -203,44 +192,61 @@ function readSystemText(posix: Posix, path: string): string | undefined {
   return bytes === undefined ? undefined : new TextDecoder().decode(bytes);
 }
 
-/** The report as text for people. */
-export function formatReport(report: DoctorReport): string {
+/** The report as text for people: what is used, what would help, and at last what a later version is to use. */
+export function formatReport(report: DoctorReport, width: number): string {
   const { platform, cpu, memory, sharedMemory, problems } = report;
   const has = (flag: string): string => `${cpu?.features[flag] === true ? "+" : "-"}${flag}`;
   const available = memory !== null && `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`;
   const free = sharedMemory !== null &&
     `${sharedMemory.directory}: ${gib(sharedMemory.freeBytes)} of ${gib(sharedMemory.totalBytes)} free`;
   const isScarce = sharedMemory !== null && sharedMemory.totalBytes < 2 ** 30;
+  const entry = (name: string, ...texts: readonly string[]): string[] => {
+    const lines = texts.flatMap((text) => wrapWords(text, width - COLUMN));
+    return lines.map((line, index) => `${(index === 0 ? name : "").padEnd(COLUMN)}${line}`);
+  };
+  const group = (title: string, libraries: readonly LibraryReport[]): string[] =>
+    libraries.length === 0 ? [] : ["", title, ...libraries.flatMap((one) => entry(one.name, ...describeLibrary(one)))];
+  const used = report.libraries.filter((library) => library.used);
   const lines = [
-    `runtime        ${report.runtime.name} ${report.runtime.version}`,
-    `platform       ${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`,
-    `cores          ${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`,
-    `cpu features   ${cpu === null ? "unknown" : FEATURES.map(has).join(" ")}`,
-    `memory         ${available || "unknown"}`,
-    `shared memory  ${free || "none: ranks must be Workers of one process"}`,
-    ...isScarce ? [`               ${sharedMemory.remedy}`] : [],
-    "",
-    ...report.libraries.flatMap(formatLibrary),
+    ...entry("runtime", `${report.runtime.name} ${report.runtime.version}`),
+    ...entry("platform", `${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`),
+    ...entry("cores", `${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`),
+    ...entry("cpu features", cpu === null ? "unknown" : FEATURES.map(has).join(" ")),
+    ...entry("memory", available || "unknown"),
+    ...entry(
+      "shared memory",
+      free || "none: ranks must be Workers of one process",
+      ...isScarce ? [sharedMemory.remedy] : [],
+    ),
+    ...group("Used here:", used.filter(isFound)),
+    ...group("Not found, and would help:", used.filter((library) => !isFound(library))),
+    ...group("For a later version:", report.libraries.filter((library) => !library.used)),
     "",
     problems.length === 0 ? "No problems." : `Problems (${problems.length}):`,
-    ...problems.map((problem) => `  ${problem}`),
+    ...problems.flatMap((problem) => wrapWords(problem, width - 2).map((line) => `  ${line}`)),
   ];
   return `${lines.join("\n")}\n`;
 }
 
-function formatLibrary(library: LibraryReport): string[] {
-  const { name, state, path, version, unresolved, broken } = library;
-  const isFound = state === "loaded" || state === "present";
-  const facts = isFound
+/** Where the facts of an entry begin. */
+const COLUMN = 15;
+
+function isFound({ state }: LibraryReport): boolean {
+  return state === "loaded" || state === "present";
+}
+
+/** What is known of a library, a fact a line. */
+function describeLibrary(library: LibraryReport): string[] {
+  const { state, path, version, unresolved, broken, tried, used, gives, remedy } = library;
+  const facts = isFound(library)
     ? `${version === null ? "" : ` ${version}`}, ${path}`
-    : ` (${library.tried} path${library.tried === 1 ? "" : "s"} tried)`;
-  const lines = [`${name.padEnd(14)} ${state}${facts}`];
-  const indent = " ".repeat(15);
-  for (const { path: file, reason } of broken) lines.push(`${indent}${file}: ${reason}`);
-  if (unresolved.length > 0) lines.push(`${indent}needs ${unresolved.join(", ")}, not found`);
-  if (!library.used) lines.push(`${indent}not used by this version; a later one is to use it for: ${library.gives}`);
-  else if (!isFound) lines.push(`${indent}would give: ${library.gives}`, `${indent}${library.remedy}`);
-  return lines;
+    : ` (${tried} path${tried === 1 ? "" : "s"} tried)`;
+  return [
+    `${state}${facts}`,
+    ...broken.map(({ path: file, reason }) => `${file}: ${reason}`),
+    ...unresolved.length > 0 ? [`needs ${unresolved.join(", ")}, not found`] : [],
+    ...!used ? [`for ${gives}`] : isFound(library) ? [] : [`would give: ${gives}`, remedy],
+  ];
 }
 
 function gib(bytes: number): string {

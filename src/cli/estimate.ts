@@ -14,6 +14,8 @@ import { dataSection, parallelSection, type StepConfig, trainSection } from "../
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
+import { terminal } from "../runtime/terminal.ts";
+import { countOf } from "../words.ts";
 
 const size = z.int().positive();
 /** What a training run would take. */
@@ -26,8 +28,10 @@ const estimateSection = section(
     model: z.string().describe("Hugging Face folder, or a config.json; weights are not read"),
     nproc: size.describe("Ranks"),
     rank: z.int().nonnegative().default(0).describe("Which of them"),
-    batch: size.default(1).describe("Samples of a micro-batch on each rank"),
-    seq: size.default(usual.sequenceLength).describe("Tokens of a sample"),
+    batch: size.default(1).describe("Samples of a micro-batch on each rank").meta({ otherNames: ["batch-size"] }),
+    seq: size.default(usual.sequenceLength).describe("Tokens of a sample").meta({
+      otherNames: ["seq-len", "sequence-length"],
+    }),
     microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
@@ -46,7 +50,9 @@ const SECTIONS = [estimateSection, parallelSection] as const;
  */
 export async function estimate(argv: readonly string[]): Promise<number> {
   if (helpAsked(argv)) {
-    process.stdout.write(`${await configHelp(SECTIONS, "fullyshard estimate --model <folder> --nproc <n> [flags]")}\n`);
+    const out = terminal("stdout");
+    const usage = "fullyshard estimate --model <folder> --nproc <n> [flags]";
+    out.write(`${await configHelp(SECTIONS, usage, out.columns())}\n`);
     return 0;
   }
   const config = await resolveConfig(SECTIONS, { argv });
@@ -83,8 +89,8 @@ function textOf(
   const kinds = Map.groupBy(step.collectives, ({ kind }) => kind);
   const total = (calls: readonly CollectiveUse[]): number => calls.reduce((sum, { bytes }) => sum + bytes, 0);
   return [
-    `${numParameters} parameters, ${strategy.toUpperCase()} over ${nproc} ranks, ${precision}, ` +
-    `a step of ${microBatches} × ${batch} samples of ${seq} tokens a rank`,
+    `${countOf(numParameters, "parameter")}, ${strategy.toUpperCase()} over ${countOf(nproc, "rank")}, ${precision}, ` +
+    `a step of ${microBatches} × ${countOf(batch, "sample")} of ${countOf(seq, "token")} a rank`,
     `Memory of rank ${rank} at its peak`,
     ...Object.entries(step.terms).map(([name, bytes]) => row(name, formatBytes(bytes))),
     row("in all", formatBytes(step.peakBytes)),

@@ -5,17 +5,45 @@
  * @module
  */
 import process from "node:process";
+import { wrapWords } from "../config/flags.ts";
+import { ENV } from "../runtime/env.ts";
 import { scriptArguments } from "../runtime/processes.ts";
+import { terminal } from "../runtime/terminal.ts";
 import { VERSION } from "../version.ts";
 
-const usage = `Usage: fullyshard <command> [flags]
+const usage = `Usage: fullyshard [--runtime <bun|deno|auto>] <command> [flags]
 
   run        start a script on several ranks, with torchrun's flags
-  estimate   tell the memory, communication and calculation of a training step on any number of ranks
-  doctor     show which native libraries are found, and what a missing one would give
+  estimate   tell what a training step takes on any number of ranks
+  doctor     show what this machine has, and what a missing library would give
 
   fullyshard <command> --help   the flags of a command
-  fullyshard --version          the version`;
+  fullyshard --version          the version
+
+--runtime, before the command, decides what runs it and its ranks; auto, the
+default, takes what runs already, else Bun, else Deno.
+
+Environment variables:`;
+
+/** The variables that a user sets; `run` sets those of a rank. */
+const shownVariables = [
+  "FULLYSHARD_LOG",
+  "FULLYSHARD_RUNTIME",
+  "FULLYSHARD_BUN",
+  "FULLYSHARD_DENO",
+  "FULLYSHARD_SHM_DIRECTORY",
+  "FULLYSHARD_TIMEOUT_SECONDS",
+  "NO_COLOR",
+] as const;
+
+function help(): string {
+  const column = 30;
+  const lines = shownVariables.flatMap((name) => {
+    const meaning = wrapWords(ENV[name].meaning, terminal("stdout").columns() - column);
+    return meaning.map((text, line) => `  ${(line === 0 ? name : "").padEnd(column - 2)}${text}`);
+  });
+  return [usage, ...lines].join("\n");
+}
 
 const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<number>>> = {
   run: async (argv) => await (await import("./run.ts")).run(argv),
@@ -34,7 +62,8 @@ const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<num
     }
     const { doctor } = await import("./doctor.ts");
     const json = reading.uses.get("json")?.texts.at(-1) === "true";
-    return await doctor({ json }, (text) => void process.stdout.write(text));
+    const out = terminal("stdout");
+    return await doctor({ json, width: out.columns() }, out.write);
   },
 };
 
@@ -42,7 +71,7 @@ const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<num
 export async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === "--help" || name === "-h" || name === "help") {
-    (name === undefined ? process.stderr : process.stdout).write(`${usage}\n`);
+    (name === undefined ? process.stderr : process.stdout).write(`${help()}\n`);
     return name === undefined ? 2 : 0;
   }
   if (name === "--version" || name === "-V") {

@@ -7,9 +7,9 @@
 import process from "node:process";
 import { rankCommand, rankVariables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
-import { planRun, runHelp } from "../launch/plan.ts";
+import { misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
-import { StatusTerminal, type StreamName } from "../launch/terminal.ts";
+import { StatusTerminal, type StreamName, terminal as standardStream } from "../runtime/terminal.ts";
 import { ConfigError } from "../errors.ts";
 import { inheritedVariables } from "../runtime/env.ts";
 import { makeDirectory, makeTemporaryDirectory, openWritable, pathKind } from "../runtime/files.ts";
@@ -26,7 +26,8 @@ export async function run(argv: readonly string[]): Promise<number> {
   const numCores = coreCount();
   const plan = planRun(argv, numCores);
   if (plan === "help") {
-    process.stdout.write(`${runHelp()}\n`);
+    const out = standardStream("stdout");
+    out.write(`${runHelp(out.columns())}\n`);
     return 0;
   }
   if (plan.numRanks > 1) requireSharedMemory();
@@ -37,7 +38,7 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const inherited = inheritedVariables();
   const command = rankCommand(plan, script, inherited);
-  const terminal = new StatusTerminal(process.stdout, process.stderr);
+  const terminal = new StatusTerminal();
   // Two runs on one host must not meet: neither by name nor, where none was asked for, by port.
   const unique = (Date.now() * 1000 + Math.floor(Math.random() * 1000)).toString(36);
   const shared = {
@@ -47,6 +48,8 @@ export async function run(argv: readonly string[]): Promise<number> {
     runId: `${plan.runName}-${processId()}-${unique}`,
     numCores,
     showsStatus: terminal.showsStatus,
+    showsColors: terminal.hasColors("stderr"),
+    columns: process.stdout.columns,
   };
   using files = new DisposableStack();
   let folder: string | undefined;
@@ -70,6 +73,13 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const outcome = await supervise(starts, terminal, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
   terminal.status("");
-  terminal.lines("stderr", describeFailures(outcome.failures, outcome.stopped));
+  terminal.lines("stderr", describeFailures(outcome.failures, outcome.stopped, terminal.hasColors("stderr")));
+  const [refused] = misplacedFlags(plan.scriptArgs).filter((flag) =>
+    outcome.failures.some(({ record }) => record?.message.includes(`${flag}: `))
+  );
+  if (refused !== undefined) {
+    const place = `'fullyshard run ${refused} … ${plan.script}'`;
+    terminal.lines("stderr", [`fullyshard: ${refused} belongs to the launcher, before the script: ${place}`]);
+  }
   return outcome.exitCode;
 }

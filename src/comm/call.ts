@@ -7,6 +7,7 @@
  */
 import { at } from "../at.ts";
 import type { DType } from "../dtype.ts";
+import { countOf } from "../words.ts";
 
 /** What a rank can call. */
 export const CALL_KINDS = [
@@ -64,8 +65,8 @@ export function describeCall(call: Omit<Call, "detail">): string {
   const { kind, unit, phase, dtype, count } = call;
   const facts = [
     ...phase === undefined ? [] : [phase],
-    ...dtype === undefined ? [] : [dtype.name, `${count} elements`],
-    ...count === 0 && dtype === undefined ? [] : [`${byteLengthOf(call)} bytes`],
+    ...dtype === undefined ? [] : [dtype.name, countOf(count, "element")],
+    ...count === 0 && dtype === undefined ? [] : [countOf(byteLengthOf(call), "byte")],
   ];
   return `${kind} '${unit}'${facts.length === 0 ? "" : ` (${facts.join(", ")})`}`;
 }

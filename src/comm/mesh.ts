@@ -6,6 +6,7 @@
  */
 import { at } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
+import { countOf } from "../words.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
 /** Length of each axis, outermost first, e.g. `{ replicate: 2, shard: 4 }`. */
@@ -75,7 +76,9 @@ export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
   }
   const product = lengths.reduce((all, length) => all * length, 1);
   if (product !== group.size) {
-    throw new ArgumentError(`A mesh of { ${text} } has ${product} ranks, but group '${group.name}' has ${group.size}`);
+    throw new ArgumentError(
+      `A mesh of { ${text} } has ${countOf(product, "rank")}, but group '${group.name}' has ${group.size}`,
+    );
   }
   const groups = new Map<string, ProcessGroup>();
   const mesh = new DeviceMesh(group, shape, groups);

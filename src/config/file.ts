@@ -7,7 +7,7 @@
 import type { Node, Scalar, YAMLMap } from "yaml";
 import type { ConfigProblem } from "../errors.ts";
 import { didYouMean } from "./nearest.ts";
-import { camelCase, type JsonSchema } from "./schema.ts";
+import { camelCase, isList, type JsonSchema, kebabCase } from "./schema.ts";
 
 /** A configuration file that was read. */
 export interface ConfigFile {
@@ -62,8 +62,9 @@ export async function readConfigText(file: string, text: string, schema: JsonSch
       const where = at(key?.range?.[0] ?? map.range?.[0] ?? 0);
       if (path.length === 0 && typed === "$schema") continue;
       const property = Object.hasOwn(properties, name) ? properties[name] : undefined;
+      const value = resolve(pair.value);
       if (property === undefined) {
-        const got = `'${typed}'${didYouMean(name, Object.keys(properties))}`;
+        const got = `'${typed}'${remedyOf(name, yaml.isMap(value), properties)}`;
         problems.push({ path: [...path, typed].join("."), expected: "a known key", got, where });
         continue;
       }
@@ -71,12 +72,12 @@ export async function readConfigText(file: string, text: string, schema: JsonSch
         problems.push({ path: [...path, typed].join("."), expected: "each key once", got: `'${typed}' again`, where });
         continue;
       }
-      const value = resolve(pair.value);
       place(value, [...path, name], key);
       if (property.properties !== undefined && yaml.isMap(value)) {
         values[name] = readMap(value, property, [...path, name]);
       } else {
-        values[name] = value === undefined ? null : value.toJS(document);
+        const given = value === undefined ? null : value.toJS(document);
+        values[name] = isList(property) && yaml.isScalar(value) && given !== null ? [given] : given;
       }
     }
     return values;
@@ -89,4 +90,13 @@ export async function readConfigText(file: string, text: string, schema: JsonSch
     return { values: {}, places, problems };
   }
   return { values: readMap(root, schema, []), places, problems };
+}
+
+/** What to do about an unknown key: its name here, or where the keys below it belong. */
+function remedyOf(name: string, holdsKeys: boolean, properties: Readonly<Record<string, JsonSchema>>): string {
+  const other = kebabCase(name);
+  const here = Object.entries(properties).find(([, { otherNames }]) => otherNames?.includes(other));
+  if (here !== undefined) return `. Here it is '${here[0]}': ${here[1].description}`;
+  if (holdsKeys) return ". Keys are not nested: move those below it out of it";
+  return didYouMean(name, Object.keys(properties));
 }

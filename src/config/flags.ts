@@ -13,15 +13,17 @@ import { didYouMean } from "./nearest.ts";
 export interface Flag {
   /** Name in kebab case, without dashes. */
   readonly name: string;
+  /** What other programs call it: answered with the name here, not accepted. */
+  readonly otherNames?: readonly string[];
   /** One letter that stands for it, without the dash. */
   readonly short?: string;
   /** `switch` takes no value and has a `--no-` form, `one` takes a value, `many` may be repeated. */
   readonly takes: "switch" | "one" | "many";
   /** What the value looks like in the help text, e.g. `<int>`. */
   readonly placeholder?: string;
-  /** What it does, in one sentence. */
+  /** What it does, in one sentence; of a switch that is on by default, what its `--no-` form does. */
   readonly description: string;
-  /** The default, as shown in the help text. */
+  /** The default; the help text shows that of a switch by the form that it lists. */
   readonly default?: string;
 }
 
@@ -58,15 +60,22 @@ export function readFlags(
   const tokens = tokenize(flags, argv);
   const uses = new Map<string, FlagUse>();
   const problems: ConfigProblem[] = [];
-  let afterUnknown = -1;
+  // Arguments before this place that are no flags belong to a problem that is listed already.
+  let explained = 0;
 
-  for (const token of tokens) {
+  for (const [i, token] of tokens.entries()) {
     if (token.kind === "option-terminator") continue;
     if (token.kind === "positional") {
-      // The text after an unknown flag is most likely its value: one problem is enough.
-      if (token.index === afterUnknown) continue;
+      if (token.index < explained) continue;
       if (options.stopAtPositional) return { uses, rest: argv.slice(token.index), problems };
-      problems.push({ path: token.value, expected: "a flag", got: `'${token.value}'` });
+      const list = listBefore(tokens[i - 1], byName);
+      if (list === undefined) problems.push({ path: token.value, expected: "a flag", got: `'${token.value}'` });
+      else {
+        const end = tokens.findIndex(({ kind }, at) => at > i && kind !== "positional");
+        const count = (end < 0 ? tokens.length : end) - i;
+        problems.push(expandedPattern(list, count));
+        explained = token.index + count;
+      }
       continue;
     }
     const typed = argv[token.index]?.split("=", 1)[0] ?? token.rawName;
@@ -74,12 +83,12 @@ export function readFlags(
     const flag = byName.get(token.name) ?? (negated?.takes === "switch" ? negated : undefined);
     if (flag === undefined) {
       problems.push(unknownFlag(typed, token.name, flags));
-      if (token.value === undefined) afterUnknown = token.index + 1;
+      // The text after an unknown flag is most likely its value.
+      if (token.value === undefined) explained = token.index + 2;
       continue;
     }
     const text = flag.takes === "switch" ? switchText(flag !== byName.get(token.name), token.value) : token.value;
-    const swallowed = token.inlineValue === false && text !== undefined && /^-(?![\d.])./.test(text);
-    if (text === undefined || swallowed) {
+    if (text === undefined || isFlagLike(token)) {
       problems.push({
         path: typed,
         expected: flag.takes === "switch" ? "no value, or true or false" : `a value ${flag.placeholder ?? ""}`.trim(),
@@ -100,7 +109,7 @@ export function helpAsked(argv: readonly string[]): boolean {
 }
 
 /** Flags as a help text of at most `width` columns, without a final line break. */
-export function describeFlags(flags: readonly Flag[], width: number = 100): string {
+export function describeFlags(flags: readonly Flag[], width: number = 80): string {
   const heads = flags.map((flag) => {
     const short = flag.short === undefined ? "" : `-${flag.short}, `;
     const name = flag.takes === "switch" && flag.default === "true" ? `no-${flag.name}` : flag.name;
@@ -110,14 +119,16 @@ export function describeFlags(flags: readonly Flag[], width: number = 100): stri
   const column = Math.min(34, Math.max(0, ...heads.map((head) => head.length)) + 2);
   return flags.map((flag, index) => {
     const head = heads[index] ?? "";
-    const suffix = flag.default === undefined ? "" : ` (default: ${flag.default})`;
-    const lines = wrap(`${flag.description}${suffix}`.trim(), width - column);
+    const suffix = flag.default === undefined || flag.takes === "switch" ? "" : ` (default: ${flag.default})`;
+    const lines = wrapWords(`${flag.description}${suffix}`.trim(), width - column);
     const first = head.length < column ? [head.padEnd(column) + (lines.shift() ?? "")] : [head];
     return [...first, ...lines.map((line) => " ".repeat(column) + line)].map((line) => line.trimEnd()).join("\n");
   }).join("\n");
 }
 
 type Token = NonNullable<ReturnType<typeof parseArgs>["tokens"]>[number];
+
+type OptionToken = Extract<Token, { readonly kind: "option" }>;
 
 function tokenize(flags: readonly Flag[], argv: readonly string[]): readonly Token[] {
   const options = Object.fromEntries(flags.map((flag) => [flag.name, {
@@ -134,12 +145,43 @@ function switchText(negated: boolean, value: string | undefined): string | undef
   return !negated && (value === "true" || value === "false") ? value : undefined;
 }
 
+/** Whether the value of a flag is the next flag, because none was given. */
+function isFlagLike({ inlineValue, value = "" }: OptionToken): boolean {
+  return inlineValue === false && /^-(?![\d.])./.test(value);
+}
+
+/** The flag of several values, and the one that it was given right before an argument that is no flag. */
+function listBefore(
+  token: Token | undefined,
+  flags: ReadonlyMap<string, Flag>,
+): { readonly flag: string; readonly value: string } | undefined {
+  if (token?.kind !== "option" || token.inlineValue !== false || isFlagLike(token)) return undefined;
+  return flags.get(token.name)?.takes === "many" ? { flag: token.rawName, value: token.value } : undefined;
+}
+
+/** A pattern without quotes reaches the program as the files that it matches, of which the first is the flag's value. */
+function expandedPattern(
+  { flag, value }: { readonly flag: string; readonly value: string },
+  more: number,
+): ConfigProblem {
+  const got =
+    `'${value}' and ${more} more. If the shell made them of a pattern, quote the pattern: ${flag} 'texts/*.md'; ` +
+    `else repeat ${flag} before each`;
+  return { path: flag, expected: "one value", got };
+}
+
 function unknownFlag(typed: string, name: string, flags: readonly Flag[]): ConfigProblem {
+  const here = flags.find(({ otherNames }) => otherNames?.includes(name));
+  if (here !== undefined) {
+    const got = `'${typed}'. Here it is '--${here.name}': ${here.description}`;
+    return { path: typed, expected: "a known flag", got };
+  }
   const names = flags.flatMap((flag) => flag.takes === "switch" ? [flag.name, `no-${flag.name}`] : [flag.name]);
   return { path: typed, expected: "a known flag", got: `'${typed}'${didYouMean(name, names, "--")}` };
 }
 
-function wrap(text: string, width: number): string[] {
+/** Cuts a text between its words into lines of at most `width` columns; a word that is longer has a line of its own. */
+export function wrapWords(text: string, width: number): string[] {
   const lines: string[] = [];
   for (const word of text.split(/\s+/)) {
     const last = lines.at(-1);

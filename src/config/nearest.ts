@@ -4,10 +4,18 @@
  * @module
  */
 
-/** The known name that was probably meant, or undefined where none is close. */
-export function nearestName(name: string, known: Iterable<string>): string | undefined {
+/**
+ * The known name that was probably meant, or undefined where none is close.
+ *
+ * @param most typing mistakes between the two. @default a third of the letters, or 2
+ */
+export function nearestName(
+  name: string,
+  known: Iterable<string>,
+  most: number = Math.max(2, Math.floor(name.length / 3)),
+): string | undefined {
   let best: string | undefined;
-  let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1;
+  let bestDistance = most + 1;
   for (const candidate of known) {
     const distance = editDistance(name.toLowerCase(), candidate.toLowerCase());
     // A distance as long as the word itself means that nothing of it was kept.

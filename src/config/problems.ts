@@ -6,6 +6,7 @@
  */
 import type { z } from "zod";
 import type { ConfigProblem } from "../errors.ts";
+import { countOf } from "../words.ts";
 import { didYouMean } from "./nearest.ts";
 
 /** Where a value came from. */
@@ -72,8 +73,8 @@ function typeName(name: string): string {
 }
 
 function bound(origin: string, relation: string, limit: number | bigint): string {
-  if (origin === "string") return `a text of ${relation} ${limit} characters`;
-  if (origin === "array" || origin === "set") return `a list of ${relation} ${limit} items`;
+  if (origin === "string") return `a text of ${relation} ${countOf(Number(limit), "character")}`;
+  if (origin === "array" || origin === "set") return `a list of ${relation} ${countOf(Number(limit), "item")}`;
   return `${origin === "int" ? "an integer" : "a number"} ${relation} ${limit}`;
 }
 

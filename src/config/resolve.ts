@@ -83,11 +83,16 @@ export async function resolveConfig<const Sections extends readonly Section<obje
  * The help text of an application, derived from its sections; without a final line break.
  *
  * @param usage the first line, e.g. `train.ts [flags]`
+ * @param width columns that it may take; 80 unless given
  */
-export async function configHelp(sections: readonly Section<object>[], usage: string): Promise<string> {
+export async function configHelp(
+  sections: readonly Section<object>[],
+  usage: string,
+  width?: number,
+): Promise<string> {
   const parts = await readSections(sections);
-  const groups = parts.map((part) => `${part.name}:\n${describeFlags(part.keys.map((key) => key.flag))}`);
-  return [`Usage: ${usage}`, ...groups, `general:\n${describeFlags(builtinFlags)}`].join("\n\n");
+  const groups = parts.map((part) => `${part.name}:\n${describeFlags(part.keys.map((key) => key.flag), width)}`);
+  return [`Usage: ${usage}`, ...groups, `general:\n${describeFlags(builtinFlags, width)}`].join("\n\n");
 }
 
 async function readFile(

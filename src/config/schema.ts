@@ -15,6 +15,8 @@ export interface JsonSchema {
   readonly const?: unknown;
   readonly default?: unknown;
   readonly description?: string;
+  /** What other programs call the key, in kebab case: given to zod as `.meta({ otherNames })`. */
+  readonly otherNames?: readonly string[];
   readonly properties?: Readonly<Record<string, JsonSchema>>;
   readonly required?: readonly string[];
   readonly items?: JsonSchema | boolean;
@@ -92,7 +94,8 @@ export function camelCase(name: string): string {
   return name.replace(/[-_]+([a-zA-Z0-9])/g, (_, letter: string) => letter.toUpperCase());
 }
 
-function kebabCase(name: string): string {
+/** The name that a key has as a flag: `learning-rate` for `learningRate`. */
+export function kebabCase(name: string): string {
   return name.replace(/([a-z0-9])([A-Z])/g, "$1-$2").toLowerCase();
 }
 
@@ -116,6 +119,7 @@ function flagOf(path: readonly string[], schema: JsonSchema): Flag {
     takes,
     ...(takes === "switch" ? {} : { placeholder: `<${describeType(schema)}>` }),
     description: schema.description ?? "",
+    ...(schema.otherNames === undefined ? {} : { otherNames: schema.otherNames }),
     ...shown,
   };
 }
@@ -142,7 +146,8 @@ function scalar(text: string, schema: JsonSchema): unknown {
   return text;
 }
 
-function isList(schema: JsonSchema): boolean {
+/** Whether a key holds a list, for which a file may give a single value. */
+export function isList(schema: JsonSchema): boolean {
   return names(schema).has("array");
 }
 

@@ -9,7 +9,7 @@
 import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
 import { fileByteLength, openReadable, piecesOf, readBytes } from "../runtime/files.ts";
-import { findFiles } from "./text_files.ts";
+import { findFiles, type SkippedFiles } from "./text_files.ts";
 
 /** One document. */
 export interface TextDocument {
@@ -27,6 +27,8 @@ export interface TextDocument {
 export interface TextSource {
   /** Where they come from, for messages. */
   readonly files: readonly string[];
+  /** What was left out of directories, where any were searched. */
+  readonly skipped?: SkippedFiles;
   /** Bytes of all of it. */
   readonly byteLength: number;
   /** Each document once. */
@@ -55,9 +57,10 @@ export interface TextOptions {
  * ```
  */
 export function openText(inputs: readonly string[], { field = "text" }: TextOptions = {}): TextSource {
-  const files = findFiles(inputs);
+  const { files, skipped } = findFiles(inputs);
   return {
     files,
+    skipped,
     byteLength: files.reduce((sum, file) => sum + fileByteLength(file), 0),
     documents: () => documentsOf(files, field),
     fingerprint: () => sha256(contentsOf(files, field)),

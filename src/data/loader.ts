@@ -123,9 +123,13 @@ export class DataLoader {
     const compare = (path: string, saved: unknown, got: unknown): void => {
       if (saved !== got) problems.push({ path, expected: `${saved}, as in the checkpoint`, got: String(got) });
     };
-    compare("data.seed", state.seed, seed);
-    compare("data.sequenceLength", state.sequenceLength, sequenceLength);
-    compare("data.dataset (fingerprint of text and tokenizer)", state.dataset, tokens.fingerprint);
+    compare("seed", state.seed, seed);
+    compare("sequenceLength", state.sequenceLength, sequenceLength);
+    if (state.dataset !== tokens.fingerprint) {
+      const got = "another text or tokenizer. To train the checkpoint's weights on it, do not resume: open the " +
+        "checkpoint's folder as the model ('--model'), with a folder of its own for the output";
+      problems.push({ path: "data", expected: "the text and tokenizer of the checkpoint", got });
+    }
     if (!Number.isSafeInteger(state.cursor) || state.cursor < 0) {
       const expected = "an integer from 0 in the checkpoint";
       problems.push({ path: "data.cursor", expected, got: String(state.cursor) });

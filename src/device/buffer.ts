@@ -9,6 +9,13 @@ import { InternalError, UseAfterDisposeError } from "../errors.ts";
 import type { MemoryKind } from "./allocator.ts";
 import type { Device, DevicePtr } from "./device.ts";
 
+/** How what has no memory gets some. */
+const REMEDIES = {
+  gathered:
+    "what is sharded is gathered while its module runs; call model.call(x), not model.forward(x), or unshard it first",
+  own: "it has no values; initialize or load it first",
+} as const;
+
 /** A block of device memory with counted owners. */
 export class Buffer {
   readonly device: Device;
@@ -63,7 +70,7 @@ export class Buffer {
     if (this.#ptr === undefined) {
       throw new UseAfterDisposeError(
         this.#refs > 0
-          ? `'${this.owner}' has no memory: it is not initialized, or sharded; initialize, load or unshard it first`
+          ? `'${this.owner}' has no memory: ${REMEDIES[this.#kind === "gathered" ? "gathered" : "own"]}`
           : `'${this.owner}' is used after it was disposed`,
       );
     }

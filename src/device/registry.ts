@@ -4,6 +4,7 @@
  * @module
  */
 import { UnsupportedError } from "../errors.ts";
+import { whichAre } from "../words.ts";
 import type { Device } from "./device.ts";
 import { openWasmDevice, type WasmDeviceOptions } from "./wasm/device.ts";
 
@@ -28,7 +29,7 @@ export function openDevice(name: string, options: DeviceOptions = {}): Promise<D
   const kind = name.replace(/:0$/, "");
   const open = Object.hasOwn(OPENERS, kind) ? OPENERS[kind] : undefined;
   if (open === undefined) {
-    throw new UnsupportedError(`Cannot open device '${name}': there are ${Object.keys(OPENERS).join(", ")}`);
+    throw new UnsupportedError(`Cannot open device '${name}': ${whichAre(Object.keys(OPENERS), "available")}`);
   }
   return open(options);
 }

@@ -56,6 +56,10 @@ export interface RunIdentity extends Pick<RunPlan, "numRanks" | "masterAddr"> {
   readonly numCores: number;
   /** Whether the launcher shows a status line. */
   readonly showsStatus: boolean;
+  /** Whether it shows colors. */
+  readonly showsColors: boolean;
+  /** Width of its terminal; undefined where it has none. */
+  readonly columns: number | undefined;
 }
 
 /** All variables that a rank is started with; `inherited` are the launcher's own. */
@@ -74,6 +78,9 @@ export function rankVariables(rank: number, run: RunIdentity, inherited: Variabl
     FULLYSHARD_RUN_ID: run.runId,
     FULLYSHARD_PREFIXED: "1",
     ...(run.showsStatus ? { FULLYSHARD_STATUS: "1" } : {}),
+    // Deno colors its reports on a pipe too.
+    ...(run.showsColors ? { FULLYSHARD_COLOR: "1" } : { NO_COLOR: "1" }),
+    ...(run.columns === undefined ? {} : { COLUMNS: String(run.columns) }),
   };
 }
 

@@ -3,7 +3,9 @@
  *
  * @module
  */
-import type { FailureRecord } from "../runtime/control_line.ts";
+import { type FailureRecord, failureText } from "../runtime/control_line.ts";
+import { formatLogRecord } from "../runtime/log.ts";
+import { styled, unstyled } from "../runtime/terminal.ts";
 
 /** How a rank that failed ended. */
 export interface RankFailure {
@@ -29,46 +31,76 @@ export function orderFailures(failures: readonly RankFailure[]): readonly RankFa
 }
 
 /**
- * What is said at the end of a run, in lines; none if no rank failed.
+ * What is said at the end of a run, in lines; none if no rank failed. What several ranks say is said once.
  *
  * @param stopped ranks that had to be stopped
  */
-export function describeFailures(failures: readonly RankFailure[], stopped: readonly number[]): readonly string[] {
-  const lines: string[] = [];
-  const say = (text: string): void =>
-    void lines.push(...text.split("\n").map((line, i) => i === 0 ? `fullyshard: ${line}` : line));
+export function describeFailures(
+  failures: readonly RankFailure[],
+  stopped: readonly number[],
+  hasColors = false,
+): readonly string[] {
   const [first, ...others] = orderFailures(failures);
-  if (first === undefined) return lines;
+  if (first === undefined) return [];
+  const alike = (a: RankFailure): readonly RankFailure[] => failures.filter((b) => headOf(b) === headOf(a));
+  if (first.record?.name === "ConfigError" && alike(first).length === failures.length && stopped.length === 0) {
+    const record = { ...first.record, level: "error", rank: undefined, message: textOf(first), facts: {} } as const;
+    return [formatLogRecord(record, hasColors)];
+  }
+  const lines: string[] = [];
+  const speaker = styled("red", "fullyshard:", hasColors);
+  const say = (text: string): void => void lines.push(`${speaker} ${text}`);
+  const follows = ({ record }: RankFailure): boolean => record?.followed !== undefined;
   const early = failures.map(({ record }) => record?.followed).find((rank) =>
     rank !== undefined && failures.every((failure) => failure.rank !== rank)
   );
-  if (first.record?.followed !== undefined && early !== undefined) {
+  if (follows(first) && early !== undefined) {
     say(`rank ${early} ended, without an error of its own, while others awaited it`);
   }
-  const text = textOf(first);
-  const alike = [first, ...others.filter((other) => other.record !== undefined && textOf(other) === text)];
-  const who = alike.length > 1 ? alike.map(({ rank }) => rank).sort((a, b) => a - b).join(", ") : nameOf(first);
-  say(alike.length > 1 ? `rank ${who} failed: ${text}` : `rank ${who} failed first: ${text}`);
-  const follows = ({ record }: RankFailure): boolean => record?.followed !== undefined;
+  const isAlone = failures.length + stopped.length === 1;
+  say(`${nameOf(alike(first))} failed${isAlone || alike(first).length > 1 ? "" : " first"}: ${textOf(first)}`);
   // A rank that died without a word is told of by the first that missed it.
   const witness = first.record === undefined ? others.find(follows) : undefined;
+  const told = new Set(alike(first));
   for (const other of others) {
-    if (alike.includes(other) || (follows(other) && other !== witness)) continue;
-    say(`rank ${nameOf(other)} failed after it: ${textOf(other)}`);
+    if (told.has(other) || (follows(other) && other !== witness)) continue;
+    say(`${nameOf(alike(other))} failed after it: ${textOf(other)}`);
+    for (const one of alike(other)) told.add(one);
   }
-  const followers = others.filter((other) => follows(other) && other !== witness).map(({ rank }) => rank);
-  if (followers.length > 0) say(`rank ${followers.sort((a, b) => a - b).join(", ")} ended because of it`);
-  if (stopped.length > 0) say(`stopped rank ${stopped.join(", ")}`);
+  const followers = others.filter((other) => !told.has(other)).map(({ rank }) => rank);
+  if (followers.length > 0) say(`${rankList(followers)} ended because of it`);
+  if (stopped.length > 0) say(`stopped ${rankList(stopped)}`);
   return lines;
 }
 
-function nameOf({ rank, pid }: RankFailure): string {
-  return pid === undefined ? String(rank) : `${rank} (pid ${pid})`;
+/** Ranks in words: `rank 2`, `ranks 0, 3`. */
+export function rankList(ranks: readonly number[]): string {
+  return `rank${ranks.length === 1 ? "" : "s"} ${ranks.toSorted((a, b) => a - b).join(", ")}`;
 }
 
-/** What a rank said itself, or how it ended with its last words. */
-function textOf({ record, detail, lastLines }: RankFailure): string {
-  if (record !== undefined) return `${record.name}: ${record.message}`;
+/** Ranks with the same failure; one alone with its process. */
+function nameOf(failures: readonly RankFailure[]): string {
+  const [one] = failures;
+  const list = rankList(failures.map(({ rank }) => rank));
+  return failures.length > 1 || one?.pid === undefined ? list : `${list} (pid ${one.pid})`;
+}
+
+/** What tells a failure from another's. */
+function headOf(failure: RankFailure): string {
+  const { record } = failure;
+  return record === undefined ? textOf(failure) : failureText({ ...record, frames: [] });
+}
+
+/** How a line begins by which Bun or Deno reports an error that nobody caught. */
+const REPORT = /^(error: (Uncaught (\(in promise\) )?)?|(?=[A-Z]\w*Error: ))/;
+
+/** What a rank said itself, or what its runtime reported, or how it ended with its last words. */
+function textOf({ record, exitCode, detail, lastLines }: RankFailure): string {
+  if (record !== undefined) return failureText(record);
+  const words = lastLines.map(unstyled);
+  // The code with which a runtime ends after its report.
+  const reported = exitCode === 1 ? words.findLast((line) => REPORT.test(line)) : undefined;
+  if (reported !== undefined) return reported.replace(REPORT, "");
   if (lastLines.length === 0) return `it ${detail}`;
-  return [`it ${detail}. Its last lines on stderr:`, ...lastLines.map((line) => `    ${line}`)].join("\n");
+  return [`it ${detail}. Its last lines on stderr:`, ...words.slice(-12).map((line) => `    ${line}`)].join("\n");
 }

@@ -83,9 +83,17 @@ const refused: Readonly<Record<string, string>> = {
   "role": "All ranks have one role",
 };
 
-/** The help text of `fullyshard run`. */
-export function runHelp(): string {
-  return `Usage: fullyshard run [flags] script.ts [its arguments]\n\n${describeFlags(runFlags)}`;
+/** The help text of `fullyshard run`, of at most `width` columns. */
+export function runHelp(width: number): string {
+  return `Usage: fullyshard run [flags] script.ts [its arguments]\n\n${describeFlags(runFlags, width)}`;
+}
+
+/** The flags of `fullyshard run` among the arguments of a script, as they are written; those after `--` are its own. */
+export function misplacedFlags(scriptArgs: readonly string[]): readonly string[] {
+  const end = scriptArgs.indexOf("--");
+  const typed = scriptArgs.slice(0, end < 0 ? undefined : end).flatMap((text) => /^--[^=]+/.exec(text) ?? []);
+  const names = new Set(runFlags.map(({ name }) => `--${name}`));
+  return typed.filter((flag) => names.has(flag.replaceAll("_", "-")));
 }
 
 /**

@@ -15,10 +15,10 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import process from "node:process";
 import type { Command, Variables } from "./command.ts";
 import { LineReader } from "./lines.ts";
-import { decodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
+import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
 import { exitCodeOf, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
-import { orderFailures, type RankFailure } from "./failures.ts";
-import type { StatusTerminal, StreamName } from "./terminal.ts";
+import { orderFailures, type RankFailure, rankList } from "./failures.ts";
+import { type StatusTerminal, type StreamName, styled } from "../runtime/terminal.ts";
 
 /** One rank to start. */
 export interface RankStart {
@@ -53,7 +53,8 @@ export interface RunOutcome {
 /** The times that hold unless the user says otherwise. */
 export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
 
-const numLastLines = 12;
+/** As many as a runtime's report of an error may have. */
+const numLastLines = 40;
 const sameSignalMs = 500;
 
 /** Runs all ranks, in order, to their end. */
@@ -93,7 +94,7 @@ class Supervisor {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
       clearTimeout(this.#timer);
       this.#watchdog.stdin?.end("done\n");
-      const failures = orderFailures(this.#failures);
+      const failures = orderFailures(this.#failures.map((failure) => this.#withRecord(failure)));
       const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : exitCodeOf(this.#userSignal);
       return { exitCode: code, failures, stopped: this.#stopped };
     });
@@ -152,21 +153,26 @@ class Supervisor {
     lastLines: string[],
   ): void {
     const reader = new LineReader();
+    const speaker = styled("dim", `[rank${rank}]`, this.#terminal.hasColors(stream));
+    // The runtime's report of an error that the rank told of itself: of all ranks, one message is shown at the end.
+    let reportFollows = false;
     const pass = (lines: readonly string[]): void => {
       const log: string[] = [];
       for (const line of lines) {
         const said = decodeControlLine(line);
-        if (said === undefined) log.push(line);
-        else if ("failure" in said) {
-          const { name, message } = said.failure;
+        if (said === undefined) {
+          if (!reportFollows) log.push(line);
+        } else if ("failure" in said) {
           this.#records.set(rank, said.failure);
-          keep.stderr?.(new TextEncoder().encode(`${name}: ${message}\n`));
-        } else if (shown) this.#terminal.status(said.status);
+          reportFollows = said.failure.uncaught;
+          keep.stderr?.(new TextEncoder().encode(`${failureText(said.failure)}\n`));
+        } else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
+        else if (shown) this.#terminal.status(said.status);
       }
       lastLines.push(...log);
       lastLines.splice(0, lastLines.length - numLastLines);
-      if (!shown) return;
-      if (this.#terminal.lines(stream, log.map((line) => `[rank${rank}] ${line}`))) return;
+      const texts = log.map((line) => `${speaker} ${line}`);
+      if (!shown || this.#terminal.lines(stream, texts)) return;
       // The reader of our output is slow: let the rank wait, rather than keep its output in memory.
       source?.pause();
       process[stream].once("drain", () => source?.resume());
@@ -181,16 +187,21 @@ class Supervisor {
   #ended(rank: number, end: Pick<RankFailure, "exitCode" | "detail" | "lastLines">): void {
     this.#running.delete(rank);
     if (end.exitCode === 0 || this.#userSignal !== undefined || this.#stopped.includes(rank)) return;
-    const record = this.#records.get(rank);
     const pid = this.#children.get(rank)?.pid;
-    this.#failures.push({ rank, pid, record, time: record?.time ?? Date.now(), ...end });
+    this.#failures.push({ rank, pid, record: undefined, time: Date.now(), ...end });
     if (this.#failures.length > 1 || this.#running.size === 0) return;
     this.#timer = setTimeout(() => {
       this.#terminal.lines("stderr", [
-        `fullyshard: rank ${rank} ${end.detail}; stopping rank ${[...this.#running].join(", ")}`,
+        `fullyshard: rank ${rank} ${end.detail}; stopping ${rankList([...this.#running])}`,
       ]);
       this.#terminate("SIGTERM", this.#times.graceMs);
     }, this.#times.noticeMs);
+  }
+
+  /** What a rank said of itself may be read only after it has ended. */
+  #withRecord(failure: RankFailure): RankFailure {
+    const record = this.#records.get(failure.rank);
+    return record === undefined ? failure : { ...failure, record, time: record.time };
   }
 
   #terminate(signal: NodeJS.Signals, graceMs: number): void {

@@ -5,6 +5,7 @@
  */
 import type { Device } from "../device/device.ts";
 import { UnsupportedError } from "../errors.ts";
+import { whichAre } from "../words.ts";
 import type { CausalLm } from "./causal_lm.ts";
 import { resolveLlamaConfig } from "./llama/config.ts";
 import { LlamaForCausalLm } from "./llama/model.ts";
@@ -38,8 +39,9 @@ export const FAMILIES: readonly ModelFamily[] = [{
 export function buildModel(device: Device, hfConfig: Readonly<Record<string, unknown>>): CausalLm {
   const family = FAMILIES.find(({ modelType }) => modelType === hfConfig["model_type"]);
   if (family === undefined) {
-    const known = FAMILIES.map(({ modelType }) => modelType).join(", ");
-    throw new UnsupportedError(`Cannot build model_type '${hfConfig["model_type"]}': there are ${known}`);
+    const known = FAMILIES.map(({ modelType }) => modelType);
+    const asked = hfConfig["model_type"] === undefined ? "no model_type" : `model_type '${hfConfig["model_type"]}'`;
+    throw new UnsupportedError(`Cannot build a model of ${asked}: ${whichAre(known, "supported")}`);
   }
   return family.build(device, hfConfig);
 }

@@ -38,7 +38,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   #training = true;
   #fqn: string | undefined;
 
-  /** What it computes. Call the module by {@link call}, so that hooks run. */
+  /** What it computes. To run it, call {@link call}: `model.call(x)`, without which nothing is gathered, hooked or freed. */
   abstract forward(...args: Args): Out;
 
   /**

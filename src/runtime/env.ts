@@ -35,7 +35,7 @@ export const ENV = {
     meaning: "how long a collective waits for a late rank, but for one that loads or saves",
     kind: "seconds",
   },
-  FULLYSHARD_LOG: { meaning: "least level that is logged: debug, info, warn or error", kind: "text" },
+  FULLYSHARD_LOG: { meaning: "least level that is logged: debug, info (the default), warn or error", kind: "text" },
   FULLYSHARD_SHM_DIRECTORY: { meaning: "where shared segments are made, instead of /dev/shm", kind: "text" },
   FULLYSHARD_LIBC_LIBRARY: { meaning: "file to load as the C library", kind: "text" },
   FULLYSHARD_ONEDNN_LIBRARY: { meaning: "file to load as oneDNN", kind: "text" },
@@ -57,6 +57,13 @@ export const ENV = {
   FULLYSHARD_RUNTIME: { meaning: "runtime that the command line itself runs on: bun or deno", kind: "text" },
   FULLYSHARD_STATUS: { meaning: "set by the launcher where it shows status lines of ranks", kind: "flag" },
   FULLYSHARD_PREFIXED: { meaning: "set by the launcher, which says which rank a line is from", kind: "flag" },
+  FULLYSHARD_COLOR: { meaning: "set by the launcher where it shows colors of ranks", kind: "flag" },
+  NO_COLOR: { meaning: "any value: no colors", kind: "flag" },
+  TERM: { meaning: "kind of terminal; with 'dumb' there are no colors and no live status line", kind: "text" },
+  COLUMNS: {
+    meaning: "width of help texts where no terminal shows them; set by the launcher to its own",
+    kind: "whole",
+  },
   CI: { meaning: "any value: the output is not watched, so no live status line", kind: "flag" },
 } as const;
 
@@ -181,9 +188,12 @@ export function readRankEnvironment(source: EnvSource = processSource): RankEnvi
   };
 }
 
-/** The names of all variables, for `--allow-env=`. */
+/** Variables that the package `yaml` asks for when it reads a file. */
+const YAML_NAMES = ["LOG_STREAM", "LOG_TOKENS"];
+
+/** The names of all variables that are read, for `--allow-env=`. */
 export function environmentNames(): readonly string[] {
-  return Object.keys(ENV);
+  return [...Object.keys(ENV), ...YAML_NAMES];
 }
 
 /** All variables of this process, to be handed on to processes that it starts; the library decides nothing by them. */

@@ -179,6 +179,30 @@ export function makeDirectory(directory: string): void {
   guarded(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
 }
 
+/**
+ * Refuses a directory that cannot be made or written in. Nothing is left of the try, so that a run which fails later
+ * leaves no empty directory.
+ */
+export function requireWritableDirectory(directory: string): void {
+  const first = guarded(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
+  try {
+    // Deno tells what a user may write only to programs that may know who the user is, so it is tried.
+    guarded(directory, "write in", () => fs.rmdirSync(fs.mkdtempSync(path.join(directory, ".try-"))));
+  } finally {
+    if (first !== undefined) removeEmpty(path.resolve(directory), path.resolve(first));
+  }
+}
+
+/** Removes a directory and those above it, up to `last`, unless something has come into one of them. */
+function removeEmpty(directory: string, last: string): void {
+  try {
+    fs.rmdirSync(directory);
+  } catch {
+    return; // another run uses it by now
+  }
+  if (directory !== last) removeEmpty(path.dirname(directory), last);
+}
+
 /** Makes a new directory for temporary files that only this user can enter; its name begins with `prefix`. */
 export function makeTemporaryDirectory(prefix: string): string {
   const start = path.join(os.tmpdir(), prefix);

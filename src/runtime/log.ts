@@ -9,7 +9,7 @@
  */
 import { ArgumentError } from "../errors.ts";
 import { type Clock, systemClock } from "./clock.ts";
-import { terminal } from "./processes.ts";
+import { styled, terminal } from "./terminal.ts";
 
 /** Levels, least first. */
 export const LOG_LEVELS = ["debug", "info", "warn", "error"] as const;
@@ -96,16 +96,21 @@ export class Logger {
 
 /** A sink that writes each line as text to standard error. */
 export function standardErrorSink(): LogSink {
-  const { write } = terminal("stderr");
-  return (record) => write(`${formatLogRecord(record)}\n`);
+  const { write, hasColors } = terminal("stderr");
+  return (record) => write(`${formatLogRecord(record, hasColors)}\n`);
 }
 
-/** A line as text: `warn  [rank 1] Peer is late seconds=12.5 op="all-gather"`. */
-export function formatLogRecord({ level, rank, message, facts }: LogRecord): string {
+/** Of the levels that a person should not overlook, and of those that are only told. */
+const STYLES = { debug: "dim", info: "dim", warn: "yellow", error: "red" } as const;
+
+/** A line as text: `warn  [rank 1] Peer is late seconds=12.5 op="all-gather"`; with its level in color if asked for. */
+export function formatLogRecord({ level, rank, message, facts }: LogRecord, hasColors = false): string {
   const speaker = rank === undefined ? "" : `[rank ${rank}] `;
   const list = Object.entries(facts).map(([name, value]) => ` ${name}=${formatFact(value)}`).join("");
   // A line is a line: a message with breaks in it (an error's list of paths) is indented under its first.
-  return `${level.padEnd(5)} ${speaker}${message.replaceAll("\n", "\n      ")}${list}`;
+  return `${styled(STYLES[level], level.padEnd(5), hasColors)} ${speaker}${
+    message.replaceAll("\n", "\n      ")
+  }${list}`;
 }
 
 /** The level of a name, e.g. of FULLYSHARD_LOG. @throws {ArgumentError} if there is none of that name */

@@ -87,9 +87,12 @@ export function coreCount(): number {
   return Math.max(1, os.availableParallelism());
 }
 
-/** Calls `listener` with an error that nobody catches, before it ends the process. */
+/** Calls `listener` with an error that nobody catches, before the runtime reports it and ends the process. */
 export function onUncaughtError(listener: (error: unknown) => void): void {
-  process.on("uncaughtExceptionMonitor", listener);
+  process.on("uncaughtExceptionMonitor", (error) => {
+    // A program that listens itself may go on.
+    if (process.listenerCount("uncaughtException") === 0) listener(error);
+  });
 }
 
 /** Id of this process. */
@@ -110,23 +113,4 @@ export function scriptArguments(): readonly string[] {
 /** The working directory. */
 export function workingDirectory(): string {
   return process.cwd();
-}
-
-/** Text and facts of one output stream. */
-export interface Terminal {
-  write(text: string): void;
-  /** Whether a person is watching, so that a line may be redrawn. */
-  readonly isTerminal: boolean;
-  /** Width in characters; 80 when it is not known. */
-  readonly columns: () => number;
-}
-
-/** Standard output or standard error. */
-export function terminal(stream: "stdout" | "stderr"): Terminal {
-  const out = process[stream];
-  return {
-    write: (text) => void out.write(text),
-    isTerminal: out.isTTY === true,
-    columns: () => out.columns ?? 80,
-  };
 }

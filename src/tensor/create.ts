@@ -8,6 +8,7 @@ import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { castTo } from "../ops/convert.ts";
 import { numelOf, type Shape } from "../shape.ts";
+import { countOf } from "../words.ts";
 import { track } from "./scope.ts";
 import type { HostArray } from "./host.ts";
 import { Tensor } from "./tensor.ts";
@@ -38,7 +39,9 @@ export interface CreateOptions {
  */
 export function tensor(device: Device, values: ArrayLike<number>, options: CreateOptions = {}): Tensor {
   const { shape = [values.length], dtype = float32 } = options;
-  if (numelOf(shape) !== values.length) throw new ShapeError("tensor", `it must have ${values.length} elements`, shape);
+  if (numelOf(shape) !== values.length) {
+    throw new ShapeError("tensor", `it must have ${countOf(values.length, "element")}`, shape);
+  }
   const made = track(Tensor.empty(device, shape, dtype, "tensor"));
   if (dtype.kind === "float" && dtype !== float32) {
     using wide = tensor(device, values, { shape });

@@ -7,6 +7,7 @@ import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { castTo } from "../ops/convert.ts";
 import { isDense } from "../shape.ts";
+import { countOf } from "../words.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -47,7 +48,11 @@ export function readHost(tensor: Tensor): HostArray {
  */
 export function writeHost(tensor: Tensor, values: HostArray): void {
   if (values.length !== tensor.numel || !isDense(tensor.layout)) {
-    throw new ShapeError("copyFromHost", `it must be dense and have ${values.length} elements`, tensor.shape);
+    throw new ShapeError(
+      "copyFromHost",
+      `it must be dense and have ${countOf(values.length, "element")}`,
+      tensor.shape,
+    );
   }
   const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint8;
   if (tensor.dtype !== dtype) throw new DTypeError("copyFromHost", `the values are ${dtype.name}`, tensor.dtype.name);

@@ -10,7 +10,9 @@ import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
+import { countOf } from "../words.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
+import { METRICS_FILE } from "./metrics.ts";
 
 /**
  * Refuses ranks that were started with different settings: they would train different things without a word.
@@ -42,7 +44,9 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
   const problems: ConfigProblem[] = [];
   const parts = worldSize * microBatches;
   if (globalBatch % parts !== 0) {
-    const expected = `a multiple of ${parts} (${worldSize} ranks × ${microBatches} micro-batches)`;
+    const expected = `a multiple of ${parts} (${countOf(worldSize, "rank")} × ${
+      countOf(microBatches, "micro-batch", "micro-batches")
+    })`;
     problems.push({ path: "globalBatch", expected, got: String(globalBatch) });
   }
   if (config.strategy === "ddp" && config.precision !== "float32") {
@@ -65,18 +69,12 @@ export function requirePositions(sequenceLength: number, model: CausalLm): void 
 }
 
 /**
- * Refuses a run without text, or without a tokenizer: its model's folder has one too.
+ * Refuses a run without text.
  *
- * @returns where the tokenizer is
  * @throws {ConfigError}
  */
-export function requireData({ data, tokenizer, model }: RunConfig): string {
-  const place = tokenizer ?? model;
-  if (place !== undefined && data.length > 0) return place;
-  throw new ConfigError([
-    ...place === undefined ? [{ path: "tokenizer", expected: "a tokenizer.json or its folder", got: "nothing" }] : [],
-    ...data.length === 0 ? [{ path: "data", expected: "files to train on", got: "nothing" }] : [],
-  ]);
+export function requireData({ data }: RunConfig): void {
+  if (data.length === 0) throw new ConfigError([{ path: "data", expected: "files to train on", got: "nothing" }]);
 }
 
 /**
@@ -101,12 +99,15 @@ export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
   if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
-    const got = `'${out}' with '${newest.path}'. Go on from it with '--resume auto', or give another folder`;
+    const got =
+      `'${out}' with '${newest.path}'. Go on from it with '--resume auto', give another folder with '--out', ` +
+      "or remove this one";
     throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
-  const made = overwrite ? undefined : ["metrics.jsonl", "model"].find((name) => pathExists(`${out}/${name}`));
+  const made = overwrite ? undefined : [METRICS_FILE, "model"].find((name) => pathExists(`${out}/${name}`));
   if (made === undefined) return;
-  const got = `'${out}' with '${out}/${made}'. Give another folder, or replace what is there with '--overwrite'`;
+  const got =
+    `'${out}' with '${out}/${made}'. Give another folder with '--out', or replace what is there with '--overwrite'`;
   throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
 }
 

@@ -45,9 +45,11 @@ export interface TrainConfig {
   readonly stopAfter?: number | undefined;
   readonly globalBatch: number;
   readonly microBatches: number;
-  readonly learningRate: number;
+  /** {@link PEAK_LEARNING_RATES} where none is given. */
+  readonly learningRate?: number | undefined;
   readonly schedule: ScheduleName;
-  readonly warmupSteps: number;
+  /** {@link usualWarmupSteps} where none are given. */
+  readonly warmupSteps?: number | undefined;
   readonly weightDecay: number;
   readonly beta1: number;
   readonly beta2: number;
@@ -64,7 +66,18 @@ export interface OutputConfig {
   readonly keepLast: number;
   readonly logEvery: number;
   readonly sampleTokens: number;
-  readonly prompt: string;
+  readonly prompt?: string | undefined;
+}
+
+/** Learning rates at the schedule's peak where none is given: weights that have learned need small steps. */
+export const PEAK_LEARNING_RATES = { fromScratch: 2e-3, fineTuning: 2e-5 } as const;
+
+/** Most steps of a warm-up that is not given. */
+const USUAL_WARMUP = 20;
+
+/** Steps to warm up for where none are given: a short run must not spend itself on them. */
+export function usualWarmupSteps(steps: number): number {
+  return Math.min(USUAL_WARMUP, Math.floor(steps / 10));
 }
 
 const count = z.int().nonnegative();
@@ -75,10 +88,14 @@ const seconds = z.number().positive();
 export const dataSection: Section<DataConfig> = section(
   "data",
   z.strictObject({
-    data: z.array(z.string()).default([]).describe("Text or .jsonl files, folders or globs"),
+    data: z.array(z.string()).default([]).describe("Text or .jsonl files, folders or quoted patterns").meta({
+      otherNames: ["dataset", "dataset-name", "train-file", "input"],
+    }),
     textField: z.string().default("text").describe("Key of a .jsonl line that holds its text"),
     tokenizer: z.string().optional().describe("tokenizer.json, or a folder that holds one"),
-    sequenceLength: size.default(256).describe("Tokens of a sample"),
+    sequenceLength: size.default(256).describe("Tokens of a sample").meta({
+      otherNames: ["seq-len", "seq-length", "max-length", "max-seq-length", "block-size", "context-length"],
+    }),
     cache: z.string().default(".cache/fullyshard").describe("Folder for tokenized text"),
   }),
 );
@@ -87,7 +104,8 @@ export const dataSection: Section<DataConfig> = section(
 export const modelSection: Section<ModelConfig> = section(
   "model",
   z.strictObject({
-    model: z.string().optional().describe("Hugging Face folder to fine-tune; from scratch without it"),
+    model: z.string().optional().describe("Hugging Face folder or checkpoint to fine-tune; from scratch without it")
+      .meta({ otherNames: ["model-name-or-path", "pretrained"] }),
   }),
 );
 
@@ -96,8 +114,12 @@ export const parallelSection: Section<ParallelConfig> = section(
   "parallelism",
   z.strictObject({
     strategy: z.enum(["fsdp", "ddp"]).default("fsdp").describe("Shard the model, or replicate it"),
-    reshardAfterForward: z.boolean().default(true).describe("Free a block's parameters between forward and backward"),
-    precision: z.enum(["float32", "bfloat16"]).default("float32").describe("What is computed in; weights stay float32"),
+    reshardAfterForward: z.boolean().default(true).describe(
+      "Keep a block's parameters from forward to backward (faster, more memory)",
+    ),
+    precision: z.enum(["float32", "bfloat16"]).default("float32").describe(
+      "What is computed in; weights stay float32",
+    ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "mixed-precision"] }),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes matrix products on the CPU"),
   }),
 );
@@ -122,21 +144,36 @@ export const hostSection: Section<HostConfig> = section(
 export const trainSection: Section<TrainConfig> = section(
   "training",
   z.strictObject({
-    steps: size.default(200).describe("Optimizer steps in all, those before a resume included"),
+    steps: size.default(200).describe(
+      "Optimizer steps in all, those before a resume included; the log says how many an epoch has",
+    ).meta({
+      otherNames: ["epochs", "num-epochs", "num-train-epochs", "max-steps", "num-steps", "iterations", "iters"],
+    }),
     stopAfter: size.optional().describe(
       "Save a checkpoint and end after this step; the schedule still counts to steps",
     ),
-    globalBatch: size.default(8).describe("Samples of a step, over all ranks"),
-    microBatches: size.default(1).describe("Parts that a rank computes its share of a step in"),
-    learningRate: z.number().nonnegative().default(2e-3).describe("Peak learning rate"),
+    globalBatch: size.default(8).describe("Samples of a step, over all ranks and micro-batches").meta({
+      otherNames: ["batch-size", "batch", "train-batch-size", "global-batch-size", "per-device-train-batch-size"],
+    }),
+    microBatches: size.default(1).describe("Parts that a rank computes its share of a step in").meta({
+      otherNames: ["gradient-accumulation-steps", "grad-accum", "accumulation-steps"],
+    }),
+    learningRate: z.number().nonnegative().optional().describe(
+      `Peak learning rate (default: ${PEAK_LEARNING_RATES.fromScratch}; with a model to fine-tune ` +
+        `${PEAK_LEARNING_RATES.fineTuning.toExponential()})`,
+    ).meta({ otherNames: ["lr"] }),
     schedule: z.enum(["cosine", "linear", "constant"]).default("cosine").describe(
       "How the learning rate falls after the warm-up",
     ),
-    warmupSteps: count.default(20).describe("Steps in which the learning rate grows"),
-    weightDecay: z.number().nonnegative().default(0.1).describe("AdamW's decoupled decay"),
+    warmupSteps: count.optional().describe(
+      `Steps in which the learning rate grows (default: ${USUAL_WARMUP}, at most a tenth of the steps)`,
+    ).meta({ otherNames: ["warmup"] }),
+    weightDecay: z.number().nonnegative().default(0.1).describe("AdamW's decoupled decay").meta({ otherNames: ["wd"] }),
     beta1: z.number().min(0).lt(1).default(0.9).describe("AdamW's decay of the first moment"),
     beta2: z.number().min(0).lt(1).default(0.95).describe("AdamW's decay of the second moment"),
-    maxGradNorm: z.number().positive().default(1).describe("Gradients are scaled down to this norm"),
+    maxGradNorm: z.number().positive().default(1).describe("Gradients are scaled down to this norm").meta({
+      otherNames: ["grad-clip", "clip-grad-norm", "gradient-clipping"],
+    }),
     seed: count.default(0).describe("Decides first weights, the order of the data and the sample"),
   }),
 );
@@ -145,18 +182,24 @@ export const trainSection: Section<TrainConfig> = section(
 export const outputSection: Section<OutputConfig> = section(
   "output",
   z.strictObject({
-    out: z.string().default("runs/train").describe("Folder for metrics, checkpoints and the model"),
+    out: z.string().default("runs/train").describe("Folder for metrics, checkpoints and the model").meta({
+      otherNames: ["output-dir", "output", "save-dir"],
+    }),
     resume: z.string().optional().describe(
       "Checkpoint to go on from; 'auto' takes the newest whole one in the output folder",
     ),
     overwrite: z.boolean().default(false).describe(
       "Replace the metrics and the model that another run left in the output folder",
     ),
-    saveEvery: count.default(0).describe("Steps from one checkpoint to the next; 0 saves none"),
+    saveEvery: count.default(0).describe("Steps from one checkpoint to the next; 0 saves none").meta({
+      otherNames: ["save-steps", "save-interval"],
+    }),
     keepLast: size.default(3).describe("Checkpoints kept"),
-    logEvery: size.default(10).describe("Steps from one printed line to the next"),
-    sampleTokens: count.default(64).describe("Tokens of the sample printed at the end"),
-    prompt: z.string().default("interface ").describe("What the sample goes on from"),
+    logEvery: size.default(10).describe("Steps from one printed line to the next").meta({
+      otherNames: ["logging-steps", "log-interval"],
+    }),
+    sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
+    prompt: z.string().optional().describe("What the sample goes on from (default: a beginning of the data)"),
   }),
 );
 

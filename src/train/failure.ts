@@ -3,43 +3,68 @@
  *
  * @module
  */
-import { CollectiveError, InternalError, RendezvousError } from "../errors.ts";
+import {
+  CheckpointError,
+  CollectiveError,
+  ConfigError,
+  FileError,
+  LibraryNotFoundError,
+  NativeError,
+  NonFiniteError,
+  OutOfMemoryError,
+  RendezvousError,
+  UnsupportedError,
+} from "../errors.ts";
 import { systemClock } from "../runtime/clock.ts";
 import { encodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
 import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
-import { onUncaughtError, terminal } from "../runtime/processes.ts";
+import { onUncaughtError } from "../runtime/processes.ts";
+import { terminal } from "../runtime/terminal.ts";
 
 /** Whether a launcher reads what this process prints. */
 export function hasLauncher(): boolean {
   return processEnvironment().flag("FULLYSHARD_PREFIXED");
 }
 
-/** This rank; 0 also where the environment is what is wrong. */
-export function rankOf(): number {
+/** This rank; undefined for a process on its own, and where the environment is what is wrong. */
+export function rankOf(): number | undefined {
   try {
-    return readRankEnvironment()?.rank ?? 0;
+    return readRankEnvironment()?.rank;
   } catch {
-    return 0;
+    return undefined;
   }
 }
 
-/** What is told of an error. Our own bugs show a stack. */
-export function failureOf(error: unknown): FailureRecord {
+/** What settings, files and machines are to blame for: the place in the program would be noise. */
+const OUTER_ERRORS = [
+  CheckpointError,
+  CollectiveError,
+  ConfigError,
+  FileError,
+  LibraryNotFoundError,
+  NativeError,
+  NonFiniteError,
+  OutOfMemoryError,
+  RendezvousError,
+  UnsupportedError,
+];
+
+/** What is told of an error. */
+export function failureOf(error: unknown, uncaught = false): FailureRecord {
   const { name, message, stack = "" } = error instanceof Error ? error : new Error(String(error));
-  const isOurs = error instanceof InternalError || ["TypeError", "ReferenceError"].includes(name);
-  const frames = stack.replace(`${name}: ${message}`, "");
+  const isOuter = OUTER_ERRORS.some((kind) => error instanceof kind);
+  const frames = isOuter ? [] : stack.split("\n").filter((line) => /^\s+at /.test(line));
   const followed = error instanceof CollectiveError
     ? error.facts.stoppedBy
     : error instanceof RendezvousError
     ? error.stoppedBy
     : undefined;
-  const time = systemClock.now();
-  return { rank: rankOf(), name, message: isOurs ? `${message}${frames}` : message, followed, time };
+  return { rank: rankOf() ?? 0, name, message, frames, uncaught, followed, time: systemClock.now() };
 }
 
-/** Tells the launcher. */
+/** Tells the launcher, on the stream where a runtime's own report of the error would follow. */
 export function tellFailure(failure: FailureRecord): void {
-  terminal("stdout").write(`${encodeControlLine({ failure })}\n`);
+  terminal("stderr").write(`${encodeControlLine({ failure })}\n`);
 }
 
 let tells = false;
@@ -48,5 +73,5 @@ let tells = false;
 export function tellUncaughtErrors(): void {
   if (tells || !hasLauncher()) return;
   tells = true;
-  onUncaughtError((error) => tellFailure(failureOf(error)));
+  onUncaughtError((error) => tellFailure(failureOf(error, true)));
 }

@@ -1,9 +1,20 @@
 /**
- * `metrics.jsonl`: one object a step, written as training goes, cut back to the checkpoint when a run resumes.
+ * `metrics.jsonl`: one object a step, written as training goes, cut back to the checkpoint when a run resumes. A run that
+ * fails before its first step touches neither the file nor its folder.
  *
  * @module
  */
-import { openWritable, pathKind, readText, replaceFile, type WritableFile } from "../runtime/files.ts";
+import {
+  makeDirectory,
+  openWritable,
+  pathKind,
+  readTextSync,
+  replaceFile,
+  type WritableFile,
+} from "../runtime/files.ts";
+
+/** Its name in the folder of a run. */
+export const METRICS_FILE = "metrics.jsonl";
 
 /** One line of `metrics.jsonl`. */
 export interface StepMetrics {
@@ -20,34 +31,38 @@ export interface StepMetrics {
   readonly peak_bytes: number;
 }
 
-/** Appends metrics to a file. */
+/** Appends the metrics of a run. */
 export class MetricsFile implements Disposable {
-  readonly #file: WritableFile;
-
-  private constructor(file: WritableFile) {
-    this.#file = file;
-  }
+  readonly #folder: string;
+  readonly #lastStep: number;
+  #file: WritableFile | undefined;
 
   /**
-   * Opens the file of a run.
-   *
-   * @param path where it lies
-   * @param lastStep lines of later steps are dropped: 0 begins anew
+   * @param folder of the run; it is made with the first line, as the file is
+   * @param lastStep lines of later steps are dropped then: 0 begins anew
    */
-  static async open(path: string, lastStep: number): Promise<MetricsFile> {
-    const before = lastStep > 0 && pathKind(path) === "file" ? await readText(path) : "";
-    const kept = before.split("\n").filter((line) => line !== "" && stepOf(line) <= lastStep);
-    replaceFile(path, kept.map((line) => `${line}\n`).join(""));
-    return new MetricsFile(openWritable(path, "append"));
+  constructor(folder: string, lastStep: number) {
+    this.#folder = folder;
+    this.#lastStep = lastStep;
   }
 
   /** Adds the line of a step. */
   write(metrics: StepMetrics): void {
+    this.#file ??= this.#open();
     this.#file.write(`${JSON.stringify(metrics)}\n`);
   }
 
+  #open(): WritableFile {
+    const [path, last] = [`${this.#folder}/${METRICS_FILE}`, this.#lastStep];
+    makeDirectory(this.#folder);
+    const before = last > 0 && pathKind(path) === "file" ? readTextSync(path) : "";
+    const kept = before.split("\n").filter((line) => line !== "" && stepOf(line) <= last);
+    replaceFile(path, kept.map((line) => `${line}\n`).join(""));
+    return openWritable(path, "append");
+  }
+
   [Symbol.dispose](): void {
-    this.#file[Symbol.dispose]();
+    this.#file?.[Symbol.dispose]();
   }
 }
 

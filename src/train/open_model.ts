@@ -4,7 +4,9 @@
  * @module
  */
 import { parseJsonObject } from "../checkpoint/json.ts";
+import { loadCheckpoint } from "../checkpoint/load.ts";
 import { loadHfWeights } from "../checkpoint/load_hf.ts";
+import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
@@ -19,7 +21,7 @@ import type { Run } from "./run.ts";
 /** Files of a tokenizer that lie beside a model's weights. */
 const TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
 
-/** A Hugging Face folder, whose weights are loaded; or a `config.json`, or its contents, for a model from scratch. */
+/** A Hugging Face folder or a checkpoint, whose weights are loaded; or a `config.json`, or its contents, for a model from scratch. */
 export type ModelSource = string | Readonly<Record<string, unknown>>;
 
 /** Options of {@link openModel}. */
@@ -61,7 +63,9 @@ export async function openModel(
     load: async () => {
       if (isDry(device)) materialize(model);
       else if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
-      else await loadHfWeights(model, folder, group);
+      else if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
+        await loadCheckpoint({ directory: folder, from: folder, model, group });
+      } else await loadHfWeights(model, folder, group);
     },
     save: (directory, options) => saveHfDirectory(model, directory, group, { tokenizerFiles, ...options }),
   };

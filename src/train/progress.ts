@@ -4,6 +4,7 @@
  * @module
  */
 import { formatDuration } from "../runtime/clock.ts";
+import { countOf } from "../words.ts";
 import type { StepMetrics } from "./metrics.ts";
 
 /** Where progress goes. */
@@ -14,8 +15,9 @@ export interface ProgressOutput {
   readonly status: ((text: string) => void) | undefined;
 }
 
-/** Bytes as KiB, MiB or GiB. */
+/** Bytes in the largest unit that they fill. */
 export function formatBytes(bytes: number): string {
+  if (bytes < 2 ** 10) return countOf(bytes, "byte");
   if (bytes < 2 ** 20) return `${(bytes / 2 ** 10).toFixed(1)} KiB`;
   return bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 }
@@ -41,12 +43,20 @@ export class Progress implements Disposable {
     if (this.#recent.length > 20) this.#recent.shift();
     const mean = this.#recent.reduce((sum, value) => sum + value, 0) / this.#recent.length;
     const { step, loss, learning_rate: rate, grad_norm: norm, tokens_per_second: speed, peak_bytes: peak } = metrics;
-    const left = step < this.#steps ? `  ${formatDuration(Math.ceil(mean * (this.#steps - step)) * 1000)} left` : "";
-    const text = `step ${step}/${this.#steps}  loss ${loss.toFixed(4)}  lr ${rate.toExponential(2)}  ` +
-      `grad norm ${norm.toFixed(3)}  ${Math.round(speed)} tokens/s  ${formatBytes(peak)}${left}`;
+    const left = `${formatDuration(Math.ceil(mean * (this.#steps - step)) * 1000)} left`;
+    const place = `step ${step}/${this.#steps}`;
+    const facts = [
+      `loss ${loss.toFixed(4)}`,
+      `lr ${rate.toExponential(2)}`,
+      `norm ${norm.toFixed(3)}`,
+      `${Math.round(speed)} tokens/s`,
+    ];
     const { status, line } = this.#output;
-    status?.(text);
-    if (step % this.#every === 0 || step === 1 || step === this.#steps) line(text);
+    // A narrow terminal shows the first of them. What is said by the status line need not be said above it.
+    status?.([place, left, ...facts, formatBytes(peak)].join("  "));
+    const isLast = step === this.#steps;
+    const rest = status === undefined ? [formatBytes(peak), ...isLast ? [] : [left]] : [];
+    if (step % this.#every === 0 || step === 1 || isLast) line([place, ...facts, ...rest].join("  "));
   }
 
   /** Takes the status line away. */

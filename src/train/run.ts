@@ -13,7 +13,7 @@ import type { DeviceEvent } from "../device/stream.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { readRankEnvironment } from "../runtime/env.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
-import { terminal } from "../runtime/processes.ts";
+import { terminal } from "../runtime/terminal.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
 import { backwardStep } from "./backward.ts";

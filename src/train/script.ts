@@ -4,15 +4,16 @@
  *
  * @module
  */
-import { helpAsked } from "../config/flags.ts";
+import { helpAsked, wrapWords } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { ConfigError } from "../errors.ts";
-import { encodeControlLine } from "../runtime/control_line.ts";
-import { processEnvironment } from "../runtime/env.ts";
+import { type ControlLine, encodeControlLine, failureText } from "../runtime/control_line.ts";
+import { ENV, processEnvironment } from "../runtime/env.ts";
 import { filePath } from "../runtime/files.ts";
-import { Logger, logLevelFrom, standardErrorSink } from "../runtime/log.ts";
-import { terminal } from "../runtime/processes.ts";
+import { formatLogRecord, Logger, logLevelFrom, type LogSink, standardErrorSink } from "../runtime/log.ts";
+import { scriptArguments } from "../runtime/processes.ts";
 import { exitCodeOf } from "../runtime/signals.ts";
+import { StatusTerminal, terminal } from "../runtime/terminal.ts";
 import { type RunConfig, TRAIN_SECTIONS } from "./config.ts";
 import { failureOf, hasLauncher, rankOf, tellFailure } from "./failure.ts";
 import type { ProgressOutput } from "./progress.ts";
@@ -20,72 +21,98 @@ import { runTraining, type TrainerOptions } from "./trainer.ts";
 
 /** A training script. */
 export interface TrainingScript {
-  /** First line of the help text. */
-  readonly usage: string;
-  /** Flags, without program and script. */
-  readonly argv: readonly string[];
-  /** The model trained from scratch, as a Hugging Face config. */
-  readonly hfConfig: Readonly<Record<string, unknown>>;
+  /** First line of the help text; default: `train.ts [flags]`. */
+  readonly usage?: string;
+  /** Flags, without program and script; default: those of this process. */
+  readonly argv?: readonly string[];
+  /** The model trained from scratch, as a Hugging Face config. Without it `--model` is needed. */
+  readonly hfConfig?: Readonly<Record<string, unknown>>;
   /** What is trained on when no `--data` is given. */
   readonly data?: () => readonly string[];
+  /** What the sample goes on from when neither `--data` nor `--prompt` is given. @default a beginning of the data */
+  readonly prompt?: string;
   /** The tokenizer when neither `--tokenizer` nor `--model` is given. */
   readonly tokenizer?: string | URL;
   /** Called on every rank after each step, and awaited. */
   readonly onStep?: TrainerOptions["onStep"];
 }
 
-/** Status lines go to the launcher, or are redrawn on a terminal of our own; otherwise there are none. */
-function progressOutput(): ProgressOutput {
-  const out = terminal("stdout");
-  const environment = processEnvironment();
-  if (environment.flag("FULLYSHARD_STATUS")) {
-    return {
-      line: (text) => out.write(`${text}\n`),
-      status: (status) => out.write(`${encodeControlLine({ status })}\n`),
-    };
-  }
-  if (!out.isTerminal || environment.flag("CI")) return { line: (text) => out.write(`${text}\n`), status: undefined };
+/** Where a run writes. */
+interface ScriptOutput extends ProgressOutput {
+  readonly log: LogSink;
+  /** Shows lines as they are, with no rank before them. */
+  plain(text: string): void;
+}
+
+/** Output to the launcher, which owns the terminal and says which rank a line is from. */
+function launcherOutput(): ScriptOutput {
+  const { write } = terminal("stdout");
+  const control = (line: ControlLine): void => write(`${encodeControlLine(line)}\n`);
+  const log = standardErrorSink();
   return {
-    line: (text) => out.write(`\r\x1b[K${text}\n`),
-    status: (text) => out.write(`\r\x1b[K${text.slice(0, out.columns() - 1)}`),
+    log: (record) => log({ ...record, rank: undefined }),
+    line: (text) => write(`${text}\n`),
+    status: processEnvironment().flag("FULLYSHARD_STATUS") ? (status) => control({ status }) : undefined,
+    plain: (plain) => control({ plain }),
+  };
+}
+
+/** Output to a terminal of our own, if there is one. */
+function ownOutput(): ScriptOutput {
+  const screen = new StatusTerminal();
+  const line = (text: string): void => void screen.lines("stdout", [text]);
+  return {
+    log: (record) => void screen.lines("stderr", [formatLogRecord(record, screen.hasColors("stderr"))]),
+    line,
+    status: screen.showsStatus ? (text) => screen.status(text) : undefined,
+    plain: line,
   };
 }
 
 /** Fills in what the script itself provides. */
 function withDefaults(config: RunConfig, script: TrainingScript): RunConfig {
-  const data = config.data.length > 0 ? config.data : script.data?.() ?? [];
+  const isOwnData = config.data.length > 0;
+  const data = isOwnData ? config.data : script.data?.() ?? [];
+  const prompt = config.prompt ?? (isOwnData ? undefined : script.prompt);
   const own = script.tokenizer === undefined ? undefined : filePath(script.tokenizer);
   const tokenizer = config.tokenizer ?? (config.model === undefined ? own : undefined);
-  return { ...config, data, tokenizer };
+  return { ...config, data, tokenizer, prompt };
 }
 
 /**
- * Runs a training script on this rank.
+ * Runs a training script on this rank. Any of `--help`'s flags, or a YAML file of the same keys, sets the run.
  *
  * @returns the exit code: 0, 1 after a failure, 2 for wrong settings, 128 + the signal if one stopped it
+ * @example
+ * ```ts ignore
+ * process.exitCode = await runTrainingScript(); // bun train.ts --model path/to/llama --data texts
+ * ```
  */
-export async function runTrainingScript(script: TrainingScript): Promise<number> {
-  const out = terminal("stdout");
-  const isPrefixed = hasLauncher();
-  const sink = standardErrorSink();
-  // The launcher says which rank a line is from.
-  let log = new Logger({ sink: isPrefixed ? (record) => sink({ ...record, rank: undefined }) : sink });
+export async function runTrainingScript(script: TrainingScript = {}): Promise<number> {
+  const { usage = "train.ts [flags]", argv = scriptArguments() } = script;
+  const isLaunched = hasLauncher();
+  const output = isLaunched ? launcherOutput() : ownOutput();
+  let log = new Logger({ sink: output.log });
   try {
     log = log.withLevel(logLevelFrom(processEnvironment().text("FULLYSHARD_LOG") ?? "info"));
-    if (helpAsked(script.argv)) {
-      if (rankOf() === 0) out.write(`${await configHelp(TRAIN_SECTIONS, script.usage)}\n`);
+    if (helpAsked(argv)) {
+      const width = terminal("stdout").columns();
+      const help = await configHelp(TRAIN_SECTIONS, usage, width);
+      const variable = wrapWords(`FULLYSHARD_LOG: ${ENV.FULLYSHARD_LOG.meaning}`, width);
+      if ((rankOf() ?? 0) === 0) output.plain([help, "", ...variable].join("\n"));
       return 0;
     }
-    const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv: script.argv }), script);
-    const options = { hfConfig: script.hfConfig, log, output: progressOutput(), onStep: script.onStep };
+    const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv }), script);
+    const options = { hfConfig: script.hfConfig, log, output, onStep: script.onStep };
     const { finished, signal, isMain } = await runTraining(config, options);
-    if (isMain && finished !== undefined) out.write(`Sample:\n${config.prompt}${finished.sample}\n`);
+    if (isMain && finished?.sample !== undefined) output.line(`Sample:\n${finished.sample}`);
     return signal === undefined ? 0 : exitCodeOf(signal);
   } catch (error) {
     const failure = failureOf(error);
+    const rank = rankOf();
     // The launcher knows what all ranks say, and names the cause.
-    if (isPrefixed) tellFailure(failure);
-    else log.withRank(failure.rank).error(`${failure.name}: ${failure.message}`);
+    if (isLaunched) tellFailure(failure);
+    else (rank === undefined ? log : log.withRank(rank)).error(failureText(failure));
     return error instanceof ConfigError ? 2 : 1;
   }
 }

@@ -8,13 +8,14 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
-import { OutOfMemoryError } from "../errors.ts";
+import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
+import { countOf } from "../words.ts";
 import { requireSizes } from "./checks.ts";
-import type { RunConfig, StepConfig } from "./config.ts";
+import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
@@ -75,9 +76,13 @@ const MOST_RANKS = 1024;
 export async function planModel(
   run: Pick<Run, "device" | "group">,
   config: RunConfig,
-  hfConfig: Readonly<Record<string, unknown>>,
+  hfConfig: Readonly<Record<string, unknown>> | undefined,
 ): Promise<{ readonly model: CausalLm; readonly estimate: StepEstimate }> {
   const source = config.model ?? hfConfig;
+  if (source === undefined) {
+    const expected = "a Hugging Face folder, as the script brings no model of its own";
+    throw new ConfigError([{ path: "--model", expected, got: "nothing" }]);
+  }
   const { device, group, group: { rank, size } } = run;
   const { stagingBytes, strategy } = config;
   const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
@@ -100,8 +105,8 @@ export async function planModel(
   const { highest, peakBytes, terms, numParameters } = estimate;
   const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
   const detail =
-    `The model of ${numParameters} parameters does not fit ${size} rank(s): each needs ${peakBytes} bytes ` +
-    `at once (${most.join(", ")}); ${remedy}`;
+    `The model of ${countOf(numParameters, "parameter")} does not fit ${countOf(size, "rank")}: a rank needs ` +
+    `${peakBytes} bytes at once (${most.join(", ")}); ${remedy}`;
   throw new OutOfMemoryError(device.name, highest, 0, capacity, detail);
 }
 
@@ -117,7 +122,9 @@ export function parallelize(model: CausalLm, group: ProcessGroup, config: StepCo
 
 /** The optimizer of a run. */
 export function optimizerOf(model: CausalLm, config: StepConfig): AdamW {
-  const { learningRate, schedule, warmupSteps, steps, beta1, beta2, weightDecay } = config;
+  const { schedule, steps, beta1, beta2, weightDecay } = config;
+  const usualRate = PEAK_LEARNING_RATES[model.files?.folder === undefined ? "fromScratch" : "fineTuning"];
+  const { learningRate = usualRate, warmupSteps = usualWarmupSteps(steps) } = config;
   return new AdamW(model.parameters(), {
     learningRate,
     schedule: SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, steps), steps }),

@@ -5,6 +5,7 @@
  */
 import { openText, type TextSource } from "../data/dataset.ts";
 import { type Batch, DataLoader, type LoaderOptions } from "../data/loader.ts";
+import { describeSkipped } from "../data/text_files.ts";
 import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -33,6 +34,9 @@ export interface TextDataOptions {
   readonly onTokenize?: (source: TextSource) => void;
 }
 
+/** Tokens that the beginning of a text is taken from. */
+const BEGINNING_TOKENS = 16;
+
 /** Batches, and the tokenizer that made them. */
 export class TextData extends DataLoader implements Disposable {
   readonly tokenizer: Tokenizer;
@@ -52,6 +56,16 @@ export class TextData extends DataLoader implements Disposable {
     }
   }
 
+  /** The first words of the text, from its first tokens: what a sample may go on from. Empty where the first text is. */
+  async beginning(): Promise<string> {
+    const ids = new Int32Array(Math.min(BEGINNING_TOKENS, this.#tokens.length));
+    await this.#tokens.read(0, ids);
+    const end = ids.indexOf(this.tokenizer.eosId ?? -1);
+    const text = this.tokenizer.decode(end < 0 ? ids : ids.subarray(0, end)).replace(/\ufffd+$/, "");
+    // A word that the limit cut would be gone on from wrongly.
+    return end < 0 ? text.replace(/(?<=\s)\S+$/, "") : text;
+  }
+
   /** Closes the file of tokens. */
   [Symbol.dispose](): void {
     this.#tokens.close();
@@ -61,7 +75,8 @@ export class TextData extends DataLoader implements Disposable {
 /**
  * Opens text as batches for a model. Every rank must call it.
  *
- * @param inputs files, folders or patterns; `.jsonl` files hold one object a line, any other file is one document
+ * @param inputs files, folders or patterns; `.jsonl` files hold one object a line, any other file is one document. Of folders,
+ *   what is hidden, in `node_modules` or no UTF-8 text is skipped, and the group's report says so
  * @throws {ConfigError} naming every input that matches no file, text that cannot be read, or a tokenizer that makes ids which
  *   the model does not have
  * @throws {ArgumentError} if the batch cannot be divided among the ranks, or there is less text than one sample
@@ -90,6 +105,8 @@ export async function textData(
     requirePositions(sequenceLength, model);
     return { tokenizer, source: openText(patterns, textField === undefined ? {} : { field: textField }) };
   });
+  const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
+  if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${patterns.join(", ")}`);
   const tokens = await group.together("tokenize the text", async () => {
     if (cache === undefined) return await packInMemory(source, tokenizer);
     const kept = tokenCache(source, tokenizer, cache);

@@ -28,7 +28,7 @@ function library(report: DoctorReport, name: string): LibraryReport {
 
 async function run(json: boolean, values: Partial<Record<EnvName, string>>): Promise<{ code: number; text: string }> {
   let text = "";
-  const code = await doctor({ json }, (piece) => {
+  const code = await doctor({ json, width: 200 }, (piece) => {
     text += piece;
   }, environment(values));
   return { code, text };
@@ -72,8 +72,31 @@ describe("doctor()", () => {
     assert.equal(code, 0, "an optional library that is missing is no problem");
     assert.match(text, /^oneDNN +missing \(1 path tried\)\n +would give: matrix products .*\n +Install it with 'pip/m);
     assert.match(text, /pip install onednn-cpu-gomp==2023\.2\.0'/);
-    assert.match(text, /^MPI +missing .*\n +not used by this version; a later one is to use it for: /m);
+    assert.match(text, /^For a later version:\n[^]*^MPI +missing .*\n +for /m);
     assert.match(text, /^No problems\.$/m);
+  });
+
+  it("lists what is used, then what would help, then what nothing uses yet, at words within the width", async () => {
+    const path = "/nonexistent/libdnnl.so.3";
+    let text = "";
+    const values = environment({ FULLYSHARD_ONEDNN_LIBRARY: path });
+    await doctor({ json: false, width: 60 }, (piece) => void (text += piece), values);
+    const order = [
+      "runtime",
+      "Used here:",
+      "libc",
+      "Not found, and would help:",
+      "oneDNN",
+      "For a later version:",
+      "MPI",
+    ];
+    const places = order.map((word) => text.search(new RegExp(`^${word}`, "m")));
+    assert.ok(places.every((place, index) => place >= 0 && place > (places[index - 1] ?? -1)), text);
+    for (const line of text.split("\n")) assert.ok(line.length <= 60, line);
+    assert.match(
+      text,
+      /^oneDNN +missing \(1 path tried\)\n {15}would give: matrix products on the CPU,\n {15}float32/m,
+    );
   });
 
   it("tells a broken library from a missing one", async () => {
@@ -116,6 +139,6 @@ describe("doctor()", () => {
     const { state, path } = library(report, "CUDA runtime");
     assert.deepEqual([state, path], ["present", `${place}/libcudart.so.13`]);
     const { text } = await run(false, { VIRTUAL_ENV: directory.path });
-    assert.match(text, /^CUDA runtime +present .*\n( +needs .*\n)? +not used by this version/m);
+    assert.match(text, /^For a later version:\nCUDA runtime +present .*\n( +needs .*\n)? +for /m);
   });
 });

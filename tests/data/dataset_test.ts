@@ -33,8 +33,9 @@ test("findFiles() takes files, directories and patterns, sorted, each once", () 
   const make = (name: string): string => directory.write(name, name);
   const [b, a, deep, hidden, star] = ["b.txt", "a.md", "sub/deep/c.txt", ".hidden/d.txt", "sub/x*y.txt"].map(make);
   symlinkSync(directory.file("sub"), directory.file("sub/deep/loop"));
-  const find = (...patterns: string[]): string[] =>
-    findFiles(patterns.map((pattern) => `${directory.path}/${pattern}`));
+  const find = (
+    ...patterns: string[]
+  ): string[] => [...findFiles(patterns.map((pattern) => `${directory.path}/${pattern}`)).files];
   assert.deepEqual(find(""), [a, b, deep, star]);
   assert.deepEqual(find("b.txt", "*", "a.md"), [a, b]);
   assert.deepEqual(find("**/*.txt"), [b, deep, star]);
@@ -43,6 +44,26 @@ test("findFiles() takes files, directories and patterns, sorted, each once", () 
   assert.deepEqual(find("sub/**"), [deep, star]);
   assert.deepEqual(find("sub/x*y.txt"), [star]);
   assert.deepEqual(find(".hid*/*"), [hidden]);
+});
+
+test("findFiles() leaves out of folders what is no text, hidden or a package's, and says what", () => {
+  using directory = temporaryDirectory();
+  const text = directory.write("a.txt", "é".repeat(5000)); // longer than what is looked at, and cut inside a character
+  const [png, zeros] = [directory.write("b.png", Uint8Array.of(0x89, 0x50)), directory.write("sub/c.bin", "a\0")];
+  const packaged = directory.write("node_modules/x/d.txt", "d");
+  directory.write(".git/HEAD", "ref");
+  directory.write("empty.txt", "");
+  const { files, skipped } = findFiles([directory.path]);
+  assert.deepEqual(files, [text, directory.file("empty.txt")]);
+  assert.deepEqual([...skipped.binary].sort(), [png, zeros]);
+  assert.deepEqual([...skipped.packages], [directory.file("node_modules")]);
+  assert.deepEqual([...skipped.hidden], [directory.file(".git")]);
+  // What is named is taken, or refused with the reason where it is read.
+  assert.deepEqual(findFiles([png, `${directory.path}/node_modules/**/*.txt`]).files, [png, packaged]);
+  assert.throws(
+    () => findFiles([directory.file("sub")]),
+    /got .*sub \(skipped 1 file without UTF-8 text \(c\.bin\)\)$/,
+  );
 });
 
 test("findFiles() names every input that matches nothing", () => {

@@ -43,7 +43,7 @@ test("Tokenizer.encode() and decode() agree with Python's on awkward texts", asy
 
 test("Tokenizer.encode() agrees with Python's on TypeScript's declarations", async () => {
   const tokenizer = await loadTokenizer(DATA);
-  const files = findFiles([typescriptLib()]);
+  const { files } = findFiles([typescriptLib()]);
   assert.equal(files.length, 108);
   for (const { name, tokens, sha256 } of GOLDENS.files) {
     const file = files.find((path) => path.endsWith(`/${name}`)) ?? "";

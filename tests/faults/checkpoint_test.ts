@@ -67,10 +67,10 @@ test("a full disk is told with the file and the bytes, and keeps the checkpoint 
     assert.match(stderr, /Saved '.*checkpoint-2'/);
     assert.match(
       stderr,
-      /fullyshard: rank [^:]*: FileError: Cannot write '.*checkpoint-4\.partial\/.*\.safetensors': no space is left .*; \d+ bytes were to be written, \d+ bytes are free/,
+      /fullyshard: ranks? [^:]*: FileError: Cannot write '.*checkpoint-4\.partial\/.*\.safetensors': no space is left .*; \d+ bytes were to be written, \d+ bytes are free/,
     );
     // Either rank may be the first to find no room; the other finds none either, or is told.
-    assert.match(stderr, /fullyshard: rank (\d ended because of it|\d.* failed after it: FileError: |0, 1 failed: )/);
+    assert.match(stderr, /fullyshard: ranks? (\d ended because of it|\d.* failed after it: FileError: |0, 1 failed: )/);
     assert.deepEqual(readdirSync(`${disk}/out`).sort(), ["checkpoint-2", "metrics.jsonl"]);
     const resumed = await run([...flags, "--resume", "auto", "--out", folder.file("out"), "--save-every", "0"]);
     assert.equal(resumed.code, 0, resumed.stderr);
@@ -86,7 +86,7 @@ test("an output folder that cannot be made is named before anything is done", TI
   assert.equal(code, 1, stderr);
   assert.match(
     stderr,
-    /fullyshard: rank 0[^:]*: FileError: Cannot make directory '.*file\/below': a part of the path is a file/,
+    /fullyshard: ranks? 0[^:]*: FileError: Cannot make directory '.*file\/below': a part of the path is a file/,
   );
   assert.doesNotMatch(stdout, /step/);
 });
@@ -96,5 +96,5 @@ test("a cache folder that cannot be made is named", TIMEOUT, async () => {
   const below = `${folder.write("file", "")}/below`;
   const { code, stderr } = await run([...flagsIn(folder), "--cache", below]);
   assert.equal(code, 1, stderr);
-  assert.match(stderr, /fullyshard: rank 0[^:]*: .*FileError: Cannot \w+( directory)? '.*file\/below/);
+  assert.match(stderr, /fullyshard: ranks? 0[^:]*: .*FileError: Cannot \w+( directory)? '.*file\/below/);
 });

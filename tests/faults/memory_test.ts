@@ -18,7 +18,7 @@ test(
     assert.equal(code, 1, stderr);
     assert.match(
       stderr,
-      /fullyshard: rank 0, 1 failed: OutOfMemoryError: Out of memory on cpu:0: asked for \d+ bytes with 0 of \d+ in use\. The model of \d+ parameters does not fit 2 rank.* at once \(optimizer \d+, .*\); 4 ranks would be enough/,
+      /fullyshard: ranks 0, 1 failed: OutOfMemoryError: Out of memory on cpu:0: asked for \d+ bytes with 0 of \d+ in use\. The model of \d+ parameters does not fit 2 rank.* at once \(optimizer \d+, .*\); 4 ranks would be enough/,
     );
     assert.doesNotMatch(stdout + stderr, /step|Tokeni[sz]ing/);
   },
@@ -66,7 +66,7 @@ test("a directory for shared memory that is too small for the model's shards is 
     const flags = flagsIn(folder, "--staging-bytes", "65536");
     const { code, stderr } = await run([...flags, "hidden=64"], { env });
     assert.equal(code, 1, stderr);
-    const found = /fullyshard: rank [^:]*: OutOfMemoryError: Out of memory on (\S+): .*'--shm-size'/.exec(stderr);
+    const found = /fullyshard: ranks? [^:]*: OutOfMemoryError: Out of memory on (\S+): .*'--shm-size'/.exec(stderr);
     assert.equal(found?.[1], directory, stderr);
     assert.deepEqual(readdirSync(directory), [], "something was left");
   } finally {

@@ -98,7 +98,7 @@ const damages:
 function isRefused(ended: Ended, said: readonly RegExp[]): void {
   assert.equal(ended.code, 1, ended.stdout + ended.stderr);
   for (const pattern of said) assert.match(ended.stderr, pattern);
-  assert.match(ended.stderr, /fullyshard: rank 0[^:]*: CheckpointError: /);
+  assert.match(ended.stderr, /fullyshard: ranks? 0[^:]*: CheckpointError: /);
   assert.doesNotMatch(ended.stdout, /step 1\//);
 }
 
@@ -127,18 +127,18 @@ test(
       rmSync(file);
       const ended = await run(flags);
       assert.equal(ended.code, 1, ended.stderr);
-      assert.match(ended.stderr, /fullyshard: rank 0[^:]*: \w+Error: .*model/);
+      assert.match(ended.stderr, /fullyshard: ranks? 0[^:]*: \w+Error: .*model/);
     });
     await context.test("a family that is not known", async () => {
       writeFileSync(`${model}/config.json`, '{"model_type": "mamba"}');
       const ended = await run(flags);
       assert.equal(ended.code, 1, ended.stderr);
-      assert.match(ended.stderr, /fullyshard: rank 0[^:]*: UnsupportedError: .*mamba.*llama/);
+      assert.match(ended.stderr, /fullyshard: ranks? 0[^:]*: UnsupportedError: .*mamba.*llama/);
     });
     await context.test("a folder that is not there", async () => {
       const ended = await run([...flags, "--model", folder.file("nowhere")]);
       assert.equal(ended.code, 1, ended.stderr);
-      assert.match(ended.stderr, /fullyshard: rank 0[^:]*: FileError: Cannot read '.*nowhere\/config\.json'/);
+      assert.match(ended.stderr, /fullyshard: ranks? 0[^:]*: FileError: Cannot read '.*nowhere\/config\.json'/);
     });
   },
 );

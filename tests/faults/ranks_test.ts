@@ -22,7 +22,7 @@ test("a rank that exits with 7 ends the run with 7, and the other names it and t
   assert.equal(code, 7, stderr);
   assert.match(
     stderr,
-    /fullyshard: rank 0 \(pid \d+\) failed after it: CollectiveError: Rank 0 in exchange 'token count' .*: rank 1 died .* while/,
+    /fullyshard: rank 0 \(pid \d+\) failed after it: CollectiveError: Rank 0 in exchange '(?:token count|stop requests)' .*: rank 1 died .* while/,
   );
   assert.match(stderr, /fullyshard: rank 1 \(pid \d+\) failed first: it ended with exit code 7/);
   assert.equal(metricLines(folder).length, 3);
@@ -64,9 +64,25 @@ test("a loop of one's own that throws is the cause, whoever ends first", TIMEOUT
   const script = fileURLToPath(new URL("../train/scripts/loop.ts", import.meta.url));
   const { code, stderr } = await run([], { ranks: 4, allowAll: true, script });
   assert.equal(code, 1, stderr);
-  assert.match(stderr, /fullyshard: rank 3 \(pid \d+\) failed first: RangeError: out of tea\n/);
-  assert.match(stderr, /fullyshard: rank 0, 1, 2 ended because of it\n/);
+  // It is all that is shown: the cause with its place in the script, and no report of a rank that only followed.
+  assert.match(
+    stderr,
+    /^fullyshard: rank 3 \(pid \d+\) failed first: RangeError: out of tea\n {4}at \S*loop\.ts:6:\d+\)?\nfullyshard: ranks 0, 1, 2 ended because of it\n$/,
+  );
 });
+
+for (const when of ["first", "last"]) {
+  test(`a model that rank 0 alone saves ${when} tells that every rank must`, TIMEOUT, async () => {
+    using folder = temporaryDirectory();
+    const script = fileURLToPath(new URL("../train/scripts/save_alone.ts", import.meta.url));
+    const { code, stderr } = await run([folder.file("model"), when], { allowAll: true, script });
+    assert.equal(code, 1, stderr);
+    assert.match(
+      stderr,
+      /fullyshard: rank .*CollectiveError: .*exchange 'save the model'.*every rank must call it: take it out of any 'if'/,
+    );
+  });
+}
 
 test("with no launcher, every rank tells the cause", TIMEOUT, async () => {
   using folder = temporaryDirectory();
@@ -96,7 +112,7 @@ test("a rank that is late but lives is reported, and the run goes on", TIMEOUT, 
   const { code, stderr } = await run(late);
   assert.equal(code, 0, stderr);
   const report =
-    /\[rank0\] warn +Rank 0 has waited 0\.\d s in exchange 'token count' .* for rank 1 .*, which is alive/g;
+    /\[rank0\] warn +Rank 0 has waited 0\.\d s in exchange '(?:token count|stop requests)' .* for rank 1 .*, which is alive/g;
   assert.equal([...stderr.matchAll(report)].length, 1, stderr);
   assert.equal(metricLines(folder).length, 4);
 });
@@ -106,7 +122,10 @@ test("a rank that lives but does not come ends the run at the timeout", TIMEOUT,
   const flags = [...flagsIn(folder, ...steps, "--timeout-seconds", "1"), "fault=1:2:hang"];
   const { code, stderr } = await run(flags);
   assert.equal(code, 1, stderr);
-  assert.match(stderr, /Rank 0 in exchange 'token count' .*: waited 1 s .*rank 1 \(awaited\) was last seen after call/);
+  assert.match(
+    stderr,
+    /Rank 0 in exchange '(?:token count|stop requests)' .*: waited 1 s .*rank 1 \(awaited\) was last seen after call/,
+  );
   assert.match(stderr, /fullyshard: stopped rank 1/);
 });
 
@@ -124,7 +143,7 @@ test("ranks that call different collectives stop, and both calls are named", TIM
   assert.equal(code, 1, stderr);
   assert.match(
     stderr,
-    /ranks make different calls: rank 0 calls exchange 'token count'.*; rank 1 calls barrier 'a call of my own'/,
+    /ranks make different calls: rank 0 calls exchange '(?:token count|stop requests)'.*; rank 1 calls barrier 'a call of my own'/,
   );
 });
 
@@ -134,7 +153,7 @@ test("a learning rate that is much too high ends with the step and a parameter's
   assert.equal(code, 1, stderr);
   assert.match(
     stderr,
-    /fullyshard: rank 0, 1 failed: NonFiniteError: (Loss|Gradient norm) is \S+ at step \d+: .*'(model\.|lm_head)[\w.]+'.*not finite/,
+    /fullyshard: ranks 0, 1 failed: NonFiniteError: (Loss|Gradient norm) is \S+ at step \d+: .*'(model\.|lm_head)[\w.]+'.*not finite/,
   );
 });
 
@@ -146,12 +165,14 @@ test("a weight that becomes NaN is named with the step", TIMEOUT, async () => {
   assert.equal(metricLines(folder).length, 3, "the step that failed has no line");
 });
 
-test("a signal ends a run that saves nothing at once, and leaves no rank behind", TIMEOUT, async () => {
+test("with no launcher, a signal to one rank saves and ends all, and leaves none behind", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const ranks = startRanks(2, () => flagsIn(folder, "--steps", "100000"));
   await ranks[0]?.until(/step 2\//);
-  for (const { child } of ranks) process.kill(child.pid ?? 0, "SIGTERM");
-  for (const { code } of await Promise.all(ranks.map((rank) => rank.ended))) assert.ok(code === null || code === 143);
+  process.kill(ranks[1]?.child.pid ?? 0, "SIGTERM");
+  const [zero, one] = await Promise.all(ranks.map((rank) => rank.ended));
+  assert.deepEqual([zero?.code, one?.code], [143, 143]);
+  assert.match(zero?.stderr ?? "", /Saved '.*checkpoint-\d+'\n.*Stopped after step \d+ of 100000, as SIGTERM came/);
 });
 
 test("a rank under Bun and one under Deno train together, to the numbers of two alike", TIMEOUT, async () => {

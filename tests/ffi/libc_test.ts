@@ -37,7 +37,7 @@ let probes: Library<typeof PROBES>;
 before(async () => {
   provider = await openProvider();
   libc = await openLibrary(LIBC, { provider });
-  probes = provider.load("libc", "libc.so.6", PROBES, { 1: "greater" });
+  probes = provider.load("libc", "libc.so.6", PROBES, { statuses: { names: { 1: "greater" } } });
 });
 after(() => {
   probes.close();

@@ -4,17 +4,21 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
+import { CUDA } from "../../ffi/bindings/cuda.ts";
+import { CUDART } from "../../ffi/bindings/cudart.ts";
 import { LIBC } from "../../ffi/bindings/libc.ts";
+import { NCCL } from "../../ffi/bindings/nccl.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
-import { NCCL } from "../../ffi/catalog.ts";
+import { PRESENCE_ONLY } from "../../ffi/catalog.ts";
 import { candidatePaths, inspectFile, isAbsence } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { LibraryNotFoundError } from "../../src/errors.ts";
 import type { Environment, EnvName } from "../../src/runtime/env.ts";
 import { environmentFrom } from "../../src/runtime/env.ts";
 import { platform } from "../../src/runtime/processes.ts";
+import { buildTwin } from "../native/build.ts";
 import { elfFile } from "../support/elf_file.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -37,7 +41,7 @@ describe("candidatePaths()", () => {
     assert.deepEqual(candidatePaths(ONEDNN, environment(values), "/opt/b.so"), ["/opt/b.so"]);
   });
 
-  it("goes from Python environments over directories to bare names", () => {
+  it("goes from Python environments over directories to the system's", () => {
     using directory = temporaryDirectory();
     const venv = directory.path;
     mkdirSync(`${venv}/lib/python3.11/site-packages/nvidia/nccl/lib`, { recursive: true });
@@ -59,8 +63,31 @@ describe("candidatePaths()", () => {
       "/ld2",
     ];
     assert.deepEqual(paths.slice(0, head.length), head.map((place) => `${place}/libnccl.so.2`));
-    assert.ok(paths.slice(head.length, -1).every((path) => path.startsWith("/")));
-    assert.equal(paths.at(-1), "libnccl.so.2");
+    assert.ok(paths.slice(head.length).includes("/usr/lib/libnccl.so.2"));
+  });
+
+  it("gives absolute paths only, as a bare name is taken from the working directory", () => {
+    for (const source of [ONEDNN, CUDA, ...PRESENCE_ONLY]) {
+      for (const path of candidatePaths(source, environment())) assert.match(path, /^\//);
+    }
+  });
+
+  it("looks for wheels in a Python environment, newest CUDA first, before the system", () => {
+    using directory = temporaryDirectory();
+    const packages = `${directory.path}/lib/python3.12/site-packages`;
+    mkdirSync(packages, { recursive: true });
+    const paths = candidatePaths(CUDART, environment({ VIRTUAL_ENV: directory.path }));
+    const [cu13, cu12] = ["nvidia/cu13/lib/libcudart.so.13", "nvidia/cuda_runtime/lib/libcudart.so.12"];
+    const order = [`${packages}/${cu13}`, `${packages}/${cu12}`, "/usr/lib64/libcudart.so.13"].map((path) =>
+      paths.indexOf(path)
+    );
+    assert.ok(order.every((place) => place >= 0), paths.join("\n"));
+    assert.deepEqual(order, order.toSorted((a, b) => a - b));
+  });
+
+  it("looks for the driver's libraries where containers and WSL have them", () => {
+    const paths = candidatePaths(CUDA, environment());
+    assert.deepEqual(paths.slice(-2), ["/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"]);
   });
 
   it("looks for CUDA_HOME only where the library is CUDA's, and for libc by name alone", () => {
@@ -76,13 +103,16 @@ describe("openLibrary()", () => {
     const error = await refusal(openLibrary(spec, { environment: environment({ CONDA_PREFIX: "/conda" }) }));
     assert.equal(error.library, "oneDNN");
     assert.deepEqual(error.tried[0], { path: "/conda/lib/libnot-there-at-all.so.1", reason: "no such file" });
-    assert.deepEqual(error.tried.at(-1), {
-      path: "libnot-there-at-all.so.1",
-      reason: "not known to the dynamic linker",
-    });
     assert.ok(error.tried.every(({ reason }) => isAbsence(reason)));
     assert.match(error.message, /^Cannot open oneDNN\. Install it with 'pip install onednn-cpu-gomp==2023\.2\.0'/);
     assert.match(error.message, /Paths tried:\n {2}\/conda\/lib\/libnot-there-at-all\.so\.1: no such file\n/);
+  });
+
+  it("says of a bare name that the dynamic linker does not know it", async () => {
+    const path = "libnot-there-at-all.so.1";
+    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+    assert.deepEqual(error.tried, [{ path, reason: "not known to the dynamic linker" }]);
+    assert.ok(isAbsence(error.tried[0]?.reason ?? ""));
   });
 
   it("tells a broken file from a missing one", async () => {
@@ -120,6 +150,26 @@ describe("openLibrary()", () => {
     assert.match(library.path, /^\/.*libc\.so\.6$|^libc\.so\.6$/);
     assert.ok(library.symbols.getpid() > 0);
     library.close();
+  });
+});
+
+describe("openLibrary() of a CUDA library", () => {
+  const bindings = { ncclGroupEnd: { args: [], result: "i32", check: "none" } } as const;
+
+  it("keeps it loaded, with the files beside it that it looks for by name", async () => {
+    using directory = temporaryDirectory();
+    const [path, companion] = ["libnccl.so.2", "libfriend.so.13.0"].map((name) => directory.file(name));
+    const built = buildTwin("nccl_twin.c", directory);
+    for (const copy of [path, companion, directory.file("libfriend.so.13")]) copyFileSync(built, copy ?? "");
+    const isLoaded = (file = ""): boolean => readFileSync("/proc/self/maps", "utf8").includes(file);
+
+    const spec = { ...NCCL, bindings, companions: /^libfriend\.so\.\d+\.\d+$/ };
+    const library = await openLibrary(spec, { environment: environment({ LD_LIBRARY_PATH: directory.path }) });
+    assert.equal(library.path, path);
+    assert.ok(isLoaded(companion));
+    assert.ok(!isLoaded(`${directory.path}/libfriend.so.13\n`));
+    library.close();
+    assert.ok(isLoaded(path), "a thread of the library would have lost its code");
   });
 });
 

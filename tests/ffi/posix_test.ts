@@ -51,8 +51,7 @@ function failing(call: "posix_fallocate" | "tryOpen" | "flock", times: number, c
       return symbols.flock(...args);
     },
   };
-  const { name, path, provider } = posix.libc;
-  return new PosixClass({ name, path, provider, symbols: replaced, close: () => {} });
+  return new PosixClass({ ...posix.libc, symbols: replaced, close: () => {} });
 }
 
 describe("Posix", () => {

@@ -7,7 +7,7 @@
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import type { NativeAddress, Symbols } from "../../ffi/types.ts";
+import type { FfiProvider, Handle, NativeAddress, Symbols } from "../../ffi/types.ts";
 
 const TABLE = {
   allocate: { args: ["usize"], result: "address", check: "notNull" },
@@ -16,7 +16,17 @@ const TABLE = {
   wait: { args: ["address", "optionalBuffer"], result: "i64", check: { errno: ["EAGAIN"] } },
   describe: { args: ["i32"], result: "cstring", check: "none", optional: true },
   lookUp: { args: ["cstring"], result: "cstring", check: "none" },
+  makeStream: { args: [{ out: "stream_t" }], result: "i32", check: "status" },
+  waitEvent: { args: ["stream_t", "event_t"], result: "i32", check: { status: ["notReady"] }, since: "2.0" },
+  launch: { args: [{ pointer: "config_t" }, { value: "id_t", byteLength: 32 }], result: "i32", check: "status" },
 } as const;
+
+const CONFIG = {
+  name: "config_t",
+  byteLength: 16,
+  fields: { stream: { offset: 0, type: "stream_t" }, count: { offset: 8, type: "u64" } },
+} as const;
+const ID = { name: "id_t", byteLength: 32, fields: { bytes: { offset: 0, type: { bytes: 32 } } } } as const;
 
 type Table = Symbols<typeof TABLE>;
 
@@ -57,7 +67,41 @@ export function compileTimeExpectations(symbols: Table): void {
   void [status, text];
 }
 
+/** Types only: of handles, out-parameters and structs. */
+export function compileTimeExpectationsOfPlaces(symbols: Table, provider: FfiProvider): void {
+  const out = provider.out("stream_t");
+  symbols.makeStream(out);
+  const stream: Handle<"stream_t"> = out.value;
+  const event: Handle<"event_t"> = provider.out("event_t").value;
+  const state: number | undefined = symbols.waitEvent?.(stream, event);
+  symbols.waitEvent?.(provider.nullAddress, provider.nullAddress);
+  symbols.release(stream); // a handle is an address
+  const config = provider.struct(CONFIG);
+  config.set("stream", stream);
+  config.set("count", 2n ** 40n);
+  const count: number = config.get("count");
+  const bytes: Uint8Array = provider.struct(ID).get("bytes");
+  symbols.launch(config, provider.struct(ID));
+  void [state, count, bytes];
+
+  // @ts-expect-error: an event is no stream
+  symbols.waitEvent?.(event, stream);
+  // @ts-expect-error: not each address is a stream
+  config.set("stream", symbols.allocate(8));
+  // @ts-expect-error: nor is each out-parameter a stream's
+  symbols.makeStream(provider.out("event_t"));
+  // @ts-expect-error: a struct is not another one
+  symbols.launch(provider.struct(ID), provider.struct(ID));
+  // @ts-expect-error: a struct is not its bytes
+  symbols.launch(config.bytes, provider.struct(ID));
+  // @ts-expect-error: the struct has no such member
+  config.get("length");
+  // @ts-expect-error: a function that older releases lack may be undefined
+  symbols.waitEvent(stream, event);
+}
+
 it("Symbols<T> is inferred from the table", () => {
   // The expectations above are the test; they are checked when this file is.
   assert.equal(typeof compileTimeExpectations, "function");
+  assert.equal(typeof compileTimeExpectationsOfPlaces, "function");
 });

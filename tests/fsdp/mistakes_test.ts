@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { Device } from "../../src/device/device.ts";
 import { replicate } from "../../src/ddp/replicate.ts";
+import { int32 } from "../../src/dtype.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
 import { Linear } from "../../src/nn/linear.ts";
@@ -61,6 +62,24 @@ describe("a sharded module without values", () => {
       () => layer.weight.copyFromHost(new Float32Array(16)),
       /'weight', which is sharded: use writeParameters/,
     );
+  });
+});
+
+describe("a sharded module's forward()", () => {
+  it("says that the module is run by call()", async () => {
+    const { device, group } = await openRank();
+    const layer = layerOf(device);
+    fullyShard(layer, { mesh: group });
+    initializeParameters(layer, 0);
+    assert.throws(
+      () => layer.forward(input(device)),
+      /^UseAfterDisposeError: 'Linear gathered parameters' has no memory: .*call model\.call\(x\), not model\.forward\(x\)/,
+    );
+    const model = await openModel({ device, group }, SIZES);
+    fullyShard(model, { mesh: group });
+    await model.load();
+    const inputIds = tensor(device, [1, 2, 3, 4], { shape: [1, 4], dtype: int32 });
+    assert.throws(() => model.forward({ inputIds }), /call model\.call\(x\), not model\.forward\(x\)/);
   });
 });
 

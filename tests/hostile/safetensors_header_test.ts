@@ -182,7 +182,7 @@ const CASES: readonly Case[] = [
     message: /reach to byte 8, got 5 .*cut off/,
     tensor: "w",
   },
-  { what: "trailing bytes", bytes: one('"F32"', "[2]", "[0,8]", 9), message: /end after 'w' .* 1 trailing bytes/ },
+  { what: "trailing bytes", bytes: one('"F32"', "[2]", "[0,8]", 9), message: /end after 'w' .* 1 trailing byte$/ },
   { what: "data without tensors", bytes: fileOf("{}", 3), message: /end after the header .* 3 trailing bytes/ },
   {
     what: "a hole at the start",

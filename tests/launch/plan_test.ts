@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
-import { planRun, type RunPlan } from "../../src/launch/plan.ts";
+import { misplacedFlags, planRun, type RunPlan } from "../../src/launch/plan.ts";
 
 function plan(...argv: string[]): RunPlan {
   const result = planRun(argv, 8);
@@ -27,6 +27,11 @@ test("planRun() reads torchrun's flags in both spellings, up to the script", () 
   assert.equal(planRun(["--help"], 1), "help");
   assert.deepEqual(plan("t.ts", "--help").scriptArgs, ["--help"]);
   assert.deepEqual(plan("--deno-args=--allow-all  --v8-flags=x", "t.ts").denoArgs, ["--allow-all", "--v8-flags=x"]);
+});
+
+test("misplacedFlags() finds the launcher's flags among a script's arguments", () => {
+  const args = ["--steps", "3", "--nproc_per_node=2", "--tee", "1", "--", "--log-dir"];
+  assert.deepEqual(misplacedFlags(args), ["--nproc_per_node", "--tee"]);
 });
 
 test("planRun() takes port 0 for a port to be chosen, as torchrun does", () => {

@@ -95,7 +95,7 @@ test("run() exits with the code of the first rank that fails, names it and stops
   assert.equal(code, 7);
   assert.match(stderr, /rank 1 \(pid \d+\) failed first: it ended with exit code 7\. Its last lines on stderr:/);
   assert.match(stderr, / {4}about to fail\n {4}with a partial last line\n/);
-  assert.match(stderr, /stopped rank 0, 2\n/);
+  assert.match(stderr, /stopped ranks 0, 2\n/);
   await untilDead(pidsAfter("pid", stdout));
 });
 
@@ -223,6 +223,13 @@ test("main() exits with 2 for wrong usage, and says what was meant", async () =>
 
 test("main() prints help and version", async () => {
   assert.match((await runCli(["run", "--help"])).stdout, /--nproc-per-node <n\|auto\|cpu>/);
-  assert.match((await runCli(["--help"])).stdout, /^Usage: fullyshard <command>/);
+  const { stdout } = await runCli(["--help"]);
+  assert.match(stdout, /^Usage: fullyshard \[--runtime <bun\|deno\|auto>\] <command>/);
+  assert.match(stdout, /^ +FULLYSHARD_LOG +least level that is logged/m);
+  for (
+    const text of [stdout, (await runCli(["run", "--help"])).stdout, (await runCli(["estimate", "--help"])).stdout]
+  ) {
+    for (const line of text.split("\n")) assert.ok(line.length <= 80, line);
+  }
   assert.match((await runCli(["--version"])).stdout, /^\d+\.\d+\.\d+\n$/);
 });

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type RankStart, supervise } from "../../src/launch/supervisor.ts";
-import { StatusTerminal } from "../../src/launch/terminal.ts";
+import { StatusTerminal } from "../../src/runtime/terminal.ts";
 import { pidsAfter, untilDead } from "./launcher.ts";
 
 test("supervise() stops the ranks that run when a later one cannot be started", { timeout: 30_000 }, async () => {

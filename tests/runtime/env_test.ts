@@ -162,7 +162,7 @@ it("readRankEnvironment() refuses to guess where Deno may not read RANK", (conte
 });
 
 it("ENV says what each variable means", () => {
-  assert.deepEqual(environmentNames(), Object.keys(ENV));
+  for (const name of Object.keys(ENV)) assert.ok(environmentNames().includes(name), name);
   for (const [name, { meaning }] of Object.entries(ENV)) {
     assert.match(name, /^[A-Z][A-Z0-9_]*$/);
     assert.ok(meaning.length > 10, name);

@@ -157,6 +157,17 @@ describe("paths", () => {
     assert.equal(files.pathExists(file), true);
   });
 
+  it("requireWritableDirectory() refuses what cannot be a directory, and leaves nothing of its own", () => {
+    using directory = temporaryDirectory();
+    mkdirSync(directory.file("runs"));
+    files.requireWritableDirectory(directory.file("runs/a/b"));
+    files.requireWritableDirectory(directory.file("runs"));
+    assert.deepEqual(readdirSync(directory.path), ["runs"]);
+    assert.deepEqual(readdirSync(directory.file("runs")), []);
+    const below = `${directory.write("file", "")}/runs`;
+    assert.equal(refusal(() => files.requireWritableDirectory(below)).code, "ENOTDIR");
+  });
+
   it("makeDirectory(), listDirectory(), renamePath(), removePath() do as they say", () => {
     using directory = temporaryDirectory();
     const deep = `${directory.path}/a/b`;

@@ -63,6 +63,8 @@ describe("formatLogRecord()", () => {
     assert.equal(formatLogRecord(record), 'warn  [rank 3] Late op="all gather" s=1.5 path=/a/b');
     assert.equal(formatLogRecord({ ...record, rank: undefined, level: "error", facts: {} }), "error Late");
     assert.equal(formatLogRecord({ ...record, rank: undefined, message: "a\nb", facts: {} }), "warn  a\n      b");
+    const colored = formatLogRecord({ ...record, rank: undefined, facts: {} }, true);
+    assert.equal(colored, "\u001b[33mwarn \u001b[39m Late");
   });
 });
 

@@ -185,7 +185,7 @@ test("Parameter has no memory until it is given some, and says so", () => {
   const before = inUse();
   const parameter = new Parameter(device, [2, 3]);
   assert.equal(inUse(), before);
-  assert.throws(() => parameter.toArray(), /'parameter' has no memory: it is not initialized, or sharded/);
+  assert.throws(() => parameter.toArray(), /'parameter' has no memory: it has no values; initialize or load it first/);
   parameter.materialize();
   parameter.materialize();
   assert.equal(inUse(), before + 256);

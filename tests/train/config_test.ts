@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { configHelp, resolveConfig } from "../../src/config/resolve.ts";
+import { readSections } from "../../src/config/schema.ts";
 import { CheckpointError, ConfigError, FileError } from "../../src/errors.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
 import { readHfConfig } from "../../src/train/open_model.ts";
@@ -55,7 +56,50 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--learnin-rate", "1"], /'--learnin-rate'\. Did you mean '--learning-rate'\?/],
   [["--warmup_step", "1"], /Did you mean '--warmup-steps'\?/],
   [["train.txt"], /expected a flag, got 'train\.txt'/],
+  [["--lr", "1e-3"], /--lr: expected a known flag, got '--lr'\. Here it is '--learning-rate': Peak learning rate/],
+  [
+    ["--batch_size=8"],
+    /got '--batch_size'\. Here it is '--global-batch': Samples of a step, over all ranks and micro-/,
+  ],
+  [["--seq-len", "64"], /got '--seq-len'\. Here it is '--sequence-length': Tokens of a sample/],
+  [["--epochs", "3"], /'--steps': Optimizer steps in all.*; the log says how many an epoch has/],
+  [
+    ["--data", "a.md", "b.md", "c.md", "--steps", "3"],
+    /^Configuration has 1 problem:\n {2}--data: expected one value, got 'a\.md' and 2 more\. If the shell made them of a pattern, quote the pattern: --data 'texts\/\*\.md'; else repeat --data before each$/,
+  ],
 ];
+
+test("every other name of a key is answered with the key, as a flag and in a file", async () => {
+  using folder = temporaryDirectory();
+  const others = (await readSections(TRAIN_SECTIONS)).flatMap(({ keys }) => keys).flatMap(({ path, flag }) =>
+    (flag.otherNames ?? []).map((other) => ({ other, flag: flag.name, key: path.join(".") }))
+  );
+  assert.ok(others.length > 20);
+  assert.equal(new Set(others.map(({ other }) => other)).size, others.length, "one name stands for two keys");
+  const file = folder.write("run.yaml", others.map(({ other }) => `${other.replaceAll("-", "_")}: 1`).join("\n"));
+  const argv = ["--config", file, ...others.map(({ other }) => `--${other}=1`)];
+  await assert.rejects(resolveConfig(TRAIN_SECTIONS, { argv }), (error) => {
+    assert.ok(error instanceof ConfigError);
+    const said = Object.fromEntries(error.problems.map(({ path, got }) => [path, got]));
+    for (const { other, flag, key } of others) {
+      const inFile = other.replaceAll("-", "_");
+      assert.ok(said[inFile]?.startsWith(`'${inFile}'. Here it is '${key}': `), said[inFile]);
+      assert.ok(said[`--${other}`]?.startsWith(`'--${other}'. Here it is '--${flag}': `), said[`--${other}`]);
+    }
+    return true;
+  });
+});
+
+test("resolveConfig() of a file takes one text for a list, and tells that keys are not nested", async () => {
+  using folder = temporaryDirectory();
+  const file = folder.write("run.yaml", "data: src\n");
+  assert.deepEqual((await resolveConfig(TRAIN_SECTIONS, { argv: ["--config", file] })).data, ["src"]);
+  folder.write("run.yaml", "training:\n  steps: 10\ndata: 3\n");
+  await assert.rejects(
+    resolveConfig(TRAIN_SECTIONS, { argv: ["--config", file] }),
+    /run\.yaml:1:1: training: expected a known key, got 'training'\. Keys are not nested: move those below it out of it\n.*run\.yaml:3:7: data\.0: expected a text, got 3$/,
+  );
+});
 
 for (const [argv, said] of wrong) {
   test(`resolveConfig() refuses '${argv.join(" ")}'`, async () => {

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { appendFileSync, existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import process from "node:process";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, losses, metricLines, run, startRun } from "./runs.ts";
 
@@ -70,16 +71,24 @@ test("a run whose ranks were killed goes on from its newest checkpoint", TIMEOUT
   assert.deepEqual(kept, ["checkpoint-12", "checkpoint-16", "checkpoint-20"]);
 });
 
-test("a run that is sent SIGTERM saves where it is and says how it ended", TIMEOUT, async () => {
+test("Ctrl-C saves a run that saves nothing else, and says how to go on", TIMEOUT, async () => {
   using folder = temporaryDirectory();
-  const many = ["--steps", "100000", "--schedule", "constant", "--save-every", "100000"];
+  const many = ["--steps", "100000", "--schedule", "constant"];
   const started = startRun(flagsIn(folder, ...many));
   await started.until(/step 3\//);
-  process.kill(started.child.pid ?? 0, "SIGTERM");
+  process.kill(started.child.pid ?? 0, "SIGINT");
   const stopped = await started.ended;
-  assert.equal(stopped.code, 143, stopped.stderr);
-  const step = Number(/Stopped after step (\d+) of 100000, as SIGTERM came/.exec(stopped.stderr)?.[1]);
+  assert.equal(stopped.code, 130, stopped.stderr);
+  const step = Number(/Stopped after step (\d+) of 100000, as SIGINT came/.exec(stopped.stderr)?.[1]);
   assert.ok(step >= 3, stopped.stderr);
+  assert.ok(stopped.stderr.includes(`Saved '${folder.file("out")}/checkpoint-${step}'\n`), stopped.stderr);
+  assert.match(stopped.stderr, /Go on with the same command and '--resume auto'/);
+  // The same command alone does not lose what was saved, with or without the flag that replaces a finished run.
+  for (const more of [[], ["--overwrite"]]) {
+    const refused = await run(flagsIn(folder, ...many, ...more));
+    assert.equal(refused.code, 2, refused.stderr);
+    assert.match(refused.stderr, /Go on from it with '--resume auto', give another folder with '--out', or remove/);
+  }
   const before = metricLines(folder).map(essence);
   assert.equal(before.length, step);
   const resumed = await run(flagsIn(folder, ...many, "--resume", "auto", "--stop-after", String(step + 2)));
@@ -96,10 +105,23 @@ test("a run does not resume with another seed, sequence length or text", TIMEOUT
   const changed = ["--seed", "3", "--sequence-length", "8", "--data", other];
   const { code, stderr } = await run([...flagsIn(folder, "--steps", "4", "--resume", "auto"), ...changed]);
   assert.equal(code, 2, stderr);
-  assert.match(stderr, /data\.seed: expected 0, as in the checkpoint, got 3/);
-  assert.match(stderr, /data\.sequenceLength: expected 16, as in the checkpoint, got 8/);
-  assert.match(stderr, /data\.dataset \(fingerprint of text and tokenizer\): expected [0-9a-f]+, as in the checkpoint/);
+  assert.match(stderr, /^ {2}seed: expected 0, as in the checkpoint, got 3/m);
+  assert.match(stderr, /^ {2}sequenceLength: expected 16, as in the checkpoint, got 8/m);
+  assert.match(
+    stderr,
+    /^ {2}data: expected the text and tokenizer of the checkpoint, got another text or tokenizer\. To train the checkpoint's weights on it, do not resume: open the checkpoint's folder as the model \('--model'\), with a folder of its own for the output/m,
+  );
   assert.equal(metricLines(folder).length, 2, "the metrics of the run before are as they were");
+
+  // What the message says to do.
+  const tokenizer = fileURLToPath(new URL("../../examples/data/tokenizer.json", import.meta.url));
+  const from = ["--model", folder.file("out/checkpoint-2"), "--tokenizer", tokenizer, "--learning-rate", "0"];
+  succeeds(await run([...flagsIn(folder, "--steps", "1"), ...from, "--data", other, "--out", folder.file("other")]));
+  const [before, after] = ["out", "other"].map((out) => readFileSync(folder.file(`${out}/model/model.safetensors`)));
+  assert.ok(
+    before !== undefined && after !== undefined && before.equals(after),
+    "the weights are not the checkpoint's",
+  );
 });
 
 test("a run that resumes with other settings says which", TIMEOUT, async () => {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, metricLines, run, startAlone } from "./runs.ts";
 
@@ -11,14 +12,31 @@ test("a training script shows its help", TIMEOUT, async () => {
   const { code, stdout, stderr } = await startAlone(["--help"]).ended;
   assert.deepEqual([code, stderr], [0, ""]);
   assert.match(stdout, /^Usage: tiny\.ts \[flags\]\n\ndata:\n/);
-  assert.match(stdout, /--learning-rate <number> +Peak learning rate \(default: 0\.002\)/);
+  assert.match(stdout, /^FULLYSHARD_LOG: least level that is logged: debug, info \(the default\), warn/m);
+  assert.match(
+    stdout,
+    /--no-reshard-after-forward +Keep a block's parameters from forward to backward \(faster, more\n +memory\)\n/,
+  );
 });
 
-test("--help is printed by one rank", TIMEOUT, async () => {
-  const { code, stdout } = await run(["--help"]);
-  assert.equal(code, 0);
-  assert.match(stdout, /^\[rank0\] Usage: tiny\.ts/);
-  assert.doesNotMatch(stdout, /\[rank1\]/);
+test("--help is printed once and the same with a launcher, at words within the width", TIMEOUT, async () => {
+  const launched = await run(["--help"]);
+  assert.deepEqual([launched.code, launched.stderr], [0, ""]);
+  assert.equal(launched.stdout, (await startAlone(["--help"]).ended).stdout);
+  for (const [width, env] of [[80, {}], [60, { COLUMNS: "60" }]] as const) {
+    const { stdout } = await run(["--help"], { ranks: 1, env });
+    for (const line of stdout.split("\n")) assert.ok(line.length <= width, line);
+  }
+});
+
+test("a flag of the launcher behind the script is answered by its place", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run(flagsIn(folder, "--nproc-per-node", "2"), { ranks: 1 });
+  assert.equal(code, 2, stderr);
+  assert.match(
+    stderr,
+    /^fullyshard: --nproc-per-node belongs to the launcher, before the script: 'fullyshard run --nproc-per-node … .*tiny\.ts'$/m,
+  );
 });
 
 test("a run replaces another's output only when it is told to", TIMEOUT, async () => {
@@ -30,7 +48,7 @@ test("a run replaces another's output only when it is told to", TIMEOUT, async (
   assert.equal(refused.code, 2, refused.stderr);
   assert.match(
     refused.stderr,
-    /out: expected a folder without another run's output, got '.*out' with '.*metrics\.jsonl'\. Give another folder, or replace what is there with '--overwrite'/,
+    /out: expected a folder without another run's output, got '.*out' with '.*metrics\.jsonl'\. Give another folder with '--out', or replace what is there with '--overwrite'/,
   );
   assert.deepEqual(metricLines(folder), before);
   rmSync(folder.file("out/metrics.jsonl"));
@@ -46,7 +64,9 @@ test("a run trains, prints its steps and a sample, and writes metrics and a mode
   assert.equal(code, 0, stderr);
   const steps = [...stdout.matchAll(/^\[rank0\] step (\d+)\/30 /gm)].map((match) => Number(match[1]));
   assert.deepEqual(steps, [1, 10, 20, 30]);
-  assert.match(stdout, /\[rank0\] Sample:\n\[rank0\] interface /);
+  // The sample goes on from the first words of the data.
+  assert.match(stdout, /\[rank0\] Sample:\n\[rank0\] the \w+ of \w+ number 0 is \w+/);
+  assert.match(stderr, /^\[rank0\] info +\d{3} samples of 16 tokens: an epoch is \d+ steps$/m);
   // The launcher says which rank a line is from, so the line does not.
   assert.match(
     stderr,
@@ -96,11 +116,80 @@ test("a script with no launcher and no environment trains alone, and says who sp
 
 test("a script trains from a configuration file, and flags win", TIMEOUT, async () => {
   using folder = temporaryDirectory();
-  const file = folder.write("run.yaml", "steps: 3\nglobal_batch: 2\nsampleTokens: 0\n");
-  const { code, stderr } = await startAlone([...flagsIn(folder), "--config", file, "--global-batch", "4"]).ended;
+  const flags = flagsIn(folder);
+  const data = "data/text.txt";
+  const file = folder.write("run.yaml", `data: ${folder.file(data)}\nsteps: 3\nglobal_batch: 2\n`);
+  const rest = flags.filter((_, i) => i > 1);
+  assert.deepEqual(flags.slice(0, 2), ["--data", folder.file(data)]);
+  const { code, stderr } = await startAlone([...rest, "--config", file, "--global-batch", "4"]).ended;
   assert.equal(code, 0, stderr);
   assert.equal(metricLines(folder).length, 3);
 });
+
+test("--sample-tokens 0 prints no sample, and --prompt says what a sample goes on from", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const none = await startAlone(flagsIn(folder, "--steps", "1", "--sample-tokens", "0")).ended;
+  assert.equal(none.code, 0, none.stderr);
+  assert.doesNotMatch(none.stdout, /Sample/);
+  const own = await startAlone(flagsIn(folder, "--steps", "1", "--overwrite", "--prompt", "a tensor")).ended;
+  assert.equal(own.code, 0, own.stderr);
+  assert.match(own.stdout, /Sample:\na tensor/);
+});
+
+test("a script's own prompt is for its own data", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const [, data = ""] = flagsIn(folder);
+  const flags = flagsIn(folder, "--steps", "1", "--overwrite").slice(2);
+  const own = await startAlone([...flags, `data=${data}`]).ended;
+  assert.equal(own.code, 0, own.stderr);
+  assert.match(own.stdout, /Sample:\nonce /);
+  const given = await startAlone([...flags, `data=${data}`, "--data", data]).ended;
+  assert.match(given.stdout, /Sample:\nthe /);
+});
+
+test("--data of a folder skips what is no text or not one's own, and says how many", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const flags = flagsIn(folder, "--steps", "1");
+  folder.write("data/logo.png", Uint8Array.of(0x89, 0x50, 0x4e, 0x47));
+  folder.write("data/old/words.bin", "text\0and zeros");
+  folder.write("data/node_modules/a/index.js", "export {};");
+  folder.write("data/.git/HEAD", "ref");
+  const { code, stderr } = await run([...flags, "--data", folder.file("data")]);
+  assert.equal(code, 0, stderr);
+  const skipped =
+    "Skipped 2 files without UTF-8 text \\(logo\\.png, words\\.bin\\), 1 node_modules folder, 1 hidden folder in .*data";
+  assert.equal([...stderr.matchAll(new RegExp(`^\\[rank0\\] warn +${skipped}$`, "gm"))].length, 1, stderr);
+  assert.match(stderr, /Tokenizing 1 file, 1\d\.\d KiB/);
+});
+
+test(
+  "a run from scratch begins at 2e-3, fine-tuning at 2e-5, with a tenth of the steps to warm up",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const usual = (...more: string[]): string[] =>
+      // Without the rate and the warm-up that the other tests take.
+      flagsIn(folder, "--steps", "20", "--stop-after", "2", "--schedule", "constant", ...more).filter((
+        flag,
+        i,
+        flags,
+      ) => !["--learning-rate", "--warmup-steps"].some((name) => flag === name || flags[i - 1] === name));
+    const rates = (out: string): number[] =>
+      metricLines(folder, out).map((line) => {
+        const { learning_rate: rate }: { learning_rate: number } = JSON.parse(line);
+        return rate;
+      });
+    assert.equal((await run(usual(), { ranks: 1 })).code, 0);
+    assert.deepEqual(rates("out"), [1e-3, 2e-3]);
+    const tokenizer = fileURLToPath(new URL("../../examples/data/tokenizer.json", import.meta.url));
+    const from = ["--model", folder.file("out/checkpoint-2"), "--tokenizer", tokenizer, "--out", folder.file("tuned")];
+    assert.equal((await run(usual(...from), { ranks: 1 })).code, 0);
+    assert.deepEqual(rates("tuned"), [1e-5, 2e-5]);
+    const own = ["--warmup-steps", "4", "--learning-rate", "0.4", "--out", folder.file("own")];
+    assert.equal((await run([...usual(), ...own], { ranks: 1 })).code, 0);
+    assert.deepEqual(rates("own"), [0.1, 0.2]);
+  },
+);
 
 test("a script goes on from nothing where the prompt is empty", TIMEOUT, async () => {
   using folder = temporaryDirectory();

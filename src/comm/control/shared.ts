@@ -34,6 +34,9 @@ const LEFT = 2;
 const PROBE_MS = 250;
 const SLEEP_MS = 50;
 
+/** How ranks come to make different calls, most often. */
+const REMEDY = "whatever one rank calls, every rank must call it: take it out of any 'if' on the rank";
+
 /** What the groups of one rank have in common. */
 export interface World {
   readonly abort: AbortArea;
@@ -172,7 +175,8 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#throwIfAborted();
     const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
     const gone = this.worldRank(peer);
-    this.stop(`rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`, gone);
+    const remedy = hasLeft ? `; ${REMEDY}` : "";
+    this.stop(`rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}${remedy}`, gone);
   }
 
   #expire(stage: string, awaited: number | undefined): never {
@@ -217,7 +221,8 @@ export abstract class SharedControlPlane extends ControlPlane {
       : isSameText
       ? "ranks make the same call with different runs, root, operation or factor"
       : "ranks make different calls";
-    this.stop(`${what}: ${[...texts].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ")}`);
+    const remedy = isFirst && isSameText ? "" : `; ${REMEDY}`;
+    this.stop(`${what}: ${[...texts].map(([text, ranks]) => `rank ${ranks.join(", ")} ${text}`).join("; ")}${remedy}`);
   }
 
   /** Stops the world if the awaited rank has made another call than this one. See Note [Who is past]. */
@@ -226,7 +231,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     const { call } = this;
     if (call === undefined || !isCollective(call) || this.#log.newest(rank) <= call.sequence || ready()) return;
     const who = `rank ${this.worldRank(rank)} is past it without having taken part, and was last ${this.#seen(rank)}`;
-    this.stop(`ranks made different calls at or before call ${call.sequence}: ${who}`);
+    this.stop(`ranks made different calls at or before call ${call.sequence}: ${who}; ${REMEDY}`);
   }
 
   #block(rank: number): Int32Array {

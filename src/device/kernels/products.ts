@@ -4,22 +4,6 @@
  * @module
  */
 
-/** What both directions of an attention are given. */
-const ATTENTION_VALUES = {
-  dtype: "float",
-  batch: "size",
-  seqQ: "size",
-  seqK: "size",
-  heads: "size",
-  kvHeads: { divides: "heads" },
-  headDim: { atMost: 256 },
-  strideQ: "size",
-  strideK: "size",
-  strideV: "size",
-  scale: "f32",
-  causal: "switch",
-} as const;
-
 /** Kernels of matrix products. */
 export const PRODUCT_KERNELS = {
   /**
@@ -59,7 +43,20 @@ export const PRODUCT_KERNELS = {
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
-    values: ATTENTION_VALUES as typeof ATTENTION_VALUES,
+    values: {
+      dtype: "float",
+      batch: "size",
+      seqQ: "size",
+      seqK: "size",
+      heads: "size",
+      kvHeads: { divides: "heads" },
+      headDim: { atMost: 256 },
+      strideQ: "size",
+      strideK: "size",
+      strideV: "size",
+      scale: "f32",
+      causal: "switch",
+    },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
       o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
@@ -71,7 +68,20 @@ export const PRODUCT_KERNELS = {
   },
   attentionBackward: {
     flops: [10, "batch", "heads", "seqQ", "seqK", "headDim"],
-    values: ATTENTION_VALUES as typeof ATTENTION_VALUES,
+    values: {
+      dtype: "float",
+      batch: "size",
+      seqQ: "size",
+      seqK: "size",
+      heads: "size",
+      kvHeads: { divides: "heads" },
+      headDim: { atMost: 256 },
+      strideQ: "size",
+      strideK: "size",
+      strideV: "size",
+      scale: "f32",
+      causal: "switch",
+    },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
       dq: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },

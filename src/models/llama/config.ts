@@ -6,6 +6,7 @@
 import * as z from "zod";
 import { ConfigError, type ConfigProblem, UnsupportedError } from "../../errors.ts";
 import type { RopeScaling } from "../../nn/rotary.ts";
+import { parseRawConfig } from "../raw_config.ts";
 
 /** Everything that decides what the model computes. */
 export interface LlamaConfig {
@@ -95,20 +96,11 @@ function resolveRope(raw: z.infer<typeof rawSchema>): RopeScaling {
 /**
  * Resolves a parsed `config.json`.
  *
- * @throws {ConfigError} with every key that is missing or wrong
+ * @throws {ConfigError} with every key that is missing, wrong or mistyped
  * @throws {UnsupportedError} for options that would change the result and are not implemented
  */
 export function resolveLlamaConfig(hfConfig: Readonly<Record<string, unknown>>): LlamaConfig {
-  const parsed = rawSchema.safeParse(hfConfig);
-  if (!parsed.success) {
-    throw new ConfigError(parsed.error.issues.map((issue) => {
-      const path = issue.path.join(".");
-      const top = issue.path[0];
-      const got = typeof top === "string" ? JSON.stringify(hfConfig[top]) ?? "nothing" : "nothing";
-      return { path: `config.json ${path}`, expected: issue.message, got };
-    }));
-  }
-  const raw = parsed.data;
+  const raw = parseRawConfig(rawSchema, hfConfig);
   if (raw.hidden_act !== "silu") {
     throw new UnsupportedError(`Cannot use hidden_act '${raw.hidden_act}' for llama: silu is implemented`);
   }

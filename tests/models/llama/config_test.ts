@@ -86,6 +86,26 @@ test("resolveLlamaConfig() lists everything that is wrong", () => {
   assert.throws(() => resolveLlamaConfig({ ...MINIMAL, pad_token_id: -11 }), ConfigError);
 });
 
+test("resolveLlamaConfig() says in words what is wrong, and which key was probably meant", () => {
+  const { hidden_size: hidden, ...rest } = MINIMAL;
+  assert.throws(() => resolveLlamaConfig(rest), {
+    message: "Configuration has 1 problem:\n  config.json hidden_size: expected a number, got nothing",
+  });
+  assert.throws(() => resolveLlamaConfig({ ...rest, hiden_size: hidden, num_key_value_head: 1 }), {
+    message: "Configuration has 2 problems:\n" +
+      "  config.json hiden_size: expected a known key, got 'hiden_size'. Did you mean 'hidden_size'?\n" +
+      "  config.json num_key_value_head: expected a known key, got 'num_key_value_head'. Did you mean 'num_key_value_heads'?",
+  });
+  assert.throws(
+    () => resolveLlamaConfig({ ...MINIMAL, hidden_size: "8", rope_scaling: { type: "linear", factor: -1 } }),
+    /hidden_size: expected a number, got '8'\n {2}config\.json rope_scaling\.factor: expected a number > 0, got -1$/,
+  );
+  // Keys of transformers that change nothing here, however near to one that does.
+  const others = { bos_token_id: 1, eos_token_id: 2, use_cache: true, torch_dtype: "float32", pretraining_tp: 1 };
+  assert.deepEqual(resolveLlamaConfig({ ...MINIMAL, ...others }), resolveLlamaConfig(MINIMAL));
+  assert.equal(resolveLlamaConfig({ ...MINIMAL, hiden_size: 3 }).hiddenSize, hidden, "both are there");
+});
+
 test("resolveLlamaConfig() counts a negative pad_token_id from the back, as PyTorch's embedding does", () => {
   assert.equal(resolveLlamaConfig({ ...MINIMAL, pad_token_id: -1 }).padTokenId, 9);
   assert.equal(resolveLlamaConfig({ ...MINIMAL, pad_token_id: 0 }).padTokenId, 0);
@@ -100,7 +120,7 @@ test("resolveLlamaConfig() refuses options that change the result and are not im
   }
   assert.throws(
     () => buildModel(device, { ...MINIMAL, model_type: "mamba" }),
-    /Cannot build model_type 'mamba': there are llama/,
+    /^UnsupportedError: Cannot build a model of model_type 'mamba': only 'llama' is supported$/,
   );
   assert.throws(() => buildModel(device, MINIMAL), UnsupportedError);
 });

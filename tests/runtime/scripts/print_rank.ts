@@ -5,7 +5,7 @@
  */
 import { processEnvironment, readRankEnvironment } from "../../../src/runtime/env.ts";
 import { ConfigError } from "../../../src/errors.ts";
-import { terminal } from "../../../src/runtime/processes.ts";
+import { terminal } from "../../../src/runtime/terminal.ts";
 
 const { write } = terminal("stdout");
 try {

@@ -6,7 +6,8 @@
  */
 import { FileError } from "../../../src/errors.ts";
 import { replaceFile } from "../../../src/runtime/files.ts";
-import { scriptArguments, terminal } from "../../../src/runtime/processes.ts";
+import { scriptArguments } from "../../../src/runtime/processes.ts";
+import { terminal } from "../../../src/runtime/terminal.ts";
 
 try {
   replaceFile(scriptArguments()[0] ?? "", new Uint8Array(65536));

@@ -2,8 +2,8 @@
  * A training script with a model that takes milliseconds a step, and with faults to order:
  * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
  * other ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or
- * `nonfinite` (throws such an error). `layers=<n>` and `hidden=<n>` size the model. All other arguments are
- * the trainer's flags.
+ * `nonfinite` (throws such an error). `layers=<n>` and `hidden=<n>` size the model, `data=<file>` is the
+ * script's own data. All other arguments are the trainer's flags.
  *
  * @module
  */
@@ -12,10 +12,11 @@ import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
 import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
 import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
 
-const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden)=/.test(text));
+const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden|data)=/.test(text));
 const valueOf = (name: string): string | undefined =>
   own.find((text) => text.startsWith(`${name}=`))?.slice(name.length + 1);
 const hidden = Number(valueOf("hidden") ?? 16);
+const data = valueOf("data");
 
 process.exitCode = await runTrainingScript({
   usage: "tiny.ts [flags]",
@@ -34,6 +35,8 @@ process.exitCode = await runTrainingScript({
     initializer_range: 0.02,
     tie_word_embeddings: false,
   },
+  data: () => data === undefined ? [] : [data],
+  prompt: "once ",
   tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url),
   onStep: ({ step }, context) => {
     const [rank, at, what = ""] = valueOf("fault")?.split(":") ?? [];

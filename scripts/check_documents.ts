@@ -1,0 +1,143 @@
+/**
+ * Runs the code blocks of the README and of `docs/` from the packed npm package, in a folder of each document's own, once under
+ * Bun and once under Deno. What the word behind a block's language makes of it:
+ *
+ *     ```ts            a program: it is run
+ *     ```ts train.ts   a file: it is written, and the document's commands use it; so for yaml and json
+ *     ```sh            commands: they are run; those of the other runtime are left out
+ *     ```sh published  commands that need a registry which the package is not in yet: shown only
+ *     ```sh checkout   commands in a checkout of the project: the gate's other stages run them
+ *     ```text          shown only
+ *
+ * The folder has `texts/` (the documents themselves) and `path/to/llama` (a small one with its tokenizer).
+ *
+ * @module
+ */
+import { spawnSync } from "node:child_process";
+import { cpSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { delimiter } from "node:path";
+import process from "node:process";
+import { installInto, packInto, ROOT, temporaryFolder } from "./packed.ts";
+
+const RUNTIMES = ["bun", "deno"] as const;
+/** How each runtime runs a program that a document shows without a command. */
+const RUN = { bun: "bun", deno: "deno run --allow-all" } as const;
+/** Longest time of one block. */
+const BLOCK_SECONDS = 300;
+
+interface Block {
+  readonly document: string;
+  readonly line: number;
+  readonly language: string;
+  /** What follows the language. */
+  readonly word: string;
+  readonly text: string;
+}
+
+const asked = process.argv.slice(2);
+const documents = [
+  "README.md",
+  ...readdirSync(`${ROOT}docs`).filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`),
+]
+  .filter((document) => asked.length === 0 || asked.includes(document));
+let [passed, failed] = [0, 0];
+using pack = temporaryFolder();
+const tarball = packInto(pack.path);
+const llama = `${pack.path}/llama`;
+makeLlama();
+for (const document of documents) {
+  for (const runtime of RUNTIMES) runDocument(document, runtime);
+}
+process.stdout.write(`${passed} passed, ${failed} failed\n`);
+process.exitCode = failed === 0 ? 0 : 1;
+
+function runDocument(document: string, runtime: (typeof RUNTIMES)[number]): void {
+  const blocks = blocksOf(document);
+  if (!blocks.some((block) => commandOf(block, runtime) !== undefined)) return;
+  using folder = temporaryFolder();
+  prepare(folder.path);
+  for (const block of blocks) {
+    if (block.word.includes(".")) writeFileSync(`${folder.path}/${block.word}`, block.text);
+    const command = commandOf(block, runtime);
+    if (command === undefined) continue;
+    const started = performance.now();
+    const fault = execute(folder.path, command, block, runtime);
+    const took = ((performance.now() - started) / 1000).toFixed(1);
+    const where = `${document}:${block.line} under ${runtime}, ${took} s`;
+    process.stdout.write(fault === undefined ? `ok ${where}\n` : `FAILED ${where}\n${command}\n${fault}\n`);
+    if (fault === undefined) passed += 1;
+    else failed += 1;
+  }
+}
+
+/** The commands of a block, or `undefined` where it is not run. */
+function commandOf({ language, word, text, line }: Block, runtime: (typeof RUNTIMES)[number]): string | undefined {
+  if (language === "ts" && word === "") return `${RUN[runtime]} block-${line}.ts`;
+  if (language !== "sh" || word !== "") return undefined;
+  const lines = text.replaceAll("\\\n", "\u0000").split("\n");
+  const others = RUNTIMES.filter((name) => name !== runtime);
+  const own = lines.filter((command) => !others.some((name) => command.startsWith(`${name} `)));
+  // The package that is being checked takes the place of the registry's.
+  const joined = own.join("\n").replaceAll("\u0000", "\\\n").trim();
+  const command = joined.replace(/^(npm install|bun add) fullyshard$/gm, `$1 ${tarball}`);
+  return command === "" ? undefined : command;
+}
+
+function execute(folder: string, command: string, block: Block, runtime: string): string | undefined {
+  if (block.language === "ts") writeFileSync(`${folder}/block-${block.line}.ts`, block.text);
+  const { status, stdout, stderr } = spawnSync("bash", ["-euo", "pipefail", "-c", command], {
+    cwd: folder,
+    encoding: "utf8",
+    timeout: BLOCK_SECONDS * 1000,
+    env: {
+      ...process.env,
+      PATH: [`${ROOT}node_modules/.bin`, process.env["PATH"]].join(delimiter),
+      FULLYSHARD_RUNTIME: runtime,
+      NO_COLOR: "1",
+    },
+  });
+  return status === 0 ? undefined : `exit status ${status}\n${stdout}${stderr}`;
+}
+
+function blocksOf(document: string): Block[] {
+  const source = readFileSync(ROOT + document, "utf8");
+  return [...source.matchAll(/^```(\w+)(?: (\S+))?\n(.*?)^```$/gms)].map((found) => {
+    const [, language = "", word = "", text = ""] = found;
+    return { document, language, word, text, line: source.slice(0, found.index).split("\n").length };
+  });
+}
+
+/** What a reader has: the package, some texts, and a model. */
+function prepare(folder: string): void {
+  installInto(folder, tarball);
+  const manifest = { type: "module", dependencies: { fullyshard: `file:${tarball}` } };
+  writeFileSync(`${folder}/package.json`, JSON.stringify(manifest));
+  mkdirSync(`${folder}/texts`);
+  for (const document of documents) cpSync(ROOT + document, `${folder}/texts/${document.replace("/", "-")}`);
+  mkdirSync(`${folder}/path/to`, { recursive: true });
+  cpSync(llama, `${folder}/path/to/llama`, { recursive: true });
+}
+
+/** Makes a small Llama with random weights, in the way of the documents. */
+function makeLlama(): void {
+  using folder = temporaryFolder();
+  installInto(folder.path, tarball);
+  const sizes = { hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 2 };
+  const config = JSON.stringify({ model_type: "llama", vocab_size: 4096, max_position_embeddings: 64, ...sizes });
+  const lines = [
+    'import { launch, openModel } from "fullyshard";',
+    "await using run = await launch();",
+    `const model = await openModel(run, ${config});`,
+    "await model.load();",
+    `await model.save(${JSON.stringify(llama)});`,
+  ];
+  const text = lines.join("\n");
+  const fault = execute(
+    folder.path,
+    "bun block-1.ts",
+    { document: "", line: 1, language: "ts", word: "", text },
+    "bun",
+  );
+  if (fault !== undefined) throw new Error(`Cannot make a model for the documents: ${fault}`);
+  for (const name of readdirSync(`${ROOT}examples/data`)) cpSync(`${ROOT}examples/data/${name}`, `${llama}/${name}`);
+}

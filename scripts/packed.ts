@@ -1,0 +1,35 @@
+/**
+ * The npm package as `npm install` lays it out in an empty folder, for the checks that use it as its users do.
+ *
+ * @module
+ */
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { fileURLToPath } from "node:url";
+
+/** The checkout. */
+export const ROOT: string = fileURLToPath(new URL("..", import.meta.url));
+
+/** Packs the package; gives the tarball's path. */
+export function packInto(folder: string): string {
+  const args = ["pack", "--silent", "--pack-destination", folder];
+  const name = execFileSync("npm", args, { cwd: ROOT, stdio: ["ignore", "pipe", "inherit"], encoding: "utf8" });
+  return `${folder}/${name.trim().split("\n").at(-1)}`;
+}
+
+/** Installs a tarball into a folder, with the dependencies of the checkout. */
+export function installInto(folder: string, tarball: string): void {
+  const modules = `${folder}/node_modules`;
+  mkdirSync(`${modules}/fullyshard`, { recursive: true });
+  execFileSync("tar", ["-xzf", tarball, "--strip-components=1", "-C", `${modules}/fullyshard`]);
+  for (const name of ["zod", "yaml", "@huggingface"]) symlinkSync(`${ROOT}node_modules/${name}`, `${modules}/${name}`);
+  mkdirSync(`${modules}/.bin`);
+  symlinkSync("../fullyshard/bin/fullyshard.mjs", `${modules}/.bin/fullyshard`);
+}
+
+/** A new folder of the system's temporary ones, which goes with the scope. */
+export function temporaryFolder(): { readonly path: string } & Disposable {
+  const path = mkdtempSync(`${tmpdir()}/fullyshard-`);
+  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true }) };
+}

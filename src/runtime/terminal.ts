@@ -1,0 +1,149 @@
+/**
+ * The two output streams of this process. Log lines go through; where a stream is a terminal, one status line stays below
+ * them. Who shows a status, the launcher or a rank on its own, lets nothing else write to the terminal.
+ *
+ * Permissions on Deno: none; NO_COLOR, TERM, CI and COLUMNS are heeded where they may be read.
+ *
+ * @module
+ */
+import process from "node:process";
+import { stripVTControlCharacters, styleText } from "node:util";
+import { type Environment, processEnvironment } from "./env.ts";
+
+/** The two streams of a command. */
+export type StreamName = "stdout" | "stderr";
+
+/** What a terminal may be sent. */
+export interface TerminalManners {
+  /** A line may be erased and written anew. */
+  readonly redraws: boolean;
+  readonly colors: boolean;
+}
+
+/** What the variables of the user allow. */
+export function terminalManners(environment: Environment = processEnvironment()): TerminalManners {
+  const isDumb = environment.text("TERM") === "dumb";
+  return { redraws: !isDumb && !environment.flag("CI"), colors: !isDumb && !environment.flag("NO_COLOR") };
+}
+
+/** Text in a style, or as it is where there are no colors. */
+export function styled(style: "dim" | "red" | "yellow", text: string, hasColors: boolean): string {
+  return hasColors ? styleText(style, text, { validateStream: false }) : text;
+}
+
+/** Text without colors and other control sequences. */
+export function unstyled(text: string): string {
+  return stripVTControlCharacters(text);
+}
+
+/** Text and facts of one output stream. */
+export interface Terminal {
+  write(text: string): void;
+  /** Whether a person is watching. */
+  readonly isTerminal: boolean;
+  /** Whether text may have colors, here or where a launcher shows it. */
+  readonly hasColors: boolean;
+  /** Width in characters: of the terminal, or else what COLUMNS says, or 80. */
+  columns(): number;
+}
+
+/** Standard output or standard error. */
+export function terminal(stream: StreamName): Terminal {
+  const out = process[stream];
+  const environment = processEnvironment();
+  const isTerminal = out.isTTY === true;
+  return {
+    write: (text) => void out.write(text),
+    isTerminal,
+    hasColors: environment.flag("FULLYSHARD_COLOR") || (isTerminal && terminalManners(environment).colors),
+    columns: () => out.columns || environment.whole("COLUMNS") || 80,
+  };
+}
+
+/** What a status line needs of an output stream. */
+export interface TextSink {
+  /** Whether a person sees it directly. */
+  readonly isTTY?: boolean | undefined;
+  readonly columns?: number | undefined;
+  /** Writes; false asks the caller to wait for `drain`. */
+  write(text: string): boolean;
+}
+
+/** Log lines above, a status line below. */
+export class StatusTerminal {
+  readonly #sinks: Readonly<Record<StreamName, TextSink>>;
+  readonly #manners: TerminalManners;
+  /** The stream that shows the status; undefined where neither is a terminal that redraws. */
+  readonly #statusSink: TextSink | undefined;
+  #status = "";
+  #isDrawn = false;
+
+  constructor(
+    stdout: TextSink = process.stdout,
+    stderr: TextSink = process.stderr,
+    manners: TerminalManners = terminalManners(),
+  ) {
+    this.#sinks = { stdout, stderr };
+    this.#manners = manners;
+    this.#statusSink = manners.redraws ? [stderr, stdout].find((sink) => sink.isTTY === true) : undefined;
+  }
+
+  /** Whether a status is shown at all. */
+  get showsStatus(): boolean {
+    return this.#statusSink !== undefined;
+  }
+
+  /** Whether a stream may have colors. */
+  hasColors(stream: StreamName): boolean {
+    return this.#manners.colors && this.#sinks[stream].isTTY === true;
+  }
+
+  /** Writes log lines, given without line breaks; false where the reader is slower than the writer. */
+  lines(stream: StreamName, lines: readonly string[]): boolean {
+    if (lines.length === 0) return true;
+    const sink = this.#sinks[stream];
+    this.#erase();
+    const more = sink.write(`${lines.join("\n")}\n`);
+    // What goes through `| tee` comes to the terminal later than what is written to it: the next status is drawn then.
+    if (sink.isTTY === true) this.#draw();
+    return more;
+  }
+
+  /** Shows a status in place of the last one; an empty one takes it away. */
+  status(text: string): void {
+    const line = printable(text);
+    if (line === this.#status && this.#isDrawn) return;
+    this.#erase();
+    this.#status = line;
+    this.#draw();
+  }
+
+  #erase(): void {
+    if (this.#isDrawn) this.#statusSink?.write("\r\u001b[2K");
+    this.#isDrawn = false;
+  }
+
+  #draw(): void {
+    const sink = this.#statusSink;
+    if (sink === undefined || this.#status === "") return;
+    // One column is left free: a full last column makes some terminals begin a new line.
+    sink.write(fitted(this.#status, (sink.columns || 80) - 1));
+    this.#isDrawn = true;
+  }
+}
+
+/** As many of a status' fields, which two spaces part, as there is room for. */
+function fitted(status: string, width: number): string {
+  const fields = status.split(/ {2,}/);
+  let text = fields.shift() ?? "";
+  for (const field of fields) {
+    if (text.length + 2 + field.length > width) break;
+    text += `  ${field}`;
+  }
+  return [...text].slice(0, width).join("");
+}
+
+/** A line break or an escape inside a status would spoil the terminal. */
+function printable(text: string): string {
+  return [...text].map((letter) => letter < " " || letter === "\u007f" ? " " : letter).join("");
+}
