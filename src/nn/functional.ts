@@ -71,6 +71,7 @@ function firstOf(op: string, [first]: readonly Tensor[]): Tensor {
  * `a` where the uint8 condition is not 0, else `b`; all three broadcast. One of the two may be a number.
  *
  * @throws {ShapeError | DTypeError} if they do not broadcast, or differ in dtype
+ * @throws {ArgumentError} if both are numbers, or their dtype does not hold the number
  * @example
  * ```ts
  * import { tensor } from "fullyshard";
@@ -80,12 +81,12 @@ function firstOf(op: string, [first]: readonly Tensor[]): Tensor {
  * if (where(x.gt(0), x, x.mul(0.5)).toArray().join() !== "-0.5,2,-1.5") throw new Error("unequal");
  * ```
  */
-export function where(condition: Tensor, a: Tensor, b: Tensor | number): Tensor;
-export function where(condition: Tensor, a: number, b: Tensor): Tensor;
 export function where(condition: Tensor, a: Tensor | number, b: Tensor | number): Tensor {
   using frame = scope();
   const like = typeof a === "number" ? b : a;
-  if (typeof like === "number") throw new ArgumentError("Cannot choose between two numbers: one must be a tensor");
+  if (typeof like === "number") {
+    throw new ArgumentError("Cannot apply 'where' to two numbers: make one of them a tensor, which says the dtype");
+  }
   const made = (value: Tensor | number): Tensor => typeof value === "number" ? scalar(like, value, "where") : value;
   const chosen = applyOne(whereOp, [condition, made(a), made(b)], undefined);
   frame.keep(chosen);

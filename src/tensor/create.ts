@@ -91,7 +91,7 @@ export interface ArangeOptions {
   readonly start?: number;
   /** From one number to the next; it may be negative. @default 1 */
   readonly step?: number;
-  /** @default int32 where all numbers are integers, else float32 */
+  /** What they are stored in. @default int32 where all numbers are integers, else float32 */
   readonly dtype?: DType;
 }
 

@@ -84,6 +84,7 @@ test("where() refuses conditions that are no masks and values that do not fit", 
   assert.throws(() => where(mask, x, zeros(device, [2])), ShapeError);
   assert.throws(() => where(zeros(device, [2], uint8), x, 1), ShapeError);
   assert.throws(() => where(mask, zeros(device, [3], int32), 0.5), /'where' to int32 and 0.5/);
+  assert.throws(() => where(mask, 1, 0), /'where' to two numbers: make one of them a tensor, which says the dtype/);
 });
 
 test("pow(): value and gradient in every layout, of powers of tensors and of numbers", () => {
