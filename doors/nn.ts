@@ -10,7 +10,21 @@ export { Linear, type LinearOptions } from "../src/nn/linear.ts";
 export { Embedding, type EmbeddingOptions } from "../src/nn/embedding.ts";
 export { LayerNorm, RMSNorm } from "../src/nn/norm.ts";
 export { CacheSlot, GenerationCache, KeyValues } from "../src/nn/cache.ts";
-export { attention, crossEntropy, IGNORE_INDEX, linearCrossEntropy, rope, swiglu } from "../src/nn/functional.ts";
+export {
+  attention,
+  binaryCrossEntropyWithLogits,
+  cat,
+  crossEntropy,
+  IGNORE_INDEX,
+  l1Loss,
+  linearCrossEntropy,
+  mseLoss,
+  type Reduction,
+  rope,
+  stack,
+  swiglu,
+  where,
+} from "../src/nn/functional.ts";
 export { initializeParameters } from "../src/nn/initialize.ts";
 export type { AttentionAttrs } from "../src/ops/attention.ts";
 export {
@@ -25,7 +39,19 @@ export {
 export { type BufferOptions, BufferTensor } from "../src/tensor/buffer_tensor.ts";
 export type { Box, ShardLayout } from "../src/tensor/shard_layout.ts";
 export { ownedPtr, writeParameters } from "../src/tensor/write.ts";
-export { type CreateOptions, full, ones, randn, zeros } from "../src/tensor/create.ts";
+export {
+  arange,
+  type ArangeOptions,
+  type CreateOptions,
+  full,
+  ones,
+  onesLike,
+  rand,
+  randn,
+  zeros,
+  zerosLike,
+} from "../src/tensor/create.ts";
+export type { ElementwiseMethods } from "../src/tensor/elementwise.ts";
 export type { HostArray } from "../src/tensor/host.ts";
 export type { Scope } from "../src/tensor/scope.ts";
 export type { Layout, Shape } from "../src/shape.ts";

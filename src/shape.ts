@@ -58,6 +58,11 @@ export function isDense(layout: Layout): boolean {
   return true;
 }
 
+/** A range of one dim of a layout, which holds it. */
+export function narrowed({ shape, strides, offset }: Layout, dim: number, start: number, length: number): Layout {
+  return { shape: shape.with(dim, length), strides, offset: offset + start * at(strides, dim, "stride of dim") };
+}
+
 /** Whether two shapes are equal. */
 export function sameShape(a: Shape, b: Shape): boolean {
   return a.length === b.length && a.every((size, dim) => size === b[dim]);

@@ -34,6 +34,8 @@ const ERRORS: Readonly<Record<number, (fault: Fault) => Error>> = {
     new ArgumentError(`Cannot take the cross-entropy of label ${value} at row ${place}: there are ${limit} classes`),
   3: ({ value, limit }) => new ArgumentError(`Cannot use position ${value}: positions must be in [0, ${limit})`),
   4: ({ value }) => new NonFiniteError(`Gradient norm is ${value}`),
+  5: ({ place, value, limit }) =>
+    new ArgumentError(`Cannot use index ${value} at place ${place}: indices must be in [0, ${limit})`),
 };
 
 /** How the host comes to the record. */
@@ -81,7 +83,7 @@ export class DeviceStatus {
   /**
    * Tells the fault there is, once. Waits for the device.
    *
-   * @throws {ArgumentError} if an id, a label or a position was out of range
+   * @throws {ArgumentError} if an id, a label, a position or an index was out of range
    * @throws {NonFiniteError} if a gradient norm that had to be finite was not
    */
   check(): void {

@@ -3,12 +3,153 @@
  *
  * @module
  */
+import { ArgumentError, ShapeError } from "../errors.ts";
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
 import { swigluOp } from "../ops/elementwise.ts";
+import { catOp } from "../ops/join.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
+import { whereOp } from "../ops/mask.ts";
 import { ropeOp } from "../ops/rope.ts";
+import { normalizeDim, sameShape } from "../shape.ts";
 import { applyOne } from "../tensor/apply.ts";
+import { scalar } from "../tensor/host.ts";
+import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+
+/**
+ * Tensors one behind the other along a dim. They have one dtype, and one shape but for that dim.
+ *
+ * @throws {ShapeError | DTypeError} if they have not
+ * @throws {ArgumentError} if there is none
+ * @example
+ * ```ts
+ * import { tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { cat } from "fullyshard/nn";
+ * const device = await openDevice("cpu");
+ * const joined = cat([tensor(device, [1, 2]), tensor(device, [3])]);
+ * if (joined.toArray().join() !== "1,2,3") throw new Error("unequal");
+ * ```
+ */
+export function cat(tensors: readonly Tensor[], dim: number = 0): Tensor {
+  return applyOne(catOp, tensors, normalizeDim("cat", dim, firstOf("cat", tensors).shape));
+}
+
+/**
+ * Tensors of one shape and dtype along a new dim.
+ *
+ * @throws {ShapeError | DTypeError} if they differ
+ * @throws {ArgumentError} if there is none
+ * @example
+ * ```ts
+ * import { tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { stack } from "fullyshard/nn";
+ * const device = await openDevice("cpu");
+ * const columns = stack([tensor(device, [1, 2]), tensor(device, [3, 4])], 1);
+ * if (columns.toArray().join() !== "1,3,2,4") throw new Error("unequal");
+ * ```
+ */
+export function stack(tensors: readonly Tensor[], dim: number = 0): Tensor {
+  const { shape } = firstOf("stack", tensors);
+  const place = normalizeDim("stack", dim, [...shape, 1]);
+  for (const other of tensors) {
+    if (!sameShape(shape, other.shape)) throw new ShapeError("stack", "shapes must be equal", shape, other.shape);
+  }
+  using frame = scope();
+  const stacked = cat(tensors.map((tensor) => tensor.unsqueeze(place)), place);
+  frame.keep(stacked);
+  return stacked;
+}
+
+function firstOf(op: string, [first]: readonly Tensor[]): Tensor {
+  if (first === undefined) throw new ArgumentError(`Cannot apply '${op}' to no tensors: give at least one`);
+  return first;
+}
+
+/**
+ * `a` where the uint8 condition is not 0, else `b`; all three broadcast. One of the two may be a number.
+ *
+ * @throws {ShapeError | DTypeError} if they do not broadcast, or differ in dtype
+ * @throws {ArgumentError} if both are numbers, or their dtype does not hold the number
+ * @example
+ * ```ts
+ * import { tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { where } from "fullyshard/nn";
+ * const x = tensor(await openDevice("cpu"), [-1, 2, -3]);
+ * if (where(x.gt(0), x, x.mul(0.5)).toArray().join() !== "-0.5,2,-1.5") throw new Error("unequal");
+ * ```
+ */
+export function where(condition: Tensor, a: Tensor | number, b: Tensor | number): Tensor {
+  using frame = scope();
+  const like = typeof a === "number" ? b : a;
+  if (typeof like === "number") {
+    throw new ArgumentError("Cannot apply 'where' to two numbers: make one of them a tensor, which says the dtype");
+  }
+  const made = (value: Tensor | number): Tensor => typeof value === "number" ? scalar(like, value, "where") : value;
+  const chosen = applyOne(whereOp, [condition, made(a), made(b)], undefined);
+  frame.keep(chosen);
+  return chosen;
+}
+
+/** How the losses of elements become one: their mean, their sum, or not at all. */
+export type Reduction = "mean" | "sum" | "none";
+
+function lossOf(
+  op: string,
+  input: Tensor,
+  target: Tensor,
+  reduction: Reduction,
+  losses: (input: Tensor, target: Tensor) => Tensor,
+): Tensor {
+  if (!sameShape(input.shape, target.shape)) {
+    throw new ShapeError(op, "input and target must have one shape", input.shape, target.shape);
+  }
+  using frame = scope();
+  const each = losses(input, target);
+  const loss = reduction === "none" ? each : reduction === "sum" ? each.sum() : each.mean();
+  frame.keep(loss);
+  return loss;
+}
+
+/**
+ * Squared error of each element, reduced.
+ *
+ * @throws {ShapeError} if the shapes differ: nothing is broadcast
+ * @example
+ * ```ts
+ * import { tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { mseLoss } from "fullyshard/nn";
+ * const device = await openDevice("cpu");
+ * if (mseLoss(tensor(device, [1, 2]), tensor(device, [1, 4])).item() !== 2) throw new Error("unequal");
+ * ```
+ */
+export function mseLoss(input: Tensor, target: Tensor, reduction: Reduction = "mean"): Tensor {
+  return lossOf("mseLoss", input, target, reduction, (x, y) => x.sub(y).square());
+}
+
+/**
+ * Absolute error of each element, reduced.
+ *
+ * @throws {ShapeError} if the shapes differ: nothing is broadcast
+ */
+export function l1Loss(input: Tensor, target: Tensor, reduction: Reduction = "mean"): Tensor {
+  return lossOf("l1Loss", input, target, reduction, (x, y) => x.sub(y).abs());
+}
+
+/**
+ * Binary cross-entropy of logits with targets in [0, 1], reduced.
+ *
+ * @throws {ShapeError} if the shapes differ: nothing is broadcast
+ */
+export function binaryCrossEntropyWithLogits(input: Tensor, target: Tensor, reduction: Reduction = "mean"): Tensor {
+  // -ln sigmoid(x) is softplus(-x), and -ln(1 - sigmoid(x)) is x more.
+  return lossOf("binaryCrossEntropyWithLogits", input, target, reduction, (x, y) => {
+    return y.neg().add(1).mul(x).add(x.neg().softplus());
+  });
+}
 
 /** Default label of tokens that the loss leaves out: PyTorch's number. */
 export const IGNORE_INDEX = -100;

@@ -3,8 +3,18 @@
  *
  * @module
  */
+import type { DType } from "../dtype.ts";
 import { DTypeError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+
+/**
+ * Checks that a dtype is among those of some names.
+ *
+ * @throws {DTypeError} if it is not
+ */
+export function expectDtype(op: string, dtype: DType, names: readonly string[]): void {
+  if (!names.includes(dtype.name)) throw new DTypeError(op, `the dtype must be ${names.join(", ")}`, dtype.name);
+}
 
 /**
  * The first input, which must be a float.
@@ -14,6 +24,16 @@ import type { Tensor } from "../tensor/tensor.ts";
 export function floatInput(op: string, [x]: readonly Tensor[]): Tensor {
   if (x?.dtype.kind === "float") return x;
   throw new DTypeError(op, "the input must be a float", x?.dtype.name ?? "nothing");
+}
+
+/**
+ * The first two inputs, which must be of one dtype.
+ *
+ * @throws {DTypeError} if they are not
+ */
+export function samePair(op: string, [a, b]: readonly Tensor[]): readonly [Tensor, Tensor] {
+  if (a !== undefined && b?.dtype === a.dtype) return [a, b];
+  throw new DTypeError(op, "both must have one dtype", a?.dtype.name ?? "nothing", b?.dtype.name ?? "nothing");
 }
 
 /**

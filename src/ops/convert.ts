@@ -4,8 +4,10 @@
  * @module
  */
 import type { DevicePtr } from "../device/device.ts";
+import { KERNELS } from "../device/kernels/table.ts";
 import { type DType, float32 } from "../dtype.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { expectDtype } from "./check.ts";
 import type { BackwardCall, ComputeOp } from "./op.ts";
 
 /** `dst = src`, converted; both dense. */
@@ -31,13 +33,23 @@ export function writeFloat32<A>(call: BackwardCall<A>, i: number, launch: (out: 
   castTo(out, wide);
 }
 
-/** The values in the dtype given; the gradient goes back in the input's. */
-export const castOp: ComputeOp<DType> = {
-  name: "cast",
-  infer: (inputs, dtype) => inputs.map(({ shape }) => ({ shape, dtype })),
+/** The values in the integer dtype given, rounded towards zero: constants. */
+export const castToIntOp: ComputeOp<DType> = {
+  name: "to",
+  infer: (inputs, dtype) => {
+    const { dstDtype, srcDtype } = KERNELS.cast.values;
+    expectDtype("to", dtype, dstDtype.dtypes);
+    for (const input of inputs) expectDtype("to", input.dtype, srcDtype.dtypes);
+    return inputs.map(({ shape }) => ({ shape, dtype }));
+  },
   forward: (call) => {
     castTo(call.output(0), call.dense(call.input(0)));
   },
+};
+
+/** The values in the float dtype given; the gradient goes back in the input's. */
+export const castOp: ComputeOp<DType> = {
+  ...castToIntOp,
   backward: (call) => {
     castTo(call.out(0), call.dense(call.grad(0)));
   },

@@ -3,13 +3,15 @@
  *
  * @module
  */
-import { type BinaryOp, OPS, type UnaryOp } from "../device/kernels/signature.ts";
+import { type BinaryOp, type CompareOp, OPS, type UnaryOp } from "../device/kernels/signature.ts";
 import type { ArgsOf } from "../device/kernels/table.ts";
+import { uint8 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
 import { broadcastShapes, broadcastStrides, sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { floatInput, floatPair } from "./check.ts";
-import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
+import { compareInto, selectInto, zeroOf } from "./mask.ts";
+import { type BackwardCall, type ComputeOp, type OpContext, recordsOf } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
 /** Scalar parameters of a function of one value. */
@@ -70,6 +72,40 @@ function scaled(context: OpContext, x: Tensor, factor: number): Tensor {
   return result;
 }
 
+function mapped(context: OpContext, op: UnaryOp, x: Tensor, p0: number = 0): Tensor {
+  const result = context.empty(x.shape, x.dtype);
+  const args = { dtype: x.dtype, op, n: x.numel, p0, p1: 0 };
+  context.device.kernels.unary({ ...args, dst: result.ptr, src: context.dense(x).ptr });
+  return result;
+}
+
+/** Gradients of `a^b`; 0 where the power is constant, though its factors may be infinite there: at b = 0, and of 0 by b. */
+function powGradients(call: BackwardCall<undefined>, dy: Tensor): [Tensor | undefined, Tensor | undefined] {
+  const [a, b] = [call.saved(0), call.saved(1)];
+  const zero = zeroOf(call, dy);
+  const is = (op: CompareOp, x: Tensor): Tensor => {
+    const mask = call.empty(x.shape, uint8);
+    compareInto(call, op, mask, x, zero);
+    return mask;
+  };
+  const unless = (mask: Tensor, grad: Tensor): Tensor => {
+    const result = call.empty(grad.shape, grad.dtype);
+    selectInto(call, result, mask, zero, grad);
+    return result;
+  };
+  const da = (): Tensor => {
+    const slope = combine(call, "mul", b, combine(call, "pow", a, mapped(call, "addScalar", b, -1)));
+    return unless(is("eq", b), combine(call, "mul", dy, slope));
+  };
+  const db = (): Tensor => {
+    const slope = combine(call, "mul", combine(call, "pow", a, b), mapped(call, "log", a));
+    const isConstant = call.empty(dy.shape, uint8);
+    compareInto(call, "logicalAnd", isConstant, is("eq", a), is("ge", b));
+    return unless(isConstant, combine(call, "mul", dy, slope));
+  };
+  return [call.needs(0) ? da() : undefined, call.needs(1) ? db() : undefined];
+}
+
 /** Gradients of both arguments, of the output's shape. */
 function gradients(op: BinaryOp, call: BackwardCall<undefined>): [Tensor | undefined, Tensor | undefined] {
   const dy = call.grad(0);
@@ -98,6 +134,8 @@ function gradients(op: BinaryOp, call: BackwardCall<undefined>): [Tensor | undef
       const [a, b] = op === "maximum" ? [both, other] : [other, both];
       return [scaled(call, a, 0.5), scaled(call, b, 0.5)];
     }
+    case "pow":
+      return powGradients(call, dy);
   }
 }
 
@@ -120,15 +158,10 @@ function binary(name: BinaryOp): ComputeOp<undefined> {
   };
 }
 
-function table<K extends string, V>(keys: readonly K[], make: (key: K) => V): (key: K) => V {
-  const made = new Map(keys.map((key) => [key, make(key)]));
-  return (key) => made.get(key) ?? make(key);
-}
-
 /** The record of a function of one value. */
-export const unaryOp: (name: UnaryOp) => ComputeOp<UnaryAttrs> = table(OPS.unaryOp, unary);
+export const unaryOp: (name: UnaryOp) => ComputeOp<UnaryAttrs> = recordsOf(OPS.unaryOp, unary);
 /** The record of a function of two values. */
-export const binaryOp: (name: BinaryOp) => ComputeOp<undefined> = table(OPS.binaryOp, binary);
+export const binaryOp: (name: BinaryOp) => ComputeOp<undefined> = recordsOf(OPS.binaryOp, binary);
 
 /** SwiGLU (Shazeer 2020): gate and up of one shape → silu(gate) * up. */
 export const swigluOp: ComputeOp<undefined> = {

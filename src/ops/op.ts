@@ -79,3 +79,12 @@ export interface ViewOp<A> {
   view(input: Tensor, attrs: A): Layout;
   backward(call: BackwardCall<A>): void;
 }
+
+/** The records of some ops that differ by name, each made once. */
+export function recordsOf<K extends string, A>(
+  names: readonly K[],
+  make: (name: K) => ComputeOp<A>,
+): (name: K) => ComputeOp<A> {
+  const made = new Map(names.map((name) => [name, make(name)]));
+  return (name) => made.get(name) ?? make(name);
+}

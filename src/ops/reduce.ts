@@ -3,13 +3,15 @@
  *
  * @module
  */
-import { int32 } from "../dtype.ts";
+import type { ReduceOp } from "../device/kernels/signature.ts";
+import { int32, uint8 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
 import { denseStrides, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { copyElements } from "./convert.ts";
+import { castTo, copyElements } from "./convert.ts";
 import { floatInput } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
+import { compareInto } from "./mask.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 
 /** Which dims are reduced. */
@@ -32,7 +34,7 @@ function keptShape(shape: Shape, dims: ReadonlySet<number>): number[] {
 
 function reduceAll(
   context: OpContext,
-  op: "sum" | "mean" | "max",
+  op: ReduceOp,
   x: Tensor,
   dims: ReadonlySet<number>,
   into: Tensor,
@@ -66,26 +68,20 @@ function spread(call: BackwardCall<ReduceAttrs>, name: string, grad: Tensor): Te
   return dense.view({ shape, strides, offset: dense.layout.offset });
 }
 
-/** 1 where x equals its maximum (over the reduced dims) and 0 elsewhere, divided by how many do. */
-function maxShare(call: BackwardCall<ReduceAttrs>): Tensor {
-  const { kernels } = call.device;
+/** 1 where x is the extreme (over the reduced dims) and 0 elsewhere, divided by how many are. */
+function extremeShare(call: BackwardCall<ReduceAttrs>, name: ReduceOp): Tensor {
   const x = call.saved(0);
-  const work = (): Tensor => call.empty(x.shape, x.dtype);
-  const [difference, ones, sign, share] = [work(), work(), work(), work()];
-  combineInto(call, "sub", difference, x, spread(call, "max", call.saved(1)));
-  kernels.fill({ dtype: x.dtype, n: x.numel, value: 1, dst: ones.ptr });
-  const abs = { dtype: x.dtype, op: "abs", n: x.numel, p0: 0, p1: 0 } as const;
-  kernels.unaryBackward({ ...abs, dx: sign.ptr, dy: ones.ptr, x: difference.ptr });
-  kernels.unary({ ...abs, dst: sign.ptr, src: sign.ptr });
-  combineInto(call, "sub", share, ones, sign);
-  const dims = reducedDims("max", x.shape, call.attrs.dims);
+  const [isExtreme, share] = [call.empty(x.shape, uint8), call.empty(x.shape, x.dtype)];
+  compareInto(call, "eq", isExtreme, x, spread(call, name, call.saved(1)));
+  castTo(share, isExtreme);
+  const dims = reducedDims(name, x.shape, call.attrs.dims);
   const count = call.empty(keptShape(x.shape, dims), x.dtype);
   reduceAll(call, "sum", share, dims, count);
-  combineInto(call, "div", share, share, spread(call, "max", count));
+  combineInto(call, "div", share, share, spread(call, name, count));
   return share;
 }
 
-function reduction(name: "sum" | "mean" | "max"): ComputeOp<ReduceAttrs> {
+function reduction(name: ReduceOp): ComputeOp<ReduceAttrs> {
   return {
     name,
     infer: (inputs, attrs) => {
@@ -97,14 +93,14 @@ function reduction(name: "sum" | "mean" | "max"): ComputeOp<ReduceAttrs> {
     forward: (call) => {
       const x = call.dense(call.input(0));
       reduceAll(call, name, x, reducedDims(name, x.shape, call.attrs.dims), call.output(0));
-      if (name === "max") call.save(x, call.output(0));
+      if (name === "max" || name === "min") call.save(x, call.output(0));
     },
     backward: (call) => {
       const grad = spread(call, name, call.grad(0));
       if (name === "sum") return call.give(0, grad);
       const { dtype } = call.spec(0);
       const dx = call.out(0, dtype);
-      if (name === "max") return combineInto(call, "mul", dx, grad, maxShare(call));
+      if (name !== "mean") return combineInto(call, "mul", dx, grad, extremeShare(call, name));
       copyElements(dx, grad);
       const factor = Math.max(1, call.grad(0).numel) / dx.numel;
       call.device.kernels.scale({ dtype, n: dx.numel, factor, dst: dx.ptr, src: dx.ptr });
@@ -118,6 +114,8 @@ export const sumOp: ComputeOp<ReduceAttrs> = reduction("sum");
 export const meanOp: ComputeOp<ReduceAttrs> = reduction("mean");
 /** Largest. */
 export const maxOp: ComputeOp<ReduceAttrs> = reduction("max");
+/** Smallest. */
+export const minOp: ComputeOp<ReduceAttrs> = reduction("min");
 
 /** Index of the largest element along the last dim: [.., cols] → int32 [..], the first of equals. */
 export const argmaxOp: ComputeOp<undefined> = {

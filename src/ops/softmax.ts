@@ -1,5 +1,5 @@
 /**
- * Softmax along the last dim.
+ * Softmax along the last dim, and its logarithm.
  *
  * @module
  */
@@ -7,23 +7,30 @@ import { DTypeError } from "../errors.ts";
 import { matrixOf } from "../shape.ts";
 import type { ComputeOp } from "./op.ts";
 
+function softmax(name: "softmax" | "logSoftmax"): ComputeOp<undefined> {
+  const log = name === "logSoftmax";
+  return {
+    name,
+    infer: ([x]) => {
+      if (x === undefined || x.dtype.kind !== "float" || x.ndim === 0) {
+        throw new DTypeError(name, "the input must be a float with at least one dim", x?.dtype.name ?? "nothing");
+      }
+      return [{ shape: x.shape, dtype: x.dtype }];
+    },
+    forward: (call) => {
+      const x = call.dense(call.input(0));
+      call.device.kernels.softmax({ dtype: x.dtype, log, ...matrixOf(x), y: call.output(0).ptr, x: x.ptr });
+      call.save(call.output(0));
+    },
+    backward: (call) => {
+      const y = call.saved(0);
+      const [dx, dy] = [call.out(0, y.dtype), call.dense(call.grad(0))];
+      call.device.kernels.softmaxBackward({ dtype: y.dtype, log, ...matrixOf(y), dx: dx.ptr, dy: dy.ptr, y: y.ptr });
+    },
+  };
+}
+
 /** Softmax along the last dim. */
-export const softmaxOp: ComputeOp<undefined> = {
-  name: "softmax",
-  infer: ([x]) => {
-    if (x === undefined || x.dtype.kind !== "float" || x.ndim === 0) {
-      throw new DTypeError("softmax", "the input must be a float with at least one dim", x?.dtype.name ?? "nothing");
-    }
-    return [{ shape: x.shape, dtype: x.dtype }];
-  },
-  forward: (call) => {
-    const x = call.dense(call.input(0));
-    call.device.kernels.softmax({ dtype: x.dtype, ...matrixOf(x), y: call.output(0).ptr, x: x.ptr });
-    call.save(call.output(0));
-  },
-  backward: (call) => {
-    const y = call.saved(0);
-    const [dx, dy] = [call.out(0, y.dtype), call.dense(call.grad(0))];
-    call.device.kernels.softmaxBackward({ dtype: y.dtype, ...matrixOf(y), dx: dx.ptr, dy: dy.ptr, y: y.ptr });
-  },
-};
+export const softmaxOp: ComputeOp<undefined> = softmax("softmax");
+/** Its logarithm, exact where a softmax would be 0. */
+export const logSoftmaxOp: ComputeOp<undefined> = softmax("logSoftmax");

@@ -11,13 +11,20 @@ import {
   denseLayout,
   isDense,
   type Layout,
+  narrowed,
   resolveShape,
   sameShape,
   type Shape,
 } from "../shape.ts";
 import { copyElements } from "./convert.ts";
-import type { ComputeOp, ViewOp } from "./op.ts";
+import type { BackwardCall, ComputeOp, ViewOp } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
+
+/** Gives the gradient in the shape of the input. */
+function giveReshaped<A>(call: BackwardCall<A>): void {
+  const grad = call.dense(call.grad(0));
+  call.give(0, grad.view(denseLayout(call.spec(0).shape, grad.layout.offset)));
+}
 
 /** Another shape over dense elements. */
 export const reshapeOp: ViewOp<Shape> = {
@@ -26,10 +33,26 @@ export const reshapeOp: ViewOp<Shape> = {
     if (!isDense(input.layout)) throw new ShapeError("reshape", "the elements must be dense", input.shape);
     return denseLayout(resolveShape("reshape", input.shape, shape), input.layout.offset);
   },
-  backward: (call) => {
-    const grad = call.dense(call.grad(0));
-    call.give(0, grad.view(denseLayout(call.spec(0).shape, grad.layout.offset)));
+  backward: giveReshaped,
+};
+
+/** Without some dims of size 1. */
+export const squeezeOp: ViewOp<readonly number[]> = {
+  name: "squeeze",
+  view: ({ layout: { shape, strides, offset } }, dims) => {
+    const stays = (_: number, dim: number): boolean => !dims.includes(dim);
+    return { shape: shape.filter(stays), strides: strides.filter(stays), offset };
   },
+  backward: giveReshaped,
+};
+
+/** With a new dim of size 1 before the one given. */
+export const unsqueezeOp: ViewOp<number> = {
+  name: "unsqueeze",
+  view: ({ layout: { shape, strides, offset } }, dim) => {
+    return { shape: shape.toSpliced(dim, 0, 1), strides: strides.toSpliced(dim, 0, 1), offset };
+  },
+  backward: giveReshaped,
 };
 
 function permuted({ shape, strides, offset }: Layout, dims: readonly number[]): Layout {
@@ -75,23 +98,14 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
       const expected = `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`;
       throw new ShapeError("narrow", expected, input.shape);
     }
-    const { shape, strides, offset } = input.layout;
-    return {
-      shape: shape.map((value, i) => i === dim ? length : value),
-      strides,
-      offset: offset + start * at(strides, dim, "stride of dim"),
-    };
+    return narrowed(input.layout, dim, start, length);
   },
   backward: (call) => {
     const grad = call.grad(0);
     const dx = call.out(0);
     call.device.kernels.fill({ dtype: dx.dtype, n: dx.numel, value: 0, dst: dx.ptr });
-    const { dim, start } = call.attrs;
-    const target = dx.view({
-      shape: grad.shape,
-      strides: dx.layout.strides,
-      offset: dx.layout.offset + start * at(dx.layout.strides, dim, "stride of dim"),
-    });
+    const { dim, start, length } = call.attrs;
+    const target = dx.view(narrowed(dx.layout, dim, start, length));
     copyElements(target, grad.dtype === dx.dtype ? grad : grad.to(dx.dtype));
   },
 };

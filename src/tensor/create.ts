@@ -5,7 +5,7 @@
  */
 import type { Device } from "../device/device.ts";
 import { type DType, float32, int32, uint8 } from "../dtype.ts";
-import { DTypeError, ShapeError } from "../errors.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { castTo } from "../ops/convert.ts";
 import { numelOf, type Shape } from "../shape.ts";
 import { countOf } from "../words.ts";
@@ -73,6 +73,58 @@ export function zeros(device: Device, shape: Shape, dtype: DType = float32): Ten
 /** A tensor of ones. */
 export function ones(device: Device, shape: Shape, dtype: DType = float32): Tensor {
   return full(device, shape, 1, dtype);
+}
+
+/** Zeros of the shape and dtype of another tensor. */
+export function zerosLike({ device, shape, dtype }: Tensor): Tensor {
+  return full(device, shape, 0, dtype);
+}
+
+/** Ones of the shape and dtype of another tensor. */
+export function onesLike({ device, shape, dtype }: Tensor): Tensor {
+  return full(device, shape, 1, dtype);
+}
+
+/** Options of {@link arange}. */
+export interface ArangeOptions {
+  /** The first number. @default 0 */
+  readonly start?: number;
+  /** From one number to the next; it may be negative. @default 1 */
+  readonly step?: number;
+  /** What they are stored in. @default int32 where all numbers are integers, else float32 */
+  readonly dtype?: DType;
+}
+
+/**
+ * The numbers from `start` in steps up to `end`, which is not among them.
+ *
+ * @throws {ArgumentError} if the step is 0, or one of the numbers is not finite
+ * @example
+ * ```ts
+ * import { openDevice } from "fullyshard/device";
+ * import { arange } from "fullyshard/nn";
+ * const device = await openDevice("cpu");
+ * if (arange(device, 3).toArray().join() !== "0,1,2") throw new Error("unequal");
+ * if (arange(device, 2, { start: 1, step: 0.5 }).toArray().join() !== "1,1.5") throw new Error("unequal");
+ * ```
+ */
+export function arange(device: Device, end: number, options: ArangeOptions = {}): Tensor {
+  const { start = 0, step = 1 } = options;
+  const { dtype = [start, end, step].every(Number.isInteger) ? int32 : float32 } = options;
+  const length = Math.max(0, Math.ceil((end - start) / step));
+  if (!Number.isFinite(length)) {
+    throw new ArgumentError(
+      `Cannot count from ${start} to ${end} by ${step}: give finite numbers, and a step other than 0`,
+    );
+  }
+  return tensor(device, Array.from({ length }, (_, i) => start + i * step), { dtype });
+}
+
+/** Float32 values spread evenly over [0, 1) by Philox: element i depends on `key` and i only. */
+export function rand(device: Device, shape: Shape, key: number): Tensor {
+  const made = track(Tensor.empty(device, shape, float32, "rand"));
+  device.kernels.uniform({ n: made.numel, key, offset: 0, low: 0, high: 1, dst: made.ptr });
+  return made;
 }
 
 /** Normal float32 values by Philox: element i depends on `key` and i only. */

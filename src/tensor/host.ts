@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { float32, int32, uint8 } from "../dtype.ts";
-import { DTypeError, ShapeError } from "../errors.ts";
+import { type DType, float32, int32, uint8 } from "../dtype.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { castTo } from "../ops/convert.ts";
 import { isDense } from "../shape.ts";
 import { countOf } from "../words.ts";
@@ -13,6 +13,12 @@ import type { Tensor } from "./tensor.ts";
 
 /** A typed array that a tensor's values are read into. */
 export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
+
+/** Least and largest value of integer dtypes. */
+const INTEGER_RANGES: ReadonlyMap<DType, readonly [number, number]> = new Map([
+  [uint8, [0, 255]],
+  [int32, [-(2 ** 31), 2 ** 31 - 1]],
+]);
 
 function read<T extends HostArray>(source: Tensor, into: T): T {
   source.device.status.check();
@@ -54,8 +60,20 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
   tensor.device.copyIn(tensor.ptr, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
 }
 
-/** A scalar of the same dtype and device. */
-export function scalar(like: Tensor, value: number): Tensor {
+/**
+ * A scalar of the same dtype and device.
+ *
+ * @param op what it is for
+ * @throws {ArgumentError} if that dtype does not hold the value
+ */
+export function scalar(like: Tensor, value: number, op: string): Tensor {
+  const range = INTEGER_RANGES.get(like.dtype);
+  if (range !== undefined && !(Number.isInteger(value) && value >= range[0] && value <= range[1])) {
+    const { name } = like.dtype;
+    throw new ArgumentError(
+      `Cannot apply '${op}' to ${name} and ${value}: give a value that ${name} holds, or cast by to(float32)`,
+    );
+  }
   const made = like.spawn([], like.dtype, "scalar");
   like.device.kernels.fill({ dtype: like.dtype, n: 1, value, dst: made.ptr });
   return made;

@@ -6,29 +6,32 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { Edge } from "../autograd/node.ts";
 import type { MemoryHolder } from "../device/allocator.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
-import type { BinaryOp, UnaryOp } from "../device/kernels/signature.ts";
 import type { DType } from "../dtype.ts";
 import { ShapeError, UseAfterDisposeError } from "../errors.ts";
-import { castOp } from "../ops/convert.ts";
-import { binaryOp, unaryOp } from "../ops/elementwise.ts";
+import { castOp, castToIntOp } from "../ops/convert.ts";
+import { cumsumOp } from "../ops/cumsum.ts";
+import { gatherOp, scatterAddOp } from "../ops/index.ts";
 import { matmulOp } from "../ops/matmul.ts";
-import { argmaxOp, maxOp, meanOp, sumOp } from "../ops/reduce.ts";
-import { softmaxOp } from "../ops/softmax.ts";
-import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp } from "../ops/view.ts";
+import { argmaxOp, maxOp, meanOp, minOp, sumOp } from "../ops/reduce.ts";
+import { logSoftmaxOp, softmaxOp } from "../ops/softmax.ts";
+import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp, squeezeOp, unsqueezeOp } from "../ops/view.ts";
 import { denseLayout, isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import { applyOne, applyView } from "./apply.ts";
 import { addGradients, startBackward } from "./backward.ts";
+import { alongDim, alongLast, chunk, overLast, safeSqrt, split, triangle, variance } from "./composed.ts";
 import { formatTensor } from "./format.ts";
+import { ElementwiseMethods } from "./elementwise.ts";
 import { heldBytes } from "./held.ts";
-import { type HostArray, readHost, scalar, writeHost } from "./host.ts";
+import { type HostArray, readHost, writeHost } from "./host.ts";
 import { scope, track, untrack } from "./scope.ts";
 
 /** An n-dimensional array on a device. */
-export class Tensor implements MemoryHolder {
+export class Tensor extends ElementwiseMethods implements MemoryHolder {
   #buffer: Buffer;
   #layout: Layout;
   #dtype: DType;
@@ -41,6 +44,7 @@ export class Tensor implements MemoryHolder {
    * @param buffer one reference on it becomes the tensor's
    */
   constructor(buffer: Buffer, layout: Layout, dtype: DType, edge?: Edge) {
+    super();
     this.#buffer = buffer;
     this.#layout = layout;
     this.#dtype = dtype;
@@ -223,103 +227,8 @@ export class Tensor implements MemoryHolder {
   }
 
   /** Shape, dtype, device and values, shortened. */
-  toString(): string {
+  override toString(): string {
     return this.#alive && this.#buffer.attached ? formatTensor(this) : `Tensor [${this.shape.join(", ")}] (no memory)`;
-  }
-
-  #unary(op: UnaryOp, p0: number = 0, p1: number = 0): Tensor {
-    return applyOne(unaryOp(op), [this], { p0, p1 });
-  }
-
-  #binary(op: BinaryOp, other: Tensor): Tensor {
-    return applyOne(binaryOp(op), [this, other], undefined);
-  }
-
-  /** Element-wise sum, broadcasting. */
-  add(other: Tensor | number): Tensor {
-    return typeof other === "number" ? this.#unary("addScalar", other) : this.#binary("add", other);
-  }
-  /** Element-wise difference, broadcasting. */
-  sub(other: Tensor | number): Tensor {
-    return typeof other === "number" ? this.#unary("addScalar", -other) : this.#binary("sub", other);
-  }
-  /** Element-wise product, broadcasting. */
-  mul(other: Tensor | number): Tensor {
-    return typeof other === "number" ? this.#unary("mulScalar", other) : this.#binary("mul", other);
-  }
-  /** Element-wise quotient, broadcasting. */
-  div(other: Tensor | number): Tensor {
-    if (typeof other !== "number") return this.#binary("div", other);
-    using divisor = scalar(this, other);
-    return this.#binary("div", divisor);
-  }
-  /** Element-wise larger one; the gradient of equals goes to both in halves. */
-  maximum(other: Tensor): Tensor {
-    return this.#binary("maximum", other);
-  }
-  /** Element-wise smaller one; the gradient of equals goes to both in halves. */
-  minimum(other: Tensor): Tensor {
-    return this.#binary("minimum", other);
-  }
-  /** -x */
-  neg(): Tensor {
-    return this.#unary("neg");
-  }
-  /** eˣ */
-  exp(): Tensor {
-    return this.#unary("exp");
-  }
-  /** Natural logarithm. */
-  log(): Tensor {
-    return this.#unary("log");
-  }
-  /** Square root. */
-  sqrt(): Tensor {
-    return this.#unary("sqrt");
-  }
-  /** 1 / √x */
-  rsqrt(): Tensor {
-    return this.#unary("rsqrt");
-  }
-  /** Hyperbolic tangent. */
-  tanh(): Tensor {
-    return this.#unary("tanh");
-  }
-  /** 1 / (1 + e⁻ˣ) */
-  sigmoid(): Tensor {
-    return this.#unary("sigmoid");
-  }
-  /** x · sigmoid(x) */
-  silu(): Tensor {
-    return this.#unary("silu");
-  }
-  /** x Φ(x), exact or in the tanh approximation. */
-  gelu(approximate: "none" | "tanh" = "none"): Tensor {
-    return this.#unary(approximate === "tanh" ? "geluTanh" : "gelu");
-  }
-  /** max(x, 0) */
-  relu(): Tensor {
-    return this.#unary("relu");
-  }
-  /** x² */
-  square(): Tensor {
-    return this.#unary("square");
-  }
-  /** |x| */
-  abs(): Tensor {
-    return this.#unary("abs");
-  }
-  /** Sine. */
-  sin(): Tensor {
-    return this.#unary("sin");
-  }
-  /** Cosine. */
-  cos(): Tensor {
-    return this.#unary("cos");
-  }
-  /** Values limited to [low, high]. */
-  clamp(low: number, high: number): Tensor {
-    return this.#unary("clamp", low, high);
   }
 
   /** Sum of all elements, or along dims. */
@@ -334,13 +243,34 @@ export class Tensor implements MemoryHolder {
   max(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
     return applyOne(maxOp, [this], { dims, keepDims });
   }
-  /** Softmax along the last dim. */
-  softmax(): Tensor {
-    return applyOne(softmaxOp, [this], undefined);
+  /** Smallest element of all, or along dims; the gradient is shared by equals. */
+  min(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
+    return applyOne(minOp, [this], { dims, keepDims });
   }
-  /** Index of the largest element along the last dim: int32, the first of equals. */
-  argmax(): Tensor {
-    return applyOne(argmaxOp, [this], undefined);
+  /** Mean squared distance from the mean, of all elements or along dims: their sum over the count less the correction. */
+  var(dims?: number | readonly number[], keepDims: boolean = false, correction: number = 1): Tensor {
+    return variance(this, dims, keepDims, correction);
+  }
+  /** Root of {@link Tensor.var}; its gradient is 0 where the root is. */
+  std(dims?: number | readonly number[], keepDims: boolean = false, correction: number = 1): Tensor {
+    using squared = this.var(dims, keepDims, correction);
+    return safeSqrt(squared);
+  }
+  /** Sums along a dim up to each place. */
+  cumsum(dim: number): Tensor {
+    return alongLast("cumsum", this, dim, (x) => applyOne(cumsumOp, [x], undefined));
+  }
+  /** Softmax along a dim. */
+  softmax(dim: number = -1): Tensor {
+    return alongLast("softmax", this, dim, (x) => applyOne(softmaxOp, [x], undefined));
+  }
+  /** Logarithm of the softmax along a dim. */
+  logSoftmax(dim: number = -1): Tensor {
+    return alongLast("logSoftmax", this, dim, (x) => applyOne(logSoftmaxOp, [x], undefined));
+  }
+  /** Index of the largest element along a dim: int32, the first of equals. */
+  argmax(dim: number = -1): Tensor {
+    return overLast("argmax", this, dim, (x) => applyOne(argmaxOp, [x], undefined));
   }
 
   /** Matrix product over the last two dims: [.., m, k] @ [.., k, n]; leading dims broadcast. */
@@ -369,17 +299,86 @@ export class Tensor implements MemoryHolder {
   narrow(dim: number, start: number, length: number): Tensor {
     return applyView(narrowOp, this, { dim: normalizeDim("narrow", dim, this.shape), start, length });
   }
-  /** Dims of size 1, or new leading ones, repeated without a copy. */
+  /** One index of a dim, which goes; negative from the end. */
+  select(dim: number, index: number): Tensor {
+    const place = normalizeDim("select", dim, this.shape);
+    using one = this.narrow(place, index < 0 ? index + at(this.shape, place, "dim") : index, 1);
+    return one.squeeze(place);
+  }
+  /** Parts of a dim one behind the other: of the sizes given, or all of one size but perhaps the last. */
+  split(sizes: number | readonly number[], dim: number = 0): readonly Tensor[] {
+    return split(this, sizes, dim);
+  }
+  /** At most `chunks` parts of a dim, all of one size but perhaps the last. */
+  chunk(chunks: number, dim: number = 0): readonly Tensor[] {
+    return chunk(this, chunks, dim);
+  }
+  /** Dims of size 1, or new leading ones, repeated without a copy; -1 leaves a dim as it is. */
   expand(shape: Shape): Tensor {
-    return applyView(expandOp, this, shape);
+    const lead = shape.length - this.ndim;
+    return applyView(expandOp, this, shape.map((size, dim) => size === -1 ? this.shape[dim - lead] ?? size : size));
+  }
+  /** Dims from `start` to `end` as one. Copies only what is not dense. */
+  flatten(start: number = 0, end: number = -1): Tensor {
+    if (this.ndim === 0) return this.reshape([1]);
+    const { shape } = this;
+    const [first, last] = [normalizeDim("flatten", start, shape), normalizeDim("flatten", end, shape)];
+    if (first > last) throw new ShapeError("flatten", `dim ${start} must not come after dim ${end}`, shape);
+    return this.reshape([...shape.slice(0, first), numelOf(shape.slice(first, last + 1)), ...shape.slice(last + 1)]);
+  }
+  /** Without the dims of size 1, or without the one given if its size is 1. */
+  squeeze(dim?: number): Tensor {
+    const candidates = dim === undefined ? [...this.shape.keys()] : [normalizeDim("squeeze", dim, this.shape)];
+    return applyView(squeezeOp, this, candidates.filter((place) => this.shape[place] === 1));
+  }
+  /** With a new dim of size 1 at the place given. */
+  unsqueeze(dim: number): Tensor {
+    return applyView(unsqueezeOp, this, normalizeDim("unsqueeze", dim, [...this.shape, 1]));
+  }
+  /** The lower triangle of the last two dims, up to a diagonal, the rest 0. */
+  tril(diagonal: number = 0): Tensor {
+    return triangle("tril", this, diagonal);
+  }
+  /** The upper triangle of the last two dims, from a diagonal on, the rest 0. */
+  triu(diagonal: number = 0): Tensor {
+    return triangle("triu", this, diagonal);
+  }
+  /**
+   * The elements that an int32 index points to along a dim; the index has the tensor's shape but along that dim.
+   *
+   * @throws {ArgumentError} if an index is not in the dim
+   */
+  gather(dim: number, index: Tensor): Tensor {
+    return applyOne(gatherOp, [this, index], normalizeDim("gather", dim, this.shape));
+  }
+  /** With `source` added where an int32 index of its shape points along a dim; elements of one place in order. */
+  scatterAdd(dim: number, index: Tensor, source: Tensor): Tensor {
+    return applyOne(scatterAddOp, [this, index, source], normalizeDim("scatterAdd", dim, this.shape));
+  }
+  /** Slices along a dim by an int32 index of one dim. */
+  indexSelect(dim: number, index: Tensor): Tensor {
+    const place = normalizeDim("indexSelect", dim, this.shape);
+    return alongDim("indexSelect", this, place, index, (places) => this.gather(place, places));
+  }
+  /** With the slices of `source` along a dim added to those that an int32 index of one dim names. */
+  indexAdd(dim: number, index: Tensor, source: Tensor): Tensor {
+    const place = normalizeDim("indexAdd", dim, this.shape);
+    return alongDim("indexAdd", this, place, index, (places) => this.scatterAdd(place, places, source));
   }
   /** Itself when dense, else a dense copy: dispose it only if it is another tensor. */
   contiguous(): Tensor {
     return isDense(this.#layout) ? this : applyOne(denseOp, [this], undefined);
   }
-  /** The values in another float dtype; itself when it has that one: dispose it only if it is another tensor. */
+  /** A dense copy. */
+  clone(): Tensor {
+    return applyOne(denseOp, [this], undefined);
+  }
+  /**
+   * The values in another dtype, rounded to nearest in floats and towards zero in integers, which have no gradient; itself
+   * when it has that one: dispose it only if it is another tensor.
+   */
   to(dtype: DType): Tensor {
-    return this.#dtype === dtype ? this : applyOne(castOp, [this], dtype);
+    return this.#dtype === dtype ? this : applyOne(dtype.kind === "float" ? castOp : castToIntOp, [this], dtype);
   }
 
   /** Overwrites all elements. The tensor must be dense; nothing is recorded. */

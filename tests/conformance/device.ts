@@ -16,12 +16,14 @@ import { Bed, entryOf } from "./kernels/bed.ts";
 import type { AnyCase, Cases, Properties } from "./kernels/case.ts";
 import { FAULT_PROPERTIES } from "./kernels/faults.ts";
 import { LAYER_CASES, LAYER_PROPERTIES } from "./kernels/layers.ts";
+import { MASK_CASES, MASK_PROPERTIES } from "./kernels/masks.ts";
 import { NORM_CASES, NORM_PROPERTIES } from "./kernels/norm.ts";
 import { PRODUCT_CASES, PRODUCT_PROPERTIES } from "./kernels/products.ts";
 import { TRAINING_CASES, TRAINING_PROPERTIES } from "./kernels/training.ts";
 
 const CASES: Cases<KernelName> = {
   ...ARRAY_CASES,
+  ...MASK_CASES,
   ...PRODUCT_CASES,
   ...LAYER_CASES,
   ...NORM_CASES,
@@ -30,6 +32,7 @@ const CASES: Cases<KernelName> = {
 
 const PROPERTIES: Properties = {
   ...ARRAY_PROPERTIES,
+  ...MASK_PROPERTIES,
   ...PRODUCT_PROPERTIES,
   ...LAYER_PROPERTIES,
   ...FAULT_PROPERTIES,

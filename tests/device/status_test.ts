@@ -52,6 +52,11 @@ const FAULTS: readonly (readonly [string, (device: Device) => Tensor, RegExp])[]
     },
     /^Cannot use position 9: positions must be in \[0, 8\)$/,
   ],
+  [
+    "gather",
+    (device) => zeros(device, [4]).gather(0, tensor(device, [1, 4, -1], { dtype: int32 })),
+    /^Cannot use index 4 at place 1: indices must be in \[0, 4\)$/,
+  ],
 ];
 
 for (const [name, run, message] of FAULTS) {

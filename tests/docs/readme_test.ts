@@ -19,7 +19,14 @@ describe("README.md", () => {
 
   it("links to files that exist", () => {
     for (
-      const file of ["README.md", "docs/fsdp.md", "docs/checkpoints.md", "docs/failures.md", "docs/architecture.md"]
+      const file of [
+        "README.md",
+        "docs/fsdp.md",
+        "docs/checkpoints.md",
+        "docs/failures.md",
+        "docs/architecture.md",
+        "docs/tensor.md",
+      ]
     ) {
       const folder = file.includes("/") ? "docs/" : "";
       for (const [, target = ""] of read(file).matchAll(/\]\(([^)#:]+)\)/g)) {

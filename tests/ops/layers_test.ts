@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openDevice } from "../../src/device/registry.ts";
-import { bfloat16, type DType, float32, int32, uint8 } from "../../src/dtype.ts";
+import { bfloat16, type DType, float32, float64, int32, uint8 } from "../../src/dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../../src/errors.ts";
 import { rope, swiglu } from "../../src/nn/functional.ts";
 import { embeddingOp } from "../../src/ops/embedding.ts";
@@ -31,8 +31,12 @@ test("to(): value rounds to nearest even, the gradient comes back in the input's
   assert.deepEqual([...x.grad?.toArray() ?? []], [1, 1, 1, 1]);
   assert.equal(x.to(float32), x);
   assert.deepEqual([...tensor(device, [1, -2, 3], { dtype: int32 }).to(float32).toArray()], [1, -2, 3]);
-  assert.throws(() => x.to(int32), DTypeError);
-  assert.throws(() => tensor(device, [1], { dtype: uint8 }).to(float32), DTypeError);
+  assert.deepEqual([...tensor(device, [-1.7, 1e10, NaN]).to(int32).toArray()], [-1, 2 ** 31 - 1, 0]);
+  assert.deepEqual([...tensor(device, [1, 255, 7], { dtype: uint8 }).to(bfloat16).to(uint8).toArray()], [1, 255, 7]);
+  assert.equal(x.to(int32).requiresGrad, false);
+  const refused = /'to' as the dtype must be float32, bfloat16, int32, uint8: dtypes float64/;
+  assert.throws(() => x.to(float64), refused);
+  assert.throws(() => zeros(device, [1], float64).to(float32), refused);
   disposeLeaf(x);
   gradcheckLayouts(device, {
     label: "to and back",

@@ -138,20 +138,39 @@ pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
     }
 }
 
-/// `dst[i] = src[i]` between float dtypes, and from i32.
+/// `dst[i] = src[i]` between f32, bf16, i32 and u8; integers are rounded towards zero and saturate, NaN gives 0.
 pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: usize, dst: *mut u8, src: *const u8) {
     match (dst_dtype, src_dtype) {
-        (F32, F32) => core::ptr::copy(src, dst, n * 4),
+        (F32, F32) | (I32, I32) => core::ptr::copy(src, dst, n * 4),
         (BF16, BF16) => core::ptr::copy(src, dst, n * 2),
+        (U8, U8) => core::ptr::copy(src, dst, n),
         (F32, BF16) => map(dst as *mut f32, src as *const Bf16, n, |v| v),
         (BF16, F32) => map(dst as *mut Bf16, src as *const f32, n, |v| v),
-        (F32, _) => cast_i32(dst as *mut f32, src as *const i32, n),
-        _ => cast_i32(dst as *mut Bf16, src as *const i32, n),
+        _ => {
+            for i in 0..n {
+                store_number(dst_dtype, dst, i, number(src_dtype, src, i));
+            }
+        }
     }
 }
 
-unsafe fn cast_i32<D: Element>(dst: *mut D, src: *const i32, n: usize) {
-    for i in 0..n {
-        D::store(dst.add(i), src.add(i).read_unaligned() as f32);
+/// An element of f32, bf16, i32 or u8, all of which f64 holds exactly.
+#[inline(never)]
+unsafe fn number(dtype: u32, src: *const u8, i: usize) -> f64 {
+    match dtype {
+        F32 => (src as *const f32).add(i).read_unaligned() as f64,
+        BF16 => Bf16::load((src as *const Bf16).add(i)) as f64,
+        I32 => (src as *const i32).add(i).read_unaligned() as f64,
+        _ => *src.add(i) as f64,
+    }
+}
+
+#[inline(never)]
+unsafe fn store_number(dtype: u32, dst: *mut u8, i: usize, value: f64) {
+    match dtype {
+        F32 => (dst as *mut f32).add(i).write_unaligned(value as f32),
+        BF16 => Bf16::store((dst as *mut Bf16).add(i), value as f32),
+        I32 => (dst as *mut i32).add(i).write_unaligned(value as i32),
+        _ => *dst.add(i) = value as u8,
     }
 }

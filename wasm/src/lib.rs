@@ -20,7 +20,9 @@ pub mod dtype;
 pub mod elementwise;
 pub mod embedding;
 pub mod exact;
+pub mod index;
 pub mod loss;
+pub mod mask;
 pub mod math;
 pub mod matmul;
 pub mod norm;
@@ -41,6 +43,7 @@ pub mod workspace;
 
 use attention::Shape;
 use attention_backward::Arrays;
+use index::Index;
 
 #[cfg(target_arch = "wasm32")]
 #[panic_handler]
@@ -125,12 +128,25 @@ export! {
     unary_backward<T>(op: u32, n: Size, p0: f32, p1: f32, dx: Address, dy: Address, x: Address) = unary::backward;
     binary<T>(op: u32, shape: Address, ndim: Size, a_strides: Address, b_strides: Address, dst: Address, a: Address,
         b: Address) = strided::binary;
+    compare(dtype: u32, op: u32, shape: Address, ndim: Size, a_strides: Address, b_strides: Address, dst: Address,
+        a: Address, b: Address) = mask::compare;
+    select(dtype: u32, shape: Address, ndim: Size, condition_strides: Address, a_strides: Address, b_strides: Address,
+        dst: Address, condition: Address, a: Address, b: Address) = mask::select;
+    gather(dtype: u32, outer: Size, n: Size, m: Size, inner: Size, stride_outer: Size, stride: Size,
+        stride_inner: Size, dst: Address, src: Address, index: Address, status: Address)
+        = index::gather(
+            dtype, &Index { outer, n, m, inner, stride_outer, stride, stride_inner, index, status }, dst, src);
+    scatter_add<T>(outer: Size, n: Size, m: Size, inner: Size, stride_outer: Size, stride: Size, stride_inner: Size,
+        dst: Address, src: Address, index: Address, status: Address)
+        = index::scatter_add(
+            &Index { outer, n, m, inner, stride_outer, stride, stride_inner, index, status }, dst, src);
     accumulate<D, S>(n: Size, dst: Address, src: Address) = elementwise::accumulate;
     scale<T>(n: Size, factor: f32, dst: Address, src: Address) = elementwise::scale;
     scale_by<T>(n: Size, dst: Address, src: Address, factor: Address) = elementwise::scale_by;
     max_abs<T>(n: Size, dst: Address, src: Address) = elementwise::max_abs;
     reduce<T>(op: u32, outer: Size, n: Size, inner: Size, dst: Address, src: Address) = reduce::reduce;
     argmax<T>(rows: Size, cols: Size, dst: Address, src: Address) = reduce::argmax;
+    cumsum<T>(rows: Size, cols: Size, reverse: Switch, dst: Address, src: Address) = reduce::cumsum;
 
     gemm<T, C>(trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
         ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
@@ -148,8 +164,8 @@ export! {
             &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
-    softmax<T>(rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
-    softmax_backward<T>(rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
+    softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
+    softmax_backward<T>(log: Switch, rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
     rms_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
     rms_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
         rstd: Address) = norm::rms_backward;

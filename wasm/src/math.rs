@@ -104,6 +104,32 @@ pub fn tanh(x: F32x4) -> F32x4 {
     magnitude.lt(F32x4::splat(0.625)).select(near, far.bits().or(sign).floats())
 }
 
+/// `x^y`, of f64 lanes rounded once.
+#[inline(always)]
+pub fn pow(x: F32x4, y: F32x4) -> F32x4 {
+    let (x, y) = (x.lanes(), y.lanes());
+    F32x4::from_lanes(core::array::from_fn(|i| pow_of_one(x[i], y[i])))
+}
+
+/// Not inlined, as it is long.
+#[inline(never)]
+fn pow_of_one(x: f32, y: f32) -> f32 {
+    libm::pow(x as f64, y as f64) as f32
+}
+
+/// `ln(1 + e^x)`, of f64 lanes rounded once.
+#[inline(always)]
+pub fn softplus(x: F32x4) -> F32x4 {
+    x.each(softplus_of_one)
+}
+
+/// Not inlined, as it is long.
+#[inline(never)]
+fn softplus_of_one(x: f32) -> f32 {
+    // The exponential of the negative magnitude cannot overflow.
+    ((x as f64).max(0.0) + libm::log1p(libm::exp(-libm::fabs(x as f64)))) as f32
+}
+
 /// The standard normal distribution function.
 #[inline(always)]
 pub fn normal_cdf(x: F32x4) -> F32x4 {

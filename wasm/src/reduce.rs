@@ -1,4 +1,4 @@
-//! Reductions of the middle of [outer, n, inner], and argmax.
+//! Reductions of the middle of [outer, n, inner], argmax, and sums along rows.
 //!
 //! Sums are f64. The order of additions depends on `n` and on whether `inner` is 1, never on the other sizes.
 use crate::dtype::{load_part, store_part, Element};
@@ -79,6 +79,18 @@ pub unsafe fn argmax<T: Element>(rows: usize, cols: usize, dst: *mut i32, src: *
             }
         }
         dst.add(r).write_unaligned(place as i32);
+    }
+}
+
+/// Sums of each row up to each place, or, with `reverse`, from it on; in f64. `dst` may be `src`.
+pub unsafe fn cumsum<T: Element>(rows: usize, cols: usize, reverse: bool, dst: *mut T, src: *const T) {
+    for r in 0..rows {
+        let mut sum = 0.0;
+        for j in 0..cols {
+            let at = r * cols + if reverse { cols - 1 - j } else { j };
+            sum += T::load(src.add(at)) as f64;
+            T::store(dst.add(at), sum as f32);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ pub const ID: u32 = 1;
 pub const LABEL: u32 = 2;
 pub const POSITION: u32 = 3;
 pub const NORM: u32 = 4;
+pub const INDEX: u32 = 5;
 
 /// The record.
 #[repr(C)]

@@ -2,6 +2,7 @@
 //!
 //! Dims that every operand walks evenly are merged before the loops.
 use crate::dtype::{load_part, store_part, Element, BF16, F64, I64, U8};
+use crate::math;
 use crate::simd::F32x4;
 
 /// Most dims of a strided array.
@@ -41,7 +42,7 @@ impl<const N: usize> Walk<N> {
 
     /// Calls `f(offsets, inner size)` for each run along the innermost dim.
     #[inline(always)]
-    fn runs(&self, mut f: impl FnMut([isize; N], usize)) {
+    pub fn runs(&self, mut f: impl FnMut([isize; N], usize)) {
         let inner = self.last();
         let total: usize = self.shape.iter().product();
         let length = self.shape[inner];
@@ -73,7 +74,7 @@ impl<const N: usize> Walk<N> {
     }
 
     /// Strides of the innermost dim.
-    fn inner(&self) -> [isize; N] {
+    pub fn inner(&self) -> [isize; N] {
         core::array::from_fn(|k| self.strides[k][self.last()])
     }
 }
@@ -136,6 +137,7 @@ pub unsafe fn binary<T: Element>(
         3 => apply(walk, dst, a, b, |x, y| x / y),
         4 => apply(walk, dst, a, b, F32x4::max),
         5 => apply(walk, dst, a, b, F32x4::min),
+        6 => apply(walk, dst, a, b, math::pow),
         _ => {}
     }
 }

@@ -13,7 +13,7 @@ macro_rules! codes {
     };
 }
 codes! { 0; NEG EXP LOG SQRT RSQRT TANH SIGMOID SILU GELU GELU_TANH RELU SQUARE ABS RECIPROCAL SIN COS ADD_SCALAR
-MUL_SCALAR CLAMP }
+MUL_SCALAR CLAMP POW_SCALAR SOFTPLUS }
 
 const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 const GELU_CUBIC: f32 = 0.044_715;
@@ -66,6 +66,8 @@ pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut
         ADD_SCALAR => map(dst, src, n, |x| x + a),
         MUL_SCALAR => map(dst, src, n, |x| x * a),
         CLAMP => map(dst, src, n, |x| x.at_least(p0).at_most(p1)),
+        POW_SCALAR => map(dst, src, n, |x| math::pow(x, a)),
+        SOFTPLUS => map(dst, src, n, math::softplus),
         _ => {}
     }
 }
@@ -107,6 +109,10 @@ pub unsafe fn backward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dx: *mut
         ADD_SCALAR => map(dx, dy, n, |d| d),
         MUL_SCALAR => map(dx, dy, n, |d| d * a),
         CLAMP => zip(dx, dy, x, n, |d, x| a.le(x).select(x.le(b).select(d, zero), zero)),
+        // The power 0 is constant, at 0 too.
+        POW_SCALAR if p0 == 0.0 => map(dx, dy, n, |_| zero),
+        POW_SCALAR => zip(dx, dy, x, n, |d, x| d * (a * math::pow(x, splat(p0 - 1.0)))),
+        SOFTPLUS => zip(dx, dy, x, n, |d, x| d * math::sigmoid(x)),
         _ => {}
     }
 }

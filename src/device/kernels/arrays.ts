@@ -1,5 +1,5 @@
 /**
- * Kernels on arrays as such: filling, converting, copying, element-wise functions, reductions.
+ * Kernels on arrays as such: filling, converting, copying, element-wise functions, masks, reductions, elements by index.
  *
  * @module
  */
@@ -11,9 +11,13 @@ export const ARRAY_KERNELS = {
     values: { dtype: "dtype", n: "size", value: "f64" },
     arrays: { dst: { writes: "dtype", shape: ["n"] } },
   },
-  /** `dst[i] = src[i]`, rounded to nearest even. */
+  /** `dst[i] = src[i]`: floats are rounded to nearest even, integers towards zero and to the ends of their range. */
   cast: {
-    values: { dstDtype: "float", srcDtype: { dtypes: ["float32", "bfloat16", "int32"] }, n: "size" },
+    values: {
+      dstDtype: { dtypes: ["float32", "bfloat16", "int32", "uint8"] },
+      srcDtype: { dtypes: ["float32", "bfloat16", "int32", "uint8"] },
+      n: "size",
+    },
     arrays: {
       dst: { writes: "dstDtype", shape: ["n"] },
       src: { reads: "srcDtype", shape: ["n"] },
@@ -55,6 +59,81 @@ export const ARRAY_KERNELS = {
       a: { reads: "dtype", shape: ["shape"], strides: ["aStrides"] },
       b: { reads: "dtype", shape: ["shape"], strides: ["bStrides"] },
     },
+  },
+  /** `dst = op(a, b)`, 1 or 0, dense of `shape`; strides as in `binary`. */
+  compare: {
+    flops: ["shape"],
+    values: {
+      dtype: { dtypes: ["float32", "bfloat16", "int32", "uint8"] },
+      op: "compareOp",
+      shape: "shape",
+      aStrides: "strides",
+      bStrides: "strides",
+    },
+    arrays: {
+      dst: { writes: "uint8", shape: ["shape"] },
+      a: { reads: "dtype", shape: ["shape"], strides: ["aStrides"] },
+      b: { reads: "dtype", shape: ["shape"], strides: ["bStrides"] },
+    },
+  },
+  /** `dst = condition ? a : b`, dense of `shape`; strides as in `binary`. */
+  select: {
+    values: { dtype: "dtype", shape: "shape", conditionStrides: "strides", aStrides: "strides", bStrides: "strides" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["shape"] },
+      condition: { reads: "uint8", shape: ["shape"], strides: ["conditionStrides"] },
+      a: { reads: "dtype", shape: ["shape"], strides: ["aStrides"] },
+      b: { reads: "dtype", shape: ["shape"], strides: ["bStrides"] },
+    },
+  },
+  /**
+   * `dst[o, j, k] = src[o, index[o, j, k], k]`; an index out of range gives zero and a fault. Strides of the index may be 0.
+   */
+  gather: {
+    values: {
+      dtype: "dtype",
+      outer: "size",
+      n: "size",
+      m: "size",
+      inner: "size",
+      strideOuter: "size",
+      stride: "size",
+      strideInner: "size",
+    },
+    arrays: {
+      dst: { writes: "dtype", shape: ["outer", "m", "inner"] },
+      src: { reads: "dtype", shape: ["outer", "n", "inner"] },
+      index: {
+        reads: "int32",
+        shape: ["outer", "m", "inner"],
+        strides: ["strideOuter", "stride", "strideInner"],
+      },
+    },
+    faults: true,
+  },
+  /** `dst[o, index[o, j, k], k] += src[o, j, k]` in the order of `src`; an index out of range is a fault. */
+  scatterAdd: {
+    flops: ["outer", "m", "inner"],
+    values: {
+      dtype: "float",
+      outer: "size",
+      n: "size",
+      m: "size",
+      inner: "size",
+      strideOuter: "size",
+      stride: "size",
+      strideInner: "size",
+    },
+    arrays: {
+      dst: { updates: "float32", shape: ["outer", "n", "inner"] },
+      src: { reads: "dtype", shape: ["outer", "m", "inner"] },
+      index: {
+        reads: "int32",
+        shape: ["outer", "m", "inner"],
+        strides: ["strideOuter", "stride", "strideInner"],
+      },
+    },
+    faults: true,
   },
   /** `dst[i] += src[i]`. */
   accumulate: {
@@ -108,6 +187,15 @@ export const ARRAY_KERNELS = {
     values: { dtype: "float", rows: "size", cols: "size" },
     arrays: {
       dst: { writes: "int32", shape: ["rows"] },
+      src: { reads: "dtype", shape: ["rows", "cols"] },
+    },
+  },
+  /** Sums of each row up to each place, float64 inside; with `reverse`, from that place to the end: the backward. */
+  cumsum: {
+    flops: ["rows", "cols"],
+    values: { dtype: "float", rows: "size", cols: "size", reverse: "switch" },
+    arrays: {
+      dst: { writes: "dtype", shape: ["rows", "cols"], mayBe: ["src"] },
       src: { reads: "dtype", shape: ["rows", "cols"] },
     },
   },

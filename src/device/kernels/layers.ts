@@ -6,9 +6,10 @@
 
 /** Kernels of layers. */
 export const LAYER_KERNELS = {
+  /** Softmax of each row; with `log`, its logarithm. */
   softmax: {
     flops: [5, "rows", "cols"],
-    values: { dtype: "float", rows: "size", cols: "size" },
+    values: { dtype: "float", log: "switch", rows: "size", cols: "size" },
     arrays: {
       y: { writes: "dtype", shape: ["rows", "cols"], mayBe: ["x"] },
       x: { reads: "dtype", shape: ["rows", "cols"] },
@@ -16,7 +17,7 @@ export const LAYER_KERNELS = {
   },
   softmaxBackward: {
     flops: [4, "rows", "cols"],
-    values: { dtype: "float", rows: "size", cols: "size" },
+    values: { dtype: "float", log: "switch", rows: "size", cols: "size" },
     arrays: {
       dx: { writes: "dtype", shape: ["rows", "cols"], mayBe: ["dy"] },
       dy: { reads: "dtype", shape: ["rows", "cols"] },

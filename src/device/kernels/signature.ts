@@ -34,9 +34,13 @@ export const OPS = {
     "addScalar", // x + p0
     "mulScalar", // x * p0
     "clamp", // min(max(x, p0), p1); gradient 1 where p0 <= x <= p1
+    "powScalar", // x^p0; gradient 0 where p0 is 0
+    "softplus", // ln(1 + e^x)
   ],
   /** Of two values. */
-  binaryOp: ["add", "sub", "mul", "div", "maximum", "minimum"],
+  binaryOp: ["add", "sub", "mul", "div", "maximum", "minimum", "pow"],
+  /** Of two values, true or false; `and` and `or` take what is not 0 as true. */
+  compareOp: ["eq", "ne", "lt", "le", "gt", "ge", "logicalAnd", "logicalOr"],
   reduceOp: ["sum", "mean", "max", "min"],
 } as const;
 
@@ -44,6 +48,8 @@ export const OPS = {
 export type UnaryOp = typeof OPS["unaryOp"][number];
 /** Name of an element-wise function of two values. */
 export type BinaryOp = typeof OPS["binaryOp"][number];
+/** Name of a comparison, or of a logical function, of two values. */
+export type CompareOp = typeof OPS["compareOp"][number];
 /** Name of a reduction. */
 export type ReduceOp = typeof OPS["reduceOp"][number];
 
@@ -62,7 +68,7 @@ export const CONSTANTS = {
  *
  * - `dtype`: any element type; `float`: float32 or bfloat16; `{ dtypes }`: those; `{ widens }`: that of another parameter,
  *   or float32 where that is a float.
- * - `unaryOp`, `binaryOp`, `reduceOp`: a name out of {@link OPS}.
+ * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`: a name out of {@link OPS}.
  * - `size`: a number of elements, or a stride; `{ atMost }`, `{ divides }`: one with a bound, or that divides another.
  * - `i32`, `f32`, `f64`: a number.
  * - `switch`: true or false.

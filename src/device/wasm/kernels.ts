@@ -54,6 +54,10 @@ interface Slot {
   readonly hasLength: boolean;
 }
 
+function isOpKind(kind: string): kind is keyof typeof OPS {
+  return kind in OPS;
+}
+
 /** The slots of a kernel's arguments, and room for the numbers of a call, of which the status record is always the last. */
 function slotsOf(
   entry: KernelEntry,
@@ -66,7 +70,7 @@ function slotsOf(
     at += hasLength ? 2 : 1;
   };
   for (const [name, kind] of Object.entries(entry.values)) {
-    const names = kind === "unaryOp" || kind === "binaryOp" || kind === "reduceOp" ? OPS[kind] : [];
+    const names = typeof kind === "string" && isOpKind(kind) ? OPS[kind] : [];
     add(name, names, false, kind === "shape");
   }
   for (const [name, kind] of Object.entries(entry.arrays)) add(name, [], kind.optional === true, kind.list === true);

@@ -4,7 +4,7 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { bfloat16, DTYPES, float32, int32 } from "../../../src/dtype.ts";
+import { bfloat16, type DType, DTYPES, float32, int32, uint8 } from "../../../src/dtype.ts";
 import type { ARRAY_KERNELS } from "../../../src/device/kernels/arrays.ts";
 import { type BinaryOp, OPS, type UnaryOp } from "../../../src/device/kernels/signature.ts";
 import type { Bed } from "./bed.ts";
@@ -18,9 +18,11 @@ import {
   FLOATS,
   fround,
   pick,
+  places,
   type Properties,
   toBfloat16,
 } from "./case.ts";
+import type { MASK_CASES } from "./masks.ts";
 
 /** Abramowitz and Stegun 7.1.5 and a continued fraction: erf to about 1e-15. */
 function erf(x: number): number {
@@ -64,8 +66,10 @@ const UNARY: Record<UnaryOp, (x: number, p0: number, p1: number) => number> = {
   addScalar: (x, p0) => x + p0,
   mulScalar: (x, p0) => x * p0,
   clamp: (x, p0, p1) => Math.min(Math.max(x, p0), p1),
+  powScalar: (x, p0) => x ** p0,
+  softplus: (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))),
 };
-const POSITIVE: readonly UnaryOp[] = ["log", "sqrt", "rsqrt"];
+const POSITIVE: readonly UnaryOp[] = ["log", "sqrt", "rsqrt", "powScalar"];
 
 const BINARY: Record<BinaryOp, (x: number, y: number) => number> = {
   add: (x, y) => x + y,
@@ -74,6 +78,7 @@ const BINARY: Record<BinaryOp, (x: number, y: number) => number> = {
   div: (x, y) => x / y,
   maximum: Math.max,
   minimum: Math.min,
+  pow: (x, y) => x ** y,
 };
 
 const parameters = (op: UnaryOp): { p0: number; p1: number } =>
@@ -86,24 +91,21 @@ const fill: CasesOf<"fill"> = DTYPES.flatMap((dtype) =>
   }))
 );
 
-const cast: CasesOf<"cast"> = eachFloat((dstDtype) =>
-  [float32, bfloat16, int32].map((srcDtype) => ({
+const clamped = (low: number, high: number) => (x: number): number => Math.min(Math.max(Math.trunc(x), low), high);
+/** A value as it is stored in each dtype that `cast` knows. */
+const STORED: ReadonlyMap<DType, (x: number) => number> = new Map([
+  [float32, fround],
+  [bfloat16, (x) => toBfloat16(fround(x))],
+  [int32, clamped(-(2 ** 31), 2 ** 31 - 1)],
+  [uint8, clamped(0, 255)],
+]);
+const cast: CasesOf<"cast"> = [...STORED].flatMap(([dstDtype, stored]) =>
+  [...STORED.keys()].map((srcDtype) => ({
     args: { dstDtype, srcDtype, n: 999 },
-    arrays: { src: { low: -1000, high: 1000 } },
-    expect: (before) => {
-      const values = before("src").map(fround);
-      return { dst: { values: dstDtype === bfloat16 ? values.map(toBfloat16) : values } };
-    },
+    arrays: { src: { low: srcDtype === uint8 ? 0 : -1000, high: srcDtype === uint8 ? 256 : 1000 } },
+    expect: (before) => ({ dst: { values: before("src").map((value) => stored(value) + 0) } }),
   }))
 );
-
-/** Places of the elements of a shape, in order, in an array with strides. */
-function places(shape: readonly number[], strides: readonly number[]): number[] {
-  return shape.reduce<number[]>(
-    (list, size, dim) => list.flatMap((place) => each(size, (i) => place + i * pick(strides, dim))),
-    [0],
-  );
-}
 
 /** The array that a strided copy leaves: `undefined` in the gaps. */
 function scattered(at: readonly number[], values: readonly number[]): (number | undefined)[] {
@@ -281,7 +283,7 @@ const argmax: CasesOf<"argmax"> = eachFloat((dtype) => [
 ]);
 
 /** Cases of kernels on arrays. */
-export const ARRAY_CASES: Cases<keyof typeof ARRAY_KERNELS> = {
+export const ARRAY_CASES: Cases<Exclude<keyof typeof ARRAY_KERNELS, keyof typeof MASK_CASES>> = {
   fill,
   cast,
   copyStrided,
@@ -309,7 +311,9 @@ export const ARRAY_PROPERTIES: Properties = {
     bed.device.kernels.fill({ dtype: int32, n: 1, value: -3.9, dst });
     assert.deepEqual(bed.get(int32, dst, 1), [-3]);
   },
-  "cast() rounds to nearest even, keeps NaN and infinities, and widens exactly": (bed) => {
+  "cast() rounds floats to nearest even and keeps NaN, widens exactly, and takes integers to the ends of their range": (
+    bed,
+  ) => {
     const half = 2 ** -8;
     const values = [
       0,
@@ -341,6 +345,12 @@ export const ARRAY_PROPERTIES: Properties = {
     const ints = bed.put(int32, [0, -7, 16777217, 2147483647]);
     bed.device.kernels.cast({ dstDtype: float32, srcDtype: int32, n: 4, dst: back, src: ints });
     assert.deepEqual(bed.get(float32, back, 4), [0, -7, 16777216, 2147483648]);
+    const floats = [NaN, Infinity, -Infinity, 3e9, -1.9, 1.9, 255.9, 256];
+    const [from, to] = [bed.put(float32, floats), { int32: bed.room(int32, 8), uint8: bed.room(uint8, 8) }];
+    bed.device.kernels.cast({ dstDtype: int32, srcDtype: float32, n: 8, dst: to.int32, src: from });
+    bed.device.kernels.cast({ dstDtype: uint8, srcDtype: float32, n: 8, dst: to.uint8, src: from });
+    assert.deepEqual(bed.get(int32, to.int32, 8), [0, 2147483647, -2147483648, 2147483647, -1, 1, 255, 256]);
+    assert.deepEqual(bed.get(uint8, to.uint8, 8), [0, 255, 0, 255, 0, 1, 255, 255]);
   },
   "unary() keeps NaN, infinities and the ends of the range": (bed) => {
     const run = (op: UnaryOp, values: readonly number[]): number[] => applyUnary(bed, op, values);
@@ -354,6 +364,8 @@ export const ARRAY_PROPERTIES: Properties = {
     assert.deepEqual(run("relu", [-Infinity, Infinity, -1, 2]), [0, Infinity, 0, 2]);
     assert.deepEqual(run("clamp", [-Infinity, Infinity, 0.5]), [-1, 1, 0.5]);
     assert.deepEqual(run("gelu", [Infinity, 20, -20]), [Infinity, 20, -0]);
+    assert.deepEqual(run("softplus", [-Infinity, Infinity, -200, 200]), [0, Infinity, 0, 200]);
+    assert.deepEqual(run("powScalar", [0, Infinity, -2]), [Infinity, 0, -0.5]);
   },
   "exp() is within 2 units of the last place over its whole range": (bed) => {
     const x = bed.values(100_000, -87, 88.7).map(fround);
@@ -369,9 +381,13 @@ export const ARRAY_PROPERTIES: Properties = {
     assert.deepEqual(run("relu", [0, -1, 1]), [0, 0, 3]);
     assert.deepEqual(run("abs", [0, -2, 2]), [0, -3, 3]);
     assert.deepEqual(run("clamp", [-1, 1, -1.5, 1.5, 0]), [3, 3, 0, 0, 3]);
+    const [x, dy, dx] = [bed.put(float32, [0, 2]), bed.put(float32, [3, 3]), bed.room(float32, 2)];
+    bed.device.kernels.unaryBackward({ dtype: float32, op: "powScalar", n: 2, p0: 0, p1: 0, dx, dy, x });
+    assert.deepEqual(bed.get(float32, dx, 2), [0, 0], "the power 0 is constant");
   },
   "binary() hides no NaN": (bed) => {
-    for (const op of OPS.binaryOp) {
+    // 1 to any power is 1.
+    for (const op of OPS.binaryOp.filter((name) => name !== "pow")) {
       const [a, b, dst] = [bed.put(float32, [NaN, 1]), bed.put(float32, [1, NaN]), bed.room(float32, 2)];
       bed.device.kernels.binary({ dtype: float32, op, shape: [2], aStrides: [1], bStrides: [1], dst, a, b });
       assert.deepEqual(bed.get(float32, dst, 2), [NaN, NaN], op);

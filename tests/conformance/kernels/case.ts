@@ -96,6 +96,14 @@ export function sum(n: number, f: (i: number) => number): number {
   return total;
 }
 
+/** Places of the elements of a shape, in order, in an array with strides. */
+export function places(shape: readonly number[], strides: readonly number[]): number[] {
+  return shape.reduce<number[]>(
+    (list, size, dim) => list.flatMap((place) => each(size, (i) => place + i * pick(strides, dim))),
+    [0],
+  );
+}
+
 /** Nearest float32. */
 export const fround: (x: number) => number = Math.fround;
 

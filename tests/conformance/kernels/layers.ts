@@ -29,26 +29,35 @@ const [ROWS, EPS] = [3, 1e-5];
 const rounding = (dtype: DType): (x: number) => number => dtype === bfloat16 ? toBfloat16 : fround;
 
 const softmax: CasesOf<"softmax"> = eachFloat((dtype, epsilon) =>
-  COLS.map((cols) => ({
-    args: { dtype, rows: ROWS, cols },
-    arrays: { x: { low: -6, high: 6 } },
-    expect: (before) => ({ y: { values: byRow(before("x"), cols, softmaxRow), relative: epsilon + 1e-6 } }),
-  }))
+  COLS.flatMap((cols) =>
+    [false, true].map((log) => ({
+      args: { dtype, log, rows: ROWS, cols },
+      arrays: { x: { low: -6, high: 6 } },
+      expect: (before) => {
+        const values = byRow(before("x"), cols, (row) => log ? softmaxRow(row).map(Math.log) : softmaxRow(row));
+        // A logarithm near 0 is a difference of numbers up to 12.
+        return { y: { values, relative: epsilon + 1e-6, absolute: log ? 2e-6 : 0 } };
+      },
+    }))
+  )
 );
 
 const softmaxBackward: CasesOf<"softmaxBackward"> = eachFloat((dtype, epsilon) =>
-  COLS.map((cols) => ({
-    args: { dtype, rows: ROWS, cols },
-    arrays: { y: { low: 0, high: 1 / cols } },
-    expect: (before) => {
-      const dy = before("dy");
-      const values = byRow(before("y"), cols, (p, r) => {
-        const dot = sum(cols, (j) => pick(p, j) * pick(dy, r * cols + j));
-        return p.map((v, j) => v * (pick(dy, r * cols + j) - dot));
-      });
-      return { dx: { values, relative: epsilon + 1e-6, absolute: 2e-7 } };
-    },
-  }))
+  COLS.flatMap((cols) =>
+    [false, true].map((log) => ({
+      args: { dtype, log, rows: ROWS, cols },
+      arrays: { y: log ? { low: -4, high: 0 } : { low: 0, high: 1 / cols } },
+      expect: (before) => {
+        const dy = before("dy");
+        const values = byRow(before("y"), cols, (y, r) => {
+          const d = dy.slice(r * cols, (r + 1) * cols);
+          const total = sum(cols, (j) => log ? pick(d, j) : pick(y, j) * pick(d, j));
+          return y.map((v, j) => log ? pick(d, j) - Math.exp(v) * total : v * (pick(d, j) - total));
+        });
+        return { dx: { values, relative: epsilon + 1e-6, absolute: log ? 1e-5 : 2e-7 } };
+      },
+    }))
+  )
 );
 
 /** `1 / rms` of a row. */
@@ -318,7 +327,7 @@ export const LAYER_PROPERTIES: Properties = {
   "softmax() takes huge, hidden and NaN scores": (bed) => {
     const run = (x: readonly number[]): number[] => {
       const at = bed.put(float32, x);
-      bed.device.kernels.softmax({ dtype: float32, rows: 1, cols: x.length, y: at, x: at });
+      bed.device.kernels.softmax({ dtype: float32, log: false, rows: 1, cols: x.length, y: at, x: at });
       return bed.get(float32, at, x.length);
     };
     assert.deepEqual(run([3e38, -3e38, 3e38, -Infinity, -3e38]), [0.5, 0, 0.5, 0, 0]);
