@@ -14,4 +14,5 @@ export {
   tokensInMemory,
   type TokenStream,
 } from "../src/data/packing.ts";
+export { type TrainedTokenizer, trainTokenizer } from "../src/data/train_tokenizer.ts";
 export { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../src/data/tokenizer.ts";

@@ -12,6 +12,7 @@ const usage = `Usage: fullyshard <command> [flags]
 
   run        start a script on several ranks, with torchrun's flags
   estimate   tell the memory, communication and calculation of a training step on any number of ranks
+  tokenizer  learn a tokenizer from text, without Python
   doctor     show which native libraries are found, and what a missing one would give
 
   fullyshard <command> --help   the flags of a command
@@ -20,6 +21,7 @@ const usage = `Usage: fullyshard <command> [flags]
 const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<number>>> = {
   run: async (argv) => await (await import("./run.ts")).run(argv),
   estimate: async (argv) => await (await import("./estimate.ts")).estimate(argv),
+  tokenizer: async (argv) => await (await import("./tokenizer.ts")).tokenizer(argv),
   doctor: async (argv) => {
     const { readFlags } = await import("../config/flags.ts");
     const { ConfigError } = await import("../errors.ts");

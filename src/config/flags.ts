@@ -47,18 +47,23 @@ export interface FlagReading {
  * Reads a command line by a table of flags.
  *
  * @param argv the arguments, without program and script
- * @param options `stopAtPositional`: stop at the first argument that is no flag; without it such an argument is a problem
+ * @param options `stopAtPositional`: stop at the first argument that is no flag; `positional`: the flag, taken by `many`, that
+ *   such arguments are values of; with neither they are problems
  */
 export function readFlags(
   flags: readonly Flag[],
   argv: readonly string[],
-  options: { readonly stopAtPositional?: boolean } = {},
+  options: { readonly stopAtPositional?: boolean; readonly positional?: string | undefined } = {},
 ): FlagReading {
   const byName = new Map(flags.map((flag) => [flag.name, flag]));
   const tokens = tokenize(flags, argv);
   const uses = new Map<string, FlagUse>();
   const problems: ConfigProblem[] = [];
   let afterUnknown = -1;
+  const add = ({ name, takes }: Flag, typed: string, text: string): void => {
+    const earlier = takes === "many" ? uses.get(name)?.texts ?? [] : [];
+    uses.set(name, { typed, texts: [...earlier, text] });
+  };
 
   for (const token of tokens) {
     if (token.kind === "option-terminator") continue;
@@ -66,7 +71,9 @@ export function readFlags(
       // The text after an unknown flag is most likely its value: one problem is enough.
       if (token.index === afterUnknown) continue;
       if (options.stopAtPositional) return { uses, rest: argv.slice(token.index), problems };
-      problems.push({ path: token.value, expected: "a flag", got: `'${token.value}'` });
+      const flag = byName.get(options.positional ?? "");
+      if (flag === undefined) problems.push({ path: token.value, expected: "a flag", got: `'${token.value}'` });
+      else add(flag, `--${flag.name}`, token.value);
       continue;
     }
     const typed = argv[token.index]?.split("=", 1)[0] ?? token.rawName;
@@ -87,8 +94,7 @@ export function readFlags(
       });
       continue;
     }
-    const earlier = flag.takes === "many" ? uses.get(flag.name)?.texts ?? [] : [];
-    uses.set(flag.name, { typed, texts: [...earlier, text] });
+    add(flag, typed, text);
   }
   return { uses, rest: [], problems };
 }

@@ -16,6 +16,8 @@ import type { Section, SectionValue } from "./section.ts";
 export interface ResolveOptions {
   /** Flags, without program and script. */
   readonly argv?: readonly string[];
+  /** The flag that arguments which are no flags are values of. Without it they are problems. */
+  readonly positional?: string;
   /** Configuration file that is read where `--config` names none. */
   readonly file?: string;
   /** Folder that relative file names start from; the working directory where none is given. */
@@ -53,7 +55,8 @@ export async function resolveConfig<const Sections extends readonly Section<obje
 ): Promise<ResolvedConfig<Sections>> {
   const parts = await readSections(sections);
   const keys = parts.flatMap((part) => part.keys);
-  const reading = readFlags([...builtinFlags, ...keys.map((key) => key.flag)], options.argv ?? []);
+  const { argv = [], positional } = options;
+  const reading = readFlags([...builtinFlags, ...keys.map((key) => key.flag)], argv, { positional });
   const file = await readFile(reading.uses.get("config")?.texts.at(-1) ?? options.file, options.cwd, parts);
 
   const values = { ...file.values };
