@@ -16,6 +16,8 @@ export interface StepMetrics {
   readonly grad_norm: number;
   /** Over all ranks. */
   readonly tokens_per_second: number;
+  /** When the step ended: seconds since the epoch. */
+  readonly wall_time: number;
   /** Most bytes of this rank's memory in use at once so far. */
   readonly peak_bytes: number;
 }

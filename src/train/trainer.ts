@@ -212,6 +212,7 @@ class Training {
       learning_rate: learningRate,
       grad_norm: gradNorm,
       tokens_per_second: tokens / seconds,
+      wall_time: systemClock.now() / 1000,
       peak_bytes: memoryPeak(this.#run).peakBytes,
     };
     return { line, seconds };
