@@ -8,8 +8,19 @@
 
 import { build } from "esbuild";
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
+import { posix } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 
@@ -25,6 +36,7 @@ const doors = ["", "/nn", "/device", "/comm", "/checkpoint", "/data", "/config",
 const folder = mkdtempSync(`${tmpdir()}/fullyshard-package-`);
 try {
   install();
+  for (const link of brokenLinks(`${folder}/node_modules/fullyshard/`)) throw new Error(link);
   const expected = await namesOfSources();
   const names = doors.map((door) => `Object.keys(await import(${JSON.stringify(`fullyshard${door}`)})).sort()`);
   const load = `console.log(JSON.stringify([${names}]));\n`;
@@ -56,6 +68,17 @@ try {
   );
 } finally {
   rmSync(folder, { recursive: true });
+}
+
+/** Links of the package's own texts to what it does not hold. */
+function brokenLinks(installed: string): string[] {
+  const texts = readdirSync(installed, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".md"));
+  return texts.flatMap((name) =>
+    [...readFileSync(`${installed}${name}`, "utf8").matchAll(/\]\(([^)#:]+)\)/g)]
+      .map(([, target = ""]) => posix.join(posix.dirname(name), target))
+      .filter((target) => !existsSync(`${installed}${target}`))
+      .map((target) => `${name} links to ${target}, which is not in the package`)
+  );
 }
 
 /** The names of the values of each door's source. */

@@ -1,6 +1,6 @@
 /** A training script from outside: help, exit codes, what it prints and writes. @module */
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync, rmSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { test } from "node:test";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, metricLines, run, startAlone } from "./runs.ts";
@@ -59,7 +59,9 @@ test("a run trains, prints its steps and a sample, and writes metrics and a mode
   assert.deepEqual(lines.map(({ step }) => step), Array.from({ length: 30 }, (_, i) => i + 1));
   const keys = ["step", "loss", "learning_rate", "grad_norm", "tokens_per_second", "wall_time", "peak_bytes"];
   const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
-  for (const key of keys) assert.ok(readme.includes(`\`${key}\` (`) || readme.includes(`\`${key}\`,`), `README has no ${key}`);
+  for (const key of keys) {
+    assert.ok(readme.includes(`\`${key}\` (`) || readme.includes(`\`${key}\`,`), `README has no ${key}`);
+  }
   let before = started;
   for (const line of lines) {
     assert.deepEqual(Object.keys(line), keys);
