@@ -30,6 +30,7 @@ export abstract class ControlPlane {
   readonly name: string;
   /** This rank's place in the group. */
   readonly rank: number;
+  /** Ranks in the group. */
   readonly size: number;
   /** Rank in the first group, of each rank of this one: what messages name. */
   readonly worldRanks: readonly number[];
@@ -38,6 +39,7 @@ export abstract class ControlPlane {
   /** The call that this rank has announced last. */
   protected call: Call | undefined;
 
+  /** Joins nothing: what derives from this has done so. */
   constructor({ name, rank, worldRanks }: Place, timeoutSeconds: number) {
     this.name = name;
     this.rank = rank;

@@ -101,15 +101,18 @@ export interface DataPlane {
    * @param unit what it holds, for messages
    */
   openWindow(byteLengths: readonly number[], unit: string): Window;
+  /** Sums over the ranks; each gets the sums of its own elements. */
   reduceScatter(args: ReduceScatterArgs): Work;
   /** Every rank gets the same bits. */
   allReduce(args: AllReduceArgs): Work;
   /** Each rank's `byteLength` bytes from `src`, to `dst + rank * byteLength`. */
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work;
+  /** The bytes of rank `root`, to the same place on every rank. */
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work;
   /** Makes all transfers, side by side. Not collective: only who sends and who receives call it, in one order for each pair. */
   transfer(transfers: readonly Transfer[]): Work;
   /** The same for a group that was split from this one's: over its control plane. Collective over the new group. */
   split(control: ControlPlane): DataPlane;
+  /** Gives up what the plane holds. */
   dispose(): void;
 }

@@ -30,7 +30,11 @@ export class DeviceMesh {
   readonly coordinate: readonly number[];
   readonly #groups: ReadonlyMap<string, ProcessGroup>;
 
-  /** @param groups the group along each axis through this rank */
+  /**
+   * Use {@link deviceMesh}.
+   *
+   * @param groups the group along each axis through this rank
+   */
   constructor(group: ProcessGroup, shape: MeshShape, groups: ReadonlyMap<string, ProcessGroup>) {
     this.group = group;
     this.axes = Object.keys(shape);

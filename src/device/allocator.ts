@@ -62,6 +62,8 @@ export class Allocator {
   #highest: number;
 
   /**
+   * Manages a range of addresses.
+   *
    * @param where the memory's name, for messages
    * @param begin first usable address
    * @param end one past the last

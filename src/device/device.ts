@@ -35,10 +35,15 @@ export const NO_PTR: DevicePtr = devicePtr(0);
 
 /** Functions of one number that give the same bits in every runtime, for host code whose results reach tensors. */
 export interface ExactMath {
+  /** e to the power of x. */
   exp(x: number): number;
+  /** The natural logarithm. */
   log(x: number): number;
+  /** The sine of x radians. */
   sin(x: number): number;
+  /** The cosine of x radians. */
   cos(x: number): number;
+  /** x to the power of y. */
   pow(x: number, y: number): number;
 }
 

@@ -17,8 +17,11 @@ import { FlatSegment } from "./segment.ts";
 
 /** A unit. */
 export class FsdpUnit implements GradientReducer {
+  /** The module whose parameters it holds. */
   readonly module: Module;
+  /** What {@link fullyShard} was told, complete. */
   readonly policy: ResolvedPolicy;
+  /** Its parameters, flat: one segment for each kind of them. */
   readonly segments: readonly FlatSegment[];
   /** Whether parameters are freed after the forward; undefined leaves it to the root rule, applied when the root first runs. */
   reshardAfterForward: boolean | undefined;
@@ -34,6 +37,7 @@ export class FsdpUnit implements GradientReducer {
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
 
+  /** Use {@link fullyShard}. */
   constructor(module: Module, parameters: readonly Parameter[], policy: ResolvedPolicy) {
     this.module = module;
     this.policy = policy;

@@ -19,6 +19,7 @@ export abstract class ModuleContainer extends Module<[], never> {
 export class ModuleList<M extends Module> extends ModuleContainer implements Iterable<M> {
   readonly #modules: M[];
 
+  /** Holds the modules in their order. */
   constructor(modules: Iterable<M> = []) {
     super();
     this.#modules = [...modules];
@@ -39,10 +40,12 @@ export class ModuleList<M extends Module> extends ModuleContainer implements Ite
     this.#modules.push(module);
   }
 
+  /** The modules in order. */
   [Symbol.iterator](): Iterator<M> {
     return this.#modules[Symbol.iterator]();
   }
 
+  /** The modules by their places. */
   override *children(): Generator<readonly [name: string, child: Module]> {
     for (const [i, module] of this.#modules.entries()) yield [String(i), module];
   }
@@ -52,6 +55,7 @@ export class ModuleList<M extends Module> extends ModuleContainer implements Ite
 export class ModuleDict<M extends Module> extends ModuleContainer implements Iterable<readonly [string, M]> {
   readonly #modules: Map<string, M>;
 
+  /** Holds the modules by their names. */
   constructor(modules: Readonly<Record<string, M>> = {}) {
     super();
     this.#modules = new Map(Object.entries(modules));
@@ -62,10 +66,12 @@ export class ModuleDict<M extends Module> extends ModuleContainer implements Ite
     return this.#modules.get(name);
   }
 
+  /** Names and modules in order. */
   [Symbol.iterator](): Iterator<readonly [string, M]> {
     return this.#modules[Symbol.iterator]();
   }
 
+  /** The modules by their names. */
   override *children(): Generator<readonly [name: string, child: Module]> {
     yield* this.#modules;
   }

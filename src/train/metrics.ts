@@ -11,6 +11,7 @@ export interface StepMetrics {
   readonly step: number;
   /** Mean cross-entropy of the step's tokens, in nats. */
   readonly loss: number;
+  /** What the schedule gave for the step. */
   readonly learning_rate: number;
   /** Before clipping. */
   readonly grad_norm: number;
