@@ -11,7 +11,11 @@ import { at } from "../at.ts";
 import { CollectiveError } from "../errors.ts";
 import { type Call, describeCall } from "./call.ts";
 
-/** Who is in a group. */
+/**
+ * Who is in a group.
+ *
+ * @internal
+ */
 export interface Place {
   readonly name: string;
   readonly rank: number;

@@ -68,11 +68,13 @@ export interface ReduceScatterArgs {
 
 /** A sum or maximum over ranks, in place. */
 export interface AllReduceArgs {
+  /** The elements, in place. */
   readonly ptr: DevicePtr;
   /** Number of elements. */
   readonly n: number;
   /** float32 or bfloat16 (summed as float32), or int64 for exact sums. */
   readonly dtype: DType;
+  /** How elements of the ranks become one. */
   readonly op: "sum" | "max";
   /** Address of a float32 factor, applied once, after the sum; floats only. @default 1 */
   readonly scale?: DevicePtr | undefined;
@@ -80,8 +82,11 @@ export interface AllReduceArgs {
 
 /** One message between this rank and another. */
 export interface Transfer {
+  /** Which way it goes. */
   readonly kind: "send" | "receive";
+  /** Where the bytes lie, or come to lie. */
   readonly ptr: DevicePtr;
+  /** How many there are. */
   readonly byteLength: number;
   /** The other rank. */
   readonly peer: number;

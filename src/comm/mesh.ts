@@ -13,6 +13,7 @@ export type MeshShape = Readonly<Record<string, number>>;
 
 /** An axis of a mesh that has others too. */
 export interface MeshAxis {
+  /** The mesh. */
   readonly mesh: DeviceMesh;
   /** Name of the axis. */
   readonly axis: string;

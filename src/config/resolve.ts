@@ -29,8 +29,12 @@ export type ResolvedConfig<Sections extends readonly Section<object>[]> = Readon
   Intersection<{ [Index in keyof Sections]: (value: SectionValue<Sections[Index]>) => void }[number]>
 >;
 
-// The tuples keep the union of functions whole, so that inference intersects their parameters.
-type Intersection<Takers> = [Takers] extends [(value: infer Value) => void] ? Value : never;
+/**
+ * What all sections give. The tuples keep the union of functions whole, so that inference intersects their parameters.
+ *
+ * @internal
+ */
+export type Intersection<Takers> = [Takers] extends [(value: infer Value) => void] ? Value : never;
 
 /**
  * Resolves the configuration of an application from the sections of its components.

@@ -12,7 +12,12 @@ import type { DeviceScalars } from "./scalars.ts";
 import type { DeviceStatus } from "./status.ts";
 import type { Streams } from "./stream.ts";
 
-declare const deviceAddress: unique symbol;
+/**
+ * Marks a number as an address of a device.
+ *
+ * @internal
+ */
+export declare const deviceAddress: unique symbol;
 /** An address in a device's memory, in bytes: an offset into the WASM memory, or a CUDA address. 0 is "none". */
 export type DevicePtr = number & { readonly [deviceAddress]: true };
 

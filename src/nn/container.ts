@@ -9,7 +9,11 @@ import { Module } from "./module.ts";
 
 /** Modules that are held together and called one by one. It has no forward, so it is no unit of its own. */
 export abstract class ModuleContainer extends Module<[], never> {
-  /** @throws {ArgumentError} always */
+  /**
+   * Refuses: its modules are called one by one.
+   *
+   * @throws {ArgumentError} always
+   */
   forward(): never {
     throw new ArgumentError(`${this.constructor.name} has no forward: call the modules in it`);
   }

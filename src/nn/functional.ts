@@ -11,7 +11,7 @@ import { applyOne } from "../tensor/apply.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
 /** Default label of tokens that the loss leaves out: PyTorch's number. */
-export const IGNORE_INDEX = -100;
+export const IGNORE_INDEX: -100 = -100;
 
 /**
  * Attention of q [batch, seqQ, heads * d] to k, v [batch, seqK, kvHeads * d].

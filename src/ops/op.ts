@@ -27,8 +27,12 @@ export interface OpContext {
   dense(tensor: Tensor): Tensor;
 }
 
-/** One call, in either direction. */
-interface OpCall<A> extends OpContext {
+/**
+ * One call, in either direction.
+ *
+ * @internal
+ */
+export interface OpCall<A> extends OpContext {
   readonly attrs: A;
   /** Number of inputs: optional ones come last. */
   readonly inputs: number;

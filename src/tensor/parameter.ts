@@ -125,6 +125,7 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
 export interface WholeView {
   /** One reference on it becomes the parameter's. */
   readonly buffer: Buffer;
+  /** Where its elements lie in the buffer. */
   readonly layout: Layout;
   /** What is computed in. */
   readonly dtype: DType;

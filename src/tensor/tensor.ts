@@ -96,12 +96,20 @@ export class Tensor {
     return this.#edge !== undefined;
   }
 
-  /** The edge that its gradient flows along. Used by the library. */
+  /**
+   * The edge that its gradient flows along.
+   *
+   * @internal
+   */
   get edge(): Edge | undefined {
     return this.#edge;
   }
 
-  /** Sets the edge. Used by the library. */
+  /**
+   * Sets the edge.
+   *
+   * @internal
+   */
   setEdge(edge: Edge | undefined): void {
     edge?.node?.retain();
     this.#edge?.node?.release();
