@@ -9,3 +9,8 @@ export { loadCheckpoint, type LoadCheckpointOptions, type LoadedCheckpoint } fro
 export { saveCheckpoint, type SaveCheckpointOptions, type SavedCheckpoint } from "../src/checkpoint/save.ts";
 export { saveHfDirectory, type SaveHfOptions } from "../src/checkpoint/save_hf.ts";
 export { readHfConfig } from "../src/train/open_model.ts";
+
+// What the types above are made of.
+export type { CheckpointModel, DirectoryTensor, NamedParts } from "../src/checkpoint/state_dict.ts";
+export type { Ranks } from "../src/checkpoint/ranks.ts";
+export type { JsonObject } from "../src/checkpoint/json.ts";

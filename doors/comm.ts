@@ -11,3 +11,17 @@ export type { ControlPlane } from "../src/comm/control_plane.ts";
 export type { DataPlane, ElementRange, ReduceScatterArgs, Work } from "../src/comm/data_plane.ts";
 export type { GatherWindow } from "../src/comm/gather_window.ts";
 export { type Backend, openProcessGroup, type ProcessGroupOptions } from "../src/comm/registry.ts";
+
+// What the types above are made of.
+export type { CALL_KINDS, PHASES } from "../src/comm/call.ts";
+export type { ControlOptions, Place } from "../src/comm/control_plane.ts";
+export type { AllReduceArgs, Transfer, Window } from "../src/comm/data_plane.ts";
+export type { AnnouncedWindow } from "../src/comm/gather_window.ts";
+export type { MeshAxis } from "../src/comm/mesh.ts";
+export type { CallListener, ReduceScatterOptions } from "../src/comm/process_group.ts";
+export type { BACKENDS } from "../src/comm/registry.ts";
+export type { ShmOptions } from "../src/comm/data/shm.ts";
+export type { StagingOptions } from "../src/comm/data/sizes.ts";
+export type { DryOptions } from "../src/comm/data/dry.ts";
+export type { LoopbackWorld } from "../src/comm/control/workers.ts";
+export type { ShmJoinOptions } from "../src/comm/control/shm_join.ts";

@@ -20,3 +20,19 @@ export {
   type LogSink,
   standardErrorSink,
 } from "../src/runtime/log.ts";
+
+// What the types above are made of.
+export type { Intersection } from "../src/config/resolve.ts";
+export type {
+  DataConfig,
+  HostConfig,
+  ModelConfig,
+  OutputConfig,
+  ParallelConfig,
+  StepConfig,
+  TrainConfig,
+} from "../src/train/config.ts";
+export type { ProgressOutput } from "../src/train/progress.ts";
+export type { STOP_SIGNALS, StopSignal } from "../src/runtime/signals.ts";
+export type { LOG_LEVELS } from "../src/runtime/log.ts";
+export type { Clock } from "../src/runtime/clock.ts";

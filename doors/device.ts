@@ -13,3 +13,13 @@ export type { Allocator, MemoryHolder, MemoryKind, MemoryStats, MemoryTerms } fr
 export { type DeviceOptions, openDevice } from "../src/device/registry.ts";
 export type { CpuMath, WasmDeviceOptions } from "../src/device/wasm/device.ts";
 export type { CollectiveUse, MemoryPeak } from "../src/train/dry_run.ts";
+
+// What the types above are made of.
+export type { NO_TERMS } from "../src/device/allocator.ts";
+export type { deviceAddress } from "../src/device/device.ts";
+export type { DeviceScalar, DeviceScalars } from "../src/device/scalars.ts";
+export type { Arguments, KernelArgs, OPS } from "../src/device/kernels/signature.ts";
+export type { Table } from "../src/device/kernels/table.ts";
+export type { CPU_MATH } from "../src/device/wasm/device.ts";
+export type { Buffer } from "../src/device/buffer.ts";
+export type { DeviceEvent, Stream, StreamName, STREAMS, Streams } from "../src/device/stream.ts";

@@ -73,3 +73,12 @@ export { buildModel, FAMILIES, type ModelFamily } from "../src/models/registry.t
 export type { ModelFiles } from "../src/models/causal_lm.ts";
 export type { UnitDescription } from "../src/fsdp/describe.ts";
 export type { FsdpUnit } from "../src/fsdp/unit.ts";
+
+// What the types above are made of.
+export type { PassMember } from "../src/autograd/engine.ts";
+export type { HeadOutput } from "../src/nn/head.ts";
+export type { ModuleContainer } from "../src/nn/container.ts";
+export type { Part } from "../src/nn/module.ts";
+export type { OpCall } from "../src/ops/op.ts";
+export type { StorageKind, WholeView } from "../src/tensor/parameter.ts";
+export type { ModelSource } from "../src/train/open_model.ts";

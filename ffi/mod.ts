@@ -2,13 +2,14 @@
  * The door to native code: chooses the provider of the runtime, and opens libraries by their {@link LibrarySpec}.
  * This is the one place that asks which runtime it is; what is above gets a {@link FfiProvider}.
  *
- * Permissions on Deno: `--allow-ffi`; `--allow-read` of the directories searched, for anything but a bare soname;
+ * Permissions on Deno: `--allow-ffi`, which is asked for at a terminal; `--allow-read` of the directories searched, for anything but a bare soname;
  * `--allow-env` for the overrides (`src/runtime/env.ts`).
  *
  * @module
  */
 import { LibraryNotFoundError, UnsupportedError } from "../src/errors.ts";
 import { type Environment, processEnvironment } from "../src/runtime/env.ts";
+import { requestPermission } from "../src/runtime/permissions.ts";
 import { LIBDL, RTLD_NOW } from "./bindings/libdl.ts";
 import { candidatePaths, companionPaths, explainFailure, type LibrarySpec } from "./library.ts";
 import type { BindingTable, FfiProvider, Library } from "./types.ts";
@@ -46,12 +47,18 @@ export async function openProvider(): Promise<FfiProvider> {
  * @param spec where to look, and its functions
  * @param options an open provider, an explicit path
  * @returns the library with its checked functions
- * @throws {LibraryNotFoundError} listing each path tried, why it failed, and how to install the library
+ * @throws {LibraryNotFoundError} listing each path tried, why it failed, and how to install the library; naming the
+ *   permission where it is lacking
  */
 export async function openLibrary<T extends BindingTable>(
   spec: LibrarySpec<T>,
   options: OpenLibraryOptions = {},
 ): Promise<Library<T>> {
+  // Asked for as a whole: an answer for one library would admit neither its memory nor a soname without a directory.
+  if (!requestPermission({ name: "ffi" })) {
+    const remedy = "Deno may not call native code: add --allow-ffi, without a list of libraries";
+    throw new LibraryNotFoundError(spec.name, spec.sonames.map((path) => ({ path, reason: "not permitted" })), remedy);
+  }
   const provider = options.provider ?? await openProvider();
   const environment = options.environment ?? processEnvironment();
   const tried: { path: string; reason: string }[] = [];

@@ -8,7 +8,8 @@
 
 import { build } from "esbuild";
 import { execFileSync } from "node:child_process";
-import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { posix } from "node:path";
 import process from "node:process";
 import { installInto, packInto, ROOT, temporaryFolder } from "./packed.ts";
 
@@ -23,6 +24,7 @@ const doors = ["", "/nn", "/device", "/comm", "/checkpoint", "/data", "/config",
 using temporary = temporaryFolder();
 const folder = temporary.path;
 installInto(folder, packInto(folder));
+for (const link of brokenLinks(`${folder}/node_modules/fullyshard/`)) throw new Error(link);
 const expected = await namesOfSources();
 const names = doors.map((door) => `Object.keys(await import(${JSON.stringify(`fullyshard${door}`)})).sort()`);
 const load = `console.log(JSON.stringify([${names}]));\n`;
@@ -52,6 +54,17 @@ process.stdout.write(
     JSON.parse(expected).flat().length
   } values of ${doors.length} doors, bundle of ${size} bytes\n`,
 );
+
+/** Links of the package's own texts to what it does not hold. */
+function brokenLinks(installed: string): string[] {
+  const texts = readdirSync(installed, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".md"));
+  return texts.flatMap((name) =>
+    [...readFileSync(`${installed}${name}`, "utf8").matchAll(/\]\(([^)#:]+)\)/g)]
+      .map(([, target = ""]) => posix.join(posix.dirname(name), target))
+      .filter((target) => !existsSync(`${installed}${target}`))
+      .map((target) => `${name} links to ${target}, which is not in the package`)
+  );
+}
 
 /** The names of the values of each door's source. */
 async function namesOfSources(): Promise<string> {

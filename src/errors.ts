@@ -8,12 +8,18 @@ import { countOf } from "./words.ts";
 
 /** Shapes that do not fit an operation. */
 export class ShapeError extends RangeError {
+  /** The class's name. */
   override readonly name = "ShapeError";
   /** The operation that refused. */
   readonly op: string;
+  /** The shapes that do not fit. */
   readonly shapes: readonly (readonly number[])[];
 
-  /** @param detail what must hold, e.g. `inner dims must match` */
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param detail what must hold, e.g. `inner dims must match`
+   */
   constructor(op: string, detail: string, ...shapes: readonly (readonly number[])[]) {
     const list = shapes.map((shape) => `[${shape.join(", ")}]`).join(" and ");
     super(`Cannot apply '${op}' as ${detail}: shapes ${list}`);
@@ -24,13 +30,18 @@ export class ShapeError extends RangeError {
 
 /** A dtype that an operation does not take. */
 export class DTypeError extends TypeError {
+  /** The class's name. */
   override readonly name = "DTypeError";
   /** The operation that refused. */
   readonly op: string;
   /** Names of the dtypes it was given. */
   readonly dtypes: readonly string[];
 
-  /** @param detail what must hold */
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param detail what must hold
+   */
   constructor(op: string, detail: string, ...dtypes: readonly string[]) {
     super(`Cannot apply '${op}' as ${detail}: dtypes ${dtypes.join(" and ")}`);
     this.op = op;
@@ -40,16 +51,19 @@ export class DTypeError extends TypeError {
 
 /** A tensor, buffer, group or device used after it was disposed. */
 export class UseAfterDisposeError extends ReferenceError {
+  /** The class's name. */
   override readonly name = "UseAfterDisposeError";
 }
 
 /** An argument of a public function that cannot be right, whatever the data. */
 export class ArgumentError extends RangeError {
+  /** The class's name. */
   override readonly name = "ArgumentError";
 }
 
 /** A C function that returned a failure. */
 export class NativeError extends Error {
+  /** The class's name. */
   override readonly name = "NativeError";
   /** The library it came from, e.g. `libc`. */
   readonly library: string;
@@ -60,7 +74,11 @@ export class NativeError extends Error {
   /** The status' symbolic name, e.g. `ENOSPC`, where it has one. */
   readonly code: string | undefined;
 
-  /** @param detail the status in words, with the arguments that matter */
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param detail the status in words, with the arguments that matter
+   */
   constructor(library: string, call: string, status: number, detail: string, code?: string) {
     super(`${library} '${call}' failed with status ${status}: ${detail}`);
     this.library = library;
@@ -72,12 +90,18 @@ export class NativeError extends Error {
 
 /** A shared library that could not be opened. */
 export class LibraryNotFoundError extends Error {
+  /** The class's name. */
   override readonly name = "LibraryNotFoundError";
+  /** The library's name. */
   readonly library: string;
   /** Each path tried, with the reason that it failed. */
   readonly tried: readonly { readonly path: string; readonly reason: string }[];
 
-  /** @param remedy how to install it */
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param remedy how to install it
+   */
   constructor(library: string, tried: LibraryNotFoundError["tried"], remedy: string) {
     const lines = tried.map(({ path, reason }) => `  ${path}: ${reason}`).join("\n");
     super(`Cannot open ${library}. ${remedy}\nPaths tried:\n${lines}`);
@@ -88,12 +112,16 @@ export class LibraryNotFoundError extends Error {
 
 /** A file or directory that could not be read or written. */
 export class FileError extends Error {
+  /** The class's name. */
   override readonly name = "FileError";
+  /** The file or directory. */
   readonly path: string;
   /** The system's error, e.g. `ENOSPC`; undefined when it gave none. */
   readonly code: string | undefined;
 
   /**
+   * Writes the sentence from the facts.
+   *
    * @param what what was being done, e.g. `write`
    * @param detail why it failed, and the remedy
    */
@@ -120,11 +148,16 @@ export interface CollectiveFacts {
 
 /** A collective that could not complete: a dead or late peer, or peers that called something else. */
 export class CollectiveError extends Error {
+  /** The class's name. */
   override readonly name = "CollectiveError";
   /** What was being done. */
   readonly facts: CollectiveFacts;
 
-  /** @param detail what went wrong, naming the ranks */
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param detail what went wrong, naming the ranks
+   */
   constructor(facts: CollectiveFacts, detail: string, options?: ErrorOptions) {
     super(`Rank ${facts.rank} in ${facts.op} (group '${facts.group}', call ${facts.sequence}): ${detail}`, options);
     this.facts = facts;
@@ -133,11 +166,16 @@ export class CollectiveError extends Error {
 
 /** Ranks that could not find each other, or a launch environment that makes no sense. */
 export class RendezvousError extends Error {
+  /** The class's name. */
   override readonly name = "RendezvousError";
   /** The rank that gave up, where it is another than the one that reports. */
   readonly stoppedBy: number | undefined;
 
-  /** @param message what went wrong, and the remedy */
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param message what went wrong, and the remedy
+   */
   constructor(message: string, stoppedBy?: number) {
     super(message);
     this.stoppedBy = stoppedBy;
@@ -148,7 +186,9 @@ export class RendezvousError extends Error {
 export interface ConfigProblem {
   /** Dotted path of the key, or the flag. */
   readonly path: string;
+  /** What is allowed. */
   readonly expected: string;
+  /** What was found. */
   readonly got: string;
   /** Where, e.g. `run.yaml:3:7`. */
   readonly where?: string;
@@ -156,10 +196,12 @@ export interface ConfigProblem {
 
 /** A configuration with at least one problem; all are listed. */
 export class ConfigError extends TypeError {
+  /** The class's name. */
   override readonly name = "ConfigError";
   /** All problems, in the order found. */
   readonly problems: readonly ConfigProblem[];
 
+  /** All problems at once. */
   constructor(problems: readonly ConfigProblem[]) {
     const lines = problems.map(({ path, expected, got, where }) =>
       `  ${where === undefined ? "" : `${where}: `}${path}: expected ${expected}, got ${got}`
@@ -171,13 +213,18 @@ export class ConfigError extends TypeError {
 
 /** A checkpoint, safetensors file or Hugging Face directory that is damaged or does not fit. */
 export class CheckpointError extends Error {
+  /** The class's name. */
   override readonly name = "CheckpointError";
   /** The file or directory. */
   readonly file: string;
   /** The tensor (FQN) concerned, where there is one. */
   readonly tensor: string | undefined;
 
-  /** @param detail expected, found and remedy */
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param detail expected, found and remedy
+   */
   constructor(file: string, detail: string, tensor?: string, options?: ErrorOptions) {
     super(`${file}: ${tensor === undefined ? "" : `tensor '${tensor}': `}${detail}`, options);
     this.file = file;
@@ -187,7 +234,9 @@ export class CheckpointError extends Error {
 
 /** Device or host memory that ran out. */
 export class OutOfMemoryError extends RangeError {
+  /** The class's name. */
   override readonly name = "OutOfMemoryError";
+  /** Bytes asked for. */
   readonly asked: number;
   /** Bytes in use when it was asked. */
   readonly inUse: number;
@@ -195,6 +244,8 @@ export class OutOfMemoryError extends RangeError {
   readonly capacity: number;
 
   /**
+   * Writes the sentence from the facts.
+   *
    * @param where the memory, e.g. `cpu:0` or `/dev/shm`
    * @param detail largest owners, and the remedy
    */
@@ -208,24 +259,32 @@ export class OutOfMemoryError extends RangeError {
 
 /** A value that is not finite where training cannot go on. */
 export class NonFiniteError extends RangeError {
+  /** The class's name. */
   override readonly name = "NonFiniteError";
 }
 
 /** An operation that a device does not have for a dtype, or a platform that is not supported. */
 export class UnsupportedError extends Error {
+  /** The class's name. */
   override readonly name = "UnsupportedError";
 }
 
 /** Work on a device that nothing orders: it would give other results from run to run. */
 export class HazardError extends Error {
+  /** The class's name. */
   override readonly name = "HazardError";
 }
 
 /** A bug of this library. */
 export class InternalError extends Error {
+  /** The class's name. */
   override readonly name = "InternalError";
 
-  /** @param detail the invariant that does not hold */
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param detail the invariant that does not hold
+   */
   constructor(detail: string) {
     super(`Internal: ${detail}`);
   }

@@ -11,6 +11,7 @@ export type Shape = readonly number[];
 
 /** Where a tensor's elements lie in its buffer. */
 export interface Layout {
+  /** Sizes by dim. */
   readonly shape: Shape;
   /** Elements from one index to the next, for each dim; 0 repeats. */
   readonly strides: readonly number[];

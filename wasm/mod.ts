@@ -6,7 +6,8 @@
  *
  * @module
  */
-import { InternalError } from "../src/errors.ts";
+import { FileError, InternalError } from "../src/errors.ts";
+import { permissionRemedy } from "../src/runtime/permissions.ts";
 
 /** Which arithmetic a module has: `strict` gives the same bits everywhere, `relaxed` may fuse multiply and add. */
 export type KernelVariant = "strict" | "relaxed";
@@ -32,7 +33,7 @@ export interface KernelModule {
  *
  * @param variant which arithmetic
  * @param source the binary or where it lies, a `file:`, `http:` or `https:` URL; by default the file beside this one
- * @throws {Error} if it cannot be read or compiled
+ * @throws {FileError} if it cannot be read
  */
 export async function loadKernelModule(
   variant: KernelVariant,
@@ -46,7 +47,8 @@ export async function loadKernelModule(
     if (!response.ok) throw new Error(`HTTP status ${response.status}`);
     bytes = await response.arrayBuffer();
   } catch (cause) {
-    throw new Error(`Cannot read the kernel module ${url.href}; the package is incomplete`, { cause });
+    const detail = permissionRemedy(cause) ?? "the package is incomplete; install it again";
+    throw new FileError(url.href, "read", detail, undefined, { cause });
   }
   return await WebAssembly.compile(bytes);
 }

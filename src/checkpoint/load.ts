@@ -33,6 +33,7 @@ export interface LoadCheckpointOptions
 
 /** A checkpoint that was loaded. */
 export interface LoadedCheckpoint {
+  /** Its directory. */
   readonly path: string;
   /** Steps taken. */
   readonly step: number;

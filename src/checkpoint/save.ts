@@ -31,6 +31,7 @@ export interface SaveCheckpointOptions {
   readonly directory: string;
   /** Steps taken. */
   readonly step: number;
+  /** The model whose parameters are saved. */
   readonly model: CheckpointModel;
   /** Saved with its states if given. */
   readonly optimizer?: Optimizer;
@@ -46,6 +47,7 @@ export interface SaveCheckpointOptions {
 
 /** A checkpoint that was saved. */
 export interface SavedCheckpoint {
+  /** Its directory. */
   readonly path: string;
   /** Bytes of all files. */
   readonly byteLength: number;

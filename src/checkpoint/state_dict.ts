@@ -20,13 +20,14 @@ export interface DirectoryTensor {
   readonly name: string;
   /** Its shape there; as many elements as the box has. */
   readonly shape: Shape;
+  /** Where its values lie. */
   readonly part: Parameter | BufferTensor;
   /** Which elements of the parameter or buffer it holds, in their order. */
   readonly box: Box;
 }
 
 /** What a model is made of. */
-interface NamedParts {
+export interface NamedParts {
   /** All parameters with their names, tied ones once. */
   namedParameters(): Iterable<readonly [name: string, parameter: Parameter]>;
   /** All buffers with their names. */

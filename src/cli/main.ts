@@ -15,6 +15,7 @@ const usage = `Usage: fullyshard [--runtime <bun|deno|auto>] <command> [flags]
 
   run        start a script on several ranks, with torchrun's flags
   estimate   tell what a training step takes on any number of ranks
+  tokenizer  learn a tokenizer from text, without Python
   doctor     show what this machine has, and what a missing library would give
 
   fullyshard <command> --help   the flags of a command
@@ -48,6 +49,7 @@ function help(): string {
 const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<number>>> = {
   run: async (argv) => await (await import("./run.ts")).run(argv),
   estimate: async (argv) => await (await import("./estimate.ts")).estimate(argv),
+  tokenizer: async (argv) => await (await import("./tokenizer.ts")).tokenizer(argv),
   doctor: async (argv) => {
     const { readFlags } = await import("../config/flags.ts");
     const { ConfigError } = await import("../errors.ts");

@@ -34,9 +34,11 @@ export type Phase = typeof PHASES[number];
 
 /** One call of a group. */
 export interface Call {
+  /** What is called. */
   readonly kind: CallKind;
   /** FQN of the unit, or what the call is about, e.g. `token count`. */
   readonly unit: string;
+  /** When in the step; undefined outside of one. */
   readonly phase: Phase | undefined;
   /** dtype of the elements; undefined where bytes are counted. */
   readonly dtype: DType | undefined;

@@ -11,7 +11,11 @@ import { at } from "../at.ts";
 import { CollectiveError } from "../errors.ts";
 import { type Call, describeCall } from "./call.ts";
 
-/** Who is in a group. */
+/**
+ * Who is in a group.
+ *
+ * @internal
+ */
 export interface Place {
   readonly name: string;
   readonly rank: number;
@@ -30,6 +34,7 @@ export abstract class ControlPlane {
   readonly name: string;
   /** This rank's place in the group. */
   readonly rank: number;
+  /** Ranks in the group. */
   readonly size: number;
   /** Rank in the first group, of each rank of this one: what messages name. */
   readonly worldRanks: readonly number[];
@@ -38,6 +43,7 @@ export abstract class ControlPlane {
   /** The call that this rank has announced last. */
   protected call: Call | undefined;
 
+  /** Joins nothing: what derives from this has done so. */
   constructor({ name, rank, worldRanks }: Place, timeoutSeconds: number) {
     this.name = name;
     this.rank = rank;

@@ -68,11 +68,13 @@ export interface ReduceScatterArgs {
 
 /** A sum or maximum over ranks, in place. */
 export interface AllReduceArgs {
+  /** The elements, in place. */
   readonly ptr: DevicePtr;
   /** Number of elements. */
   readonly n: number;
   /** float32 or bfloat16 (summed as float32), or int64 for exact sums. */
   readonly dtype: DType;
+  /** How elements of the ranks become one. */
   readonly op: "sum" | "max";
   /** Address of a float32 factor, applied once, after the sum; floats only. @default 1 */
   readonly scale?: DevicePtr | undefined;
@@ -80,8 +82,11 @@ export interface AllReduceArgs {
 
 /** One message between this rank and another. */
 export interface Transfer {
+  /** Which way it goes. */
   readonly kind: "send" | "receive";
+  /** Where the bytes lie, or come to lie. */
   readonly ptr: DevicePtr;
+  /** How many there are. */
   readonly byteLength: number;
   /** The other rank. */
   readonly peer: number;
@@ -101,15 +106,18 @@ export interface DataPlane {
    * @param unit what it holds, for messages
    */
   openWindow(byteLengths: readonly number[], unit: string): Window;
+  /** Sums over the ranks; each gets the sums of its own elements. */
   reduceScatter(args: ReduceScatterArgs): Work;
   /** Every rank gets the same bits. */
   allReduce(args: AllReduceArgs): Work;
   /** Each rank's `byteLength` bytes from `src`, to `dst + rank * byteLength`. */
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work;
+  /** The bytes of rank `root`, to the same place on every rank. */
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work;
   /** Makes all transfers, side by side. Not collective: only who sends and who receives call it, in one order for each pair. */
   transfer(transfers: readonly Transfer[]): Work;
   /** The same for a group that was split from this one's: over its control plane. Collective over the new group. */
   split(control: ControlPlane): DataPlane;
+  /** Gives up what the plane holds. */
   dispose(): void;
 }

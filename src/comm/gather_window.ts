@@ -15,7 +15,11 @@ type Announce = (call: Pick<Call, "kind" | "unit" | "phase">) => void;
 /** Memory of which each rank writes a part and gathers all. Made by `ProcessGroup.openWindow`. */
 export type GatherWindow = Pick<AnnouncedWindow, keyof AnnouncedWindow>;
 
-/** The only kind of {@link GatherWindow}. */
+/**
+ * The only kind of {@link GatherWindow}.
+ *
+ * @internal
+ */
 export class AnnouncedWindow {
   /** Bytes of each rank's part, by rank. */
   readonly byteLengths: readonly number[];

@@ -11,7 +11,9 @@ import type { StagingOptions } from "./data/sizes.ts";
 
 /** What a rank started by {@link runLoopback} is given. */
 export interface RankContext {
+  /** This rank, from 0. */
   readonly rank: number;
+  /** How many ranks there are. */
   readonly size: number;
   /** For `openLoopback(world, rank, device)`. */
   readonly world: LoopbackWorld;

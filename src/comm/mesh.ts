@@ -14,6 +14,7 @@ export type MeshShape = Readonly<Record<string, number>>;
 
 /** An axis of a mesh that has others too. */
 export interface MeshAxis {
+  /** The mesh. */
   readonly mesh: DeviceMesh;
   /** Name of the axis. */
   readonly axis: string;
@@ -31,7 +32,11 @@ export class DeviceMesh {
   readonly coordinate: readonly number[];
   readonly #groups: ReadonlyMap<string, ProcessGroup>;
 
-  /** @param groups the group along each axis through this rank */
+  /**
+   * Use {@link deviceMesh}.
+   *
+   * @param groups the group along each axis through this rank
+   */
   constructor(group: ProcessGroup, shape: MeshShape, groups: ReadonlyMap<string, ProcessGroup>) {
     this.group = group;
     this.axes = Object.keys(shape);

@@ -31,6 +31,7 @@ export interface AllReduceOptions {
   readonly scale?: DeviceScalar | undefined;
   /** What is reduced: FQN of a unit, or e.g. `token count`. */
   readonly unit: string;
+  /** When in the step, for messages. */
   readonly phase?: Phase;
 }
 

@@ -49,12 +49,13 @@ export interface FlagReading {
  * Reads a command line by a table of flags.
  *
  * @param argv the arguments, without program and script
- * @param options `stopAtPositional`: stop at the first argument that is no flag; without it such an argument is a problem
+ * @param options `stopAtPositional`: stop at the first argument that is no flag; `positional`: the flag, taken by `many`, that
+ *   such arguments are values of; with neither they are problems
  */
 export function readFlags(
   flags: readonly Flag[],
   argv: readonly string[],
-  options: { readonly stopAtPositional?: boolean } = {},
+  options: { readonly stopAtPositional?: boolean; readonly positional?: string | undefined } = {},
 ): FlagReading {
   const byName = new Map(flags.map((flag) => [flag.name, flag]));
   const tokens = tokenize(flags, argv);
@@ -62,12 +63,21 @@ export function readFlags(
   const problems: ConfigProblem[] = [];
   // Arguments before this place that are no flags belong to a problem that is listed already.
   let explained = 0;
+  const add = ({ name, takes }: Flag, typed: string, text: string): void => {
+    const earlier = takes === "many" ? uses.get(name)?.texts ?? [] : [];
+    uses.set(name, { typed, texts: [...earlier, text] });
+  };
 
   for (const [i, token] of tokens.entries()) {
     if (token.kind === "option-terminator") continue;
     if (token.kind === "positional") {
       if (token.index < explained) continue;
       if (options.stopAtPositional) return { uses, rest: argv.slice(token.index), problems };
+      const taker = byName.get(options.positional ?? "");
+      if (taker !== undefined) {
+        add(taker, `--${taker.name}`, token.value);
+        continue;
+      }
       const list = listBefore(tokens[i - 1], byName);
       if (list === undefined) problems.push({ path: token.value, expected: "a flag", got: `'${token.value}'` });
       else {
@@ -96,8 +106,7 @@ export function readFlags(
       });
       continue;
     }
-    const earlier = flag.takes === "many" ? uses.get(flag.name)?.texts ?? [] : [];
-    uses.set(flag.name, { typed, texts: [...earlier, text] });
+    add(flag, typed, text);
   }
   return { uses, rest: [], problems };
 }

@@ -16,6 +16,8 @@ import type { Section, SectionValue } from "./section.ts";
 export interface ResolveOptions {
   /** Flags, without program and script. */
   readonly argv?: readonly string[];
+  /** The flag that arguments which are no flags are values of. Without it they are problems. */
+  readonly positional?: string;
   /** Configuration file that is read where `--config` names none. */
   readonly file?: string;
   /** Folder that relative file names start from; the working directory where none is given. */
@@ -27,8 +29,12 @@ export type ResolvedConfig<Sections extends readonly Section<object>[]> = Readon
   Intersection<{ [Index in keyof Sections]: (value: SectionValue<Sections[Index]>) => void }[number]>
 >;
 
-// The tuples keep the union of functions whole, so that inference intersects their parameters.
-type Intersection<Takers> = [Takers] extends [(value: infer Value) => void] ? Value : never;
+/**
+ * What all sections give. The tuples keep the union of functions whole, so that inference intersects their parameters.
+ *
+ * @internal
+ */
+export type Intersection<Takers> = [Takers] extends [(value: infer Value) => void] ? Value : never;
 
 /**
  * Resolves the configuration of an application from the sections of its components.
@@ -53,7 +59,8 @@ export async function resolveConfig<const Sections extends readonly Section<obje
 ): Promise<ResolvedConfig<Sections>> {
   const parts = await readSections(sections);
   const keys = parts.flatMap((part) => part.keys);
-  const reading = readFlags([...builtinFlags, ...keys.map((key) => key.flag)], options.argv ?? []);
+  const { argv = [], positional } = options;
+  const reading = readFlags([...builtinFlags, ...keys.map((key) => key.flag)], argv, { positional });
   const file = await readFile(reading.uses.get("config")?.texts.at(-1) ?? options.file, options.cwd, parts);
 
   const values = { ...file.values };

@@ -15,7 +15,11 @@ export interface Section<Value extends object> {
   readonly schema: SectionSchema<Value>;
 }
 
-/** The schema of a section: a zod object whose parsed value is `Value`. */
+/**
+ * The schema of a section: a zod object whose parsed value is `Value`.
+ *
+ * @internal
+ */
 export type SectionSchema<Value extends object> = z.ZodObject & z.ZodType<Value>;
 
 /** The value of a section. */

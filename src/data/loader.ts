@@ -61,7 +61,11 @@ export class DataLoader {
   #cursor = 0;
   #ahead: Promise<Batch> | undefined;
 
-  /** @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample */
+  /**
+   * Begins at the first step.
+   *
+   * @throws {ArgumentError} if the global batch cannot be divided evenly, or there are too few tokens for one sample
+   */
   constructor(options: LoaderOptions) {
     const { tokens, sequenceLength, seed } = options;
     if (!Number.isSafeInteger(sequenceLength) || sequenceLength < 1) {

@@ -49,7 +49,9 @@ export interface TokenStream {
 
 /** How far packing has come. */
 export interface PackingProgress {
+  /** Documents packed. */
   readonly documents: number;
+  /** Tokens made of them. */
   readonly tokens: number;
   /** Bytes of source text read. */
   readonly bytesRead: number;
@@ -59,6 +61,7 @@ export interface PackingProgress {
 
 /** The packed tokens of a source, as a file that may have to be made first. */
 export interface TokenCache {
+  /** The file. */
   readonly path: string;
   /** What text and tokenizer are, in one: hexadecimal, the same on every rank. */
   readonly fingerprint: string;

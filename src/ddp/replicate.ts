@@ -28,6 +28,7 @@ export interface ReplicateOptions {
 
 /** A replicated module. */
 export class ReplicatedModule implements PassMember, GradientReducer {
+  /** The module that was replicated. */
   readonly module: Module;
   requiresGradientSync = true;
   #gradientDivideFactor: number;

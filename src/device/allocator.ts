@@ -8,8 +8,12 @@ import { at, placeAfter } from "../at.ts";
 import { InternalError, OutOfMemoryError } from "../errors.ts";
 import { type DevicePtr, devicePtr } from "./device.ts";
 
-/** No bytes, by what memory is for: the terms that a peak is made of. */
-const NO_TERMS = {
+/**
+ * No bytes, by what memory is for: the terms that a peak is made of.
+ *
+ * @internal
+ */
+export const NO_TERMS = {
   parameters: 0, // this rank's own
   gathered: 0, // whole parameters, while a unit is in use
   gradients: 0, // whole, before they are reduced
@@ -79,6 +83,8 @@ export class Allocator {
   #highest: number;
 
   /**
+   * Manages a range of addresses.
+   *
    * @param where the memory's name, for messages
    * @param begin first usable address
    * @param end one past the last

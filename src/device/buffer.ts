@@ -18,7 +18,9 @@ const REMEDIES = {
 
 /** A block of device memory with counted owners. */
 export class Buffer {
+  /** What has the memory. */
   readonly device: Device;
+  /** Bytes of it. */
   readonly byteLength: number;
   /** What it is for, e.g. an FQN: named when memory runs out. */
   owner: string;

@@ -12,7 +12,12 @@ import type { DeviceScalars } from "./scalars.ts";
 import type { DeviceStatus } from "./status.ts";
 import type { Streams } from "./stream.ts";
 
-declare const deviceAddress: unique symbol;
+/**
+ * Marks a number as an address of a device.
+ *
+ * @internal
+ */
+export declare const deviceAddress: unique symbol;
 /** An address in a device's memory, in bytes: an offset into the WASM memory, or a CUDA address. 0 is "none". */
 export type DevicePtr = number & { readonly [deviceAddress]: true };
 
@@ -35,10 +40,15 @@ export const NO_PTR: DevicePtr = devicePtr(0);
 
 /** Functions of one number that give the same bits in every runtime, for host code whose results reach tensors. */
 export interface ExactMath {
+  /** e to the power of x. */
   exp(x: number): number;
+  /** The natural logarithm. */
   log(x: number): number;
+  /** The sine of x radians. */
   sin(x: number): number;
+  /** The cosine of x radians. */
   cos(x: number): number;
+  /** x to the power of y. */
   pow(x: number, y: number): number;
 }
 

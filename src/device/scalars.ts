@@ -28,6 +28,7 @@ export class DeviceScalar implements Disposable {
   readonly #table: ScalarTable;
   readonly #index: number;
 
+  /** Use {@link DeviceScalars}. */
   constructor(device: Device, table: ScalarTable, index: number) {
     this.#device = device;
     this.#table = table;
@@ -72,6 +73,7 @@ export class DeviceScalars {
   readonly #device: Device;
   readonly #tables: ScalarTable[] = [];
 
+  /** Takes no memory yet. */
   constructor(device: Device) {
     this.#device = device;
   }

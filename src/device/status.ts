@@ -21,6 +21,7 @@ export interface Fault {
   readonly kind: number;
   /** Which element it was met at. */
   readonly place: number;
+  /** What was met. */
   readonly value: number;
   /** What the value had to be below. */
   readonly limit: number;
@@ -60,7 +61,11 @@ export class DeviceStatus {
   /** Whether a fault was there when the last backward began. */
   #isDue = false;
 
-  /** @param ptr {@link STATUS_AREA_BYTES} of device memory, zeros */
+  /**
+   * Begins without a fault.
+   *
+   * @param ptr {@link STATUS_AREA_BYTES} of device memory, zeros
+   */
   constructor(ptr: DevicePtr, isLate: boolean, memory: StatusMemory) {
     this.ptr = ptr;
     this.isLate = isLate;

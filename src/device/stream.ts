@@ -19,6 +19,7 @@ export interface DeviceEvent {
 
 /** One line of work. */
 export interface Stream {
+  /** Its name. */
   readonly name: StreamName;
   /** An event after all that has been enqueued here. */
   record(): DeviceEvent;
@@ -31,6 +32,7 @@ export class Streams {
   readonly #streams: ReadonlyMap<StreamName, Stream>;
   #current: Stream;
 
+  /** Makes streams when they are asked for. */
   constructor(make: (name: StreamName) => Stream) {
     this.#streams = new Map(STREAMS.map((name) => [name, make(name)]));
     this.#current = this.get("compute");

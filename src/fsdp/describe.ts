@@ -12,7 +12,9 @@ import { shardedModuleOf } from "./fully_shard.ts";
 export interface UnitDescription {
   /** FQN of its module; the class for a root. */
   readonly name: string;
+  /** Parameters in the unit. */
   readonly numParameters: number;
+  /** Elements of its parameters, over all ranks. */
   readonly numel: number;
   /** Elements that belong to no parameter, over all ranks. */
   readonly padding: number;

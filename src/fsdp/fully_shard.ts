@@ -31,10 +31,12 @@ export function shardedModuleOf(module: Module): FullyShardedModule | undefined 
 
 /** What can be done with a sharded module. Settings reach all units of the module's tree. */
 export class FullyShardedModule {
+  /** The module that was sharded. */
   readonly module: Module;
   /** The unit of the call that gave this. */
   readonly unit: FsdpUnit;
 
+  /** Use {@link fullyShard}. */
   constructor(module: Module, unit: FsdpUnit) {
     this.module = module;
     this.unit = unit;

@@ -26,6 +26,7 @@ export interface FullyShardOptions {
    * root module, whose parameters the backward needs at once.
    */
   readonly reshardAfterForward?: boolean;
+  /** What is gathered, computed and reduced in. Undefined: float32. */
   readonly precision?: MixedPrecision;
   /**
    * Whether the backward gathers the next unit while one computes. Undefined: no. CPU transports copy when asked, so there

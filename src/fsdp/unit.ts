@@ -17,13 +17,28 @@ import { FlatSegment } from "./segment.ts";
 
 /** A unit. */
 export class FsdpUnit implements GradientReducer {
+  /** The module whose parameters it holds. */
   readonly module: Module;
+  /**
+   * What {@link fullyShard} was told, complete.
+   *
+   * @internal
+   */
   readonly policy: ResolvedPolicy;
+  /**
+   * Its parameters, flat: one segment for each kind of them.
+   *
+   * @internal
+   */
   readonly segments: readonly FlatSegment[];
   /** Whether parameters are freed after the forward; undefined leaves it to the root rule, applied when the root first runs. */
   reshardAfterForward: boolean | undefined;
   requiresGradientSync = true;
-  /** Set when the root first runs. */
+  /**
+   * Set when the root first runs.
+   *
+   * @internal
+   */
   root: FsdpRoot | undefined;
   /** Ends the passes of a unit that was used without its root. */
   #alone: FsdpRoot | undefined;
@@ -34,6 +49,7 @@ export class FsdpUnit implements GradientReducer {
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
 
+  /** Use {@link fullyShard}. */
   constructor(module: Module, parameters: readonly Parameter[], policy: ResolvedPolicy) {
     this.module = module;
     this.policy = policy;
@@ -104,7 +120,11 @@ export class FsdpUnit implements GradientReducer {
     pass.join(this.root ?? (this.#alone ??= new FsdpRoot([this])));
   }
 
-  /** The backward reaches a use of the unit: its parameters are needed again. */
+  /**
+   * The backward reaches a use of the unit: its parameters are needed again.
+   *
+   * @internal
+   */
   preBackward(use: Use): void {
     this.joinPass();
     this.#inBackward = true;

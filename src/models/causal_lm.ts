@@ -33,7 +33,9 @@ export interface CausalLmInputs {
 export interface ModelFiles {
   /** The Hugging Face folder that the model was opened from, if it was one. */
   readonly folder: string | undefined;
+  /** Gives every parameter its value: read from the folder, or drawn. */
   load(): Promise<void>;
+  /** Writes a Hugging Face folder. Every rank must call it. */
   save(directory: string, options?: SaveHfOptions): Promise<void>;
 }
 
@@ -50,6 +52,7 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   /** Set by `openModel`. */
   files: ModelFiles | undefined;
 
+  /** Takes what is known of the model before its parameters are. */
   constructor(facts: Pick<CausalLm, "hfConfig" | "vocabSize" | "maxPositions" | "tiedNames">) {
     super();
     this.hfConfig = facts.hfConfig;

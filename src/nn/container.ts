@@ -9,7 +9,11 @@ import { Module } from "./module.ts";
 
 /** Modules that are held together and called one by one. It has no forward, so it is no unit of its own. */
 export abstract class ModuleContainer extends Module<[], never> {
-  /** @throws {ArgumentError} always */
+  /**
+   * Refuses: its modules are called one by one.
+   *
+   * @throws {ArgumentError} always
+   */
   forward(): never {
     throw new ArgumentError(`${this.constructor.name} has no forward: call the modules in it`);
   }
@@ -19,6 +23,7 @@ export abstract class ModuleContainer extends Module<[], never> {
 export class ModuleList<M extends Module> extends ModuleContainer implements Iterable<M> {
   readonly #modules: M[];
 
+  /** Holds the modules in their order. */
   constructor(modules: Iterable<M> = []) {
     super();
     this.#modules = [...modules];
@@ -39,10 +44,12 @@ export class ModuleList<M extends Module> extends ModuleContainer implements Ite
     this.#modules.push(module);
   }
 
+  /** The modules in order. */
   [Symbol.iterator](): Iterator<M> {
     return this.#modules[Symbol.iterator]();
   }
 
+  /** The modules by their places. */
   override *children(): Generator<readonly [name: string, child: Module]> {
     for (const [i, module] of this.#modules.entries()) yield [String(i), module];
   }
@@ -52,6 +59,7 @@ export class ModuleList<M extends Module> extends ModuleContainer implements Ite
 export class ModuleDict<M extends Module> extends ModuleContainer implements Iterable<readonly [string, M]> {
   readonly #modules: Map<string, M>;
 
+  /** Holds the modules by their names. */
   constructor(modules: Readonly<Record<string, M>> = {}) {
     super();
     this.#modules = new Map(Object.entries(modules));
@@ -62,10 +70,12 @@ export class ModuleDict<M extends Module> extends ModuleContainer implements Ite
     return this.#modules.get(name);
   }
 
+  /** Names and modules in order. */
   [Symbol.iterator](): Iterator<readonly [string, M]> {
     return this.#modules[Symbol.iterator]();
   }
 
+  /** The modules by their names. */
   override *children(): Generator<readonly [name: string, child: Module]> {
     yield* this.#modules;
   }

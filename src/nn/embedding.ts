@@ -20,9 +20,11 @@ export interface EmbeddingOptions {
 
 /** Rows of a table [vocab, width] by token id. */
 export class Embedding extends Module<[ids: Tensor], Tensor> {
+  /** The table, [vocab, width]. */
   readonly weight: Parameter;
   readonly #paddingIdx: number;
 
+  /** Makes the table, without memory. */
   constructor(device: Device, vocab: number, width: number, options: EmbeddingOptions = {}) {
     super();
     this.weight = new Parameter(device, [vocab, width], { init: options.init ?? { kind: "normal", mean: 0, std: 1 } });

@@ -152,7 +152,7 @@ export function binaryCrossEntropyWithLogits(input: Tensor, target: Tensor, redu
 }
 
 /** Default label of tokens that the loss leaves out: PyTorch's number. */
-export const IGNORE_INDEX = -100;
+export const IGNORE_INDEX: -100 = -100;
 
 /**
  * Attention of q [batch, seqQ, heads * d] to k, v [batch, seqK, kvHeads * d].

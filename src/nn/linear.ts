@@ -20,7 +20,9 @@ export interface LinearOptions {
 
 /** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]. */
 export class Linear extends Module<[x: Tensor], Tensor> {
+  /** [outFeatures, inFeatures]. */
   readonly weight: Parameter;
+  /** [outFeatures], if there is one. */
   readonly bias: Parameter | undefined;
 
   /** The weight is made here, or given when it is tied to another one. */

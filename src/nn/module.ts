@@ -20,8 +20,12 @@ export type ForwardPreHook = (args: readonly unknown[]) => void | ((failed: bool
 /** Runs after a forward. */
 export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
 
-/** What a module's tree is made of. */
-type Part = Module | Parameter | BufferTensor;
+/**
+ * What a module's tree is made of.
+ *
+ * @internal
+ */
+export type Part = Module | Parameter | BufferTensor;
 
 function isPart(value: unknown): value is Part {
   return value instanceof Module || value instanceof Parameter || value instanceof BufferTensor;

@@ -14,9 +14,11 @@ const ONES = { kind: "constant", value: 1 } as const;
 
 /** `weight * x / rms(x)` over the last dim. */
 export class RMSNorm extends Module<[x: Tensor], Tensor> {
+  /** [width], ones at first. */
   readonly weight: Parameter;
   readonly #eps: number;
 
+  /** Makes the weight, without memory. */
   constructor(device: Device, width: number, eps: number = 1e-6) {
     super();
     this.weight = new Parameter(device, [width], { init: ONES });
@@ -31,10 +33,13 @@ export class RMSNorm extends Module<[x: Tensor], Tensor> {
 
 /** `(x - mean) / std * weight + bias` over the last dim. */
 export class LayerNorm extends Module<[x: Tensor], Tensor> {
+  /** [width], ones at first. */
   readonly weight: Parameter;
+  /** [width], zeros at first, if there is one. */
   readonly bias: Parameter | undefined;
   readonly #eps: number;
 
+  /** Makes the parameters, without memory. */
   constructor(device: Device, width: number, options: { readonly eps?: number; readonly bias?: boolean } = {}) {
     super();
     this.weight = new Parameter(device, [width], { init: ONES });

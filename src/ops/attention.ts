@@ -14,6 +14,7 @@ const MAX_HEAD_DIM = KERNELS.attention.values.headDim.atMost;
 
 /** Heads and switches of an attention. */
 export interface AttentionAttrs {
+  /** Heads of the queries. */
   readonly heads: number;
   /** A divisor of `heads` (grouped-query attention). */
   readonly kvHeads: number;

@@ -11,12 +11,15 @@ import type { Tensor } from "../tensor/tensor.ts";
 
 /** Shape and dtype of one output. */
 export interface OutputSpec {
+  /** Sizes by dim. */
   readonly shape: Shape;
+  /** What its elements are. */
   readonly dtype: DType;
 }
 
 /** What both directions of an op may do. Tensors made here are freed when the call returns, unless given or saved. */
 export interface OpContext {
+  /** Where it is computed. */
   readonly device: Device;
   /** An uninitialized dense tensor. */
   empty(shape: Shape, dtype: DType): Tensor;
@@ -24,8 +27,12 @@ export interface OpContext {
   dense(tensor: Tensor): Tensor;
 }
 
-/** One call, in either direction. */
-interface OpCall<A> extends OpContext {
+/**
+ * One call, in either direction.
+ *
+ * @internal
+ */
+export interface OpCall<A> extends OpContext {
   readonly attrs: A;
   /** Number of inputs: optional ones come last. */
   readonly inputs: number;
@@ -64,9 +71,15 @@ export interface BackwardCall<A> extends OpCall<A> {
 
 /** An operation that computes new values. */
 export interface ComputeOp<A> {
+  /** Its name in messages. */
   readonly name: string;
-  /** @throws {ShapeError | DTypeError} if the inputs do not fit */
+  /**
+   * Shapes and dtypes of the outputs.
+   *
+   * @throws {ShapeError | DTypeError} if the inputs do not fit
+   */
   infer(inputs: readonly Tensor[], attrs: A): readonly OutputSpec[];
+  /** Computes the outputs. */
   forward(call: ForwardCall<A>): void;
   /** Without it the outputs are constants. */
   backward?(call: BackwardCall<A>): void;
@@ -74,9 +87,11 @@ export interface ComputeOp<A> {
 
 /** An operation that looks at the same values in another layout. */
 export interface ViewOp<A> {
+  /** Its name in messages. */
   readonly name: string;
   /** Layout of the output over the input's buffer. */
   view(input: Tensor, attrs: A): Layout;
+  /** Gives the input's gradient. */
   backward(call: BackwardCall<A>): void;
 }
 

@@ -26,7 +26,11 @@ export type AdamWOptions = Partial<AdamWSettings>;
 
 /** AdamW over float32 master weights. */
 export class AdamW extends Optimizer<AdamWSettings> {
-  /** @throws {ArgumentError} if a setting is out of range */
+  /**
+   * Takes what PyTorch's AdamW takes for what is left open.
+   *
+   * @throws {ArgumentError} if a setting is out of range
+   */
   constructor(
     parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<AdamWSettings>>,
     options: AdamWOptions = {},
@@ -34,6 +38,7 @@ export class AdamW extends Optimizer<AdamWSettings> {
     super(parameters, { learningRate: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weightDecay: 0.01, ...options });
   }
 
+  /** Refuses settings that make no sense. */
   protected override check({ learningRate, betas, eps, weightDecay }: AdamWSettings): void {
     if (
       Number.isFinite(learningRate) && learningRate >= 0 && eps >= 0 && weightDecay >= 0 &&
@@ -45,14 +50,17 @@ export class AdamW extends Optimizer<AdamWSettings> {
     );
   }
 
+  /** PyTorch's names of the states. */
   protected override stateNames(): readonly string[] {
     return ["exp_avg", "exp_avg_sq"];
   }
 
+  /** The last three numbers of a record. */
   protected override record({ betas, eps }: AdamWSettings): readonly [number, number, number] {
     return [...betas, eps];
   }
 
+  /** One kernel call. */
   protected override update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void {
     kernels.adamw({ ...args, expAvg: state("exp_avg"), expAvgSq: state("exp_avg_sq") });
   }

@@ -22,6 +22,7 @@ export interface OptimizerSettings {
   learningRate: number;
   /** A factor on the learning rate by step. @default always 1 */
   readonly schedule?: Schedule | undefined;
+  /** How strongly weights are drawn to zero. */
   weightDecay: number;
 }
 
@@ -37,6 +38,7 @@ export type ParamGroupOptions<S extends OptimizerSettings = OptimizerSettings> =
 
 /** One state of one parameter: this rank's elements of it. */
 export interface OptimizerStateView {
+  /** The parameter that it belongs to. */
   readonly parameter: Parameter;
   /** PyTorch's name of the state, e.g. `exp_avg`. */
   readonly name: string;
@@ -84,6 +86,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   #records: Buffer | undefined;
 
   /**
+   * Makes no states yet: they come with the first step.
+   *
    * @param parameters all parameters, or groups of them; build the optimizer after sharding the model
    * @throws {ArgumentError} if there is none, one comes twice, or a setting is out of range
    */
@@ -190,7 +194,11 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     this.#places.clear();
   }
 
-  /** @throws {ArgumentError} if a setting is out of range */
+  /**
+   * Refuses settings that make no sense.
+   *
+   * @throws {ArgumentError} if a setting is out of range
+   */
   protected abstract check(settings: S): void;
   /** PyTorch's names of the states that there are. */
   protected abstract stateNames(): readonly string[];

@@ -12,6 +12,8 @@ export interface Schedule {
   /** Its name and options, by which checkpoints tell it from others. */
   readonly text: string;
   /**
+   * The factor on the learning rate.
+   *
    * @param math the device's functions: `Math.cos` differs between runtimes
    * @param step from 1
    */

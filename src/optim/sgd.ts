@@ -28,12 +28,17 @@ export type SGDOptions = Partial<SGDSettings>;
 
 /** SGD over float32 master weights. */
 export class SGD extends Optimizer<SGDSettings> {
-  /** @throws {ArgumentError} if a setting is out of range */
+  /**
+   * Takes what PyTorch's SGD takes for what is left open.
+   *
+   * @throws {ArgumentError} if a setting is out of range
+   */
   constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<SGDSettings>>, options: SGDOptions = {}) {
     const defaults = { learningRate: 1e-3, weightDecay: 0, momentum: 0, dampening: 0, nesterov: false };
     super(parameters, { ...defaults, ...options });
   }
 
+  /** Refuses settings that make no sense. */
   protected override check({ learningRate, momentum, dampening, weightDecay, nesterov }: SGDSettings): void {
     if (!(learningRate >= 0 && momentum >= 0 && weightDecay >= 0)) {
       throw new ArgumentError(
@@ -45,14 +50,17 @@ export class SGD extends Optimizer<SGDSettings> {
     }
   }
 
+  /** PyTorch's names of the states. */
   protected override stateNames(): readonly string[] {
     return this.groups.some(({ momentum }) => momentum !== 0) ? ["momentum_buffer"] : [];
   }
 
+  /** The last three numbers of a record. */
   protected override record({ momentum, dampening, nesterov }: SGDSettings): readonly [number, number, number] {
     return [momentum, dampening, Number(nesterov)];
   }
 
+  /** One kernel call. */
   protected override update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void {
     kernels.sgd({ ...args, momentumBuffer: this.stateNames().length > 0 ? state("momentum_buffer") : undefined });
   }

@@ -4,12 +4,14 @@
  * not see what a runtime writes to its own copy (see `ffi/posix.ts` for `setenv`).
  *
  * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set,
- * except those that say which rank this is: not reading them would silently train alone, so they are an error.
+ * except those that say which rank this is: not reading them would silently train alone, so they are asked for, and a
+ * refusal is an error.
  *
  * @module
  */
 import process from "node:process";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
+import { isPermitted, requestPermission } from "./permissions.ts";
 
 /** Declaration of one variable. */
 export interface EnvVariable {
@@ -207,25 +209,15 @@ function isWhole(text: string): boolean {
   return /^\d{1,15}$/.test(text.trim());
 }
 
-/** The part of Deno's namespace that tells a permission without asking the user for it. */
-interface DenoPermissions {
-  readonly permissions: { querySync(descriptor: { name: "env"; variable: string }): { readonly state: string } };
-}
-
-function isDeno(candidate: unknown): candidate is DenoPermissions {
-  return typeof candidate === "object" && candidate !== null && "permissions" in candidate;
-}
-
 function processSource(name: EnvName): string | undefined {
   const declared: EnvVariable = ENV[name];
-  const deno: unknown = Reflect.get(globalThis, "Deno");
-  if (isDeno(deno) && deno.permissions.querySync({ name: "env", variable: name }).state !== "granted") {
-    if (declared.mustBeReadable !== true) return undefined;
-    throw new ConfigError([{
-      path: name,
-      expected: `permission to read it (${declared.meaning})`,
-      got: `none: run Deno with --allow-env=${environmentNames().join(",")}`,
-    }]);
-  }
-  return process.env[name];
+  if (isPermitted({ name: "env", variable: name })) return process.env[name];
+  if (declared.mustBeReadable !== true) return undefined;
+  // One question for all variables, not one for each.
+  if (requestPermission({ name: "env" })) return process.env[name];
+  throw new ConfigError([{
+    path: name,
+    expected: `permission to read it (${declared.meaning})`,
+    got: "none: run Deno with --allow-env",
+  }]);
 }

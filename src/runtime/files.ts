@@ -15,9 +15,9 @@ import * as path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { FileError } from "../errors.ts";
+import { permissionRemedy } from "./permissions.ts";
 
 const REMEDIES: Readonly<Record<string, string>> = {
-  NotCapable: "Deno was not given the permission; add --allow-read or --allow-write for this path",
   ENOENT: "there is no such file or directory; check the spelling and the working directory",
   ENOTDIR: "a part of the path is a file, not a directory",
   EISDIR: "it is a directory, not a file",
@@ -344,7 +344,7 @@ function freeBytesBeside(file: string): number {
 function reason(code: string | undefined, error: unknown): string {
   const known = code === undefined ? undefined : REMEDIES[code];
   if (known !== undefined) return `${known} (${code})`;
-  return error instanceof Error ? error.message : String(error);
+  return permissionRemedy(error) ?? (error instanceof Error ? error.message : String(error));
 }
 
 /** The system's error code; for Deno's refusals, the name of its error. */

@@ -23,10 +23,13 @@ export type LogFacts = Readonly<Record<string, string | number | boolean>>;
 export interface LogRecord {
   /** Milliseconds since the epoch. */
   readonly time: number;
+  /** How much it matters. */
   readonly level: LogLevel;
   /** The rank that speaks; undefined before it is known. */
   readonly rank: number | undefined;
+  /** What is said. */
   readonly message: string;
+  /** Values that belong to it, by name. */
   readonly facts: LogFacts;
 }
 
@@ -35,11 +38,13 @@ export type LogSink = (record: LogRecord) => void;
 
 /** What a logger is made of. */
 export interface LoggerOptions {
+  /** Takes the lines. */
   readonly sink: LogSink;
   /** Lines below it are dropped. Default `info`. */
   readonly level?: LogLevel;
   /** The rank that speaks. */
   readonly rank?: number;
+  /** Tells the time of lines; the machine's unless given. */
   readonly clock?: Clock;
 }
 
@@ -47,6 +52,7 @@ export interface LoggerOptions {
 export class Logger {
   readonly #options: LoggerOptions;
 
+  /** Writes nothing yet. */
   constructor(options: LoggerOptions) {
     this.#options = options;
   }

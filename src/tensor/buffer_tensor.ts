@@ -23,8 +23,10 @@ export class BufferTensor extends Tensor {
   fqn: string = "buffer";
   /** What every element begins as. */
   readonly value: number;
+  /** Whether checkpoints hold it. */
   readonly persistent: boolean;
 
+  /** Makes the tensor, without memory. */
   constructor(device: Device, shape: Shape, options: BufferOptions = {}) {
     super(
       Buffer.empty(device, numelOf(shape) * float32.byteLength, "buffer", "parameters"),

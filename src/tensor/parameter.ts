@@ -28,6 +28,7 @@ export interface ParameterRun {
   readonly device: Device;
   /** Elements, alignment gaps included. */
   readonly length: number;
+  /** Where the elements lie. */
   readonly param: DevicePtr;
   /** Gradients, laid out like `param`; read only while some parameter of the run has one. */
   readonly grad: DevicePtr;
@@ -39,7 +40,12 @@ export interface ParameterRun {
 
 /** Adds up the parts of a norm that other ranks hold: in place, exactly. */
 export interface NormReducer {
-  /** @param accumulators int64 limbs of exact accumulators @param limbs how many */
+  /**
+   * Sums accumulators over the ranks.
+   *
+   * @param accumulators int64 limbs of exact accumulators
+   * @param limbs how many
+   */
   sumLimbs(accumulators: DevicePtr, limbs: number): void;
 }
 
@@ -56,9 +62,11 @@ export type StorageKind = "plain" | "replicated" | "sharded";
 
 /** Where a parameter's own elements and gradient lie. */
 export interface ParameterStorage {
+  /** Which parallelism keeps it. */
   readonly kind: StorageKind;
   /** The elements that this rank keeps: dense in the run, from `runOffset` on. */
   readonly shard: ShardLayout;
+  /** The memory that it shares with its neighbours. */
   readonly run: ParameterRun;
   /** First element of this parameter in the run. */
   readonly runOffset: number;
@@ -76,6 +84,7 @@ export interface ParameterStorage {
   hasUnreduced(): boolean;
   /** Gradient of this rank's elements, or undefined when there is none. The storage keeps the handle. */
   gradient(): Tensor | undefined;
+  /** Forgets the gradient. */
   clearGradient(): void;
 }
 
@@ -116,6 +125,7 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
 export interface WholeView {
   /** One reference on it becomes the parameter's. */
   readonly buffer: Buffer;
+  /** Where its elements lie in the buffer. */
   readonly layout: Layout;
   /** What is computed in. */
   readonly dtype: DType;
@@ -126,7 +136,11 @@ const UNNAMED = "parameter";
 
 /** Options of a parameter. */
 export interface ParameterOptions {
-  /** @default all zero */
+  /**
+   * What it begins as.
+   *
+   * @default all zero
+   */
   readonly init?: Init;
   /** Whether it is trained. @default true */
   readonly requiresGrad?: boolean;
@@ -143,6 +157,8 @@ export class Parameter extends Tensor {
   #trainable: boolean;
 
   /**
+   * Makes the parameter, without memory.
+   *
    * @param device where it is computed with
    * @param shape its shape; float32
    */

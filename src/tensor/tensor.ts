@@ -102,12 +102,20 @@ export class Tensor extends ElementwiseMethods implements MemoryHolder {
     return this.#edge !== undefined;
   }
 
-  /** The edge that its gradient flows along. Used by the library. */
+  /**
+   * The edge that its gradient flows along.
+   *
+   * @internal
+   */
   get edge(): Edge | undefined {
     return this.#edge;
   }
 
-  /** Sets the edge. Used by the library. */
+  /**
+   * Sets the edge.
+   *
+   * @internal
+   */
   setEdge(edge: Edge | undefined): void {
     edge?.node?.retain();
     this.#edge?.node?.release();

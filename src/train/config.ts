@@ -8,7 +8,11 @@ import { type Section, section } from "../config/section.ts";
 import { CPU_MATH, type CpuMath } from "../device/wasm/device.ts";
 import type { ScheduleName } from "../optim/schedule.ts";
 
-/** What is trained on. */
+/**
+ * What is trained on.
+ *
+ * @internal
+ */
 export interface DataConfig {
   readonly data: readonly string[];
   readonly evalData: readonly string[];
@@ -18,12 +22,20 @@ export interface DataConfig {
   readonly cache: string;
 }
 
-/** What is trained. */
+/**
+ * What is trained.
+ *
+ * @internal
+ */
 export interface ModelConfig {
   readonly model?: string | undefined;
 }
 
-/** How it is parallelized and computed. */
+/**
+ * How it is parallelized and computed.
+ *
+ * @internal
+ */
 export interface ParallelConfig {
   readonly strategy: "fsdp" | "ddp";
   readonly reshardAfterForward: boolean;
@@ -31,7 +43,11 @@ export interface ParallelConfig {
   readonly cpuMath: CpuMath;
 }
 
-/** What a rank has and how long it waits. */
+/**
+ * What a rank has and how long it waits.
+ *
+ * @internal
+ */
 export interface HostConfig {
   readonly memoryBytes: number;
   readonly stagingBytes?: number | undefined;
@@ -40,7 +56,11 @@ export interface HostConfig {
   readonly reportSeconds: number;
 }
 
-/** How long, how fast, from what. */
+/**
+ * How long, how fast, from what.
+ *
+ * @internal
+ */
 export interface TrainConfig {
   readonly steps: number;
   readonly stopAfter?: number | undefined;
@@ -58,7 +78,11 @@ export interface TrainConfig {
   readonly seed: number;
 }
 
-/** What is written. */
+/**
+ * What is written.
+ *
+ * @internal
+ */
 export interface OutputConfig {
   readonly out: string;
   readonly resume?: string | undefined;

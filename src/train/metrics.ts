@@ -22,11 +22,14 @@ export interface StepMetrics {
   readonly step: number;
   /** Mean cross-entropy of the step's tokens, in nats. */
   readonly loss: number;
+  /** What the schedule gave for the step. */
   readonly learning_rate: number;
   /** Before clipping. */
   readonly grad_norm: number;
   /** Over all ranks. */
   readonly tokens_per_second: number;
+  /** When the step ended: seconds since the epoch. */
+  readonly wall_time: number;
   /** Most bytes of this rank's memory in use at once so far. */
   readonly peak_bytes: number;
   /** Mean cross-entropy of the held-out text after the step, in nats; where it was evaluated. */

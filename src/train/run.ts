@@ -21,7 +21,11 @@ import { tellUncaughtErrors } from "./failure.ts";
 
 /** Options of {@link launch}. What is left open, the environment says. */
 export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, "device"> {
-  /** @default cpu */
+  /**
+   * Name of the device.
+   *
+   * @default cpu
+   */
   readonly device?: string;
   /** Takes what is worth knowing. @default a line of standard error each */
   readonly log?: Logger;
@@ -32,6 +36,7 @@ export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 
 /** A run, as one rank sees it. Made by {@link launch}. */
 export class Run implements AsyncDisposable {
+  /** What this rank computes on. */
   readonly device: Device;
   /** All ranks of the run. */
   readonly group: ProcessGroup;
@@ -41,7 +46,11 @@ export class Run implements AsyncDisposable {
   /** Lines that wait until the device has made their values. */
   readonly #lines: { readonly ready: DeviceEvent; readonly print: () => void }[] = [];
 
-  /** @param print takes a line of {@link Run.log} */
+  /**
+   * Use {@link launch}.
+   *
+   * @param print takes a line of {@link Run.log}
+   */
   constructor({ device, group, print }: Pick<Run, "device" | "group"> & { readonly print: (line: string) => void }) {
     this.device = device;
     this.group = group;

@@ -20,10 +20,15 @@ import { backwardStep } from "./backward.ts";
 
 /** What a step works on. */
 export interface StepContext {
+  /** What is computed on. */
   readonly device: Device;
+  /** The ranks that take part. */
   readonly group: ProcessGroup;
+  /** What is trained. */
   readonly model: CausalLm;
+  /** What updates it. */
   readonly optimizer: Optimizer;
+  /** Gradients are scaled down to this norm. */
   readonly maxGradNorm: number;
 }
 

@@ -39,9 +39,11 @@ const BEGINNING_TOKENS = 16;
 
 /** Batches, and the tokenizer that made them. */
 export class TextData extends DataLoader implements Disposable {
+  /** What made the tokens. */
   readonly tokenizer: Tokenizer;
   readonly #tokens: TokenStream;
 
+  /** Use {@link textData}. */
   constructor(tokenizer: Tokenizer, options: LoaderOptions) {
     super(options);
     this.tokenizer = tokenizer;

@@ -34,7 +34,9 @@ import { type TextData, textData } from "./text_data.ts";
 export interface TrainerOptions {
   /** The model to train from scratch, as a Hugging Face config; `config.model`'s own otherwise. */
   readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
+  /** Takes what is worth knowing. */
   readonly log: Logger;
+  /** Where steps are shown. */
   readonly output: ProgressOutput;
   /** Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. */
   readonly onStep?: ((metrics: StepMetrics, context: StepContext) => void | Promise<void>) | undefined;
@@ -232,6 +234,7 @@ class Training {
       learning_rate: learningRate,
       grad_norm: gradNorm,
       tokens_per_second: tokens / seconds,
+      wall_time: systemClock.now() / 1000,
       peak_bytes: memoryPeak(this.#run).peakBytes,
     };
     return { line, seconds };

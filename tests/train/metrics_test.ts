@@ -8,7 +8,8 @@ import { formatBytes, Progress } from "../../src/train/progress.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 function metrics(step: number): StepMetrics {
-  return { step, loss: 1 / 3, learning_rate: 0.1, grad_norm: 2, tokens_per_second: 1234.5, peak_bytes: 3 * 2 ** 20 };
+  const speed = { tokens_per_second: 1234.5, wall_time: 1763803100.25 };
+  return { step, loss: 1 / 3, learning_rate: 0.1, grad_norm: 2, ...speed, peak_bytes: 3 * 2 ** 20 };
 }
 
 test("MetricsFile begins anew at step 0, with the first line", () => {

@@ -60,6 +60,7 @@ test("a run replaces another's output only when it is told to", TIMEOUT, async (
 
 test("a run trains, prints its steps and a sample, and writes metrics and a model", TIMEOUT, async () => {
   using folder = temporaryDirectory();
+  const started = Date.now() / 1000;
   const { code, stdout, stderr } = await run(flagsIn(folder, "--steps", "30", "--log-every", "10"));
   assert.equal(code, 0, stderr);
   const steps = [...stdout.matchAll(/^\[rank0\] step (\d+)\/30 /gm)].map((match) => Number(match[1]));
@@ -76,10 +77,18 @@ test("a run trains, prints its steps and a sample, and writes metrics and a mode
 
   const lines = metricLines(folder).map((line): Record<string, unknown> => JSON.parse(line));
   assert.deepEqual(lines.map(({ step }) => step), Array.from({ length: 30 }, (_, i) => i + 1));
+  const keys = ["step", "loss", "learning_rate", "grad_norm", "tokens_per_second", "wall_time", "peak_bytes"];
+  const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
+  for (const key of keys) {
+    assert.ok(readme.includes(`\`${key}\` (`) || readme.includes(`\`${key}\`,`), `README has no ${key}`);
+  }
+  let before = started;
   for (const line of lines) {
-    const keys = ["step", "loss", "learning_rate", "grad_norm", "tokens_per_second", "peak_bytes"];
     assert.deepEqual(Object.keys(line), keys);
     for (const key of keys) assert.ok(Number(line[key]) > 0, `${key} is ${line[key]}`);
+    const time = Number(line["wall_time"]);
+    assert.ok(before <= time && time <= Date.now() / 1000, `wall_time is ${time} after ${before}`);
+    before = time;
   }
   const found = losses(folder);
   // Nothing is known at first: ln 4096 = 8.318. The text has a hundred words.

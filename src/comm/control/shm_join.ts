@@ -32,7 +32,9 @@ const JOINED = 1;
 
 /** How a process joins its host's ranks. */
 export interface ShmJoinOptions extends ControlOptions {
+  /** This rank, from 0. */
   readonly rank: number;
+  /** How many ranks there are. */
   readonly worldSize: number;
   /** What the ranks of a run have in common and no other run has, e.g. `127.0.0.1:29500`. */
   readonly run: string;

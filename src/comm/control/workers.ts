@@ -23,7 +23,9 @@ const ALIGNMENT = 256;
 
 /** The shared memory of Workers that are ranks: give it to each by `postMessage`. */
 export interface LoopbackWorld {
+  /** How many ranks it has. */
   readonly size: number;
+  /** The memory that the ranks share. */
   readonly buffer: SharedArrayBuffer;
   /** Bytes of each block that are for the data plane. */
   readonly dataBytes: number;

@@ -31,7 +31,11 @@ interface MemoryRange {
   readonly byteLength: number;
 }
 
-/** What a dry group stands for; sizes as for that plane. */
+/**
+ * What a dry group stands for; sizes as for that plane.
+ *
+ * @internal
+ */
 export interface DryOptions extends StagingOptions {
   readonly rank: number;
   readonly worldSize: number;

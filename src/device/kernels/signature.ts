@@ -11,7 +11,11 @@
 import type { DType } from "../../dtype.ts";
 import type { DevicePtr } from "../device.ts";
 
-/** Functions that a kernel chooses from by name; a name's place is its code. */
+/**
+ * Functions that a kernel chooses from by name; a name's place is its code.
+ *
+ * @internal
+ */
 export const OPS = {
   /** Of one value x, with up to two scalar parameters `p0` and `p1`. */
   unaryOp: [
@@ -146,7 +150,11 @@ export type ArgumentOf<K extends ValueKind | ArrayKind> = K extends keyof typeof
 
 type OptionalName<A> = { [N in keyof A]: A[N] extends { readonly optional: true } ? N : never }[keyof A];
 
-/** The arguments of a kernel, by name. */
+/**
+ * The arguments of a kernel, by name.
+ *
+ * @internal
+ */
 export type KernelArgs<E extends KernelEntry> =
   & { readonly [N in keyof E["values"]]: ArgumentOf<E["values"][N]> }
   & { readonly [N in Exclude<keyof E["arrays"], OptionalName<E["arrays"]>>]: ArgumentOf<E["arrays"][N]> }
@@ -154,5 +162,9 @@ export type KernelArgs<E extends KernelEntry> =
 
 /** Any argument. */
 export type Argument = DType | string | number | boolean | readonly number[] | undefined;
-/** Arguments of any kernel. */
+/**
+ * Arguments of any kernel.
+ *
+ * @internal
+ */
 export type Arguments = Readonly<Record<string, Argument>>;

@@ -11,7 +11,12 @@ import { PRODUCT_KERNELS } from "./products.ts";
 import type { Arguments, KernelArgs, KernelEntry, KernelTable } from "./signature.ts";
 import { TRAINING_KERNELS } from "./training.ts";
 
-type Table = typeof ARRAY_KERNELS & typeof PRODUCT_KERNELS & typeof LAYER_KERNELS & typeof TRAINING_KERNELS;
+/**
+ * The tables of kernels as one.
+ *
+ * @internal
+ */
+export type Table = typeof ARRAY_KERNELS & typeof PRODUCT_KERNELS & typeof LAYER_KERNELS & typeof TRAINING_KERNELS;
 
 /** All kernels. */
 export const KERNELS: Table = { ...ARRAY_KERNELS, ...PRODUCT_KERNELS, ...LAYER_KERNELS, ...TRAINING_KERNELS };

@@ -7,6 +7,7 @@
  */
 import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../../wasm/mod.ts";
 import { ArgumentError, LibraryNotFoundError } from "../../errors.ts";
+import { isPermitted } from "../../runtime/permissions.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
 import { checksOf } from "../kernels/arguments.ts";
@@ -128,12 +129,17 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
   const relaxed = `${detail} with relaxed SIMD, whose bits are the runtime's own`;
   if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });
   if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail: relaxed });
+  const without = async (why: string): Promise<WasmDevice> =>
+    new WasmDevice(await open("relaxed"), { name: "wasm-relaxed", detail: `${relaxed}: 'auto' ${why}` });
+  // Nobody is asked to permit what is done without as well.
+  if (cpuMath === "auto" && !isPermitted({ name: "ffi" })) {
+    return await without("may not look for oneDNN without --allow-ffi");
+  }
   try {
     return await openOnednnDevice(await open("strict"), ranksOnHost);
   } catch (error) {
     if (cpuMath === "onednn" || !(error instanceof LibraryNotFoundError)) throw error;
-    const why = `${relaxed}: 'auto' found no oneDNN (fullyshard doctor says how to install it)`;
-    return new WasmDevice(await open("relaxed"), { name: "wasm-relaxed", detail: why });
+    return await without("found no oneDNN (fullyshard doctor says how to install it)");
   }
 }
 
