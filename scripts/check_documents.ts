@@ -35,11 +35,11 @@ interface Block {
 }
 
 const asked = process.argv.slice(2);
-const documents = [
+const all = [
   "README.md",
   ...readdirSync(`${ROOT}docs`).filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`),
-]
-  .filter((document) => asked.length === 0 || asked.includes(document));
+];
+const documents = all.filter((document) => asked.length === 0 || asked.includes(document));
 let [passed, failed] = [0, 0];
 using pack = temporaryFolder();
 const tarball = packInto(pack.path);
@@ -113,7 +113,7 @@ function prepare(folder: string): void {
   const manifest = { type: "module", dependencies: { fullyshard: `file:${tarball}` } };
   writeFileSync(`${folder}/package.json`, JSON.stringify(manifest));
   mkdirSync(`${folder}/texts`);
-  for (const document of documents) cpSync(ROOT + document, `${folder}/texts/${document.replace("/", "-")}`);
+  for (const document of all) cpSync(ROOT + document, `${folder}/texts/${document.replace("/", "-")}`);
   mkdirSync(`${folder}/path/to`, { recursive: true });
   cpSync(llama, `${folder}/path/to/llama`, { recursive: true });
 }
@@ -123,7 +123,7 @@ function makeLlama(): void {
   using folder = temporaryFolder();
   installInto(folder.path, tarball);
   const sizes = { hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 2 };
-  const config = JSON.stringify({ model_type: "llama", vocab_size: 4096, max_position_embeddings: 64, ...sizes });
+  const config = JSON.stringify({ model_type: "llama", vocab_size: 4096, max_position_embeddings: 2048, ...sizes });
   const lines = [
     'import { launch, openModel } from "fullyshard";',
     "await using run = await launch();",

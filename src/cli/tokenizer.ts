@@ -15,6 +15,7 @@ import { ConfigError } from "../errors.ts";
 import { pathExists } from "../runtime/files.ts";
 import { dataSection } from "../train/config.ts";
 import { formatBytes } from "../train/progress.ts";
+import { countOf } from "../words.ts";
 
 /** What a training run would take. */
 const usual = dataSection.schema.parse({});
@@ -22,7 +23,7 @@ const usual = dataSection.schema.parse({});
 const SECTIONS = [section(
   "tokenizer",
   z.strictObject({
-    data: z.array(z.string()).min(1).describe("Text or .jsonl files, folders or globs, with or without --data"),
+    data: z.array(z.string()).default([]).describe("Text or .jsonl files, folders or globs, with or without --data"),
     textField: z.string().default(usual.textField).describe("Key of a .jsonl line that holds its text"),
     vocab: z.int().min(MIN_VOCAB_SIZE).default(4096).describe("Entries of the vocabulary"),
     out: z.string().default("tokenizer").describe("Folder for tokenizer.json and tokenizer_config.json"),
@@ -45,13 +46,20 @@ export async function tokenizer(argv: readonly string[]): Promise<number> {
   }
   const config = await resolveConfig(SECTIONS, { argv, positional: "data" });
   const { out, vocab, textField: field } = config;
+  if (config.data.length === 0) {
+    throw new ConfigError([{
+      path: "data",
+      expected: "files to learn from, with or without '--data'",
+      got: "nothing",
+    }]);
+  }
   if (!config.overwrite && pathExists(`${out}/tokenizer.json`)) {
     const expected = "a folder without a tokenizer, or --overwrite to replace it";
     throw new ConfigError([{ path: "--out", expected, got: `'${out}', which has one` }]);
   }
   const source = openText(config.data, { field });
   const { files: { length }, byteLength } = source;
-  process.stdout.write(`Reading ${length} ${length === 1 ? "file" : "files"}, ${formatBytes(byteLength)}\n`);
+  process.stdout.write(`Reading ${countOf(length, "file")}, ${formatBytes(byteLength)}\n`);
   const trained = await trainTokenizer(source, { vocabSize: vocab });
   trained.save(out);
   const fewer = trained.vocabSize < vocab ? ", as no more pairs occur twice" : "";

@@ -101,7 +101,7 @@ export function readFlags(
     if (text === undefined || isFlagLike(token)) {
       problems.push({
         path: typed,
-        expected: flag.takes === "switch" ? "no value, or true or false" : `a value ${flag.placeholder ?? ""}`.trim(),
+        expected: flag.takes === "switch" ? "no value, or true or false" : valueExpected(flag, typed, text),
         got: token.value === undefined ? "nothing" : `'${token.value}'`,
       });
       continue;
@@ -157,7 +157,12 @@ function switchText(negated: boolean, value: string | undefined): string | undef
 
 /** Whether the value of a flag is the next flag, because none was given. */
 function isFlagLike({ inlineValue, value = "" }: OptionToken): boolean {
-  return inlineValue === false && /^-(?![\d.])./.test(value);
+  return inlineValue === false && /^-(?![\d.])\S+$/.test(value);
+}
+
+function valueExpected({ placeholder }: Flag, typed: string, text: string | undefined): string {
+  const value = placeholder === undefined ? "a value" : `a value ${placeholder}`;
+  return text === undefined ? value : `${value} (${typed}=${text}, if it begins with a dash)`;
 }
 
 /** The flag of several values, and the one that it was given right before an argument that is no flag. */

@@ -38,6 +38,7 @@ export class GenerationCache implements Disposable {
   #length = 0;
   #disposed = false;
 
+  /** @param maxLength most tokens of each text */
   constructor(maxLength: number) {
     this.maxLength = maxLength;
   }
@@ -85,6 +86,7 @@ export class CacheSlot<State extends Disposable> {
   readonly #make: (cache: GenerationCache) => State;
   readonly #states = new WeakMap<GenerationCache, State>();
 
+  /** @param make makes a layer's state, when the layer first runs with a cache */
   constructor(make: (cache: GenerationCache) => State) {
     this.#make = make;
   }
@@ -106,6 +108,7 @@ export class KeyValues implements Disposable {
   #keys: Tensor | undefined;
   #values: Tensor | undefined;
 
+  /** @param cache what the keys and values are a part of */
   constructor(cache: GenerationCache) {
     this.#cache = cache;
   }
@@ -128,6 +131,7 @@ export class KeyValues implements Disposable {
     return [append(this.#cache, this.#keys, keys), append(this.#cache, this.#values, values)];
   }
 
+  /** Frees both. */
   [Symbol.dispose](): void {
     this.#keys?.dispose();
     this.#values?.dispose();

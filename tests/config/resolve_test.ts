@@ -139,7 +139,7 @@ test("resolveConfig() reports all problems of file, flags and values at once", a
     "learningRate: 3\nbetas: [0.9]\nsequenceLength: 1.5\nresume: never\n",
   );
   assert.deepEqual(problems, [
-    "- | --data | a value <text> | '--compile=perhaps'",
+    "- | --data | a value <text> (--data=--compile=perhaps, if it begins with a dash) | '--compile=perhaps'",
     "- | stray | a flag | 'stray'",
     "run.yaml:3:17 | sequenceLength | an integer | 1.5",
     "- | --steps | a number | 'many'",

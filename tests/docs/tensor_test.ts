@@ -11,10 +11,12 @@ import * as create from "../../src/tensor/create.ts";
 import * as functional from "../../src/nn/functional.ts";
 
 /** What the library alone uses. */
-const INTERNAL = [
-  ...["constructor", "layout", "buffer", "ptr", "edge", "setEdge", "rebind"],
-  ...["spawn", "view", "alias", "absorb"],
-];
+const INTERNAL = ["heldBytes", ...["constructor", "layout", "buffer", "ptr", "edge", "setEdge", "rebind"], ...[
+  "spawn",
+  "view",
+  "alias",
+  "absorb",
+]];
 
 const page = readFileSync(new URL("../../docs/tensor.md", import.meta.url), "utf8");
 const rows = page.split("\n").filter((line) => /^\| [^-]/.test(line)).map((line) =>
