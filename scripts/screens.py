@@ -33,11 +33,11 @@ COLORS = {"default": "#d8dee9", "black": "#3b4252", "red": "#bf616a", "green": "
           "blue": "#81a1c1", "magenta": "#b48ead", "cyan": "#88c0d0", "white": "#eceff4"}
 
 
-def record(command, columns, rows, until):
+def record(shown, command, columns, rows, until):
     """Runs a command on a terminal of that size; gives the screen as it is at `until`, or at the end."""
     screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
-    stream.feed(f"$ {command}\r\n".encode())
+    stream.feed(f"$ {shown}\r\n".encode())
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     variables = {**os.environ, "TERM": "xterm-256color", "PATH": f"{ROOT}/.screens:{os.environ['PATH']}"}
@@ -77,8 +77,8 @@ def draw(screen):
             style = (cells[column].fg, cells[column].bold)
             while end < screen.columns and (cells[end].fg, cells[end].bold) == style:
                 end += 1
-            text = "".join(cell.data for cell in cells[column:end])
-            if text.strip():
+            text = "".join(cell.data for cell in cells[column:end]).rstrip()
+            if text:
                 color = COLORS.get(style[0], f"#{style[0]}")
                 weight = ' font-weight="bold"' if style[1] else ""
                 x, y = 10 + column * width, 24 + row * height
@@ -106,11 +106,11 @@ def main():
                 continue
             for columns, rows in SIZES:
                 with tempfile.TemporaryDirectory() as out:
-                    screen = record(template.format(out=os.path.relpath(out, ROOT)), columns, rows, until)
+                    shown = template.format(out="runs/mine")
+                    screen = record(shown, template.format(out=out), columns, rows, until)
                     print(f"--- {name} {columns}x{rows}")
                     print("\n".join(line.rstrip() for line in screen.display).rstrip())
-                    text = draw(screen).replace(os.path.relpath(out, ROOT), "runs/mine")
-                    (folder / f"{name}-{columns}x{rows}.svg").write_text(text)
+                    (folder / f"{name}-{columns}x{rows}.svg").write_text(draw(screen))
     finally:
         command.unlink()
         shim.rmdir()

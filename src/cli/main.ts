@@ -30,9 +30,6 @@ Environment variables:`;
 const shownVariables = [
   "FULLYSHARD_LOG",
   "FULLYSHARD_RUNTIME",
-  "FULLYSHARD_BUN",
-  "FULLYSHARD_DENO",
-  "FULLYSHARD_SHM_DIRECTORY",
   "FULLYSHARD_TIMEOUT_SECONDS",
   "NO_COLOR",
 ] as const;

@@ -50,7 +50,7 @@ export function findFiles(inputs: readonly string[]): FoundFiles {
     for (const file of files) found.add(file);
   }
   if (empty.length > 0 || found.size === 0) {
-    const problems = empty.length > 0 ? empty : ["(nothing)"];
+    const problems = empty.length > 0 ? empty.map((input) => `'${input}'`) : ["nothing"];
     const expected = "a text file, a directory with text files, or a pattern that matches some";
     const left = describeSkipped(skipped);
     const suffix = left === undefined ? "" : ` (skipped ${left})`;

@@ -106,7 +106,7 @@ describe("planModel()", () => {
     const config = await runConfig({ sequenceLength: 16, globalBatch: 1 });
     const error = await refusal(planModel({ device, group }, config, example));
     const text =
-      /asked for (\d+) bytes with 0 of (\d+) in use\. The model of 79\d{5} parameters does not fit 1 rank.*each needs (\d+) bytes at once \((.*)\); (\d+) ranks would be enough/;
+      /asked for (\d+) bytes with 0 of (\d+) in use\. The model of 79\d{5} parameters does not fit 1 rank: a rank needs (\d+) bytes at once \((.*)\); (\d+) ranks would be enough/;
     const [, asked, capacity, peak, terms = "", enough] = text.exec(error.message) ?? assert.fail(error.message);
     assert.deepEqual(device.allocator.stats, before, "not a byte was asked of the allocator");
     assert.ok(Number(asked) >= Number(peak) && Number(peak) > Number(capacity));
