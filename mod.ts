@@ -21,7 +21,14 @@ export { openModel, type OpenModelOptions } from "./src/train/open_model.ts";
 export { TextData, textData, type TextDataOptions } from "./src/train/text_data.ts";
 export { CausalLm, type CausalLmInputs } from "./src/models/causal_lm.ts";
 export type { Batch } from "./src/data/loader.ts";
-export { fullyShard, FullyShardedModule } from "./src/fsdp/fully_shard.ts";
+export { fullyShard } from "./src/fsdp/fully_shard.ts";
+export {
+  FullyShardedModule,
+  type RecurseOptions,
+  registerFsdpForwardMethod,
+  UnshardHandle,
+  type UnshardOptions,
+} from "./src/fsdp/handle.ts";
 export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { describeSharding } from "./src/fsdp/describe.ts";

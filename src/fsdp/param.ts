@@ -86,7 +86,7 @@ export class ShardedStorage implements ParameterStorage {
   }
 
   hasUnreduced(): boolean {
-    return this.sink.gradient() !== undefined;
+    return this.sink.gradient() !== undefined || (this.#used && this.run.holdsHidden);
   }
 
   gradient(): Tensor | undefined {

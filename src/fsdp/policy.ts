@@ -8,6 +8,7 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { ranksOf } from "../parallel/ranks.ts";
+import type { Parameter } from "../tensor/parameter.ts";
 
 /** Dtypes of one unit (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
 export interface MixedPrecision {
@@ -32,6 +33,8 @@ export interface FullyShardOptions {
    * it only costs a second unit's memory.
    */
   readonly backwardPrefetch?: boolean;
+  /** Parameters that stay as they are: neither sharded nor reduced. Another parallelism may take them. */
+  readonly ignoredParameters?: Iterable<Parameter>;
 }
 
 /** A policy with nothing left open but the root rule. */

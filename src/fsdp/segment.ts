@@ -44,8 +44,7 @@ export class FlatSegment implements ParameterRun {
   readonly #whole: Buffer;
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
-  /** Whether the pass under way has reduced it. */
-  reducedInPass = false;
+  #holdsHidden = false;
   /** After the last write to the run. */
   #written: DeviceEvent;
   /** The gather under way, and the reduction that nobody has waited for. */
@@ -178,19 +177,24 @@ export class FlatSegment implements ParameterRun {
       this.#dropWholeGradient();
       return work;
     });
-    this.reducedInPass = true;
+    this.#holdsHidden = true;
   }
 
-  /** The pass has ended; the members that some rank used have a gradient. See Note [Unused parameters]. */
-  endPass(used: ReadonlySet<ShardedStorage>): void {
-    this.reducedInPass = false;
+  /** Whether gradients were reduced that nobody sees yet. */
+  get holdsHidden(): boolean {
+    return this.#holdsHidden;
+  }
+
+  /** Shows what was reduced, of the members that some rank used. See Note [Unused parameters]. */
+  show(used: ReadonlySet<ShardedStorage>): void {
+    this.#holdsHidden = false;
     this.#waitForReduction();
     for (const storage of this.storages) if (used.has(storage)) storage.showOwned();
   }
 
   /** The pass failed: no gradient is left, neither of it nor of earlier ones, which it may have been added to. */
   abandonPass(): void {
-    this.reducedInPass = false;
+    this.#holdsHidden = false;
     this.#waitForReduction();
     for (const storage of this.storages) storage.clearGradient();
   }

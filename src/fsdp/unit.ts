@@ -17,12 +17,20 @@ import { FlatSegment } from "./segment.ts";
 
 /** A unit. */
 export class FsdpUnit implements GradientReducer {
-  readonly module: Module;
+  /** The modules that it is gathered for, mostly one. */
+  readonly modules: readonly Module[];
   readonly policy: ResolvedPolicy;
   readonly segments: readonly FlatSegment[];
   /** Whether parameters are freed after the forward; undefined leaves it to the root rule, applied when the root first runs. */
   reshardAfterForward: boolean | undefined;
+  reshardAfterBackward = true;
+  unshardInBackward = true;
   requiresGradientSync = true;
+  /** Whether the end of a pass shows reduced gradients; without, that of a later one does. */
+  isLastBackward = true;
+  /** Units that are gathered next, when this one is. In the backward undefined stands for the policy's choice. */
+  forwardPrefetch: readonly FsdpUnit[] = [];
+  backwardPrefetch: readonly FsdpUnit[] | undefined;
   /** Set when the root first runs. */
   root: FsdpRoot | undefined;
   /** Ends the passes of a unit that was used without its root. */
@@ -33,9 +41,11 @@ export class FsdpUnit implements GradientReducer {
   readonly #gradientScale: DeviceScalar | undefined;
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
+  /** In a forward, the modules that have not run yet; none outside. */
+  readonly #toRun = new Set<Module>();
 
-  constructor(module: Module, parameters: readonly Parameter[], policy: ResolvedPolicy) {
-    this.module = module;
+  constructor(modules: readonly Module[], parameters: readonly Parameter[], policy: ResolvedPolicy) {
+    this.modules = modules;
     this.policy = policy;
     this.reshardAfterForward = policy.reshardAfterForward;
     this.#gradientDivideFactor = policy.group.size;
@@ -47,10 +57,10 @@ export class FsdpUnit implements GradientReducer {
     this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.group.size);
   }
 
-  /** The module's FQN; its class for a root, and before the tree has names. */
+  /** FQNs of its modules; the class for a root, and before the tree has names. */
   get name(): string {
-    const { fqn, constructor } = this.module;
-    return fqn === undefined || fqn === "" ? constructor.name : fqn;
+    const nameOf = ({ fqn, constructor }: Module): string => fqn === undefined || fqn === "" ? constructor.name : fqn;
+    return this.modules.map(nameOf).join(", ");
   }
 
   get gradientDivideFactor(): number {
@@ -69,7 +79,7 @@ export class FsdpUnit implements GradientReducer {
 
   /** Begins to gather the parameters, unless they are here; {@link waitForGather} orders their use after it. */
   unshard(phase: Phase): void {
-    if (this.#unsharded !== undefined) return;
+    if (this.#unsharded !== undefined || (phase === "backward" && !this.unshardInBackward)) return;
     try {
       for (const segment of this.segments) segment.unshard(phase);
     } catch (error) {
@@ -91,8 +101,35 @@ export class FsdpUnit implements GradientReducer {
     this.#unsharded = undefined;
   }
 
-  /** Frees the whole parameters after a forward, unless they are to stay; an evaluation also leaves what was gathered by hand. */
-  reshardAfter(): void {
+  /** The forward of one of its modules begins. @returns undoes it if that forward fails */
+  beginForward(): () => void {
+    const isFirst = this.#toRun.size === 0;
+    const gathers = !this.unsharded;
+    if (isFirst) { for (const module of this.modules) this.#toRun.add(module); }
+    this.unshard("forward");
+    this.waitForGather();
+    if (isFirst) { for (const next of this.forwardPrefetch) next.unshard("forward"); }
+    return () => {
+      this.#toRun.clear();
+      if (gathers) this.reshard();
+    };
+  }
+
+  /** The forward of one of its modules has ended: after the last one, frees the whole parameters. */
+  endForward(module: Module): void {
+    this.#toRun.delete(module);
+    if (this.#toRun.size === 0) this.#reshardAfterForward();
+  }
+
+  /** The root's forward has ended: modules that it left out are waited for no longer. */
+  endRootForward(): void {
+    if (this.#toRun.size === 0) return;
+    this.#toRun.clear();
+    this.#reshardAfterForward();
+  }
+
+  /** Frees the whole parameters, unless they are to stay; an evaluation also leaves what was gathered by hand. */
+  #reshardAfterForward(): void {
     const stays = this.reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
     if (!stays) this.reshard();
   }
@@ -112,26 +149,36 @@ export class FsdpUnit implements GradientReducer {
     use.close();
     this.unshard("backward");
     this.waitForGather();
-    if (this.policy.backwardPrefetch) previous?.unshard("backward");
+    const byPolicy = this.policy.backwardPrefetch && previous !== undefined ? [previous] : [];
+    for (const next of this.backwardPrefetch ?? byPolicy) next.unshard("backward");
   }
 
   /** The backward has left a use of the unit: reduces its gradients, if no other use is open, and frees the parameters. */
   postBackward(): void {
     if (!this.#inBackward) return;
     this.#inBackward = false;
-    if (this.root?.isUsed(this) !== true) this.#settleGradients();
-    this.reshard();
+    const isUsed = this.root?.isUsed(this) === true;
+    if (!isUsed) this.#settleGradients();
+    // A module that runs again is gathered again; modules that share the unit are near each other.
+    if (!isUsed || this.modules.length === 1) this.reshardAfterPass();
+  }
+
+  /** Frees the whole parameters, unless they are to stay after a backward. */
+  reshardAfterPass(): void {
+    if (this.reshardAfterBackward) this.reshard();
   }
 
   /** The pass has ended: reduces what has not been, also gradients that earlier passes left unreduced. */
   reduceRest(): void {
     if (this.#inBackward || this.segments.some((segment) => segment.holdsWholeGradient)) this.#settleGradients();
     this.#inBackward = false;
+    this.#toRun.clear();
   }
 
   /** The pass failed: gradients are cleared, and parameters that it gathered go. */
   abandonPass(): void {
     this.#inBackward = false;
+    this.#toRun.clear();
     for (const segment of this.segments) segment.abandonPass();
     this.reshard();
   }

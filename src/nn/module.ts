@@ -47,16 +47,25 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
    */
   call(...args: Args): Out {
+    return this.callAs((...given) => this.forward(...given), args);
+  }
+
+  /**
+   * Runs hooks around another body than the forward: for a method that uses the parameters too.
+   *
+   * @throws {ArgumentError} as {@link call}
+   */
+  callAs<Given extends readonly unknown[], Made>(body: (...args: Given) => Made, args: Given): Made {
     using frame = scope();
     const ends: ((failed: boolean) => void)[] = [];
-    let output: Out;
+    let output: Made;
     let failed = true;
     try {
       for (const hook of this.#preHooks) {
         const end = hook(args);
         if (end !== undefined) ends.push(end);
       }
-      output = this.forward(...args);
+      output = body(...args);
       failed = false;
     } finally {
       for (const end of ends) end(failed);

@@ -127,7 +127,7 @@ describe("units of fullyShard()", () => {
     const tied = new Tied(device);
     fullyShard(tied.first, { mesh: group });
     const text =
-      /Cannot shard 'second.weight': it is tied to 'parameter', which unit 'Linear' holds.*call fullyShard once, on a module/;
+      /Cannot shard 'second.weight': it is tied to 'parameter', which unit 'Linear' holds.*call fullyShard once, on the list of the modules that use it/;
     assert.throws(() => fullyShard(tied, { mesh: group }), text);
     const other = new Tied(device);
     fullyShard(other.first, { mesh: group });

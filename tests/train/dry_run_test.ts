@@ -132,7 +132,7 @@ describe("dryRun()", () => {
       stepOf(ranks, {
         before({ device }, first) {
           first.unshard();
-          const [weight] = first.module.parameters();
+          const [weight] = first.modules[0]?.parameters() ?? [];
           const dst = weight?.ptr ?? assert.fail();
           first.reshard();
           device.kernels.fill({ dtype: float32, n: 4, value: 0, dst });
@@ -151,7 +151,7 @@ describe("dryRun()", () => {
         stepOf(ranks, {
           before({ device }, first) {
             first.unshard();
-            const [weight] = first.module.parameters();
+            const [weight] = first.modules[0]?.parameters() ?? [];
             const src = weight?.ptr ?? assert.fail();
             const gathered = device.streams.current.record();
             device.streams.on("copy", () => {
