@@ -29,7 +29,8 @@ export {
   UnshardHandle,
   type UnshardOptions,
 } from "./src/fsdp/handle.ts";
-export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
+export type { FullyShardOptions } from "./src/fsdp/policy.ts";
+export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { describeSharding } from "./src/fsdp/describe.ts";
 export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";

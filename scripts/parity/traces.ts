@@ -5,7 +5,7 @@
  */
 import type { CpuMath } from "../../doors/device.ts";
 import { runLoopback } from "../../doors/testing.ts";
-import type { Mode, Trace, TrainingCase } from "./training.ts";
+import type { Mode, PrecisionNames, Trace, TrainingCase } from "./training.ts";
 
 /** One case's losses, norms and final weights (whole, in order of FQN). */
 export interface WholeTrace {
@@ -79,13 +79,26 @@ export function assemble(name: string, traces: readonly Trace[], world: number):
   return { name, losses: first.losses, gradNorms: first.gradNorms, weights };
 }
 
+/** What cases have in common besides the world. */
+export interface Circumstances {
+  readonly tied: boolean;
+  readonly steps: number;
+  /** Whether a block is left out at times. @default false */
+  readonly skips?: boolean;
+  readonly precision?: PrecisionNames;
+}
+
 /** All cases of one world size: the reference comes first. */
-export function casesOf(world: number, tied: boolean, steps: number, skips = false): readonly ParityCase[] {
-  const weights = `${tied ? "tied" : "untied"}${skips ? ", a block left out at times" : ""}`;
+export function casesOf(
+  world: number,
+  { tied, steps, skips = false, precision }: Circumstances,
+): readonly ParityCase[] {
+  const dtypes = precision === undefined ? "" : `, ${precision.paramDtype} reduced in ${precision.reduceDtype}`;
+  const weights = `${tied ? "tied" : "untied"}${skips ? ", a block left out at times" : ""}${dtypes}`;
   const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
     name: `${label} ${weights}`,
     ranks,
-    training: { mode, tied, microBatches: world, steps, skips },
+    training: { mode, tied, microBatches: world, steps, skips, precision },
   });
   return [
     one("ddp", world, `DDP(${world})`),
@@ -96,13 +109,20 @@ export function casesOf(world: number, tied: boolean, steps: number, skips = fal
   ];
 }
 
-/** The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, two on eight. */
+/** What mixed precision is shown with: bfloat16 gradients are rounded once a rank, so only float32 sums agree to the bit. */
+const BFLOAT16: PrecisionNames = { paramDtype: "bfloat16", reduceDtype: "float32" };
+
+/**
+ * The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, some in
+ * bfloat16, two on eight.
+ */
 export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
-  const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, tied, steps)));
-  const skipping = [2, 3].map((world) => casesOf(world, false, steps, true));
-  const [, sharded, , alone] = casesOf(8, true, steps);
+  const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, { tied, steps })));
+  const skipping = [2, 3].map((world) => casesOf(world, { tied: false, steps, skips: true }));
+  const mixed = [2, 3].map((world) => casesOf(world, { tied: true, steps, precision: BFLOAT16 }));
+  const [, sharded, , alone] = casesOf(8, { tied: true, steps });
   if (sharded === undefined || alone === undefined) throw new Error("no case of eight ranks");
-  return [...small, ...skipping, [alone, sharded]];
+  return [...small, ...skipping, ...mixed, [alone, sharded]];
 }
 
 /** Bits of a float64, ordered like the number. */

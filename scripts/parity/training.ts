@@ -25,8 +25,14 @@ export interface TrainingCase {
   readonly steps: number;
   /** Whether the second block is left out: in every third step by all, in the next one by some micro-batches. */
   readonly skips?: boolean;
-  /** What FSDP gathers and reduces in, by name; float32 unless said otherwise. */
-  readonly precision?: { readonly paramDtype: string; readonly reduceDtype: string };
+  /** What is computed and reduced in, by name; float32 unless given. */
+  readonly precision?: PrecisionNames | undefined;
+}
+
+/** Names of dtypes. */
+export interface PrecisionNames {
+  readonly paramDtype: string;
+  readonly reduceDtype: string;
 }
 
 /** What a rank saw and owns at the end. */
@@ -73,13 +79,13 @@ function microBatch(step: number, micro: number): MicroBatch {
 }
 
 function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): void {
+  const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
+  const precision = { paramDtype: dtypeFrom(paramDtype), reduceDtype: dtypeFrom(reduceDtype) };
   if (mode === "ddp") {
-    replicate(model, { mesh: group, bucketBytes: 64 * 1024 });
+    replicate(model, { mesh: group, bucketBytes: 64 * 1024, precision });
     return;
   }
   const reshardAfterForward = mode === "fsdp-reshard";
-  const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
-  const precision = { paramDtype: dtypeFrom(paramDtype), reduceDtype: dtypeFrom(reduceDtype) };
   for (const block of model.layers) fullyShard(block, { mesh: group, reshardAfterForward, precision });
   fullyShard(model, { mesh: group, reshardAfterForward, precision });
 }

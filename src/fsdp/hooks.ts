@@ -50,6 +50,7 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
   const handles = unit.modules.flatMap((module) => [
     module.registerForwardPreHook(before),
     module.registerForwardHook(after(module)),
+    module.castBoundary(unit.policy.boundary),
   ]);
   return () => {
     for (const detach of handles) detach();

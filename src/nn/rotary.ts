@@ -5,6 +5,7 @@
  */
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
+import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Tensor } from "../tensor/tensor.ts";
 
 /** Rescaling of rotary frequencies, by transformers' `rope_type`. */
@@ -55,7 +56,7 @@ export function inverseFrequencies({ math }: Device, options: RotaryOptions): Fl
 export class RotaryTables {
   readonly #device: Device;
   readonly #options: RotaryOptions;
-  #tables: readonly [cos: Tensor, sin: Tensor] | undefined;
+  #tables: readonly [cos: BufferTensor, sin: BufferTensor] | undefined;
   #positions = 0;
 
   constructor(device: Device, options: RotaryOptions) {
@@ -63,17 +64,22 @@ export class RotaryTables {
     this.#options = options;
   }
 
-  /** Tables float32 [positions, dim / 2] of at least `positions` positions. */
+  /** Tables float32 [positions, dim / 2] of at least `positions` positions; buffers, so that no precision casts them. */
   upTo(positions: number): readonly [cos: Tensor, sin: Tensor] {
     if (this.#tables !== undefined && this.#positions >= positions) return this.#tables;
     for (const table of this.#tables ?? []) table.dispose();
     // Room to grow: a text that is generated token by token must not make new tables for each.
     const rows = Math.max(positions, Math.min(this.#options.maxPositions, 2 ** Math.ceil(Math.log2(positions))));
     const half = this.#options.dim / 2;
-    const table = (shape: readonly number[]): Tensor => Tensor.empty(this.#device, shape, float32, "rotary tables");
-    using invFreq = table([half]);
+    const table = (): BufferTensor => {
+      const buffer = new BufferTensor(this.#device, [rows, half], { persistent: false });
+      buffer.rename("rotary tables");
+      buffer.materialize();
+      return buffer;
+    };
+    using invFreq = Tensor.empty(this.#device, [half], float32, "rotary frequencies");
     invFreq.copyFromHost(inverseFrequencies(this.#device, this.#options));
-    const tables = [table([rows, half]), table([rows, half])] as const;
+    const tables = [table(), table()] as const;
     const [cos, sin] = [tables[0].ptr, tables[1].ptr];
     this.#device.kernels.ropeTable({ positions: rows, half, scale: 1, cos, sin, invFreq: invFreq.ptr });
     [this.#tables, this.#positions] = [tables, rows];

@@ -138,6 +138,8 @@ export class Parameter extends Tensor {
   fqn: string = UNNAMED;
   /** How it begins. */
   readonly init: Init;
+  /** Its own memory, where its master values are unless it is sharded. */
+  #own: Buffer;
   #plain: ParameterStorage;
   #storage: ParameterStorage;
   #trainable: boolean;
@@ -150,6 +152,7 @@ export class Parameter extends Tensor {
     const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
     this.init = options.init ?? { kind: "constant", value: 0 };
+    this.#own = buffer;
     this.#plain = plainStorage(this, buffer);
     this.#storage = this.#plain;
     this.#trainable = options.requiresGrad ?? true;
@@ -169,7 +172,7 @@ export class Parameter extends Tensor {
   /** Names it, and its memory where that is its own, for messages. */
   rename(fqn: string): void {
     this.fqn = fqn;
-    if (this.#storage.kind !== "sharded") this.buffer.owner = fqn;
+    if (this.#storage.kind !== "sharded") this.#own.owner = fqn;
   }
 
   /** Gradient of the elements that this rank keeps: of the whole shape, or flat where sharded. */
@@ -219,14 +222,18 @@ export class Parameter extends Tensor {
   /**
    * Takes another storage; the gradient is dropped. Used by parallelisms.
    *
-   * @param whole where the whole values are from now on, if no longer in the parameter's own memory
+   * @param whole where whole values are computed with from now on, if not in the parameter's own memory; that goes when it is
+   * sharded, and stays when it is replicated
    * @throws {ArgumentError} if the storage is not its own: see {@link requirePlain}
    */
   adopt(storage: ParameterStorage, whole?: WholeView): void {
     this.requirePlain(storage.kind === "sharded" ? "shard" : "replicate");
     this.zeroGrad();
     this.#storage = storage;
-    if (whole !== undefined) this.rebind(whole.buffer, whole.layout, whole.dtype);
+    if (whole !== undefined) {
+      if (storage.kind === "replicated") this.#own.retain();
+      this.rebind(whole.buffer, whole.layout, whole.dtype);
+    }
     this.trainable = this.#trainable;
   }
 
@@ -234,10 +241,10 @@ export class Parameter extends Tensor {
   release(): void {
     this.zeroGrad();
     if (this.#storage.kind === "sharded") {
-      const buffer = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
-      this.rebind(buffer, denseLayout(this.shape), float32);
-      this.#plain = plainStorage(this, buffer);
+      this.#own = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
+      this.#plain = plainStorage(this, this.#own);
     }
+    if (this.buffer !== this.#own) this.rebind(this.#own, denseLayout(this.shape), float32);
     this.#storage = this.#plain;
     this.trainable = this.#trainable;
   }
