@@ -100,12 +100,30 @@ export function casesOf(
     ranks,
     training: { mode, tied, microBatches: world, steps, skips, precision },
   });
+  const plain = skips || precision !== undefined ? [] : [one("plain", 1, `plain, ${world} accumulated`)];
   return [
     one("ddp", world, `DDP(${world})`),
     one("fsdp-reshard", world, `FSDP(${world}, reshardAfterForward)`),
     one("fsdp-keep", world, `FSDP(${world}, keep)`),
     one("fsdp-reshard", 1, `FSDP(1, ${world} accumulated)`),
     one("ddp", 1, `DDP(1, ${world} accumulated)`),
+    ...plain,
+  ];
+}
+
+/** HSDP on a mesh, both ways, against plain parameters that are summed in the same order. */
+export function hybridCasesOf(replicas: number, shard: number, { tied, steps }: Circumstances): readonly ParityCase[] {
+  const microBatches = replicas * shard;
+  const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
+    name: `${label} ${tied ? "tied" : "untied"}`,
+    ranks,
+    training: { mode, tied, microBatches, steps, replicas },
+  });
+  const mesh = `${replicas} x ${shard}`;
+  return [
+    one("plain", 1, `plain, summed as ${mesh}`),
+    one("fsdp-reshard", microBatches, `HSDP(${mesh}, reshardAfterForward)`),
+    one("fsdp-keep", microBatches, `HSDP(${mesh}, keep)`),
   ];
 }
 
@@ -114,7 +132,7 @@ const BFLOAT16: PrecisionNames = { paramDtype: "bfloat16", reduceDtype: "float32
 
 /**
  * The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, some in
- * bfloat16, two on eight.
+ * bfloat16, HSDP on three meshes, two on eight.
  */
 export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
   const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, { tied, steps })));
@@ -122,7 +140,10 @@ export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
   const mixed = [2, 3].map((world) => casesOf(world, { tied: true, steps, precision: BFLOAT16 }));
   const [, sharded, , alone] = casesOf(8, { tied: true, steps });
   if (sharded === undefined || alone === undefined) throw new Error("no case of eight ranks");
-  return [...small, ...skipping, ...mixed, [alone, sharded]];
+  const hybrid = ([[2, 1], [2, 2], [3, 2]] as const).map(([replicas, shard]) =>
+    hybridCasesOf(replicas, shard, { tied: replicas === 2, steps })
+  );
+  return [...small, ...skipping, ...mixed, ...hybrid, [alone, sharded]];
 }
 
 /** Bits of a float64, ordered like the number. */

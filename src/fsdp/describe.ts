@@ -18,6 +18,8 @@ export interface UnitDescription {
   readonly padding: number;
   /** Ranks that share it. */
   readonly world: number;
+  /** Copies of it that there are, over all ranks. */
+  readonly replicas: number;
   /** Bytes of master weights that each rank keeps, padding included. */
   readonly bytesPerRank: number;
 }
@@ -52,6 +54,7 @@ export function describeSharding(module: Module): readonly UnitDescription[] {
       numel: whole - padding,
       padding,
       world: policy.group.size,
+      replicas: policy.all.size / policy.group.size,
       bytesPerRank: total(({ plan }) => plan.runLength * float32.byteLength),
     };
   });

@@ -108,7 +108,15 @@ export class FullyShardedModule {
 
   /** Whether the next backward reduces gradients; without, they add up unsharded on each rank (gradient accumulation). */
   setRequiresGradientSync(sync: boolean, options?: RecurseOptions): void {
-    this.#set(options, (unit) => unit.requiresGradientSync = sync);
+    this.#set(options, (unit) => unit.requiresGradientSync = unit.requiresAllReduce = sync);
+  }
+
+  /**
+   * Whether the next backward sums gradients over replicas, where there are some (HSDP); without, each replica adds up its own
+   * reduced ones, which the next all-reduce takes.
+   */
+  setRequiresAllReduce(allReduce: boolean, options?: RecurseOptions): void {
+    this.#set(options, (unit) => unit.requiresAllReduce = allReduce);
   }
 
   /** Whether parameters are freed after the forward. */

@@ -6,12 +6,15 @@
 import type { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
-import { ranksOf } from "../parallel/ranks.ts";
+import { type ShardRanks, shardRanksOf } from "../parallel/ranks.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
-  /** The ranks that share the parameters: a mesh of one axis, or its group. */
+  /**
+   * The ranks that share the parameters: a mesh of one axis, or its group. Of a mesh of two axes the second shards, and the first
+   * holds copies of what is sharded (HSDP).
+   */
   readonly mesh: DeviceMesh | ProcessGroup;
   /**
    * Whether parameters are freed after the forward and gathered again for the backward. Undefined: yes, except for the
@@ -30,8 +33,7 @@ export interface FullyShardOptions {
 }
 
 /** A policy with nothing left open but the root rule. */
-export interface ResolvedPolicy extends ResolvedPrecision {
-  readonly group: ProcessGroup;
+export interface ResolvedPolicy extends ResolvedPrecision, ShardRanks {
   readonly reshardAfterForward: boolean | undefined;
   readonly backwardPrefetch: boolean;
 }
@@ -40,9 +42,9 @@ export interface ResolvedPolicy extends ResolvedPrecision {
  * Fills in the defaults.
  *
  * @throws {ArgumentError} for dtypes that are not float32 or bfloat16
- * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
+ * @throws {UnsupportedError} for a mesh of more than two axes, and for one axis of a larger mesh
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
   const { mesh, reshardAfterForward, precision, backwardPrefetch = false } = options;
-  return { ...resolvePrecision(precision), group: ranksOf(mesh, "shard"), reshardAfterForward, backwardPrefetch };
+  return { ...resolvePrecision(precision), ...shardRanksOf(mesh), reshardAfterForward, backwardPrefetch };
 }

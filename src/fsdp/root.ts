@@ -79,12 +79,10 @@ export class FsdpRoot implements PassMember {
 
   /** See Note [Unused parameters]. */
   #settleUse(): void {
-    const last = this.units.filter((unit) => unit.isLastBackward);
-    const reduced = last.flatMap(({ segments }) => segments).filter((segment) => segment.holdsHidden);
-    for (const group of new Set(reduced.map(({ unit }) => unit.policy.group))) {
-      const segments = reduced.filter(({ unit }) => unit.policy.group === group);
-      const members = segments.flatMap(({ storages }) => storages);
-      const used = usedOnAnyRank(group, members);
+    const last = this.units.filter((unit) => unit.isLastBackward).flatMap(({ segments }) => segments);
+    const reduced = last.filter((segment) => segment.isReduced);
+    for (const [ranks, segments] of Map.groupBy(reduced, ({ unit }) => unit.policy.all)) {
+      const used = usedOnAnyRank(ranks, segments.flatMap(({ storages }) => storages));
       for (const segment of segments) segment.show(used);
     }
   }

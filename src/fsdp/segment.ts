@@ -8,6 +8,7 @@
  * - whole: `world` runs in the compute dtype, between unshard and reshard.
  * - whole gradient: `world` runs in the reduce dtype, from the first contribution of a backward to its reduction.
  * - run gradient: float32, from the first reduction until it is cleared.
+ * - partial run gradient: float32, where there are replicas: this replica's own sum, until it is summed over them and scaled.
  *
  * Note [Streams of a segment]: the whole is allocated and filled on the gather stream, after the run was last written; what
  * computes with it waits for that, and frees it on its own stream. The whole gradient is written on the compute stream, and
@@ -44,7 +45,7 @@ export class FlatSegment implements ParameterRun {
   readonly #whole: Buffer;
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
-  #holdsHidden = false;
+  #partialGrad: Buffer | undefined;
   /** After the last write to the run. */
   #written: DeviceEvent;
   /** The gather under way, and the reduction that nobody has waited for. */
@@ -156,45 +157,64 @@ export class FlatSegment implements ParameterRun {
     return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.unit.policy.reduceDtype);
   }
 
-  /** Sums the whole gradient over ranks into the run's, times `scale`. Parameters without one count as zero. */
-  reduce(scale: DeviceScalar): void {
+  /**
+   * Sums the whole gradient over the ranks that share it into the run's, times `scale`, or, where there are replicas, into the
+   * partial one, unscaled. Parameters without a gradient count as zero.
+   */
+  reduceScatter(scale: DeviceScalar): void {
     if (!this.storages.some(({ parameter }) => parameter.trainable)) return;
-    for (const storage of this.storages) storage.fillMissing();
+    for (const storage of this.storages) storage.prepareReduction();
     if (this.#wholeGrad === undefined) throw new InternalError(`'${this.name}' has no gradients to reduce`);
-    const whole = this.#wholeGrad;
-    void scale.ptr; // copied on the compute stream, if need be
-    const { streams } = this.device;
-    streams.get("reduce").wait(streams.current.record());
-    this.#reduction = streams.on("reduce", () => {
-      const accumulate = this.#runGrad !== undefined;
-      const bytes = this.length * float32.byteLength;
-      this.#runGrad ??= Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
+    const { ptr: src } = this.#wholeGrad;
+    const { group, replicas, reduceDtype: dtype } = this.unit.policy;
+    this.#reduction = this.#onReduceStream(scale, () => {
+      const before = replicas === undefined ? this.#runGrad : this.#partialGrad;
+      const sum = before ?? this.#allocateRun();
+      if (replicas === undefined) this.#runGrad = sum;
+      else this.#partialGrad = sum;
       const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
-      const [src, dst] = [whole.ptr, this.#runGrad.ptr];
-      const sum = { src, dtype: this.unit.policy.reduceDtype, runs, dst, dstDtype: float32, scale, accumulate };
-      const work = this.unit.policy.group.reduceScatter(sum, this.name, "backward");
+      const scaled = replicas === undefined ? { scale } : {};
+      const to = { dst: sum.ptr, dstDtype: float32, accumulate: before !== undefined, ...scaled };
+      const work = group.reduceScatter({ src, dtype, runs, ...to }, this.name, "backward");
       for (const { sink } of this.storages) sink.clear();
       this.#dropWholeGradient();
       return work;
     });
-    this.#holdsHidden = true;
   }
 
-  /** Whether gradients were reduced that nobody sees yet. */
-  get holdsHidden(): boolean {
-    return this.#holdsHidden;
+  /** Sums the partial gradient, if there is one, over replicas, and adds it, times `scale`, to the run's. */
+  allReduce(scale: DeviceScalar): void {
+    const [partial, { replicas }] = [this.#partialGrad, this.unit.policy];
+    if (partial === undefined || replicas === undefined) return;
+    this.#partialGrad = undefined;
+    this.#reduction = this.#onReduceStream(scale, () => {
+      const options = { scale, unit: this.name, phase: "backward" } as const;
+      const work = replicas.allReduce(partial.ptr, this.length, float32, options);
+      const before = this.#runGrad;
+      this.#runGrad ??= partial;
+      if (before === undefined) return work;
+      work.wait();
+      const [dst, src] = [before.ptr, partial.ptr];
+      this.device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src });
+      partial.release();
+      const added = this.device.streams.current.record();
+      return { done: false, wait: () => this.device.streams.current.wait(added) };
+    });
+  }
+
+  /** Whether gradients were reduced, over replicas as well, that nobody sees yet. */
+  get isReduced(): boolean {
+    return this.#partialGrad === undefined && this.storages.some(({ isHidden }) => isHidden);
   }
 
   /** Shows what was reduced, of the members that some rank used. See Note [Unused parameters]. */
   show(used: ReadonlySet<ShardedStorage>): void {
-    this.#holdsHidden = false;
     this.#waitForReduction();
-    for (const storage of this.storages) if (used.has(storage)) storage.showOwned();
+    for (const storage of this.storages) storage.show(used.has(storage));
   }
 
   /** The pass failed: no gradient is left, neither of it nor of earlier ones, which it may have been added to. */
   abandonPass(): void {
-    this.#holdsHidden = false;
     this.#waitForReduction();
     for (const storage of this.storages) storage.clearGradient();
   }
@@ -208,14 +228,18 @@ export class FlatSegment implements ParameterRun {
 
   /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
   settle({ runOffset, shard: { numel } }: ShardedStorage): void {
+    this.#waitForReduction();
+    const sums = [this.#runGrad, this.#partialGrad].filter((sum) => sum !== undefined);
     if (this.storages.some((storage) => storage.holdsGradient)) {
-      if (this.#runGrad === undefined) return;
-      const dst = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
-      this.device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
+      for (const { ptr } of sums) {
+        const dst = devicePtr(ptr + runOffset * float32.byteLength);
+        this.device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
+      }
       return;
     }
-    this.#runGrad?.release();
+    for (const sum of sums) sum.release();
     this.#runGrad = undefined;
+    this.#partialGrad = undefined;
     this.#dropWholeGradient();
   }
 
@@ -227,6 +251,19 @@ export class FlatSegment implements ParameterRun {
     this.#whole.release();
     this.#master.release();
     this.#window.dispose();
+  }
+
+  /** Enqueues a reduction, which reads `scale`, after what has been enqueued. */
+  #onReduceStream(scale: DeviceScalar, reduce: () => Work): Work {
+    void scale.ptr; // copied on the compute stream, if need be
+    const { streams } = this.device;
+    streams.get("reduce").wait(streams.current.record());
+    return streams.on("reduce", reduce);
+  }
+
+  #allocateRun(): Buffer {
+    const bytes = this.length * float32.byteLength;
+    return Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
   }
 
   #waitForReduction(): void {

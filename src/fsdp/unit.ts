@@ -26,6 +26,8 @@ export class FsdpUnit implements GradientReducer {
   reshardAfterBackward = true;
   unshardInBackward = true;
   requiresGradientSync = true;
+  /** Whether reduced gradients are summed over replicas; without, each replica adds up its own. */
+  requiresAllReduce = true;
   /** Whether the end of a pass shows reduced gradients; without, that of a later one does. */
   isLastBackward = true;
   /** Units that are gathered next, when this one is. In the backward undefined stands for the policy's choice. */
@@ -48,13 +50,13 @@ export class FsdpUnit implements GradientReducer {
     this.modules = modules;
     this.policy = policy;
     this.reshardAfterForward = policy.reshardAfterForward;
-    this.#gradientDivideFactor = policy.group.size;
+    this.#gradientDivideFactor = policy.all.size;
     const trainable = parameters.filter((parameter) => parameter.trainable);
     const frozen = parameters.filter((parameter) => !parameter.trainable);
     this.segments = [trainable, frozen].filter((list) => list.length > 0).map((list, i) =>
       new FlatSegment(this, i === 0 ? "" : " (frozen)", list)
     );
-    this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.group.size);
+    this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.all.size);
   }
 
   /** FQNs of its modules; the class for a root, and before the tree has names. */
@@ -173,6 +175,7 @@ export class FsdpUnit implements GradientReducer {
     if (this.#inBackward || this.segments.some((segment) => segment.holdsWholeGradient)) this.#settleGradients();
     this.#inBackward = false;
     this.#toRun.clear();
+    this.#allReduce();
   }
 
   /** The pass failed: gradients are cleared, and parameters that it gathered go. */
@@ -193,8 +196,15 @@ export class FsdpUnit implements GradientReducer {
   #settleGradients(): void {
     const scale = this.requiresGradientSync ? this.#gradientScale : undefined;
     for (const segment of this.segments) {
-      if (scale !== undefined) segment.reduce(scale);
+      if (scale !== undefined) segment.reduceScatter(scale);
       else for (const { sink } of segment.storages) sink.finish();
     }
+    this.#allReduce();
+  }
+
+  /** Sums over replicas what this one has summed, now or in earlier passes. */
+  #allReduce(): void {
+    if (!this.requiresGradientSync || !this.requiresAllReduce || this.#gradientScale === undefined) return;
+    for (const segment of this.segments) segment.allReduce(this.#gradientScale);
   }
 }
