@@ -105,6 +105,7 @@ export function casesOf(
     one("ddp", world, `DDP(${world})`),
     one("fsdp-reshard", world, `FSDP(${world}, reshardAfterForward)`),
     one("fsdp-keep", world, `FSDP(${world}, keep)`),
+    ...world % 2 === 0 && world > 2 ? [one("fsdp-partial", world, `FSDP(${world}, reshard to 2)`)] : [],
     one("fsdp-reshard", 1, `FSDP(1, ${world} accumulated)`),
     one("ddp", 1, `DDP(1, ${world} accumulated)`),
     ...plain,
@@ -132,18 +133,18 @@ const BFLOAT16: PrecisionNames = { paramDtype: "bfloat16", reduceDtype: "float32
 
 /**
  * The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, some in
- * bfloat16, HSDP on three meshes, two on eight.
+ * bfloat16, HSDP on three meshes, some on eight.
  */
 export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
   const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, { tied, steps })));
   const skipping = [2, 3].map((world) => casesOf(world, { tied: false, steps, skips: true }));
   const mixed = [2, 3].map((world) => casesOf(world, { tied: true, steps, precision: BFLOAT16 }));
-  const [, sharded, , alone] = casesOf(8, { tied: true, steps });
-  if (sharded === undefined || alone === undefined) throw new Error("no case of eight ranks");
+  const [, sharded, , partial, alone] = casesOf(8, { tied: true, steps });
+  if (sharded === undefined || partial === undefined || alone === undefined) throw new Error("no case of eight ranks");
   const hybrid = ([[2, 1], [2, 2], [3, 2]] as const).map(([replicas, shard]) =>
     hybridCasesOf(replicas, shard, { tied: replicas === 2, steps })
   );
-  return [...small, ...skipping, ...mixed, ...hybrid, [alone, sharded]];
+  return [...small, ...skipping, ...mixed, ...hybrid, [alone, sharded, partial]];
 }
 
 /** Bits of a float64, ordered like the number. */

@@ -1,6 +1,6 @@
 /**
  * The training that parity is shown on: a small Llama, the library's own steps with clipping and AdamW, one micro-batch a rank with unequal numbers of
- * tokens, in ways that must agree: DDP, FSDP freeing or keeping parameters, HSDP, one rank accumulating all micro-batches, and
+ * tokens, in ways that must agree: DDP, FSDP freeing or keeping parameters or parts of them, HSDP, one rank accumulating all micro-batches, and
  * plain parameters, which know no parallelism: see `plain.ts`.
  *
  * @module
@@ -16,7 +16,14 @@ import { elementRuns } from "../../src/tensor/shard_layout.ts";
 import { plainStep } from "./plain.ts";
 
 /** How the model is parallelized. */
-export type Mode = "plain" | "ddp" | "fsdp-reshard" | "fsdp-keep";
+export type Mode = "plain" | "ddp" | "fsdp-reshard" | "fsdp-keep" | "fsdp-partial";
+
+/** What becomes of parameters after the forward; two ranks keep halves in a partial reshard. */
+const RESHARDS: Readonly<Partial<Record<Mode, boolean | number>>> = {
+  "fsdp-reshard": true,
+  "fsdp-keep": false,
+  "fsdp-partial": 2,
+};
 
 /** One training. */
 export interface TrainingCase {
@@ -91,7 +98,7 @@ function parallelize(model: CausalLm, training: TrainingCase, group: ProcessGrou
     replicate(model, { mesh: group, bucketBytes: 64 * 1024, precision });
     return;
   }
-  const reshardAfterForward = mode === "fsdp-reshard";
+  const reshardAfterForward = RESHARDS[mode];
   const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
   for (const block of model.layers) fullyShard(block, { mesh, reshardAfterForward, precision });
   fullyShard(model, { mesh, reshardAfterForward, precision });

@@ -119,8 +119,12 @@ export class FullyShardedModule {
     this.#set(options, (unit) => unit.requiresAllReduce = allReduce);
   }
 
-  /** Whether parameters are freed after the forward. */
-  setReshardAfterForward(reshard: boolean, options?: RecurseOptions): void {
+  /**
+   * Whether parameters are freed after the forward, or the number of ranks that keep parts of them. Every rank must.
+   *
+   * @throws {ArgumentError} for a number that does not divide the ranks which share a unit
+   */
+  setReshardAfterForward(reshard: boolean | number, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.reshardAfterForward = reshard);
   }
 

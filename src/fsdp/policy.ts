@@ -9,6 +9,9 @@ import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from ".
 import { type ShardRanks, shardRanksOf } from "../parallel/ranks.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 
+/** What becomes of whole parameters after a forward; a number of ranks keeps them in as many parts. */
+export type ReshardAfterForward = boolean | number | undefined;
+
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
   /**
@@ -18,9 +21,10 @@ export interface FullyShardOptions {
   readonly mesh: DeviceMesh | ProcessGroup;
   /**
    * Whether parameters are freed after the forward and gathered again for the backward. Undefined: yes, except for the
-   * root module, whose parameters the backward needs at once.
+   * root module, whose parameters the backward needs at once. A number n, which divides the ranks that share them, frees all but a
+   * part: neighbours of n ranks each keep an n-th, and the backward gathers among them only; 1 is false, and all ranks are true.
    */
-  readonly reshardAfterForward?: boolean;
+  readonly reshardAfterForward?: ReshardAfterForward;
   /** Dtypes of the unit. */
   readonly precision?: MixedPrecision;
   /**
@@ -34,7 +38,7 @@ export interface FullyShardOptions {
 
 /** A policy with nothing left open but the root rule. */
 export interface ResolvedPolicy extends ResolvedPrecision, ShardRanks {
-  readonly reshardAfterForward: boolean | undefined;
+  readonly reshardAfterForward: ReshardAfterForward;
   readonly backwardPrefetch: boolean;
 }
 

@@ -1,33 +1,29 @@
 /**
- * One flat segment at work: this rank's run of master weights, the window that peers gather it from, the gathered whole, the
- * whole's gradient, and the run's reduced gradient. Parameters are views; nothing is copied in or out.
+ * One flat segment at work: its parameters, which are views of the gathered whole, the whole's gradient, and the run's reduced
+ * gradient.
  *
- * Note [What a segment owns]
- * - run: float32 master weights, always. They lie in the window itself when the compute dtype is float32; else the window
- *   holds the run cast to it, refreshed whenever the run is written, so that a gather moves the smaller type.
- * - whole: `world` runs in the compute dtype, between unshard and reshard.
+ * Note [What a segment holds of its gradients]
  * - whole gradient: `world` runs in the reduce dtype, from the first contribution of a backward to its reduction.
  * - run gradient: float32, from the first reduction until it is cleared.
  * - partial run gradient: float32, where there are replicas: this replica's own sum, until it is summed over them and scaled.
  *
- * Note [Streams of a segment]: the whole is allocated and filled on the gather stream, after the run was last written; what
- * computes with it waits for that, and frees it on its own stream. The whole gradient is written on the compute stream, and
- * reduced and freed on the reduce stream after that; readers of the run's gradient wait for the reduction.
+ * The whole gradient is written on the compute stream, and reduced and freed on the reduce stream after that; readers of the
+ * run's gradient wait for the reduction.
  *
  * @module
  */
 import type { Phase } from "../comm/call.ts";
 import type { Work } from "../comm/data_plane.ts";
-import type { GatherWindow } from "../comm/gather_window.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
-import type { DeviceEvent } from "../device/stream.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import type { Parameter, ParameterRun } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import { GatheredRun } from "./gathered.ts";
 import { planSegment, type SegmentPlan, shareOf } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
 import type { FsdpUnit } from "./unit.ts";
@@ -40,16 +36,11 @@ export class FlatSegment implements ParameterRun {
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
   readonly #suffix: string;
-  readonly #window: GatherWindow;
-  readonly #master: Buffer;
-  readonly #whole: Buffer;
+  readonly #parameters: GatheredRun;
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
   #partialGrad: Buffer | undefined;
-  /** After the last write to the run. */
-  #written: DeviceEvent;
-  /** The gather under way, and the reduction that nobody has waited for. */
-  #gather: Work | undefined;
+  /** The reduction that nobody has waited for. */
   #reduction: Work | undefined;
 
   /**
@@ -67,14 +58,7 @@ export class FlatSegment implements ParameterRun {
     this.device = first.device;
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
     this.plan = planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
-    const { runLength, world } = this.plan;
-    const bytes = runLength * paramDtype.byteLength;
-    this.#window = group.openWindow(new Array<number>(world).fill(bytes), this.name);
-    this.#master = paramDtype === float32
-      ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${this.name} parameters`)
-      : Buffer.allocate(this.device, runLength * float32.byteLength, `${this.name} master weights`, "parameters");
-    this.#whole = Buffer.empty(this.device, world * bytes, `${this.name} gathered parameters`, "gathered");
-    this.#written = this.device.streams.current.record();
+    this.#parameters = new GatheredRun(this.device, this.plan, unit.policy, () => this.name);
     this.storages = this.#adopt(parameters);
   }
 
@@ -88,7 +72,7 @@ export class FlatSegment implements ParameterRun {
   }
 
   get param(): DevicePtr {
-    return this.#master.ptr;
+    return this.#parameters.master;
   }
 
   get grad(): DevicePtr {
@@ -97,46 +81,28 @@ export class FlatSegment implements ParameterRun {
 
   beginWrite(): void {
     this.unit.reshard(); // a gathered copy would grow stale
-    this.#window.beginWrite(this.name);
+    this.#parameters.beginWrite();
   }
 
   endWrite(): void {
-    if (this.unit.policy.paramDtype !== float32) {
-      const [dst, src] = [this.#window.pointer, this.#master.ptr];
-      this.device.kernels.cast({ dstDtype: this.unit.policy.paramDtype, srcDtype: float32, n: this.length, dst, src });
-    }
-    this.#window.endWrite();
-    this.#whole.version++;
-    this.#written = this.device.streams.current.record();
+    this.#parameters.endWrite();
   }
 
   /** Begins to gather the whole; see {@link waitForGather}. */
   unshard(phase: Phase): void {
     for (const { parameter } of this.storages) parameter.requireValues();
-    const { streams } = this.device;
-    const bytes = this.length * this.unit.policy.paramDtype.byteLength;
-    streams.get("gather").wait(this.#written);
-    this.#gather = streams.on("gather", () => {
-      this.#whole.attach();
-      try {
-        return this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), this.name, phase);
-      } catch (error) {
-        this.#whole.detach();
-        throw error;
-      }
-    });
+    this.#parameters.unshard(phase);
   }
 
   /** Orders what is enqueued from now on after the gather under way. */
   waitForGather(): void {
-    this.#gather?.wait();
-    this.#gather = undefined;
+    this.#parameters.wait();
   }
 
-  /** Frees the whole. */
-  reshard(): void {
-    this.waitForGather();
-    this.#whole.detach();
+  /** Frees the whole, but for a part of it where `ranks` are given who keep the others. */
+  reshard(ranks?: ProcessGroup): void {
+    if (ranks === undefined) this.#parameters.reshard();
+    else this.#parameters.reshardTo(ranks);
   }
 
   /** Whether ops may write gradients to their places: those are no narrower than what is computed in. */
@@ -247,10 +213,7 @@ export class FlatSegment implements ParameterRun {
   dispose(): void {
     this.#waitForReduction();
     for (const { parameter } of this.storages) parameter.release();
-    this.reshard();
-    this.#whole.release();
-    this.#master.release();
-    this.#window.dispose();
+    this.#parameters.dispose();
   }
 
   /** Enqueues a reduction, which reads `scale`, after what has been enqueued. */
@@ -283,21 +246,22 @@ export class FlatSegment implements ParameterRun {
   /** Makes the parameters views of the whole; values that they have go into the run, parameter by parameter, and are freed. */
   #adopt(parameters: readonly Parameter[]): ShardedStorage[] {
     const present = parameters.some(({ buffer }) => buffer.attached);
-    if (present) this.#window.beginWrite(this.name);
+    if (present) this.#parameters.beginWrite();
     const storages = parameters.map((parameter, i) => {
       const offset = this.plan.offsets[i];
       if (offset === undefined) throw new InternalError(`no place for '${parameter.fqn}'`);
       const share = shareOf(this.plan, offset, parameter.numel, this.unit.policy.group.rank);
       const width = float32.byteLength;
       if (parameter.buffer.attached && share.length > 0) {
-        const to = devicePtr(this.#master.ptr + share.runOffset * width);
+        const to = devicePtr(this.param + share.runOffset * width);
         this.device.copy(to, devicePtr(parameter.ptr + share.offset * width), share.length * width);
       }
       const storage = new ShardedStorage(this, parameter, offset, share, this.unit.policy.group);
       if (parameter.buffer.attached) storage.materialize();
-      this.#whole.retain();
+      const { whole: buffer } = this.#parameters;
+      buffer.retain();
       const layout = denseLayout(parameter.shape, offset);
-      parameter.adopt(storage, { buffer: this.#whole, layout, dtype: this.unit.policy.paramDtype });
+      parameter.adopt(storage, { buffer, layout, dtype: this.unit.policy.paramDtype });
       return storage;
     });
     if (present) this.endWrite();

@@ -7,11 +7,13 @@
 import { activePass } from "../autograd/engine.ts";
 import { gradEnabled } from "../autograd/mode.ts";
 import type { Phase } from "../comm/call.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
-import { InternalError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
-import type { ResolvedPolicy } from "./policy.ts";
+import { neighboursOf } from "../parallel/ranks.ts";
+import type { ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
 import { FsdpRoot, type Use } from "./root.ts";
 import { FlatSegment } from "./segment.ts";
 
@@ -21,8 +23,6 @@ export class FsdpUnit implements GradientReducer {
   readonly modules: readonly Module[];
   readonly policy: ResolvedPolicy;
   readonly segments: readonly FlatSegment[];
-  /** Whether parameters are freed after the forward; undefined leaves it to the root rule, applied when the root first runs. */
-  reshardAfterForward: boolean | undefined;
   reshardAfterBackward = true;
   unshardInBackward = true;
   requiresGradientSync = true;
@@ -38,6 +38,9 @@ export class FsdpUnit implements GradientReducer {
   /** Ends the passes of a unit that was used without its root. */
   #alone: FsdpRoot | undefined;
   #unsharded: Phase | undefined;
+  #reshardAfterForward: ReshardAfterForward;
+  /** Who keeps the parts of the whole after a forward, where those are fewer ranks than share it. */
+  #neighbours: ProcessGroup | undefined;
   #gradientDivideFactor: number;
   /** Its inverse, which sums are multiplied by; undefined where there are no parameters. */
   readonly #gradientScale: DeviceScalar | undefined;
@@ -49,7 +52,7 @@ export class FsdpUnit implements GradientReducer {
   constructor(modules: readonly Module[], parameters: readonly Parameter[], policy: ResolvedPolicy) {
     this.modules = modules;
     this.policy = policy;
-    this.reshardAfterForward = policy.reshardAfterForward;
+    this.reshardAfterForward = policy.reshardAfterForward; // refused before any parameter is claimed
     this.#gradientDivideFactor = policy.all.size;
     const trainable = parameters.filter((parameter) => parameter.trainable);
     const frozen = parameters.filter((parameter) => !parameter.trainable);
@@ -63,6 +66,26 @@ export class FsdpUnit implements GradientReducer {
   get name(): string {
     const nameOf = ({ fqn, constructor }: Module): string => fqn === undefined || fqn === "" ? constructor.name : fqn;
     return this.modules.map(nameOf).join(", ");
+  }
+
+  /** What becomes of the parameters after the forward; undefined leaves it to the root rule, applied when the root first runs. */
+  get reshardAfterForward(): ReshardAfterForward {
+    return this.#reshardAfterForward;
+  }
+
+  /** Collective where it is a number of ranks. @throws {ArgumentError} if that does not divide the ranks that share the unit */
+  set reshardAfterForward(choice: ReshardAfterForward) {
+    const { size } = this.policy.group;
+    if (typeof choice === "number" && !(Number.isInteger(choice) && choice >= 1 && size % choice === 0)) {
+      throw new ArgumentError(
+        `Cannot reshard '${this.name}' to ${choice} ranks after its forward: give a number that divides the ${size} ranks which share ` +
+          "it, true or false",
+      );
+    }
+    this.#reshardAfterForward = choice === 1 ? false : choice === size ? true : choice;
+    this.#neighbours = typeof this.#reshardAfterForward === "number"
+      ? neighboursOf(this.policy.group, this.#reshardAfterForward)
+      : undefined;
   }
 
   get gradientDivideFactor(): number {
@@ -96,10 +119,15 @@ export class FsdpUnit implements GradientReducer {
     for (const segment of this.segments) segment.waitForGather();
   }
 
-  /** Frees the whole parameters, unless they are gone. */
+  /** Frees the whole parameters, and what is kept of them, unless they are gone. */
   reshard(): void {
-    if (this.#unsharded === undefined) return;
-    for (const segment of this.segments) segment.reshard();
+    this.#free(undefined);
+  }
+
+  /** @param keepers those who keep a part of the whole each */
+  #free(keepers: ProcessGroup | undefined): void {
+    if (keepers !== undefined && this.#unsharded === undefined) return;
+    for (const segment of this.segments) segment.reshard(keepers);
     this.#unsharded = undefined;
   }
 
@@ -120,20 +148,20 @@ export class FsdpUnit implements GradientReducer {
   /** The forward of one of its modules has ended: after the last one, frees the whole parameters. */
   endForward(module: Module): void {
     this.#toRun.delete(module);
-    if (this.#toRun.size === 0) this.#reshardAfterForward();
+    if (this.#toRun.size === 0) this.#endForward();
   }
 
   /** The root's forward has ended: modules that it left out are waited for no longer. */
   endRootForward(): void {
     if (this.#toRun.size === 0) return;
     this.#toRun.clear();
-    this.#reshardAfterForward();
+    this.#endForward();
   }
 
   /** Frees the whole parameters, unless they are to stay; an evaluation also leaves what was gathered by hand. */
-  #reshardAfterForward(): void {
-    const stays = this.reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
-    if (!stays) this.reshard();
+  #endForward(): void {
+    const stays = this.#reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
+    if (!stays) this.#free(this.#neighbours);
   }
 
   /** Makes sure that the pass under way tells the unit's root when it ends. */

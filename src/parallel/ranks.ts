@@ -49,3 +49,17 @@ export function shardRanksOf(mesh: DeviceMesh | ProcessGroup): ShardRanks {
   const group = ranksOf(mesh, "shard");
   return { all: group, group, replicas: undefined };
 }
+
+/** Groups of neighbours, by the group that they are parts of and their size. */
+const NEIGHBOURS: WeakMap<ProcessGroup, Map<number, ProcessGroup>> = new WeakMap();
+
+/** This rank's part of a group that is cut into parts of `size` ranks, one after another. Collective when first asked for. */
+export function neighboursOf(group: ProcessGroup, size: number): ProcessGroup {
+  const known = NEIGHBOURS.get(group) ?? new Map<number, ProcessGroup>();
+  NEIGHBOURS.set(group, known);
+  const begin = group.rank - group.rank % size;
+  const ranks = Array.from({ length: size }, (_, i) => begin + i);
+  const part = known.get(size) ?? group.split(ranks, `${group.name} by ${size}`);
+  known.set(size, part);
+  return part;
+}

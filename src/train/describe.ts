@@ -6,7 +6,7 @@
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
-import { shardedModuleOf } from "./handle.ts";
+import { shardedModuleOf } from "../fsdp/handle.ts";
 
 /** One unit of a sharded module; numbers count elements. */
 export interface UnitDescription {

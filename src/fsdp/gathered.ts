@@ -1,0 +1,154 @@
+/**
+ * The parameters of one segment: this rank's run of master weights, the window that peers gather it from, and the gathered
+ * whole, which parameters are views of. Nothing is copied in or out.
+ *
+ * Note [What a segment holds of its parameters]
+ * - run: float32 master weights, always. They lie in the window itself when the compute dtype is float32; else the window
+ *   holds the run cast to it, refreshed whenever the run is written, so that a gather moves the smaller type.
+ * - whole: `world` runs in the compute dtype, between unshard and reshard.
+ * - kept part: after a forward that reshards to fewer ranks, this rank's part of the whole; those ranks gather it from each other.
+ *
+ * The whole is allocated and filled on the gather stream, after the run was last written or the part was kept; what computes
+ * with it waits for that, and frees it on its own stream.
+ *
+ * @module
+ */
+import type { Phase } from "../comm/call.ts";
+import type { Work } from "../comm/data_plane.ts";
+import type { GatherWindow } from "../comm/gather_window.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { Buffer } from "../device/buffer.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { type DType, float32 } from "../dtype.ts";
+import type { DeviceEvent } from "../device/stream.ts";
+import type { SegmentPlan } from "./layout.ts";
+import type { ResolvedPolicy } from "./policy.ts";
+
+/** A part of the whole that fewer ranks than all gather from each other. */
+interface KeptPart {
+  readonly buffer: Buffer;
+  /** Who keeps the other parts. */
+  readonly ranks: ProcessGroup;
+}
+
+/** A run and the whole that it is a part of. */
+export class GatheredRun {
+  /** The whole; parameters hold references. */
+  readonly whole: Buffer;
+  readonly #device: Device;
+  readonly #plan: SegmentPlan;
+  readonly #dtype: DType;
+  readonly #nameOf: () => string;
+  readonly #window: GatherWindow;
+  readonly #master: Buffer;
+  #kept: KeptPart | undefined;
+  /** After the last write to what is gathered from. */
+  #written: DeviceEvent;
+  /** The gather under way. */
+  #gather: Work | undefined;
+
+  /**
+   * Collective.
+   *
+   * @param nameOf gives the present name of the segment
+   */
+  constructor(device: Device, plan: SegmentPlan, policy: ResolvedPolicy, nameOf: () => string) {
+    this.#device = device;
+    this.#plan = plan;
+    this.#dtype = policy.paramDtype;
+    this.#nameOf = nameOf;
+    const name = nameOf();
+    const bytes = plan.runLength * this.#dtype.byteLength;
+    this.#window = policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name);
+    this.#master = this.#dtype === float32
+      ? Buffer.borrow(device, this.#window.pointer, bytes, `${name} parameters`)
+      : Buffer.allocate(device, plan.runLength * float32.byteLength, `${name} master weights`, "parameters");
+    this.whole = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered");
+    this.#written = device.streams.current.record();
+  }
+
+  /** Address of the master weights. */
+  get master(): DevicePtr {
+    return this.#master.ptr;
+  }
+
+  /** Waits until no peer reads the run. What was gathered must be freed before, as it would grow stale. */
+  beginWrite(): void {
+    this.#window.beginWrite(this.#nameOf());
+  }
+
+  /** Publishes what was written. */
+  endWrite(): void {
+    if (this.#dtype !== float32) {
+      const [dst, src] = [this.#window.pointer, this.#master.ptr];
+      this.#device.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.runLength, dst, src });
+    }
+    this.#window.endWrite();
+    this.whole.version++;
+    this.#written = this.#device.streams.current.record();
+  }
+
+  /** Begins to gather the whole; see {@link wait}. */
+  unshard(phase: Phase): void {
+    const { streams } = this.#device;
+    streams.get("gather").wait(this.#written);
+    this.#gather = streams.on("gather", () => {
+      this.whole.attach();
+      try {
+        return this.#gatherFrom(this.#kept, phase);
+      } catch (error) {
+        this.whole.detach();
+        throw error;
+      }
+    });
+  }
+
+  /** Orders what is enqueued from now on after the gather under way. */
+  wait(): void {
+    this.#gather?.wait();
+    this.#gather = undefined;
+  }
+
+  /** Frees the whole, and what is kept of it. */
+  reshard(): void {
+    this.wait();
+    this.whole.detach();
+    this.#dropKept();
+  }
+
+  /** Frees the whole but for this rank's part of it among `ranks`, neighbours of whom each keeps another one. */
+  reshardTo(ranks: ProcessGroup): void {
+    this.wait();
+    const bytes = this.whole.byteLength / ranks.size;
+    const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} kept parameters`, "gathered");
+    this.#device.copy(buffer.ptr, devicePtr(this.whole.ptr + ranks.rank * bytes), bytes);
+    this.whole.detach();
+    this.#kept = { buffer, ranks };
+    this.#written = this.#device.streams.current.record();
+  }
+
+  /** Frees everything; every rank must. */
+  dispose(): void {
+    this.reshard();
+    this.whole.release();
+    this.#master.release();
+    this.#window.dispose();
+  }
+
+  #gatherFrom(kept: KeptPart | undefined, phase: Phase): Work {
+    const bytes = this.#plan.runLength * this.#dtype.byteLength;
+    if (kept === undefined) {
+      const starts = Array.from({ length: this.#plan.world }, (_, rank) => rank * bytes);
+      return this.#window.gather(this.whole.ptr, starts, this.#nameOf(), phase);
+    }
+    const { buffer: { ptr, byteLength }, ranks } = kept;
+    const work = ranks.allGather(this.whole.ptr, ptr, byteLength, this.#nameOf(), phase);
+    this.#dropKept();
+    return work;
+  }
+
+  #dropKept(): void {
+    this.#kept?.buffer.release();
+    this.#kept = undefined;
+  }
+}
