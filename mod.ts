@@ -29,7 +29,7 @@ export {
   UnshardHandle,
   type UnshardOptions,
 } from "./src/fsdp/handle.ts";
-export type { FullyShardOptions } from "./src/fsdp/policy.ts";
+export type { AllGatherCall, CustomCollectives, FullyShardOptions, ReduceScatterCall } from "./src/fsdp/policy.ts";
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { describeSharding } from "./src/train/describe.ts";

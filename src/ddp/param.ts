@@ -156,7 +156,7 @@ export class ReplicatedStorage implements ParameterStorage {
   /** The pass has ended; some rank has used the parameter since gradients were cleared, or none has. */
   settle(used: boolean): void {
     this.#shown = used;
-    if (used) return;
+    if (used) return this.parameter.announceGradient();
     this.#reduced?.dispose();
     this.#reduced = undefined;
   }

@@ -22,7 +22,7 @@ import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import type { SegmentPlan } from "./layout.ts";
-import type { ResolvedPolicy } from "./policy.ts";
+import type { CustomCollectives, ResolvedPolicy } from "./policy.ts";
 
 /** A part of the whole that fewer ranks than all gather from each other. */
 interface KeptPart {
@@ -36,6 +36,7 @@ export class GatheredRun {
   /** The whole; parameters hold references. */
   readonly whole: Buffer;
   readonly #device: Device;
+  readonly #group: ProcessGroup;
   readonly #plan: SegmentPlan;
   readonly #dtype: DType;
   readonly #nameOf: () => string;
@@ -54,6 +55,7 @@ export class GatheredRun {
    */
   constructor(device: Device, plan: SegmentPlan, policy: ResolvedPolicy, nameOf: () => string) {
     this.#device = device;
+    this.#group = policy.group;
     this.#plan = plan;
     this.#dtype = policy.paramDtype;
     this.#nameOf = nameOf;
@@ -88,14 +90,14 @@ export class GatheredRun {
     this.#written = this.#device.streams.current.record();
   }
 
-  /** Begins to gather the whole; see {@link wait}. */
-  unshard(phase: Phase): void {
+  /** Begins to gather the whole, by `custom` if given; see {@link wait}. */
+  unshard(phase: Phase, custom: CustomCollectives["allGather"]): void {
     const { streams } = this.#device;
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
       this.whole.attach();
       try {
-        return this.#gatherFrom(this.#kept, phase);
+        return this.#kept === undefined ? this.#gatherAll(phase, custom) : this.#gatherKept(this.#kept, phase);
       } catch (error) {
         this.whole.detach();
         throw error;
@@ -135,13 +137,17 @@ export class GatheredRun {
     this.#window.dispose();
   }
 
-  #gatherFrom(kept: KeptPart | undefined, phase: Phase): Work {
-    const bytes = this.#plan.runLength * this.#dtype.byteLength;
-    if (kept === undefined) {
-      const starts = Array.from({ length: this.#plan.world }, (_, rank) => rank * bytes);
-      return this.#window.gather(this.whole.ptr, starts, this.#nameOf(), phase);
+  #gatherAll(phase: Phase, custom: CustomCollectives["allGather"]): Work {
+    const byteLength = this.#plan.runLength * this.#dtype.byteLength;
+    const [unit, dst] = [this.#nameOf(), this.whole.ptr];
+    if (custom !== undefined) {
+      return custom({ group: this.#group, src: this.#window.pointer, dst, byteLength, unit, phase });
     }
-    const { buffer: { ptr, byteLength }, ranks } = kept;
+    const starts = Array.from({ length: this.#plan.world }, (_, rank) => rank * byteLength);
+    return this.#window.gather(dst, starts, unit, phase);
+  }
+
+  #gatherKept({ buffer: { ptr, byteLength }, ranks }: KeptPart, phase: Phase): Work {
     const work = ranks.allGather(this.whole.ptr, ptr, byteLength, this.#nameOf(), phase);
     this.#dropKept();
     return work;

@@ -6,6 +6,7 @@
  */
 import { ArgumentError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
+import type { CustomCollectives } from "./policy.ts";
 import type { FsdpUnit } from "./unit.ts";
 
 /** What sharding made of a module. */
@@ -154,6 +155,21 @@ export class FullyShardedModule {
   /** Whether the backward gathers the parameters: false where it needs none of their values, as for an embedding. */
   setUnshardInBackward(unshard: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.unshardInBackward = unshard);
+  }
+
+  /** Gathers this unit by `gather` from now on; undefined gives that back to the library. Every rank must. */
+  setCustomAllGather(gather: CustomCollectives["allGather"]): void {
+    this.unit.custom.allGather = gather;
+  }
+
+  /** Reduces this unit by `reduce` from now on; undefined gives that back to the library. Every rank must. */
+  setCustomReduceScatter(reduce: CustomCollectives["reduceScatter"]): void {
+    this.unit.custom.reduceScatter = reduce;
+  }
+
+  /** Hands this unit's reduced gradients to `hook` before they are added to earlier ones. Undefined ends that. */
+  setAllReduceHook(hook: CustomCollectives["allReduceHook"]): void {
+    this.unit.custom.allReduceHook = hook;
   }
 
   /** Frees all shards and windows: the modules are ordinary ones again, without values, and can be sharded anew. Every rank must. */

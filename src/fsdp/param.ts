@@ -120,6 +120,8 @@ export class ShardedStorage implements ParameterStorage {
   /** Shows the gradient of the owned elements, if some rank used the parameter. */
   show(used: boolean): void {
     this.#isHidden = false;
-    if (used) this.#owned ??= this.run.runGradient(this.runOffset, this.shard.numel);
+    if (!used) return;
+    this.#owned ??= this.run.runGradient(this.runOffset, this.shard.numel);
+    this.parameter.announceGradient();
   }
 }

@@ -4,10 +4,45 @@
  * @module
  */
 import type { DeviceMesh } from "../comm/mesh.ts";
-import type { ProcessGroup } from "../comm/process_group.ts";
+import type { Phase } from "../comm/call.ts";
+import type { Work } from "../comm/data_plane.ts";
+import type { ProcessGroup, ReduceScatterOptions } from "../comm/process_group.ts";
+import type { DevicePtr } from "../device/device.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
 import { type ShardRanks, shardRanksOf } from "../parallel/ranks.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+
+/** A gather of one unit, or of a part of it with a dtype or a cut of its own. */
+export interface AllGatherCall {
+  /** The ranks that share the parameters. */
+  readonly group: ProcessGroup;
+  /** This rank's run: `byteLength` bytes. */
+  readonly src: DevicePtr;
+  /** Where all runs go, in the order of the ranks. */
+  readonly dst: DevicePtr;
+  readonly byteLength: number;
+  /** Name of what is gathered. */
+  readonly unit: string;
+  readonly phase: Phase;
+}
+
+/** A reduction of one unit, or of a part of it: as `ProcessGroup.reduceScatter`. */
+export interface ReduceScatterCall extends ReduceScatterOptions {
+  /** The ranks that share the parameters. */
+  readonly group: ProcessGroup;
+  /** Name of what is reduced. */
+  readonly unit: string;
+  readonly phase: Phase;
+}
+
+/** What moves a unit's parameters and gradients in place of the library (PyTorch's `Comm`). */
+export interface CustomCollectives {
+  allGather: ((call: AllGatherCall) => Work) | undefined;
+  reduceScatter: ((call: ReduceScatterCall) => Work) | undefined;
+  /** Gets this rank's run of reduced gradients, flat float32, before they are added to earlier ones; with replicas, summed over them. */
+  allReduceHook: ((reduced: Tensor) => void) | undefined;
+}
 
 /** What becomes of whole parameters after a forward; a number of ranks keeps them in as many parts. */
 export type ReshardAfterForward = boolean | number | undefined;

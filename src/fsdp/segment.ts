@@ -91,7 +91,7 @@ export class FlatSegment implements ParameterRun {
   /** Begins to gather the whole; see {@link waitForGather}. */
   unshard(phase: Phase): void {
     for (const { parameter } of this.storages) parameter.requireValues();
-    this.#parameters.unshard(phase);
+    this.#parameters.unshard(phase, this.unit.custom.allGather);
   }
 
   /** Orders what is enqueued from now on after the gather under way. */
@@ -124,47 +124,57 @@ export class FlatSegment implements ParameterRun {
   }
 
   /**
-   * Sums the whole gradient over the ranks that share it into the run's, times `scale`, or, where there are replicas, into the
-   * partial one, unscaled. Parameters without a gradient count as zero.
+   * Sums the whole gradient over the ranks that share it into the run's, times `scale`; where replicas or a hook come after it,
+   * into the partial one, which replicas scale. Parameters without a gradient count as zero.
    */
   reduceScatter(scale: DeviceScalar): void {
     if (!this.storages.some(({ parameter }) => parameter.trainable)) return;
     for (const storage of this.storages) storage.prepareReduction();
     if (this.#wholeGrad === undefined) throw new InternalError(`'${this.name}' has no gradients to reduce`);
     const { ptr: src } = this.#wholeGrad;
-    const { group, replicas, reduceDtype: dtype } = this.unit.policy;
+    const { policy: { group, replicas, reduceDtype: dtype }, custom } = this.unit;
+    const isFinal = replicas === undefined && custom.allReduceHook === undefined;
     this.#reduction = this.#onReduceStream(scale, () => {
-      const before = replicas === undefined ? this.#runGrad : this.#partialGrad;
+      const before = isFinal ? this.#runGrad : this.#partialGrad;
       const sum = before ?? this.#allocateRun();
-      if (replicas === undefined) this.#runGrad = sum;
+      if (isFinal) this.#runGrad = sum;
       else this.#partialGrad = sum;
       const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
       const scaled = replicas === undefined ? { scale } : {};
       const to = { dst: sum.ptr, dstDtype: float32, accumulate: before !== undefined, ...scaled };
-      const work = group.reduceScatter({ src, dtype, runs, ...to }, this.name, "backward");
+      const args = { src, dtype, runs, ...to };
+      const work = custom.reduceScatter === undefined
+        ? group.reduceScatter(args, this.name, "backward")
+        : custom.reduceScatter({ ...args, group, unit: this.name, phase: "backward" });
       for (const { sink } of this.storages) sink.clear();
       this.#dropWholeGradient();
       return work;
     });
   }
 
-  /** Sums the partial gradient, if there is one, over replicas, and adds it, times `scale`, to the run's. */
+  /** Sums the partial gradient, if there is one, over replicas, times `scale`, hands it to a hook, and adds it to the run's. */
   allReduce(scale: DeviceScalar): void {
-    const [partial, { replicas }] = [this.#partialGrad, this.unit.policy];
-    if (partial === undefined || replicas === undefined) return;
+    const { policy: { replicas }, custom: { allReduceHook } } = this.unit;
+    const partial = this.#partialGrad;
+    if (partial === undefined) return;
     this.#partialGrad = undefined;
     this.#reduction = this.#onReduceStream(scale, () => {
-      const options = { scale, unit: this.name, phase: "backward" } as const;
-      const work = replicas.allReduce(partial.ptr, this.length, float32, options);
+      const { streams, kernels } = this.device;
+      replicas?.allReduce(partial.ptr, this.length, float32, { scale, unit: this.name, phase: "backward" }).wait();
+      if (allReduceHook !== undefined) {
+        partial.retain();
+        using reduced = new Tensor(partial, denseLayout([this.length]), float32);
+        allReduceHook(reduced);
+      }
       const before = this.#runGrad;
       this.#runGrad ??= partial;
-      if (before === undefined) return work;
-      work.wait();
-      const [dst, src] = [before.ptr, partial.ptr];
-      this.device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src });
-      partial.release();
-      const added = this.device.streams.current.record();
-      return { done: false, wait: () => this.device.streams.current.wait(added) };
+      if (before !== undefined) {
+        const [dst, src] = [before.ptr, partial.ptr];
+        kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src });
+        partial.release();
+      }
+      const done = streams.current.record();
+      return { done: false, wait: () => streams.current.wait(done) };
     });
   }
 

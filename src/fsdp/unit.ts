@@ -13,7 +13,7 @@ import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { neighboursOf } from "../parallel/ranks.ts";
-import type { ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
+import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
 import { FsdpRoot, type Use } from "./root.ts";
 import { FlatSegment } from "./segment.ts";
 
@@ -30,6 +30,8 @@ export class FsdpUnit implements GradientReducer {
   requiresAllReduce = true;
   /** Whether the end of a pass shows reduced gradients; without, that of a later one does. */
   isLastBackward = true;
+  /** What a user has put in the place of collectives; undefined ones are the library's. */
+  readonly custom: CustomCollectives = { allGather: undefined, reduceScatter: undefined, allReduceHook: undefined };
   /** Units that are gathered next, when this one is. In the backward undefined stands for the policy's choice. */
   forwardPrefetch: readonly FsdpUnit[] = [];
   backwardPrefetch: readonly FsdpUnit[] | undefined;

@@ -81,7 +81,7 @@ export interface ParameterStorage {
 
 /** The storage of a parameter in no parallelism. Its run lasts when it is replicated, and so do optimizer states. */
 function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
-  const sink = new GradientSlot();
+  const sink = new GradientSlot({ onFinish: () => parameter.announceGradient() });
   const run: ParameterRun = {
     device: buffer.device,
     length: parameter.numel,
@@ -121,6 +121,9 @@ export interface WholeView {
   readonly dtype: DType;
 }
 
+/** Gets a parameter whose gradient is complete. */
+export type GradientListener = (parameter: Parameter) => void;
+
 /** Name of a parameter that no root has named yet. */
 const UNNAMED = "parameter";
 
@@ -143,6 +146,7 @@ export class Parameter extends Tensor {
   #plain: ParameterStorage;
   #storage: ParameterStorage;
   #trainable: boolean;
+  readonly #gradientHooks = new Set<GradientListener>();
 
   /**
    * @param device where it is computed with
@@ -178,6 +182,22 @@ export class Parameter extends Tensor {
   /** Gradient of the elements that this rank keeps: of the whole shape, or flat where sharded. */
   get grad(): Tensor | undefined {
     return this.#storage.gradient();
+  }
+
+  /**
+   * Calls `hook` at the end of each backward that has given it a gradient, reduced where there are ranks (PyTorch's
+   * `register_post_accumulate_grad_hook`): an optimizer that steps and drops the gradient there keeps none between backwards.
+   *
+   * @returns ends that
+   */
+  registerPostAccumulateGradHook(hook: GradientListener): () => void {
+    this.#gradientHooks.add(hook);
+    return () => void this.#gradientHooks.delete(hook);
+  }
+
+  /** The gradient of a backward is complete: tells those who wait for it. Used by storages. */
+  announceGradient(): void {
+    for (const hook of this.#gradientHooks) hook(this);
   }
 
   /** Drops the gradient. */
