@@ -29,7 +29,15 @@ export {
   UnshardHandle,
   type UnshardOptions,
 } from "./src/fsdp/handle.ts";
-export type { AllGatherCall, CustomCollectives, FullyShardOptions, ReduceScatterCall } from "./src/fsdp/policy.ts";
+export type {
+  AllGatherCall,
+  CustomCollectives,
+  FullyShardOptions,
+  GatherContext,
+  GatherExtension,
+  GatherInputs,
+  ReduceScatterCall,
+} from "./src/fsdp/policy.ts";
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
 export { describeSharding } from "./src/train/describe.ts";

@@ -8,9 +8,9 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { int64 } from "../dtype.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { GradientReducer, NormReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
-import { rangeLayout, type ShardLayout } from "../tensor/shard_layout.ts";
+import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { Share } from "./layout.ts";
+import type { OwnedPart } from "./layout.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
 
@@ -42,12 +42,12 @@ export class ShardedStorage implements ParameterStorage {
   /** The gradient of the owned elements, shown when a pass that reduced it has ended. */
   #owned: Tensor | undefined;
 
-  constructor(segment: FlatSegment, parameter: Parameter, offset: number, share: Share, group: ProcessGroup) {
+  constructor(segment: FlatSegment, parameter: Parameter, offset: number, part: OwnedPart, group: ProcessGroup) {
     this.run = segment;
     this.parameter = parameter;
     this.#offset = offset;
-    this.shard = rangeLayout(parameter.shape, share.offset, share.length);
-    this.runOffset = share.runOffset;
+    this.shard = part.shard;
+    this.runOffset = part.runOffset;
     this.sink = new GradientSlot({
       place: () => segment.gradientPlace(parameter, offset),
       direct: segment.writesDirectly,

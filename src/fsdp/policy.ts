@@ -8,8 +8,10 @@ import type { Phase } from "../comm/call.ts";
 import type { Work } from "../comm/data_plane.ts";
 import type { ProcessGroup, ReduceScatterOptions } from "../comm/process_group.ts";
 import type { DevicePtr } from "../device/device.ts";
+import type { DType } from "../dtype.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
 import { type ShardRanks, shardRanksOf } from "../parallel/ranks.ts";
+import type { Shape } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
@@ -44,6 +46,37 @@ export interface CustomCollectives {
   allReduceHook: ((reduced: Tensor) => void) | undefined;
 }
 
+/** What an extension is told of a parameter that it gathers. */
+export interface GatherContext {
+  /** The ranks that share the parameter. */
+  readonly group: ProcessGroup;
+  /** Shape of the whole parameter. */
+  readonly shape: Shape;
+  /** Shape of the first rank's chunk; of the others none is larger. */
+  readonly chunkShape: Shape;
+  /** What is computed in. */
+  readonly paramDtype: DType;
+}
+
+/** What an extension gives to be gathered. */
+export interface GatherInputs<Metadata> {
+  /** Of one shape and dtype on all ranks each: pad what is shorter. */
+  readonly inputs: readonly Tensor[];
+  /** Stays on this rank, for {@link GatherExtension.postAllGather}. */
+  readonly metadata: Metadata;
+}
+
+/** Gathers a parameter in a form of its own, e.g. quantized (PyTorch's `fsdp_pre_all_gather` and `fsdp_post_all_gather`). */
+export interface GatherExtension<Metadata = unknown> {
+  /** @param shard this rank's chunk of the float32 values; of no elements where there are fewer chunks than ranks */
+  preAllGather(shard: Tensor, context: GatherContext): GatherInputs<Metadata>;
+  /**
+   * @param outputs of each input those of all ranks: [ranks, …its shape]
+   * @param out the whole parameter in `paramDtype`, to be written
+   */
+  postAllGather(outputs: readonly Tensor[], metadata: Metadata, out: Tensor): void;
+}
+
 /** What becomes of whole parameters after a forward; a number of ranks keeps them in as many parts. */
 export type ReshardAfterForward = boolean | number | undefined;
 
@@ -69,10 +102,18 @@ export interface FullyShardOptions {
   readonly backwardPrefetch?: boolean;
   /** Parameters that stay as they are: neither sharded nor reduced. Another parallelism may take them. */
   readonly ignoredParameters?: Iterable<Parameter>;
+  /**
+   * The dim that a parameter is cut along, as PyTorch cuts it; undefined: flat, with the others of its unit. Each parameter that is
+   * cut along a dim is gathered and reduced on its own; dims but the first must divide evenly.
+   */
+  readonly shardPlacement?: (parameter: Parameter) => number | undefined;
+  /** What gathers a parameter in a form of its own; it is cut along dim 0 then, unless `shardPlacement` gives another one. */
+  readonly gatherExtension?: (parameter: Parameter) => GatherExtension | undefined;
 }
 
 /** A policy with nothing left open but the root rule. */
-export interface ResolvedPolicy extends ResolvedPrecision, ShardRanks {
+export interface ResolvedPolicy
+  extends ResolvedPrecision, ShardRanks, Required<Pick<FullyShardOptions, "shardPlacement" | "gatherExtension">> {
   readonly reshardAfterForward: ReshardAfterForward;
   readonly backwardPrefetch: boolean;
 }
@@ -85,5 +126,7 @@ export interface ResolvedPolicy extends ResolvedPrecision, ShardRanks {
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
   const { mesh, reshardAfterForward, precision, backwardPrefetch = false } = options;
-  return { ...resolvePrecision(precision), ...shardRanksOf(mesh), reshardAfterForward, backwardPrefetch };
+  const { shardPlacement = () => undefined, gatherExtension = () => undefined } = options;
+  const cuts = { shardPlacement, gatherExtension };
+  return { ...resolvePrecision(precision), ...shardRanksOf(mesh), ...cuts, reshardAfterForward, backwardPrefetch };
 }

@@ -13,7 +13,7 @@
  * @module
  */
 import type { Phase } from "../comm/call.ts";
-import type { Work } from "../comm/data_plane.ts";
+import { enqueuedWork, type Work } from "../comm/data_plane.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
@@ -23,10 +23,21 @@ import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import type { Parameter, ParameterRun } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
-import { GatheredRun } from "./gathered.ts";
-import { planSegment, type SegmentPlan, shareOf } from "./layout.ts";
+import { elementRuns } from "../tensor/shard_layout.ts";
+import { copyChunks, GatheredRun } from "./gathered.ts";
+import { ownedPart, planSegment, type SegmentPlan } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
+import type { GatherExtension } from "./policy.ts";
 import type { FsdpUnit } from "./unit.ts";
+
+/** What may be special about a segment. */
+export interface SegmentOptions {
+  /** What the unit's name is followed by in the segment's. */
+  readonly suffix?: string;
+  /** Where its only parameter lies, which is cut along a dim. @default flat, one parameter after another */
+  readonly plan?: SegmentPlan;
+  readonly extension?: GatherExtension | undefined;
+}
 
 /** A flat segment of one unit. */
 export class FlatSegment implements ParameterRun {
@@ -35,7 +46,7 @@ export class FlatSegment implements ParameterRun {
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
-  readonly #suffix: string;
+  readonly #nameOf: () => string;
   readonly #parameters: GatheredRun;
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
@@ -47,24 +58,23 @@ export class FlatSegment implements ParameterRun {
    * Takes parameters over, with the values that they have; collective.
    *
    * @param unit what it is part of
-   * @param suffix what the unit's name is followed by in the segment's
    */
-  constructor(unit: FsdpUnit, suffix: string, parameters: readonly Parameter[]) {
+  constructor(unit: FsdpUnit, parameters: readonly Parameter[], { suffix = "", plan, extension }: SegmentOptions) {
     const first = parameters[0];
     if (first === undefined) throw new InternalError("a segment without parameters");
     const { group, paramDtype, reduceDtype } = unit.policy;
     this.unit = unit;
-    this.#suffix = suffix;
     this.device = first.device;
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
-    this.plan = planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
-    this.#parameters = new GatheredRun(this.device, this.plan, unit.policy, () => this.name);
+    this.plan = plan ?? planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
+    this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
+    this.#parameters = new GatheredRun(this.device, this.plan, unit.policy, this.#nameOf, extension);
     this.storages = this.#adopt(parameters);
   }
 
-  /** The unit's name, as it is now. */
+  /** The unit's name, as it is now, and what tells the segment from others of the unit. */
   get name(): string {
-    return `${this.unit.name}${this.#suffix}`;
+    return this.#nameOf();
   }
 
   get length(): number {
@@ -142,10 +152,12 @@ export class FlatSegment implements ParameterRun {
       const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
       const scaled = replicas === undefined ? { scale } : {};
       const to = { dst: sum.ptr, dstDtype: float32, accumulate: before !== undefined, ...scaled };
-      const args = { src, dtype, runs, ...to };
+      const chunked = this.#inRuns(src);
+      const args = { src: chunked?.ptr ?? src, dtype, runs, ...to };
       const work = custom.reduceScatter === undefined
         ? group.reduceScatter(args, this.name, "backward")
         : custom.reduceScatter({ ...args, group, unit: this.name, phase: "backward" });
+      chunked?.release();
       for (const { sink } of this.storages) sink.clear();
       this.#dropWholeGradient();
       return work;
@@ -159,7 +171,7 @@ export class FlatSegment implements ParameterRun {
     if (partial === undefined) return;
     this.#partialGrad = undefined;
     this.#reduction = this.#onReduceStream(scale, () => {
-      const { streams, kernels } = this.device;
+      const { kernels } = this.device;
       replicas?.allReduce(partial.ptr, this.length, float32, { scale, unit: this.name, phase: "backward" }).wait();
       if (allReduceHook !== undefined) {
         partial.retain();
@@ -173,8 +185,7 @@ export class FlatSegment implements ParameterRun {
         kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src });
         partial.release();
       }
-      const done = streams.current.record();
-      return { done: false, wait: () => streams.current.wait(done) };
+      return enqueuedWork(this.device);
     });
   }
 
@@ -234,6 +245,16 @@ export class FlatSegment implements ParameterRun {
     return streams.on("reduce", reduce);
   }
 
+  /** A copy of the whole gradient in which each rank's chunk is a run, where a parameter is cut so that they are none. */
+  #inRuns(whole: DevicePtr): Buffer | undefined {
+    const [{ chunks, world }, { reduceDtype }] = [this.plan, this.unit.policy];
+    if (chunks === undefined || chunks.dim === 0) return undefined;
+    const bytes = world * this.length * reduceDtype.byteLength;
+    const runs = Buffer.allocate(this.device, bytes, `${this.name} gradient chunks`, "gradients");
+    copyChunks(this.device, reduceDtype, chunks, { whole, runs: runs.ptr, world, to: "runs" });
+    return runs;
+  }
+
   #allocateRun(): Buffer {
     const bytes = this.length * float32.byteLength;
     return Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
@@ -260,13 +281,13 @@ export class FlatSegment implements ParameterRun {
     const storages = parameters.map((parameter, i) => {
       const offset = this.plan.offsets[i];
       if (offset === undefined) throw new InternalError(`no place for '${parameter.fqn}'`);
-      const share = shareOf(this.plan, offset, parameter.numel, this.unit.policy.group.rank);
+      const part = ownedPart(this.plan, offset, parameter.shape, this.unit.policy.group.rank);
       const width = float32.byteLength;
-      if (parameter.buffer.attached && share.length > 0) {
-        const to = devicePtr(this.param + share.runOffset * width);
-        this.device.copy(to, devicePtr(parameter.ptr + share.offset * width), share.length * width);
+      for (const { offset, length, local } of parameter.buffer.attached ? elementRuns(part.shard) : []) {
+        const to = devicePtr(this.param + (part.runOffset + local) * width);
+        this.device.copy(to, devicePtr(parameter.ptr + offset * width), length * width);
       }
-      const storage = new ShardedStorage(this, parameter, offset, share, this.unit.policy.group);
+      const storage = new ShardedStorage(this, parameter, offset, part, this.unit.policy.group);
       if (parameter.buffer.attached) storage.materialize();
       const { whole: buffer } = this.#parameters;
       buffer.retain();

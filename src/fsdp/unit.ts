@@ -15,7 +15,8 @@ import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { neighboursOf } from "../parallel/ranks.ts";
 import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
 import { FsdpRoot, type Use } from "./root.ts";
-import { FlatSegment } from "./segment.ts";
+import { planChunks } from "./layout.ts";
+import { FlatSegment, type SegmentOptions } from "./segment.ts";
 
 /** A unit. */
 export class FsdpUnit implements GradientReducer {
@@ -56,11 +57,15 @@ export class FsdpUnit implements GradientReducer {
     this.policy = policy;
     this.reshardAfterForward = policy.reshardAfterForward; // refused before any parameter is claimed
     this.#gradientDivideFactor = policy.all.size;
-    const trainable = parameters.filter((parameter) => parameter.trainable);
-    const frozen = parameters.filter((parameter) => !parameter.trainable);
-    this.segments = [trainable, frozen].filter((list) => list.length > 0).map((list, i) =>
-      new FlatSegment(this, i === 0 ? "" : " (frozen)", list)
-    );
+    const cuts = parameters.map((parameter) => ({ parameter, ...this.#cutOf(parameter) }));
+    const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
+    const trainable = flat.filter((parameter) => parameter.trainable);
+    const frozen = flat.filter((parameter) => !parameter.trainable);
+    const lists = [trainable, frozen].filter((list) => list.length > 0);
+    this.segments = [
+      ...lists.map((list, i) => new FlatSegment(this, list, { suffix: i === 0 ? "" : " (frozen)" })),
+      ...cuts.flatMap(({ parameter, ...cut }) => cut.plan === undefined ? [] : new FlatSegment(this, [parameter], cut)),
+    ];
     this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.all.size);
   }
 
@@ -221,6 +226,14 @@ export class FsdpUnit implements GradientReducer {
     this.reshard();
     for (const segment of this.segments) segment.dispose();
     this.#gradientScale?.[Symbol.dispose]();
+  }
+
+  /** How a parameter is cut that does not lie flat among others; refused before any parameter is claimed. */
+  #cutOf(parameter: Parameter): SegmentOptions {
+    const { shardPlacement, gatherExtension, group } = this.policy;
+    const extension = gatherExtension(parameter);
+    const dim = shardPlacement(parameter) ?? (extension === undefined ? undefined : 0);
+    return dim === undefined ? {} : { plan: planChunks(parameter, dim, group.size), extension };
   }
 
   #settleGradients(): void {

@@ -98,6 +98,7 @@ describe("dryRun()", () => {
     { replicate: 2 },
     { replicate: 2, microBatches: 2, reshardAfterForward: 2 },
     { replicate: 8 },
+    { shardPlacement: ({ ndim }) => ndim === 2 ? 1 : undefined, backwardPrefetch: true },
   ];
   const worlds = [[1, 0], [3, 2], [200, 7]] as const;
   const tries = [
