@@ -10,6 +10,7 @@ import {
   SGD,
   tensor,
 } from "../../mod.ts";
+import { deviceMesh } from "../../doors/comm.ts";
 import { uint8 } from "../../doors/device.ts";
 import { initializeParameters, Linear, Module } from "../../doors/nn.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
@@ -145,7 +146,11 @@ export interface ExtensionReport {
 }
 
 /** Trains a step of a weight that is gathered quantized. */
-export function extend({ device, group, rank }: WorldRank, rows: number): ExtensionReport {
+export function extend(
+  { device, group, rank }: WorldRank,
+  { rows, replicas = 1 }: { readonly rows: number; readonly replicas?: number },
+): ExtensionReport {
+  const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
   class Scaled extends Module<[x: Tensor], Tensor> {
     readonly weight = new Parameter(device, [rows, 4], { init: { kind: "normal", mean: 0, std: 1 } });
     readonly shift = new Parameter(device, [4]);
@@ -156,7 +161,7 @@ export function extend({ device, group, rank }: WorldRank, rows: number): Extens
   const model = new Scaled();
   const extension = quantized(0);
   const sharded = fullyShard(model, {
-    mesh: group,
+    mesh,
     reshardAfterForward: true,
     gatherExtension: (parameter) => parameter === model.weight ? extension : undefined,
   });

@@ -65,10 +65,13 @@ describe("shardPlacement", () => {
 });
 
 describe("gatherExtension", () => {
-  for (const [ranks, rows] of [[2, 6], [3, 7], [4, 2]] as const) {
-    it(`gathers ${rows} rows over ${ranks} ranks as bytes, near their masters, which an optimizer moves`, async () => {
-      const chunk = 4 * Math.ceil(rows / ranks);
-      for (const { gathered, error, moved, numel } of valuesOf(await world(ranks, extend, { data: rows }))) {
+  for (const [ranks, rows, replicas] of [[2, 6, 1], [3, 7, 1], [4, 2, 1], [4, 5, 2]] as const) {
+    const mesh = `${replicas === 1 ? "" : `${replicas} x `}${ranks / replicas}`;
+    it(`gathers ${rows} rows over ${mesh} ranks as bytes, near their masters, which an optimizer moves`, async () => {
+      const chunk = 4 * Math.ceil(rows / (ranks / replicas));
+      for (
+        const { gathered, error, moved, numel } of valuesOf(await world(ranks, extend, { data: { rows, replicas } }))
+      ) {
         const own = ["weight", "input"].every((word) => gathered.some((call) => call.includes(word)));
         assert.ok(own, gathered.join("\n"));
         const bytes = gathered.filter((call) => call.startsWith("all-gather")).map((call) =>
