@@ -131,7 +131,7 @@ export class FsdpUnit implements GradientReducer {
     this.#free(undefined);
   }
 
-  /** @param keepers those who keep a part of the whole each */
+  /** Frees the whole parameters, but for a part on each of `keepers`, where those are given. */
   #free(keepers: ProcessGroup | undefined): void {
     if (keepers !== undefined && this.#unsharded === undefined) return;
     for (const segment of this.segments) segment.reshard(keepers);
@@ -142,10 +142,12 @@ export class FsdpUnit implements GradientReducer {
   beginForward(): () => void {
     const isFirst = this.#toRun.size === 0;
     const gathers = !this.unsharded;
-    if (isFirst) { for (const module of this.modules) this.#toRun.add(module); }
     this.unshard("forward");
     this.waitForGather();
-    if (isFirst) { for (const next of this.forwardPrefetch) next.unshard("forward"); }
+    if (isFirst) {
+      for (const module of this.modules) this.#toRun.add(module);
+      for (const next of this.forwardPrefetch) next.unshard("forward");
+    }
     return () => {
       this.#toRun.clear();
       if (gathers) this.reshard();

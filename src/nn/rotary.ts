@@ -72,7 +72,7 @@ export class RotaryTables {
     const rows = Math.max(positions, Math.min(this.#options.maxPositions, 2 ** Math.ceil(Math.log2(positions))));
     const half = this.#options.dim / 2;
     const table = (): BufferTensor => {
-      const buffer = new BufferTensor(this.#device, [rows, half], { persistent: false });
+      const buffer = new BufferTensor(this.#device, [rows, half], { persistent: false, kind: "activations" });
       buffer.rename("rotary tables");
       buffer.materialize();
       return buffer;
