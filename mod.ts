@@ -21,10 +21,26 @@ export { openModel, type OpenModelOptions } from "./src/train/open_model.ts";
 export { TextData, textData, type TextDataOptions } from "./src/train/text_data.ts";
 export { CausalLm, type CausalLmInputs } from "./src/models/causal_lm.ts";
 export type { Batch } from "./src/data/loader.ts";
-export { fullyShard, FullyShardedModule } from "./src/fsdp/fully_shard.ts";
-export type { FullyShardOptions, MixedPrecision } from "./src/fsdp/policy.ts";
+export { fullyShard } from "./src/fsdp/fully_shard.ts";
+export {
+  FullyShardedModule,
+  type RecurseOptions,
+  registerFsdpForwardMethod,
+  UnshardHandle,
+  type UnshardOptions,
+} from "./src/fsdp/handle.ts";
+export type {
+  AllGatherCall,
+  CustomCollectives,
+  FullyShardOptions,
+  GatherContext,
+  GatherExtension,
+  GatherInputs,
+  ReduceScatterCall,
+} from "./src/fsdp/policy.ts";
+export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
-export { describeSharding } from "./src/fsdp/describe.ts";
+export { describeSharding } from "./src/train/describe.ts";
 export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 export type { ParamGroupOptions } from "./src/optim/optimizer.ts";

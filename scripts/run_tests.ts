@@ -3,13 +3,13 @@
  * run side by side, except those that start ranks of their own and need all cores. The last line is
  * `N passed, N failed`, counted from the runners' own reports; the line before tells how many were skipped.
  *
- * Usage: npm test -- [--runtime bun|deno] [--jobs n] [part of a file name ...]
+ * Usage: npm test -- [--runtime bun|deno] [--jobs n] [--report file] [part of a file name ...]
  *
  * @module
  */
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
@@ -28,13 +28,15 @@ interface Job {
   readonly file: string;
 }
 
-interface JobResult extends Job {
+/** How the tests of a file ended; a report is a list of these. */
+export interface JobResult extends Job {
   readonly outcomes: readonly TestOutcome[];
 }
 
 const flags: readonly Flag[] = [
   { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "Run under this runtime only" },
   { name: "jobs", takes: "one", placeholder: "<n>", description: "Files at a time (default: one for each core)" },
+  { name: "report", takes: "one", placeholder: "<file>", description: "Write every test's outcome there, as JSON" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
@@ -66,6 +68,8 @@ async function main(argv: readonly string[]): Promise<number> {
       ...await runJobs(all.filter((job) => !isAlone(job)), jobs, reports),
       ...await runJobs(all.filter(isAlone), 1, reports),
     ];
+    const report = uses.get("report")?.texts.at(-1);
+    if (report !== undefined) writeFileSync(report, JSON.stringify(results));
     return summarize(runtimes, results);
   } finally {
     rmSync(reports, { recursive: true });

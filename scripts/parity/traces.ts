@@ -5,7 +5,7 @@
  */
 import type { CpuMath } from "../../doors/device.ts";
 import { runLoopback } from "../../doors/testing.ts";
-import type { Mode, Trace, TrainingCase } from "./training.ts";
+import type { Mode, PrecisionNames, Trace, TrainingCase } from "./training.ts";
 
 /** One case's losses, norms and final weights (whole, in order of FQN). */
 export interface WholeTrace {
@@ -79,30 +79,72 @@ export function assemble(name: string, traces: readonly Trace[], world: number):
   return { name, losses: first.losses, gradNorms: first.gradNorms, weights };
 }
 
+/** What cases have in common besides the world. */
+export interface Circumstances {
+  readonly tied: boolean;
+  readonly steps: number;
+  /** Whether a block is left out at times. @default false */
+  readonly skips?: boolean;
+  readonly precision?: PrecisionNames;
+}
+
 /** All cases of one world size: the reference comes first. */
-export function casesOf(world: number, tied: boolean, steps: number, skips = false): readonly ParityCase[] {
-  const weights = `${tied ? "tied" : "untied"}${skips ? ", a block left out at times" : ""}`;
+export function casesOf(
+  world: number,
+  { tied, steps, skips = false, precision }: Circumstances,
+): readonly ParityCase[] {
+  const dtypes = precision === undefined ? "" : `, ${precision.paramDtype} reduced in ${precision.reduceDtype}`;
+  const weights = `${tied ? "tied" : "untied"}${skips ? ", a block left out at times" : ""}${dtypes}`;
   const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
     name: `${label} ${weights}`,
     ranks,
-    training: { mode, tied, microBatches: world, steps, skips },
+    training: { mode, tied, microBatches: world, steps, skips, precision },
   });
+  const plain = skips || precision !== undefined ? [] : [one("plain", 1, `plain, ${world} accumulated`)];
   return [
     one("ddp", world, `DDP(${world})`),
     one("fsdp-reshard", world, `FSDP(${world}, reshardAfterForward)`),
     one("fsdp-keep", world, `FSDP(${world}, keep)`),
+    ...world % 2 === 0 && world > 2 ? [one("fsdp-partial", world, `FSDP(${world}, reshard to 2)`)] : [],
     one("fsdp-reshard", 1, `FSDP(1, ${world} accumulated)`),
     one("ddp", 1, `DDP(1, ${world} accumulated)`),
+    ...plain,
   ];
 }
 
-/** The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, two on eight. */
+/** HSDP on a mesh, both ways, against plain parameters that are summed in the same order. */
+export function hybridCasesOf(replicas: number, shard: number, { tied, steps }: Circumstances): readonly ParityCase[] {
+  const microBatches = replicas * shard;
+  const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
+    name: `${label} ${tied ? "tied" : "untied"}`,
+    ranks,
+    training: { mode, tied, microBatches, steps, replicas },
+  });
+  const mesh = `${replicas} x ${shard}`;
+  return [
+    one("plain", 1, `plain, summed as ${mesh}`),
+    one("fsdp-reshard", microBatches, `HSDP(${mesh}, reshardAfterForward)`),
+    one("fsdp-keep", microBatches, `HSDP(${mesh}, keep)`),
+  ];
+}
+
+/** What mixed precision is shown with: bfloat16 gradients are rounded once a rank, so only float32 sums agree to the bit. */
+const BFLOAT16: PrecisionNames = { paramDtype: "bfloat16", reduceDtype: "float32" };
+
+/**
+ * The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, some in
+ * bfloat16, HSDP on three meshes, some on eight.
+ */
 export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
-  const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, tied, steps)));
-  const skipping = [2, 3].map((world) => casesOf(world, false, steps, true));
-  const [, sharded, , alone] = casesOf(8, true, steps);
-  if (sharded === undefined || alone === undefined) throw new Error("no case of eight ranks");
-  return [...small, ...skipping, [alone, sharded]];
+  const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, { tied, steps })));
+  const skipping = [2, 3].map((world) => casesOf(world, { tied: false, steps, skips: true }));
+  const mixed = [2, 3].map((world) => casesOf(world, { tied: true, steps, precision: BFLOAT16 }));
+  const [, sharded, , partial, alone] = casesOf(8, { tied: true, steps });
+  if (sharded === undefined || partial === undefined || alone === undefined) throw new Error("no case of eight ranks");
+  const hybrid = ([[2, 1], [2, 2], [3, 2]] as const).map(([replicas, shard]) =>
+    hybridCasesOf(replicas, shard, { tied: replicas === 2, steps })
+  );
+  return [...small, ...skipping, ...mixed, ...hybrid, [alone, sharded, partial]];
 }
 
 /** Bits of a float64, ordered like the number. */

@@ -1,6 +1,7 @@
 /**
  * The training that parity is shown on: a small Llama, the library's own steps with clipping and AdamW, one micro-batch a rank with unequal numbers of
- * tokens, in four ways that must agree: DDP, FSDP freeing or keeping parameters, and one rank accumulating all micro-batches.
+ * tokens, in ways that must agree: DDP, FSDP freeing or keeping parameters or parts of them, HSDP, one rank accumulating all micro-batches, and
+ * plain parameters, which know no parallelism: see `plain.ts`.
  *
  * @module
  */
@@ -9,12 +10,20 @@ import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../
 import { type Device, dtypeFrom } from "../../doors/device.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
 import type { MicroBatch } from "../../doors/data.ts";
-import type { ProcessGroup } from "../../doors/comm.ts";
+import { deviceMesh, type ProcessGroup } from "../../doors/comm.ts";
 import { type StepContext, trainStep } from "../../doors/config.ts";
 import { elementRuns } from "../../src/tensor/shard_layout.ts";
+import { plainStep } from "./plain.ts";
 
 /** How the model is parallelized. */
-export type Mode = "ddp" | "fsdp-reshard" | "fsdp-keep";
+export type Mode = "plain" | "ddp" | "fsdp-reshard" | "fsdp-keep" | "fsdp-partial";
+
+/** What becomes of parameters after the forward; two ranks keep halves in a partial reshard. */
+const RESHARDS: Readonly<Partial<Record<Mode, boolean | number>>> = {
+  "fsdp-reshard": true,
+  "fsdp-keep": false,
+  "fsdp-partial": 2,
+};
 
 /** One training. */
 export interface TrainingCase {
@@ -23,10 +32,18 @@ export interface TrainingCase {
   /** Micro-batches a step, one a rank; a single rank takes all. */
   readonly microBatches: number;
   readonly steps: number;
+  /** Parts of the ranks that each hold all parameters: gradients are summed in each part, and these sums then. @default 1 */
+  readonly replicas?: number | undefined;
   /** Whether the second block is left out: in every third step by all, in the next one by some micro-batches. */
   readonly skips?: boolean;
-  /** What FSDP gathers and reduces in, by name; float32 unless said otherwise. */
-  readonly precision?: { readonly paramDtype: string; readonly reduceDtype: string };
+  /** What is computed and reduced in, by name; float32 unless given. */
+  readonly precision?: PrecisionNames | undefined;
+}
+
+/** Names of dtypes. */
+export interface PrecisionNames {
+  readonly paramDtype: string;
+  readonly reduceDtype: string;
 }
 
 /** What a rank saw and owns at the end. */
@@ -72,16 +89,19 @@ function microBatch(step: number, micro: number): MicroBatch {
   return { inputIds, labels, batch: BATCH, seq: SEQ };
 }
 
-function parallelize(model: CausalLm, { mode, precision: names }: TrainingCase, group: ProcessGroup): void {
-  if (mode === "ddp") {
-    replicate(model, { mesh: group, bucketBytes: 64 * 1024 });
-    return;
-  }
-  const reshardAfterForward = mode === "fsdp-reshard";
+function parallelize(model: CausalLm, training: TrainingCase, group: ProcessGroup): void {
+  const { mode, precision: names, replicas = 1 } = training;
+  if (mode === "plain") return;
   const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
   const precision = { paramDtype: dtypeFrom(paramDtype), reduceDtype: dtypeFrom(reduceDtype) };
-  for (const block of model.layers) fullyShard(block, { mesh: group, reshardAfterForward, precision });
-  fullyShard(model, { mesh: group, reshardAfterForward, precision });
+  if (mode === "ddp") {
+    replicate(model, { mesh: group, bucketBytes: 64 * 1024, precision });
+    return;
+  }
+  const reshardAfterForward = RESHARDS[mode];
+  const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
+  for (const block of model.layers) fullyShard(block, { mesh, reshardAfterForward, precision });
+  fullyShard(model, { mesh, reshardAfterForward, precision });
 }
 
 /** Lets a model leave out its second block; what is returned is told of each step, from 0. */
@@ -116,7 +136,9 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
       { length: microBatches / group.size },
       (_, i) => microBatch(step, i * group.size + group.rank),
     );
-    const { loss, gradNorm } = trainStep(context, { microBatches: mine }, step + 1);
+    const { loss, gradNorm } = training.mode === "plain"
+      ? plainStep(context, mine, training.replicas ?? 1)
+      : trainStep(context, { microBatches: mine }, step + 1);
     losses.push(loss);
     gradNorms.push(gradNorm);
   }

@@ -12,7 +12,7 @@
  * @module
  */
 import type { DType } from "../dtype.ts";
-import type { DevicePtr } from "../device/device.ts";
+import type { Device, DevicePtr } from "../device/device.ts";
 import type { ControlPlane } from "./control_plane.ts";
 
 /** One collective under way. */
@@ -25,6 +25,12 @@ export interface Work {
 
 /** A collective that has finished already. */
 export const FINISHED: Work = { done: true, wait(): void {} };
+
+/** All that has been enqueued on the stream under way. */
+export function enqueuedWork({ streams }: Device): Work {
+  const end = streams.current.record();
+  return { done: end.done, wait: () => streams.current.wait(end) };
+}
 
 /** One rank's contiguous share of a flat array, in elements. */
 export interface ElementRange {

@@ -42,10 +42,12 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
     return openLoopback(request.world ?? createLoopbackWorld(1), rank, device, request);
   },
   shm(request) {
-    const { device, launch, worldSize, run, directory } = request;
-    if (launch !== undefined && launch.localWorldSize < worldSize) {
+    const { device, backend, launch, worldSize, run, directory } = request;
+    // Who names the backend may let ranks of one host count as several hosts, to try out meshes over hosts.
+    if (backend !== "shm" && launch !== undefined && launch.localWorldSize < worldSize) {
       throw new RendezvousError(
-        `Backend 'shm' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}`,
+        `Backend 'shm' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}; ` +
+          "if they are on one host all the same, name the backend 'shm'",
       );
     }
     const environment = processEnvironment();

@@ -5,9 +5,9 @@
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
-import { devicePtr } from "../device/device.ts";
+import { type DevicePtr, devicePtr } from "../device/device.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
-import { float32 } from "../dtype.ts";
+import { type DType, float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -67,8 +67,12 @@ export class GradientBucket {
     return new Tensor(this.#buffer, denseLayout(shape, offset), float32);
   }
 
-  /** Sums the bucket over ranks, times `scale`, and hands each storage its sum; gradients that are missing count as zero. */
-  reduce(group: ProcessGroup, scale: DeviceScalar, unit: string): void {
+  /**
+   * Sums the bucket over ranks, times `scale`, and hands each storage its sum; gradients that are missing count as zero.
+   *
+   * @param dtype what travels
+   */
+  reduce(group: ProcessGroup, dtype: DType, scale: DeviceScalar, unit: string): void {
     const sums = this.storages.map((storage) => {
       const sum = this.place(storage);
       const { kernels } = storage.run.device;
@@ -86,8 +90,20 @@ export class GradientBucket {
     });
     const buffer = this.#buffer;
     if (buffer === undefined) throw new InternalError("a bucket without memory");
-    group.allReduce(buffer.ptr, this.#numel, float32, { scale, unit, phase: "backward" }).wait();
+    this.#sum(buffer, dtype, (ptr) => {
+      group.allReduce(ptr, this.#numel, dtype, { scale, unit, phase: "backward" }).wait();
+    });
     for (const [i, storage] of this.storages.entries()) storage.addReduced(sums[i]);
     this.#buffer = undefined;
+  }
+
+  /** Lets `sum` work on the bucket in `dtype`. */
+  #sum({ device, ptr: wide }: Buffer, dtype: DType, sum: (ptr: DevicePtr) => void): void {
+    if (dtype === float32) return sum(wide);
+    const narrow = Buffer.allocate(device, this.#numel * dtype.byteLength, "narrow gradient bucket", "gradients");
+    device.kernels.cast({ dstDtype: dtype, srcDtype: float32, n: this.#numel, dst: narrow.ptr, src: wide });
+    sum(narrow.ptr);
+    device.kernels.cast({ dstDtype: float32, srcDtype: dtype, n: this.#numel, dst: wide, src: narrow.ptr });
+    narrow.release();
   }
 }

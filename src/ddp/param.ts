@@ -1,14 +1,62 @@
 /**
- * One replicated parameter: its whole values lie where they did, its gradient in a bucket.
+ * One replicated parameter: its whole values lie where they did, with a copy where they are computed with in another dtype; its
+ * gradient lies in a bucket.
  *
  * @module
  */
+import { Buffer } from "../device/buffer.ts";
+import type { Device, DevicePtr } from "../device/device.ts";
+import { type DType, float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
+import { denseLayout } from "../shape.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
-import type { GradientReducer, Parameter, ParameterRun, ParameterStorage } from "../tensor/parameter.ts";
+import type { GradientReducer, Parameter, ParameterRun, ParameterStorage, WholeView } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { GradientBucket } from "./bucket.ts";
+
+/** A copy of a parameter's values that is computed with in another dtype: every write of the values renews it. */
+class ComputeCopy implements ParameterRun {
+  /** Where the copy lies; the parameter owns it. */
+  readonly whole: Buffer;
+  readonly device: Device;
+  readonly length: number;
+  readonly #values: ParameterRun;
+  readonly #dtype: DType;
+
+  constructor({ fqn, storage: { run } }: Parameter, dtype: DType) {
+    this.device = run.device;
+    this.length = run.length;
+    this.whole = Buffer.empty(run.device, run.length * dtype.byteLength, `${fqn} as ${dtype.name}`, "parameters");
+    this.#values = run;
+    this.#dtype = dtype;
+  }
+
+  get param(): DevicePtr {
+    return this.#values.param;
+  }
+
+  get grad(): DevicePtr {
+    return this.#values.grad;
+  }
+
+  beginWrite(): void {
+    this.#values.beginWrite();
+  }
+
+  endWrite(): void {
+    this.#values.endWrite();
+    this.renew();
+  }
+
+  /** Gives the copy the values. */
+  renew(): void {
+    if (!this.whole.attached) this.whole.attach();
+    const [dst, src] = [this.whole.ptr, this.param];
+    this.device.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.length, dst, src });
+    this.whole.version++;
+  }
+}
 
 /** The storage of a replicated parameter. */
 export class ReplicatedStorage implements ParameterStorage {
@@ -18,11 +66,14 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly run: ParameterRun;
   readonly reducer: GradientReducer;
   readonly runOffset: number;
+  /** Where values are computed with, if not where they are. */
+  readonly whole: WholeView | undefined;
   readonly normReducer = undefined;
   /** The gradient of the passes since the last reduction. */
   readonly sink: GradientSlot;
   /** Where the values are. */
   readonly #values: ParameterStorage;
+  readonly #copy: ComputeCopy | undefined;
   #used = false;
   /** The gradient of all reductions since it was cleared; hidden until some rank has used the parameter. */
   #reduced: Tensor | undefined;
@@ -32,16 +83,21 @@ export class ReplicatedStorage implements ParameterStorage {
    * @param parameter a plain one
    * @param reducer the replicated module
    * @param bucketOf joins the pass under way and gives the bucket where the gradient is summed
+   * @param paramDtype what is computed in
    */
   constructor(
     parameter: Parameter,
     reducer: GradientReducer,
     bucketOf: (storage: ReplicatedStorage) => GradientBucket,
+    paramDtype: DType,
   ) {
     this.parameter = parameter;
     this.reducer = reducer;
-    ({ shard: this.shard, run: this.run, runOffset: this.runOffset } = parameter.storage);
     this.#values = parameter.storage;
+    this.shard = this.#values.shard;
+    this.runOffset = this.#values.runOffset;
+    this.#copy = paramDtype === float32 ? undefined : new ComputeCopy(parameter, paramDtype);
+    this.run = this.#copy ?? this.#values.run;
     this.sink = new GradientSlot({
       place: () => bucketOf(this).place(this),
       onContribution: () => {
@@ -49,6 +105,10 @@ export class ReplicatedStorage implements ParameterStorage {
         bucketOf(this);
       },
     });
+    if (this.#copy !== undefined) {
+      this.whole = { buffer: this.#copy.whole, layout: denseLayout(parameter.shape), dtype: paramDtype };
+      if (this.hasValues()) this.#copy.renew();
+    }
   }
 
   /** Whether a backward on this rank has reached it since its gradient was cleared. */
@@ -96,7 +156,7 @@ export class ReplicatedStorage implements ParameterStorage {
   /** The pass has ended; some rank has used the parameter since gradients were cleared, or none has. */
   settle(used: boolean): void {
     this.#shown = used;
-    if (used) return;
+    if (used) return this.parameter.announceGradient();
     this.#reduced?.dispose();
     this.#reduced = undefined;
   }

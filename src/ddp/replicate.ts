@@ -10,7 +10,8 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
-import type { Module } from "../nn/module.ts";
+import type { HookHandle, Module } from "../nn/module.ts";
+import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
 import { ranksOf } from "../parallel/ranks.ts";
 import { usedOnAnyRank } from "../parallel/used.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
@@ -24,6 +25,8 @@ export interface ReplicateOptions {
   readonly mesh: DeviceMesh | ProcessGroup;
   /** Gradients reduced together, in bytes. @default 25 MiB, as in PyTorch */
   readonly bucketBytes?: number;
+  /** What is computed and reduced in. Values stay float32; the copies that are computed with cost their own bytes. */
+  readonly precision?: MixedPrecision;
 }
 
 /** A replicated module. */
@@ -38,22 +41,27 @@ export class ReplicatedModule implements PassMember, GradientReducer {
   readonly #bucketBytes: number | undefined;
   readonly #storages: ReadonlyMap<Parameter, ReplicatedStorage>;
   #buckets: ReadonlyMap<ReplicatedStorage, GradientBucket> = new Map();
+  readonly #precision: ResolvedPrecision;
+  readonly #uncast: HookHandle;
   #disposed = false;
   /** The pass that it has joined. */
   #pass: BackwardPass | undefined;
 
   /** Made by {@link replicate}. */
-  constructor(module: Module, group: ProcessGroup, bucketBytes: number | undefined) {
+  constructor(module: Module, group: ProcessGroup, { bucketBytes, precision }: Omit<ReplicateOptions, "mesh">) {
     this.module = module;
     this.#group = group;
     this.#bucketBytes = bucketBytes;
+    this.#precision = resolvePrecision(precision);
+    this.#uncast = module.castBoundary(this.#precision.boundary);
     this.#gradientDivideFactor = group.size;
+    const bucketOf = (storage: ReplicatedStorage): GradientBucket => this.#bucketOf(storage);
     this.#storages = new Map(
       [...module.parameters()].map((parameter) =>
-        [parameter, new ReplicatedStorage(parameter, this, (storage) => this.#bucketOf(storage))] as const
+        [parameter, new ReplicatedStorage(parameter, this, bucketOf, this.#precision.paramDtype)] as const
       ),
     );
-    for (const [parameter, storage] of this.#storages) parameter.adopt(storage);
+    for (const [parameter, storage] of this.#storages) parameter.adopt(storage, storage.whole);
     const [first] = this.#storages.keys();
     if (first === undefined) throw new InternalError("a replicated module without parameters");
     this.#scale = first.device.scalars.make(1 / group.size);
@@ -87,6 +95,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
+    this.#uncast();
     for (const parameter of this.#storages.keys()) parameter.release();
     this.#scale[Symbol.dispose]();
   }
@@ -96,7 +105,9 @@ export class ReplicatedModule implements PassMember, GradientReducer {
     this.#pass = undefined;
     if (!this.requiresGradientSync) return;
     const buckets = [...new Set(this.#buckets.values())];
-    for (const [i, bucket] of buckets.entries()) bucket.reduce(this.#group, this.#scale, `gradient bucket ${i}`);
+    for (const [i, bucket] of buckets.entries()) {
+      bucket.reduce(this.#group, this.#precision.reduceDtype, this.#scale, `gradient bucket ${i}`);
+    }
     const members = [...this.#buckets.keys()];
     const used = usedOnAnyRank(this.#group, members);
     for (const member of members) member.settle(used.has(member));
@@ -138,7 +149,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
  * Replicates a module over the ranks of a group. Its parameters take rank 0's values, if they have any yet. After a backward
  * every trainable parameter that any rank used has a gradient.
  *
- * @throws {ArgumentError} if it has no trainable parameters, or some are sharded, or replicated already
+ * @throws {ArgumentError} for dtypes that are not float32 or bfloat16, if it has no trainable parameters, or some are sharded, or replicated already
  * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {
@@ -153,5 +164,5 @@ export function replicate(module: Module, options: ReplicateOptions): Replicated
   writeParameters(present, (parameter, owned) => {
     group.broadcast(owned, parameter.numel * float32.byteLength, 0, `'${parameter.fqn}'`).wait();
   });
-  return new ReplicatedModule(module, group, options.bucketBytes);
+  return new ReplicatedModule(module, group, options);
 }

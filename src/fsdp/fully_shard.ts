@@ -10,95 +10,27 @@
  */
 import { ArgumentError } from "../errors.ts";
 import { ModuleContainer } from "../nn/container.ts";
-import type { Module } from "../nn/module.ts";
+import { Module } from "../nn/module.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
+import { FullyShardedModule, shardedModuleOf, unitsOf } from "./handle.ts";
 import { attachHooks } from "./hooks.ts";
 import { ShardedStorage } from "./param.ts";
 import { type FullyShardOptions, resolvePolicy } from "./policy.ts";
 import { FsdpUnit } from "./unit.ts";
 
-/** The unit of every module that is sharded, what its user has of it, and what lets go of the module. */
-const UNITS: WeakMap<
-  Module,
-  { readonly unit: FsdpUnit; readonly handle: FullyShardedModule; readonly detach: () => void }
-> = new WeakMap();
-
-/** What {@link fullyShard} gave for a module; undefined if it is not sharded as a unit of its own. */
-export function shardedModuleOf(module: Module): FullyShardedModule | undefined {
-  return UNITS.get(module)?.handle;
-}
-
-/** What can be done with a sharded module. Settings reach all units of the module's tree. */
-export class FullyShardedModule {
-  /** The module that was sharded. */
-  readonly module: Module;
-  /** The unit of the call that gave this. */
-  readonly unit: FsdpUnit;
-
-  /** Use {@link fullyShard}. */
-  constructor(module: Module, unit: FsdpUnit) {
-    this.module = module;
-    this.unit = unit;
-  }
-
-  /** All units of the tree, this module's first, then those below in the order of the modules. */
-  units(): readonly FsdpUnit[] {
-    return unitsOf(this.module);
-  }
-
-  /** Gathers this module's own unit, as for a forward outside `call`. */
-  unshard(): void {
-    this.unit.unshard("manual");
-    this.unit.waitForGather();
-  }
-
-  /** Frees this module's own gathered unit. */
-  reshard(): void {
-    this.unit.reshard();
-  }
-
-  /** Whether the next backward reduces gradients; without, they add up unsharded on each rank (gradient accumulation). */
-  setRequiresGradientSync(sync: boolean): void {
-    for (const unit of this.units()) unit.requiresGradientSync = sync;
-  }
-
-  /** What summed gradients are divided by: the number of ranks unless set, or the number of tokens for a token-sum loss. */
-  setGradientDivideFactor(factor: number): void {
-    if (!(factor > 0)) throw new ArgumentError(`Cannot divide gradients by ${factor}: the factor must be positive`);
-    for (const unit of this.units()) unit.gradientDivideFactor = factor;
-  }
-
-  /** Whether parameters are freed after the forward. */
-  setReshardAfterForward(reshard: boolean): void {
-    for (const unit of this.units()) unit.reshardAfterForward = reshard;
-  }
-
-  /** Frees all shards and windows: the module is an ordinary one again, without values, and can be sharded anew. Every rank must. */
-  dispose(): void {
-    if (UNITS.get(this.module)?.handle !== this) return; // it was, and the module may be sharded anew
-    for (const unit of this.units()) {
-      UNITS.get(unit.module)?.detach();
-      UNITS.delete(unit.module);
-      unit.dispose();
-    }
-  }
-}
-
-/** Units of a module and of those below it, in the order of the modules, parents first. */
-function unitsOf(module: Module): FsdpUnit[] {
-  return [...module.namedModules()].map(([, member]) => UNITS.get(member)?.unit).filter((unit) => unit !== undefined);
-}
-
 /**
  * Refuses parameters that two units would use: a unit gathers its own only. Each use belongs to the nearest sharded module
  * around it, or to the one that is about to be sharded.
+ *
+ * @param ignored parameters that are left alone
  */
 function requireOneUnit(
   module: Module,
+  ignored: ReadonlySet<Parameter>,
+  seen: Map<FsdpUnit | undefined, Set<Module>>,
   prefix: string = "",
   user: FsdpUnit | undefined = undefined,
-  seen: Map<FsdpUnit | undefined, Set<Module>> = new Map(),
 ): void {
   const visited = seen.get(user) ?? new Set();
   if (visited.has(module)) return;
@@ -108,28 +40,40 @@ function requireOneUnit(
     if (child instanceof BufferTensor) continue;
     if (child instanceof Parameter) {
       const holder = child.storage instanceof ShardedStorage ? child.storage.unit : undefined;
-      if (holder === user) continue;
+      if (holder === user || ignored.has(child)) continue;
+      if (holder === undefined) {
+        throw new ArgumentError(
+          `Cannot shard '${path}': unit '${user?.name}' around it ignores it; give it in ignoredParameters here as well`,
+        );
+      }
       throw new ArgumentError(
-        `Cannot shard '${path}': it is tied to '${child.fqn}', which unit '${holder?.name}' holds, but is used outside that unit; ` +
-          `call fullyShard once, on a module that holds both, and not on '${holder?.name}'`,
+        `Cannot shard '${path}': it is tied to '${child.fqn}', which unit '${holder.name}' holds, but is used outside that unit; ` +
+          `call fullyShard once, on the list of the modules that use it or on one that holds them all, and not on '${holder.name}'`,
       );
     }
-    requireOneUnit(child, path, UNITS.get(child)?.unit ?? user, seen);
+    requireOneUnit(child, ignored, seen, path, shardedModuleOf(child)?.unit ?? user);
   }
 }
 
+/** The modules that no other one of the list contains, each once. */
+function outermost(modules: readonly Module[]): readonly Module[] {
+  const inside = new Set(modules.flatMap((module) => [...module.namedModules()].slice(1).map(([, member]) => member)));
+  return [...new Set(modules)].filter((module) => !inside.has(module));
+}
+
 /**
- * Shards the parameters below `module` that no earlier call has claimed. Every rank of the group must make the same calls.
+ * Shards the parameters below a module that no earlier call has claimed. Every rank of the group must make the same calls.
  * A backward reduces the gradients of every unit that it reaches: a parameter of it that no rank used gets no gradient, one
  * that some ranks used gets zeros from the others. All ranks must reach the same units.
  *
  * Shard first and initialize or load then, so that the whole never exists on one rank; or shard a model that has values, which
  * every rank must have alike: each keeps its part, and the whole is freed parameter by parameter.
  *
- * @param module a module with a forward
+ * @param module a module with a forward, or a list of them, which make one unit: it is gathered when the first of them runs and
+ * freed when all have run
  * @param options the group, and what may be chosen
- * @throws {ArgumentError} if the module was sharded before, has no parameters or no forward, or if one of its parameters is
- * replicated, or used by more than one unit (a tied weight must be claimed by one call)
+ * @throws {ArgumentError} if a module was sharded before, has no forward, or all have no parameters, or if one of their parameters
+ * is replicated, or used by more than one unit (a tied weight must be claimed by one call)
  * @example
  * ```ts
  * import { fullyShard, tensor } from "fullyshard";
@@ -145,30 +89,38 @@ function requireOneUnit(
  * if (layer.weight.grad === undefined) throw new Error("no gradient");
  * ```
  */
-export function fullyShard(module: Module, options: FullyShardOptions): FullyShardedModule {
+export function fullyShard(module: Module | readonly Module[], options: FullyShardOptions): FullyShardedModule {
   const policy = resolvePolicy(options);
-  const all = [...module.parameters()];
-  const parameters = all.filter(({ storage }) => !(storage instanceof ShardedStorage));
-  const refuse = (why: string): never => {
-    throw new ArgumentError(`Cannot shard ${module.constructor.name}: ${why}`);
+  const ignored = new Set(options.ignoredParameters);
+  const modules = outermost(module instanceof Module ? [module] : module);
+  const names = modules.map(({ constructor }) => constructor.name).join(", ");
+  const refuse = (why: string, what: string = names): never => {
+    throw new ArgumentError(`Cannot shard ${what}: ${why}`);
   };
-  const before = UNITS.get(module);
-  if (before !== undefined) refuse(`it was sharded before, as unit '${before.unit.name}'`);
-  if (module instanceof ModuleContainer) {
-    refuse("it has no forward; shard the modules in it, or the module that holds it");
+  if (modules.length === 0) refuse("it has no modules; give those that are to be one unit", "an empty list");
+  for (const member of modules) {
+    const { name } = member.constructor;
+    const before = shardedModuleOf(member);
+    if (before !== undefined) refuse(`it was sharded before, as unit '${before.unit.name}'`, name);
+    if (member instanceof ModuleContainer) {
+      refuse("it has no forward; shard the modules in it, or the module that holds it", name);
+    }
   }
+  const all = [...new Set(modules.flatMap((member) => [...member.parameters()]))];
   if (all.length === 0) refuse("it has no parameters");
-  const inside = parameters.length === 0 && unitsOf(module).length === 0 ? all[0] : undefined;
-  if (inside?.storage instanceof ShardedStorage) {
+  const parameters = all.filter((parameter) =>
+    !(parameter.storage instanceof ShardedStorage) && !ignored.has(parameter)
+  );
+  const [inside] = all.filter((parameter) => !ignored.has(parameter));
+  if (parameters.length === 0 && unitsOf(modules).length === 0 && inside?.storage instanceof ShardedStorage) {
     refuse(
       `unit '${inside.storage.unit.name}' holds its parameters; shard inner modules before outer ones, and modules with tied parameters ` +
         "by one call",
     );
   }
-  requireOneUnit(module);
+  const seen = new Map<FsdpUnit | undefined, Set<Module>>();
+  for (const member of modules) requireOneUnit(member, ignored, seen);
   for (const parameter of parameters) parameter.requirePlain("shard");
-  const unit = new FsdpUnit(module, parameters, policy);
-  const handle = new FullyShardedModule(module, unit);
-  UNITS.set(module, { unit, handle, detach: attachHooks(unit, () => unitsOf(module)) });
-  return handle;
+  const unit = new FsdpUnit(modules, parameters, policy);
+  return new FullyShardedModule(unit, attachHooks(unit, () => unitsOf(modules)));
 }

@@ -1,6 +1,6 @@
 /**
  * Attaches a unit to its module: gathers before the forward, frees after it, and hangs the backward's two hooks on the
- * graph. The first unit's module to run that no other contains is the root; it finishes every pass.
+ * graph. The first unit's module to run that no other contains is the root; it finishes every forward and every pass.
  *
  * Note [Backward hooks]: the pre-backward hook sits on the tensors that the module returned and runs when their gradients
  * are known; the post-backward hook sits on those it was given, so everything inside has been done by then. A module whose
@@ -9,35 +9,32 @@
  * @module
  */
 import { ArgumentError, InternalError } from "../errors.ts";
-import type { HookHandle, Module } from "../nn/module.ts";
+import type { ForwardHook, ForwardPreHook, HookHandle, Module } from "../nn/module.ts";
 import { tensorsIn } from "../nn/tree.ts";
 import { hookBackward } from "../tensor/apply.ts";
 import { FsdpRoot } from "./root.ts";
 import type { FsdpUnit } from "./unit.ts";
 
 /**
- * Makes `unit` follow its module.
+ * Makes `unit` follow its modules.
  *
- * @param unitsBelow gives all units of the module's tree, this one first
- * @returns lets go of the module
+ * @param unitsBelow gives all units of the modules' trees, this one first
+ * @returns lets go of the modules
  */
 export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[]): HookHandle {
-  const { module } = unit;
-  const removePre = module.registerForwardPreHook((args) => {
-    if (unit.root === undefined) becomeRoot(module, unit, unitsBelow());
-    const gathers = !unit.unsharded;
-    unit.unshard("forward");
-    unit.waitForGather();
+  const before: ForwardPreHook = (args) => {
+    if (unit.root === undefined) becomeRoot(unit, unitsBelow());
+    const abandon = unit.beginForward();
     const unhook = hookBackward(tensorsIn(args), {
       name: `post-backward of '${unit.name}'`,
       run: () => unit.postBackward(),
     });
     return (failed) => {
       unhook?.();
-      if (failed && gathers) unit.reshard();
+      if (failed) abandon();
     };
-  });
-  const removePost = module.registerForwardHook((_args, output) => {
+  };
+  const after = (module: Module): ForwardHook => (_args, output) => {
     const { root } = unit;
     if (root === undefined) throw new InternalError(`'${unit.name}' ran its forward without a root`);
     const use = root.openUse(unit);
@@ -47,15 +44,26 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
       freed: () => use.close(),
     };
     if (hookBackward(tensorsIn(output), hook) === undefined) use.close();
-    unit.reshardAfter();
-  });
+    unit.endForward(module);
+    if (unit === root.units[0]) root.endForward();
+  };
+  const handles = unit.modules.flatMap((module) => [
+    module.registerForwardPreHook(before),
+    module.registerForwardHook(after(module)),
+    module.castBoundary(unit.policy.boundary),
+  ]);
   return () => {
-    removePre();
-    removePost();
+    for (const detach of handles) detach();
   };
 }
 
-function becomeRoot(module: Module, unit: FsdpUnit, units: readonly FsdpUnit[]): void {
+function becomeRoot(unit: FsdpUnit, units: readonly FsdpUnit[]): void {
+  const [module, another] = unit.modules;
+  if (module === undefined || another !== undefined) {
+    throw new ArgumentError(
+      `Cannot run '${unit.name}' by itself: a root is one module; call fullyShard on the module that holds these, and run that first`,
+    );
+  }
   const early = units.find((member) => member.root !== undefined);
   if (early !== undefined) {
     throw new ArgumentError(

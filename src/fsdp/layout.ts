@@ -7,10 +7,17 @@
  * a parameter and one a rank, for any shapes and any number of ranks, and the norm, which is summed by such blocks, does not
  * depend on the cut.
  *
+ * A parameter may be cut along one of its dims instead, as PyTorch cuts it: alone in its segment, into padded chunks. Its norm
+ * adds the squares of each rank's own elements then, and so depends on the cut.
+ *
  * @module
  */
+import { at } from "../at.ts";
 import { float32 } from "../dtype.ts";
-import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
+import { ArgumentError } from "../errors.ts";
+import { numelOf, type Shape } from "../shape.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import { type Box, rangeLayout, SHARD_BLOCK, type ShardLayout } from "../tensor/shard_layout.ts";
 
 /** What parameters and runs begin on a multiple of, in bytes of the narrowest dtype that a segment is held in. */
 const ALIGNMENT_BYTES = SHARD_BLOCK * float32.byteLength;
@@ -24,6 +31,16 @@ export interface SegmentPlan {
   readonly world: number;
   /** Elements of the segment that belong to no parameter. */
   readonly padding: number;
+  /** How its only parameter is cut, where that is not flat. */
+  readonly chunks?: Chunks;
+}
+
+/** A parameter cut along a dim into chunks of one size, of which the last may be shorter or empty (PyTorch's `Shard(dim)`). */
+export interface Chunks {
+  readonly shape: Shape;
+  readonly dim: number;
+  /** Indices of the dim in a chunk. */
+  readonly size: number;
 }
 
 /** One rank's share of one parameter, in elements. */
@@ -31,6 +48,13 @@ export interface Share {
   /** First element, counted from the parameter's. */
   readonly offset: number;
   readonly length: number;
+  /** First element, counted from the run's. */
+  readonly runOffset: number;
+}
+
+/** What a rank owns of a parameter. */
+export interface OwnedPart {
+  readonly shard: ShardLayout;
   /** First element, counted from the run's. */
   readonly runOffset: number;
 }
@@ -69,4 +93,48 @@ export function shareOf(plan: SegmentPlan, offset: number, numel: number, rank: 
     length: end - begin,
     runOffset: Math.max(0, Math.min(begin - runStart, plan.runLength)),
   };
+}
+
+/**
+ * Plans a segment of one parameter that is cut along a dim.
+ *
+ * @param dim counted from the end where negative
+ * @throws {ArgumentError} if there is no such dim, or one but the first does not divide evenly
+ */
+export function planChunks({ shape, fqn }: Parameter, dim: number, world: number): SegmentPlan {
+  const place = dim < 0 ? dim + shape.length : dim;
+  const length = shape[place];
+  const what = `Cannot shard '${fqn}' [${shape.join(", ")}] along dim ${dim}`;
+  if (length === undefined) {
+    throw new ArgumentError(`${what}: give a dim from ${-shape.length} to ${shape.length - 1}, or none for a flat cut`);
+  }
+  if (place !== 0 && length % world !== 0) {
+    throw new ArgumentError(
+      `${what} over ${world} ranks: ${length} is no multiple of ${world}; shard another dim, or give none for a flat cut`,
+    );
+  }
+  const [numel, size] = [numelOf(shape), Math.ceil(length / world)];
+  const runLength = length === 0 ? 0 : numel / length * size;
+  return { offsets: [0], runLength, world, padding: runLength * world - numel, chunks: { shape, dim: place, size } };
+}
+
+/** A rank's chunk; of no elements where there are fewer chunks than ranks. */
+export function chunkOf({ shape, dim, size }: Chunks, rank: number): Box {
+  const length = at(shape, dim, "dim");
+  const begin = Math.min(length, rank * size);
+  return {
+    offsets: shape.map((_, place) => place === dim ? begin : 0),
+    sizes: shape.map((all, place) => place === dim ? Math.min(size, length - begin) : all),
+  };
+}
+
+/** What `rank` owns of the parameter of that shape that starts at `offset`. */
+export function ownedPart(plan: SegmentPlan, offset: number, shape: Shape, rank: number): OwnedPart {
+  if (plan.chunks !== undefined) {
+    const box = chunkOf(plan.chunks, rank);
+    const numel = numelOf(box.sizes);
+    return { shard: { shape, boxes: numel === 0 ? [] : [box], numel }, runOffset: 0 };
+  }
+  const share = shareOf(plan, offset, numelOf(shape), rank);
+  return { shard: rangeLayout(shape, share.offset, share.length), runOffset: share.runOffset };
 }

@@ -8,9 +8,9 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { int64 } from "../dtype.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { GradientReducer, NormReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
-import { rangeLayout, type ShardLayout } from "../tensor/shard_layout.ts";
+import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { Share } from "./layout.ts";
+import type { OwnedPart } from "./layout.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
 
@@ -38,15 +38,16 @@ export class ShardedStorage implements ParameterStorage {
   readonly #offset: number;
   #used = false;
   #hasValues = false;
+  #isHidden = false;
   /** The gradient of the owned elements, shown when a pass that reduced it has ended. */
   #owned: Tensor | undefined;
 
-  constructor(segment: FlatSegment, parameter: Parameter, offset: number, share: Share, group: ProcessGroup) {
+  constructor(segment: FlatSegment, parameter: Parameter, offset: number, part: OwnedPart, group: ProcessGroup) {
     this.run = segment;
     this.parameter = parameter;
     this.#offset = offset;
-    this.shard = rangeLayout(parameter.shape, share.offset, share.length);
-    this.runOffset = share.runOffset;
+    this.shard = part.shard;
+    this.runOffset = part.runOffset;
     this.sink = new GradientSlot({
       place: () => segment.gradientPlace(parameter, offset),
       direct: segment.writesDirectly,
@@ -72,9 +73,14 @@ export class ShardedStorage implements ParameterStorage {
     return this.#used;
   }
 
+  /** Whether its gradient was reduced, on some ranks at least, and is not shown yet. */
+  get isHidden(): boolean {
+    return this.#isHidden;
+  }
+
   /** Whether any gradient memory of the segment is in use by it. */
   get holdsGradient(): boolean {
-    return this.#owned !== undefined || this.sink.gradient() !== undefined;
+    return this.#owned !== undefined || this.hasUnreduced();
   }
 
   hasValues(): boolean {
@@ -86,7 +92,7 @@ export class ShardedStorage implements ParameterStorage {
   }
 
   hasUnreduced(): boolean {
-    return this.sink.gradient() !== undefined;
+    return this.sink.gradient() !== undefined || this.#isHidden;
   }
 
   gradient(): Tensor | undefined {
@@ -95,22 +101,27 @@ export class ShardedStorage implements ParameterStorage {
 
   clearGradient(): void {
     this.#used = false;
+    this.#isHidden = false;
     this.#owned?.dispose();
     this.#owned = undefined;
     this.sink.clear();
     this.run.settle(this);
   }
 
-  /** Closes the whole gradient; without any contribution since the last reduction, zeros take the place. */
-  fillMissing(): void {
+  /** Closes the whole gradient, which is about to be reduced; without any contribution, zeros take the place. */
+  prepareReduction(): void {
+    this.#isHidden = this.parameter.trainable;
     this.sink.finish();
     if (this.sink.gradient() !== undefined) return;
     using place = this.run.gradientPlace(this.parameter, this.#offset);
     place.device.kernels.fill({ dtype: place.dtype, n: place.numel, value: 0, dst: place.ptr });
   }
 
-  /** Shows the gradient of the owned elements. */
-  showOwned(): void {
+  /** Shows the gradient of the owned elements, if some rank used the parameter. */
+  show(used: boolean): void {
+    this.#isHidden = false;
+    if (!used) return;
     this.#owned ??= this.run.runGradient(this.runOffset, this.shard.numel);
+    this.parameter.announceGradient();
   }
 }

@@ -4,58 +4,129 @@
  * @module
  */
 import type { DeviceMesh } from "../comm/mesh.ts";
-import type { ProcessGroup } from "../comm/process_group.ts";
-import { type DType, float32 } from "../dtype.ts";
-import { ArgumentError } from "../errors.ts";
-import { ranksOf } from "../parallel/ranks.ts";
+import type { Phase } from "../comm/call.ts";
+import type { Work } from "../comm/data_plane.ts";
+import type { ProcessGroup, ReduceScatterOptions } from "../comm/process_group.ts";
+import type { DevicePtr } from "../device/device.ts";
+import type { DType } from "../dtype.ts";
+import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
+import { type ShardRanks, shardRanksOf } from "../parallel/ranks.ts";
+import type { Shape } from "../shape.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 
-/** Dtypes of one unit (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
-export interface MixedPrecision {
-  /** What parameters are gathered and computed in; default: float32. */
-  readonly paramDtype?: DType;
-  /** What gradients are produced and reduced in; default: float32. Sums are float32 either way. */
-  readonly reduceDtype?: DType;
+/** A gather of one unit, or of a part of it with a dtype or a cut of its own. */
+export interface AllGatherCall {
+  /** The ranks that share the parameters. */
+  readonly group: ProcessGroup;
+  /** This rank's run: `byteLength` bytes. */
+  readonly src: DevicePtr;
+  /** Where all runs go, in the order of the ranks. */
+  readonly dst: DevicePtr;
+  readonly byteLength: number;
+  /** Name of what is gathered. */
+  readonly unit: string;
+  readonly phase: Phase;
 }
+
+/** A reduction of one unit, or of a part of it: as `ProcessGroup.reduceScatter`. */
+export interface ReduceScatterCall extends ReduceScatterOptions {
+  /** The ranks that share the parameters. */
+  readonly group: ProcessGroup;
+  /** Name of what is reduced. */
+  readonly unit: string;
+  readonly phase: Phase;
+}
+
+/** What moves a unit's parameters and gradients in place of the library (PyTorch's `Comm`). */
+export interface CustomCollectives {
+  allGather: ((call: AllGatherCall) => Work) | undefined;
+  reduceScatter: ((call: ReduceScatterCall) => Work) | undefined;
+  /** Gets this rank's run of reduced gradients, flat float32, before they are added to earlier ones; with replicas, summed over them. */
+  allReduceHook: ((reduced: Tensor) => void) | undefined;
+}
+
+/** What an extension is told of a parameter that it gathers. */
+export interface GatherContext {
+  /** The ranks that share the parameter. */
+  readonly group: ProcessGroup;
+  /** Shape of the whole parameter. */
+  readonly shape: Shape;
+  /** Shape of the first rank's chunk; of the others none is larger. */
+  readonly chunkShape: Shape;
+  /** What is computed in. */
+  readonly paramDtype: DType;
+}
+
+/** What an extension gives to be gathered. */
+export interface GatherInputs<Metadata> {
+  /** Of one shape and dtype on all ranks each: pad what is shorter. */
+  readonly inputs: readonly Tensor[];
+  /** Stays on this rank, for {@link GatherExtension.postAllGather}. */
+  readonly metadata: Metadata;
+}
+
+/** Gathers a parameter in a form of its own, e.g. quantized (PyTorch's `fsdp_pre_all_gather` and `fsdp_post_all_gather`). */
+export interface GatherExtension<Metadata = unknown> {
+  /** @param shard this rank's chunk of the float32 values; of no elements where there are fewer chunks than ranks */
+  preAllGather(shard: Tensor, context: GatherContext): GatherInputs<Metadata>;
+  /**
+   * @param outputs of each input those of all ranks: [ranks, …its shape]
+   * @param out the whole parameter in `paramDtype`, to be written
+   */
+  postAllGather(outputs: readonly Tensor[], metadata: Metadata, out: Tensor): void;
+}
+
+/** What becomes of whole parameters after a forward; a number of ranks keeps them in as many parts. */
+export type ReshardAfterForward = boolean | number | undefined;
 
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
-  /** The ranks that share the parameters: a mesh of one axis, or its group. */
+  /**
+   * The ranks that share the parameters: a mesh of one axis, or its group. Of a mesh of two axes the second shards, and the first
+   * holds copies of what is sharded (HSDP).
+   */
   readonly mesh: DeviceMesh | ProcessGroup;
   /**
    * Whether parameters are freed after the forward and gathered again for the backward. Undefined: yes, except for the
-   * root module, whose parameters the backward needs at once.
+   * root module, whose parameters the backward needs at once. A number n, which divides the ranks that share them, frees all but a
+   * part: neighbours of n ranks each keep an n-th, and the backward gathers among them only; 1 is false, and all ranks are true.
    */
-  readonly reshardAfterForward?: boolean;
-  /** What is gathered, computed and reduced in. Undefined: float32. */
+  readonly reshardAfterForward?: ReshardAfterForward;
+  /** Dtypes of the unit. */
   readonly precision?: MixedPrecision;
   /**
    * Whether the backward gathers the next unit while one computes. Undefined: no. CPU transports copy when asked, so there
    * it only costs a second unit's memory.
    */
   readonly backwardPrefetch?: boolean;
+  /** Parameters that stay as they are: neither sharded nor reduced. Another parallelism may take them. */
+  readonly ignoredParameters?: Iterable<Parameter>;
+  /**
+   * The dim that a parameter is cut along, as PyTorch cuts it; undefined: flat, with the others of its unit. Each parameter that is
+   * cut along a dim is gathered and reduced on its own; dims but the first must divide evenly.
+   */
+  readonly shardPlacement?: (parameter: Parameter) => number | undefined;
+  /** What gathers a parameter in a form of its own; it is cut along dim 0 then, unless `shardPlacement` gives another one. */
+  readonly gatherExtension?: (parameter: Parameter) => GatherExtension | undefined;
 }
 
 /** A policy with nothing left open but the root rule. */
-export interface ResolvedPolicy extends Required<MixedPrecision> {
-  readonly group: ProcessGroup;
-  readonly reshardAfterForward: boolean | undefined;
+export interface ResolvedPolicy
+  extends ResolvedPrecision, ShardRanks, Required<Pick<FullyShardOptions, "shardPlacement" | "gatherExtension">> {
+  readonly reshardAfterForward: ReshardAfterForward;
   readonly backwardPrefetch: boolean;
 }
 
 /**
  * Fills in the defaults.
  *
- * @throws {ArgumentError} for dtypes that are no floats
- * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
+ * @throws {ArgumentError} for dtypes that are not float32 or bfloat16
+ * @throws {UnsupportedError} for a mesh of more than two axes, and for one axis of a larger mesh
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {
-  const { mesh, reshardAfterForward, precision = {}, backwardPrefetch = false } = options;
-  const { paramDtype = float32, reduceDtype = float32 } = precision;
-  for (const [name, dtype] of Object.entries({ paramDtype, reduceDtype })) {
-    if (dtype.kind !== "float" || dtype.byteLength > 4) {
-      throw new ArgumentError(`Cannot use ${dtype.name} as ${name}: it must be float32 or bfloat16`);
-    }
-  }
-  const group = ranksOf(mesh, "shard");
-  return { group, reshardAfterForward, paramDtype, reduceDtype, backwardPrefetch };
+  const { mesh, reshardAfterForward, precision, backwardPrefetch = false } = options;
+  const { shardPlacement = () => undefined, gatherExtension = () => undefined } = options;
+  const cuts = { shardPlacement, gatherExtension };
+  return { ...resolvePrecision(precision), ...shardRanksOf(mesh), ...cuts, reshardAfterForward, backwardPrefetch };
 }

@@ -61,11 +61,16 @@ export class FsdpRoot implements PassMember {
     return this.#uses.some((use) => use.unit === unit);
   }
 
+  /** The root's forward has ended. */
+  endForward(): void {
+    for (const unit of this.units) unit.endRootForward();
+  }
+
   /** Reduces what has not been reduced, also what earlier passes left; then frees what is gathered. */
   endPass(): void {
     for (const unit of this.units.toReversed()) unit.reduceRest(); // the same order on every rank
     this.#settleUse();
-    for (const unit of this.units) unit.reshard();
+    for (const unit of this.units) unit.reshardAfterPass();
   }
 
   abandonPass(): void {
@@ -74,12 +79,11 @@ export class FsdpRoot implements PassMember {
 
   /** See Note [Unused parameters]. */
   #settleUse(): void {
-    const reduced = this.units.flatMap(({ segments }) => segments).filter((segment) => segment.reducedInPass);
-    for (const group of new Set(reduced.map(({ unit }) => unit.policy.group))) {
-      const segments = reduced.filter(({ unit }) => unit.policy.group === group);
-      const members = segments.flatMap(({ storages }) => storages);
-      const used = usedOnAnyRank(group, members);
-      for (const segment of segments) segment.endPass(used);
+    const last = this.units.filter((unit) => unit.isLastBackward).flatMap(({ segments }) => segments);
+    const reduced = last.filter((segment) => segment.isReduced);
+    for (const [ranks, segments] of Map.groupBy(reduced, ({ unit }) => unit.policy.all)) {
+      const used = usedOnAnyRank(ranks, segments.flatMap(({ storages }) => storages));
+      for (const segment of segments) segment.show(used);
     }
   }
 }

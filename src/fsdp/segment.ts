@@ -1,35 +1,43 @@
 /**
- * One flat segment at work: this rank's run of master weights, the window that peers gather it from, the gathered whole, the
- * whole's gradient, and the run's reduced gradient. Parameters are views; nothing is copied in or out.
+ * One flat segment at work: its parameters, which are views of the gathered whole, the whole's gradient, and the run's reduced
+ * gradient.
  *
- * Note [What a segment owns]
- * - run: float32 master weights, always. They lie in the window itself when the compute dtype is float32; else the window
- *   holds the run cast to it, refreshed whenever the run is written, so that a gather moves the smaller type.
- * - whole: `world` runs in the compute dtype, between unshard and reshard.
+ * Note [What a segment holds of its gradients]
  * - whole gradient: `world` runs in the reduce dtype, from the first contribution of a backward to its reduction.
  * - run gradient: float32, from the first reduction until it is cleared.
+ * - partial run gradient: float32, where there are replicas: this replica's own sum, until it is summed over them and scaled.
  *
- * Note [Streams of a segment]: the whole is allocated and filled on the gather stream, after the run was last written; what
- * computes with it waits for that, and frees it on its own stream. The whole gradient is written on the compute stream, and
- * reduced and freed on the reduce stream after that; readers of the run's gradient wait for the reduction.
+ * The whole gradient is written on the compute stream, and reduced and freed on the reduce stream after that; readers of the
+ * run's gradient wait for the reduction.
  *
  * @module
  */
 import type { Phase } from "../comm/call.ts";
-import type { Work } from "../comm/data_plane.ts";
-import type { GatherWindow } from "../comm/gather_window.ts";
+import { enqueuedWork, type Work } from "../comm/data_plane.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
-import type { DeviceEvent } from "../device/stream.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import type { Parameter, ParameterRun } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
-import { planSegment, type SegmentPlan, shareOf } from "./layout.ts";
+import { elementRuns } from "../tensor/shard_layout.ts";
+import { copyChunks, GatheredRun } from "./gathered.ts";
+import { ownedPart, planSegment, type SegmentPlan } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
+import type { GatherExtension } from "./policy.ts";
 import type { FsdpUnit } from "./unit.ts";
+
+/** What may be special about a segment. */
+export interface SegmentOptions {
+  /** What the unit's name is followed by in the segment's. */
+  readonly suffix?: string;
+  /** Where its only parameter lies, which is cut along a dim. @default flat, one parameter after another */
+  readonly plan?: SegmentPlan;
+  readonly extension?: GatherExtension | undefined;
+}
 
 /** A flat segment of one unit. */
 export class FlatSegment implements ParameterRun {
@@ -38,49 +46,35 @@ export class FlatSegment implements ParameterRun {
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
-  readonly #suffix: string;
-  readonly #window: GatherWindow;
-  readonly #master: Buffer;
-  readonly #whole: Buffer;
+  readonly #nameOf: () => string;
+  readonly #parameters: GatheredRun;
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
-  /** Whether the pass under way has reduced it. */
-  reducedInPass = false;
-  /** After the last write to the run. */
-  #written: DeviceEvent;
-  /** The gather under way, and the reduction that nobody has waited for. */
-  #gather: Work | undefined;
+  #partialGrad: Buffer | undefined;
+  /** The reduction that nobody has waited for. */
   #reduction: Work | undefined;
 
   /**
    * Takes parameters over, with the values that they have; collective.
    *
    * @param unit what it is part of
-   * @param suffix what the unit's name is followed by in the segment's
    */
-  constructor(unit: FsdpUnit, suffix: string, parameters: readonly Parameter[]) {
+  constructor(unit: FsdpUnit, parameters: readonly Parameter[], { suffix = "", plan, extension }: SegmentOptions) {
     const first = parameters[0];
     if (first === undefined) throw new InternalError("a segment without parameters");
     const { group, paramDtype, reduceDtype } = unit.policy;
     this.unit = unit;
-    this.#suffix = suffix;
     this.device = first.device;
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
-    this.plan = planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
-    const { runLength, world } = this.plan;
-    const bytes = runLength * paramDtype.byteLength;
-    this.#window = group.openWindow(new Array<number>(world).fill(bytes), this.name);
-    this.#master = paramDtype === float32
-      ? Buffer.borrow(this.device, this.#window.pointer, bytes, `${this.name} parameters`)
-      : Buffer.allocate(this.device, runLength * float32.byteLength, `${this.name} master weights`, "parameters");
-    this.#whole = Buffer.empty(this.device, world * bytes, `${this.name} gathered parameters`, "gathered");
-    this.#written = this.device.streams.current.record();
+    this.plan = plan ?? planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
+    this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
+    this.#parameters = new GatheredRun(this.device, this.plan, unit.policy, this.#nameOf, extension);
     this.storages = this.#adopt(parameters);
   }
 
-  /** The unit's name, as it is now. */
+  /** The unit's name, as it is now, and what tells the segment from others of the unit. */
   get name(): string {
-    return `${this.unit.name}${this.#suffix}`;
+    return this.#nameOf();
   }
 
   get length(): number {
@@ -88,7 +82,7 @@ export class FlatSegment implements ParameterRun {
   }
 
   get param(): DevicePtr {
-    return this.#master.ptr;
+    return this.#parameters.master;
   }
 
   get grad(): DevicePtr {
@@ -97,46 +91,28 @@ export class FlatSegment implements ParameterRun {
 
   beginWrite(): void {
     this.unit.reshard(); // a gathered copy would grow stale
-    this.#window.beginWrite(this.name);
+    this.#parameters.beginWrite();
   }
 
   endWrite(): void {
-    if (this.unit.policy.paramDtype !== float32) {
-      const [dst, src] = [this.#window.pointer, this.#master.ptr];
-      this.device.kernels.cast({ dstDtype: this.unit.policy.paramDtype, srcDtype: float32, n: this.length, dst, src });
-    }
-    this.#window.endWrite();
-    this.#whole.version++;
-    this.#written = this.device.streams.current.record();
+    this.#parameters.endWrite();
   }
 
   /** Begins to gather the whole; see {@link waitForGather}. */
   unshard(phase: Phase): void {
     for (const { parameter } of this.storages) parameter.requireValues();
-    const { streams } = this.device;
-    const bytes = this.length * this.unit.policy.paramDtype.byteLength;
-    streams.get("gather").wait(this.#written);
-    this.#gather = streams.on("gather", () => {
-      this.#whole.attach();
-      try {
-        return this.#window.gather(this.#whole.ptr, this.#runStarts(bytes), this.name, phase);
-      } catch (error) {
-        this.#whole.detach();
-        throw error;
-      }
-    });
+    this.#parameters.unshard(phase, this.unit.custom.allGather);
   }
 
   /** Orders what is enqueued from now on after the gather under way. */
   waitForGather(): void {
-    this.#gather?.wait();
-    this.#gather = undefined;
+    this.#parameters.wait();
   }
 
-  /** Frees the whole. */
-  reshard(): void {
-    this.waitForGather();
-    this.#whole.detach();
+  /** Frees the whole, but for a part of it where `ranks` are given who keep the others. */
+  reshard(ranks?: ProcessGroup): void {
+    if (ranks === undefined) this.#parameters.reshard();
+    else this.#parameters.reshardTo(ranks);
   }
 
   /** Whether ops may write gradients to their places: those are no narrower than what is computed in. */
@@ -157,40 +133,75 @@ export class FlatSegment implements ParameterRun {
     return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.unit.policy.reduceDtype);
   }
 
-  /** Sums the whole gradient over ranks into the run's, times `scale`. Parameters without one count as zero. */
-  reduce(scale: DeviceScalar): void {
+  /**
+   * Sums the whole gradient over the ranks that share it into the run's, times `scale`; where replicas or a hook come after it,
+   * into the partial one, which replicas scale. Parameters without a gradient count as zero.
+   */
+  reduceScatter(scale: DeviceScalar): void {
     if (!this.storages.some(({ parameter }) => parameter.trainable)) return;
-    for (const storage of this.storages) storage.fillMissing();
+    for (const storage of this.storages) storage.prepareReduction();
     if (this.#wholeGrad === undefined) throw new InternalError(`'${this.name}' has no gradients to reduce`);
-    const whole = this.#wholeGrad;
-    void scale.ptr; // copied on the compute stream, if need be
-    const { streams } = this.device;
-    streams.get("reduce").wait(streams.current.record());
-    this.#reduction = streams.on("reduce", () => {
-      const accumulate = this.#runGrad !== undefined;
-      const bytes = this.length * float32.byteLength;
-      this.#runGrad ??= Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
+    const { ptr: src } = this.#wholeGrad;
+    const { policy: { group, replicas, reduceDtype: dtype }, custom } = this.unit;
+    const isFinal = replicas === undefined && custom.allReduceHook === undefined;
+    this.#reduction = this.#onReduceStream(scale, () => {
+      const before = isFinal ? this.#runGrad : this.#partialGrad;
+      const sum = before ?? this.#allocateRun();
+      if (isFinal) this.#runGrad = sum;
+      else this.#partialGrad = sum;
       const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
-      const [src, dst] = [whole.ptr, this.#runGrad.ptr];
-      const sum = { src, dtype: this.unit.policy.reduceDtype, runs, dst, dstDtype: float32, scale, accumulate };
-      const work = this.unit.policy.group.reduceScatter(sum, this.name, "backward");
+      const scaled = replicas === undefined ? { scale } : {};
+      const to = { dst: sum.ptr, dstDtype: float32, accumulate: before !== undefined, ...scaled };
+      const chunked = this.#inRuns(src);
+      const args = { src: chunked?.ptr ?? src, dtype, runs, ...to };
+      const work = custom.reduceScatter === undefined
+        ? group.reduceScatter(args, this.name, "backward")
+        : custom.reduceScatter({ ...args, group, unit: this.name, phase: "backward" });
+      chunked?.release();
       for (const { sink } of this.storages) sink.clear();
       this.#dropWholeGradient();
       return work;
     });
-    this.reducedInPass = true;
   }
 
-  /** The pass has ended; the members that some rank used have a gradient. See Note [Unused parameters]. */
-  endPass(used: ReadonlySet<ShardedStorage>): void {
-    this.reducedInPass = false;
+  /** Sums the partial gradient, if there is one, over replicas, times `scale`, hands it to a hook, and adds it to the run's. */
+  allReduce(scale: DeviceScalar): void {
+    const { policy: { replicas }, custom: { allReduceHook } } = this.unit;
+    const partial = this.#partialGrad;
+    if (partial === undefined) return;
+    this.#partialGrad = undefined;
+    this.#reduction = this.#onReduceStream(scale, () => {
+      const { kernels } = this.device;
+      replicas?.allReduce(partial.ptr, this.length, float32, { scale, unit: this.name, phase: "backward" }).wait();
+      if (allReduceHook !== undefined) {
+        partial.retain();
+        using reduced = new Tensor(partial, denseLayout([this.length]), float32);
+        allReduceHook(reduced);
+      }
+      const before = this.#runGrad;
+      this.#runGrad ??= partial;
+      if (before !== undefined) {
+        const [dst, src] = [before.ptr, partial.ptr];
+        kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src });
+        partial.release();
+      }
+      return enqueuedWork(this.device);
+    });
+  }
+
+  /** Whether gradients were reduced, over replicas as well, that nobody sees yet. */
+  get isReduced(): boolean {
+    return this.#partialGrad === undefined && this.storages.some(({ isHidden }) => isHidden);
+  }
+
+  /** Shows what was reduced, of the members that some rank used. See Note [Unused parameters]. */
+  show(used: ReadonlySet<ShardedStorage>): void {
     this.#waitForReduction();
-    for (const storage of this.storages) if (used.has(storage)) storage.showOwned();
+    for (const storage of this.storages) storage.show(used.has(storage));
   }
 
   /** The pass failed: no gradient is left, neither of it nor of earlier ones, which it may have been added to. */
   abandonPass(): void {
-    this.reducedInPass = false;
     this.#waitForReduction();
     for (const storage of this.storages) storage.clearGradient();
   }
@@ -204,14 +215,18 @@ export class FlatSegment implements ParameterRun {
 
   /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
   settle({ runOffset, shard: { numel } }: ShardedStorage): void {
+    this.#waitForReduction();
+    const sums = [this.#runGrad, this.#partialGrad].filter((sum) => sum !== undefined);
     if (this.storages.some((storage) => storage.holdsGradient)) {
-      if (this.#runGrad === undefined) return;
-      const dst = devicePtr(this.#runGrad.ptr + runOffset * float32.byteLength);
-      this.device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
+      for (const { ptr } of sums) {
+        const dst = devicePtr(ptr + runOffset * float32.byteLength);
+        this.device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
+      }
       return;
     }
-    this.#runGrad?.release();
+    for (const sum of sums) sum.release();
     this.#runGrad = undefined;
+    this.#partialGrad = undefined;
     this.#dropWholeGradient();
   }
 
@@ -219,10 +234,30 @@ export class FlatSegment implements ParameterRun {
   dispose(): void {
     this.#waitForReduction();
     for (const { parameter } of this.storages) parameter.release();
-    this.reshard();
-    this.#whole.release();
-    this.#master.release();
-    this.#window.dispose();
+    this.#parameters.dispose();
+  }
+
+  /** Enqueues a reduction, which reads `scale`, after what has been enqueued. */
+  #onReduceStream(scale: DeviceScalar, reduce: () => Work): Work {
+    void scale.ptr; // copied on the compute stream, if need be
+    const { streams } = this.device;
+    streams.get("reduce").wait(streams.current.record());
+    return streams.on("reduce", reduce);
+  }
+
+  /** A copy of the whole gradient in which each rank's chunk is a run, where a parameter is cut so that they are none. */
+  #inRuns(whole: DevicePtr): Buffer | undefined {
+    const [{ chunks, world }, { reduceDtype }] = [this.plan, this.unit.policy];
+    if (chunks === undefined || chunks.dim === 0) return undefined;
+    const bytes = world * this.length * reduceDtype.byteLength;
+    const runs = Buffer.allocate(this.device, bytes, `${this.name} gradient chunks`, "gradients");
+    copyChunks(this.device, reduceDtype, chunks, { whole, runs: runs.ptr, world, to: "runs" });
+    return runs;
+  }
+
+  #allocateRun(): Buffer {
+    const bytes = this.length * float32.byteLength;
+    return Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
   }
 
   #waitForReduction(): void {
@@ -242,21 +277,22 @@ export class FlatSegment implements ParameterRun {
   /** Makes the parameters views of the whole; values that they have go into the run, parameter by parameter, and are freed. */
   #adopt(parameters: readonly Parameter[]): ShardedStorage[] {
     const present = parameters.some(({ buffer }) => buffer.attached);
-    if (present) this.#window.beginWrite(this.name);
+    if (present) this.#parameters.beginWrite();
     const storages = parameters.map((parameter, i) => {
       const offset = this.plan.offsets[i];
       if (offset === undefined) throw new InternalError(`no place for '${parameter.fqn}'`);
-      const share = shareOf(this.plan, offset, parameter.numel, this.unit.policy.group.rank);
+      const part = ownedPart(this.plan, offset, parameter.shape, this.unit.policy.group.rank);
       const width = float32.byteLength;
-      if (parameter.buffer.attached && share.length > 0) {
-        const to = devicePtr(this.#master.ptr + share.runOffset * width);
-        this.device.copy(to, devicePtr(parameter.ptr + share.offset * width), share.length * width);
+      for (const { offset, length, local } of parameter.buffer.attached ? elementRuns(part.shard) : []) {
+        const to = devicePtr(this.param + (part.runOffset + local) * width);
+        this.device.copy(to, devicePtr(parameter.ptr + offset * width), length * width);
       }
-      const storage = new ShardedStorage(this, parameter, offset, share, this.unit.policy.group);
+      const storage = new ShardedStorage(this, parameter, offset, part, this.unit.policy.group);
       if (parameter.buffer.attached) storage.materialize();
-      this.#whole.retain();
+      const { whole: buffer } = this.#parameters;
+      buffer.retain();
       const layout = denseLayout(parameter.shape, offset);
-      parameter.adopt(storage, { buffer: this.#whole, layout, dtype: this.unit.policy.paramDtype });
+      parameter.adopt(storage, { buffer, layout, dtype: this.unit.policy.paramDtype });
       return storage;
     });
     if (present) this.endWrite();

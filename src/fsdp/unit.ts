@@ -7,18 +7,21 @@
 import { activePass } from "../autograd/engine.ts";
 import { gradEnabled } from "../autograd/mode.ts";
 import type { Phase } from "../comm/call.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
-import { InternalError } from "../errors.ts";
+import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
-import type { ResolvedPolicy } from "./policy.ts";
+import { neighboursOf } from "../parallel/ranks.ts";
+import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
 import { FsdpRoot, type Use } from "./root.ts";
-import { FlatSegment } from "./segment.ts";
+import { planChunks } from "./layout.ts";
+import { FlatSegment, type SegmentOptions } from "./segment.ts";
 
 /** A unit. */
 export class FsdpUnit implements GradientReducer {
-  /** The module whose parameters it holds. */
-  readonly module: Module;
+  /** The modules that it is gathered for, mostly one. */
+  readonly modules: readonly Module[];
   /**
    * What {@link fullyShard} was told, complete.
    *
@@ -31,9 +34,18 @@ export class FsdpUnit implements GradientReducer {
    * @internal
    */
   readonly segments: readonly FlatSegment[];
-  /** Whether parameters are freed after the forward; undefined leaves it to the root rule, applied when the root first runs. */
-  reshardAfterForward: boolean | undefined;
+  reshardAfterBackward = true;
+  unshardInBackward = true;
   requiresGradientSync = true;
+  /** Whether reduced gradients are summed over replicas; without, each replica adds up its own. */
+  requiresAllReduce = true;
+  /** Whether the end of a pass shows reduced gradients; without, that of a later one does. */
+  isLastBackward = true;
+  /** What a user has put in the place of collectives; undefined ones are the library's. */
+  readonly custom: CustomCollectives = { allGather: undefined, reduceScatter: undefined, allReduceHook: undefined };
+  /** Units that are gathered next, when this one is. In the backward undefined stands for the policy's choice. */
+  forwardPrefetch: readonly FsdpUnit[] = [];
+  backwardPrefetch: readonly FsdpUnit[] | undefined;
   /**
    * Set when the root first runs.
    *
@@ -43,30 +55,59 @@ export class FsdpUnit implements GradientReducer {
   /** Ends the passes of a unit that was used without its root. */
   #alone: FsdpRoot | undefined;
   #unsharded: Phase | undefined;
+  #reshardAfterForward: ReshardAfterForward;
+  /** Who keeps the parts of the whole after a forward, where those are fewer ranks than share it. */
+  #neighbours: ProcessGroup | undefined;
   #gradientDivideFactor: number;
   /** Its inverse, which sums are multiplied by; undefined where there are no parameters. */
   readonly #gradientScale: DeviceScalar | undefined;
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
+  /** In a forward, the modules that have not run yet; none outside. */
+  readonly #toRun = new Set<Module>();
 
   /** Use {@link fullyShard}. */
-  constructor(module: Module, parameters: readonly Parameter[], policy: ResolvedPolicy) {
-    this.module = module;
+  constructor(modules: readonly Module[], parameters: readonly Parameter[], policy: ResolvedPolicy) {
+    this.modules = modules;
     this.policy = policy;
-    this.reshardAfterForward = policy.reshardAfterForward;
-    this.#gradientDivideFactor = policy.group.size;
-    const trainable = parameters.filter((parameter) => parameter.trainable);
-    const frozen = parameters.filter((parameter) => !parameter.trainable);
-    this.segments = [trainable, frozen].filter((list) => list.length > 0).map((list, i) =>
-      new FlatSegment(this, i === 0 ? "" : " (frozen)", list)
-    );
-    this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.group.size);
+    this.reshardAfterForward = policy.reshardAfterForward; // refused before any parameter is claimed
+    this.#gradientDivideFactor = policy.all.size;
+    const cuts = parameters.map((parameter) => ({ parameter, ...this.#cutOf(parameter) }));
+    const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
+    const trainable = flat.filter((parameter) => parameter.trainable);
+    const frozen = flat.filter((parameter) => !parameter.trainable);
+    const lists = [trainable, frozen].filter((list) => list.length > 0);
+    this.segments = [
+      ...lists.map((list, i) => new FlatSegment(this, list, { suffix: i === 0 ? "" : " (frozen)" })),
+      ...cuts.flatMap(({ parameter, ...cut }) => cut.plan === undefined ? [] : new FlatSegment(this, [parameter], cut)),
+    ];
+    this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.all.size);
   }
 
-  /** The module's FQN; its class for a root, and before the tree has names. */
+  /** FQNs of its modules; the class for a root, and before the tree has names. */
   get name(): string {
-    const { fqn, constructor } = this.module;
-    return fqn === undefined || fqn === "" ? constructor.name : fqn;
+    const nameOf = ({ fqn, constructor }: Module): string => fqn === undefined || fqn === "" ? constructor.name : fqn;
+    return this.modules.map(nameOf).join(", ");
+  }
+
+  /** What becomes of the parameters after the forward; undefined leaves it to the root rule, applied when the root first runs. */
+  get reshardAfterForward(): ReshardAfterForward {
+    return this.#reshardAfterForward;
+  }
+
+  /** Collective where it is a number of ranks. @throws {ArgumentError} if that does not divide the ranks that share the unit */
+  set reshardAfterForward(choice: ReshardAfterForward) {
+    const { size } = this.policy.group;
+    if (typeof choice === "number" && !(Number.isInteger(choice) && choice >= 1 && size % choice === 0)) {
+      throw new ArgumentError(
+        `Cannot reshard '${this.name}' to ${choice} ranks after its forward: give a number that divides the ${size} ranks which share ` +
+          "it, true or false",
+      );
+    }
+    this.#reshardAfterForward = choice === 1 ? false : choice === size ? true : choice;
+    this.#neighbours = typeof this.#reshardAfterForward === "number"
+      ? neighboursOf(this.policy.group, this.#reshardAfterForward)
+      : undefined;
   }
 
   get gradientDivideFactor(): number {
@@ -85,7 +126,7 @@ export class FsdpUnit implements GradientReducer {
 
   /** Begins to gather the parameters, unless they are here; {@link waitForGather} orders their use after it. */
   unshard(phase: Phase): void {
-    if (this.#unsharded !== undefined) return;
+    if (this.#unsharded !== undefined || (phase === "backward" && !this.unshardInBackward)) return;
     try {
       for (const segment of this.segments) segment.unshard(phase);
     } catch (error) {
@@ -100,17 +141,51 @@ export class FsdpUnit implements GradientReducer {
     for (const segment of this.segments) segment.waitForGather();
   }
 
-  /** Frees the whole parameters, unless they are gone. */
+  /** Frees the whole parameters, and what is kept of them, unless they are gone. */
   reshard(): void {
-    if (this.#unsharded === undefined) return;
-    for (const segment of this.segments) segment.reshard();
+    this.#free(undefined);
+  }
+
+  /** Frees the whole parameters, but for a part on each of `keepers`, where those are given. */
+  #free(keepers: ProcessGroup | undefined): void {
+    if (keepers !== undefined && this.#unsharded === undefined) return;
+    for (const segment of this.segments) segment.reshard(keepers);
     this.#unsharded = undefined;
   }
 
-  /** Frees the whole parameters after a forward, unless they are to stay; an evaluation also leaves what was gathered by hand. */
-  reshardAfter(): void {
-    const stays = this.reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
-    if (!stays) this.reshard();
+  /** The forward of one of its modules begins. @returns undoes it if that forward fails */
+  beginForward(): () => void {
+    const isFirst = this.#toRun.size === 0;
+    const gathers = !this.unsharded;
+    this.unshard("forward");
+    this.waitForGather();
+    if (isFirst) {
+      for (const module of this.modules) this.#toRun.add(module);
+      for (const next of this.forwardPrefetch) next.unshard("forward");
+    }
+    return () => {
+      this.#toRun.clear();
+      if (gathers) this.reshard();
+    };
+  }
+
+  /** The forward of one of its modules has ended: after the last one, frees the whole parameters. */
+  endForward(module: Module): void {
+    this.#toRun.delete(module);
+    if (this.#toRun.size === 0) this.#endForward();
+  }
+
+  /** The root's forward has ended: modules that it left out are waited for no longer. */
+  endRootForward(): void {
+    if (this.#toRun.size === 0) return;
+    this.#toRun.clear();
+    this.#endForward();
+  }
+
+  /** Frees the whole parameters, unless they are to stay; an evaluation also leaves what was gathered by hand. */
+  #endForward(): void {
+    const stays = this.#reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
+    if (!stays) this.#free(this.#neighbours);
   }
 
   /** Makes sure that the pass under way tells the unit's root when it ends. */
@@ -132,26 +207,37 @@ export class FsdpUnit implements GradientReducer {
     use.close();
     this.unshard("backward");
     this.waitForGather();
-    if (this.policy.backwardPrefetch) previous?.unshard("backward");
+    const byPolicy = this.policy.backwardPrefetch && previous !== undefined ? [previous] : [];
+    for (const next of this.backwardPrefetch ?? byPolicy) next.unshard("backward");
   }
 
   /** The backward has left a use of the unit: reduces its gradients, if no other use is open, and frees the parameters. */
   postBackward(): void {
     if (!this.#inBackward) return;
     this.#inBackward = false;
-    if (this.root?.isUsed(this) !== true) this.#settleGradients();
-    this.reshard();
+    const isUsed = this.root?.isUsed(this) === true;
+    if (!isUsed) this.#settleGradients();
+    // A module that runs again is gathered again; modules that share the unit are near each other.
+    if (!isUsed || this.modules.length === 1) this.reshardAfterPass();
+  }
+
+  /** Frees the whole parameters, unless they are to stay after a backward. */
+  reshardAfterPass(): void {
+    if (this.reshardAfterBackward) this.reshard();
   }
 
   /** The pass has ended: reduces what has not been, also gradients that earlier passes left unreduced. */
   reduceRest(): void {
     if (this.#inBackward || this.segments.some((segment) => segment.holdsWholeGradient)) this.#settleGradients();
     this.#inBackward = false;
+    this.#toRun.clear();
+    this.#allReduce();
   }
 
   /** The pass failed: gradients are cleared, and parameters that it gathered go. */
   abandonPass(): void {
     this.#inBackward = false;
+    this.#toRun.clear();
     for (const segment of this.segments) segment.abandonPass();
     this.reshard();
   }
@@ -163,11 +249,26 @@ export class FsdpUnit implements GradientReducer {
     this.#gradientScale?.[Symbol.dispose]();
   }
 
+  /** How a parameter is cut that does not lie flat among others; refused before any parameter is claimed. */
+  #cutOf(parameter: Parameter): SegmentOptions {
+    const { shardPlacement, gatherExtension, group } = this.policy;
+    const extension = gatherExtension(parameter);
+    const dim = shardPlacement(parameter) ?? (extension === undefined ? undefined : 0);
+    return dim === undefined ? {} : { plan: planChunks(parameter, dim, group.size), extension };
+  }
+
   #settleGradients(): void {
     const scale = this.requiresGradientSync ? this.#gradientScale : undefined;
     for (const segment of this.segments) {
-      if (scale !== undefined) segment.reduce(scale);
+      if (scale !== undefined) segment.reduceScatter(scale);
       else for (const { sink } of segment.storages) sink.finish();
     }
+    this.#allReduce();
+  }
+
+  /** Sums over replicas what this one has summed, now or in earlier passes. */
+  #allReduce(): void {
+    if (!this.requiresGradientSync || !this.requiresAllReduce || this.#gradientScale === undefined) return;
+    for (const segment of this.segments) segment.allReduce(this.#gradientScale);
   }
 }

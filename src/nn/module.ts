@@ -5,11 +5,12 @@
  *
  * @module
  */
+import type { DType } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import { BufferTensor } from "../tensor/buffer_tensor.ts";
+import { BufferTensor, isOfBuffer } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
-import { partsIn, tensorsIn } from "./tree.ts";
+import { mapTensors, partsIn, tensorsIn } from "./tree.ts";
 
 /** Something removed by calling it. */
 export type HookHandle = () => void;
@@ -19,6 +20,22 @@ export type ForwardPreHook = (args: readonly unknown[]) => void | ((failed: bool
 
 /** Runs after a forward. */
 export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
+
+/** What floats become on their way into a module and out of it; undefined leaves them as they are. */
+export interface BoundaryDtypes {
+  readonly inputs: DType | undefined;
+  readonly outputs: DType | undefined;
+}
+
+const AS_THEY_ARE: BoundaryDtypes = { inputs: undefined, outputs: undefined };
+
+/** A value with its float tensors in another dtype. A module's buffers keep theirs: what they hold may need it. */
+function castFloats<T>(value: T, dtype: DType | undefined): T {
+  if (dtype === undefined) return value;
+  return mapTensors(value, (tensor) => {
+    return tensor.dtype.kind === "float" && !isOfBuffer(tensor) ? tensor.to(dtype) : tensor;
+  });
+}
 
 /**
  * What a module's tree is made of.
@@ -39,6 +56,7 @@ function join(prefix: string, name: string): string {
 export abstract class Module<Args extends readonly unknown[] = readonly unknown[], Out = unknown> {
   readonly #preHooks = new Set<ForwardPreHook>();
   readonly #hooks = new Set<ForwardHook>();
+  #boundary = AS_THEY_ARE;
   #training = true;
   #fqn: string | undefined;
 
@@ -51,29 +69,41 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
    */
   call(...args: Args): Out {
+    return this.callAs((...given) => this.forward(...given), args);
+  }
+
+  /**
+   * Runs hooks around another body than the forward: for a method that uses the parameters too.
+   *
+   * @throws {ArgumentError} as {@link call}
+   */
+  callAs<Given extends readonly unknown[], Made>(body: (...args: Given) => Made, args: Given): Made {
     using frame = scope();
     const ends: ((failed: boolean) => void)[] = [];
-    let output: Out;
+    let output: Made;
     let failed = true;
     try {
+      const given = castFloats(args, this.#boundary.inputs);
       for (const hook of this.#preHooks) {
-        const end = hook(args);
+        const end = hook(given);
         if (end !== undefined) ends.push(end);
       }
-      output = this.forward(...args);
+      output = body(...given);
       failed = false;
     } finally {
       for (const end of ends) end(failed);
     }
-    const made = tensorsIn(output, (hidden) => {
+    const refuse = (hidden: object): never => {
       throw new ArgumentError(
         `${this.constructor.name}.forward() gave a ${hidden.constructor.name}: tensors in it would be freed and not hooked; give tensors, ` +
           "arrays or plain objects of them",
       );
-    });
+    };
+    tensorsIn(output, refuse);
     for (const hook of this.#hooks) hook(args, output);
-    frame.keep(...made);
-    return output;
+    const result = castFloats(output, this.#boundary.outputs);
+    frame.keep(...tensorsIn(result));
+    return result;
   }
 
   /** Runs `hook` before each forward. */
@@ -86,6 +116,12 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   registerForwardHook(hook: ForwardHook): HookHandle {
     this.#hooks.add(hook);
     return () => void this.#hooks.delete(hook);
+  }
+
+  /** Casts floats on their way in, before hooks, and out, after them. Used by parallelisms. */
+  castBoundary(dtypes: BoundaryDtypes): HookHandle {
+    this.#boundary = dtypes;
+    return () => void (this.#boundary = AS_THEY_ARE);
   }
 
   /** Whether it is trained now, and not evaluated. */

@@ -5,6 +5,7 @@
  */
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
+import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Tensor } from "../tensor/tensor.ts";
 
 /** Rescaling of rotary frequencies, by transformers' `rope_type`. */
@@ -58,7 +59,7 @@ export type CosSin = readonly [cos: Tensor, sin: Tensor];
 export class RotaryTables {
   readonly #device: Device;
   readonly #options: RotaryOptions;
-  #tables: CosSin | undefined;
+  #tables: readonly [cos: BufferTensor, sin: BufferTensor] | undefined;
   #positions = 0;
 
   constructor(device: Device, options: RotaryOptions) {
@@ -72,17 +73,22 @@ export class RotaryTables {
     return [cos.narrow(0, start, count), sin.narrow(0, start, count)];
   }
 
-  /** Tables of at least `positions` positions. */
+  /** Tables of at least `positions` positions; buffers, so that no precision casts them. */
   upTo(positions: number): CosSin {
     if (this.#tables !== undefined && this.#positions >= positions) return this.#tables;
     for (const table of this.#tables ?? []) table.dispose();
     // Room to grow: a text that is generated token by token must not make new tables for each.
     const rows = Math.max(positions, Math.min(this.#options.maxPositions, 2 ** Math.ceil(Math.log2(positions))));
     const half = this.#options.dim / 2;
-    const table = (shape: readonly number[]): Tensor => Tensor.empty(this.#device, shape, float32, "rotary tables");
-    using invFreq = table([half]);
+    const table = (): BufferTensor => {
+      const buffer = new BufferTensor(this.#device, [rows, half], { persistent: false, kind: "activations" });
+      buffer.rename("rotary tables");
+      buffer.materialize();
+      return buffer;
+    };
+    using invFreq = Tensor.empty(this.#device, [half], float32, "rotary frequencies");
     invFreq.copyFromHost(inverseFrequencies(this.#device, this.#options));
-    const tables = [table([rows, half]), table([rows, half])] as const;
+    const tables = [table(), table()] as const;
     const [cos, sin] = [tables[0].ptr, tables[1].ptr];
     this.#device.kernels.ropeTable({ positions: rows, half, scale: 1, cos, sin, invFreq: invFreq.ptr });
     [this.#tables, this.#positions] = [tables, rows];

@@ -58,3 +58,18 @@ export function tensorsIn(value: unknown, opaque: (value: object) => void = () =
   else opaque(value);
   return into;
 }
+
+/**
+ * A value with every tensor in it replaced; what holds none that changes is given back as it is. Arrays and plain objects are
+ * looked into, nothing else.
+ */
+export function mapTensors<T>(value: T, map: (tensor: Tensor) => Tensor): T;
+export function mapTensors(value: unknown, map: (tensor: Tensor) => Tensor): unknown {
+  if (value instanceof Tensor) return map(value);
+  if (typeof value !== "object" || value === null || ArrayBuffer.isView(value)) return value;
+  if (!Array.isArray(value) && !isRecord(value)) return value;
+  const before = Object.entries(value);
+  const after = before.map(([key, item]) => [key, mapTensors(item, map)] as const);
+  if (after.every(([, item], i) => item === before[i]?.[1])) return value;
+  return Array.isArray(value) ? after.map(([, item]) => item) : Object.fromEntries(after);
+}

@@ -39,6 +39,6 @@ export function requireReduced(parameters: readonly Parameter[], what: string): 
   if (waiting === undefined) return;
   throw new ArgumentError(
     `Cannot ${what}: the gradient of '${waiting.fqn}' is not reduced yet; let the last backward of a step reduce it ` +
-      "(setRequiresGradientSync(true))",
+      "(setRequiresGradientSync(true), setIsLastBackward(true))",
   );
 }

@@ -5,7 +5,7 @@
  */
 import { DeviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { UnsupportedError } from "../errors.ts";
+import { InternalError, UnsupportedError } from "../errors.ts";
 
 /**
  * The group of a mesh of one axis, or the group that was given.
@@ -21,6 +21,45 @@ export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessG
   const names = axes.join(" × ");
   throw new UnsupportedError(
     `Cannot ${what} over ${over} of ${names}: ranks that differ on the other axes would train different models; ` +
-      "give a mesh of one axis over all ranks",
+      "give a mesh of one axis over all ranks, or fullyShard one of two, of which the first replicates and the second shards",
   );
+}
+
+/** Ranks that share parameters, and those that hold the same share. */
+export interface ShardRanks {
+  /** All of them. */
+  readonly all: ProcessGroup;
+  /** Those that each hold another part. */
+  readonly group: ProcessGroup;
+  /** Those that hold the same part; undefined where none does (PyTorch's FSDP, as opposed to HSDP). */
+  readonly replicas: ProcessGroup | undefined;
+}
+
+/**
+ * The ranks to shard over: all of a mesh of one axis, or of a group; of a mesh of two, the first replicates and the second shards.
+ *
+ * @throws {UnsupportedError} for a mesh of more axes, and for one axis of a larger mesh
+ */
+export function shardRanksOf(mesh: DeviceMesh | ProcessGroup): ShardRanks {
+  if (mesh instanceof DeviceMesh && mesh.axes.length === 2) {
+    const [replicate, shard] = mesh.axes.map((axis) => mesh.axis(axis));
+    if (replicate === undefined || shard === undefined) throw new InternalError("a mesh that lacks its axes");
+    return { all: mesh.group, group: shard, replicas: replicate.size === 1 ? undefined : replicate };
+  }
+  const group = ranksOf(mesh, "shard");
+  return { all: group, group, replicas: undefined };
+}
+
+/** Groups of neighbours, by the group that they are parts of and their size. */
+const NEIGHBOURS: WeakMap<ProcessGroup, Map<number, ProcessGroup>> = new WeakMap();
+
+/** This rank's part of a group that is cut into parts of `size` ranks, one after another. Collective when first asked for. */
+export function neighboursOf(group: ProcessGroup, size: number): ProcessGroup {
+  const known = NEIGHBOURS.get(group) ?? new Map<number, ProcessGroup>();
+  NEIGHBOURS.set(group, known);
+  const begin = group.rank - group.rank % size;
+  const ranks = Array.from({ length: size }, (_, i) => begin + i);
+  const part = known.get(size) ?? group.split(ranks, `${group.name} by ${size}`);
+  known.set(size, part);
+  return part;
 }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { MemoryKind } from "../device/allocator.ts";
 import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
@@ -15,6 +16,16 @@ export interface BufferOptions {
   readonly value?: number;
   /** Whether it is saved. @default true */
   readonly persistent?: boolean;
+  /** What its memory is counted as. @default parameters */
+  readonly kind?: MemoryKind;
+}
+
+/** The memory of modules' buffers. */
+const MODULE_BUFFERS: WeakSet<Buffer> = new WeakSet();
+
+/** Whether a tensor is a module's buffer, or a view of one. */
+export function isOfBuffer({ buffer }: Tensor): boolean {
+  return MODULE_BUFFERS.has(buffer);
 }
 
 /** A float32 tensor of a module that is not trained. It has no memory until it is initialized or loaded. */
@@ -28,11 +39,9 @@ export class BufferTensor extends Tensor {
 
   /** Makes the tensor, without memory. */
   constructor(device: Device, shape: Shape, options: BufferOptions = {}) {
-    super(
-      Buffer.empty(device, numelOf(shape) * float32.byteLength, "buffer", "parameters"),
-      denseLayout(shape),
-      float32,
-    );
+    const { kind = "parameters" } = options;
+    super(Buffer.empty(device, numelOf(shape) * float32.byteLength, "buffer", kind), denseLayout(shape), float32);
+    MODULE_BUFFERS.add(this.buffer);
     this.value = options.value ?? 0;
     this.persistent = options.persistent ?? true;
   }

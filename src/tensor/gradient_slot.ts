@@ -18,6 +18,8 @@ export interface GradientSlotOptions {
   readonly direct?: boolean;
   /** Called before the first contribution of a pass is taken, and of what follows a {@link GradientSlot.clear}. */
   readonly onContribution?: () => void;
+  /** Called when the contributions of a pass have been added. */
+  readonly onFinish?: () => void;
 }
 
 /** The gradient of one leaf. */
@@ -25,6 +27,7 @@ export class GradientSlot implements GradientSink {
   readonly #place: (() => Tensor) | undefined;
   readonly #direct: boolean;
   readonly #onContribution: (() => void) | undefined;
+  readonly #onFinish: (() => void) | undefined;
   /** Sum of finished passes. */
   #total: Tensor | undefined;
   /** Sum of the pass under way. */
@@ -34,6 +37,7 @@ export class GradientSlot implements GradientSink {
     this.#place = options.place;
     this.#direct = options.direct ?? true;
     this.#onContribution = options.onContribution;
+    this.#onFinish = options.onFinish;
   }
 
   place(): Tensor | undefined {
@@ -54,6 +58,7 @@ export class GradientSlot implements GradientSink {
     if (this.#total === undefined) this.#total = this.#pass;
     else add(this.#total, this.#pass);
     this.#pass = undefined;
+    this.#onFinish?.();
   }
 
   /** The sum of all finished passes; the slot keeps the handle. */

@@ -90,7 +90,7 @@ export interface ParameterStorage {
 
 /** The storage of a parameter in no parallelism. Its run lasts when it is replicated, and so do optimizer states. */
 function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
-  const sink = new GradientSlot();
+  const sink = new GradientSlot({ onFinish: () => parameter.announceGradient() });
   const run: ParameterRun = {
     device: buffer.device,
     length: parameter.numel,
@@ -131,6 +131,9 @@ export interface WholeView {
   readonly dtype: DType;
 }
 
+/** Gets a parameter whose gradient is complete. */
+export type GradientListener = (parameter: Parameter) => void;
+
 /** Name of a parameter that no root has named yet. */
 const UNNAMED = "parameter";
 
@@ -152,9 +155,12 @@ export class Parameter extends Tensor {
   fqn: string = UNNAMED;
   /** How it begins. */
   readonly init: Init;
+  /** Its own memory, where its master values are unless it is sharded. */
+  #own: Buffer;
   #plain: ParameterStorage;
   #storage: ParameterStorage;
   #trainable: boolean;
+  readonly #gradientHooks = new Set<GradientListener>();
 
   /**
    * Makes the parameter, without memory.
@@ -166,6 +172,7 @@ export class Parameter extends Tensor {
     const buffer = Buffer.empty(device, numelOf(shape) * float32.byteLength, "parameter", "parameters");
     super(buffer, denseLayout(shape), float32);
     this.init = options.init ?? { kind: "constant", value: 0 };
+    this.#own = buffer;
     this.#plain = plainStorage(this, buffer);
     this.#storage = this.#plain;
     this.#trainable = options.requiresGrad ?? true;
@@ -185,12 +192,28 @@ export class Parameter extends Tensor {
   /** Names it, and its memory where that is its own, for messages. */
   rename(fqn: string): void {
     this.fqn = fqn;
-    if (this.#storage.kind !== "sharded") this.buffer.owner = fqn;
+    if (this.#storage.kind !== "sharded") this.#own.owner = fqn;
   }
 
   /** Gradient of the elements that this rank keeps: of the whole shape, or flat where sharded. */
   get grad(): Tensor | undefined {
     return this.#storage.gradient();
+  }
+
+  /**
+   * Calls `hook` at the end of each backward that has given it a gradient, reduced where there are ranks (PyTorch's
+   * `register_post_accumulate_grad_hook`): an optimizer that steps and drops the gradient there keeps none between backwards.
+   *
+   * @returns ends that
+   */
+  registerPostAccumulateGradHook(hook: GradientListener): () => void {
+    this.#gradientHooks.add(hook);
+    return () => void this.#gradientHooks.delete(hook);
+  }
+
+  /** The gradient of a backward is complete: tells those who wait for it. Used by storages. */
+  announceGradient(): void {
+    for (const hook of this.#gradientHooks) hook(this);
   }
 
   /** Drops the gradient. */
@@ -235,14 +258,18 @@ export class Parameter extends Tensor {
   /**
    * Takes another storage; the gradient is dropped. Used by parallelisms.
    *
-   * @param whole where the whole values are from now on, if no longer in the parameter's own memory
+   * @param whole where whole values are computed with from now on, if not in the parameter's own memory; that goes when it is
+   * sharded, and stays when it is replicated
    * @throws {ArgumentError} if the storage is not its own: see {@link requirePlain}
    */
   adopt(storage: ParameterStorage, whole?: WholeView): void {
     this.requirePlain(storage.kind === "sharded" ? "shard" : "replicate");
     this.zeroGrad();
     this.#storage = storage;
-    if (whole !== undefined) this.rebind(whole.buffer, whole.layout, whole.dtype);
+    if (whole !== undefined) {
+      if (storage.kind === "replicated") this.#own.retain();
+      this.rebind(whole.buffer, whole.layout, whole.dtype);
+    }
     this.trainable = this.#trainable;
   }
 
@@ -250,10 +277,10 @@ export class Parameter extends Tensor {
   release(): void {
     this.zeroGrad();
     if (this.#storage.kind === "sharded") {
-      const buffer = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
-      this.rebind(buffer, denseLayout(this.shape), float32);
-      this.#plain = plainStorage(this, buffer);
+      this.#own = Buffer.empty(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
+      this.#plain = plainStorage(this, this.#own);
     }
+    if (this.buffer !== this.#own) this.rebind(this.#own, denseLayout(this.shape), float32);
     this.#storage = this.#plain;
     this.trainable = this.#trainable;
   }

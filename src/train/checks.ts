@@ -34,8 +34,7 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
 }
 
 /**
- * Refuses a batch that cannot be divided among the ranks, samples that are longer than the model's positions, and a
- * precision that the strategy does not have.
+ * Refuses a batch that cannot be divided among the ranks, and samples that are longer than the model's positions.
  *
  * @throws {ConfigError}
  */
@@ -49,10 +48,6 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
       countOf(microBatches, "micro-batch", "micro-batches")
     })`;
     problems.push({ path: "globalBatch", expected, got: String(globalBatch) });
-  }
-  if (config.strategy === "ddp" && config.precision !== "float32") {
-    const got = `${config.precision}; use 'fsdp' for it`;
-    problems.push({ path: "precision", expected: "float32 with the strategy 'ddp'", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);
 }

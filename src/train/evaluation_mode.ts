@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { shardedModuleOf } from "../fsdp/fully_shard.ts";
+import { shardedModuleOf } from "../fsdp/handle.ts";
 import type { Module } from "../nn/module.ts";
 
 /** Sets a model to evaluation until the end of the block: `using _mode = evaluationMode(model)`. */

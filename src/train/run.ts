@@ -34,6 +34,14 @@ export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, 
 /** What {@link Run.log} is given, by name: numbers and texts, or scalars on the device. */
 export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 
+/** What a run is made of. */
+export interface RunParts extends Pick<Run, "device" | "group"> {
+  /** Ranks on a host. @default all */
+  readonly localWorldSize?: number | undefined;
+  /** Takes a line of {@link Run.log}. */
+  readonly print: (line: string) => void;
+}
+
 /** A run, as one rank sees it. Made by {@link launch}. */
 export class Run implements AsyncDisposable {
   /** What this rank computes on. */
@@ -42,20 +50,31 @@ export class Run implements AsyncDisposable {
   readonly group: ProcessGroup;
   /** All ranks as a mesh of one axis, `shard`. */
   readonly mesh: DeviceMesh;
+  /** Ranks on a host. */
+  readonly localWorldSize: number;
+  #hybridMesh: DeviceMesh | undefined;
   readonly #print: (line: string) => void;
   /** Lines that wait until the device has made their values. */
   readonly #lines: { readonly ready: DeviceEvent; readonly print: () => void }[] = [];
 
-  /**
-   * Use {@link launch}.
-   *
-   * @param print takes a line of {@link Run.log}
-   */
-  constructor({ device, group, print }: Pick<Run, "device" | "group"> & { readonly print: (line: string) => void }) {
+  /** Use {@link launch}. */
+  constructor({ device, group, print, localWorldSize = group.size }: RunParts) {
     this.device = device;
     this.group = group;
+    this.localWorldSize = localWorldSize;
     this.mesh = deviceMesh(group, { shard: group.size });
     this.#print = print;
+  }
+
+  /**
+   * All ranks as a mesh of two axes: the ranks of a host `shard`, hosts `replicate` (PyTorch's HYBRID_SHARD). Made when it is first
+   * asked for; every rank must.
+   *
+   * @throws {ArgumentError} if hosts have unequal numbers of ranks
+   */
+  get hybridMesh(): DeviceMesh {
+    const { group, localWorldSize: shard } = this;
+    return this.#hybridMesh ??= deviceMesh(group, { replicate: group.size / shard, shard });
   }
 
   /** Whether this rank prints and speaks for all ranks. */
@@ -145,7 +164,8 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
     const own = environment === undefined ? log : log.withRank(environment.rank);
     const report = (text: string): void => own.warn(text);
     const group = await openProcessGroup({ report, ...options, device });
-    return new Run({ device, group, print: terminal("stdout").write });
+    const { localWorldSize } = environment ?? {};
+    return new Run({ device, group, localWorldSize, print: terminal("stdout").write });
   } catch (error) {
     device.dispose();
     throw error;

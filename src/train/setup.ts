@@ -113,8 +113,8 @@ export async function planModel(
 /** Shards a model over the ranks, or replicates it, as the configuration says. */
 export function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): void {
   const { strategy, reshardAfterForward } = config;
-  if (strategy === "ddp") return void replicate(model, { mesh: group });
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
+  if (strategy === "ddp") return void replicate(model, { mesh: group, precision });
   for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
   fullyShard(model, { mesh: group, precision });

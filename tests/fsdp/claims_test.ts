@@ -44,17 +44,23 @@ class Tied extends Module<[x: Tensor], Tensor> {
 }
 
 describe("units of fullyShard()", () => {
-  it("takes a mesh of one axis, and refuses one of two", async () => {
+  it("takes a mesh of one axis or of two, and refuses one of three", async () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 1);
-    const square = deviceMesh(group, { replicate: 1, shard: 1 });
-    for (const parallelize of [fullyShard, replicate]) {
-      assert.throws(() => parallelize(model, { mesh: square }), {
+    const [square, cube] = [{ replicate: 1, shard: 1 }, { data: 1, replicate: 1, shard: 1 }]
+      .map((shape) => deviceMesh(group, shape));
+    assert.ok(square !== undefined && cube !== undefined);
+    for (const [parallelize, mesh] of [[fullyShard, cube], [replicate, square], [replicate, cube]] as const) {
+      assert.throws(() => parallelize(model, { mesh }), {
         name: "UnsupportedError",
-        message: /over a mesh of replicate × shard: .* would train different models; give a mesh of one axis/,
+        message: /over a mesh of .*replicate × shard: .* would train different models; give a mesh of one axis/,
       });
     }
-    assert.equal(fullyShard(model, { mesh: deviceMesh(group, { shard: 1 }) }).unit.policy.group, group);
+    for (const mesh of [square, deviceMesh(group, { shard: 1 })]) {
+      const handle = fullyShard(model, { mesh });
+      assert.equal(handle.unit.policy.group, group);
+      handle.dispose();
+    }
   });
 
   it("are described with their sizes and padding", async () => {
@@ -67,7 +73,7 @@ describe("units of fullyShard()", () => {
     const [root, block] = describeSharding(model);
     assert.deepEqual([root?.name, block?.name], ["Stack", "layers.0"]);
     const [numel, padding, bytesPerRank] = [WIDTH * WIDTH + WIDTH, 48 + 44, 4 * 512];
-    assert.deepEqual(root, { name: "Stack", numParameters: 2, numel, padding, world: 1, bytesPerRank });
+    assert.deepEqual(root, { name: "Stack", numParameters: 2, numel, padding, world: 1, replicas: 1, bytesPerRank });
   });
 
   it("shards a root whose parameters all belong to units below", async () => {
@@ -127,7 +133,7 @@ describe("units of fullyShard()", () => {
     const tied = new Tied(device);
     fullyShard(tied.first, { mesh: group });
     const text =
-      /Cannot shard 'second.weight': it is tied to 'parameter', which unit 'Linear' holds.*call fullyShard once, on a module/;
+      /Cannot shard 'second.weight': it is tied to 'parameter', which unit 'Linear' holds.*call fullyShard once, on the list of the modules that use it/;
     assert.throws(() => fullyShard(tied, { mesh: group }), text);
     const other = new Tied(device);
     fullyShard(other.first, { mesh: group });

@@ -64,6 +64,7 @@ describe("planModel()", () => {
     { precision: "bfloat16" },
     { precision: "bfloat16", reshardAfterForward: false },
     { strategy: "ddp" },
+    { precision: "bfloat16", strategy: "ddp" },
   ];
   const variants = policies.flatMap((policy) => [policy, { ...policy, microBatches: 2 }]);
   const cases: (readonly [string, number, "loopback" | "shm", MemoryCase])[] = [

@@ -14,6 +14,7 @@ import {
 } from "../../mod.ts";
 import { buildModel, initializeParameters } from "../../doors/nn.ts";
 import { openDevice } from "../../doors/device.ts";
+import { deviceMesh } from "../../doors/comm.ts";
 import { FINISHED } from "../../src/comm/data_plane.ts";
 import { devicePtr } from "../../src/device/device.ts";
 import { backwardStep } from "../../src/train/backward.ts";
@@ -36,13 +37,19 @@ const microBatch = { inputIds: ids, labels: ids, batch: 1, seq: 16 };
 interface Policy extends Omit<FullyShardOptions, "mesh"> {
   readonly strategy?: "fsdp" | "ddp";
   readonly microBatches?: number;
+  /** Copies of the shards. */
+  readonly replicate?: number;
   /** Done in every step, before the forward. */
   readonly before?: (ranks: Run, first: ReturnType<typeof fullyShard>) => void;
 }
 
 /** A model and its step. */
-function stepOf(ranks: Run, { strategy = "fsdp", microBatches = 1, before, ...options }: Policy): () => void {
-  const { device, group, mesh } = ranks;
+function stepOf(
+  ranks: Run,
+  { strategy = "fsdp", microBatches = 1, before, replicate: copies, ...options }: Policy,
+): () => void {
+  const { device, group } = ranks;
+  const mesh = copies === undefined ? ranks.mesh : deviceMesh(group, { replicate: copies, shard: group.size / copies });
   const model = buildModel(device, hfConfig);
   const units = strategy === "ddp"
     ? []
@@ -85,8 +92,21 @@ describe("dryRun()", () => {
     byHand,
     { ...byHand, reshardAfterForward: false, backwardPrefetch: true },
   ];
-  for (const policy of policies) {
-    for (const [worldSize, rank] of [[1, 0], [3, 2], [200, 7]] as const) {
+  const onEight: readonly Policy[] = [
+    { reshardAfterForward: 2 },
+    { reshardAfterForward: 4, backwardPrefetch: true, precision },
+    { replicate: 2 },
+    { replicate: 2, microBatches: 2, reshardAfterForward: 2 },
+    { replicate: 8 },
+    { shardPlacement: ({ ndim }) => ndim === 2 ? 1 : undefined, backwardPrefetch: true },
+  ];
+  const worlds = [[1, 0], [3, 2], [200, 7]] as const;
+  const tries = [
+    ...policies.map((policy) => [policy, worlds] as const),
+    ...onEight.map((policy) => [policy, [[8, 5]]] as const),
+  ];
+  for (const [policy, places] of tries) {
+    for (const [worldSize, rank] of places) {
       const { before, ...rest } = policy;
       const name = JSON.stringify(rest) + (before === undefined ? "" : ", by hand");
       it(`finds the step ordered, as rank ${rank} of ${worldSize}: ${name}`, async () => {
@@ -132,7 +152,7 @@ describe("dryRun()", () => {
       stepOf(ranks, {
         before({ device }, first) {
           first.unshard();
-          const [weight] = first.module.parameters();
+          const [weight] = first.modules[0]?.parameters() ?? [];
           const dst = weight?.ptr ?? assert.fail();
           first.reshard();
           device.kernels.fill({ dtype: float32, n: 4, value: 0, dst });
@@ -151,7 +171,7 @@ describe("dryRun()", () => {
         stepOf(ranks, {
           before({ device }, first) {
             first.unshard();
-            const [weight] = first.module.parameters();
+            const [weight] = first.modules[0]?.parameters() ?? [];
             const src = weight?.ptr ?? assert.fail();
             const gathered = device.streams.current.record();
             device.streams.on("copy", () => {

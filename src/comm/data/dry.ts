@@ -12,7 +12,7 @@ import { float32 } from "../../dtype.ts";
 import { type ControlPlane, placeInWorld } from "../control_plane.ts";
 import { checkRank } from "../checks.ts";
 import { DryControlPlane } from "../control/dry.ts";
-import { type DataPlane, FINISHED, type Transfer, type Window, type Work } from "../data_plane.ts";
+import { type DataPlane, enqueuedWork, FINISHED, type Transfer, type Window, type Work } from "../data_plane.ts";
 import { ProcessGroup } from "../process_group.ts";
 import {
   allocatePages,
@@ -126,8 +126,7 @@ function enqueue(
     ...joined(reads).map((range) => ({ ...range, writes: false, what: "what is sent" })),
     ...joined(writes).map((range) => ({ ...range, writes: true, what: "what is received" })),
   ]);
-  const end = device.streams.current.record();
-  return { done: true, wait: () => device.streams.current.wait(end) };
+  return enqueuedWork(device);
 }
 
 /** The same bytes in fewer ranges: one where each begins at the end of the last, as the parts of many ranks do. */

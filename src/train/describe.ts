@@ -6,7 +6,7 @@
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
-import { shardedModuleOf } from "./fully_shard.ts";
+import { shardedModuleOf } from "../fsdp/handle.ts";
 
 /** One unit of a sharded module; numbers count elements. */
 export interface UnitDescription {
@@ -20,6 +20,8 @@ export interface UnitDescription {
   readonly padding: number;
   /** Ranks that share it. */
   readonly world: number;
+  /** Copies of it that there are, over all ranks. */
+  readonly replicas: number;
   /** Bytes of master weights that each rank keeps, padding included. */
   readonly bytesPerRank: number;
 }
@@ -54,6 +56,7 @@ export function describeSharding(module: Module): readonly UnitDescription[] {
       numel: whole - padding,
       padding,
       world: policy.group.size,
+      replicas: policy.all.size / policy.group.size,
       bytesPerRank: total(({ plan }) => plan.runLength * float32.byteLength),
     };
   });

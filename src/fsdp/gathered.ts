@@ -1,0 +1,238 @@
+/**
+ * The parameters of one segment: this rank's run of master weights, the window that peers gather it from, and the gathered
+ * whole, which parameters are views of. Nothing is copied in or out, but where a parameter is cut along a dim behind the first, or
+ * an extension gathers it.
+ *
+ * Note [What a segment holds of its parameters]
+ * - run: float32 master weights, always. They lie in the window itself when the compute dtype is float32; else the window
+ *   holds the run cast to it, refreshed whenever the run is written, so that a gather moves the smaller type.
+ * - whole: `world` runs in the compute dtype, between unshard and reshard.
+ * - kept part: after a forward that reshards to fewer ranks, this rank's part of the whole; those ranks gather it from each other.
+ *
+ * The whole is allocated and filled on the gather stream, after the run was last written or the part was kept; what computes
+ * with it waits for that, and frees it on its own stream.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import { noGrad } from "../autograd/mode.ts";
+import type { Phase } from "../comm/call.ts";
+import { enqueuedWork, type Work } from "../comm/data_plane.ts";
+import type { GatherWindow } from "../comm/gather_window.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { Buffer } from "../device/buffer.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { type DType, float32 } from "../dtype.ts";
+import type { DeviceEvent } from "../device/stream.ts";
+import { InternalError } from "../errors.ts";
+import { denseLayout, numelOf } from "../shape.ts";
+import { scope } from "../tensor/scope.ts";
+import { Tensor } from "../tensor/tensor.ts";
+import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
+import type { CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
+
+/** A part of the whole that fewer ranks than all gather from each other. */
+interface KeptPart {
+  readonly buffer: Buffer;
+  /** Who keeps the other parts. */
+  readonly ranks: ProcessGroup;
+}
+
+/** Copies the chunks of all ranks between a whole parameter and their runs, which lie one after another. */
+export function copyChunks(
+  { kernels }: Device,
+  dtype: DType,
+  chunks: Chunks,
+  { whole, runs, world, to }: {
+    readonly whole: DevicePtr;
+    readonly runs: DevicePtr;
+    readonly world: number;
+    readonly to: "whole" | "runs";
+  },
+): void {
+  const { strides } = denseLayout(chunks.shape);
+  for (let rank = 0, begin = 0; rank < world; rank++) {
+    const { offsets, sizes } = chunkOf(chunks, rank);
+    const inWhole = at(offsets, chunks.dim, "dim") * at(strides, chunks.dim, "dim");
+    const places = {
+      whole: { ptr: devicePtr(whole + inWhole * dtype.byteLength), strides },
+      runs: { ptr: devicePtr(runs + begin * dtype.byteLength), strides: denseLayout(sizes).strides },
+    };
+    const [dst, src] = [places[to], places[to === "whole" ? "runs" : "whole"]];
+    const args = { dst: dst.ptr, dstStrides: dst.strides, src: src.ptr, srcStrides: src.strides };
+    kernels.copyStrided({ dtype, shape: sizes, ...args });
+    begin += numelOf(sizes);
+  }
+}
+
+/** A run and the whole that it is a part of. */
+export class GatheredRun {
+  /** The whole; parameters hold references. */
+  readonly whole: Buffer;
+  readonly #device: Device;
+  readonly #policy: ResolvedPolicy;
+  readonly #extension: GatherExtension | undefined;
+  readonly #plan: SegmentPlan;
+  readonly #dtype: DType;
+  readonly #nameOf: () => string;
+  readonly #window: GatherWindow;
+  readonly #master: Buffer;
+  #kept: KeptPart | undefined;
+  /** After the last write to what is gathered from. */
+  #written: DeviceEvent;
+  /** The gather under way. */
+  #gather: Work | undefined;
+
+  /**
+   * Collective.
+   *
+   * @param nameOf gives the present name of the segment
+   * @param extension what gathers its only parameter instead, which is cut into chunks then
+   */
+  constructor(
+    device: Device,
+    plan: SegmentPlan,
+    policy: ResolvedPolicy,
+    nameOf: () => string,
+    extension: GatherExtension | undefined,
+  ) {
+    this.#device = device;
+    this.#policy = policy;
+    this.#extension = extension;
+    this.#plan = plan;
+    this.#dtype = policy.paramDtype;
+    this.#nameOf = nameOf;
+    const name = nameOf();
+    const bytes = plan.runLength * this.#dtype.byteLength;
+    this.#window = policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name);
+    this.#master = this.#dtype === float32
+      ? Buffer.borrow(device, this.#window.pointer, bytes, `${name} parameters`)
+      : Buffer.allocate(device, plan.runLength * float32.byteLength, `${name} master weights`, "parameters");
+    this.whole = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered");
+    this.#written = device.streams.current.record();
+  }
+
+  /** Address of the master weights. */
+  get master(): DevicePtr {
+    return this.#master.ptr;
+  }
+
+  /** Waits until no peer reads the run. What was gathered must be freed before, as it would grow stale. */
+  beginWrite(): void {
+    this.#window.beginWrite(this.#nameOf());
+  }
+
+  /** Publishes what was written. */
+  endWrite(): void {
+    if (this.#dtype !== float32) {
+      const [dst, src] = [this.#window.pointer, this.#master.ptr];
+      this.#device.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.runLength, dst, src });
+    }
+    this.#window.endWrite();
+    this.whole.version++;
+    this.#written = this.#device.streams.current.record();
+  }
+
+  /** Begins to gather the whole, by `custom` if given; see {@link wait}. */
+  unshard(phase: Phase, custom: CustomCollectives["allGather"]): void {
+    const { streams } = this.#device;
+    streams.get("gather").wait(this.#written);
+    this.#gather = streams.on("gather", () => {
+      this.whole.attach();
+      try {
+        return this.#kept === undefined ? this.#gatherAll(phase, custom) : this.#gatherKept(this.#kept, phase);
+      } catch (error) {
+        this.whole.detach();
+        throw error;
+      }
+    });
+  }
+
+  /** Orders what is enqueued from now on after the gather under way. */
+  wait(): void {
+    this.#gather?.wait();
+    this.#gather = undefined;
+  }
+
+  /** Frees the whole, and what is kept of it. */
+  reshard(): void {
+    this.wait();
+    this.whole.detach();
+    this.#dropKept();
+  }
+
+  /** Frees the whole but for this rank's part of it among `ranks`, neighbours of whom each keeps another one. */
+  reshardTo(ranks: ProcessGroup): void {
+    this.wait();
+    const bytes = this.whole.byteLength / ranks.size;
+    const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} kept parameters`, "gathered");
+    this.#device.copy(buffer.ptr, devicePtr(this.whole.ptr + ranks.rank * bytes), bytes);
+    this.whole.detach();
+    this.#kept = { buffer, ranks };
+    this.#written = this.#device.streams.current.record();
+  }
+
+  /** Frees everything; every rank must. */
+  dispose(): void {
+    this.reshard();
+    this.whole.release();
+    this.#master.release();
+    this.#window.dispose();
+  }
+
+  #gatherAll(phase: Phase, custom: CustomCollectives["allGather"]): Work {
+    if (this.#extension !== undefined) return this.#gatherExtended(this.#extension, phase);
+    const { chunks, world, runLength } = this.#plan;
+    const byteLength = runLength * this.#dtype.byteLength;
+    const unit = this.#nameOf();
+    const runs = chunks === undefined || chunks.dim === 0
+      ? undefined
+      : Buffer.allocate(this.#device, world * byteLength, `${unit} gathered chunks`, "gathered");
+    const dst = (runs ?? this.whole).ptr;
+    const starts = Array.from({ length: world }, (_, rank) => rank * byteLength);
+    const work = custom === undefined
+      ? this.#window.gather(dst, starts, unit, phase)
+      : custom({ group: this.#policy.group, src: this.#window.pointer, dst, byteLength, unit, phase });
+    if (chunks === undefined || runs === undefined) return work;
+    work.wait();
+    copyChunks(this.#device, this.#dtype, chunks, { whole: this.whole.ptr, runs: runs.ptr, world, to: "whole" });
+    runs.release();
+    return enqueuedWork(this.#device);
+  }
+
+  /** Lets an extension say what is gathered of the master weights, and make the whole of that. */
+  #gatherExtended(extension: GatherExtension, phase: Phase): Work {
+    const { chunks, world } = this.#plan;
+    const { group, paramDtype } = this.#policy;
+    if (chunks === undefined) throw new InternalError(`'${this.#nameOf()}' has an extension and no chunks`);
+    const { shape } = chunks;
+    const context = { group, shape, chunkShape: chunkOf(chunks, 0).sizes, paramDtype };
+    using _frame = scope();
+    return noGrad(() => {
+      this.#master.retain();
+      using shard = new Tensor(this.#master, denseLayout(chunkOf(chunks, group.rank).sizes), float32);
+      const { inputs, metadata } = extension.preAllGather(shard, context);
+      const outputs = inputs.map((input, i) => {
+        const [own, all] = [input.contiguous(), input.spawn([world, ...input.shape], input.dtype, "gathered input")];
+        const bytes = own.numel * own.dtype.byteLength;
+        group.allGather(all.ptr, own.ptr, bytes, `${this.#nameOf()} input ${i}`, phase).wait();
+        return all;
+      });
+      this.whole.retain();
+      using out = new Tensor(this.whole, denseLayout(shape), paramDtype);
+      extension.postAllGather(outputs, metadata, out);
+      return enqueuedWork(this.#device);
+    });
+  }
+
+  #gatherKept({ buffer: { ptr, byteLength }, ranks }: KeptPart, phase: Phase): Work {
+    const work = ranks.allGather(this.whole.ptr, ptr, byteLength, this.#nameOf(), phase);
+    this.#dropKept();
+    return work;
+  }
+
+  #dropKept(): void {
+    this.#kept?.buffer.release();
+    this.#kept = undefined;
+  }
+}

@@ -1,0 +1,42 @@
+/**
+ * Dtypes that a parallelism computes and reduces in, whatever its parameters are kept in.
+ *
+ * @module
+ */
+import { type DType, float32 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import type { BoundaryDtypes } from "../nn/module.ts";
+
+/** Dtypes of what is sharded or replicated together (PyTorch's `MixedPrecisionPolicy`). Master weights are float32. */
+export interface MixedPrecision {
+  /** What parameters are computed in, and gathered. @default float32 */
+  readonly paramDtype?: DType;
+  /** What gradients are reduced in; sums are float32 either way. @default float32 */
+  readonly reduceDtype?: DType;
+  /** What the module's float outputs are cast to. @default as they are */
+  readonly outputDtype?: DType;
+  /** Whether float inputs are cast to `paramDtype`, where that is given; module buffers never are. @default true */
+  readonly castForwardInputs?: boolean;
+}
+
+/** Dtypes with nothing left open. */
+export interface ResolvedPrecision extends Required<Pick<MixedPrecision, "paramDtype" | "reduceDtype">> {
+  /** What is cast on the way into the module and out of it. */
+  readonly boundary: BoundaryDtypes;
+}
+
+/**
+ * Fills in the defaults.
+ *
+ * @throws {ArgumentError} for dtypes that are not float32 or bfloat16
+ */
+export function resolvePrecision(precision: MixedPrecision = {}): ResolvedPrecision {
+  const { paramDtype = float32, reduceDtype = float32, outputDtype, castForwardInputs = true } = precision;
+  for (const [name, dtype] of Object.entries({ paramDtype, reduceDtype, outputDtype })) {
+    if (dtype !== undefined && (dtype.kind !== "float" || dtype.byteLength > float32.byteLength)) {
+      throw new ArgumentError(`Cannot use ${dtype.name} as ${name}: it must be float32 or bfloat16`);
+    }
+  }
+  const inputs = castForwardInputs ? precision.paramDtype : undefined;
+  return { paramDtype, reduceDtype, boundary: { inputs, outputs: outputDtype } };
+}

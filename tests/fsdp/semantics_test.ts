@@ -1,0 +1,72 @@
+/** What PyTorch's own tests of `fully_shard` hold it to, where no other file of this folder does. @module */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { valuesOf, world } from "../support/world.ts";
+import { countClips, type Delay, divide, freeze, passActivations, scalar, trainLate } from "./semantics_ranks.ts";
+
+describe("fullyShard()", () => {
+  const delays: readonly Delay[] = ["after forward", "gather", "reduce-scatter", "exchange", "write", "before step"];
+  for (const over of ["loopback", "shm"] as const) {
+    it(`computes the same bits where a rank is late, wherever it is, over ${over}`, { timeout: 120_000 }, async () => {
+      const onTime = valuesOf(await world(2, trainLate, { over, data: "nowhere" }));
+      for (const data of delays) {
+        assert.deepEqual(valuesOf(await world(2, trainLate, { over, data })), onTime, data);
+      }
+    });
+  }
+
+  for (const form of ["array", "object", "nested"] as const) {
+    it(`hooks activations that modules give and take in ${form === "nested" ? "nested" : `an ${form}`}`, async () => {
+      const [first] = valuesOf(await world(1, passActivations, { data: form }));
+      assert.deepEqual(first, {
+        calls: [
+          ...["gather giver", "gather taker", "gather taker", "reduce-scatter taker"],
+          ...["gather giver", "reduce-scatter giver"],
+        ],
+        same: true,
+      });
+    });
+  }
+
+  it("reduces the trained parameters of a unit alone, and follows what is frozen and trained later", async () => {
+    const [trained, frozen] = [3 * 64 + 448, 2 * 448]; // elements, each parameter in whole blocks of 64
+    for (const { reduced, grads } of valuesOf(await world(2, freeze))) {
+      const weights = ["layers.0.linear.weight", "layers.1.linear.weight"];
+      const biases = ["layers.0.linear.bias", "layers.1.linear.bias"];
+      const head = ["head.weight", "head.bias"];
+      assert.deepEqual(grads.map((list) => list.toSorted()), [
+        [...biases, ...head].toSorted(),
+        [...weights, ...biases, ...head].toSorted(),
+        [...weights, ...head].toSorted(),
+      ]);
+      assert.deepEqual(reduced, [trained, trained, frozen, trained, frozen]);
+    }
+  });
+
+  it("shards a parameter of no dims: one rank keeps it", async () => {
+    const ends = valuesOf(await world(3, scalar));
+    assert.deepEqual(ends.map(({ kept }) => kept).sort(), [0, 0, 1]);
+    for (const { grad, expected } of ends) assert.equal(grad, expected);
+  });
+
+  for (const [ranks, replicas, narrow] of [[2, 1, false], [4, 2, false], [2, 1, true], [1, 1, false]] as const) {
+    const what = `${ranks} ranks${replicas > 1 ? ", HSDP" : ""}${narrow ? ", bfloat16" : ""}`;
+    it(`divides gradients by the factor, and by the ranks unless one is set: ${what}`, async () => {
+      const data: [number, boolean] = [replicas, narrow];
+      for (const [unset, bySize, byOne, bySeven] of valuesOf(await world(ranks, divide, { data }))) {
+        assert.ok(unset !== undefined && bySize !== undefined && byOne !== undefined && bySeven !== undefined);
+        assert.deepEqual(bySize, unset);
+        assert.deepEqual(byOne, unset.map((value) => Math.fround(value * ranks)));
+        assert.deepEqual(bySeven, byOne.map((value) => Math.fround(value * Math.fround(1 / 7))));
+      }
+    });
+  }
+});
+
+describe("clipGradNorm()", () => {
+  for (const replicas of [1, 2]) {
+    it(`sums norms over the ranks that shard, once, on ${4 / replicas} x ${replicas}`, async () => {
+      assert.deepEqual(valuesOf(await world(4, countClips, { data: replicas })), [1, 1, 1, 1]);
+    });
+  }
+});

@@ -1,0 +1,271 @@
+/** What a handle's settings change, and whom they reach. @module */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { ArgumentError } from "../../doors/errors.ts";
+import { Embedding, initializeParameters, Linear, Module, ModuleList } from "../../doors/nn.ts";
+import {
+  AdamW,
+  clipGradNorm,
+  fullyShard,
+  int32,
+  noGrad,
+  registerFsdpForwardMethod,
+  replicate,
+  scope,
+  type Tensor,
+  tensor,
+} from "../../mod.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { forwardBackward, shardStack, traffic, WIDTH } from "./life_cycle_scenario.ts";
+import { gradients, input, Stack } from "./modules.ts";
+import { openRank } from "./run.ts";
+import { ignoreHead } from "./settings_ranks.ts";
+
+/** Gathers of a step. */
+const gathers = (calls: readonly string[]): string[] => calls.filter((call) => call.startsWith("gather"));
+
+describe("settings", () => {
+  it("reach the units below, or this one alone", async () => {
+    const { sharded } = shardStack(await openRank(), { depth: 2 });
+    const units = sharded.units();
+    const all = (of: (unit: typeof units[number]) => unknown): unknown[] => units.map(of);
+    sharded.setReshardAfterForward(false, { recurse: false });
+    assert.deepEqual(all((unit) => unit.reshardAfterForward), [false, undefined, undefined]);
+    sharded.setReshardAfterForward(true);
+    assert.deepEqual(all((unit) => unit.reshardAfterForward), [true, true, true]);
+    sharded.setRequiresGradientSync(false, { recurse: false });
+    assert.deepEqual(all((unit) => unit.requiresGradientSync), [false, true, true]);
+    sharded.setReshardAfterBackward(false, { recurse: false });
+    assert.deepEqual(all((unit) => unit.reshardAfterBackward), [false, true, true]);
+    sharded.setIsLastBackward(false, { recurse: false });
+    assert.deepEqual(all((unit) => unit.isLastBackward), [false, true, true]);
+    sharded.setUnshardInBackward(false, { recurse: false });
+    assert.deepEqual(all((unit) => unit.unshardInBackward), [false, true, true]);
+    sharded.setGradientDivideFactor(3, { recurse: false });
+    assert.deepEqual(all((unit) => unit.gradientDivideFactor), [3, 1, 1]);
+    assert.throws(
+      () => sharded.setGradientDivideFactor(0),
+      /Cannot divide gradients by 0: the factor must be positive/,
+    );
+  });
+
+  it("setReshardAfterBackward(false) spares the next forward its gathers, until an update", async () => {
+    const rank = await openRank();
+    const stack = shardStack(rank, { depth: 2 });
+    const optimizer = new AdamW(stack.model.parameters());
+    stack.sharded.setReshardAfterBackward(false);
+    const step = (): string[] => {
+      rank.calls.length = 0;
+      forwardBackward(rank, stack, "a");
+      return gathers(traffic(rank));
+    };
+    const whole = step();
+    assert.deepEqual(step(), whole.filter((call) => call.endsWith("backward")), "the backward still gathers blocks");
+    optimizer.step();
+    assert.deepEqual(step(), whole);
+    stack.sharded.setReshardAfterBackward(true);
+    step();
+    assert.ok(stack.sharded.units().every(({ unsharded }) => !unsharded));
+  });
+
+  it("setUnshardInBackward(false) spares an embedding its gather", async () => {
+    const { device, group, calls } = await openRank();
+    const table = new Embedding(device, 8, 4);
+    class Model extends Module<[ids: Tensor], Tensor> {
+      readonly table = table;
+      readonly head = new Linear(device, 4, 4);
+      forward(ids: Tensor): Tensor {
+        return this.head.call(this.table.call(ids));
+      }
+    }
+    const model = new Model();
+    const unit = fullyShard(model.table, { mesh: group });
+    fullyShard(model, { mesh: group });
+    initializeParameters(model, 1);
+    const step = (): { gathered: number; grad: readonly number[] } => {
+      using _frame = scope();
+      model.zeroGrad();
+      calls.length = 0;
+      model.call(tensor(device, [1, 3], { shape: [1, 2], dtype: int32 })).sum().backward();
+      const gathered = calls.filter(({ kind, unit }) => kind === "gather" && unit === "table").length;
+      return { gathered, grad: [...table.weight.grad?.toArray() ?? []] };
+    };
+    const before = step();
+    unit.setUnshardInBackward(false);
+    assert.deepEqual(step(), { ...before, gathered: 1 });
+    assert.equal(before.gathered, 2);
+  });
+
+  it("setIsLastBackward(false) reduces each micro-batch and shows the sum with the last", async () => {
+    const [rank, other] = [await openRank(), await openRank()];
+    const [stack, twin] = [shardStack(rank, { depth: 2 }), shardStack(other, { depth: 2 })];
+    const optimizer = new AdamW(stack.model.parameters());
+    stack.sharded.setIsLastBackward(false);
+    rank.calls.length = 0;
+    for (const name of ["a", "b"]) {
+      forwardBackward(rank, stack, name);
+      assert.ok([...stack.model.parameters()].every(({ grad }) => grad === undefined));
+      assert.throws(() => clipGradNorm(stack.model.parameters(), 1), /not reduced yet.*setIsLastBackward\(true\)/);
+      assert.throws(() => optimizer.step(), /not reduced yet/);
+    }
+    assert.equal(traffic(rank).filter((call) => call.startsWith("reduce")).length, 2 * 3);
+    stack.sharded.setIsLastBackward(true);
+    forwardBackward(rank, stack, "c");
+    for (const name of ["a", "b", "c"]) forwardBackward(other, twin, name);
+    assert.deepEqual(gradients(stack.model.parameters()), gradients(twin.model.parameters()));
+    optimizer.step();
+  });
+});
+
+describe("fullyShard() of a list", () => {
+  /** A model whose head and first layer are one unit. */
+  async function grouped() {
+    const rank = await openRank();
+    const model = new Stack(rank.device, WIDTH, 3);
+    const [first, second, third] = model.layers;
+    assert.ok(first !== undefined && second !== undefined && third !== undefined);
+    fullyShard(second, { mesh: rank.group });
+    const group = fullyShard([third, model.head], { mesh: rank.group });
+    const root = fullyShard(model, { mesh: rank.group });
+    initializeParameters(model, 5);
+    return { rank, model, group, root };
+  }
+
+  const unitsIn = (calls: readonly { kind: string; unit: string; phase: unknown }[]): string[] =>
+    calls.filter(({ kind }) => kind === "gather" || kind === "reduce-scatter")
+      .map(({ kind, unit, phase }) => `${kind} ${unit} ${phase}`);
+
+  it("makes one unit, gathered with the first that runs and freed after the last", async () => {
+    const { rank, model, group, root } = await grouped();
+    assert.deepEqual(group.modules.map(({ fqn }) => fqn), ["layers.2", "head"]);
+    assert.equal(root.units().length, 3);
+    rank.calls.length = 0;
+    const stack = { model, sharded: root };
+    forwardBackward(rank, stack, "a");
+    assert.deepEqual(unitsIn(rank.calls), [
+      ...["gather Stack forward", "gather layers.1 forward", "gather layers.2, head forward"],
+      ...["gather layers.2, head backward", "reduce-scatter layers.2, head backward"],
+      ...["gather layers.1 backward", "reduce-scatter layers.1 backward", "reduce-scatter Stack backward"],
+    ]);
+    const plain = await openRank();
+    const twin = new Stack(plain.device, WIDTH, 3);
+    initializeParameters(twin, 5);
+    forwardBackward(plain, { ...stack, model: twin }, "a");
+    assert.deepEqual(gradients(model.parameters()), gradients(twin.parameters()));
+  });
+
+  it("frees it at the end of the root's forward where one of them never ran", async () => {
+    const { rank, model, group, root } = await grouped();
+    model.order = [0, 1];
+    using _frame = scope();
+    noGrad(() => model.call(input(rank.device, "x", 1, WIDTH)));
+    assert.equal(group.unit.unsharded, false);
+    forwardBackward(rank, { model, sharded: root }, "a");
+    assert.ok(root.units().every(({ unsharded }) => !unsharded));
+    assert.ok(model.head.weight.grad !== undefined);
+    assert.equal(model.layers[2]?.linear.weight.grad, undefined);
+  });
+
+  it("takes the outermost modules, each once, and refuses an empty list, containers and second times", async () => {
+    const { device, group } = await openRank();
+    const model = new Stack(device, WIDTH, 1);
+    const [layer] = model.layers;
+    assert.ok(layer !== undefined);
+    assert.deepEqual(fullyShard([layer.linear, layer, layer], { mesh: group }).modules, [layer]);
+    assert.throws(() => fullyShard([], { mesh: group }), /Cannot shard an empty list: it has no modules; give those/);
+    const list = new ModuleList([new Linear(device, 4, 4)]);
+    assert.throws(
+      () => fullyShard([model.head, list], { mesh: group }),
+      /Cannot shard ModuleList: it has no forward; shard the modules/,
+    );
+    assert.throws(() => fullyShard([model.head, layer], { mesh: group }), /Cannot shard Layer: it was sharded before/);
+    assert.equal(model.head.weight.storage.kind, "plain");
+  });
+
+  it("refuses a list as the root, and does it all again after dispose()", async () => {
+    const { device, group } = await openRank();
+    const model = new Stack(device, WIDTH, 1);
+    for (let turn = 0; turn < 2; turn++) {
+      const handle = fullyShard([...model.layers, model.head], { mesh: group });
+      initializeParameters(model, 0);
+      using _frame = scope();
+      assert.throws(
+        () => model.call(input(device, "x", 1, WIDTH)),
+        (error) =>
+          error instanceof ArgumentError && /a root is one module; call fullyShard on the module/.test(error.message),
+      );
+      handle.dispose();
+    }
+  });
+});
+
+describe("registerFsdpForwardMethod()", () => {
+  class Encoder extends Module<[x: Tensor], Tensor> {
+    readonly linear: Linear;
+    readonly width: number;
+    constructor(device: Linear["weight"]["device"]) {
+      super();
+      this.linear = new Linear(device, WIDTH, WIDTH);
+      this.width = WIDTH;
+    }
+    forward(x: Tensor): Tensor {
+      return this.linear.call(x);
+    }
+    encode(x: Tensor, factor: number): { readonly out: Tensor } {
+      return { out: this.linear.call(x).tanh().mul(factor) };
+    }
+  }
+
+  it("lets another method gather, free and reduce, with its own arguments", async () => {
+    const [rank, plain] = [await openRank(), await openRank()];
+    const [model, twin] = [new Encoder(rank.device), new Encoder(plain.device)];
+    const sharded = fullyShard(model, { mesh: rank.group, reshardAfterForward: true });
+    for (const encoder of [model, twin]) {
+      initializeParameters(encoder, 3);
+      registerFsdpForwardMethod(encoder, "encode"); // of one that is not sharded it changes nothing
+      using _frame = scope();
+      encoder.encode(input(encoder.linear.weight.device, "x", 2, WIDTH), 3).out.sum().backward();
+    }
+    assert.deepEqual(traffic(rank), ["gather root forward", "gather root backward", "reduce root"]);
+    assert.deepEqual(gradients(model.parameters()), gradients(twin.parameters()));
+    assert.equal(sharded.unit.unsharded, false);
+    assert.deepEqual([...model.children()].map(([name]) => name), ["linear"]);
+  });
+
+  it("refuses what is no method", async () => {
+    const { device } = await openRank();
+    assert.throws(
+      () => registerFsdpForwardMethod(new Encoder(device), "width"),
+      /Encoder has no method 'width': name one that is called on it/,
+    );
+  });
+});
+
+describe("ignoredParameters", () => {
+  it("are neither sharded nor reduced, and may be replicated", async () => {
+    const ends = valuesOf(await world(2, ignoreHead));
+    assert.deepEqual(ends[0], ends[1]);
+    for (const { kinds, reduced, same } of ends) {
+      assert.deepEqual(kinds, ["sharded", "sharded", "replicated", "replicated"]);
+      assert.ok(reduced.every((unit) => !unit.includes("head")));
+      assert.ok(same, "the same gradients as when all is replicated");
+    }
+  });
+
+  it("must be ignored by every unit around them", async () => {
+    const { device, group } = await openRank();
+    const model = new Stack(device, WIDTH, 1);
+    const [layer] = model.layers;
+    assert.ok(layer !== undefined);
+    const { weight } = layer.linear;
+    fullyShard(layer, { mesh: group, ignoredParameters: [weight] });
+    assert.equal(weight.storage.kind, "plain");
+    assert.throws(
+      () => fullyShard(model, { mesh: group }),
+      /Cannot shard 'layers\.0\.linear\.weight': unit 'Layer' around it ignores it; give it in ignoredParameters/,
+    );
+    fullyShard(model, { mesh: group, ignoredParameters: [weight] });
+    replicate(new Linear(device, 2, 2), { mesh: group });
+    assert.equal(weight.storage.kind, "plain");
+  });
+});
