@@ -6,7 +6,7 @@
  * @module
  */
 
-import { existsSync } from "node:fs";
+import { existsSync, realpathSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { findRuntime, variablesWithRuntimes } from "./runtimes.mjs";
@@ -57,7 +57,9 @@ function denoPermissions(deno) {
   if (args[0] !== "run") return all;
   // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable
   // unless it may run everything.
-  const programs = [deno, findRuntime("bun"), "/bin/sh"].filter((program) => program !== undefined);
+  // Deno asks for the file that a link leads to.
+  const found = [deno, findRuntime("bun"), "/bin/sh"].filter((program) => program !== undefined);
+  const programs = [...new Set(found.flatMap((program) => [program, realpathSync(program)]))];
   const isLinked = Object.keys(process.env).some((name) => /^(LD|DYLD)_/.test(name));
   const run = isLinked || programs.some((program) => program.includes(","))
     ? "--allow-run"

@@ -36,6 +36,16 @@ export const float64: DType = { name: "float64", byteLength: 8, kind: "float", c
 export const DTYPES: readonly DType[] = [float32, bfloat16, int32, uint8, int64, float64];
 
 /**
+ * Refuses what is no dtype, such as a name: types are not checked where programs run.
+ *
+ * @throws {DTypeError}
+ */
+export function requireDType(op: string, dtype: DType): void {
+  if (DTYPES.includes(dtype)) return;
+  throw new DTypeError(op, `a dtype is a value, such as float32 of 'fullyshard', and no name`, `${String(dtype)}`);
+}
+
+/**
  * The dtype of a name.
  *
  * @param name PyTorch's name (`float32`, `torch.float32`), a short one (`f32`, `bf16`) or safetensors' (`F32`, `BF16`)

@@ -90,10 +90,16 @@ class Supervisor {
     this.#times = times;
     const handlers = STOP_SIGNALS.map((signal) => [signal, () => this.#forward(signal)] as const);
     for (const [signal, handler] of handlers) process.on(signal, handler);
+    // Nobody reads what ranks say, as behind `| head`: the run ends as if it was told to.
+    terminal.onClosed = () => {
+      this.#forward("SIGTERM");
+      for (const child of this.#children.values()) for (const source of [child.stdout, child.stderr]) source?.resume();
+    };
     const ends = starts.map((start, rank) => this.#start(start, rank));
     this.#watchdog = startWatchdog([...this.#children.values()]);
     this.outcome = Promise.all(ends).then(() => {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
+      terminal.onClosed = () => {};
       clearTimeout(this.#timer);
       clearTimeout(this.#patience);
       this.#watchdog.stdin?.end("done\n");
@@ -232,6 +238,7 @@ class Supervisor {
       this.#terminate(signal, this.#times.userGraceMs);
       this.#patience = setTimeout(() => {
         const seconds = this.#times.userGraceMs / 1000;
+        if (this.#running.size === 0) return;
         const who = rankList([...this.#running]);
         this.#terminal.lines("stderr", [`fullyshard: ${who} may take ${seconds} s to stop; a second ${signal} kills`]);
       }, sameSignalMs);
@@ -275,6 +282,6 @@ function startWatchdog(children: readonly ChildProcess[]): ChildProcess {
   // Without a shell the run goes on; only a killed launcher would then leave its ranks behind.
   watchdog.once("error", () => {});
   watchdog.stdin?.once("error", () => {});
-  watchdog.unref();
+  if (watchdog.pid !== undefined) watchdog.unref();
   return watchdog;
 }

@@ -67,6 +67,8 @@ export interface TextSink {
   readonly columns?: number | undefined;
   /** Writes; false asks the caller to wait for `drain`. */
   write(text: string): boolean;
+  /** Tells of errors that come after a write. */
+  on?(event: "error", listener: (error: Error) => void): unknown;
 }
 
 /** Log lines above, a status line below. */
@@ -75,6 +77,9 @@ export class StatusTerminal {
   readonly #manners: TerminalManners;
   /** The stream that shows the status; undefined where neither is a terminal that redraws. */
   readonly #statusSink: TextSink | undefined;
+  readonly #closed = new Set<TextSink>();
+  /** Called once, when the reader of a stream is gone: what is written to the stream from then on is dropped. */
+  onClosed: () => void = () => {};
   #status = "";
   #isDrawn = false;
 
@@ -86,6 +91,7 @@ export class StatusTerminal {
     this.#sinks = { stdout, stderr };
     this.#manners = manners;
     this.#statusSink = manners.redraws ? [stderr, stdout].find((sink) => sink.isTTY === true) : undefined;
+    for (const sink of [stdout, stderr]) sink.on?.("error", (error) => this.#failed(sink, error));
   }
 
   /** Whether a status is shown at all. */
@@ -103,7 +109,7 @@ export class StatusTerminal {
     if (lines.length === 0) return true;
     const sink = this.#sinks[stream];
     this.#erase();
-    const more = sink.write(`${lines.join("\n")}\n`);
+    const more = this.#write(sink, `${lines.join("\n")}\n`);
     // What goes through `| tee` comes to the terminal later than what is written to it: the next status is drawn then.
     if (sink.isTTY === true) this.#draw();
     return more;
@@ -119,15 +125,33 @@ export class StatusTerminal {
   }
 
   #erase(): void {
-    if (this.#isDrawn) this.#statusSink?.write("\r\u001b[2K");
+    if (this.#isDrawn && this.#statusSink !== undefined) this.#write(this.#statusSink, "\r\u001b[2K");
     this.#isDrawn = false;
+  }
+
+  #write(sink: TextSink, text: string): boolean {
+    if (this.#closed.has(sink)) return true;
+    try {
+      return sink.write(text);
+    } catch (error) {
+      this.#failed(sink, error);
+      return true;
+    }
+  }
+
+  /** Bun throws where the others tell later that nobody reads any more, as behind `| head`. */
+  #failed(sink: TextSink, error: unknown): void {
+    if (!(error instanceof Error && "code" in error && error.code === "EPIPE")) throw error;
+    const isFirst = this.#closed.size === 0;
+    this.#closed.add(sink);
+    if (isFirst) this.onClosed();
   }
 
   #draw(): void {
     const sink = this.#statusSink;
     if (sink === undefined || this.#status === "") return;
     // One column is left free: a full last column makes some terminals begin a new line.
-    sink.write(fitted(this.#status, (sink.columns || 80) - 1));
+    this.#write(sink, fitted(this.#status, (sink.columns || 80) - 1));
     this.#isDrawn = true;
   }
 }

@@ -38,7 +38,15 @@ export interface CreateOptions {
  * ```
  */
 export function tensor(device: Device, values: ArrayLike<number>, options: CreateOptions = {}): Tensor {
+  if (values?.length === undefined) {
+    throw new ArgumentError("Cannot make a tensor: call tensor(device, values), with a device and an array of numbers");
+  }
   const { shape = [values.length], dtype = float32 } = options;
+  if (Array.isArray(values[0])) {
+    throw new ArgumentError(
+      "Cannot make a tensor of nested arrays: give its values flat, and their shape: { shape: [2, 2] }",
+    );
+  }
   if (numelOf(shape) !== values.length) {
     throw new ShapeError("tensor", `it must have ${countOf(values.length, "element")}`, shape);
   }

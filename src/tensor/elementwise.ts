@@ -13,6 +13,14 @@ import type { Tensor } from "./tensor.ts";
 
 /** What {@link Tensor} inherits: a part of the same class, in a file of its own. */
 export abstract class ElementwiseMethods {
+  static {
+    // What `console.log` shows, in Bun and in Deno.
+    const value = function (this: ElementwiseMethods): string {
+      return this.toString();
+    };
+    Object.defineProperty(this.prototype, Symbol.for("nodejs.util.inspect.custom"), { value });
+  }
+
   #unary(this: Tensor, op: UnaryOp, p0: number = 0, p1: number = 0): Tensor {
     return applyOne(unaryOp(op), [this], { p0, p1 });
   }

@@ -11,7 +11,7 @@ import type { Edge } from "../autograd/node.ts";
 import type { MemoryHolder } from "../device/allocator.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
-import type { DType } from "../dtype.ts";
+import { type DType, requireDType } from "../dtype.ts";
 import { ShapeError, UseAfterDisposeError } from "../errors.ts";
 import { castOp, castToIntOp } from "../ops/convert.ts";
 import { cumsumOp } from "../ops/cumsum.ts";
@@ -133,6 +133,7 @@ export class Tensor extends ElementwiseMethods implements MemoryHolder {
 
   /** A new dense tensor, uninitialized and in no scope: the caller disposes it. Used by the library. */
   static empty(device: Device, shape: Shape, dtype: DType, owner: string): Tensor {
+    requireDType(owner, dtype);
     return new Tensor(Buffer.allocate(device, numelOf(shape) * dtype.byteLength, owner), denseLayout(shape), dtype);
   }
 

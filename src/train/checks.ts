@@ -110,7 +110,7 @@ export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositio
  * @throws {ConfigError}
  */
 export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
-  if (resume === "auto") return;
+  if (resume === "auto" && (listCheckpoints(out).length > 0 || !pathExists(`${out}/model`))) return;
   if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {

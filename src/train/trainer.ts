@@ -9,7 +9,7 @@ import { loadCheckpoint } from "../checkpoint/load.ts";
 import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { DataLoader } from "../data/loader.ts";
-import type { Tokenizer } from "../data/tokenizer.ts";
+import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
@@ -137,10 +137,18 @@ class Training {
     return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
   }
 
+  #tellBytes({ vocabSize }: CausalLm): void {
+    const [log, unused] = [this.#log.once(), vocabSize - BYTE_TOKENIZER.vocabSize];
+    if (unused <= 0) log.info("Tokens are bytes: no --tokenizer");
+    else {log.warn(
+        `Tokens are bytes, as no --tokenizer is given: ${unused} of the model's ${vocabSize} ids are never used`,
+      );}
+  }
+
   #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
     const { tokenizer, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
     requireData(this.#config);
-    if (tokenizer === undefined && model.files === undefined) this.#log.once().info("Tokens are bytes: no --tokenizer");
+    if (tokenizer === undefined && model.files === undefined) this.#tellBytes(model);
     return textData(this.#run, model, inputs, {
       ...tokenizer === undefined ? {} : { tokenizer },
       ...{ textField, sequenceLength, batch, microBatches, seed, cache },
@@ -284,6 +292,6 @@ class Training {
     const { eosId } = tokenizer;
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
     const ids = generate(model, prompt.ids, { maxNewTokens, seed, ...eosId === undefined ? {} : { eosId } });
-    return { folder, sample: `${prompt.text}${tokenizer.decode(ids)}` };
+    return { folder, sample: `${prompt.text}${tokenizer.decode(ids.filter((id) => id < tokenizer.vocabSize))}` };
   }
 }

@@ -98,3 +98,17 @@ test("fullyshard says how to install a runtime where there is none", { skip }, (
     rmSync(folder, { recursive: true });
   }
 });
+
+test("fullyshard starts ranks by a Deno that is a link", { skip }, () => {
+  const folder = mkdtempSync(`${tmpdir()}/fullyshard-test-`);
+  try {
+    const deno = spawnSync("deno", ["eval", "console.log(Deno.execPath())"], { encoding: "utf8" }).stdout.trim();
+    symlinkSync(deno, `${folder}/deno`);
+    const variables = { FULLYSHARD_DENO: `${folder}/deno` };
+    const { status, stdout, stderr } = fullyshard(["--runtime", "deno", "run", scriptPath("report.ts")], variables);
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /^\[rank0\] /);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});

@@ -63,3 +63,28 @@ test(
     assert.equal(said.join(""), "", "the runtime's report is not shown");
   },
 );
+
+for (const throws of [true, false]) {
+  test(
+    `supervise() stops ranks whose output nobody reads, which ${throws ? "a write" : "an event"} tells`,
+    { timeout: 30_000 },
+    async () => {
+      let fail = (_error: Error): void => assert.fail("nobody listens");
+      let writes = 0;
+      const out = {
+        on: (_event: "error", listener: (error: Error) => void) => fail = listener,
+        write: (): boolean => {
+          writes++;
+          const broken = Object.assign(new Error("broken pipe"), { code: "EPIPE" });
+          if (throws) throw broken;
+          setTimeout(() => fail(broken));
+          return false;
+        },
+      };
+      const starts = [shell("while :; do echo line; sleep 0.05; done"), shell("while :; do sleep 1; done")];
+      const { exitCode, failures } = await supervise(starts, new StatusTerminal(out, out), times);
+      assert.deepEqual([exitCode, failures.length], [143, 0]);
+      assert.ok(writes < 10, "what nobody reads is written no more");
+    },
+  );
+}

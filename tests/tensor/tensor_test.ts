@@ -5,6 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { inspect } from "node:util";
 import { openDevice } from "../../src/device/registry.ts";
 import { bfloat16, float32, float64, int32, int64, uint8 } from "../../src/dtype.ts";
 import { DTypeError, ShapeError, UseAfterDisposeError } from "../../src/errors.ts";
@@ -220,4 +221,23 @@ test("Parameter.storage of a whole parameter is the parameter", () => {
   }
   assert.equal(storage.run.grad, x.grad?.ptr);
   disposeLeaf(x);
+});
+
+test("what types would refuse is refused where programs run, and nothing is left of it", async () => {
+  using _frame = scope();
+  const before = inUse();
+  // As from a program whose types nobody has checked.
+  const loose: { tensor(...given: readonly unknown[]): unknown } = { ...await import("../../src/tensor/create.ts") };
+  assert.throws(
+    () => loose.tensor(device, [1], { dtype: "float32" }),
+    /a dtype is a value, such as float32 of 'fullyshard'/,
+  );
+  assert.throws(() => loose.tensor([1, 2]), /call tensor\(device, values\)/);
+  assert.throws(() => loose.tensor(device, [[1, 2], [3, 4]]), /give its values flat, and their shape/);
+  assert.equal(inUse(), before);
+});
+
+test("console.log shows a tensor's values", () => {
+  using x = tensor(device, [1, 2]);
+  assert.equal(inspect(x), String(x));
 });

@@ -78,10 +78,8 @@ test("a run trains, prints its steps and a sample, and writes metrics and a mode
   const lines = metricLines(folder).map((line): Record<string, unknown> => JSON.parse(line));
   assert.deepEqual(lines.map(({ step }) => step), Array.from({ length: 30 }, (_, i) => i + 1));
   const keys = ["step", "loss", "learning_rate", "grad_norm", "tokens_per_second", "wall_time", "peak_bytes"];
-  const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
-  for (const key of keys) {
-    assert.ok(readme.includes(`\`${key}\` (`) || readme.includes(`\`${key}\`,`), `README has no ${key}`);
-  }
+  const recipes = readFileSync(new URL("../../docs/recipes.md", import.meta.url), "utf8");
+  for (const key of keys) assert.match(recipes, new RegExp(`\`${key}\`[ ,\n]`));
   let before = started;
   for (const line of lines) {
     assert.deepEqual(Object.keys(line), keys);
@@ -274,3 +272,24 @@ test("a model that was written is trained on from where it was", TIMEOUT, async 
   const [before, after] = ["out", "tuned"].map((out) => readFileSync(folder.file(`${out}/model/config.json`), "utf8"));
   assert.equal(after, before);
 });
+
+test(
+  "a model with more ids than its tokenizer is told of it before it trains, and shows a sample",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const flags = flagsIn(folder, "--steps", "1", "tokens=bytes");
+    const { code, stdout, stderr } = await run(flags, { ranks: 1 });
+    assert.equal(code, 0, stderr);
+    assert.match(
+      stderr,
+      /warn +Tokens are bytes, as no --tokenizer is given: 3839 of the model's 4096 ids are never used/,
+    );
+    assert.match(stdout, /Sample:/);
+
+    // What it has made is not replaced by a resume that finds no checkpoint.
+    const again = await run([...flags, "--resume", "auto"], { ranks: 1 });
+    assert.equal(again.code, 2, again.stderr);
+    assert.match(again.stderr, /out: expected a folder without another run's output/);
+  },
+);

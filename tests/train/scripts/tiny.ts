@@ -12,7 +12,7 @@ import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
 import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
 import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
 
-const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden|data)=/.test(text));
+const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden|data|tokens)=/.test(text));
 const valueOf = (name: string): string | undefined =>
   own.find((text) => text.startsWith(`${name}=`))?.slice(name.length + 1);
 const hidden = Number(valueOf("hidden") ?? 16);
@@ -37,7 +37,9 @@ process.exitCode = await runTrainingScript({
   },
   data: () => data === undefined ? [] : [data],
   prompt: "once ",
-  tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url),
+  ...valueOf("tokens") === "bytes"
+    ? {}
+    : { tokenizer: new URL("../../../examples/data/tokenizer.json", import.meta.url) },
   onStep: ({ step }, context) => {
     const [rank, at, what = ""] = valueOf("fault")?.split(":") ?? [];
     // Writing to parameters is collective.
