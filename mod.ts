@@ -37,6 +37,7 @@ export type {
   GatherExtension,
   GatherInputs,
   ReduceScatterCall,
+  ReshardAfterForward,
 } from "./src/fsdp/policy.ts";
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";

@@ -46,6 +46,7 @@ export interface UnshardOptions {
 export class UnshardHandle implements PromiseLike<void> {
   readonly #unit: FsdpUnit;
 
+  /** Use {@link FullyShardedModule.unshard}. */
   constructor(unit: FsdpUnit) {
     this.#unit = unit;
   }
@@ -55,6 +56,7 @@ export class UnshardHandle implements PromiseLike<void> {
     this.#unit.waitForGather();
   }
 
+  /** Waits, then does as a promise's `then`. */
   then<Done = void, Failed = never>(
     done?: ((value: void) => Done | PromiseLike<Done>) | null,
     failed?: ((reason: unknown) => Failed | PromiseLike<Failed>) | null,

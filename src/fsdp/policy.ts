@@ -23,9 +23,11 @@ export interface AllGatherCall {
   readonly src: DevicePtr;
   /** Where all runs go, in the order of the ranks. */
   readonly dst: DevicePtr;
+  /** Length of a rank's run. */
   readonly byteLength: number;
   /** Name of what is gathered. */
   readonly unit: string;
+  /** Whether a forward or a backward needs it. */
   readonly phase: Phase;
 }
 
@@ -35,12 +37,15 @@ export interface ReduceScatterCall extends ReduceScatterOptions {
   readonly group: ProcessGroup;
   /** Name of what is reduced. */
   readonly unit: string;
+  /** The backward. */
   readonly phase: Phase;
 }
 
 /** What moves a unit's parameters and gradients in place of the library (PyTorch's `Comm`). */
 export interface CustomCollectives {
+  /** Gathers the runs of all ranks; undefined: the library does. */
   allGather: ((call: AllGatherCall) => Work) | undefined;
+  /** Sums gradients into the ranks' runs; undefined: the library does. */
   reduceScatter: ((call: ReduceScatterCall) => Work) | undefined;
   /** Gets this rank's run of reduced gradients, flat float32, before they are added to earlier ones; with replicas, summed over them. */
   allReduceHook: ((reduced: Tensor) => void) | undefined;
@@ -68,9 +73,15 @@ export interface GatherInputs<Metadata> {
 
 /** Gathers a parameter in a form of its own, e.g. quantized (PyTorch's `fsdp_pre_all_gather` and `fsdp_post_all_gather`). */
 export interface GatherExtension<Metadata = unknown> {
-  /** @param shard this rank's chunk of the float32 values; of no elements where there are fewer chunks than ranks */
+  /**
+   * Gives what is gathered of a shard.
+   *
+   * @param shard this rank's chunk of the float32 values; of no elements where there are fewer chunks than ranks
+   */
   preAllGather(shard: Tensor, context: GatherContext): GatherInputs<Metadata>;
   /**
+   * Makes the whole parameter of what was gathered.
+   *
    * @param outputs of each input those of all ranks: [ranks, …its shape]
    * @param out the whole parameter in `paramDtype`, to be written
    */

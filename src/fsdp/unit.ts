@@ -34,8 +34,11 @@ export class FsdpUnit implements GradientReducer {
    * @internal
    */
   readonly segments: readonly FlatSegment[];
+  /** Whether parameters are freed when a backward has left the unit. */
   reshardAfterBackward = true;
+  /** Whether a backward gathers the parameters, which an embedding's needs not. */
   unshardInBackward = true;
+  /** Whether the next backward reduces gradients; without, they add up on each rank. */
   requiresGradientSync = true;
   /** Whether reduced gradients are summed over replicas; without, each replica adds up its own. */
   requiresAllReduce = true;
@@ -45,6 +48,7 @@ export class FsdpUnit implements GradientReducer {
   readonly custom: CustomCollectives = { allGather: undefined, reduceScatter: undefined, allReduceHook: undefined };
   /** Units that are gathered next, when this one is. In the backward undefined stands for the policy's choice. */
   forwardPrefetch: readonly FsdpUnit[] = [];
+  /** Units that a backward gathers next, when it reaches this one. */
   backwardPrefetch: readonly FsdpUnit[] | undefined;
   /**
    * Set when the root first runs.

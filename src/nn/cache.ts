@@ -38,7 +38,7 @@ export class GenerationCache implements Disposable {
   #length = 0;
   #disposed = false;
 
-  /** @param maxLength most tokens of each text */
+  /** Makes an empty cache for texts of at most `maxLength` tokens. */
   constructor(maxLength: number) {
     this.maxLength = maxLength;
   }
@@ -86,7 +86,7 @@ export class CacheSlot<State extends Disposable> {
   readonly #make: (cache: GenerationCache) => State;
   readonly #states = new WeakMap<GenerationCache, State>();
 
-  /** @param make makes a layer's state, when the layer first runs with a cache */
+  /** `make` makes the layer's state, when the layer first runs with a cache. */
   constructor(make: (cache: GenerationCache) => State) {
     this.#make = make;
   }
@@ -108,7 +108,7 @@ export class KeyValues implements Disposable {
   #keys: Tensor | undefined;
   #values: Tensor | undefined;
 
-  /** @param cache what the keys and values are a part of */
+  /** Makes an empty part of a cache. */
   constructor(cache: GenerationCache) {
     this.#cache = cache;
   }
