@@ -23,7 +23,9 @@ export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
 
 /** What floats become on their way into a module and out of it; undefined leaves them as they are. */
 export interface BoundaryDtypes {
+  /** Dtype of what the module is given. */
   readonly inputs: DType | undefined;
+  /** Dtype of what the module gives. */
   readonly outputs: DType | undefined;
 }
 

@@ -148,7 +148,7 @@ class Training {
   #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
     const { tokenizer, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
     requireData(this.#config);
-    if (tokenizer === undefined && model.files === undefined) this.#tellBytes(model);
+    if (tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
     return textData(this.#run, model, inputs, {
       ...tokenizer === undefined ? {} : { tokenizer },
       ...{ textField, sequenceLength, batch, microBatches, seed, cache },
