@@ -11,5 +11,5 @@ export type { ArgsOf, KernelName, Kernels } from "../src/device/kernels/table.ts
 export type { DeviceStatus, Fault } from "../src/device/status.ts";
 export type { Allocator, MemoryKind, MemoryStats, MemoryTerms } from "../src/device/allocator.ts";
 export { type DeviceOptions, openDevice } from "../src/device/registry.ts";
-export type { CpuMath, WasmDeviceOptions } from "../src/device/wasm/device.ts";
+export type { CpuDeviceOptions, CpuMath } from "../src/device/cpu.ts";
 export type { CollectiveUse, MemoryPeak } from "../src/train/dry_run.ts";

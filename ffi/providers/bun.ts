@@ -103,6 +103,10 @@ class BunProvider implements FfiProvider {
     return brand(this.#ffi.ptr(view));
   }
 
+  numberOf(address: NativeAddress): number {
+    return plain(address);
+  }
+
   offset(address: NativeAddress, bytes: number): NativeAddress {
     return brand(plain(address) + bytes);
   }

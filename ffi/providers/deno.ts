@@ -108,6 +108,10 @@ class DenoProvider implements FfiProvider {
     return brand(this.#ffi.UnsafePointer.value(this.#ffi.UnsafePointer.of(view)));
   }
 
+  numberOf(address: NativeAddress): number {
+    return Number(plain(address));
+  }
+
   offset(address: NativeAddress, bytes: number): NativeAddress {
     return brand(plain(address) + BigInt(bytes));
   }

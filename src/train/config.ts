@@ -5,7 +5,7 @@
  */
 import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
-import { CPU_MATH, type CpuMath } from "../device/wasm/device.ts";
+import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import type { ScheduleName } from "../optim/schedule.ts";
 
 /** What is trained on. */
@@ -32,7 +32,7 @@ export interface ParallelConfig {
 
 /** What a rank has and how long it waits. */
 export interface HostConfig {
-  readonly memoryBytes: number;
+  readonly memoryBytes?: number | undefined;
   readonly stagingBytes?: number | undefined;
   readonly timeoutSeconds?: number | undefined;
   readonly joinTimeoutSeconds: number;
@@ -98,7 +98,7 @@ export const parallelSection: Section<ParallelConfig> = section(
     strategy: z.enum(["fsdp", "ddp"]).default("fsdp").describe("Shard the model, or replicate it"),
     reshardAfterForward: z.boolean().default(true).describe("Free a block's parameters between forward and backward"),
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe("What is computed in; weights stay float32"),
-    cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes matrix products on the CPU"),
+    cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes on the CPU"),
   }),
 );
 
@@ -106,7 +106,9 @@ export const parallelSection: Section<ParallelConfig> = section(
 export const hostSection: Section<HostConfig> = section(
   "host",
   z.strictObject({
-    memoryBytes: size.min(2 ** 24).max(2 ** 32).default(2 ** 32).describe("Memory that a rank may use"),
+    memoryBytes: size.min(2 ** 24).optional().describe(
+      "Memory that a rank may use; 4 GiB with WASM math, what the host has with native math unless given",
+    ),
     stagingBytes: size.optional().describe(
       "Shared memory for reductions, over all ranks; by their number unless given",
     ),

@@ -10,27 +10,16 @@ import { test } from "node:test";
 import { devicePtr } from "../../src/device/device.ts";
 import type { KernelEntry, KernelTable } from "../../src/device/kernels/signature.ts";
 import { KERNELS } from "../../src/device/kernels/table.ts";
-import { exportName, wasmKernels } from "../../src/device/wasm/kernels.ts";
+import { exportName } from "../../src/device/kernels/packing.ts";
+import { wasmKernels } from "../../src/device/wasm/kernels.ts";
 import { float32 } from "../../src/dtype.ts";
 import { InternalError } from "../../src/errors.ts";
 import { instantiateKernels, loadKernelModule } from "../../wasm/mod.ts";
 import type { KernelVariant } from "../../wasm/mod.ts";
+import { TRACES } from "../support/traces.ts";
 import { exportedSignatures, type WasmType } from "../support/wasm_binary.ts";
 
 const VARIANTS: readonly KernelVariant[] = ["strict", "relaxed"];
-const TRACES = [
-  "/root",
-  "/home",
-  "/Users",
-  "/tmp",
-  "/work",
-  ".cargo",
-  ".rustup",
-  "rustc/",
-  "crates",
-  "registry",
-];
-
 async function binary(variant: KernelVariant): Promise<Uint8Array<ArrayBuffer>> {
   return new Uint8Array(await readFile(new URL(`../../wasm/pkg/${variant}.wasm`, import.meta.url)));
 }

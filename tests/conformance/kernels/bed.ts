@@ -47,6 +47,9 @@ export function entryOf(kernel: string): KernelEntry {
 /** Bytes of the arrays that a call wrote, by name. */
 type Bits = ReadonlyMap<string, readonly number[]>;
 
+/** Values of arrays, by name. */
+export type Values = ReadonlyMap<string, readonly number[]>;
+
 function isCall(value: unknown): value is KernelCall {
   return typeof value === "function";
 }
@@ -121,8 +124,10 @@ export class Bed {
   /**
    * Runs a case: results, guards, inputs and gaps as they were, the same bits again and at other addresses, in place of what
    * the table allows, and without what may be left out.
+   *
+   * @returns the values that it wrote, by array; of NaNs all are one
    */
-  run(kernel: string, one: AnyCase): void {
+  run(kernel: string, one: AnyCase): Values {
     const entry = entryOf(kernel);
     const label = `${kernel} ${one.label ?? ""} ${describe(one.args)}`;
     const bits = this.#runOnce(kernel, one, { shift: 1 }, label);
@@ -136,6 +141,11 @@ export class Bed {
         this.#runOnce(kernel, { ...one, without: [...one.without ?? [], name] }, { shift: 1 }, `${label}, no ${name}`);
       }
     }
+    const accesses = accessesOf(entry, this.addressed(kernel, one), this.device.status.ptr);
+    const dtypes = new Map(accesses.map(({ parameter, dtype }) => [parameter, dtype]));
+    return new Map(
+      [...bits].map(([name, bytes]) => [name, decode(dtypes.get(name) ?? assert.fail(name), Uint8Array.from(bytes))]),
+    );
   }
 
   /** Runs a case with one size set to 0: nothing but the results may change. */
