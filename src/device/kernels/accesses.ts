@@ -7,10 +7,9 @@
 import { at } from "../../at.ts";
 import { type DType, DTYPES, uint8 } from "../../dtype.ts";
 import { InternalError } from "../../errors.ts";
-import { numelOf } from "../../shape.ts";
 import { type DevicePtr, devicePtr } from "../device.ts";
 import { dtypeArgument, listArgument, numberArgument } from "./arguments.ts";
-import { type Arguments, type ArrayKind, CONSTANTS, type Dim, type KernelEntry } from "./signature.ts";
+import { type Arguments, type ArrayKind, CONSTANTS, type Dim, type KernelEntry, MAX_DIMS } from "./signature.ts";
 
 /** Memory that a call may touch. */
 export interface Access {
@@ -34,7 +33,7 @@ export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePt
   const accesses: Access[] = [];
   for (const [parameter, kind] of Object.entries(entry.arrays)) {
     if (kind.optional && args[parameter] === undefined) continue;
-    const { elements, span } = extentReader(kind, entry)(args);
+    const { elements, span } = extentOf(kind, entry, args);
     const [direction, dtype] = [directionOf(kind, entry, args), dtypeOf(kind, args)];
     const [byteLength, movedBytes] = [span * dtype.byteLength, elements * dtype.byteLength];
     for (const address of kind.list ? listArgument(args, parameter) : [numberArgument(args, parameter)]) {
@@ -74,31 +73,57 @@ interface Extent {
   span: number;
 }
 
+/** A list that is filled again and again without a new array. */
+class Sizes {
+  readonly values: number[] = new Array<number>(2 * MAX_DIMS).fill(0);
+  count = 0;
+
+  add(size: number): void {
+    this.values[this.count++] = size;
+  }
+
+  /** The product from `first` on. */
+  product(first: number = 0): number {
+    let product = 1;
+    for (let i = first; i < this.count; i++) product *= at(this.values, i, "size");
+    return product;
+  }
+}
+
 /** Appends sizes of a call. */
-type SizesReader = (args: Arguments, sizes: number[]) => void;
+type SizesReader = (args: Arguments, sizes: Sizes) => void;
 
 /** Reads an array's extent from the arguments of a call; what it gives is good until its next call. */
 function extentReader(kind: ArrayKind, entry: KernelEntry): (args: Arguments) => Extent {
   const [readShape, readStrides] = [sizesReader(kind.shape, entry), sizesReader(kind.strides ?? [], entry)];
-  const readTransposed = sizesReader(kind.transposed === undefined ? [] : [kind.transposed], entry);
-  const [shape, strides, transposed]: [number[], number[], number[]] = [[], [], []];
-  const extent: Extent = { elements: 0, span: 0 };
+  const [shape, strides, extent] = [new Sizes(), new Sizes(), { elements: 0, span: 0 }];
   return (args) => {
-    shape.length = strides.length = transposed.length = 0;
+    shape.count = strides.count = 0;
     readShape(args, shape);
     readStrides(args, strides);
-    readTransposed(args, transposed);
-    if (transposed.length > 0 && transposed[0] !== 0) shape.push(...shape.splice(-2).reverse());
-    extent.elements = extent.span = 1;
-    for (let dim = shape.length - 1; dim >= 0; dim--) {
-      const [size, stride] = [at(shape, dim, "dim"), strides[dim]];
-      extent.elements *= size;
-      if (stride === undefined) extent.span *= size;
-      else extent.span += stride * (size - 1);
+    if (kind.transposed !== undefined && args[kind.transposed] === true) swapLast(shape);
+    extent.elements = shape.product();
+    extent.span = extent.elements === 0 ? 0 : shape.product(strides.count);
+    for (let dim = 0; dim < strides.count && extent.elements > 0; dim++) {
+      extent.span += at(strides.values, dim, "stride") * (at(shape.values, dim, "size") - 1);
     }
-    if (extent.elements === 0) extent.span = 0;
     return extent;
   };
+}
+
+/** Readers made so far, by the array of an entry; they keep nothing from one call to the next. */
+const READERS = new WeakMap<ArrayKind, ReturnType<typeof extentReader>>();
+
+function extentOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Extent {
+  let read = READERS.get(kind);
+  if (read === undefined) READERS.set(kind, read = extentReader(kind, entry));
+  return read(args);
+}
+
+function swapLast({ values, count }: Sizes): void {
+  const last = at(values, count - 1, "size");
+  values[count - 1] = at(values, count - 2, "size");
+  values[count - 2] = last;
 }
 
 /**
@@ -133,9 +158,9 @@ export function boundsOf(kernel: string, entry: KernelEntry, begin: number, end:
 }
 
 function productOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number {
-  const sizes: number[] = [];
+  const sizes = new Sizes();
   sizesReader(dims, entry)(args, sizes);
-  return numelOf(sizes);
+  return sizes.product();
 }
 
 function isConstant(name: string): name is keyof typeof CONSTANTS {
@@ -150,19 +175,24 @@ function sizesReader(dims: readonly Dim[], entry: KernelEntry): SizesReader {
 }
 
 function sizeReader(dim: Dim, entry: KernelEntry): SizesReader {
-  if (typeof dim === "number") return (_, sizes) => void sizes.push(dim);
+  if (typeof dim === "number") return (_, sizes) => sizes.add(dim);
   if (typeof dim === "object") {
-    const [read, factors]: [SizesReader, number[]] = [sizesReader(dim, entry), []];
+    const [read, factors] = [sizesReader(dim, entry), new Sizes()];
     return (args, sizes) => {
-      factors.length = 0;
+      factors.count = 0;
       read(args, factors);
-      sizes.push(numelOf(factors));
+      sizes.add(factors.product());
     };
   }
-  if (isConstant(dim)) return (_, sizes) => void sizes.push(CONSTANTS[dim]);
+  if (isConstant(dim)) return (_, sizes) => sizes.add(CONSTANTS[dim]);
   const kind = entry.values[dim];
-  if (kind === "shape" || kind === "strides") return (args, sizes) => void sizes.push(...listArgument(args, dim));
-  if (kind === "switch") return (args, sizes) => void sizes.push(Number(args[dim]));
-  if (kind === undefined) return (args, sizes) => void sizes.push(listArgument(args, dim).length);
-  return (args, sizes) => void sizes.push(numberArgument(args, dim));
+  if (kind === "shape" || kind === "strides") {
+    return (args, sizes) => {
+      const list = listArgument(args, dim);
+      for (let i = 0; i < list.length; i++) sizes.add(at(list, i, "size"));
+    };
+  }
+  if (kind === "switch") return (args, sizes) => sizes.add(Number(args[dim]));
+  if (kind === undefined) return (args, sizes) => sizes.add(listArgument(args, dim).length);
+  return (args, sizes) => sizes.add(numberArgument(args, dim));
 }

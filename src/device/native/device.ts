@@ -99,6 +99,7 @@ export class NativeDevice implements Device {
   synchronize(): void {}
 
   dispose(): void {
+    if (!this.#memory.isMapped) return;
     this.#memory.unmap();
     this.#library.close();
   }

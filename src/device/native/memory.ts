@@ -76,9 +76,13 @@ export class NativeMemory {
     this.#posix.libc.symbols.memmove(this.address(dst), this.address(src), byteLength);
   }
 
+  /** Whether it was not given back yet. */
+  get isMapped(): boolean {
+    return this.#isMapped;
+  }
+
   /** Gives all of it back; views of it must not be used any more. */
   unmap(): void {
-    if (!this.#isMapped) return;
     this.#isMapped = false;
     this.#views.length = 0;
     this.#posix.unmap(this.#base, this.end - this.begin);
