@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { FileError, LibraryNotFoundError, UnsupportedError } from "../errors.ts";
+import { FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
 import type { Device } from "./device.ts";
 import type { NativeDeviceOptions } from "./native/device.ts";
 import { openWasmDevice } from "./wasm/device.ts";
@@ -61,6 +61,8 @@ function obstacle(error: unknown): string {
     const reasons = new Set(error.tried.map(({ reason }) => reason));
     return `${error.library} cannot be opened: ${[...reasons].join("; ")}`;
   }
-  if (error instanceof UnsupportedError || error instanceof FileError) return error.message;
+  const isAbsent = error instanceof UnsupportedError || error instanceof FileError;
+  // A system that lends no addresses beyond its memory refuses the mapping.
+  if (isAbsent || error instanceof NativeError) return error.message;
   throw error;
 }
