@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "4bdd09a1e7e4cecd0dc8385ac95f9811abf62cdd92a6d106f2bcf4a67dd957e0",
-  v4: "f2df63463a8e3a93fbcc233d35942ce8cfb41a16b3b8aade6feb3d2101bf589c",
+  v3: "b3fb9e02849c5b72c6b716736878d1864e9a39bfdb317aa87a8c10321490ea24",
+  v4: "4e60f80377ff6204a7c2fec608d372d0e4d3e99c1e40ed9273e61fcde9fe3c90",
 } as const;

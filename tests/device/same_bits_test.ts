@@ -33,7 +33,7 @@ async function openNative(level: NativeLevel): Promise<Device | undefined> {
 function bitsOf(device: Device, kernels: readonly string[]): ReadonlyMap<string, readonly Values[]> {
   const bed = new Bed(device);
   const cases = new Map<string, readonly AnyCase[]>(Object.entries(CASES));
-  return new Map(kernels.map((kernel) => [kernel, (cases.get(kernel) ?? []).map((one) => bed.run(kernel, one))]));
+  return new Map(kernels.map((kernel) => [kernel, (cases.get(kernel) ?? []).map((one) => bed.results(kernel, one))]));
 }
 
 const strict = await openWasmDevice({ cpuMath: "wasm", memoryBytes });

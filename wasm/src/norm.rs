@@ -4,7 +4,7 @@
 use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{dot_f64, map, sum_f64, sum_squares, zip};
 use crate::reduce::columns_f64;
-use crate::simd::{F32s, LANES, SUM_LANES};
+use crate::simd::{sqrt, F32s, LANES, SUM_LANES};
 
 #[inline(always)]
 unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32s {
@@ -19,7 +19,7 @@ unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32s {
 pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rstd: *mut f32, x: *const T, w: *const T) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
-        let scale = (1.0 / libm::sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
+        let scale = (1.0 / sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
         rstd.add(r).write_unaligned(scale);
         let scale = F32s::splat(scale);
         if w.is_null() {
@@ -97,7 +97,7 @@ pub unsafe fn layer<T: Element>(
         }
         let n = cols as f64;
         let variance = squares / n - (deviations / n) * (deviations / n);
-        let scale = (1.0 / libm::sqrt(variance + eps)) as f32;
+        let scale = (1.0 / sqrt(variance + eps)) as f32;
         mean.add(r).write_unaligned(center);
         rstd.add(r).write_unaligned(scale);
         let scale = F32s::splat(scale);

@@ -1,7 +1,7 @@
 //! AdamW and SGD over flat f32 runs with a table of records, in the order of operations of PyTorch's single-tensor code:
 //! scalars are computed in f64 and rounded to f32 where they meet a tensor.
 use crate::dtype::{load_part, store_part};
-use crate::simd::{F32s, LANES};
+use crate::simd::{sqrt, F32s, LANES};
 
 /// Elements that share settings; `src/optim/records.ts` writes it.
 #[repr(C)]
@@ -91,7 +91,7 @@ pub unsafe fn adamw(
         let weight = (1.0 - beta1) as f32;
         let (lerp, rest) = (F32s::splat(weight), F32s::splat(1.0 - weight));
         let (add, beta2_rounded, eps) = (splat(1.0 - beta2), splat(beta2), splat(eps));
-        let correction = splat(libm::sqrt(1.0 - power(beta2, step)));
+        let correction = splat(sqrt(1.0 - power(beta2, step)));
         let decay = splat(1.0 - record.learning_rate * record.weight_decay);
         let step_size = splat(-(record.learning_rate / (1.0 - power(beta1, step))));
         groups(record, n, num_states, |i, state, count| {

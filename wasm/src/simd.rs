@@ -280,6 +280,12 @@ pub fn sum_lanes(n: usize, f: impl Fn(F32s, usize, usize) -> F32s) -> f32 {
     fold(sums, |a, b| a + b).fold(|a, b| a + b)
 }
 
+/// Square root, rounded once: the instruction, which libm does not take.
+#[inline(always)]
+pub fn sqrt(x: f64) -> f64 {
+    registers::doubles(registers::sqrt_doubles(registers::splat_double(x)))[0]
+}
+
 /// The larger of two, NaN if one is.
 #[inline(always)]
 pub fn max(a: f32, b: f32) -> f32 {

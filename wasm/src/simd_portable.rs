@@ -61,6 +61,7 @@ lanewise! {
     v128_bitselect = u32 => u32, |a, b, set| a & set | b & !set;
     f64x2_add = f64 => f64, |a, b| a + b;
     f64x2_mul = f64 => f64, |a, b| a * b;
+    f64x2_sqrt = f64 => f64, |a| a.sqrt();
 }
 
 pub fn f32x4_splat(value: f32) -> v128 {

@@ -45,6 +45,7 @@ renamed! {
     unsigned_to_f32(a) = f32x4_convert_u32x4;
     add_doubles(a, b) = f64x2_add;
     mul_doubles(a, b) = f64x2_mul;
+    sqrt_doubles(a) = f64x2_sqrt;
     widen_low(a) = f64x2_promote_low_f32x4;
 }
 

@@ -59,6 +59,7 @@ registers! {
     splat_double(v: f64) -> Doubles = _mm256_set1_pd(v);
     add_doubles(a: Doubles, b: Doubles) -> Doubles = _mm256_add_pd(a, b);
     mul_doubles(a: Doubles, b: Doubles) -> Doubles = _mm256_mul_pd(a, b);
+    sqrt_doubles(a: Doubles) -> Doubles = _mm256_sqrt_pd(a);
     widen_low(a: Floats) -> Doubles = _mm256_cvtps_pd(_mm256_castps256_ps128(a));
     widen_high(a: Floats) -> Doubles = _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(a));
     doubles(a: Doubles) -> [f64; 4] = core::mem::transmute(a);
@@ -100,6 +101,7 @@ registers! {
     splat_double(v: f64) -> Doubles = _mm512_set1_pd(v);
     add_doubles(a: Doubles, b: Doubles) -> Doubles = _mm512_add_pd(a, b);
     mul_doubles(a: Doubles, b: Doubles) -> Doubles = _mm512_mul_pd(a, b);
+    sqrt_doubles(a: Doubles) -> Doubles = _mm512_sqrt_pd(a);
     widen_low(a: Floats) -> Doubles = _mm512_cvtps_pd(_mm512_castps512_ps256(a));
     widen_high(a: Floats) -> Doubles = _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(a));
     doubles(a: Doubles) -> [f64; 8] = core::mem::transmute(a);

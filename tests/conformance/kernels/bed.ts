@@ -124,10 +124,8 @@ export class Bed {
   /**
    * Runs a case: results, guards, inputs and gaps as they were, the same bits again and at other addresses, in place of what
    * the table allows, and without what may be left out.
-   *
-   * @returns the values that it wrote, by array; of NaNs all are one
    */
-  run(kernel: string, one: AnyCase): Values {
+  run(kernel: string, one: AnyCase): void {
     const entry = entryOf(kernel);
     const label = `${kernel} ${one.label ?? ""} ${describe(one.args)}`;
     const bits = this.#runOnce(kernel, one, { shift: 1 }, label);
@@ -141,8 +139,14 @@ export class Bed {
         this.#runOnce(kernel, { ...one, without: [...one.without ?? [], name] }, { shift: 1 }, `${label}, no ${name}`);
       }
     }
+  }
+
+  /** The values that a case writes, by array; of NaNs all are one. */
+  results(kernel: string, one: AnyCase): Values {
+    const entry = entryOf(kernel);
     const accesses = accessesOf(entry, this.addressed(kernel, one), this.device.status.ptr);
     const dtypes = new Map(accesses.map(({ parameter, dtype }) => [parameter, dtype]));
+    const bits = this.#runOnce(kernel, one, { shift: 1 }, `${kernel} ${describe(one.args)}`);
     return new Map(
       [...bits].map(([name, bytes]) => [name, decode(dtypes.get(name) ?? assert.fail(name), Uint8Array.from(bytes))]),
     );
