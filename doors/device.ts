@@ -11,7 +11,7 @@ export type { ArgsOf, KernelName, Kernels } from "../src/device/kernels/table.ts
 export type { DeviceStatus, Fault } from "../src/device/status.ts";
 export type { Allocator, MemoryHolder, MemoryKind, MemoryStats, MemoryTerms } from "../src/device/allocator.ts";
 export { type DeviceOptions, openDevice } from "../src/device/registry.ts";
-export type { CpuMath, WasmDeviceOptions } from "../src/device/wasm/device.ts";
+export type { CpuDeviceOptions, CpuMath } from "../src/device/cpu.ts";
 export type { CollectiveUse, MemoryPeak } from "../src/train/dry_run.ts";
 
 // What the types above are made of.
@@ -20,6 +20,6 @@ export type { deviceAddress } from "../src/device/device.ts";
 export type { DeviceScalar, DeviceScalars } from "../src/device/scalars.ts";
 export type { Arguments, KernelArgs, OPS } from "../src/device/kernels/signature.ts";
 export type { Table } from "../src/device/kernels/table.ts";
-export type { CPU_MATH } from "../src/device/wasm/device.ts";
+export type { CPU_MATH } from "../src/device/cpu.ts";
 export type { Buffer } from "../src/device/buffer.ts";
 export type { DeviceEvent, Stream, StreamName, STREAMS, Streams } from "../src/device/stream.ts";

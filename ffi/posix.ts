@@ -47,6 +47,11 @@ export class Posix {
     this.pageBytes = libc.symbols.sysconf(c._SC_PAGESIZE);
   }
 
+  /** Bytes of memory that the host has. */
+  get hostBytes(): number {
+    return this.libc.symbols.sysconf(c._SC_PHYS_PAGES) * this.pageBytes;
+  }
+
   /** Makes a file of size 0 for reading and writing by this user; one that exists already is an error (EEXIST). */
   createFile(path: string): number {
     return uninterrupted(() => this.libc.symbols.open(path, c.O_RDWR | c.O_CREAT | c.O_EXCL | c.O_CLOEXEC, 0o600));
@@ -114,13 +119,19 @@ export class Posix {
     );
   }
 
+  /** Maps zeroed private pages wherever there is room; a page takes memory of the host from its first write on. */
+  mapPrivate(byteLength: number): NativeAddress {
+    const flags = c.MAP_PRIVATE | c.MAP_ANONYMOUS | c.MAP_NORESERVE;
+    return this.libc.symbols.mmap(this.provider.nullAddress, byteLength, c.PROT_READ | c.PROT_WRITE, flags, -1, 0);
+  }
+
   /** Maps fresh zeroed private pages over memory: undoes {@link mapSharedAt}. */
   mapPrivateAt(address: NativeAddress, byteLength: number): void {
     const flags = c.MAP_PRIVATE | c.MAP_ANONYMOUS | c.MAP_FIXED;
     this.libc.symbols.mmap(address, byteLength, c.PROT_READ | c.PROT_WRITE, flags, -1, 0);
   }
 
-  /** Unmaps what {@link mapShared} mapped. Views over it must not be used any more. */
+  /** Unmaps what {@link mapShared} or {@link mapPrivate} mapped. Views over it must not be used any more. */
   unmap(address: NativeAddress, byteLength: number): void {
     this.libc.symbols.munmap(address, byteLength);
   }

@@ -246,6 +246,8 @@ export interface FfiProvider {
    * that never grows keeps its address for good.
    */
   addressOf(view: ArrayBufferView | ArrayBufferLike): NativeAddress;
+  /** The address as a number, exactly: no process has addresses beyond 2^53. What {@link offset} makes of null is its inverse. */
+  numberOf(address: NativeAddress): number;
   /** The address `bytes` further on (or back, when negative). */
   offset(address: NativeAddress, bytes: number): NativeAddress;
   /**

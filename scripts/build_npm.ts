@@ -24,7 +24,8 @@ const sibling = /(["'`])(\.{1,2}\/[^"'`\s]+)\.ts\1/g;
 const bare = /^((?!\s*\*).*(?:\bfrom |\bimport\())"([^."][^":]*)"/gm;
 
 rmSync("dist", { recursive: true, force: true });
-const sources = ["mod.ts", "wasm/mod.ts", ...filesIn("doors"), ...filesIn("src"), ...filesIn("ffi")];
+const kernels = ["wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts"];
+const sources = ["mod.ts", ...kernels, ...filesIn("doors"), ...filesIn("src"), ...filesIn("ffi")];
 for (const file of sources) {
   const { code } = await transform(readFileSync(file, "utf8"), { loader: "ts", format: "esm", target: "esnext" });
   write(`dist/${file.replace(/\.ts$/, ".js")}`, code.replace(sibling, "$1$2.js$1"));

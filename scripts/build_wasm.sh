@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds wasm/pkg from the Rust crate in wasm/: the strict and the relaxed-simd module, equal byte for byte wherever
-# they are built. With --check, builds aside and fails if wasm/pkg differs.
+# Builds wasm/pkg from the Rust crate in wasm/: the strict and the relaxed-simd module, and native libraries for x86-64-v3 and
+# x86-64-v4 on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the libraries are known.
+# With --check, builds aside and fails if what is there differs.
 #
 # Needs rustup and cargo; wasm-pack and wasm-bindgen of the versions below are installed into $FULLYSHARD_TOOLS
 # (default: .tools in the repository) when they are not on PATH.
@@ -34,10 +35,13 @@ for tool in rustup cargo; do
 done
 
 channel="$(sed -n 's/^channel = "\(.*\)"$/\1/p' "$crate/rust-toolchain.toml")"
+readonly NATIVE_TARGET=x86_64-unknown-linux-gnu
 installed="$(rustup target list --toolchain "$channel" --installed 2> /dev/null || true)"
-if ! grep -qx wasm32-unknown-unknown <<< "$installed"; then
-  rustup toolchain install "$channel" --profile minimal --target wasm32-unknown-unknown
-fi
+for target in wasm32-unknown-unknown "$NATIVE_TARGET"; do
+  if ! grep -qx "$target" <<< "$installed"; then
+    rustup toolchain install "$channel" --profile minimal --target "$target"
+  fi
+done
 export RUSTUP_TOOLCHAIN="$channel"
 
 # wasm-pack fixes what it depends on; wasm-bindgen-cli's own lock file names a release that was withdrawn.
@@ -53,44 +57,88 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/crate"
 cp -R "$crate/Cargo.toml" "$crate/Cargo.lock" "$crate/rust-toolchain.toml" "$crate/src" "$work/crate"
 
-build() { # <variant> <target features>
+# Runs a command in the crate's copy with the compiler flags of $flags, and no path of this machine in what it makes.
+in_crate() {
   local cargo_home="${CARGO_HOME:-$HOME/.cargo}"
-  local flags=(
-    -C "target-feature=$2"
-    -C link-arg=--import-memory
+  local all=(
+    "${flags[@]}"
     --remap-path-prefix "$work/crate=wasm"
     --remap-path-prefix "$cargo_home=cargo"
     --remap-path-prefix "$(rustc --print sysroot)=rust"
   )
   local IFS=$'\x1f'
   (
-    unset RUSTFLAGS
-    export CARGO_ENCODED_RUSTFLAGS="${flags[*]}"
+    unset RUSTFLAGS CARGO_TARGET_DIR
+    export CARGO_ENCODED_RUSTFLAGS="${all[*]}"
     IFS=$' \n'
     cd "$work/crate"
-    wasm-pack --quiet build --mode no-install --target web --release --no-typescript \
-      --out-dir "$work/out-$1" -- --locked --target-dir "$work/target"
+    "$@"
   )
 }
-build strict +simd128
-build relaxed +simd128,+relaxed-simd
 
-# Of what wasm-pack writes, only the modules are used: wasm/mod.ts is the glue.
 mkdir "$work/pkg"
-for variant in strict relaxed; do
-  cp "$work/out-$variant/fullyshard_wasm_bg.wasm" "$work/pkg/$variant.wasm"
-done
+
+# Of what wasm-pack writes, only the module is used: wasm/mod.ts is the glue.
+build_module() { # <variant> <target features>
+  local flags=(-C "target-feature=$2" -C link-arg=--import-memory)
+  in_crate wasm-pack --quiet build --mode no-install --target web --release --no-typescript \
+    --out-dir "$work/out-$1" -- --locked --target-dir "$work/target"
+  cp "$work/out-$1/fullyshard_wasm_bg.wasm" "$work/pkg/$1.wasm"
+}
+build_module strict +simd128
+build_module relaxed +simd128,+relaxed-simd
+
+# With the toolchain's own linker, so that the bytes do not depend on the machine's.
+build_library() { # <level of x86-64>
+  local flags=(
+    -C "target-cpu=x86-64-$1"
+    -C force-unwind-tables=no
+    -C relocation-model=pic
+    -C linker=rust-lld
+    -C linker-flavor=ld.lld
+    -C link-arg=-znow
+    -C link-arg=--build-id=none
+    -C "link-arg=-soname=fullyshard-native-$1.so"
+  )
+  in_crate cargo build --quiet --release --lib --locked --features native --target "$NATIVE_TARGET" \
+    --target-dir "$work/target"
+  cp "$work/target/$NATIVE_TARGET/release/libfullyshard_wasm.so" "$work/pkg/native-$1.so"
+}
+build_library v3
+build_library v4
+
+digest() {
+  if command -v sha256sum > /dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d ' ' -f 1
+}
+cat > "$work/digests.ts" << END
+/**
+ * SHA-256 of the native libraries in \`wasm/pkg\`. Made by \`scripts/build_wasm.sh\`.
+ *
+ * @module
+ */
+
+/** Hexadecimal digests, by the level of x86-64 that a library is built for. */
+export const LIBRARY_DIGESTS = {
+  v3: "$(digest "$work/pkg/native-v3.so")",
+  v4: "$(digest "$work/pkg/native-v4.so")",
+} as const;
+END
 
 if $check; then
-  for variant in strict relaxed; do
-    if ! cmp -s "$work/pkg/$variant.wasm" "$crate/pkg/$variant.wasm"; then
-      echo "build_wasm: wasm/pkg/$variant.wasm is not what wasm/src builds to; run scripts/build_wasm.sh" >&2
+  for file in pkg/strict.wasm pkg/relaxed.wasm pkg/native-v3.so pkg/native-v4.so digests.ts; do
+    if ! cmp -s "$work/$file" "$crate/$file"; then
+      echo "build_wasm: wasm/$file is not what wasm/src builds to; run scripts/build_wasm.sh" >&2
       exit 1
     fi
   done
   echo "wasm/pkg is up to date"
 else
   mkdir -p "$crate/pkg"
-  cp "$work/pkg"/*.wasm "$crate/pkg/"
-  wc -c "$crate/pkg"/*.wasm
+  # New files, not new bytes in files that a running process may have mapped.
+  for file in "$work/pkg"/*; do
+    rm -f "$crate/pkg/${file##*/}"
+    cp "$file" "$crate/pkg/"
+  done
+  cp "$work/digests.ts" "$crate/"
+  wc -c "$crate/pkg"/*
 fi

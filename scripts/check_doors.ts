@@ -116,8 +116,8 @@ async function trainBundled(): Promise<string> {
     format: "esm",
     platform: "browser",
     target: "esnext",
-    // A native library, which a browser does not have; it is opened by a dynamic import.
-    external: ["node:*", "bun:*", "*/gemm_onednn.ts"],
+    // Native libraries, which a browser does not have; they are opened by dynamic imports.
+    external: ["node:*", "bun:*", "*/gemm_onednn.ts", "*/native/device.ts"],
     metafile: true,
     logLevel: "warning",
   });

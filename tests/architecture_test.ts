@@ -13,7 +13,7 @@ import { contentViolations, cycles, formViolations, layerViolations } from "./ar
 import { readSource, type Source } from "./architecture/source.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const library = filesIn("mod.ts", "doors", "src", "ffi", "wasm/mod.ts");
+const library = filesIn("mod.ts", "doors", "src", "ffi", "wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts");
 const others = filesIn("tests", "scripts", "bench", "examples");
 
 function filesIn(...paths: readonly string[]): readonly Source[] {

@@ -10,7 +10,7 @@ import { scope } from "fullyshard";
 
 const [math = "wasm", sizeText = "512"] = process.argv.slice(2);
 const size = Number(sizeText);
-const known: readonly CpuMath[] = ["auto", "wasm", "wasm-relaxed", "onednn"];
+const known: readonly CpuMath[] = ["auto", "native", "wasm", "wasm-relaxed", "onednn"];
 const cpuMath = known.find((name) => name === math);
 if (cpuMath === undefined) throw new Error(`no math '${math}'`);
 const device = await openDevice("cpu", { cpuMath });

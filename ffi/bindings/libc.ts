@@ -21,6 +21,7 @@ export const MAP_SHARED = 0x01;
 export const MAP_PRIVATE = 0x02;
 export const MAP_FIXED = 0x10;
 export const MAP_ANONYMOUS = 0x20;
+export const MAP_NORESERVE = 0x4000;
 
 export const LOCK_SH = 1;
 export const LOCK_EX = 2;
@@ -31,6 +32,7 @@ export const FUTEX_WAIT = 0;
 export const FUTEX_WAKE = 1;
 
 export const _SC_PAGESIZE = 30;
+export const _SC_PHYS_PAGES = 85;
 
 /** System call numbers by architecture, as `process.arch` names it. */
 export const SYS_futex: Readonly<Record<string, number>> = { x64: 202, arm64: 98 };
@@ -63,6 +65,7 @@ export const LIBC_BINDINGS = {
   mmap: { args: ["address", "usize", "i32", "i32", "i32", "i64"], result: "address", check: "errno" },
   munmap: { args: ["address", "usize"], result: "i32", check: "errno" },
   memcpy: { args: ["address", "address", "usize"], result: "void", check: "none" },
+  memmove: { args: ["address", "address", "usize"], result: "void", check: "none" },
   memset: { args: ["address", "i32", "usize"], result: "void", check: "none" },
 
   // long syscall(long number, uint32_t *word, int op, uint32_t value, const struct timespec *timeout)

@@ -95,6 +95,10 @@ class BunRuntime implements RuntimeFfi<number> {
     return this.#ffi.ptr(view);
   }
 
+  numberOf(address: number): number {
+    return address;
+  }
+
   viewOf(address: number, byteLength: number): ArrayBuffer {
     return this.#ffi.toArrayBuffer(address, 0, byteLength);
   }

@@ -76,6 +76,10 @@ class DenoRuntime implements RuntimeFfi<bigint> {
     return raw as bigint; // the declared result type u64 gives a bigint
   }
 
+  numberOf(address: bigint): number {
+    return Number(address);
+  }
+
   offset(address: bigint, bytes: number): bigint {
     return address + BigInt(bytes);
   }

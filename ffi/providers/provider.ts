@@ -42,6 +42,7 @@ export interface RuntimeFfi<A> {
   readonly failed: A;
   /** The address that a raw function returned. */
   toAddress(raw: unknown): A;
+  numberOf(address: A): number;
   offset(address: A, bytes: number): A;
   readAddress(view: DataView, byteOffset: number): A;
   writeAddress(view: DataView, byteOffset: number, address: A): void;
@@ -75,6 +76,10 @@ export class NativeProvider implements FfiProvider {
   addressOf(view: ArrayBufferView | ArrayBufferLike): NativeAddress {
     if (view.byteLength === 0) throw new InternalError("an empty view has no address");
     return this.#ffi.addressOf(view);
+  }
+
+  numberOf(address: NativeAddress): number {
+    return this.#ffi.numberOf(address);
   }
 
   offset(address: NativeAddress, bytes: number): NativeAddress {

@@ -1,8 +1,8 @@
 /**
  * `npm run parity -- [--json] [--steps n]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
  * accumulates the same micro-batches, on 1 to 4 ranks and once on 8, tied and untied, under Bun and under Deno, as Workers
- * and as processes, also of both runtimes in one group, and compares every bit of losses, gradient norms and final weights.
- * With oneDNN, where it is found, the parallelisms are compared within a runtime.
+ * and as processes, also of both runtimes in one group, and compares every bit of losses, gradient norms and final weights: with
+ * WASM math, with native kernels where they run, and with oneDNN where it is found, then within a runtime and as Workers.
  *
  * @module
  */
@@ -12,7 +12,8 @@ import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
-import { openDevice } from "../../doors/device.ts";
+import { type CpuMath, openDevice } from "../../doors/device.ts";
+import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
 import { programOf, runProcesses, type RuntimeName } from "./processes.ts";
 import { caseGroups, compare, type Pair, type WholeTrace } from "./traces.ts";
 
@@ -30,7 +31,7 @@ const flags: readonly Flag[] = [
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
 /** Traces of all cases as Workers of one runtime, in groups that must agree. */
-function tracesOf(runtime: RuntimeName, math: string, steps: number, folder: string): readonly WholeTrace[][] {
+function tracesOf(runtime: RuntimeName, math: CpuMath, steps: number, folder: string): readonly WholeTrace[][] {
   const file = `${folder}/${runtime}-${math}.json`;
   const lead = runtime === "deno" ? ["run", "--allow-all"] : ["run"];
   const args = [...lead, "scripts/parity/run.ts", math, String(steps), file];
@@ -50,6 +51,7 @@ function withinGroups(groups: readonly WholeTrace[][]): Pair[] {
 /** Cases of several ranks as processes, under `runtimes` in turn, against those that Workers of Bun made. */
 async function acrossProcesses(
   runtimes: readonly RuntimeName[],
+  math: CpuMath,
   steps: number,
   workers: readonly WholeTrace[][],
 ): Promise<Pair[]> {
@@ -59,20 +61,41 @@ async function acrossProcesses(
     const cases = group.filter(({ ranks }) => ranks === world);
     // One rank of each runtime, at least; eight are enough once.
     if (world < runtimes.length || (world > 4 && runtimes.length === 1)) continue;
-    for (const trace of await runProcesses(cases, world, runtimes)) {
+    for (const trace of await runProcesses(cases, world, runtimes, math)) {
       const twin = workers[i]?.find(({ name }) => name.endsWith(trace.name));
       if (twin === undefined) throw new Error(`Workers have no case '${trace.name}'`);
-      pairs.push(compare(twin, { ...trace, name: `${runtimes.join(" and ")} processes ${trace.name}` }));
+      pairs.push(compare(twin, { ...trace, name: `${runtimes.join(" and ")} ${math} processes ${trace.name}` }));
     }
   }
   return pairs;
 }
 
-async function hasOnednn(): Promise<boolean> {
-  const device = await openDevice("cpu", { cpuMath: "auto", memoryBytes: 2 ** 28 });
-  const found = device.mathName === "onednn";
-  device.dispose();
-  return found;
+/** All cases with a math whose bits are the same in both runtimes. */
+async function acrossRuntimes(math: CpuMath, steps: number, folder: string): Promise<Pair[]> {
+  const bun = tracesOf("bun", math, steps, folder);
+  const deno = tracesOf("deno", math, steps, folder);
+  const pairs = [...withinGroups(bun), ...withinGroups(deno)];
+  const twins = deno.flat();
+  for (const [i, trace] of bun.flat().entries()) {
+    const twin = twins[i];
+    if (twin === undefined) throw new Error(`deno has no case ${i}`);
+    pairs.push(compare(trace, twin));
+  }
+  for (const runtimes of [["bun"], ["deno"], ["bun", "deno"]] as const) {
+    pairs.push(...await acrossProcesses(runtimes, math, steps, bun));
+  }
+  return pairs;
+}
+
+/** Whether a math is to be had here. */
+async function has(cpuMath: CpuMath): Promise<boolean> {
+  try {
+    (await openDevice("cpu", { cpuMath, memoryBytes: 2 ** 28 })).dispose();
+    return true;
+  } catch (error) {
+    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return false;
+    throw error;
+  }
 }
 
 async function main(argv: readonly string[]): Promise<number> {
@@ -85,19 +108,9 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);
   try {
-    const bun = tracesOf("bun", "wasm", steps, folder);
-    const deno = tracesOf("deno", "wasm", steps, folder);
-    const pairs = [...withinGroups(bun), ...withinGroups(deno)];
-    const twins = deno.flat();
-    for (const [i, trace] of bun.flat().entries()) {
-      const twin = twins[i];
-      if (twin === undefined) throw new Error(`deno has no case ${i}`);
-      pairs.push(compare(trace, twin));
-    }
-    for (const runtimes of [["bun"], ["deno"], ["bun", "deno"]] as const) {
-      pairs.push(...await acrossProcesses(runtimes, steps, bun));
-    }
-    const onednn = await hasOnednn();
+    const pairs = await acrossRuntimes("wasm", steps, folder);
+    const [native, onednn] = [await has("native"), await has("onednn")];
+    if (native) pairs.push(...await acrossRuntimes("native", steps, folder));
     if (onednn) {
       for (const runtime of ["bun", "deno"] as const) {
         pairs.push(...withinGroups(tracesOf(runtime, "onednn", steps, folder)));
@@ -107,9 +120,10 @@ async function main(argv: readonly string[]): Promise<number> {
     const bitIdentical = pairs.length > 0 && pairs.every((pair) => worst(pair) === 0);
     if (!uses.has("json")) {
       for (const pair of pairs) process.stdout.write(`${worst(pair) === 0 ? "same" : "DIFF"} ${pair.a} = ${pair.b}\n`);
+      process.stdout.write(native ? "" : "Native kernels do not run here, so their cases were not run\n");
       process.stdout.write(onednn ? "" : "oneDNN was not found, so its cases were not run\n");
     }
-    process.stdout.write(`${JSON.stringify({ bit_identical: bitIdentical, onednn, steps, pairs })}\n`);
+    process.stdout.write(`${JSON.stringify({ bit_identical: bitIdentical, native, onednn, steps, pairs })}\n`);
     return bitIdentical ? 0 : 1;
   } finally {
     rmSync(folder, { recursive: true });

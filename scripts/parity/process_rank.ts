@@ -5,14 +5,18 @@
  */
 import { writeFileSync } from "node:fs";
 import process from "node:process";
-import { openDevice } from "../../doors/device.ts";
 import { openProcessGroup } from "../../doors/comm.ts";
+import { openDevice } from "../../doors/device.ts";
+import { CPU_MATH } from "../../src/device/cpu.ts";
 import { train, type TrainingCase } from "./training.ts";
 
-const [text, out] = process.argv.slice(2);
-if (text === undefined || out === undefined) throw new Error("expected: <trainings> <file>");
+const [mathName, text, out] = process.argv.slice(2);
+const cpuMath = CPU_MATH.find((name) => name === mathName);
+if (cpuMath === undefined || text === undefined || out === undefined) {
+  throw new Error("expected: <math> <trainings> <file>");
+}
 const trainings: readonly TrainingCase[] = JSON.parse(text);
-const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 28 });
+const device = await openDevice("cpu", { cpuMath, memoryBytes: 2 ** 28 });
 using group = await openProcessGroup({ device, backend: "shm" });
 const traces = trainings.map((training) => train(device, group, training));
 group.barrier("end");

@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { findRuntime } from "../../bin/runtimes.mjs";
+import type { CpuMath } from "../../doors/device.ts";
 import { assemble, type ParityCase, type WholeTrace } from "./traces.ts";
 import type { Trace } from "./training.ts";
 
@@ -27,6 +28,7 @@ export async function runProcesses(
   cases: readonly ParityCase[],
   world: number,
   runtimes: readonly RuntimeName[],
+  cpuMath: CpuMath,
 ): Promise<readonly WholeTrace[]> {
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);
   const script = fileURLToPath(new URL("./process_rank.ts", import.meta.url));
@@ -36,7 +38,7 @@ export async function runProcesses(
     const lead = runtime === "deno" ? ["run", "--allow-all", "--no-check"] : ["run"];
     const file = `${folder}/${rank}.json`;
     const env = { ...process.env, RANK: String(rank), WORLD_SIZE: String(world), FULLYSHARD_RUN_ID: run };
-    const args = [...lead, script, JSON.stringify(cases.map(({ training }) => training)), file];
+    const args = [...lead, script, cpuMath, JSON.stringify(cases.map(({ training }) => training)), file];
     const child = spawn(programOf(runtime), args, { env, stdio: ["ignore", "inherit", "inherit"] });
     return new Promise((resolve, reject) => {
       child.once("error", reject);

@@ -5,7 +5,7 @@
  */
 import { writeFileSync } from "node:fs";
 import process from "node:process";
-import { CPU_MATH } from "../../src/device/wasm/device.ts";
+import { CPU_MATH } from "../../src/device/cpu.ts";
 import { caseGroups, runCase, type WholeTrace } from "./traces.ts";
 
 const [mathName, steps, out] = process.argv.slice(2);

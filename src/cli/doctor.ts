@@ -1,6 +1,6 @@
 /**
- * `fullyshard doctor`: what this machine has and lacks. It changes nothing, and opens no library but the C library and
- * oneDNN; of the others it reads the files' heads. What is found but does not work is told apart from what is not
+ * `fullyshard doctor`: what this machine has and lacks. It changes nothing, and opens no library but the C library, the native
+ * kernels and oneDNN; of the others it reads the files' heads. What is found but does not work is told apart from what is not
  * there.
  *
  * Permissions on Deno: `--allow-ffi --allow-read --allow-env`. What it may not look at, it says it does not know.
@@ -15,8 +15,10 @@ import { candidatePaths, inspectFile, isAbsence, type LibrarySource, type Librar
 import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
+import { LEVEL_NAMES, openNativeLibrary } from "../device/native/library.ts";
+import { readProcessor } from "../device/native/processor.ts";
 import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
-import { LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
+import { FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import type { Space } from "../runtime/files.ts";
 import { coreCount, type PlatformVerdict, platformVerdict, type Runtime, runtime } from "../runtime/processes.ts";
@@ -43,6 +45,8 @@ export interface DoctorReport {
   readonly cpu: { readonly model: string | null; readonly features: Readonly<Record<string, boolean>> } | null;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number } | null;
   readonly sharedMemory: Space & { readonly directory: string; readonly remedy: string } | null;
+  /** The native kernels: the level of x86-64 and the file of those that `cpuMath` 'native' opens here, or why there are none. */
+  readonly native: { readonly level: string; readonly path: string } | { readonly obstacle: string };
   readonly libraries: readonly LibraryReport[];
   /** What keeps training from working, or was meant to be used and cannot be. */
   readonly problems: readonly string[];
@@ -71,6 +75,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   const libc = await examineOpened(LIBC, environment, ({ symbols }) => symbols.gnu_get_libc_version?.() ?? null);
   const { library } = libc;
   const posix = library === undefined ? undefined : ifKnown(() => new Posix(library));
+  const native = posix === undefined ? { obstacle: "the C library cannot be opened" } : await examineNative(posix);
   const onednn = await examineOpened(ONEDNN, environment, onednnVersion);
   const others = PRESENCE_ONLY.map((source) => examineFile(source, environment));
   const libraries = [libc.report, onednn.report, ...others];
@@ -79,6 +84,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     problems.push(`${platform.os} ${platform.arch} is not supported: ${platform.detail}`);
   }
   if (platform.os === "linux" && libc.library === undefined) problems.push("the C library cannot be opened");
+  if ("isBroken" in native) problems.push(`native kernels: ${native.obstacle}`);
   for (const { name, broken } of libraries) {
     for (const { path, reason } of broken) problems.push(`${name}: ${path}: ${reason}`);
   }
@@ -89,12 +95,32 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     cpu: posix === undefined ? null : readCpu(posix),
     memory: posix === undefined ? null : readMemory(posix),
     sharedMemory: posix === undefined ? null : readSharedMemory(posix, environment),
+    native: "level" in native ? native : { obstacle: native.obstacle },
     libraries,
     problems,
   };
   onednn.library?.close();
   library?.close();
   return report;
+}
+
+/** Opens the native kernels that a device would open. What is there and does not work is broken. */
+async function examineNative(
+  posix: Posix,
+): Promise<
+  { readonly level: string; readonly path: string } | { readonly obstacle: string; readonly isBroken?: true }
+> {
+  try {
+    const library = await openNativeLibrary(posix);
+    library.close();
+    return { level: LEVEL_NAMES[library.level], path: library.path };
+  } catch (error) {
+    if (error instanceof UnsupportedError) return { obstacle: error.message };
+    if (error instanceof FileError || error instanceof LibraryNotFoundError) {
+      return { obstacle: error.message, isBroken: true };
+    }
+    throw error;
+  }
 }
 
 /** Opens a library and reads its version. */
@@ -165,12 +191,10 @@ function ifKnown<T>(action: () => T): T | undefined {
 const FEATURES = ["avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"] as const;
 
 function readCpu(posix: Posix): DoctorReport["cpu"] {
-  const text = readSystemText(posix, "/proc/cpuinfo");
-  if (text === undefined) return null;
-  const field = (name: string): string | undefined => new RegExp(`^${name}\\s*:\\s*(.*)$`, "m").exec(text)?.[1];
-  const flags = new Set((field("flags") ?? field("Features") ?? "").split(" "));
-  const features = Object.fromEntries(FEATURES.map((name) => [name, flags.has(name)]));
-  return { model: field("model name") ?? null, features };
+  const processor = readProcessor(posix);
+  if (processor === undefined) return null;
+  const features = Object.fromEntries(FEATURES.map((name) => [name, processor.features.has(name)]));
+  return { model: processor.model ?? null, features };
 }
 
 function readMemory(posix: Posix): DoctorReport["memory"] {
@@ -194,7 +218,7 @@ function readSystemText(posix: Posix, path: string): string | undefined {
 
 /** The report as text for people: what is used, what would help, and at last what a later version is to use. */
 export function formatReport(report: DoctorReport, width: number): string {
-  const { platform, cpu, memory, sharedMemory, problems } = report;
+  const { platform, cpu, memory, sharedMemory, native, problems } = report;
   const has = (flag: string): string => `${cpu?.features[flag] === true ? "+" : "-"}${flag}`;
   const available = memory !== null && `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`;
   const free = sharedMemory !== null &&
@@ -212,6 +236,7 @@ export function formatReport(report: DoctorReport, width: number): string {
     ...entry("platform", `${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`),
     ...entry("cores", `${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`),
     ...entry("cpu features", cpu === null ? "unknown" : FEATURES.map(has).join(" ")),
+    ...entry("native math", "level" in native ? `${native.level}, ${native.path}` : `none: ${native.obstacle}`),
     ...entry("memory", available || "unknown"),
     ...entry(
       "shared memory",

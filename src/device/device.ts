@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { FfiProvider, NativeAddress } from "../../ffi/types.ts";
 import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
 import type { Arguments } from "./kernels/signature.ts";
@@ -18,7 +19,7 @@ import type { Streams } from "./stream.ts";
  * @internal
  */
 export declare const deviceAddress: unique symbol;
-/** An address in a device's memory, in bytes: an offset into the WASM memory, or a CUDA address. 0 is "none". */
+/** An address in a device's memory, in bytes: an offset into a WASM memory, or a native address. 0 is "none". */
 export type DevicePtr = number & { readonly [deviceAddress]: true };
 
 function isDevicePtr(address: number): address is DevicePtr {
@@ -68,7 +69,7 @@ export interface Device {
   readonly streams: Streams;
   /** Host functions with the same bits in every runtime. */
   readonly math: ExactMath;
-  /** The matrix-product provider in use, e.g. `wasm` or `onednn`; recorded in checkpoints. */
+  /** Who computes, e.g. `wasm` or `native`; recorded in checkpoints. */
   readonly mathName: string;
   /** Who computes what and why, for a log line. */
   readonly detail: string;
@@ -80,6 +81,8 @@ export interface Device {
   copyOut(dst: Uint8Array, src: DevicePtr): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
+  /** The native address of device address 0, where device memory lies in that of this process. */
+  nativeBase?(provider: FfiProvider): NativeAddress;
   /** Waits for all enqueued work. */
   synchronize(): void;
   /** Releases the device's memory and libraries. */

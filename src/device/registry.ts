@@ -5,13 +5,13 @@
  */
 import { UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
+import { type CpuDeviceOptions, openCpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
-import { openWasmDevice, type WasmDeviceOptions } from "./wasm/device.ts";
 
 /** Options of {@link openDevice}. */
-export type DeviceOptions = WasmDeviceOptions;
+export type DeviceOptions = CpuDeviceOptions;
 
-const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Device>>> = { cpu: openWasmDevice };
+const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Device>>> = { cpu: openCpuDevice };
 
 /**
  * Opens a device. A device that is not there is an error: nothing else is chosen instead.

@@ -5,7 +5,7 @@
  */
 import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
-import { CPU_MATH, type CpuMath } from "../device/wasm/device.ts";
+import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import type { ScheduleName } from "../optim/schedule.ts";
 
 /**
@@ -49,7 +49,7 @@ export interface ParallelConfig {
  * @internal
  */
 export interface HostConfig {
-  readonly memoryBytes: number;
+  readonly memoryBytes?: number | undefined;
   readonly stagingBytes?: number | undefined;
   readonly timeoutSeconds?: number | undefined;
   readonly joinTimeoutSeconds: number;
@@ -147,7 +147,7 @@ export const parallelSection: Section<ParallelConfig> = section(
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe(
       "What is computed in; weights stay float32",
     ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "mixed-precision"] }),
-    cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes matrix products on the CPU"),
+    cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes on the CPU"),
   }),
 );
 
@@ -155,7 +155,9 @@ export const parallelSection: Section<ParallelConfig> = section(
 export const hostSection: Section<HostConfig> = section(
   "host",
   z.strictObject({
-    memoryBytes: size.min(2 ** 24).max(2 ** 32).default(2 ** 32).describe("Memory that a rank may use"),
+    memoryBytes: size.min(2 ** 24).optional().describe(
+      "Memory that a rank may use; 4 GiB with WASM math, what the host has with native math unless given",
+    ),
     stagingBytes: size.optional().describe(
       "Shared memory for reductions, over all ranks; by their number unless given",
     ),

@@ -10,7 +10,7 @@ import type { MemoryTerms } from "../device/allocator.ts";
 import type { Device } from "../device/device.ts";
 import { DryDevice } from "../device/dry/device.ts";
 import { openDevice } from "../device/registry.ts";
-import type { CpuMath } from "../device/wasm/device.ts";
+import type { CpuMath } from "../device/cpu.ts";
 import { Run } from "./run.ts";
 
 /** Options of {@link dryRun}. */

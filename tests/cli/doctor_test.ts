@@ -48,6 +48,20 @@ describe("doctor()", () => {
     assert.equal(typeof report.cpu?.features["avx512_bf16"], "boolean");
   });
 
+  it("says which native kernels run here, or why none do", async () => {
+    const { native, cpu } = await examine(environment());
+    const runs = platform().os === "linux" && platform().arch === "x64" && cpu?.features["avx2"] === true;
+    const { text } = await run(false, {});
+    if (runs && "level" in native) {
+      const hasWide = cpu.features["avx512f"] === true;
+      assert.match(native.level, hasWide ? /^x86-64-v[34] / : /^x86-64-v3 \(AVX2\)$/);
+      assert.ok(text.includes(`native math    ${native.level}, ${native.path}\n`));
+    } else {
+      assert.ok("obstacle" in native && !runs);
+      assert.ok(text.includes(`native math    none: ${native.obstacle}\n`));
+    }
+  });
+
   it("prints one JSON object that holds the report", async () => {
     const { code, text } = await run(true, {});
     assert.equal(text.trimEnd().split("\n").length, 1);

@@ -21,7 +21,8 @@ import { NORM_CASES, NORM_PROPERTIES } from "./kernels/norm.ts";
 import { PRODUCT_CASES, PRODUCT_PROPERTIES } from "./kernels/products.ts";
 import { TRAINING_CASES, TRAINING_PROPERTIES } from "./kernels/training.ts";
 
-const CASES: Cases<KernelName> = {
+/** Cases of every kernel. */
+export const CASES: Cases<KernelName> = {
   ...ARRAY_CASES,
   ...MASK_CASES,
   ...PRODUCT_CASES,

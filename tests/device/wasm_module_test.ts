@@ -8,29 +8,19 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { devicePtr } from "../../src/device/device.ts";
-import type { KernelEntry, KernelTable } from "../../src/device/kernels/signature.ts";
+import { CONSTANTS, type KernelEntry, type KernelTable } from "../../src/device/kernels/signature.ts";
 import { KERNELS } from "../../src/device/kernels/table.ts";
-import { exportName, wasmKernels } from "../../src/device/wasm/kernels.ts";
+import { exportName } from "../../src/device/kernels/packing.ts";
+import { openWasmDevice } from "../../src/device/wasm/device.ts";
+import { wasmKernels } from "../../src/device/wasm/kernels.ts";
 import { float32 } from "../../src/dtype.ts";
 import { InternalError } from "../../src/errors.ts";
 import { instantiateKernels, loadKernelModule } from "../../wasm/mod.ts";
 import type { KernelVariant } from "../../wasm/mod.ts";
+import { TRACES } from "../support/traces.ts";
 import { exportedSignatures, type WasmType } from "../support/wasm_binary.ts";
 
 const VARIANTS: readonly KernelVariant[] = ["strict", "relaxed"];
-const TRACES = [
-  "/root",
-  "/home",
-  "/Users",
-  "/tmp",
-  "/work",
-  ".cargo",
-  ".rustup",
-  "rustc/",
-  "crates",
-  "registry",
-];
-
 async function binary(variant: KernelVariant): Promise<Uint8Array<ArrayBuffer>> {
   return new Uint8Array(await readFile(new URL(`../../wasm/pkg/${variant}.wasm`, import.meta.url)));
 }
@@ -131,4 +121,28 @@ test("two instances over two memories do not touch each other", async () => {
   assert.ok(b.values.every((v) => v === 0));
   b.fill(4);
   assert.ok(a.values.every((v) => v === 3));
+});
+
+test("an optimizer's record beyond its arrays is a trap, before anything is written", async () => {
+  const device = await openWasmDevice({ memoryBytes: 2 ** 24 });
+  const [n, recordBytes] = [8, CONSTANTS.RECORD_BYTES];
+  const place = (bytes: number) => device.allocator.allocate(bytes, "test");
+  const [param, grad, records, steps] = [place(n * 4), place(n * 4), place(recordBytes), place(4)];
+  const update = (start: number, end: number): void => {
+    const record = new Uint8Array(recordBytes);
+    new Uint32Array(record.buffer).set([start, end, 0, 1]);
+    new Float64Array(record.buffer, 16).set([1]); // the learning rate
+    device.copyIn(records, record);
+    device.kernels.sgd({ n, numStates: 0, numRecords: 1, param, grad, records, steps });
+  };
+  device.kernels.fill({ dtype: float32, n, value: 1, dst: param });
+  device.kernels.fill({ dtype: float32, n, value: 1, dst: grad });
+  for (const [start, end] of [[0, n + 1], [n + 1, n + 1], [3, 2]] as const) {
+    assert.throws(() => update(start, end), WebAssembly.RuntimeError);
+  }
+  update(4, n);
+  const values = new Float32Array(n);
+  device.copyOut(new Uint8Array(values.buffer), param);
+  assert.deepEqual([...values], [1, 1, 1, 1, 0, 0, 0, 0]);
+  device.dispose();
 });

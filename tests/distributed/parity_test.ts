@@ -5,8 +5,22 @@
  */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { openDevice } from "../../doors/device.ts";
+import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
 import { runProcesses } from "../../scripts/parity/processes.ts";
 import { casesOf, compare, hybridCasesOf, runCase } from "../../scripts/parity/traces.ts";
+
+async function hasNative(): Promise<boolean> {
+  try {
+    (await openDevice("cpu", { cpuMath: "native", memoryBytes: 2 ** 24 })).dispose();
+    return true;
+  } catch (error) {
+    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return false;
+    throw error;
+  }
+}
+
+const skip = !await hasNative() && "native kernels do not run here";
 
 describe("parity", () => {
   for (const [world, tied] of [[2, true], [3, false]] as const) {
@@ -49,13 +63,31 @@ describe("parity", () => {
     it(`processes under ${runtimes.join(" and ")} give the bits that Workers give`, { timeout: 60_000 }, async () => {
       const cases = casesOf(2, { tied: true, steps: 3 }).filter(({ ranks }) => ranks === 2);
       assert.equal(cases.length, 3);
-      for (const trace of await runProcesses(cases, 2, runtimes)) {
+      for (const trace of await runProcesses(cases, 2, runtimes, "wasm")) {
         const { name, training } = cases.find((one) => one.name === trace.name) ?? assert.fail(trace.name);
         const pair = compare(await runCase(name, 2, training, "wasm"), trace);
         assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
       }
     });
   }
+
+  it(
+    "native kernels give the same bits too, on Workers, processes of both runtimes, and one rank",
+    { skip },
+    async () => {
+      const cases = casesOf(2, { tied: true, steps: 3 });
+      const [first, ...others] = cases;
+      assert.ok(first !== undefined);
+      const reference = await runCase(first.name, first.ranks, first.training, "native");
+      const traces = [...await runProcesses(cases.filter(({ ranks }) => ranks === 2), 2, ["bun", "deno"], "native")];
+      assert.equal(traces.length, 3);
+      for (const { name, ranks, training } of others) traces.push(await runCase(name, ranks, training, "native"));
+      for (const trace of traces) {
+        const pair = compare(reference, trace);
+        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
+      }
+    },
+  );
 
   it("compare() sees that other world sizes are other sums", async () => {
     const traceOf = async (world: number): ReturnType<typeof runCase> => {

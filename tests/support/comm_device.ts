@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { FfiProvider, NativeAddress } from "../../ffi/types.ts";
 import type { Allocator } from "../../src/device/allocator.ts";
 import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
 import type { Kernels } from "../../src/device/kernels/table.ts";
@@ -87,6 +88,10 @@ export class CommDevice implements Device {
 
   scratchBytes(kernel: string, args: Arguments): number {
     return this.#device.scratchBytes(kernel, args);
+  }
+
+  nativeBase(provider: FfiProvider): NativeAddress {
+    return this.#device.nativeBase(provider);
   }
 
   synchronize(): void {}

@@ -37,7 +37,7 @@ test("resolveConfig() of no flags trains the default model", async () => {
   const { steps, strategy, precision, saveEvery, resume, memoryBytes } = config;
   assert.deepEqual(
     { steps, strategy, precision, saveEvery, resume, memoryBytes },
-    { steps: 200, strategy: "fsdp", precision: "float32", saveEvery: 0, resume: undefined, memoryBytes: 2 ** 32 },
+    { steps: 200, strategy: "fsdp", precision: "float32", saveEvery: 0, resume: undefined, memoryBytes: undefined },
   );
 });
 
@@ -51,7 +51,6 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--cpu-math", "mkl"], /--cpu-math: expected .*onednn.*got 'mkl'/],
   [["--strategy", "zero"], /--strategy: expected .*fsdp.*got 'zero'/],
   [["--memory-bytes", "1000"], /--memory-bytes: expected .*16777216.*got 1000/],
-  [["--memory-bytes", "5000000000"], /--memory-bytes: expected .*4294967296.*got 5000000000/],
   [["--timeout-seconds", "0"], /--timeout-seconds: expected .*got 0/],
   [["--learnin-rate", "1"], /'--learnin-rate'\. Did you mean '--learning-rate'\?/],
   [["--warmup_step", "1"], /Did you mean '--warmup-steps'\?/],

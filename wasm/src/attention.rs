@@ -6,13 +6,15 @@
 use crate::dtype::{load_part, store_part, Element};
 use crate::math::exp_of_negative as exp;
 use crate::scratch_areas;
-use crate::simd::{max, F32x4};
-use crate::tile::{pack, tile, MR, NR};
+use crate::simd::{max, sum_lanes, F32s, LANES};
+use crate::tile::{pack, tile, tile_in_place, Left, MR, NR};
+use crate::workspace::Workspace;
 
 /// Largest head dim.
 pub const MAX_HEAD_DIM: usize = 256;
 const QUERIES: usize = 128;
-const KEYS: usize = 64;
+const KEYS: usize = 128;
+const ROWS: usize = QUERIES.next_multiple_of(MR);
 
 /// Sizes, strides and switches of one call; see `attention` in `src/device/kernels/products.ts`.
 #[derive(Clone, Copy)]
@@ -29,6 +31,7 @@ pub struct Shape {
     pub scale: f32,
     pub causal: bool,
     pub key_mask: *const u8,
+    pub space: Workspace,
 }
 
 impl Shape {
@@ -105,7 +108,7 @@ pub struct Block {
 }
 
 /// Sets scores of keys that a row must not see to minus infinity: beyond `visible`, and those masked out.
-/// `row` holds `width` scores, a multiple of 4; `mask` is null or holds `visible`.
+/// `row` holds `width` scores, a multiple of `NR`; `mask` is null or holds `visible`.
 #[inline(always)]
 pub unsafe fn hide(row: *mut f32, visible: usize, width: usize, mask: *const u8) {
     for j in visible..width {
@@ -121,14 +124,13 @@ pub unsafe fn hide(row: *mut f32, visible: usize, width: usize, mask: *const u8)
 }
 
 scratch_areas! { Forward {
-    queries: QUERIES * MAX_HEAD_DIM, // panels of 4 rows
-    output: QUERIES * MAX_HEAD_DIM,  // [QUERIES, padded]
-    keys: KEYS * MAX_HEAD_DIM,       // panels of 8 keys
-    values: KEYS * MAX_HEAD_DIM,     // panels of 8 columns
-    scores: MR * KEYS,               // [4, KEYS]
-    weights: MR * KEYS,              // one panel of 4 rows
-    tops: QUERIES,
-    sums: QUERIES,
+    queries: ROWS * MAX_HEAD_DIM,    // panels of rows
+    output: ROWS * MAX_HEAD_DIM,     // [ROWS, padded]
+    keys: KEYS * MAX_HEAD_DIM,       // panels of keys
+    values: KEYS * MAX_HEAD_DIM,     // panels of columns
+    scores: MR * KEYS,               // [MR, KEYS]
+    tops: ROWS,
+    sums: ROWS,
 } }
 
 /// `o = softmax(scale * q k^T) v` a head, and the logarithm of each row's sum (minus infinity where no key is seen).
@@ -148,7 +150,7 @@ pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const
 /// A block of queries against all keys; `o` and `lse` are its own.
 #[inline(never)]
 unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q: *const T, k: *const T, v: *const T) {
-    let f = Forward::new();
+    let f = Forward::new(s.space);
     let (dim, padded, queries) = (s.head_dim, s.padded(), b.queries);
     pack::<T, MR>(f.queries, q.add(s.queries_at(b, s.stride_q)), s.stride_q, 1, queries, dim);
     core::ptr::write_bytes(f.output, 0, queries.next_multiple_of(MR) * padded);
@@ -169,15 +171,15 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
         let (top, sum) = (*f.tops.add(i), *f.sums.add(i));
         let seen = sum != 0.0;
         lse.add(i).write_unaligned(if seen { top + libm::log(sum as f64) as f32 } else { f32::NEG_INFINITY });
-        let inverse = F32x4::splat(if seen { 1.0 / sum } else { 0.0 });
+        let inverse = F32s::splat(if seen { 1.0 / sum } else { 0.0 });
         let to = o.add(i * s.dense(s.heads));
-        for j in (0..dim).step_by(4) {
-            store_part(to.add(j), F32x4::load(f.output.add(i * padded + j)) * inverse, dim - j);
+        for j in (0..dim).step_by(LANES) {
+            store_part(to.add(j), F32s::load(f.output.add(i * padded + j)) * inverse, dim - j);
         }
     }
 }
 
-/// Four query rows against one block of keys: scores, online softmax, weighted values.
+/// The query rows of one panel against one block of keys: scores, online softmax, weighted values.
 #[inline(always)]
 unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     let (dim, padded) = (s.head_dim, s.padded());
@@ -189,38 +191,50 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     for c in (0..width).step_by(NR) {
         tile(dim, f.queries.add(row * dim), f.keys.add(c * dim), f.scores.add(c), KEYS, s.scale, 0.0);
     }
+    let (mut bases, mut falls) = ([0.0; MR], [0.0; LANES]);
     for i in 0..MR {
         let scores = f.scores.add(i * KEYS);
         hide(scores, s.visible(b.q0 + row + i, b.k0, seen), width, s.mask_of(b));
-        let mut top = F32x4::splat(*f.tops.add(row + i));
-        for j in (0..width).step_by(4) {
-            top = top.max_of_numbers(F32x4::load(scores.add(j)));
-        }
-        let (old, top) = (*f.tops.add(row + i), top.fold(max));
+        let (old, top) = (f.tops.add(row + i), largest(*f.tops.add(row + i), scores, width));
         // While a row has seen no key, its weights are e^(-inf - 0) = 0; -inf - -inf would be NaN.
-        let base = if top == f32::NEG_INFINITY { 0.0 } else { top };
-        let base4 = F32x4::splat(base);
-        let mut sum = F32x4::zero();
-        for j in (0..width).step_by(4) {
-            let e = exp(F32x4::load(scores.add(j)) - base4);
+        bases[i] = if top == f32::NEG_INFINITY { 0.0 } else { top };
+        falls[i] = if *old == top { 0.0 } else { *old - bases[i] };
+        *old = top;
+    }
+    // What earlier sums shrink by, of all rows at once.
+    let shrinks = exp(F32s::from_lanes(falls)).lanes();
+    for i in 0..MR {
+        let (scores, base, shrink) = (f.scores.add(i * KEYS), F32s::splat(bases[i]), shrinks[i]);
+        let sum = sum_lanes(width, |sum, j, _| {
+            let e = exp(F32s::load(scores.add(j)) - base);
             e.store(scores.add(j));
-            sum = sum + e;
-        }
-        let shrink = if old == top { 1.0 } else { exp(F32x4::splat(old - base)).lanes()[0] };
-        *f.tops.add(row + i) = top;
-        *f.sums.add(row + i) = *f.sums.add(row + i) * shrink + sum.sum();
+            sum + e
+        });
+        *f.sums.add(row + i) = *f.sums.add(row + i) * shrink + sum;
         if shrink != 1.0 {
-            let (out, shrink) = (f.output.add((row + i) * padded), F32x4::splat(shrink));
-            for j in (0..padded).step_by(4) {
-                (F32x4::load(out.add(j)) * shrink).store(out.add(j));
+            let (out, shrink) = (f.output.add((row + i) * padded), F32s::splat(shrink));
+            for j in (0..padded).step_by(LANES) {
+                (F32s::load(out.add(j)) * shrink).store(out.add(j));
             }
         }
     }
-    pack::<f32, MR>(f.weights, f.scores, KEYS, 1, MR, seen);
+    let weights = Left { data: f.scores, row: KEYS, step: 1 };
     for c in (0..padded).step_by(NR) {
         // A panel of values is as deep as the block, of which only the keys seen are used.
-        tile(seen, f.weights, f.values.add(c * b.keys), f.output.add(row * padded + c), padded, 1.0, 1.0);
+        tile_in_place(seen, weights, f.values.add(c * b.keys), f.output.add(row * padded + c), padded, true);
     }
+}
+
+/// The largest of `width` scores (whole tiles) and `start`, NaN left out.
+#[inline(always)]
+unsafe fn largest(start: f32, scores: *const f32, width: usize) -> f32 {
+    let mut tops = [F32s::splat(start); 2];
+    for j in (0..width).step_by(2 * LANES) {
+        for (half, top) in tops.iter_mut().enumerate() {
+            *top = top.max_of_numbers(F32s::load(scores.add(j + half * LANES)));
+        }
+    }
+    tops[0].max_of_numbers(tops[1]).fold(max)
 }
 
 /// Sum over the head dim of `a * b`, for one row.

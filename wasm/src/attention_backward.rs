@@ -8,11 +8,13 @@ use crate::attention::{hide, row_dot, Block, Shape, MAX_HEAD_DIM};
 use crate::dtype::{load_part, store_part, Element};
 use crate::math::exp_of_negative;
 use crate::scratch_areas;
-use crate::simd::F32x4;
-use crate::tile::{pack, tile, MR, NR};
+use crate::simd::{F32s, LANES};
+use crate::tile::{pack, tile, tile_in_place, Left, MR, NR};
 
 const QUERIES: usize = 64;
 const KEYS: usize = 128;
+const QUERY_ROWS: usize = QUERIES.next_multiple_of(MR);
+const KEY_ROWS: usize = KEYS.next_multiple_of(MR);
 
 /// The arrays of one call.
 #[derive(Clone, Copy)]
@@ -30,26 +32,25 @@ pub struct Arrays<T> {
 
 // Panels are named by their rows, then by the dim they run along.
 scratch_areas! { Space {
-    queries: QUERIES * MAX_HEAD_DIM,          // panels of 4 queries along the head dim
-    gradients: QUERIES * MAX_HEAD_DIM,        // `d_o`, likewise
-    query_columns: QUERIES * MAX_HEAD_DIM,    // panels of 8 columns of the head dim along the queries
+    queries: QUERY_ROWS * MAX_HEAD_DIM,       // panels of queries along the head dim
+    gradients: QUERY_ROWS * MAX_HEAD_DIM,     // `d_o`, likewise
+    query_columns: QUERIES * MAX_HEAD_DIM,    // panels of columns of the head dim along the queries
     gradient_columns: QUERIES * MAX_HEAD_DIM, // `d_o`, likewise
-    keys: KEYS * MAX_HEAD_DIM,                // panels of 8 keys along the head dim
+    keys: KEYS * MAX_HEAD_DIM,                // panels of keys along the head dim
     values: KEYS * MAX_HEAD_DIM,              // likewise
-    key_columns: KEYS * MAX_HEAD_DIM,         // panels of 8 columns along the keys
-    p: QUERIES * KEYS,                        // probabilities [QUERIES, KEYS]
-    ds: QUERIES * KEYS,                       // gradients of scores [QUERIES, KEYS]
-    panel: QUERIES * KEYS,                    // packed part of `p` or `ds`
-    dq: QUERIES * MAX_HEAD_DIM,               // [QUERIES, padded]
-    dk: KEYS * MAX_HEAD_DIM,                  // [KEYS, padded]
-    dv: KEYS * MAX_HEAD_DIM,                  // [KEYS, padded]
-    lse: QUERIES,                             // infinity where no key is seen
-    delta: QUERIES,                           // sum of `d_o * o`
+    key_columns: KEYS * MAX_HEAD_DIM,         // panels of columns along the keys
+    p: QUERY_ROWS * KEYS + MR,                // probabilities [QUERY_ROWS, KEYS]; a panel of the last keys reads beyond
+    ds: QUERY_ROWS * KEYS + MR,               // gradients of scores, likewise
+    dq: QUERY_ROWS * MAX_HEAD_DIM,            // [QUERY_ROWS, padded]
+    dk: KEY_ROWS * MAX_HEAD_DIM,              // [KEY_ROWS, padded]
+    dv: KEY_ROWS * MAX_HEAD_DIM,              // [KEY_ROWS, padded]
+    lse: QUERY_ROWS,                          // infinity where no key is seen
+    delta: QUERY_ROWS,                         // sum of `d_o * o`
 } }
 
 /// `dq`, `dk`, `dv`, overwritten.
 pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
-    let w = Space::new();
+    let w = Space::new(s.space);
     if T::IS_F32 {
         core::ptr::write_bytes(a.dq, 0, s.batch * s.seq_q * s.dense(s.heads));
     }
@@ -88,10 +89,10 @@ unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, keys: Block
                 pack::<T, NR>(w.query_columns, q, 1, s.stride_q, dim, b.queries);
                 pack::<T, NR>(w.gradient_columns, d_o, 1, dense, dim, b.queries);
                 probabilities(s, w, b);
-                add_keys(s, w, b, w.p, w.gradient_columns, w.dv);
-                add_keys(s, w, b, w.ds, w.query_columns, w.dk);
+                add_keys(s, b, w.p, w.gradient_columns, w.dv);
+                add_keys(s, b, w.ds, w.query_columns, w.dk);
                 if T::IS_F32 {
-                    query_gradients(s, w, b, 0.0);
+                    query_gradients(s, w, b, false);
                     add_queries(s, w, b, a.dq.add(s.queries_at(b, dense)) as *mut f32);
                 }
             }
@@ -116,7 +117,7 @@ unsafe fn query_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, mut b: Bl
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
         pack_keys(s, a, w, b);
         probabilities(s, w, b);
-        query_gradients(s, w, b, 1.0);
+        query_gradients(s, w, b, true);
     }
     for i in 0..b.queries {
         store_row(a.dq.add(s.queries_at(b, dense) + i * dense), w.dq.add(i * padded), dim);
@@ -159,12 +160,12 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
         for i in row..row + MR {
             let (p, ds) = (w.p.add(i * KEYS), w.ds.add(i * KEYS));
             hide(p, s.visible(b.q0 + i, b.k0, seen), width, s.mask_of(b));
-            let (lse, delta) = (F32x4::splat(*w.lse.add(i)), F32x4::splat(*w.delta.add(i)));
-            let scale = F32x4::splat(s.scale);
-            for j in (0..width).step_by(4) {
-                let probability = exp_of_negative(F32x4::load(p.add(j)) - lse);
+            let (lse, delta) = (F32s::splat(*w.lse.add(i)), F32s::splat(*w.delta.add(i)));
+            let scale = F32s::splat(s.scale);
+            for j in (0..width).step_by(LANES) {
+                let probability = exp_of_negative(F32s::load(p.add(j)) - lse);
                 probability.store(p.add(j));
-                (probability * (F32x4::load(ds.add(j)) - delta) * scale).store(ds.add(j));
+                (probability * (F32s::load(ds.add(j)) - delta) * scale).store(ds.add(j));
             }
             core::ptr::write_bytes(p.add(width), 0, all - width);
             core::ptr::write_bytes(ds.add(width), 0, all - width);
@@ -174,32 +175,31 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
 
 /// Adds `weights^T @ columns` to the sums of each key.
 #[inline(never)]
-unsafe fn add_keys(s: &Shape, w: &Space, b: Block, weights: *const f32, columns: *const f32, sums: *mut f32) {
+unsafe fn add_keys(s: &Shape, b: Block, weights: *const f32, columns: *const f32, sums: *mut f32) {
     let padded = s.padded();
-    pack::<f32, MR>(w.panel, weights, 1, KEYS, b.keys, b.queries);
     for row in (0..b.keys).step_by(MR) {
         // Queries before the first that sees any of these keys have zero weights.
         let first = (b.k0 + row + s.seq_q) as isize - s.seq_k as isize - b.q0 as isize;
         let first = if s.causal && first > 0 { (first as usize).min(b.queries) } else { 0 };
-        let left = w.panel.add(row * b.queries + first * MR);
+        let left = Left { data: weights.add(first * KEYS + row), row: 1, step: KEYS };
         let mut c = 0;
         while c < padded && first < b.queries {
             let right = columns.add(c * b.queries + first * NR);
-            tile(b.queries - first, left, right, sums.add(row * padded + c), padded, 1.0, 1.0);
+            tile_in_place(b.queries - first, left, right, sums.add(row * padded + c), padded, true);
             c += NR;
         }
     }
 }
 
-/// `dq = ds @ k + beta * dq` of the block, in working space.
+/// `dq = ds @ k` of the block, in working space; added to what is there if that is kept.
 #[inline(never)]
-unsafe fn query_gradients(s: &Shape, w: &Space, b: Block, beta: f32) {
+unsafe fn query_gradients(s: &Shape, w: &Space, b: Block, keep: bool) {
     let padded = s.padded();
     for row in (0..b.queries).step_by(MR) {
         let seen = s.seen(b, row + MR - 1);
-        pack::<f32, MR>(w.panel, w.ds.add(row * KEYS), KEYS, 1, MR, seen);
+        let left = Left { data: w.ds.add(row * KEYS), row: KEYS, step: 1 };
         for c in (0..padded).step_by(NR) {
-            tile(seen, w.panel, w.key_columns.add(c * b.keys), w.dq.add(row * padded + c), padded, 1.0, beta);
+            tile_in_place(seen, left, w.key_columns.add(c * b.keys), w.dq.add(row * padded + c), padded, keep);
         }
     }
 }
@@ -208,15 +208,15 @@ unsafe fn add_queries(s: &Shape, w: &Space, b: Block, dq: *mut f32) {
     let (dim, padded, dense) = (s.head_dim, s.padded(), s.dense(s.heads));
     for i in 0..b.queries {
         let to = dq.add(i * dense);
-        for j in (0..dim).step_by(4) {
-            let sum = load_part(to.add(j) as *const f32, dim - j) + F32x4::load(w.dq.add(i * padded + j));
+        for j in (0..dim).step_by(LANES) {
+            let sum = load_part(to.add(j) as *const f32, dim - j) + F32s::load(w.dq.add(i * padded + j));
             store_part(to.add(j), sum, dim - j);
         }
     }
 }
 
 unsafe fn store_row<T: Element>(to: *mut T, from: *const f32, dim: usize) {
-    for j in (0..dim).step_by(4) {
-        store_part(to.add(j), F32x4::load(from.add(j)), dim - j);
+    for j in (0..dim).step_by(LANES) {
+        store_part(to.add(j), F32s::load(from.add(j)), dim - j);
     }
 }

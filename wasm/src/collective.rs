@@ -1,6 +1,6 @@
 //! Sums over ranks of arrays that lie in this memory.
 use crate::dtype::{load_part, store_part, Element, I64};
-use crate::simd::F32x4;
+use crate::simd::{F32s, LANES};
 use crate::with_float;
 
 /// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`: in f32, or of int64 without a factor.
@@ -32,29 +32,29 @@ unsafe fn sum<T: Element, D: Element>(
     accumulate: bool,
 ) {
     const GROUPS: usize = 4;
-    let factor = F32x4::splat(scale);
+    let factor = F32s::splat(scale);
     let source = |s: usize| *sources.add(s) as *const T;
     let mut i = 0;
-    while i + 4 * GROUPS <= n {
-        let mut sums = [F32x4::zero(); GROUPS];
+    while i + LANES * GROUPS <= n {
+        let mut sums = [F32s::zero(); GROUPS];
         for g in 0..GROUPS {
-            sums[g] = T::load4(source(0).add(i + 4 * g));
+            sums[g] = T::load_lanes(source(0).add(i + LANES * g));
         }
         for s in 1..count {
             let from = source(s).add(i);
             for g in 0..GROUPS {
-                sums[g] = sums[g] + T::load4(from.add(4 * g));
+                sums[g] = sums[g] + T::load_lanes(from.add(LANES * g));
             }
         }
         for g in 0..GROUPS {
-            let to = dst.add(i + 4 * g);
+            let to = dst.add(i + LANES * g);
             let value = sums[g] * factor;
-            D::store4(to, if accumulate { D::load4(to) + value } else { value });
+            D::store_lanes(to, if accumulate { D::load_lanes(to) + value } else { value });
         }
-        i += 4 * GROUPS;
+        i += LANES * GROUPS;
     }
     while i < n {
-        let lanes = (n - i).min(4);
+        let lanes = (n - i).min(LANES);
         let mut total = load_part(source(0).add(i), lanes);
         for s in 1..count {
             total = total + load_part(source(s).add(i), lanes);
@@ -62,7 +62,7 @@ unsafe fn sum<T: Element, D: Element>(
         let value = total * factor;
         let value = if accumulate { load_part(dst.add(i), lanes) + value } else { value };
         store_part(dst.add(i), value, lanes);
-        i += 4;
+        i += LANES;
     }
 }
 

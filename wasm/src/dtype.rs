@@ -2,7 +2,7 @@
 //!
 //! Kernels are written once over [`Element`]: values are widened to f32 on load and rounded once, to nearest even,
 //! on store.
-use crate::simd::{F32x4, U32x4};
+use crate::simd::{F32s, Quad, U32s, LANES};
 
 /// Codes of the dtypes, as kernel arguments.
 pub const F32: u32 = 0;
@@ -20,12 +20,14 @@ pub trait Element: Copy + 'static {
     unsafe fn load(p: *const Self) -> f32;
     /// Writes one value, rounded.
     unsafe fn store(p: *mut Self, value: f32);
+    /// Reads as many neighbors as a vector has lanes.
+    unsafe fn load_lanes(p: *const Self) -> F32s;
+    /// Writes as many, rounded.
+    unsafe fn store_lanes(p: *mut Self, value: F32s);
     /// Reads four neighbors.
-    unsafe fn load4(p: *const Self) -> F32x4;
-    /// Writes four neighbors, rounded.
-    unsafe fn store4(p: *mut Self, value: F32x4);
+    unsafe fn load_quad(p: *const Self) -> Quad;
     /// The value that a store followed by a load gives.
-    fn round4(value: F32x4) -> F32x4;
+    fn round_lanes(value: F32s) -> F32s;
 }
 
 /// The upper half of an f32.
@@ -51,13 +53,13 @@ impl Bf16 {
     }
 }
 
-/// Bits of four bf16, each in the lower half of a lane.
+/// Bits of bf16 lanes, each in the lower half of a lane.
 #[inline(always)]
-fn round_bits(value: F32x4) -> U32x4 {
+fn round_bits(value: F32s) -> U32s {
     let bits = value.bits();
     let upper = bits.shr::<16>();
-    let rounded = bits.add(U32x4::splat(0x7fff)).add(upper.and(U32x4::splat(1))).shr::<16>();
-    value.ne(value).select(upper.or(U32x4::splat(0x40)).floats(), rounded.floats()).bits()
+    let rounded = bits.add(U32s::splat(0x7fff)).add(upper.and(U32s::splat(1))).shr::<16>();
+    value.ne(value).select(upper.or(U32s::splat(0x40)).floats(), rounded.floats()).bits()
 }
 
 impl Element for f32 {
@@ -71,15 +73,19 @@ impl Element for f32 {
         p.write_unaligned(value)
     }
     #[inline(always)]
-    unsafe fn load4(p: *const f32) -> F32x4 {
-        F32x4::load(p)
+    unsafe fn load_lanes(p: *const f32) -> F32s {
+        F32s::load(p)
     }
     #[inline(always)]
-    unsafe fn store4(p: *mut f32, value: F32x4) {
+    unsafe fn store_lanes(p: *mut f32, value: F32s) {
         value.store(p)
     }
     #[inline(always)]
-    fn round4(value: F32x4) -> F32x4 {
+    unsafe fn load_quad(p: *const f32) -> Quad {
+        Quad::load(p)
+    }
+    #[inline(always)]
+    fn round_lanes(value: F32s) -> F32s {
         value
     }
 }
@@ -95,49 +101,49 @@ impl Element for Bf16 {
         p.write_unaligned(Bf16::from_f32(value))
     }
     #[inline(always)]
-    unsafe fn load4(p: *const Bf16) -> F32x4 {
-        U32x4::load_u16(p as *const u16).shl::<16>().floats()
+    unsafe fn load_lanes(p: *const Bf16) -> F32s {
+        U32s::load_u16(p as *const u16).shl::<16>().floats()
     }
     #[inline(always)]
-    unsafe fn store4(p: *mut Bf16, value: F32x4) {
+    unsafe fn store_lanes(p: *mut Bf16, value: F32s) {
         round_bits(value).store_u16(p as *mut u16)
     }
     #[inline(always)]
-    fn round4(value: F32x4) -> F32x4 {
+    unsafe fn load_quad(p: *const Bf16) -> Quad {
+        Quad::load_bf16(p as *const u16)
+    }
+    #[inline(always)]
+    fn round_lanes(value: F32s) -> F32s {
         round_bits(value).shl::<16>().floats()
     }
 }
 
-/// Loads the first `count` (1 to 4) lanes, the rest zero.
+/// Loads the first `count` (at least 1) lanes, the rest zero.
 #[inline(always)]
-pub unsafe fn load_part<T: Element>(p: *const T, count: usize) -> F32x4 {
-    if count >= 4 {
-        return T::load4(p);
+pub unsafe fn load_part<T: Element>(p: *const T, count: usize) -> F32s {
+    if count >= LANES {
+        return T::load_lanes(p);
     }
-    let mut lanes = [0.0; 4];
-    lanes[0] = T::load(p);
-    if count > 1 {
-        lanes[1] = T::load(p.add(1));
+    let mut lanes = [0.0; LANES];
+    for i in 0..LANES {
+        if i < count {
+            lanes[i] = T::load(p.add(i));
+        }
     }
-    if count > 2 {
-        lanes[2] = T::load(p.add(2));
-    }
-    F32x4::from_lanes(lanes)
+    F32s::from_lanes(lanes)
 }
 
-/// Stores the first `count` (1 to 4) lanes.
+/// Stores the first `count` (at least 1) lanes.
 #[inline(always)]
-pub unsafe fn store_part<T: Element>(p: *mut T, value: F32x4, count: usize) {
-    if count >= 4 {
-        return T::store4(p, value);
+pub unsafe fn store_part<T: Element>(p: *mut T, value: F32s, count: usize) {
+    if count >= LANES {
+        return T::store_lanes(p, value);
     }
     let lanes = value.lanes();
-    T::store(p, lanes[0]);
-    if count > 1 {
-        T::store(p.add(1), lanes[1]);
-    }
-    if count > 2 {
-        T::store(p.add(2), lanes[2]);
+    for i in 0..LANES {
+        if i < count {
+            T::store(p.add(i), lanes[i]);
+        }
     }
 }
 

@@ -1,13 +1,13 @@
-//! Loops over dense arrays, four values at a time.
+//! Loops over dense arrays, a vector at a time.
 //!
 //! The tail goes through the same lanes as the rest, so an element's bits do not depend on its place.
 use crate::dtype::{load_part, store_part, Bf16, Element, BF16, F32, F64, I32, I64, U8};
-use crate::simd::{max, min, F32x4, F64x4};
+use crate::simd::{max, min, sum_lanes_f64, F32s, F64s, LANES};
 
 /// `dst[i] = f(a[i])`; `dst` may be `a`.
 #[inline(always)]
-pub unsafe fn map<A: Element, D: Element>(dst: *mut D, a: *const A, n: usize, f: impl Fn(F32x4) -> F32x4) {
-    for i in (0..n).step_by(4) {
+pub unsafe fn map<A: Element, D: Element>(dst: *mut D, a: *const A, n: usize, f: impl Fn(F32s) -> F32s) {
+    for i in (0..n).step_by(LANES) {
         store_part(dst.add(i), f(load_part(a.add(i), n - i)), n - i);
     }
 }
@@ -19,9 +19,9 @@ pub unsafe fn zip<A: Element, B: Element, D: Element>(
     a: *const A,
     b: *const B,
     n: usize,
-    f: impl Fn(F32x4, F32x4) -> F32x4,
+    f: impl Fn(F32s, F32s) -> F32s,
 ) {
-    for i in (0..n).step_by(4) {
+    for i in (0..n).step_by(LANES) {
         let count = n - i;
         store_part(dst.add(i), f(load_part(a.add(i), count), load_part(b.add(i), count)), count);
     }
@@ -30,27 +30,17 @@ pub unsafe fn zip<A: Element, B: Element, D: Element>(
 /// Sum of `f(i, count)` in f64, where `f` gives the lanes of elements `i .. i + count`, the others zero.
 /// The order of additions depends on `n` only.
 #[inline(always)]
-pub unsafe fn sum_f64(n: usize, f: impl Fn(usize, usize) -> F32x4) -> f64 {
-    let mut sum = F64x4::zero();
-    let whole = n & !3;
-    for i in (0..whole).step_by(4) {
-        sum = sum.add(F64x4::from(f(i, 4)));
-    }
-    if whole < n {
-        sum = sum.add(F64x4::from(f(whole, n - whole)));
-    }
-    sum.sum()
+pub unsafe fn sum_f64(n: usize, f: impl Fn(usize, usize) -> F32s) -> f64 {
+    sum_lanes_f64(n, |i, count| F64s::from(f(i, count)))
 }
 
 /// Sum in f64 of products that are exact in f64, of the lanes that `f` gives; order as [`sum_f64`].
 #[inline(always)]
-pub unsafe fn dot_f64(n: usize, f: impl Fn(usize, usize) -> (F32x4, F32x4)) -> f64 {
-    let mut sum = F64x4::zero();
-    for i in (0..n).step_by(4) {
-        let (a, b) = f(i, (n - i).min(4));
-        sum = sum.add(F64x4::from(a).mul(F64x4::from(b)));
-    }
-    sum.sum()
+pub unsafe fn dot_f64(n: usize, f: impl Fn(usize, usize) -> (F32s, F32s)) -> f64 {
+    sum_lanes_f64(n, |i, count| {
+        let (a, b) = f(i, count);
+        F64s::from(a).mul(F64s::from(b))
+    })
 }
 
 /// Sum of squares in f64.
@@ -65,13 +55,13 @@ pub unsafe fn sum_squares<T: Element>(x: *const T, n: usize) -> f64 {
 /// Largest value, NaN if any is; minus infinity of none.
 #[inline(always)]
 pub unsafe fn largest<T: Element>(x: *const T, n: usize) -> f32 {
-    fold(x, n, f32::NEG_INFINITY, F32x4::max, max)
+    fold(x, n, f32::NEG_INFINITY, F32s::max, max)
 }
 
 /// Smallest value, NaN if any is; infinity of none.
 #[inline(always)]
 pub unsafe fn smallest<T: Element>(x: *const T, n: usize) -> f32 {
-    fold(x, n, f32::INFINITY, F32x4::min, min)
+    fold(x, n, f32::INFINITY, F32s::min, min)
 }
 
 /// All values through a function, which is given for lanes and for one value.
@@ -80,21 +70,21 @@ unsafe fn fold<T: Element>(
     x: *const T,
     n: usize,
     start: f32,
-    lanes: impl Fn(F32x4, F32x4) -> F32x4,
+    lanes: impl Fn(F32s, F32s) -> F32s,
     one: impl Fn(f32, f32) -> f32,
 ) -> f32 {
-    let mut result = F32x4::splat(start);
-    let whole = n & !3;
-    for i in (0..whole).step_by(4) {
-        result = lanes(result, T::load4(x.add(i)));
+    let mut result = F32s::splat(start);
+    let whole = n / LANES * LANES;
+    for i in (0..whole).step_by(LANES) {
+        result = lanes(result, T::load_lanes(x.add(i)));
     }
     (whole..n).fold(result.fold(&one), |result, i| one(result, T::load(x.add(i))))
 }
 
 /// Largest magnitude, NaN if any value is.
 pub unsafe fn max_abs<T: Element>(n: usize, dst: *mut f32, src: *const T) {
-    let mut best = F32x4::zero();
-    for i in (0..n).step_by(4) {
+    let mut best = F32s::zero();
+    for i in (0..n).step_by(LANES) {
         best = best.max(load_part(src.add(i), n - i).abs());
     }
     dst.write_unaligned(best.fold(max));
@@ -107,7 +97,7 @@ pub unsafe fn accumulate<D: Element, S: Element>(n: usize, dst: *mut D, src: *co
 
 /// `dst[i] = src[i] * factor`; `dst` may be `src`.
 pub unsafe fn scale<T: Element>(n: usize, factor: f32, dst: *mut T, src: *const T) {
-    let factor = F32x4::splat(factor);
+    let factor = F32s::splat(factor);
     map(dst, src, n, |v| v * factor);
 }
 

@@ -5,6 +5,7 @@
 //! values, in any order, with the same result.
 use crate::dtype::Element;
 use crate::elementwise::sum_squares;
+use crate::simd::sqrt;
 use crate::status::{Status, NORM};
 
 const LIMBS: usize = 66;
@@ -65,7 +66,7 @@ pub unsafe fn clip_factor(
     accumulator: *const i64,
     status: *mut Status,
 ) {
-    let root = libm::sqrt(value(accumulator));
+    let root = sqrt(value(accumulator));
     let refused = error_if_nonfinite && !root.is_finite();
     norm.write_unaligned(root as f32);
     if !factor.is_null() {

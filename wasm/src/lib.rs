@@ -1,10 +1,11 @@
-//! CPU kernels of fullyshard. This file is the list of the module's exports; each subject has a file.
+//! CPU kernels of fullyshard, for WASM modules and native libraries. This file is the list of their exports; each subject has
+//! a file.
 //!
 //! A kernel's export takes its parameters in the order of the table in `src/device/kernels/`, and hands them to the
 //! kernel as they are. Nothing is checked here: kernels rely on arrays that hold what the table states, and overlap as it
-//! allows only. All `unsafe` here means that: pointers reach as far as the sizes beside them say. `src/device/wasm/kernels.ts` is the only caller. There is no allocator and no panic text (a panic would
-//! trap); working space lies behind the module's data (`workspace.rs`).
-#![cfg_attr(target_arch = "wasm32", no_std)]
+//! allows only. All `unsafe` here means that: pointers reach as far as the sizes beside them say. `packing.ts` of the table
+//! packs every call. There is no allocator and no panic text (a panic traps); working space is `workspace.rs`.
+#![cfg_attr(any(target_arch = "wasm32", feature = "native"), no_std)]
 #![allow(
     clippy::missing_safety_doc,
     clippy::too_many_arguments,
@@ -25,14 +26,20 @@ pub mod loss;
 pub mod mask;
 pub mod math;
 pub mod matmul;
+#[cfg(feature = "native")]
+mod memory;
 pub mod norm;
 pub mod optimizer;
 pub mod philox;
 pub mod reduce;
 pub mod rope;
 pub mod simd;
-#[cfg(not(target_arch = "wasm32"))]
+#[cfg(not(any(target_arch = "wasm32", target_feature = "avx2")))]
 mod simd_portable;
+#[cfg(not(target_feature = "avx2"))]
+mod simd_wasm;
+#[cfg(target_feature = "avx2")]
+mod simd_x86;
 pub mod softmax;
 pub mod status;
 pub mod strided;
@@ -44,11 +51,17 @@ pub mod workspace;
 use attention::Shape;
 use attention_backward::Arrays;
 use index::Index;
+use workspace::Workspace;
 
 #[cfg(target_arch = "wasm32")]
 #[panic_handler]
 fn trap(_: &core::panic::PanicInfo) -> ! {
     core::arch::wasm32::unreachable()
+}
+#[cfg(feature = "native")]
+#[panic_handler]
+fn trap(_: &core::panic::PanicInfo) -> ! {
+    unsafe { core::arch::asm!("ud2", options(noreturn)) }
 }
 
 /// A byte of memory; 0 is one left out.
@@ -92,33 +105,61 @@ macro_rules! dispatch {
     ([$T:ident $($rest:ident)*] $body:expr) => { with_float!($T, $T => dispatch!([$($rest)*] $body)) };
 }
 
-/// Calls a kernel with its arguments as they are, or with what is made of them.
+/// Calls a kernel with its arguments as they are, behind the working space where it takes one, or with what is made of them.
 macro_rules! call {
-    ($kernel:expr; $($argument:ident)*;) => { $kernel($($argument.value()),*) };
-    ($kernel:expr; $($argument:ident)*; $($made:expr),+) => {{
+    ($kernel:expr; $($space:ident)?; $($argument:ident)*;) => { $kernel($($space,)? $($argument.value()),*) };
+    ($kernel:expr; ; $($argument:ident)*; $($made:expr),+) => {{
         $(let $argument = $argument.value();)*
         $kernel($($made),+)
     }};
 }
 
-/// `name<T>(arguments) = kernel` exports a kernel over storage types; their dtype codes come before the arguments. In
-/// parentheses behind it stands what it takes, where that is made of the arguments.
+/// The next of a call's arguments as a native library takes them: f64 words, which hold every number and address.
+#[cfg(feature = "native")]
+struct Words(*const f64);
+#[cfg(feature = "native")]
+impl Words {
+    unsafe fn next(&mut self) -> f64 {
+        let word = *self.0;
+        self.0 = self.0.add(1);
+        word
+    }
+}
+
+/// `name<T>(arguments) = kernel` exports a kernel over storage types; their dtype codes come before the arguments. In brackets
+/// behind it stands the working space, where it takes that; in parentheses what it takes, where that is made of the arguments.
+///
+/// A WASM module's function takes the arguments as they are; a native library's takes the address of its working space, where
+/// they lie. So one signature does for all, which the runtimes call fastest.
 macro_rules! export {
-    ($(
+    ($space:ident: $(
         $name:ident $(<$($T:ident),+>)? ($($argument:ident: $kind:ty),*) $(-> $result:ty)?
-            = $($kernel:ident)::+ $(($($made:expr),+))?;
+            = $($kernel:ident)::+ $([$given:ident])? $(($($made:expr),+))?;
     )*) => { $(
+        #[cfg(not(feature = "native"))]
         #[no_mangle]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name($($($T: u32,)+)? $($argument: $kind),*) $(-> $result)? {
-            dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($argument)*; $($($made),+)?))
+            #[allow(unused_variables)]
+            let $space = Workspace::here();
+            dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($given)?; $($argument)*; $($($made),+)?))
+        }
+        #[cfg(feature = "native")]
+        #[no_mangle]
+        #[allow(non_snake_case, unused_variables, unused_mut)]
+        pub unsafe extern "C" fn $name(arguments: *const f64) $(-> $result)? {
+            let $space = Workspace::at(arguments);
+            let mut words = Words(arguments);
+            $($(let $T = words.next() as u32;)+)?
+            $(let $argument = words.next() as $kind;)*
+            dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($given)?; $($argument)*; $($($made),+)?))
         }
     )* };
 }
 
-export! {
-    heap_base() -> usize = workspace::heap_base;
-    list_area() -> usize = workspace::lists;
+export! { space:
+    heap_base() -> usize = workspace::heap_base[space];
+    list_area() -> usize = workspace::lists[space];
 
     fill(dtype: u32, n: Size, value: f64, dst: Address) = elementwise::fill;
     cast(dst_dtype: u32, src_dtype: u32, n: Size, dst: Address, src: Address) = elementwise::cast;
@@ -150,18 +191,20 @@ export! {
 
     gemm<T, C>(trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
         ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
-        = matmul::batch;
+        = matmul::batch[space];
     attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, stride_q: Size,
         stride_k: Size, stride_v: Size, scale: f32, causal: Switch, key_mask: Address, o: Address, lse: Address,
         q: Address, k: Address, v: Address)
         = attention::forward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask },
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask,
+                space },
             o, lse, q, k, v);
     attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
         stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, key_mask: Address, dq: Address,
         dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
         = attention_backward::backward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask },
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask,
+                space },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
     softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;

@@ -2,7 +2,7 @@
 use crate::dtype::Element;
 use crate::elementwise::{largest, map};
 use crate::math::exp_of_negative as exp;
-use crate::simd::F32x4;
+use crate::simd::F32s;
 use crate::softmax::sum_exp;
 use crate::status::{Status, LABEL};
 
@@ -42,7 +42,7 @@ pub unsafe fn cross_entropy<T: Element>(
 unsafe fn row<T: Element>(dx: *mut T, x: *const T, label: usize, cols: usize) -> f32 {
     let top = largest(x, cols);
     let at_label = T::load(x.add(label));
-    let top4 = F32x4::splat(top);
+    let top4 = F32s::splat(top);
     let stores = T::IS_F32 && !dx.is_null();
     let sum = if stores {
         // The exponentials are kept where the gradient goes.
@@ -52,8 +52,8 @@ unsafe fn row<T: Element>(dx: *mut T, x: *const T, label: usize, cols: usize) ->
         sum_exp(x, cols, top4)
     };
     if !dx.is_null() {
-        let inverse = F32x4::splat((1.0 / sum) as f32);
-        let p = exp(F32x4::splat(at_label - top)).lanes()[0] * (1.0 / sum) as f32;
+        let inverse = F32s::splat((1.0 / sum) as f32);
+        let p = exp(F32s::splat(at_label - top)).lanes()[0] * (1.0 / sum) as f32;
         if stores {
             map(dx, dx, cols, |e| e * inverse);
         } else {

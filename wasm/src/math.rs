@@ -2,41 +2,41 @@
 //!
 //! A lane's result depends on that lane alone, so a tensor's element gets the same bits wherever it lies. Polynomials
 //! are near-minimax fits on the reduced ranges named beside them.
-use crate::simd::{F32x4, U32x4};
+use crate::simd::{F32s, U32s};
 
 #[inline(always)]
-fn polynomial<const N: usize>(x: F32x4, coefficients: [f32; N]) -> F32x4 {
-    let mut sum = F32x4::splat(coefficients[N - 1]);
+fn polynomial<const N: usize>(x: F32s, coefficients: [f32; N]) -> F32s {
+    let mut sum = F32s::splat(coefficients[N - 1]);
     let mut i = N - 1;
     while i > 0 {
         i -= 1;
-        sum = sum * x + F32x4::splat(coefficients[i]);
+        sum = sum * x + F32s::splat(coefficients[i]);
     }
     sum
 }
 
 /// `x = n ln 2 + r` with integer `n` (its bits in the second result) and |r| <= ln 2 / 2; `e^r` is the first.
 #[inline(always)]
-fn exp_parts(x: F32x4) -> (F32x4, U32x4) {
+fn exp_parts(x: F32s) -> (F32s, U32s) {
     // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
-    let shift = F32x4::splat(12_582_912.0);
-    let shifted = x * F32x4::splat(core::f32::consts::LOG2_E) + shift;
+    let shift = F32s::splat(12_582_912.0);
+    let shifted = x * F32s::splat(core::f32::consts::LOG2_E) + shift;
     let n = shifted - shift;
     // ln 2 in two parts; the first has so few bits that n times it is exact.
-    let r = x - n * F32x4::splat(0.693_359_4) - n * F32x4::splat(-2.121_944_4e-4);
+    let r = x - n * F32s::splat(0.693_359_4) - n * F32s::splat(-2.121_944_4e-4);
     let p = polynomial(r, [0.5, 0.166_666_66, 0.041_666_28, 0.008_333_504, 0.001_394_575_2, 0.000_197_892_66]);
-    (F32x4::splat(1.0) + (r + r * r * p), shifted.bits().sub(U32x4::splat(0x4b40_0000)))
+    (F32s::splat(1.0) + (r + r * r * p), shifted.bits().sub(U32s::splat(0x4b40_0000)))
 }
 
 /// `2^n` for integer lanes from -126 to 127.
 #[inline(always)]
-fn power_of_two(n: U32x4) -> F32x4 {
-    n.add(U32x4::splat(127)).shl::<23>().floats()
+fn power_of_two(n: U32s) -> F32s {
+    n.add(U32s::splat(127)).shl::<23>().floats()
 }
 
 /// `e^x`; 0 below -104, infinity above 88.8.
 #[inline(always)]
-pub fn exp(x: F32x4) -> F32x4 {
+pub fn exp(x: F32s) -> F32s {
     let (y, n) = exp_parts(x.at_least(-104.0).at_most(89.0));
     // Two factors, as 2^n alone may overflow or be subnormal where the result is not.
     let half = n.sar::<1>();
@@ -45,70 +45,70 @@ pub fn exp(x: F32x4) -> F32x4 {
 
 /// `e^x` for x <= 0 (or NaN), as softmax needs it: 0 where the result would be subnormal.
 #[inline(always)]
-pub fn exp_of_negative(x: F32x4) -> F32x4 {
-    let lowest = F32x4::splat(-87.336_54);
+pub fn exp_of_negative(x: F32s) -> F32s {
+    let lowest = F32s::splat(-87.336_54);
     let (y, n) = exp_parts(x.at_least(-87.336_54));
-    x.lt(lowest).select(F32x4::zero(), y * power_of_two(n))
+    x.lt(lowest).select(F32s::zero(), y * power_of_two(n))
 }
 
 /// Natural logarithm of positive normal lanes (0 gives -87.3; not for infinities or NaN).
 #[inline(always)]
-pub fn log_of_normal(x: F32x4) -> F32x4 {
+pub fn log_of_normal(x: F32s) -> F32s {
     let x = x.at_least(f32::MIN_POSITIVE);
     // x = 2^e m with m in [sqrt(1/2), sqrt(2)).
-    let shifted = x.bits().sub(U32x4::splat(0x3f35_04f3));
+    let shifted = x.bits().sub(U32s::splat(0x3f35_04f3));
     let e = shifted.sar::<23>();
     let m = x.bits().sub(e.shl::<23>()).floats();
     let e = e.signed_to_f32();
-    let f = m - F32x4::splat(1.0);
-    let s = f / (F32x4::splat(2.0) + f);
+    let f = m - F32s::splat(1.0);
+    let s = f / (F32s::splat(2.0) + f);
     let z = s * s;
     let r = z * polynomial(z, [0.666_666_6, 0.400_003_55, 0.285_358_9, 0.236_105_26]);
-    let half_square = F32x4::splat(0.5) * f * f;
-    let low = s * (half_square + r) + e * F32x4::splat(-2.121_944_4e-4);
-    e * F32x4::splat(0.693_359_4) - ((half_square - low) - f)
+    let half_square = F32s::splat(0.5) * f * f;
+    let low = s * (half_square + r) + e * F32s::splat(-2.121_944_4e-4);
+    e * F32s::splat(0.693_359_4) - ((half_square - low) - f)
 }
 
 /// Cosine and sine of `2 pi u`, for u in [0, 1).
 #[inline(always)]
-pub fn cos_sin_turns(u: F32x4) -> (F32x4, F32x4) {
-    let quarter = u * F32x4::splat(4.0);
+pub fn cos_sin_turns(u: F32s) -> (F32s, F32s) {
+    let quarter = u * F32s::splat(4.0);
     let q = quarter.nearest();
     let r = quarter - q; // exact, |r| <= 1/2
     let z = r * r;
     let sin = r * polynomial(z, [1.570_796_4, -0.645_964_1, 0.079_692_58, -0.004_681_266, 0.000_158_205_85]);
     let cos = polynomial(z, [1.0, -1.233_700_5, 0.253_669_2, -0.020_860_068, 0.000_903_625_5]);
     let q = q.to_int();
-    let odd = q.and(U32x4::splat(1)).eq(U32x4::splat(1));
-    let cos_sign = q.add(U32x4::splat(1)).and(U32x4::splat(2)).shl::<30>();
-    let sin_sign = q.and(U32x4::splat(2)).shl::<30>();
+    let odd = q.and(U32s::splat(1)).eq(U32s::splat(1));
+    let cos_sign = q.add(U32s::splat(1)).and(U32s::splat(2)).shl::<30>();
+    let sin_sign = q.and(U32s::splat(2)).shl::<30>();
     (odd.select(sin, cos).bits().xor(cos_sign).floats(), odd.select(cos, sin).bits().xor(sin_sign).floats())
 }
 
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
-pub fn sigmoid(x: F32x4) -> F32x4 {
-    F32x4::splat(1.0) / (F32x4::splat(1.0) + exp(-x))
+pub fn sigmoid(x: F32s) -> F32s {
+    F32s::splat(1.0) / (F32s::splat(1.0) + exp(-x))
 }
 
 /// Hyperbolic tangent.
 #[inline(always)]
-pub fn tanh(x: F32x4) -> F32x4 {
+pub fn tanh(x: F32s) -> F32s {
     let magnitude = x.abs();
     let z = x * x;
     // |x| < 0.625
     let p = polynomial(z, [-0.333_333_3, 0.133_332_04, -0.053_946_454, 0.021_698_69, -0.008_171_706, 0.002_137_163]);
     let near = x + x * z * p;
-    let far = F32x4::splat(1.0) - F32x4::splat(2.0) / (exp(magnitude + magnitude) + F32x4::splat(1.0));
-    let sign = x.bits().and(U32x4::splat(0x8000_0000));
-    magnitude.lt(F32x4::splat(0.625)).select(near, far.bits().or(sign).floats())
+    let far = F32s::splat(1.0) - F32s::splat(2.0) / (exp(magnitude + magnitude) + F32s::splat(1.0));
+    let sign = x.bits().and(U32s::splat(0x8000_0000));
+    magnitude.lt(F32s::splat(0.625)).select(near, far.bits().or(sign).floats())
 }
 
 /// `x^y`, of f64 lanes rounded once.
 #[inline(always)]
-pub fn pow(x: F32x4, y: F32x4) -> F32x4 {
+pub fn pow(x: F32s, y: F32s) -> F32s {
     let (x, y) = (x.lanes(), y.lanes());
-    F32x4::from_lanes(core::array::from_fn(|i| pow_of_one(x[i], y[i])))
+    F32s::from_lanes(core::array::from_fn(|i| pow_of_one(x[i], y[i])))
 }
 
 /// Not inlined, as it is long.
@@ -119,7 +119,7 @@ fn pow_of_one(x: f32, y: f32) -> f32 {
 
 /// `ln(1 + e^x)`, of f64 lanes rounded once.
 #[inline(always)]
-pub fn softplus(x: F32x4) -> F32x4 {
+pub fn softplus(x: F32s) -> F32s {
     x.each(softplus_of_one)
 }
 
@@ -132,22 +132,22 @@ fn softplus_of_one(x: f32) -> f32 {
 
 /// The standard normal distribution function.
 #[inline(always)]
-pub fn normal_cdf(x: F32x4) -> F32x4 {
+pub fn normal_cdf(x: F32s) -> F32s {
     let magnitude = x.abs();
     let z = x * x;
     // |x| < 0.75: 1/2 + x Q(x^2)
-    let near = F32x4::splat(0.5) + x * polynomial(z, CDF_NEAR);
+    let near = F32s::splat(0.5) + x * polynomial(z, CDF_NEAR);
     // The tail below -|x| is e^(-x^2 / 2) times a smooth function of t.
-    let t = F32x4::splat(1.0) / (F32x4::splat(1.0) + F32x4::splat(0.212_132_04) * magnitude);
-    let tail = exp(F32x4::splat(-0.5) * z) * t * polynomial(t, CDF_TAIL);
-    let far = x.lt(F32x4::zero()).select(tail, F32x4::splat(1.0) - tail);
-    magnitude.lt(F32x4::splat(0.75)).select(near, far)
+    let t = F32s::splat(1.0) / (F32s::splat(1.0) + F32s::splat(0.212_132_04) * magnitude);
+    let tail = exp(F32s::splat(-0.5) * z) * t * polynomial(t, CDF_TAIL);
+    let far = x.lt(F32s::zero()).select(tail, F32s::splat(1.0) - tail);
+    magnitude.lt(F32s::splat(0.75)).select(near, far)
 }
 
 /// The standard normal density.
 #[inline(always)]
-pub fn normal_density(x: F32x4) -> F32x4 {
-    F32x4::splat(0.398_942_3) * exp(F32x4::splat(-0.5) * x * x)
+pub fn normal_density(x: F32s) -> F32s {
+    F32s::splat(0.398_942_3) * exp(F32s::splat(-0.5) * x * x)
 }
 
 const CDF_TAIL: [f32; 9] = [

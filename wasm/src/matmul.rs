@@ -3,17 +3,25 @@
 //! Blocks along the summed dim are `KC` long whatever the other sizes, so an element's bits depend on its row, its
 //! column and `k` alone (products with few rows over a transposed `b` take another path; see [`is_skinny`]).
 use crate::dtype::{load_part, Element};
-use crate::simd::F32x4;
+use crate::scratch_areas;
+use crate::simd::sum_lanes;
+use crate::strided::gather;
 use crate::tile::{pack, tile, tile_part, MR, NR};
-use crate::workspace::scratch;
+use crate::workspace::Workspace;
 
-const MC: usize = 128;
+const MC: usize = 128usize.next_multiple_of(MR);
 const KC: usize = 256;
 const NC: usize = 512;
 /// Rows kept as f32 at a time where the output is rounded.
 const ROUNDED_ROWS: usize = 1024;
 /// Rows up to which a transposed `b` is read in place, along its own rows.
 const SKINNY_ROWS: usize = 3;
+
+scratch_areas! { Space {
+    left: MC * KC,                // panels of a block's rows
+    right: KC * NC,               // panels of its columns
+    rounded: ROUNDED_ROWS * NC,   // sums that are rounded together
+} }
 
 /// One stored matrix: element (i, j) lies at `i * row + j * col`.
 #[derive(Clone, Copy)]
@@ -46,6 +54,7 @@ pub struct Product {
 
 /// `c = alpha * op(a) @ op(b) + beta * c` for each matrix of a batch.
 pub unsafe fn batch<T: Element, C: Element>(
+    space: Workspace,
     trans_a: bool,
     trans_b: bool,
     m: usize,
@@ -67,13 +76,20 @@ pub unsafe fn batch<T: Element, C: Element>(
     for i in 0..batch {
         let a = Matrix::new(a.add(i * stride_a), lda, trans_a);
         let b = Matrix::new(b.add(i * stride_b), ldb, trans_b);
-        gemm(Product { m, n, k, alpha, beta }, a, b, c.add(i * stride_c), ldc);
+        gemm(space, Product { m, n, k, alpha, beta }, a, b, c.add(i * stride_c), ldc);
     }
 }
 
 /// `c = alpha * a @ b + beta * c`.
 /// The matrices may not overlap `c`.
-pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T>, c: *mut C, ldc: usize) {
+pub unsafe fn gemm<T: Element, C: Element>(
+    space: Workspace,
+    p: Product,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: *mut C,
+    ldc: usize,
+) {
     if p.m == 0 || p.n == 0 {
         return;
     }
@@ -83,17 +99,17 @@ pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T
     if is_skinny(p, b) {
         return skinny(p, a, b, c, ldc);
     }
-    let rounded = scratch().add(MC * KC + KC * NC);
+    let w = Space::new(space);
     for jc in (0..p.n).step_by(NC) {
         let nc = NC.min(p.n - jc);
         if C::IS_F32 {
-            block(p, a, b, 0, p.m, jc, nc, (c as *mut f32).add(jc), ldc, p.alpha, p.beta);
+            block(&w, p, a, b, 0, p.m, jc, nc, (c as *mut f32).add(jc), ldc, p.alpha, p.beta);
         } else {
             for i0 in (0..p.m).step_by(ROUNDED_ROWS) {
                 let rows = ROUNDED_ROWS.min(p.m - i0);
-                block(p, a, b, i0, rows, jc, nc, rounded, NC, 1.0, 0.0);
+                block(&w, p, a, b, i0, rows, jc, nc, w.rounded, NC, 1.0, 0.0);
                 for i in 0..rows {
-                    finish(c.add((i0 + i) * ldc + jc), rounded.add(i * NC), nc, p.alpha, p.beta);
+                    finish(c.add((i0 + i) * ldc + jc), w.rounded.add(i * NC), nc, p.alpha, p.beta);
                 }
             }
         }
@@ -103,6 +119,7 @@ pub unsafe fn gemm<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T
 /// Rows `i0 .. i0 + rows` and columns `jc .. jc + nc` of the product, into `c` (their first element).
 #[inline(never)]
 unsafe fn block<T: Element>(
+    w: &Space,
     p: Product,
     a: Matrix<T>,
     b: Matrix<T>,
@@ -115,19 +132,17 @@ unsafe fn block<T: Element>(
     alpha: f32,
     beta: f32,
 ) {
-    let left = scratch();
-    let right = left.add(MC * KC);
     let mut pc = 0;
     while pc < p.k {
         let kc = KC.min(p.k - pc);
         let beta = if pc == 0 { beta } else { 1.0 };
-        pack::<T, NR>(right, b.at(pc, jc), b.col, b.row, nc, kc);
+        pack::<T, NR>(w.right, b.at(pc, jc), b.col, b.row, nc, kc);
         for ic in (0..rows).step_by(MC) {
             let mc = MC.min(rows - ic);
-            pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
+            pack::<T, MR>(w.left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
             for j in (0..nc).step_by(NR) {
                 for i in (0..mc).step_by(MR) {
-                    let (pa, pb) = (left.add(i * kc), right.add(j * kc));
+                    let (pa, pb) = (w.left.add(i * kc), w.right.add(j * kc));
                     let pc = c.add((ic + i) * ldc + j);
                     if mc - i >= MR && nc - j >= NR {
                         tile(kc, pa, pb, pc, ldc, alpha, beta);
@@ -181,27 +196,8 @@ unsafe fn skinny<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T>,
 
 #[inline(always)]
 unsafe fn dot<T: Element>(k: usize, a: *const T, stride: usize, b: *const T) -> f32 {
-    let mut sums = [F32x4::zero(); 4];
-    let mut s = 0;
-    if stride == 1 {
-        while s + 16 <= k {
-            for q in 0..4 {
-                sums[q] = T::load4(a.add(s + 4 * q)).madd(T::load4(b.add(s + 4 * q)), sums[q]);
-            }
-            s += 16;
-        }
-        while s < k {
-            let count = 4.min(k - s);
-            sums[0] = load_part(a.add(s), count).madd(load_part(b.add(s), count), sums[0]);
-            s += 4;
-        }
-    } else {
-        let mut lanes = [0.0; 4];
-        while s < k {
-            lanes[s & 3] += T::load(a.add(s * stride)) * T::load(b.add(s));
-            s += 1;
-        }
-        sums[0] = F32x4::from_lanes(lanes);
-    }
-    ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
+    sum_lanes(k, |sum, s, count| {
+        let left = gather(a.add(s * stride), stride as isize, count);
+        left.madd(load_part(b.add(s), count), sum)
+    })
 }

@@ -4,12 +4,12 @@
 use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{dot_f64, map, sum_f64, sum_squares, zip};
 use crate::reduce::columns_f64;
-use crate::simd::F32x4;
+use crate::simd::{sqrt, F32s, LANES, SUM_LANES};
 
 #[inline(always)]
-unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32x4 {
+unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32s {
     if w.is_null() {
-        F32x4::splat(1.0)
+        F32s::splat(1.0)
     } else {
         load_part(w.add(i), count)
     }
@@ -19,13 +19,13 @@ unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32x4 {
 pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rstd: *mut f32, x: *const T, w: *const T) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
-        let scale = (1.0 / libm::sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
+        let scale = (1.0 / sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
         rstd.add(r).write_unaligned(scale);
-        let scale = F32x4::splat(scale);
+        let scale = F32s::splat(scale);
         if w.is_null() {
             map(y, x, cols, |v| v * scale);
         } else {
-            zip(y, x, w, cols, |v, w| w * T::round4(v * scale));
+            zip(y, x, w, cols, |v, w| w * T::round_lanes(v * scale));
         }
     }
 }
@@ -41,11 +41,11 @@ pub unsafe fn rms_backward<T: Element>(
     w: *const T,
     rstd: *const f32,
 ) {
-    let scale_of = |r: usize| F32x4::splat(rstd.add(r).read_unaligned());
+    let scale_of = |r: usize| F32s::splat(rstd.add(r).read_unaligned());
     if !dw.is_null() {
         columns_f64(dw, rows, cols, |r, j, count| {
             let at = r * cols + j;
-            load_part(dy.add(at), count) * T::round4(load_part(x.add(at), count) * scale_of(r))
+            load_part(dy.add(at), count) * T::round_lanes(load_part(x.add(at), count) * scale_of(r))
         });
     }
     if dx.is_null() {
@@ -56,10 +56,10 @@ pub unsafe fn rms_backward<T: Element>(
         let rstd = rstd.add(r).read_unaligned();
         let sum =
             dot_f64(cols, |i, count| (load_part(dy.add(i), count) * weight(w, i, count), load_part(x.add(i), count)));
-        let mean = F32x4::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
-        let scale = F32x4::splat(rstd);
-        for i in (0..cols).step_by(4) {
-            let count = (cols - i).min(4);
+        let mean = F32s::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
+        let scale = F32s::splat(rstd);
+        for i in (0..cols).step_by(LANES) {
+            let count = (cols - i).min(LANES);
             let g = load_part(dy.add(i), count) * weight(w, i, count);
             store_part(dx.add(i), scale * (g - mean * load_part(x.add(i), count)), count);
         }
@@ -81,27 +81,28 @@ pub unsafe fn layer<T: Element>(
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let center = (sum_f64(cols, |i, count| load_part(x.add(i), count)) / cols as f64) as f32;
-        let middle = F32x4::splat(center);
+        let middle = F32s::splat(center);
         // Deviations from the rounded mean; its rounding error is taken out of the variance again.
-        let squares = dot_f64(cols & !3, |i, _| {
-            let d = T::load4(x.add(i)) - middle;
+        let whole = cols / SUM_LANES * SUM_LANES;
+        let squares = dot_f64(whole, |i, _| {
+            let d = T::load_lanes(x.add(i)) - middle;
             (d, d)
         });
-        let deviations = sum_f64(cols & !3, |i, _| T::load4(x.add(i)) - middle);
+        let deviations = sum_f64(whole, |i, _| T::load_lanes(x.add(i)) - middle);
         let (mut squares, mut deviations) = (squares, deviations);
-        for i in cols & !3..cols {
+        for i in whole..cols {
             let d = (T::load(x.add(i)) - center) as f64;
             squares += d * d;
             deviations += d;
         }
         let n = cols as f64;
         let variance = squares / n - (deviations / n) * (deviations / n);
-        let scale = (1.0 / libm::sqrt(variance + eps)) as f32;
+        let scale = (1.0 / sqrt(variance + eps)) as f32;
         mean.add(r).write_unaligned(center);
         rstd.add(r).write_unaligned(scale);
-        let scale = F32x4::splat(scale);
-        for i in (0..cols).step_by(4) {
-            let count = (cols - i).min(4);
+        let scale = F32s::splat(scale);
+        for i in (0..cols).step_by(LANES) {
+            let count = (cols - i).min(LANES);
             let mut v = (load_part(x.add(i), count) - middle) * scale * weight(w, i, count);
             if !b.is_null() {
                 v = v + load_part(b.add(i), count);
@@ -125,8 +126,8 @@ pub unsafe fn layer_backward<T: Element>(
     rstd: *const f32,
 ) {
     let normal = |r: usize, j: usize, count: usize| {
-        let center = F32x4::splat(mean.add(r).read_unaligned());
-        (load_part(x.add(r * cols + j), count) - center) * F32x4::splat(rstd.add(r).read_unaligned())
+        let center = F32s::splat(mean.add(r).read_unaligned());
+        (load_part(x.add(r * cols + j), count) - center) * F32s::splat(rstd.add(r).read_unaligned())
     };
     if !dw.is_null() {
         columns_f64(dw, rows, cols, |r, j, count| load_part(dy.add(r * cols + j), count) * normal(r, j, count));
@@ -141,12 +142,12 @@ pub unsafe fn layer_backward<T: Element>(
         let dy = dy.add(r * cols);
         let gradient = |i: usize, count: usize| load_part(dy.add(i), count) * weight(w, i, count);
         let n = cols as f64;
-        let mean_g = F32x4::splat((sum_f64(cols, gradient) / n) as f32);
+        let mean_g = F32s::splat((sum_f64(cols, gradient) / n) as f32);
         let dot = dot_f64(cols, |i, count| (gradient(i, count), normal(r, i, count)));
-        let mean_gx = F32x4::splat((dot / n) as f32);
-        let scale = F32x4::splat(rstd.add(r).read_unaligned());
-        for i in (0..cols).step_by(4) {
-            let count = (cols - i).min(4);
+        let mean_gx = F32s::splat((dot / n) as f32);
+        let scale = F32s::splat(rstd.add(r).read_unaligned());
+        for i in (0..cols).step_by(LANES) {
+            let count = (cols - i).min(LANES);
             let v = scale * (gradient(i, count) - mean_g - normal(r, i, count) * mean_gx);
             store_part(dx.add(r * cols + i), v, count);
         }

@@ -1,7 +1,7 @@
 //! AdamW and SGD over flat f32 runs with a table of records, in the order of operations of PyTorch's single-tensor code:
 //! scalars are computed in f64 and rounded to f32 where they meet a tensor.
 use crate::dtype::{load_part, store_part};
-use crate::simd::F32x4;
+use crate::simd::{sqrt, F32s, LANES};
 
 /// Elements that share settings; `src/optim/records.ts` writes it.
 #[repr(C)]
@@ -21,8 +21,8 @@ pub struct Record {
 }
 
 #[inline(always)]
-fn splat(value: f64) -> F32x4 {
-    F32x4::splat(value as f32)
+fn splat(value: f64) -> F32s {
+    F32s::splat(value as f32)
 }
 
 /// `base ** exponent` by squaring: multiplications only, so the same bits everywhere.
@@ -60,21 +60,23 @@ unsafe fn each_active(
     }
 }
 
-/// Calls `f(i, state, count)` for each group of up to four elements of a record.
+/// Calls `f(i, state, count)` for each group of up to a vector of elements of a record, which must lie within `n` elements and
+/// `num_states`: a record is memory, so nobody has checked it before.
 #[inline(always)]
-unsafe fn groups(record: Record, f: impl Fn(usize, usize, usize)) {
+unsafe fn groups(record: Record, n: usize, num_states: usize, f: impl Fn(usize, usize, usize)) {
     let (mut i, end, mut state) = (record.start as usize, record.end as usize, record.state as usize);
+    assert!(i <= end && end <= n && state + (end - i) <= num_states);
     while i < end {
-        f(i, state, (end - i).min(4));
-        i += 4;
-        state += 4;
+        f(i, state, (end - i).min(LANES));
+        i += LANES;
+        state += LANES;
     }
 }
 
 /// One AdamW update with decoupled decay.
 pub unsafe fn adamw(
-    _n: usize,
-    _num_states: usize,
+    n: usize,
+    num_states: usize,
     num_records: usize,
     param: *mut f32,
     grad: *const f32,
@@ -87,12 +89,12 @@ pub unsafe fn adamw(
     each_active(num_records, records, steps, gate, |record, step| {
         let [beta1, beta2, eps] = record.settings;
         let weight = (1.0 - beta1) as f32;
-        let (lerp, rest) = (F32x4::splat(weight), F32x4::splat(1.0 - weight));
+        let (lerp, rest) = (F32s::splat(weight), F32s::splat(1.0 - weight));
         let (add, beta2_rounded, eps) = (splat(1.0 - beta2), splat(beta2), splat(eps));
-        let correction = splat(libm::sqrt(1.0 - power(beta2, step)));
+        let correction = splat(sqrt(1.0 - power(beta2, step)));
         let decay = splat(1.0 - record.learning_rate * record.weight_decay);
         let step_size = splat(-(record.learning_rate / (1.0 - power(beta1, step))));
-        groups(record, |i, state, count| {
+        groups(record, n, num_states, |i, state, count| {
             let g = load_part(grad.add(i), count);
             let p = load_part(param.add(i), count) * decay;
             let m = load_part(exp_avg.add(state), count);
@@ -109,8 +111,8 @@ pub unsafe fn adamw(
 
 /// One SGD update with coupled decay; `buffer` may be null where no record has momentum.
 pub unsafe fn sgd(
-    _n: usize,
-    _num_states: usize,
+    n: usize,
+    num_states: usize,
     num_records: usize,
     param: *mut f32,
     grad: *const f32,
@@ -119,11 +121,12 @@ pub unsafe fn sgd(
     steps: *mut u32,
     gate: *const i32,
 ) {
+    let num_states = if buffer.is_null() { usize::MAX } else { num_states };
     each_active(num_records, records, steps, gate, |record, step| {
         let [momentum, dampening, nesterov] = record.settings;
         let (factor, undamped) = (splat(momentum), splat(1.0 - dampening));
         let (decay, step_size) = (splat(record.weight_decay), splat(-record.learning_rate));
-        groups(record, |i, state, count| {
+        groups(record, n, num_states, |i, state, count| {
             let p = load_part(param.add(i), count);
             let mut d = load_part(grad.add(i), count);
             if record.weight_decay != 0.0 {

@@ -3,7 +3,7 @@
 //! Sums are f64. The order of additions depends on `n` and on whether `inner` is 1, never on the other sizes.
 use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{largest, smallest, sum_f64};
-use crate::simd::{F32x4, F64x4};
+use crate::simd::{F32s, F64s, LANES};
 
 const SUM: u32 = 0;
 const MEAN: u32 = 1;
@@ -24,12 +24,12 @@ pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, 
             T::store(out, value);
             continue;
         }
-        for j in (0..inner).step_by(4) {
-            let (count, column) = ((inner - j).min(4), block.add(j));
+        for j in (0..inner).step_by(LANES) {
+            let (count, column) = ((inner - j).min(LANES), block.add(j));
             let value = match op {
                 SUM | MEAN => column_sums(column, n, inner, count, factor),
-                MAX => column_fold(column, n, inner, count, f32::NEG_INFINITY, F32x4::max),
-                _ => column_fold(column, n, inner, count, f32::INFINITY, F32x4::min),
+                MAX => column_fold(column, n, inner, count, f32::NEG_INFINITY, F32s::max),
+                _ => column_fold(column, n, inner, count, f32::INFINITY, F32s::min),
             };
             store_part(out.add(j), value, count);
         }
@@ -37,10 +37,10 @@ pub unsafe fn reduce<T: Element>(op: u32, outer: usize, n: usize, inner: usize, 
 }
 
 #[inline(never)]
-unsafe fn column_sums<T: Element>(p: *const T, n: usize, stride: usize, count: usize, factor: f64) -> F32x4 {
-    let mut sums = F64x4::zero();
+unsafe fn column_sums<T: Element>(p: *const T, n: usize, stride: usize, count: usize, factor: f64) -> F32s {
+    let mut sums = F64s::zero();
     for i in 0..n {
-        sums = sums.add(F64x4::from(load_part(p.add(i * stride), count)));
+        sums = sums.add(F64s::from(load_part(p.add(i * stride), count)));
     }
     sums.narrowed(factor)
 }
@@ -52,9 +52,9 @@ unsafe fn column_fold<T: Element>(
     stride: usize,
     count: usize,
     start: f32,
-    f: impl Fn(F32x4, F32x4) -> F32x4,
-) -> F32x4 {
-    let mut best = F32x4::splat(start);
+    f: impl Fn(F32s, F32s) -> F32s,
+) -> F32s {
+    let mut best = F32s::splat(start);
     for i in 0..n {
         best = f(best, load_part(p.add(i * stride), count));
     }
@@ -96,19 +96,19 @@ pub unsafe fn cumsum<T: Element>(rows: usize, cols: usize, reverse: bool, dst: *
 
 /// `dst[j] = sum over rows of f(row, j, count)` for the `count` columns from j on: in f64, in row order.
 #[inline(always)]
-pub unsafe fn columns_f64(dst: *mut f32, rows: usize, cols: usize, f: impl Fn(usize, usize, usize) -> F32x4) {
+pub unsafe fn columns_f64(dst: *mut f32, rows: usize, cols: usize, f: impl Fn(usize, usize, usize) -> F32s) {
     // Blocks of columns, so that each row gives a few cache lines at a time.
     const BLOCK: usize = 64;
     for j0 in (0..cols).step_by(BLOCK) {
         let width = BLOCK.min(cols - j0);
-        let mut sums = [F64x4::zero(); BLOCK / 4];
+        let mut sums = [F64s::zero(); BLOCK / LANES];
         for r in 0..rows {
-            for j in (0..width).step_by(4) {
-                sums[j / 4] = sums[j / 4].add(F64x4::from(f(r, j0 + j, (width - j).min(4))));
+            for j in (0..width).step_by(LANES) {
+                sums[j / LANES] = sums[j / LANES].add(F64s::from(f(r, j0 + j, (width - j).min(LANES))));
             }
         }
-        for j in (0..width).step_by(4) {
-            store_part(dst.add(j0 + j), sums[j / 4].narrowed(1.0), width - j);
+        for j in (0..width).step_by(LANES) {
+            store_part(dst.add(j0 + j), sums[j / LANES].narrowed(1.0), width - j);
         }
     }
 }

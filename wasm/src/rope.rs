@@ -1,6 +1,6 @@
 //! Rotary position embedding in the half layout, and its table.
 use crate::dtype::{load_part, store_part, Element};
-use crate::simd::F32x4;
+use crate::simd::{F32s, LANES};
 use crate::status::{Status, POSITION};
 
 /// Rotates the first `2 * half` dims of each head by its position's angles; copies the rest. A token whose position lies
@@ -21,7 +21,7 @@ pub unsafe fn rotate<T: Element>(
     positions: *const i32,
     status: *mut Status,
 ) {
-    let sign = F32x4::splat(if inverse { -1.0 } else { 1.0 });
+    let sign = F32s::splat(if inverse { -1.0 } else { 1.0 });
     for token in 0..batch * seq {
         let position = if positions.is_null() {
             token.checked_rem(seq).unwrap_or(0) as i32
@@ -38,8 +38,8 @@ pub unsafe fn rotate<T: Element>(
         for h in 0..heads {
             let from = x.add(token * stride + h * head_dim);
             let to = y.add((token * heads + h) * head_dim);
-            for i in (0..half).step_by(4) {
-                let count = (half - i).min(4);
+            for i in (0..half).step_by(LANES) {
+                let count = (half - i).min(LANES);
                 let (c, n) = (load_part(c.add(i), count), sign * load_part(n.add(i), count));
                 let (a, b) = (load_part(from.add(i), count), load_part(from.add(half + i), count));
                 store_part(to.add(i), a * c - b * n, count);

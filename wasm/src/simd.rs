@@ -1,25 +1,28 @@
-//! The few 128-bit vectors that kernels are written in, over the instructions of WASM. On the host, for `cargo test`,
-//! `simd_portable.rs` has functions of the same names, which give the same bits.
+//! The few vectors that kernels are written in: of 4 lanes over the instructions of WASM (`simd_wasm.rs`), of 8 and 16 over
+//! those of AVX2 and AVX-512 (`simd_x86.rs`), which this file takes under one set of names.
 //!
-//! Only [`F32x4::madd`] may be fused, and only in the relaxed build.
+//! Only [`F32s::madd`] may be fused, and only in the relaxed build and the native ones. All else gives the same bits in every
+//! build, sums over lanes too: they are kept in [`SUM_LANES`] lanes whatever a vector's width.
 
-#[cfg(not(target_arch = "wasm32"))]
-use crate::simd_portable::*;
-#[cfg(target_arch = "wasm32")]
-use core::arch::wasm32::*;
+#[cfg(not(target_feature = "avx2"))]
+use crate::simd_wasm as registers;
+#[cfg(target_feature = "avx2")]
+use crate::simd_x86 as registers;
 
-/// Four f32.
+pub use registers::{Quad, LANES};
+
+/// Lanes of f32.
 #[derive(Clone, Copy)]
-pub struct F32x4(v128);
-/// Four u32.
+pub struct F32s(registers::Floats);
+/// Lanes of u32.
 #[derive(Clone, Copy)]
-pub struct U32x4(v128);
-/// Four lanes of all ones or all zeros.
+pub struct U32s(registers::Words);
+/// Lanes of all ones or all zeros.
 #[derive(Clone, Copy)]
-pub struct Mask(v128);
-/// Four f64: the first two, and the others.
+pub struct Mask(registers::Mask);
+/// Lanes of f64: the lower half, and the upper one.
 #[derive(Clone, Copy)]
-pub struct F64x4(v128, v128);
+pub struct F64s(registers::Doubles, registers::Doubles);
 
 /// Methods `name(others) -> Type = function` of a vector, each one function of its and the others' registers.
 macro_rules! methods {
@@ -28,266 +31,259 @@ macro_rules! methods {
             $(#[$doc])*
             #[inline(always)]
             pub fn $name(self, $($other: $Vector),*) -> $Out {
-                $Out($function(self.0, $($other.0),*))
+                $Out(registers::$function(self.0, $($other.0),*))
             }
         )* }
     };
 }
 
-methods!(F32x4 {
+methods!(F32s {
     /// Lane-wise larger, NaN if one is.
-    max(other) -> F32x4 = f32x4_max;
+    max(other) -> F32s = max;
     /// Lane-wise smaller, NaN if one is.
-    min(other) -> F32x4 = f32x4_min;
-    /// Lane-wise larger; a NaN among `other` is left out, one among `self` stays. Much cheaper than [`F32x4::max`].
-    max_of_numbers(other) -> F32x4 = pmax;
-    abs() -> F32x4 = f32x4_abs;
-    sqrt() -> F32x4 = f32x4_sqrt;
+    min(other) -> F32s = min;
+    /// Lane-wise larger; a NaN among `other` is left out, one among `self` stays. Much cheaper than [`F32s::max`].
+    max_of_numbers(other) -> F32s = max_of_numbers;
+    /// Lane-wise smaller, likewise.
+    min_of_numbers(other) -> F32s = min_of_numbers;
+    abs() -> F32s = abs;
+    sqrt() -> F32s = sqrt;
     /// Nearest integer, ties to even.
-    nearest() -> F32x4 = f32x4_nearest;
-    lt(other) -> Mask = f32x4_lt;
-    le(other) -> Mask = f32x4_le;
-    ne(other) -> Mask = f32x4_ne;
-    /// As signed integers, truncated; NaN gives 0, too large saturates.
-    to_int() -> U32x4 = i32x4_trunc_sat_f32x4;
+    nearest() -> F32s = nearest;
+    lt(other) -> Mask = lt;
+    le(other) -> Mask = le;
+    ne(other) -> Mask = ne;
+    /// As signed integers, truncated; of lanes that fit.
+    to_int() -> U32s = to_int;
+    /// The same bits as integers.
+    bits() -> U32s = bits;
+    /// `self * b + c`, fused where the build and the engine fuse it.
+    madd(b, c) -> F32s = madd;
 });
 
-methods!(U32x4 {
-    add(other) -> U32x4 = u32x4_add;
-    sub(other) -> U32x4 = u32x4_sub;
-    and(other) -> U32x4 = v128_and;
-    or(other) -> U32x4 = v128_or;
-    xor(other) -> U32x4 = v128_xor;
-    eq(other) -> Mask = u32x4_eq;
+methods!(U32s {
+    add(other) -> U32s = add_words;
+    sub(other) -> U32s = sub_words;
+    and(other) -> U32s = and;
+    or(other) -> U32s = or;
+    xor(other) -> U32s = xor;
+    eq(other) -> Mask = eq;
     /// The value of each lane, taken as signed.
-    signed_to_f32() -> F32x4 = f32x4_convert_i32x4;
+    signed_to_f32() -> F32s = signed_to_f32;
     /// The value of each lane, taken as unsigned.
-    unsigned_to_f32() -> F32x4 = f32x4_convert_u32x4;
+    unsigned_to_f32() -> F32s = unsigned_to_f32;
+    /// The same bits as floats.
+    floats() -> F32s = floats;
 });
-
-/// `b` where `a < b`, else `a`: a NaN in `a` stays. A relaxed build compares by hand, as there LLVM makes a relaxed
-/// maximum of the instruction, which may lose the NaN.
-#[inline(always)]
-fn pmax(a: v128, b: v128) -> v128 {
-    if cfg!(target_feature = "relaxed-simd") {
-        v128_bitselect(b, a, f32x4_lt(a, b))
-    } else {
-        f32x4_pmax(a, b)
-    }
-}
-
-/// `b` where `b < a`, else `a`: likewise.
-#[inline(always)]
-fn pmin(a: v128, b: v128) -> v128 {
-    if cfg!(target_feature = "relaxed-simd") {
-        v128_bitselect(b, a, f32x4_lt(b, a))
-    } else {
-        f32x4_pmin(a, b)
-    }
-}
 
 macro_rules! operators {
     ($($Operator:ident::$method:ident = $function:ident;)*) => { $(
-        impl core::ops::$Operator for F32x4 {
-            type Output = F32x4;
+        impl core::ops::$Operator for F32s {
+            type Output = F32s;
             #[inline(always)]
-            fn $method(self, other: F32x4) -> F32x4 {
-                F32x4($function(self.0, other.0))
+            fn $method(self, other: F32s) -> F32s {
+                F32s(registers::$function(self.0, other.0))
             }
         }
     )* };
 }
 operators! {
-    Add::add = f32x4_add;
-    Sub::sub = f32x4_sub;
-    Mul::mul = f32x4_mul;
-    Div::div = f32x4_div;
+    Add::add = add;
+    Sub::sub = sub;
+    Mul::mul = mul;
+    Div::div = div;
 }
-impl core::ops::Neg for F32x4 {
-    type Output = F32x4;
+impl core::ops::Neg for F32s {
+    type Output = F32s;
     #[inline(always)]
-    fn neg(self) -> F32x4 {
-        self.bits().xor(U32x4::splat(0x8000_0000)).floats()
+    fn neg(self) -> F32s {
+        self.bits().xor(U32s::splat(0x8000_0000)).floats()
     }
 }
 
-impl F32x4 {
+impl F32s {
     #[inline(always)]
-    pub fn splat(v: f32) -> F32x4 {
-        F32x4(f32x4_splat(v))
+    pub fn splat(v: f32) -> F32s {
+        F32s(registers::splat(v))
     }
     /// All lanes zero.
     #[inline(always)]
-    pub fn zero() -> F32x4 {
-        F32x4::splat(0.0)
+    pub fn zero() -> F32s {
+        F32s::splat(0.0)
     }
     #[inline(always)]
-    pub fn from_lanes(l: [f32; 4]) -> F32x4 {
-        F32x4(f32x4(l[0], l[1], l[2], l[3]))
+    pub fn from_lanes(lanes: [f32; LANES]) -> F32s {
+        unsafe { F32s::load(lanes.as_ptr()) }
     }
     #[inline(always)]
-    pub fn lanes(self) -> [f32; 4] {
-        [
-            f32x4_extract_lane::<0>(self.0),
-            f32x4_extract_lane::<1>(self.0),
-            f32x4_extract_lane::<2>(self.0),
-            f32x4_extract_lane::<3>(self.0),
-        ]
+    pub fn lanes(self) -> [f32; LANES] {
+        let mut lanes = [0.0; LANES];
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        lanes
     }
-    /// Four neighbors, wherever they lie.
+    /// Neighbors, wherever they lie.
     #[inline(always)]
-    pub unsafe fn load(p: *const f32) -> F32x4 {
-        F32x4(v128_load(p as *const v128))
+    pub unsafe fn load(p: *const f32) -> F32s {
+        F32s(registers::load(p))
     }
     /// One value in all lanes.
     #[inline(always)]
-    pub unsafe fn load_splat(p: *const f32) -> F32x4 {
-        F32x4(v128_load32_splat(p as *const u32))
+    pub unsafe fn load_splat(p: *const f32) -> F32s {
+        F32s(registers::load_splat(p))
     }
     #[inline(always)]
     pub unsafe fn store(self, p: *mut f32) {
-        v128_store(p as *mut v128, self.0)
-    }
-    /// `self * b + c`, fused where the relaxed build and the engine fuse it.
-    #[inline(always)]
-    pub fn madd(self, b: F32x4, c: F32x4) -> F32x4 {
-        #[cfg(target_feature = "relaxed-simd")]
-        {
-            F32x4(f32x4_relaxed_madd(self.0, b.0, c.0))
-        }
-        #[cfg(not(target_feature = "relaxed-simd"))]
-        {
-            self * b + c
-        }
+        registers::store(p, self.0)
     }
     /// `low` where less; NaN stays.
     #[inline(always)]
-    pub fn at_least(self, low: f32) -> F32x4 {
-        self.max_of_numbers(F32x4::splat(low))
+    pub fn at_least(self, low: f32) -> F32s {
+        self.max_of_numbers(F32s::splat(low))
     }
     /// `high` where greater; NaN stays.
     #[inline(always)]
-    pub fn at_most(self, high: f32) -> F32x4 {
-        F32x4(pmin(self.0, f32x4_splat(high)))
+    pub fn at_most(self, high: f32) -> F32s {
+        self.min_of_numbers(F32s::splat(high))
     }
-    /// Rows to columns.
-    #[inline(always)]
-    pub fn transpose(r: [F32x4; 4]) -> [F32x4; 4] {
-        let t0 = i32x4_shuffle::<0, 4, 1, 5>(r[0].0, r[1].0);
-        let t1 = i32x4_shuffle::<2, 6, 3, 7>(r[0].0, r[1].0);
-        let t2 = i32x4_shuffle::<0, 4, 1, 5>(r[2].0, r[3].0);
-        let t3 = i32x4_shuffle::<2, 6, 3, 7>(r[2].0, r[3].0);
-        [
-            F32x4(i64x2_shuffle::<0, 2>(t0, t2)),
-            F32x4(i64x2_shuffle::<1, 3>(t0, t2)),
-            F32x4(i64x2_shuffle::<0, 2>(t1, t3)),
-            F32x4(i64x2_shuffle::<1, 3>(t1, t3)),
-        ]
-    }
-    /// Sum of the lanes, as `(l0 + l2) + (l1 + l3)`.
-    #[inline(always)]
-    pub fn sum(self) -> f32 {
-        self.fold(|a, b| a + b)
-    }
-    /// The lanes through a function of two.
+    /// The lanes through a function of two, by halves.
     #[inline(always)]
     pub fn fold(self, f: impl Fn(f32, f32) -> f32) -> f32 {
-        let l = self.lanes();
-        f(f(l[0], l[2]), f(l[1], l[3]))
-    }
-    /// The same bits as integers.
-    #[inline(always)]
-    pub fn bits(self) -> U32x4 {
-        U32x4(self.0)
+        fold(self.lanes(), f)
     }
     /// Each lane through a scalar function.
     #[inline(always)]
-    pub fn each(self, f: impl Fn(f32) -> f32) -> F32x4 {
-        F32x4::from_lanes(self.lanes().map(f))
+    pub fn each(self, f: impl Fn(f32) -> f32) -> F32s {
+        F32s::from_lanes(self.lanes().map(f))
     }
 }
 
-impl U32x4 {
+impl U32s {
     #[inline(always)]
-    pub fn splat(v: u32) -> U32x4 {
-        U32x4(u32x4_splat(v))
+    pub fn splat(v: u32) -> U32s {
+        F32s::splat(f32::from_bits(v)).bits()
     }
     #[inline(always)]
-    pub fn from_lanes(l: [u32; 4]) -> U32x4 {
-        U32x4(u32x4(l[0], l[1], l[2], l[3]))
+    pub fn from_lanes(lanes: [u32; LANES]) -> U32s {
+        F32s::from_lanes(lanes.map(f32::from_bits)).bits()
     }
     #[inline(always)]
-    pub unsafe fn load_u16(p: *const u16) -> U32x4 {
-        U32x4(u32x4_load_extend_u16x4(p))
+    pub unsafe fn load_u16(p: *const u16) -> U32s {
+        U32s(registers::load_u16(p))
     }
     /// Stores the lower halves, which hold all of the value.
     #[inline(always)]
     pub unsafe fn store_u16(self, p: *mut u16) {
-        v128_store64_lane::<0>(u16x8_narrow_i32x4(self.0, self.0), p as *mut u64)
+        registers::store_u16(p, self.0)
     }
     #[inline(always)]
-    pub fn shl<const N: u32>(self) -> U32x4 {
-        U32x4(u32x4_shl(self.0, N))
+    pub fn shl<const N: u32>(self) -> U32s {
+        U32s(registers::shl(self.0, N))
     }
     #[inline(always)]
-    pub fn shr<const N: u32>(self) -> U32x4 {
-        U32x4(u32x4_shr(self.0, N))
+    pub fn shr<const N: u32>(self) -> U32s {
+        U32s(registers::shr(self.0, N))
     }
     /// Shift right keeping the sign.
     #[inline(always)]
-    pub fn sar<const N: u32>(self) -> U32x4 {
-        U32x4(i32x4_shr(self.0, N))
-    }
-    /// The same bits as floats.
-    #[inline(always)]
-    pub fn floats(self) -> F32x4 {
-        F32x4(self.0)
+    pub fn sar<const N: u32>(self) -> U32s {
+        U32s(registers::sar(self.0, N))
     }
 }
 
 impl Mask {
     /// `a` where set, else `b`.
     #[inline(always)]
-    pub fn select(self, a: F32x4, b: F32x4) -> F32x4 {
-        F32x4(v128_bitselect(a.0, b.0, self.0))
+    pub fn select(self, a: F32s, b: F32s) -> F32s {
+        F32s(registers::select(self.0, a.0, b.0))
     }
 }
 
-impl F64x4 {
+impl F64s {
     #[inline(always)]
-    pub fn zero() -> F64x4 {
-        F64x4(f64x2_splat(0.0), f64x2_splat(0.0))
+    pub fn zero() -> F64s {
+        F64s(registers::splat_double(0.0), registers::splat_double(0.0))
     }
-    /// The same values, widened. The upper ones move as 64 bits: LLVM takes a shuffle of floats under it apart.
+    /// The same values, widened.
     #[inline(always)]
-    pub fn from(v: F32x4) -> F64x4 {
-        F64x4(f64x2_promote_low_f32x4(v.0), f64x2_promote_low_f32x4(i64x2_shuffle::<1, 1>(v.0, v.0)))
-    }
-    #[inline(always)]
-    pub fn add(self, other: F64x4) -> F64x4 {
-        F64x4(f64x2_add(self.0, other.0), f64x2_add(self.1, other.1))
+    pub fn from(v: F32s) -> F64s {
+        F64s(registers::widen_low(v.0), registers::widen_high(v.0))
     }
     #[inline(always)]
-    pub fn mul(self, other: F64x4) -> F64x4 {
-        F64x4(f64x2_mul(self.0, other.0), f64x2_mul(self.1, other.1))
+    pub fn add(self, other: F64s) -> F64s {
+        F64s(registers::add_doubles(self.0, other.0), registers::add_doubles(self.1, other.1))
     }
-    /// Sum of the lanes, as `(l0 + l2) + (l1 + l3)`.
     #[inline(always)]
-    pub fn sum(self) -> f64 {
-        let sums = f64x2_add(self.0, self.1);
-        f64x2_extract_lane::<0>(sums) + f64x2_extract_lane::<1>(sums)
+    pub fn mul(self, other: F64s) -> F64s {
+        F64s(registers::mul_doubles(self.0, other.0), registers::mul_doubles(self.1, other.1))
+    }
+    #[inline(always)]
+    fn sum(self) -> f64 {
+        fold(registers::doubles(registers::add_doubles(self.0, self.1)), |a, b| a + b)
     }
     /// The lanes times `factor`, rounded.
     #[inline(always)]
-    pub fn narrowed(self, factor: f64) -> F32x4 {
-        let lanes = [
-            f64x2_extract_lane::<0>(self.0),
-            f64x2_extract_lane::<1>(self.0),
-            f64x2_extract_lane::<0>(self.1),
-            f64x2_extract_lane::<1>(self.1),
-        ];
-        F32x4::from_lanes(lanes.map(|lane| (lane * factor) as f32))
+    pub fn narrowed(self, factor: f64) -> F32s {
+        let (low, high) = (registers::doubles(self.0), registers::doubles(self.1));
+        let mut lanes = [0.0; LANES];
+        for i in 0..LANES / 2 {
+            lanes[i] = (low[i] * factor) as f32;
+            lanes[i + LANES / 2] = (high[i] * factor) as f32;
+        }
+        F32s::from_lanes(lanes)
     }
+}
+
+/// Values through a function of two: each of the lower half with its partner in the upper half, and so on.
+#[inline(always)]
+fn fold<V: Copy, const N: usize>(mut values: [V; N], f: impl Fn(V, V) -> V) -> V {
+    let mut half = N / 2;
+    while half > 0 {
+        for i in 0..half {
+            values[i] = f(values[i], values[i + half]);
+        }
+        half /= 2;
+    }
+    values[0]
+}
+
+/// Lanes that sums are kept in: element i is added to lane i mod 16, and the lanes are added by halves at the end.
+pub const SUM_LANES: usize = 16;
+const PARTS: usize = SUM_LANES / LANES;
+
+/// Calls `f(part, i, count)` for the elements `i .. i + count` of `n` that the lanes of that part add.
+#[inline(always)]
+fn parts(n: usize, mut f: impl FnMut(usize, usize, usize)) {
+    let whole = n / SUM_LANES * SUM_LANES;
+    for i in (0..whole).step_by(SUM_LANES) {
+        for part in 0..PARTS {
+            f(part, i + part * LANES, LANES);
+        }
+    }
+    for (part, i) in (whole..n).step_by(LANES).enumerate() {
+        f(part % PARTS, i, (n - i).min(LANES));
+    }
+}
+
+/// Sum in f64 of `f(i, count)`, which gives the lanes of elements `i .. i + count`, the others zero.
+#[inline(always)]
+pub fn sum_lanes_f64(n: usize, f: impl Fn(usize, usize) -> F64s) -> f64 {
+    let mut sums = [F64s::zero(); PARTS];
+    parts(n, |part, i, count| sums[part] = sums[part].add(f(i, count)));
+    fold(sums, F64s::add).sum()
+}
+
+/// Sum in f32, where `f(sum, i, count)` adds elements `i .. i + count` to the lanes of a sum.
+#[inline(always)]
+pub fn sum_lanes(n: usize, f: impl Fn(F32s, usize, usize) -> F32s) -> f32 {
+    let mut sums = [F32s::zero(); PARTS];
+    parts(n, |part, i, count| sums[part] = f(sums[part], i, count));
+    fold(sums, |a, b| a + b).fold(|a, b| a + b)
+}
+
+/// Square root, rounded once: the instruction, which libm does not take.
+#[inline(always)]
+pub fn sqrt(x: f64) -> f64 {
+    registers::doubles(registers::sqrt_doubles(registers::splat_double(x)))[0]
 }
 
 /// The larger of two, NaN if one is.

@@ -61,25 +61,14 @@ lanewise! {
     v128_bitselect = u32 => u32, |a, b, set| a & set | b & !set;
     f64x2_add = f64 => f64, |a, b| a + b;
     f64x2_mul = f64 => f64, |a, b| a * b;
+    f64x2_sqrt = f64 => f64, |a| a.sqrt();
 }
 
-pub fn f32x4(a: f32, b: f32, c: f32, d: f32) -> v128 {
-    v128::of([a, b, c, d])
-}
-pub fn u32x4(a: u32, b: u32, c: u32, d: u32) -> v128 {
-    v128([a, b, c, d])
-}
 pub fn f32x4_splat(value: f32) -> v128 {
     v128::of([value; 4])
 }
-pub fn u32x4_splat(value: u32) -> v128 {
-    v128([value; 4])
-}
 pub fn f64x2_splat(value: f64) -> v128 {
     v128::of([value; 2])
-}
-pub fn f32x4_extract_lane<const LANE: usize>(a: v128) -> f32 {
-    a.lanes::<f32, 4>()[LANE]
 }
 pub fn f64x2_extract_lane<const LANE: usize>(a: v128) -> f64 {
     a.lanes::<f64, 2>()[LANE]

@@ -3,7 +3,7 @@
 //! Dims that every operand walks evenly are merged before the loops.
 use crate::dtype::{load_part, store_part, Element, BF16, F64, I64, U8};
 use crate::math;
-use crate::simd::F32x4;
+use crate::simd::{F32s, LANES};
 
 /// Most dims of a strided array.
 pub const MAX_DIMS: usize = 8;
@@ -79,37 +79,33 @@ impl<const N: usize> Walk<N> {
     }
 }
 
-/// Four lanes (or the first `count`) of an operand walked with a stride.
+/// The lanes (or the first `count`) of an operand walked with a stride.
 #[inline(always)]
-unsafe fn gather<T: Element>(p: *const T, stride: isize, count: usize) -> F32x4 {
+pub unsafe fn gather<T: Element>(p: *const T, stride: isize, count: usize) -> F32s {
     if stride == 1 {
         return load_part(p, count);
     }
     if stride == 0 {
-        return F32x4::splat(T::load(p));
+        return F32s::splat(T::load(p));
     }
-    let mut lanes = [T::load(p), 0.0, 0.0, 0.0];
-    if count > 1 {
-        lanes[1] = T::load(p.offset(stride));
+    let mut lanes = [0.0; LANES];
+    for i in 0..LANES {
+        if i < count {
+            lanes[i] = T::load(p.offset(i as isize * stride));
+        }
     }
-    if count > 2 {
-        lanes[2] = T::load(p.offset(2 * stride));
-    }
-    if count > 3 {
-        lanes[3] = T::load(p.offset(3 * stride));
-    }
-    F32x4::from_lanes(lanes)
+    F32s::from_lanes(lanes)
 }
 
 /// `dst = f(a, b)` over a shape; `dst` is dense.
 #[inline(always)]
-unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const T, f: impl Fn(F32x4, F32x4) -> F32x4) {
+unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const T, f: impl Fn(F32s, F32s) -> F32s) {
     let [sa, sb] = walk.inner();
     let mut out = dst;
     walk.runs(|[oa, ob], n| {
         let (pa, pb) = (a.offset(oa), b.offset(ob));
-        for i in (0..n).step_by(4) {
-            let count = (n - i).min(4);
+        for i in (0..n).step_by(LANES) {
+            let count = (n - i).min(LANES);
             let va = gather(pa.offset(i as isize * sa), sa, count);
             let vb = gather(pb.offset(i as isize * sb), sb, count);
             store_part(out.add(i), f(va, vb), count);
@@ -135,8 +131,8 @@ pub unsafe fn binary<T: Element>(
         1 => apply(walk, dst, a, b, |x, y| x - y),
         2 => apply(walk, dst, a, b, |x, y| x * y),
         3 => apply(walk, dst, a, b, |x, y| x / y),
-        4 => apply(walk, dst, a, b, F32x4::max),
-        5 => apply(walk, dst, a, b, F32x4::min),
+        4 => apply(walk, dst, a, b, F32s::max),
+        5 => apply(walk, dst, a, b, F32s::min),
         6 => apply(walk, dst, a, b, math::pow),
         _ => {}
     }

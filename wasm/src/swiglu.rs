@@ -2,7 +2,7 @@
 use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::zip;
 use crate::math::sigmoid;
-use crate::simd::F32x4;
+use crate::simd::{F32s, LANES};
 
 /// `y = silu(gate) * up`.
 pub unsafe fn forward<T: Element>(n: usize, y: *mut T, gate: *const T, up: *const T) {
@@ -11,9 +11,9 @@ pub unsafe fn forward<T: Element>(n: usize, y: *mut T, gate: *const T, up: *cons
 
 /// Gradients of both inputs; they may overwrite them.
 pub unsafe fn backward<T: Element>(n: usize, dgate: *mut T, dup: *mut T, dy: *const T, gate: *const T, up: *const T) {
-    let one = F32x4::splat(1.0);
-    for i in (0..n).step_by(4) {
-        let count = (n - i).min(4);
+    let one = F32s::splat(1.0);
+    for i in (0..n).step_by(LANES) {
+        let count = (n - i).min(LANES);
         let (g, u, d) = (load_part(gate.add(i), count), load_part(up.add(i), count), load_part(dy.add(i), count));
         let s = sigmoid(g);
         store_part(dgate.add(i), d * u * s * (one + g * (one - s)), count);

@@ -4,12 +4,19 @@
 //! reads both operands front to back. The sum of each output element runs over that dim in order, in one chain:
 //! its bits do not depend on the sizes of the output nor on its place in it.
 use crate::dtype::Element;
-use crate::simd::F32x4;
+use crate::simd::{F32s, Quad, LANES};
 
-/// Rows of a tile: width of the left operand's panels.
-pub const MR: usize = 4;
+/// Rows of a tile: width of the left operand's panels. With the right operand's two vectors and one of the left, its sums fill
+/// the registers.
+pub const MR: usize = match LANES {
+    4 => 4,
+    8 => 6,
+    _ => 12,
+};
+/// Vectors in a row of a tile.
+const VECTORS: usize = 2;
 /// Columns of a tile: width of the right operand's panels.
-pub const NR: usize = 8;
+pub const NR: usize = VECTORS * LANES;
 
 /// Packs `count` rows of length `depth` into panels of `W`, missing rows as zeros.
 /// Element (row, step) of the source is `src[row * row_stride + step * step_stride]`; one of the strides is 1.
@@ -31,7 +38,7 @@ pub unsafe fn pack<T: Element, const W: usize>(
         } else {
             for g in (0..W).step_by(4) {
                 let four = rows.saturating_sub(g);
-                pack_rows::<T, W>(panel.add(g), from.add(g * row_stride), row_stride, step_stride, four, depth);
+                pack_rows::<T, W>(panel, g, from.add(g * row_stride), row_stride, step_stride, four, depth);
             }
         }
     }
@@ -49,9 +56,7 @@ unsafe fn pack_neighbors<T: Element, const W: usize>(
     for s in 0..depth {
         let (to, from) = (panel.add(s * W), src.add(s * step_stride));
         if rows == W {
-            for i in (0..W).step_by(4) {
-                T::load4(from.add(i)).store(to.add(i));
-            }
+            copy_row::<T, W>(to, from);
         } else {
             for i in 0..W {
                 *to.add(i) = if i < rows { T::load(from.add(i)) } else { 0.0 };
@@ -60,66 +65,124 @@ unsafe fn pack_neighbors<T: Element, const W: usize>(
     }
 }
 
-/// Four rows of a panel (those from `rows` on as zeros), each running along its steps.
+/// One step of `W` neighbors.
+#[inline(always)]
+unsafe fn copy_row<T: Element, const W: usize>(to: *mut f32, from: *const T) {
+    let mut i = 0;
+    while i + LANES <= W {
+        T::load_lanes(from.add(i)).store(to.add(i));
+        i += LANES;
+    }
+    while i + 4 <= W {
+        T::load_quad(from.add(i)).store(to.add(i));
+        i += 4;
+    }
+    while i < W {
+        *to.add(i) = T::load(from.add(i));
+        i += 1;
+    }
+}
+
+/// Four rows of a panel from row `g` on (those from `rows` on as zeros, none beyond `W`), each running along its steps.
 #[inline(always)]
 unsafe fn pack_rows<T: Element, const W: usize>(
-    to: *mut f32,
+    panel: *mut f32,
+    g: usize,
     src: *const T,
     row_stride: usize,
     step_stride: usize,
     rows: usize,
     depth: usize,
 ) {
+    let to = panel.add(g);
     let mut s = 0;
     if step_stride == 1 {
         while s + 4 <= depth {
             let at = src.add(s);
-            let row = |r: usize| if r < rows { T::load4(at.add(r * row_stride)) } else { F32x4::zero() };
-            let columns = F32x4::transpose([row(0), row(1), row(2), row(3)]);
-            columns[0].store(to.add(s * W));
-            columns[1].store(to.add((s + 1) * W));
-            columns[2].store(to.add((s + 2) * W));
-            columns[3].store(to.add((s + 3) * W));
+            let row = |r: usize| if r < rows { T::load_quad(at.add(r * row_stride)) } else { Quad::zero() };
+            let columns = Quad::transpose([row(0), row(1), row(2), row(3)]);
+            for (i, column) in columns.into_iter().enumerate() {
+                if g + 4 <= W {
+                    column.store(to.add((s + i) * W));
+                } else {
+                    column.store_half(to.add((s + i) * W));
+                }
+            }
             s += 4;
         }
     }
     while s < depth {
-        for r in 0..4 {
+        for r in 0..4.min(W - g) {
             *to.add(s * W + r) = if r < rows { T::load(src.add(r * row_stride + s * step_stride)) } else { 0.0 };
         }
         s += 1;
     }
 }
 
-/// The product of one left and one right panel over `depth` steps.
-#[inline(always)]
-unsafe fn product(depth: usize, a: *const f32, b: *const f32) -> [[F32x4; NR / 4]; MR] {
-    let mut sums = [[F32x4::zero(); NR / 4]; MR];
-    let (mut a, mut b) = (a, b);
-    for _ in 0..depth {
-        let right = [F32x4::load(b), F32x4::load(b.add(4))];
-        for i in 0..MR {
-            let left = F32x4::load_splat(a.add(i));
-            sums[i][0] = left.madd(right[0], sums[i][0]);
-            sums[i][1] = left.madd(right[1], sums[i][1]);
-        }
-        a = a.add(MR);
-        b = b.add(NR);
-    }
-    sums
+/// Where a left operand lies: element (row, step) is `data[row * row + step * step]`.
+#[derive(Clone, Copy)]
+pub struct Left {
+    pub data: *const f32,
+    pub row: usize,
+    pub step: usize,
 }
 
-/// `c = alpha * product + beta * c` for a whole tile; with `beta` 0, `c` is not read.
+impl Left {
+    /// A packed panel.
+    #[inline(always)]
+    pub fn panel(data: *const f32) -> Left {
+        Left { data, row: 1, step: MR }
+    }
+}
+
+/// Adds the product of a left operand and a right panel over `depth` steps.
+#[inline(always)]
+unsafe fn add_product(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b: *const f32) {
+    let (mut left, mut b) = (a.data, b);
+    for _ in 0..depth {
+        let right: [F32s; VECTORS] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
+        for i in 0..MR {
+            let value = F32s::load_splat(left.add(i * a.row));
+            for j in 0..VECTORS {
+                sums[i][j] = value.madd(right[j], sums[i][j]);
+            }
+        }
+        left = left.add(a.step);
+        b = b.add(NR);
+    }
+}
+
+/// `c = alpha * product + beta * c` for a whole tile of packed panels; with `beta` 0, `c` is not read.
 #[inline(never)]
 pub unsafe fn tile(depth: usize, a: *const f32, b: *const f32, c: *mut f32, ldc: usize, alpha: f32, beta: f32) {
-    let sums = product(depth, a, b);
-    let (scale, keep) = (F32x4::splat(alpha), F32x4::splat(beta));
+    let mut sums = [[F32s::zero(); VECTORS]; MR];
+    add_product(&mut sums, depth, Left::panel(a), b);
+    let (scale, keep) = (F32s::splat(alpha), F32s::splat(beta));
     for i in 0..MR {
-        for j in 0..NR / 4 {
-            let p = c.add(i * ldc + 4 * j);
+        for j in 0..VECTORS {
+            let p = c.add(i * ldc + LANES * j);
             let new = scale * sums[i][j];
-            let value = if beta == 0.0 { new } else { keep * F32x4::load(p) + new };
+            let value = if beta == 0.0 { new } else { keep * F32s::load(p) + new };
             value.store(p);
+        }
+    }
+}
+
+/// `c += product`, or `c = product` unless it is kept, of a left operand in place: the sums begin with what is in `c`.
+#[inline(always)]
+pub unsafe fn tile_in_place(depth: usize, a: Left, b: *const f32, c: *mut f32, ldc: usize, keep: bool) {
+    let mut sums = [[F32s::zero(); VECTORS]; MR];
+    if keep {
+        for i in 0..MR {
+            for j in 0..VECTORS {
+                sums[i][j] = F32s::load(c.add(i * ldc + LANES * j));
+            }
+        }
+    }
+    add_product(&mut sums, depth, a, b);
+    for i in 0..MR {
+        for j in 0..VECTORS {
+            sums[i][j].store(c.add(i * ldc + LANES * j));
         }
     }
 }

@@ -2,7 +2,7 @@
 use crate::dtype::Element;
 use crate::elementwise::{map, zip};
 use crate::math;
-use crate::simd::F32x4;
+use crate::simd::F32s;
 
 /// Makes each name a code: its place.
 macro_rules! codes {
@@ -19,26 +19,26 @@ const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 const GELU_CUBIC: f32 = 0.044_715;
 
 #[inline(always)]
-fn splat(v: f32) -> F32x4 {
-    F32x4::splat(v)
+fn splat(v: f32) -> F32s {
+    F32s::splat(v)
 }
 
 #[inline(always)]
-fn log(x: F32x4) -> F32x4 {
+fn log(x: F32s) -> F32s {
     x.each(|v| libm::log(v as f64) as f32)
 }
 #[inline(always)]
-fn sin(x: F32x4) -> F32x4 {
+fn sin(x: F32s) -> F32s {
     x.each(|v| libm::sin(v as f64) as f32)
 }
 #[inline(always)]
-fn cos(x: F32x4) -> F32x4 {
+fn cos(x: F32s) -> F32s {
     x.each(|v| libm::cos(v as f64) as f32)
 }
 
 /// tanh of the argument that the tanh approximation of GELU takes.
 #[inline(always)]
-fn gelu_inner(x: F32x4) -> F32x4 {
+fn gelu_inner(x: F32s) -> F32s {
     math::tanh(splat(SQRT_2_OVER_PI) * (x + splat(GELU_CUBIC) * x * x * x))
 }
 
@@ -50,7 +50,7 @@ pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut
         NEG => map(dst, src, n, |x| -x),
         EXP => map(dst, src, n, math::exp),
         LOG => map(dst, src, n, log),
-        SQRT => map(dst, src, n, F32x4::sqrt),
+        SQRT => map(dst, src, n, F32s::sqrt),
         RSQRT => map(dst, src, n, |x| one / x.sqrt()),
         TANH => map(dst, src, n, math::tanh),
         SIGMOID => map(dst, src, n, math::sigmoid),
@@ -59,7 +59,7 @@ pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut
         GELU_TANH => map(dst, src, n, |x| splat(0.5) * x * (one + gelu_inner(x))),
         RELU => map(dst, src, n, |x| x.at_least(0.0)),
         SQUARE => map(dst, src, n, |x| x * x),
-        ABS => map(dst, src, n, F32x4::abs),
+        ABS => map(dst, src, n, F32s::abs),
         RECIPROCAL => map(dst, src, n, |x| one / x),
         SIN => map(dst, src, n, sin),
         COS => map(dst, src, n, cos),
@@ -75,7 +75,7 @@ pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut
 /// `dx = dy * op'(x)`.
 pub unsafe fn backward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dx: *mut T, dy: *const T, x: *const T) {
     let (a, b) = (splat(p0), splat(p1));
-    let (zero, half, one) = (F32x4::zero(), splat(0.5), splat(1.0));
+    let (zero, half, one) = (F32s::zero(), splat(0.5), splat(1.0));
     match op {
         NEG => map(dx, dy, n, |d| -d),
         EXP => zip(dx, dy, x, n, |d, x| d * math::exp(x)),

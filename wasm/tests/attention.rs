@@ -3,6 +3,7 @@ mod support;
 
 use fullyshard_wasm::attention::{forward, Shape};
 use fullyshard_wasm::attention_backward::{backward, Arrays};
+use fullyshard_wasm::workspace::Workspace;
 use support::{close, values};
 
 fn shape(seq_q: usize, seq_k: usize, heads: usize, kv_heads: usize, head_dim: usize, causal: bool) -> Shape {
@@ -19,6 +20,7 @@ fn shape(seq_q: usize, seq_k: usize, heads: usize, kv_heads: usize, head_dim: us
         scale: 0.4,
         causal,
         key_mask: core::ptr::null(),
+        space: Workspace::here(),
     }
 }
 

@@ -1,18 +1,18 @@
-//! Accuracy of the four-lane functions and of rounding to bf16.
+//! Accuracy of the functions of lanes and of rounding to bf16.
 mod support;
 
 use fullyshard_wasm::dtype::{Bf16, Element};
 use fullyshard_wasm::math;
-use fullyshard_wasm::simd::F32x4;
+use fullyshard_wasm::simd::{F32s, LANES};
 use support::close;
 
 /// Largest error of `f` over a range, in units of the last place of the true value.
-fn worst_ulp(low: f32, high: f32, f: impl Fn(F32x4) -> F32x4, truth: impl Fn(f64) -> f64) -> f64 {
+fn worst_ulp(low: f32, high: f32, f: impl Fn(F32s) -> F32s, truth: impl Fn(f64) -> f64) -> f64 {
     let n = 200_000;
     let mut worst = 0.0f64;
     for i in 0..n {
         let x = low + (high - low) * (i as f32 / n as f32);
-        let got = f(F32x4::splat(x)).lanes()[i % 4] as f64;
+        let got = f(F32s::splat(x)).lanes()[i % LANES] as f64;
         let want = truth(x as f64);
         let ulp = ((want.abs() as f32).next_up() - want.abs() as f32) as f64;
         let error = (got - want).abs() / ulp;
@@ -36,7 +36,7 @@ fn functions_are_within_a_few_units_in_the_last_place() {
     assert!(worst_ulp(-5.0, -0.75, math::normal_cdf, cdf) < 20.0);
     for i in 0..100_000 {
         let u = i as f32 / 100_000.0;
-        let (c, s) = math::cos_sin_turns(F32x4::splat(u));
+        let (c, s) = math::cos_sin_turns(F32s::splat(u));
         let angle = 2.0 * core::f64::consts::PI * u as f64;
         close(c.lanes()[0] as f64, angle.cos(), 0.0, 1.2e-7, "cos");
         close(s.lanes()[0] as f64, angle.sin(), 0.0, 1.2e-7, "sin");
@@ -48,13 +48,13 @@ fn exp_has_the_right_ends() {
     for (x, want) in
         [(f32::NEG_INFINITY, 0.0), (-200.0, 0.0), (0.0, 1.0), (89.0, f32::INFINITY), (f32::INFINITY, f32::INFINITY)]
     {
-        assert_eq!(math::exp(F32x4::splat(x)).lanes(), [want; 4]);
+        assert_eq!(math::exp(F32s::splat(x)).lanes(), [want; LANES]);
     }
-    assert!(math::exp(F32x4::splat(f32::NAN)).lanes()[0].is_nan());
-    assert!(math::exp_of_negative(F32x4::splat(f32::NAN)).lanes()[0].is_nan());
-    assert_eq!(math::exp_of_negative(F32x4::splat(f32::NEG_INFINITY)).lanes(), [0.0; 4]);
-    assert_eq!(math::exp_of_negative(F32x4::splat(-88.0)).lanes(), [0.0; 4]);
-    assert_eq!(math::exp_of_negative(F32x4::splat(0.0)).lanes(), [1.0; 4]);
+    assert!(math::exp(F32s::splat(f32::NAN)).lanes()[0].is_nan());
+    assert!(math::exp_of_negative(F32s::splat(f32::NAN)).lanes()[0].is_nan());
+    assert_eq!(math::exp_of_negative(F32s::splat(f32::NEG_INFINITY)).lanes(), [0.0; LANES]);
+    assert_eq!(math::exp_of_negative(F32s::splat(-88.0)).lanes(), [0.0; LANES]);
+    assert_eq!(math::exp_of_negative(F32s::splat(0.0)).lanes(), [1.0; LANES]);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn bf16_rounds_to_nearest_even_in_both_forms() {
         for lower in [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
             let value = f32::from_bits((upper as u32) << 16 | lower);
             let got = Bf16::from_f32(value);
-            let vector = Bf16::round4(F32x4::splat(value)).lanes()[0];
+            let vector = Bf16::round_lanes(F32s::splat(value)).lanes()[0];
             if value.is_nan() {
                 assert!(got.to_f32().is_nan() && vector.is_nan());
                 continue;

@@ -3,6 +3,7 @@ mod support;
 
 use fullyshard_wasm::dtype::{Bf16, Element};
 use fullyshard_wasm::matmul::{gemm, Matrix, Product};
+use fullyshard_wasm::workspace::Workspace;
 use support::{close, values};
 
 fn check<T: Element, C: Element>(p: Product, trans_a: bool, trans_b: bool, unit: f64) {
@@ -30,7 +31,14 @@ fn check<T: Element, C: Element>(p: Product, trans_a: bool, trans_b: bool, unit:
     }
     let before: Vec<f64> = c.iter().map(|x| unsafe { C::load(x) } as f64).collect();
     unsafe {
-        gemm(p, Matrix::new(a.as_ptr(), lda, trans_a), Matrix::new(b.as_ptr(), ldb, trans_b), c.as_mut_ptr(), ldc);
+        gemm(
+            Workspace::here(),
+            p,
+            Matrix::new(a.as_ptr(), lda, trans_a),
+            Matrix::new(b.as_ptr(), ldb, trans_b),
+            c.as_mut_ptr(),
+            ldc,
+        );
     }
     for (at, slot) in c.iter().enumerate() {
         let (i, j) = (at / ldc, at % ldc);

@@ -1,13 +1,13 @@
 /**
- * Shared pages in a rank's device memory: a segment mapped over pages of the device's WebAssembly.Memory, so that kernels
- * work on it where it lies. Whether that works is proven, not assumed.
+ * Shared pages in a rank's device memory: a segment mapped over pages of the device's memory, so that kernels work on it where
+ * it lies. Whether that works is proven, not assumed.
  *
  * @module
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
 import type { MemoryKind } from "../../device/allocator.ts";
-import type { Device, DevicePtr } from "../../device/device.ts";
+import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { allocatePages, wholePages } from "./sizes.ts";
 
@@ -15,22 +15,19 @@ import { allocatePages, wholePages } from "./sizes.ts";
 export class DevicePages {
   readonly device: Device;
   readonly posix: Posix;
-  readonly #memory: WebAssembly.Memory;
   readonly #base: NativeAddress;
 
   /** @throws {UnsupportedError} if the device's memory cannot hold shared pages */
   constructor(device: Device, posix: Posix) {
-    // One memory that never grows.
-    const memory = "memory" in device ? device.memory : undefined;
-    if (!(memory instanceof WebAssembly.Memory)) {
+    const base = device.nativeBase?.(posix.provider);
+    if (base === undefined) {
       throw new UnsupportedError(
-        `Cannot share memory of device ${device.name} between processes: it has no WASM memory`,
+        `Cannot share memory of device ${device.name} between processes: it does not lie in this process' memory`,
       );
     }
     this.device = device;
     this.posix = posix;
-    this.#memory = memory;
-    this.#base = posix.provider.addressOf(memory.buffer);
+    this.#base = base;
   }
 
   /** The native address of device memory. */
@@ -78,14 +75,17 @@ export class DevicePages {
       const begin = Math.floor(index * 4 / pageBytes) * pageBytes;
       const ptr = this.mapIn(descriptor, pageBytes, { owner: "self-test", kind: "staging" }, begin, kept);
       const words = new Int32Array(view, begin, pageBytes / 4);
-      const mapped = new Int32Array(this.#memory.buffer, ptr, pageBytes / 4);
       const word = index - begin / 4;
-      mapped[word] = 0x5eed;
+      const place = devicePtr(ptr + word * 4);
+      const inside = new Int32Array(1);
+      const write = (value: number): void => this.device.copyIn(place, new Uint8Array(Int32Array.of(value).buffer));
+      write(0x5eed);
       const isSeenOutside = Atomics.load(words, word) === 0x5eed;
       Atomics.store(words, word, 0x7e57);
-      const isSeenInside = mapped[word] === 0x7e57;
+      this.device.copyOut(new Uint8Array(inside.buffer), place);
+      const isSeenInside = inside[0] === 0x7e57;
       this.posix.mapPrivateAt(this.native(ptr), pageBytes);
-      mapped[word] = 1;
+      write(1);
       const isApart = Atomics.load(words, word) === 0x7e57;
       Atomics.store(words, word, 0);
       const not = (holds: boolean): string => holds ? "" : "not ";

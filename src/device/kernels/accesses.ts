@@ -4,11 +4,12 @@
  *
  * @module
  */
+import { at } from "../../at.ts";
 import { type DType, DTYPES, uint8 } from "../../dtype.ts";
-import { numelOf } from "../../shape.ts";
+import { InternalError } from "../../errors.ts";
 import { type DevicePtr, devicePtr } from "../device.ts";
 import { dtypeArgument, listArgument, numberArgument } from "./arguments.ts";
-import { type Arguments, type ArrayKind, CONSTANTS, type Dim, type KernelEntry } from "./signature.ts";
+import { type Arguments, type ArrayKind, CONSTANTS, type Dim, type KernelEntry, MAX_DIMS } from "./signature.ts";
 
 /** Memory that a call may touch. */
 export interface Access {
@@ -33,10 +34,10 @@ export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePt
   for (const [parameter, kind] of Object.entries(entry.arrays)) {
     if (kind.optional && args[parameter] === undefined) continue;
     const { elements, span } = extentOf(kind, entry, args);
-    const { direction, dtype } = useOf(kind, entry, args);
+    const [direction, dtype] = [directionOf(kind, entry, args), dtypeOf(kind, args)];
     const [byteLength, movedBytes] = [span * dtype.byteLength, elements * dtype.byteLength];
-    for (const at of kind.list ? listArgument(args, parameter) : [numberArgument(args, parameter)]) {
-      accesses.push({ parameter, direction, dtype, address: devicePtr(at), byteLength, movedBytes });
+    for (const address of kind.list ? listArgument(args, parameter) : [numberArgument(args, parameter)]) {
+      accesses.push({ parameter, direction, dtype, address: devicePtr(address), byteLength, movedBytes });
     }
   }
   if (entry.faults) {
@@ -48,61 +49,150 @@ export function accessesOf(entry: KernelEntry, args: Arguments, status: DevicePt
 
 /** Floating-point operations of a call. */
 export function flopsOf(entry: KernelEntry, args: Arguments): number {
-  return entry.flops === undefined ? 0 : numelOf(dimsOf(entry.flops, entry, args));
+  return entry.flops === undefined ? 0 : productOf(entry.flops, entry, args);
 }
 
-function useOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Pick<Access, "direction" | "dtype"> {
-  if ("reads" in kind) return { direction: "reads", dtype: dtypeOf(kind.reads, args) };
-  if ("updates" in kind) return { direction: "updates", dtype: dtypeOf(kind.updates, args) };
-  const reads = kind.updatesIf !== undefined && productOf([kind.updatesIf], entry, args) !== 0;
-  return { direction: reads ? "updates" : "writes", dtype: dtypeOf(kind.writes, args) };
+function directionOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Access["direction"] {
+  if ("reads" in kind) return "reads";
+  if ("updates" in kind) return "updates";
+  return kind.updatesIf !== undefined && productOf([kind.updatesIf], entry, args) !== 0 ? "updates" : "writes";
 }
 
 const BY_NAME: ReadonlyMap<string, DType> = new Map(DTYPES.map((dtype) => [dtype.name, dtype]));
 
-/** The dtype of that name, or what the parameter of that name is. */
-function dtypeOf(name: string, args: Arguments): DType {
+/** What an array holds: the dtype that its entry names, or what the parameter of that name is. */
+function dtypeOf(kind: ArrayKind, args: Arguments): DType {
+  const name = "reads" in kind ? kind.reads : "updates" in kind ? kind.updates : kind.writes;
   return BY_NAME.get(name) ?? dtypeArgument(args, name);
 }
 
-/** How many elements there are, and how many places from the first to the last. */
-function extentOf(
-  kind: ArrayKind,
-  entry: KernelEntry,
-  args: Arguments,
-): { readonly elements: number; readonly span: number } {
-  const shape = dimsOf(kind.shape, entry, args);
-  const strides = dimsOf(kind.strides ?? [], entry, args);
-  if (kind.transposed !== undefined && productOf([kind.transposed], entry, args) !== 0) {
-    shape.push(...shape.splice(-2).reverse());
+/** How much of memory an array takes. */
+interface Extent {
+  elements: number;
+  /** Places from the first element to the last. */
+  span: number;
+}
+
+/** A list that is filled again and again without a new array. */
+class Sizes {
+  readonly values: number[] = new Array<number>(2 * MAX_DIMS).fill(0);
+  count = 0;
+
+  add(size: number): void {
+    this.values[this.count++] = size;
   }
-  const elements = numelOf(shape);
-  if (elements === 0) return { elements, span: 0 };
-  let span = numelOf(shape.slice(strides.length));
-  for (const [dim, stride] of strides.entries()) span += stride * (numelOf(shape.slice(dim, dim + 1)) - 1);
-  return { elements, span };
+
+  /** The product from `first` on. */
+  product(first: number = 0): number {
+    let product = 1;
+    for (let i = first; i < this.count; i++) product *= at(this.values, i, "size");
+    return product;
+  }
+}
+
+/** Appends sizes of a call. */
+type SizesReader = (args: Arguments, sizes: Sizes) => void;
+
+/** Reads an array's extent from the arguments of a call; what it gives is good until its next call. */
+function extentReader(kind: ArrayKind, entry: KernelEntry): (args: Arguments) => Extent {
+  const [readShape, readStrides] = [sizesReader(kind.shape, entry), sizesReader(kind.strides ?? [], entry)];
+  const [shape, strides, extent] = [new Sizes(), new Sizes(), { elements: 0, span: 0 }];
+  return (args) => {
+    shape.count = strides.count = 0;
+    readShape(args, shape);
+    readStrides(args, strides);
+    if (kind.transposed !== undefined && args[kind.transposed] === true) swapLast(shape);
+    extent.elements = shape.product();
+    extent.span = extent.elements === 0 ? 0 : shape.product(strides.count);
+    for (let dim = 0; dim < strides.count && extent.elements > 0; dim++) {
+      extent.span += at(strides.values, dim, "stride") * (at(shape.values, dim, "size") - 1);
+    }
+    return extent;
+  };
+}
+
+/** Readers made so far, by the array of an entry; they keep nothing from one call to the next. */
+const READERS = new WeakMap<ArrayKind, ReturnType<typeof extentReader>>();
+
+function extentOf(kind: ArrayKind, entry: KernelEntry, args: Arguments): Extent {
+  let read = READERS.get(kind);
+  if (read === undefined) READERS.set(kind, read = extentReader(kind, entry));
+  return read(args);
+}
+
+function swapLast({ values, count }: Sizes): void {
+  const last = at(values, count - 1, "size");
+  values[count - 1] = at(values, count - 2, "size");
+  values[count - 2] = last;
+}
+
+/**
+ * Makes what looks whether all arrays of a kernel's calls lie in memory, before a kernel that could write anywhere runs.
+ *
+ * @param begin first address of the memory
+ * @param end one past the last
+ */
+export function boundsOf(kernel: string, entry: KernelEntry, begin: number, end: number): (args: Arguments) => void {
+  const arrays = Object.entries(entry.arrays).map(([name, kind]) => ({
+    name,
+    kind,
+    extent: extentReader(kind, entry),
+  }));
+  const requireInside = (name: string, address: number, bytes: number): void => {
+    if (address >= begin && address + bytes <= end) return;
+    const memory = `memory lies in [${begin}, ${end})`;
+    throw new InternalError(`'${kernel}' takes ${bytes} bytes at ${address} for '${name}', but ${memory}`);
+  };
+  return (args) => {
+    for (let i = 0; i < arrays.length; i++) {
+      const array = arrays[i];
+      if (array === undefined) break;
+      const { name, kind, extent } = array;
+      const value = args[name];
+      if (value === undefined) continue;
+      const bytes = extent(args).span * dtypeOf(kind, args).byteLength;
+      if (typeof value === "number") requireInside(name, value, bytes);
+      else for (const address of listArgument(args, name)) requireInside(name, address, bytes);
+    }
+  };
 }
 
 function productOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number {
-  return numelOf(dimsOf(dims, entry, args));
+  const sizes = new Sizes();
+  sizesReader(dims, entry)(args, sizes);
+  return sizes.product();
 }
 
 function isConstant(name: string): name is keyof typeof CONSTANTS {
   return name in CONSTANTS;
 }
 
-function dimsOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number[] {
-  const sizes: number[] = [];
-  for (const dim of dims) {
-    if (typeof dim === "number") sizes.push(dim);
-    else if (typeof dim === "object") sizes.push(productOf(dim, entry, args));
-    else if (isConstant(dim)) sizes.push(CONSTANTS[dim]);
-    else {
-      const kind = entry.values[dim];
-      if (kind === "shape" || kind === "strides") sizes.push(...listArgument(args, dim));
-      else if (kind === "switch") sizes.push(Number(args[dim]));
-      else sizes.push(kind === undefined ? listArgument(args, dim).length : numberArgument(args, dim));
-    }
+function sizesReader(dims: readonly Dim[], entry: KernelEntry): SizesReader {
+  const readers = dims.map((dim) => sizeReader(dim, entry));
+  return (args, sizes) => {
+    for (let i = 0; i < readers.length; i++) readers[i]?.(args, sizes);
+  };
+}
+
+function sizeReader(dim: Dim, entry: KernelEntry): SizesReader {
+  if (typeof dim === "number") return (_, sizes) => sizes.add(dim);
+  if (typeof dim === "object") {
+    const [read, factors] = [sizesReader(dim, entry), new Sizes()];
+    return (args, sizes) => {
+      factors.count = 0;
+      read(args, factors);
+      sizes.add(factors.product());
+    };
   }
-  return sizes;
+  if (isConstant(dim)) return (_, sizes) => sizes.add(CONSTANTS[dim]);
+  const kind = entry.values[dim];
+  if (kind === "shape" || kind === "strides") {
+    return (args, sizes) => {
+      const list = listArgument(args, dim);
+      for (let i = 0; i < list.length; i++) sizes.add(at(list, i, "size"));
+    };
+  }
+  if (kind === "switch") return (args, sizes) => sizes.add(Number(args[dim]));
+  if (kind === undefined) return (args, sizes) => sizes.add(listArgument(args, dim).length);
+  return (args, sizes) => sizes.add(numberArgument(args, dim));
 }

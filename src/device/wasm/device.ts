@@ -1,13 +1,13 @@
 /**
- * The CPU as a device: one WebAssembly.Memory of fixed size per rank, the kernels instantiated over it, and an allocator
- * behind the kernels' own data. Pages cost nothing until they are touched. Matrix products may go to a native library on
- * the same memory; everything else is WASM.
+ * The CPU as a device of WASM: one WebAssembly.Memory of fixed size per rank, the kernels instantiated over it, and an allocator
+ * behind the kernels' own data. Pages cost nothing until they are touched. Matrix products may go to oneDNN on the same
+ * memory; everything else is WASM.
  *
  * @module
  */
 import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../../wasm/mod.ts";
-import { ArgumentError, LibraryNotFoundError } from "../../errors.ts";
-import { isPermitted } from "../../runtime/permissions.ts";
+import type { FfiProvider, NativeAddress } from "../../../ffi/types.ts";
+import { ArgumentError } from "../../errors.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
 import { checksOf } from "../kernels/arguments.ts";
@@ -18,17 +18,14 @@ import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
 import { exactMath, wasmKernels } from "./kernels.ts";
 
-/** Who computes matrix products on the CPU. `auto`: oneDNN when it is found, else `wasm-relaxed`. */
-export const CPU_MATH = ["auto", "wasm", "wasm-relaxed", "onednn"] as const;
-/** Name of a provider of matrix products. */
-export type CpuMath = typeof CPU_MATH[number];
-
-/** Options of the CPU device. */
+/** Options of {@link openWasmDevice}. */
 export interface WasmDeviceOptions {
   /** Size of the memory in bytes: default 4 GiB, which is also the most. */
   readonly memoryBytes?: number;
   /** Default `wasm`: the same bits in every runtime. */
-  readonly cpuMath?: CpuMath;
+  readonly cpuMath?: "wasm" | "wasm-relaxed" | "onednn";
+  /** Why this device was taken and not another, for its log line. */
+  readonly why?: string;
   /** Ranks on this host, which share its cores; default: 1. */
   readonly ranksOnHost?: number;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
@@ -93,6 +90,10 @@ export class WasmDevice implements Device {
     return this.#provider.scratchBytes?.(kernel, args) ?? 0;
   }
 
+  nativeBase(provider: FfiProvider): NativeAddress {
+    return provider.addressOf(this.memory.buffer);
+  }
+
   synchronize(): void {}
 
   dispose(): void {
@@ -101,16 +102,18 @@ export class WasmDevice implements Device {
 }
 
 /**
- * Opens the CPU.
+ * Opens the CPU with WASM kernels.
  *
  * @throws {ArgumentError} if the memory's size is out of range
  * @throws {LibraryNotFoundError} if `cpuMath` is `onednn` and it is not found
  */
 export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<WasmDevice> {
-  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1, lateStatus = false } = options;
+  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1, lateStatus = false, why } = options;
   const pages = Math.floor(memoryBytes / PAGE_BYTES);
   if (!(pages >= 256 && pages <= MAX_PAGES)) {
-    throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB`);
+    throw new ArgumentError(
+      `Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB with '${cpuMath}' math`,
+    );
   }
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
   const open = async (variant: KernelVariant): Promise<WasmParts> => {
@@ -125,22 +128,11 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
       status: new DeviceStatus(ptr, lateStatus, { read: () => record, clear: () => record.setUint32(0, 0, true) }),
     };
   };
-  const detail = "matrix products by WASM kernels";
-  const relaxed = `${detail} with relaxed SIMD, whose bits are the runtime's own`;
+  const detail = "WASM kernels";
+  const relaxed = `${detail} with relaxed SIMD, whose bits are the runtime's own${why === undefined ? "" : `: ${why}`}`;
   if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });
   if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail: relaxed });
-  const without = async (why: string): Promise<WasmDevice> =>
-    new WasmDevice(await open("relaxed"), { name: "wasm-relaxed", detail: `${relaxed}: 'auto' ${why}` });
-  // Nobody is asked to permit what is done without as well.
-  if (cpuMath === "auto" && !isPermitted({ name: "ffi" })) {
-    return await without("may not look for oneDNN without --allow-ffi");
-  }
-  try {
-    return await openOnednnDevice(await open("strict"), ranksOnHost);
-  } catch (error) {
-    if (cpuMath === "onednn" || !(error instanceof LibraryNotFoundError)) throw error;
-    return await without("found no oneDNN (fullyshard doctor says how to install it)");
-  }
+  return await openOnednnDevice(await open("strict"), ranksOnHost);
 }
 
 /** The CPU with matrix products by oneDNN. */
@@ -156,7 +148,7 @@ async function openOnednnDevice(parts: WasmParts, ranksOnHost: number): Promise<
   };
   return new WasmDevice({ ...parts, kernels: { ...kernels, gemm } }, {
     name: "onednn",
-    detail: `matrix products by oneDNN ${onednn.version} (${onednn.path})`,
+    detail: `WASM kernels, matrix products by oneDNN ${onednn.version} (${onednn.path})`,
     scratchBytes: (kernel, args) => kernel === "gemm" ? onednn.scratchBytes(args) : 0,
     close: () => onednn.dispose(),
   });

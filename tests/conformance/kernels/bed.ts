@@ -47,6 +47,9 @@ export function entryOf(kernel: string): KernelEntry {
 /** Bytes of the arrays that a call wrote, by name. */
 type Bits = ReadonlyMap<string, readonly number[]>;
 
+/** Values of arrays, by name. */
+export type Values = ReadonlyMap<string, readonly number[]>;
+
 function isCall(value: unknown): value is KernelCall {
   return typeof value === "function";
 }
@@ -136,6 +139,17 @@ export class Bed {
         this.#runOnce(kernel, { ...one, without: [...one.without ?? [], name] }, { shift: 1 }, `${label}, no ${name}`);
       }
     }
+  }
+
+  /** The values that a case writes, by array; of NaNs all are one. */
+  results(kernel: string, one: AnyCase): Values {
+    const entry = entryOf(kernel);
+    const accesses = accessesOf(entry, this.addressed(kernel, one), this.device.status.ptr);
+    const dtypes = new Map(accesses.map(({ parameter, dtype }) => [parameter, dtype]));
+    const bits = this.#runOnce(kernel, one, { shift: 1 }, `${kernel} ${describe(one.args)}`);
+    return new Map(
+      [...bits].map(([name, bytes]) => [name, decode(dtypes.get(name) ?? assert.fail(name), Uint8Array.from(bytes))]),
+    );
   }
 
   /** Runs a case with one size set to 0: nothing but the results may change. */

@@ -258,7 +258,7 @@ export const PRODUCT_PROPERTIES: Properties = {
 };
 
 /** What holds for products of the WASM kernels, and not of every library. */
-export const WASM_PRODUCT_PROPERTIES: Properties = {
+export const OWN_PRODUCT_PROPERTIES: Properties = {
   "gemm() gives an element the same bits whatever the other sizes": (bed) => {
     const [m, n, k] = [37, 45, 300];
     const [a, b, c] = [bed.values(m * k), bed.values(k * n), each(m * n, () => 0)];

@@ -1,0 +1,74 @@
+/**
+ * The CPU as a device, by who computes on it. The choice is explicit, or `auto`, which takes the first one that works here and
+ * says why not those before it.
+ *
+ * @module
+ */
+import { FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
+import { isPermitted } from "../runtime/permissions.ts";
+import type { Device } from "./device.ts";
+import type { NativeDeviceOptions } from "./native/device.ts";
+import { openWasmDevice } from "./wasm/device.ts";
+
+/**
+ * Who computes on the CPU. `native`: libraries of this package for processors with AVX2 or AVX-512 on Linux. `wasm` and
+ * `wasm-relaxed`: WASM modules of the same kernels. `onednn`: `wasm` with matrix products by oneDNN. `auto`: the first that
+ * works of `native`, `onednn` and `wasm-relaxed`.
+ */
+export const CPU_MATH = ["auto", "native", "wasm", "wasm-relaxed", "onednn"] as const;
+/** Name of who computes on the CPU. */
+export type CpuMath = typeof CPU_MATH[number];
+
+/** Options of the CPU device. */
+export interface CpuDeviceOptions {
+  /** Size of the memory in bytes: default what the host has with `native`, else 4 GiB, which is also the most there. */
+  readonly memoryBytes?: number | undefined;
+  /** Default `wasm`: the same bits in every runtime. */
+  readonly cpuMath?: CpuMath;
+  /** Ranks on this host, which share its cores; default: 1. */
+  readonly ranksOnHost?: number;
+  /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
+  readonly lateStatus?: boolean;
+}
+
+/**
+ * Opens the CPU.
+ *
+ * @throws {ArgumentError} if the memory's size is out of range
+ * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` or `onednn` and it is not to
+ * be had here
+ */
+export async function openCpuDevice({ cpuMath = "wasm", ...options }: CpuDeviceOptions = {}): Promise<Device> {
+  const { memoryBytes, ...others } = options;
+  const given = memoryBytes === undefined ? others : { ...others, memoryBytes };
+  if (cpuMath === "native") return await openNative(given);
+  if (cpuMath !== "auto") return await openWasmDevice({ ...given, cpuMath });
+  // Nobody is asked to permit what is done without as well.
+  if (!isPermitted({ name: "ffi" })) {
+    const why = "'auto' may call neither native kernels nor oneDNN without --allow-ffi";
+    return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });
+  }
+  const native = await openNative(given).catch(obstacle);
+  if (typeof native === "object") return native;
+  const onednn = await openWasmDevice({ ...given, cpuMath: "onednn" }).catch(obstacle);
+  if (typeof onednn === "object") return onednn;
+  const why = `'auto' found neither native kernels (${native}) nor oneDNN; fullyshard doctor says more`;
+  return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });
+}
+
+async function openNative(options: Omit<CpuDeviceOptions, "memoryBytes"> & NativeDeviceOptions): Promise<Device> {
+  const { openNativeDevice } = await import("./native/device.ts");
+  return await openNativeDevice(options);
+}
+
+/** What keeps a device from being opened here, in words; other errors go on. */
+function obstacle(error: unknown): string {
+  if (error instanceof LibraryNotFoundError) {
+    const reasons = new Set(error.tried.map(({ reason }) => reason));
+    return `${error.library} cannot be opened: ${[...reasons].join("; ")}`;
+  }
+  const isAbsent = error instanceof UnsupportedError || error instanceof FileError;
+  // A system that lends no addresses beyond its memory refuses the mapping.
+  if (isAbsent || error instanceof NativeError) return error.message;
+  throw error;
+}

@@ -1,0 +1,121 @@
+/**
+ * How a call of a kernel is passed to the crate in `wasm/`, derived from its entry: each parameter in its order as one number,
+ * an element type and the name of a function as their codes, a switch as 0 or 1, an address left out as 0, strides as the address
+ * of their list. A shape or a list of addresses is two, address and length; the status record comes last.
+ *
+ * @module
+ */
+import { InternalError } from "../../errors.ts";
+import type { DevicePtr } from "../device.ts";
+import { checksOf } from "./arguments.ts";
+import { type Arguments, type KernelEntry, OPS } from "./signature.ts";
+
+/** Words of the area for lists: `LIST_WORDS` of `wasm/src/workspace.rs`. */
+export const LIST_WORDS = 4096;
+
+/** The name of a kernel's export. */
+export function exportName(kernel: string): string {
+  return kernel.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+/** Where the lists of a call go, until it has returned. */
+export interface ListArea {
+  /** {@link LIST_WORDS} words. */
+  readonly words: Int32Array;
+  /** The kernels' address of the first one. */
+  readonly address: number;
+  /** Words of an address in a list. */
+  readonly addressWords: 1 | 2;
+}
+
+/** How one parameter is passed. */
+interface Slot {
+  readonly name: string;
+  /** Its place among the numbers of a call. */
+  readonly at: number;
+  /** What its codes stand for, where it is a name. */
+  readonly names: readonly string[];
+  readonly isOptional: boolean;
+  /** Whether the length of its list is passed too. */
+  readonly hasLength: boolean;
+  /** Whether its list is one of addresses. */
+  readonly hasAddresses: boolean;
+}
+
+/** The slots of a kernel's arguments, and how many numbers they are. */
+function slotsOf(entry: KernelEntry): { readonly slots: readonly Slot[]; readonly count: number } {
+  const slots: Slot[] = [];
+  let at = 0;
+  const add = (slot: Omit<Slot, "at">): void => {
+    slots.push({ ...slot, at });
+    at += slot.hasLength ? 2 : 1;
+  };
+  for (const [name, kind] of Object.entries(entry.values)) {
+    const names = kind === "unaryOp" || kind === "binaryOp" || kind === "reduceOp" ? OPS[kind] : [];
+    add({ name, names, isOptional: false, hasLength: kind === "shape", hasAddresses: false });
+  }
+  for (const [name, { optional, list }] of Object.entries(entry.arrays)) {
+    add({ name, names: [], isOptional: optional === true, hasLength: list === true, hasAddresses: list === true });
+  }
+  return { slots, count: at };
+}
+
+/** How many numbers a call passes. */
+export function numbersOf(entry: KernelEntry): number {
+  return slotsOf(entry).count + (entry.faults ? 1 : 0);
+}
+
+/**
+ * Makes what checks the arguments of a kernel's calls and writes their numbers. One loop for all kernels: a call costs some
+ * tenths of a microsecond more than by hand, and nothing is compiled at run time.
+ *
+ * @param status where the status record lies
+ * @param numbers gets the numbers of each call; at least {@link numbersOf} the entry
+ */
+export function packer(
+  kernel: string,
+  entry: KernelEntry,
+  status: DevicePtr,
+  { words, address, addressWords }: ListArea,
+  numbers: number[] | Float64Array,
+): (args: Arguments) => void {
+  const checks = checksOf(kernel, entry);
+  const { slots, count } = slotsOf(entry);
+  const write = (value: readonly number[], hasAddresses: boolean, used: number): number => {
+    if (!hasAddresses || addressWords === 1) {
+      for (const word of value) words[used++] = word;
+      return used;
+    }
+    for (const word of value) {
+      words[used++] = word;
+      words[used++] = Math.floor(word / 2 ** 32);
+    }
+    return used;
+  };
+  return (args) => {
+    for (let i = 0; i < checks.length; i++) checks[i]?.(args);
+    let used = 0;
+    for (let i = 0; i < slots.length; i++) {
+      const slot = slots[i];
+      if (slot === undefined) break;
+      const value = args[slot.name];
+      if (typeof value === "number") numbers[slot.at] = value;
+      else if (typeof value === "boolean") numbers[slot.at] = value ? 1 : 0;
+      else if (typeof value === "string") numbers[slot.at] = slot.names.indexOf(value);
+      else if (value === undefined) {
+        if (!slot.isOptional) throw new InternalError(`'${kernel}' was called without '${slot.name}'`);
+        numbers[slot.at] = 0;
+      } else if ("code" in value) numbers[slot.at] = value.code;
+      else {
+        used += used % addressWords;
+        if (used + value.length * addressWords > LIST_WORDS) {
+          throw new InternalError(`'${kernel}' takes lists of ${LIST_WORDS} words in all, got ${value.length} more`);
+        }
+        numbers[slot.at] = address + used * words.BYTES_PER_ELEMENT;
+        if (slot.hasLength) numbers[slot.at + 1] = value.length;
+        used = write(value, slot.hasAddresses, used);
+      }
+    }
+    if (entry.faults) numbers[count] = status;
+  };
+}

@@ -1,0 +1,164 @@
+/**
+ * The CPU as a device of native code: a mapping of as much memory as the host has, with native addresses, and the kernels out of
+ * a library for this processor. Arguments of a call are written to the working space at the mapping's begin, whose address is
+ * all that is passed.
+ *
+ * Note [Addresses that could be anything]: native code can write anywhere in the process. So every address that the host gives
+ * is compared with the mapping's bounds before use: those of kernels by their entries, those of copies here.
+ *
+ * @module
+ */
+import type { FfiProvider, NativeAddress } from "../../../ffi/types.ts";
+import { openPosix } from "../../../ffi/posix.ts";
+import type { NativeLevel } from "../../../wasm/native.ts";
+import { ArgumentError, InternalError } from "../../errors.ts";
+import { Allocator } from "../allocator.ts";
+import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
+import { boundsOf } from "../kernels/accesses.ts";
+import { exportName, LIST_WORDS, type ListArea, packer } from "../kernels/packing.ts";
+import { type Kernels, makeKernels } from "../kernels/table.ts";
+import { DeviceScalars } from "../scalars.ts";
+import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
+import { immediateStream, Streams } from "../stream.ts";
+import { LEVEL_NAMES, type NativeLibrary, openNativeLibrary } from "./library.ts";
+import { NativeMemory } from "./memory.ts";
+
+/** Options of {@link openNativeDevice}. */
+export interface NativeDeviceOptions {
+  /** Size of the memory in bytes: default what the host has. */
+  readonly memoryBytes?: number;
+  /** What the library is built for; default: the best that the processor has. */
+  readonly level?: NativeLevel;
+  /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
+  readonly lateStatus?: boolean;
+}
+
+/** Least memory: the working space, and some to work on. */
+const LEAST_BYTES = 2 ** 24;
+
+/** The CPU in native code. */
+export class NativeDevice implements Device {
+  readonly name = "cpu:0";
+  readonly mathName = "native";
+  readonly detail: string;
+  readonly allocator: Allocator;
+  readonly kernels: Kernels;
+  readonly status: DeviceStatus;
+  readonly math: ExactMath;
+  readonly streams: Streams = new Streams(immediateStream);
+  readonly scalars: DeviceScalars = new DeviceScalars(this);
+  readonly #memory: NativeMemory;
+  readonly #library: NativeLibrary;
+
+  /** Use {@link openNativeDevice}. */
+  constructor(memory: NativeMemory, library: NativeLibrary, lateStatus: boolean) {
+    this.#memory = memory;
+    this.#library = library;
+    this.detail = `native kernels for ${LEVEL_NAMES[library.level]} (${library.path})`;
+    const space = memory.address(memory.begin);
+    const lists = library.others.list_area(space);
+    const heap = devicePtr(library.others.heap_base(space));
+    const record = new DataView(memory.viewOf(heap, STATUS_AREA_BYTES));
+    this.status = new DeviceStatus(heap, lateStatus, {
+      read: () => {
+        memory.requireMapped();
+        return record;
+      },
+      clear: () => {
+        memory.requireMapped();
+        record.setUint32(0, 0, true);
+      },
+    });
+    this.allocator = new Allocator(this.name, heap + STATUS_AREA_BYTES, memory.end);
+    const numbers = new Float64Array(memory.viewOf(memory.begin, lists - memory.begin));
+    const words = new Int32Array(memory.viewOf(lists, LIST_WORDS * 4));
+    this.kernels = nativeKernels(memory, library, { words, address: lists, addressWords: 2 }, numbers, heap);
+    this.math = exactMath(memory, library, numbers);
+  }
+
+  copyIn(dst: DevicePtr, src: Uint8Array): void {
+    this.#memory.copyIn(dst, src);
+  }
+
+  copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.#memory.copyOut(dst, src);
+  }
+
+  copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
+    this.#memory.copy(dst, src, byteLength);
+  }
+
+  scratchBytes(): number {
+    return 0;
+  }
+
+  nativeBase(provider: FfiProvider): NativeAddress {
+    return provider.nullAddress;
+  }
+
+  synchronize(): void {}
+
+  dispose(): void {
+    if (!this.#memory.isMapped) return;
+    this.#memory.unmap();
+    this.#library.close();
+  }
+}
+
+/** Kernels whose arguments lie in `numbers`, at the begin of memory, and in lists. */
+function nativeKernels(
+  memory: NativeMemory,
+  library: NativeLibrary,
+  lists: ListArea,
+  numbers: Float64Array,
+  status: DevicePtr,
+): Kernels {
+  const space = memory.address(memory.begin);
+  return makeKernels((name, entry) => {
+    const call = library.kernels[exportName(name)];
+    if (call === undefined) throw new InternalError(`${library.path} lacks '${name}'`);
+    const pack = packer(name, entry, status, lists, numbers);
+    const requireBounds = boundsOf(name, entry, status, memory.end);
+    return (args) => {
+      memory.requireMapped();
+      pack(args);
+      requireBounds(args);
+      call(space);
+    };
+  });
+}
+
+function exactMath(memory: NativeMemory, { others }: NativeLibrary, numbers: Float64Array): ExactMath {
+  const space = memory.address(memory.begin);
+  const of = (call: (space: NativeAddress) => number) => (...values: readonly number[]): number => {
+    memory.requireMapped();
+    numbers.set(values);
+    return call(space);
+  };
+  const { exact_exp, exact_log, exact_sin, exact_cos, exact_pow } = others;
+  return { exp: of(exact_exp), log: of(exact_log), sin: of(exact_sin), cos: of(exact_cos), pow: of(exact_pow) };
+}
+
+/**
+ * Opens the CPU with native kernels.
+ *
+ * @throws {ArgumentError} if the memory's size is out of range
+ * @throws {UnsupportedError} if there is no library for this processor or system, or it is no file
+ * @throws {FileError} if the library cannot be read, or is not this version's
+ * @throws {LibraryNotFoundError} if it cannot be opened
+ */
+export async function openNativeDevice(options: NativeDeviceOptions = {}): Promise<NativeDevice> {
+  const posix = await openPosix();
+  const library = await openNativeLibrary(posix, options.level);
+  try {
+    const { memoryBytes = posix.hostBytes, lateStatus = false } = options;
+    if (!(memoryBytes >= LEAST_BYTES)) {
+      throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB at least`);
+    }
+    const byteLength = Math.floor(memoryBytes / posix.pageBytes) * posix.pageBytes;
+    return new NativeDevice(new NativeMemory(posix, byteLength), library, lateStatus);
+  } catch (error) {
+    library.close();
+    throw error;
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * The kernels as a native library: which one this processor runs, and its functions. Each takes one address, that of the working
+ * space in which its arguments lie; see `wasm/src/workspace.rs`.
+ *
+ * Permissions on Deno: `--allow-ffi`, and `--allow-read` of the library.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import type { ResultType, Symbols } from "../../../ffi/types.ts";
+import { type NativeLevel, nativeLibraryPath } from "../../../wasm/native.ts";
+import { LibraryNotFoundError, UnsupportedError } from "../../errors.ts";
+import { platform } from "../../runtime/processes.ts";
+import { exportName } from "../kernels/packing.ts";
+import { KERNELS } from "../kernels/table.ts";
+import { lackingFor, levelOf, readProcessor } from "./processor.ts";
+
+/** A function of the working space. */
+interface OfSpace<R extends ResultType> {
+  readonly args: readonly ["address"];
+  readonly result: R;
+  readonly check: "none";
+}
+
+function ofSpace<R extends ResultType>(result: R): OfSpace<R> {
+  return { args: ["address"], result, check: "none" };
+}
+
+/** Functions that are no kernels: where areas lie, and functions of numbers. */
+type Others =
+  & { readonly [N in "heap_base" | "list_area"]: OfSpace<"usize"> }
+  & { readonly [N in "exact_exp" | "exact_log" | "exact_sin" | "exact_cos" | "exact_pow"]: OfSpace<"f64"> };
+
+const OTHERS: Others = {
+  heap_base: ofSpace("usize"),
+  list_area: ofSpace("usize"),
+  exact_exp: ofSpace("f64"),
+  exact_log: ofSpace("f64"),
+  exact_sin: ofSpace("f64"),
+  exact_cos: ofSpace("f64"),
+  exact_pow: ofSpace("f64"),
+};
+
+/** An opened library. */
+export interface NativeLibrary {
+  readonly level: NativeLevel;
+  readonly path: string;
+  /** By the names of exports. */
+  readonly kernels: Symbols<Readonly<Record<string, OfSpace<"void">>>>;
+  readonly others: Symbols<Others>;
+  /** Unloads it; its functions must not be called after that. */
+  close(): void;
+}
+
+/** A level in words. */
+export const LEVEL_NAMES: Readonly<Record<NativeLevel, string>> = { v3: "x86-64-v3 (AVX2)", v4: "x86-64-v4 (AVX-512)" };
+
+/**
+ * Opens the library for this processor.
+ *
+ * @param asked the level; by default the best one that the processor has
+ * @throws {UnsupportedError} if there is no library for this processor or system, or it is no file
+ * @throws {FileError} if it cannot be read, or is not this version's
+ * @throws {LibraryNotFoundError} if it cannot be opened
+ */
+export async function openNativeLibrary(posix: Posix, asked?: NativeLevel): Promise<NativeLibrary> {
+  const level = requireLevel(posix, asked);
+  const path = await nativeLibraryPath(level);
+  const bindings = Object.fromEntries(Object.keys(KERNELS).map((name) => [exportName(name), ofSpace("void")]));
+  try {
+    const kernels = posix.provider.load("native kernels", path, bindings);
+    const others = posix.provider.load("native kernels", path, OTHERS);
+    const close = (): void => {
+      kernels.close();
+      others.close();
+    };
+    return { level, path, kernels: kernels.symbols, others: others.symbols, close };
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new LibraryNotFoundError("native kernels", [{ path, reason }], "Use cpuMath 'wasm-relaxed'");
+  }
+}
+
+function requireLevel(posix: Posix, asked: NativeLevel | undefined): NativeLevel {
+  const { os, arch } = platform();
+  if (os !== "linux" || arch !== "x64") {
+    throw new UnsupportedError(`Cannot run native kernels on ${os} ${arch}: they are built for Linux on x86-64`);
+  }
+  const processor = readProcessor(posix);
+  if (processor === undefined) throw new UnsupportedError("Cannot run native kernels: /proc/cpuinfo cannot be read");
+  const level = asked ?? levelOf(processor) ?? "v3";
+  const lacking = lackingFor(level, processor);
+  if (lacking.length === 0) return level;
+  throw new UnsupportedError(
+    `Cannot run native kernels for ${LEVEL_NAMES[level]} on this processor: it lacks ${lacking.join(", ")}`,
+  );
+}

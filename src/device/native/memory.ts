@@ -1,0 +1,103 @@
+/**
+ * A rank's memory as an ordinary mapping, whose addresses are native ones. Pages cost nothing until they are touched. The host
+ * reads and writes it through views of a fixed size, as no runtime has a view of all of it.
+ *
+ * Invariant: nothing is read or written outside the mapping, nor after it is gone: a wrong address is an error.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { at } from "../../at.ts";
+import { InternalError, UseAfterDisposeError } from "../../errors.ts";
+import type { DevicePtr } from "../device.ts";
+
+/** Bytes of a view. */
+const VIEW_BYTES = 2 ** 30;
+
+/** The mapping. */
+export class NativeMemory {
+  /** First address. */
+  readonly begin: number;
+  /** One past the last. */
+  readonly end: number;
+  readonly #posix: Posix;
+  readonly #base: NativeAddress;
+  readonly #views: Uint8Array[] = [];
+  #isMapped = true;
+
+  /** @throws {NativeError} if the system has no room for so many addresses */
+  constructor(posix: Posix, byteLength: number) {
+    this.#posix = posix;
+    this.#base = posix.mapPrivate(byteLength);
+    this.begin = posix.provider.numberOf(this.#base);
+    this.end = this.begin + byteLength;
+    for (let start = 0; start < byteLength; start += VIEW_BYTES) {
+      const view = posix.provider.viewOf(this.address(this.begin + start), Math.min(VIEW_BYTES, byteLength - start));
+      this.#views.push(new Uint8Array(view));
+    }
+  }
+
+  /** An address as functions of C take it. */
+  address(ptr: number): NativeAddress {
+    return this.#posix.provider.offset(this.#base, ptr - this.begin);
+  }
+
+  /** Bytes that stay where they are: of what the device keeps for itself. */
+  viewOf(ptr: number, byteLength: number): ArrayBuffer {
+    this.requireInside(ptr, byteLength);
+    return this.#posix.provider.viewOf(this.address(ptr), byteLength);
+  }
+
+  /** @throws {UseAfterDisposeError} if it was given back */
+  requireMapped(): void {
+    if (!this.#isMapped) throw new UseAfterDisposeError("Cannot use a CPU device after it was disposed");
+  }
+
+  /** @throws {InternalError} if these bytes do not all lie in it */
+  requireInside(ptr: number, byteLength: number): void {
+    this.requireMapped();
+    if (ptr >= this.begin && ptr + byteLength <= this.end) return;
+    const memory = `memory lies in [${this.begin}, ${this.end})`;
+    throw new InternalError(`Cannot copy ${byteLength} bytes at ${ptr}: ${memory}`);
+  }
+
+  copyIn(dst: DevicePtr, src: Uint8Array): void {
+    this.#eachView(dst, src.byteLength, (bytes, done) => bytes.set(src.subarray(done, done + bytes.byteLength)));
+  }
+
+  copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.#eachView(src, dst.byteLength, (bytes, done) => dst.set(bytes, done));
+  }
+
+  copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
+    this.requireInside(dst, byteLength);
+    this.requireInside(src, byteLength);
+    this.#posix.libc.symbols.memmove(this.address(dst), this.address(src), byteLength);
+  }
+
+  /** Whether it was not given back yet. */
+  get isMapped(): boolean {
+    return this.#isMapped;
+  }
+
+  /** Gives all of it back; views of it must not be used any more. */
+  unmap(): void {
+    this.#isMapped = false;
+    this.#views.length = 0;
+    this.#posix.unmap(this.#base, this.end - this.begin);
+  }
+
+  /** Calls `f` with the bytes from `ptr` on, view by view, and how many came before. */
+  #eachView(ptr: DevicePtr, byteLength: number, f: (bytes: Uint8Array, done: number) => void): void {
+    this.requireInside(ptr, byteLength);
+    for (let done = 0; done < byteLength;) {
+      const offset = ptr + done - this.begin;
+      const view = at(this.#views, Math.floor(offset / VIEW_BYTES), "view");
+      const start = offset % VIEW_BYTES;
+      const bytes = view.subarray(start, start + byteLength - done);
+      f(bytes, done);
+      done += bytes.byteLength;
+    }
+  }
+}

@@ -1,0 +1,46 @@
+/**
+ * What the processor can do, as the system says: its flags name what the kernel saves registers for too.
+ *
+ * @module
+ */
+import type { Posix } from "../../../ffi/posix.ts";
+import type { NativeLevel } from "../../../wasm/native.ts";
+import { NativeError } from "../../errors.ts";
+
+/** A processor. */
+export interface Processor {
+  readonly model: string | undefined;
+  /** Flags as Linux names them. */
+  readonly features: ReadonlySet<string>;
+}
+
+/** Flags of each level of x86-64, best first; a level has those of the ones behind it too. */
+const LEVELS: readonly (readonly [level: NativeLevel, flags: readonly string[]])[] = [
+  ["v4", ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]],
+  ["v3", ["avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"]],
+];
+
+/** This processor; undefined where the system does not tell. */
+export function readProcessor(posix: Posix): Processor | undefined {
+  let bytes: Uint8Array | undefined;
+  try {
+    bytes = posix.readFile("/proc/cpuinfo");
+  } catch (error) {
+    if (!(error instanceof NativeError)) throw error;
+  }
+  if (bytes === undefined) return undefined;
+  const text = new TextDecoder().decode(bytes);
+  const field = (name: string): string | undefined => new RegExp(`^${name}\\s*:\\s*(.*)$`, "m").exec(text)?.[1];
+  return { model: field("model name"), features: new Set((field("flags") ?? field("Features") ?? "").split(" ")) };
+}
+
+/** Flags that a processor lacks for a level. */
+export function lackingFor(level: NativeLevel, { features }: Processor): readonly string[] {
+  const from = LEVELS.findIndex(([name]) => name === level);
+  return LEVELS.slice(from).flatMap(([, flags]) => flags).filter((flag) => !features.has(flag));
+}
+
+/** The best level that a processor has. */
+export function levelOf(processor: Processor): NativeLevel | undefined {
+  return LEVELS.find(([level]) => lackingFor(level, processor).length === 0)?.[0];
+}

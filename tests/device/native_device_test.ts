@@ -1,0 +1,140 @@
+/**
+ * What is the native device's own: memory beyond 4 GiB, addresses that could be anything, its end, and who is taken where it
+ * cannot be opened.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { type DevicePtr, devicePtr } from "../../src/device/device.ts";
+import { type NativeDevice, openNativeDevice } from "../../src/device/native/device.ts";
+import { openDevice } from "../../src/device/registry.ts";
+import { float32 } from "../../src/dtype.ts";
+import {
+  ArgumentError,
+  InternalError,
+  LibraryNotFoundError,
+  UnsupportedError,
+  UseAfterDisposeError,
+} from "../../src/errors.ts";
+import { programOf } from "../support/rank_process.ts";
+
+async function tryOpen(memoryBytes: number): Promise<NativeDevice | undefined> {
+  try {
+    return await openNativeDevice({ memoryBytes });
+  } catch (error) {
+    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return undefined;
+    throw error;
+  }
+}
+
+const probe = await tryOpen(2 ** 24);
+const skip = probe === undefined && "native kernels do not run here";
+probe?.dispose();
+
+async function open(memoryBytes: number): Promise<NativeDevice> {
+  return await tryOpen(memoryBytes) ?? assert.fail("native kernels do not run here");
+}
+
+function floats(device: NativeDevice, at: DevicePtr, n: number): number[] {
+  const values = new Float32Array(n);
+  device.copyOut(new Uint8Array(values.buffer), at);
+  return [...values];
+}
+
+test("NativeDevice has more than 4 GiB, all of which kernels and copies reach", { skip }, async () => {
+  const device = await open(6 * 2 ** 30);
+  const block = device.allocator.allocate(5 * 2 ** 30, "not touched as a whole");
+  const high = device.allocator.allocate(2 ** 20, "beyond 4 GiB");
+  assert.ok(high - device.status.ptr > 2 ** 32);
+  device.kernels.fill({ dtype: float32, n: 2 ** 18, value: 2.5, dst: high });
+  assert.deepEqual(floats(device, devicePtr(high + 2 ** 20 - 8), 2), [2.5, 2.5]);
+
+  const low = devicePtr(block + 2 ** 29);
+  device.kernels.fill({ dtype: float32, n: 9, value: 1, dst: low });
+  const sum = { dtype: float32, dstDtype: float32, n: 9, accumulate: false, dst: low, sources: [low, high] };
+  device.kernels.sumRanks(sum);
+  assert.deepEqual(floats(device, low, 9), new Array(9).fill(3.5));
+  device.copy(high, low, 36);
+  assert.deepEqual(floats(device, high, 10), [...new Array(9).fill(3.5), 2.5]);
+
+  // Across the border of what the host sees at once, wherever that lies within these 16 MiB.
+  const across = devicePtr(block + 2 ** 30 - 12 * 2 ** 20);
+  const pattern = new Uint8Array(2 ** 24).map((_, i) => i * 31 + (i >> 8));
+  device.copyIn(across, pattern);
+  const found = new Uint8Array(pattern.byteLength);
+  device.copyOut(found, across);
+  assert.equal(Buffer.compare(found, pattern), 0);
+  device.dispose();
+});
+
+test("NativeDevice refuses addresses outside of its memory, before anything is written", { skip }, async () => {
+  const device = await open(2 ** 24);
+  const { begin, stats: { capacity } } = device.allocator;
+  const end = begin + capacity;
+  const [inside, outside] = [devicePtr(end - 64), devicePtr(end)];
+  device.kernels.fill({ dtype: float32, n: 16, value: 1, dst: inside });
+  const refused = (action: () => void, name: RegExp): void =>
+    assert.throws(action, (error) => {
+      assert.ok(error instanceof InternalError, String(error));
+      assert.match(error.message, name);
+      assert.match(error.message, /memory lies in \[\d+, \d+\)/);
+      return true;
+    });
+  const fill = (dst: DevicePtr, n: number): void => device.kernels.fill({ dtype: float32, n, value: 7, dst });
+  refused(() => fill(inside, 17), /'fill' takes 68 bytes at \d+ for 'dst'/);
+  refused(() => fill(devicePtr(0), 1), /'fill' takes 4 bytes at 0/);
+  refused(() => fill(devicePtr(2 ** 50), 1), /'fill'/);
+  refused(() => fill(inside, 2 ** 60), /'fill'/);
+  const copy = { dtype: float32, shape: [2, 4], dstStrides: [4, 1], srcStrides: [13, 1], dst: inside, src: inside };
+  refused(() => device.kernels.copyStrided(copy), /for 'src'/);
+  const sum = { dtype: float32, dstDtype: float32, n: 1, accumulate: false, dst: inside, sources: [inside, outside] };
+  refused(() => device.kernels.sumRanks(sum), /for 'sources'/);
+  refused(() => device.copyIn(outside, new Uint8Array(1)), /Cannot copy 1 bytes/);
+  refused(() => device.copyOut(new Uint8Array(65), inside), /Cannot copy 65 bytes/);
+  refused(() => device.copy(inside, devicePtr(8), 8), /Cannot copy 8 bytes at 8/);
+  assert.deepEqual(floats(device, inside, 16), new Array(16).fill(1));
+  device.dispose();
+});
+
+test("NativeDevice is an error after its end, not a fault", { skip }, async () => {
+  const device = await open(2 ** 24);
+  const dst = device.allocator.allocate(64, "gone");
+  device.dispose();
+  device.dispose();
+  const fill = (): void => device.kernels.fill({ dtype: float32, n: 1, value: 0, dst });
+  const copyOut = (): void => device.copyOut(new Uint8Array(4), dst);
+  for (const use of [fill, copyOut, () => device.status.read(), () => device.math.exp(1)]) {
+    assert.throws(use, UseAfterDisposeError);
+  }
+  await assert.rejects(openNativeDevice({ memoryBytes: 2 ** 20 }), ArgumentError);
+});
+
+test("openDevice() takes native kernels where they run, if the choice is left to it", { skip }, async () => {
+  const device = await openDevice("cpu", { cpuMath: "auto", memoryBytes: 2 ** 24 });
+  assert.equal(device.mathName, "native");
+  assert.match(device.detail, /^native kernels for x86-64-v[34] \(AVX\S*\) \(.*native-v[34]\.so\)$/);
+  device.dispose();
+});
+
+test(
+  "openDevice() takes WASM where nothing can be opened, and says why",
+  { skip: programOf("deno") === undefined },
+  () => {
+    const script = `const { openDevice } = await import(${
+      JSON.stringify(new URL("../../doors/device.ts", import.meta.url))
+    });
+    const { mathName, detail } = await openDevice("cpu", { cpuMath: "auto", memoryBytes: 2 ** 24 });
+    console.log(mathName + ": " + detail);`;
+    const args = ["run", "--no-prompt", "--allow-read", "--allow-env", "--ext=ts", "-"];
+    const cwd = fileURLToPath(new URL("../..", import.meta.url));
+    const said = execFileSync(programOf("deno") ?? "deno", args, { cwd, input: script, encoding: "utf8" });
+    assert.match(
+      said,
+      /^wasm-relaxed: WASM kernels with relaxed SIMD.*: 'auto' found neither native kernels \(libc cannot/,
+    );
+    assert.match(said, /Requires ffi access.*\) nor oneDNN; fullyshard doctor says more/);
+  },
+);

@@ -1,0 +1,64 @@
+/**
+ * Who computes on the CPU gives the same bits as who else: native kernels those of strict WASM, but where products fuse a
+ * multiplication and an addition; and there those of each other, and of relaxed WASM in a runtime that fuses.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { isDeepStrictEqual } from "node:util";
+import type { Device } from "../../src/device/device.ts";
+import type { NativeLevel } from "../../wasm/native.ts";
+import { openNativeDevice } from "../../src/device/native/device.ts";
+import { openWasmDevice } from "../../src/device/wasm/device.ts";
+import { LibraryNotFoundError, UnsupportedError } from "../../src/errors.ts";
+import { CASES } from "../conformance/device.ts";
+import { Bed, type Values } from "../conformance/kernels/bed.ts";
+import type { AnyCase } from "../conformance/kernels/case.ts";
+
+const memoryBytes = 2 ** 26;
+const PRODUCTS: readonly string[] = ["gemm", "attention", "attentionBackward"];
+const OTHERS = Object.keys(CASES).filter((kernel) => !PRODUCTS.includes(kernel));
+
+async function openNative(level: NativeLevel): Promise<Device | undefined> {
+  try {
+    return await openNativeDevice({ level, memoryBytes });
+  } catch (error) {
+    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return undefined;
+    throw error;
+  }
+}
+
+/** The values that the cases of some kernels write, on a bed of its own, so that random arrays are the same. */
+function bitsOf(device: Device, kernels: readonly string[]): ReadonlyMap<string, readonly Values[]> {
+  const bed = new Bed(device);
+  const cases = new Map<string, readonly AnyCase[]>(Object.entries(CASES));
+  return new Map(kernels.map((kernel) => [kernel, (cases.get(kernel) ?? []).map((one) => bed.results(kernel, one))]));
+}
+
+const strict = await openWasmDevice({ cpuMath: "wasm", memoryBytes });
+const relaxed = await openWasmDevice({ cpuMath: "wasm-relaxed", memoryBytes });
+const [v3, v4] = [await openNative("v3"), await openNative("v4")];
+after(() => [strict, relaxed, v3, v4].forEach((device) => device?.dispose()));
+
+const expected = bitsOf(strict, OTHERS);
+assert.equal(expected.size, OTHERS.length);
+for (const [name, device] of [["relaxed WASM", relaxed], ["native v3", v3], ["native v4", v4]] as const) {
+  test(`${name} gives the bits of strict WASM but for products`, { skip: device === undefined && "not here" }, () => {
+    for (const [kernel, values] of device === undefined ? [] : bitsOf(device, OTHERS)) {
+      assert.ok(isDeepStrictEqual(values, expected.get(kernel)), kernel);
+    }
+  });
+}
+
+test("native v3 and v4 give the same products", { skip: (v3 === undefined || v4 === undefined) && "not here" }, () => {
+  if (v3 === undefined || v4 === undefined) return;
+  assert.ok(isDeepStrictEqual(bitsOf(v4, PRODUCTS), bitsOf(v3, PRODUCTS)));
+});
+
+const products = bitsOf(relaxed, PRODUCTS);
+const fuses = !isDeepStrictEqual(products, bitsOf(strict, PRODUCTS));
+const why = v3 === undefined ? "not here" : !fuses && "relaxed WASM does not fuse in this runtime";
+test("native products are those of relaxed WASM where that fuses", { skip: why }, () => {
+  if (v3 !== undefined) assert.ok(isDeepStrictEqual(bitsOf(v3, PRODUCTS), products));
+});

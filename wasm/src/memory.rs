@@ -1,0 +1,41 @@
+//! What compiled code wants of the C library and of the standard one, so that a native library needs none. Hidden: nothing else
+//! sees these symbols.
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".globl memcpy, memmove, memset",
+    ".hidden memcpy, memmove, memset",
+    "memcpy:",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "rep movsb",
+    "ret",
+    "memset:",
+    "mov r8, rdi",
+    "mov eax, esi",
+    "mov rcx, rdx",
+    "rep stosb",
+    "mov rax, r8",
+    "ret",
+    // Backwards where the destination begins within the source.
+    "memmove:",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "mov r8, rdi",
+    "sub r8, rsi",
+    "cmp r8, rdx",
+    "jb 2f",
+    "rep movsb",
+    "ret",
+    "2:",
+    "std",
+    "lea rdi, [rdi + rcx - 1]",
+    "lea rsi, [rsi + rcx - 1]",
+    "rep movsb",
+    "cld",
+    "ret",
+    // The unwind tables of `core` name it; nothing here unwinds.
+    ".globl rust_eh_personality",
+    ".hidden rust_eh_personality",
+    "rust_eh_personality:",
+    "ud2",
+);
