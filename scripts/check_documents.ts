@@ -85,12 +85,14 @@ function commandOf({ language, word, text, line }: Block, runtime: (typeof RUNTI
 
 function execute(folder: string, command: string, block: Block, runtime: string): string | undefined {
   if (block.language === "ts") writeFileSync(`${folder}/block-${block.line}.ts`, block.text);
+  // A function of the shell that started this would hide the runtimes' programs.
+  const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("BASH_FUNC_")));
   const { status, stdout, stderr } = spawnSync("bash", ["-euo", "pipefail", "-c", command], {
     cwd: folder,
     encoding: "utf8",
     timeout: BLOCK_SECONDS * 1000,
     env: {
-      ...process.env,
+      ...inherited,
       PATH: [`${ROOT}node_modules/.bin`, process.env["PATH"]].join(delimiter),
       FULLYSHARD_RUNTIME: runtime,
       NO_COLOR: "1",
