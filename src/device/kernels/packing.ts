@@ -8,7 +8,7 @@
 import { InternalError } from "../../errors.ts";
 import type { DevicePtr } from "../device.ts";
 import { checksOf } from "./arguments.ts";
-import { type Arguments, type KernelEntry, OPS } from "./signature.ts";
+import { type Arguments, type KernelEntry, OPS, type ValueKind } from "./signature.ts";
 
 /** Words of the area for lists: `LIST_WORDS` of `wasm/src/workspace.rs`. */
 export const LIST_WORDS = 4096;
@@ -51,13 +51,25 @@ function slotsOf(entry: KernelEntry): { readonly slots: readonly Slot[]; readonl
     at += slot.hasLength ? 2 : 1;
   };
   for (const [name, kind] of Object.entries(entry.values)) {
-    const names = kind === "unaryOp" || kind === "binaryOp" || kind === "reduceOp" ? OPS[kind] : [];
+    const names = functionsOf(kind);
     add({ name, names, isOptional: false, hasLength: kind === "shape", hasAddresses: false });
   }
   for (const [name, { optional, list }] of Object.entries(entry.arrays)) {
     add({ name, names: [], isOptional: optional === true, hasLength: list === true, hasAddresses: list === true });
   }
   return { slots, count: at };
+}
+
+/** The functions that a kind names, whose places are their codes; none if it is of another sort. */
+function functionsOf(kind: ValueKind): readonly string[] {
+  return Object.entries(OPS).find(([name]) => name === kind)?.[1] ?? [];
+}
+
+/** The code of a function's name. */
+function codeOf(name: string, names: readonly string[], kernel: string): number {
+  const code = names.indexOf(name);
+  if (code < 0) throw new InternalError(`'${kernel}' takes ${names.join(", ")}, got '${name}'`);
+  return code;
 }
 
 /** How many numbers a call passes. */
@@ -101,7 +113,7 @@ export function packer(
       const value = args[slot.name];
       if (typeof value === "number") numbers[slot.at] = value;
       else if (typeof value === "boolean") numbers[slot.at] = value ? 1 : 0;
-      else if (typeof value === "string") numbers[slot.at] = slot.names.indexOf(value);
+      else if (typeof value === "string") numbers[slot.at] = codeOf(value, slot.names, kernel);
       else if (value === undefined) {
         if (!slot.isOptional) throw new InternalError(`'${kernel}' was called without '${slot.name}'`);
         numbers[slot.at] = 0;
