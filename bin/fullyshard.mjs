@@ -58,7 +58,7 @@ function denoPermissions(deno) {
   // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable
   // unless it may run everything.
   // Deno asks for the file that a link leads to.
-  const found = [deno, findRuntime("bun"), "/bin/sh"].filter((program) => program !== undefined);
+  const found = [deno, findRuntime("bun"), "/bin/sh"].filter((program) => program !== undefined && existsSync(program));
   const programs = [...new Set(found.flatMap((program) => [program, realpathSync(program)]))];
   const isLinked = Object.keys(process.env).some((name) => /^(LD|DYLD)_/.test(name));
   const run = isLinked || programs.some((program) => program.includes(","))

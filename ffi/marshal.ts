@@ -24,7 +24,7 @@ export interface CallSite {
   readonly statuses: StatusWords;
   /** The library's functions by name, among them those that put a status in words. */
   readonly bound: ReadonlyMap<string, (...args: unknown[]) => unknown>;
-  /** The thread's errno; asked for only by bindings that are judged by it. */
+  /** Gives the thread's errno; called only for bindings whose failures set errno. */
   readonly errno: () => Errno;
 }
 

@@ -6,7 +6,7 @@
  *     ```ts train.ts   a file: it is written, and the document's commands use it; so for yaml and json
  *     ```sh            commands: they are run; those of the other runtime are left out
  *     ```sh published  commands that need a registry which the package is not in yet: shown only
- *     ```sh checkout   commands in a checkout of the project: the gate's other stages run them
+ *     ```sh checkout   commands in a checkout of the project: shown only
  *     ```text          shown only
  *
  * The folder has `texts/` (the documents themselves) and `path/to/llama` (a small one with its tokenizer).
@@ -60,8 +60,9 @@ function runDocument(document: string, runtime: (typeof RUNTIMES)[number]): void
     if (block.word.includes(".")) writeFileSync(`${folder.path}/${block.word}`, block.text);
     const command = commandOf(block, runtime);
     if (command === undefined) continue;
+    if (block.language === "ts") writeFileSync(`${folder.path}/${programOf(block)}`, block.text);
     const started = performance.now();
-    const fault = execute(folder.path, command, block, runtime);
+    const fault = execute(folder.path, command, runtime);
     const took = ((performance.now() - started) / 1000).toFixed(1);
     const where = `${document}:${block.line} under ${runtime}, ${took} s`;
     process.stdout.write(fault === undefined ? `ok ${where}\n` : `FAILED ${where}\n${command}\n${fault}\n`);
@@ -71,8 +72,9 @@ function runDocument(document: string, runtime: (typeof RUNTIMES)[number]): void
 }
 
 /** The commands of a block, or `undefined` where it is not run. */
-function commandOf({ language, word, text, line }: Block, runtime: (typeof RUNTIMES)[number]): string | undefined {
-  if (language === "ts" && word === "") return `${RUN[runtime]} block-${line}.ts`;
+function commandOf(block: Block, runtime: (typeof RUNTIMES)[number]): string | undefined {
+  const { language, word, text } = block;
+  if (language === "ts" && word === "") return `${RUN[runtime]} ${programOf(block)}`;
   if (language !== "sh" || word !== "") return undefined;
   const lines = text.replaceAll("\\\n", "\u0000").split("\n");
   const others = RUNTIMES.filter((name) => name !== runtime);
@@ -83,8 +85,13 @@ function commandOf({ language, word, text, line }: Block, runtime: (typeof RUNTI
   return command === "" ? undefined : command;
 }
 
-function execute(folder: string, command: string, block: Block, runtime: string): string | undefined {
-  if (block.language === "ts") writeFileSync(`${folder}/block-${block.line}.ts`, block.text);
+/** The file that a program without a name is written to. */
+function programOf({ line }: Block): string {
+  return `block-${line}.ts`;
+}
+
+/** Runs a command; what went wrong, if anything. */
+function execute(folder: string, command: string, runtime: string): string | undefined {
   // A function of the shell that started this would hide the runtimes' programs.
   const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("BASH_FUNC_")));
   const { status, stdout, stderr } = spawnSync("bash", ["-euo", "pipefail", "-c", command], {
@@ -133,13 +140,8 @@ function makeLlama(): void {
     "await model.load();",
     `await model.save(${JSON.stringify(llama)});`,
   ];
-  const text = lines.join("\n");
-  const fault = execute(
-    folder.path,
-    "bun block-1.ts",
-    { document: "", line: 1, language: "ts", word: "", text },
-    "bun",
-  );
+  writeFileSync(`${folder.path}/make.ts`, lines.join("\n"));
+  const fault = execute(folder.path, "bun make.ts", "bun");
   if (fault !== undefined) throw new Error(`Cannot make a model for the documents: ${fault}`);
   for (const name of readdirSync(`${ROOT}examples/data`)) cpSync(`${ROOT}examples/data/${name}`, `${llama}/${name}`);
 }

@@ -48,8 +48,8 @@ export const NCCL_UNIQUE_ID = {
 } as const;
 
 /**
- * `ncclConfig_t` of 2.28.9. Releases append members to it; a library reads the members that `size` covers and that it
- * knows itself, and takes defaults for those that are newer than `version`. So this one goes to older and newer ones.
+ * `ncclConfig_t` of 2.28.9. NCCL only ever appends members. A library reads those members that `size` covers and its own
+ * release has, and takes defaults for members newer than `version`: so libraries of older and newer releases accept this.
  */
 export const NCCL_CONFIG = {
   name: "ncclConfig_t",

@@ -28,8 +28,9 @@ import { OutPlace, StructArray } from "./memory.ts";
 /** One binding with its name in the table. */
 export type Entry = readonly [name: string, binding: Binding];
 
-/** An opened file: its functions by their names in the table, without those that it lacks. */
+/** An opened library file. */
 export interface OpenedFile {
+  /** The functions that the file has, by their names in the table. */
   readonly functions: ReadonlyMap<string, RawFunction>;
   close(): void;
 }

@@ -25,7 +25,8 @@ const SECTIONS = [section(
   z.strictObject({
     data: z.array(z.string()).default([]).describe("Text or .jsonl files, folders or globs, with or without --data"),
     textField: z.string().default(usual.textField).describe("Key of a .jsonl line that holds its text"),
-    vocab: z.int().min(MIN_VOCAB_SIZE).default(4096).describe("Entries of the vocabulary"),
+    vocab: z.int().min(MIN_VOCAB_SIZE).default(4096).describe("Entries of the vocabulary")
+      .meta({ otherNames: ["vocabulary", "vocab-size", "vocabulary-size"] }),
     out: z.string().default("tokenizer").describe("Folder for tokenizer.json and tokenizer_config.json"),
     overwrite: z.boolean().default(false).describe("Replace the tokenizer that is in the output folder"),
   }),

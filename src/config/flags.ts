@@ -73,7 +73,7 @@ export function readFlags(
     if (token.kind === "positional") {
       if (token.index < explained) continue;
       if (options.stopAtPositional) return { uses, rest: argv.slice(token.index), problems };
-      const taker = byName.get(options.positional ?? "");
+      const taker = options.positional === undefined ? undefined : byName.get(options.positional);
       if (taker !== undefined) {
         add(taker, `--${taker.name}`, token.value);
         continue;
@@ -165,7 +165,7 @@ function valueExpected({ placeholder }: Flag, typed: string, text: string | unde
   return text === undefined ? value : `${value} (${typed}=${text}, if it begins with a dash)`;
 }
 
-/** The flag of several values, and the one that it was given right before an argument that is no flag. */
+/** A flag of several values that stands right before an argument which is no flag, and the value given with the flag. */
 function listBefore(
   token: Token | undefined,
   flags: ReadonlyMap<string, Flag>,

@@ -88,7 +88,7 @@ function mergeIn(symbols: number[], { left, right }: Pair, merged: number): void
   symbols.length = length;
 }
 
-/** All pairs with their counts, and those that may be the most frequent in a heap. */
+/** All pairs with their counts, and a heap that finds the most frequent pair. */
 class Pairs {
   readonly #base: number;
   readonly #pairs = new Map<number, Pair>();

@@ -42,7 +42,10 @@ export interface RunPlan {
 
 /** The flags of `fullyshard run`. */
 export const runFlags: readonly Flag[] = [
-  one("nproc-per-node", "<n|auto|cpu>", "Ranks to start on this host; auto and cpu: one for each core", "1"),
+  {
+    ...one("nproc-per-node", "<n|auto|cpu>", "Ranks to start on this host; auto and cpu: one for each core", "1"),
+    otherNames: ["nproc", "num-processes", "np", "n"],
+  },
   one("nnodes", "<n>", "Hosts; only 1 so far", "1"),
   one("node-rank", "<n>", "Number of this host; only 0 so far", "0"),
   one("master-addr", "<address>", "Address of the host of rank 0", "127.0.0.1"),

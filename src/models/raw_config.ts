@@ -32,10 +32,10 @@ export function parseRawConfig<Schema extends z.ZodObject>(schema: Schema, hfCon
     got: `'${key}'. Did you mean '${known}'?`,
   }));
   const parsed = schema.safeParse(hfConfig);
-  if (parsed.success && problems.length === 0) return parsed.data;
-  for (const issue of parsed.error?.issues ?? []) {
-    if (!meant.has(String(issue.path[0]))) problems.push(...problemsOf(issue, hfConfig, () => ({})));
-  }
+  if (!parsed.success) {
+    const others = parsed.error.issues.filter((issue) => !meant.has(String(issue.path[0])));
+    problems.push(...others.flatMap((issue) => problemsOf(issue, hfConfig, () => ({}))));
+  } else if (problems.length === 0) return parsed.data;
   throw new ConfigError(problems.map((problem) => ({ ...problem, path: `config.json ${problem.path}` })));
 }
 

@@ -25,13 +25,13 @@ export function ranksOf(mesh: DeviceMesh | ProcessGroup, what: string): ProcessG
   );
 }
 
-/** Ranks that share parameters, and those that hold the same share. */
+/** The groups over which parameters are sharded and replicated, as this rank sees them. */
 export interface ShardRanks {
-  /** All of them. */
+  /** Every rank of the mesh. */
   readonly all: ProcessGroup;
-  /** Those that each hold another part. */
+  /** The ranks among which a parameter's shards are divided. */
   readonly group: ProcessGroup;
-  /** Those that hold the same part; undefined where none does (PyTorch's FSDP, as opposed to HSDP). */
+  /** The ranks that hold the same shards as this one; undefined where no other rank does (FSDP, as opposed to HSDP). */
   readonly replicas: ProcessGroup | undefined;
 }
 

@@ -8,7 +8,6 @@
 
 /** Why a rank failed. */
 export interface FailureRecord {
-  readonly rank: number;
   /** Name of the error's class. */
   readonly name: string;
   readonly message: string;
@@ -57,6 +56,6 @@ function isControlLine(said: unknown): said is ControlLine {
   if ("status" in said) return typeof said.status === "string";
   if ("plain" in said) return typeof said.plain === "string";
   if (!("failure" in said) || typeof said.failure !== "object" || said.failure === null) return false;
-  const keys = ["rank", "name", "message", "frames", "uncaught", "time"];
+  const keys = ["name", "message", "frames", "uncaught", "time"];
   return keys.every((key) => Object.hasOwn(Object(said.failure), key));
 }

@@ -3,9 +3,9 @@
  * parsed is a ConfigError naming the variable. Nothing is read at import time, and nothing is ever written: C code does
  * not see what a runtime writes to its own copy (see `ffi/posix.ts` for `setenv`).
  *
- * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set,
- * except those that say which rank this is: not reading them would silently train alone, so they are asked for, and a
- * refusal is an error.
+ * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set.
+ * Only the variables that tell a rank its number are different: a process that cannot read them would train alone, so
+ * permission for them is requested, and a refusal is an error.
  *
  * @module
  */

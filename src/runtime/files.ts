@@ -21,7 +21,7 @@ const REMEDIES: Readonly<Record<string, string>> = {
   ENOENT: "there is no such file or directory; check the spelling and the working directory",
   ENOTDIR: "a part of the path is a file, not a directory",
   EISDIR: "it is a directory, not a file",
-  EEXIST: "it exists already",
+  EEXIST: "something of that name is there already; remove it or choose another name",
   EACCES: "permission denied; choose a path that this user may use",
   EPERM: "the operation is not permitted; choose a path that this user may use",
   EROFS: "the file system is read-only; choose a path on another one",

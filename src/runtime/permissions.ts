@@ -38,8 +38,9 @@ export function permissionRemedy(error: unknown): string | undefined {
   const [, what, flag = "--allow-all"] =
     /access(?: to "(.*)")?, run again with the (--allow-\w+) flag/s.exec(error.message) ?? [];
   // A comma would end the path in a list of paths; two stand for one.
-  const exact = what === undefined ? "" : `${flag}=${what.replaceAll(",", ",,")}, or `;
-  return `Deno was not given the permission; add ${exact}${flag}${exact === "" ? "" : " for all"}`;
+  const isExact = what !== undefined && flag !== "--allow-all";
+  const flags = isExact ? `${flag}=${what.replaceAll(",", ",,")}, or ${flag} for all` : flag;
+  return `Deno was not given the permission; add ${flags}`;
 }
 
 function isDeno(candidate: unknown): candidate is Deno {

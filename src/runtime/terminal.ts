@@ -78,8 +78,8 @@ export class StatusTerminal {
   /** The stream that shows the status; undefined where neither is a terminal that redraws. */
   readonly #statusSink: TextSink | undefined;
   readonly #closed = new Set<TextSink>();
-  /** Called once, when the reader of a stream is gone: what is written to the stream from then on is dropped. */
-  onClosed: () => void = () => {};
+  /** Called once, when the reader of a stream is gone, and later text is dropped; where this is absent, writing throws. */
+  onClosed: (() => void) | undefined;
   #status = "";
   #isDrawn = false;
 
@@ -141,7 +141,8 @@ export class StatusTerminal {
 
   /** Bun throws where the others tell later that nobody reads any more, as behind `| head`. */
   #failed(sink: TextSink, error: unknown): void {
-    if (!(error instanceof Error && "code" in error && error.code === "EPIPE")) throw error;
+    const isGone = error instanceof Error && "code" in error && error.code === "EPIPE";
+    if (!isGone || this.onClosed === undefined) throw error;
     const isFirst = this.#closed.size === 0;
     this.#closed.add(sink);
     if (isFirst) this.onClosed();
@@ -158,9 +159,9 @@ export class StatusTerminal {
 
 /** As many of a status' fields, which two spaces part, as there is room for. */
 function fitted(status: string, width: number): string {
-  const fields = status.split(/ {2,}/);
-  let text = fields.shift() ?? "";
-  for (const field of fields) {
+  const [first, ...others] = status.split(/ {2,}/);
+  let text = `${first}`;
+  for (const field of others) {
     if (text.length + 2 + field.length > width) break;
     text += `  ${field}`;
   }

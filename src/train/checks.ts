@@ -110,8 +110,9 @@ export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositio
  * @throws {ConfigError}
  */
 export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
-  if (resume === "auto" && (listCheckpoints(out).length > 0 || !pathExists(`${out}/model`))) return;
-  if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
+  if (resume === "auto") {
+    if (listCheckpoints(out).length > 0 || !pathExists(`${out}/model`)) return;
+  } else if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
     const got =

@@ -59,7 +59,7 @@ export function failureOf(error: unknown, uncaught = false): FailureRecord {
     : error instanceof RendezvousError
     ? error.stoppedBy
     : undefined;
-  return { rank: rankOf() ?? 0, name, message, frames, uncaught, followed, time: systemClock.now() };
+  return { name, message, frames, uncaught, followed, time: systemClock.now() };
 }
 
 /** Tells the launcher, on the stream where a runtime's own report of the error would follow. */

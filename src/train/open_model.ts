@@ -10,7 +10,7 @@ import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
-import { ArgumentError } from "../errors.ts";
+import { ArgumentError, FileError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
 import { initializeParameters } from "../nn/initialize.ts";
@@ -88,5 +88,8 @@ function requireSameSeed(seed: number, group: ProcessGroup): number {
 /** Reads a `config.json`, or that of a Hugging Face folder. */
 export async function readHfConfig(path: string): Promise<Readonly<Record<string, unknown>>> {
   const file = pathKind(path) === "file" ? path : `${path}/config.json`;
+  if (pathKind(file) === "none" && pathKind(`${path}/model/config.json`) === "file") {
+    throw new FileError(file, "read", `there is no such file; the model of the run is '${path}/model'`);
+  }
   return { ...parseJsonObject(await readBytes(file), { file, what: "model configuration", maxDepth: 32 }) };
 }

@@ -99,7 +99,8 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
       const width = terminal("stdout").columns();
       const help = await configHelp(TRAIN_SECTIONS, usage, width);
       const variable = wrapWords(`FULLYSHARD_LOG: ${ENV.FULLYSHARD_LOG.meaning}`, width);
-      if ((rankOf() ?? 0) === 0) output.plain([help, "", ...variable].join("\n"));
+      const rank = rankOf();
+      if (rank === undefined || rank === 0) output.plain([help, "", ...variable].join("\n"));
       return 0;
     }
     const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv }), script);

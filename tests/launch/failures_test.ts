@@ -9,7 +9,7 @@ function failure(rank: number, time: number, more: Partial<RankFailure> = {}): R
 }
 
 function said(rank: number, time: number, message: string, followed?: number): RankFailure {
-  return failure(rank, time, { record: { rank, name: "Error", message, frames: [], uncaught: false, time, followed } });
+  return failure(rank, time, { record: { name: "Error", message, frames: [], uncaught: false, time, followed } });
 }
 
 test("describeFailures() names the first that failed of itself, however late it ended", () => {
@@ -41,7 +41,7 @@ test("describeFailures() tells what several ranks say once", () => {
 
 test("describeFailures() shows where an error was thrown once, however the ranks came there", () => {
   const thrown = (rank: number, frames: readonly string[]): RankFailure => {
-    const record = { rank, name: "RangeError", message: "out of tea", frames, uncaught: true, time: rank };
+    const record = { name: "RangeError", message: "out of tea", frames, uncaught: true, time: rank };
     return failure(rank, rank, { record });
   };
   assert.deepEqual(describeFailures([thrown(0, ["    at a.ts:1:2"]), thrown(1, ["    at b.ts:3:4"])], []), [

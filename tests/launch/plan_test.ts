@@ -94,6 +94,7 @@ test("planRun() reports everything that is wrong at once", () => {
     ]);
     return true;
   });
+  assert.throws(() => planRun(["--nproc", "2", "t.ts"], 2), /got '--nproc'\. Here it is '--nproc-per-node'/);
   assert.throws(() => planRun(["--nproc-per-node"], 2), /expected a value <n\|auto\|cpu>, got nothing/);
   assert.throws(() => planRun(["--nproc-per-node", "--standalone", "t.ts"], 2), /got '--standalone'/);
   assert.throws(() => planRun(["--standalone"], 2), /script: expected a script after the flags, got nothing/);

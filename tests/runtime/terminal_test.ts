@@ -38,7 +38,6 @@ test("LineReader.push() does not hold back a line without end", () => {
 
 test("decodeControlLine() reads what encodeControlLine() made, and nothing else", () => {
   const failure = {
-    rank: 1,
     name: "Error",
     message: "line one\nline two \u001b[2J ü",
     frames: ["at x"],
@@ -77,6 +76,16 @@ function screen(isTTY: boolean, columns: number = 20): { sink: TextSink; text: (
     text: () => text.replaceAll("\r\u001b[2K", "<erase>"),
   };
 }
+
+test("StatusTerminal throws where the reader of a stream is gone and nobody ends the run for it", () => {
+  const broken = Object.assign(new Error("broken pipe"), { code: "EPIPE" });
+  const sink = {
+    write(): boolean {
+      throw broken;
+    },
+  };
+  assert.throws(() => new StatusTerminal(sink, sink, redraws).lines("stdout", ["a"]), broken);
+});
 
 test("StatusTerminal redraws the status below the log", () => {
   const { sink, text } = screen(true);

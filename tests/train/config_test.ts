@@ -135,4 +135,6 @@ test("readHfConfig() names the file that is missing, no JSON, or no object", asy
   }
   folder.write("config.json", '{"model_type": "llama", "hidden_size": 8}');
   assert.deepEqual(await readHfConfig(folder.path), { model_type: "llama", hidden_size: 8 });
+  folder.write("run/model/config.json", "{}");
+  await assert.rejects(readHfConfig(folder.file("run")), /the model of the run is '.*\/run\/model'$/);
 });
