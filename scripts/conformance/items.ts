@@ -33,6 +33,7 @@ const custom = "tests/fsdp/custom_test.ts";
 const placement = "tests/fsdp/placement_test.ts";
 const semantics = "tests/fsdp/semantics_test.ts";
 const parity = "tests/distributed/parity_test.ts";
+const stateDict = "tests/checkpoint/state_dict_test.ts";
 const matrix = "tests/checkpoint/matrix_test.ts";
 const gate = "tests/optim/gate_test.ts";
 const clip = "tests/optim/clip_test.ts";
@@ -235,9 +236,9 @@ export const ITEMS: readonly ConformanceItem[] = [
   shown("_state_dict: save and load, HSDP", [hsdp, "saves once what"]),
   notApplicable("_state_dict: 2-D and 3-D", LATER),
   shown("_state_dict: uneven shards", [matrix, "gives on any number of ranks"]),
-  missing("_state_dict: aliasing of a cached state dict", "state dicts as objects are not there yet"),
+  shown("_state_dict: aliasing of a cached state dict", [stateDict, "is the model's memory"]),
   missing("_state_dict: offload", OFFLOAD),
-  missing("_state_dict: rank 0 takes the full state dict", "state dicts as objects are not there yet"),
+  shown("_state_dict: rank 0 takes the full state dict", [stateDict, "gives each rank its own, rank 0 all"]),
 
   shown("_clip_grad_norm_: 2-norm", [clip, "is torch.nn.utils.clip_grad_norm_"], [parity, "same bits on"]),
   missing("_clip_grad_norm_: norms 1, 3 and inf", "only the 2-norm is there"),

@@ -18,9 +18,9 @@ import {
   type CheckpointModel,
   type HeldTensor,
   modelTensors,
+  openModelForWriting,
   optimizerTensors,
   requireFit,
-  writeModelAsync,
 } from "./state_dict.ts";
 import { readElements } from "./transfer.ts";
 
@@ -69,10 +69,10 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   using reader = new ShardReader(path);
   await group.together(label, () => checkFit(path, manifest, model, optimizer));
   const saved = manifest.optimizer;
-  await group.together(label, () =>
-    writeModelAsync(model, async () => {
-      for (const tensor of modelTensors(model)) await reader.read(tensor, manifest.model);
-    }));
+  await group.together(label, async () => {
+    using _writing = openModelForWriting(model);
+    for (const tensor of modelTensors(model)) await reader.read(tensor, manifest.model);
+  });
   await group.together(label, async () => {
     if (optimizer === undefined || saved === undefined) return;
     for (const tensor of optimizerTensors(model, optimizer)) await reader.read(tensor, saved.tensors);

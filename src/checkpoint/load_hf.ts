@@ -8,7 +8,7 @@ import { sameShape } from "../shape.ts";
 import { FLOAT_CODES } from "./float_bytes.ts";
 import { type HfWeights, openHfWeights } from "./hf_index.ts";
 import { ALONE, type Ranks } from "./ranks.ts";
-import { type CheckpointModel, type FoundTensor, heldPart, requireFit, writeModelAsync } from "./state_dict.ts";
+import { type CheckpointModel, type FoundTensor, heldPart, openModelForWriting, requireFit } from "./state_dict.ts";
 import { readElements } from "./transfer.ts";
 
 /** Buffers that older versions of transformers stored and that follow from the config. */
@@ -58,12 +58,12 @@ export async function loadHfWeights(
   });
   const tensors = [...model.directoryTensors()];
   let bytesRead = 0;
-  await ranks.together(`load weights of '${directory}'`, () =>
-    writeModelAsync(model, async () => {
-      for (const { name, part, box } of tensors) {
-        bytesRead += await readElements(heldPart(name, part), box, () => weights.fileOf(name));
-      }
-    }));
+  await ranks.together(`load weights of '${directory}'`, async () => {
+    using _writing = openModelForWriting(model);
+    for (const { name, part, box } of tensors) {
+      bytesRead += await readElements(heldPart(name, part), box, () => weights.fileOf(name));
+    }
+  });
   return { tensors: tensors.length, bytesRead, ignored };
 }
 
