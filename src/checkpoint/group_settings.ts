@@ -9,6 +9,7 @@ import type { NamedParts } from "./state_dict.ts";
 
 /** The settings of one group, and the FQNs of its parameters. */
 export interface SavedGroup {
+  /** FQNs of its parameters. */
   readonly parameters: readonly string[];
   /** By name; a schedule as its text. */
   readonly settings: JsonObject;

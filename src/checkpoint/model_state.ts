@@ -64,16 +64,7 @@ export function setModelStateDict(
     tensors: modelTensors(model),
     given: state,
     what: "model",
-    open: (missing) => {
-      const kept = new Set(missing);
-      for (const [name, { storage }] of model.namedParameters()) {
-        if (!kept.has(name) || storage.hasValues()) continue;
-        throw new ArgumentError(
-          `'${name}' is missing and has no values to keep: give it, or initialize the model first`,
-        );
-      }
-      return openModelForWriting(model);
-    },
+    open: (missing) => openModelForWriting(model, missing),
   }, options);
 }
 

@@ -85,8 +85,16 @@ export function modelTensors(model: NamedParts): HeldTensor[] {
 /**
  * Lets what this rank holds of all parameters and buffers be overwritten, until it is disposed. A parameter or buffer without
  * memory gets some first. Every rank must call it.
+ *
+ * @param missing names of those that will not be written
+ * @throws {ArgumentError} if one of those has no values to keep
  */
-export function openModelForWriting(model: NamedParts): Disposable {
+export function openModelForWriting(model: NamedParts, missing: readonly string[] = []): Disposable {
+  const kept = new Set(missing);
+  for (const [name, { storage }] of model.namedParameters()) {
+    if (!kept.has(name) || storage.hasValues()) continue;
+    throw new ArgumentError(`'${name}' is missing and has no values to keep: give it, or initialize the model first`);
+  }
   for (const [, buffer] of model.namedBuffers()) buffer.materialize();
   return openForWriting([...model.namedParameters()].map(([, parameter]) => parameter));
 }

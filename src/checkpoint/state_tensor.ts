@@ -160,7 +160,7 @@ function writeOwn({ tensors, given, what, open }: StateChange, { group, strict =
 function broadcastState(
   { tensors, given, what, open }: StateChange,
   { strict = true }: StateDictOptions,
-  options: WholeOptions,
+  options: WholeOptions<ProcessGroup>,
 ): LoadReport {
   const { group } = options;
   const label = `set the ${what}'s state dict`;

@@ -13,15 +13,16 @@ import { ArgumentError } from "../errors.ts";
 import { numelOf } from "../shape.ts";
 import { type Box, elementRuns, placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { agreeOnWriters } from "./partition.ts";
+import type { Ranks } from "./ranks.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
 /** Bytes of the staging buffer unless others are asked for. */
 const BUFFER_BYTES = 4 << 20;
 
 /** How whole tensors are moved. */
-export interface WholeOptions {
+export interface WholeOptions<G extends Ranks = Ranks> {
   /** The group of all ranks that hold parts. */
-  readonly group: ProcessGroup;
+  readonly group: G;
   /** Most bytes that are moved at once. @default 4 MiB */
   readonly bufferBytes?: number | undefined;
 }
@@ -80,7 +81,7 @@ class Staging implements Disposable {
 export function gatherWhole(
   tensors: readonly HeldTensor[],
   to: "rank 0" | "all ranks",
-  options: WholeOptions,
+  options: WholeOptions<ProcessGroup>,
 ): Map<HeldTensor, Float32Array<ArrayBuffer>> {
   const { group } = options;
   const label = "gather the state dict";
