@@ -4,7 +4,7 @@
  * @module
  */
 
-export { type HfLoadReport, loadHfWeights } from "../src/checkpoint/load_hf.ts";
+export { type HfLoadReport, type LoadHfOptions, loadHfWeights } from "../src/checkpoint/load_hf.ts";
 export { loadCheckpoint, type LoadCheckpointOptions, type LoadedCheckpoint } from "../src/checkpoint/load.ts";
 export { saveCheckpoint, type SaveCheckpointOptions, type SavedCheckpoint } from "../src/checkpoint/save.ts";
 export { saveHfDirectory, type SaveHfOptions } from "../src/checkpoint/save_hf.ts";

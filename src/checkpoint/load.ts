@@ -6,7 +6,6 @@
  */
 import { float32 } from "../dtype.ts";
 import { CheckpointError } from "../errors.ts";
-import type { Optimizer } from "../optim/optimizer.ts";
 import { findCheckpoint, verdictOf } from "./find.ts";
 import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
@@ -15,7 +14,6 @@ import type { Ranks } from "./ranks.ts";
 import { environmentOf, type SaveCheckpointOptions } from "./save.ts";
 import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
 import {
-  type CheckpointModel,
   type HeldTensor,
   type LoadReport,
   modelTensors,

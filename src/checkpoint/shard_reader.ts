@@ -10,7 +10,7 @@ import type { Manifest, SavedShare, SavedTensor } from "./manifest.ts";
 import { openVerified, type VerifiedFile } from "./pieces.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
 import type { HeldTensor } from "./state_dict.ts";
-import { readElements } from "./transfer.ts";
+import { readElements, readFloats } from "./transfer.ts";
 
 /** A tensor and what a checkpoint has of it. */
 export interface SavedPart {
@@ -54,9 +54,7 @@ export class ShardReader implements Disposable {
   /** Reads elements of a share, from `start` on. */
   async readValues(share: SavedShare, name: string, start: number, values: Float32Array<ArrayBuffer>): Promise<void> {
     const file = await this.#open(share, name);
-    const from = start * float32.byteLength;
-    await file.readInto(name, from, from + values.byteLength, new Uint8Array(values.buffer));
-    this.bytesRead += values.byteLength;
+    this.bytesRead += await readFloats(file, name, start, values);
   }
 
   [Symbol.dispose](): void {

@@ -266,7 +266,8 @@ async function act(
       });
       return {};
     case "load-hf": {
-      const report = await loadHfWeights(model, directory, group);
+      const { broadcastFromRank0 = false } = task;
+      const report = await loadHfWeights(model, directory, group, { broadcastFromRank0 });
       if (task.saveTo !== undefined) {
         await saveHfDirectory(model, task.saveTo, group, maxShardBytes === undefined ? {} : { maxShardBytes });
       }
