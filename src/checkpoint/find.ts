@@ -53,7 +53,7 @@ export async function findCheckpoint(
   if (typeof verdict !== "string") return { path: wanted, manifest: verdict, skipped: [] };
   const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");
   for (const place of new Set([parent === "" ? "." : parent, directory])) {
-    const found = await newestWhole(place, wanted, ranks, [], (path, manifest) => checkFiles(path, manifest, ranks));
+    const found = await newestWhole(place, wanted, ranks, [], (path, manifest) => verifyFiles(path, manifest, ranks));
     if (found === undefined) continue;
     throw new CheckpointError(wanted, `${verdict}; the last whole checkpoint is '${found.path}': resume from that`);
   }
@@ -144,8 +144,8 @@ async function readManifest(path: string): Promise<Uint8Array> {
   return bytes;
 }
 
-/** Reads all files and loads none; ranks share the work. */
-function checkFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<string> {
+/** Reads all files and loads none; ranks share the work. Gives what is wrong, or nothing. */
+export function verifyFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<string> {
   return verdictOf(path, ranks, async () => {
     const piece = new Uint8Array(PIECE_BYTES);
     for (const [index, [name, written]] of [...files].entries()) {
