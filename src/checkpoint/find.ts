@@ -120,8 +120,12 @@ async function judge(path: string, ranks: Ranks, read: ReadCheckpoint): Promise<
   return damage === "" ? manifest : damage;
 }
 
-/** The bytes of a manifest that makes sense, all of whose files are there. */
-async function readManifest(path: string): Promise<Uint8Array> {
+/**
+ * The bytes of a manifest that makes sense, all of whose files are there.
+ *
+ * @throws {CheckpointError} {@link FileError} if there is none
+ */
+export async function readManifest(path: string): Promise<Uint8Array> {
   const kind = pathKind(path);
   if (kind !== "directory") {
     const got = kind === "none" ? "nothing there" : "a file";

@@ -96,8 +96,8 @@ export async function loadHfWeights(
   using _writing = openModelForWriting(model);
   if (broadcastFromRank0) {
     for (const { part: { name, index }, start, values } of scatterWhole(parts, { group: ranks })) {
-      await ranks.together(label, async () => {
-        if (own !== undefined) bytesRead += await readFloats(fileOf(own.weights, name, index), name, start, values);
+      await ranks.together(label, () => {
+        if (own !== undefined) bytesRead += readFloats(fileOf(own.weights, name, index), name, start, values);
       });
     }
   } else if (own !== undefined) {

@@ -10,7 +10,7 @@ import type { Ranks } from "./ranks.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
 /** What one rank writes of a tensor: all that it holds. */
-interface Writer {
+export interface Writer {
   readonly rank: number;
   readonly boxes: readonly Box[];
 }

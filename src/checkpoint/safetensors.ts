@@ -65,6 +65,11 @@ export class SafetensorsFile implements Disposable {
    * @throws {FileError} if the file was cut off since it was opened, or closed
    */
   async readInto(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): Promise<void> {
+    this.readIntoSync(name, byteStart, byteEnd, destination);
+  }
+
+  /** Like {@link readInto}, at once. */
+  readIntoSync(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): void {
     const { byteOffset, byteLength } = this.get(name);
     const whole = Number.isSafeInteger(byteStart) && Number.isSafeInteger(byteEnd);
     if (!whole || byteStart < 0 || byteEnd < byteStart || byteEnd > byteLength) {

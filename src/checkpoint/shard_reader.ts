@@ -54,7 +54,7 @@ export class ShardReader implements Disposable {
   /** Reads elements of a share, from `start` on. */
   async readValues(share: SavedShare, name: string, start: number, values: Float32Array<ArrayBuffer>): Promise<void> {
     const file = await this.#open(share, name);
-    this.bytesRead += await readFloats(file, name, start, values);
+    this.bytesRead += readFloats(file, name, start, values);
   }
 
   [Symbol.dispose](): void {

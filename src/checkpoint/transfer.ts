@@ -49,25 +49,25 @@ async function readRun(
   let bytesRead = 0;
   for (let done = 0; done < length; done += piece.length) {
     const values = piece.subarray(0, Math.min(piece.length, length - done));
-    bytesRead += await readFloats(file, name, from + done, values);
+    bytesRead += readFloats(file, name, from + done, values);
     device.copyIn(devicePtr(ptr + done * float32.byteLength), new Uint8Array(piece.buffer, 0, values.byteLength));
   }
   return bytesRead;
 }
 
 /** Reads elements of a file's tensor, from element `from` on, as float32; returns their bytes in the file. */
-export async function readFloats(
+export function readFloats(
   file: SafetensorsFile,
   name: string,
   from: number,
   values: Float32Array<ArrayBuffer>,
-): Promise<number> {
+): number {
   const { code } = file.get(name);
   const width = floatWidth(code);
   const [start, byteLength] = [from * width, values.length * width];
   const isFloat32 = code === float32.safetensors;
   const raw = isFloat32 ? new Uint8Array(values.buffer, values.byteOffset, byteLength) : new Uint8Array(byteLength);
-  await file.readInto(name, start, start + byteLength, raw);
+  file.readIntoSync(name, start, start + byteLength, raw);
   if (!isFloat32) decodeToFloat32(code, raw, values);
   return byteLength;
 }
