@@ -4,13 +4,24 @@
  * @module
  */
 
-export { type HfLoadReport, loadHfWeights } from "../src/checkpoint/load_hf.ts";
+export { type HfLoadReport, type LoadHfOptions, loadHfWeights } from "../src/checkpoint/load_hf.ts";
 export { loadCheckpoint, type LoadCheckpointOptions, type LoadedCheckpoint } from "../src/checkpoint/load.ts";
 export { saveCheckpoint, type SaveCheckpointOptions, type SavedCheckpoint } from "../src/checkpoint/save.ts";
 export { saveHfDirectory, type SaveHfOptions } from "../src/checkpoint/save_hf.ts";
+export { getModelStateDict, type ModelStateDict, setModelStateDict } from "../src/checkpoint/model_state.ts";
+export {
+  getOptimizerStateDict,
+  type OptimizerLoadReport,
+  type OptimizerStateDict,
+  type ParameterState,
+  setOptimizerStateDict,
+} from "../src/checkpoint/optimizer_state.ts";
+export type { StateDictOptions, StateTensor } from "../src/checkpoint/state_tensor.ts";
 export { readHfConfig } from "../src/train/open_model.ts";
 
 // What the types above are made of.
-export type { CheckpointModel, DirectoryTensor, NamedParts } from "../src/checkpoint/state_dict.ts";
+export type { CheckpointModel, DirectoryTensor, LoadReport, NamedParts } from "../src/checkpoint/state_dict.ts";
 export type { Ranks } from "../src/checkpoint/ranks.ts";
+export type { SavedGroup } from "../src/checkpoint/group_settings.ts";
+export type { Box } from "../src/tensor/shard_layout.ts";
 export type { JsonObject } from "../src/checkpoint/json.ts";

@@ -33,6 +33,8 @@ const custom = "tests/fsdp/custom_test.ts";
 const placement = "tests/fsdp/placement_test.ts";
 const semantics = "tests/fsdp/semantics_test.ts";
 const parity = "tests/distributed/parity_test.ts";
+const stateDict = "tests/checkpoint/state_dict_test.ts";
+const hfDirectory = "tests/checkpoint/hf_directory_test.ts";
 const matrix = "tests/checkpoint/matrix_test.ts";
 const gate = "tests/optim/gate_test.ts";
 const clip = "tests/optim/clip_test.ts";
@@ -89,10 +91,10 @@ export const ITEMS: readonly ConformanceItem[] = [
     "gathers and scatters",
   ]),
   shown("_init: text of the error of parameters without values", [mistakes, "runs no forward and is not saved"]),
-  missing(
-    "_init: rank 0 reads and broadcasts",
-    "each rank reads its own part; a broadcast from rank 0 is not there yet",
-  ),
+  shown("_init: rank 0 reads and broadcasts", [hfDirectory, "lets rank 0 read for all"], [
+    matrix,
+    "lets rank 0 read for all",
+  ], [stateDict, "from rank 0, on"]),
   shown("_init: process-group meshes", [claims, "takes a mesh of one axis or of two"]),
   shown("_init: HSDP replicas begin alike", [hsdp, "saves once what"]),
   shown("_init: custom all-reduce hook", [custom, "move what they are set for"]),
@@ -234,10 +236,10 @@ export const ITEMS: readonly ConformanceItem[] = [
   shown("_state_dict: save and load, 1-D", [matrix, "gives on any number of ranks"]),
   shown("_state_dict: save and load, HSDP", [hsdp, "saves once what"]),
   notApplicable("_state_dict: 2-D and 3-D", LATER),
-  shown("_state_dict: uneven shards", [matrix, "gives on any number of ranks"]),
-  missing("_state_dict: aliasing of a cached state dict", "state dicts as objects are not there yet"),
+  shown("_state_dict: uneven shards", [matrix, "gives on any number of ranks"], [stateDict, "gives each rank its own"]),
+  shown("_state_dict: aliasing of a cached state dict", [stateDict, "is the model's memory"]),
   missing("_state_dict: offload", OFFLOAD),
-  missing("_state_dict: rank 0 takes the full state dict", "state dicts as objects are not there yet"),
+  shown("_state_dict: rank 0 takes the full state dict", [stateDict, "gives each rank its own, rank 0 all"]),
 
   shown("_clip_grad_norm_: 2-norm", [clip, "is torch.nn.utils.clip_grad_norm_"], [parity, "same bits on"]),
   missing("_clip_grad_norm_: norms 1, 3 and inf", "only the 2-norm is there"),

@@ -1,15 +1,16 @@
 /**
  * Finding a checkpoint to go on from: the one named, or the newest whole one. Whole means that the manifest is there and
- * sound, and every file it lists is there with its length and checksum; ranks share the work of checking.
+ * sound, and every file it lists is there with its length, which rank 0 looks at for all; and that what is read of them is as
+ * it was written, which each rank finds out as it reads.
  *
  * @module
  */
-import { CheckpointError } from "../errors.ts";
+import { CheckpointError, FileError } from "../errors.ts";
 import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
 import { listCheckpoints, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
 import { type Manifest, MANIFEST_FILE, parseManifest } from "./manifest.ts";
+import { openVerified, PIECE_BYTES } from "./pieces.ts";
 import type { Ranks } from "./ranks.ts";
-import { checksumFile } from "./safetensors.ts";
 
 /** A whole checkpoint. */
 export interface FoundCheckpoint {
@@ -20,7 +21,13 @@ export interface FoundCheckpoint {
 }
 
 /**
- * Finds a checkpoint. Every rank must call it.
+ * Reads a checkpoint that may be whole. Collective; gives what is wrong with it, the same on every rank, or nothing. What it
+ * throws is not the checkpoint's fault.
+ */
+export type ReadCheckpoint = (path: string, manifest: Manifest) => Promise<string>;
+
+/**
+ * Finds a checkpoint and reads it. Every rank must call it.
  *
  * @param wanted `auto`: the newest whole one; else the path of one
  * @returns `undefined` if `auto` is wanted and there is none at all
@@ -31,25 +38,51 @@ export async function findCheckpoint(
   directory: string,
   wanted: string,
   ranks: Ranks,
+  read: ReadCheckpoint,
 ): Promise<FoundCheckpoint | undefined> {
   if (wanted === "auto") {
     await ranks.together("tidy checkpoints", () => ranks.rank === 0 && tidyCheckpoints(directory));
     const skipped: string[] = [];
-    const found = await newestWhole(directory, undefined, ranks, skipped);
+    const found = await newestWhole(directory, undefined, ranks, skipped, read);
     if (found !== undefined || skipped.length === 0) return found;
     throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
   }
   // Nothing else there is tidied: it may be the directory of a run that is saving.
   await ranks.together("restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
-  const verdict = await judge(wanted, ranks);
+  const verdict = await judge(wanted, ranks, read);
   if (typeof verdict !== "string") return { path: wanted, manifest: verdict, skipped: [] };
   const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");
   for (const place of new Set([parent === "" ? "." : parent, directory])) {
-    const found = await newestWhole(place, wanted, ranks, []);
+    const found = await newestWhole(place, wanted, ranks, [], (path, manifest) => verifyFiles(path, manifest, ranks));
     if (found === undefined) continue;
     throw new CheckpointError(wanted, `${verdict}; the last whole checkpoint is '${found.path}': resume from that`);
   }
   throw new CheckpointError(wanted, `${verdict}; there is no other whole checkpoint in '${directory}'`);
+}
+
+/**
+ * Does what only a whole checkpoint lets be done.
+ *
+ * @returns what is wrong with it, the same on every rank; empty if nothing is
+ * @throws what has other causes; a {@link CollectiveError} on the ranks on which it went well
+ */
+export async function verdictOf(path: string, ranks: Ranks, action: () => Promise<void>): Promise<string> {
+  const label = "check checkpoint";
+  const problem = await ranks.together(label, async () => {
+    try {
+      await action();
+      return "";
+    } catch (error) {
+      if (!(error instanceof CheckpointError) && !(error instanceof FileError)) throw error;
+      // The path is said once, where the verdict is reported.
+      const { message } = error;
+      return [`${path}: `, `${path}/`].reduce(
+        (text, start) => text.startsWith(start) ? text.slice(start.length) : text,
+        message,
+      );
+    }
+  });
+  return [...new Set(ranks.exchangeText(problem, label).filter((text) => text !== ""))].join("; ");
 }
 
 /** The newest whole checkpoint; `skipped` gets what is wrong with newer ones. */
@@ -58,37 +91,41 @@ async function newestWhole(
   except: string | undefined,
   ranks: Ranks,
   skipped: string[],
+  read: ReadCheckpoint,
 ): Promise<FoundCheckpoint | undefined> {
   // Rank 0's list, lest ranks see different ones.
-  const own = await ranks.together("list checkpoints", () => listCheckpoints(directory).map(({ path }) => path));
+  const own = await ranks.together("list checkpoints", () => {
+    return ranks.rank === 0 ? listCheckpoints(directory).map(({ path }) => path) : [];
+  });
   const paths: readonly string[] = JSON.parse(ranks.exchangeText(JSON.stringify(own), "list checkpoints")[0] ?? "[]");
   for (const path of paths) {
     if (path === except) continue;
-    const verdict = await judge(path, ranks);
+    const verdict = await judge(path, ranks, read);
     if (typeof verdict !== "string") return { path, manifest: verdict, skipped };
     skipped.push(`${path}: ${verdict}`);
   }
   return undefined;
 }
 
-/** A checkpoint's manifest if it is whole, else what is wrong, the same on every rank. */
-async function judge(path: string, ranks: Ranks): Promise<Manifest | string> {
-  let manifest: Manifest | undefined;
-  let problem = "";
-  try {
-    manifest = await readManifest(path);
-    await checkFiles(path, manifest, ranks);
-  } catch (error) {
-    problem = error instanceof Error ? error.message : String(error);
-    // The path is said once, where the verdict is reported.
-    if (problem.startsWith(`${path}: `)) problem = problem.slice(path.length + 2);
-    else if (problem.startsWith(`${path}/`)) problem = problem.slice(path.length + 1);
-  }
-  const problems = new Set(ranks.exchangeText(problem, "check checkpoint").filter((text) => text !== ""));
-  return manifest === undefined || problems.size > 0 ? [...problems].join("; ") : manifest;
+/** A checkpoint's manifest if it is whole and was read, else what is wrong, the same on every rank. */
+async function judge(path: string, ranks: Ranks, read: ReadCheckpoint): Promise<Manifest | string> {
+  let own = "";
+  const problem = await verdictOf(path, ranks, async () => {
+    if (ranks.rank === 0) own = new TextDecoder().decode(await readManifest(path));
+  });
+  if (problem !== "") return problem;
+  const [text = ""] = ranks.exchangeText(own, "read manifest");
+  const manifest = parseManifest(new TextEncoder().encode(text), `${path}/${MANIFEST_FILE}`);
+  const damage = await read(path, manifest);
+  return damage === "" ? manifest : damage;
 }
 
-async function readManifest(path: string): Promise<Manifest> {
+/**
+ * The bytes of a manifest that makes sense, all of whose files are there.
+ *
+ * @throws {CheckpointError} {@link FileError} if there is none
+ */
+export async function readManifest(path: string): Promise<Uint8Array> {
   const kind = pathKind(path);
   if (kind !== "directory") {
     const got = kind === "none" ? "nothing there" : "a file";
@@ -98,22 +135,29 @@ async function readManifest(path: string): Promise<Manifest> {
   if (pathKind(file) !== "file") {
     throw new CheckpointError(path, `${MANIFEST_FILE} is missing: the checkpoint was not written to its end`);
   }
-  return parseManifest(await readBytes(file), file);
-}
-
-/** Lengths of all files, and checksums of this rank's part of them. */
-async function checkFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<void> {
+  const bytes = await readBytes(file);
   const problems: string[] = [];
-  for (const [index, [name, { byteLength, crc32 }]] of [...files].entries()) {
-    const file = `${path}/${name}`;
-    const found = pathKind(file) === "file" ? fileByteLength(file) : undefined;
-    const checksum = found === byteLength && index % ranks.size === ranks.rank ? await checksumFile(file) : crc32;
+  for (const [name, { byteLength }] of parseManifest(bytes, file).files) {
+    const found = pathKind(`${path}/${name}`) === "file" ? fileByteLength(`${path}/${name}`) : undefined;
     if (found === undefined) problems.push(`${name} is missing`);
     else if (found !== byteLength) {
       problems.push(`${name} should have ${byteLength} bytes, got ${found}: it is cut off or changed`);
-    } else if (checksum !== crc32) {
-      problems.push(`${name} should have checksum ${crc32}, got ${checksum}: it is damaged`);
     }
   }
   if (problems.length > 0) throw new CheckpointError(path, problems.join("; "));
+  return bytes;
+}
+
+/** Reads all files and loads none; ranks share the work. Gives what is wrong, or nothing. */
+export function verifyFiles(path: string, { files }: Manifest, ranks: Ranks): Promise<string> {
+  return verdictOf(path, ranks, async () => {
+    const piece = new Uint8Array(PIECE_BYTES);
+    for (const [index, [name, written]] of [...files].entries()) {
+      if (index % ranks.size !== ranks.rank) continue;
+      using file = openVerified(`${path}/${name}`, written);
+      for (let at = 0; at < file.byteLength; at += PIECE_BYTES) {
+        file.read(at, piece.subarray(0, Math.min(PIECE_BYTES, file.byteLength - at)));
+      }
+    }
+  });
 }

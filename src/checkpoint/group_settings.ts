@@ -5,17 +5,18 @@
  */
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { JsonObject } from "./json.ts";
-import type { CheckpointModel } from "./state_dict.ts";
+import type { NamedParts } from "./state_dict.ts";
 
 /** The settings of one group, and the FQNs of its parameters. */
 export interface SavedGroup {
+  /** FQNs of its parameters. */
   readonly parameters: readonly string[];
   /** By name; a schedule as its text. */
   readonly settings: JsonObject;
 }
 
 /** The groups of an optimizer, as they are now. */
-export function groupsOf(model: CheckpointModel, optimizer: Optimizer): readonly SavedGroup[] {
+export function groupsOf(model: NamedParts, optimizer: Optimizer): readonly SavedGroup[] {
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
   return optimizer.groups.map(({ parameters, schedule, ...settings }) => ({
     parameters: parameters.map((parameter) => names.get(parameter) ?? parameter.fqn),

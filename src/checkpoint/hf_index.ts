@@ -2,7 +2,8 @@
  * Weights of a Hugging Face directory: one `model.safetensors`, or shards named by `model.safetensors.index.json`, as
  * one table of tensors; and the plan of such files for writing. Names are not interpreted.
  *
- * Invariant: every tensor of an opened directory lies in exactly one file, the one that the index names.
+ * Invariant: every tensor of an opened directory is there as a whole: in the one file that the index names, or in boxes of
+ * several.
  *
  * @module
  */
@@ -11,7 +12,8 @@ import { pathKind, readBytes } from "../runtime/files.ts";
 import { countOf } from "../words.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
-import { type SafetensorsEntry, type SafetensorsSpec, storedAs } from "./safetensors_header.ts";
+import { openDcpShards, type StoredTensor, storedWhole } from "./dcp_shards.ts";
+import { type SafetensorsSpec, storedAs } from "./safetensors_header.ts";
 
 /** The file of unsharded weights. */
 export const SINGLE_FILE = "model.safetensors";
@@ -23,29 +25,25 @@ export class HfWeights implements Disposable {
   readonly directory: string;
   /** The files, sorted by name. */
   readonly files: readonly SafetensorsFile[];
-  readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
+  /** All tensors by name, file by file in the order of their bytes. */
+  readonly tensors: ReadonlyMap<string, StoredTensor>;
 
-  constructor(directory: string, files: readonly SafetensorsFile[]) {
+  constructor(directory: string, files: readonly SafetensorsFile[], tensors: readonly StoredTensor[] = wholeIn(files)) {
     this.directory = directory;
     this.files = files;
-    this.#fileOf = new Map(files.flatMap((file) => file.names.map((name) => [name, file])));
-  }
-
-  /** All tensors, file by file in the order of their bytes. */
-  get entries(): readonly SafetensorsEntry[] {
-    return this.files.flatMap(({ entries }) => entries);
+    this.tensors = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   }
 
   /** Whether there is a tensor of that name. */
   has(name: string): boolean {
-    return this.#fileOf.has(name);
+    return this.tensors.has(name);
   }
 
-  /** The file that has a tensor. @throws {CheckpointError} if there is none of that name */
-  fileOf(name: string): SafetensorsFile {
-    const file = this.#fileOf.get(name);
-    if (file === undefined) throw new CheckpointError(this.directory, "There is no tensor of that name", name);
-    return file;
+  /** A tensor and its files. @throws {CheckpointError} if there is none of that name */
+  get(name: string): StoredTensor {
+    const tensor = this.tensors.get(name);
+    if (tensor === undefined) throw new CheckpointError(this.directory, "There is no tensor of that name", name);
+    return tensor;
   }
 
   [Symbol.dispose](): void {
@@ -53,9 +51,13 @@ export class HfWeights implements Disposable {
   }
 }
 
+function wholeIn(files: readonly SafetensorsFile[]): StoredTensor[] {
+  return files.flatMap((file) => file.names.map((name) => storedWhole(file, name)));
+}
+
 /**
  * Opens the weights of a directory, reading and checking headers only. Like `transformers`, it takes `model.safetensors`
- * if there is one, else the shards of the index.
+ * if there is one, else the shards of the index; else those that PyTorch's distributed checkpoint wrote.
  *
  * @throws {CheckpointError} if there are no weights, a file is damaged, or index and files do not agree (with all names)
  */
@@ -68,6 +70,8 @@ export async function openHfWeights(directory: string): Promise<HfWeights> {
     if (pathKind(directory) !== "directory") {
       throw new CheckpointError(directory, "Expected a directory with weights, got none");
     }
+    const shards = await openDcpShards(directory);
+    if (shards !== undefined) return new HfWeights(directory, shards.files, shards.tensors);
     const hint = pathKind(`${directory}/pytorch_model.bin`) === "file"
       ? ": convert pytorch_model.bin with transformers' save_pretrained"
       : "";

@@ -1,38 +1,41 @@
 /**
  * Loading a sharded checkpoint onto any number of ranks: each reads the elements that it holds from whichever files have
- * them. Finding and checking checkpoints is left to `find.ts`.
+ * them, or rank 0 reads all and sends them. Finding checkpoints is left to `find.ts`.
  *
  * @module
  */
 import { float32 } from "../dtype.ts";
 import { CheckpointError } from "../errors.ts";
-import type { Optimizer } from "../optim/optimizer.ts";
-import { numelOf } from "../shape.ts";
-import { findCheckpoint } from "./find.ts";
+import { findCheckpoint, verdictOf } from "./find.ts";
 import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
 import type { Manifest, SavedTensor } from "./manifest.ts";
-import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
+import type { Ranks } from "./ranks.ts";
 import { environmentOf, type SaveCheckpointOptions } from "./save.ts";
+import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
 import {
-  type CheckpointModel,
   type HeldTensor,
+  type LoadReport,
   modelTensors,
+  openModelForWriting,
   optimizerTensors,
   requireFit,
-  writeModelAsync,
 } from "./state_dict.ts";
-import { readElements } from "./transfer.ts";
+import { scatterWhole } from "./whole.ts";
 
 /** Options of {@link loadCheckpoint}; as for {@link saveCheckpoint}, but the group may be of another size. */
 export interface LoadCheckpointOptions
   extends Pick<SaveCheckpointOptions, "directory" | "model" | "optimizer" | "group" | "environment"> {
   /** `auto` (default), the newest complete checkpoint, or the path of a checkpoint. */
   readonly from?: string;
+  /** Refuses tensors that are missing or unexpected; else they are reported. @default true */
+  readonly strict?: boolean;
+  /** Rank 0 alone reads files, and sends the others what they hold, piece by piece. @default false */
+  readonly broadcastFromRank0?: boolean;
 }
 
 /** A checkpoint that was loaded. */
-export interface LoadedCheckpoint {
+export interface LoadedCheckpoint extends LoadReport {
   /** Its directory. */
   readonly path: string;
   /** Steps taken. */
@@ -47,10 +50,13 @@ export interface LoadedCheckpoint {
   readonly changes: readonly string[];
   /** Bytes of tensors that this rank read. */
   readonly bytesRead: number;
+  /** Bytes that it read of files: with headers, and with the rest of each piece of 1 MiB that has a checksum. */
+  readonly fileBytesRead: number;
 }
 
 /**
- * Loads a checkpoint into a model and its optimizer. Every rank must call it.
+ * Loads a checkpoint into a model and its optimizer. Every rank must call it. What a rank reads it checks as it reads; a
+ * damaged checkpoint leaves the model with some of its values.
  *
  * @returns what is needed to go on, or `undefined` if `auto` is wanted and there is no checkpoint
  * @throws {CheckpointError} if the checkpoint is not whole (naming the last whole one), or does not fit (listing all names)
@@ -62,27 +68,25 @@ export interface LoadedCheckpoint {
  */
 export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<LoadedCheckpoint | undefined> {
   const { directory, from = "auto", model, optimizer, group } = options;
-  const found = await findCheckpoint(directory, from, group);
+  let report: LoadReport = { missing: [], unexpected: [] };
+  let read = { bytesRead: 0, fileBytesRead: 0 };
+  const found = await findCheckpoint(directory, from, group, async (path, manifest) => {
+    report = await group.together(`load '${path}'`, () => checkFit(path, manifest, options));
+    using reader = new ShardReader(path, manifest);
+    const damage = await readAll(path, manifest, reader, options, report.missing);
+    read = { bytesRead: reader.bytesRead, fileBytesRead: reader.fileBytesRead };
+    return damage;
+  });
   if (found === undefined) return undefined;
   const { path, manifest, skipped } = found;
-  const label = `load '${path}'`;
-  using reader = new ShardReader(path);
-  await group.together(label, () => checkFit(path, manifest, model, optimizer));
   const saved = manifest.optimizer;
-  await group.together(label, () =>
-    writeModelAsync(model, async () => {
-      for (const tensor of modelTensors(model)) await reader.read(tensor, manifest.model);
-    }));
-  await group.together(label, async () => {
-    if (optimizer === undefined || saved === undefined) return;
-    for (const tensor of optimizerTensors(model, optimizer)) await reader.read(tensor, saved.tensors);
+  if (optimizer !== undefined && saved !== undefined) {
     for (const [name, parameter] of model.namedParameters()) {
       const steps = saved.steps.get(name);
-      if (steps === undefined) throw new CheckpointError(path, `it has no count of the steps of '${name}'`);
-      optimizer.setSteps(parameter, steps);
+      if (steps !== undefined) optimizer.setSteps(parameter, steps);
     }
     optimizer.stepsTaken = saved.stepsTaken;
-  });
+  }
   return {
     path,
     step: manifest.step,
@@ -92,57 +96,69 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
     changes: optimizer === undefined || saved === undefined
       ? []
       : compareGroups(saved.groups, groupsOf(model, optimizer)),
-    bytesRead: reader.bytesRead,
+    ...report,
+    ...read,
   };
 }
 
+/** Reads what this rank holds, or rank 0 all; gives what is wrong with the files. */
+async function readAll(
+  path: string,
+  manifest: Manifest,
+  reader: ShardReader,
+  { model, optimizer, group, broadcastFromRank0 = false }: LoadCheckpointOptions,
+  missing: readonly string[],
+): Promise<string> {
+  const parts = savedParts(modelTensors(model), manifest.model);
+  if (optimizer !== undefined && manifest.optimizer !== undefined) {
+    parts.push(...savedParts(optimizerTensors(model, optimizer), manifest.optimizer.tensors));
+  }
+  using _writing = openModelForWriting(model, missing);
+  if (broadcastFromRank0) return await broadcastAll(path, parts, reader, group);
+  return await verdictOf(path, group, async () => {
+    for (const part of parts) await reader.read(part);
+  });
+}
+
+/** Rank 0 reads share after share, of which every rank takes what it holds. */
+async function broadcastAll(
+  path: string,
+  parts: readonly SavedPart[],
+  reader: ShardReader,
+  group: Ranks,
+): Promise<string> {
+  const shares = parts.flatMap(({ held, saved }) => saved.shares.map((share) => ({ held, box: share.box, share })));
+  for (const { part: { held, share }, start, values } of scatterWhole(shares, { group })) {
+    const damage = await verdictOf(path, group, async () => {
+      if (group.rank === 0) await reader.readValues(share, held.name, start, values);
+    });
+    if (damage !== "") return damage;
+  }
+  return "";
+}
+
 /** Compares names and shapes. */
-function checkFit(path: string, manifest: Manifest, model: CheckpointModel, optimizer: Optimizer | undefined): void {
-  const fit = (what: string, wanted: readonly HeldTensor[], saved: ReadonlyMap<string, SavedTensor>): void => {
+function checkFit(path: string, manifest: Manifest, options: LoadCheckpointOptions): LoadReport {
+  const { model, optimizer, strict = true } = options;
+  const fit = (what: string, wanted: readonly HeldTensor[], saved: ReadonlyMap<string, SavedTensor>): LoadReport => {
     const found = [...saved].map(([name, { shape }]) => [name, { shape, code: float32.safetensors }] as const);
     const expected = new Map(wanted.map(({ name, shard }) => [name, shard.shape]));
-    requireFit(expected, new Map(found), { where: path, what, codes: [float32.safetensors] });
+    return requireFit(expected, new Map(found), { where: path, what, codes: [float32.safetensors], strict });
   };
-  fit("model", modelTensors(model), manifest.model);
-  if (optimizer === undefined) return;
+  const report = fit("model", modelTensors(model), manifest.model);
+  if (optimizer === undefined) return report;
   if (manifest.optimizer === undefined) {
     const detail = "Expected the states of the optimizer, got none: it was saved without an optimizer";
     throw new CheckpointError(path, detail);
   }
-  fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer.tensors);
-}
-
-/** Reads elements from the files of a checkpoint, which are opened when first needed. */
-class ShardReader implements Disposable {
-  bytesRead = 0;
-  readonly #path: string;
-  readonly #files = new Map<string, SafetensorsFile>();
-
-  constructor(path: string) {
-    this.#path = path;
+  for (const [name] of strict ? model.namedParameters() : []) {
+    if (!manifest.optimizer.steps.has(name)) throw new CheckpointError(path, "There is no count of its steps", name);
   }
-
-  /** Reads what this rank holds of a tensor from the shares that have it. */
-  async read(tensor: HeldTensor, all: ReadonlyMap<string, SavedTensor>): Promise<void> {
-    const saved = all.get(tensor.name);
-    if (saved === undefined) throw new CheckpointError(this.#path, "There is no tensor of that name", tensor.name);
-    for (const { file, box } of saved.shares) {
-      this.bytesRead += await readElements(tensor, box, () => this.#open(file, tensor.name, numelOf(box.sizes)));
-    }
-  }
-
-  [Symbol.dispose](): void {
-    for (const file of this.#files.values()) file.close();
-  }
-
-  /** A file in which a tensor has that many elements. */
-  async #open(name: string, tensor: string, numel: number): Promise<SafetensorsFile> {
-    const file = this.#files.get(name) ?? await openSafetensors(`${this.#path}/${name}`);
-    this.#files.set(name, file);
-    const { code, byteLength } = file.get(tensor);
-    if (code === float32.safetensors && byteLength === numel * float32.byteLength) return file;
-    throw new CheckpointError(file.path, `Expected ${numel} F32, got ${byteLength} bytes of ${code}`, tensor);
-  }
+  const states = fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer.tensors);
+  return {
+    missing: [...report.missing, ...states.missing],
+    unexpected: [...report.unexpected, ...states.unexpected],
+  };
 }
 
 function differencesOf(manifest: Manifest, now: Readonly<Record<string, string>>, worldSize: number): string[] {

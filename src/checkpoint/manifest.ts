@@ -1,5 +1,5 @@
 /**
- * The manifest of a sharded checkpoint: what it holds, where, and how long and with which checksum every file is. It is
+ * The manifest of a sharded checkpoint: what it holds, where, and how long and with which checksums every file is. It is
  * written last, so a checkpoint without one was not finished. Checks its own text; files are checked by `find.ts`.
  *
  * @module
@@ -13,13 +13,13 @@ import { numelOf, type Shape } from "../shape.ts";
 import type { Box } from "../tensor/shard_layout.ts";
 import type { SavedGroup } from "./group_settings.ts";
 import { isJsonObject, type JsonObject, kindOf, parseJsonObject } from "./json.ts";
-import type { WrittenFile } from "./safetensors.ts";
+import { hasAllChecksums, type WrittenFile } from "./pieces.ts";
 
 /** The manifest's name in a checkpoint. */
 export const MANIFEST_FILE = "manifest.json";
 
 const FORMAT = "fullyshard-checkpoint";
-const VERSION = 2;
+const VERSION = 3;
 
 /** Elements of a tensor in a file. */
 export interface SavedShare {
@@ -103,7 +103,8 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
   }
   const { model, optimizer, ...rest } = result.data;
   const files = new Map(Object.entries(rest.files));
-  for (const name of files.keys()) {
+  for (const [name, written] of files) {
+    if (!hasAllChecksums(written)) throw refuse(`'${name}' must have a checksum of each piece, got ${kindOf(written)}`);
     // A name with a path in it would read files that are not the checkpoint's.
     if (!/^[^/\\\0]+$/.test(name)) throw refuse(`files must lie in the checkpoint, got ${JSON.stringify(name)}`);
   }
@@ -131,7 +132,7 @@ function schema() {
     step: count,
     worldSize: z.int().positive(),
     environment: z.record(z.string(), z.string()),
-    files: z.record(z.string(), z.object({ byteLength: count, crc32: z.string() })),
+    files: z.record(z.string(), z.object({ byteLength: count, crc32: z.string().regex(/^[0-9a-f]*$/) })),
     model: tensors,
     optimizer: z.nullable(z.object({
       tensors,

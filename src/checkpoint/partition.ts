@@ -10,21 +10,29 @@ import type { Ranks } from "./ranks.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
 /** What one rank writes of a tensor: all that it holds. */
-interface Writer {
+export interface Writer {
   readonly rank: number;
   readonly boxes: readonly Box[];
 }
 
+/** Which of the ranks that hold the same boxes is chosen: the one with the least to write so far, or the first. */
+export type WriterChoice = "least loaded" | "first";
+
 /**
- * Tells all ranks who holds what, and chooses who writes it. Ranks that hold the same boxes are replicas: of those the one
- * with the least to write does. Collective.
+ * Tells all ranks who holds what, and chooses who writes it, of the ranks that hold the same boxes. Collective.
  *
+ * @param what what they write, for messages
  * @returns for each tensor, in the order given, its writers by rank
  * @throws {InternalError} if the ranks together do not hold as many elements as a tensor has
  */
-export function agreeOnWriters(tensors: readonly HeldTensor[], ranks: Ranks): readonly (readonly Writer[])[] {
+export function agreeOnWriters(
+  tensors: readonly HeldTensor[],
+  ranks: Pick<Ranks, "size" | "exchangeText">,
+  what: string = "save the model",
+  choice: WriterChoice = "least loaded",
+): readonly (readonly Writer[])[] {
   const own = JSON.stringify(tensors.map(({ shard }) => shard.boxes));
-  const held = ranks.exchangeText(own, "save the model").map((text): readonly (readonly Box[])[] => JSON.parse(text));
+  const held = ranks.exchangeText(own, what).map((text): readonly (readonly Box[])[] => JSON.parse(text));
   const load = new Array<number>(ranks.size).fill(0);
   const loadOf = (rank: number): number => load[rank] ?? Infinity;
   return tensors.map(({ name, shard: { shape } }, i) => {
@@ -34,7 +42,7 @@ export function agreeOnWriters(tensors: readonly HeldTensor[], ranks: Ranks): re
     const writers = [...holders.values()].map((replicas): Writer => {
       const writer = replicas.reduce((best, other) => (loadOf(other.rank) < loadOf(best.rank) ? other : best));
       const numel = writer.boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0);
-      load[writer.rank] = loadOf(writer.rank) + numel;
+      if (choice === "least loaded") load[writer.rank] = loadOf(writer.rank) + numel;
       total += numel;
       return writer;
     });

@@ -3,10 +3,11 @@
  *
  * @module
  */
+import { FINISHED } from "../comm/data_plane.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 
 /** The ranks that read or write something together. */
-export type Ranks = Pick<ProcessGroup, "rank" | "size" | "together" | "exchangeText">;
+export type Ranks = Pick<ProcessGroup, "rank" | "size" | "together" | "exchangeText" | "broadcast">;
 
 /** A process on its own. */
 export const ALONE: Ranks = {
@@ -14,4 +15,5 @@ export const ALONE: Ranks = {
   size: 1,
   together: async (_what, action) => await action(),
   exchangeText: (text) => [text],
+  broadcast: () => FINISHED,
 };

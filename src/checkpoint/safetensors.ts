@@ -7,8 +7,8 @@
  * @module
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
-import { crc32, crc32Text } from "../runtime/checksum.ts";
-import { openReadable, piecesOf, type ReadableFile, replaceFile } from "../runtime/files.ts";
+import { openReadable, type ReadableFile, replaceFile } from "../runtime/files.ts";
+import { PieceChecksums, type WrittenFile } from "./pieces.ts";
 import {
   headerLength,
   parseHeader,
@@ -65,6 +65,11 @@ export class SafetensorsFile implements Disposable {
    * @throws {FileError} if the file was cut off since it was opened, or closed
    */
   async readInto(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): Promise<void> {
+    this.readIntoSync(name, byteStart, byteEnd, destination);
+  }
+
+  /** Like {@link readInto}, at once. */
+  readIntoSync(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): void {
     const { byteOffset, byteLength } = this.get(name);
     const whole = Number.isSafeInteger(byteStart) && Number.isSafeInteger(byteEnd);
     if (!whole || byteStart < 0 || byteEnd < byteStart || byteEnd > byteLength) {
@@ -91,12 +96,16 @@ export class SafetensorsFile implements Disposable {
 /**
  * Opens a file, reading and checking its header only.
  *
+ * @param open how to open it, where its bytes are to be checked
  * @throws {FileError} if it cannot be read
  * @throws {CheckpointError} if it is damaged
  */
-export async function openSafetensors(path: string): Promise<SafetensorsFile> {
+export async function openSafetensors(
+  path: string,
+  open: (path: string) => ReadableFile = openReadable,
+): Promise<SafetensorsFile> {
   using opened = new DisposableStack();
-  const file = opened.use(openReadable(path));
+  const file = opened.use(open(path));
   const start = new Uint8Array(Math.min(8, file.byteLength));
   file.read(0, start);
   const bytes = new Uint8Array(8 + headerLength(start, file.byteLength, path));
@@ -104,13 +113,6 @@ export async function openSafetensors(path: string): Promise<SafetensorsFile> {
   const header = parseHeader(bytes, file.byteLength, path);
   opened.move();
   return new SafetensorsFile(file, header);
-}
-
-/** A file that was written. */
-export interface WrittenFile {
-  readonly byteLength: number;
-  /** CRC-32 of the whole file, eight hexadecimal digits. */
-  readonly crc32: string;
 }
 
 /**
@@ -130,16 +132,16 @@ export async function writeSafetensors(
   produce: (entry: SafetensorsEntry) => Iterable<Uint8Array>,
 ): Promise<WrittenFile> {
   const { entries, bytes, fileLength } = renderHeader(specs, metadata);
-  let checksum = 0;
+  const checksums = new PieceChecksums();
   function* pieces(): Iterable<Uint8Array> {
-    checksum = crc32(bytes);
+    checksums.add(bytes);
     yield bytes;
     for (const entry of entries) {
       let written = 0;
       for (const piece of produce(entry)) {
         written += piece.length;
         if (written > entry.byteLength) break;
-        checksum = crc32(piece, checksum);
+        checksums.add(piece);
         yield piece;
       }
       if (written !== entry.byteLength) {
@@ -148,13 +150,5 @@ export async function writeSafetensors(
     }
   }
   replaceFile(path, pieces());
-  return { byteLength: fileLength, crc32: crc32Text(checksum) };
-}
-
-/** CRC-32 of a file as it lies on the disk, to compare with {@link WrittenFile.crc32}. */
-export async function checksumFile(path: string): Promise<string> {
-  using file = openReadable(path);
-  let checksum = 0;
-  for (const piece of piecesOf(file)) checksum = crc32(piece, checksum);
-  return crc32Text(checksum);
+  return { byteLength: fileLength, crc32: checksums.finish() };
 }

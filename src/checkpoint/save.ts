@@ -9,18 +9,18 @@
  */
 import { at } from "../at.ts";
 import { float32 } from "../dtype.ts";
-import { ArgumentError, InternalError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import { removeQuietly, replaceFile } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
-import { placedBoxes } from "../tensor/shard_layout.ts";
 import { beginCheckpoint, checkpointPath, commitCheckpoint, pruneCheckpoints } from "./directory.ts";
 import { groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
-import { type Manifest, MANIFEST_FILE, renderManifest, type SavedShare } from "./manifest.ts";
+import { type Manifest, MANIFEST_FILE, renderManifest } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
-import { writeSafetensors, type WrittenFile } from "./safetensors.ts";
+import type { WrittenFile } from "./pieces.ts";
 import { render } from "./save_hf.ts";
+import { placeBoxes, savedTensors, type Section, writeShardFiles } from "./shard_files.ts";
 import { agreeOnWriters } from "./partition.ts";
 import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
 import { elementPieces } from "./transfer.ts";
@@ -53,20 +53,6 @@ export interface SavedCheckpoint {
   readonly byteLength: number;
 }
 
-/** Tensors that are saved under one kind of file name. */
-interface Section {
-  readonly tensors: readonly HeldTensor[];
-  readonly boxes: readonly PlacedBox[];
-}
-
-/** A box and the file that holds it. */
-interface PlacedBox extends SavedShare {
-  readonly tensor: HeldTensor;
-  readonly rank: number;
-  /** First element, counted in the memory of its rank. */
-  readonly local: number;
-}
-
 /**
  * Saves `checkpoint-<step>`. Every rank must call it, between steps.
  *
@@ -92,7 +78,13 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   const partial = `${path}.partial`;
   try {
     await group.together(label, () => group.rank === 0 && beginCheckpoint(directory, step));
-    const written = await group.together(label, () => writeShards(sections, partial, group.rank));
+    const written = await group.together(
+      label,
+      () =>
+        writeShardFiles(sections, partial, group.rank, ({ source, local, box }) => {
+          return elementPieces(source, local, numelOf(box.sizes), float32);
+        }),
+    );
     const texts = group.exchangeText(JSON.stringify([...written]), label);
     const files = new Map(texts.flatMap((text): readonly (readonly [string, WrittenFile])[] => JSON.parse(text)));
     return await group.together(label, () => {
@@ -111,52 +103,21 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
   }
 }
 
-/** Agrees on who writes what. A file holds one box of a name, so a rank's k-th box of a tensor goes into its k-th file. */
-function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section {
-  const number = (value: number): string => String(value).padStart(5, "0");
+/** Agrees on who writes what. */
+function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section<HeldTensor> {
   const writers = agreeOnWriters(tensors, ranks);
-  const boxes = tensors.flatMap((tensor, i) =>
-    at(writers, i, "writers of tensor").flatMap(({ rank, boxes }) =>
-      placedBoxes({ ...tensor.shard, boxes }).map(({ box, local }, k) => ({ tensor, rank, box, local, index: k + 1 }))
-    )
+  return placeBoxes(
+    prefix,
+    tensors.map((source, i) => {
+      const { name, shard: { shape } } = source;
+      return { source, name, shape, writers: at(writers, i, "writers of tensor") };
+    }),
   );
-  const count = boxes.reduce((most, { index }) => Math.max(most, index), 1);
-  const fileOf = (rank: number, index: number): string =>
-    `${prefix}shard-${number(rank + 1)}-model-${number(index)}-of-${number(count)}.safetensors`;
-  return { tensors, boxes: boxes.map(({ index, ...placed }) => ({ ...placed, file: fileOf(placed.rank, index) })) };
-}
-
-/** Writes this rank's files. */
-async function writeShards(
-  sections: readonly Section[],
-  directory: string,
-  rank: number,
-): Promise<Manifest["files"]> {
-  const written = new Map<string, WrittenFile>();
-  for (const section of sections) {
-    const own = section.boxes.filter((placed) => placed.rank === rank);
-    for (const [file, boxes] of Map.groupBy(own, (placed) => placed.file)) {
-      const byName = new Map(boxes.map((placed) => [placed.tensor.name, placed]));
-      const sharding = boxes.map(({ tensor, box }) => [tensor.name, { saved_offsets: box.offsets }] as const);
-      const result = await writeSafetensors(
-        `${directory}/${file}`,
-        boxes.map(({ tensor, box }) => ({ name: tensor.name, shape: box.sizes, dtype: float32 })),
-        { DCP_SHARDING_INFO: JSON.stringify(Object.fromEntries(sharding)), DCP_VERSION: "1.0", format: "pt" },
-        ({ name }) => {
-          const placed = byName.get(name);
-          if (placed === undefined) throw new InternalError(`no box of '${name}' for ${file}`);
-          return elementPieces(placed.tensor, placed.local, numelOf(placed.box.sizes), float32);
-        },
-      );
-      written.set(file, result);
-    }
-  }
-  return written;
 }
 
 function manifestOf(
   { step, model, optimizer, group, state, environment }: SaveCheckpointOptions,
-  sections: readonly Section[],
+  sections: readonly Section<HeldTensor>[],
   files: Manifest["files"],
 ): Manifest {
   const [parameters, states] = sections;
@@ -174,16 +135,6 @@ function manifestOf(
     },
     state,
   };
-}
-
-function savedTensors(section: Section | undefined): Manifest["model"] {
-  const shares = Map.groupBy(section?.boxes ?? [], ({ tensor }) => tensor);
-  return new Map(
-    section?.tensors.map((tensor) => [tensor.name, {
-      shape: tensor.shard.shape,
-      shares: (shares.get(tensor) ?? []).map(({ file, box }) => ({ file, box })),
-    }]),
-  );
 }
 
 /** What computes, with the provider of matrix products. */

@@ -30,7 +30,7 @@ import { type CheckpointModel, type DirectoryTensor, heldPart, type HeldTensor }
 import { elementPieces, requireStorable } from "./transfer.ts";
 
 /** transformers' limit. */
-const MAX_SHARD_BYTES = 5e9;
+export const MAX_SHARD_BYTES = 5e9;
 
 /** What a save that was killed left behind. */
 const LEFTOVER = /^\.model\b.*\.safetensors\.partial$/;
@@ -166,7 +166,7 @@ async function finish(
 }
 
 /** The config with the dtype of the files, under the key that it uses (`torch_dtype` in transformers 4). */
-function configFor(config: CheckpointModel["hfConfig"], dtype: DType): Readonly<Record<string, unknown>> {
+export function configFor(config: CheckpointModel["hfConfig"], dtype: DType): Readonly<Record<string, unknown>> {
   const keys = ["dtype", "torch_dtype"].filter((key) => key in config);
   return { ...config, ...Object.fromEntries((keys.length === 0 ? ["dtype"] : keys).map((key) => [key, dtype.name])) };
 }

@@ -11,7 +11,7 @@ import { sameShape, type Shape } from "../shape.ts";
 import type { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, type ShardLayout, wholeBox, wholeLayout } from "../tensor/shard_layout.ts";
-import { ownedPtr, writeParametersAsync } from "../tensor/write.ts";
+import { openForWriting, ownedPtr } from "../tensor/write.ts";
 import type { SafetensorsEntry } from "./safetensors_header.ts";
 
 /** A tensor of a Hugging Face directory: the part of a parameter or buffer that it holds. */
@@ -69,22 +69,42 @@ export interface HeldTensor {
 /** This rank's part of one parameter, or a buffer, of which every rank has all. */
 export function heldPart(name: string, part: Parameter | BufferTensor): HeldTensor {
   if (!("storage" in part)) return { name, shard: wholeLayout(part.shape), device: part.device, ptr: () => part.ptr };
-  const { shard, run: { device } } = part.storage;
-  return { name, shard, device, ptr: () => ownedPtr(part) };
+  const { storage, storage: { shard, run: { device } } } = part;
+  const ptr = (): DevicePtr => {
+    if (part.storage === storage) return ownedPtr(part);
+    throw new ArgumentError(`What was '${name}' lies elsewhere since the model was sharded anew: ask for it again`);
+  };
+  return { name, shard, device, ptr };
 }
 
 /** This rank's part of a model. */
-export function modelTensors(model: CheckpointModel): HeldTensor[] {
+export function modelTensors(model: NamedParts): HeldTensor[] {
   return [...namedParts(model)].map(([name, part]) => heldPart(name, part));
 }
 
 /**
- * Lets `write` overwrite what this rank holds of all parameters and buffers. A parameter or buffer without memory gets some
- * first. Every rank must call it.
+ * Lets what this rank holds of all parameters and buffers be overwritten, until it is disposed. A parameter or buffer without
+ * memory gets some first. Every rank must call it.
+ *
+ * @param missing names of those that will not be written
+ * @throws {ArgumentError} if one of those has no values to keep
  */
-export async function writeModelAsync(model: CheckpointModel, write: () => Promise<void>): Promise<void> {
+export function openModelForWriting(model: NamedParts, missing: readonly string[] = []): Disposable {
+  const kept = new Set(missing);
+  for (const [name, { storage }] of model.namedParameters()) {
+    if (!kept.has(name) || storage.hasValues()) continue;
+    throw new ArgumentError(`'${name}' is missing and has no values to keep: give it, or initialize the model first`);
+  }
   for (const [, buffer] of model.namedBuffers()) buffer.materialize();
-  await writeParametersAsync([...model.namedParameters()].map(([, parameter]) => parameter), write);
+  return openForWriting([...model.namedParameters()].map(([, parameter]) => parameter));
+}
+
+/** One state of one parameter. */
+export interface HeldState extends HeldTensor {
+  /** FQN of the parameter. */
+  readonly fqn: string;
+  /** PyTorch's name of the state, e.g. `exp_avg`. */
+  readonly state: string;
 }
 
 /**
@@ -92,15 +112,15 @@ export async function writeModelAsync(model: CheckpointModel, write: () => Promi
  *
  * @throws {ArgumentError} if the optimizer has a parameter that the model has not
  */
-export function optimizerTensors(model: CheckpointModel, optimizer: Optimizer): HeldTensor[] {
+export function optimizerTensors(model: NamedParts, optimizer: Optimizer): HeldState[] {
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
-  return [...optimizer.stateViews()].map(({ parameter, name, ptr }) => {
+  return [...optimizer.stateViews()].map(({ parameter, name: state, ptr }) => {
     const fqn = names.get(parameter);
     if (fqn === undefined) {
       throw new ArgumentError(`Cannot name the states of '${parameter.fqn}': the optimizer is of another model`);
     }
     const { shard, run: { device } } = parameter.storage;
-    return { name: `${fqn}.${name}`, shard, device, ptr: () => ptr };
+    return { name: `${fqn}.${state}`, fqn, state, shard, device, ptr };
   });
 }
 
@@ -119,29 +139,44 @@ interface FitRules {
   readonly problems?: readonly string[];
   /** What helps, by the name of a missing tensor. */
   readonly remedies?: ReadonlyMap<string, string>;
+  /** Whether what is missing or unexpected is refused. @default true */
+  readonly strict?: boolean;
+}
+
+/** What does not have its counterpart. */
+export interface LoadReport {
+  /** Names that were not given: what they stand for is as it was. */
+  readonly missing: readonly string[];
+  /** Names that were given and that nothing stands for. */
+  readonly unexpected: readonly string[];
 }
 
 /**
  * Compares what is to be loaded with what there is.
  *
+ * @returns what is missing and unexpected, where that is not refused
  * @throws {CheckpointError} listing everything that is missing, unexpected, or of another shape or dtype
  */
 export function requireFit(
   expected: ReadonlyMap<string, Shape>,
   found: ReadonlyMap<string, FoundTensor>,
   rules: FitRules,
-): void {
-  const { where, what, codes, remedies } = rules;
+): LoadReport {
+  const { where, what, codes, remedies, strict = true } = rules;
   const lines: string[] = [];
+  const [missing, unexpected]: [string[], string[]] = [[], []];
   for (const [name, shape] of expected) {
     if (found.has(name)) continue;
+    missing.push(name);
+    if (!strict) continue;
     const remedy = remedies?.get(name);
     lines.push(`missing: '${name}' [${shape.join(", ")}]${remedy === undefined ? "" : `; ${remedy}`}`);
   }
   for (const [name, { shape, code }] of found) {
     const wanted = expected.get(name);
     if (wanted === undefined) {
-      lines.push(`unexpected: '${name}' ${code} [${shape.join(", ")}]`);
+      unexpected.push(name);
+      if (strict) lines.push(`unexpected: '${name}' ${code} [${shape.join(", ")}]`);
       continue;
     }
     if (!sameShape(wanted, shape)) {
@@ -150,7 +185,7 @@ export function requireFit(
     if (!codes.includes(code)) lines.push(`dtype: '${name}' expected ${codes.join(", ")}, got ${code}`);
   }
   lines.push(...rules.problems ?? []);
-  if (lines.length === 0) return;
+  if (lines.length === 0) return { missing, unexpected };
   const count = `${lines.length} problem${lines.length === 1 ? "" : "s"}`;
   throw new CheckpointError(where, `Tensors do not fit the ${what}, ${count}:\n  ${lines.join("\n  ")}`);
 }

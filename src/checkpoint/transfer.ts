@@ -45,21 +45,31 @@ async function readRun(
   device: Device,
   ptr: DevicePtr,
 ): Promise<number> {
+  const piece = new Float32Array(Math.min(PIECE, length));
+  let bytesRead = 0;
+  for (let done = 0; done < length; done += piece.length) {
+    const values = piece.subarray(0, Math.min(piece.length, length - done));
+    bytesRead += readFloats(file, name, from + done, values);
+    device.copyIn(devicePtr(ptr + done * float32.byteLength), new Uint8Array(piece.buffer, 0, values.byteLength));
+  }
+  return bytesRead;
+}
+
+/** Reads elements of a file's tensor, from element `from` on, as float32; returns their bytes in the file. */
+export function readFloats(
+  file: SafetensorsFile,
+  name: string,
+  from: number,
+  values: Float32Array<ArrayBuffer>,
+): number {
   const { code } = file.get(name);
   const width = floatWidth(code);
-  const piece = Math.min(PIECE, length);
-  const bytes = new Uint8Array(piece * width);
-  const values = code === float32.safetensors ? undefined : new Float32Array(piece);
-  for (let done = 0; done < length; done += piece) {
-    const count = Math.min(piece, length - done);
-    const raw = bytes.subarray(0, count * width);
-    const start = (from + done) * width;
-    await file.readInto(name, start, start + raw.length, raw);
-    if (values !== undefined) decodeToFloat32(code, raw, values.subarray(0, count));
-    const floats = values === undefined ? raw : new Uint8Array(values.buffer, 0, count * float32.byteLength);
-    device.copyIn(devicePtr(ptr + done * float32.byteLength), floats);
-  }
-  return length * width;
+  const [start, byteLength] = [from * width, values.length * width];
+  const isFloat32 = code === float32.safetensors;
+  const raw = isFloat32 ? new Uint8Array(values.buffer, values.byteOffset, byteLength) : new Uint8Array(byteLength);
+  file.readIntoSync(name, start, start + byteLength, raw);
+  if (!isFloat32) decodeToFloat32(code, raw, values);
+  return byteLength;
 }
 
 /**

@@ -16,6 +16,10 @@ const usage = `Usage: fullyshard [--runtime <bun|deno|auto>] <command> [flags]
   run        start a script on several ranks, with torchrun's flags
   estimate   tell what a training step takes on any number of ranks
   tokenizer  learn a tokenizer from text, without Python
+  inspect    tell what a checkpoint holds, and whether it is whole
+  diff       compare two checkpoints, tensor by tensor
+  merge      make a Hugging Face folder of a checkpoint
+  reshard    rewrite a checkpoint for another number of ranks
   doctor     show what this machine has, and what a missing library would give
 
   fullyshard <command> --help   the flags of a command
@@ -47,6 +51,10 @@ const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<num
   run: async (argv) => await (await import("./run.ts")).run(argv),
   estimate: async (argv) => await (await import("./estimate.ts")).estimate(argv),
   tokenizer: async (argv) => await (await import("./tokenizer.ts")).tokenizer(argv),
+  inspect: async (argv) => await (await import("./inspect.ts")).inspect(argv),
+  diff: async (argv) => await (await import("./diff.ts")).diff(argv),
+  merge: async (argv) => await (await import("./merge.ts")).merge(argv),
+  reshard: async (argv) => await (await import("./reshard.ts")).reshard(argv),
   doctor: async (argv) => {
     const { readFlags } = await import("../config/flags.ts");
     const { ConfigError } = await import("../errors.ts");

@@ -18,7 +18,7 @@ import type { ControlPlane } from "./control_plane.ts";
 import type { AllReduceArgs, DataPlane, ReduceScatterArgs, Transfer, Work } from "./data_plane.ts";
 import { AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
 import type { MeshAxis } from "./mesh.ts";
-import { settle } from "./together.ts";
+import { attempt, settle } from "./together.ts";
 
 /** How long ranks wait for one that reads, writes or tokenizes; that it has died they see in seconds all the same. */
 const PATIENCE_SECONDS: number = 24 * 3600;
@@ -256,6 +256,17 @@ export class ProcessGroup {
     } finally {
       this.timeoutSeconds = timeoutSeconds;
     }
+  }
+
+  /**
+   * Runs `action` on every rank: if it fails on one, all fail. Like {@link together}, for what takes no time.
+   *
+   * @throws what this rank's action threw; where it succeeded, a {@link CollectiveError} naming the failed ranks and
+   * what they said
+   */
+  agree<T>(what: string, action: () => T): T {
+    this.#announce({ kind: "together", unit: what });
+    return settle(this.#control, attempt(action)).value;
   }
 
   /**

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { LoadHfOptions } from "../checkpoint/load_hf.ts";
 import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
 import { type DirectoryTensor, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
 import type { Device } from "../device/device.ts";
@@ -34,7 +35,7 @@ export interface ModelFiles {
   /** The Hugging Face folder that the model was opened from, if it was one. */
   readonly folder: string | undefined;
   /** Gives every parameter its value: read from the folder, or drawn. */
-  load(): Promise<void>;
+  load(options?: LoadHfOptions): Promise<void>;
   /** Writes a Hugging Face folder. Every rank must call it. */
   save(directory: string, options?: SaveHfOptions): Promise<void>;
 }
@@ -88,11 +89,12 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   /**
    * Reads, or draws, this rank's part of the weights. Every rank must call it, after `fullyShard` or `replicate`.
    *
+   * @param options whether rank 0 reads for all: where files are slow, or lie on its host alone
    * @throws {ArgumentError} if the model was not opened by `openModel`
    * @throws {CheckpointError} {@link FileError} if the folder's weights do not fit or cannot be read
    */
-  load(): Promise<void> {
-    return this.#requireFiles().load();
+  load(options?: LoadHfOptions): Promise<void> {
+    return this.#requireFiles().load(options);
   }
 
   /**

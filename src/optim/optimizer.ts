@@ -42,8 +42,8 @@ export interface OptimizerStateView {
   readonly parameter: Parameter;
   /** PyTorch's name of the state, e.g. `exp_avg`. */
   readonly name: string;
-  /** Address of the first of `parameter.storage.shard.numel` float32 elements. */
-  readonly ptr: DevicePtr;
+  /** Address of the first of `parameter.storage.shard.numel` float32 elements, until the optimizer is disposed. */
+  readonly ptr: () => DevicePtr;
 }
 
 /** What the update of a run takes, besides states. */
@@ -155,8 +155,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const { members, states } of this.#blocks) {
       for (const { parameter, state } of members) {
         if (!parameter.trainable) continue;
-        for (const [name, { ptr }] of states) {
-          yield { parameter, name, ptr: devicePtr(ptr + state * float32.byteLength) };
+        for (const [name, buffer] of states) {
+          yield { parameter, name, ptr: () => devicePtr(buffer.ptr + state * float32.byteLength) };
         }
       }
     }

@@ -126,7 +126,9 @@ function placeIn({ offsets, sizes }: Box, index: readonly number[]): number {
 }
 
 /** Each box with the place of its first element in the rank's memory. */
-export function placedBoxes({ boxes }: ShardLayout): readonly { readonly box: Box; readonly local: number }[] {
+export function placedBoxes(
+  { boxes }: Pick<ShardLayout, "boxes">,
+): readonly { readonly box: Box; readonly local: number }[] {
   let next = 0;
   return boxes.map((box) => {
     const local = next;

@@ -7,10 +7,14 @@ import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import type { Parameter } from "./parameter.ts";
 
-/** Gives memory to parameters that have none and opens their runs; the end comes whatever happens: other ranks wait. */
-function openRuns(parameters: readonly Parameter[]): Disposable {
-  for (const parameter of parameters) parameter.materialize();
-  const runs = new Set(parameters.map(({ storage }) => storage.run));
+/**
+ * Gives memory to parameters that have none and opens their runs, until it is disposed; that comes whatever happens: other
+ * ranks wait. Every rank must call it with the same parameters, and finds its way to what it owns by {@link ownedPtr}.
+ */
+export function openForWriting(parameters: Iterable<Parameter>): Disposable {
+  const list = [...parameters];
+  for (const parameter of list) parameter.materialize();
+  const runs = new Set(list.map(({ storage }) => storage.run));
   for (const run of runs) run.beginWrite();
   return {
     [Symbol.dispose]: () => {
@@ -41,17 +45,6 @@ export function writeParameters(
   write: (parameter: Parameter, owned: DevicePtr) => void,
 ): void {
   const list = [...parameters];
-  using _writing = openRuns(list);
+  using _writing = openForWriting(list);
   for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
-}
-
-/**
- * Like {@link writeParameters}, for a `write` that awaits, e.g. files, and finds its way to what this rank owns by
- * {@link ownedPtr}.
- *
- * @throws what `write` throws
- */
-export async function writeParametersAsync(parameters: Iterable<Parameter>, write: () => Promise<void>): Promise<void> {
-  using _writing = openRuns([...parameters]);
-  await write();
 }

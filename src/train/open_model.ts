@@ -60,12 +60,12 @@ export async function openModel(
     : TOKENIZER_FILES.map((name) => `${folder}/${name}`).filter((file) => pathKind(file) === "file");
   model.files = {
     folder,
-    load: async () => {
+    load: async (options) => {
       if (isDry(device)) materialize(model);
       else if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
       else if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
-        await loadCheckpoint({ directory: folder, from: folder, model, group });
-      } else await loadHfWeights(model, folder, group);
+        await loadCheckpoint({ directory: folder, from: folder, model, group, ...options });
+      } else await loadHfWeights(model, folder, group, options);
     },
     save: (directory, options) => saveHfDirectory(model, directory, group, { tokenizerFiles, ...options }),
   };

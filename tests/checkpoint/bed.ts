@@ -45,6 +45,12 @@ export interface Task {
   readonly step?: number;
   readonly keepLast?: number;
   readonly from?: string;
+  /** Whether rank 0 alone reads, and sends the others what they hold. */
+  readonly broadcastFromRank0?: boolean;
+  /** Whether all tensors must be there. */
+  readonly strict?: boolean;
+  /** Whether the small model is one unit; else a unit for each block. */
+  readonly oneUnit?: boolean;
   /** This rank cannot reach its memory: it fails while it saves or loads. */
   readonly broken?: number;
   /** Whether weights are written rounded, or expected to be. */
@@ -198,7 +204,7 @@ async function runTask(task: Task, world: LoopbackWorld, rank: number, plain: De
   using group = openLoopback(world, rank, plain, { timeoutSeconds: 20 });
   const model = build(device, task);
   if (task.whole !== true) {
-    const units = model instanceof SmallModel ? model.blocks : [];
+    const units = model instanceof SmallModel && task.oneUnit !== true ? model.blocks : [];
     for (const unit of units) fullyShard(unit, { mesh: group });
     fullyShard(model, { mesh: group });
   }
@@ -242,7 +248,13 @@ async function act(
       return { ...await saveCheckpoint({ ...common, step, state, ...keepLast === undefined ? {} : { keepLast } }) };
     }
     case "load": {
-      const loaded = await loadCheckpoint({ ...common, ...from === undefined ? {} : { from } });
+      const { broadcastFromRank0 = false, strict = true } = task;
+      const loaded = await loadCheckpoint({
+        ...common,
+        strict,
+        broadcastFromRank0,
+        ...from === undefined ? {} : { from },
+      });
       const steps = [...model.parameters()].map((parameter) => optimizer.stepsOf(parameter));
       return { found: loaded !== undefined, ...loaded, steps };
     }
@@ -254,7 +266,8 @@ async function act(
       });
       return {};
     case "load-hf": {
-      const report = await loadHfWeights(model, directory, group);
+      const { broadcastFromRank0 = false } = task;
+      const report = await loadHfWeights(model, directory, group, { broadcastFromRank0 });
       if (task.saveTo !== undefined) {
         await saveHfDirectory(model, task.saveTo, group, maxShardBytes === undefined ? {} : { maxShardBytes });
       }

@@ -47,7 +47,7 @@ test("findCheckpoint() restores the one that is named before it judges it", asyn
   using folder = temporaryDirectory();
   folder.write("checkpoint-5.replaced/which", "five");
   const named = folder.file("checkpoint-5");
-  await assert.rejects(findCheckpoint(folder.path, named, ALONE), /manifest\.json is missing/);
+  await assert.rejects(findCheckpoint(folder.path, named, ALONE, async () => ""), /manifest\.json is missing/);
   assert.ok(fs.existsSync(`${named}/which`));
 });
 

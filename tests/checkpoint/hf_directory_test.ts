@@ -243,3 +243,62 @@ test("loadHfWeights() refuses a directory without weights, on all ranks", async 
   ]);
   for (const { error } of outcomes ?? []) assert.match(error, /^CheckpointError: .*Expected model.safetensors or/);
 });
+
+/** Copies the weights of a checkpoint, which are named and annotated as PyTorch's, and nothing beside them. */
+async function writeShards(directory: string, world: number): Promise<string[]> {
+  await runRanks([{ do: "save", world, directory: `${directory}/own`, seed: 3, llama: TINY_LLAMA }]);
+  const from = `${directory}/own/checkpoint-1`;
+  const names = fs.readdirSync(from).sort().filter((name) => name.startsWith("shard-"));
+  fs.mkdirSync(`${directory}/dcp`);
+  for (const name of names) fs.copyFileSync(`${from}/${name}`, `${directory}/dcp/${name}`);
+  return names;
+}
+
+test("loadHfWeights() reads the shards that PyTorch's distributed checkpoint writes, on any number of ranks", async () => {
+  using temporary = temporaryDirectory();
+  assert.ok((await writeShards(temporary.path, 3)).length >= 3);
+  const task = { do: "load-hf", directory: `${temporary.path}/dcp`, seed: 3, llama: TINY_LLAMA } as const;
+  for (const ranks of await runRanks([1, 2, 4].map((world): Task => ({ ...task, world })))) {
+    assert.deepEqual(ranks.map(({ error, wrong }) => [error, wrong]), ranks.map(() => ["", 0]));
+    assert.ok(ranks.every(({ compared }) => compared > 0));
+  }
+});
+
+test("loadHfWeights() refuses shards that lack or repeat elements, by name", async () => {
+  using temporary = temporaryDirectory();
+  const [first = ""] = await writeShards(temporary.path, 2);
+  const directory = `${temporary.path}/dcp`;
+  const task: Task = { do: "load-hf", world: 2, directory, seed: 3, llama: TINY_LLAMA };
+  fs.copyFileSync(`${directory}/${first}`, `${directory}/shard-00009-model-00001-of-00001.safetensors`);
+  const [twice] = await runRanks([task]);
+  for (const { error } of twice ?? []) {
+    assert.match(error, /CheckpointError: .*tensor '.*': Parts must not overlap, but/);
+  }
+  fs.rmSync(`${directory}/shard-00009-model-00001-of-00001.safetensors`);
+  fs.rmSync(`${directory}/${first}`);
+  const [absent] = await runRanks([task]);
+  for (const { error } of absent ?? []) {
+    assert.match(error, /Expected parts of all \d+ elements of .*: a shard is missing/);
+  }
+});
+
+test("loadHfWeights() lets rank 0 read for all", async () => {
+  using temporary = temporaryDirectory();
+  const { path } = temporary;
+  await writeShards(path, 2);
+  const whole = { world: 2, directory: `${path}/hf`, llama: TINY_LLAMA, seed: 3 };
+  await runRanks([{ ...whole, do: "save-hf", maxShardBytes: 2000, bfloat16: true }]);
+  const load = { do: "load-hf", llama: TINY_LLAMA, seed: 3, broadcastFromRank0: true } as const;
+  const outcomes = await runRanks([
+    { ...load, world: 3, directory: `${path}/hf`, bfloat16: true },
+    { ...load, world: 2, directory: `${path}/dcp` },
+    { ...load, world: 2, directory: `${path}/none` },
+  ]);
+  const absent = outcomes[2] ?? [];
+  assert.match(absent[0]?.error ?? "", /^CheckpointError: .*Expected a directory with weights, got none/);
+  assert.match(absent[1]?.error ?? "", /^CollectiveError: .*rank 0 failed: CheckpointError/);
+  for (const ranks of outcomes.slice(0, 2)) {
+    assert.deepEqual(ranks.map(({ error, wrong }) => [error, wrong]), ranks.map(() => ["", 0]));
+    assert.deepEqual(ranks.map(({ value }) => Number(value["bytesRead"]) > 0), ranks.map((_, rank) => rank === 0));
+  }
+});

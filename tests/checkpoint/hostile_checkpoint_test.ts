@@ -23,7 +23,7 @@ const DAMAGES: readonly (readonly [what: string, damage: (path: string) => void,
   ["a changed manifest", (path) => edit(path, (text) => text.replace('"step":2', '"step":3')), /checksum should be/],
   [
     "a later format",
-    (path) => edit(path, (text) => text.replace('"formatVersion":2', '"formatVersion":9')),
+    (path) => edit(path, (text) => text.replace('"formatVersion":3', '"formatVersion":9')),
     /another version/,
   ],
   ["nothing but a directory", (path) => {
@@ -61,7 +61,7 @@ test("loadCheckpoint() refuses a damaged checkpoint by name, naming the last who
     damage(`${directory}/checkpoint-2`);
     // A worker of another size than that which saved.
     tasks.push({ do: "load", world: 3, directory, seed: 1, from: `${directory}/checkpoint-2` });
-    tasks.push({ do: "load", world: 3, directory, seed: 1, from: "auto" });
+    tasks.push({ do: "load", world: 3, directory, seed: 1, from: "auto", broadcastFromRank0: i % 2 === 0 });
   }
   const outcomes = await runRanks(tasks);
   for (const [i, [what, , says]] of DAMAGES.entries()) {
@@ -100,11 +100,20 @@ test("loadCheckpoint() finds nothing where nothing is, and says so when there is
 test("loadCheckpoint() lists every tensor that does not fit", async () => {
   using temporary = temporaryDirectory();
   const directory = temporary.path;
-  const [, other, wider] = await runRanks([
+  const [, other, wider, part] = await runRanks([
     { do: "save", world: 2, directory, seed: 1, llama: TINY_LLAMA },
     { do: "load", world: 2, directory, seed: 1 },
     { do: "load", world: 2, directory, seed: 1, llama: { ...TINY_LLAMA, vocab_size: 40, num_hidden_layers: 2 } },
+    { do: "load", world: 2, directory, seed: 1, strict: false },
   ]);
+  for (const { error, value } of part ?? []) {
+    assert.equal(error, "", "nothing of it fits, which is what was asked for");
+    const [missing, unexpected] = [String(value["missing"]), String(value["unexpected"])].map((list) =>
+      list.split(",")
+    );
+    assert.ok(missing?.includes("blocks.1.kernel") && missing.includes("scale.exp_avg"));
+    assert.ok(unexpected?.includes("model.norm.weight") && unexpected.includes("model.norm.weight.exp_avg_sq"));
+  }
   for (const { error } of other ?? []) {
     assert.match(error, /CheckpointError: .*Tensors do not fit the model, 20 problems:/);
     assert.match(error, /missing: 'blocks.1.kernel' \[3, 50, 8\]/);

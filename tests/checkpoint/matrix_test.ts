@@ -1,4 +1,4 @@
-/** Checkpoints saved on N ranks and loaded on M: every combination of 1 to 4, bit for bit. @module */
+/** Checkpoints saved on N ranks and loaded on M: every pair of 1, 2, 3, 4 and 8, bit for bit. @module */
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
@@ -12,7 +12,7 @@ const BUFFERED = 3;
 
 test("loadCheckpoint() gives on any number of ranks the bits that any number of ranks saved", async () => {
   using temporary = temporaryDirectory();
-  const worlds = [1, 2, 3, 4];
+  const worlds = [1, 2, 3, 4, 8];
   const tasks: Task[] = [];
   for (const from of worlds) {
     const directory = `${temporary.path}/from-${from}`;
@@ -35,6 +35,22 @@ test("loadCheckpoint() gives on any number of ranks the bits that any number of 
       assert.deepEqual(value["steps"], Array.from({ length: 8 }, (_, n) => (task.step ?? 0) + n));
     }
   }
+});
+
+test("loadCheckpoint() lets rank 0 read for all, into other units than were saved", async () => {
+  using temporary = temporaryDirectory();
+  const directory = temporary.path;
+  const outcomes = await runRanks([
+    { do: "save", world: 3, directory, seed: 6, step: 4 },
+    { do: "load", world: 4, directory, seed: 6, step: 4, broadcastFromRank0: true, oneUnit: true },
+    { do: "load", world: 2, directory, seed: 6, step: 4, oneUnit: true },
+    { do: "load", world: 1, directory, seed: 6, step: 4, broadcastFromRank0: true },
+  ]);
+  for (const ranks of outcomes) {
+    assert.deepEqual(ranks.map(({ error, wrong }) => [error, wrong]), ranks.map(() => ["", 0]));
+  }
+  const read = (outcomes[1] ?? []).map(({ value }) => [value["bytesRead"], Number(value["fileBytesRead"]) > 0]);
+  assert.deepEqual(read, [[4 * (3 * ELEMENTS + BUFFERED), true], [0, false], [0, false], [0, false]]);
 });
 
 test("saveCheckpoint() names and annotates shards as PyTorch does, one box of a name in a file", async () => {

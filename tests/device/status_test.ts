@@ -104,7 +104,7 @@ for (const maxNorm of [1, undefined]) {
       const optimizer = new Kind([table], Kind === SGD ? { momentum: 0.9 } : {});
       const step = trained(table, maxNorm, optimizer);
       const bytes = (): Uint8Array[] =>
-        [{ ptr: table.ptr, n: 12 }, ...[...optimizer.stateViews()].map(({ ptr }) => ({ ptr, n: 12 }))].map(
+        [{ ptr: table.ptr, n: 12 }, ...[...optimizer.stateViews()].map(({ ptr }) => ({ ptr: ptr(), n: 12 }))].map(
           ({ ptr, n }) => {
             const read = new Uint8Array(4 * n);
             late.copyOut(read, ptr);

@@ -165,7 +165,7 @@ test("Optimizer.stateViews() and setSteps() carry training on where another opti
         for (const [i, view] of [...next.stateViews()].entries()) {
           const source = from[i];
           assert.ok(source?.name === view.name && source.parameter === view.parameter);
-          device.copy(view.ptr, source.ptr, view.parameter.storage.shard.numel * 4);
+          device.copy(view.ptr(), source.ptr(), view.parameter.storage.shard.numel * 4);
         }
         for (const parameter of parameters) next.setSteps(parameter, optimizer.stepsOf(parameter));
         optimizer.dispose();

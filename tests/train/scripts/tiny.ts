@@ -2,11 +2,13 @@
  * A training script with a model that takes milliseconds a step, and with faults to order:
  * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
  * other ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or
- * `nonfinite` (throws such an error). `layers=<n>` and `hidden=<n>` size the model, `data=<file>` is the
+ * `nonfinite` (throws such an error); `kill-in=<kind>` and `vanish-in=<kind>`: from then on, at the first call of that kind, or about
+ * something that begins so, the rank is killed, or the checkpoint that is being written vanishes. `layers=<n>` and `hidden=<n>` size the model, `data=<file>` is the
  * script's own data. All other arguments are the trainer's flags.
  *
  * @module
  */
+import { readdirSync, rmSync, writeSync } from "node:fs";
 import process from "node:process";
 import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
 import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
@@ -48,7 +50,21 @@ process.exitCode = await runTrainingScript({
 });
 
 function commit(fault: string, { device, group, model }: StepContext): void {
-  const [what, value] = fault.split("=");
+  const [what, value = ""] = fault.split("=");
+  if (what?.endsWith("-in")) {
+    let calls = 0;
+    group.observe(({ kind, unit }) => {
+      if (kind !== value && !unit.startsWith(value)) return;
+      // The first call about a save makes its directory; there is something of it at the second.
+      if (what === "vanish-in" && ++calls < 2) return;
+      say("now");
+      if (what === "kill-in") process.kill(process.pid, "SIGKILL");
+      const out = process.argv[process.argv.indexOf("--out") + 1] ?? "";
+      for (const name of readdirSync(out)) if (name.endsWith(".partial")) rmSync(`${out}/${name}`, { recursive: true });
+    });
+    return;
+  }
+  say("now");
   if (what === "exit") process.exit(Number(value));
   else if (what === "kill") process.kill(process.pid, "SIGKILL");
   else if (what === "throw") throw new Error("out of coffee");
@@ -64,6 +80,11 @@ function commit(fault: string, { device, group, model }: StepContext): void {
       if (isTarget && parameter.storage.shard.numel > 0) device.copyIn(ownedPtr(parameter), nan);
     });
   }
+}
+
+/** Tells when the fault is. */
+function say(when: string): void {
+  writeSync(2, `fault ${when}\n`);
 }
 
 /** Blocks this thread, as a rank in a long call would. */

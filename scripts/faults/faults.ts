@@ -1,0 +1,275 @@
+/**
+ * Faults that are done to training runs of real processes, and what is to be said of each. Every fault is done to two ranks
+ * that train and save; a fault of files is done to what such a run has saved, which another run then resumes.
+ *
+ * @module
+ */
+import * as fs from "node:fs";
+import { spawnSync } from "node:child_process";
+import process from "node:process";
+import { findCheckpoint, verifyFiles } from "../../src/checkpoint/find.ts";
+import { listCheckpoints } from "../../src/checkpoint/directory.ts";
+import { ALONE } from "../../src/checkpoint/ranks.ts";
+import { temporaryDirectory } from "../../tests/support/temporary.ts";
+import { essence, flagsIn, metricLines, type Running, startAlone, startRun } from "../../tests/train/runs.ts";
+
+/** What became of one fault. */
+export interface FaultReport {
+  readonly name: string;
+  /** The line that names the fault; empty if none did as it must. */
+  readonly named: string;
+  /** From the fault to the end of the run. */
+  readonly ended_in_seconds: number;
+  /** Checkpoints that were saved and cannot be read. */
+  readonly lost: readonly string[];
+  /** What is not as it must be. */
+  readonly wrong: readonly string[];
+}
+
+/** A fault to do. */
+export interface Fault {
+  readonly name: string;
+  run(): Promise<FaultReport>;
+}
+
+/** Seconds within which a run must end, from the fault or the timeout that finds it. */
+const LIMIT_SECONDS = 5;
+
+/** Flags of a run that saves every other step, and keeps all. */
+const SAVING = ["--steps", "100", "--save-every", "2", "--keep-last", "100"];
+
+/** A fault that ranks order themselves. */
+interface OrderedFault {
+  readonly name: string;
+  /** The orders, as `tests/train/scripts/tiny.ts` takes them. */
+  readonly fault: string;
+  readonly flags?: readonly string[];
+  /** Seconds that pass by design before the run ends. */
+  readonly allowed?: number;
+  readonly says: RegExp;
+}
+
+const ORDERED: readonly OrderedFault[] = [
+  {
+    name: "rank killed in a gather",
+    fault: "1:3:kill-in=gather",
+    says: /rank 1 \(pid \d+\) failed first: it was killed by SIGKILL/,
+  },
+  {
+    name: "rank killed in a reduction",
+    fault: "1:3:kill-in=reduce-scatter",
+    says: /rank 1 \(pid \d+\) failed first: it was killed by SIGKILL/,
+  },
+  {
+    name: "rank killed in the optimizer",
+    fault: "0:3:kill-in=write",
+    says: /rank 0 \(pid \d+\) failed first: it was killed by SIGKILL/,
+  },
+  {
+    name: "rank killed in a save",
+    fault: "1:3:kill-in=save checkpoint",
+    says: /rank 1 \(pid \d+\) failed first: it was killed by SIGKILL/,
+  },
+  {
+    name: "divergent collectives",
+    fault: "1:3:other",
+    says: /ranks make different calls: rank 0 calls .*; rank 1 calls barrier/,
+  },
+  {
+    name: "stalled rank",
+    fault: "1:3:hang",
+    flags: ["--report-seconds", "1", "--timeout-seconds", "3"],
+    allowed: 3,
+    says: /Rank 0 in .*: waited 3 s .*rank 1 \(awaited\) was last seen after call/,
+  },
+  {
+    name: "disappearing directory",
+    fault: "0:3:vanish-in=save checkpoint",
+    says: /FileError: Cannot .*checkpoint-4\.partial.*no such file or directory/,
+  },
+];
+
+/** Damage to the second of two checkpoints. */
+const DAMAGES: readonly (readonly [name: string, damage: (path: string, shard: string) => void, says: RegExp])[] = [
+  [
+    "truncated shard",
+    (path, shard) => fs.truncateSync(`${path}/${shard}`, 1000),
+    /should have \d+ bytes, got 1000: it is cut off/,
+  ],
+  [
+    "bit-flipped shard",
+    (path, shard) => flip(`${path}/${shard}`),
+    /Bytes \d+ to \d+ should have checksum \w+, got \w+: it is damaged/,
+  ],
+  ["missing shard", (path, shard) => fs.rmSync(`${path}/${shard}`), /shard-.* is missing/],
+];
+
+/** All faults. @param kills how many times a run is killed at a moment of chance */
+export function faults(kills: number): readonly Fault[] {
+  return [
+    ...ORDERED.map((fault) => ({ name: fault.name, run: () => ordered(fault) })),
+    { name: "full disk", run: fullDisk },
+    ...DAMAGES.map(([name, damage, says]) => ({ name, run: () => damaged(name, damage, says) })),
+    { name: `${kills} kills at random moments`, run: () => killed(kills) },
+  ];
+}
+
+function flip(file: string): void {
+  const bytes = fs.readFileSync(file);
+  bytes[bytes.length - 9] = (bytes[bytes.length - 9] ?? 0) ^ 0x10;
+  fs.writeFileSync(file, bytes);
+}
+
+/** A fault that ranks do themselves when they are told to. */
+async function ordered({ name, fault, flags = [], allowed = 0, says }: OrderedFault): Promise<FaultReport> {
+  using folder = temporaryDirectory();
+  const args = flagsIn(folder, ...SAVING, ...flags, `fault=${fault}`);
+  const running = startRun(args, { allowAll: true });
+  return await endOf(running, { name, says, since: /fault now/, allowed, out: folder.file("out") });
+}
+
+/** A file system with room for one checkpoint; where none can be mounted, a limit on the size of files, for a rank alone. */
+async function fullDisk(): Promise<FaultReport> {
+  using folder = temporaryDirectory();
+  const disk = folder.file("disk");
+  fs.mkdirSync(disk);
+  const says = /FileError: Cannot write '.*checkpoint-\d\.partial\/.*\.safetensors'/;
+  const common = { name: "full disk", says, allowed: 0, out: `${disk}/out` };
+  const args = flagsIn(folder, ...SAVING, "--out", common.out);
+  if (spawnSync("mount", ["-t", "tmpfs", "-o", "size=3m", "none", disk]).status !== 0) {
+    const running = startAlone(args, { shell: "trap '' XFSZ; ulimit -f 300" });
+    return await endOf(running, { ...common, since: /step 2\// });
+  }
+  try {
+    return await endOf(startRun(args), { ...common, since: /step 4\// });
+  } finally {
+    spawnSync("umount", [disk]);
+  }
+}
+
+/** Waits for a run that is to fail. */
+async function endOf(
+  running: Running,
+  { name, says, since, allowed, out }: Pick<OrderedFault, "name" | "says"> & {
+    /** What is said first when the fault is there. */
+    readonly since: RegExp;
+    readonly allowed: number;
+    readonly out: string;
+  },
+): Promise<FaultReport> {
+  await running.until(since);
+  const began = performance.now() / 1000;
+  const { code, stderr } = await running.ended;
+  const seconds = performance.now() / 1000 - began;
+  const named = stderr.split("\n").find((line) => says.test(line)) ?? "";
+  const lost = await lostOf(out, stderr);
+  const wrong = [
+    ...code === 0 || code === null ? [`it ended with ${code}`] : [],
+    ...named === "" ? [`nothing says ${says}:\n${stderr}`] : [],
+    ...seconds > LIMIT_SECONDS + allowed ? [`it took ${round(seconds)} s to end`] : [],
+    ...lost.length > 0 ? [`lost ${lost.join(", ")}`] : [],
+  ];
+  return { name, named, ended_in_seconds: round(seconds), lost, wrong };
+}
+
+/** A resume of what is damaged is refused by name, and one by `auto` goes back to the checkpoint before, to the same losses. */
+async function damaged(
+  name: string,
+  damage: (path: string, shard: string) => void,
+  says: RegExp,
+): Promise<FaultReport> {
+  using folder = temporaryDirectory();
+  const flags = flagsIn(folder, "--steps", "4", "--save-every", "2");
+  const wrong: string[] = [];
+  const first = await startRun(flags).ended;
+  if (first.code !== 0) wrong.push(`the run that saves ended with ${first.code}:\n${first.stderr}`);
+  const whole = metricLines(folder).map(essence);
+  const path = folder.file("out/checkpoint-4");
+  damage(path, fs.readdirSync(path).find((file) => file.startsWith("shard-")) ?? "");
+  const running = startRun([...flags, "--resume", path]);
+  const { code, stderr, seconds } = await running.ended;
+  const named = stderr.split("\n").find((line) => says.test(line) && line.includes("checkpoint-4")) ?? "";
+  if (code === 0 || named === "") wrong.push(`it ended with ${code} and does not say ${says}:\n${stderr}`);
+  const again = await startRun([...flags, "--resume", "auto"]).ended;
+  const resumed = /Resumed '.*checkpoint-2'/.test(again.stderr);
+  if (again.code !== 0 || !resumed) wrong.push(`it is not resumed from checkpoint-2:\n${again.stderr}`);
+  const same = metricLines(folder).map(essence).join("\n") === whole.join("\n");
+  if (!same) wrong.push("the resumed run is another one");
+  return { name, named, ended_in_seconds: round(seconds), lost: resumed && same ? [] : ["checkpoint-2"], wrong };
+}
+
+/** A run is killed again and again, resumed each time, and in the end is the run that nothing happened to, bit for bit. */
+async function killed(kills: number): Promise<FaultReport> {
+  using folder = temporaryDirectory();
+  const wrong: string[] = [];
+  const lost: string[] = [];
+  let [saved, longest, step] = [0, 0, 0];
+  const flags = flagsIn(folder, "--save-every", "1", "--keep-last", "2", "--resume", "auto");
+  for (let kill = 0; kill < kills; kill++) {
+    const running = startRun([...flags, "--steps", "100000", "--schedule", "constant"], { allowAll: true });
+    await running.until(/Saved '/);
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * 200));
+    const began = performance.now() / 1000;
+    killOne(running, kill % 2);
+    const { stderr } = await running.ended;
+    longest = Math.max(longest, performance.now() / 1000 - began);
+    const resumed = Number(/Resumed '.*' at step (\d+)/.exec(stderr)?.[1] ?? 0);
+    if (resumed < saved) lost.push(`checkpoint-${saved} before kill ${kill + 1}`);
+    saved = Math.max(...[...stderr.matchAll(/Saved '.*checkpoint-(\d+)'/g)].map(([, text]) => Number(text)));
+    step = saved;
+  }
+  const last = await startRun([...flags, "--steps", String(step + 2), "--schedule", "constant"]).ended;
+  const resumed = Number(/Resumed '.*' at step (\d+)/.exec(last.stderr)?.[1] ?? 0);
+  if (resumed < saved) lost.push(`checkpoint-${saved} after the last kill`);
+  if (last.code !== 0) wrong.push(`it cannot be resumed:\n${last.stderr}`);
+  using undisturbed = temporaryDirectory();
+  const plain = flagsIn(undisturbed, "--steps", String(step + 2), "--schedule", "constant");
+  await startRun(plain).ended;
+  const [with_, without] = [folder, undisturbed].map((place) => metricLines(place).map(essence).join("\n"));
+  if (with_ !== without) wrong.push("it is not the run that nothing happened to");
+  if (longest > LIMIT_SECONDS) wrong.push(`it took ${round(longest)} s to end`);
+  const named = `${kills} kills, each resumed from the newest checkpoint; ${
+    step + 2
+  } steps as undisturbed, bit for bit`;
+  const name = `${kills} kills at random moments`;
+  return {
+    name,
+    named: wrong.length === 0 ? named : "",
+    ended_in_seconds: round(longest),
+    lost,
+    wrong: [...wrong, ...lost],
+  };
+}
+
+/** Kills a rank from outside: one of the processes that the launcher started. */
+function killOne({ child }: Running, rank: number): void {
+  const isRank = (pid: number): boolean => {
+    return fs.readFileSync(`/proc/${pid}/environ`, "utf8").split("\0").includes(`RANK=${rank}`);
+  };
+  for (const pid of descendants(child.pid ?? 0).filter(isRank)) process.kill(pid, "SIGKILL");
+}
+
+function descendants(pid: number): number[] {
+  const children = fs.readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter((text) =>
+    text !== ""
+  );
+  return children.flatMap((text) => [Number(text), ...descendants(Number(text))]);
+}
+
+/** Checkpoints that a run says it has saved and that cannot be read. */
+async function lostOf(out: string, stderr: string): Promise<string[]> {
+  const there = new Set(listCheckpoints(out).map(({ step }) => step));
+  const lost: string[] = [];
+  for (const [, text = ""] of stderr.matchAll(/Saved '.*checkpoint-(\d+)'/g)) {
+    const path = `${out}/checkpoint-${text}`;
+    const read = (path: string, manifest: Parameters<typeof verifyFiles>[1]) => verifyFiles(path, manifest, ALONE);
+    const isWhole = there.has(Number(text)) &&
+      await findCheckpoint(path, path, ALONE, read).then(() => true, () => false);
+    if (!isWhole) lost.push(`checkpoint-${text}`);
+  }
+  return lost;
+}
+
+function round(seconds: number): number {
+  return Math.round(seconds * 100) / 100;
+}

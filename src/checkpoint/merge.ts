@@ -1,0 +1,66 @@
+/**
+ * The weights of a checkpoint as a Hugging Face directory, written by one process that holds a piece of one tensor at a time.
+ *
+ * @module
+ */
+import { type DType, float32 } from "../dtype.ts";
+import { CheckpointError, InternalError } from "../errors.ts";
+import { makeDirectory, replaceFile } from "../runtime/files.ts";
+import { sharedRuns, wholeBox } from "../tensor/shard_layout.ts";
+import { encodeBfloat16 } from "./float_bytes.ts";
+import { INDEX_FILE, planHfShards } from "./hf_index.ts";
+import { writeSafetensors } from "./safetensors.ts";
+import { configFor, MAX_SHARD_BYTES, render, type SaveHfOptions } from "./save_hf.ts";
+import { type CheckpointModel, type DirectoryTensor, requireFit } from "./state_dict.ts";
+import { openStored, type StoredCheckpoint, valuesOf } from "./stored.ts";
+import { requireStorable } from "./transfer.ts";
+
+/**
+ * Writes the weights of a checkpoint so that `transformers` loads them.
+ *
+ * @param model of the same config, with or without memory: says which tensors the directory has
+ * @returns bytes of tensors written
+ * @throws {CheckpointError} if the checkpoint does not fit the model, or is damaged
+ * @throws {FileError} if a file cannot be read or written
+ * @throws {UnsupportedError} for other dtypes than float32 and bfloat16
+ */
+export async function mergeCheckpoint(
+  from: string,
+  to: string,
+  model: CheckpointModel,
+  { dtype = float32, maxShardBytes = MAX_SHARD_BYTES }: Pick<SaveHfOptions, "dtype" | "maxShardBytes"> = {},
+): Promise<number> {
+  requireStorable(dtype);
+  using stored = await openStored(from);
+  const tensors = new Map([...model.directoryTensors()].map((tensor) => [tensor.name, tensor]));
+  const parts = new Map([...tensors.values()].map(({ part }) => [part.fqn, part.shape]));
+  const found = new Map([...stored.model].filter(([name]) => !model.tiedNames.has(name) || parts.has(name)));
+  requireFit(parts, found, { where: from, what: "model", codes: [...found.values()].map(({ code }) => code) });
+  const { shards, index, totalBytes } = planHfShards(
+    [...tensors.values()].map(({ name, shape }) => ({ name, shape, dtype })),
+    maxShardBytes,
+  );
+  makeDirectory(to);
+  for (const { file, specs } of shards) {
+    await writeSafetensors(`${to}/${file}`, specs, { format: "pt" }, ({ name }) => {
+      const tensor = tensors.get(name);
+      if (tensor === undefined) throw new InternalError(`no tensor '${name}' for ${file}`);
+      return bytesOf(stored, tensor, dtype);
+    });
+  }
+  if (index !== undefined) replaceFile(`${to}/${INDEX_FILE}`, index);
+  replaceFile(`${to}/config.json`, render(configFor(model.hfConfig, dtype)));
+  return totalBytes;
+}
+
+function* bytesOf(stored: StoredCheckpoint, { part, box }: DirectoryTensor, dtype: DType): Generator<Uint8Array> {
+  const source = stored.model.get(part.fqn);
+  if (source === undefined) throw new CheckpointError(stored.path, "There is no tensor of that name", part.fqn);
+  for (const { inSecond, length } of sharedRuns(box, wholeBox(part.shape))) {
+    for (const values of valuesOf(source, inSecond, length)) {
+      yield dtype === float32
+        ? new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
+        : encodeBfloat16(values);
+    }
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * Checksums of a file by pieces, so that who reads a range of it checks that range and no more.
+ *
+ * @module
+ */
+import { CheckpointError } from "../errors.ts";
+import { crc32, crc32Text } from "../runtime/checksum.ts";
+import { openReadable, type ReadableFile } from "../runtime/files.ts";
+
+/** Bytes of a piece; the last may be shorter. */
+export const PIECE_BYTES: number = 1 << 20;
+
+/** Hexadecimal digits of one checksum. */
+const DIGITS = 8;
+
+/** A file that was written. */
+export interface WrittenFile {
+  readonly byteLength: number;
+  /** CRC-32 of each {@link PIECE_BYTES}, eight hexadecimal digits each, one after another. */
+  readonly crc32: string;
+}
+
+/** Whether the checksums are as many as a file of that length has. */
+export function hasAllChecksums({ byteLength, crc32 }: WrittenFile): boolean {
+  return crc32.length === Math.ceil(byteLength / PIECE_BYTES) * DIGITS;
+}
+
+/** Checksums of bytes that come one after another. */
+export class PieceChecksums {
+  #texts: string[] = [];
+  #current = 0;
+  #length = 0;
+
+  /** Takes the next bytes, of any number. */
+  add(bytes: Uint8Array): void {
+    for (let done = 0; done < bytes.length;) {
+      const taken = bytes.subarray(done, done + PIECE_BYTES - this.#length);
+      this.#current = crc32(taken, this.#current);
+      this.#length += taken.length;
+      done += taken.length;
+      if (this.#length === PIECE_BYTES) this.#close();
+    }
+  }
+
+  /** As {@link WrittenFile} has them; ends the last piece. */
+  finish(): string {
+    if (this.#length > 0) this.#close();
+    return this.#texts.join("");
+  }
+
+  #close(): void {
+    this.#texts.push(crc32Text(this.#current));
+    this.#current = 0;
+    this.#length = 0;
+  }
+}
+
+/** A file open for reading, of which every byte that is given was checked. */
+export interface VerifiedFile extends ReadableFile {
+  /** Bytes read from the file so far: whole pieces. */
+  readonly bytesRead: number;
+}
+
+/**
+ * Opens a file whose length and checksums are known.
+ *
+ * @throws {FileError} if it cannot be opened
+ * @throws {CheckpointError} if it has another length, and from `read`, naming the bytes that are not as they were written
+ */
+export function openVerified(path: string, written: WrittenFile): VerifiedFile {
+  using opened = new DisposableStack();
+  const file = opened.use(openReadable(path));
+  const { byteLength } = written;
+  if (file.byteLength !== byteLength) {
+    throw new CheckpointError(path, `Expected ${byteLength} bytes, got ${file.byteLength}: it is cut off or changed`);
+  }
+  let bytesRead = 0;
+  // Neighbouring reads mostly begin where the last one ended, in the same piece.
+  let held = -1;
+  let piece = new Uint8Array(0);
+  const load = (index: number): void => {
+    if (index === held) return;
+    const start = index * PIECE_BYTES;
+    piece = new Uint8Array(piece.buffer.byteLength >= PIECE_BYTES ? piece.buffer : new ArrayBuffer(PIECE_BYTES))
+      .subarray(0, Math.min(PIECE_BYTES, byteLength - start));
+    held = -1;
+    file.read(start, piece);
+    bytesRead += piece.length;
+    const expected = written.crc32.slice(index * DIGITS, (index + 1) * DIGITS);
+    const found = crc32Text(crc32(piece));
+    if (found !== expected) {
+      const range = `Bytes ${start} to ${start + piece.length}`;
+      throw new CheckpointError(path, `${range} should have checksum ${expected}, got ${found}: it is damaged`);
+    }
+    held = index;
+  };
+  const close = (): void => file.close();
+  opened.move();
+  return {
+    path,
+    byteLength,
+    get bytesRead() {
+      return bytesRead;
+    },
+    read(offset, into): void {
+      const end = offset + into.length;
+      if (end > byteLength) {
+        throw new CheckpointError(path, `It ends at byte ${byteLength}, but bytes up to ${end} are wanted`);
+      }
+      for (let done = 0; done < into.length;) {
+        const at = offset + done;
+        load(Math.floor(at / PIECE_BYTES));
+        const part = piece.subarray(at % PIECE_BYTES, at % PIECE_BYTES + into.length - done);
+        into.set(part, done);
+        done += part.length;
+      }
+    },
+    close,
+    [Symbol.dispose]: close,
+  };
+}

@@ -1,0 +1,97 @@
+/**
+ * Rewriting a sharded checkpoint for another number of ranks, by one process that holds a piece of one tensor at a time. Loading
+ * needs no such thing; what reads the files otherwise may.
+ *
+ * @module
+ */
+import { float32 } from "../dtype.ts";
+import { ArgumentError, CheckpointError } from "../errors.ts";
+import {
+  makeDirectory,
+  pathExists,
+  readBytes,
+  removeQuietly,
+  renamePath,
+  replaceFile,
+  syncDirectory,
+} from "../runtime/files.ts";
+import { numelOf } from "../shape.ts";
+import { elementRuns, rangeLayout, SHARD_BLOCK } from "../tensor/shard_layout.ts";
+import type { StoredTensor } from "./dcp_shards.ts";
+import { MANIFEST_FILE, renderManifest } from "./manifest.ts";
+import type { Writer } from "./partition.ts";
+import { placeBoxes, type PlacedBox, savedTensors, type Section, writeShardFiles } from "./shard_files.ts";
+import { openStored, valuesOf } from "./stored.ts";
+
+/**
+ * Writes the checkpoint `from` anew as `to`, in even parts for `worldSize` ranks. All else that it holds stays.
+ *
+ * @returns bytes of tensors written
+ * @throws {ArgumentError} if there is something at `to`, or `worldSize` is no positive integer
+ * @throws {CheckpointError} if `from` is no sharded checkpoint of this library, or damaged: nothing is at `to` then
+ */
+export async function reshardCheckpoint(from: string, to: string, worldSize: number): Promise<number> {
+  if (!Number.isSafeInteger(worldSize) || worldSize < 1) {
+    throw new ArgumentError(`worldSize must be a positive integer, got ${worldSize}`);
+  }
+  if (pathExists(to)) throw new ArgumentError(`Cannot write '${to}': it exists; give another name, or remove it`);
+  using stored = await openStored(from);
+  const { manifest } = stored;
+  if (manifest === undefined) {
+    throw new CheckpointError(from, "Expected a sharded checkpoint, with a manifest; got weights alone");
+  }
+  const sections = [["", stored.model], ["optimizer-", stored.optimizer]] as const;
+  const placed = sections.map(([prefix, tensors]) => cut(prefix, tensors, worldSize));
+  const partial = `${to}.partial`;
+  try {
+    makeDirectory(partial);
+    const files = new Map<string, { readonly byteLength: number; readonly crc32: string }>();
+    for (let rank = 0; rank < worldSize; rank++) {
+      for (const [name, file] of await writeShardFiles(placed, partial, rank, bytesOf)) files.set(name, file);
+    }
+    const { optimizer } = manifest;
+    const [model, states] = placed.map((section) => savedTensors(section));
+    replaceFile(`${partial}/config.json`, await readBytes(`${from}/config.json`));
+    const renewed = {
+      ...manifest,
+      worldSize,
+      files,
+      model: model ?? new Map(),
+      optimizer: optimizer === undefined ? undefined : { ...optimizer, tensors: states ?? new Map() },
+    };
+    replaceFile(`${partial}/${MANIFEST_FILE}`, renderManifest(renewed));
+    syncDirectory(partial);
+    renamePath(partial, to);
+    return [...files.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  } catch (error) {
+    removeQuietly(partial);
+    throw error;
+  }
+}
+
+/** Gives each rank a run of each tensor, of whole blocks, as a flat shard would have. */
+function cut(prefix: string, tensors: ReadonlyMap<string, StoredTensor>, worldSize: number): Section<StoredTensor> {
+  return placeBoxes(
+    prefix,
+    [...tensors.values()].map((source) => {
+      const { name, shape } = source;
+      const numel = numelOf(shape);
+      const run = Math.ceil(numel / worldSize / SHARD_BLOCK) * SHARD_BLOCK;
+      const writers = Array.from({ length: worldSize }, (_, rank): Writer => {
+        const offset = Math.min(numel, rank * run);
+        return { rank, boxes: rangeLayout(shape, offset, Math.min(run, numel - offset)).boxes };
+      });
+      return { source, name, shape, writers };
+    }),
+  );
+}
+
+/** The bytes of a box, from wherever they lie. */
+function* bytesOf({ source, box }: PlacedBox<StoredTensor>): Generator<Uint8Array> {
+  const layout = { shape: source.shape, boxes: [box], numel: numelOf(box.sizes) };
+  for (const { offset, length } of elementRuns(layout)) {
+    for (const values of valuesOf(source, offset, length)) {
+      yield new Uint8Array(values.buffer, values.byteOffset, values.length * float32.byteLength);
+    }
+  }
+}

@@ -1,0 +1,189 @@
+/**
+ * Whole tensors between the host memory of one rank and the parts that all ranks hold, piece by piece through a staging
+ * buffer in device memory, so that nobody else ever has a whole one.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import { Buffer } from "../device/buffer.ts";
+import { type Device, devicePtr } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import { numelOf } from "../shape.ts";
+import { type Box, elementRuns, placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
+import { agreeOnWriters } from "./partition.ts";
+import type { Ranks } from "./ranks.ts";
+import type { HeldTensor } from "./state_dict.ts";
+
+/** Bytes of the staging buffer unless others are asked for. */
+const BUFFER_BYTES = 4 << 20;
+
+/** How whole tensors are moved. */
+export interface WholeOptions<G extends Ranks = Ranks> {
+  /** The group of all ranks that hold parts. */
+  readonly group: G;
+  /** Most bytes that are moved at once. @default 4 MiB */
+  readonly bufferBytes?: number | undefined;
+}
+
+/** Elements from `start` on. */
+interface Piece {
+  readonly start: number;
+  readonly length: number;
+}
+
+/** Cuts `numel` elements into pieces that a buffer holds. */
+function piecesOf(numel: number, { bufferBytes = BUFFER_BYTES }: WholeOptions): Piece[] {
+  const most = Math.floor(bufferBytes / float32.byteLength);
+  if (!(most >= 1)) throw new ArgumentError(`bufferBytes must hold an element of 4 bytes, got ${bufferBytes}`);
+  return Array.from({ length: Math.ceil(numel / most) }, (_, i) => {
+    return { start: i * most, length: Math.min(most, numel - i * most) };
+  });
+}
+
+/** The part of a run that lies in a piece of what the run counts by `from`, or `undefined`. */
+function overlap(
+  from: number,
+  length: number,
+  piece: Piece,
+): { readonly skipped: number; readonly count: number } | undefined {
+  const first = Math.max(from, piece.start);
+  const count = Math.min(from + length, piece.start + piece.length) - first;
+  return count > 0 ? { skipped: first - from, count } : undefined;
+}
+
+/** Memory for one piece, taken when it is first needed. */
+class Staging implements Disposable {
+  #buffer: Buffer | undefined;
+
+  /** The address of `length` elements. */
+  get(device: Device, length: number): Buffer {
+    const byteLength = length * float32.byteLength;
+    if (this.#buffer === undefined || this.#buffer.byteLength < byteLength) {
+      this.#buffer?.release();
+      this.#buffer = Buffer.allocate(device, byteLength, "state dict");
+    }
+    return this.#buffer;
+  }
+
+  [Symbol.dispose](): void {
+    this.#buffer?.release();
+  }
+}
+
+/**
+ * Gathers tensors, one after another. Collective.
+ *
+ * @param to who gets them: rank 0 alone, by messages, or every rank, by broadcasts
+ * @returns the values of each, row-major; of none where this rank gets none
+ */
+export function gatherWhole(
+  tensors: readonly HeldTensor[],
+  to: "rank 0" | "all ranks",
+  options: WholeOptions<ProcessGroup>,
+): Map<HeldTensor, Float32Array<ArrayBuffer>> {
+  const { group } = options;
+  const label = "gather the state dict";
+  const writers = agreeOnWriters(tensors, group, label, "first");
+  const gathered = new Map<HeldTensor, Float32Array<ArrayBuffer>>();
+  using staging = new Staging();
+  for (const [i, tensor] of tensors.entries()) {
+    const { name, shard: { shape }, device } = tensor;
+    const whole = to === "all ranks" || group.rank === 0 ? new Float32Array(numelOf(shape)) : undefined;
+    if (whole !== undefined) gathered.set(tensor, whole);
+    for (const { rank, boxes } of at(writers, i, "writers of tensor")) {
+      const numel = boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0);
+      const runs = elementRuns({ shape, boxes, numel });
+      for (const piece of piecesOf(numel, options)) {
+        const source = movePiece(tensor, piece, { rank, to, group, staging, label: `${label}: ${name}` });
+        if (whole === undefined || source === undefined) continue;
+        const values = new Float32Array(piece.length);
+        device.copyOut(new Uint8Array(values.buffer), source);
+        for (const { offset, length, local } of runs) {
+          const part = overlap(local, length, piece);
+          if (part === undefined) continue;
+          const from = local + part.skipped - piece.start;
+          whole.set(values.subarray(from, from + part.count), offset + part.skipped);
+        }
+      }
+    }
+  }
+  return gathered;
+}
+
+/** Brings a piece of what rank `rank` holds to who gets it, and says where it lies there. */
+function movePiece(
+  { device, ptr }: HeldTensor,
+  { start, length }: Piece,
+  { rank, to, group, staging, label }: {
+    readonly rank: number;
+    readonly to: "rank 0" | "all ranks";
+    readonly group: ProcessGroup;
+    readonly staging: Staging;
+    readonly label: string;
+  },
+): ReturnType<typeof devicePtr> | undefined {
+  const byteLength = length * float32.byteLength;
+  const isOwn = rank === group.rank;
+  const own = isOwn ? devicePtr(ptr() + start * float32.byteLength) : undefined;
+  if (group.size === 1 || (to === "rank 0" && rank === 0)) return own;
+  if (to === "rank 0") {
+    if (own !== undefined) group.send(own, byteLength, 0, label).wait();
+    if (group.rank !== 0) return undefined;
+    const { ptr: received } = staging.get(device, length);
+    group.receive(received, byteLength, rank, label).wait();
+    return received;
+  }
+  const { ptr: shared } = staging.get(device, length);
+  if (own !== undefined) device.copy(shared, own, byteLength);
+  group.broadcast(shared, byteLength, rank, label).wait();
+  return shared;
+}
+
+/** Elements that all ranks together hold, of which each takes its own. */
+export interface WholePart {
+  /** This rank's part. */
+  readonly held: HeldTensor;
+  /** The box of the tensor that the elements are, row-major. */
+  readonly box: Box;
+}
+
+/** A piece that rank 0 is to fill in. */
+export interface PieceToFill<P extends WholePart> extends Piece {
+  readonly part: P;
+  /** As many elements as the piece has, counted from `start` in the box; what other ranks put there is dropped. */
+  readonly values: Float32Array<ArrayBuffer>;
+}
+
+/**
+ * Gives every rank its own elements of what rank 0 has: yields piece after piece, which rank 0 has filled in when the next is
+ * asked for. Collective; memory must be open for writing.
+ */
+export function* scatterWhole<P extends WholePart>(
+  parts: Iterable<P>,
+  options: WholeOptions,
+): Generator<PieceToFill<P>, void> {
+  const { group } = options;
+  using staging = new Staging();
+  for (const part of parts) {
+    const { held: { name, shard, device, ptr }, box } = part;
+    const runs = placedBoxes(shard).flatMap(({ box: own, local }) =>
+      sharedRuns(own, box).map(({ inFirst, inSecond, length }) => ({ local: local + inFirst, inBox: inSecond, length }))
+    );
+    for (const piece of piecesOf(numelOf(box.sizes), options)) {
+      const values = new Float32Array(piece.length);
+      yield { ...piece, part, values };
+      const { ptr: shared } = staging.get(device, piece.length);
+      if (group.rank === 0) device.copyIn(shared, new Uint8Array(values.buffer));
+      if (group.size > 1) group.broadcast(shared, values.byteLength, 0, `scatter the state dict: ${name}`).wait();
+      for (const { local, inBox, length } of runs) {
+        const taken = overlap(inBox, length, piece);
+        if (taken === undefined) continue;
+        const to = ptr() + (local + taken.skipped) * float32.byteLength;
+        const from = shared + (inBox + taken.skipped - piece.start) * float32.byteLength;
+        device.copy(devicePtr(to), devicePtr(from), taken.count * float32.byteLength);
+      }
+    }
+  }
+}

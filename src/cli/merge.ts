@@ -1,0 +1,72 @@
+/**
+ * `fullyshard merge`: the weights of a sharded checkpoint, of this library or of PyTorch, as a Hugging Face folder.
+ *
+ * @module
+ */
+import process from "node:process";
+import * as z from "zod";
+import { INDEX_FILE, SINGLE_FILE } from "../checkpoint/hf_index.ts";
+import { mergeCheckpoint } from "../checkpoint/merge.ts";
+import { MAX_SHARD_BYTES } from "../checkpoint/save_hf.ts";
+import { helpAsked } from "../config/flags.ts";
+import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { section } from "../config/section.ts";
+import { openDevice } from "../device/registry.ts";
+import { bfloat16, float32 } from "../dtype.ts";
+import { ConfigError } from "../errors.ts";
+import { buildModel } from "../models/registry.ts";
+import { pathExists } from "../runtime/files.ts";
+import { readHfConfig } from "../train/open_model.ts";
+import { formatBytes } from "../train/progress.ts";
+import { placesKey, requirePlaces } from "./places.ts";
+
+const SECTIONS = [section(
+  "merge",
+  z.strictObject({
+    places: placesKey.describe("The checkpoint, then the folder to write, with or without --places"),
+    modelConfig: z.string().optional().describe(
+      "config.json of the model, or its folder; the checkpoint's own unless given",
+    ),
+    dtype: z.enum(["float32", "bfloat16"]).default("float32").describe("What weights are written in"),
+    maxShardBytes: z.int().positive().default(MAX_SHARD_BYTES).describe("Most bytes of tensors in one file"),
+    overwrite: z.boolean().default(false).describe("Write over the weights that are in the folder"),
+  }),
+)] as const;
+
+/** Bytes of memory for a model without values. */
+const MODEL_BYTES = 2 ** 24;
+
+/**
+ * Writes the folder.
+ *
+ * @param argv the arguments after `merge`
+ * @returns the exit code
+ * @throws {CheckpointError} {@link FileError} if the checkpoint is not whole, or does not fit its config
+ * @throws {ConfigError} for arguments that are wrong
+ * @throws {UnsupportedError} for a model that there is not
+ */
+export async function merge(argv: readonly string[]): Promise<number> {
+  if (helpAsked(argv)) {
+    process.stdout.write(`${await configHelp(SECTIONS, "fullyshard merge <checkpoint> <folder> [flags]")}\n`);
+    return 0;
+  }
+  const { places, modelConfig, dtype, maxShardBytes, overwrite } = await resolveConfig(SECTIONS, {
+    argv,
+    positional: "places",
+  });
+  const [from = "", to = ""] = requirePlaces(places, ["checkpoint", "folder"]);
+  if (!overwrite && [SINGLE_FILE, INDEX_FILE].some((name) => pathExists(`${to}/${name}`))) {
+    const expected = "a folder without weights, or --overwrite to write over them";
+    throw new ConfigError([{ path: "folder", expected, got: `'${to}', which has some` }]);
+  }
+  const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: MODEL_BYTES });
+  try {
+    const model = buildModel(device, await readHfConfig(modelConfig ?? from));
+    const options = { dtype: dtype === "float32" ? float32 : bfloat16, maxShardBytes };
+    const bytes = await mergeCheckpoint(from, to, model, options);
+    process.stdout.write(`Wrote ${formatBytes(bytes)} of weights to '${to}'\n`);
+    return 0;
+  } finally {
+    device.dispose();
+  }
+}
