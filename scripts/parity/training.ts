@@ -10,6 +10,7 @@ import {
   AdamW,
   applyActivationCheckpointing,
   type CausalLm,
+  cpuOffloadPolicy,
   fullyShard,
   replicate,
   Tensor,
@@ -46,6 +47,8 @@ export interface TrainingCase {
   readonly skips?: boolean;
   /** What is computed and reduced in, by name; float32 unless given. */
   readonly precision?: PrecisionNames | undefined;
+  /** Whether shards, gradients and optimizer states lie in host memory. @default false */
+  readonly offload?: boolean;
   /** How blocks are checkpointed. @default they are not */
   readonly checkpointing?: ActivationCheckpointingOptions | undefined;
 }
@@ -110,8 +113,9 @@ function parallelize(model: CausalLm, training: TrainingCase, group: ProcessGrou
   }
   const reshardAfterForward = RESHARDS[mode];
   const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
-  for (const block of model.layers) fullyShard(block, { mesh, reshardAfterForward, precision });
-  fullyShard(model, { mesh, reshardAfterForward, precision });
+  const offload = training.offload === true ? { offloadPolicy: cpuOffloadPolicy() } : {};
+  for (const block of model.layers) fullyShard(block, { mesh, reshardAfterForward, precision, ...offload });
+  fullyShard(model, { mesh, reshardAfterForward, precision, ...offload });
 }
 
 /** Lets a model leave out its second block; what is returned is told of each step, from 0. */
@@ -155,7 +159,7 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
   }
   const owned = [...model.parameters()].map((parameter) => {
     const values = new Float32Array(parameter.storage.shard.numel);
-    if (values.length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    if (values.length > 0) parameter.storage.run.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
     return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values: [...values] };
   });
   return { losses, gradNorms, owned };

@@ -39,6 +39,7 @@ export interface ModelConfig {
 export interface ParallelConfig {
   readonly strategy: "fsdp" | "ddp";
   readonly reshardAfterForward: boolean;
+  readonly cpuOffload: boolean;
   readonly activationCheckpointing: "none" | "full" | "selective";
   readonly activationCheckpointingEvery: number;
   readonly gradientCheckpointing: boolean;
@@ -147,6 +148,9 @@ export const parallelSection: Section<ParallelConfig> = section(
     reshardAfterForward: z.boolean().default(true).describe(
       "Keep a block's parameters from forward to backward (faster, more memory)",
     ),
+    cpuOffload: z.boolean().default(false).describe(
+      "Keep shards, their gradients and optimizer states in host memory beside the device's",
+    ).meta({ otherNames: ["offload-params", "enable-cpu-offload"] }),
     activationCheckpointing: z.enum(["none", "full", "selective"]).default("none").describe(
       "Compute a block's activations again in the backward (slower, less memory): all, or all but products and attention",
     ),
