@@ -29,6 +29,7 @@ export {
   UnshardHandle,
   type UnshardOptions,
 } from "./src/fsdp/handle.ts";
+export { type CpuOffloadOptions, cpuOffloadPolicy, type OffloadPolicy } from "./src/fsdp/policy.ts";
 export type {
   AllGatherCall,
   CustomCollectives,
@@ -41,6 +42,11 @@ export type {
 } from "./src/fsdp/policy.ts";
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
+export {
+  type ActivationCheckpointingOptions,
+  applyActivationCheckpointing,
+  type SaveableOp,
+} from "./src/nn/activation_checkpointing.ts";
 export { describeSharding } from "./src/train/describe.ts";
 export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";

@@ -31,6 +31,8 @@ const hsdp = "tests/fsdp/hsdp_test.ts";
 const partial = "tests/fsdp/partial_test.ts";
 const custom = "tests/fsdp/custom_test.ts";
 const placement = "tests/fsdp/placement_test.ts";
+const checkpointing = "tests/fsdp/activation_checkpointing_test.ts";
+const offload = "tests/fsdp/offload_test.ts";
 const semantics = "tests/fsdp/semantics_test.ts";
 const parity = "tests/distributed/parity_test.ts";
 const stateDict = "tests/checkpoint/state_dict_test.ts";
@@ -53,8 +55,6 @@ function missing(name: string, reason: string): ConformanceItem {
 }
 
 const LATER = "deferred with tensor parallelism, which is refused by name until then";
-const OFFLOAD = "offload is not there yet";
-const CHECKPOINTING = "activation checkpointing is not there yet";
 
 /** All items, by PyTorch's files. */
 export const ITEMS: readonly ConformanceItem[] = [
@@ -132,7 +132,11 @@ export const ITEMS: readonly ConformanceItem[] = [
     prefetch,
     "gathers two ahead",
   ]),
-  missing("_comm: prefetch inside activation checkpointing", CHECKPOINTING),
+  shown(
+    "_comm: prefetch inside activation checkpointing",
+    [checkpointing, "gathers and reduces in the same order"],
+    [checkpointing, "composes with prefetch"],
+  ),
   shown("_comm: prefetch of several modules as one unit", [settings, "makes one unit"]),
   shown("_comm: prefetch of a module that does not run", [prefetch, "for a module that does not run"]),
   shown("_comm: misprefetch", [prefetch, "frees what it gathered in vain"]),
@@ -157,7 +161,11 @@ export const ITEMS: readonly ConformanceItem[] = [
   ]),
   shown("_training: DDP parity, single and several groups", [parity, "same bits on"]),
   shown("_training: parity with injected delays", [semantics, "where a rank is late"]),
-  missing("_training: CPU offload parity", OFFLOAD),
+  shown(
+    "_training: CPU offload parity",
+    [offload, "trains to the bits of"],
+    [offload, "trains, accumulates and clips to the same bits"],
+  ),
   shown("_training: non-root forward and backward", [passes, "does not come through the root's output"], [
     passes,
     "used without its module",
@@ -168,7 +176,12 @@ export const ITEMS: readonly ConformanceItem[] = [
     "_training: post-optimizer event",
     "a gather waits for the last write of its run by an event of its own",
   ),
-  missing("_training: activation checkpointing and groups", CHECKPOINTING),
+  shown(
+    "_training: activation checkpointing and groups",
+    [checkpointing, "trains to the bits of"],
+    [checkpointing, "gathers each unit inside a checkpointed module"],
+    [checkpointing, "computes a block again"],
+  ),
   shown("_training: shared parameters", [claims, "refuses a tied weight"], [parity, "same bits on"]),
   shown("_training: shared parameters of separate groups raise", [claims, "refuses a tied weight"]),
   notApplicable("_training: reused ids of parameters", "parameters are compared as objects"),
@@ -222,7 +235,7 @@ export const ITEMS: readonly ConformanceItem[] = [
     partial,
     "keeps what the dry run says",
   ]),
-  missing("_memory: offload", OFFLOAD),
+  shown("_memory: offload", [offload, "has the peaks that are told"], [offload, "takes the shards' terms off"]),
 
   shown("_overlap: gathers and reductions beside compute (order of events)", [prefetch, "setModulesTo"], [
     dry,
@@ -238,7 +251,7 @@ export const ITEMS: readonly ConformanceItem[] = [
   notApplicable("_state_dict: 2-D and 3-D", LATER),
   shown("_state_dict: uneven shards", [matrix, "gives on any number of ranks"], [stateDict, "gives each rank its own"]),
   shown("_state_dict: aliasing of a cached state dict", [stateDict, "is the model's memory"]),
-  missing("_state_dict: offload", OFFLOAD),
+  shown("_state_dict: offload, pinned or not", [offload, "is saved by shards"], [offload, "pins memory unless"]),
   shown("_state_dict: rank 0 takes the full state dict", [stateDict, "gives each rank its own, rank 0 all"]),
 
   shown("_clip_grad_norm_: 2-norm", [clip, "is torch.nn.utils.clip_grad_norm_"], [parity, "same bits on"]),

@@ -5,6 +5,7 @@
  * @module
  */
 import type { Device, DevicePtr } from "../device/device.ts";
+import type { MemoryPlace } from "../device/offload.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import { sameShape, type Shape } from "../shape.ts";
@@ -61,20 +62,26 @@ function* namedParts(model: NamedParts): Generator<readonly [name: string, part:
 export interface HeldTensor {
   readonly name: string;
   readonly shard: ShardLayout;
-  readonly device: Device;
+  /** What the elements' memory belongs to. */
+  readonly device: MemoryPlace["device"];
+  /** The device that computes with them, whose memory collectives reach. */
+  readonly computeDevice: Device;
   /** Address of the first element held; only asked for where there are any. */
   readonly ptr: () => DevicePtr;
 }
 
 /** This rank's part of one parameter, or a buffer, of which every rank has all. */
 export function heldPart(name: string, part: Parameter | BufferTensor): HeldTensor {
-  if (!("storage" in part)) return { name, shard: wholeLayout(part.shape), device: part.device, ptr: () => part.ptr };
+  const { device: computeDevice } = part;
+  if (!("storage" in part)) {
+    return { name, shard: wholeLayout(part.shape), device: computeDevice, computeDevice, ptr: () => part.ptr };
+  }
   const { storage, storage: { shard, run: { device } } } = part;
   const ptr = (): DevicePtr => {
     if (part.storage === storage) return ownedPtr(part);
     throw new ArgumentError(`What was '${name}' lies elsewhere since the model was sharded anew: ask for it again`);
   };
-  return { name, shard, device, ptr };
+  return { name, shard, device, computeDevice, ptr };
 }
 
 /** This rank's part of a model. */
@@ -114,13 +121,13 @@ export interface HeldState extends HeldTensor {
  */
 export function optimizerTensors(model: NamedParts, optimizer: Optimizer): HeldState[] {
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
-  return [...optimizer.stateViews()].map(({ parameter, name: state, ptr }) => {
+  return [...optimizer.stateViews()].map(({ parameter, name: state, device, ptr }) => {
     const fqn = names.get(parameter);
     if (fqn === undefined) {
       throw new ArgumentError(`Cannot name the states of '${parameter.fqn}': the optimizer is of another model`);
     }
-    const { shard, run: { device } } = parameter.storage;
-    return { name: `${fqn}.${state}`, fqn, state, shard, device, ptr };
+    const { device: computeDevice, storage: { shard } } = parameter;
+    return { name: `${fqn}.${state}`, fqn, state, shard, device, computeDevice, ptr };
   });
 }
 

@@ -8,6 +8,7 @@ import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, devicePtr } from "../device/device.ts";
+import { copyAcross, type MemoryPlace } from "../device/offload.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { numelOf } from "../shape.ts";
@@ -89,7 +90,7 @@ export function gatherWhole(
   const gathered = new Map<HeldTensor, Float32Array<ArrayBuffer>>();
   using staging = new Staging();
   for (const [i, tensor] of tensors.entries()) {
-    const { name, shard: { shape }, device } = tensor;
+    const { name, shard: { shape } } = tensor;
     const whole = to === "all ranks" || group.rank === 0 ? new Float32Array(numelOf(shape)) : undefined;
     if (whole !== undefined) gathered.set(tensor, whole);
     for (const { rank, boxes } of at(writers, i, "writers of tensor")) {
@@ -99,7 +100,7 @@ export function gatherWhole(
         const source = movePiece(tensor, piece, { rank, to, group, staging, label: `${label}: ${name}` });
         if (whole === undefined || source === undefined) continue;
         const values = new Float32Array(piece.length);
-        device.copyOut(new Uint8Array(values.buffer), source);
+        source.device.copyOut(new Uint8Array(values.buffer), source.ptr);
         for (const { offset, length, local } of runs) {
           const part = overlap(local, length, piece);
           if (part === undefined) continue;
@@ -114,7 +115,7 @@ export function gatherWhole(
 
 /** Brings a piece of what rank `rank` holds to who gets it, and says where it lies there. */
 function movePiece(
-  { device, ptr }: HeldTensor,
+  { device, computeDevice, ptr }: HeldTensor,
   { start, length }: Piece,
   { rank, to, group, staging, label }: {
     readonly rank: number;
@@ -123,22 +124,17 @@ function movePiece(
     readonly staging: Staging;
     readonly label: string;
   },
-): ReturnType<typeof devicePtr> | undefined {
+): MemoryPlace | undefined {
   const byteLength = length * float32.byteLength;
-  const isOwn = rank === group.rank;
-  const own = isOwn ? devicePtr(ptr() + start * float32.byteLength) : undefined;
+  const own = rank === group.rank ? { device, ptr: devicePtr(ptr() + start * float32.byteLength) } : undefined;
   if (group.size === 1 || (to === "rank 0" && rank === 0)) return own;
-  if (to === "rank 0") {
-    if (own !== undefined) group.send(own, byteLength, 0, label).wait();
-    if (group.rank !== 0) return undefined;
-    const { ptr: received } = staging.get(device, length);
-    group.receive(received, byteLength, rank, label).wait();
-    return received;
-  }
-  const { ptr: shared } = staging.get(device, length);
-  if (own !== undefined) device.copy(shared, own, byteLength);
-  group.broadcast(shared, byteLength, rank, label).wait();
-  return shared;
+  if (to === "rank 0" && own === undefined && group.rank !== 0) return undefined;
+  const moved = { device: computeDevice, ptr: staging.get(computeDevice, length).ptr };
+  if (own !== undefined) copyAcross(moved, own, byteLength);
+  if (to === "all ranks") group.broadcast(moved.ptr, byteLength, rank, label).wait();
+  else if (own !== undefined) group.send(moved.ptr, byteLength, 0, label).wait();
+  else group.receive(moved.ptr, byteLength, rank, label).wait();
+  return moved;
 }
 
 /** Elements that all ranks together hold, of which each takes its own. */
@@ -167,22 +163,27 @@ export function* scatterWhole<P extends WholePart>(
   const { group } = options;
   using staging = new Staging();
   for (const part of parts) {
-    const { held: { name, shard, device, ptr }, box } = part;
+    const { held: { name, shard, device, computeDevice, ptr }, box } = part;
     const runs = placedBoxes(shard).flatMap(({ box: own, local }) =>
       sharedRuns(own, box).map(({ inFirst, inSecond, length }) => ({ local: local + inFirst, inBox: inSecond, length }))
     );
     for (const piece of piecesOf(numelOf(box.sizes), options)) {
       const values = new Float32Array(piece.length);
       yield { ...piece, part, values };
-      const { ptr: shared } = staging.get(device, piece.length);
-      if (group.rank === 0) device.copyIn(shared, new Uint8Array(values.buffer));
-      if (group.size > 1) group.broadcast(shared, values.byteLength, 0, `scatter the state dict: ${name}`).wait();
+      if (group.size > 1) {
+        const bytes = new Uint8Array(values.buffer);
+        const { ptr: shared } = staging.get(computeDevice, piece.length);
+        if (group.rank === 0) computeDevice.copyIn(shared, bytes);
+        group.broadcast(shared, values.byteLength, 0, `scatter the state dict: ${name}`).wait();
+        if (group.rank !== 0) computeDevice.copyOut(bytes, shared);
+      }
       for (const { local, inBox, length } of runs) {
         const taken = overlap(inBox, length, piece);
         if (taken === undefined) continue;
-        const to = ptr() + (local + taken.skipped) * float32.byteLength;
-        const from = shared + (inBox + taken.skipped - piece.start) * float32.byteLength;
-        device.copy(devicePtr(to), devicePtr(from), taken.count * float32.byteLength);
+        const from = inBox + taken.skipped - piece.start;
+        const own = values.subarray(from, from + taken.count);
+        const to = devicePtr(ptr() + (local + taken.skipped) * float32.byteLength);
+        device.copyIn(to, new Uint8Array(own.buffer, own.byteOffset, own.byteLength));
       }
     }
   }

@@ -39,6 +39,10 @@ export interface ModelConfig {
 export interface ParallelConfig {
   readonly strategy: "fsdp" | "ddp";
   readonly reshardAfterForward: boolean;
+  readonly cpuOffload: boolean;
+  readonly activationCheckpointing: "none" | "full" | "selective";
+  readonly activationCheckpointingEvery: number;
+  readonly gradientCheckpointing: boolean;
   readonly precision: "float32" | "bfloat16";
   readonly cpuMath: CpuMath;
 }
@@ -143,6 +147,16 @@ export const parallelSection: Section<ParallelConfig> = section(
     strategy: z.enum(["fsdp", "ddp"]).default("fsdp").describe("Shard the model, or replicate it"),
     reshardAfterForward: z.boolean().default(true).describe(
       "Keep a block's parameters from forward to backward (faster, more memory)",
+    ),
+    cpuOffload: z.boolean().default(false).describe(
+      "Keep shards, their gradients and optimizer states in host memory beside the device's",
+    ).meta({ otherNames: ["offload-params", "enable-cpu-offload"] }),
+    activationCheckpointing: z.enum(["none", "full", "selective"]).default("none").describe(
+      "Compute a block's activations again in the backward (slower, less memory): all, or all but products and attention",
+    ),
+    activationCheckpointingEvery: size.default(1).describe("Blocks from one that is checkpointed to the next"),
+    gradientCheckpointing: z.boolean().default(false).describe(
+      "The Trainer's name for 'activationCheckpointing: full'; not both",
     ),
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe(
       "What is computed in; weights stay float32",

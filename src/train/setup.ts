@@ -10,11 +10,13 @@ import { replicate } from "../ddp/replicate.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
+import { cpuOffloadPolicy } from "../fsdp/policy.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { countOf } from "../words.ts";
-import { requireSizes } from "./checks.ts";
+import { checkpointingOf, requireNoOffload, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
@@ -110,14 +112,24 @@ export async function planModel(
   throw new OutOfMemoryError(device.name, highest, 0, capacity, detail);
 }
 
-/** Shards a model over the ranks, or replicates it, as the configuration says. */
+/**
+ * Shards a model over the ranks, or replicates it, and checkpoints its blocks, as the configuration says.
+ *
+ * @throws {ConfigError} if checkpointing is asked for in two ways, or a replicated model is to be offloaded
+ */
 export function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): void {
   const { strategy, reshardAfterForward } = config;
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
-  if (strategy === "ddp") return void replicate(model, { mesh: group, precision });
-  for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward });
+  const checkpointing = checkpointingOf(config);
+  if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
+  if (strategy === "ddp") {
+    requireNoOffload(config);
+    return void replicate(model, { mesh: group, precision });
+  }
+  const offload = config.cpuOffload ? { offloadPolicy: cpuOffloadPolicy() } : {};
+  for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward, ...offload });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
-  fullyShard(model, { mesh: group, precision });
+  fullyShard(model, { mesh: group, precision, ...offload });
 }
 
 /** The optimizer of a run. */

@@ -11,7 +11,14 @@ import { temporaryDirectory } from "../support/temporary.ts";
 const keys = [
   ...["data", "eval-data", "text-field", "tokenizer", "sequence-length", "cache"],
   "model",
-  ...["strategy", "no-reshard-after-forward", "precision", "cpu-math", "memory-bytes", "staging-bytes"],
+  ...[
+    "strategy",
+    "no-reshard-after-forward",
+    "cpu-offload",
+    "activation-checkpointing",
+    "activation-checkpointing-every",
+  ],
+  ...["gradient-checkpointing", "precision", "cpu-math", "memory-bytes", "staging-bytes"],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "seed"],
