@@ -57,7 +57,10 @@ async function outcomes(side: Side, setting: BenchSetting, names: readonly strin
     return await side(setting, names);
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    return new Map(names.map((name) => [name, reason.trim().split("\n").at(-1) ?? reason]));
+    const lines = reason.trim().split("\n");
+    // The line that tells most: what a program calls an error, or its last one.
+    const told = lines.find((line) => /\w*Error\b/.test(line)) ?? lines.at(-1) ?? reason;
+    return new Map(names.map((name) => [name, told]));
   }
 }
 

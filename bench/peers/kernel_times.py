@@ -1,4 +1,4 @@
-"""Times operations of PyTorch on one core: the peer of bench/ranks/kernels.ts."""
+"""Times operations of PyTorch on one core: the peer of bench/ranks/kernels.ts. Transformers would import a file `kernels.py`."""
 import sys
 
 import torch
