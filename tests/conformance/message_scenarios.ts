@@ -1,6 +1,5 @@
 /**
- * What messages between two ranks must do on every data plane, as scenarios that each rank runs. Delays are injected where an
- * ordering rule could be broken.
+ * What messages between two ranks must do on every data plane of several, as scenarios that each rank runs.
  *
  * @module
  */
@@ -10,7 +9,7 @@ import { equal, place, sleep } from "./values.ts";
 import type { Scenarios } from "./planes.ts";
 
 /** Scenarios of two ranks or more. */
-export const POINT_TO_POINT_SCENARIOS: Scenarios = {
+export const MESSAGE_SCENARIOS: Scenarios = {
   "transfer() passes messages round a ring, both ways at once"(rank): void {
     const { group, device } = rank;
     const { size } = group;
