@@ -84,7 +84,11 @@ export interface Device {
   copyOut(dst: Uint8Array, src: DevicePtr): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
-  /** The native address of device address 0, where device memory lies in that of this process. */
+  /**
+   * The native address of device address 0, where device memory lies in that of this process.
+   *
+   * @internal
+   */
   nativeBase?(provider: FfiProvider): NativeAddress;
   /** Waits for all enqueued work. */
   synchronize(): void;
