@@ -69,11 +69,14 @@ export async function estimate(argv: readonly string[]): Promise<number> {
 }
 
 /** The object of `--json`, with names as in `metrics.jsonl`. */
-function jsonOf({ peakBytes, terms, offloaded, bytesCommunicated, collectives, flops }: StepEstimate): object {
+function jsonOf(
+  { peakBytes, terms, offloaded, stateFileBytes, bytesCommunicated, collectives, flops }: StepEstimate,
+): object {
   return {
     peak_bytes: peakBytes,
     terms: jsonTerms(terms),
     offloaded: { peak_bytes: offloaded.peakBytes, terms: jsonTerms(offloaded.terms) },
+    state_file_bytes: stateFileBytes,
     bytes_communicated: bytesCommunicated,
     collectives: collectives.map(({ phase = null, ...call }) => ({ ...call, phase })),
     flops,
@@ -107,6 +110,7 @@ function textOf(
           row(name, formatBytes(bytes))
         ),
         row("in all", formatBytes(step.offloaded.peakBytes)),
+        ...step.stateFileBytes > 0 ? [row("states in a file", formatBytes(step.stateFileBytes))] : [],
       ]
       : [],
     "Collectives of a step",

@@ -4,12 +4,9 @@
  * @module
  */
 import { openReadable, openWritable, type ReadableFile, removePath, type WritableFile } from "../runtime/files.ts";
-import { Allocator } from "./allocator.ts";
+import type { Allocator } from "./allocator.ts";
 import type { DevicePtr } from "./device.ts";
-import type { StatePool } from "./state_pool.ts";
-
-/** One past the last address: beyond any disk, and exact as a number. */
-const END = 2 ** 52;
+import { poolAllocator, type StatePool } from "./state_pool.ts";
 
 /** The pool; addresses are places in the file. */
 export class FilePool implements StatePool {
@@ -21,7 +18,7 @@ export class FilePool implements StatePool {
   /** Use `openFilePool`. */
   constructor(directory: string) {
     this.name = `${directory}/.fullyshard-states-${crypto.randomUUID()}`;
-    this.allocator = new Allocator(this.name, 0, END);
+    this.allocator = poolAllocator(this.name);
     this.#writer = openWritable(this.name, "create");
     try {
       this.#reader = openReadable(this.name);

@@ -3,10 +3,25 @@
  *
  * @module
  */
+import { Allocator } from "./allocator.ts";
 import type { Device } from "./device.ts";
+
+/** One past the last address of a pool: beyond any disk, and exact as a number. */
+const END = 2 ** 52;
+
+/** The allocator of a pool's addresses. */
+export function poolAllocator(name: string): Allocator {
+  return new Allocator(name, 0, END);
+}
 
 /** Addresses that nothing computes at: bytes are copied in and out. */
 export interface StatePool extends Pick<Device, "name" | "allocator" | "copyIn" | "copyOut">, Disposable {}
+
+/** A pool that holds nothing and counts what it would: reads give zeros. For dry runs. */
+export function countingPool(name: string): StatePool {
+  const copyOut = (dst: Uint8Array): void => void dst.fill(0);
+  return { name, allocator: poolAllocator(name), copyIn: () => {}, copyOut, [Symbol.dispose]: () => {} };
+}
 
 /**
  * Opens a pool in a file of its own on this rank's disk, for `cpuOffloadPolicy`. The file has no name once it is open: so no other

@@ -139,8 +139,8 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    */
   wrapForward(wrapper: ForwardWrapper): HookHandle {
     if (this.#wrapper !== undefined) {
-      const { name } = this.constructor;
-      throw new ArgumentError(`Cannot checkpoint ${name} '${this.#fqn}': it is checkpointed already`);
+      const name = this.#fqn === undefined ? "" : ` '${this.#fqn}'`;
+      throw new ArgumentError(`Cannot checkpoint ${this.constructor.name}${name}: it is checkpointed already`);
     }
     this.#wrapper = wrapper;
     return () => void (this.#wrapper = undefined);

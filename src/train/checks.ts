@@ -54,14 +54,20 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
 }
 
 /**
- * Refuses to offload what is replicated.
+ * Refuses to offload what is replicated, and states alone.
  *
  * @throws {ConfigError}
  */
-export function requireNoOffload({ cpuOffload }: StepConfig): void {
-  if (!cpuOffload) return;
-  const got = "'ddp': replicas are computed with where they lie; shard the model, or offload nothing";
-  throw new ConfigError([{ path: "cpuOffload", expected: "strategy fsdp with it", got }]);
+export function requireOffload({ strategy, cpuOffload, offloadStates }: StepConfig): void {
+  const problems: ConfigProblem[] = [];
+  if (cpuOffload && strategy === "ddp") {
+    const got = "'ddp': replicas are computed with where they lie; shard the model, or offload nothing";
+    problems.push({ path: "cpuOffload", expected: "strategy fsdp with it", got });
+  }
+  if (offloadStates !== undefined && !cpuOffload) {
+    problems.push({ path: "offloadStates", expected: "cpuOffload with it", got: `'${offloadStates}' alone` });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /**

@@ -40,6 +40,7 @@ export interface ParallelConfig {
   readonly strategy: "fsdp" | "ddp";
   readonly reshardAfterForward: boolean;
   readonly cpuOffload: boolean;
+  readonly offloadStates?: string | undefined;
   readonly activationCheckpointing: "none" | "full" | "selective";
   readonly activationCheckpointingEvery: number;
   readonly gradientCheckpointing: boolean;
@@ -151,6 +152,9 @@ export const parallelSection: Section<ParallelConfig> = section(
     cpuOffload: z.boolean().default(false).describe(
       "Keep shards, their gradients and optimizer states in host memory beside the device's",
     ).meta({ otherNames: ["offload-params", "enable-cpu-offload"] }),
+    offloadStates: z.string().optional().describe(
+      "With cpuOffload: folder on a local disk for a file of the optimizer states",
+    ).meta({ otherNames: ["nvme-path", "offload-optimizer-nvme-path"] }),
     activationCheckpointing: z.enum(["none", "full", "selective"]).default("none").describe(
       "Compute a block's activations again in the backward (slower, less memory): all, or all but products and attention",
     ),

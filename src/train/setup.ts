@@ -7,6 +7,8 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
+import { countingPool, type StatePool } from "../device/state_pool.ts";
+import { POOL_NAME } from "../device/offload.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
@@ -16,7 +18,7 @@ import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts"
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { countOf } from "../words.ts";
-import { checkpointingOf, requireNoOffload, requireSizes } from "./checks.ts";
+import { checkpointingOf, requireOffload, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
@@ -27,6 +29,8 @@ import { trainStep } from "./step.ts";
 export interface StepEstimate extends DryRun {
   /** Parameters of the model. */
   readonly numParameters: number;
+  /** Bytes of the file of optimizer states; 0 without one. */
+  readonly stateFileBytes: number;
 }
 
 /**
@@ -41,19 +45,20 @@ export async function estimateStep(
   options: DryRunOptions,
 ): Promise<StepEstimate> {
   let numParameters = 0;
+  const pool = config.offloadStates === undefined ? undefined : countingPool(config.offloadStates);
   const run = await dryRun(async (run) => {
     const { device, group } = run;
     const model = await openModel(run, source);
     requireSizes(config, model, group.size);
     for (const { numel } of model.parameters()) numParameters += numel;
-    parallelize(model, group, config);
+    parallelize(model, group, config, pool);
     await model.load();
     const optimizer = optimizerOf(model, config);
     const context = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
     const batch = emptyBatch(config, group.size);
     return () => trainStep(context, batch, 1);
   }, options);
-  return { ...run, numParameters };
+  return { ...run, numParameters, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
 }
 
 /** A rank's part of a step, all of one token. */
@@ -90,12 +95,14 @@ export async function planModel(
   const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
   const estimate = await estimateStep(config, source, { device, rank, worldSize: size, standsFor, stagingBytes });
   const { capacity } = device.allocator.stats;
-  if (estimate.highest <= capacity) {
+  const fitsHere = ({ highest, offloaded }: StepEstimate): boolean =>
+    highest <= capacity && offloaded.peakBytes <= capacity; // host memory has the same size
+  if (fitsHere(estimate)) {
     return { model: await openModel(run, source, { seed: config.seed }), estimate };
   }
   const fits = async (worldSize: number): Promise<boolean> => {
     const same = { ...config, globalBatch: config.globalBatch / size * worldSize };
-    return (await estimateStep(same, source, { device, worldSize })).highest <= capacity;
+    return fitsHere(await estimateStep(same, source, { device, worldSize }));
   };
   let enough = 2 ** Math.floor(1 + Math.log2(size));
   while (strategy === "fsdp" && enough <= MOST_RANKS && !await fits(enough)) enough *= 2;
@@ -104,29 +111,36 @@ export async function planModel(
     : enough <= MOST_RANKS
     ? `${enough} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
-  const { highest, peakBytes, terms, numParameters } = estimate;
+  const { highest, numParameters, offloaded } = estimate;
+  const onDevice = highest > capacity;
+  const { peakBytes, terms } = onDevice ? estimate : offloaded;
   const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
   const detail =
     `The model of ${countOf(numParameters, "parameter")} does not fit ${countOf(size, "rank")}: a rank needs ` +
     `${peakBytes} bytes at once (${most.join(", ")}); ${remedy}`;
-  throw new OutOfMemoryError(device.name, highest, 0, capacity, detail);
+  throw new OutOfMemoryError(onDevice ? device.name : POOL_NAME, onDevice ? highest : peakBytes, 0, capacity, detail);
 }
 
 /**
  * Shards a model over the ranks, or replicates it, and checkpoints its blocks, as the configuration says.
  *
+ * @param optimizerStates where the optimizer's states are to rest
  * @throws {ConfigError} if checkpointing is asked for in two ways, or a replicated model is to be offloaded
  */
-export function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): void {
+export function parallelize(
+  model: CausalLm,
+  group: ProcessGroup,
+  config: StepConfig,
+  optimizerStates?: StatePool,
+): void {
   const { strategy, reshardAfterForward } = config;
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
+  requireOffload(config);
   const checkpointing = checkpointingOf(config);
   if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
-  if (strategy === "ddp") {
-    requireNoOffload(config);
-    return void replicate(model, { mesh: group, precision });
-  }
-  const offload = config.cpuOffload ? { offloadPolicy: cpuOffloadPolicy() } : {};
+  if (strategy === "ddp") return void replicate(model, { mesh: group, precision });
+  const policy = cpuOffloadPolicy(optimizerStates === undefined ? {} : { optimizerStates });
+  const offload = config.cpuOffload ? { offloadPolicy: policy } : {};
   for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward, ...offload });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
   fullyShard(model, { mesh: group, precision, ...offload });

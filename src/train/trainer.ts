@@ -10,6 +10,7 @@ import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
+import { openFilePool } from "../device/state_pool.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
@@ -125,7 +126,12 @@ class Training {
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
     const prompt = await this.#openPrompt(model, data);
     this.#describe(estimate, data);
-    parallelize(model, group, config);
+    const { offloadStates } = config;
+    using pool = await group.together(
+      "open the file of optimizer states",
+      async () => offloadStates === undefined ? undefined : await openFilePool(offloadStates),
+    );
+    parallelize(model, group, config, pool);
     await model.load();
     const optimizer = optimizerOf(model, config);
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };

@@ -217,6 +217,20 @@ describe("cpuOffload", () => {
     }
   });
 
+  it("counts a file of optimizer states by itself, which one unit's at a time leave for host memory", async () => {
+    const estimateOf = async (part: Partial<RunConfig>) =>
+      await estimateStep(await runConfig({ ...sizes, cpuOffload: true, ...part }), hfConfig, { worldSize: 4 });
+    const [host, file] = [await estimateOf({}), await estimateOf({ offloadStates: "/nowhere" })];
+    assert.equal(host.stateFileBytes, 0);
+    assert.ok(file.stateFileBytes > 0 && file.stateFileBytes <= host.offloaded.terms.optimizer);
+    assert.ok(file.offloaded.peakBytes < host.offloaded.peakBytes);
+    assert.equal(file.peakBytes, host.peakBytes);
+    assert.match(
+      await estimateOf({ cpuOffload: false, offloadStates: "/nowhere" }).then(() => "", String),
+      /offloadStates: expected cpuOffload with it, got '\/nowhere' alone/,
+    );
+  });
+
   it("is refused with replicas", async () => {
     const error: unknown = await estimateStep(
       await runConfig({ ...sizes, strategy: "ddp", cpuOffload: true }),

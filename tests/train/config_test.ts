@@ -15,6 +15,7 @@ const keys = [
     "strategy",
     "no-reshard-after-forward",
     "cpu-offload",
+    "offload-states",
     "activation-checkpointing",
     "activation-checkpointing-every",
   ],

@@ -1,0 +1,40 @@
+/** Flags that save memory, through the launcher: the run that has none, to the bit. @module */
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { type Ended, flagsIn, losses, run } from "./runs.ts";
+
+function succeeds(ended: Ended): Ended {
+  assert.equal(ended.code, 0, ended.stdout + ended.stderr);
+  return ended;
+}
+
+test("a run with checkpointed activations and offloaded states is the run without, also over a resume", {
+  timeout: 180_000,
+}, async () => {
+  using folder = temporaryDirectory();
+  const steps = ["--steps", "6"];
+  succeeds(await run(flagsIn(folder, ...steps)));
+  const expected = losses(folder);
+  const disk = folder.file("disk");
+  folder.write("disk/kept", "");
+  const flags = ["--cpu-offload", "--offload-states", disk, "--activation-checkpointing", "full"];
+  const saving = flagsIn(folder, ...steps, ...flags, "--out", folder.file("saving"));
+  succeeds(await run([...saving, "--stop-after", "3"]));
+  succeeds(await run([...saving, "--resume", "auto"]));
+  assert.deepEqual(losses(folder, "saving"), expected);
+  const [a, b] = ["out", "saving"].map((out) => readFileSync(folder.file(`${out}/model/model.safetensors`)));
+  assert.ok(a !== undefined && b !== undefined && a.equals(b), "the models differ");
+  assert.deepEqual(readdirSync(disk), ["kept"]);
+  const missing = await run(
+    flagsIn(folder, ...steps, "--cpu-offload", "--offload-states", folder.file("none"), "--out", folder.file("x")),
+  );
+  assert.equal(missing.code, 1);
+  assert.match(missing.stderr, /Cannot write '.*none\/\.fullyshard-states-.*': there is no such file or directory/);
+  const twice = await run(
+    flagsIn(folder, "--activation-checkpointing", "full", "--gradient-checkpointing", "--out", folder.file("y")),
+  );
+  assert.equal(twice.code, 2);
+  assert.match(twice.stderr, /gradientCheckpointing: expected one of two names for one thing/);
+});
