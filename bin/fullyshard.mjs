@@ -53,7 +53,8 @@ function start(names) {
 function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
   if (args[0] === "doctor" || args[0] === "estimate") return [...all, "--allow-ffi"];
-  if (args[0] === "tokenizer") return [...all, "--allow-write"];
+  if (["tokenizer", "merge", "reshard"].includes(args[0])) return [...all, "--allow-write"];
+  if (args[0] === "inspect" || args[0] === "diff") return all;
   if (args[0] !== "run") return all;
   // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable
   // unless it may run everything.

@@ -35,6 +35,7 @@ const shownVariables = [
   "FULLYSHARD_LOG",
   "FULLYSHARD_RUNTIME",
   "FULLYSHARD_TIMEOUT_SECONDS",
+  "FULLYSHARD_FLIGHT_DIRECTORY",
   "NO_COLOR",
 ] as const;
 

@@ -10,6 +10,7 @@
 import { at } from "../at.ts";
 import { CollectiveError } from "../errors.ts";
 import { type Call, describeCall } from "./call.ts";
+import type { FlightRecord } from "./flight_record.ts";
 
 /**
  * Who is in a group.
@@ -76,6 +77,8 @@ export abstract class ControlPlane {
   abstract report(text: string): void;
   /** A group of some of the ranks. Collective over all of this one; `ranks` is this rank's own list, ascending. */
   abstract split(ranks: readonly number[], name: string): ControlPlane;
+  /** The last calls of every rank of the group. */
+  abstract flightRecord(): FlightRecord;
   /** Makes every rank's present and future waits fail with `reason`; the first reason is kept. Never blocks. */
   abstract abort(reason: string): void;
   /** Leaves the group: a rank that still waits for this one fails and says so. Never blocks. */
@@ -131,6 +134,8 @@ export interface ControlOptions {
   readonly timeoutSeconds?: number | undefined;
   /** Gets a line about what a user should know, e.g. that a live rank is late. */
   readonly report?: ((text: string) => void) | undefined;
+  /** Gets the last calls of all ranks when this rank stops them, and why; gives a line to report. */
+  readonly onStop?: ((record: FlightRecord, reason: string) => string) | undefined;
   /** Seconds after which a live rank counts as late; default 10. */
   readonly reportSeconds?: number | undefined;
 }

@@ -16,6 +16,7 @@ import { type Call, hashNumbers, isCollective, type Phase } from "./call.ts";
 import { checkAllReduce, checkCount, checkParts, checkPerRank, checkRank, checkReduceScatter } from "./checks.ts";
 import type { ControlPlane } from "./control_plane.ts";
 import type { AllReduceArgs, DataPlane, ReduceScatterArgs, Transfer, Work } from "./data_plane.ts";
+import type { FlightRecord } from "./flight_record.ts";
 import { AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
 import type { MeshAxis } from "./mesh.ts";
 import { attempt, settle } from "./together.ts";
@@ -47,7 +48,7 @@ function factorOf(scale: AllReduceOptions["scale"]): number {
 export type CallListener = (call: Call, group: ProcessGroup) => void;
 
 /**
- * Some ranks that call collectives together. All methods but `observe`, `send`, `receive`, `transfer`, `abort` and
+ * Some ranks that call collectives together. All methods but `observe`, `send`, `receive`, `transfer`, `flightRecord`, `abort` and
  * `dispose` are collective: every rank of the group makes the same calls in the same order, and ranks that do not are
  * named, with both calls.
  *
@@ -302,6 +303,11 @@ export class ProcessGroup {
   /** Tells the user of this rank something worth knowing; goes where the group's maker wants reports. */
   report(text: string): void {
     this.#control.report(text);
+  }
+
+  /** The last calls of every rank of the group, as its ranks have announced them: what each is in, and who lags behind. */
+  flightRecord(): FlightRecord {
+    return this.#control.flightRecord();
   }
 
   /** Stops all ranks of the world: their present and future collectives fail with `reason`. Never blocks. */

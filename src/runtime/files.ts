@@ -209,6 +209,11 @@ export function makeTemporaryDirectory(prefix: string): string {
   return guarded(start, "make directory", () => fs.mkdtempSync(start));
 }
 
+/** The path of a file of that name in the system's temporary directory. */
+export function temporaryPath(name: string): string {
+  return path.join(os.tmpdir(), name);
+}
+
 /** Removes a file, or a directory with all that is in it; nothing there is no error. */
 export function removePath(target: string): void {
   guarded(target, "remove", () => fs.rmSync(target, { recursive: true, force: true }));

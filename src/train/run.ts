@@ -17,6 +17,7 @@ import { terminal } from "../runtime/terminal.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
 import { backwardStep } from "./backward.ts";
+import { writeFlightRecord } from "./flight.ts";
 import { tellUncaughtErrors } from "./failure.ts";
 
 /** Options of {@link launch}. What is left open, the environment says. */
@@ -163,7 +164,7 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
   try {
     const own = environment === undefined ? log : log.withRank(environment.rank);
     const report = (text: string): void => own.warn(text);
-    const group = await openProcessGroup({ report, ...options, device });
+    const group = await openProcessGroup({ report, onStop: writeFlightRecord, ...options, device });
     const { localWorldSize } = environment ?? {};
     return new Run({ device, group, localWorldSize, print: terminal("stdout").write });
   } catch (error) {

@@ -5,11 +5,13 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
-import { temporaryDirectory } from "../support/temporary.ts";
+import type { FlightRecord } from "../../doors/comm.ts";
+import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, startAlone, startRanks } from "../train/runs.ts";
 
 const TIMEOUT = { timeout: 60_000 };
@@ -152,9 +154,43 @@ test("the timeout comes from the environment where no flag gives it", TIMEOUT, a
   assert.match(stderr, /waited 1 s/);
 });
 
+/** The records of a run that failed, as they were written into a folder. */
+function flightRecords(folder: TemporaryDirectory): (FlightRecord & { readonly reason: string })[] {
+  const names = readdirSync(folder.path).filter((name) => name.startsWith("fullyshard-flight-"));
+  return names.map((name) => JSON.parse(readFileSync(folder.file(name), "utf8")));
+}
+
+test("a rank that dies leaves the last calls of all ranks, with what the others wait in", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const env = { FULLYSHARD_FLIGHT_DIRECTORY: folder.path };
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=2:3:kill"], {
+    ranks: 4,
+    allowAll: true,
+    env,
+  });
+  assert.equal(code, 137, stderr);
+  const [record] = flightRecords(folder);
+  assert.ok(record !== undefined && record.ranks.length === 4);
+  assert.match(record.reason, /^rank 2 died/);
+  assert.equal(record.ranks[2]?.state, "dead");
+  const missing = record.ranks[2]?.calls.at(-1)?.sequence ?? NaN;
+  for (const { rank, calls } of record.ranks) {
+    assert.ok(rank === 2 || (calls.at(-1)?.sequence ?? 0) >= missing);
+    assert.ok(
+      calls.length > 20 && calls.every(({ sequence }, i) => i === 0 || sequence === (calls[i - 1]?.sequence ?? 0) + 1),
+    );
+    const gather = calls.find(({ kind, phase }) => kind === "gather" && phase === "backward");
+    assert.ok(gather !== undefined && gather.unit.startsWith("model.layers.") && gather.bytes > 0 && gather.step > 0);
+  }
+  assert.match(stderr, /warn +The last calls of all ranks are in '.*fullyshard-flight-rank\d-\d+\.json'/);
+});
+
 test("ranks that call different collectives stop, and both calls are named", TIMEOUT, async () => {
   using folder = temporaryDirectory();
-  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:other"]);
+  const env = { FULLYSHARD_FLIGHT_DIRECTORY: folder.path };
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:other"], { env });
+  const last = flightRecords(folder).flatMap(({ ranks }) => ranks.map(({ calls }) => calls.at(-1)?.unit));
+  assert.ok(last.includes("a call of my own"), last.join());
   assert.equal(code, 1, stderr);
   assert.match(
     stderr,

@@ -132,6 +132,11 @@ describe("openModel()", () => {
     await again.save(folder.file("again"));
     const bytes = (name: string): string => readFileSync(folder.file(`${name}/model.safetensors`)).toString("base64");
     assert.equal(bytes("again"), bytes("saved"));
+    const sent = await openModel(run, folder.file("saved"));
+    parallelize(sent, "fsdp", run);
+    await sent.load({ broadcastFromRank0: true });
+    await sent.save(folder.file("sent"));
+    assert.equal(bytes("sent"), bytes("saved"));
     const drawn = await openModel(run, folder.file("saved/config.json"), { seed: 5 });
     await drawn.load();
     assert.notDeepEqual(drawn.layers.length, 0);

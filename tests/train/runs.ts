@@ -4,7 +4,8 @@
  * @module
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { programOf, RUNTIME } from "../support/rank_process.ts";
@@ -59,6 +60,16 @@ const launchNames = [
   "MASTER_PORT",
 ];
 
+let flightDirectory: string | undefined;
+
+/** Where runs that fail leave their last calls; gone with this process. */
+function flights(): string {
+  if (flightDirectory !== undefined) return flightDirectory;
+  const made = mkdtempSync(`${tmpdir()}/fullyshard-flights-`);
+  process.once("exit", () => rmSync(made, { recursive: true, force: true }));
+  return flightDirectory = made;
+}
+
 function start(command: readonly string[], { env = {}, shell }: Start): Running {
   const [program = "", ...args] = shell === undefined
     ? command
@@ -67,7 +78,7 @@ function start(command: readonly string[], { env = {}, shell }: Start): Running 
     return !launchNames.includes(name) && !name.startsWith("FULLYSHARD_");
   });
   const child = spawn(program, args, {
-    env: { ...Object.fromEntries(inherited), NO_COLOR: "1", ...env },
+    env: { ...Object.fromEntries(inherited), NO_COLOR: "1", FULLYSHARD_FLIGHT_DIRECTORY: flights(), ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
   const texts = { stdout: "", stderr: "" };

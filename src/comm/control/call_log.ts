@@ -140,6 +140,14 @@ export class CallLog {
     };
   }
 
+  /** A rank's calls that are still kept, the newest last. */
+  kept(rank: number): LoggedCall[] {
+    const newest = this.newest(rank);
+    const first = Math.max(1, newest - CALLS_KEPT + 1);
+    const calls = Array.from({ length: newest - first + 1 }, (_, i) => this.read(rank, first + i));
+    return calls.filter((call) => call !== undefined);
+  }
+
   /** Whether hashes of a call are equal; `undefined` where one of the two is not kept any more. */
   #agree(theirs: Int32Array, sequence: number): boolean | undefined {
     const begin = placeOf(sequence);

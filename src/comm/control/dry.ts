@@ -6,6 +6,7 @@
  */
 import { InternalError } from "../../errors.ts";
 import type { Call } from "../call.ts";
+import type { FlightRecord } from "../flight_record.ts";
 import { ControlPlane, type Place } from "../control_plane.ts";
 
 /** Any rank of a world of any size. */
@@ -32,6 +33,10 @@ export class DryControlPlane extends ControlPlane {
   notify(): void {}
 
   report(): void {}
+
+  flightRecord(): FlightRecord {
+    return { group: this.name, rank: this.worldRank(this.rank), ranks: [] };
+  }
 
   split(ranks: readonly number[], name: string): DryControlPlane {
     return new DryControlPlane(this.placeIn(ranks, name));

@@ -12,8 +12,9 @@
  * @module
  */
 import { at } from "../../at.ts";
-import { type Call, describeCall, isCollective } from "../call.ts";
+import { byteLengthOf, type Call, describeCall, isCollective } from "../call.ts";
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
+import type { FlightRecord, RecordedCall, RecordedRank } from "../flight_record.ts";
 import type { AbortArea } from "./abort.ts";
 import { APART, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
 import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
@@ -113,6 +114,35 @@ export abstract class SharedControlPlane extends ControlPlane {
     }
   }
 
+  flightRecord(): FlightRecord {
+    const ranks = this.worldRanks.map((worldRank, rank): RecordedRank => {
+      const state = Atomics.load(this.#block(rank), STATE);
+      const isDead = rank !== this.rank && this.world.isDead(worldRank);
+      return {
+        rank: worldRank,
+        state: state === LEFT ? "left" : isDead ? "dead" : state === WAITING ? "waiting" : "running",
+        calls: this.#log.kept(rank).map((call): RecordedCall => {
+          const { sequence, kind, unit, phase = null, step } = call;
+          return { sequence, kind, unit, phase, step, bytes: byteLengthOf(call) };
+        }),
+      };
+    });
+    return { group: this.name, rank: this.worldRank(this.rank), ranks };
+  }
+
+  override stop(detail: string, stoppedBy?: number): never {
+    // Several ranks may find out at once: the record of one has the calls of all.
+    if (this.world.abort.cause !== undefined) return super.stop(detail, stoppedBy);
+    const record = this.flightRecord();
+    try {
+      return super.stop(detail, stoppedBy);
+    } finally {
+      // The others are told first: writing may take long.
+      const line = this.world.options.onStop?.(record, detail);
+      if (line !== undefined) this.report(line);
+    }
+  }
+
   abort(reason: string): void {
     this.world.abort.set(this.worldRank(this.rank), reason);
     for (let rank = 0; rank < this.size; rank++) this.#ring(rank);
@@ -176,8 +206,10 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#throwIfAborted();
     const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
     const gone = this.worldRank(peer);
-    const remedy = hasLeft ? `; ${REMEDY}` : "";
-    this.stop(`rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}${remedy}`, gone);
+    const detail = `rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`;
+    if (!hasLeft) this.stop(detail, gone);
+    // It says itself why it left, if it failed; then its calls tell nothing.
+    super.stop(`${detail}; ${REMEDY}`, gone);
   }
 
   #expire(stage: string, awaited: number | undefined): never {
