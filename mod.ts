@@ -41,7 +41,18 @@ export type {
 } from "./src/fsdp/policy.ts";
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
-export { describeSharding } from "./src/train/describe.ts";
+export type {
+  AutoPlan,
+  FsdpPlan,
+  LambdaPlan,
+  ManualPlan,
+  NoPlan,
+  SizePlan,
+  TransformerPlan,
+  UnitOption,
+} from "./src/plans/plan.ts";
+export { shardModel, type ShardModelOptions } from "./src/plans/shard_model.ts";
+export { type DescribeOptions, describeSharding } from "./src/train/describe.ts";
 export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 export type { ParamGroupOptions } from "./src/optim/optimizer.ts";

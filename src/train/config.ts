@@ -7,6 +7,7 @@ import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import type { ScheduleName } from "../optim/schedule.ts";
+import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
 
 /**
  * What is trained on.
@@ -38,7 +39,12 @@ export interface ModelConfig {
  */
 export interface ParallelConfig {
   readonly strategy: "fsdp" | "ddp";
+  readonly fsdpPlan: FilePlan;
+  /** `shard`, `hybrid`, or numbers as `2x4`: see `meshOf`. */
+  readonly mesh: string;
   readonly reshardAfterForward: boolean;
+  readonly backwardPrefetch: boolean;
+  readonly forwardPrefetch: boolean;
   readonly precision: "float32" | "bfloat16";
   readonly cpuMath: CpuMath;
 }
@@ -106,6 +112,9 @@ export function usualWarmupSteps(steps: number): number {
   return Math.min(USUAL_WARMUP, Math.floor(steps / 10));
 }
 
+/** What `mesh` may be. */
+const MESH = /^(?:shard|hybrid|[1-9]\d*x[1-9]\d*)$/;
+
 const count = z.int().nonnegative();
 const size = z.int().positive();
 const seconds = z.number().positive();
@@ -141,9 +150,18 @@ export const parallelSection: Section<ParallelConfig> = section(
   "parallelism",
   z.strictObject({
     strategy: z.enum(["fsdp", "ddp"]).default("fsdp").describe("Shard the model, or replicate it"),
+    fsdpPlan: fsdpPlanSchema.default("transformer").describe(
+      "What is gathered at a time: transformer: a block; auto: also embeddings, and final norm with head; none: all; or a plan " +
+        "as JSON",
+    ).meta({ otherNames: ["auto-wrap-policy", "fsdp-auto-wrap-policy", "wrap-policy"] }),
+    mesh: z.string().regex(MESH, "shard, hybrid, or replicas x ranks such as 2x4").default("shard").describe(
+      "Who shares the model: shard: all ranks; hybrid: those of a host, each host has a copy; 2x4: 2 copies, 4 ranks share each",
+    ).meta({ otherNames: ["dp-shard-size", "dp-replicate-size", "fsdp-size", "data-parallel-shard-degree"] }),
     reshardAfterForward: z.boolean().default(true).describe(
       "Keep a block's parameters from forward to backward (faster, more memory)",
     ),
+    backwardPrefetch: z.boolean().default(false).describe("Gather a block while the backward of another computes"),
+    forwardPrefetch: z.boolean().default(false).describe("Gather a block while the forward of another computes"),
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe(
       "What is computed in; weights stay float32",
     ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "mixed-precision"] }),

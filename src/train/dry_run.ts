@@ -17,6 +17,8 @@ import { Run } from "./run.ts";
 export interface DryRunOptions extends Omit<DryOptions, "rank"> {
   /** Which rank it is. @default 0 */
   readonly rank?: number;
+  /** Ranks on a host. @default all */
+  readonly localWorldSize?: number | undefined;
   /** The device it stands for, which is not touched. @default the CPU, opened for the time of the run */
   readonly device?: Device;
   /** Where no device is given: who would compute matrix products. */
@@ -99,14 +101,14 @@ export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, 
  */
 export async function dryRun(
   setup: (run: Run) => (() => unknown) | Promise<() => unknown>,
-  { rank = 0, device: given, cpuMath, ...planes }: DryRunOptions,
+  { rank = 0, localWorldSize, device: given, cpuMath, ...planes }: DryRunOptions,
 ): Promise<DryRun> {
   const real = given ?? await openDevice("cpu", { memoryBytes: 2 ** 24, ...cpuMath === undefined ? {} : { cpuMath } });
   try {
     const device = new DryDevice(real);
     const { allocator } = device;
     const group = openDry(device, { ...planes, rank });
-    const run = new Run({ device, group, print: () => {} });
+    const run = new Run({ device, group, localWorldSize, print: () => {} });
     const step = await setup(run);
     await step();
     const before = allocator.stats.highest;

@@ -4,19 +4,19 @@
  *
  * @module
  */
-import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
-import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
+import { shardModel } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
 import { requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
+import { meshOf, shardRanks } from "./mesh.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
 import { trainStep } from "./step.ts";
@@ -27,35 +27,62 @@ export interface StepEstimate extends DryRun {
   readonly numParameters: number;
 }
 
+/** A step that is to be tried. */
+interface StepTrial {
+  /** Refuses a model that the step does not fit. */
+  readonly check?: (model: CausalLm) => void;
+  /** Shards or replicates the model. */
+  readonly parallelize: (model: CausalLm, run: Run) => void;
+  readonly optimizer: (model: CausalLm) => AdamW;
+  readonly batch: Batch;
+  readonly maxGradNorm: number;
+}
+
+/** Tries a step of a model on one rank. Weights get memory and no values. */
+export async function dryStep(source: ModelSource, trial: StepTrial, options: DryRunOptions): Promise<StepEstimate> {
+  let numParameters = 0;
+  const taken = await dryRun(async (run) => {
+    const { device, group } = run;
+    const model = await openModel(run, source);
+    trial.check?.(model);
+    for (const { numel } of model.parameters()) numParameters += numel;
+    trial.parallelize(model, run);
+    await model.load();
+    const context = { device, group, model, optimizer: trial.optimizer(model), maxGradNorm: trial.maxGradNorm };
+    return () => trainStep(context, trial.batch, 1);
+  }, options);
+  return { ...taken, numParameters };
+}
+
 /**
  * What one step of a run takes on one rank. Weights get memory and no values.
  *
  * @throws {ConfigError} if the sizes do not fit each other or the model
  * @throws {UnsupportedError} if there is no such family of models, or it has something that is not there yet
  */
-export async function estimateStep(
+export function estimateStep(
   config: StepConfig,
   source: ModelSource,
   options: DryRunOptions,
 ): Promise<StepEstimate> {
-  let numParameters = 0;
-  const run = await dryRun(async (run) => {
-    const { device, group } = run;
-    const model = await openModel(run, source);
-    requireSizes(config, model, group.size);
-    for (const { numel } of model.parameters()) numParameters += numel;
-    parallelize(model, group, config);
-    await model.load();
-    const optimizer = optimizerOf(model, config);
-    const context = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
-    const batch = emptyBatch(config, group.size);
-    return () => trainStep(context, batch, 1);
+  const { worldSize } = options;
+  return dryStep(source, {
+    check: (model) => requireSizes(config, model, worldSize),
+    parallelize: (model, run) => parallelize(model, run, config),
+    optimizer: (model) => optimizerOf(model, config),
+    batch: emptyBatch(config, worldSize),
+    maxGradNorm: config.maxGradNorm,
   }, options);
-  return { ...run, numParameters };
 }
 
 /** A rank's part of a step, all of one token. */
-function emptyBatch({ globalBatch, microBatches, sequenceLength: seq }: StepConfig, worldSize: number): Batch {
+export function emptyBatch(
+  { globalBatch, microBatches, sequenceLength: seq }: Pick<
+    StepConfig,
+    "globalBatch" | "microBatches" | "sequenceLength"
+  >,
+  worldSize: number,
+): Batch {
   const batch = globalBatch / worldSize / microBatches;
   const tokens = new Int32Array(batch * seq);
   const microBatch = { inputIds: tokens, labels: tokens, batch, seq };
@@ -74,7 +101,7 @@ const MOST_RANKS = 1024;
  * @throws {ConfigError} {@link UnsupportedError} as {@link estimateStep}
  */
 export async function planModel(
-  run: Pick<Run, "device" | "group">,
+  run: Pick<Run, "device" | "group" | "localWorldSize">,
   config: RunConfig,
   hfConfig: Readonly<Record<string, unknown>> | undefined,
 ): Promise<{ readonly model: CausalLm; readonly estimate: StepEstimate }> {
@@ -83,24 +110,30 @@ export async function planModel(
     const expected = "a Hugging Face folder, as the script brings no model of its own";
     throw new ConfigError([{ path: "--model", expected, got: "nothing" }]);
   }
-  const { device, group, group: { rank, size } } = run;
+  const { device, group, group: { rank, size }, localWorldSize } = run;
   const { stagingBytes, strategy } = config;
   const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
-  const estimate = await estimateStep(config, source, { device, rank, worldSize: size, standsFor, stagingBytes });
+  const estimate = await estimateStep(config, source, {
+    ...{ device, rank, worldSize: size, localWorldSize, standsFor, stagingBytes },
+  });
   const { capacity } = device.allocator.stats;
   if (estimate.highest <= capacity) {
     return { model: await openModel(run, source, { seed: config.seed }), estimate };
   }
-  const fits = async (worldSize: number): Promise<boolean> => {
-    const same = { ...config, globalBatch: config.globalBatch / size * worldSize };
+  // Copies of what is sharded stay as many as they are; more ranks share each.
+  const replicas = strategy === "fsdp" ? size / shardRanks(run, config.mesh) : 1;
+  const fits = async (shards: number): Promise<boolean> => {
+    const worldSize = replicas * shards;
+    const globalBatch = config.globalBatch / size * worldSize;
+    const same = { ...config, globalBatch, mesh: `${replicas}x${shards}` };
     return (await estimateStep(same, source, { device, worldSize })).highest <= capacity;
   };
-  let enough = 2 ** Math.floor(1 + Math.log2(size));
-  while (strategy === "fsdp" && enough <= MOST_RANKS && !await fits(enough)) enough *= 2;
+  let shards = 2 ** Math.floor(1 + Math.log2(size / replicas));
+  while (strategy === "fsdp" && replicas * shards <= MOST_RANKS && !await fits(shards)) shards *= 2;
   const remedy = strategy === "ddp"
     ? "more ranks do not help while each holds all of it: shard it (FSDP)"
-    : enough <= MOST_RANKS
-    ? `${enough} ranks would be enough`
+    : replicas * shards <= MOST_RANKS
+    ? `${replicas * shards} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
   const { highest, peakBytes, terms, numParameters } = estimate;
   const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
@@ -110,14 +143,24 @@ export async function planModel(
   throw new OutOfMemoryError(device.name, highest, 0, capacity, detail);
 }
 
-/** Shards a model over the ranks, or replicates it, as the configuration says. */
-export function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): void {
-  const { strategy, reshardAfterForward } = config;
+/**
+ * Shards a model over the ranks, or replicates it, as the configuration says.
+ *
+ * @param note takes what a user should know of it
+ * @throws {ConfigError} if the plan names what the model does not have, or the mesh has another number of ranks
+ */
+export function parallelize(
+  model: CausalLm,
+  run: Pick<Run, "group" | "localWorldSize">,
+  config: StepConfig,
+  note?: (text: string) => void,
+): void {
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
-  if (strategy === "ddp") return void replicate(model, { mesh: group, precision });
-  for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward });
-  // The root's parameters are needed at both ends of forward and backward, so they stay in between.
-  fullyShard(model, { mesh: group, precision });
+  if (config.strategy === "ddp") return void replicate(model, { mesh: run.group, precision });
+  const { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch } = config;
+  const mesh = meshOf(run, config.mesh);
+  const choices = { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch };
+  shardModel(model, { mesh, precision, ...choices, ...note === undefined ? {} : { note } });
 }
 
 /** The optimizer of a run. */

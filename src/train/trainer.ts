@@ -125,7 +125,7 @@ class Training {
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
     const prompt = await this.#openPrompt(model, data);
     this.#describe(estimate, data);
-    parallelize(model, group, config);
+    parallelize(model, this.#run, config, (text) => this.#log.once().info(text));
     await model.load();
     const optimizer = optimizerOf(model, config);
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };

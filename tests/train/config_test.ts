@@ -11,7 +11,18 @@ import { temporaryDirectory } from "../support/temporary.ts";
 const keys = [
   ...["data", "eval-data", "text-field", "tokenizer", "sequence-length", "cache"],
   "model",
-  ...["strategy", "no-reshard-after-forward", "precision", "cpu-math", "memory-bytes", "staging-bytes"],
+  ...[
+    "strategy",
+    "fsdp-plan",
+    "mesh",
+    "no-reshard-after-forward",
+    "backward-prefetch",
+    "forward-prefetch",
+    "precision",
+    "cpu-math",
+    "memory-bytes",
+    "staging-bytes",
+  ],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "seed"],
@@ -46,6 +57,9 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--steps", "1.5"], /--steps: expected .*got 1\.5/],
   [["--learning-rate", "-1"], /--learning-rate: expected .*got -1/],
   [["--learning-rate", "fast"], /--learning-rate: expected .*got 'fast'/],
+  [["--mesh", "2"], /--mesh: expected shard, hybrid, or replicas x ranks such as 2x4, got '2'/],
+  [["--fsdp-plan", "automatic"], /--fsdp-plan: expected 'auto' or 'transformer' or 'none'.*, got 'automatic'/],
+  [["--fsdp-plan", '{"mode":"size"}'], /--fsdp-plan.*/],
   [["--beta2", "1"], /--beta2: expected .*got 1/],
   [["--precision", "float16"], /--precision: expected .*bfloat16.*got 'float16'/],
   [["--cpu-math", "mkl"], /--cpu-math: expected .*onednn.*got 'mkl'/],
@@ -87,6 +101,19 @@ test("every other name of a key is answered with the key, as a flag and in a fil
     }
     return true;
   });
+});
+
+test("resolveConfig() takes a plan as JSON, and from a file", async () => {
+  using folder = temporaryDirectory();
+  const plan = { mode: "manual", modules: { "model.layers.*": ["keep_full_weight"] } };
+  const file = folder.write(
+    "run.yaml",
+    'fsdp_plan:\n  mode: manual\n  modules:\n    "model.layers.*": [keep_full_weight]\n',
+  );
+  for (const argv of [["--fsdp-plan", JSON.stringify(plan)], ["--config", file]]) {
+    assert.deepEqual((await resolveConfig(TRAIN_SECTIONS, { argv })).fsdpPlan, plan);
+  }
+  assert.match(await configHelp(TRAIN_SECTIONS, ""), /--fsdp-plan <auto\|transformer\|none>/);
 });
 
 test("resolveConfig() of a file takes one text for a list, and tells that keys are not nested", async () => {
