@@ -41,6 +41,11 @@ export type {
 } from "./src/fsdp/policy.ts";
 export type { MixedPrecision } from "./src/parallel/precision.ts";
 export { replicate, ReplicatedModule, type ReplicateOptions } from "./src/ddp/replicate.ts";
+export {
+  type ActivationCheckpointingOptions,
+  applyActivationCheckpointing,
+  type SaveableOp,
+} from "./src/nn/activation_checkpointing.ts";
 export type {
   AutoPlan,
   FsdpPlan,

@@ -5,6 +5,7 @@
  */
 
 export { type ForwardHook, type ForwardPreHook, type HookHandle, Module } from "../src/nn/module.ts";
+export { SAVEABLE_OPS } from "../src/nn/activation_checkpointing.ts";
 export { ModuleDict, ModuleList } from "../src/nn/container.ts";
 export { Linear, type LinearOptions } from "../src/nn/linear.ts";
 export { Embedding, type EmbeddingOptions } from "../src/nn/embedding.ts";
@@ -78,7 +79,7 @@ export type { FsdpUnit } from "../src/fsdp/unit.ts";
 export type { PassMember } from "../src/autograd/engine.ts";
 export type { HeadOutput } from "../src/nn/head.ts";
 export type { ModuleContainer } from "../src/nn/container.ts";
-export type { BoundaryDtypes, Part } from "../src/nn/module.ts";
+export type { BoundaryDtypes, ForwardWrapper, Part } from "../src/nn/module.ts";
 export type { OpCall } from "../src/ops/op.ts";
 export type { GradientListener, StorageKind, WholeView } from "../src/tensor/parameter.ts";
 export type { ModelSource } from "../src/train/open_model.ts";

@@ -31,6 +31,7 @@ const hsdp = "tests/fsdp/hsdp_test.ts";
 const partial = "tests/fsdp/partial_test.ts";
 const custom = "tests/fsdp/custom_test.ts";
 const placement = "tests/fsdp/placement_test.ts";
+const checkpointing = "tests/fsdp/activation_checkpointing_test.ts";
 const semantics = "tests/fsdp/semantics_test.ts";
 const parity = "tests/distributed/parity_test.ts";
 const matrix = "tests/checkpoint/matrix_test.ts";
@@ -52,7 +53,6 @@ function missing(name: string, reason: string): ConformanceItem {
 
 const LATER = "deferred with tensor parallelism, which is refused by name until then";
 const OFFLOAD = "offload is not there yet";
-const CHECKPOINTING = "activation checkpointing is not there yet";
 
 /** All items, by PyTorch's files. */
 export const ITEMS: readonly ConformanceItem[] = [
@@ -130,7 +130,11 @@ export const ITEMS: readonly ConformanceItem[] = [
     prefetch,
     "gathers two ahead",
   ]),
-  missing("_comm: prefetch inside activation checkpointing", CHECKPOINTING),
+  shown(
+    "_comm: prefetch inside activation checkpointing",
+    [checkpointing, "gathers and reduces in the same order"],
+    [checkpointing, "composes with prefetch"],
+  ),
   shown("_comm: prefetch of several modules as one unit", [settings, "makes one unit"]),
   shown("_comm: prefetch of a module that does not run", [prefetch, "for a module that does not run"]),
   shown("_comm: misprefetch", [prefetch, "frees what it gathered in vain"]),
@@ -166,7 +170,12 @@ export const ITEMS: readonly ConformanceItem[] = [
     "_training: post-optimizer event",
     "a gather waits for the last write of its run by an event of its own",
   ),
-  missing("_training: activation checkpointing and groups", CHECKPOINTING),
+  shown(
+    "_training: activation checkpointing and groups",
+    [checkpointing, "trains to the bits of"],
+    [checkpointing, "gathers each unit inside a checkpointed module"],
+    [checkpointing, "computes a block again"],
+  ),
   shown("_training: shared parameters", [claims, "refuses a tied weight"], [parity, "same bits on"]),
   shown("_training: shared parameters of separate groups raise", [claims, "refuses a tied weight"]),
   notApplicable("_training: reused ids of parameters", "parameters are compared as objects"),

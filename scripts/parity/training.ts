@@ -5,7 +5,15 @@
  *
  * @module
  */
-import { AdamW, type CausalLm, fullyShard, replicate, Tensor } from "../../mod.ts";
+import {
+  type ActivationCheckpointingOptions,
+  AdamW,
+  applyActivationCheckpointing,
+  type CausalLm,
+  fullyShard,
+  replicate,
+  Tensor,
+} from "../../mod.ts";
 import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../doors/nn.ts";
 import { type Device, dtypeFrom } from "../../doors/device.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
@@ -38,6 +46,8 @@ export interface TrainingCase {
   readonly skips?: boolean;
   /** What is computed and reduced in, by name; float32 unless given. */
   readonly precision?: PrecisionNames | undefined;
+  /** How blocks are checkpointed. @default they are not */
+  readonly checkpointing?: ActivationCheckpointingOptions | undefined;
 }
 
 /** Names of dtypes. */
@@ -124,6 +134,7 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
   const { tied, microBatches, steps } = training;
   const model = buildModel(device, configOf(tied));
   const begin = training.skips === true ? leaveOut(model) : undefined;
+  if (training.checkpointing !== undefined) applyActivationCheckpointing(model.layers, training.checkpointing);
   parallelize(model, training, group);
   initializeParameters(model, 7);
   const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });

@@ -32,14 +32,21 @@ export function gradEnabled(): boolean {
  * ```
  */
 export function noGrad<T>(body: () => T): T {
-  const before = recording;
-  recording = false;
-  try {
+  return withRecording(false, () => {
     const result = body();
     if (result instanceof Promise) {
       throw new ArgumentError("Cannot use noGrad() with an async function: what it awaits for would be recorded again");
     }
     return result;
+  });
+}
+
+/** Runs `body`, which is synchronous, with operations recorded or not. */
+export function withRecording<T>(on: boolean, body: () => T): T {
+  const before = recording;
+  recording = on;
+  try {
+    return body();
   } finally {
     recording = before;
   }

@@ -7,6 +7,7 @@
  */
 import { UseAfterDisposeError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import type { SavedTensors } from "./saved.ts";
 
 /** Where gradients of one leaf go. All tensors handed over are owned by the receiver. */
 export interface GradientSink {
@@ -47,7 +48,7 @@ export class Node {
   readonly edges: readonly (Edge | undefined)[];
   readonly numOutputs: number;
   #backward: BackwardFunction | undefined;
-  #saved: readonly Tensor[];
+  #saved: SavedTensors | undefined;
   #refs = 0;
   readonly #onFreed: (() => void) | undefined;
 
@@ -55,7 +56,7 @@ export class Node {
    * @param name the op, for messages
    * @param edges where the inputs came from
    * @param numOutputs number of outputs
-   * @param saved tensors owned by the node from now on
+   * @param saved what its backward needs besides gradients
    * @param backward what the pass calls
    * @param onFreed called once, when the node lets go: after its backward, or because nothing leads to it any more
    */
@@ -63,7 +64,7 @@ export class Node {
     name: string,
     edges: readonly (Edge | undefined)[],
     numOutputs: number,
-    saved: readonly Tensor[],
+    saved: SavedTensors | undefined,
     backward: BackwardFunction,
     onFreed?: () => void,
   ) {
@@ -77,9 +78,9 @@ export class Node {
     for (const edge of edges) edge?.node?.retain();
   }
 
-  /** What it keeps for its backward. */
-  get saved(): readonly Tensor[] {
-    return this.#saved;
+  /** What has memory for the sake of its backward. */
+  get held(): readonly Tensor[] {
+    return this.#saved?.held() ?? [];
   }
 
   /** One more tensor or node leads here. */
@@ -114,8 +115,8 @@ export class Node {
   #letGo(orphans: Node[]): void {
     if (this.#backward === undefined) return;
     this.#backward = undefined;
-    for (const tensor of this.#saved) tensor.dispose();
-    this.#saved = [];
+    this.#saved?.free();
+    this.#saved = undefined;
     for (const edge of this.edges) {
       const before = edge?.node;
       if (before !== undefined && --before.#refs === 0) orphans.push(before);

@@ -6,8 +6,12 @@
  * are known; the post-backward hook sits on those it was given, so everything inside has been done by then. A module whose
  * inputs need no gradient (an embedding) has no such tensor: the end of the pass closes its unit.
  *
+ * Note [Recomputed forwards]: a unit inside a checkpointed module runs its forward again in the backward pass. Its hooks are on the
+ * graph already, from the forward; so this one only needs the parameters, which stay for the unit's backward.
+ *
  * @module
  */
+import { isRecomputing } from "../autograd/recompute.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { ForwardHook, ForwardPreHook, HookHandle, Module } from "../nn/module.ts";
 import { tensorsIn } from "../nn/tree.ts";
@@ -23,6 +27,7 @@ import type { FsdpUnit } from "./unit.ts";
  */
 export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[]): HookHandle {
   const before: ForwardPreHook = (args) => {
+    if (isRecomputing()) return unit.recomputeForward();
     if (unit.root === undefined) becomeRoot(unit, unitsBelow());
     const abandon = unit.beginForward();
     const unhook = hookBackward(tensorsIn(args), {
@@ -35,6 +40,7 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
     };
   };
   const after = (module: Module): ForwardHook => (_args, output) => {
+    if (isRecomputing()) return;
     const { root } = unit;
     if (root === undefined) throw new InternalError(`'${unit.name}' ran its forward without a root`);
     const use = root.openUse(unit);

@@ -130,7 +130,11 @@ export class FsdpUnit implements GradientReducer {
 
   /** Begins to gather the parameters, unless they are here; {@link waitForGather} orders their use after it. */
   unshard(phase: Phase): void {
-    if (this.#unsharded !== undefined || (phase === "backward" && !this.unshardInBackward)) return;
+    if (phase !== "backward" || this.unshardInBackward) this.#gather(phase);
+  }
+
+  #gather(phase: Phase): void {
+    if (this.#unsharded !== undefined) return;
     try {
       for (const segment of this.segments) segment.unshard(phase);
     } catch (error) {
@@ -171,6 +175,13 @@ export class FsdpUnit implements GradientReducer {
       this.#toRun.clear();
       if (gathers) this.reshard();
     };
+  }
+
+  /** A forward of one of its modules is computed again in a backward pass: see Note [Recomputed forwards]. */
+  recomputeForward(): void {
+    this.joinPass();
+    this.#gather("backward");
+    this.waitForGather();
   }
 
   /** The forward of one of its modules has ended: after the last one, frees the whole parameters. */

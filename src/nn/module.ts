@@ -21,6 +21,9 @@ export type ForwardPreHook = (args: readonly unknown[]) => void | ((failed: bool
 /** Runs after a forward. */
 export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
 
+/** Runs a module's forward, or does what comes to the same. */
+export type ForwardWrapper = <Args extends readonly unknown[], Out>(forward: (...args: Args) => Out, args: Args) => Out;
+
 /** What floats become on their way into a module and out of it; undefined leaves them as they are. */
 export interface BoundaryDtypes {
   /** Dtype of what the module is given. */
@@ -59,6 +62,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   readonly #preHooks = new Set<ForwardPreHook>();
   readonly #hooks = new Set<ForwardHook>();
   #boundary = AS_THEY_ARE;
+  #wrapper: ForwardWrapper | undefined;
   #training = true;
   #fqn: string | undefined;
 
@@ -71,7 +75,9 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
    */
   call(...args: Args): Out {
-    return this.callAs((...given) => this.forward(...given), args);
+    const forward = (...given: Args): Out => this.forward(...given);
+    const wrapper = this.#wrapper;
+    return this.callAs(wrapper === undefined ? forward : (...given) => wrapper(forward, given), args);
   }
 
   /**
@@ -124,6 +130,20 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   castBoundary(dtypes: BoundaryDtypes): HookHandle {
     this.#boundary = dtypes;
     return () => void (this.#boundary = AS_THEY_ARE);
+  }
+
+  /**
+   * Has `wrapper` run each forward, inside the hooks. Used by activation checkpointing.
+   *
+   * @throws {ArgumentError} if it has one
+   */
+  wrapForward(wrapper: ForwardWrapper): HookHandle {
+    if (this.#wrapper !== undefined) {
+      const { name } = this.constructor;
+      throw new ArgumentError(`Cannot checkpoint ${name} '${this.#fqn}': it is checkpointed already`);
+    }
+    this.#wrapper = wrapper;
+    return () => void (this.#wrapper = undefined);
   }
 
   /** Whether it is trained now, and not evaluated. */

@@ -7,13 +7,15 @@
 import { at } from "../at.ts";
 import { gradEnabled } from "../autograd/mode.ts";
 import { type BackwardFunction, type Edge, Node } from "../autograd/node.ts";
+import { saveInRegion, takeKept } from "../autograd/recompute.ts";
+import { KeptTensors, requireUnwritten, type SavedTensors } from "../autograd/saved.ts";
 import type { Device } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import { copyElements } from "../ops/convert.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
 import { isDense, type Shape } from "../shape.ts";
-import { scope } from "./scope.ts";
+import { scope, track } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** Makes tensors through any existing one, so that this file needs the class as a type only. */
@@ -102,12 +104,9 @@ class Backward<A> extends Context implements BackwardCall<A> {
   }
 
   saved(i: number): Tensor {
-    const tensor = at(this.#record.saved, i, "saved tensor");
-    if (tensor.buffer.version === this.#record.versions[i]) return tensor;
-    throw new ArgumentError(
-      `Cannot run the backward of '${this.#record.name}': '${tensor.buffer.owner}' was written after its forward, by an optimizer or by ` +
-        "hand; run the forward again",
-    );
+    const tensor = at(this.#record.saved?.get() ?? [], i, "saved tensor");
+    requireUnwritten(this.#record.name, tensor, this.#record.versions[i]);
+    return tensor;
   }
 
   spec(i: number): OutputSpec {
@@ -147,7 +146,7 @@ interface Recorded<A> {
   readonly inputs: readonly OutputSpec[];
   readonly outputs: readonly OutputSpec[];
   readonly edges: readonly (Edge | undefined)[];
-  readonly saved: readonly Tensor[];
+  readonly saved: SavedTensors | undefined;
   /** Of the memory of what was saved, when it was. */
   readonly versions: readonly number[];
 }
@@ -160,16 +159,18 @@ function record<A>(
   saved: readonly Tensor[],
 ): void {
   const specOf = ({ shape, dtype }: Tensor): OutputSpec => ({ shape, dtype });
+  const versions = saved.map(({ buffer }) => buffer.version);
+  const region = saveInRegion({ name: op.name, inputs, outputs, saved });
   const recorded: Recorded<A> = {
     name: op.name,
     attrs,
     inputs: inputs.map(specOf),
     outputs: outputs.map(specOf),
     edges: inputs.map((input) => input.edge),
-    saved,
-    versions: saved.map(({ buffer }) => buffer.version),
+    saved: region === undefined ? new KeptTensors(saved) : region.saved,
+    versions,
   };
-  const node = new Node(op.name, recorded.edges, outputs.length, saved, (grads, place) => {
+  const node = new Node(op.name, recorded.edges, outputs.length, recorded.saved, (grads, place) => {
     using _frame = scope();
     const maker = grads.find((grad) => grad !== undefined);
     if (maker === undefined) throw new InternalError(`backward of '${op.name}' without a gradient`);
@@ -203,10 +204,16 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
     }
   }
   const { backward } = op;
-  const recording = backward !== undefined && gradEnabled() && inputs.some((input) => input.requiresGrad);
+  const isRecorded = gradEnabled() && inputs.some((input) => input.requiresGrad);
+  const recorded = backward !== undefined && isRecorded ? { name: op.name, backward } : undefined;
+  const kept = recorded === undefined ? undefined : takeKept(inputs);
+  if (recorded !== undefined && kept !== undefined) {
+    record(recorded, inputs, kept.outputs.map(track), attrs, kept.saved);
+    return kept.outputs;
+  }
   const outputs = op.infer(inputs, attrs).map(({ shape, dtype }) => first.spawn(shape, dtype, op.name));
   using _frame = scope();
-  const call = new Forward(op.name, inputs, outputs, attrs, recording);
+  const call = new Forward(op.name, inputs, outputs, attrs, recorded !== undefined);
   try {
     op.forward(call);
     checkStatus(first.device);
@@ -214,7 +221,7 @@ export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A):
     for (const tensor of [...call.saved, ...outputs]) tensor.dispose();
     throw error;
   }
-  if (recording) record({ name: op.name, backward }, inputs, outputs, attrs, call.saved);
+  if (recorded !== undefined) record(recorded, inputs, outputs, attrs, call.saved);
   return outputs;
 }
 
@@ -255,7 +262,7 @@ export function hookBackward(tensors: readonly Tensor[], hook: GradientHook): ((
     hook.run();
     return grads.map((grad) => grad?.alias());
   };
-  const node = new Node(hook.name, before, hooked.length, [], run, () => hook.freed?.());
+  const node = new Node(hook.name, before, hooked.length, undefined, run, () => hook.freed?.());
   hooked.forEach((tensor, index) => tensor.setEdge({ node, index, sink: undefined }));
   return () => {
     for (const [i, tensor] of hooked.entries()) if (!tensor.disposed) tensor.setEdge(before[i]);

@@ -1,5 +1,5 @@
 /**
- * What memory a tensor keeps: its own, and what the graph that it is the result of has saved for a backward.
+ * What memory a tensor keeps: its own, and what the graph that it is the result of holds for a backward.
  *
  * @module
  */
@@ -24,7 +24,7 @@ export function heldBytes(tensor: Tensor, seen: Set<object>): number {
     const node = edges.pop()?.node;
     if (node === undefined || seen.has(node)) continue;
     seen.add(node);
-    for (const saved of node.saved) count(saved);
+    for (const held of node.held) count(held);
     edges.push(...node.edges);
   }
   return bytes;

@@ -10,6 +10,7 @@ import { eosOf } from "../data/packing.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
 import { countOf } from "../words.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
@@ -50,6 +51,27 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
     problems.push({ path: "globalBatch", expected, got: String(globalBatch) });
   }
   if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * How blocks are checkpointed; undefined where they are not.
+ *
+ * @throws {ConfigError} if it is asked for by two names, or if only some blocks are to be and it is not asked for
+ */
+export function checkpointingOf(config: StepConfig): ActivationCheckpointingOptions | undefined {
+  const { activationCheckpointing: mode, activationCheckpointingEvery: every, gradientCheckpointing } = config;
+  const problems: ConfigProblem[] = [];
+  if (mode !== "none" && gradientCheckpointing) {
+    const got = `both; remove it, as activationCheckpointing '${mode}' says how`;
+    problems.push({ path: "gradientCheckpointing", expected: "one of two names for one thing", got });
+  }
+  if (mode === "none" && !gradientCheckpointing && every !== 1) {
+    const expected = "activationCheckpointing full or selective with it";
+    problems.push({ path: "activationCheckpointingEvery", expected, got: `${every} and 'none'` });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  if (mode === "none" && !gradientCheckpointing) return undefined;
+  return { every, saveOps: mode === "selective" ? SAVEABLE_OPS : [] };
 }
 
 /**

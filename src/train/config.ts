@@ -45,6 +45,9 @@ export interface ParallelConfig {
   readonly reshardAfterForward: boolean;
   readonly backwardPrefetch: boolean;
   readonly forwardPrefetch: boolean;
+  readonly activationCheckpointing: "none" | "full" | "selective";
+  readonly activationCheckpointingEvery: number;
+  readonly gradientCheckpointing: boolean;
   readonly precision: "float32" | "bfloat16";
   readonly cpuMath: CpuMath;
 }
@@ -162,6 +165,13 @@ export const parallelSection: Section<ParallelConfig> = section(
     ),
     backwardPrefetch: z.boolean().default(false).describe("Gather a block while the backward of another computes"),
     forwardPrefetch: z.boolean().default(false).describe("Gather a block while the forward of another computes"),
+    activationCheckpointing: z.enum(["none", "full", "selective"]).default("none").describe(
+      "Compute a block's activations again in the backward (slower, less memory): all, or all but products and attention",
+    ),
+    activationCheckpointingEvery: size.default(1).describe("Blocks from one that is checkpointed to the next"),
+    gradientCheckpointing: z.boolean().default(false).describe(
+      "The Trainer's name for 'activationCheckpointing: full'; not both",
+    ),
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe(
       "What is computed in; weights stay float32",
     ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "mixed-precision"] }),
