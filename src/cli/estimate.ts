@@ -10,9 +10,10 @@ import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section, type SectionValue } from "../config/section.ts";
 import { ConfigError } from "../errors.ts";
-import { dataSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
+import { dataSection, foreignSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
+import { foreignPresets } from "../train/presets.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { countOf } from "../words.ts";
@@ -37,7 +38,7 @@ const estimateSection = section(
   }),
 );
 
-const SECTIONS = [estimateSection, parallelSection] as const;
+const SECTIONS = [estimateSection, parallelSection, foreignSection] as const;
 
 /**
  * Estimates a step and prints what it takes.
@@ -55,7 +56,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
     out.write(`${await configHelp(SECTIONS, usage, out.columns())}\n`);
     return 0;
   }
-  const config = await resolveConfig(SECTIONS, { argv });
+  const config = await resolveConfig(SECTIONS, { argv, presets: foreignPresets({}, []) });
   const { model, nproc: worldSize, rank, batch, seq: sequenceLength, microBatches, cpuMath } = config;
   if (rank >= worldSize) {
     throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(rank) }]);

@@ -38,6 +38,10 @@ export const ENV = {
     kind: "seconds",
   },
   FULLYSHARD_LOG: { meaning: "least level that is logged: debug, info (the default), warn or error", kind: "text" },
+  FULLYSHARD_ACCELERATE_CONFIG: {
+    meaning: "Accelerate's file, for scripts that are given none; set by 'fullyshard launch'",
+    kind: "text",
+  },
   FULLYSHARD_SHM_DIRECTORY: { meaning: "where shared segments are made, instead of /dev/shm", kind: "text" },
   FULLYSHARD_LIBC_LIBRARY: { meaning: "file to load as the C library", kind: "text" },
   FULLYSHARD_ONEDNN_LIBRARY: { meaning: "file to load as oneDNN", kind: "text" },

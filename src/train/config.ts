@@ -53,6 +53,17 @@ export interface ParallelConfig {
 }
 
 /**
+ * Configurations of other programs: what they say are presets of the keys here.
+ *
+ * @internal
+ */
+export interface ForeignKeys {
+  readonly accelerateConfig?: string | undefined;
+  readonly fsdp?: boolean | string | undefined;
+  readonly fsdpConfig?: string | Readonly<Record<string, unknown>> | undefined;
+}
+
+/**
  * What a rank has and how long it waits.
  *
  * @internal
@@ -98,6 +109,7 @@ export interface OutputConfig {
   readonly overwrite: boolean;
   readonly saveEvery: number;
   readonly keepLast: number;
+  readonly stateDictType: "sharded" | "full";
   readonly evalEvery: number;
   readonly logEvery: number;
   readonly sampleTokens: number;
@@ -179,6 +191,22 @@ export const parallelSection: Section<ParallelConfig> = section(
   }),
 );
 
+/** Keys that name configurations of other programs. */
+export const foreignSection: Section<ForeignKeys> = section(
+  "accelerate",
+  z.strictObject({
+    accelerateConfig: z.string().optional().describe(
+      "Accelerate's YAML or JSON file, as it is; flags and the file of --config win",
+    ),
+    fsdp: z.union([z.boolean(), z.string()]).optional().describe(
+      "As in Transformers: true, or options such as 'full_shard auto_wrap'; false replicates",
+    ),
+    fsdpConfig: z.union([z.string(), z.record(z.string(), z.unknown())]).optional().describe(
+      "Transformers' fsdp_config as a JSON or YAML file, or its contents",
+    ),
+  }),
+);
+
 /** Host keys. */
 export const hostSection: Section<HostConfig> = section(
   "host",
@@ -252,6 +280,9 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["save-steps", "save-interval"],
     }),
     keepLast: size.default(3).describe("Checkpoints kept"),
+    stateDictType: z.enum(["sharded", "full"]).default("sharded").describe(
+      "What a checkpoint holds: shards to go on from; full: a Hugging Face model as well",
+    ).meta({ otherNames: ["fsdp-state-dict-type"] }),
     evalEvery: count.default(0).describe(
       "Steps from one evaluation on evalData to the next; 0 evaluates after the last step only",
     ),
@@ -268,13 +299,14 @@ export const TRAIN_SECTIONS: readonly [
   Section<DataConfig>,
   Section<ModelConfig>,
   Section<ParallelConfig>,
+  Section<ForeignKeys>,
   Section<HostConfig>,
   Section<TrainConfig>,
   Section<OutputConfig>,
-] = [dataSection, modelSection, parallelSection, hostSection, trainSection, outputSection];
+] = [dataSection, modelSection, parallelSection, foreignSection, hostSection, trainSection, outputSection];
 
 /** What a step depends on, besides its model. */
 export type StepConfig = Pick<DataConfig, "sequenceLength"> & ParallelConfig & TrainConfig;
 
 /** A resolved training configuration. */
-export type RunConfig = DataConfig & ModelConfig & StepConfig & HostConfig & OutputConfig;
+export type RunConfig = DataConfig & ModelConfig & StepConfig & ForeignKeys & HostConfig & OutputConfig;

@@ -260,6 +260,7 @@ class Training {
     const state = { settings: this.#settings(), data: { ...loader.state() } };
     const environment = this.#environment();
     const { path } = await saveCheckpoint({ ...context, directory, step: this.#step, state, keepLast, environment });
+    if (this.#config.stateDictType === "full") await saveHfDirectory(context.model, `${path}/model`, this.#run.group);
     this.#saved = this.#step;
     this.#log.once().info(`Saved '${path}'`);
   }

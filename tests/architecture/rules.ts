@@ -27,6 +27,7 @@ const places: readonly Place[] = [
   { path: "wasm/", layer: 1 },
   { path: "src/config/", layer: 1 },
   { path: "src/device/", layer: 2 },
+  { path: "src/accelerate/", layer: 2, never: foreign },
   { path: "src/autograd/", layer: 3, never: foreign },
   { path: "src/ops/", layer: 3, never: foreign },
   { path: "src/tensor/", layer: 4, never: foreign },

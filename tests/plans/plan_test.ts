@@ -133,12 +133,12 @@ describe("resolvePlan()", () => {
   const wrong: readonly (readonly [FsdpPlan, readonly RegExp[]])[] = [
     [
       { mode: "transformer", classes: ["BertLayer"] },
-      [/fsdpPlan\.classes: expected a class of LlamaForCausalLm, got 'BertLayer'\. Its block is 'LlamaDecoderLayer'$/],
+      [/fsdpPlan\.classes: expected a class of LlamaForCausalLM, got 'BertLayer'\. Its block is 'LlamaDecoderLayer'$/],
     ],
     [
       { mode: "manual", modules: { "model.layer.*": [], "model.embed_token": [], "lm_head": [] } },
       [
-        /expected modules of LlamaForCausalLm, got 'model\.layer\.\*', which names none\. Did you mean 'model\.layers\.\*'\?/,
+        /expected modules of LlamaForCausalLM, got 'model\.layer\.\*', which names none\. Did you mean 'model\.layers\.\*'\?/,
         /got 'model\.embed_token', which names none\. Did you mean 'model\.embed_tokens'\?/,
       ],
     ],

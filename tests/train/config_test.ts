@@ -13,11 +13,22 @@ const keys = [
   "model",
   ...["strategy", "fsdp-plan", "mesh", "no-reshard-after-forward", "backward-prefetch", "forward-prefetch"],
   ...["activation-checkpointing", "activation-checkpointing-every", "gradient-checkpointing"],
-  ...["precision", "cpu-math", "memory-bytes", "staging-bytes"],
+  ...["precision", "cpu-math", "accelerate-config", "fsdp", "fsdp-config", "memory-bytes", "staging-bytes"],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "seed"],
-  ...["out", "resume", "overwrite", "save-every", "keep-last", "eval-every", "log-every", "sample-tokens", "prompt"],
+  ...[
+    "out",
+    "resume",
+    "overwrite",
+    "save-every",
+    "keep-last",
+    "state-dict-type",
+    "eval-every",
+    "log-every",
+    "sample-tokens",
+    "prompt",
+  ],
   ...["config", "help"],
 ];
 
@@ -26,7 +37,7 @@ test("configHelp() lists every key of a training run, each with a description", 
   assert.deepEqual([...help.matchAll(/^ {2}(?:-h, )?--([\w-]+)/gm)].map((match) => match[1]), keys);
   assert.deepEqual(
     [...help.matchAll(/^(\w+):$/gm)].map((match) => match[1]),
-    ["data", "model", "parallelism", "host", "training", "output", "general"],
+    ["data", "model", "parallelism", "accelerate", "host", "training", "output", "general"],
   );
   for (const line of help.split("\n")) assert.ok(line.length <= 100, line);
   for (const { schema } of TRAIN_SECTIONS) {

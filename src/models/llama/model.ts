@@ -143,17 +143,6 @@ class LlamaModel extends Module<[inputs: CausalLmInputs], Tensor> {
   }
 }
 
-/** Hugging Face's names of the classes here. */
-const CLASS_NAMES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
-  [LlamaDecoderLayer, "LlamaDecoderLayer"],
-  [LlamaAttention, "LlamaAttention"],
-  [LlamaMlp, "LlamaMLP"],
-  [LlamaModel, "LlamaModel"],
-  [RMSNorm, "LlamaRMSNorm"],
-  [Embedding, "Embedding"],
-  [Linear, "Linear"],
-]);
-
 /** Llama with a language-model head. */
 export class LlamaForCausalLm extends CausalLm {
   readonly model: LlamaModel;
@@ -181,3 +170,15 @@ export class LlamaForCausalLm extends CausalLm {
     return this.lmHead.call(this.model.call(inputs), inputs.labels, inputs.logitsToKeep);
   }
 }
+
+/** Hugging Face's names of the classes here. */
+const CLASS_NAMES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
+  [LlamaDecoderLayer, "LlamaDecoderLayer"],
+  [LlamaAttention, "LlamaAttention"],
+  [LlamaMlp, "LlamaMLP"],
+  [LlamaModel, "LlamaModel"],
+  [LlamaForCausalLm, "LlamaForCausalLM"],
+  [RMSNorm, "LlamaRMSNorm"],
+  [Embedding, "Embedding"],
+  [Linear, "Linear"],
+]);
