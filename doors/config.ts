@@ -30,6 +30,7 @@ export {
 // What the types above are made of.
 export type { Intersection } from "../src/config/resolve.ts";
 export type { ConfigFile } from "../src/config/file.ts";
+export type { LaunchedRanks } from "../src/accelerate/key.ts";
 export type { FilePlan } from "../src/plans/plan.ts";
 export type {
   DataConfig,

@@ -73,7 +73,7 @@ export const FSDP_KEYS: readonly ForeignKey[] = [
       to.notice(`FSDP1's ${word} is ${STRATEGY_WORDS[word]}`);
       setStrategy(word, to);
     },
-    { question: { text: "Free whole parameters after the forward", usual: "yes" } },
+    { question: { text: "Free whole parameters after the forward", usual: "true" } },
   ),
   foreignKey(
     "sharding_strategy",

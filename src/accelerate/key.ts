@@ -52,6 +52,16 @@ export interface Wrapping {
   minNumParams?: number;
 }
 
+/** How ranks are started; what is not said is the launcher's to choose. */
+export interface LaunchedRanks {
+  /** How many. */
+  count?: number;
+  /** Address of the host of rank 0. */
+  masterAddr?: string;
+  /** Port by which they meet. */
+  masterPort?: number;
+}
+
 /** What keys have said so far. */
 export class Translation {
   /** Values of the trainer's own keys. */
@@ -65,7 +75,7 @@ export class Translation {
   /** Replicas and ranks that share each. */
   readonly axes: { replicate?: number; shard?: number } = {};
   /** How ranks are started. */
-  readonly ranks: { count?: number; masterAddr?: string; masterPort?: number } = {};
+  readonly ranks: LaunchedRanks = {};
   /** Keys that were read, by their names. */
   readonly said: Map<string, WrittenKey> = new Map();
   /** The key that is being read. */

@@ -11,7 +11,7 @@ import { FileError } from "../errors.ts";
 import { readText } from "../runtime/files.ts";
 import { CLUSTER_KEYS, PARALLELISM_KEYS } from "./cluster_keys.ts";
 import { FSDP_KEYS, setStrategy, STRATEGIES } from "./fsdp_keys.ts";
-import { type ForeignKey, Translation } from "./key.ts";
+import { type ForeignKey, type LaunchedRanks, Translation } from "./key.ts";
 
 /** A file, or what it would hold. */
 export type ForeignSource = string | Readonly<Record<string, unknown>>;
@@ -21,7 +21,7 @@ export interface ForeignConfig extends ConfigFile {
   /** What a user should know of it. */
   readonly notices: readonly string[];
   /** How ranks are started. */
-  readonly ranks: Translation["ranks"];
+  readonly ranks: Readonly<LaunchedRanks>;
 }
 
 /** Keys by the name that {@link readConfigText} gives them. */

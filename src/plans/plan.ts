@@ -22,6 +22,7 @@ export type UnitOption = typeof UNIT_OPTIONS[number];
 
 /** Embeddings, every block, and final norm with head are units. The last is kept from forward to backward, as it is needed at once. */
 export interface AutoPlan {
+  /** Which plan it is. */
   readonly mode: "auto";
   /** What holds for all units. */
   readonly options?: readonly ("cpu_offload" | "mixed_precision")[] | undefined;
@@ -29,6 +30,7 @@ export interface AutoPlan {
 
 /** Modules that are units, by FQN, in which `*` stands for one name: `model.layers.*`. */
 export interface ManualPlan {
+  /** Which plan it is. */
   readonly mode: "manual";
   /** What holds for each; whole parameters are freed where neither is said. */
   readonly modules: Readonly<Record<string, readonly UnitOption[]>>;
@@ -36,6 +38,7 @@ export interface ManualPlan {
 
 /** Modules of these classes are units (PyTorch's `transformer_auto_wrap_policy`). */
 export interface TransformerPlan {
+  /** Which plan it is. */
   readonly mode: "transformer";
   /** Class names, Hugging Face's for its models. @default that of the model's blocks */
   readonly classes?: readonly string[] | undefined;
@@ -43,6 +46,7 @@ export interface TransformerPlan {
 
 /** Modules are units that have so many parameters in no other unit (PyTorch's `size_based_auto_wrap_policy`). */
 export interface SizePlan {
+  /** Which plan it is. */
   readonly mode: "size";
   /** Least number of parameters of a unit. */
   readonly minNumParams: number;
@@ -50,11 +54,13 @@ export interface SizePlan {
 
 /** The whole model is one unit. */
 export interface NoPlan {
+  /** Which plan it is. */
   readonly mode: "none";
 }
 
 /** Modules that a function names are units (PyTorch's `lambda_auto_wrap_policy`). */
 export interface LambdaPlan {
+  /** Which plan it is. */
   readonly mode: "lambda";
   /** Whether a module is a unit; every rank must answer alike. */
   readonly isUnit: (name: string, module: Module) => boolean;
