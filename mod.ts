@@ -29,6 +29,7 @@ export {
   UnshardHandle,
   type UnshardOptions,
 } from "./src/fsdp/handle.ts";
+export { type CpuOffloadOptions, cpuOffloadPolicy, type OffloadPolicy } from "./src/fsdp/policy.ts";
 export type {
   AllGatherCall,
   CustomCollectives,

@@ -11,6 +11,8 @@ export type { ArgsOf, KernelName, Kernels } from "../src/device/kernels/table.ts
 export type { DeviceStatus, Fault } from "../src/device/status.ts";
 export type { Allocator, MemoryHolder, MemoryKind, MemoryStats, MemoryTerms } from "../src/device/allocator.ts";
 export { type DeviceOptions, openDevice } from "../src/device/registry.ts";
+export { openFilePool, type StatePool } from "../src/device/state_pool.ts";
+export type { MemoryPlace, OffloadPool } from "../src/device/offload.ts";
 export type { CpuDeviceOptions, CpuMath } from "../src/device/cpu.ts";
 export type { CollectiveUse, MemoryPeak } from "../src/train/dry_run.ts";
 

@@ -32,6 +32,7 @@ const partial = "tests/fsdp/partial_test.ts";
 const custom = "tests/fsdp/custom_test.ts";
 const placement = "tests/fsdp/placement_test.ts";
 const checkpointing = "tests/fsdp/activation_checkpointing_test.ts";
+const offload = "tests/fsdp/offload_test.ts";
 const semantics = "tests/fsdp/semantics_test.ts";
 const parity = "tests/distributed/parity_test.ts";
 const matrix = "tests/checkpoint/matrix_test.ts";
@@ -52,7 +53,6 @@ function missing(name: string, reason: string): ConformanceItem {
 }
 
 const LATER = "deferred with tensor parallelism, which is refused by name until then";
-const OFFLOAD = "offload is not there yet";
 
 /** All items, by PyTorch's files. */
 export const ITEMS: readonly ConformanceItem[] = [
@@ -159,7 +159,11 @@ export const ITEMS: readonly ConformanceItem[] = [
   ]),
   shown("_training: DDP parity, single and several groups", [parity, "same bits on"]),
   shown("_training: parity with injected delays", [semantics, "where a rank is late"]),
-  missing("_training: CPU offload parity", OFFLOAD),
+  shown(
+    "_training: CPU offload parity",
+    [offload, "trains to the bits of"],
+    [offload, "trains, accumulates and clips to the same bits"],
+  ),
   shown("_training: non-root forward and backward", [passes, "does not come through the root's output"], [
     passes,
     "used without its module",
@@ -229,7 +233,7 @@ export const ITEMS: readonly ConformanceItem[] = [
     partial,
     "keeps what the dry run says",
   ]),
-  missing("_memory: offload", OFFLOAD),
+  shown("_memory: offload", [offload, "has the peaks that are told"], [offload, "takes the shards' terms off"]),
 
   shown("_overlap: gathers and reductions beside compute (order of events)", [prefetch, "setModulesTo"], [
     dry,
@@ -245,7 +249,7 @@ export const ITEMS: readonly ConformanceItem[] = [
   notApplicable("_state_dict: 2-D and 3-D", LATER),
   shown("_state_dict: uneven shards", [matrix, "gives on any number of ranks"]),
   missing("_state_dict: aliasing of a cached state dict", "state dicts as objects are not there yet"),
-  missing("_state_dict: offload", OFFLOAD),
+  shown("_state_dict: offload, pinned or not", [offload, "is saved by shards"], [offload, "pins memory unless"]),
   missing("_state_dict: rank 0 takes the full state dict", "state dicts as objects are not there yet"),
 
   shown("_clip_grad_norm_: 2-norm", [clip, "is torch.nn.utils.clip_grad_norm_"], [parity, "same bits on"]),

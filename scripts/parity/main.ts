@@ -1,7 +1,7 @@
 /**
- * `npm run parity -- [--json] [--steps n]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
+ * `npm run parity -- [--json] [--all] [--steps n]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
  * accumulates the same micro-batches, on 1 to 4 ranks and once on 8, tied and untied, under Bun and under Deno, as Workers
- * and as processes, also of both runtimes in one group, and compares every bit of losses, gradient norms and final weights: with
+ * and as processes, also with activation checkpointing and offload in combinations that pairs of axes need, or in all; also of both runtimes in one group, and compares every bit of losses, gradient norms and final weights: with
  * WASM math, with native kernels where they run, and with oneDNN where it is found, then within a runtime and as Workers.
  *
  * @module
@@ -15,10 +15,17 @@ import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
 import { type CpuMath, openDevice } from "../../doors/device.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
 import { programOf, runProcesses, type RuntimeName } from "./processes.ts";
+import { combinations, pairwise } from "./axes.ts";
 import { caseGroups, compare, type Pair, type WholeTrace } from "./traces.ts";
 
 const flags: readonly Flag[] = [
   { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
+  {
+    name: "all",
+    takes: "switch",
+    description:
+      "Every combination of reshard mode, checkpointing, offload, precision, accumulation and mesh, as Workers",
+  },
   {
     name: "steps",
     takes: "one",
@@ -30,11 +37,23 @@ const flags: readonly Flag[] = [
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
+/** How much is run. */
+interface Extent {
+  readonly steps: number;
+  /** Whether all combinations of axes are run, and not only pairs. */
+  readonly all: boolean;
+}
+
 /** Traces of all cases as Workers of one runtime, in groups that must agree. */
-function tracesOf(runtime: RuntimeName, math: CpuMath, steps: number, folder: string): readonly WholeTrace[][] {
+function tracesOf(
+  runtime: RuntimeName,
+  math: CpuMath,
+  { steps, all }: Extent,
+  folder: string,
+): readonly WholeTrace[][] {
   const file = `${folder}/${runtime}-${math}.json`;
   const lead = runtime === "deno" ? ["run", "--allow-all"] : ["run"];
-  const args = [...lead, "scripts/parity/run.ts", math, String(steps), file];
+  const args = [...lead, "scripts/parity/run.ts", math, String(steps), file, all ? "all" : "pairs"];
   const { status } = spawnSync(programOf(runtime), args, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
   if (status !== 0) throw new Error(`${runtime} with ${math} math ended with status ${status}`);
   const groups: readonly WholeTrace[][] = JSON.parse(readFileSync(file, "utf8"));
@@ -53,16 +72,16 @@ async function acrossProcesses(
   runtimes: readonly RuntimeName[],
   math: CpuMath,
   steps: number,
-  workers: readonly WholeTrace[][],
+  workers: readonly WholeTrace[],
 ): Promise<Pair[]> {
   const pairs: Pair[] = [];
-  for (const [i, group] of caseGroups(steps).entries()) {
+  for (const group of caseGroups(steps, pairwise(combinations()))) {
     const world = Math.max(...group.map(({ ranks }) => ranks));
     const cases = group.filter(({ ranks }) => ranks === world);
     // One rank of each runtime, at least; eight are enough once.
     if (world < runtimes.length || (world > 4 && runtimes.length === 1)) continue;
     for (const trace of await runProcesses(cases, world, runtimes, math)) {
-      const twin = workers[i]?.find(({ name }) => name.endsWith(trace.name));
+      const twin = workers.find(({ name }) => name === `bun ${math} ${trace.name}`);
       if (twin === undefined) throw new Error(`Workers have no case '${trace.name}'`);
       pairs.push(compare(twin, { ...trace, name: `${runtimes.join(" and ")} ${math} processes ${trace.name}` }));
     }
@@ -71,9 +90,9 @@ async function acrossProcesses(
 }
 
 /** All cases with a math whose bits are the same in both runtimes. */
-async function acrossRuntimes(math: CpuMath, steps: number, folder: string): Promise<Pair[]> {
-  const bun = tracesOf("bun", math, steps, folder);
-  const deno = tracesOf("deno", math, steps, folder);
+async function acrossRuntimes(math: CpuMath, extent: Extent, folder: string): Promise<Pair[]> {
+  const bun = tracesOf("bun", math, extent, folder);
+  const deno = tracesOf("deno", math, extent, folder);
   const pairs = [...withinGroups(bun), ...withinGroups(deno)];
   const twins = deno.flat();
   for (const [i, trace] of bun.flat().entries()) {
@@ -82,7 +101,7 @@ async function acrossRuntimes(math: CpuMath, steps: number, folder: string): Pro
     pairs.push(compare(trace, twin));
   }
   for (const runtimes of [["bun"], ["deno"], ["bun", "deno"]] as const) {
-    pairs.push(...await acrossProcesses(runtimes, math, steps, bun));
+    pairs.push(...await acrossProcesses(runtimes, math, extent.steps, bun.flat()));
   }
   return pairs;
 }
@@ -106,14 +125,15 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stderr.write(`Usage: npm run parity -- [flags]\n\n${describeFlags(flags)}\n`);
     return uses.has("help") ? 0 : 2;
   }
+  const extent = { steps, all: uses.has("all") };
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);
   try {
-    const pairs = await acrossRuntimes("wasm", steps, folder);
+    const pairs = await acrossRuntimes("wasm", extent, folder);
     const [native, onednn] = [await has("native"), await has("onednn")];
-    if (native) pairs.push(...await acrossRuntimes("native", steps, folder));
+    if (native) pairs.push(...await acrossRuntimes("native", extent, folder));
     if (onednn) {
       for (const runtime of ["bun", "deno"] as const) {
-        pairs.push(...withinGroups(tracesOf(runtime, "onednn", steps, folder)));
+        pairs.push(...withinGroups(tracesOf(runtime, "onednn", extent, folder)));
       }
     }
     const worst = (pair: Pair): number => Math.max(pair.max_ulp_loss, pair.max_ulp_grad_norm, pair.max_ulp_weights);

@@ -8,7 +8,7 @@ import process from "node:process";
 import { openProcessGroup } from "../../doors/comm.ts";
 import { openDevice } from "../../doors/device.ts";
 import { CPU_MATH } from "../../src/device/cpu.ts";
-import { train, type TrainingCase } from "./training.ts";
+import { type Trace, train, type TrainingCase } from "./training.ts";
 
 const [mathName, text, out] = process.argv.slice(2);
 const cpuMath = CPU_MATH.find((name) => name === mathName);
@@ -18,6 +18,7 @@ if (cpuMath === undefined || text === undefined || out === undefined) {
 const trainings: readonly TrainingCase[] = JSON.parse(text);
 const device = await openDevice("cpu", { cpuMath, memoryBytes: 2 ** 28 });
 using group = await openProcessGroup({ device, backend: "shm" });
-const traces = trainings.map((training) => train(device, group, training));
+const traces: Trace[] = [];
+for (const training of trainings) traces.push(await train(device, group, training));
 group.barrier("end");
 writeFileSync(out, JSON.stringify(traces));

@@ -21,7 +21,7 @@ serveRank(async ({ rank, size, world, data }) => {
   if (!isRankData(data)) throw new Error("not what a parity rank is given");
   const device = await openDevice("cpu", { cpuMath: data.cpuMath, memoryBytes: 2 ** 28, ranksOnHost: size });
   using group = openLoopback(world, rank, device);
-  const trace = train(device, group, data.training);
+  const trace = await train(device, group, data.training);
   group.barrier("end");
   return trace;
 });

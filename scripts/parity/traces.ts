@@ -5,6 +5,7 @@
  */
 import type { CpuMath } from "../../doors/device.ts";
 import { runLoopback } from "../../doors/testing.ts";
+import { axisGroups, type Combination } from "./axes.ts";
 import type { Mode, PrecisionNames, Trace, TrainingCase } from "./training.ts";
 
 /** One case's losses, norms and final weights (whole, in order of FQN). */
@@ -133,9 +134,12 @@ const BFLOAT16: PrecisionNames = { paramDtype: "bfloat16", reduceDtype: "float32
 
 /**
  * The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, some in
- * bfloat16, HSDP on three meshes, some on eight.
+ * bfloat16, HSDP on three meshes, some on eight; then combinations of axes.
  */
-export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
+export function caseGroups(
+  steps: number,
+  chosen: readonly Combination[],
+): readonly (readonly ParityCase[])[] {
   const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, { tied, steps })));
   const skipping = [2, 3].map((world) => casesOf(world, { tied: false, steps, skips: true }));
   const mixed = [2, 3].map((world) => casesOf(world, { tied: true, steps, precision: BFLOAT16 }));
@@ -144,7 +148,7 @@ export function caseGroups(steps: number): readonly (readonly ParityCase[])[] {
   const hybrid = ([[2, 1], [2, 2], [3, 2]] as const).map(([replicas, shard]) =>
     hybridCasesOf(replicas, shard, { tied: replicas === 2, steps })
   );
-  return [...small, ...skipping, ...mixed, ...hybrid, [alone, sharded, partial]];
+  return [...small, ...skipping, ...mixed, ...hybrid, [alone, sharded, partial], ...axisGroups(steps, chosen)];
 }
 
 /** Bits of a float64, ordered like the number. */

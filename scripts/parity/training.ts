@@ -5,17 +5,19 @@
  *
  * @module
  */
+import { tmpdir } from "node:os";
 import {
   type ActivationCheckpointingOptions,
   AdamW,
   applyActivationCheckpointing,
   type CausalLm,
+  cpuOffloadPolicy,
   fullyShard,
   replicate,
   Tensor,
 } from "../../mod.ts";
 import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../doors/nn.ts";
-import { type Device, dtypeFrom } from "../../doors/device.ts";
+import { type Device, dtypeFrom, openFilePool, type StatePool } from "../../doors/device.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
 import type { MicroBatch } from "../../doors/data.ts";
 import { deviceMesh, type ProcessGroup } from "../../doors/comm.ts";
@@ -25,6 +27,9 @@ import { plainStep } from "./plain.ts";
 
 /** How the model is parallelized. */
 export type Mode = "plain" | "ddp" | "fsdp-reshard" | "fsdp-keep" | "fsdp-partial";
+
+/** Host memory, or that with the optimizer's states in a file. */
+export type Offload = "host" | "file";
 
 /** What becomes of parameters after the forward; two ranks keep halves in a partial reshard. */
 const RESHARDS: Readonly<Partial<Record<Mode, boolean | number>>> = {
@@ -46,6 +51,8 @@ export interface TrainingCase {
   readonly skips?: boolean;
   /** What is computed and reduced in, by name; float32 unless given. */
   readonly precision?: PrecisionNames | undefined;
+  /** Where shards, gradients and optimizer states lie. @default on the device */
+  readonly offload?: Offload | undefined;
   /** How blocks are checkpointed. @default they are not */
   readonly checkpointing?: ActivationCheckpointingOptions | undefined;
 }
@@ -99,7 +106,12 @@ function microBatch(step: number, micro: number): MicroBatch {
   return { inputIds, labels, batch: BATCH, seq: SEQ };
 }
 
-function parallelize(model: CausalLm, training: TrainingCase, group: ProcessGroup): void {
+function parallelize(
+  model: CausalLm,
+  training: TrainingCase,
+  group: ProcessGroup,
+  optimizerStates: StatePool | undefined,
+): void {
   const { mode, precision: names, replicas = 1 } = training;
   if (mode === "plain") return;
   const { paramDtype = "float32", reduceDtype = "float32" } = names ?? {};
@@ -110,8 +122,10 @@ function parallelize(model: CausalLm, training: TrainingCase, group: ProcessGrou
   }
   const reshardAfterForward = RESHARDS[mode];
   const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
-  for (const block of model.layers) fullyShard(block, { mesh, reshardAfterForward, precision });
-  fullyShard(model, { mesh, reshardAfterForward, precision });
+  const policy = cpuOffloadPolicy(optimizerStates === undefined ? {} : { optimizerStates });
+  const offload = training.offload === undefined ? {} : { offloadPolicy: policy };
+  for (const block of model.layers) fullyShard(block, { mesh, reshardAfterForward, precision, ...offload });
+  fullyShard(model, { mesh, reshardAfterForward, precision, ...offload });
 }
 
 /** Lets a model leave out its second block; what is returned is told of each step, from 0. */
@@ -130,12 +144,13 @@ function leaveOut(model: CausalLm): (step: number) => void {
 }
 
 /** Trains; every rank of the group calls it. */
-export function train(device: Device, group: ProcessGroup, training: TrainingCase): Trace {
+export async function train(device: Device, group: ProcessGroup, training: TrainingCase): Promise<Trace> {
   const { tied, microBatches, steps } = training;
   const model = buildModel(device, configOf(tied));
   const begin = training.skips === true ? leaveOut(model) : undefined;
   if (training.checkpointing !== undefined) applyActivationCheckpointing(model.layers, training.checkpointing);
-  parallelize(model, training, group);
+  using pool = training.offload === "file" ? await openFilePool(tmpdir()) : undefined;
+  parallelize(model, training, group, pool);
   initializeParameters(model, 7);
   const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });
   const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1 };
@@ -155,7 +170,7 @@ export function train(device: Device, group: ProcessGroup, training: TrainingCas
   }
   const owned = [...model.parameters()].map((parameter) => {
     const values = new Float32Array(parameter.storage.shard.numel);
-    if (values.length > 0) device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    if (values.length > 0) parameter.storage.run.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
     return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values: [...values] };
   });
   return { losses, gradNorms, owned };

@@ -134,9 +134,15 @@ export const FSDP_KEYS: readonly ForeignKey[] = [
     { question: { text: "Compute activations again in the backward", usual: "no" } },
   ),
   ...(["cpu_offload", "offload_params"] as const).map((name) =>
-    foreignKey(name, bool, "true is refused: offloading is not there yet", (on, to) => {
-      if (on) to.refuse("false", "true: parameters and gradients in host memory are not there yet");
-    })
+    foreignKey(
+      name,
+      bool,
+      "`cpuOffload`: shards, gradients and optimizer states lie in host memory",
+      (on, to) => to.set("cpuOffload", on),
+      name === "offload_params"
+        ? { question: { text: "Keep shards, gradients and optimizer states in host memory", usual: "no" } }
+        : {},
+    )
   ),
   ...(["backward_prefetch", "backward_prefetch_policy"] as const).map((name) =>
     foreignKey(

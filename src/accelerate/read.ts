@@ -133,9 +133,8 @@ function takeOptions(options: string, to: Translation): void {
   for (const word of options.split(/[\s,]+/).filter((word) => word !== "")) {
     const strategy = STRATEGIES.find((name) => name.toLowerCase() === word.toLowerCase());
     if (strategy !== undefined) setStrategy(strategy, to);
-    else if (word === "offload") {
-      to.refuse("options that are there", "'offload': host memory for parameters is not there yet");
-    } else if (word !== "auto_wrap") {
+    else if (word === "offload") to.set("cpuOffload", true);
+    else if (word !== "auto_wrap") {
       const known = [...STRATEGIES.map((name) => name.toLowerCase()), "auto_wrap", "offload"];
       to.refuse(`true, false or some of ${known.join(" ")}`, `'${word}'${didYouMean(word, known)}`);
     }

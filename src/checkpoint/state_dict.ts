@@ -61,7 +61,7 @@ function* namedParts(model: NamedParts): Generator<readonly [name: string, part:
 export interface HeldTensor {
   readonly name: string;
   readonly shard: ShardLayout;
-  readonly device: Device;
+  readonly device: Pick<Device, "copyIn" | "copyOut">;
   /** Address of the first element held; only asked for where there are any. */
   readonly ptr: () => DevicePtr;
 }
@@ -94,12 +94,12 @@ export async function writeModelAsync(model: CheckpointModel, write: () => Promi
  */
 export function optimizerTensors(model: CheckpointModel, optimizer: Optimizer): HeldTensor[] {
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
-  return [...optimizer.stateViews()].map(({ parameter, name, ptr }) => {
+  return [...optimizer.stateViews()].map(({ parameter, name, device, ptr }) => {
     const fqn = names.get(parameter);
     if (fqn === undefined) {
       throw new ArgumentError(`Cannot name the states of '${parameter.fqn}': the optimizer is of another model`);
     }
-    const { shard, run: { device } } = parameter.storage;
+    const { shard } = parameter.storage;
     return { name: `${fqn}.${name}`, shard, device, ptr: () => ptr };
   });
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { bfloat16, type DType, float32 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import { type Box, placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
@@ -42,7 +42,7 @@ async function readRun(
   name: string,
   from: number,
   length: number,
-  device: Device,
+  device: HeldTensor["device"],
   ptr: DevicePtr,
 ): Promise<number> {
   const { code } = file.get(name);

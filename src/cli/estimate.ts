@@ -9,6 +9,7 @@ import * as z from "zod";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section, type SectionValue } from "../config/section.ts";
+import type { MemoryTerms } from "../device/allocator.ts";
 import { ConfigError } from "../errors.ts";
 import { dataSection, foreignSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
@@ -69,14 +70,19 @@ export async function estimate(argv: readonly string[]): Promise<number> {
 }
 
 /** The object of `--json`, with names as in `metrics.jsonl`. */
-function jsonOf({ peakBytes, terms, bytesCommunicated, collectives, flops }: StepEstimate): object {
+function jsonOf({ peakBytes, terms, offloaded, bytesCommunicated, collectives, flops }: StepEstimate): object {
   return {
     peak_bytes: peakBytes,
-    terms: Object.fromEntries(Object.entries(terms).map(([name, bytes]) => [name.replaceAll(" ", "_"), bytes])),
+    terms: jsonTerms(terms),
+    offloaded: { peak_bytes: offloaded.peakBytes, terms: jsonTerms(offloaded.terms) },
     bytes_communicated: bytesCommunicated,
     collectives: collectives.map(({ phase = null, ...call }) => ({ ...call, phase })),
     flops,
   };
+}
+
+function jsonTerms(terms: MemoryTerms): object {
+  return Object.fromEntries(Object.entries(terms).map(([name, bytes]) => [name.replaceAll(" ", "_"), bytes]));
 }
 
 /** Lines for people. */
@@ -95,6 +101,15 @@ function textOf(
     `Memory of rank ${rank} at its peak`,
     ...Object.entries(step.terms).map(([name, bytes]) => row(name, formatBytes(bytes))),
     row("in all", formatBytes(step.peakBytes)),
+    ...config.cpuOffload
+      ? [
+        "Host memory at its peak",
+        ...Object.entries(step.offloaded.terms).filter(([, bytes]) => bytes > 0).map(([name, bytes]) =>
+          row(name, formatBytes(bytes))
+        ),
+        row("in all", formatBytes(step.offloaded.peakBytes)),
+      ]
+      : [],
     "Collectives of a step",
     ...Array.from(kinds, ([kind, calls]) => row(kind, formatBytes(total(calls)), `${calls.length} ×`)),
     row("received by it", formatBytes(step.bytesCommunicated)),

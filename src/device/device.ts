@@ -9,6 +9,7 @@ import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
 import type { Arguments } from "./kernels/signature.ts";
 import type { Kernels } from "./kernels/table.ts";
+import type { OffloadPool } from "./offload.ts";
 import type { DeviceScalars } from "./scalars.ts";
 import type { DeviceStatus } from "./status.ts";
 import type { Streams } from "./stream.ts";
@@ -67,6 +68,8 @@ export interface Device {
   readonly scalars: DeviceScalars;
   /** Its lines of work. Kernels, copies, allocations and frees are enqueued on the current one. */
   readonly streams: Streams;
+  /** Memory of the host for what is offloaded. */
+  readonly offload: OffloadPool;
   /** Host functions with the same bits in every runtime. */
   readonly math: ExactMath;
   /** Who computes, e.g. `wasm` or `native`; recorded in checkpoints. */

@@ -9,6 +9,9 @@
  * - whole: `world` runs in the compute dtype, between unshard and reshard.
  * - kept part: after a forward that reshards to fewer ranks, this rank's part of the whole; those ranks gather it from each other.
  *
+ * Note [Offloaded runs]: run and window lie on another device then, `home`, whose work is done when a call returns. A gather, and
+ * whatever else reads the run on the device, reads a copy that goes when it has been read.
+ *
  * The whole is allocated and filled on the gather stream, after the run was last written or the part was kept; what computes
  * with it waits for that, and frees it on its own stream.
  *
@@ -19,17 +22,19 @@ import { noGrad } from "../autograd/mode.ts";
 import type { Phase } from "../comm/call.ts";
 import { enqueuedWork, type Work } from "../comm/data_plane.ts";
 import type { GatherWindow } from "../comm/gather_window.ts";
+import { OffloadedWindow } from "../comm/offloaded_window.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
+import { copyAcross } from "../device/offload.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout, numelOf } from "../shape.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
-import type { CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
+import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
 
 /** A part of the whole that fewer ranks than all gather from each other. */
 interface KeptPart {
@@ -69,6 +74,8 @@ export function copyChunks(
 export class GatheredRun {
   /** The whole; parameters hold references. */
   readonly whole: Buffer;
+  /** Where the run lies. */
+  readonly home: Device;
   readonly #device: Device;
   readonly #policy: ResolvedPolicy;
   readonly #extension: GatherExtension | undefined;
@@ -97,6 +104,7 @@ export class GatheredRun {
     extension: GatherExtension | undefined,
   ) {
     this.#device = device;
+    this.home = policy.offloadPolicy === undefined ? device : device.offload.device;
     this.#policy = policy;
     this.#extension = extension;
     this.#plan = plan;
@@ -104,10 +112,12 @@ export class GatheredRun {
     this.#nameOf = nameOf;
     const name = nameOf();
     const bytes = plan.runLength * this.#dtype.byteLength;
-    this.#window = policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name);
+    this.#window = policy.offloadPolicy === undefined
+      ? policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name)
+      : new OffloadedWindow(policy.group, device, bytes, name);
     this.#master = this.#dtype === float32
-      ? Buffer.borrow(device, this.#window.pointer, bytes, `${name} parameters`)
-      : Buffer.allocate(device, plan.runLength * float32.byteLength, `${name} master weights`, "parameters");
+      ? Buffer.borrow(this.home, this.#window.pointer, bytes, `${name} parameters`)
+      : Buffer.allocate(this.home, plan.runLength * float32.byteLength, `${name} master weights`, "parameters");
     this.whole = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered");
     this.#written = device.streams.current.record();
   }
@@ -126,7 +136,7 @@ export class GatheredRun {
   endWrite(): void {
     if (this.#dtype !== float32) {
       const [dst, src] = [this.#window.pointer, this.#master.ptr];
-      this.#device.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.runLength, dst, src });
+      this.home.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.runLength, dst, src });
     }
     this.#window.endWrite();
     this.whole.version++;
@@ -192,12 +202,28 @@ export class GatheredRun {
     const starts = Array.from({ length: world }, (_, rank) => rank * byteLength);
     const work = custom === undefined
       ? this.#window.gather(dst, starts, unit, phase)
-      : custom({ group: this.#policy.group, src: this.#window.pointer, dst, byteLength, unit, phase });
+      : this.#gatherBy(custom, { group: this.#policy.group, dst, byteLength, unit, phase });
     if (chunks === undefined || runs === undefined) return work;
     work.wait();
     copyChunks(this.#device, this.#dtype, chunks, { whole: this.whole.ptr, runs: runs.ptr, world, to: "whole" });
     runs.release();
     return enqueuedWork(this.#device);
+  }
+
+  #gatherBy(custom: NonNullable<CustomCollectives["allGather"]>, call: Omit<AllGatherCall, "src">): Work {
+    const own = this.#onDevice(this.#window.pointer, call.byteLength);
+    const work = custom({ ...call, src: own.ptr });
+    own.release();
+    return work;
+  }
+
+  /** A reference on memory of the run's where it is read on the device: itself, or a copy of what is offloaded. */
+  #onDevice(ptr: DevicePtr, byteLength: number): Buffer {
+    const owner = `${this.#nameOf()} on its way`;
+    if (this.home === this.#device) return Buffer.borrow(this.#device, ptr, byteLength, owner);
+    const copy = Buffer.allocate(this.#device, byteLength, owner, "gathered");
+    copyAcross({ device: this.#device, ptr: copy.ptr }, { device: this.home, ptr }, byteLength);
+    return copy;
   }
 
   /** Lets an extension say what is gathered of the master weights, and make the whole of that. */
@@ -209,8 +235,8 @@ export class GatheredRun {
     const context = { group, shape, chunkShape: chunkOf(chunks, 0).sizes, paramDtype };
     using _frame = scope();
     return noGrad(() => {
-      this.#master.retain();
-      using shard = new Tensor(this.#master, denseLayout(chunkOf(chunks, group.rank).sizes), float32);
+      const own = this.#onDevice(this.#master.ptr, this.#master.byteLength);
+      using shard = new Tensor(own, denseLayout(chunkOf(chunks, group.rank).sizes), float32);
       const { inputs, metadata } = extension.preAllGather(shard, context);
       const outputs = inputs.map((input, i) => {
         const [own, all] = [input.contiguous(), input.spawn([world, ...input.shape], input.dtype, "gathered input")];

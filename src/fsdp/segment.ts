@@ -4,7 +4,7 @@
  *
  * Note [What a segment holds of its gradients]
  * - whole gradient: `world` runs in the reduce dtype, from the first contribution of a backward to its reduction.
- * - run gradient: float32, from the first reduction until it is cleared.
+ * - run gradient: float32, from the first reduction until it is cleared; it lies where the run does.
  * - partial run gradient: float32, where there are replicas: this replica's own sum, until it is summed over them and scaled.
  *
  * The whole gradient is written on the compute stream, and reduced and freed on the reduce stream after that; readers of the
@@ -17,6 +17,8 @@ import { enqueuedWork, type Work } from "../comm/data_plane.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr, NO_PTR } from "../device/device.ts";
+import { copyAcross } from "../device/offload.ts";
+import type { StatePool } from "../device/state_pool.ts";
 import { float32 } from "../dtype.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
@@ -41,7 +43,8 @@ export interface SegmentOptions {
 
 /** A flat segment of one unit. */
 export class FlatSegment implements ParameterRun {
-  readonly device: Device;
+  /** What is computed on: gradients are reduced there. */
+  readonly computeDevice: Device;
   /** The unit it belongs to. */
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
@@ -64,17 +67,25 @@ export class FlatSegment implements ParameterRun {
     if (first === undefined) throw new InternalError("a segment without parameters");
     const { group, paramDtype, reduceDtype } = unit.policy;
     this.unit = unit;
-    this.device = first.device;
+    this.computeDevice = first.device;
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
     this.plan = plan ?? planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
-    this.#parameters = new GatheredRun(this.device, this.plan, unit.policy, this.#nameOf, extension);
+    this.#parameters = new GatheredRun(first.device, this.plan, unit.policy, this.#nameOf, extension);
     this.storages = this.#adopt(parameters);
   }
 
   /** The unit's name, as it is now, and what tells the segment from others of the unit. */
   get name(): string {
     return this.#nameOf();
+  }
+
+  get device(): Device {
+    return this.#parameters.home;
+  }
+
+  get statePool(): StatePool | undefined {
+    return this.unit.policy.offloadPolicy?.optimizerStates;
   }
 
   get length(): number {
@@ -128,7 +139,7 @@ export class FlatSegment implements ParameterRun {
   /** A handle on the place of one parameter's gradient in the whole gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
     const bytes = this.plan.world * this.length * this.unit.policy.reduceDtype.byteLength;
-    this.#wholeGrad ??= Buffer.allocate(this.device, bytes, `${this.name} gradients`, "gradients");
+    this.#wholeGrad ??= Buffer.allocate(this.computeDevice, bytes, `${this.name} gradients`, "gradients");
     this.#wholeGrad.retain();
     return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.unit.policy.reduceDtype);
   }
@@ -144,11 +155,12 @@ export class FlatSegment implements ParameterRun {
     const { ptr: src } = this.#wholeGrad;
     const { policy: { group, replicas, reduceDtype: dtype }, custom } = this.unit;
     const isFinal = replicas === undefined && custom.allReduceHook === undefined;
+    const isOffloaded = isFinal && this.device !== this.computeDevice;
     this.#reduction = this.#onReduceStream(scale, () => {
-      const before = isFinal ? this.#runGrad : this.#partialGrad;
-      const sum = before ?? this.#allocateRun();
-      if (isFinal) this.#runGrad = sum;
-      else this.#partialGrad = sum;
+      const before = isOffloaded ? undefined : isFinal ? this.#runGrad : this.#partialGrad;
+      const sum = before ?? this.#allocateRun(this.computeDevice);
+      if (!isFinal) this.#partialGrad = sum;
+      else if (!isOffloaded) this.#runGrad = sum;
       const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
       const scaled = replicas === undefined ? { scale } : {};
       const to = { dst: sum.ptr, dstDtype: float32, accumulate: before !== undefined, ...scaled };
@@ -158,6 +170,10 @@ export class FlatSegment implements ParameterRun {
         ? group.reduceScatter(args, this.name, "backward")
         : custom.reduceScatter({ ...args, group, unit: this.name, phase: "backward" });
       chunked?.release();
+      if (isOffloaded) {
+        work.wait();
+        this.#addToRun(sum);
+      }
       for (const { sink } of this.storages) sink.clear();
       this.#dropWholeGradient();
       return work;
@@ -171,21 +187,14 @@ export class FlatSegment implements ParameterRun {
     if (partial === undefined) return;
     this.#partialGrad = undefined;
     this.#reduction = this.#onReduceStream(scale, () => {
-      const { kernels } = this.device;
       replicas?.allReduce(partial.ptr, this.length, float32, { scale, unit: this.name, phase: "backward" }).wait();
       if (allReduceHook !== undefined) {
         partial.retain();
         using reduced = new Tensor(partial, denseLayout([this.length]), float32);
         allReduceHook(reduced);
       }
-      const before = this.#runGrad;
-      this.#runGrad ??= partial;
-      if (before !== undefined) {
-        const [dst, src] = [before.ptr, partial.ptr];
-        kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src });
-        partial.release();
-      }
-      return enqueuedWork(this.device);
+      this.#addToRun(partial);
+      return enqueuedWork(this.computeDevice);
     });
   }
 
@@ -218,9 +227,9 @@ export class FlatSegment implements ParameterRun {
     this.#waitForReduction();
     const sums = [this.#runGrad, this.#partialGrad].filter((sum) => sum !== undefined);
     if (this.storages.some((storage) => storage.holdsGradient)) {
-      for (const { ptr } of sums) {
+      for (const { ptr, device } of sums) {
         const dst = devicePtr(ptr + runOffset * float32.byteLength);
-        this.device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
+        device.kernels.fill({ dtype: float32, n: numel, value: 0, dst });
       }
       return;
     }
@@ -240,7 +249,7 @@ export class FlatSegment implements ParameterRun {
   /** Enqueues a reduction, which reads `scale`, after what has been enqueued. */
   #onReduceStream(scale: DeviceScalar, reduce: () => Work): Work {
     void scale.ptr; // copied on the compute stream, if need be
-    const { streams } = this.device;
+    const { streams } = this.computeDevice;
     streams.get("reduce").wait(streams.current.record());
     return streams.on("reduce", reduce);
   }
@@ -250,14 +259,30 @@ export class FlatSegment implements ParameterRun {
     const [{ chunks, world }, { reduceDtype }] = [this.plan, this.unit.policy];
     if (chunks === undefined || chunks.dim === 0) return undefined;
     const bytes = world * this.length * reduceDtype.byteLength;
-    const runs = Buffer.allocate(this.device, bytes, `${this.name} gradient chunks`, "gradients");
-    copyChunks(this.device, reduceDtype, chunks, { whole, runs: runs.ptr, world, to: "runs" });
+    const runs = Buffer.allocate(this.computeDevice, bytes, `${this.name} gradient chunks`, "gradients");
+    copyChunks(this.computeDevice, reduceDtype, chunks, { whole, runs: runs.ptr, world, to: "runs" });
     return runs;
   }
 
-  #allocateRun(): Buffer {
+  /** Adds sums to the run's gradient, which they become where there is none; consumes them. */
+  #addToRun(sums: Buffer): void {
+    const { device } = this;
+    let own = sums;
+    if (sums.device !== device) {
+      own = this.#allocateRun(device);
+      copyAcross({ device, ptr: own.ptr }, { device: sums.device, ptr: sums.ptr }, sums.byteLength);
+      sums.release();
+    }
+    const before = this.#runGrad;
+    this.#runGrad ??= own;
+    if (before === undefined) return;
+    device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst: before.ptr, src: own.ptr });
+    own.release();
+  }
+
+  #allocateRun(device: Device): Buffer {
     const bytes = this.length * float32.byteLength;
-    return Buffer.allocate(this.device, bytes, `${this.name} gradient shard`, "gradient shards");
+    return Buffer.allocate(device, bytes, `${this.name} gradient shard`, "gradient shards");
   }
 
   #waitForReduction(): void {
@@ -285,7 +310,9 @@ export class FlatSegment implements ParameterRun {
       const width = float32.byteLength;
       for (const { offset, length, local } of parameter.buffer.attached ? elementRuns(part.shard) : []) {
         const to = devicePtr(this.param + (part.runOffset + local) * width);
-        this.device.copy(to, devicePtr(parameter.ptr + offset * width), length * width);
+        const from = devicePtr(parameter.ptr + offset * width);
+        if (this.device === this.computeDevice) this.device.copy(to, from, length * width);
+        else copyAcross({ device: this.device, ptr: to }, { device: parameter.device, ptr: from }, length * width);
       }
       const storage = new ShardedStorage(this, parameter, offset, part, this.unit.policy.group);
       if (parameter.buffer.attached) storage.materialize();

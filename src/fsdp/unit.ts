@@ -85,7 +85,7 @@ export class FsdpUnit implements GradientReducer {
       ...lists.map((list, i) => new FlatSegment(this, list, { suffix: i === 0 ? "" : " (frozen)" })),
       ...cuts.flatMap(({ parameter, ...cut }) => cut.plan === undefined ? [] : new FlatSegment(this, [parameter], cut)),
     ];
-    this.#gradientScale = this.segments[0]?.device.scalars.make(1 / policy.all.size);
+    this.#gradientScale = this.segments[0]?.computeDevice.scalars.make(1 / policy.all.size);
   }
 
   /** FQNs of its modules; the class for a root, and before the tree has names. */

@@ -10,6 +10,7 @@
  */
 import { Buffer } from "../device/buffer.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
+import { copyAcross } from "../device/offload.ts";
 import { CONSTANTS } from "../device/kernels/signature.ts";
 import { float32, int64 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
@@ -22,10 +23,17 @@ import { requireReduced } from "./reduced.ts";
 
 const { ACCUMULATOR_WORDS } = CONSTANTS;
 
-/** One accumulator for each way of reducing, so that each is summed over its ranks once. */
+const ACCUMULATOR_BYTES = ACCUMULATOR_WORDS * int64.byteLength;
+
+/**
+ * One accumulator for each way of reducing, so that each is summed over its ranks once. Squares are added where a gradient lies;
+ * of those that lie elsewhere only the sum comes to the device.
+ */
 class Accumulators {
   readonly #device: Device;
   readonly #buffers = new Map<NormReducer | undefined, Buffer>();
+  /** For gradients on other devices. */
+  readonly #elsewhere = new Map<NormReducer | undefined, Map<Device, Buffer>>();
 
   constructor(device: Device) {
     this.#device = device;
@@ -34,36 +42,67 @@ class Accumulators {
   of(reducer: NormReducer | undefined): DevicePtr {
     let buffer = this.#buffers.get(reducer);
     if (buffer === undefined) {
-      buffer = Buffer.allocate(this.#device, ACCUMULATOR_WORDS * int64.byteLength, "gradient norm");
-      this.#device.kernels.clearAccumulator({ accumulator: buffer.ptr });
+      buffer = newAccumulator(this.#device);
       this.#buffers.set(reducer, buffer);
     }
     return buffer.ptr;
   }
 
+  #on(device: Device, reducer: NormReducer | undefined): DevicePtr {
+    if (device === this.#device) return this.of(reducer);
+    const buffers = this.#elsewhere.get(reducer) ?? new Map<Device, Buffer>();
+    this.#elsewhere.set(reducer, buffers);
+    const buffer = buffers.get(device) ?? newAccumulator(device);
+    buffers.set(device, buffer);
+    return buffer.ptr;
+  }
+
   /** Adds another parameter's gradient. */
   add(parameter: Parameter): void {
-    const accumulator = this.of(parameter.storage.normReducer);
-    const { grad } = parameter;
+    const { grad, storage: { normReducer } } = parameter;
     if (grad === undefined) return;
+    const accumulator = this.#on(grad.device, normReducer);
     if (!isDense(grad.layout)) throw new ArgumentError(`The gradient of '${parameter.fqn}' must be dense`);
-    const { dtype, numel: n, ptr: src } = grad;
-    this.#device.kernels.sumSquares({ dtype, n, block: SHARD_BLOCK, accumulator, src });
+    const { device, dtype, numel: n, ptr: src } = grad;
+    device.kernels.sumSquares({ dtype, n, block: SHARD_BLOCK, accumulator, src });
   }
 
   /** Sums over ranks and adds all up: the one accumulator of everything. */
   total(): DevicePtr {
+    for (const [reducer, buffers] of this.#elsewhere) {
+      for (const buffer of buffers.values()) this.#fetch(buffer, reducer);
+    }
     for (const [reducer, { ptr }] of this.#buffers) reducer?.sumLimbs(ptr, ACCUMULATOR_WORDS);
     const dst = this.of(this.#buffers.keys().next().value);
     const sources = Array.from(this.#buffers.values(), ({ ptr }) => ptr);
-    const sum = { dtype: int64, dstDtype: int64, n: ACCUMULATOR_WORDS, accumulate: false };
-    if (sources.length > 1) this.#device.kernels.sumRanks({ ...sum, dst, sources });
+    if (sources.length > 1) this.#sum(dst, sources);
     return dst;
   }
 
   [Symbol.dispose](): void {
-    for (const buffer of this.#buffers.values()) buffer.release();
+    const elsewhere = [...this.#elsewhere.values()].flatMap((buffers) => [...buffers.values()]);
+    for (const buffer of [...this.#buffers.values(), ...elsewhere]) buffer.release();
   }
+
+  /** Adds what was summed on another device. */
+  #fetch({ device, ptr }: Buffer, reducer: NormReducer | undefined): void {
+    const copy = newAccumulator(this.#device);
+    copyAcross({ device: this.#device, ptr: copy.ptr }, { device, ptr }, ACCUMULATOR_BYTES);
+    const dst = this.of(reducer);
+    this.#sum(dst, [dst, copy.ptr]);
+    copy.release();
+  }
+
+  #sum(dst: DevicePtr, sources: readonly DevicePtr[]): void {
+    const sum = { dtype: int64, dstDtype: int64, n: ACCUMULATOR_WORDS, accumulate: false };
+    this.#device.kernels.sumRanks({ ...sum, dst, sources });
+  }
+}
+
+function newAccumulator(device: Device): Buffer {
+  const buffer = Buffer.allocate(device, ACCUMULATOR_BYTES, "gradient norm");
+  device.kernels.clearAccumulator({ accumulator: buffer.ptr });
+  return buffer;
 }
 
 /** What a norm is taken for. */
@@ -126,8 +165,10 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
   if (!(maxNorm > 0)) throw new ArgumentError(`Cannot clip to norm ${maxNorm}: it must be positive`);
   const list = [...parameters];
   requireReduced(list, "clip gradients");
-  const { kernels, status } = deviceOf(list);
-  using factor = Tensor.empty(deviceOf(list), [], float32, "clip factor");
+  const device = deviceOf(list);
+  const { status } = device;
+  using factor = Tensor.empty(device, [], float32, "clip factor");
+  const factors = new Map([[device, factor]]);
   let norm: Tensor | undefined;
   try {
     norm = takeNorm(list, { maxNorm, errorIfNonfinite, factor: factor.ptr });
@@ -135,13 +176,24 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
     for (const { grad } of list) {
       if (grad === undefined) continue;
       const { dtype, numel: n, ptr } = grad;
-      kernels.scaleBy({ dtype, n, dst: ptr, src: ptr, factor: factor.ptr });
+      const own = factors.get(grad.device) ?? copyOf(factor, grad.device);
+      factors.set(grad.device, own);
+      grad.device.kernels.scaleBy({ dtype, n, dst: ptr, src: ptr, factor: own.ptr });
     }
     return norm;
   } catch (error) {
     norm?.dispose();
     throw error;
+  } finally {
+    for (const copy of factors.values()) copy.dispose();
   }
+}
+
+/** A tensor on another device; in no scope. */
+function copyOf(tensor: Tensor, device: Device): Tensor {
+  const copy = Tensor.empty(device, tensor.shape, tensor.dtype, tensor.buffer.owner);
+  copyAcross(copy, tensor, tensor.numel * tensor.dtype.byteLength);
+  return copy;
 }
 
 /**

@@ -7,6 +7,7 @@
  */
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { copyAcross, type MemoryPlace } from "../device/offload.ts";
 import { CONSTANTS } from "../device/kernels/signature.ts";
 import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
 import { float32, int32 } from "../dtype.ts";
@@ -14,6 +15,7 @@ import { ArgumentError, InternalError } from "../errors.ts";
 import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
 import { requireReduced } from "./reduced.ts";
+import { StateMemory } from "./state_memory.ts";
 import type { Schedule } from "./schedule.ts";
 
 /** What all optimizers can set. */
@@ -37,11 +39,13 @@ export type ParamGroupOptions<S extends OptimizerSettings = OptimizerSettings> =
 };
 
 /** One state of one parameter: this rank's elements of it. */
-export interface OptimizerStateView {
+export interface OptimizerStateView extends MemoryPlace {
   /** The parameter that it belongs to. */
   readonly parameter: Parameter;
   /** PyTorch's name of the state, e.g. `exp_avg`. */
   readonly name: string;
+  /** What its memory belongs to. */
+  readonly device: MemoryPlace["device"];
   /** Address of the first of `parameter.storage.shard.numel` float32 elements. */
   readonly ptr: DevicePtr;
 }
@@ -63,7 +67,7 @@ interface Block<S extends OptimizerSettings> {
   /** Elements of each state: the members' one after another. */
   readonly length: number;
   /** By name. */
-  readonly states: ReadonlyMap<string, Buffer>;
+  readonly states: ReadonlyMap<string, StateMemory>;
   /** int32 steps taken, by member: one without a gradient is not stepped. */
   readonly steps: Buffer;
 }
@@ -82,8 +86,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #places = new Map<Parameter, { readonly block: Block<S>; readonly index: number }>();
   /** Steps of parameters that no block holds yet. */
   readonly #given = new Map<Parameter, number>();
-  /** Room for the records of all blocks. */
-  #records: Buffer | undefined;
+  /** Room for the records of the blocks on a device, and for its copy of the gate. */
+  readonly #records = new Map<Device, Buffer>();
 
   /**
    * Makes no states yet: they come with the first step.
@@ -127,21 +131,30 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     this.#adopt();
     const gate = gateOf(this.#parameters);
     if (gate === "closed") return;
-    let next = this.#writeRecords();
-    for (const { run, members, length: numStates, states, steps } of this.#blocks) {
+    for (const [device, blocks] of Map.groupBy(this.#blocks, ({ run }) => run.device)) {
+      this.#update(device, blocks, gate);
+    }
+    this.stepsTaken++;
+  }
+
+  /** Updates the runs of one device. */
+  #update(device: Device, blocks: readonly Block<S>[], gate: DevicePtr | undefined): void {
+    const table = this.#writeTable(device, blocks, gate);
+    let { next } = table;
+    for (const { run, members, length: numStates, states, steps } of blocks) {
       const records = next;
       next = devicePtr(records + members.length * RECORD_BYTES);
       if (!members.some(isActive)) continue;
       run.beginWrite();
       try {
         const arrays = { n: run.length, numStates, param: run.param, grad: run.grad };
-        const table = { numRecords: members.length, records, steps: steps.ptr, gate };
-        this.update(run.device.kernels, { ...arrays, ...table }, (name) => stateOf(states, name).ptr);
+        const others = { numRecords: members.length, records, steps: steps.ptr, gate: table.gate };
+        this.update(device.kernels, { ...arrays, ...others }, (name) => stateOf(states, name).beginUpdate());
+        for (const state of states.values()) state.endUpdate();
       } finally {
         run.endWrite();
       }
     }
-    this.stepsTaken++;
   }
 
   /** Drops all gradients. */
@@ -155,9 +168,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const { members, states } of this.#blocks) {
       for (const { parameter, state } of members) {
         if (!parameter.trainable) continue;
-        for (const [name, { ptr }] of states) {
-          yield { parameter, name, ptr: devicePtr(ptr + state * float32.byteLength) };
-        }
+        for (const [name, memory] of states) yield { parameter, name, ...memory.placeOf(state) };
       }
     }
   }
@@ -167,8 +178,9 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     const ptr = this.#stepsPtr(parameter);
     if (ptr === undefined) return this.#given.get(parameter) ?? 0;
     const word = new Uint8Array(int32.byteLength);
-    parameter.device.synchronize();
-    parameter.device.copyOut(word, ptr);
+    const { device } = parameter.storage.run;
+    device.synchronize();
+    device.copyOut(word, ptr);
     return new DataView(word.buffer).getInt32(0, true);
   }
 
@@ -176,7 +188,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   setSteps(parameter: Parameter, steps: number): void {
     const ptr = this.#stepsPtr(parameter);
     if (ptr === undefined) this.#given.set(parameter, steps);
-    else parameter.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));
+    else parameter.storage.run.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));
   }
 
   /** Bytes of all states on this rank. */
@@ -188,8 +200,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   /** Frees the states. */
   dispose(): void {
     for (const { states, steps } of this.#blocks) for (const buffer of [...states.values(), steps]) buffer.release();
-    this.#records?.release();
-    this.#records = undefined;
+    for (const buffer of this.#records.values()) buffer.release();
+    this.#records.clear();
     this.#blocks.length = 0;
     this.#places.clear();
   }
@@ -232,15 +244,19 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   #newBlock(run: ParameterRun, members: readonly Member<S>[]): Block<S> {
     const { device } = run;
     const length = members.reduce((_, member) => endOf(member), 0);
-    const states = this.stateNames().map((name) => {
-      const buffer = Buffer.allocate(device, length * float32.byteLength, `optimizer ${name}`, "optimizer");
-      device.kernels.fill({ dtype: float32, n: length, value: 0, dst: buffer.ptr });
-      return [name, buffer] as const;
-    });
+    const states = new Map<string, StateMemory>();
+    try {
+      for (const name of this.stateNames()) {
+        states.set(name, new StateMemory(device, run.statePool, length, `optimizer ${name}`));
+      }
+    } catch (error) {
+      for (const state of states.values()) state.release();
+      throw error;
+    }
     const steps = Buffer.allocate(device, members.length * int32.byteLength, "optimizer steps", "optimizer");
     const given = Int32Array.from(members, ({ parameter }) => this.#given.get(parameter) ?? 0);
     device.copyIn(steps.ptr, new Uint8Array(given.buffer));
-    const block = { run, members, length, states: new Map(states), steps };
+    const block = { run, members, length, states, steps };
     for (const [index, { parameter }] of members.entries()) this.#places.set(parameter, { block, index });
     return block;
   }
@@ -250,10 +266,15 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     return place === undefined ? undefined : devicePtr(place.block.steps.ptr + place.index * int32.byteLength);
   }
 
-  /** Writes the records of all blocks: what varies from step to step reaches the device in one copy. */
-  #writeRecords(): DevicePtr {
-    const members = this.#blocks.flatMap((block) => block.members);
-    const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES));
+  /** Writes the records of a device's blocks: what varies from step to step reaches it in one copy; the gate, where it lies elsewhere. */
+  #writeTable(
+    device: Device,
+    blocks: readonly Block<S>[],
+    gate: DevicePtr | undefined,
+  ): { readonly next: DevicePtr; readonly gate: DevicePtr | undefined } {
+    const members = blocks.flatMap((block) => block.members);
+    const end = members.length * RECORD_BYTES;
+    const table = new DataView(new ArrayBuffer(device === this.#device ? end : end + int32.byteLength));
     for (const [i, member] of members.entries()) {
       const { parameter: { storage: { runOffset, shard } }, group, state } = member;
       const words = [runOffset, runOffset + shard.numel, state, Number(isActive(member))];
@@ -262,12 +283,18 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       words.forEach((word, place) => table.setUint32(at + 4 * place, word, true));
       settings.forEach((value, place) => table.setFloat64(at + 16 + 8 * place, value, true));
     }
-    if (this.#records?.byteLength !== table.byteLength) {
-      this.#records?.release();
-      this.#records = Buffer.allocate(this.#device, table.byteLength, "optimizer records", "optimizer");
+    let records = this.#records.get(device);
+    if (records?.byteLength !== table.byteLength) {
+      records?.release();
+      records = Buffer.allocate(device, table.byteLength, "optimizer records", "optimizer");
+      this.#records.set(device, records);
     }
-    this.#device.copyIn(this.#records.ptr, new Uint8Array(table.buffer));
-    return this.#records.ptr;
+    const { ptr: next } = records;
+    device.copyIn(next, new Uint8Array(table.buffer));
+    if (gate === undefined || device === this.#device) return { next, gate };
+    const copy = devicePtr(next + end);
+    copyAcross({ device, ptr: copy }, { device: this.#device, ptr: gate }, int32.byteLength);
+    return { next, gate: copy };
   }
 }
 
@@ -280,7 +307,7 @@ function endOf({ parameter, state }: { readonly parameter: Parameter; readonly s
   return state + parameter.storage.shard.numel;
 }
 
-function stateOf(states: ReadonlyMap<string, Buffer>, name: string): Buffer {
+function stateOf(states: ReadonlyMap<string, StateMemory>, name: string): StateMemory {
   const state = states.get(name);
   if (state === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
   return state;

@@ -4,17 +4,16 @@
  * @module
  */
 import { bfloat16, float32 } from "../dtype.ts";
-import { UnsupportedError } from "../errors.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { FullyShardedModule } from "../fsdp/handle.ts";
-import type { FullyShardOptions } from "../fsdp/policy.ts";
+import { cpuOffloadPolicy, type FullyShardOptions } from "../fsdp/policy.ts";
 import { Embedding } from "../nn/embedding.ts";
 import type { Module } from "../nn/module.ts";
 import { type FsdpPlan, type PlannedUnit, resolvePlan } from "./plan.ts";
 
 /** Options of {@link shardModel}: a plan, and what holds for all units where the plan says nothing else. */
 export interface ShardModelOptions
-  extends Pick<FullyShardOptions, "mesh" | "reshardAfterForward" | "precision" | "backwardPrefetch"> {
+  extends Pick<FullyShardOptions, "mesh" | "reshardAfterForward" | "precision" | "backwardPrefetch" | "offloadPolicy"> {
   /** Which modules become units. */
   readonly fsdpPlan: FsdpPlan;
   /** Whether each unit of the plan is gathered while the one before computes its forward. @default false */
@@ -82,16 +81,15 @@ export function shardModel(model: Module, options: ShardModelOptions): FullyShar
 /** What `fullyShard` is told of a unit. */
 function unitOptions(
   { free, cpuOffload, mixedPrecision }: Omit<PlannedUnit, "modules">,
-  { mesh, reshardAfterForward, precision, backwardPrefetch = false }: ShardModelOptions,
+  { mesh, reshardAfterForward, precision, backwardPrefetch = false, offloadPolicy }: ShardModelOptions,
 ): FullyShardOptions {
-  if (cpuOffload) {
-    throw new UnsupportedError("Cannot keep shards in host memory: 'cpu_offload' of a plan is not there yet");
-  }
+  const offload = offloadPolicy ?? (cpuOffload ? cpuOffloadPolicy() : undefined);
   const own = mixedPrecision ? MIXED : precision;
   return {
     mesh,
     backwardPrefetch,
     reshardAfterForward: free ?? reshardAfterForward,
     ...own === undefined ? {} : { precision: own },
+    ...offload === undefined ? {} : { offloadPolicy: offload },
   };
 }

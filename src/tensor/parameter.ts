@@ -8,6 +8,7 @@
 import type { GradientSink } from "../autograd/node.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, NO_PTR } from "../device/device.ts";
+import type { StatePool } from "../device/state_pool.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { denseLayout, type Layout, numelOf, type Shape } from "../shape.ts";
@@ -26,6 +27,8 @@ export type Init =
 export interface ParameterRun {
   /** Where the memory lies: not always the device that the parameters are computed on. */
   readonly device: Device;
+  /** Where optimizer states rest between updates. @default on the device */
+  readonly statePool?: StatePool | undefined;
   /** Elements, alignment gaps included. */
   readonly length: number;
   /** Where the elements lie. */

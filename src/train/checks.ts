@@ -54,6 +54,17 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
 }
 
 /**
+ * Refuses to offload what is replicated.
+ *
+ * @throws {ConfigError}
+ */
+export function requireNoOffload({ cpuOffload }: StepConfig): void {
+  if (!cpuOffload) return;
+  const got = "'ddp': replicas are computed with where they lie; shard the model, or offload nothing";
+  throw new ConfigError([{ path: "cpuOffload", expected: "strategy fsdp with it", got }]);
+}
+
+/**
  * How blocks are checkpointed; undefined where they are not.
  *
  * @throws {ConfigError} if it is asked for by two names, or if only some blocks are to be and it is not asked for

@@ -45,6 +45,7 @@ export interface ParallelConfig {
   readonly reshardAfterForward: boolean;
   readonly backwardPrefetch: boolean;
   readonly forwardPrefetch: boolean;
+  readonly cpuOffload: boolean;
   readonly activationCheckpointing: "none" | "full" | "selective";
   readonly activationCheckpointingEvery: number;
   readonly gradientCheckpointing: boolean;
@@ -177,6 +178,9 @@ export const parallelSection: Section<ParallelConfig> = section(
     ),
     backwardPrefetch: z.boolean().default(false).describe("Gather a block while the backward of another computes"),
     forwardPrefetch: z.boolean().default(false).describe("Gather a block while the forward of another computes"),
+    cpuOffload: z.boolean().default(false).describe(
+      "Keep shards, their gradients and optimizer states in host memory beside the device's",
+    ).meta({ otherNames: ["offload-params", "enable-cpu-offload"] }),
     activationCheckpointing: z.enum(["none", "full", "selective"]).default("none").describe(
       "Compute a block's activations again in the backward (slower, less memory): all, or all but products and attention",
     ),

@@ -81,13 +81,13 @@ export class ShardingDescription {
     const seq = sequenceLength ?? Math.min(model.maxPositions, 256);
     const sizes = { globalBatch: batch * worldSize, microBatches: 1, sequenceLength: seq };
     const plane = stagingBytes > 0 ? { standsFor: "shm", stagingBytes } as const : { standsFor: "loopback" } as const;
-    const { peakBytes, terms } = await dryStep(model.hfConfig, {
+    const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
       parallelize: (twin, { group }) => void shardModel(twin, { ...options, mesh: meshLike(options.mesh, group) }),
       optimizer: (twin) => new AdamW(twin.parameters()),
       batch: emptyBatch(sizes, worldSize),
       maxGradNorm: 1,
     }, { device: model.device, rank, worldSize, ...plane });
-    return { peakBytes, terms };
+    return { peakBytes, terms, offloaded };
   }
 
   /** A line for each unit, inside those around it. */

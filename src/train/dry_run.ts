@@ -6,7 +6,7 @@
  */
 import { byteLengthOf, type Call, type CallKind } from "../comm/call.ts";
 import { type DryOptions, openDry } from "../comm/data/dry.ts";
-import type { MemoryTerms } from "../device/allocator.ts";
+import { type MemoryTerms, NO_TERMS } from "../device/allocator.ts";
 import type { Device } from "../device/device.ts";
 import { DryDevice } from "../device/dry/device.ts";
 import { openDevice } from "../device/registry.ts";
@@ -31,6 +31,8 @@ export interface MemoryPeak {
   readonly peakBytes: number;
   /** What it is made of: adds up to `peakBytes`. */
   readonly terms: MemoryTerms;
+  /** Most of what is offloaded to host memory at once, which counts by itself. */
+  readonly offloaded: { readonly peakBytes: number; readonly terms: MemoryTerms };
 }
 
 /** A call that moves tensors between ranks. */
@@ -68,7 +70,12 @@ const RECEIVED: Readonly<Partial<Record<CallKind, (bytes: number, size: number) 
 export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, "device" | "group">): MemoryPeak {
   const { peak, peakTerms } = device.allocator.stats;
   const ofOthers = stagingBytes - Math.ceil(stagingBytes / size);
-  return { peakBytes: peak - ofOthers, terms: { ...peakTerms, staging: peakTerms.staging - ofOthers } };
+  const terms = { ...peakTerms, staging: peakTerms.staging - ofOthers };
+  const pool = device.offload.stats;
+  const offloaded = pool === undefined
+    ? { peakBytes: 0, terms: NO_TERMS }
+    : { peakBytes: pool.peak, terms: pool.peakTerms };
+  return { peakBytes: peak - ofOthers, terms, offloaded };
 }
 
 /**
@@ -124,6 +131,7 @@ export async function dryRun(
       bytesCommunicated += received(bytes, size);
     });
     allocator.resetPeak();
+    device.offload.resetPeak();
     device.resetUses();
     await step();
     const highest = Math.max(before, allocator.stats.highest) - allocator.begin;

@@ -8,13 +8,14 @@ import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
+import { cpuOffloadPolicy } from "../fsdp/policy.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { shardModel } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
-import { checkpointingOf, requireSizes } from "./checks.ts";
+import { checkpointingOf, requireNoOffload, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { meshOf, shardRanks } from "./mesh.ts";
@@ -148,8 +149,8 @@ export async function planModel(
  * Shards a model over the ranks, or replicates it, and checkpoints its blocks, as the configuration says.
  *
  * @param note takes what a user should know of it
- * @throws {ConfigError} if the plan names what the model does not have, the mesh has another number of ranks, or checkpointing
- * is asked for in two ways
+ * @throws {ConfigError} if the plan names what the model does not have, the mesh has another number of ranks, checkpointing is
+ * asked for in two ways, or a replicated model is to be offloaded
  */
 export function parallelize(
   model: CausalLm,
@@ -160,11 +161,15 @@ export function parallelize(
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
   const checkpointing = checkpointingOf(config);
   if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
-  if (config.strategy === "ddp") return void replicate(model, { mesh: run.group, precision });
+  if (config.strategy === "ddp") {
+    requireNoOffload(config);
+    return void replicate(model, { mesh: run.group, precision });
+  }
   const { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch } = config;
   const mesh = meshOf(run, config.mesh);
   const choices = { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch };
-  shardModel(model, { mesh, precision, ...choices, ...note === undefined ? {} : { note } });
+  const offload = config.cpuOffload ? { offloadPolicy: cpuOffloadPolicy() } : {};
+  shardModel(model, { mesh, precision, ...choices, ...offload, ...note === undefined ? {} : { note } });
 }
 
 /** The optimizer of a run. */

@@ -6,7 +6,7 @@
 import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
-import { type Device, devicePtr } from "../device/device.ts";
+import type { Device, DevicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { NonFiniteError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
@@ -69,12 +69,12 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
 }
 
 /** Names the first parameter, over all ranks, whose weight or gradient is not finite. Every rank calls it. */
-function nonFinite({ device, group, model }: StepContext, what: string): NonFiniteError {
+function nonFinite({ group, model }: StepContext, what: string): NonFiniteError {
   const parameters = [...model.parameters()];
   const hasBadWeight = (parameter: Parameter): boolean =>
-    !areFinite(device, ownedPtr(parameter), parameter.storage.shard.numel);
+    !areFinite(parameter.storage.run.device, ownedPtr(parameter), parameter.storage.shard.numel);
   const hasBadGradient = ({ grad }: Parameter): boolean =>
-    grad !== undefined && !areFinite(device, grad.ptr, grad.numel);
+    grad !== undefined && !areFinite(grad.device, grad.ptr, grad.numel);
   const [badWeight, badGradient] = [hasBadWeight, hasBadGradient].map((isBad) => {
     const found = group.exchangeText(String(parameters.findIndex(isBad)), "non-finite parameters").map(Number);
     return parameters.find((_, index) => found.includes(index))?.fqn;
@@ -88,8 +88,8 @@ function nonFinite({ device, group, model }: StepContext, what: string): NonFini
 }
 
 /** Whether all of `n` float32 numbers are finite. */
-function areFinite(device: Device, address: number, n: number): boolean {
+function areFinite(device: Device, src: DevicePtr, n: number): boolean {
   using largest = zeros(device, []);
-  device.kernels.maxAbs({ dtype: float32, n, dst: largest.ptr, src: devicePtr(address) });
+  device.kernels.maxAbs({ dtype: float32, n, dst: largest.ptr, src });
   return Number.isFinite(largest.item());
 }

@@ -16,6 +16,7 @@ describe("readAccelerateConfig()", () => {
       strategy: "fsdp",
       backwardPrefetch: true,
       forwardPrefetch: false,
+      cpuOffload: false,
       reshardAfterForward: true,
       stateDictType: "sharded",
       fsdpPlan: wrapped,
@@ -137,6 +138,7 @@ describe("readFsdpConfig()", () => {
     const expected = {
       strategy: "fsdp",
       reshardAfterForward: true,
+      cpuOffload: false,
       stateDictType: "full",
       activationCheckpointing: "full",
       fsdpPlan: "transformer",

@@ -38,6 +38,7 @@ fsdp_config:
   fsdp_state_dict_type: SHARDED_STATE_DICT
   fsdp_cpu_ram_efficient_loading: true
   fsdp_activation_checkpointing: false
+  fsdp_offload_params: false
 `;
 
 describe("fullyshard config", () => {
@@ -48,13 +49,25 @@ describe("fullyshard config", () => {
     assert.match(stdout, /^Wrote 'default_config\.yaml'\. Start a script with it: fullyshard launch/);
     assert.equal(readFileSync(folder.file("default_config.yaml"), "utf8"), usual);
     assert.deepEqual((await readAccelerateConfig(folder.file("default_config.yaml"))).problems, []);
-    assert.equal(command(["config", "--config-file", "b.yaml"], "\n".repeat(9), folder.path).code, 0);
+    assert.equal(command(["config", "--config-file", "b.yaml"], "\n".repeat(10), folder.path).code, 0);
     assert.equal(readFileSync(folder.file("b.yaml"), "utf8"), usual);
   });
 
   it("asks again where an answer cannot be, and what counts only", async () => {
     using folder = temporaryDirectory();
-    const answers = ["bf16", "0", "2", "2", "SHARD_GRAD_OP", "SIZE_BASED_WRAP", "1000", "FULL_STATE_DICT", "no", "yes"];
+    const answers = [
+      "bf16",
+      "0",
+      "2",
+      "2",
+      "SHARD_GRAD_OP",
+      "SIZE_BASED_WRAP",
+      "1000",
+      "FULL_STATE_DICT",
+      "no",
+      "yes",
+      "no",
+    ];
     const { code, stdout, stderr } = command(
       ["config", "--config-file", "a.yaml"],
       `${answers.join("\n")}\n`,
@@ -72,6 +85,7 @@ describe("fullyshard config", () => {
       reshardAfterForward: false,
       stateDictType: "full",
       activationCheckpointing: "full",
+      cpuOffload: false,
       fsdpPlan: { mode: "size", minNumParams: 1000 },
     });
   });

@@ -32,7 +32,7 @@ export async function measureMemory({ device, group }: WorldRank, data: MemoryCa
   const planned = await planModel({ device, group, localWorldSize: group.size }, config, data.hfConfig);
   parallelize(planned.model, { group, localWorldSize: group.size }, config);
   await planned.model.load();
-  const { model, estimate: { peakBytes, terms, highest } } = planned;
+  const { model, estimate: { peakBytes, terms, offloaded, highest } } = planned;
   const context = { device, group, model, optimizer: optimizerOf(model, config), maxGradNorm: config.maxGradNorm };
   const inUse: number[] = [];
   const batch = config.globalBatch / group.size / config.microBatches;
@@ -48,7 +48,7 @@ export async function measureMemory({ device, group }: WorldRank, data: MemoryCa
   }
   const { allocator } = device;
   return {
-    expected: { peakBytes, terms, highest },
+    expected: { peakBytes, terms, offloaded, highest },
     measured: { ...memoryPeak({ device, group }), highest: allocator.stats.highest - allocator.begin },
     inUse,
   };

@@ -66,7 +66,10 @@ export async function train({ device, group, rank, size }: WorldRank, data: Plan
   const [losses, norms]: [number[], number[]] = [[], []];
   for (let step = 1; step <= 3; step++) {
     calls = [];
-    if (step === 2) device.allocator.resetPeak();
+    if (step === 2) {
+      device.allocator.resetPeak();
+      device.offload.resetPeak();
+    }
     const inputIds = Int32Array.from({ length: 16 }, (_, i) => (i * i + 7 * step + 3 * rank) % 64);
     const micro = { inputIds, labels: inputIds.map((id) => (id + 1) % 64), batch: 1, seq: 16 };
     const { loss, gradNorm } = trainStep(

@@ -37,6 +37,10 @@ const cases: Readonly<Record<string, PlanCase>> = {
   size: { fsdpPlan: { mode: "size", minNumParams: 1000 } },
   none: { fsdpPlan: "none" },
   manual: { fsdpPlan: manual },
+  "auto, offloaded": { fsdpPlan: { mode: "auto", options: ["cpu_offload"] } },
+  "manual, a part offloaded": {
+    fsdpPlan: { mode: "manual", modules: { "model.layers.*": ["cpu_offload"], "model.embed_tokens": [] } },
+  },
 };
 
 for (const tied of [false, true]) {

@@ -9,6 +9,7 @@ import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
 import { type Access, accessesOf } from "../../src/device/kernels/accesses.ts";
 import { overlapOf } from "./overlap.ts";
 import { type KernelCall, type Kernels, makeKernels } from "../../src/device/kernels/table.ts";
+import type { OffloadPool } from "../../src/device/offload.ts";
 import type { DeviceScalars } from "../../src/device/scalars.ts";
 import { type DeviceStatus, STATUS_AREA_BYTES } from "../../src/device/status.ts";
 import type { Streams } from "../../src/device/stream.ts";
@@ -25,6 +26,7 @@ export class CheckedDevice implements Device {
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
   readonly scalars: DeviceScalars;
+  readonly offload: OffloadPool;
   readonly streams: Streams;
   readonly math: ExactMath;
   readonly detail: string;
@@ -41,6 +43,7 @@ export class CheckedDevice implements Device {
     this.mathName = device.mathName;
     this.status = device.status;
     this.scalars = device.scalars;
+    this.offload = device.offload;
     this.streams = device.streams;
     this.math = device.math;
     this.detail = device.detail;

@@ -9,6 +9,7 @@ import type { Allocator } from "../../src/device/allocator.ts";
 import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
 import type { Kernels } from "../../src/device/kernels/table.ts";
 import type { Arguments } from "../../src/device/kernels/signature.ts";
+import type { OffloadPool } from "../../src/device/offload.ts";
 import type { DeviceScalars } from "../../src/device/scalars.ts";
 import type { DeviceStatus } from "../../src/device/status.ts";
 import type { Streams } from "../../src/device/stream.ts";
@@ -44,6 +45,7 @@ export class CommDevice implements Device {
   readonly detail: string;
   readonly streams: Streams;
   readonly scalars: DeviceScalars;
+  readonly offload: OffloadPool;
   /** Called before every sum over ranks. */
   onSum: () => void = () => {};
   readonly #device: WasmDevice;
@@ -60,6 +62,7 @@ export class CommDevice implements Device {
     this.detail = device.detail;
     this.streams = device.streams;
     this.scalars = device.scalars;
+    this.offload = device.offload;
     this.kernels = {
       ...device.kernels,
       sumRanks: (args) => {

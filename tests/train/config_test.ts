@@ -11,7 +11,15 @@ import { temporaryDirectory } from "../support/temporary.ts";
 const keys = [
   ...["data", "eval-data", "text-field", "tokenizer", "sequence-length", "cache"],
   "model",
-  ...["strategy", "fsdp-plan", "mesh", "no-reshard-after-forward", "backward-prefetch", "forward-prefetch"],
+  ...[
+    "strategy",
+    "fsdp-plan",
+    "mesh",
+    "no-reshard-after-forward",
+    "backward-prefetch",
+    "forward-prefetch",
+    "cpu-offload",
+  ],
   ...["activation-checkpointing", "activation-checkpointing-every", "gradient-checkpointing"],
   ...["precision", "cpu-math", "accelerate-config", "fsdp", "fsdp-config", "memory-bytes", "staging-bytes"],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],

@@ -84,6 +84,21 @@ describe("fsdp_config", () => {
     );
   });
 
+  it("cpu_offload, offload_params, the option offload: shards and states lie in host memory", async () => {
+    const [off, on] = [await stepWith({}), await stepWith({ cpu_offload: true })];
+    assert.deepEqual([off.offloaded.peakBytes, on.terms.optimizer], [0, 0]);
+    assert.ok(off.terms.optimizer > 0);
+    assert.ok(on.offloaded.terms.optimizer >= off.terms.optimizer);
+    assert.ok(on.peakBytes < off.peakBytes);
+    assert.deepEqual(await stepWith({ offload_params: true }), on);
+    const presets = foreignPresets({ fsdp: "full_shard auto_wrap offload" }, []);
+    assert.equal((await resolveConfig(TRAIN_SECTIONS, { presets })).cpuOffload, true);
+    await assert.rejects(
+      stepWith({ cpu_offload: true }, "--strategy", "ddp"),
+      /cpuOffload: expected strategy fsdp with it/,
+    );
+  });
+
   it("backward_prefetch, mixed_precision: more is gathered at once, or half as many bytes", async () => {
     const [plain, ahead] = [await stepWith({}), await stepWith({ backward_prefetch: "BACKWARD_PRE" })];
     assert.ok(ahead.terms.gathered > plain.terms.gathered);
@@ -103,7 +118,6 @@ describe("fsdp_config", () => {
       const [argv, said] of [
         [["--fsdp", "false", "--fsdp-config", "a.json"], /fsdpConfig: expected fsdp: true with it, got fsdp: false/],
         [["--fsdp", "true", "--accelerate-config", "a.yaml"], /accelerateConfig: expected one configuration/],
-        [["--fsdp", "full_shard offload"], /fsdp: expected options that are there, got 'offload'/],
       ] as const
     ) await assert.rejects(resolveConfig(TRAIN_SECTIONS, { argv: [...argv], presets }), said);
   });

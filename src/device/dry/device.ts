@@ -12,6 +12,7 @@ import { accessesOf, flopsOf } from "../kernels/accesses.ts";
 import { checksOf } from "../kernels/arguments.ts";
 import { type KernelCall, type Kernels, makeKernels } from "../kernels/table.ts";
 import type { KernelEntry } from "../kernels/signature.ts";
+import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type DeviceEvent, type Stream, type StreamName, Streams } from "../stream.ts";
@@ -91,6 +92,7 @@ export class DryDevice implements Device {
   readonly status: DeviceStatus;
   readonly streams: Streams;
   readonly scalars: DeviceScalars = new DeviceScalars(this);
+  readonly offload: OffloadPool;
   readonly math: ExactMath;
   readonly mathName: string;
   readonly detail: string;
@@ -99,15 +101,16 @@ export class DryDevice implements Device {
   readonly #uses = new Map<string, KernelUse>();
 
   /** @param model the device that it stands for; it is not touched */
-  constructor(model: Device) {
+  constructor(model: Device, name: string = model.name) {
     this.#model = model;
-    this.name = model.name;
+    this.name = name;
+    this.offload = new OffloadPool(() => new DryDevice(model, POOL_NAME));
     this.math = model.math;
     this.mathName = model.mathName;
     this.detail = model.detail;
     this.streams = new Streams((name) => new DryStream(name, this.#hazards));
     const { begin } = model.allocator;
-    this.allocator = new FollowedAllocator(model.name, begin, this.#hazards, () => this.streams.current.name);
+    this.allocator = new FollowedAllocator(name, begin, this.#hazards, () => this.streams.current.name);
     // The record lies below what the allocator gives out, as on the device itself.
     const status = model.status.ptr;
     this.#hazards.allocated("compute", status, STATUS_AREA_BYTES, "status record");

@@ -17,6 +17,7 @@ import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../devic
 import { boundsOf } from "../kernels/accesses.ts";
 import { exportName, LIST_WORDS, type ListArea, packer } from "../kernels/packing.ts";
 import { type Kernels, makeKernels } from "../kernels/table.ts";
+import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
@@ -38,20 +39,23 @@ const LEAST_BYTES = 2 ** 24;
 
 /** The CPU in native code. */
 export class NativeDevice implements Device {
-  readonly name = "cpu:0";
+  readonly name: string;
   readonly mathName = "native";
   readonly detail: string;
   readonly allocator: Allocator;
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
   readonly math: ExactMath;
+  readonly offload: OffloadPool;
   readonly streams: Streams = new Streams(immediateStream);
   readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly #memory: NativeMemory;
   readonly #library: NativeLibrary;
 
   /** Use {@link openNativeDevice}. */
-  constructor(memory: NativeMemory, library: NativeLibrary, lateStatus: boolean) {
+  constructor(name: string, memory: NativeMemory, library: NativeLibrary, lateStatus: boolean) {
+    this.name = name;
+    this.offload = new OffloadPool(() => new NativeDevice(POOL_NAME, memory.another(), library, lateStatus));
     this.#memory = memory;
     this.#library = library;
     this.detail = `native kernels for ${LEVEL_NAMES[library.level]} (${library.path})`;
@@ -100,8 +104,9 @@ export class NativeDevice implements Device {
 
   dispose(): void {
     if (!this.#memory.isMapped) return;
+    this.offload.dispose();
     this.#memory.unmap();
-    this.#library.close();
+    if (this.name !== POOL_NAME) this.#library.close(); // a pool has that of the device beside it
   }
 }
 
@@ -156,7 +161,7 @@ export async function openNativeDevice(options: NativeDeviceOptions = {}): Promi
       throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB at least`);
     }
     const byteLength = Math.floor(memoryBytes / posix.pageBytes) * posix.pageBytes;
-    return new NativeDevice(new NativeMemory(posix, byteLength), library, lateStatus);
+    return new NativeDevice("cpu:0", new NativeMemory(posix, byteLength), library, lateStatus);
   } catch (error) {
     library.close();
     throw error;

@@ -38,6 +38,11 @@ export class NativeMemory {
     }
   }
 
+  /** A mapping of the same size. */
+  another(): NativeMemory {
+    return new NativeMemory(this.#posix, this.end - this.begin);
+  }
+
   /** An address as functions of C take it. */
   address(ptr: number): NativeAddress {
     return this.#posix.provider.offset(this.#base, ptr - this.begin);

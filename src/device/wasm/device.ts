@@ -13,6 +13,7 @@ import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../devic
 import { checksOf } from "../kernels/arguments.ts";
 import type { Arguments } from "../kernels/signature.ts";
 import { KERNELS, type Kernels } from "../kernels/table.ts";
+import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
@@ -33,7 +34,7 @@ export interface WasmDeviceOptions {
 }
 
 /** What a device is made of. */
-type WasmParts = Pick<WasmDevice, "memory" | "allocator" | "kernels" | "math" | "status">;
+type WasmParts = Pick<WasmDevice, "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload">;
 
 /** Who multiplies matrices. */
 interface MathProvider {
@@ -48,11 +49,12 @@ const MAX_PAGES = 65536;
 
 /** The CPU. */
 export class WasmDevice implements Device {
-  readonly name = "cpu:0";
+  readonly name: string;
   readonly memory: WebAssembly.Memory;
   readonly allocator: Allocator;
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
+  readonly offload: OffloadPool;
   readonly math: ExactMath;
   readonly mathName: string;
   readonly detail: string;
@@ -62,8 +64,10 @@ export class WasmDevice implements Device {
   readonly #provider: MathProvider;
 
   /** Use {@link openWasmDevice}. */
-  constructor({ memory, allocator, kernels, math, status }: WasmParts, provider: MathProvider) {
+  constructor({ name, memory, allocator, kernels, math, status, offload }: WasmParts, provider: MathProvider) {
+    this.name = name;
     this.memory = memory;
+    this.offload = offload;
     this.allocator = allocator;
     this.kernels = kernels;
     this.status = status;
@@ -97,6 +101,7 @@ export class WasmDevice implements Device {
   synchronize(): void {}
 
   dispose(): void {
+    this.offload.dispose();
     this.#provider.close?.();
   }
 }
@@ -115,19 +120,26 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
       `Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB with '${cpuMath}' math`,
     );
   }
-  const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
-  const open = async (variant: KernelVariant): Promise<WasmParts> => {
-    const module = instantiateKernels(await loadKernelModule(variant), memory);
+  const instantiate = (name: string, compiled: WebAssembly.Module): WasmParts => {
+    const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
+    const module = instantiateKernels(compiled, memory);
     const ptr = devicePtr(module.heapBase);
     const record = new DataView(memory.buffer, ptr);
     return {
+      name,
       memory,
-      allocator: new Allocator("cpu:0", ptr + STATUS_AREA_BYTES, memory.buffer.byteLength),
+      allocator: new Allocator(name, ptr + STATUS_AREA_BYTES, memory.buffer.byteLength),
       kernels: wasmKernels(module, memory, ptr),
       math: exactMath(module),
       status: new DeviceStatus(ptr, lateStatus, { read: () => record, clear: () => record.setUint32(0, 0, true) }),
+      // Nothing of a pool is offloaded further.
+      offload: new OffloadPool(() =>
+        new WasmDevice(instantiate(POOL_NAME, compiled), { name: cpuMath, detail: `${detail} in host memory` })
+      ),
     };
   };
+  const open = async (variant: KernelVariant): Promise<WasmParts> =>
+    instantiate("cpu:0", await loadKernelModule(variant));
   const detail = "WASM kernels";
   const relaxed = `${detail} with relaxed SIMD, whose bits are the runtime's own${why === undefined ? "" : `: ${why}`}`;
   if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });

@@ -1,0 +1,93 @@
+/**
+ * What can be combined in a training without a change of a bit: reshard mode, activation checkpointing and offload, each for every
+ * precision, number of micro-batches and mesh. The reference of a group is DDP on as many ranks; HSDP's, which sums in an order of
+ * its own, is HSDP with nothing else.
+ *
+ * @module
+ */
+import type { ActivationCheckpointingOptions } from "../../mod.ts";
+import { SAVEABLE_OPS } from "../../doors/nn.ts";
+import type { ParityCase } from "./traces.ts";
+import type { Mode, Offload, PrecisionNames } from "./training.ts";
+
+/** One combination: a value of each axis. */
+export interface Combination {
+  readonly precision: PrecisionNames | undefined;
+  /** Ranks that hold copies; the others of the four shard. */
+  readonly replicas: 1 | 2;
+  /** Micro-batches of a step on each rank. */
+  readonly accumulation: 1 | 2;
+  readonly mode: Exclude<Mode, "plain">;
+  readonly checkpointing: ActivationCheckpointingOptions | undefined;
+  readonly offload: Offload | undefined;
+}
+
+const WORLD = 4;
+const PRECISIONS = [undefined, { paramDtype: "bfloat16", reduceDtype: "float32" }] as const;
+const MODES = ["ddp", "fsdp-reshard", "fsdp-keep", "fsdp-partial"] as const;
+const CHECKPOINTINGS: readonly Combination["checkpointing"][] = [undefined, {}, { every: 2 }, {
+  saveOps: SAVEABLE_OPS,
+}];
+const OFFLOADS = [undefined, "host", "file"] as const;
+
+/** Replicas are neither offloaded nor sharded; two of two ranks are all. */
+function isPossible({ mode, replicas, offload }: Combination): boolean {
+  if (mode === "ddp") return replicas === 1 && offload === undefined;
+  return mode !== "fsdp-partial" || replicas === 1;
+}
+
+/** Every combination that is possible; the first of its precision, mesh and number of micro-batches is the plainest. */
+export function combinations(): readonly Combination[] {
+  return PRECISIONS.flatMap((precision) =>
+    ([1, 2] as const).flatMap((replicas) =>
+      ([1, 2] as const).flatMap((accumulation) =>
+        MODES.flatMap((mode) =>
+          CHECKPOINTINGS.flatMap((checkpointing) =>
+            OFFLOADS.map((offload) => ({ precision, replicas, accumulation, mode, checkpointing, offload }))
+          )
+        )
+      )
+    )
+  ).filter(isPossible);
+}
+
+/** Every two values of two axes that a combination has. */
+function pairsOf(combination: object): readonly string[] {
+  const values = Object.entries(combination).map(([axis, value]) => `${axis} ${JSON.stringify(value)}`);
+  return values.flatMap((a, i) => values.slice(i + 1).map((b) => `${a}, ${b}`));
+}
+
+/** As few of some combinations as hold every two values that go together in any of them, as far as choosing greedily goes. */
+export function pairwise<C extends object>(all: readonly C[]): readonly C[] {
+  const missing = new Set(all.flatMap(pairsOf));
+  const chosen = new Set<C>();
+  while (missing.size > 0) {
+    const gainOf = (one: C): number => pairsOf(one).filter((pair) => missing.has(pair)).length;
+    const best = all.reduce((most, one) => gainOf(one) > gainOf(most) ? one : most);
+    chosen.add(best);
+    for (const pair of pairsOf(best)) missing.delete(pair);
+  }
+  return all.filter((one) => chosen.has(one));
+}
+
+/** Cases of combinations, in groups that must agree; the first is the reference. */
+export function axisGroups(steps: number, chosen: readonly Combination[]): readonly (readonly ParityCase[])[] {
+  const keyOf = ({ precision, replicas, accumulation }: Combination): string =>
+    JSON.stringify([precision, replicas, accumulation]);
+  const plainest = new Map(combinations().toReversed().map((one) => [keyOf(one), one]));
+  return [...Map.groupBy(chosen, keyOf)].map(([key, members]) => {
+    const reference = plainest.get(key);
+    if (reference === undefined) throw new Error(`no reference of ${key}`);
+    const others = members.filter((one) => JSON.stringify(one) !== JSON.stringify(reference));
+    return [reference, ...others].map((one) => caseOf(one, steps));
+  });
+}
+
+function caseOf(combination: Combination, steps: number): ParityCase {
+  const { accumulation, ...others } = combination;
+  const words = Object.entries(combination).flatMap(([axis, value]) =>
+    value === undefined ? [] : `${axis} ${typeof value === "object" ? JSON.stringify(value) : value}`
+  );
+  const training = { ...others, tied: true, microBatches: WORLD * accumulation, steps };
+  return { name: `axes: ${words.join(", ")}`, ranks: WORLD, training };
+}

@@ -1,0 +1,51 @@
+/**
+ * A rank's part of what is gathered, in host memory: each gather copies it to the device first. Peers read that copy in an
+ * all-gather and never the part itself, so that it may be written at any time between gathers.
+ *
+ * @module
+ */
+import { Buffer } from "../device/buffer.ts";
+import type { Device, DevicePtr } from "../device/device.ts";
+import { copyAcross } from "../device/offload.ts";
+import type { Phase } from "./call.ts";
+import type { Work } from "./data_plane.ts";
+import type { GatherWindow } from "./gather_window.ts";
+import type { ProcessGroup } from "./process_group.ts";
+
+/** A window whose memory is offloaded; parts of all ranks have one length. */
+export class OffloadedWindow implements GatherWindow {
+  readonly byteLengths: readonly number[];
+  readonly #group: ProcessGroup;
+  readonly #device: Device;
+  readonly #memory: Buffer;
+
+  /** @param name what it holds, for messages */
+  constructor(group: ProcessGroup, device: Device, byteLength: number, name: string) {
+    this.byteLengths = new Array<number>(group.size).fill(byteLength);
+    this.#group = group;
+    this.#device = device;
+    this.#memory = Buffer.allocate(device.offload.device, byteLength, `${name} parameters`, "parameters");
+  }
+
+  /** This rank's part, in host memory. */
+  get pointer(): DevicePtr {
+    return this.#memory.ptr;
+  }
+
+  beginWrite(): void {}
+
+  endWrite(): void {}
+
+  gather(dst: DevicePtr, _offsets: readonly number[], unit: string, phase: Phase): Work {
+    const { byteLength } = this.#memory;
+    const own = Buffer.allocate(this.#device, byteLength, `${unit} on its way`, "gathered");
+    copyAcross({ device: this.#device, ptr: own.ptr }, { device: this.#memory.device, ptr: this.pointer }, byteLength);
+    const work = this.#group.allGather(dst, own.ptr, byteLength, unit, phase);
+    own.release();
+    return work;
+  }
+
+  dispose(): void {
+    if (!this.#memory.disposed) this.#memory.release();
+  }
+}

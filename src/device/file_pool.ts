@@ -1,0 +1,48 @@
+/**
+ * A pool in a file without a name: removed from its directory as soon as it is open, and gone with its last descriptor.
+ *
+ * @module
+ */
+import { openReadable, openWritable, type ReadableFile, removePath, type WritableFile } from "../runtime/files.ts";
+import { Allocator } from "./allocator.ts";
+import type { DevicePtr } from "./device.ts";
+import type { StatePool } from "./state_pool.ts";
+
+/** One past the last address: beyond any disk, and exact as a number. */
+const END = 2 ** 52;
+
+/** The pool; addresses are places in the file. */
+export class FilePool implements StatePool {
+  readonly name: string;
+  readonly allocator: Allocator;
+  readonly #writer: WritableFile;
+  readonly #reader: ReadableFile;
+
+  /** Use `openFilePool`. */
+  constructor(directory: string) {
+    this.name = `${directory}/.fullyshard-states-${crypto.randomUUID()}`;
+    this.allocator = new Allocator(this.name, 0, END);
+    this.#writer = openWritable(this.name, "create");
+    try {
+      this.#reader = openReadable(this.name);
+    } catch (error) {
+      this.#writer.close();
+      throw error;
+    } finally {
+      removePath(this.name);
+    }
+  }
+
+  copyIn(dst: DevicePtr, src: Uint8Array): void {
+    this.#writer.write(src, dst);
+  }
+
+  copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.#reader.read(src, dst);
+  }
+
+  [Symbol.dispose](): void {
+    this.#writer.close();
+    this.#reader.close();
+  }
+}
