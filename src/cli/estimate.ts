@@ -16,6 +16,8 @@ import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
 import { foreignPresets } from "../train/presets.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
+import { processEnvironment } from "../runtime/env.ts";
+import { predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { countOf } from "../words.ts";
 
@@ -35,9 +37,19 @@ const estimateSection = section(
       otherNames: ["seq-len", "sequence-length"],
     }),
     microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
+    ranksPerHost: size.optional().describe(
+      "Ranks of a host, which share on mesh hybrid; LOCAL_WORLD_SIZE, else all, unless given",
+    ),
+    tflops: z.number().positive().optional().describe("Speed of a rank's compute in TFLOP/s, to tell a step's time"),
+    bandwidth: z.number().positive().optional().describe("What a rank receives from other hosts in GB/s, likewise"),
+    hostBandwidth: z.number().positive().optional().describe(
+      "What a rank receives from ranks of its host in GB/s; as bandwidth unless given",
+    ),
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 );
+
+type EstimateConfig = SectionValue<typeof estimateSection>;
 
 const SECTIONS = [estimateSection, parallelSection, foreignSection] as const;
 
@@ -62,22 +74,68 @@ export async function estimate(argv: readonly string[]): Promise<number> {
   if (rank >= worldSize) {
     throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(rank) }]);
   }
+  const speeds = speedsOf(config);
   const globalBatch = batch * microBatches * worldSize;
   const run = { ...usual, ...config, sequenceLength, globalBatch };
-  const step = await estimateStep(run, model, { worldSize, rank, cpuMath });
-  process.stdout.write(`${config.json ? JSON.stringify(jsonOf(step)) : textOf(step, run).join("\n")}\n`);
+  const localWorldSize = config.ranksPerHost ?? processEnvironment().whole("LOCAL_WORLD_SIZE");
+  const step = await estimateStep(run, model, { worldSize, rank, cpuMath, localWorldSize });
+  const time = speeds === undefined ? undefined : predictTime(step, speeds);
+  const text = config.json
+    ? [JSON.stringify(jsonOf(step, time, run))]
+    : [...textOf(step, run), ...timeLines(time, run)];
+  process.stdout.write(`${text.join("\n")}\n`);
   return 0;
 }
 
+/** Speeds in operations and bytes a second; undefined where none is stated. */
+function speedsOf({ tflops, bandwidth, hostBandwidth = bandwidth }: EstimateConfig): Speeds | undefined {
+  if (tflops === undefined && bandwidth === undefined && hostBandwidth === undefined) return undefined;
+  if (tflops !== undefined && bandwidth !== undefined && hostBandwidth !== undefined) {
+    return { flops: tflops * 1e12, bandwidth: bandwidth * 1e9, hostBandwidth: hostBandwidth * 1e9 };
+  }
+  const path = tflops === undefined ? "--tflops" : "--bandwidth";
+  throw new ConfigError([{ path, expected: "both speeds, or none", got: "nothing" }]);
+}
+
+/** Tokens of a step on each rank. */
+function tokensOf({ batch, microBatches, seq }: EstimateConfig): number {
+  return batch * microBatches * seq;
+}
+
+function timeLines(time: StepTime | undefined, config: EstimateConfig): readonly string[] {
+  if (time === undefined) return [];
+  const row = (name: string, value: string): string => `  ${name.padEnd(16)}${"".padStart(5)}${value.padStart(12)}`;
+  const seconds = (value: number): string => `${value.toPrecision(4)} s`;
+  return [
+    `Time of a step at ${config.tflops} TFLOP/s and ${config.bandwidth} GB/s`,
+    row("compute", seconds(time.compute)),
+    row("communication", seconds(time.communication)),
+    row("of it exposed", seconds(time.exposed)),
+    row("in all", seconds(time.step)),
+    row("tokens a second", `${Math.round(tokensOf(config) / time.step)}`),
+  ];
+}
+
 /** The object of `--json`, with names as in `metrics.jsonl`. */
-function jsonOf({ peakBytes, terms, offloaded, bytesCommunicated, collectives, flops }: StepEstimate): object {
+function jsonOf(
+  { peakBytes, terms, offloaded, bytesCommunicated, collectives, flops }: StepEstimate,
+  time: StepTime | undefined,
+  config: EstimateConfig,
+): object {
   return {
     peak_bytes: peakBytes,
     terms: jsonTerms(terms),
     offloaded: { peak_bytes: offloaded.peakBytes, terms: jsonTerms(offloaded.terms) },
     bytes_communicated: bytesCommunicated,
-    collectives: collectives.map(({ phase = null, ...call }) => ({ ...call, phase })),
+    collectives: collectives.map(({ kind, unit, phase = null, bytes, hosts }) => ({ kind, unit, bytes, hosts, phase })),
     flops,
+    ...time === undefined ? {} : {
+      step_seconds: time.step,
+      compute_seconds: time.compute,
+      communication_seconds: time.communication,
+      exposed_seconds: time.exposed,
+      tokens_per_second_per_rank: tokensOf(config) / time.step,
+    },
   };
 }
 
@@ -88,7 +146,7 @@ function jsonTerms(terms: MemoryTerms): object {
 /** Lines for people. */
 function textOf(
   { numParameters, ...step }: StepEstimate,
-  config: StepConfig & SectionValue<typeof estimateSection>,
+  config: StepConfig & EstimateConfig,
 ): string[] {
   const { strategy, nproc, rank, precision, batch, seq, microBatches } = config;
   const row = (name: string, text: string, count: string = ""): string =>
