@@ -19,7 +19,7 @@
 export { launch, type LaunchOptions, type LogValues, type Run } from "./src/train/run.ts";
 export { openModel, type OpenModelOptions } from "./src/train/open_model.ts";
 export { TextData, textData, type TextDataOptions } from "./src/train/text_data.ts";
-export { CausalLm, type CausalLmInputs } from "./src/models/causal_lm.ts";
+export { CausalLm, type CausalLmInputs, type ModelParts } from "./src/models/causal_lm.ts";
 export type { Batch } from "./src/data/loader.ts";
 export { fullyShard } from "./src/fsdp/fully_shard.ts";
 export {
@@ -47,7 +47,24 @@ export {
   applyActivationCheckpointing,
   type SaveableOp,
 } from "./src/nn/activation_checkpointing.ts";
-export { describeSharding } from "./src/train/describe.ts";
+export type {
+  AutoPlan,
+  FsdpPlan,
+  LambdaPlan,
+  ManualPlan,
+  NoPlan,
+  SizePlan,
+  TransformerPlan,
+  UNIT_OPTIONS,
+  UnitOption,
+} from "./src/plans/plan.ts";
+export { shardModel, type ShardModelOptions } from "./src/plans/shard_model.ts";
+export {
+  type DescribeOptions,
+  describeSharding,
+  type ShardingDescription,
+  type UnitDescription,
+} from "./src/train/describe.ts";
 export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 export type { ParamGroupOptions } from "./src/optim/optimizer.ts";

@@ -53,9 +53,8 @@ function start(names) {
 function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
   if (args[0] === "doctor" || args[0] === "estimate") return [...all, "--allow-ffi"];
-  if (["tokenizer", "merge", "reshard"].includes(args[0])) return [...all, "--allow-write"];
-  if (args[0] === "inspect" || args[0] === "diff") return all;
-  if (args[0] !== "run") return all;
+  if (["tokenizer", "config", "merge", "reshard"].includes(args[0])) return [...all, "--allow-write"];
+  if (args[0] !== "run" && args[0] !== "launch") return all;
   // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable
   // unless it may run everything.
   // Deno asks for the file that a link leads to.

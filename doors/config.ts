@@ -8,6 +8,12 @@ export { configHelp, resolveConfig, type ResolvedConfig, type ResolveOptions } f
 export { type Section, section, type SectionSchema, type SectionValue } from "../src/config/section.ts";
 export { type RunConfig, TRAIN_SECTIONS } from "../src/train/config.ts";
 export { type StepContext, type StepResult, trainStep } from "../src/train/step.ts";
+export {
+  type ForeignConfig,
+  type ForeignSource,
+  readAccelerateConfig,
+  readFsdpConfig,
+} from "../src/accelerate/read.ts";
 export { runTrainingScript, type TrainingScript } from "../src/train/script.ts";
 export type { StepMetrics } from "../src/train/metrics.ts";
 export { type FinishedModel, runTraining, type TrainerOptions, type TrainResult } from "../src/train/trainer.ts";
@@ -23,8 +29,12 @@ export {
 
 // What the types above are made of.
 export type { Intersection } from "../src/config/resolve.ts";
+export type { ConfigFile } from "../src/config/file.ts";
+export type { LaunchedRanks } from "../src/accelerate/key.ts";
+export type { FilePlan } from "../src/plans/plan.ts";
 export type {
   DataConfig,
+  ForeignKeys,
   HostConfig,
   ModelConfig,
   OutputConfig,

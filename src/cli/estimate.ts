@@ -11,10 +11,13 @@ import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section, type SectionValue } from "../config/section.ts";
 import type { MemoryTerms } from "../device/allocator.ts";
 import { ConfigError } from "../errors.ts";
-import { dataSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
+import { dataSection, foreignSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
+import { foreignPresets } from "../train/presets.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
+import { processEnvironment } from "../runtime/env.ts";
+import { predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { countOf } from "../words.ts";
 
@@ -34,11 +37,21 @@ const estimateSection = section(
       otherNames: ["seq-len", "sequence-length"],
     }),
     microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
+    ranksPerHost: size.optional().describe(
+      "Ranks of a host, which share on mesh hybrid; LOCAL_WORLD_SIZE, else all, unless given",
+    ),
+    tflops: z.number().positive().optional().describe("Speed of a rank's compute in TFLOP/s, to tell a step's time"),
+    bandwidth: z.number().positive().optional().describe("What a rank receives from other hosts in GB/s, likewise"),
+    hostBandwidth: z.number().positive().optional().describe(
+      "What a rank receives from ranks of its host in GB/s; as bandwidth unless given",
+    ),
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 );
 
-const SECTIONS = [estimateSection, parallelSection] as const;
+type EstimateConfig = SectionValue<typeof estimateSection>;
+
+const SECTIONS = [estimateSection, parallelSection, foreignSection] as const;
 
 /**
  * Estimates a step and prints what it takes.
@@ -56,21 +69,58 @@ export async function estimate(argv: readonly string[]): Promise<number> {
     out.write(`${await configHelp(SECTIONS, usage, out.columns())}\n`);
     return 0;
   }
-  const config = await resolveConfig(SECTIONS, { argv });
+  const config = await resolveConfig(SECTIONS, { argv, presets: foreignPresets({}, []) });
   const { model, nproc: worldSize, rank, batch, seq: sequenceLength, microBatches, cpuMath } = config;
   if (rank >= worldSize) {
     throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(rank) }]);
   }
+  const speeds = speedsOf(config);
   const globalBatch = batch * microBatches * worldSize;
   const run = { ...usual, ...config, sequenceLength, globalBatch };
-  const step = await estimateStep(run, model, { worldSize, rank, cpuMath });
-  process.stdout.write(`${config.json ? JSON.stringify(jsonOf(step)) : textOf(step, run).join("\n")}\n`);
+  const localWorldSize = config.ranksPerHost ?? processEnvironment().whole("LOCAL_WORLD_SIZE");
+  const step = await estimateStep(run, model, { worldSize, rank, cpuMath, localWorldSize });
+  const time = speeds === undefined ? undefined : predictTime(step, speeds);
+  const text = config.json
+    ? [JSON.stringify(jsonOf(step, time, run))]
+    : [...textOf(step, run), ...timeLines(time, run)];
+  process.stdout.write(`${text.join("\n")}\n`);
   return 0;
+}
+
+/** Speeds in operations and bytes a second; undefined where none is stated. */
+function speedsOf({ tflops, bandwidth, hostBandwidth = bandwidth }: EstimateConfig): Speeds | undefined {
+  if (tflops === undefined && bandwidth === undefined && hostBandwidth === undefined) return undefined;
+  if (tflops !== undefined && bandwidth !== undefined && hostBandwidth !== undefined) {
+    return { flops: tflops * 1e12, bandwidth: bandwidth * 1e9, hostBandwidth: hostBandwidth * 1e9 };
+  }
+  const path = tflops === undefined ? "--tflops" : "--bandwidth";
+  throw new ConfigError([{ path, expected: "both speeds, or none", got: "nothing" }]);
+}
+
+/** Tokens of a step on each rank. */
+function tokensOf({ batch, microBatches, seq }: EstimateConfig): number {
+  return batch * microBatches * seq;
+}
+
+function timeLines(time: StepTime | undefined, config: EstimateConfig): readonly string[] {
+  if (time === undefined) return [];
+  const row = (name: string, value: string): string => `  ${name.padEnd(16)}${"".padStart(5)}${value.padStart(12)}`;
+  const seconds = (value: number): string => `${value.toPrecision(4)} s`;
+  return [
+    `Time of a step at ${config.tflops} TFLOP/s and ${config.bandwidth} GB/s`,
+    row("compute", seconds(time.compute)),
+    row("communication", seconds(time.communication)),
+    row("of it exposed", seconds(time.exposed)),
+    row("in all", seconds(time.step)),
+    row("tokens a second", `${Math.round(tokensOf(config) / time.step)}`),
+  ];
 }
 
 /** The object of `--json`, with names as in `metrics.jsonl`. */
 function jsonOf(
   { peakBytes, terms, offloaded, stateFileBytes, bytesCommunicated, collectives, flops }: StepEstimate,
+  time: StepTime | undefined,
+  config: EstimateConfig,
 ): object {
   return {
     peak_bytes: peakBytes,
@@ -78,8 +128,15 @@ function jsonOf(
     offloaded: { peak_bytes: offloaded.peakBytes, terms: jsonTerms(offloaded.terms) },
     state_file_bytes: stateFileBytes,
     bytes_communicated: bytesCommunicated,
-    collectives: collectives.map(({ phase = null, ...call }) => ({ ...call, phase })),
+    collectives: collectives.map(({ kind, unit, phase = null, bytes, hosts }) => ({ kind, unit, bytes, hosts, phase })),
     flops,
+    ...time === undefined ? {} : {
+      step_seconds: time.step,
+      compute_seconds: time.compute,
+      communication_seconds: time.communication,
+      exposed_seconds: time.exposed,
+      tokens_per_second_per_rank: tokensOf(config) / time.step,
+    },
   };
 }
 
@@ -90,7 +147,7 @@ function jsonTerms(terms: MemoryTerms): object {
 /** Lines for people. */
 function textOf(
   { numParameters, ...step }: StepEstimate,
-  config: StepConfig & SectionValue<typeof estimateSection>,
+  config: StepConfig & EstimateConfig,
 ): string[] {
   const { strategy, nproc, rank, precision, batch, seq, microBatches } = config;
   const row = (name: string, text: string, count: string = ""): string =>

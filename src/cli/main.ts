@@ -14,6 +14,8 @@ import { VERSION } from "../version.ts";
 const usage = `Usage: fullyshard [--runtime <bun|deno|auto>] <command> [flags]
 
   run        start a script on several ranks, with torchrun's flags
+  launch     start a script as a file of Accelerate says, as 'accelerate launch' does
+  config     ask what such a file should say, and write it
   estimate   tell what a training step takes on any number of ranks
   tokenizer  learn a tokenizer from text, without Python
   inspect    tell what a checkpoint holds, and whether it is whole
@@ -50,6 +52,8 @@ function help(): string {
 
 const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<number>>> = {
   run: async (argv) => await (await import("./run.ts")).run(argv),
+  launch: async (argv) => await (await import("./launch.ts")).launch(argv),
+  config: async (argv) => await (await import("./config.ts")).config(argv),
   estimate: async (argv) => await (await import("./estimate.ts")).estimate(argv),
   tokenizer: async (argv) => await (await import("./tokenizer.ts")).tokenizer(argv),
   inspect: async (argv) => await (await import("./inspect.ts")).inspect(argv),

@@ -5,7 +5,7 @@
  * @module
  */
 import process from "node:process";
-import { rankCommand, rankVariables } from "../launch/command.ts";
+import { rankCommand, rankVariables, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
 import { misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
@@ -18,11 +18,12 @@ import { coreCount, processId, requirePlatform, requireSharedMemory, workingDire
 /**
  * Runs a script on several ranks.
  *
+ * @param variables what ranks are told besides, in their environment
  * @returns the exit code
  * @throws {ConfigError} for arguments that are wrong
  * @throws {UnsupportedError} for what this launcher does not do
  */
-export async function run(argv: readonly string[]): Promise<number> {
+export async function run(argv: readonly string[], variables: Variables = {}): Promise<number> {
   const numCores = coreCount();
   const plan = planRun(argv, numCores);
   if (plan === "help") {
@@ -36,7 +37,7 @@ export async function run(argv: readonly string[]): Promise<number> {
   if (pathKind(script) !== "file") {
     throw new ConfigError([{ path: "script", expected: "a file", got: `'${plan.script}', which is none` }]);
   }
-  const inherited = inheritedVariables();
+  const inherited = { ...inheritedVariables(), ...variables };
   const command = rankCommand(plan, script, inherited);
   const screen = new StatusTerminal();
   // Two runs on one host must not meet: neither by name nor, where none was asked for, by port.

@@ -24,8 +24,14 @@ export interface ConfigFile {
  *
  * @param file its name, as shown in problems
  * @param schema the keys it may have
+ * @param spell a key as the file should write it
  */
-export async function readConfigText(file: string, text: string, schema: JsonSchema): Promise<ConfigFile> {
+export async function readConfigText(
+  file: string,
+  text: string,
+  schema: JsonSchema,
+  spell: (key: string) => string = (key) => key,
+): Promise<ConfigFile> {
   const yaml = await import("yaml");
   const lines = new yaml.LineCounter();
   const document = yaml.parseDocument(text, { lineCounter: lines, prettyErrors: false });
@@ -64,7 +70,7 @@ export async function readConfigText(file: string, text: string, schema: JsonSch
       const property = Object.hasOwn(properties, name) ? properties[name] : undefined;
       const value = resolve(pair.value);
       if (property === undefined) {
-        const got = `'${typed}'${remedyOf(name, yaml.isMap(value), properties)}`;
+        const got = `'${typed}'${remedyOf(name, yaml.isMap(value), properties, spell)}`;
         problems.push({ path: [...path, typed].join("."), expected: "a known key", got, where });
         continue;
       }
@@ -93,10 +99,16 @@ export async function readConfigText(file: string, text: string, schema: JsonSch
 }
 
 /** What to do about an unknown key: its name here, or where the keys below it belong. */
-function remedyOf(name: string, holdsKeys: boolean, properties: Readonly<Record<string, JsonSchema>>): string {
+function remedyOf(
+  name: string,
+  holdsKeys: boolean,
+  properties: Readonly<Record<string, JsonSchema>>,
+  spell: (key: string) => string,
+): string {
   const other = kebabCase(name);
   const here = Object.entries(properties).find(([, { otherNames }]) => otherNames?.includes(other));
   if (here !== undefined) return `. Here it is '${here[0]}': ${here[1].description}`;
-  if (holdsKeys) return ". Keys are not nested: move those below it out of it";
-  return didYouMean(name, Object.keys(properties));
+  const nested = Object.values(properties).some((property) => property.properties !== undefined);
+  if (holdsKeys && !nested) return ". Keys are not nested: move those below it out of it";
+  return didYouMean(spell(name), Object.keys(properties).map(spell));
 }

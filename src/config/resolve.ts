@@ -20,6 +20,8 @@ export interface ResolveOptions {
   readonly positional?: string;
   /** Configuration file that is read where `--config` names none. */
   readonly file?: string;
+  /** Values of other programs' files, which file and flags win over; called with what those give. */
+  readonly presets?: (given: Readonly<Record<string, unknown>>) => Promise<ConfigFile>;
   /** Folder that relative file names start from; the working directory where none is given. */
   readonly cwd?: string;
 }
@@ -72,8 +74,13 @@ export async function resolveConfig<const Sections extends readonly Section<obje
     flags.set(key.path.join("."), use.typed);
   }
 
-  const origin = (path: readonly PropertyKey[]): Origin => originOf(path, flags, file.places);
-  const problems: ConfigProblem[] = [...file.problems, ...reading.problems];
+  const presets = await options.presets?.(values);
+  for (const [name, value] of Object.entries(presets?.values ?? {})) {
+    if (!Object.hasOwn(values, name)) values[name] = value;
+  }
+  const places = new Map([...presets?.places ?? [], ...file.places]);
+  const origin = (path: readonly PropertyKey[]): Origin => originOf(path, flags, places);
+  const problems: ConfigProblem[] = [...file.problems, ...reading.problems, ...presets?.problems ?? []];
   const parsed: object[] = [];
   sections.forEach((section, index) => {
     const names = Object.keys(parts[index]?.schema.properties ?? {});

@@ -127,7 +127,9 @@ function flagOf(path: readonly string[], schema: JsonSchema): Flag {
 /** The type of a value in a word or two, e.g. `int`, `auto|int`. */
 function describeType(schema: JsonSchema): string {
   const choices = schema.anyOf ?? schema.oneOf;
-  if (choices !== undefined) return choices.map(describeType).join("|");
+  if (choices !== undefined) {
+    return choices.filter((choice) => !holdsObjects(choice)).map(describeType).join("|");
+  }
   if (schema.const !== undefined) return String(schema.const);
   if (schema.enum !== undefined) return schema.enum.map(String).join("|");
   if (schema.prefixItems !== undefined) return schema.prefixItems.map(describeType).join(",");
@@ -143,7 +145,23 @@ function scalar(text: string, schema: JsonSchema): unknown {
   }
   if (types.has("boolean") && (text === "true" || text === "false")) return text === "true";
   if (types.has("null") && text === "null") return null;
+  if (types.has("object") && text.startsWith("{")) return parsed(text);
   return text;
+}
+
+/** The value of a JSON text; a text that is none stays as it is. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    if (error instanceof SyntaxError) return text;
+    throw error;
+  }
+}
+
+/** Whether a value is an object, which help texts do not spell out. */
+function holdsObjects(schema: JsonSchema): boolean {
+  return [...names(schema)].every((name) => name === "object") && names(schema).has("object");
 }
 
 /** Whether a key holds a list, for which a file may give a single value. */

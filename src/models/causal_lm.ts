@@ -40,6 +40,14 @@ export interface ModelFiles {
   save(directory: string, options?: SaveHfOptions): Promise<void>;
 }
 
+/** Parts of a model besides its blocks. */
+export interface ModelParts {
+  /** What looks up tokens, and positions where those are learned. */
+  readonly embeddings: readonly Module[];
+  /** What comes after the blocks: the final norm, and the head. */
+  readonly tail: readonly Module[];
+}
+
 /** A causal language model: with labels it gives the loss, else the scores. */
 export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutput> {
   /** The `config.json` that `transformers` reads. */
@@ -50,16 +58,19 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   readonly maxPositions: number;
   /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
   readonly tiedNames: ReadonlyMap<string, string>;
+  /** Hugging Face's names of the classes of its modules: those of ours may be shortened when a program is packed. */
+  readonly classNames: ReadonlyMap<unknown, string>;
   /** Set by `openModel`. */
   files: ModelFiles | undefined;
 
   /** Takes what is known of the model before its parameters are. */
-  constructor(facts: Pick<CausalLm, "hfConfig" | "vocabSize" | "maxPositions" | "tiedNames">) {
+  constructor(facts: Pick<CausalLm, "hfConfig" | "vocabSize" | "maxPositions" | "tiedNames" | "classNames">) {
     super();
     this.hfConfig = facts.hfConfig;
     this.vocabSize = facts.vocabSize;
     this.maxPositions = facts.maxPositions;
     this.tiedNames = facts.tiedNames;
+    this.classNames = facts.classNames;
   }
 
   /**
@@ -79,6 +90,9 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
 
   /** The transformer blocks, in the order of the forward. */
   abstract get layers(): readonly Module[];
+
+  /** What is before and after the blocks. */
+  abstract get parts(): ModelParts;
 
   /** What it computes on. */
   get device(): Device {

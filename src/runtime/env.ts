@@ -42,6 +42,10 @@ export const ENV = {
     meaning: "where the last collectives of ranks that stop are written, instead of the temporary directory",
     kind: "text",
   },
+  FULLYSHARD_ACCELERATE_CONFIG: {
+    meaning: "Accelerate's file, for scripts that are given none; set by 'fullyshard launch'",
+    kind: "text",
+  },
   FULLYSHARD_SHM_DIRECTORY: { meaning: "where shared segments are made, instead of /dev/shm", kind: "text" },
   FULLYSHARD_LIBC_LIBRARY: { meaning: "file to load as the C library", kind: "text" },
   FULLYSHARD_ONEDNN_LIBRARY: { meaning: "file to load as oneDNN", kind: "text" },

@@ -7,6 +7,7 @@ import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import type { ScheduleName } from "../optim/schedule.ts";
+import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
 
 /**
  * What is trained on.
@@ -38,7 +39,12 @@ export interface ModelConfig {
  */
 export interface ParallelConfig {
   readonly strategy: "fsdp" | "ddp";
+  readonly fsdpPlan: FilePlan;
+  /** `shard`, `hybrid`, or numbers as `2x4`: see `meshOf`. */
+  readonly mesh: string;
   readonly reshardAfterForward: boolean;
+  readonly backwardPrefetch: boolean;
+  readonly forwardPrefetch: boolean;
   readonly cpuOffload: boolean;
   readonly offloadStates?: string | undefined;
   readonly activationCheckpointing: "none" | "full" | "selective";
@@ -46,6 +52,17 @@ export interface ParallelConfig {
   readonly gradientCheckpointing: boolean;
   readonly precision: "float32" | "bfloat16";
   readonly cpuMath: CpuMath;
+}
+
+/**
+ * Configurations of other programs: what they say are presets of the keys here.
+ *
+ * @internal
+ */
+export interface ForeignKeys {
+  readonly accelerateConfig?: string | undefined;
+  readonly fsdp?: boolean | string | undefined;
+  readonly fsdpConfig?: string | Readonly<Record<string, unknown>> | undefined;
 }
 
 /**
@@ -94,6 +111,7 @@ export interface OutputConfig {
   readonly overwrite: boolean;
   readonly saveEvery: number;
   readonly keepLast: number;
+  readonly stateDictType: "sharded" | "full";
   readonly evalEvery: number;
   readonly logEvery: number;
   readonly sampleTokens: number;
@@ -110,6 +128,9 @@ const USUAL_WARMUP = 20;
 export function usualWarmupSteps(steps: number): number {
   return Math.min(USUAL_WARMUP, Math.floor(steps / 10));
 }
+
+/** What `mesh` may be. */
+const MESH = /^(?:shard|hybrid|[1-9]\d*x[1-9]\d*)$/;
 
 const count = z.int().nonnegative();
 const size = z.int().positive();
@@ -146,9 +167,18 @@ export const parallelSection: Section<ParallelConfig> = section(
   "parallelism",
   z.strictObject({
     strategy: z.enum(["fsdp", "ddp"]).default("fsdp").describe("Shard the model, or replicate it"),
+    fsdpPlan: fsdpPlanSchema.default("transformer").describe(
+      "What is gathered at a time: transformer: a block; auto: also embeddings, and final norm with head; none: all; or a plan " +
+        "as JSON",
+    ).meta({ otherNames: ["auto-wrap-policy", "fsdp-auto-wrap-policy", "wrap-policy"] }),
+    mesh: z.string().regex(MESH, "shard, hybrid, or replicas x ranks such as 2x4").default("shard").describe(
+      "Who shares the model: shard: all ranks; hybrid: those of a host, each host has a copy; 2x4: 2 copies, 4 ranks share each",
+    ).meta({ otherNames: ["dp-shard-size", "dp-replicate-size", "fsdp-size", "data-parallel-shard-degree"] }),
     reshardAfterForward: z.boolean().default(true).describe(
       "Keep a block's parameters from forward to backward (faster, more memory)",
     ),
+    backwardPrefetch: z.boolean().default(false).describe("Gather a block while the backward of another computes"),
+    forwardPrefetch: z.boolean().default(false).describe("Gather a block while the forward of another computes"),
     cpuOffload: z.boolean().default(false).describe(
       "Keep shards, their gradients and optimizer states in host memory beside the device's",
     ).meta({ otherNames: ["offload-params", "enable-cpu-offload"] }),
@@ -166,6 +196,22 @@ export const parallelSection: Section<ParallelConfig> = section(
       "What is computed in; weights stay float32",
     ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "mixed-precision"] }),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes on the CPU"),
+  }),
+);
+
+/** Keys that name configurations of other programs. */
+export const foreignSection: Section<ForeignKeys> = section(
+  "accelerate",
+  z.strictObject({
+    accelerateConfig: z.string().optional().describe(
+      "Accelerate's YAML or JSON file, as it is; flags and the file of --config win",
+    ),
+    fsdp: z.union([z.boolean(), z.string()]).optional().describe(
+      "As in Transformers: true, or options such as 'full_shard auto_wrap'; false replicates",
+    ),
+    fsdpConfig: z.union([z.string(), z.record(z.string(), z.unknown())]).optional().describe(
+      "Transformers' fsdp_config as a JSON or YAML file, or its contents",
+    ),
   }),
 );
 
@@ -242,6 +288,9 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["save-steps", "save-interval"],
     }),
     keepLast: size.default(3).describe("Checkpoints kept"),
+    stateDictType: z.enum(["sharded", "full"]).default("sharded").describe(
+      "What a checkpoint holds: shards to go on from; full: a Hugging Face model as well",
+    ).meta({ otherNames: ["fsdp-state-dict-type"] }),
     evalEvery: count.default(0).describe(
       "Steps from one evaluation on evalData to the next; 0 evaluates after the last step only",
     ),
@@ -258,13 +307,14 @@ export const TRAIN_SECTIONS: readonly [
   Section<DataConfig>,
   Section<ModelConfig>,
   Section<ParallelConfig>,
+  Section<ForeignKeys>,
   Section<HostConfig>,
   Section<TrainConfig>,
   Section<OutputConfig>,
-] = [dataSection, modelSection, parallelSection, hostSection, trainSection, outputSection];
+] = [dataSection, modelSection, parallelSection, foreignSection, hostSection, trainSection, outputSection];
 
 /** What a step depends on, besides its model. */
 export type StepConfig = Pick<DataConfig, "sequenceLength"> & ParallelConfig & TrainConfig;
 
 /** A resolved training configuration. */
-export type RunConfig = DataConfig & ModelConfig & StepConfig & HostConfig & OutputConfig;
+export type RunConfig = DataConfig & ModelConfig & StepConfig & ForeignKeys & HostConfig & OutputConfig;

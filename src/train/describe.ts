@@ -1,17 +1,29 @@
 /**
- * What a sharded module looks like: its units, their sizes, and what padding costs.
+ * What a sharded module looks like: its units, their sizes, what padding costs, and the memory that a step of it takes.
  *
  * @module
  */
+import { DeviceMesh, deviceMesh } from "../comm/mesh.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import type { Module } from "../nn/module.ts";
+import type { FsdpUnit } from "../fsdp/unit.ts";
 import { shardedModuleOf } from "../fsdp/handle.ts";
+import { CausalLm } from "../models/causal_lm.ts";
+import type { Module } from "../nn/module.ts";
+import { AdamW } from "../optim/adamw.ts";
+import { shardModel, type ShardModelOptions, shardOptionsOf } from "../plans/shard_model.ts";
+import { countOf } from "../words.ts";
+import type { MemoryPeak } from "./dry_run.ts";
+import { formatBytes } from "./progress.ts";
+import { dryStep, emptyBatch } from "./setup.ts";
 
 /** One unit of a sharded module; numbers count elements. */
 export interface UnitDescription {
-  /** FQN of its module; the class for a root. */
+  /** FQNs of its modules; the class for a root. */
   readonly name: string;
+  /** Units that are around it. */
+  readonly depth: number;
   /** Parameters in the unit. */
   readonly numParameters: number;
   /** Elements of its parameters, over all ranks. */
@@ -24,40 +36,137 @@ export interface UnitDescription {
   readonly replicas: number;
   /** Bytes of master weights that each rank keeps, padding included. */
   readonly bytesPerRank: number;
+  /** What it is computed in. */
+  readonly paramDtype: string;
+  /** Whether whole parameters are freed after the forward; a number of ranks keeps them in as many parts. */
+  readonly reshardAfterForward: boolean | number;
+}
+
+/** A step of a sharded model. */
+export interface DescribeOptions {
+  /** Samples of a step on each rank. @default 1 */
+  readonly batch?: number;
+  /** Tokens of a sample. @default the model's positions, at most 256 */
+  readonly sequenceLength?: number;
+}
+
+/** The units of a sharded module; as a text, a tree. */
+export class ShardingDescription {
+  /** The root's unit first, then those below in the order of the modules. */
+  readonly units: readonly UnitDescription[];
+  readonly #model: Module;
+
+  /** Use {@link describeSharding}. */
+  constructor(model: Module, units: readonly UnitDescription[]) {
+    this.#model = model;
+    this.units = units;
+  }
+
+  /**
+   * Predicts the most memory that a step of AdamW takes on this rank, by a dry run of it on a twin of the model.
+   *
+   * @throws {ArgumentError} if it is no language model, or was not sharded by `shardModel` or `openModel`
+   */
+  async predictPeak({ batch = 1, sequenceLength }: DescribeOptions = {}): Promise<MemoryPeak> {
+    const model = this.#model;
+    const options = shardOptionsOf(model);
+    if (!(model instanceof CausalLm) || options === undefined) {
+      throw new ArgumentError(
+        `Cannot predict the peak of ${model.constructor.name}: it must be a language model that shardModel or openModel sharded; use ` +
+          "dryRun for another one",
+      );
+    }
+    const [root] = shardedModuleOf(model)?.units() ?? [];
+    const { rank = 0, size: worldSize = 1, stagingBytes = 0 } = root?.policy.all ?? {};
+    const seq = sequenceLength ?? Math.min(model.maxPositions, 256);
+    const sizes = { globalBatch: batch * worldSize, microBatches: 1, sequenceLength: seq };
+    const plane = stagingBytes > 0 ? { standsFor: "shm", stagingBytes } as const : { standsFor: "loopback" } as const;
+    const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
+      parallelize: (twin, { group }) => void shardModel(twin, { ...options, mesh: meshLike(options.mesh, group) }),
+      optimizer: (twin) => new AdamW(twin.parameters()),
+      batch: emptyBatch(sizes, worldSize),
+      maxGradNorm: 1,
+    }, { device: model.device, rank, worldSize, ...plane });
+    return { peakBytes, terms, offloaded };
+  }
+
+  /** A line for each unit, inside those around it. */
+  toString(): string {
+    const rows = this.units.map((unit) => [
+      `${"  ".repeat(unit.depth)}${unit.name}`,
+      `${unit.numel} in ${countOf(unit.numParameters, "parameter")}`,
+      `${formatBytes(unit.bytesPerRank)} a rank`,
+      unit.paramDtype,
+      unit.reshardAfterForward === true
+        ? "freed after the forward"
+        : unit.reshardAfterForward === false
+        ? "kept for the backward"
+        : `kept in ${unit.reshardAfterForward} parts`,
+    ]);
+    const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+    const total = (of: "numel" | "bytesPerRank"): number => this.units.reduce((sum, unit) => sum + unit[of], 0);
+    const [{ world, replicas } = { world: 1, replicas: 1 }] = this.units;
+    const copies = replicas === 1 ? "" : `, ${countOf(replicas, "copy", "copies")}`;
+    return [
+      ...rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")),
+      `${total("numel")} elements, ${formatBytes(total("bytesPerRank"))} a rank of ${world}${copies}`,
+    ].join("\n");
+  }
+}
+
+/** A mesh of the same shape over another group. */
+function meshLike(mesh: ShardModelOptions["mesh"], group: ProcessGroup): ShardModelOptions["mesh"] {
+  if (!(mesh instanceof DeviceMesh)) return group;
+  return deviceMesh(group, Object.fromEntries(mesh.axes.map((axis) => [axis, mesh.axis(axis).size])));
 }
 
 /**
- * Describes the units of a sharded module, the root's first.
+ * Describes the units of a sharded module, the root's first: `String(describeSharding(model))` is a tree of them, and
+ * `predictPeak` tells what a step takes.
  *
  * @throws {ArgumentError} if it is not sharded
  * @example
  * ```ts
- * import { describeSharding, fullyShard } from "fullyshard";
- * import { Linear } from "fullyshard/nn";
- * import { openDevice } from "fullyshard/device";
- * import { openProcessGroup } from "fullyshard/comm";
- * const device = await openDevice("cpu");
- * const layer = new Linear(device, 64, 64);
- * fullyShard(layer, { mesh: await openProcessGroup({ device }) });
- * if (describeSharding(layer)[0]?.padding !== 0) throw new Error("both parameters end on a block");
+ * import { describeSharding, launch, openModel } from "fullyshard";
+ * await using run = await launch();
+ * const sizes = { vocab_size: 64, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4 };
+ * const model = await openModel(run, { model_type: "llama", ...sizes }, { fsdpPlan: "auto" });
+ * const description = describeSharding(model);
+ * if (!String(description).includes("model.norm, lm_head")) throw new Error("not in the tree");
+ * const { peakBytes } = await description.predictPeak({ sequenceLength: 16 });
+ * if (peakBytes < 4 * 4 * 64 * 32) throw new Error("too little for its weights and AdamW");
  * ```
  */
-export function describeSharding(module: Module): readonly UnitDescription[] {
+export function describeSharding(module: Module): ShardingDescription {
   const sharded = shardedModuleOf(module);
   if (sharded === undefined) throw new ArgumentError(`Cannot describe ${module.constructor.name}: it is not sharded`);
-  return sharded.units().map(({ name, segments, policy }) => {
-    const total = (of: (segment: typeof segments[number]) => number): number =>
-      segments.reduce((sum, segment) => sum + of(segment), 0);
-    const padding = total(({ plan }) => plan.padding);
-    const whole = total(({ plan }) => plan.runLength * plan.world);
-    return {
-      name,
-      numParameters: total(({ storages }) => storages.length),
-      numel: whole - padding,
-      padding,
-      world: policy.group.size,
-      replicas: policy.all.size / policy.group.size,
-      bytesPerRank: total(({ plan }) => plan.runLength * float32.byteLength),
-    };
-  });
+  const units = sharded.units();
+  const below = new Map(units.map((unit) => [unit, new Set(unit.modules.flatMap((one) => modulesIn(one)))]));
+  const depthOf = (unit: FsdpUnit): number =>
+    units.filter((other) => other !== unit && unit.modules.every((one) => below.get(other)?.has(one))).length;
+  return new ShardingDescription(module, units.map((unit, i) => describeUnit(unit, depthOf(unit), i === 0)));
+}
+
+function modulesIn(module: Module): Module[] {
+  return [...module.namedModules()].map(([, member]) => member);
+}
+
+function describeUnit(unit: FsdpUnit, depth: number, isRoot: boolean): UnitDescription {
+  const { name, segments, policy } = unit;
+  const total = (of: (segment: typeof segments[number]) => number): number =>
+    segments.reduce((sum, segment) => sum + of(segment), 0);
+  const padding = total(({ plan }) => plan.padding);
+  const whole = total(({ plan }) => plan.runLength * plan.world);
+  return {
+    name,
+    depth,
+    numParameters: total(({ storages }) => storages.length),
+    numel: whole - padding,
+    padding,
+    world: policy.group.size,
+    replicas: policy.all.size / policy.group.size,
+    bytesPerRank: total(({ plan }) => plan.runLength * float32.byteLength),
+    paramDtype: policy.paramDtype.name,
+    reshardAfterForward: unit.reshardAfterForward ?? !isRoot,
+  };
 }

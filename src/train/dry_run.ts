@@ -17,6 +17,8 @@ import { Run } from "./run.ts";
 export interface DryRunOptions extends Omit<DryOptions, "rank"> {
   /** Which rank it is. @default 0 */
   readonly rank?: number;
+  /** Ranks on a host. @default all */
+  readonly localWorldSize?: number | undefined;
   /** The device it stands for, which is not touched. @default the CPU, opened for the time of the run */
   readonly device?: Device;
   /** Where no device is given: who would compute matrix products. */
@@ -37,6 +39,12 @@ export interface MemoryPeak {
 export interface CollectiveUse extends Pick<Call, "kind" | "unit" | "phase"> {
   /** Of the array that is gathered, reduced or sent, over all ranks. */
   readonly bytes: number;
+  /** That this rank receives, if each travels once: see {@link DryRun.bytesCommunicated}. */
+  readonly received: number;
+  /** Hosts that its ranks are on. */
+  readonly hosts: number;
+  /** Floating-point operations that the step had done before. */
+  readonly flopsBefore: number;
 }
 
 /** What one step took on one rank. */
@@ -106,34 +114,37 @@ export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, 
  */
 export async function dryRun(
   setup: (run: Run) => (() => unknown) | Promise<() => unknown>,
-  { rank = 0, device: given, cpuMath, ...planes }: DryRunOptions,
+  { rank = 0, localWorldSize, device: given, cpuMath, ...planes }: DryRunOptions,
 ): Promise<DryRun> {
   const real = given ?? await openDevice("cpu", { memoryBytes: 2 ** 24, ...cpuMath === undefined ? {} : { cpuMath } });
   try {
     const device = new DryDevice(real);
     const { allocator } = device;
     const group = openDry(device, { ...planes, rank });
-    const run = new Run({ device, group, print: () => {} });
+    const run = new Run({ device, group, localWorldSize, print: () => {} });
     const step = await setup(run);
     await step();
     const before = allocator.stats.highest;
     const collectives: CollectiveUse[] = [];
     let bytesCommunicated = 0;
-    group.observe((call, { size }) => {
+    const flopsSoFar = (): number => [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
+    group.observe((call, { size, worldRanks }) => {
       const { kind, unit, phase, count } = call;
       const received = RECEIVED[kind];
       if (received === undefined) return;
       // An all-gather counts what one rank gives.
       const bytes = kind === "all-gather" ? count * size : byteLengthOf(call);
-      collectives.push({ kind, unit, phase, bytes });
-      bytesCommunicated += received(bytes, size);
+      const hosts = new Set(worldRanks.map((rank) => Math.floor(rank / run.localWorldSize))).size;
+      const moved = received(bytes, size);
+      collectives.push({ kind, unit, phase, bytes, received: moved, hosts, flopsBefore: flopsSoFar() });
+      bytesCommunicated += moved;
     });
     allocator.resetPeak();
     device.offload.resetPeak();
     device.resetUses();
     await step();
     const highest = Math.max(before, allocator.stats.highest) - allocator.begin;
-    const flops = [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
+    const flops = flopsSoFar();
     return { ...memoryPeak(run), highest, bytesCommunicated: Math.ceil(bytesCommunicated), collectives, flops };
   } finally {
     if (given === undefined) real.dispose();

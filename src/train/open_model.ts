@@ -14,6 +14,7 @@ import { ArgumentError, FileError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
 import { initializeParameters } from "../nn/initialize.ts";
+import { shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
 import { writeParameters } from "../tensor/write.ts";
 import type { Run } from "./run.ts";
@@ -24,19 +25,21 @@ const TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "special_tok
 /** A Hugging Face folder or a checkpoint, whose weights are loaded; or a `config.json`, or its contents, for a model from scratch. */
 export type ModelSource = string | Readonly<Record<string, unknown>>;
 
-/** Options of {@link openModel}. */
-export interface OpenModelOptions {
+/** Options of {@link openModel}. Those of sharding count with `fsdpPlan` only. */
+export interface OpenModelOptions extends Partial<ShardModelOptions> {
   /** What first values are drawn from, where no weights are read. @default 0 */
   readonly seed?: number;
 }
 
 /**
  * Builds a model without memory: call `fullyShard` or `replicate` on it, then `model.load()`, by which each rank reads, or
- * draws, its own part.
+ * draws, its own part. With `fsdpPlan` it is sharded by that plan, over `mesh` or all ranks, and then loaded: no rank ever holds
+ * all of it.
  *
  * @throws {FileError} if there is no such folder or file
  * @throws {UnsupportedError} if the family or an option of it is not implemented
- * @throws {ConfigError} if the config does not fit the family
+ * @throws {ConfigError} if the config does not fit the family, or the plan the model
+ * @throws {ArgumentError} if options of sharding are given and no plan
  * @example
  * ```ts
  * import { fullyShard, launch, openModel } from "fullyshard";
@@ -45,13 +48,21 @@ export interface OpenModelOptions {
  * const model = await openModel(run, { model_type: "llama", ...sizes });
  * fullyShard(model, { mesh: run.mesh });
  * await model.load();
+ * const planned = await openModel(run, { model_type: "llama", ...sizes }, { fsdpPlan: "auto", mesh: run.mesh });
+ * if (planned.layers.length !== 2) throw new Error("sharded and loaded");
  * ```
  */
 export async function openModel(
   { device, group }: Pick<Run, "device" | "group">,
   source: ModelSource,
-  { seed = 0 }: OpenModelOptions = {},
+  { seed = 0, fsdpPlan, mesh, ...sharding }: OpenModelOptions = {},
 ): Promise<CausalLm> {
+  const [inert] = fsdpPlan === undefined ? Object.keys({ ...mesh === undefined ? {} : { mesh }, ...sharding }) : [];
+  if (inert !== undefined) {
+    throw new ArgumentError(
+      `Cannot use '${inert}' without a plan: give fsdpPlan as well, or call fullyShard on the model`,
+    );
+  }
   const folder = typeof source === "string" && pathKind(source) === "directory" ? source : undefined;
   const hfConfig = typeof source === "string" ? await readHfConfig(source) : source;
   const model = buildModel(device, hfConfig);
@@ -69,6 +80,10 @@ export async function openModel(
     },
     save: (directory, options) => saveHfDirectory(model, directory, group, { tokenizerFiles, ...options }),
   };
+  if (fsdpPlan !== undefined) {
+    shardModel(model, { ...sharding, fsdpPlan, mesh: mesh ?? group });
+    await model.load();
+  }
   return model;
 }
 

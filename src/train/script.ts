@@ -15,6 +15,7 @@ import { scriptArguments } from "../runtime/processes.ts";
 import { exitCodeOf } from "../runtime/signals.ts";
 import { StatusTerminal, terminal } from "../runtime/terminal.ts";
 import { type RunConfig, TRAIN_SECTIONS } from "./config.ts";
+import { foreignPresets } from "./presets.ts";
 import { failureOf, hasLauncher, rankOf, tellFailure } from "./failure.ts";
 import type { ProgressOutput } from "./progress.ts";
 import { runTraining, type TrainerOptions } from "./trainer.ts";
@@ -33,6 +34,10 @@ export interface TrainingScript {
   readonly prompt?: string;
   /** The tokenizer when neither `--tokenizer` nor `--model` is given. */
   readonly tokenizer?: string | URL;
+  /** Transformers' `fsdp`: true, or options such as `full_shard auto_wrap`; the command line wins. */
+  readonly fsdp?: boolean | string;
+  /** Transformers' `fsdp_config`, or the file of it; the command line wins. */
+  readonly fsdpConfig?: string | Readonly<Record<string, unknown>>;
   /** Called on every rank after each step, and awaited. */
   readonly onStep?: TrainerOptions["onStep"];
 }
@@ -103,7 +108,10 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
       if (rank === undefined || rank === 0) output.plain([help, "", ...variable].join("\n"));
       return 0;
     }
-    const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv }), script);
+    const notices: string[] = [];
+    const presets = foreignPresets({ fsdp: script.fsdp, fsdpConfig: script.fsdpConfig }, notices);
+    const config = withDefaults(await resolveConfig(TRAIN_SECTIONS, { argv, presets }), script);
+    if ((rankOf() ?? 0) === 0) { for (const notice of notices) log.info(notice); }
     const options = { hfConfig: script.hfConfig, log, output, onStep: script.onStep };
     const { finished, signal, isMain } = await runTraining(config, options);
     if (isMain && finished?.sample !== undefined) output.line(`Sample:\n${finished.sample}`);

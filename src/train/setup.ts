@@ -4,23 +4,23 @@
  *
  * @module
  */
-import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
 import { countingPool, type StatePool } from "../device/state_pool.ts";
 import { POOL_NAME } from "../device/offload.ts";
 import { dtypeFrom, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
-import { fullyShard } from "../fsdp/fully_shard.ts";
 import { cpuOffloadPolicy } from "../fsdp/policy.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
+import { shardModel } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
 import { checkpointingOf, requireOffload, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
+import { meshOf, shardRanks } from "./mesh.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
 import { trainStep } from "./step.ts";
@@ -31,6 +31,37 @@ export interface StepEstimate extends DryRun {
   readonly numParameters: number;
   /** Bytes of the file of optimizer states; 0 without one. */
   readonly stateFileBytes: number;
+}
+
+/** A step that is to be tried. */
+interface StepTrial {
+  /** Refuses a model that the step does not fit. */
+  readonly check?: (model: CausalLm) => void;
+  /** Shards or replicates the model. */
+  readonly parallelize: (model: CausalLm, run: Run) => void;
+  readonly optimizer: (model: CausalLm) => AdamW;
+  readonly batch: Batch;
+  readonly maxGradNorm: number;
+}
+
+/** Tries a step of a model on one rank. Weights get memory and no values. */
+export async function dryStep(
+  source: ModelSource,
+  trial: StepTrial,
+  options: DryRunOptions,
+): Promise<Omit<StepEstimate, "stateFileBytes">> {
+  let numParameters = 0;
+  const taken = await dryRun(async (run) => {
+    const { device, group } = run;
+    const model = await openModel(run, source);
+    trial.check?.(model);
+    for (const { numel } of model.parameters()) numParameters += numel;
+    trial.parallelize(model, run);
+    await model.load();
+    const context = { device, group, model, optimizer: trial.optimizer(model), maxGradNorm: trial.maxGradNorm };
+    return () => trainStep(context, trial.batch, 1);
+  }, options);
+  return { ...taken, numParameters };
 }
 
 /**
@@ -44,25 +75,26 @@ export async function estimateStep(
   source: ModelSource,
   options: DryRunOptions,
 ): Promise<StepEstimate> {
-  let numParameters = 0;
+  const { worldSize } = options;
   const pool = config.offloadStates === undefined ? undefined : countingPool(config.offloadStates);
-  const run = await dryRun(async (run) => {
-    const { device, group } = run;
-    const model = await openModel(run, source);
-    requireSizes(config, model, group.size);
-    for (const { numel } of model.parameters()) numParameters += numel;
-    parallelize(model, group, config, pool);
-    await model.load();
-    const optimizer = optimizerOf(model, config);
-    const context = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
-    const batch = emptyBatch(config, group.size);
-    return () => trainStep(context, batch, 1);
+  const taken = await dryStep(source, {
+    check: (model) => requireSizes(config, model, worldSize),
+    parallelize: (model, run) => parallelize(model, run, config, { optimizerStates: pool }),
+    optimizer: (model) => optimizerOf(model, config),
+    batch: emptyBatch(config, worldSize),
+    maxGradNorm: config.maxGradNorm,
   }, options);
-  return { ...run, numParameters, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
+  return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
 }
 
 /** A rank's part of a step, all of one token. */
-function emptyBatch({ globalBatch, microBatches, sequenceLength: seq }: StepConfig, worldSize: number): Batch {
+export function emptyBatch(
+  { globalBatch, microBatches, sequenceLength: seq }: Pick<
+    StepConfig,
+    "globalBatch" | "microBatches" | "sequenceLength"
+  >,
+  worldSize: number,
+): Batch {
   const batch = globalBatch / worldSize / microBatches;
   const tokens = new Int32Array(batch * seq);
   const microBatch = { inputIds: tokens, labels: tokens, batch, seq };
@@ -81,7 +113,7 @@ const MOST_RANKS = 1024;
  * @throws {ConfigError} {@link UnsupportedError} as {@link estimateStep}
  */
 export async function planModel(
-  run: Pick<Run, "device" | "group">,
+  run: Pick<Run, "device" | "group" | "localWorldSize">,
   config: RunConfig,
   hfConfig: Readonly<Record<string, unknown>> | undefined,
 ): Promise<{ readonly model: CausalLm; readonly estimate: StepEstimate }> {
@@ -90,26 +122,32 @@ export async function planModel(
     const expected = "a Hugging Face folder, as the script brings no model of its own";
     throw new ConfigError([{ path: "--model", expected, got: "nothing" }]);
   }
-  const { device, group, group: { rank, size } } = run;
+  const { device, group, group: { rank, size }, localWorldSize } = run;
   const { stagingBytes, strategy } = config;
   const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
-  const estimate = await estimateStep(config, source, { device, rank, worldSize: size, standsFor, stagingBytes });
+  const estimate = await estimateStep(config, source, {
+    ...{ device, rank, worldSize: size, localWorldSize, standsFor, stagingBytes },
+  });
   const { capacity } = device.allocator.stats;
   const fitsHere = ({ highest, offloaded }: StepEstimate): boolean =>
     highest <= capacity && offloaded.peakBytes <= capacity; // host memory has the same size
   if (fitsHere(estimate)) {
     return { model: await openModel(run, source, { seed: config.seed }), estimate };
   }
-  const fits = async (worldSize: number): Promise<boolean> => {
-    const same = { ...config, globalBatch: config.globalBatch / size * worldSize };
+  // Copies of what is sharded stay as many as they are; more ranks share each.
+  const replicas = strategy === "fsdp" ? size / shardRanks(run, config.mesh) : 1;
+  const fits = async (shards: number): Promise<boolean> => {
+    const worldSize = replicas * shards;
+    const globalBatch = config.globalBatch / size * worldSize;
+    const same = { ...config, globalBatch, mesh: `${replicas}x${shards}` };
     return fitsHere(await estimateStep(same, source, { device, worldSize }));
   };
-  let enough = 2 ** Math.floor(1 + Math.log2(size));
-  while (strategy === "fsdp" && enough <= MOST_RANKS && !await fits(enough)) enough *= 2;
+  let shards = 2 ** Math.floor(1 + Math.log2(size / replicas));
+  while (strategy === "fsdp" && replicas * shards <= MOST_RANKS && !await fits(shards)) shards *= 2;
   const remedy = strategy === "ddp"
     ? "more ranks do not help while each holds all of it: shard it (FSDP)"
-    : enough <= MOST_RANKS
-    ? `${enough} ranks would be enough`
+    : replicas * shards <= MOST_RANKS
+    ? `${replicas * shards} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
   const { highest, numParameters, offloaded } = estimate;
   const onDevice = highest > capacity;
@@ -121,29 +159,36 @@ export async function planModel(
   throw new OutOfMemoryError(onDevice ? device.name : POOL_NAME, onDevice ? highest : peakBytes, 0, capacity, detail);
 }
 
+/** What {@link parallelize} may be given besides the configuration. */
+interface ParallelizeOptions {
+  readonly optimizerStates?: StatePool | undefined;
+  readonly note?: (text: string) => void;
+}
+
 /**
  * Shards a model over the ranks, or replicates it, and checkpoints its blocks, as the configuration says.
  *
- * @param optimizerStates where the optimizer's states are to rest
- * @throws {ConfigError} if checkpointing is asked for in two ways, or a replicated model is to be offloaded
+ * @param options `optimizerStates`: where the optimizer's states are to rest; `note`: takes what a user should know of the plan
+ * @throws {ConfigError} if the plan names what the model does not have, the mesh has another number of ranks, checkpointing is
+ * asked for in two ways, or a replicated model is to be offloaded
  */
 export function parallelize(
   model: CausalLm,
-  group: ProcessGroup,
+  run: Pick<Run, "group" | "localWorldSize">,
   config: StepConfig,
-  optimizerStates?: StatePool,
+  { optimizerStates, note }: ParallelizeOptions = {},
 ): void {
-  const { strategy, reshardAfterForward } = config;
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
   requireOffload(config);
   const checkpointing = checkpointingOf(config);
   if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
-  if (strategy === "ddp") return void replicate(model, { mesh: group, precision });
+  if (config.strategy === "ddp") return void replicate(model, { mesh: run.group, precision });
+  const { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch } = config;
+  const mesh = meshOf(run, config.mesh);
+  const choices = { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch };
   const policy = cpuOffloadPolicy(optimizerStates === undefined ? {} : { optimizerStates });
   const offload = config.cpuOffload ? { offloadPolicy: policy } : {};
-  for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward, ...offload });
-  // The root's parameters are needed at both ends of forward and backward, so they stay in between.
-  fullyShard(model, { mesh: group, precision, ...offload });
+  shardModel(model, { mesh, precision, ...choices, ...offload, ...note === undefined ? {} : { note } });
 }
 
 /** The optimizer of a run. */

@@ -131,7 +131,8 @@ class Training {
       "open the file of optimizer states",
       async () => offloadStates === undefined ? undefined : await openFilePool(offloadStates),
     );
-    parallelize(model, group, config, pool);
+    const note = (text: string): void => this.#log.once().info(text);
+    parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
     const optimizer = optimizerOf(model, config);
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
@@ -266,6 +267,7 @@ class Training {
     const state = { settings: this.#settings(), data: { ...loader.state() } };
     const environment = this.#environment();
     const { path } = await saveCheckpoint({ ...context, directory, step: this.#step, state, keepLast, environment });
+    if (this.#config.stateDictType === "full") await saveHfDirectory(context.model, `${path}/model`, this.#run.group);
     this.#saved = this.#step;
     this.#log.once().info(`Saved '${path}'`);
   }

@@ -96,6 +96,72 @@ describe("fullyshard estimate", () => {
     });
   }
 
+  it("tells the time of a step as published for Llama-3.1-8B on 8 and 128 H100", () => {
+    // torchtitan 2024-12, bfloat16 with selective checkpointing, 2 samples of 8192 tokens: tokens a second and GPU.
+    const published = { 8: 5762, 128: 5605 };
+    using folder = temporaryDirectory();
+    folder.write("config.json", JSON.stringify(llama3));
+    const timesOf = (ranks: number, tflops: number): Readonly<Record<string, number>> => {
+      const sizes = [
+        "--nproc",
+        `${ranks}`,
+        "--ranks-per-host",
+        "8",
+        "--seq",
+        "8192",
+        "--batch",
+        "2",
+        "--cpu-math",
+        "wasm",
+      ];
+      const kind = ["--precision", "bfloat16", "--activation-checkpointing", "selective", "--json"];
+      // NVLink within a host, a 400 Gb/s card for each GPU across them.
+      const speeds = ["--tflops", `${tflops}`, "--host-bandwidth", "350", "--bandwidth", "50"];
+      const { code, stdout, stderr } = run("--model", folder.path, ...sizes, ...kind, ...speeds);
+      assert.equal(code, 0, stderr);
+      return JSON.parse(stdout);
+    };
+    // The speed of compute is that of 8 GPUs, whose communication is hidden; 128 follow from it.
+    const few = timesOf(8, 348.5);
+    const many = timesOf(128, 348.5);
+    const error = (times: typeof few, expected: number): number =>
+      (times["tokens_per_second_per_rank"] ?? NaN) / expected - 1;
+    assert.ok(Math.abs(error(few, published[8])) < 0.005, `${error(few, published[8])}`);
+    assert.ok(Math.abs(error(many, published[128])) < 0.03, `${error(many, published[128])}`);
+    for (const times of [few, many]) {
+      const [step = NaN, compute = NaN, exposed = NaN, all = NaN] = ["step", "compute", "exposed", "communication"]
+        .map((name) => times[`${name}_seconds`]);
+      assert.ok(Math.abs(compute + exposed - step) < 1e-9);
+      assert.ok(exposed > 0 && exposed < all);
+    }
+    assert.ok((many["communication_seconds"] ?? 0) > 5 * (few["communication_seconds"] ?? NaN));
+  });
+
+  it("tells what a mesh moves: hosts that hold copies send each other less", () => {
+    using folder = temporaryDirectory();
+    const file = folder.write("tiny.json", JSON.stringify(small));
+    const callsOf = (...flags: readonly string[]): readonly (Estimate["collectives"][number] & { hosts: number })[] => {
+      const { code, stdout, stderr } = run("--model", file, "--nproc", "8", "--seq", "16", "--json", ...flags);
+      assert.equal(code, 0, stderr);
+      return JSON.parse(stdout).collectives;
+    };
+    const hostsOf = (calls: ReturnType<typeof callsOf>, kind: string): Set<number> =>
+      new Set(calls.filter((call) => call.kind === kind && call.phase !== null).map(({ hosts }) => hosts));
+    const flat = callsOf("--ranks-per-host", "4");
+    const hybrid = callsOf("--ranks-per-host", "4", "--mesh", "hybrid");
+    assert.deepEqual(hostsOf(flat, "gather"), new Set([2]));
+    assert.deepEqual([hostsOf(hybrid, "gather"), hostsOf(hybrid, "all-reduce")], [new Set([1]), new Set([2])]);
+    assert.deepEqual(callsOf("--ranks-per-host", "4", "--mesh", "2x4"), hybrid);
+    const { code, stderr } = run("--model", file, "--nproc", "8", "--mesh", "3x2", "--seq", "16");
+    assert.equal(code, 2);
+    assert.match(stderr, /mesh: expected a mesh of 8 ranks, got 3x2/);
+    const half = run("--model", file, "--nproc", "8", "--seq", "16", "--tflops", "1");
+    assert.match(half.stderr, /--bandwidth: expected both speeds, or none, got nothing/);
+    const told = run("--model", file, "--nproc", "8", "--seq", "16", "--tflops", "1", "--bandwidth", "10").stdout;
+    assert.match(told, /^Time of a step at 1 TFLOP\/s and 10 GB\/s\n {2}compute +\S+ s\n/m);
+    assert.match(told, /^ {2}tokens a second +\d+$/m);
+  });
+
   it("prints a table, takes a file, and says what the flags change", () => {
     using folder = temporaryDirectory();
     const file = folder.write("tiny.json", JSON.stringify(small));

@@ -70,10 +70,11 @@ describe("units of fullyShard()", () => {
     for (const layer of model.layers) fullyShard(layer, { mesh: group });
     fullyShard(model, { mesh: group });
     initializeParameters(model, 5);
-    const [root, block] = describeSharding(model);
+    const { units: [root, block] } = describeSharding(model);
     assert.deepEqual([root?.name, block?.name], ["Stack", "layers.0"]);
     const [numel, padding, bytesPerRank] = [WIDTH * WIDTH + WIDTH, 48 + 44, 4 * 512];
-    assert.deepEqual(root, { name: "Stack", numParameters: 2, numel, padding, world: 1, replicas: 1, bytesPerRank });
+    const sizes = { name: "Stack", depth: 0, numParameters: 2, numel, padding, world: 1, replicas: 1, bytesPerRank };
+    assert.deepEqual(root, { ...sizes, paramDtype: "float32", reshardAfterForward: false });
   });
 
   it("shards a root whose parameters all belong to units below", async () => {

@@ -29,8 +29,8 @@ export async function runConfig(part: Partial<RunConfig>): Promise<RunConfig> {
 /** What each rank does. */
 export async function measureMemory({ device, group }: WorldRank, data: MemoryCase): Promise<MemoryReport> {
   const config = await runConfig(data.config);
-  const planned = await planModel({ device, group }, config, data.hfConfig);
-  parallelize(planned.model, group, config);
+  const planned = await planModel({ device, group, localWorldSize: group.size }, config, data.hfConfig);
+  parallelize(planned.model, { group, localWorldSize: group.size }, config);
   await planned.model.load();
   const { model, estimate: { peakBytes, terms, offloaded, highest } } = planned;
   const context = { device, group, model, optimizer: optimizerOf(model, config), maxGradNorm: config.maxGradNorm };

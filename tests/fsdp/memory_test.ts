@@ -105,7 +105,7 @@ describe("planModel()", () => {
     const { group } = await openRank(device);
     const before = device.allocator.stats;
     const config = await runConfig({ sequenceLength: 16, globalBatch: 1 });
-    const error = await refusal(planModel({ device, group }, config, example));
+    const error = await refusal(planModel({ device, group, localWorldSize: group.size }, config, example));
     const text =
       /asked for (\d+) bytes with 0 of (\d+) in use\. The model of 79\d{5} parameters does not fit 1 rank: a rank needs (\d+) bytes at once \((.*)\); (\d+) ranks would be enough/;
     const [, asked, capacity, peak, terms = "", enough] = text.exec(error.message) ?? assert.fail(error.message);
@@ -124,7 +124,7 @@ describe("planModel()", () => {
     const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 26 });
     const { group } = await openRank(device);
     const refused = async (part: Partial<RunConfig>): Promise<string> =>
-      (await refusal(planModel({ device, group }, await runConfig(part), example))).message;
+      (await refusal(planModel({ device, group, localWorldSize: group.size }, await runConfig(part), example))).message;
     assert.match(
       await refused({ sequenceLength: 256, globalBatch: 64 }),
       /no number of ranks is enough with this batch and sequence/,

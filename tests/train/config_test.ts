@@ -13,17 +13,31 @@ const keys = [
   "model",
   ...[
     "strategy",
+    "fsdp-plan",
+    "mesh",
     "no-reshard-after-forward",
+    "backward-prefetch",
+    "forward-prefetch",
     "cpu-offload",
     "offload-states",
-    "activation-checkpointing",
-    "activation-checkpointing-every",
   ],
-  ...["gradient-checkpointing", "precision", "cpu-math", "memory-bytes", "staging-bytes"],
+  ...["activation-checkpointing", "activation-checkpointing-every", "gradient-checkpointing"],
+  ...["precision", "cpu-math", "accelerate-config", "fsdp", "fsdp-config", "memory-bytes", "staging-bytes"],
   ...["timeout-seconds", "join-timeout-seconds", "report-seconds"],
   ...["steps", "stop-after", "global-batch", "micro-batches", "learning-rate", "schedule", "warmup-steps"],
   ...["weight-decay", "beta1", "beta2", "max-grad-norm", "seed"],
-  ...["out", "resume", "overwrite", "save-every", "keep-last", "eval-every", "log-every", "sample-tokens", "prompt"],
+  ...[
+    "out",
+    "resume",
+    "overwrite",
+    "save-every",
+    "keep-last",
+    "state-dict-type",
+    "eval-every",
+    "log-every",
+    "sample-tokens",
+    "prompt",
+  ],
   ...["config", "help"],
 ];
 
@@ -32,7 +46,7 @@ test("configHelp() lists every key of a training run, each with a description", 
   assert.deepEqual([...help.matchAll(/^ {2}(?:-h, )?--([\w-]+)/gm)].map((match) => match[1]), keys);
   assert.deepEqual(
     [...help.matchAll(/^(\w+):$/gm)].map((match) => match[1]),
-    ["data", "model", "parallelism", "host", "training", "output", "general"],
+    ["data", "model", "parallelism", "accelerate", "host", "training", "output", "general"],
   );
   for (const line of help.split("\n")) assert.ok(line.length <= 100, line);
   for (const { schema } of TRAIN_SECTIONS) {
@@ -54,6 +68,9 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--steps", "1.5"], /--steps: expected .*got 1\.5/],
   [["--learning-rate", "-1"], /--learning-rate: expected .*got -1/],
   [["--learning-rate", "fast"], /--learning-rate: expected .*got 'fast'/],
+  [["--mesh", "2"], /--mesh: expected shard, hybrid, or replicas x ranks such as 2x4, got '2'/],
+  [["--fsdp-plan", "automatic"], /--fsdp-plan: expected 'auto' or 'transformer' or 'none'.*, got 'automatic'/],
+  [["--fsdp-plan", '{"mode":"size"}'], /--fsdp-plan.*/],
   [["--beta2", "1"], /--beta2: expected .*got 1/],
   [["--precision", "float16"], /--precision: expected .*bfloat16.*got 'float16'/],
   [["--cpu-math", "mkl"], /--cpu-math: expected .*onednn.*got 'mkl'/],
@@ -95,6 +112,19 @@ test("every other name of a key is answered with the key, as a flag and in a fil
     }
     return true;
   });
+});
+
+test("resolveConfig() takes a plan as JSON, and from a file", async () => {
+  using folder = temporaryDirectory();
+  const plan = { mode: "manual", modules: { "model.layers.*": ["keep_full_weight"] } };
+  const file = folder.write(
+    "run.yaml",
+    'fsdp_plan:\n  mode: manual\n  modules:\n    "model.layers.*": [keep_full_weight]\n',
+  );
+  for (const argv of [["--fsdp-plan", JSON.stringify(plan)], ["--config", file]]) {
+    assert.deepEqual((await resolveConfig(TRAIN_SECTIONS, { argv })).fsdpPlan, plan);
+  }
+  assert.match(await configHelp(TRAIN_SECTIONS, ""), /--fsdp-plan <auto\|transformer\|none>/);
 });
 
 test("resolveConfig() of a file takes one text for a list, and tells that keys are not nested", async () => {

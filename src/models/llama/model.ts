@@ -16,7 +16,7 @@ import { RMSNorm } from "../../nn/norm.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import type { Init } from "../../tensor/parameter.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
-import { CausalLm, type CausalLmInputs } from "../causal_lm.ts";
+import { CausalLm, type CausalLmInputs, type ModelParts } from "../causal_lm.ts";
 import type { LlamaConfig } from "./config.ts";
 
 /** What every block of one forward is given besides the hidden states. */
@@ -151,7 +151,7 @@ export class LlamaForCausalLm extends CausalLm {
   constructor(device: Device, config: LlamaConfig, hfConfig: Readonly<Record<string, unknown>>) {
     const { vocabSize, maxPositions, tieWordEmbeddings: tied } = config;
     const tiedNames = new Map(tied ? [["lm_head.weight", "model.embed_tokens.weight"]] : []);
-    super({ hfConfig, vocabSize, maxPositions, tiedNames });
+    super({ hfConfig, vocabSize, maxPositions, tiedNames, classNames: CLASS_NAMES });
     this.model = new LlamaModel(device, config);
     const weight = tied ? this.model.embedTokens.weight : normal(config);
     this.lmHead = new LanguageModelHead(device, config.hiddenSize, vocabSize, weight);
@@ -162,7 +162,23 @@ export class LlamaForCausalLm extends CausalLm {
     return this.model.layers;
   }
 
+  get parts(): ModelParts {
+    return { embeddings: [this.model.embedTokens], tail: [this.model.norm, this.lmHead] };
+  }
+
   forward(inputs: CausalLmInputs): HeadOutput {
     return this.lmHead.call(this.model.call(inputs), inputs.labels, inputs.logitsToKeep);
   }
 }
+
+/** Hugging Face's names of the classes here. */
+const CLASS_NAMES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
+  [LlamaDecoderLayer, "LlamaDecoderLayer"],
+  [LlamaAttention, "LlamaAttention"],
+  [LlamaMlp, "LlamaMLP"],
+  [LlamaModel, "LlamaModel"],
+  [LlamaForCausalLm, "LlamaForCausalLM"],
+  [RMSNorm, "LlamaRMSNorm"],
+  [Embedding, "Embedding"],
+  [Linear, "Linear"],
+]);

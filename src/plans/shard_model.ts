@@ -1,0 +1,95 @@
+/**
+ * Shards a model by a plan.
+ *
+ * @module
+ */
+import { bfloat16, float32 } from "../dtype.ts";
+import { fullyShard } from "../fsdp/fully_shard.ts";
+import type { FullyShardedModule } from "../fsdp/handle.ts";
+import { cpuOffloadPolicy, type FullyShardOptions } from "../fsdp/policy.ts";
+import { Embedding } from "../nn/embedding.ts";
+import type { Module } from "../nn/module.ts";
+import { type FsdpPlan, type PlannedUnit, resolvePlan } from "./plan.ts";
+
+/** Options of {@link shardModel}: a plan, and what holds for all units where the plan says nothing else. */
+export interface ShardModelOptions
+  extends Pick<FullyShardOptions, "mesh" | "reshardAfterForward" | "precision" | "backwardPrefetch" | "offloadPolicy"> {
+  /** Which modules become units. */
+  readonly fsdpPlan: FsdpPlan;
+  /** Whether each unit of the plan is gathered while the one before computes its forward. @default false */
+  readonly forwardPrefetch?: boolean;
+  /** Takes what a user should know, e.g. which units share weights and were made one. */
+  readonly note?: (text: string) => void;
+}
+
+/** What "mixed_precision" stands for in a plan, as in Hugging Face's. */
+const MIXED = { paramDtype: bfloat16, reduceDtype: float32 } as const;
+
+/** How a model was sharded, for those who would do it again. */
+type Sharding = Omit<ShardModelOptions, "note">;
+const SHARDED: WeakMap<Module, Sharding> = new WeakMap();
+
+/** What {@link shardModel} was told of a model; undefined if another call sharded it. */
+export function shardOptionsOf(model: Module): Sharding | undefined {
+  return SHARDED.get(model);
+}
+
+/**
+ * Shards a model by a plan: calls `fullyShard` on the units, inner ones first, and on the root. As there, call it before the
+ * model is initialized or loaded, and the optimizer afterwards.
+ *
+ * The root is kept from forward to backward, and so are units that a plan says are. The weight of an embedding that is a unit
+ * of its own is not gathered for the backward, which does not need it.
+ *
+ * @returns the handle of the root
+ * @throws {ConfigError} listing each pattern and class of the plan that the model does not have
+ * @throws {ArgumentError} as `fullyShard`
+ * @example
+ * ```ts
+ * import { describeSharding, launch, openModel, shardModel } from "fullyshard";
+ * await using run = await launch();
+ * const sizes = { vocab_size: 64, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4 };
+ * const model = await openModel(run, { model_type: "llama", ...sizes });
+ * shardModel(model, { mesh: run.mesh, fsdpPlan: "auto" });
+ * await model.load();
+ * const { units } = describeSharding(model);
+ * if (units.length !== 5) throw new Error("embedding, 2 blocks, norm with head, and the root");
+ * ```
+ */
+export function shardModel(model: Module, options: ShardModelOptions): FullyShardedModule {
+  const { note, ...sharding } = options;
+  const { units, root, notes } = resolvePlan(model, options.fsdpPlan);
+  const handles = units.map((unit) => {
+    const modules = [...unit.modules.values()];
+    const handle = fullyShard(modules, unitOptions(unit, options));
+    if (modules.every((module) => module instanceof Embedding)) handle.setUnshardInBackward(false, { recurse: false });
+    return handle;
+  });
+  // The root's parameters are needed at both ends of forward and backward, so they stay in between.
+  const handle = fullyShard(
+    model,
+    unitOptions({ ...root, free: undefined }, { ...options, reshardAfterForward: undefined }),
+  );
+  if (options.forwardPrefetch === true) {
+    for (const [i, one] of handles.entries()) one.setModulesToForwardPrefetch(handles.slice(i + 1, i + 2));
+  }
+  for (const text of notes) note?.(text);
+  SHARDED.set(model, sharding);
+  return handle;
+}
+
+/** What `fullyShard` is told of a unit. */
+function unitOptions(
+  { free, cpuOffload, mixedPrecision }: Omit<PlannedUnit, "modules">,
+  { mesh, reshardAfterForward, precision, backwardPrefetch = false, offloadPolicy }: ShardModelOptions,
+): FullyShardOptions {
+  const offload = offloadPolicy ?? (cpuOffload ? cpuOffloadPolicy() : undefined);
+  const own = mixedPrecision ? MIXED : precision;
+  return {
+    mesh,
+    backwardPrefetch,
+    reshardAfterForward: free ?? reshardAfterForward,
+    ...own === undefined ? {} : { precision: own },
+    ...offload === undefined ? {} : { offloadPolicy: offload },
+  };
+}

@@ -1,0 +1,39 @@
+/**
+ * The mesh of a run, from the words of its configuration.
+ *
+ * @module
+ */
+import { type DeviceMesh, deviceMesh } from "../comm/mesh.ts";
+import { ConfigError } from "../errors.ts";
+import { countOf } from "../words.ts";
+import type { Run } from "./run.ts";
+
+/** The ranks of a run, and how many are on a host. */
+type RanksOfRun = Pick<Run, "group" | "localWorldSize">;
+
+/**
+ * Lays the mesh that a configuration names over the ranks of a run: `shard`, one axis; `hybrid`, the ranks of a host share and
+ * hosts replicate; `2x4`, 2 replicas of what 4 ranks share. Collective.
+ *
+ * @throws {ConfigError} if it has another number of ranks than there are
+ */
+export function meshOf(run: RanksOfRun, mesh: string): DeviceMesh {
+  const { group } = run;
+  const shard = shardRanks(run, mesh);
+  return deviceMesh(group, mesh === "shard" ? { shard } : { replicate: group.size / shard, shard });
+}
+
+/**
+ * How many ranks share a model on that mesh.
+ *
+ * @throws {ConfigError} as {@link meshOf}
+ */
+export function shardRanks({ group: { size }, localWorldSize }: RanksOfRun, mesh: string): number {
+  if (mesh === "shard") return size;
+  const [replicate = NaN, shard = NaN] = mesh === "hybrid"
+    ? [size / localWorldSize, localWorldSize]
+    : mesh.split("x").map(Number);
+  if (Number.isInteger(replicate) && replicate * shard === size) return shard;
+  const got = mesh === "hybrid" ? `hybrid, with ${countOf(localWorldSize, "rank")} on a host` : mesh;
+  throw new ConfigError([{ path: "mesh", expected: `a mesh of ${countOf(size, "rank")}`, got }]);
+}

@@ -1,0 +1,60 @@
+/**
+ * Presets of the trainer's keys: what Accelerate's file, or Transformers' `fsdp` and `fsdp_config`, say.
+ *
+ * @module
+ */
+import { type ForeignConfig, type ForeignSource, readAccelerateConfig, readFsdpConfig } from "../accelerate/read.ts";
+import type { ConfigFile } from "../config/file.ts";
+import type { ResolveOptions } from "../config/resolve.ts";
+import { processEnvironment } from "../runtime/env.ts";
+import { type ForeignKeys, foreignSection } from "./config.ts";
+
+/**
+ * Reads presets for `resolveConfig`.
+ *
+ * @param own what the script itself says, where neither flags nor a file name a configuration
+ * @param notices takes what a user should know of them
+ */
+export function foreignPresets(own: ForeignKeys, notices: string[]): NonNullable<ResolveOptions["presets"]> {
+  return async (given) => {
+    const parsed = foreignSection.schema.safeParse(
+      Object.fromEntries(Object.entries(given).filter(([name]) => Object.hasOwn(foreignSection.schema.shape, name))),
+    );
+    if (!parsed.success) return NOTHING; // the resolver says what is wrong
+    const isAsked = Object.values(parsed.data).some((value) => value !== undefined);
+    const { accelerateConfig, fsdp, fsdpConfig } = isAsked ? parsed.data : ownKeys(own);
+    if (accelerateConfig !== undefined && (fsdp !== undefined || fsdpConfig !== undefined)) {
+      return refused(
+        "accelerateConfig",
+        "one configuration",
+        "fsdp or fsdpConfig as well: Accelerate's file has all of it",
+      );
+    }
+    if (fsdp === false && fsdpConfig !== undefined) return refused("fsdpConfig", "fsdp: true with it", "fsdp: false");
+    const config = await readForeign(accelerateConfig, fsdp, fsdpConfig);
+    notices.push(...config?.notices ?? []);
+    return config ?? NOTHING;
+  };
+}
+
+const NOTHING: ConfigFile = { values: {}, places: new Map(), problems: [] };
+
+function refused(path: string, expected: string, got: string): ConfigFile {
+  return { ...NOTHING, problems: [{ path, expected, got }] };
+}
+
+/** What the script says, else the file that the launcher was given. */
+function ownKeys(own: ForeignKeys): ForeignKeys {
+  if (Object.values(own).some((value) => value !== undefined)) return own;
+  return { accelerateConfig: processEnvironment().text("FULLYSHARD_ACCELERATE_CONFIG") };
+}
+
+async function readForeign(
+  accelerateConfig: ForeignSource | undefined,
+  fsdp: boolean | string | undefined,
+  fsdpConfig: ForeignSource | undefined,
+): Promise<ForeignConfig | undefined> {
+  if (accelerateConfig !== undefined) return await readAccelerateConfig(accelerateConfig);
+  if (fsdp === undefined && fsdpConfig === undefined) return undefined;
+  return await readFsdpConfig(fsdpConfig ?? {}, fsdp);
+}

@@ -1,0 +1,145 @@
+/** Models that were sharded by a plan: they learn what replicated ones do to the bit, and are described. @module */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { describeSharding, openModel, shardModel } from "../../mod.ts";
+import { openRank } from "../fsdp/run.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { type PlanCase, type PlanReport, SIZES, train } from "./plan_ranks.ts";
+
+const WORLD = 2;
+
+async function run(data: PlanCase, ranks: number = WORLD): Promise<readonly PlanReport[]> {
+  return valuesOf(await world<PlanCase, PlanReport>(ranks, train, { data, memoryBytes: 2 ** 25 }));
+}
+
+/** Whole weights of the ranks that share a copy. */
+function whole(reports: readonly PlanReport[], shards: number): Record<string, readonly number[]> {
+  const [first] = reports;
+  const names = Object.keys(first?.weights ?? {});
+  const parts = reports.slice(0, shards);
+  return Object.fromEntries(names.map((name) => [name, parts.flatMap(({ weights }) => weights[name] ?? [])]));
+}
+
+const manual = {
+  mode: "manual",
+  modules: {
+    "model.layers.*": ["free_full_weight"],
+    "model.norm": ["keep_full_weight"],
+    "lm_head": ["keep_full_weight"],
+  },
+} as const;
+const cases: Readonly<Record<string, PlanCase>> = {
+  auto: { fsdpPlan: "auto" },
+  "auto, nothing freed": { fsdpPlan: "auto", reshardAfterForward: false },
+  "auto, prefetching": { fsdpPlan: "auto", forwardPrefetch: true, backwardPrefetch: true },
+  transformer: { fsdpPlan: "transformer" },
+  classes: { fsdpPlan: { mode: "transformer", classes: ["LlamaMLP", "LlamaAttention"] } },
+  size: { fsdpPlan: { mode: "size", minNumParams: 1000 } },
+  none: { fsdpPlan: "none" },
+  manual: { fsdpPlan: manual },
+  "auto, offloaded": { fsdpPlan: { mode: "auto", options: ["cpu_offload"] } },
+  "manual, a part offloaded": {
+    fsdpPlan: { mode: "manual", modules: { "model.layers.*": ["cpu_offload"], "model.embed_tokens": [] } },
+  },
+};
+
+for (const tied of [false, true]) {
+  describe(`shardModel() of ${tied ? "tied" : "untied"} weights`, () => {
+    let ddp: Promise<readonly PlanReport[]> | undefined;
+    for (const [name, data] of Object.entries(cases)) {
+      it(`learns by plan '${name}' what DDP learns`, async () => {
+        const [reference] = await (ddp ??= run({ tied }));
+        const reports = await run({ ...data, tied });
+        for (const report of reports) {
+          assert.deepEqual(report.losses, reference?.losses);
+          assert.deepEqual(report.norms, reference?.norms);
+          assert.deepEqual(report.predicted, report.measured);
+        }
+        assert.deepEqual(whole(reports, WORLD), reference?.weights);
+      });
+    }
+  });
+}
+
+describe("shardModel()", () => {
+  it("gathers what the plan frees once more in the backward, but for embeddings", async () => {
+    const [report] = await run({ fsdpPlan: "auto" });
+    const gathers = report?.calls.filter((call) => call.startsWith("gather"));
+    const blocks = ["model.layers.0", "model.layers.1"];
+    const order = ["model.embed_tokens", ...blocks, "model.norm, lm_head"];
+    assert.deepEqual(gathers, [
+      ...order.map((unit) => `gather forward ${unit}`),
+      ...blocks.toReversed().map((unit) => `gather backward ${unit}`),
+    ]);
+  });
+
+  it("gathers the next unit while one computes, where that is asked for", async () => {
+    const reportOf = async (data: PlanCase): Promise<PlanReport> =>
+      (await run({ fsdpPlan: "transformer", ...data }))[0] ?? assert.fail();
+    const [plain, forward, backward] = [
+      await reportOf({}),
+      await reportOf({ forwardPrefetch: true }),
+      await reportOf({ backwardPrefetch: true }),
+    ];
+    assert.ok(forward.gathered > plain.gathered);
+    assert.equal(forward.measured.peakBytes, plain.measured.peakBytes);
+    assert.equal(backward.gathered, plain.gathered);
+    assert.ok(backward.measured.peakBytes > plain.measured.peakBytes);
+  });
+
+  it("shards over the second axis of a mesh and copies over the first", async () => {
+    const reports = await run({ fsdpPlan: "auto", replicas: 2 }, 4);
+    const [a, b, c, d] = reports.map(({ weights }) => weights);
+    assert.deepEqual([a, b], [c, d]);
+    assert.notDeepEqual(a, b);
+    for (const { predicted, measured, description } of reports) {
+      assert.deepEqual(predicted, measured);
+      assert.match(description, /a rank of 2, 2 copies$/);
+    }
+  });
+
+  it("tells of units that share a weight, and draws the tree", async () => {
+    const [report] = await run({ fsdpPlan: "auto", tied: true });
+    assert.equal(report?.notes.length, 1);
+    assert.equal(
+      report?.description,
+      [
+        "LlamaForCausalLm                           0 in 0 parameters     0 bytes a rank  float32  kept for the backward",
+        "  model.embed_tokens, model.norm, lm_head  1040 in 2 parameters  2.3 KiB a rank  float32  kept for the backward",
+        "  model.layers.0                           1952 in 9 parameters  4.0 KiB a rank  float32  freed after the forward",
+        "  model.layers.1                           1952 in 9 parameters  4.0 KiB a rank  float32  freed after the forward",
+        "4944 elements, 10.3 KiB a rank of 2",
+      ].join("\n"),
+    );
+  });
+
+  it("is what openModel() does with a plan, before it loads", async () => {
+    const rank = await openRank();
+    const model = await openModel(rank, SIZES, { fsdpPlan: "auto", mesh: rank.group, seed: 2 });
+    const { units } = describeSharding(model);
+    assert.deepEqual(units.map(({ depth }) => depth), [0, 1, 1, 1, 1]);
+    const again = await openModel(rank, SIZES, { seed: 2 });
+    shardModel(again, { fsdpPlan: "none", mesh: rank.group });
+    await again.load();
+    const values = (of: typeof model): unknown => [...of.parameters()].map(({ storage }) => storage.shard.numel);
+    assert.deepEqual(values(model), values(again));
+    await assert.rejects(
+      openModel(rank, SIZES, { mesh: rank.group }),
+      /Cannot use 'mesh' without a plan: give fsdpPlan/,
+    );
+    await assert.rejects(
+      openModel(rank, SIZES, { fsdpPlan: { mode: "transformer", classes: ["GptBlock"] } }),
+      /GptBlock/,
+    );
+  });
+
+  it("predicts no peak of a model that it does not know how to build again", async () => {
+    const rank = await openRank();
+    const model = await openModel(rank, SIZES, { fsdpPlan: "auto" });
+    const [block] = model.layers;
+    await assert.rejects(
+      describeSharding(block ?? assert.fail()).predictPeak(),
+      /Cannot predict the peak of LlamaDecoderLayer: it must be a language model that shardModel or openModel sharded/,
+    );
+  });
+});

@@ -1,0 +1,46 @@
+/** What is taken to overlap in a step's time, on steps of a few calls. @module */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { CollectiveUse } from "../../src/train/dry_run.ts";
+import { predictTime } from "../../src/train/timeline.ts";
+
+/** A call that takes `received` seconds, when so many operations are done. */
+function call(
+  kind: CollectiveUse["kind"],
+  phase: CollectiveUse["phase"],
+  flopsBefore: number,
+  received: number,
+): CollectiveUse {
+  return { kind, phase, flopsBefore, received, unit: "unit", bytes: received, hosts: 1 };
+}
+
+const speeds = { flops: 1, bandwidth: 0.5, hostBandwidth: 1 };
+
+test("a unit is gathered while the one before computes; the first one is waited for", () => {
+  const collectives = [
+    call("gather", "forward", 0, 3),
+    call("gather", "forward", 10, 4),
+    call("gather", "forward", 20, 12),
+  ];
+  // 3 for the first; the second is hidden, the third is gathered from 13 on, for 12 beside 10.
+  assert.deepEqual(predictTime({ collectives, flops: 30 }, speeds), {
+    step: 3 + 10 + 12 + 10,
+    compute: 30,
+    communication: 19,
+    exposed: 5,
+  });
+});
+
+test("reductions of the backward run beside compute, sums that the step reads do not", () => {
+  const reduce = call("reduce-scatter", "backward", 10, 4);
+  assert.equal(predictTime({ collectives: [reduce], flops: 20 }, speeds).step, 20);
+  assert.equal(predictTime({ collectives: [reduce], flops: 12 }, speeds).step, 14);
+  const norm = call("all-reduce", undefined, 10, 4);
+  assert.equal(predictTime({ collectives: [reduce, norm], flops: 20 }, speeds).step, 10 + 4 + 4 + 10);
+});
+
+test("ranks of other hosts are reached at their own speed", () => {
+  const away = { ...call("gather", "forward", 0, 3), hosts: 2 };
+  assert.equal(predictTime({ collectives: [away], flops: 1 }, speeds).step, 7);
+  assert.equal(predictTime({ collectives: [], flops: 8 }, { ...speeds, flops: 4 }).step, 2);
+});
