@@ -59,6 +59,29 @@ export const CONTROL_SCENARIOS: Scenarios = {
     }
   },
 
+  "flightRecord() has the last calls of every rank"({ group, device }): void {
+    group.step = 4;
+    const ptr = device.allocator.allocate(1000, "test");
+    group.allReduce(ptr, 100, float32, { unit: "layers.7", phase: "backward" }).wait();
+    for (let i = 0; i < 70; i++) group.barrier(`turn ${i}`);
+    const { group: name, rank, ranks } = group.flightRecord();
+    assert.deepEqual([name, rank, ranks.length], [group.name, group.worldRanks[group.rank], group.size]);
+    for (const { calls, state } of ranks) {
+      assert.ok(["waiting", "running"].includes(state));
+      // A rank may be past the turns by now: then its oldest call is being written over.
+      const turns = calls.filter(({ kind, unit }) => kind === "barrier" && unit !== "looked")
+        .map(({ unit }) => Number(unit.slice(5)));
+      assert.ok(calls.length >= 63 && turns.length >= 62, `${turns}`);
+      assert.deepEqual(turns, turns.map((_, i) => (turns[0] ?? NaN) + i));
+    }
+    group.barrier("looked");
+    group.allReduce(ptr, 100, float32, { unit: "layers.8", phase: "backward" }).wait();
+    const { calls } = group.flightRecord().ranks[group.rank] ?? assert.fail();
+    const { sequence, ...last } = calls.at(-1) ?? assert.fail();
+    assert.equal(sequence, group.sequence);
+    assert.deepEqual(last, { kind: "all-reduce", unit: "layers.8", phase: "backward", step: 4, bytes: 400 });
+  },
+
   "observe() tells every call, also of groups that were split off"({ group, device }): void {
     const told: string[] = [];
     const end = group.observe((call, { name }) => {
