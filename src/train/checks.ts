@@ -54,14 +54,21 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
 }
 
 /**
- * Refuses to offload what is replicated.
+ * Refuses to offload what is replicated, and to replicate over a mesh.
  *
  * @throws {ConfigError}
  */
-export function requireNoOffload({ cpuOffload }: StepConfig): void {
-  if (!cpuOffload) return;
-  const got = "'ddp': replicas are computed with where they lie; shard the model, or offload nothing";
-  throw new ConfigError([{ path: "cpuOffload", expected: "strategy fsdp with it", got }]);
+export function requireReplicable({ cpuOffload, mesh }: StepConfig): void {
+  const expected = "strategy fsdp with it";
+  const problems: ConfigProblem[] = [];
+  if (cpuOffload) {
+    const got = "'ddp': replicas are computed with where they lie; shard the model, or offload nothing";
+    problems.push({ path: "cpuOffload", expected, got });
+  }
+  if (mesh !== "shard") {
+    problems.push({ path: "mesh", expected, got: `'ddp', which copies over all ranks, and '${mesh}'` });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /**

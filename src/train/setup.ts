@@ -15,7 +15,7 @@ import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { shardModel } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
-import { checkpointingOf, requireNoOffload, requireSizes } from "./checks.ts";
+import { checkpointingOf, requireReplicable, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { meshOf, shardRanks } from "./mesh.ts";
@@ -162,7 +162,7 @@ export function parallelize(
   const checkpointing = checkpointingOf(config);
   if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
   if (config.strategy === "ddp") {
-    requireNoOffload(config);
+    requireReplicable(config);
     return void replicate(model, { mesh: run.group, precision });
   }
   const { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch } = config;
