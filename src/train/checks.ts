@@ -54,15 +54,19 @@ export function requireSizes(config: StepConfig, model: CausalLm, worldSize: num
 }
 
 /**
- * Refuses to offload what is replicated, and states alone.
+ * Refuses what only goes together: offloading and a mesh with sharding, states in a file with offloading.
  *
  * @throws {ConfigError}
  */
-export function requireOffload({ strategy, cpuOffload, offloadStates }: StepConfig): void {
+export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh }: StepConfig): void {
   const problems: ConfigProblem[] = [];
+  const expected = "strategy fsdp with it";
   if (cpuOffload && strategy === "ddp") {
     const got = "'ddp': replicas are computed with where they lie; shard the model, or offload nothing";
-    problems.push({ path: "cpuOffload", expected: "strategy fsdp with it", got });
+    problems.push({ path: "cpuOffload", expected, got });
+  }
+  if (mesh !== "shard" && strategy === "ddp") {
+    problems.push({ path: "mesh", expected, got: `'ddp', which copies over all ranks, and '${mesh}'` });
   }
   if (offloadStates !== undefined && !cpuOffload) {
     problems.push({ path: "offloadStates", expected: "cpuOffload with it", got: `'${offloadStates}' alone` });

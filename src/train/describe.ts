@@ -63,7 +63,8 @@ export class ShardingDescription {
   }
 
   /**
-   * Predicts the most memory that a step of AdamW takes on this rank, by a dry run of it on a twin of the model.
+   * Predicts the most memory that a step of AdamW takes on this rank, by a dry run of it on a twin of the model: sharded alike, no
+   * activations checkpointed.
    *
    * @throws {ArgumentError} if it is no language model, or was not sharded by `shardModel` or `openModel`
    */

@@ -17,7 +17,7 @@ import { AdamW } from "../optim/adamw.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { shardModel } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
-import { checkpointingOf, requireOffload, requireSizes } from "./checks.ts";
+import { checkpointingOf, requireCompatible, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { meshOf, shardRanks } from "./mesh.ts";
@@ -179,7 +179,7 @@ export function parallelize(
   { optimizerStates, note }: ParallelizeOptions = {},
 ): void {
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
-  requireOffload(config);
+  requireCompatible(config);
   const checkpointing = checkpointingOf(config);
   if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
   if (config.strategy === "ddp") return void replicate(model, { mesh: run.group, precision });

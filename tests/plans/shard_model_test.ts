@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { describeSharding, openModel, shardModel } from "../../mod.ts";
 import { openRank } from "../fsdp/run.ts";
+import { startRank } from "../support/rank_process.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { type PlanCase, type PlanReport, SIZES, train } from "./plan_ranks.ts";
 
@@ -95,6 +96,18 @@ describe("shardModel()", () => {
     for (const { predicted, measured, description } of reports) {
       assert.deepEqual(predicted, measured);
       assert.match(description, /a rank of 2, 2 copies$/);
+    }
+  });
+
+  it("shards within a host and copies over hosts, by LOCAL_WORLD_SIZE", { timeout: 120_000 }, async () => {
+    const id = { FULLYSHARD_RUN_ID: crypto.randomUUID(), WORLD_SIZE: "4", LOCAL_WORLD_SIZE: "2" };
+    const ranks = Array.from({ length: 4 }, (_, rank) => {
+      const env = { ...id, RANK: String(rank), LOCAL_RANK: String(rank % 2) };
+      return startRank(new URL("./hybrid_rank.ts", import.meta.url), [], { env });
+    });
+    await Promise.all(ranks.map(({ ended }) => ended));
+    for (const [rank, { stdout, stderr }] of ranks.entries()) {
+      assert.equal(stdout, `2 share, 2 copies, ${rank < 2 ? "0,1" : "2,3"}\n`, stderr);
     }
   });
 

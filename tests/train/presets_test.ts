@@ -110,6 +110,24 @@ describe("fsdp_config", () => {
     assert.ok(half > 0.5 && half < 0.65, `${half}`);
   });
 
+  it("parallelism_config: copies, and ranks that share each", async () => {
+    const read = async (sizes: Readonly<Record<string, number>>): Promise<unknown> => {
+      using folder = temporaryDirectory();
+      const file = folder.write("a.yaml", JSON.stringify({ distributed_type: "FSDP", parallelism_config: sizes }));
+      const presets = foreignPresets({}, []);
+      const argv = ["--accelerate-config", file, "--sequence-length", "16"];
+      const step = await estimateStep(await resolveConfig(TRAIN_SECTIONS, { argv, presets }), SIZES, ranks);
+      return [calls(step, "gather").length, gradients(step)];
+    };
+    assert.deepEqual(await read({ dp_replicate_size: 2, dp_shard_size: 2 }), [5, 3]);
+    assert.deepEqual(await read({ dp_shard_size: 4 }), [5, 0]);
+    await assert.rejects(read({ dp_replicate_size: 2, dp_shard_size: 4 }), /mesh: expected a mesh of 4 ranks, got 2x4/);
+    await assert.rejects(
+      stepWith({ sharding_strategy: "HYBRID_SHARD" }, "--strategy", "ddp"),
+      /mesh: expected strategy fsdp/,
+    );
+  });
+
   it("is less than flags, and refused with what it contradicts", async () => {
     const step = await stepWith({ reshard_after_forward: false }, "--reshard-after-forward");
     assert.equal(calls(step, "gather").length, 5);
