@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "e86819fc850ec55011915af6e35764d5403070eb07263253e54d45e92d3546e7",
-  v4: "af7c59bed8d07f09b56a85e1a3d330dac467c1fec7a533848b3298a263e2c740",
+  v3: "deef11099d9cc8adb1807208d598661ea025d00a59df7e6b0ef7d08185162ffb",
+  v4: "7364a94d8321a2d3523f02b8087d30f3a0f25863c846b04d7aaaad829bea5c08",
 } as const;

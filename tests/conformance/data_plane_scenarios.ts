@@ -6,6 +6,7 @@
  */
 import assert from "node:assert/strict";
 import { bfloat16, type DType, float32, int64 } from "../../src/dtype.ts";
+import { at } from "../../src/at.ts";
 import { devicePtr } from "../../src/device/device.ts";
 import { checkSum, encode, equal, place, raggedRuns, type Rank, sleep, values } from "./values.ts";
 import type { Scenarios } from "./planes.ts";
@@ -332,6 +333,25 @@ export const DATA_SCENARIOS_OF_SEVERAL: Scenarios = {
       }
       for (const ptr of [ahead, back, fromBehind, fromAhead]) device.allocator.free(ptr);
     }
+  },
+
+  "transfer() goes on when a peer whose messages have ended has left"(rank): void {
+    const { group, device } = rank;
+    const others = Array.from({ length: group.size - 1 }, (_, i) => i + 1);
+    const child = group.split([0, ...others], "leaving");
+    const [ptr, byteLength] = [place(rank, new Uint8Array(8).fill(group.rank)), 8];
+    const into = others.map(() => place(rank, new Uint8Array(8)));
+    if (group.rank === group.size - 1) sleep(600);
+    const receives = others.map((peer, i) =>
+      ({ kind: "receive", ptr: at(into, i, "place"), byteLength, peer }) as const
+    );
+    child.transfer(group.rank === 0 ? receives : [{ kind: "send", ptr, byteLength, peer: 0 }], "late").wait();
+    child.dispose();
+    for (const [i, peer] of others.entries()) {
+      const expected = new Uint8Array(8).fill(group.rank === 0 ? peer : 0);
+      equal(device.bytes(at(into, i, "place"), 8), expected, `from ${peer}`);
+    }
+    for (const block of [ptr, ...into]) device.allocator.free(block);
   },
 
   "send() and receive() concern two ranks only, in between what all do"(rank): void {

@@ -124,6 +124,13 @@ pub unsafe fn load_part<T: Element>(p: *const T, count: usize) -> F32s {
     if count >= LANES {
         return T::load_lanes(p);
     }
+    load_tail(p, count)
+}
+
+/// Not inlined, as every loop would hold it.
+#[cold]
+#[inline(never)]
+unsafe fn load_tail<T: Element>(p: *const T, count: usize) -> F32s {
     let mut lanes = [0.0; LANES];
     for i in 0..LANES {
         if i < count {
@@ -139,6 +146,13 @@ pub unsafe fn store_part<T: Element>(p: *mut T, value: F32s, count: usize) {
     if count >= LANES {
         return T::store_lanes(p, value);
     }
+    store_tail(p, value, count)
+}
+
+/// Not inlined, as every loop would hold it.
+#[cold]
+#[inline(never)]
+unsafe fn store_tail<T: Element>(p: *mut T, value: F32s, count: usize) {
     let lanes = value.lanes();
     for i in 0..LANES {
         if i < count {

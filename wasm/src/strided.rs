@@ -88,6 +88,12 @@ pub unsafe fn gather<T: Element>(p: *const T, stride: isize, count: usize) -> F3
     if stride == 0 {
         return F32s::splat(T::load(p));
     }
+    gather_apart(p, stride, count)
+}
+
+/// Not inlined, as each function of two would hold it twice.
+#[inline(never)]
+unsafe fn gather_apart<T: Element>(p: *const T, stride: isize, count: usize) -> F32s {
     let mut lanes = [0.0; LANES];
     for i in 0..LANES {
         if i < count {
