@@ -14,6 +14,7 @@ export {
   attention,
   binaryCrossEntropyWithLogits,
   cat,
+  causalConv,
   crossEntropy,
   IGNORE_INDEX,
   l1Loss,
@@ -26,6 +27,7 @@ export {
   where,
 } from "../src/nn/functional.ts";
 export { initializeParameters } from "../src/nn/initialize.ts";
+export type { WeightLayout } from "../src/ops/matmul.ts";
 export type { AttentionAttrs } from "../src/ops/attention.ts";
 export {
   type GradientReducer,
