@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { didYouMean } from "../config/nearest.ts";
 import type { Device } from "../device/device.ts";
 import { UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
@@ -23,11 +24,19 @@ export interface ModelFamily {
   build(device: Device, hfConfig: Readonly<Record<string, unknown>>): CausalLm;
 }
 
+/** A family of a configuration and a model. */
+function family<Config>(
+  modelType: string,
+  resolve: (hfConfig: Readonly<Record<string, unknown>>) => Config,
+  Model: new (device: Device, config: Config, hfConfig: Readonly<Record<string, unknown>>) => CausalLm,
+): ModelFamily {
+  return { modelType, build: (device, hfConfig) => new Model(device, resolve(hfConfig), hfConfig) };
+}
+
 /** All families. */
-export const FAMILIES: readonly ModelFamily[] = [{
-  modelType: "llama",
-  build: (device, hfConfig) => new LlamaForCausalLm(device, resolveLlamaConfig(hfConfig), hfConfig),
-}];
+export const FAMILIES: readonly ModelFamily[] = [
+  family("llama", resolveLlamaConfig, LlamaForCausalLm),
+];
 
 /**
  * Builds the model that a Hugging Face config describes, without memory: shard it, then initialize or load it.
@@ -37,11 +46,13 @@ export const FAMILIES: readonly ModelFamily[] = [{
  * @throws {ConfigError} if the config does not fit the family
  */
 export function buildModel(device: Device, hfConfig: Readonly<Record<string, unknown>>): CausalLm {
-  const family = FAMILIES.find(({ modelType }) => modelType === hfConfig["model_type"]);
+  const asked = hfConfig["model_type"];
+  const family = FAMILIES.find(({ modelType }) => modelType === asked);
   if (family === undefined) {
     const known = FAMILIES.map(({ modelType }) => modelType);
-    const asked = hfConfig["model_type"] === undefined ? "no model_type" : `model_type '${hfConfig["model_type"]}'`;
-    throw new UnsupportedError(`Cannot build a model of ${asked}: ${whichAre(known, "supported")}`);
+    const what = asked === undefined ? "no model_type" : `model_type '${asked}'`;
+    const hint = typeof asked === "string" ? didYouMean(asked, known) : "";
+    throw new UnsupportedError(`Cannot build a model of ${what}: ${whichAre(known, "supported")}${hint}`);
   }
   return family.build(device, hfConfig);
 }

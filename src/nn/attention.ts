@@ -77,7 +77,8 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     const { hiddenSize, numHeads, numKvHeads, headDim, init, outInit = init, fused = false, qkNorm } = options;
     const { qkvBias = false, outBias = false, layout = "outIn" } = options;
     const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
-    const projection = (width: number): Linear => new Linear(device, hiddenSize, width, { bias: qkvBias, init, layout });
+    const projection = (width: number): Linear =>
+      new Linear(device, hiddenSize, width, { bias: qkvBias, init, layout });
     if (fused) {
       const all = this.qkvProj = projection(widths[0] + widths[1] + widths[2]);
       this.#project = (x) => {
