@@ -78,6 +78,7 @@ export type { FsdpUnit } from "../src/fsdp/unit.ts";
 
 // What the types above are made of.
 export type { PassMember } from "../src/autograd/engine.ts";
+export type { LayerContext } from "../src/nn/attention.ts";
 export type { HeadOutput } from "../src/nn/head.ts";
 export type { ModuleContainer } from "../src/nn/container.ts";
 export type { BoundaryDtypes, Part } from "../src/nn/module.ts";

@@ -71,6 +71,14 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
     throw new ArgumentError(`Cannot keep ${maxLength} tokens of a text: the model has ${maxPositions} positions`);
   }
 
+  /**
+   * The longest text whose tokens are computed as those of shorter ones: in a longer one all are computed otherwise, so that a
+   * cache of them is of no use. Undefined where the length changes nothing.
+   */
+  get cacheLimit(): number | undefined {
+    return undefined;
+  }
+
   /** The transformer blocks, in the order of the forward. */
   abstract get layers(): readonly Module[];
 

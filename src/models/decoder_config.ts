@@ -86,7 +86,7 @@ export function resolveDecoder(raw: RawDecoder): DecoderConfig {
     if (!holds) problems.push({ path: `config.json ${key}`, expected, got });
   };
   const dimGot = `${headDim} (hidden_size / num_attention_heads)`;
-  require(Number.isInteger(headDim) && headDim % 2 === 0, "head_dim", "an even integer", dimGot);
+  require(Number.isInteger(headDim), "head_dim", "an integer", dimGot);
   require(numHeads % numKvHeads === 0, "num_key_value_heads", `a divisor of ${numHeads}`, `${numKvHeads}`);
   const isId = paddingIdx === undefined || (paddingIdx >= 0 && paddingIdx < vocabSize);
   require(isId, "pad_token_id", `an id below vocab_size ${vocabSize}`, `${pad}`);
@@ -146,6 +146,23 @@ export function requireImplemented(
 
 /** Names of the types of layers in `config.json`. */
 export type LayerType = "full_attention" | "sliding_attention" | "conv";
+
+/**
+ * How far the tokens of each layer see: the window in those that slide, else all.
+ *
+ * @throws {ConfigError} if a layer slides and there is no window
+ */
+export function windowsOf(
+  types: readonly LayerType[],
+  window: number | null | undefined,
+): readonly (number | undefined)[] {
+  return types.map((type) => {
+    if (type !== "sliding_attention") return undefined;
+    if (window != null) return window;
+    const expected = "a number, as layers of layer_types slide";
+    throw new ConfigError([{ path: "config.json sliding_window", expected, got: "nothing" }]);
+  });
+}
 
 /**
  * The type of each layer.

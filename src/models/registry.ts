@@ -8,8 +8,24 @@ import type { Device } from "../device/device.ts";
 import { UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
 import type { CausalLm } from "./causal_lm.ts";
+import { resolveGpt2Config } from "./gpt2/config.ts";
+import { Gpt2ForCausalLm } from "./gpt2/model.ts";
+import { resolveLfm2Config } from "./lfm2/config.ts";
+import { Lfm2ForCausalLm } from "./lfm2/model.ts";
 import { resolveLlamaConfig } from "./llama/config.ts";
 import { LlamaForCausalLm } from "./llama/model.ts";
+import { resolveMistralConfig } from "./mistral/config.ts";
+import { MistralForCausalLm } from "./mistral/model.ts";
+import { resolveModernBertDecoderConfig } from "./modernbert_decoder/config.ts";
+import { ModernBertDecoderForCausalLm } from "./modernbert_decoder/model.ts";
+import { resolveOlmo3Config } from "./olmo3/config.ts";
+import { Olmo3ForCausalLm } from "./olmo3/model.ts";
+import { resolvePhiConfig } from "./phi/config.ts";
+import { PhiForCausalLm } from "./phi/model.ts";
+import { resolvePhi3Config } from "./phi3/config.ts";
+import { Phi3ForCausalLm } from "./phi3/model.ts";
+import { resolveQwen3Config } from "./qwen3/config.ts";
+import { Qwen3ForCausalLm } from "./qwen3/model.ts";
 
 /** One family of models. */
 export interface ModelFamily {
@@ -35,7 +51,15 @@ function family<Config>(
 
 /** All families. */
 export const FAMILIES: readonly ModelFamily[] = [
+  family("gpt2", resolveGpt2Config, Gpt2ForCausalLm),
+  family("lfm2", resolveLfm2Config, Lfm2ForCausalLm),
   family("llama", resolveLlamaConfig, LlamaForCausalLm),
+  family("mistral", resolveMistralConfig, MistralForCausalLm),
+  family("modernbert-decoder", resolveModernBertDecoderConfig, ModernBertDecoderForCausalLm),
+  family("olmo3", resolveOlmo3Config, Olmo3ForCausalLm),
+  family("phi", resolvePhiConfig, PhiForCausalLm),
+  family("phi3", resolvePhi3Config, Phi3ForCausalLm),
+  family("qwen3", resolveQwen3Config, Qwen3ForCausalLm),
 ];
 
 /**

@@ -67,12 +67,14 @@ export const ROPE_KEYS: {
   readonly rope_scaling: typeof ropes;
   readonly rope_parameters: typeof ropes;
   readonly partial_rotary_factor: z.ZodOptional<z.ZodNullable<z.ZodNumber>>;
+  readonly original_max_position_embeddings: z.ZodOptional<z.ZodNullable<z.ZodInt>>;
 } = {
   max_position_embeddings: size.default(2048),
   rope_theta: positive.nullish(),
   rope_scaling: ropes,
   rope_parameters: ropes,
   partial_rotary_factor: positive.nullish(),
+  original_max_position_embeddings: size.nullish(),
 };
 
 /** Keys that were checked by a schema of {@link ROPE_KEYS}. */
@@ -82,7 +84,7 @@ interface RawKeys {
   readonly rope_scaling?: RawRopes | null | undefined;
   readonly rope_parameters?: RawRopes | null | undefined;
   readonly partial_rotary_factor?: number | null | undefined;
-  readonly original_max_position_embeddings?: number | undefined;
+  readonly original_max_position_embeddings?: number | null | undefined;
 }
 
 /** What a family decides about its rotary embedding. */
@@ -105,23 +107,42 @@ const TYPES: readonly RopeScaling["type"][] = ["default", "linear", "llama3", "y
  * @throws {UnsupportedError} for scalings that are not implemented
  */
 export function resolveRope(raw: RawKeys, family: RopeFamily): RotaryOptions {
-  const key = raw.rope_parameters == null ? "rope_scaling" : "rope_parameters";
+  const key = raw.rope_scaling == null ? "rope_parameters" : "rope_scaling";
   return resolveOne(raw, raw[key] ?? {}, key, family);
 }
 
-/** Likewise of the layers of one type. */
-export function resolveRopeOf(
-  type: "full_attention" | "sliding_attention",
+/** The rotary embeddings of a model whose layers of different types turn heads by different angles. */
+export type Rotations = Readonly<Record<"full_attention" | "sliding_attention", RotaryOptions>>;
+
+/**
+ * Likewise where each type of layers has its own.
+ *
+ * @param theta the base of each type where `rope_parameters` has none
+ * @param scaled the types that `rope_scaling`, the spelling of transformers 4, is meant for
+ */
+export function resolveRotations(
   raw: RawKeys,
-  family: RopeFamily,
-): RotaryOptions {
-  return resolveOne(raw, raw.rope_parameters?.[type] ?? {}, `rope_parameters.${type}`, family);
+  headDim: number,
+  theta: Readonly<Record<keyof Rotations, number>>,
+  scaled: readonly (keyof Rotations)[],
+): Rotations {
+  const of = (type: keyof Rotations): RotaryOptions => {
+    const legacy = scaled.includes(type) ? raw.rope_scaling : undefined;
+    // transformers looks for `truncate` beside the types and not in them.
+    const rope = { ...raw.rope_parameters?.[type], ...legacy, truncate: raw.rope_parameters?.truncate };
+    const own = { ...raw, rope_theta: undefined, original_max_position_embeddings: undefined };
+    return resolveOne(own, rope, `rope_parameters.${type}`, { headDim, theta: theta[type] });
+  };
+  return { full_attention: of("full_attention"), sliding_attention: of("sliding_attention") };
 }
 
 function resolveOne(raw: RawKeys, rope: RawRope, key: string, family: RopeFamily): RotaryOptions {
   const share = rope.partial_rotary_factor ?? raw.partial_rotary_factor ?? family.partial ?? 1;
   if (family.partial === undefined && share !== 1) {
     throw new UnsupportedError(`Cannot use partial_rotary_factor ${share}: heads of this model are turned as a whole`);
+  }
+  if (share === 1 && family.headDim % 2 !== 0) {
+    throw new ConfigError([{ path: "config.json head_dim", expected: "an even integer", got: String(family.headDim) }]);
   }
   const dim = Math.trunc(family.headDim * share);
   if (dim % 2 !== 0 || dim > family.headDim || dim === 0) {

@@ -72,7 +72,7 @@ test("resolveLlamaConfig() lists everything that is wrong", () => {
   });
   assert.throws(
     () => resolveLlamaConfig({ ...MINIMAL, hidden_size: 9 }),
-    /head_dim: expected an even integer, got 4\.5/,
+    /head_dim: expected an integer, got 4\.5/,
   );
   assert.throws(() => resolveLlamaConfig({ ...MINIMAL, head_dim: 3 }), /head_dim/);
   assert.throws(
@@ -125,7 +125,11 @@ test("resolveLlamaConfig() refuses options that change the result and are not im
   }
   assert.throws(
     () => buildModel(device, { ...MINIMAL, model_type: "mamba" }),
-    /^UnsupportedError: Cannot build a model of model_type 'mamba': only 'llama' is supported$/,
+    /^UnsupportedError: Cannot build a model of model_type 'mamba': 'gpt2', .* and 'qwen3' are supported$/,
+  );
+  assert.throws(
+    () => buildModel(device, { ...MINIMAL, model_type: "qwen2" }),
+    /Cannot build a model of model_type 'qwen2': .* are supported\. Did you mean 'qwen3'\?$/,
   );
   assert.throws(() => buildModel(device, MINIMAL), UnsupportedError);
 });
