@@ -183,8 +183,10 @@ def measured_under_noise(model, start, data, generator, reference):
         for key in scalars:
             moved[key] = max(moved[key], largest(other[key], result[key]))
         for n, grad in result["grads"].items():
-            moved["grads"] = max(moved["grads"], largest(other["grads"][n], grad) / grad.abs().max().item())
             norm = grad.double().norm().item()
+            if norm == 0:
+                continue
+            moved["grads"] = max(moved["grads"], largest(other["grads"][n], grad) / grad.abs().max().item())
             moved["grad_norm_rel"] = max(
                 moved["grad_norm_rel"], abs(other["grads"][n].double().norm().item() - norm) / norm)
         other_losses, other_norms = train(model, data)
