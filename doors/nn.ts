@@ -15,6 +15,7 @@ export {
   attention,
   binaryCrossEntropyWithLogits,
   cat,
+  causalConv,
   crossEntropy,
   IGNORE_INDEX,
   l1Loss,
@@ -27,6 +28,7 @@ export {
   where,
 } from "../src/nn/functional.ts";
 export { initializeParameters } from "../src/nn/initialize.ts";
+export type { WeightLayout } from "../src/ops/matmul.ts";
 export type { AttentionAttrs } from "../src/ops/attention.ts";
 export {
   type GradientReducer,
@@ -77,6 +79,7 @@ export type { FsdpUnit } from "../src/fsdp/unit.ts";
 
 // What the types above are made of.
 export type { PassMember } from "../src/autograd/engine.ts";
+export type { LayerContext } from "../src/nn/attention.ts";
 export type { HeadOutput } from "../src/nn/head.ts";
 export type { ModuleContainer } from "../src/nn/container.ts";
 export type { BoundaryDtypes, ForwardWrapper, Part } from "../src/nn/module.ts";

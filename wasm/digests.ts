@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "deef11099d9cc8adb1807208d598661ea025d00a59df7e6b0ef7d08185162ffb",
-  v4: "7364a94d8321a2d3523f02b8087d30f3a0f25863c846b04d7aaaad829bea5c08",
+  v3: "55539d7097fc0e2f172426f53f71fc7715057ecf673c4bf6ace54fc5b5ba8592",
+  v4: "2c8ec2daa586f07b6ffbf48c69e2ce06bdcf48b3858ea698974fd08103f39ef6",
 } as const;

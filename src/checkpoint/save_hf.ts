@@ -171,7 +171,11 @@ export function configFor(config: CheckpointModel["hfConfig"], dtype: DType): Re
   return { ...config, ...Object.fromEntries((keys.length === 0 ? ["dtype"] : keys).map((key) => [key, dtype.name])) };
 }
 
+/** Keys of a config whose numbers transformers takes as floats only: a 2 must be written 2.0. */
+const WHOLE_FLOATS =
+  /^( {2}"(?:\w+_(?:alpha|coef|dropout|eps|epsilon|factor|limit|multiplier|noise|pdrop|range|theta))": -?\d+)(,?)$/gm;
+
 /** The JSON text of a config file. */
 export function render(value: unknown): string {
-  return `${JSON.stringify(value, undefined, 2)}\n`;
+  return `${JSON.stringify(value, undefined, 2).replace(WHOLE_FLOATS, "$1.0$2")}\n`;
 }

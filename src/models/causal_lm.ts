@@ -9,23 +9,18 @@ import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
 import { type DirectoryTensor, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import type { LayerContext } from "../nn/attention.ts";
 import { GenerationCache } from "../nn/cache.ts";
 import type { HeadOutput } from "../nn/head.ts";
 import { Module } from "../nn/module.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 
 /** What a causal language model is given. */
-export interface CausalLmInputs {
+export interface CausalLmInputs extends LayerContext {
   /** Token ids, int32 [batch, seq]. */
   readonly inputIds: Tensor;
   /** The token that each position is to predict, int32 [batch, seq]; -100 counts for nothing. Already shifted. */
   readonly labels?: Tensor | undefined;
-  /** uint8 [batch, tokens in the cache + seq]: 0 hides a token from attention (padding). */
-  readonly attentionMask?: Tensor | undefined;
-  /** int32 [batch, seq]. @default one after the other, from the number of tokens in the cache on */
-  readonly positionIds?: Tensor | undefined;
-  /** The tokens before `inputIds`; these are added to it. @default there are none, and none are kept */
-  readonly pastKeyValues?: GenerationCache | undefined;
   /** Gives the scores of the last so many positions only. @default all */
   readonly logitsToKeep?: number | undefined;
 }
@@ -86,6 +81,14 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
       return new GenerationCache(maxLength);
     }
     throw new ArgumentError(`Cannot keep ${maxLength} tokens of a text: the model has ${maxPositions} positions`);
+  }
+
+  /**
+   * The longest text whose tokens are computed as those of shorter ones: in a longer one all are computed otherwise, so that a
+   * cache of them is of no use. Undefined where the length changes nothing.
+   */
+  get cacheLimit(): number | undefined {
+    return undefined;
   }
 
   /** The transformer blocks, in the order of the forward. */

@@ -3,12 +3,29 @@
  *
  * @module
  */
+import { didYouMean } from "../config/nearest.ts";
 import type { Device } from "../device/device.ts";
 import { UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
 import type { CausalLm } from "./causal_lm.ts";
+import { resolveGpt2Config } from "./gpt2/config.ts";
+import { Gpt2ForCausalLm } from "./gpt2/model.ts";
+import { resolveLfm2Config } from "./lfm2/config.ts";
+import { Lfm2ForCausalLm } from "./lfm2/model.ts";
 import { resolveLlamaConfig } from "./llama/config.ts";
 import { LlamaForCausalLm } from "./llama/model.ts";
+import { resolveMistralConfig } from "./mistral/config.ts";
+import { MistralForCausalLm } from "./mistral/model.ts";
+import { resolveModernBertDecoderConfig } from "./modernbert_decoder/config.ts";
+import { ModernBertDecoderForCausalLm } from "./modernbert_decoder/model.ts";
+import { resolveOlmo3Config } from "./olmo3/config.ts";
+import { Olmo3ForCausalLm } from "./olmo3/model.ts";
+import { resolvePhiConfig } from "./phi/config.ts";
+import { PhiForCausalLm } from "./phi/model.ts";
+import { resolvePhi3Config } from "./phi3/config.ts";
+import { Phi3ForCausalLm } from "./phi3/model.ts";
+import { resolveQwen3Config } from "./qwen3/config.ts";
+import { Qwen3ForCausalLm } from "./qwen3/model.ts";
 
 /** One family of models. */
 export interface ModelFamily {
@@ -23,11 +40,27 @@ export interface ModelFamily {
   build(device: Device, hfConfig: Readonly<Record<string, unknown>>): CausalLm;
 }
 
+/** A family of a configuration and a model. */
+function family<Config>(
+  modelType: string,
+  resolve: (hfConfig: Readonly<Record<string, unknown>>) => Config,
+  Model: new (device: Device, config: Config, hfConfig: Readonly<Record<string, unknown>>) => CausalLm,
+): ModelFamily {
+  return { modelType, build: (device, hfConfig) => new Model(device, resolve(hfConfig), hfConfig) };
+}
+
 /** All families. */
-export const FAMILIES: readonly ModelFamily[] = [{
-  modelType: "llama",
-  build: (device, hfConfig) => new LlamaForCausalLm(device, resolveLlamaConfig(hfConfig), hfConfig),
-}];
+export const FAMILIES: readonly ModelFamily[] = [
+  family("gpt2", resolveGpt2Config, Gpt2ForCausalLm),
+  family("lfm2", resolveLfm2Config, Lfm2ForCausalLm),
+  family("llama", resolveLlamaConfig, LlamaForCausalLm),
+  family("mistral", resolveMistralConfig, MistralForCausalLm),
+  family("modernbert-decoder", resolveModernBertDecoderConfig, ModernBertDecoderForCausalLm),
+  family("olmo3", resolveOlmo3Config, Olmo3ForCausalLm),
+  family("phi", resolvePhiConfig, PhiForCausalLm),
+  family("phi3", resolvePhi3Config, Phi3ForCausalLm),
+  family("qwen3", resolveQwen3Config, Qwen3ForCausalLm),
+];
 
 /**
  * Builds the model that a Hugging Face config describes, without memory: shard it, then initialize or load it.
@@ -37,11 +70,13 @@ export const FAMILIES: readonly ModelFamily[] = [{
  * @throws {ConfigError} if the config does not fit the family
  */
 export function buildModel(device: Device, hfConfig: Readonly<Record<string, unknown>>): CausalLm {
-  const family = FAMILIES.find(({ modelType }) => modelType === hfConfig["model_type"]);
+  const asked = hfConfig["model_type"];
+  const family = FAMILIES.find(({ modelType }) => modelType === asked);
   if (family === undefined) {
     const known = FAMILIES.map(({ modelType }) => modelType);
-    const asked = hfConfig["model_type"] === undefined ? "no model_type" : `model_type '${hfConfig["model_type"]}'`;
-    throw new UnsupportedError(`Cannot build a model of ${asked}: ${whichAre(known, "supported")}`);
+    const what = asked === undefined ? "no model_type" : `model_type '${asked}'`;
+    const hint = typeof asked === "string" ? didYouMean(asked, known) : "";
+    throw new UnsupportedError(`Cannot build a model of ${what}: ${whichAre(known, "supported")}${hint}`);
   }
   return family.build(device, hfConfig);
 }

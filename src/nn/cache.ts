@@ -53,6 +53,11 @@ export class GenerationCache implements Disposable {
     this.#length += tokens;
   }
 
+  /** Forgets all tokens; the memory for them stays. */
+  clear(): void {
+    this.#length = 0;
+  }
+
   /**
    * Takes over a layer's state. Called by {@link CacheSlot.of}.
    *
@@ -135,6 +140,39 @@ export class KeyValues implements Disposable {
   [Symbol.dispose](): void {
     this.#keys?.dispose();
     this.#values?.dispose();
+  }
+}
+
+/** The state of a layer that looks back by some tokens: the rows of all, in the dtype that they come in. */
+export class PastRows implements Disposable {
+  readonly #cache: GenerationCache;
+  #rows: Tensor | undefined;
+
+  /** Makes an empty part of a cache. */
+  constructor(cache: GenerationCache) {
+    this.#cache = cache;
+  }
+
+  /**
+   * Adds rows of the tokens that follow those in the cache.
+   *
+   * @param rows [batch, seq, width]
+   * @param back tokens that the layer looks back by
+   * @returns as many rows of earlier tokens as there are, at most `back`, and these
+   * @throws {ArgumentError} {@link ShapeError} as {@link KeyValues.update}
+   */
+  update(rows: Tensor, back: number): Tensor {
+    const { length, maxLength } = this.#cache;
+    const { device, shape: [batch = 0, , width = 0], dtype } = rows;
+    this.#rows ??= Tensor.empty(device, [batch, maxLength, width], dtype, "cached rows");
+    const all = append(this.#cache, this.#rows, rows);
+    const start = Math.max(0, length - back);
+    return all.narrow(1, start, at(all.shape, 1, "dim") - start);
+  }
+
+  /** Frees the rows. */
+  [Symbol.dispose](): void {
+    this.#rows?.dispose();
   }
 }
 

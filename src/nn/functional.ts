@@ -5,6 +5,7 @@
  */
 import { ArgumentError, ShapeError } from "../errors.ts";
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
+import { causalConvOp } from "../ops/conv.ts";
 import { swigluOp } from "../ops/elementwise.ts";
 import { catOp } from "../ops/join.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
@@ -169,6 +170,14 @@ export function rope(x: Tensor, cos: Tensor, sin: Tensor, headDim: number, posit
   return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], headDim);
 }
 
+/**
+ * Each channel's sum of its own and its `width - 1` earlier values by its weights: x [batch, seq, channels], weight
+ * [channels, 1, width] as PyTorch keeps that of a depthwise `Conv1d`.
+ */
+export function causalConv(x: Tensor, weight: Tensor): Tensor {
+  return applyOne(causalConvOp, [x, weight], undefined);
+}
+
 /** `silu(gate) * up` */
 export function swiglu(gate: Tensor, up: Tensor): Tensor {
   return applyOne(swigluOp, [gate, up], undefined);
@@ -179,12 +188,14 @@ export function crossEntropy(logits: Tensor, labels: Tensor, ignoreIndex: number
   return applyOne(crossEntropyOp, [logits, labels], { ignoreIndex });
 }
 
-/** {@link crossEntropy} of `hidden @ weightᵀ` without ever holding all logits. */
+/** {@link crossEntropy} of `hidden @ weightᵀ + bias` without ever holding all logits. */
 export function linearCrossEntropy(
   hidden: Tensor,
   weight: Tensor,
   labels: Tensor,
-  ignoreIndex: number = IGNORE_INDEX,
+  options: { readonly bias?: Tensor | undefined; readonly ignoreIndex?: number } = {},
 ): Tensor {
-  return applyOne(linearCrossEntropyOp, [hidden, weight, labels], { ignoreIndex });
+  const { bias, ignoreIndex = IGNORE_INDEX } = options;
+  const inputs = bias === undefined ? [hidden, weight, labels] : [hidden, weight, labels, bias];
+  return applyOne(linearCrossEntropyOp, inputs, { ignoreIndex });
 }

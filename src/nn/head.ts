@@ -21,26 +21,36 @@ export interface HeadOutput {
   readonly loss?: Tensor;
 }
 
-/** `hidden Wᵀ`, weight [vocab, hidden]. */
+/** `hidden Wᵀ + b`, weight [vocab, hidden]. */
 export class LanguageModelHead extends Module<
   [hidden: Tensor, labels: Tensor | undefined, logitsToKeep?: number | undefined],
   HeadOutput
 > {
   readonly weight: Parameter;
+  /** [vocab], zeros at first, if there is one. */
+  readonly bias: Parameter | undefined;
 
   /** @param weight how a weight of its own begins, or the input embedding's weight, to which it is tied */
-  constructor(device: Device, hiddenSize: number, vocabSize: number, weight: Init | Parameter) {
+  constructor(
+    device: Device,
+    hiddenSize: number,
+    vocabSize: number,
+    weight: Init | Parameter,
+    options: { readonly bias: boolean } = { bias: false },
+  ) {
     super();
     this.weight = weight instanceof Parameter
       ? weight
       : new Parameter(device, [vocabSize, hiddenSize], { init: weight });
+    this.bias = options.bias ? new Parameter(device, [vocabSize]) : undefined;
   }
 
   /** hidden [batch, seq, hidden], labels int32 [batch, seq]; scores of the last `logitsToKeep` positions, or of all */
   forward(hidden: Tensor, labels: Tensor | undefined, logitsToKeep?: number): HeadOutput {
-    if (labels !== undefined) return { loss: linearCrossEntropy(hidden, this.weight, labels) };
+    const { weight, bias } = this;
+    if (labels !== undefined) return { loss: linearCrossEntropy(hidden, weight, labels, { bias }) };
     const seq = at(hidden.shape, 1, "dim");
     const kept = logitsToKeep === undefined ? hidden : hidden.narrow(1, seq - logitsToKeep, logitsToKeep);
-    return { logits: applyOne(linearOp, [kept, this.weight], undefined) };
+    return { logits: applyOne(linearOp, bias === undefined ? [kept, weight] : [kept, weight, bias], "outIn") };
   }
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Device } from "../device/device.ts";
-import { linearOp } from "../ops/matmul.ts";
+import { linearOp, type WeightLayout } from "../ops/matmul.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -14,29 +14,35 @@ import { Module } from "./module.ts";
 export interface LinearOptions {
   /** Whether the layer adds a bias; default: true. */
   readonly bias?: boolean;
+  /** How the weight lies; default: `outIn`, [outFeatures, inFeatures]. transformers' `Conv1D` is `inOut`. */
+  readonly layout?: WeightLayout;
   /** Initial values of the weight; default: PyTorch's uniform in ±1/√inFeatures. */
   readonly init?: Init;
 }
 
-/** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]. */
+/** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]; or `y = x W + b`, weight [inFeatures, outFeatures]. */
 export class Linear extends Module<[x: Tensor], Tensor> {
-  /** [outFeatures, inFeatures]. */
+  /** [outFeatures, inFeatures], or the other way round. */
   readonly weight: Parameter;
   /** [outFeatures], if there is one. */
   readonly bias: Parameter | undefined;
+  readonly #layout: WeightLayout;
 
   /** The weight is made here, or given when it is tied to another one. */
   constructor(device: Device, inFeatures: number, outFeatures: number, options: LinearOptions = {}, tied?: Parameter) {
     super();
     const bound = 1 / Math.sqrt(inFeatures);
     const uniform: Init = { kind: "uniform", low: -bound, high: bound };
-    this.weight = tied ?? new Parameter(device, [outFeatures, inFeatures], { init: options.init ?? uniform });
+    this.#layout = options.layout ?? "outIn";
+    const shape = this.#layout === "outIn" ? [outFeatures, inFeatures] : [inFeatures, outFeatures];
+    this.weight = tied ?? new Parameter(device, shape, { init: options.init ?? uniform });
     const biasInit: Init = options.init === undefined ? uniform : { kind: "constant", value: 0 };
     this.bias = options.bias ?? true ? new Parameter(device, [outFeatures], { init: biasInit }) : undefined;
   }
 
   /** x [.., inFeatures] → [.., outFeatures] */
   forward(x: Tensor): Tensor {
-    return applyOne(linearOp, this.bias === undefined ? [x, this.weight] : [x, this.weight, this.bias], undefined);
+    const inputs = this.bias === undefined ? [x, this.weight] : [x, this.weight, this.bias];
+    return applyOne(linearOp, inputs, this.#layout);
   }
 }

@@ -10,6 +10,7 @@ import { ArgumentError } from "../errors.ts";
 import { BufferTensor, isOfBuffer } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import { mapTensors, partsIn, tensorsIn } from "./tree.ts";
 
 /** Something removed by calling it. */
@@ -250,3 +251,6 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     }
   }
 }
+
+/** A module that makes one tensor of one: a norm, a feed-forward. */
+export type Layer = Module<[x: Tensor], Tensor>;

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { Device } from "../device/device.ts";
+import { at } from "../at.ts";
+import type { Device, ExactMath } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -18,6 +19,30 @@ export type RopeScaling =
     readonly lowFreqFactor: number;
     readonly highFreqFactor: number;
     readonly originalMaxPositions: number;
+  }
+  | {
+    readonly type: "yarn";
+    readonly factor: number;
+    /** Factor on cosines and sines. @default follows from the other factors */
+    readonly attentionFactor: number | undefined;
+    readonly mscale: number | undefined;
+    readonly mscaleAllDim: number | undefined;
+    /** Turns within the original positions beyond which a frequency stays, and below which it is divided by the factor. */
+    readonly betaFast: number;
+    readonly betaSlow: number;
+    /** Whether the dims between which frequencies change are whole ones. */
+    readonly truncate: boolean;
+    readonly originalMaxPositions: number;
+  }
+  | {
+    readonly type: "longrope";
+    /** By how much longer the positions became. */
+    readonly factor: number;
+    readonly attentionFactor: number | undefined;
+    /** What each frequency is divided by, in texts of up to the original positions, and in longer ones. */
+    readonly shortFactors: readonly number[];
+    readonly longFactors: readonly number[];
+    readonly originalMaxPositions: number;
   };
 
 /** What decides the angles. */
@@ -31,36 +56,93 @@ export interface RotaryOptions {
   readonly maxPositions: number;
 }
 
+const f = Math.fround;
+
+/** Whether a text of so many positions is turned by other angles than a short one. */
+function isLong({ scaling }: RotaryOptions, positions: number): boolean {
+  return scaling.type === "longrope" && positions > scaling.originalMaxPositions;
+}
+
 /**
- * Inverse frequencies [dim / 2], rescaled (transformers `modeling_rope_utils.py`). Each step is rounded to float32 as there: a
- * position in the thousands multiplies what a frequency is off by.
+ * Inverse frequencies [dim / 2] for a text of so many positions, rescaled (transformers `modeling_rope_utils.py`). Each step is
+ * rounded to float32 as there: a position in the thousands multiplies what a frequency is off by.
  */
-export function inverseFrequencies({ math }: Device, options: RotaryOptions): Float32Array<ArrayBuffer> {
+export function inverseFrequencies(
+  { math }: Device,
+  options: RotaryOptions,
+  positions: number = 0,
+): Float32Array<ArrayBuffer> {
   const { dim, theta, scaling } = options;
-  const f = Math.fround;
+  const rescaled = rescaling(math, options, isLong(options, positions));
   return Float32Array.from({ length: dim / 2 }, (_, i) => {
-    const frequency = f(1 / f(math.pow(theta, f(2 * i / dim))));
-    if (scaling.type === "default") return frequency;
-    if (scaling.type === "linear") return frequency / scaling.factor;
-    const { factor, lowFreqFactor, highFreqFactor, originalMaxPositions } = scaling;
-    const wavelength = f(f(1 / frequency) * f(2 * Math.PI));
-    if (wavelength > originalMaxPositions / lowFreqFactor) return frequency / factor;
-    if (wavelength < originalMaxPositions / highFreqFactor) return frequency;
-    const turns = f(f(1 / wavelength) * originalMaxPositions);
-    const smooth = f(f(turns - lowFreqFactor) / (highFreqFactor - lowFreqFactor));
-    return f(f(f(1 - smooth) * frequency) / factor) + f(smooth * frequency);
+    const inverse = f(math.pow(theta, f(2 * i / dim)));
+    return scaling.type === "default" ? 1 / inverse : rescaled(inverse, i);
   });
+}
+
+/** From `theta^(2i / dim)` and i to the rescaled inverse. */
+function rescaling(math: ExactMath, options: RotaryOptions, long: boolean): (inverse: number, i: number) => number {
+  const { scaling } = options;
+  switch (scaling.type) {
+    case "default":
+      return (inverse) => f(1 / inverse);
+    case "linear":
+      return (inverse) => f(1 / inverse) / scaling.factor;
+    case "longrope": {
+      const factors = long ? scaling.longFactors : scaling.shortFactors;
+      return (inverse, i) => 1 / f(f(at(factors, i, "factor")) * inverse);
+    }
+    case "llama3":
+      return (inverse) => {
+        const { factor, lowFreqFactor, highFreqFactor, originalMaxPositions } = scaling;
+        const frequency = f(1 / inverse);
+        const wavelength = f(f(1 / frequency) * f(2 * Math.PI));
+        if (wavelength > originalMaxPositions / lowFreqFactor) return frequency / factor;
+        if (wavelength < originalMaxPositions / highFreqFactor) return frequency;
+        const turns = f(f(1 / wavelength) * originalMaxPositions);
+        const smooth = f(f(turns - lowFreqFactor) / (highFreqFactor - lowFreqFactor));
+        return f(f(f(1 - smooth) * frequency) / factor) + f(smooth * frequency);
+      };
+    case "yarn": {
+      const { factor, betaFast, betaSlow, truncate, originalMaxPositions } = scaling;
+      const { dim, theta } = options;
+      const dimOf = (turns: number): number =>
+        dim * math.log(originalMaxPositions / (turns * 2 * Math.PI)) / (2 * math.log(theta));
+      const [first, last] = [dimOf(betaFast), dimOf(betaSlow)];
+      const low = Math.max(truncate ? Math.floor(first) : first, 0);
+      const end = Math.min(truncate ? Math.ceil(last) : last, dim - 1);
+      const high = low === end ? end + 0.001 : end;
+      return (inverse, i) => {
+        const kept = f(1 - Math.min(Math.max(f(f(i - low) / f(high - low)), 0), 1));
+        return f(f(1 / f(factor * inverse)) * f(1 - kept)) + f(f(1 / inverse) * kept);
+      };
+    }
+  }
+}
+
+/** The factor on cosines and sines. */
+function attentionFactorOf({ math }: Device, scaling: RopeScaling): number {
+  if (scaling.type !== "yarn" && scaling.type !== "longrope") return 1;
+  const { factor, attentionFactor, originalMaxPositions } = scaling;
+  if (attentionFactor !== undefined) return attentionFactor;
+  if (scaling.type === "longrope") {
+    return factor <= 1 ? 1 : Math.sqrt(1 + math.log(factor) / math.log(originalMaxPositions));
+  }
+  const { mscale, mscaleAllDim } = scaling;
+  const scaleOf = (mscale: number): number => factor <= 1 ? 1 : 0.1 * mscale * math.log(factor) + 1;
+  // As in transformers, a 0 is as if it were not there.
+  return mscale && mscaleAllDim ? scaleOf(mscale) / scaleOf(mscaleAllDim) : scaleOf(1);
 }
 
 /** Cosines and sines, float32 [positions, dim / 2]. */
 export type CosSin = readonly [cos: Tensor, sin: Tensor];
 
-/** The tables of one model. */
+/** The tables of one model, or of one type of its layers. */
 export class RotaryTables {
   readonly #device: Device;
   readonly #options: RotaryOptions;
-  #tables: readonly [cos: BufferTensor, sin: BufferTensor] | undefined;
-  #positions = 0;
+  /** Those for short texts, and those for long ones where they differ. */
+  readonly #tables = new Map<boolean, { readonly cosSin: readonly BufferTensor[]; readonly positions: number }>();
 
   constructor(device: Device, options: RotaryOptions) {
     this.#device = device;
@@ -73,25 +155,38 @@ export class RotaryTables {
     return [cos.narrow(0, start, count), sin.narrow(0, start, count)];
   }
 
+  /** All positions, by the angles of a text of `length`: for tokens whose positions only the device knows. */
+  all(length: number): CosSin {
+    return this.#tablesOf(isLong(this.#options, length), this.#options.maxPositions);
+  }
+
   /** Tables of at least `positions` positions; buffers, so that no precision casts them. */
   upTo(positions: number): CosSin {
-    if (this.#tables !== undefined && this.#positions >= positions) return this.#tables;
-    for (const table of this.#tables ?? []) table.dispose();
-    // Room to grow: a text that is generated token by token must not make new tables for each.
-    const rows = Math.max(positions, Math.min(this.#options.maxPositions, 2 ** Math.ceil(Math.log2(positions))));
-    const half = this.#options.dim / 2;
-    const table = (): BufferTensor => {
-      const buffer = new BufferTensor(this.#device, [rows, half], { persistent: false, kind: "activations" });
-      buffer.rename("rotary tables");
-      buffer.materialize();
-      return buffer;
-    };
-    using invFreq = Tensor.empty(this.#device, [half], float32, "rotary frequencies");
-    invFreq.copyFromHost(inverseFrequencies(this.#device, this.#options));
-    const tables = [table(), table()] as const;
-    const [cos, sin] = [tables[0].ptr, tables[1].ptr];
-    this.#device.kernels.ropeTable({ positions: rows, half, scale: 1, cos, sin, invFreq: invFreq.ptr });
-    [this.#tables, this.#positions] = [tables, rows];
-    return tables;
+    return this.#tablesOf(isLong(this.#options, positions), positions);
+  }
+
+  #tablesOf(long: boolean, positions: number): CosSin {
+    const { dim, maxPositions, scaling } = this.#options;
+    let made = this.#tables.get(long);
+    if (made === undefined || made.positions < positions) {
+      for (const table of made?.cosSin ?? []) table.dispose();
+      // Room to grow: a text that is generated token by token must not make new tables for each.
+      const rows = Math.max(positions, Math.min(maxPositions, 2 ** Math.ceil(Math.log2(positions))));
+      const table = (): BufferTensor => {
+        const buffer = new BufferTensor(this.#device, [rows, dim / 2], { persistent: false, kind: "activations" });
+        buffer.rename("rotary tables");
+        buffer.materialize();
+        return buffer;
+      };
+      using invFreq = Tensor.empty(this.#device, [dim / 2], float32, "rotary frequencies");
+      invFreq.copyFromHost(inverseFrequencies(this.#device, this.#options, long ? Infinity : 0));
+      const [cos, sin] = [table(), table()];
+      const scale = attentionFactorOf(this.#device, scaling);
+      const sizes = { positions: rows, half: dim / 2, scale };
+      this.#device.kernels.ropeTable({ ...sizes, cos: cos.ptr, sin: sin.ptr, invFreq: invFreq.ptr });
+      made = { cosSin: [cos, sin], positions: rows };
+      this.#tables.set(long, made);
+    }
+    return [at(made.cosSin, 0, "table"), at(made.cosSin, 1, "table")];
   }
 }

@@ -6,7 +6,7 @@
  */
 import { KERNELS } from "../device/kernels/table.ts";
 import { float32, uint8 } from "../dtype.ts";
-import { DTypeError, ShapeError } from "../errors.ts";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp } from "./op.ts";
 
@@ -22,6 +22,8 @@ export interface AttentionAttrs {
   readonly causal: boolean;
   /** Factor on q·k; usually 1 / √headDim. */
   readonly scale: number;
+  /** Keys that a query of a causal attention sees: its own and those right before. @default all */
+  readonly window?: number | undefined;
 }
 
 /** The arguments that both directions share. */
@@ -29,14 +31,21 @@ function common([q, k, v]: readonly [Tensor, Tensor, Tensor], keyMask: Tensor | 
   const [batch = 1, seqQ = 1, strideQ = 1] = q.shape;
   const [, seqK = 1, strideK = 1] = k.shape;
   const [, , strideV = 1] = v.shape;
-  const sizes = { batch, seqQ, seqK, headDim: strideQ / attrs.heads, strideQ, strideK, strideV };
+  // To the kernel, a window of 0 is none.
+  const window = attrs.window ?? 0;
+  const sizes = { batch, seqQ, seqK, headDim: strideQ / attrs.heads, strideQ, strideK, strideV, window };
   return { dtype: q.dtype, ...attrs, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
 }
 
 /** q [batch, seqQ, heads * d], k and v [batch, seqK, kvHeads * d], optional key mask uint8 [batch, seqK] (0 hides). */
 export const attentionOp: ComputeOp<AttentionAttrs> = {
   name: "attention",
-  infer: ([q, k, v, mask], { heads, kvHeads }) => {
+  infer: ([q, k, v, mask], { heads, kvHeads, causal, window }) => {
+    if (window !== undefined && !(causal && Number.isSafeInteger(window) && window > 0)) {
+      throw new ArgumentError(
+        `Cannot attend within a window of ${window}: it must be 1 key or more, of a causal attention`,
+      );
+    }
     if (q === undefined || k === undefined || v === undefined || q.dtype !== k.dtype || q.dtype !== v.dtype) {
       throw new DTypeError("attention", "q, k and v must have one dtype", q?.dtype.name ?? "", k?.dtype.name ?? "");
     }

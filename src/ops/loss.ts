@@ -14,6 +14,7 @@ import { matrixOf, numelOf } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo } from "./convert.ts";
 import { floatPair } from "./check.ts";
+import { combineInto } from "./elementwise.ts";
 import { flat, product } from "./matmul.ts";
 import type { BackwardCall, ComputeOp, ForwardCall } from "./op.ts";
 
@@ -102,9 +103,21 @@ function inDtype(call: ForwardCall<CrossEntropyAttrs>, tensor: Tensor, dtype: DT
   return narrow;
 }
 
+/** Adds the rows of a float32 matrix to a vector, or overwrites it with their sum. */
+function addRows(call: ForwardCall<CrossEntropyAttrs>, into: Tensor, matrix: Tensor, overwrite: boolean): void {
+  const { rows, cols } = matrixOf(matrix);
+  const sum = overwrite ? into : call.empty(into.shape, float32);
+  call.device.kernels.reduce({
+    ...{ op: "sum", dtype: float32, outer: 1, n: rows, inner: cols, dst: sum.ptr, src: matrix.ptr },
+  });
+  if (sum === into) return;
+  call.device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: cols, dst: into.ptr, src: sum.ptr });
+  sum.dispose();
+}
+
 /**
- * hidden [.., width], weight [vocab, width], labels int32 [..] → the sum of the losses of `hidden @ weightᵀ`, float32
- * scalar. See Note [Chunks of logits].
+ * hidden [.., width], weight [vocab, width], labels int32 [..], optional bias [vocab] → the sum of the losses of
+ * `hidden @ weightᵀ + bias`, float32 scalar. See Note [Chunks of logits].
  */
 export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   name: "linearCrossEntropy",
@@ -114,6 +127,10 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
       throw new ShapeError("linearCrossEntropy", "the last dim must equal the weight's", hidden.shape, weight.shape);
     }
     checkLabels("linearCrossEntropy", hidden, inputs[2]);
+    const bias = inputs[3];
+    if (bias !== undefined && (bias.ndim !== 1 || bias.shape[0] !== weight.shape[0] || bias.dtype !== weight.dtype)) {
+      throw new ShapeError("linearCrossEntropy", `the bias must be [${weight.shape[0]}]`, bias.shape);
+    }
     return [{ shape: [], dtype: float32 }];
   },
   forward: (call) => {
@@ -126,14 +143,21 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
     const allLogits = call.empty([perChunk, vocab], float32);
     const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;
     const dweight = call.needs(1) ? call.empty(weight.shape, float32) : undefined;
-    if (dweight !== undefined && rows === 0) { // no chunk writes it
-      kernels.fill({ dtype: float32, n: dweight.numel, value: 0, dst: dweight.ptr });
+    const bias = call.inputs > 3 ? inDtype(call, call.dense(call.input(3)), float32) : undefined;
+    const dbias = bias !== undefined && call.needs(3) ? call.empty([vocab], float32) : undefined;
+    if (rows === 0) { // no chunk writes them
+      for (const gradient of [dweight, dbias]) {
+        if (gradient === undefined) continue;
+        kernels.fill({ dtype: float32, n: gradient.numel, value: 0, dst: gradient.ptr });
+      }
     }
     for (let start = 0; start < rows; start += perChunk) {
       const m = Math.min(perChunk, rows - start);
       const [logits, chunk] = [rowsOf(allLogits, 0, m), rowsOf(hidden, start, m)];
       product(call, logits, flat(chunk, width, false), flat(weight, width, true), m, vocab, width);
+      if (bias !== undefined) combineInto(call, "add", logits, logits, bias);
       rowLosses(call, [losses, labels], start, m, logits, call.recording ? logits : undefined);
+      if (dbias !== undefined) addRows(call, dbias, logits, start === 0);
       const dlogits = call.recording ? inDtype(call, logits, hidden.dtype) : logits;
       if (dhidden !== undefined) {
         const out = rowsOf(dhidden, start, m);
@@ -146,11 +170,10 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
       if (dlogits !== logits) dlogits.dispose();
     }
     sumLosses(call, losses);
-    if (dhidden !== undefined) call.save(dhidden);
-    if (dweight !== undefined) call.save(dweight);
+    for (const gradient of [dhidden, dweight, dbias]) if (gradient !== undefined) call.save(gradient);
   },
   backward: (call) => {
-    if (call.needs(0)) scaleByGrad(call, 0, call.saved(0));
-    if (call.needs(1)) scaleByGrad(call, 1, call.saved(call.needs(0) ? 1 : 0));
+    const saved = [0, 1, 3].filter((i) => i < call.inputs && call.needs(i));
+    for (const [place, i] of saved.entries()) scaleByGrad(call, i, call.saved(place));
   },
 };

@@ -114,14 +114,25 @@ export const matmulOp: ComputeOp<undefined> = {
   },
 };
 
-/** x [.., in], weight [out, in], optional bias [out] → x Wᵀ + b, [.., out]. The weight's gradient goes straight to its place. */
-export const linearOp: ComputeOp<undefined> = {
+/** How the weight of {@link linearOp} lies. */
+export type WeightLayout = "outIn" | "inOut";
+
+/** Features of a weight. */
+function featuresOf({ shape: [first = 0, second = 0] }: Tensor, layout: WeightLayout) {
+  return layout === "outIn" ? [first, second] as const : [second, first] as const;
+}
+
+/**
+ * x [.., in], weight [out, in] or [in, out], optional bias [out] → x Wᵀ + b or x W + b, [.., out]. The weight's gradient goes
+ * straight to its place.
+ */
+export const linearOp: ComputeOp<WeightLayout> = {
   name: "linear",
-  infer: (inputs) => {
+  infer: (inputs, layout) => {
     const [x, weight] = floatPair("linear", inputs, "input and weight");
     const bias = inputs[2];
-    const [outFeatures, inFeatures] = weight.shape;
-    if (weight.ndim !== 2 || outFeatures === undefined || x.shape.at(-1) !== inFeatures || x.ndim === 0) {
+    const [outFeatures, inFeatures] = featuresOf(weight, layout);
+    if (weight.ndim !== 2 || x.shape.at(-1) !== inFeatures || x.ndim === 0) {
       throw new ShapeError("linear", "the last dim must equal the weight's", x.shape, weight.shape);
     }
     if (bias !== undefined && (bias.ndim !== 1 || bias.shape[0] !== outFeatures || bias.dtype !== x.dtype)) {
@@ -131,19 +142,27 @@ export const linearOp: ComputeOp<undefined> = {
   },
   forward: (call) => {
     const [x, weight, out] = [call.dense(call.input(0)), call.dense(call.input(1)), call.output(0)];
-    const [n = 0, k = 0] = weight.shape;
+    const [n, k] = featuresOf(weight, call.attrs);
     const rows = k === 0 ? out.numel / Math.max(1, n) : x.numel / k;
-    product(call, out, flat(x, k, false), flat(weight, k, true), rows, n, k);
+    const right = call.attrs === "outIn" ? flat(weight, k, true) : flat(weight, n, false);
+    product(call, out, flat(x, k, false), right, rows, n, k);
     if (call.inputs > 2) combineInto(call, "add", out, out, call.input(2));
     call.save(x, weight);
   },
   backward: (call) => {
     const dy = call.dense(call.grad(0));
     const [x, weight] = [call.saved(0), call.saved(1)];
-    const [n = 0, k = 0] = weight.shape;
+    const [n, k] = featuresOf(weight, call.attrs);
     const rows = n === 0 ? 0 : dy.numel / n;
-    if (call.needs(0)) product(call, call.out(0), flat(dy, n, false), flat(weight, k, false), rows, k, n);
-    if (call.needs(1)) product(call, call.out(1), flat(dy, n, true), flat(x, k, false), n, k, rows);
+    const isOutIn = call.attrs === "outIn";
+    if (call.needs(0)) {
+      const right = isOutIn ? flat(weight, k, false) : flat(weight, n, true);
+      product(call, call.out(0), flat(dy, n, false), right, rows, k, n);
+    }
+    if (call.needs(1)) {
+      if (isOutIn) product(call, call.out(1), flat(dy, n, true), flat(x, k, false), n, k, rows);
+      else product(call, call.out(1), flat(x, k, true), flat(dy, n, false), k, n, rows);
+    }
     if (call.inputs > 2 && call.needs(2)) {
       writeFloat32(call, 2, (dst) => {
         const wide = dy.dtype === float32 ? dy : call.empty([rows, n], float32);

@@ -8,6 +8,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
 import type { Device } from "../../src/device/device.ts";
+import { PRODUCT_KERNELS } from "../../src/device/kernels/products.ts";
 import type { NativeLevel } from "../../wasm/native.ts";
 import { openNativeDevice } from "../../src/device/native/device.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
@@ -17,7 +18,7 @@ import { Bed, type Values } from "../conformance/kernels/bed.ts";
 import type { AnyCase } from "../conformance/kernels/case.ts";
 
 const memoryBytes = 2 ** 26;
-const PRODUCTS: readonly string[] = ["gemm", "attention", "attentionBackward"];
+const PRODUCTS: readonly string[] = Object.keys(PRODUCT_KERNELS);
 const OTHERS = Object.keys(CASES).filter((kernel) => !PRODUCTS.includes(kernel));
 
 async function openNative(level: NativeLevel): Promise<Device | undefined> {

@@ -34,7 +34,9 @@ function probabilities(
   const [seqQ = 0, seqK = 0, d = 0] = [q.shape[1], k.shape[1], (q.shape[2] ?? 0) / attrs.heads];
   const kvHead = Math.floor(h / (attrs.heads / attrs.kvHeads));
   const scores = Array.from({ length: seqK }, (_, j) => {
-    const hidden = (attrs.causal && j > i + seqK - seqQ) || mask?.[b * seqK + j] === 0;
+    const own = i + seqK - seqQ;
+    const far = attrs.window !== undefined && j <= own - attrs.window;
+    const hidden = (attrs.causal && j > own) || far || mask?.[b * seqK + j] === 0;
     if (hidden) return -Infinity;
     let score = 0;
     for (let e = 0; e < d; e++) score += at(q, [b, i, h * d + e]) * at(k, [b, j, kvHead * d + e]);
@@ -70,6 +72,33 @@ for (const [heads, kvHeads, d] of [[1, 1, 3], [2, 2, 4], [4, 2, 2], [3, 1, 5]] a
     });
   }
 }
+
+test("attention() within a window: value and gradient, with grouped heads, padding, and fewer queries than keys", () => {
+  for (const window of [1, 3, 9]) {
+    const attrs = { heads: 4, kvHeads: 2, causal: true, scale: 0.7, window };
+    const shapes = [[2, 6, 8], [2, 6, 4], [2, 6, 4]];
+    const run = (q: Tensor, k: Tensor, v: Tensor): Tensor => attention(q, k, v, attrs);
+    gradcheckLayouts(device, { label: "window", run, reference: reference(attrs), tolerance: TOLERANCE }, shapes);
+    const inputs = [random([2, 2, 8], 1), random([2, 5, 4], 2), random([2, 5, 4], 3)];
+    gradcheck(device, { label: "late queries", inputs, run, reference: reference(attrs), tolerance: TOLERANCE });
+  }
+  const attrs = { heads: 1, kvHeads: 1, causal: true, scale: 1, window: 2 };
+  const mask = [1, 0, 0, 0, 1, 1, 1, 1, 0, 1];
+  const keyMask = tensor(device, mask, { shape: [2, 5], dtype: uint8 }).persist();
+  const inputs = [random([2, 5, 3], 1), random([2, 5, 3], 2), random([2, 5, 3], 3)];
+  const run = (q: Tensor, k: Tensor, v: Tensor): Tensor => attention(q, k, v, attrs, keyMask);
+  gradcheck(device, { label: "padding", inputs, run, reference: reference(attrs, mask), tolerance: TOLERANCE });
+  keyMask.dispose();
+});
+
+test("attention() refuses windows that are none, and windows of attention that is not causal", () => {
+  using _frame = scope();
+  const x = zeros(device, [1, 2, 4]);
+  for (const [causal, window] of [[true, 0], [true, 1.5], [false, 2]] as const) {
+    const attrs = { heads: 1, kvHeads: 1, causal, scale: 1, window };
+    assert.throws(() => attention(x, x, x, attrs), /Cannot attend within a window of .*: it must be 1 key or more/);
+  }
+});
 
 test("attention() with fewer queries than keys, and more", () => {
   for (const [seqQ, seqK] of [[2, 5], [1, 6], [5, 3]] as const) {
@@ -159,8 +188,8 @@ function longGradients(q: Nd, k: Nd, v: Nd, dO: Nd, attrs: AttentionAttrs): read
 }
 
 test("attention() over a long sequence: values, gradients, and memory linear in it", () => {
-  const attrs = { heads: 2, kvHeads: 1, causal: true, scale: 0.3 };
-  for (const seq of [129, 300]) {
+  for (const [seq, window] of [[129, undefined], [300, undefined], [300, 40], [600, 130]] as const) {
+    const attrs = { heads: 2, kvHeads: 1, causal: true, scale: 0.3, window };
     const [q, k, v, dO] = [
       random([1, seq, 16], 1, -2, 2),
       random([1, seq, 8], 2, -2, 2),

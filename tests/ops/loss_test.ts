@@ -17,7 +17,7 @@ import { scope } from "../../src/tensor/scope.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
 import { allClose, allCloseToScale } from "../support/allclose.ts";
 import { disposeLeaf, gradcheck, gradcheckLayouts, leaf } from "../support/gradcheck.ts";
-import { matmul, type Nd, permute, random } from "../support/reference.ts";
+import { at, build, matmul, type Nd, permute, random } from "../support/reference.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 512 * 2 ** 20 });
 
@@ -91,6 +91,27 @@ test("linearCrossEntropy(): value and gradient in every layout", () => {
   });
 });
 
+test("linearCrossEntropy() with a bias: value and gradient, also of labels that are all ignored", () => {
+  for (const labels of [LABELS, LABELS.map(() => -100)]) {
+    const run = (hidden: Tensor, weight: Tensor, bias: Tensor): Tensor =>
+      linearCrossEntropy(hidden, weight, labelsOf(labels), { bias });
+    const biased = (hidden: Nd, weight: Nd, bias: Nd): Nd => {
+      const logits = matmul(hidden, permute(weight, [1, 0]));
+      return reference(labels)(build(logits.shape, ([row = 0, c = 0]) => at(logits, [row, c]) + at(bias, [c])));
+    };
+    const inputs = [random([6, 4], 1), random([5, 4], 2), random([5], 3)];
+    gradcheck(device, { label: "bias", inputs, run, reference: biased });
+    const tolerance = { relative: 0.03, absolute: 0.03 };
+    gradcheck(device, { label: "in bf16", inputs, run, reference: biased, dtype: bfloat16, tolerance });
+  }
+  using _frame = scope();
+  const wrong = { bias: zeros(device, [4]) };
+  assert.throws(
+    () => linearCrossEntropy(zeros(device, [1, 4]), zeros(device, [5, 4]), labelsOf([0]), wrong),
+    /the bias must be \[5\]/,
+  );
+});
+
 test("linearCrossEntropy(): gradients only where needed, none without recording", () => {
   const leaves = [leaf(device, random([6, 4], 1)), leaf(device, random([5, 4], 2))];
   const [hidden, weight] = leaves;
@@ -142,7 +163,7 @@ test("linearCrossEntropy() in several chunks is crossEntropy() of all logits, wi
     return { value, grads, peak: peak - before };
   };
   const fused = measure(() => linearCrossEntropy(hidden, weight, labelsOf(labels)));
-  const plain = measure(() => crossEntropy(applyOne(linearOp, [hidden, weight], undefined), labelsOf(labels)));
+  const plain = measure(() => crossEntropy(applyOne(linearOp, [hidden, weight], "outIn"), labelsOf(labels)));
   {
     using _frame = scope();
     const wrong = labelsOf(labels.with(60, vocab));
@@ -173,7 +194,7 @@ test("crossEntropy() and linearCrossEntropy() of ignored rows only, or of none: 
       fused.backward();
       for (const { grad } of leaves) assert.ok(grad?.toArray().every((value) => value === 0));
       for (const one of leaves) one.zeroGrad();
-      const plain = crossEntropy(applyOne(linearOp, [hidden, weight], undefined), labelsOf(labels));
+      const plain = crossEntropy(applyOne(linearOp, [hidden, weight], "outIn"), labelsOf(labels));
       assert.equal(plain.item(), 0);
       plain.backward();
       for (const { grad } of leaves) assert.ok(grad?.toArray().every((value) => value === 0));

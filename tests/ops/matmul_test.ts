@@ -19,7 +19,7 @@ import { matmul, type Nd, permute, random, zip } from "../support/reference.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 64 * 2 ** 20 });
 
-const linear = (...inputs: Tensor[]): Tensor => applyOne(linearOp, inputs, undefined);
+const linear = (...inputs: Tensor[]): Tensor => applyOne(linearOp, inputs, "outIn");
 
 function linearReference(x: Nd, weight: Nd, bias?: Nd): Nd {
   const rows = x.shape.length === 1 ? { shape: [1, ...x.shape], data: x.data } : x;
@@ -118,6 +118,18 @@ test("linear: value and gradient in every layout, with and without bias", () => 
     const inputs = [random(shape, 1), random([3, 5], 2), random([3], 3)];
     gradcheck(device, { label: `linear of [${shape}]`, inputs, run: linear, reference: linearReference });
   }
+});
+
+test("linear of a weight [in, out]: value and gradient in every layout, with and without bias", () => {
+  const run = (...inputs: Tensor[]): Tensor => applyOne(linearOp, inputs, "inOut");
+  const of = (x: Nd, weight: Nd, bias?: Nd): Nd => linearReference(x, permute(weight, [1, 0]), bias);
+  gradcheckLayouts(device, { label: "linear", run, reference: of }, [[2, 4, 5], [5, 3], [3]]);
+  gradcheckLayouts(device, { label: "linear without bias", run, reference: of }, [[4, 5], [5, 3]]);
+  const inputs = [random([3, 4], 1), random([4, 2], 2)];
+  gradcheck(device, { label: "bf16", inputs, run, reference: of, dtype: bfloat16 });
+  using _frame = scope();
+  const [x, weight] = [zeros(device, [2, 3]), zeros(device, [2, 3])];
+  assert.throws(() => run(x, weight), /'linear' as the last dim must equal the weight's/);
 });
 
 test("linear gives gradients only where they are needed", () => {

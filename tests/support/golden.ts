@@ -1,5 +1,5 @@
 /**
- * Golden files: safetensors as numbers, and the Llama fixtures that `tests/parity/make_llama.py` makes.
+ * Golden files: safetensors as numbers, and the models that `tests/parity/make_reference.py` makes.
  *
  * @module
  */

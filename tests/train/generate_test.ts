@@ -1,5 +1,6 @@
 /** Generation: what a cache keeps changes no token, on one rank and on several; and what transformers generates. @module */
 import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
 import { describe, it } from "node:test";
 import * as z from "zod";
 import { noGrad } from "../../src/autograd/mode.ts";
@@ -15,11 +16,14 @@ import type { Tensor } from "../../src/tensor/tensor.ts";
 import { writeParameters } from "../../src/tensor/write.ts";
 import { generate } from "../../src/train/generate.ts";
 import { allClose } from "../support/allclose.ts";
-import { readGolden, readJson } from "../support/golden.ts";
+import { fixturePath, readGolden, readJson } from "../support/golden.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { generateAll, type GenerateReport, type Mode, SIZES } from "./generate_ranks.ts";
 
-const VARIANTS = ["tied", "untied", "grouped_bias", "rope_llama3", "legacy_rope_linear", "padding", "odd"];
+/** Fixtures of what transformers generates. */
+const MODELS = readdirSync(fixturePath("")).filter((name) => {
+  return readdirSync(fixturePath(name)).includes("generated.json");
+}).sort();
 const generatedSchema = z.object({ prompt: z.array(z.int()), tokens: z.array(z.int()), margin: z.number() });
 const prompt = [3, 9, 27];
 const TEXTS = [
@@ -86,16 +90,19 @@ describe("generate()", () => {
     assert.deepEqual(sharded?.texts[0], alone?.texts[0]);
   });
 
-  for (const variant of VARIANTS) {
-    it(`gives transformers' greedy tokens: '${variant}'`, async () => {
-      const { prompt, tokens, margin } = generatedSchema.parse(readJson(`llama-${variant}/generated.json`));
-      assert.ok(tokens.length === 32 && margin > 1e-3);
-      const model = buildModel(device, readJson(`llama-${variant}/config.json`));
-      const weights = await readGolden(`llama-${variant}/model.safetensors`);
+  for (const name of MODELS) {
+    it(`gives transformers' greedy tokens, with and without a cache: ${name}`, async () => {
+      const { prompt, tokens, margin } = generatedSchema.parse(readJson(`${name}/generated.json`));
+      assert.ok(tokens.length > 24 && margin > 1e-3);
+      const model = buildModel(device, readJson(`${name}/config.json`));
+      const weights = await readGolden(`${name}/model.safetensors`);
       writeParameters(model.parameters(), ({ fqn }, owned) => {
         device.copyIn(owned, new Uint8Array(weights.floats(fqn).buffer));
       });
-      assert.deepEqual(generate(model, prompt, { maxNewTokens: 32, temperature: 0 }), tokens);
+      for (const useCache of [true, false]) {
+        const options = { maxNewTokens: tokens.length, temperature: 0, useCache };
+        assert.deepEqual(generate(model, prompt, options), tokens, `cache: ${useCache}`);
+      }
       for (const parameter of model.parameters()) parameter.dispose();
     });
   }

@@ -2,7 +2,7 @@
 //! space does not grow with the sequence.
 //!
 //! Scores are products of packed panels (`tile.rs`). In a causal call a row panel meets no key that all its rows
-//! cannot see. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
+//! cannot see, and with a window no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
 use crate::dtype::{load_part, store_part, Element};
 use crate::math::exp_of_negative as exp;
 use crate::scratch_areas;
@@ -30,6 +30,8 @@ pub struct Shape {
     pub stride_v: usize,
     pub scale: f32,
     pub causal: bool,
+    /// Keys up to its own that a query sees; 0 is all.
+    pub window: usize,
     pub key_mask: *const u8,
     pub space: Workspace,
 }
@@ -44,7 +46,21 @@ impl Shape {
         let end = (query + 1 + self.seq_k) as isize - self.seq_q as isize - key as isize;
         (end.max(0) as usize).min(count)
     }
-    /// The same of a block's keys for its row `row`, or for the last row that it has before that.
+    /// How many of the keys from `key` on, at most `count`, lie before the window of query `query`.
+    #[inline(always)]
+    pub fn passed(&self, query: usize, key: usize, count: usize) -> usize {
+        if self.window == 0 {
+            return 0;
+        }
+        let begin = (query + 1 + self.seq_k) as isize - (self.seq_q + self.window + key) as isize;
+        (begin.max(0) as usize).min(count)
+    }
+    /// Where the first of the blocks of `step` keys begins that queries from `query` on may see.
+    #[inline(always)]
+    pub fn first_block(&self, query: usize, step: usize) -> usize {
+        self.passed(query, 0, self.seq_k) / step * step
+    }
+    /// [`Shape::visible`] of a block's keys for its row `row`, or for the last row that it has before that.
     #[inline(always)]
     pub fn seen(&self, b: Block, row: usize) -> usize {
         self.visible(b.q0 + row.min(b.queries - 1), b.k0, b.keys)
@@ -107,11 +123,11 @@ pub struct Block {
     pub keys: usize,
 }
 
-/// Sets scores of keys that a row must not see to minus infinity: beyond `visible`, and those masked out.
-/// `row` holds `width` scores, a multiple of `NR`; `mask` is null or holds `visible`.
+/// Sets scores of keys that a row must not see to minus infinity: the first `passed`, those beyond `visible`, and those
+/// masked out. `row` holds `width` scores, a multiple of `NR`; `mask` is null or holds `visible`.
 #[inline(always)]
-pub unsafe fn hide(row: *mut f32, visible: usize, width: usize, mask: *const u8) {
-    for j in visible..width {
+pub unsafe fn hide(row: *mut f32, passed: usize, visible: usize, width: usize, mask: *const u8) {
+    for j in (0..passed).chain(visible..width) {
         *row.add(j) = f32::NEG_INFINITY;
     }
     if !mask.is_null() {
@@ -159,7 +175,7 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
         *f.sums.add(i) = 0.0;
     }
     let end = s.visible(b.q0 + queries - 1, 0, s.seq_k);
-    for k0 in (0..end).step_by(KEYS) {
+    for k0 in (s.first_block(b.q0, KEYS)..end).step_by(KEYS) {
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
         pack::<T, NR>(f.keys, k.add(s.keys_at(b, s.stride_k)), s.stride_k, 1, b.keys, dim);
         pack::<T, NR>(f.values, v.add(s.keys_at(b, s.stride_v)), 1, s.stride_v, dim, b.keys);
@@ -184,7 +200,7 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
 unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     let (dim, padded) = (s.head_dim, s.padded());
     let seen = s.seen(b, row + MR - 1);
-    if seen == 0 {
+    if seen <= s.passed(b.q0 + row, b.k0, b.keys) {
         return;
     }
     let width = seen.next_multiple_of(NR);
@@ -194,7 +210,8 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     let (mut bases, mut falls) = ([0.0; MR], [0.0; LANES]);
     for i in 0..MR {
         let scores = f.scores.add(i * KEYS);
-        hide(scores, s.visible(b.q0 + row + i, b.k0, seen), width, s.mask_of(b));
+        let query = b.q0 + row + i;
+        hide(scores, s.passed(query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b));
         let (old, top) = (f.tops.add(row + i), largest(*f.tops.add(row + i), scores, width));
         // While a row has seen no key, its weights are e^(-inf - 0) = 0; -inf - -inf would be NaN.
         bases[i] = if top == f32::NEG_INFINITY { 0.0 } else { top };

@@ -83,7 +83,7 @@ unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, keys: Block
     for head in keys.kv * s.group()..(keys.kv + 1) * s.group() {
         for q0 in (0..s.seq_q).step_by(QUERIES) {
             let b = Block { head, q0, queries: QUERIES.min(s.seq_q - q0), ..keys };
-            if s.seen(b, QUERIES) > 0 {
+            if s.seen(b, QUERIES) > s.passed(q0, b.k0, b.keys) {
                 pack_queries(s, a, w, b);
                 let (q, d_o) = (a.q.add(s.queries_at(b, s.stride_q)), a.d_o.add(s.queries_at(b, dense)));
                 pack::<T, NR>(w.query_columns, q, 1, s.stride_q, dim, b.queries);
@@ -113,7 +113,7 @@ unsafe fn query_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, mut b: Bl
     pack_queries(s, a, w, b);
     core::ptr::write_bytes(w.dq, 0, b.queries.next_multiple_of(MR) * padded);
     let end = s.visible(b.q0 + b.queries - 1, 0, s.seq_k);
-    for k0 in (0..end).step_by(KEYS) {
+    for k0 in (s.first_block(b.q0, KEYS)..end).step_by(KEYS) {
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
         pack_keys(s, a, w, b);
         probabilities(s, w, b);
@@ -159,7 +159,7 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
         }
         for i in row..row + MR {
             let (p, ds) = (w.p.add(i * KEYS), w.ds.add(i * KEYS));
-            hide(p, s.visible(b.q0 + i, b.k0, seen), width, s.mask_of(b));
+            hide(p, s.passed(b.q0 + i, b.k0, seen), s.visible(b.q0 + i, b.k0, seen), width, s.mask_of(b));
             let (lse, delta) = (F32s::splat(*w.lse.add(i)), F32s::splat(*w.delta.add(i)));
             let scale = F32s::splat(s.scale);
             for j in (0..width).step_by(LANES) {

@@ -17,6 +17,7 @@
 pub mod attention;
 pub mod attention_backward;
 pub mod collective;
+pub mod conv;
 pub mod dtype;
 pub mod elementwise;
 pub mod embedding;
@@ -193,18 +194,18 @@ export! { space:
         ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
         = matmul::batch[space];
     attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, stride_q: Size,
-        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, key_mask: Address, o: Address, lse: Address,
+        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, key_mask: Address, o: Address, lse: Address,
         q: Address, k: Address, v: Address)
         = attention::forward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask,
-                space },
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, window,
+                key_mask, space },
             o, lse, q, k, v);
     attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
-        stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, key_mask: Address, dq: Address,
+        stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, key_mask: Address, dq: Address,
         dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
         = attention_backward::backward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, key_mask,
-                space },
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, window,
+                key_mask, space },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
     softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
@@ -220,6 +221,10 @@ export! { space:
         inverse: Switch, y: Address, x: Address, cos: Address, sin: Address, positions: Address, status: Address)
         = rope::rotate;
     rope_table(positions: Size, half: Size, scale: f32, cos: Address, sin: Address, inv_freq: Address) = rope::table;
+    causal_conv<T>(batch: Size, seq: Size, channels: Size, width: Size, y: Address, x: Address, w: Address)
+        = conv::forward;
+    causal_conv_backward<T>(batch: Size, seq: Size, channels: Size, width: Size, dx: Address, dw: Address, dy: Address,
+        x: Address, w: Address) = conv::backward;
     embedding<T>(n: Size, vocab: Size, cols: Size, y: Address, w: Address, ids: Address, status: Address)
         = embedding::gather;
     embedding_backward<T>(n: Size, vocab: Size, cols: Size, padding: i32, dw: Address, dy: Address, ids: Address)

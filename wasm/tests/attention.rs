@@ -19,6 +19,7 @@ fn shape(seq_q: usize, seq_k: usize, heads: usize, kv_heads: usize, head_dim: us
         stride_v: kv_heads * head_dim,
         scale: 0.4,
         causal,
+        window: 0,
         key_mask: core::ptr::null(),
         space: Workspace::here(),
     }

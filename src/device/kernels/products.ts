@@ -39,7 +39,7 @@ export const PRODUCT_KERNELS = {
   /**
    * `o = softmax(scale * q kᵀ) v` a head, and `lse`, the logarithm of each row's sum. Query head h reads kv head
    * `floor(h / (heads / kvHeads))`. In a causal call query i sees keys j <= i + seqK - seqQ only; a 0 in `keyMask` hides the
-   * key. A query that sees no key gives 0. Memory is linear in the sequence. Operations are counted as if all keys were seen.
+   * key, and a `window` those more than so many behind i's own, itself counted; 0 is none. A query that sees no key gives 0. Memory is linear in the sequence. Operations are counted as if all keys were seen.
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
@@ -56,6 +56,7 @@ export const PRODUCT_KERNELS = {
       strideV: "size",
       scale: "f32",
       causal: "switch",
+      window: "size",
     },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
@@ -81,6 +82,7 @@ export const PRODUCT_KERNELS = {
       strideV: "size",
       scale: "f32",
       causal: "switch",
+      window: "size",
     },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
@@ -93,6 +95,27 @@ export const PRODUCT_KERNELS = {
       q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
       k: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideK"] },
       v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideV"] },
+    },
+  },
+  /** `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where tokens before the first of a sequence are zeros. */
+  causalConv: {
+    flops: [2, "batch", "seq", "channels", "width"],
+    values: { dtype: "float", batch: "size", seq: "size", channels: "size", width: { atMost: 64 } },
+    arrays: {
+      y: { writes: "dtype", shape: ["batch", "seq", "channels"] },
+      x: { reads: "dtype", shape: ["batch", "seq", "channels"] },
+      w: { reads: "dtype", shape: ["channels", "width"] },
+    },
+  },
+  causalConvBackward: {
+    flops: [4, "batch", "seq", "channels", "width"],
+    values: { dtype: "float", batch: "size", seq: "size", channels: "size", width: { atMost: 64 } },
+    arrays: {
+      dx: { writes: "dtype", shape: ["batch", "seq", "channels"], optional: true },
+      dw: { writes: "float32", shape: ["channels", "width"], optional: true },
+      dy: { reads: "dtype", shape: ["batch", "seq", "channels"] },
+      x: { reads: "dtype", shape: ["batch", "seq", "channels"] },
+      w: { reads: "dtype", shape: ["channels", "width"] },
     },
   },
 } as const;

@@ -106,6 +106,7 @@ interface Attention {
   readonly kvHeads: number;
   readonly headDim: number;
   readonly causal: boolean;
+  readonly window?: number;
   /** Hides these keys of each batch entry. */
   readonly hidden?: (batch: number, key: number) => boolean;
   /** Elements between rows beyond the dense ones. */
@@ -126,6 +127,23 @@ const ATTENTIONS: readonly Attention[] = [
   { batch: 2, seqQ: 6, seqK: 7, heads: 2, kvHeads: 1, headDim: 8, causal: false, hidden: (b, j) => j < 3 + b },
   { batch: 2, seqQ: 70, seqK: 70, heads: 1, kvHeads: 1, headDim: 8, causal: true, hidden: (b, j) => j < 66 * b },
   { batch: 2, seqQ: 4, seqK: 4, heads: 1, kvHeads: 1, headDim: 4, causal: false, hidden: (b) => b === 1 },
+  { batch: 2, seqQ: 9, seqK: 9, heads: 4, kvHeads: 2, headDim: 8, causal: true, window: 1, gap: 3 },
+  { batch: 1, seqQ: 40, seqK: 40, heads: 2, kvHeads: 1, headDim: 5, causal: true, window: 7 },
+  { batch: 1, seqQ: 3, seqK: 12, heads: 1, kvHeads: 1, headDim: 8, causal: true, window: 4 },
+  { batch: 1, seqQ: 9, seqK: 4, heads: 1, kvHeads: 1, headDim: 8, causal: true, window: 3 },
+  { batch: 1, seqQ: 300, seqK: 300, heads: 2, kvHeads: 1, headDim: 6, causal: true, window: 130 },
+  { batch: 1, seqQ: 270, seqK: 400, heads: 1, kvHeads: 1, headDim: 4, causal: true, window: 20 }, // blocks are left out
+  {
+    batch: 2,
+    seqQ: 30,
+    seqK: 30,
+    heads: 1,
+    kvHeads: 1,
+    headDim: 8,
+    causal: true,
+    window: 5,
+    hidden: (b, j) => j < 9 * b,
+  },
 ];
 
 /** Numbers in [-scale, scale), the same for the same seed, as the dtype stores them. */
@@ -136,7 +154,7 @@ function spread(n: number, seed: number, scale: number, dtype: DType): number[] 
 
 /** One attention: its arguments, its arrays, and the formula's results and gradients. */
 function attend(dtype: DType, attention: Attention) {
-  const { batch, seqQ, seqK, heads, kvHeads, headDim, causal, hidden, gap = 0 } = attention;
+  const { batch, seqQ, seqK, heads, kvHeads, headDim, causal, window = 0, hidden, gap = 0 } = attention;
   const scale = fround(1 / Math.sqrt(headDim));
   const [strideQ, strideK, strideV] = [heads * headDim + gap, kvHeads * headDim + 2 * gap, kvHeads * headDim + gap];
   const span = (rows: number, stride: number, row: number): number => (rows - 1) * stride + row;
@@ -158,7 +176,10 @@ function attend(dtype: DType, attention: Attention) {
     const kAt = (j: number): number => (b * seqK + j) * strideK + kv;
     const vAt = (j: number): number => (b * seqK + j) * strideV + kv;
     const dense = (j: number): number => (b * seqK + j) * kvHeads * headDim + kv;
-    const seen = each(seqK, (j) => j).filter((j) => (!causal || j <= i + seqK - seqQ) && !hidden?.(b, j));
+    const own = i + seqK - seqQ;
+    const seen = each(seqK, (j) => j).filter((j) => {
+      return (!causal || j <= own) && (window === 0 || j > own - window) && !hidden?.(b, j);
+    });
     if (seen.length === 0) continue;
     const scores = seen.map((j) => scale * sum(headDim, (d) => pick(q, qAt + d) * pick(k, kAt(j) + d)));
     const top = Math.max(...scores);
@@ -177,7 +198,7 @@ function attend(dtype: DType, attention: Attention) {
       }
     });
   }
-  const args = { dtype, batch, seqQ, seqK, heads, kvHeads, headDim, strideQ, strideK, strideV, scale, causal };
+  const args = { dtype, batch, seqQ, seqK, heads, kvHeads, headDim, strideQ, strideK, strideV, scale, causal, window };
   const keyMask = each(batch * seqK, (at) => Number(!hidden?.(Math.floor(at / seqK), at % seqK)));
   const arrays = hidden === undefined ? { q, k, v } : { q, k, v, keyMask };
   const without = hidden === undefined ? ["keyMask"] as const : [];
@@ -209,8 +230,64 @@ const attentionBackward: CasesOf<"attentionBackward"> = eachFloat((dtype, epsilo
   })
 );
 
-/** Cases of kernels that multiply matrices. */
-export const PRODUCT_CASES: Cases<keyof typeof PRODUCT_KERNELS> = { gemm, attention, attentionBackward };
+const CONVOLUTIONS = [[2, 7, 5, 3], [1, 1, 3, 4], [3, 2, 17, 1], [2, 9, 33, 4], [0, 4, 2, 2]] as const;
+/** Runs `f` with each place of an output, that of an input it meets, and the weight between them. */
+function eachTap(
+  [batch, seq, channels, width]: typeof CONVOLUTIONS[number],
+  f: (out: number, into: number, weight: number) => void,
+): void {
+  for (let out = 0; out < batch * seq * channels; out++) {
+    const [t, c] = [Math.floor(out / channels) % seq, out % channels];
+    for (let k = Math.max(0, width - 1 - t); k < width; k++) f(out, out + (k + 1 - width) * channels, c * width + k);
+  }
+}
+
+const causalConv: CasesOf<"causalConv"> = eachFloat((dtype, epsilon) =>
+  CONVOLUTIONS.map((sizes) => {
+    const [batch, seq, channels, width] = sizes;
+    return {
+      args: { dtype, batch, seq, channels, width },
+      expect: (before) => {
+        const [x, w] = [before("x"), before("w")];
+        const values = x.map(() => 0);
+        eachTap(sizes, (out, into, weight) => {
+          values[out] = pick(values, out) + pick(x, into) * pick(w, weight);
+        });
+        return { y: { values, relative: epsilon, absolute: 5e-7 } };
+      },
+    };
+  })
+);
+
+const causalConvBackward: CasesOf<"causalConvBackward"> = eachFloat((dtype, epsilon) =>
+  CONVOLUTIONS.map((sizes) => {
+    const [batch, seq, channels, width] = sizes;
+    return {
+      args: { dtype, batch, seq, channels, width },
+      expect: (before) => {
+        const [x, w, dy] = [before("x"), before("w"), before("dy")];
+        const [dx, dw] = [x.map(() => 0), w.map(() => 0)];
+        eachTap(sizes, (out, into, weight) => {
+          dx[into] = pick(dx, into) + pick(dy, out) * pick(w, weight);
+          dw[weight] = pick(dw, weight) + pick(dy, out) * pick(x, into);
+        });
+        return {
+          dx: { values: dx, relative: epsilon, absolute: 5e-7 },
+          dw: { values: dw, relative: 1e-7, absolute: 1e-9 },
+        };
+      },
+    };
+  })
+);
+
+/** Cases of kernels of products. */
+export const PRODUCT_CASES: Cases<keyof typeof PRODUCT_KERNELS> = {
+  gemm,
+  attention,
+  attentionBackward,
+  causalConv,
+  causalConvBackward,
+};
 
 /** A dense float32 product, [m, k] by [k, n] or its transpose. */
 function multiply(
@@ -246,7 +323,7 @@ export const PRODUCT_PROPERTIES: Properties = {
   },
   "attention() stands scores far apart, and passes NaN on": (bed) => {
     const sizes = { batch: 1, seqQ: 2, seqK: 3, heads: 1, kvHeads: 1, headDim: 2, strideQ: 2, strideK: 2, strideV: 2 };
-    const args = { dtype: float32, ...sizes, scale: 1, causal: false };
+    const args = { dtype: float32, ...sizes, scale: 1, causal: false, window: 0 };
     const [o, lse] = [bed.room(float32, 4), bed.room(float32, 2)];
     const [k, v] = [bed.put(float32, [1000, 0, -1000, 0, 0, 0]), bed.put(float32, [1, 2, 3, 4, 5, 6])];
     bed.device.kernels.attention({ ...args, o, lse, q: bed.put(float32, [1000, 0, 0, 1]), k, v });

@@ -7,8 +7,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openDevice } from "../../../src/device/registry.ts";
 import { ConfigError, UnsupportedError } from "../../../src/errors.ts";
-import { type LlamaConfig, resolveLlamaConfig } from "../../../src/models/llama/config.ts";
-import { inverseFrequencies, type RotaryOptions, RotaryTables } from "../../../src/nn/rotary.ts";
+import { resolveLlamaConfig } from "../../../src/models/llama/config.ts";
+import { inverseFrequencies, RotaryTables } from "../../../src/nn/rotary.ts";
 import { buildModel } from "../../../src/models/registry.ts";
 import { allClose } from "../../support/allclose.ts";
 import { readGolden, readJson } from "../../support/golden.ts";
@@ -22,19 +22,19 @@ test("resolveLlamaConfig() fills in transformers' defaults", () => {
     vocabSize: 10,
     hiddenSize: 8,
     intermediateSize: 16,
+    activation: "silu",
     numLayers: 1,
     numHeads: 2,
     numKvHeads: 2,
     headDim: 4,
     maxPositions: 2048,
     rmsNormEps: 1e-6,
-    ropeTheta: 10000,
-    ropeScaling: { type: "default" },
+    rope: { dim: 4, theta: 10000, scaling: { type: "default" }, maxPositions: 2048 },
     tieWordEmbeddings: false,
     attentionBias: false,
     mlpBias: false,
-    initializerRange: 0.02,
-    padTokenId: -1,
+    init: { kind: "normal", mean: 0, std: 0.02 },
+    paddingIdx: undefined,
   });
 });
 
@@ -46,7 +46,7 @@ test("resolveLlamaConfig() reads rotary options in the spelling of transformers 
     rope_parameters: { rope_type: "llama3", rope_theta: 500000, ...llama3 },
   });
   assert.deepEqual(old, now);
-  assert.deepEqual(old.ropeScaling, {
+  assert.deepEqual(old.rope.scaling, {
     type: "llama3",
     factor: 8,
     lowFreqFactor: 1,
@@ -54,7 +54,7 @@ test("resolveLlamaConfig() reads rotary options in the spelling of transformers 
     originalMaxPositions: 64,
   });
   assert.deepEqual(
-    resolveLlamaConfig({ ...MINIMAL, rope_scaling: { type: "linear", factor: 2 } }).ropeScaling,
+    resolveLlamaConfig({ ...MINIMAL, rope_scaling: { type: "linear", factor: 2 } }).rope.scaling,
     { type: "linear", factor: 2 },
   );
   assert.deepEqual(resolveLlamaConfig({ ...MINIMAL, rope_scaling: null, head_dim: null }), resolveLlamaConfig(MINIMAL));
@@ -72,7 +72,7 @@ test("resolveLlamaConfig() lists everything that is wrong", () => {
   });
   assert.throws(
     () => resolveLlamaConfig({ ...MINIMAL, hidden_size: 9 }),
-    /head_dim: expected an even integer, got 4\.5/,
+    /head_dim: expected an integer, got 4\.5/,
   );
   assert.throws(() => resolveLlamaConfig({ ...MINIMAL, head_dim: 3 }), /head_dim/);
   assert.throws(
@@ -107,27 +107,32 @@ test("resolveLlamaConfig() says in words what is wrong, and which key was probab
 });
 
 test("resolveLlamaConfig() counts a negative pad_token_id from the back, as PyTorch's embedding does", () => {
-  assert.equal(resolveLlamaConfig({ ...MINIMAL, pad_token_id: -1 }).padTokenId, 9);
-  assert.equal(resolveLlamaConfig({ ...MINIMAL, pad_token_id: 0 }).padTokenId, 0);
-  assert.equal(resolveLlamaConfig({ ...MINIMAL, pad_token_id: null }).padTokenId, -1);
+  assert.equal(resolveLlamaConfig({ ...MINIMAL, pad_token_id: -1 }).paddingIdx, 9);
+  assert.equal(resolveLlamaConfig({ ...MINIMAL, pad_token_id: 0 }).paddingIdx, 0);
+  assert.equal(resolveLlamaConfig({ ...MINIMAL, pad_token_id: null }).paddingIdx, undefined);
 });
 
 test("resolveLlamaConfig() refuses options that change the result and are not implemented", () => {
   for (
-    const option of [{ hidden_act: "gelu" }, { attention_dropout: 0.1 }, { rope_scaling: { type: "yarn", factor: 2 } }]
+    const option of [
+      { hidden_act: "mish" },
+      { attention_dropout: 0.1 },
+      { rope_scaling: { type: "dynamic", factor: 2 } },
+      { rope_parameters: { rope_type: "default", partial_rotary_factor: 0.5 } },
+    ]
   ) {
     assert.throws(() => resolveLlamaConfig({ ...MINIMAL, ...option }), UnsupportedError);
   }
   assert.throws(
     () => buildModel(device, { ...MINIMAL, model_type: "mamba" }),
-    /^UnsupportedError: Cannot build a model of model_type 'mamba': only 'llama' is supported$/,
+    /^UnsupportedError: Cannot build a model of model_type 'mamba': 'gpt2', .* and 'qwen3' are supported$/,
+  );
+  assert.throws(
+    () => buildModel(device, { ...MINIMAL, model_type: "qwen2" }),
+    /Cannot build a model of model_type 'qwen2': .* are supported\. Did you mean 'qwen3'\?$/,
   );
   assert.throws(() => buildModel(device, MINIMAL), UnsupportedError);
 });
-
-function rotaryOptions({ headDim, ropeTheta, ropeScaling, maxPositions }: LlamaConfig): RotaryOptions {
-  return { dim: headDim, theta: ropeTheta, scaling: ropeScaling, maxPositions };
-}
 
 test("buildModel() allocates nothing", () => {
   const before = device.allocator.stats.inUse;
@@ -142,7 +147,7 @@ for (const variant of ["rope_llama3", "legacy_rope_linear", "padding", "odd", "g
     const golden = await readGolden(`llama-${variant}/expected.safetensors`);
     const config = resolveLlamaConfig(readJson(`llama-${variant}/config.json`));
     allClose(
-      inverseFrequencies(device, rotaryOptions(config)),
+      inverseFrequencies(device, config.rope),
       golden.floats("inv_freq"),
       { relative: 1.2e-7, absolute: 0 },
       "frequencies",
@@ -152,7 +157,7 @@ for (const variant of ["rope_llama3", "legacy_rope_linear", "padding", "odd", "g
 
 test("RotaryTables.upTo() makes tables once, and larger ones when a longer sequence comes", () => {
   const before = device.allocator.stats.inUse;
-  const options = rotaryOptions(resolveLlamaConfig(MINIMAL));
+  const options = resolveLlamaConfig(MINIMAL).rope;
   const tables = new RotaryTables(device, options);
   const [cos, sin] = tables.upTo(5);
   assert.deepEqual([cos.shape, sin.shape], [[8, 2], [8, 2]]);

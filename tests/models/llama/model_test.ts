@@ -1,6 +1,6 @@
 /**
- * Llama against what PyTorch and transformers compute (`tests/parity/make_llama.py`): scores, losses, every gradient, and six
- * clipped AdamW steps, for the options that change what is computed.
+ * Llama as a decoder: memory, positions, padding, what is refused and what is shared. What it computes is compared with
+ * transformers in `../reference_test.ts`.
  *
  * @module
  */
@@ -9,13 +9,12 @@ import { test } from "node:test";
 import * as z from "zod";
 import { noGrad } from "../../../src/autograd/mode.ts";
 import { openDevice } from "../../../src/device/registry.ts";
-import { int32, uint8 } from "../../../src/dtype.ts";
+import { int32 } from "../../../src/dtype.ts";
 import { ArgumentError } from "../../../src/errors.ts";
 import type { CausalLm } from "../../../src/models/causal_lm.ts";
 import { buildModel } from "../../../src/models/registry.ts";
 import { initializeParameters } from "../../../src/nn/initialize.ts";
 import { AdamW } from "../../../src/optim/adamw.ts";
-import { clipGradNorm } from "../../../src/optim/clip.ts";
 import { tensor } from "../../../src/tensor/create.ts";
 import type { Parameter } from "../../../src/tensor/parameter.ts";
 import { scope } from "../../../src/tensor/scope.ts";
@@ -24,22 +23,13 @@ import { writeParameters } from "../../../src/tensor/write.ts";
 import { allClose, allCloseToScale } from "../../support/allclose.ts";
 import { type GoldenFile, readGolden, readJson } from "../../support/golden.ts";
 
-const VARIANTS = ["tied", "untied", "grouped_bias", "rope_llama3", "legacy_rope_linear", "padding", "odd"];
 /** What results may be off by, relative to the largest number of their kind, unless their sensitivity is larger. */
 const RELATIVE = 2e-5;
 
-const numbers = z.record(z.string(), z.number());
 const factsSchema = z.object({
   batch: z.number(),
   seq: z.number(),
-  loss: z.number(),
-  masked_loss: z.number(),
-  grad_norms: numbers,
-  step_losses: z.array(z.number()),
-  step_grad_norms: z.array(z.number()),
-  final_sum: numbers,
-  final_sumsq: numbers,
-  sensitivity: numbers,
+  sensitivity: z.record(z.string(), z.number()),
 });
 
 const device = await openDevice("cpu", { cpuMath: "wasm" });
@@ -117,96 +107,24 @@ function gradOf(parameter: Parameter): Tensor {
   return parameter.grad;
 }
 
-const sumOf = (values: ArrayLike<number>): number => Array.from(values).reduce((a, b) => a + b, 0);
-
-for (const variant of VARIANTS) {
-  test(`LlamaForCausalLm '${variant}' gives PyTorch's logits, with and without padding`, async () => {
-    const fixture = await Fixture.load(variant);
-    const { model, golden } = fixture;
-    {
-      using _frame = scope();
-      const { logits } = noGrad(() => model.call({ inputIds: fixture.input(fixture.ids("input_ids")) }));
-      fixture.agree(logits?.toArray() ?? [], golden.floats("logits"), "logits", "logits");
-      const attentionMask = tensor(device, golden.ints("masked_attention_mask"), {
-        shape: fixture.shape,
-        dtype: uint8,
-      });
-      const inputIds = fixture.input(fixture.ids("masked_ids"));
-      const masked = model.call({ inputIds, attentionMask }).logits;
-      fixture.agree(masked?.toArray() ?? [], golden.floats("masked_logits"), "masked_logits", "masked logits");
-      const labels = fixture.labels(fixture.ids("masked_labels"));
-      const { loss } = noGrad(() => model.call({ inputIds, attentionMask, labels: fixture.input(labels) }));
-      const mean = (loss?.item() ?? NaN) / labels.filter((label) => label >= 0).length;
-      fixture.agree([mean], [fixture.facts.masked_loss], "masked_loss", "masked loss");
-    }
-    // The rotary tables were made once and stay with the model.
-    const before = device.allocator.stats.inUse;
-    {
-      using _frame = scope();
-      noGrad(() => model.call({ inputIds: fixture.input(fixture.ids("input_ids")) }));
-    }
-    assert.equal(device.allocator.stats.inUse, before);
-    fixture.dispose();
-  });
-
-  test(`LlamaForCausalLm '${variant}' gives PyTorch's loss and every gradient`, async () => {
-    const fixture = await Fixture.load(variant);
-    const { model, golden, facts } = fixture;
-    {
-      using _frame = scope();
-      fixture.agree([fixture.backward(fixture.ids("input_ids"))], [facts.loss], "loss", "loss");
-    }
-    const named = new Map(model.namedParameters());
-    assert.deepEqual([...named.keys()].sort(), Object.keys(facts.grad_norms).sort());
-    let compared = 0;
-    const share = Math.max(RELATIVE, 2 * (facts.sensitivity["grads"] ?? 0));
-    for (const name of golden.names.filter((name) => name.startsWith("grad."))) {
-      const parameter = named.get(name.slice("grad.".length));
-      assert.ok(parameter !== undefined, name);
-      allCloseToScale(gradOf(parameter).toArray(), golden.floats(name), share, name);
-      compared++;
-    }
-    assert.equal(compared, named.size);
-    for (const [name, parameter] of named) {
-      const norm = Math.sqrt(sumOf(gradOf(parameter).toArray().map((value) => value * value)));
-      const relative = Math.max(RELATIVE, 2 * (facts.sensitivity["grad_norm_rel"] ?? 0));
-      allClose([norm], [facts.grad_norms[name] ?? NaN], { relative, absolute: 0 }, `norm of ${name}`);
-    }
-    fixture.dispose();
-  });
-
-  test(`LlamaForCausalLm '${variant}' takes PyTorch's six clipped AdamW steps`, async () => {
-    const fixture = await Fixture.load(variant);
-    const { model, facts } = fixture;
-    const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
-    const [losses, norms, bytes]: [number[], number[], number[]] = [[], [], []];
-    const ids = fixture.ids("train_ids");
-    const each = facts.batch * facts.seq;
-    for (let step = 0; step < 6; step++) {
-      using _frame = scope();
-      model.zeroGrad();
-      losses.push(fixture.backward(ids.slice(step * each, (step + 1) * each)));
-      norms.push(clipGradNorm(model.parameters(), 1).item());
-      optimizer.step();
-      bytes.push(device.allocator.stats.inUse);
-    }
-    fixture.agree(losses, facts.step_losses, "step_losses", "losses");
-    fixture.agree(norms, facts.step_grad_norms, "step_grad_norms", "norms");
-    assert.equal(new Set(bytes).size, 1, `bytes after each step: ${bytes}`);
-    for (const [name, parameter] of model.namedParameters()) {
-      const values = Array.from(parameter.toArray());
-      // A sum of cancelling weights is as exact as the weights are: what they may be off by grows with their norm.
-      const sumsq = facts.final_sumsq[name] ?? NaN;
-      const sensitive = (key: string): number => 2 * (facts.sensitivity[key] ?? 0);
-      const relative = { relative: RELATIVE, absolute: sensitive("final_sumsq") };
-      allClose([sumOf(values.map((value) => value * value))], [sumsq], relative, `sum of squares of ${name}`);
-      const absolute = Math.max(RELATIVE * Math.sqrt(sumsq), sensitive("final_sum"));
-      allClose([sumOf(values)], [facts.final_sum[name] ?? NaN], { relative: RELATIVE, absolute }, `sum of ${name}`);
-    }
-    optimizer.dispose();
-    fixture.dispose();
-  });
-}
+test("LlamaForCausalLm leaves after a step what was there before it, and makes its rotary tables once", async () => {
+  const fixture = await Fixture.load("tied");
+  const { model } = fixture;
+  const ids = fixture.ids("input_ids");
+  const bytes: number[] = [];
+  const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
+  for (let step = 0; step < 3; step++) {
+    using _frame = scope();
+    model.zeroGrad();
+    fixture.backward(ids);
+    optimizer.step();
+    noGrad(() => model.call({ inputIds: fixture.input(ids) }));
+    bytes.push(device.allocator.stats.inUse);
+  }
+  assert.equal(new Set(bytes).size, 1, `bytes after each step: ${bytes}`);
+  optimizer.dispose();
+  fixture.dispose();
+});
 
 test("Embedding: the row of pad_token_id gets no gradient from lookups, but the tied head's", async () => {
   for (const [variant, pad, tied] of [["padding", 3, false], ["rope_llama3", 5, true]] as const) {

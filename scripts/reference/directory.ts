@@ -1,0 +1,118 @@
+/**
+ * A directory of reference results: a Hugging Face model, and what PyTorch computes with it, as
+ * `tests/parity/make_reference.py` writes them.
+ *
+ * @module
+ */
+import { readFileSync } from "node:fs";
+import * as z from "zod";
+import { openSafetensors } from "../../src/checkpoint/safetensors.ts";
+import { float32, int64 } from "../../src/dtype.ts";
+
+type ByName = Readonly<Record<string, number>>;
+
+/** The numbers of `expected.json`. */
+export interface Facts {
+  readonly loss: number;
+  readonly masked_loss: number;
+  readonly long_loss?: number | null | undefined;
+  readonly no_grad_params: readonly string[];
+  readonly grad_norms: ByName;
+  readonly step_losses: readonly number[];
+  readonly step_grad_norms: readonly number[];
+  readonly final_sum: ByName;
+  readonly final_sumsq: ByName;
+  /** How far each quantity moves when every weight is off by its last bit. */
+  readonly sensitivity: ByName;
+  /** How far an element of some final weights moves then. */
+  readonly final_max_abs_change_under_ulp_noise: ByName;
+}
+
+const byName = z.record(z.string(), z.number());
+
+const factsSchema: z.ZodType<Facts> = z.object({
+  loss: z.number(),
+  masked_loss: z.number(),
+  long_loss: z.number().nullish(),
+  no_grad_params: z.array(z.string()).default([]),
+  grad_norms: byName,
+  step_losses: z.array(z.number()),
+  step_grad_norms: z.array(z.number()),
+  final_sum: byName,
+  final_sumsq: byName,
+  sensitivity: byName,
+  final_max_abs_change_under_ulp_noise: byName.default({}),
+});
+
+/** One tensor of a file. */
+interface Stored {
+  readonly shape: readonly number[];
+  readonly values: Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer>;
+}
+
+/** The tensors of a file of float32 and int64 ones. */
+export class StoredTensors {
+  readonly #path: string;
+  readonly #tensors: ReadonlyMap<string, Stored>;
+
+  private constructor(path: string, tensors: ReadonlyMap<string, Stored>) {
+    this.#path = path;
+    this.#tensors = tensors;
+  }
+
+  /** Reads a file. */
+  static async read(path: string): Promise<StoredTensors> {
+    using file = await openSafetensors(path);
+    const tensors = new Map<string, Stored>();
+    for (const { name, shape, dtype, byteLength } of file.entries) {
+      const bytes = new Uint8Array(byteLength);
+      await file.readInto(name, 0, byteLength, bytes);
+      if (dtype !== float32 && dtype !== int64) throw new Error(`${path}: '${name}' is ${dtype?.name}`);
+      const values = dtype === float32
+        ? new Float32Array(bytes.buffer)
+        : Int32Array.from(new BigInt64Array(bytes.buffer), Number);
+      tensors.set(name, { shape, values });
+    }
+    return new StoredTensors(path, tensors);
+  }
+
+  /** Names of all tensors. */
+  get names(): readonly string[] {
+    return [...this.#tensors.keys()];
+  }
+
+  /** Whether there is a tensor of that name. */
+  has(name: string): boolean {
+    return this.#tensors.has(name);
+  }
+
+  /** The shape of a tensor. */
+  shape(name: string): readonly number[] {
+    return this.#get(name).shape;
+  }
+
+  /** A float32 tensor. */
+  floats(name: string): Float32Array<ArrayBuffer> {
+    const { values } = this.#get(name);
+    if (values instanceof Float32Array) return values;
+    throw new Error(`${this.#path}: '${name}' holds integers`);
+  }
+
+  /** An int64 tensor. */
+  ints(name: string): Int32Array<ArrayBuffer> {
+    const { values } = this.#get(name);
+    if (values instanceof Int32Array) return values;
+    throw new Error(`${this.#path}: '${name}' holds floats`);
+  }
+
+  #get(name: string): Stored {
+    const stored = this.#tensors.get(name);
+    if (stored === undefined) throw new Error(`${this.#path}: there is no '${name}'`);
+    return stored;
+  }
+}
+
+/** Reads `expected.json`. */
+export function readFacts(directory: string): Facts {
+  return factsSchema.parse(JSON.parse(readFileSync(`${directory}/expected.json`, "utf8")));
+}

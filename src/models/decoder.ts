@@ -1,0 +1,169 @@
+/**
+ * The frame of a decoder: embedding, blocks, final norm, head. A family gives the parts, and the names of them.
+ *
+ * @module
+ */
+import type { Device } from "../device/device.ts";
+import { ArgumentError } from "../errors.ts";
+import { type LayerContext, SelfAttention } from "../nn/attention.ts";
+import { Embedding } from "../nn/embedding.ts";
+import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
+import { type HeadOutput, LanguageModelHead } from "../nn/head.ts";
+import { Linear } from "../nn/linear.ts";
+import type { Layer, Module } from "../nn/module.ts";
+import { LayerNorm, RMSNorm } from "../nn/norm.ts";
+import type { ContextLayer } from "../nn/pre_norm_block.ts";
+import { type Names, RenamedModule } from "../nn/renamed.ts";
+import { arange } from "../tensor/create.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { CausalLm, type CausalLmInputs, type ModelParts } from "./causal_lm.ts";
+import type { DecoderConfig } from "./decoder_config.ts";
+
+/** Hugging Face's names of the classes of a family's modules. */
+export interface HfClasses {
+  /** What they begin with, e.g. `Llama`. */
+  readonly prefix: string;
+  /** Of the blocks. @default the prefix with `DecoderLayer` */
+  readonly block?: string;
+  /** Of the whole model. @default the prefix with `ForCausalLM` */
+  readonly whole?: string;
+}
+
+/** The parts that differ from family to family. */
+export interface DecoderParts {
+  readonly hfClasses: HfClasses;
+  /** The blocks, in the order of the forward. */
+  readonly layers: readonly ContextLayer[];
+  /** After the blocks. */
+  readonly norm: Layer;
+  /** After the lookup. @default nothing */
+  readonly embedNorm?: Layer;
+  /** What is added to the lookup, by position. @default nothing */
+  readonly embedPositions?: Embedding;
+  /** Before the head. @default nothing */
+  readonly headTransform?: Layer;
+  /** Whether the head has a bias. @default false */
+  readonly headBias?: boolean;
+  /** Names of fields: of the body, and of the whole. */
+  readonly names?: { readonly body?: Names; readonly whole?: Names };
+}
+
+/** Embedding, blocks, final norm: `model.` in most checkpoints. */
+class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], Tensor> {
+  readonly embedTokens: Embedding;
+  readonly embedPositions: Embedding | undefined;
+  readonly embedNorm: Layer | undefined;
+  readonly layers: readonly ContextLayer[];
+  readonly norm: Layer;
+  readonly #maxPositions: number;
+
+  constructor(device: Device, config: DecoderConfig, parts: DecoderParts) {
+    super(parts.names?.body);
+    const { vocabSize, hiddenSize, init, paddingIdx, maxPositions } = config;
+    const options = paddingIdx === undefined ? { init } : { init, paddingIdx };
+    this.embedTokens = new Embedding(device, vocabSize, hiddenSize, options);
+    this.embedPositions = parts.embedPositions;
+    this.embedNorm = parts.embedNorm;
+    this.layers = parts.layers;
+    this.norm = parts.norm;
+    this.#maxPositions = maxPositions;
+  }
+
+  /** → hidden states [batch, seq, hidden] */
+  forward({ inputIds, attentionMask, positionIds, pastKeyValues }: CausalLmInputs): Tensor {
+    const [, seq = 0] = inputIds.shape;
+    const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
+    if (inputIds.ndim !== 2 || (positionIds === undefined && past + seq > this.#maxPositions)) {
+      const [shape, left] = [inputIds.shape.join(", "), this.#maxPositions - past];
+      const why = past === 0 ? "" : `, as ${past} of ${this.#maxPositions} positions are in the cache`;
+      throw new ArgumentError(
+        `Cannot run on ids [${shape}]: they must be [batch, seq] with seq at most ${left}${why}`,
+      );
+    }
+    const context: LayerContext = { attentionMask, positionIds, pastKeyValues };
+    let hidden = this.embedTokens.call(inputIds);
+    if (this.embedPositions !== undefined) {
+      const positions = positionIds ?? arange(inputIds.device, past + seq, { start: past });
+      hidden = hidden.add(this.embedPositions.call(positions));
+    }
+    if (this.embedNorm !== undefined) hidden = this.embedNorm.call(hidden);
+    for (const layer of this.layers) hidden = layer.call(hidden, context);
+    pastKeyValues?.advance(seq);
+    return this.norm.call(hidden);
+  }
+}
+
+/** A decoder with a language-model head. */
+export abstract class DecoderForCausalLm extends CausalLm {
+  readonly model: DecoderBody;
+  readonly headTransform: Layer | undefined;
+  readonly lmHead: LanguageModelHead;
+  readonly #names: Names;
+
+  /** Makes embedding and head, without memory, and names the tree. */
+  constructor(
+    device: Device,
+    config: DecoderConfig,
+    hfConfig: Readonly<Record<string, unknown>>,
+    parts: DecoderParts,
+  ) {
+    const { hiddenSize, vocabSize, maxPositions, tieWordEmbeddings: tied, init } = config;
+    const tiedNames = new Map<string, string>();
+    const classNames = classNamesOf(parts);
+    classNames.set(new.target, parts.hfClasses.whole ?? `${parts.hfClasses.prefix}ForCausalLM`);
+    super({ hfConfig, vocabSize, maxPositions, tiedNames, classNames });
+    this.#names = parts.names?.whole ?? {};
+    this.model = new DecoderBody(device, config, parts);
+    this.headTransform = parts.headTransform;
+    const { weight } = this.model.embedTokens;
+    const bias = parts.headBias ?? false;
+    this.lmHead = new LanguageModelHead(device, hiddenSize, vocabSize, tied ? weight : init, { bias });
+    this.nameTree();
+    if (tied) tiedNames.set(`${this.nameOf("lmHead")}.weight`, weight.fqn);
+  }
+
+  get layers(): readonly Module[] {
+    return this.model.layers;
+  }
+
+  get parts(): ModelParts {
+    const { embedTokens, embedPositions, norm } = this.model;
+    return {
+      embeddings: [embedTokens, embedPositions].filter((module) => module !== undefined),
+      tail: [norm, this.headTransform, this.lmHead].filter((module) => module !== undefined),
+    };
+  }
+
+  forward(inputs: CausalLmInputs): HeadOutput {
+    const hidden = this.model.call(inputs);
+    const transformed = this.headTransform === undefined ? hidden : this.headTransform.call(hidden);
+    return this.lmHead.call(transformed, inputs.labels, inputs.logitsToKeep);
+  }
+
+  protected override nameOf(field: string): string {
+    return this.#names[field] ?? super.nameOf(field);
+  }
+}
+
+/** What Hugging Face calls the classes of a decoder's modules. */
+function classNamesOf({ hfClasses: { prefix, block }, layers }: DecoderParts): Map<unknown, string> {
+  return new Map<unknown, string>([
+    [Embedding, "Embedding"],
+    [Linear, "Linear"],
+    [LayerNorm, "LayerNorm"],
+    [RMSNorm, `${prefix}RMSNorm`],
+    [SelfAttention, `${prefix}Attention`],
+    [FeedForward, `${prefix}MLP`],
+    [GatedFeedForward, `${prefix}MLP`],
+    [DecoderBody, `${prefix}Model`],
+    ...layers.map(({ constructor }) => [constructor, block ?? `${prefix}DecoderLayer`] as const),
+  ]);
+}
+
+/** The blocks of a decoder. */
+export function blocksOf(
+  { numLayers }: DecoderConfig,
+  make: (layer: number) => ContextLayer,
+): readonly ContextLayer[] {
+  return Array.from({ length: numLayers }, (_, i) => make(i));
+}

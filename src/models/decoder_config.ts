@@ -1,0 +1,191 @@
+/**
+ * What the configurations of decoders have in common: the keys of their `config.json`, and what these resolve to.
+ *
+ * @module
+ */
+import * as z from "zod";
+import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
+import type { Activation } from "../nn/feed_forward.ts";
+import type { Init } from "../tensor/parameter.ts";
+import { whichAre } from "../words.ts";
+
+/** What every decoder is made by. */
+export interface DecoderConfig {
+  readonly vocabSize: number;
+  readonly hiddenSize: number;
+  readonly numLayers: number;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly maxPositions: number;
+  readonly tieWordEmbeddings: boolean;
+  /** How weights begin. */
+  readonly init: Init;
+  /** The row of the embedding that lookups give no gradient, if there is one. */
+  readonly paddingIdx: number | undefined;
+}
+
+/** A positive integer. */
+export const size: z.ZodInt = z.int().positive();
+/** A positive number. */
+export const positive: z.ZodNumber = z.number().positive();
+
+type Optional<T extends z.ZodType> = z.ZodOptional<z.ZodNullable<T>>;
+
+/** Keys of nearly all decoders, to be spread into a schema, which may state them otherwise. */
+export const DECODER_KEYS: {
+  readonly vocab_size: z.ZodInt;
+  readonly hidden_size: z.ZodInt;
+  readonly num_hidden_layers: z.ZodInt;
+  readonly num_attention_heads: z.ZodInt;
+  readonly num_key_value_heads: Optional<z.ZodInt>;
+  readonly head_dim: Optional<z.ZodInt>;
+  readonly initializer_range: z.ZodDefault<z.ZodNumber>;
+  readonly pad_token_id: Optional<z.ZodInt>;
+  readonly tie_word_embeddings: z.ZodDefault<z.ZodBoolean>;
+} = {
+  vocab_size: size,
+  hidden_size: size,
+  num_hidden_layers: size,
+  num_attention_heads: size,
+  num_key_value_heads: size.nullish(),
+  head_dim: size.nullish(),
+  initializer_range: positive.default(0.02),
+  pad_token_id: z.int().nullish(),
+  tie_word_embeddings: z.boolean().default(false),
+};
+
+/** Keys that were checked by a schema of {@link DECODER_KEYS}. */
+interface RawDecoder {
+  readonly vocab_size: number;
+  readonly hidden_size: number;
+  readonly num_hidden_layers: number;
+  readonly num_attention_heads: number;
+  readonly num_key_value_heads?: number | null | undefined;
+  readonly head_dim?: number | null | undefined;
+  readonly max_position_embeddings: number;
+  readonly initializer_range: number;
+  readonly pad_token_id?: number | null | undefined;
+  readonly tie_word_embeddings: boolean;
+}
+
+/**
+ * Resolves the common keys.
+ *
+ * @throws {ConfigError} if heads do not fit each other, or the padding id is none
+ */
+export function resolveDecoder(raw: RawDecoder): DecoderConfig {
+  const numHeads = raw.num_attention_heads;
+  const numKvHeads = raw.num_key_value_heads ?? numHeads;
+  const headDim = raw.head_dim ?? raw.hidden_size / numHeads;
+  const { pad_token_id: pad, vocab_size: vocabSize } = raw;
+  // Counted from the back when negative, as PyTorch's embedding does.
+  const paddingIdx = pad == null ? undefined : pad < 0 ? vocabSize + pad : pad;
+  const problems: ConfigProblem[] = [];
+  const require = (holds: boolean, key: string, expected: string, got: string): void => {
+    if (!holds) problems.push({ path: `config.json ${key}`, expected, got });
+  };
+  const dimGot = `${headDim} (hidden_size / num_attention_heads)`;
+  require(Number.isInteger(headDim), "head_dim", "an integer", dimGot);
+  require(numHeads % numKvHeads === 0, "num_key_value_heads", `a divisor of ${numHeads}`, `${numKvHeads}`);
+  const isId = paddingIdx === undefined || (paddingIdx >= 0 && paddingIdx < vocabSize);
+  require(isId, "pad_token_id", `an id below vocab_size ${vocabSize}`, `${pad}`);
+  if (problems.length > 0) throw new ConfigError(problems);
+  return {
+    vocabSize,
+    hiddenSize: raw.hidden_size,
+    numLayers: raw.num_hidden_layers,
+    numHeads,
+    numKvHeads,
+    headDim,
+    maxPositions: raw.max_position_embeddings,
+    tieWordEmbeddings: raw.tie_word_embeddings,
+    init: { kind: "normal", mean: 0, std: raw.initializer_range },
+    paddingIdx,
+  };
+}
+
+/** Functions by the names that transformers gives them. */
+const ACTIVATIONS: ReadonlyMap<string, Activation> = new Map([
+  ["silu", "silu"],
+  ["swish", "silu"],
+  ["gelu", "gelu"],
+  ["gelu_new", "geluTanh"],
+  ["gelu_fast", "geluTanh"],
+  ["gelu_pytorch_tanh", "geluTanh"],
+  ["relu", "relu"],
+  ["tanh", "tanh"],
+  ["sigmoid", "sigmoid"],
+]);
+
+/**
+ * The function that a key names.
+ *
+ * @throws {UnsupportedError} if it is not implemented
+ */
+export function resolveActivation(key: string, name: string): Activation {
+  const activation = ACTIVATIONS.get(name);
+  if (activation !== undefined) return activation;
+  throw new UnsupportedError(`Cannot use ${key} '${name}': ${whichAre([...ACTIVATIONS.keys()], "implemented")}`);
+}
+
+/**
+ * Refuses options whose value would change what is computed.
+ *
+ * @param options values by key, each with the one that is implemented
+ * @throws {UnsupportedError} naming the first
+ */
+export function requireImplemented(
+  options: Readonly<Record<string, readonly [value: unknown, implemented: unknown]>>,
+): void {
+  for (const [key, [value, implemented]] of Object.entries(options)) {
+    if (value === implemented) continue;
+    throw new UnsupportedError(`Cannot use ${key} ${value}: it is not implemented, set it to ${implemented}`);
+  }
+}
+
+/** Names of the types of layers in `config.json`. */
+export type LayerType = "full_attention" | "sliding_attention" | "conv";
+
+/**
+ * How far the tokens of each layer see: the window in those that slide, else all.
+ *
+ * @throws {ConfigError} if a layer slides and there is no window
+ */
+export function windowsOf(
+  types: readonly LayerType[],
+  window: number | null | undefined,
+): readonly (number | undefined)[] {
+  return types.map((type) => {
+    if (type !== "sliding_attention") return undefined;
+    if (window != null) return window;
+    const expected = "a number, as layers of layer_types slide";
+    throw new ConfigError([{ path: "config.json sliding_window", expected, got: "nothing" }]);
+  });
+}
+
+/**
+ * The type of each layer.
+ *
+ * @param given `layer_types` of the config
+ * @param typeOf the type of a layer where the config has none
+ * @throws {ConfigError} if there is not one for each layer
+ * @throws {UnsupportedError} for a type that the family has not
+ */
+export function resolveLayerTypes<T extends LayerType>(
+  given: readonly string[] | null | undefined,
+  numLayers: number,
+  types: readonly T[],
+  typeOf: (layer: number) => T,
+): readonly T[] {
+  if (given == null) return Array.from({ length: numLayers }, (_, i) => typeOf(i));
+  if (given.length !== numLayers) {
+    const expected = `one for each of ${numLayers} layers`;
+    throw new ConfigError([{ path: "config.json layer_types", expected, got: String(given.length) }]);
+  }
+  return given.map((name) => {
+    const type = types.find((one) => one === name);
+    if (type !== undefined) return type;
+    throw new UnsupportedError(`Cannot build a layer of type '${name}': ${whichAre(types, "implemented")}`);
+  });
+}

@@ -1,0 +1,61 @@
+/**
+ * Mistral's `config.json`.
+ *
+ * @module
+ */
+import * as z from "zod";
+import type { Activation } from "../../nn/feed_forward.ts";
+import type { RotaryOptions } from "../../nn/rotary.ts";
+import {
+  DECODER_KEYS,
+  type DecoderConfig,
+  positive,
+  requireImplemented,
+  resolveActivation,
+  resolveDecoder,
+  size,
+} from "../decoder_config.ts";
+import { parseRawConfig } from "../raw_config.ts";
+import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
+
+/** Everything that decides what the model computes. */
+export interface MistralConfig extends DecoderConfig {
+  readonly intermediateSize: number;
+  readonly activation: Activation;
+  readonly rmsNormEps: number;
+  readonly rope: RotaryOptions;
+  /** How far the tokens of all layers see. */
+  readonly window: number | undefined;
+}
+
+const schema = z.looseObject({
+  ...DECODER_KEYS,
+  ...ROPE_KEYS,
+  num_key_value_heads: size.nullish().default(8),
+  intermediate_size: size,
+  hidden_act: z.string().default("silu"),
+  max_position_embeddings: size.default(131072),
+  rms_norm_eps: positive.default(1e-6),
+  attention_dropout: z.number().default(0),
+  sliding_window: size.nullish().default(4096),
+});
+
+/**
+ * Resolves a parsed `config.json`.
+ *
+ * @throws {ConfigError} with every key that is missing, wrong or mistyped
+ * @throws {UnsupportedError} for options that would change the result and are not implemented
+ */
+export function resolveMistralConfig(hfConfig: Readonly<Record<string, unknown>>): MistralConfig {
+  const raw = parseRawConfig(schema, hfConfig);
+  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
+  const decoder = resolveDecoder(raw);
+  return {
+    ...decoder,
+    intermediateSize: raw.intermediate_size,
+    activation: resolveActivation("hidden_act", raw.hidden_act),
+    rmsNormEps: raw.rms_norm_eps,
+    rope: resolveRope(raw, { headDim: decoder.headDim, theta: 10000 }),
+    window: raw.sliding_window ?? undefined,
+  };
+}

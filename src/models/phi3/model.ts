@@ -1,0 +1,41 @@
+/**
+ * Phi-3 (Abdin et al. 2024; transformers `modeling_phi3.py`): Llama with one projection for queries, keys and values, one for gate
+ * and up, a share of each head turned by choice, and a sliding window in every layer by choice.
+ *
+ * @module
+ */
+import type { Device } from "../../device/device.ts";
+import { SelfAttention } from "../../nn/attention.ts";
+import { GatedFeedForward } from "../../nn/feed_forward.ts";
+import { RMSNorm } from "../../nn/norm.ts";
+import { PreNormBlock } from "../../nn/pre_norm_block.ts";
+import { RotaryTables } from "../../nn/rotary.ts";
+import { blocksOf, DecoderForCausalLm } from "../decoder.ts";
+import type { Phi3Config } from "./config.ts";
+
+/** Phi-3 with a language-model head. */
+export class Phi3ForCausalLm extends DecoderForCausalLm {
+  readonly #cacheLimit: number | undefined;
+
+  constructor(device: Device, config: Phi3Config, hfConfig: Readonly<Record<string, unknown>>) {
+    const norm = (): RMSNorm => new RMSNorm(device, config.hiddenSize, config.rmsNormEps);
+    const rotary = new RotaryTables(device, config.rope);
+    super(device, config, hfConfig, {
+      hfClasses: { prefix: "Phi3" },
+      layers: blocksOf(config, () =>
+        new PreNormBlock({
+          selfAttn: new SelfAttention(device, { ...config, rotary, fused: true }),
+          mlp: new GatedFeedForward(device, { ...config, fused: true }),
+          inputLayernorm: norm(),
+          postAttentionLayernorm: norm(),
+        })),
+      norm: norm(),
+    });
+    const { scaling } = config.rope;
+    this.#cacheLimit = scaling.type === "longrope" ? scaling.originalMaxPositions : undefined;
+  }
+
+  override get cacheLimit(): number | undefined {
+    return this.#cacheLimit;
+  }
+}

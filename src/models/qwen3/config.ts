@@ -1,0 +1,78 @@
+/**
+ * Qwen3's `config.json`.
+ *
+ * @module
+ */
+import * as z from "zod";
+import type { Activation } from "../../nn/feed_forward.ts";
+import type { RotaryOptions } from "../../nn/rotary.ts";
+import {
+  DECODER_KEYS,
+  type DecoderConfig,
+  positive,
+  requireImplemented,
+  resolveActivation,
+  resolveDecoder,
+  resolveLayerTypes,
+  size,
+  windowsOf,
+} from "../decoder_config.ts";
+import { parseRawConfig } from "../raw_config.ts";
+import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
+
+/** Everything that decides what the model computes. */
+export interface Qwen3Config extends DecoderConfig {
+  readonly intermediateSize: number;
+  readonly activation: Activation;
+  readonly rmsNormEps: number;
+  readonly rope: RotaryOptions;
+  readonly attentionBias: boolean;
+  /** How far the tokens of each layer see. */
+  readonly windows: readonly (number | undefined)[];
+}
+
+const schema = z.looseObject({
+  ...DECODER_KEYS,
+  ...ROPE_KEYS,
+  num_key_value_heads: size.nullish().default(32),
+  head_dim: size.nullish().default(128),
+  intermediate_size: size,
+  hidden_act: z.string().default("silu"),
+  max_position_embeddings: size.default(32768),
+  rms_norm_eps: positive.default(1e-6),
+  attention_bias: z.boolean().default(false),
+  attention_dropout: z.number().default(0),
+  use_sliding_window: z.boolean().default(false),
+  sliding_window: size.nullish().default(4096),
+  max_window_layers: z.int().default(28),
+  layer_types: z.array(z.string()).nullish(),
+});
+
+/**
+ * Resolves a parsed `config.json`.
+ *
+ * @throws {ConfigError} with every key that is missing, wrong or mistyped
+ * @throws {UnsupportedError} for options that would change the result and are not implemented
+ */
+export function resolveQwen3Config(hfConfig: Readonly<Record<string, unknown>>): Qwen3Config {
+  const raw = parseRawConfig(schema, hfConfig);
+  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
+  const decoder = resolveDecoder(raw);
+  const window = raw.use_sliding_window ? raw.sliding_window : undefined;
+  const types = ["full_attention", "sliding_attention"] as const;
+  const layerTypes = resolveLayerTypes(
+    raw.layer_types,
+    decoder.numLayers,
+    types,
+    (i) => types[window != null && i >= raw.max_window_layers ? 1 : 0],
+  );
+  return {
+    ...decoder,
+    intermediateSize: raw.intermediate_size,
+    activation: resolveActivation("hidden_act", raw.hidden_act),
+    rmsNormEps: raw.rms_norm_eps,
+    rope: resolveRope(raw, { headDim: decoder.headDim, theta: 10000 }),
+    attentionBias: raw.attention_bias,
+    windows: windowsOf(layerTypes, window),
+  };
+}

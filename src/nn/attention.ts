@@ -1,0 +1,127 @@
+/**
+ * Causal self-attention with the options that decoders choose from: grouped heads, biases, norms of queries and keys, rotary
+ * positions, a sliding window, one projection or three.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { Device } from "../device/device.ts";
+import type { WeightLayout } from "../ops/matmul.ts";
+import type { Init } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { CacheSlot, type GenerationCache, KeyValues } from "./cache.ts";
+import { attention, rope } from "./functional.ts";
+import { Linear } from "./linear.ts";
+import type { Layer } from "./module.ts";
+import { type Names, RenamedModule } from "./renamed.ts";
+import type { RotaryTables } from "./rotary.ts";
+
+/** What the layers of one forward are given besides the hidden states. */
+export interface LayerContext {
+  /** uint8 [batch, tokens in the cache + seq]: 0 hides a token (padding). */
+  readonly attentionMask?: Tensor | undefined;
+  /** int32 [batch, seq]. @default one after the other, from the number of tokens in the cache on */
+  readonly positionIds?: Tensor | undefined;
+  /** The tokens before these, which are added to it. @default there are none, and none are kept */
+  readonly pastKeyValues?: GenerationCache | undefined;
+}
+
+/** What an attention is made of. */
+export interface SelfAttentionOptions {
+  readonly hiddenSize: number;
+  /** Heads of the queries. */
+  readonly numHeads: number;
+  /** Heads of keys and values: a divisor of `numHeads`. */
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  /** How weights begin; biases begin as zeros. */
+  readonly init: Init;
+  /** How the weight of the output begins. @default as the others */
+  readonly outInit?: Init;
+  /** Whether the projections of queries, keys and values have a bias. @default false */
+  readonly qkvBias?: boolean;
+  /** Whether the projection of the output has one. @default false */
+  readonly outBias?: boolean;
+  /** Whether one projection `qkvProj` gives queries, keys and values, in this order. @default false */
+  readonly fused?: boolean;
+  /** How the weights lie. @default `outIn` */
+  readonly layout?: WeightLayout;
+  /** Norms of queries and keys, before they are turned: over each head, or over all together. @default none */
+  readonly qkNorm?: { readonly over: "head" | "projection"; readonly make: (width: number) => Layer };
+  /** Turns queries and keys. @default they know no positions */
+  readonly rotary?: RotaryTables;
+  /** Tokens that each one sees, itself included. @default all before it */
+  readonly window?: number | undefined;
+  /** Factor on q·k. @default 1 / √headDim */
+  readonly scale?: number;
+  /** Names of the fields. */
+  readonly names?: Names;
+}
+
+/** Causal self-attention. */
+export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerContext], Tensor> {
+  readonly qkvProj: Linear | undefined;
+  readonly qProj: Linear | undefined;
+  readonly kProj: Linear | undefined;
+  readonly vProj: Linear | undefined;
+  readonly oProj: Linear;
+  readonly qNorm: Layer | undefined;
+  readonly kNorm: Layer | undefined;
+  readonly #options: SelfAttentionOptions;
+  readonly #project: (x: Tensor) => readonly [q: Tensor, k: Tensor, v: Tensor];
+  readonly #past = new CacheSlot((cache) => new KeyValues(cache));
+
+  /** Makes the projections, without memory. */
+  constructor(device: Device, options: SelfAttentionOptions) {
+    super(options.names);
+    const { hiddenSize, numHeads, numKvHeads, headDim, init, outInit = init, fused = false, qkNorm } = options;
+    const { qkvBias = false, outBias = false, layout = "outIn" } = options;
+    const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
+    const projection = (width: number): Linear =>
+      new Linear(device, hiddenSize, width, { bias: qkvBias, init, layout });
+    if (fused) {
+      const all = this.qkvProj = projection(widths[0] + widths[1] + widths[2]);
+      this.#project = (x) => {
+        const parts = all.call(x).split(widths, -1);
+        return [at(parts, 0, "part"), at(parts, 1, "part"), at(parts, 2, "part")];
+      };
+    } else {
+      const [q, k, v] = [projection(widths[0]), projection(widths[1]), projection(widths[2])];
+      [this.qProj, this.kProj, this.vProj] = [q, k, v];
+      this.#project = (x) => [q.call(x), k.call(x), v.call(x)];
+    }
+    this.oProj = new Linear(device, widths[0], hiddenSize, { bias: outBias, init: outInit, layout });
+    this.qNorm = qkNorm?.make(qkNorm.over === "head" ? headDim : widths[0]);
+    this.kNorm = qkNorm?.make(qkNorm.over === "head" ? headDim : widths[1]);
+    this.#options = options;
+  }
+
+  /** x [batch, seq, hidden] → the same shape */
+  forward(x: Tensor, context: LayerContext): Tensor {
+    const { numHeads: heads, numKvHeads: kvHeads, headDim, window, scale = 1 / Math.sqrt(headDim) } = this.#options;
+    const { attentionMask, pastKeyValues } = context;
+    const [q, k, v] = this.#project(x);
+    const turn = this.#turner(x, context);
+    const queries = turn(this.#normed(q, this.qNorm));
+    const own = [turn(this.#normed(k, this.kNorm)), v] as const;
+    const [keys, values] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
+    const attrs = { heads, kvHeads, causal: true, scale, window };
+    return this.oProj.call(attention(queries, keys, values, attrs, attentionMask));
+  }
+
+  #normed(x: Tensor, norm: Layer | undefined): Tensor {
+    if (norm === undefined) return x;
+    if (this.#options.qkNorm?.over === "projection") return norm.call(x);
+    const [batch = 0, seq = 0] = x.shape;
+    return norm.call(x.reshape([batch, seq, -1, this.#options.headDim])).reshape(x.shape);
+  }
+
+  /** Turns heads by the positions of this call's tokens. */
+  #turner({ shape: [, seq = 0] }: Tensor, { positionIds, pastKeyValues }: LayerContext): (x: Tensor) => Tensor {
+    const { rotary, headDim } = this.#options;
+    if (rotary === undefined) return (x) => x;
+    const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
+    const [cos, sin] = positionIds === undefined ? rotary.rows(past, seq) : rotary.all(past + seq);
+    return (x) => rope(x, cos, sin, headDim, positionIds);
+  }
+}

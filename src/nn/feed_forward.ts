@@ -1,0 +1,110 @@
+/**
+ * Feed-forward layers, plain and gated.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { Device } from "../device/device.ts";
+import type { WeightLayout } from "../ops/matmul.ts";
+import type { Init } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { swiglu } from "./functional.ts";
+import { Linear } from "./linear.ts";
+import { type Names, RenamedModule } from "./renamed.ts";
+
+/** Functions between the layers of a feed-forward. */
+const ACTIVATIONS = {
+  silu: (x: Tensor): Tensor => x.silu(),
+  gelu: (x: Tensor): Tensor => x.gelu(),
+  geluTanh: (x: Tensor): Tensor => x.gelu("tanh"),
+  relu: (x: Tensor): Tensor => x.relu(),
+  tanh: (x: Tensor): Tensor => x.tanh(),
+  sigmoid: (x: Tensor): Tensor => x.sigmoid(),
+};
+
+/** Name of a function between the layers of a feed-forward. */
+export type Activation = keyof typeof ACTIVATIONS;
+
+/** The function of that name, of each element. */
+export function activate(name: Activation, x: Tensor): Tensor {
+  return ACTIVATIONS[name](x);
+}
+
+/** What a feed-forward layer is made of. */
+export interface FeedForwardOptions {
+  readonly hiddenSize: number;
+  readonly intermediateSize: number;
+  readonly activation: Activation;
+  /** How weights begin; biases begin as zeros. */
+  readonly init: Init;
+  /** How the weight of the output begins. @default as the others */
+  readonly outInit?: Init;
+  /** Whether all projections have a bias. @default false */
+  readonly bias?: boolean;
+  /** How the weights lie. @default `outIn` */
+  readonly layout?: WeightLayout;
+  /** Names of the fields. */
+  readonly names?: Names;
+}
+
+/** `fc2(activation(fc1(x)))` */
+export class FeedForward extends RenamedModule<[x: Tensor], Tensor> {
+  readonly fc1: Linear;
+  readonly fc2: Linear;
+  readonly #activation: Activation;
+
+  /** Makes the projections, without memory. */
+  constructor(device: Device, options: FeedForwardOptions) {
+    super(options.names);
+    const { hiddenSize, intermediateSize, init, outInit = init, bias = false, layout = "outIn", activation } = options;
+    this.fc1 = new Linear(device, hiddenSize, intermediateSize, { bias, init, layout });
+    this.fc2 = new Linear(device, intermediateSize, hiddenSize, { bias, init: outInit, layout });
+    this.#activation = activation;
+  }
+
+  /** x [batch, seq, hidden] → the same shape */
+  forward(x: Tensor): Tensor {
+    return this.fc2.call(activate(this.#activation, this.fc1.call(x)));
+  }
+}
+
+/** `downProj(activation(gateProj(x)) * upProj(x))`: SwiGLU (Shazeer 2020) and its relatives. */
+export class GatedFeedForward extends RenamedModule<[x: Tensor], Tensor> {
+  readonly gateUpProj: Linear | undefined;
+  readonly gateProj: Linear | undefined;
+  readonly upProj: Linear | undefined;
+  readonly downProj: Linear;
+  readonly #activation: Activation;
+  readonly #project: (x: Tensor) => readonly [gate: Tensor, up: Tensor];
+
+  /**
+   * Makes the projections, without memory.
+   *
+   * @param options `fused`: whether one projection `gateUpProj` gives gate and up, in this order; by default two do
+   */
+  constructor(device: Device, options: FeedForwardOptions & { readonly fused?: boolean }) {
+    super(options.names);
+    const { hiddenSize, intermediateSize, init, outInit = init, bias = false, layout = "outIn", activation } = options;
+    const projection = (width: number): Linear => new Linear(device, hiddenSize, width, { bias, init, layout });
+    if (options.fused ?? false) {
+      const both = this.gateUpProj = projection(2 * intermediateSize);
+      this.#project = (x) => {
+        const parts = both.call(x).chunk(2, -1);
+        return [at(parts, 0, "part"), at(parts, 1, "part")];
+      };
+    } else {
+      const [gate, up] = [projection(intermediateSize), projection(intermediateSize)];
+      [this.gateProj, this.upProj] = [gate, up];
+      this.#project = (x) => [gate.call(x), up.call(x)];
+    }
+    this.downProj = new Linear(device, intermediateSize, hiddenSize, { bias, init: outInit, layout });
+    this.#activation = activation;
+  }
+
+  /** x [batch, seq, hidden] → the same shape */
+  forward(x: Tensor): Tensor {
+    const [gate, up] = this.#project(x);
+    const gated = this.#activation === "silu" ? swiglu(gate, up) : activate(this.#activation, gate).mul(up);
+    return this.downProj.call(gated);
+  }
+}

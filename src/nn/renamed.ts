@@ -1,0 +1,25 @@
+/**
+ * Modules that several families of models share, each of which names their parts in its own way.
+ *
+ * @module
+ */
+import { Module } from "./module.ts";
+
+/** Names of fields in FQNs, where they are not the field's in snake_case. */
+export type Names = Readonly<Record<string, string>>;
+
+/** A module whose fields are named as it is told. */
+export abstract class RenamedModule<Args extends readonly unknown[], Out> extends Module<Args, Out> {
+  readonly #names: Names;
+
+  /** Takes the names that differ. */
+  constructor(names: Names = {}) {
+    super();
+    this.#names = names;
+  }
+
+  /** The name given for a field, or else its own. */
+  protected override nameOf(field: string): string {
+    return this.#names[field] ?? super.nameOf(field);
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * Convolution along a sequence.
+ *
+ * @module
+ */
+import type { DevicePtr } from "../device/device.ts";
+import { KERNELS } from "../device/kernels/table.ts";
+import { ShapeError } from "../errors.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { floatPair } from "./check.ts";
+import { writeFloat32 } from "./convert.ts";
+import type { ComputeOp } from "./op.ts";
+
+const MAX_WIDTH = KERNELS.causalConv.values.width.atMost;
+
+/** The arguments that both directions share. */
+function common(x: Tensor, w: Tensor) {
+  const [batch = 1, seq = 1, channels = 1] = x.shape;
+  const [, , width = 1] = w.shape;
+  return { dtype: x.dtype, batch, seq, channels, width, x: x.ptr, w: w.ptr };
+}
+
+/**
+ * x [batch, seq, channels], weight [channels, 1, width] as PyTorch keeps that of a depthwise `Conv1d` → the same shape: each
+ * channel's sum of its own and its `width - 1` earlier values by its weights.
+ */
+export const causalConvOp: ComputeOp<undefined> = {
+  name: "causalConv",
+  infer: (inputs) => {
+    const [x, w] = floatPair("causalConv", inputs, "input and weight");
+    const [channels, one, width = 0] = w.shape;
+    if (x.ndim !== 3 || w.ndim !== 3 || one !== 1 || channels !== x.shape[2] || width > MAX_WIDTH) {
+      const expected = `x must be [batch, seq, channels] and the weight [channels, 1, at most ${MAX_WIDTH}]`;
+      throw new ShapeError("causalConv", expected, x.shape, w.shape);
+    }
+    return [{ shape: x.shape, dtype: x.dtype }];
+  },
+  forward: (call) => {
+    const [x, w] = [call.dense(call.input(0)), call.dense(call.input(1))];
+    call.device.kernels.causalConv({ ...common(x, w), y: call.output(0).ptr });
+    call.save(x, w);
+  },
+  backward: (call) => {
+    const [x, w, dy] = [call.saved(0), call.saved(1), call.dense(call.grad(0))];
+    const dx = call.needs(0) ? call.out(0, x.dtype).ptr : undefined;
+    const launch = (dw?: DevicePtr): void => {
+      call.device.kernels.causalConvBackward({ ...common(x, w), dx, dw, dy: dy.ptr });
+    };
+    if (call.needs(1)) writeFloat32(call, 1, launch);
+    else launch();
+  },
+};

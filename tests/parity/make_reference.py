@@ -1,0 +1,283 @@
+"""Makes directories of reference results: a model of transformers, and what PyTorch computes with it.
+
+    python tests/parity/make_reference.py [fixture ...]          (torch, transformers and safetensors)
+    python tests/parity/make_reference.py --model DIRECTORY --out DIRECTORY [--batch 2] [--seq 16]
+
+The first makes the fixtures tests/fixtures/<fixture>/, tiny models with weights of their own; the second measures any causal
+language model. `npm run reference -- DIRECTORY` then compares this library with what is in it:
+- config.json, model.safetensors: as save_pretrained writes them (legacy_* in the spelling of transformers 4);
+- expected.safetensors: input_ids, logits, a gradient for each tensor, ids of six training steps, a batch with right padding
+  (mask 0, labels -100), and for some a longer batch; inv_freq where all layers share it;
+- expected.json: losses, gradient norms, six clipped AdamW steps, sums of the final weights, `sensitivity`: how much each
+  quantity moves when every weight is multiplied by 1 + 6e-8 N(0, 1), a floor for tolerances, and how much final weights do.
+"""
+import argparse
+import json
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+STEPS = 6
+OPTIMIZER = dict(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+CLIP = 1.0
+NOISE = 6e-8
+# Final weights that rounding moves by more are named.
+NAMED_CHANGE = 2e-5
+
+LLAMA = dict(model_type="llama", vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, max_position_embeddings=64, rms_norm_eps=1e-6, use_cache=False,
+            bos_token_id=None, eos_token_id=None)
+
+SMALL = dict(vocab_size=40, hidden_size=24, intermediate_size=28, num_hidden_layers=2, num_attention_heads=4,
+             max_position_embeddings=64, use_cache=False, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+
+# name: (batch, sequence, configuration[, length of the longer batch])
+FIXTURE_MODELS = {
+    "llama-tied": (2, 16, LLAMA | dict(tie_word_embeddings=True)),
+    "llama-untied": (2, 16, LLAMA | dict(tie_word_embeddings=False)),
+    "llama-grouped_bias": (2, 13, LLAMA | dict(
+        vocab_size=61, hidden_size=24, intermediate_size=37, num_attention_heads=8, num_key_value_heads=2, head_dim=6,
+        attention_bias=True, mlp_bias=True, rms_norm_eps=1e-5, tie_word_embeddings=False)),
+    "llama-rope_llama3": (2, 48, LLAMA | dict(
+        vocab_size=40, hidden_size=24, intermediate_size=40, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+        max_position_embeddings=256, tie_word_embeddings=True, pad_token_id=5,
+        rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0,
+                             high_freq_factor=4.0, original_max_position_embeddings=32))),
+    "llama-legacy_rope_linear": (2, 24, LLAMA | dict(
+        vocab_size=40, hidden_size=24, intermediate_size=40, head_dim=6, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="linear", rope_theta=5000.0, factor=4.0))),
+    "llama-padding": (3, 11, LLAMA | dict(
+        vocab_size=33, hidden_size=20, intermediate_size=28, num_attention_heads=5, num_key_value_heads=5, head_dim=4,
+        pad_token_id=3, tie_word_embeddings=False)),
+    "llama-odd": (1, 7, LLAMA | dict(
+        vocab_size=19, hidden_size=9, intermediate_size=11, num_hidden_layers=3, num_attention_heads=1,
+        num_key_value_heads=1, head_dim=10, tie_word_embeddings=False)),
+    "qwen3-window": (2, 13, SMALL | dict(
+        model_type="qwen3", num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=6,
+        attention_bias=True, use_sliding_window=True, sliding_window=5, max_window_layers=1, pad_token_id=3,
+        rope_parameters=dict(rope_type="linear", rope_theta=5000.0, factor=2.0), tie_word_embeddings=True)),
+    "mistral-yarn": (2, 23, SMALL | dict(
+        model_type="mistral", num_key_value_heads=1, head_dim=10, sliding_window=4, hidden_act="gelu_pytorch_tanh",
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16,
+                             beta_fast=8.0, beta_slow=2.0, truncate=False), tie_word_embeddings=False)),
+    "phi3-longrope": (2, 12, SMALL | dict(
+        model_type="phi3", hidden_size=32, num_key_value_heads=2, sliding_window=7, original_max_position_embeddings=16,
+        rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.5,
+                             short_factor=[1.0, 1.25], long_factor=[1.5, 4.0]), tie_word_embeddings=True), 29),
+    "olmo3-yarn": (2, 17, SMALL | dict(
+        model_type="olmo3", num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=3, attention_bias=True,
+        sliding_window=6, layer_types=["full_attention", "sliding_attention", "full_attention"],
+        rope_parameters=dict(
+            full_attention=dict(rope_type="yarn", rope_theta=20000.0, factor=8.0, original_max_position_embeddings=8,
+                                attention_factor=1.1),
+            sliding_attention=dict(rope_type="default", rope_theta=300.0)), tie_word_embeddings=True)),
+    "gpt2-scaled": (3, 11, dict(
+        model_type="gpt2", vocab_size=37, n_positions=32, n_embd=15, n_layer=3, n_head=5, n_inner=19,
+        activation_function="relu", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, layer_norm_epsilon=1e-4,
+        scale_attn_by_inverse_layer_idx=True, use_cache=False, bos_token_id=None, eos_token_id=None,
+        tie_word_embeddings=True)),
+    "phi-qk_norm": (2, 14, SMALL | dict(
+        model_type="phi", hidden_size=40, num_key_value_heads=2, qk_layernorm=True, hidden_act="gelu",
+        rope_parameters=dict(rope_type="default", rope_theta=3000.0, partial_rotary_factor=0.4),
+        tie_word_embeddings=True)),
+    "modernbert-decoder-bias": (2, 15, SMALL | dict(
+        model_type="modernbert-decoder", num_hidden_layers=4, num_attention_heads=3, norm_bias=True, attention_bias=True,
+        mlp_bias=True, classifier_bias=True, decoder_bias=False, local_attention=7, hidden_activation="silu",
+        classifier_activation="gelu_new", cls_token_id=1, sep_token_id=2, pad_token_id=39, bos_token_id=1,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=900.0, factor=3.0),
+                             sliding_attention=dict(rope_type="default", rope_theta=50.0)), tie_word_embeddings=False)),
+    "lfm2-conv_bias": (2, 13, SMALL | dict(
+        model_type="lfm2", num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=3, conv_bias=True,
+        conv_L_cache=4, block_multiple_of=8, block_ffn_dim_multiplier=1.3, intermediate_size=30, pad_token_id=0,
+        layer_types=["full_attention", "conv", "conv", "full_attention"], tie_word_embeddings=False)),
+}
+
+def spell_as_version_4(config):
+    """rope_theta and rope_scaling of their own, no head_dim, torch_dtype instead of dtype."""
+    rope = dict(config.pop("rope_parameters"))
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = dict(type=rope.pop("rope_type"), **rope)
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("head_dim")
+    return config
+
+
+def build(config, generator):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), attn_implementation="eager").eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            if "norm" in name or ".ln_" in name:
+                p.copy_(noise * 0.1 if name.endswith("bias") else 1 + 0.1 * noise)
+            elif name.endswith("bias"):
+                p.copy_(0.1 * noise)
+            else:
+                p.copy_(noise * (0.5 if "embed" in name else 1.0) / p.shape[-1] ** 0.5 * 1.5)
+        padding = model.get_input_embeddings().padding_idx
+        if padding is not None:
+            model.get_input_embeddings().weight[padding] = 0
+    return model
+
+
+def measure(model, data):
+    """Everything that does not change the weights."""
+    result = {}
+    with torch.no_grad():
+        result["logits"] = model(input_ids=data["input_ids"]).logits
+        masked = model(input_ids=data["masked_ids"], attention_mask=data["masked_attention_mask"],
+                       labels=data["masked_labels"])
+        result["masked_logits"], result["masked_loss"] = masked.logits, masked.loss
+        if "long_ids" in data:
+            long = model(input_ids=data["long_ids"], labels=data["long_ids"])
+            result["long_logits"], result["long_loss"] = long.logits, long.loss
+    model.zero_grad()
+    loss = model(input_ids=data["input_ids"], labels=data["input_ids"]).loss
+    loss.backward()
+    result["loss"] = loss.detach()
+    result["grads"] = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return result
+
+
+def train(model, data):
+    parameters = [p for p in model.parameters()]
+    optimizer = torch.optim.AdamW(parameters, **OPTIMIZER)
+    losses, norms = [], []
+    for ids in data["train_ids"]:
+        optimizer.zero_grad()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, CLIP).item())
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, norms
+
+
+def largest(a, b):
+    return (a.double() - b.double()).abs().max().item()
+
+
+def weights(model):
+    return {n: p.detach().double() for n, p in model.named_parameters()}
+
+
+def measured_under_noise(model, start, data, generator, reference):
+    """How far each quantity, and each final weight, moves when every weight is off by its last bit."""
+    result, losses, norms, final = reference
+    moved = dict(grads=0.0, grad_norm_rel=0.0, step_losses=0.0, step_grad_norms=0.0, final_sum=0.0, final_sumsq=0.0)
+    scalars = [key for key in result if key != "grads"]
+    moved |= {key: 0.0 for key in scalars}
+    changes = {n: 0.0 for n in final}
+    for _ in range(3):
+        noisy = {n: t * (1 + NOISE * torch.randn(t.shape, generator=generator)) for n, t in start.items()}
+        with torch.no_grad():
+            for n, p in model.named_parameters():
+                p.copy_(noisy[n])
+        other = measure(model, data)
+        for key in scalars:
+            moved[key] = max(moved[key], largest(other[key], result[key]))
+        for n, grad in result["grads"].items():
+            norm = grad.double().norm().item()
+            if norm == 0:
+                continue
+            moved["grads"] = max(moved["grads"], largest(other["grads"][n], grad) / grad.abs().max().item())
+            moved["grad_norm_rel"] = max(
+                moved["grad_norm_rel"], abs(other["grads"][n].double().norm().item() - norm) / norm)
+        other_losses, other_norms = train(model, data)
+        moved["step_losses"] = max(moved["step_losses"], *(abs(a - b) for a, b in zip(losses, other_losses)))
+        moved["step_grad_norms"] = max(moved["step_grad_norms"], *(abs(a - b) for a, b in zip(norms, other_norms)))
+        for n, value in weights(model).items():
+            changes[n] = max(changes[n], largest(value, final[n]))
+            moved["final_sum"] = max(moved["final_sum"], abs(value.sum() - final[n].sum()).item())
+            moved["final_sumsq"] = max(
+                moved["final_sumsq"], abs(value.square().sum() - final[n].square().sum()).item())
+    return moved, {n: change for n, change in changes.items() if change > NAMED_CHANGE}
+
+
+def write(model, folder, batch, seq, long_seq, generator):
+    """Measures a model whose directory is there, and writes what is expected of it."""
+    vocab = model.config.vocab_size
+    ids = lambda *shape: torch.randint(0, vocab, shape, generator=generator)
+    data = dict(input_ids=ids(batch, seq), train_ids=ids(STEPS, batch, seq), masked_ids=ids(batch, seq))
+    if long_seq is not None:
+        data["long_ids"] = ids(1, long_seq)
+    padding = getattr(model.get_input_embeddings(), "padding_idx", None)
+    if padding is not None:
+        data["input_ids"][:, 2::5] = padding
+    mask = torch.ones(batch, seq, dtype=torch.int64)
+    mask[-1, seq - seq // 3:] = 0
+    data["masked_attention_mask"] = mask
+    data["masked_labels"] = torch.where(mask == 1, data["masked_ids"], -100)
+    start = {n: p.detach().clone() for n, p in model.named_parameters()}
+
+    result = measure(model, data)
+    losses, norms = train(model, data)
+    final = weights(model)
+    moved, changes = measured_under_noise(model, start, data, generator, (result, losses, norms, final))
+
+    tensors = dict(data)
+    tensors |= {key: result[key] for key in ("logits", "masked_logits", "long_logits") if key in result}
+    tensors |= {f"grad.{n}": grad for n, grad in result["grads"].items()}
+    rotary = getattr(model.base_model, "rotary_emb", None)
+    if hasattr(rotary, "inv_freq"):
+        tensors["inv_freq"] = rotary.original_inv_freq
+    save_file({n: t.contiguous() for n, t in tensors.items()}, folder / "expected.safetensors")
+    facts = dict(
+        arch=model.config.model_type, batch=batch, seq=seq,
+        versions=dict(torch=torch.__version__, transformers=transformers.__version__),
+        loss=result["loss"].item(), masked_loss=result["masked_loss"].item(),
+        long_loss=result["long_loss"].item() if "long_loss" in result else None,
+        no_grad_params=[n for n in start if n not in result["grads"]],
+        grad_norms={n: grad.double().norm().item() for n, grad in result["grads"].items()},
+        optimizer=dict(name="AdamW", **OPTIMIZER, clip_grad_norm=CLIP), step_losses=losses, step_grad_norms=norms,
+        final_sum={n: value.sum().item() for n, value in final.items()},
+        final_sumsq={n: value.square().sum().item() for n, value in final.items()},
+        sensitivity=moved, final_max_abs_change_under_ulp_noise=changes)
+    (folder / "expected.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def make_fixture(name):
+    batch, seq, config, *rest = FIXTURE_MODELS[name]
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    model = build(config, generator)
+    folder = FIXTURES / name
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if "legacy" in name:
+        path = folder / "config.json"
+        path.write_text(json.dumps(spell_as_version_4(json.loads(path.read_text())), indent=2) + "\n")
+    write(model, folder, batch, seq, rest[0] if rest else None, generator)
+    print(name, sum(f.stat().st_size for f in folder.iterdir()), "bytes")
+
+
+def make_of_model(directory, folder, batch, seq):
+    """Tensors are named as in memory, which for mixtures of experts are not the names of their files."""
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    write(model, folder, batch, seq, None, torch.Generator().manual_seed(0))
+    print(folder)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fixture", nargs="*", choices=[*FIXTURE_MODELS, []])
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--seq", type=int, default=16)
+    arguments = parser.parse_args()
+    if arguments.model is not None and arguments.out is not None:
+        make_of_model(arguments.model, arguments.out, arguments.batch, arguments.seq)
+    else:
+        for fixture in arguments.fixture or FIXTURE_MODELS:
+            make_fixture(fixture)

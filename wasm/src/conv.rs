@@ -1,0 +1,94 @@
+//! Causal depthwise convolution along a sequence: each channel has its own few weights, the last of them for its own token.
+use crate::dtype::{load_part, store_part, Element};
+use crate::simd::{F32s, F64s, LANES};
+
+/// Most weights of a channel.
+pub const MAX_WIDTH: usize = 64;
+
+/// The weights of `count` channels, of which `w` is the first one's; a vector for each place.
+#[inline(never)]
+unsafe fn load_taps<T: Element>(w: *const T, width: usize, count: usize) -> [F32s; MAX_WIDTH] {
+    let mut taps = [F32s::zero(); MAX_WIDTH];
+    for (k, tap) in taps.iter_mut().enumerate().take(width) {
+        let mut lanes = [0.0; LANES];
+        for (l, lane) in lanes.iter_mut().enumerate().take(count) {
+            *lane = T::load(w.add(l * width + k));
+        }
+        *tap = F32s::from_lanes(lanes);
+    }
+    taps
+}
+
+/// Runs `f` with each token of each sequence: its place, and how many tokens of its sequence come before it.
+#[inline(always)]
+fn each_token(batch: usize, seq: usize, mut f: impl FnMut(usize, usize)) {
+    for b in 0..batch {
+        for before in 0..seq {
+            f(b * seq + before, before);
+        }
+    }
+}
+
+/// `y[b, t, c] = Σ_k w[c, k] * x[b, t + k + 1 - width, c]`, where tokens before the first count as zeros.
+pub unsafe fn forward<T: Element>(
+    batch: usize,
+    seq: usize,
+    channels: usize,
+    width: usize,
+    y: *mut T,
+    x: *const T,
+    w: *const T,
+) {
+    for c in (0..channels).step_by(LANES) {
+        let count = (channels - c).min(LANES);
+        let taps = load_taps(w.add(c * width), width, count);
+        each_token(batch, seq, |token, before| {
+            let mut sum = F32s::zero();
+            for k in width.saturating_sub(before + 1)..width {
+                sum = taps[k].madd(load_part(x.add((token + k + 1 - width) * channels + c), count), sum);
+            }
+            store_part(y.add(token * channels + c), sum, count);
+        });
+    }
+}
+
+/// Gradients of both inputs; that of the weights is summed in f64.
+pub unsafe fn backward<T: Element>(
+    batch: usize,
+    seq: usize,
+    channels: usize,
+    width: usize,
+    dx: *mut T,
+    dw: *mut f32,
+    dy: *const T,
+    x: *const T,
+    w: *const T,
+) {
+    for c in (0..channels).step_by(LANES) {
+        let count = (channels - c).min(LANES);
+        for k in 0..if dw.is_null() { 0 } else { width } {
+            let mut sum = F64s::zero();
+            each_token(batch, seq, |token, before| {
+                if before + k + 1 >= width {
+                    let d = load_part(dy.add(token * channels + c), count);
+                    let v = load_part(x.add((token + k + 1 - width) * channels + c), count);
+                    sum = sum.add(F64s::from(d).mul(F64s::from(v)));
+                }
+            });
+            for (l, value) in sum.narrowed(1.0).lanes().into_iter().enumerate().take(count) {
+                dw.add((c + l) * width + k).write_unaligned(value);
+            }
+        }
+        if dx.is_null() {
+            continue;
+        }
+        let taps = load_taps(w.add(c * width), width, count);
+        each_token(batch, seq, |token, before| {
+            let mut sum = F32s::zero();
+            for k in (before + width).saturating_sub(seq)..width {
+                sum = taps[k].madd(load_part(dy.add((token + width - 1 - k) * channels + c), count), sum);
+            }
+            store_part(dx.add(token * channels + c), sum, count);
+        });
+    }
+}
