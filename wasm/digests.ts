@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "deef11099d9cc8adb1807208d598661ea025d00a59df7e6b0ef7d08185162ffb",
-  v4: "7364a94d8321a2d3523f02b8087d30f3a0f25863c846b04d7aaaad829bea5c08",
+  v3: "85a9b3ad0e1e30cbe5007e1c797184639afd5bb72d0a45d9b8517d7646cb3e09",
+  v4: "2fa67655bb67346523391c0b3f6b799e4884f2e01ffdf00226b527227408a765",
 } as const;

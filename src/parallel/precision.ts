@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type DType, float32 } from "../dtype.ts";
+import { COMPUTE_DTYPES, type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { BoundaryDtypes } from "../nn/module.ts";
 
@@ -28,13 +28,15 @@ export interface ResolvedPrecision extends Required<Pick<MixedPrecision, "paramD
 /**
  * Fills in the defaults.
  *
- * @throws {ArgumentError} for dtypes that are not float32 or bfloat16
+ * @throws {ArgumentError} for dtypes that nothing computes in
  */
 export function resolvePrecision(precision: MixedPrecision = {}): ResolvedPrecision {
   const { paramDtype = float32, reduceDtype = float32, outputDtype, castForwardInputs = true } = precision;
   for (const [name, dtype] of Object.entries({ paramDtype, reduceDtype, outputDtype })) {
-    if (dtype !== undefined && (dtype.kind !== "float" || dtype.byteLength > float32.byteLength)) {
-      throw new ArgumentError(`Cannot use ${dtype.name} as ${name}: it must be float32 or bfloat16`);
+    if (dtype !== undefined && !COMPUTE_DTYPES.includes(dtype)) {
+      throw new ArgumentError(
+        `Cannot use ${dtype.name} as ${name}: it must be ${COMPUTE_DTYPES.map((one) => one.name).join(", ")}`,
+      );
     }
   }
   const inputs = castForwardInputs ? precision.paramDtype : undefined;

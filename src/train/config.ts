@@ -39,7 +39,7 @@ export interface ModelConfig {
 export interface ParallelConfig {
   readonly strategy: "fsdp" | "ddp";
   readonly reshardAfterForward: boolean;
-  readonly precision: "float32" | "bfloat16";
+  readonly precision: "float32" | "bfloat16" | "float16";
   readonly cpuMath: CpuMath;
 }
 
@@ -144,9 +144,9 @@ export const parallelSection: Section<ParallelConfig> = section(
     reshardAfterForward: z.boolean().default(true).describe(
       "Keep a block's parameters from forward to backward (faster, more memory)",
     ),
-    precision: z.enum(["float32", "bfloat16"]).default("float32").describe(
-      "What is computed in; weights stay float32",
-    ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "mixed-precision"] }),
+    precision: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe(
+      "What is computed in; weights stay float32, and in float16 the loss is scaled",
+    ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "fp16", "mixed-precision"] }),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes on the CPU"),
   }),
 );

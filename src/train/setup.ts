@@ -7,11 +7,13 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
-import { dtypeFrom, float32 } from "../dtype.ts";
+import type { Device } from "../device/device.ts";
+import { dtypeFrom, float16, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { AdamW } from "../optim/adamw.ts";
+import { GradScaler } from "../optim/grad_scaler.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
 import { countOf } from "../words.ts";
 import { requireSizes } from "./checks.ts";
@@ -47,7 +49,14 @@ export async function estimateStep(
     parallelize(model, group, config);
     await model.load();
     const optimizer = optimizerOf(model, config);
-    const context = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
+    const context = {
+      device,
+      group,
+      model,
+      optimizer,
+      maxGradNorm: config.maxGradNorm,
+      scaler: scalerOf(device, config),
+    };
     const batch = emptyBatch(config, group.size);
     return () => trainStep(context, batch, 1);
   }, options);
@@ -118,6 +127,11 @@ export function parallelize(model: CausalLm, group: ProcessGroup, config: StepCo
   for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
   fullyShard(model, { mesh: group, precision });
+}
+
+/** What scales the loss of a run: in float16, whose smallest number is 6e-8, gradients would vanish. */
+export function scalerOf(device: Device, { precision }: StepConfig): GradScaler | undefined {
+  return dtypeFrom(precision) === float16 ? new GradScaler(device) : undefined;
 }
 
 /** The optimizer of a run. */

@@ -190,8 +190,13 @@ export function divide(
   });
 }
 
-/** All-reduces that clipping makes, of a model on a mesh. */
-export function countClips({ device, group }: WorldRank, replicas: number): number {
+/** All-reduces that clipping makes, of a model on a mesh, and the norm, which all ranks' equal inputs make the same on any. */
+export function countClips(
+  { device, group }: WorldRank,
+  [replicas, type]: readonly [replicas: number, type: number],
+): { readonly count: number; readonly norm: number } {
+  const normType = ([1, 2, 3, Infinity] as const)[type];
+  if (normType === undefined) throw new Error(`no norm ${type}`);
   const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
   const model = new Stack(device, WIDTH, 2);
   for (const layer of model.layers) fullyShard(layer, { mesh });
@@ -201,8 +206,7 @@ export function countClips({ device, group }: WorldRank, replicas: number): numb
   model.call(input(device, "x", 2, WIDTH)).sum().backward();
   let count = 0;
   group.observe(({ kind }) => void (kind === "all-reduce" && count++));
-  clipGradNorm(model.parameters(), 1);
-  return count;
+  return { norm: clipGradNorm(model.parameters(), 1, { normType }).item(), count };
 }
 
 rankFunctions(import.meta.url, { trainLate, passActivations, freeze, scalar, divide, countClips });

@@ -64,9 +64,17 @@ describe("fullyShard()", () => {
 });
 
 describe("clipGradNorm()", () => {
-  for (const replicas of [1, 2]) {
-    it(`sums norms over the ranks that shard, once, on ${4 / replicas} x ${replicas}`, async () => {
-      assert.deepEqual(valuesOf(await world(4, countClips, { data: replicas })), [1, 1, 1, 1]);
+  for (const [type, name] of ["1", "2", "3", "inf"].entries()) {
+    it(`combines ${name}-norms over the ranks that shard by one all-reduce, and gives the same bits for any cut`, async () => {
+      const norms: number[] = [];
+      for (const [ranks, replicas] of [[1, 1], [2, 1], [4, 1], [4, 2]] as const) {
+        const data: [number, number] = [replicas, type];
+        for (const { count, norm } of valuesOf(await world(ranks, countClips, { data }))) {
+          assert.equal(count, 1);
+          norms.push(norm);
+        }
+      }
+      assert.ok(Number.isFinite(norms[0]) && new Set(norms).size === 1, `${norms}`);
     });
   }
 });

@@ -47,7 +47,7 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--learning-rate", "-1"], /--learning-rate: expected .*got -1/],
   [["--learning-rate", "fast"], /--learning-rate: expected .*got 'fast'/],
   [["--beta2", "1"], /--beta2: expected .*got 1/],
-  [["--precision", "float16"], /--precision: expected .*bfloat16.*got 'float16'/],
+  [["--precision", "float64"], /--precision: expected .*bfloat16.*got 'float64'/],
   [["--cpu-math", "mkl"], /--cpu-math: expected .*onednn.*got 'mkl'/],
   [["--strategy", "zero"], /--strategy: expected .*fsdp.*got 'zero'/],
   [["--memory-bytes", "1000"], /--memory-bytes: expected .*16777216.*got 1000/],
