@@ -26,6 +26,7 @@ export {
   FullyShardedModule,
   type RecurseOptions,
   registerFsdpForwardMethod,
+  shareCommContext,
   UnshardHandle,
   type UnshardOptions,
 } from "./src/fsdp/handle.ts";

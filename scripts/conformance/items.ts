@@ -115,7 +115,13 @@ export const ITEMS: readonly ConformanceItem[] = [
   ),
   shown("_comm: manual reshard", [passes, "what was gathered by hand"], [prefetch, "is waited for by its handle"]),
   shown("_comm: divide factor: 1-D, HSDP, mixed precision", [semantics, "divides gradients by the factor"]),
-  missing("_comm: most reduce-scatter inputs", "setMaxReduceScatterInputs is not there yet: one is alive at a time"),
+  shown("_comm: most reduce-scatter inputs", [settings, "setMaxReduceScatterInputs()"], [
+    settings,
+    "shareCommContext()",
+  ], [
+    settings,
+    "reach the units below",
+  ]),
   shown("_comm: set_reshard_after_forward", [lifeCycle, "obeys a setting made before"], [
     settings,
     "reach the units below",

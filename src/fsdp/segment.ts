@@ -159,7 +159,8 @@ export class FlatSegment implements ParameterRun {
         : custom.reduceScatter({ ...args, group, unit: this.name, phase: "backward" });
       chunked?.release();
       for (const { sink } of this.storages) sink.clear();
-      this.#dropWholeGradient();
+      if (this.#wholeGrad !== undefined) this.unit.holdInput(this.#wholeGrad);
+      this.#wholeGrad = undefined;
       return work;
     });
   }
