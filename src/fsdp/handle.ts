@@ -66,6 +66,14 @@ export class UnshardHandle implements PromiseLike<void> {
   }
 }
 
+/** Makes a unit's modules ordinary ones. */
+export function letGo(unit: FsdpUnit): void {
+  for (const module of unit.modules) {
+    SHARDINGS.get(module)?.detach();
+    SHARDINGS.delete(module);
+  }
+}
+
 /** What can be done with sharded modules. */
 export class FullyShardedModule {
   /** The unit of the call that gave this. */
@@ -193,10 +201,7 @@ export class FullyShardedModule {
   dispose(): void {
     if (!this.modules.some((module) => shardedModuleOf(module) === this)) return; // it was, and they may be sharded anew
     for (const unit of this.units()) {
-      for (const module of unit.modules) {
-        SHARDINGS.get(module)?.detach();
-        SHARDINGS.delete(module);
-      }
+      letGo(unit);
       unit.dispose();
     }
   }

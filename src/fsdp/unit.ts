@@ -273,6 +273,13 @@ export class FsdpUnit implements GradientReducer {
     this.#gradientScale?.[Symbol.dispose]();
   }
 
+  /** Makes its parameters plain ones again, with the values that they have; every rank must. */
+  dissolve(): void {
+    this.reshard();
+    for (const segment of this.segments) segment.dissolve();
+    this.#gradientScale?.[Symbol.dispose]();
+  }
+
   /** How a parameter is cut that does not lie flat among others; refused before any parameter is claimed. */
   #cutOf(parameter: Parameter): SegmentOptions {
     const { shardPlacement, gatherExtension, group } = this.policy;

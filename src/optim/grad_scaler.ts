@@ -33,6 +33,7 @@ export interface GradScalerOptions extends Partial<GradScalerSettings> {
 
 /** What a run goes on from. */
 export interface GradScalerState extends GradScalerSettings {
+  /** What losses are multiplied by. */
   readonly scale: number;
   /** Steps without an overflow since the scale was last changed. */
   readonly growthTracker: number;
@@ -70,7 +71,11 @@ export class GradScaler implements Disposable {
   readonly #unscaled = new Set<Parameter>();
   #settings: GradScalerSettings;
 
-  /** @throws {ArgumentError} if a setting is out of range */
+  /**
+   * Takes 12 bytes of the device, until it is disposed.
+   *
+   * @throws {ArgumentError} if a setting is out of range
+   */
   constructor(device: Device, options: GradScalerOptions = {}) {
     const { initScale = 65536, growthFactor = 2, backoffFactor = 0.5, growthInterval = 2000 } = options;
     this.#settings = { growthFactor, backoffFactor, growthInterval };
