@@ -51,6 +51,7 @@ export {
   zeros,
   zerosLike,
 } from "../src/tensor/create.ts";
+export type { BackwardOptions } from "../src/tensor/backward.ts";
 export type { ElementwiseMethods } from "../src/tensor/elementwise.ts";
 export type { HostArray } from "../src/tensor/host.ts";
 export type { Scope } from "../src/tensor/scope.ts";

@@ -1,8 +1,19 @@
 /** What PyTorch's own tests of `fully_shard` hold it to, where no other file of this folder does. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { allClose } from "../support/allclose.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { countClips, type Delay, divide, freeze, passActivations, scalar, trainLate } from "./semantics_ranks.ts";
+import {
+  countClips,
+  type Delay,
+  divide,
+  freeze,
+  passActivations,
+  scalar,
+  softPrompt,
+  trainLate,
+  twoLosses,
+} from "./semantics_ranks.ts";
 
 describe("fullyShard()", () => {
   const delays: readonly Delay[] = ["after forward", "gather", "reduce-scatter", "exchange", "write", "before step"];
@@ -42,6 +53,34 @@ describe("fullyShard()", () => {
       assert.deepEqual(reduced, [trained, trained, frozen, trained, frozen]);
     }
   });
+
+  it("takes two losses of one forward as a sum, or one by one where the graph is retained", async () => {
+    const [ended] = valuesOf(await world(1, twoLosses));
+    assert.ok(ended !== undefined);
+    const [plain, retained, added] = ended.grads.map((grads) => Float32Array.from(grads));
+    assert.ok(plain !== undefined && retained !== undefined && added !== undefined && plain.length > 0);
+    assert.deepEqual(retained, plain);
+    allClose(added, plain, { relative: 1e-5, absolute: 1e-5 }, "the sum");
+    assert.match(
+      ended.refused,
+      /UseAfterDisposeError.*add the losses of one forward and run one backward of their sum/,
+    );
+    const backward = ["gather layers.0", "reduce-scatter layers.0", "reduce-scatter Stack"];
+    assert.deepEqual(ended.calls.filter((call) => call !== "gather Stack"), [
+      "gather layers.0",
+      ...backward,
+      ...backward,
+    ]);
+  });
+
+  for (const ranks of [1, 2]) {
+    it(`gives a leaf that is no parameter of it, a soft prompt, its gradient: ${ranks} ranks`, async () => {
+      for (const [sharded, plain] of valuesOf(await world(ranks, softPrompt))) {
+        assert.ok(sharded?.some((value) => value !== 0));
+        assert.deepEqual(sharded, plain);
+      }
+    });
+  }
 
   it("shards a parameter of no dims: one rank keeps it", async () => {
     const ends = valuesOf(await world(3, scalar));
