@@ -75,6 +75,7 @@ export type { ScheduleName, ScheduleOptions } from "../src/optim/schedule.ts";
 export { buildModel, FAMILIES, type ModelFamily } from "../src/models/registry.ts";
 export type { ModelFiles } from "../src/models/causal_lm.ts";
 export type { UnitDescription } from "../src/train/describe.ts";
+export type { DtypeLedger } from "../src/parallel/precision.ts";
 export type { FsdpUnit } from "../src/fsdp/unit.ts";
 
 // What the types above are made of.

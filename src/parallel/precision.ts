@@ -25,6 +25,26 @@ export interface ResolvedPrecision extends Required<Pick<MixedPrecision, "paramD
   readonly boundary: BoundaryDtypes;
 }
 
+/** The dtypes of what is sharded or replicated together, by name. */
+export interface DtypeLedger {
+  /** What peers gather, or what is computed with where nothing is gathered. */
+  readonly storage: string;
+  /** What is computed in. */
+  readonly compute: string;
+  /** What gradients travel in. */
+  readonly reduce: string;
+  /** What optimizers update. */
+  readonly master: string;
+  /** What gradients are once they are reduced. */
+  readonly gradient: string;
+}
+
+/** Where each dtype is used. */
+export function ledgerOf({ paramDtype, reduceDtype }: ResolvedPrecision): DtypeLedger {
+  const [storage, reduce, master] = [paramDtype.name, reduceDtype.name, float32.name];
+  return { storage, compute: storage, reduce, master, gradient: master };
+}
+
 /**
  * Fills in the defaults.
  *

@@ -7,6 +7,7 @@ import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import { shardedModuleOf } from "../fsdp/handle.ts";
+import { type DtypeLedger, ledgerOf } from "../parallel/precision.ts";
 
 /** One unit of a sharded module; numbers count elements. */
 export interface UnitDescription {
@@ -24,6 +25,19 @@ export interface UnitDescription {
   readonly replicas: number;
   /** Bytes of master weights that each rank keeps, padding included. */
   readonly bytesPerRank: number;
+  /** What it is kept, computed, reduced and updated in. */
+  readonly dtypes: DtypeLedger;
+}
+
+/** One line for each ledger of dtypes, with the units that have it. */
+export function ledgerLines(units: readonly Pick<UnitDescription, "name" | "dtypes">[]): readonly string[] {
+  const textOf = ({ dtypes }: typeof units[number]): string =>
+    Object.entries(dtypes).map(([what, dtype]) => `${what} ${dtype}`).join(", ");
+  return Array.from(Map.groupBy(units, textOf), ([text, members]) => {
+    const [first, last] = [members[0]?.name, members.at(-1)?.name];
+    const names = members.length === 1 ? `'${first}'` : `${members.length} units, '${first}' to '${last}'`;
+    return `Dtypes of ${names}: ${text}`;
+  });
 }
 
 /**
@@ -58,6 +72,7 @@ export function describeSharding(module: Module): readonly UnitDescription[] {
       world: policy.group.size,
       replicas: policy.all.size / policy.group.size,
       bytesPerRank: total(({ plan }) => plan.runLength * float32.byteLength),
+      dtypes: ledgerOf(policy),
     };
   });
 }

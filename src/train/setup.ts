@@ -15,9 +15,11 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { GradScaler } from "../optim/grad_scaler.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
+import { ledgerOf, resolvePrecision } from "../parallel/precision.ts";
 import { countOf } from "../words.ts";
 import { requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
+import { describeSharding, ledgerLines } from "./describe.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
@@ -119,14 +121,22 @@ export async function planModel(
   throw new OutOfMemoryError(device.name, highest, 0, capacity, detail);
 }
 
-/** Shards a model over the ranks, or replicates it, as the configuration says. */
-export function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): void {
+/**
+ * Shards a model over the ranks, or replicates it, as the configuration says.
+ *
+ * @returns what to tell of the dtypes
+ */
+export function parallelize(model: CausalLm, group: ProcessGroup, config: StepConfig): readonly string[] {
   const { strategy, reshardAfterForward } = config;
   const precision = { paramDtype: dtypeFrom(config.precision), reduceDtype: float32 };
-  if (strategy === "ddp") return void replicate(model, { mesh: group, precision });
+  if (strategy === "ddp") {
+    replicate(model, { mesh: group, precision });
+    return ledgerLines([{ name: model.constructor.name, dtypes: ledgerOf(resolvePrecision(precision)) }]);
+  }
   for (const block of model.layers) fullyShard(block, { mesh: group, precision, reshardAfterForward });
   // The root's parameters are needed at both ends of forward and backward, so they stay in between.
   fullyShard(model, { mesh: group, precision });
+  return ledgerLines(describeSharding(model));
 }
 
 /** What scales the loss of a run: in float16, whose smallest number is 6e-8, gradients would vanish. */

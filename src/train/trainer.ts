@@ -132,7 +132,7 @@ class Training {
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
     const prompt = await this.#openPrompt(model, data);
     this.#describe(estimate, data);
-    parallelize(model, group, config);
+    for (const line of parallelize(model, group, config)) this.#log.once().info(line);
     await model.load();
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);

@@ -1,7 +1,17 @@
 /** Which parameters a unit claims: tied, frozen and unused ones, and what is refused. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { AdamW, describeSharding, fullyShard, gradNorm, replicate, scope, type Tensor } from "../../mod.ts";
+import {
+  AdamW,
+  bfloat16,
+  describeSharding,
+  float16,
+  fullyShard,
+  gradNorm,
+  replicate,
+  scope,
+  type Tensor,
+} from "../../mod.ts";
 import { ArgumentError } from "../../doors/errors.ts";
 import { deviceMesh } from "../../doors/comm.ts";
 import { initializeParameters, Linear, Module, ModuleList } from "../../doors/nn.ts";
@@ -69,13 +79,17 @@ describe("units of fullyShard()", () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 1);
     assert.throws(() => describeSharding(model), /Cannot describe Stack: it is not sharded/);
-    for (const layer of model.layers) fullyShard(layer, { mesh: group });
+    const precision = { paramDtype: float16, reduceDtype: bfloat16 };
+    for (const layer of model.layers) fullyShard(layer, { mesh: group, precision });
     fullyShard(model, { mesh: group });
     initializeParameters(model, 5);
     const [root, block] = describeSharding(model);
+    const wide = { storage: "float32", compute: "float32", reduce: "float32", master: "float32", gradient: "float32" };
+    assert.deepEqual(block?.dtypes, { ...wide, storage: "float16", compute: "float16", reduce: "bfloat16" });
     assert.deepEqual([root?.name, block?.name], ["Stack", "layers.0"]);
     const [numel, padding, bytesPerRank] = [WIDTH * WIDTH + WIDTH, 48 + 44, 4 * 512];
-    assert.deepEqual(root, { name: "Stack", numParameters: 2, numel, padding, world: 1, replicas: 1, bytesPerRank });
+    const one = { world: 1, replicas: 1, dtypes: wide };
+    assert.deepEqual(root, { name: "Stack", numParameters: 2, numel, padding, ...one, bytesPerRank });
   });
 
   it("shards a root whose parameters all belong to units below", async () => {

@@ -46,7 +46,12 @@ test("a run in float16 goes on with its loss scale, bit for bit, sharded and rep
   for (const strategy of ["fsdp", "ddp"]) {
     const flags = (out: string, ...more: readonly string[]): readonly string[] =>
       flagsIn(folder, ...few, "--strategy", strategy, "--out", folder.file(out), ...more);
-    succeeds(await run(flags(`${strategy}-whole`, "--save-every", "8")));
+    const ended = await run(flags(`${strategy}-whole`, "--save-every", "8"));
+    succeeds(ended);
+    const units = strategy === "ddp" ? "'LlamaForCausalLm'" : "3 units, 'LlamaForCausalLm' to 'model.layers.1'";
+    const ledger =
+      `Dtypes of ${units}: storage float16, compute float16, reduce float32, master float32, gradient float32`;
+    assert.equal(ended.stderr.split(ledger).length, 2, ended.stderr);
     const whole = metricLines(folder, `${strategy}-whole`).map(essence);
     succeeds(await run(flags(`${strategy}-half`, "--stop-after", "4")));
     assert.deepEqual(scalerOf(`${strategy}-half/checkpoint-4`), { ...settings, scale: 65536, growthTracker: 4 });
