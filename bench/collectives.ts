@@ -1,24 +1,26 @@
 /**
- * Collectives of two ranks on one host.
+ * Collectives of two ranks on one host, against gloo.
  *
  * @module
  */
-import { numberAfter, ROOT, runProgram, runtimePath } from "./process.ts";
-import type { BenchCase, Subject } from "./subject.ts";
+import { launch } from "./process.ts";
+import { program, type Subject } from "./subject.ts";
 
 /** Microseconds of a call, the best of many rounds. */
 export const COLLECTIVES: Subject = {
   name: "collectives",
-  cases: ({ runtime }) =>
-    Promise.resolve(["all-reduce-8B", "reduce-scatter-1MiB", "gather-64MiB"].map((name): BenchCase => ({
-      name,
-      unit: "us",
-      higherIsBetter: false,
-      ours: async () => {
-        const lead = runtime === "deno" ? ["run", "--allow-all"] : ["run"];
-        const launch = ["run", "--nproc-per-node", "2", "bench/ranks/collectives.ts", name];
-        const { last } = await runProgram(runtimePath(runtime), [...lead, `${ROOT}src/cli/main.ts`, ...launch]);
-        return numberAfter(last, "us");
-      },
-    }))),
+  unit: "us",
+  higherIsBetter: false,
+  isApart: true,
+  cases: [
+    { name: "all-reduce-8B", target: 80 },
+    { name: "reduce-scatter-1MiB", target: 12 },
+    { name: "gather-64MiB", target: 8 },
+  ],
+  ours: program(({ runtime }, names) => launch(runtime, "bench/ranks/collectives.ts", ...names)),
+  torch: program(({ python }, names) => [
+    python,
+    ...["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/collectives.py"],
+    ...names,
+  ]),
 };

@@ -1,32 +1,22 @@
 /**
- * Square float32 matrix products on one core.
+ * Float32 matrix products on one core: squares, and those of a step of the 7.9 M Llama.
  *
  * @module
  */
-import { numberAfter, runProgram, runtimePath } from "./process.ts";
-import type { BenchCase, Subject } from "./subject.ts";
+import { rank } from "./process.ts";
+import { program, type Subject } from "./subject.ts";
 
-/** GFLOP/s. */
+const SHAPES = ["128x128x128", "512x512x512", "1024x256x256", "1024x688x256", "1024x256x688", "1024x4096x256"];
+
+/** GFLOP/s of `m x n x k`, by who computes. */
 export const GEMM: Subject = {
   name: "gemm",
-  cases: ({ runtime, python }) =>
-    Promise.resolve(
-      ["native", "wasm", "wasm-relaxed", "onednn"].flatMap((math) =>
-        [128, 512].map((size): BenchCase => ({
-          name: `${math}-${size}`,
-          unit: "GFLOP/s",
-          higherIsBetter: true,
-          ours: async () => {
-            const permissions = runtime === "deno" ? ["--allow-all"] : [];
-            const args = ["run", ...permissions, "bench/ranks/gemm.ts", math, String(size)];
-            const { last } = await runProgram(runtimePath(runtime), args, { OMP_NUM_THREADS: "1" });
-            return numberAfter(last, "gflops");
-          },
-          peer: async () => {
-            const { last } = await runProgram(python, ["bench/peers/gemm.py", String(size)], { OMP_NUM_THREADS: "1" });
-            return numberAfter(last, "gflops");
-          },
-        }))
-      ),
-    ),
+  unit: "GFLOP/s",
+  higherIsBetter: true,
+  isApart: false,
+  cases: ["native", "wasm-relaxed", "onednn"].flatMap((math) =>
+    SHAPES.map((shape) => ({ name: `${math}-${shape}`, ...math === "native" ? { target: 1 } : {} }))
+  ),
+  ours: program(({ runtime }, names) => rank(runtime, "bench/ranks/gemm.ts", ...names)),
+  torch: program(({ python }, names) => [python, "bench/peers/gemm.py", ...names]),
 };

@@ -5,16 +5,19 @@
  *
  * @module
  */
-import { cpus } from "node:os";
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../src/config/flags.ts";
+import { ATTENTION } from "./attention.ts";
 import { COLLECTIVES } from "./collectives.ts";
+import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
-import type { BenchCase, Subject } from "./subject.ts";
+import { KERNELS } from "./kernels.ts";
+import { measure } from "./runner.ts";
+import type { BenchSetting, Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
 
-const SUBJECTS: readonly Subject[] = [COLLECTIVES, GEMM, STARTUP, STEP];
+const SUBJECTS: readonly Subject[] = [ATTENTION, COLLECTIVES, DISPATCH, GEMM, KERNELS, STARTUP, STEP];
 
 const flags: readonly Flag[] = [
   {
@@ -29,32 +32,6 @@ const flags: readonly Flag[] = [
   { name: "json", takes: "switch", description: "One JSON object a line" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
-
-function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  const [low = NaN, high = NaN] = [sorted[sorted.length % 2 === 0 ? middle - 1 : middle], sorted[middle]];
-  return (low + high) / 2;
-}
-
-async function measure(
-  subject: Subject,
-  one: BenchCase,
-  peer: boolean,
-  rounds: number,
-): Promise<Record<string, unknown>> {
-  const ours: number[] = [];
-  const theirs: number[] = [];
-  for (let round = 0; round < rounds; round++) {
-    ours.push(await one.ours());
-    if (peer && one.peer !== undefined) theirs.push(await one.peer());
-  }
-  const [a, b] = [median(ours), theirs.length === 0 ? undefined : median(theirs)];
-  const ratio = b === undefined ? undefined : one.higherIsBetter ? a / b : b / a;
-  const spread = (Math.max(...ours) - Math.min(...ours)) / a;
-  const row = { subject: subject.name, case: one.name, ours: a, theirs: b, unit: one.unit, ratio, spread, rounds };
-  return { ...row, cpu: cpus()[0]?.model.trim(), date: new Date().toISOString().slice(0, 10) };
-}
 
 async function main(argv: readonly string[]): Promise<number> {
   const named = argv.length > 0 && !argv[0]?.startsWith("-");
@@ -82,19 +59,16 @@ async function main(argv: readonly string[]): Promise<number> {
     return uses.has("help") ? 0 : 2;
   }
   const wanted = text("case") ?? "";
-  for (const one of await subject.cases({ runtime, python: python ?? "python3" })) {
-    if (!one.name.includes(wanted)) continue;
-    const row = await measure(subject, one, peer !== undefined, rounds);
-    const { ours, theirs, unit, ratio, spread } = row;
-    const short = (value: unknown): string => typeof value === "number" ? value.toPrecision(4) : "-";
-    process.stdout.write(
-      uses.has("json")
-        ? `${JSON.stringify({ ...row, runtime, peer })}\n`
-        : `${subject.name} ${one.name} (${runtime}): ${short(ours)} ${unit}, peer ${short(theirs)}, ratio ${
-          short(ratio)
-        }, spread ${short(spread)}\n`,
-    );
-  }
+  const cases = subject.cases.filter(({ name }) => name.includes(wanted));
+  const setting: BenchSetting = { runtime, python: python ?? "python3" };
+  await measure(subject, cases, peer === undefined ? undefined : subject.torch, rounds, setting, (row) => {
+    const short = (value: number | undefined): string => value === undefined ? "-" : value.toPrecision(4);
+    const said =
+      `${row.subject} ${row.case} (${runtime}): ${short(row.ours)} ${row.unit}, peer ${short(row.theirs)}, ` +
+      `ratio ${short(row.ratio)}, target ${short(row.target)}, spread ${short(row.spread)}`;
+    const why = row.cannot === undefined ? "" : `; cannot: ${row.cannot}`;
+    process.stdout.write(uses.has("json") ? `${JSON.stringify(row)}\n` : `${said}${why}\n`);
+  });
   return 0;
 }
 

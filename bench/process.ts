@@ -1,5 +1,5 @@
 /**
- * Processes of a benchmark: run to the end, with their last line of output.
+ * Processes of a benchmark, run to the end.
  *
  * @module
  */
@@ -19,7 +19,7 @@ export function runtimePath(name: "bun" | "deno"): string {
 }
 
 /**
- * Runs a program; resolves with its last line and the seconds that it took.
+ * Runs a program; resolves with its output and the seconds that it took.
  *
  * @throws if it fails, with what it printed
  */
@@ -27,7 +27,7 @@ export function runProgram(
   program: string,
   args: readonly string[],
   variables: Readonly<Record<string, string>> = {},
-): Promise<{ readonly last: string; readonly seconds: number }> {
+): Promise<{ readonly output: string; readonly seconds: number }> {
   return new Promise((resolve, reject) => {
     const started = performance.now();
     const child = spawn(program, args, {
@@ -42,15 +42,18 @@ export function runProgram(
     child.on("error", reject);
     child.on("close", (code) => {
       const seconds = (performance.now() - started) / 1000;
-      if (code === 0) resolve({ last: out.trim().split("\n").at(-1) ?? "", seconds });
+      if (code === 0) resolve({ output: out, seconds });
       else reject(new Error(`${program} ${args.join(" ")} ended with ${code}:\n${out}${errors}`));
     });
   });
 }
 
-/** The number that a rank printed after `word`, e.g. `[rank0] step_ms 12.5`. */
-export function numberAfter(line: string, word: string): number {
-  const value = Number(line.split(`${word} `)[1]?.split(" ")[0]);
-  if (!Number.isFinite(value)) throw new Error(`expected '${word} <number>' in: ${line}`);
-  return value;
+/** The command that runs a script of `bench/ranks` in a process of its own. */
+export function rank(name: "bun" | "deno", ...script: string[]): readonly [string, ...string[]] {
+  return [runtimePath(name), "run", ...name === "deno" ? ["--allow-all"] : [], ...script];
+}
+
+/** The command that runs it on two ranks. */
+export function launch(name: "bun" | "deno", ...script: string[]): readonly [string, ...string[]] {
+  return rank(name, `${ROOT}src/cli/main.ts`, "run", "--nproc-per-node", "2", ...script);
 }

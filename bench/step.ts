@@ -1,43 +1,61 @@
 /**
- * One optimizer step of the 7.9 M Llama on two ranks: sequence 256, four samples a rank, float32, AdamW.
+ * One optimizer step of the 7.9 M Llama on two ranks: sequence 256, four samples a rank, AdamW.
  *
  * @module
  */
-import { numberAfter, ROOT, runProgram, runtimePath } from "./process.ts";
-import type { BenchCase, Subject } from "./subject.ts";
+import { fmaPeak } from "./peak.ts";
+import { launch } from "./process.ts";
+import { program, type Subject } from "./subject.ts";
 
 const CASES = [
-  { name: "llama-8m-f32", args: ["--cpu-math", "onednn"], peer: "fsdp2" },
-  { name: "llama-8m-f32-ddp", args: ["--cpu-math", "onednn", "--strategy", "ddp"], peer: "ddp" },
-  { name: "llama-8m-bf16", args: ["--cpu-math", "onednn", "--precision", "bfloat16"], peer: "fsdp2-bf16" },
-  { name: "llama-8m-f32-wasm", args: ["--cpu-math", "wasm-relaxed"], peer: "fsdp2" },
+  { name: "llama-8m-f32", args: ["--cpu-math", "native"], mode: "fsdp2", target: { avx2: 1.7, avx512: 2.2 } },
+  {
+    name: "llama-8m-f32-ddp",
+    args: ["--cpu-math", "native", "--strategy", "ddp"],
+    mode: "ddp",
+    target: { avx2: 1.5, avx512: 1.6 },
+  },
+  { name: "llama-8m-bf16", args: ["--cpu-math", "native", "--precision", "bfloat16"], mode: "fsdp2-bf16", target: 1.8 },
+  { name: "llama-8m-f32-onednn", args: ["--cpu-math", "onednn"], mode: "fsdp2" },
+  {
+    name: "llama-8m-f32-wasm",
+    args: ["--cpu-math", "wasm-relaxed"],
+    mode: "fsdp2",
+    target: { avx2: 0.55, avx512: 0.45 },
+  },
 ] as const;
+
+function caseOf(names: readonly string[]): typeof CASES[number] {
+  const found = CASES.find(({ name }) => name === names[0]);
+  if (found === undefined) throw new Error(`no step '${names[0]}'`);
+  return found;
+}
+
+/** A rank's FLOPs: six for each weight of a product and token, and attention's, of which a causal one does half. */
+const FLOPS = ((): number => {
+  const [tokens, hidden, kv, inner, layers, vocab, seq] = [1024, 256, 128, 688, 8, 4096, 256];
+  const weights = layers * (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner) + hidden * vocab;
+  return 6 * weights * tokens + 3 * layers * (4 * tokens * seq * hidden / 2);
+})();
 
 /** Milliseconds of a step, the median of one process's steps. */
 export const STEP: Subject = {
   name: "step",
-  cases: ({ runtime, python }) =>
-    Promise.resolve(CASES.map(({ name, args, peer }): BenchCase => ({
-      name,
-      unit: "ms",
-      higherIsBetter: false,
-      ours: async () => {
-        const permissions = runtime === "deno" ? ["--allow-all"] : [];
-        const launch = ["run", "--nproc-per-node", "2", "bench/ranks/step.ts", ...args];
-        const { last } = await runProgram(runtimePath(runtime), [
-          "run",
-          ...permissions,
-          `${ROOT}src/cli/main.ts`,
-          ...launch,
-        ]);
-        return numberAfter(last, "step_ms");
-      },
-      peer: async () => {
-        const script = ["bench/peers/step.py", "--mode", peer];
-        const { last } = await runProgram(python, ["-m", "torch.distributed.run", "--nproc_per_node", "2", ...script], {
-          OMP_NUM_THREADS: "1",
-        });
-        return numberAfter(last, "step_ms");
-      },
-    }))),
+  unit: "ms",
+  higherIsBetter: false,
+  isApart: true,
+  cases: CASES,
+  ours: program(({ runtime }, names) => launch(runtime, "bench/ranks/step.ts", ...caseOf(names).args, names[0] ?? "")),
+  torch: program(({ python }, names) => [
+    python,
+    ...["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/step.py"],
+    ...["--mode", caseOf(names).mode, "--case", ...names],
+  ]),
+  // MFU: FLOPs over the time, by the FMA peak with both cores busy.
+  more: async (_setting, name, ours, theirs) => {
+    if (!name.startsWith("llama-8m-f32")) return {};
+    const peak = await fmaPeak(2);
+    const mfu = (ms: number): number => FLOPS / ms / 1e6 / peak;
+    return { fmaPeak: peak, mfu: mfu(ours), ...theirs === undefined ? {} : { theirMfu: mfu(theirs) } };
+  },
 };

@@ -12,7 +12,9 @@ BATCH, SEQ, WARMUP, STEPS = 4, 256, 3, 10
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--mode", choices=["fsdp2", "fsdp2-bf16", "ddp"], required=True)
-mode = parser.parse_args().mode
+parser.add_argument("--case", required=True)
+args = parser.parse_args()
+mode = args.mode
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(0)
@@ -47,5 +49,5 @@ for step in range(WARMUP + STEPS):
     if step >= WARMUP:
         times.append(time.perf_counter() - started)
 if dist.get_rank() == 0:
-    print(f"step_ms {sorted(times)[STEPS // 2] * 1000:.2f}")
+    print(f"{args.case} {sorted(times)[STEPS // 2] * 1000:.2f}")
 dist.destroy_process_group()

@@ -44,7 +44,8 @@ const collectives: Readonly<Record<string, () => { readonly times: number; call(
   },
 };
 
-const { times, call } = collectives[process.argv[2] ?? ""]?.() ?? { times: 1, call: (): void => {} };
+const name = process.argv[2] ?? "";
+const { times, call } = collectives[name]?.() ?? { times: 1, call: (): void => {} };
 let best = Infinity;
 for (let round = 0; round < ROUNDS; round++) {
   group.barrier("round");
@@ -52,4 +53,4 @@ for (let round = 0; round < ROUNDS; round++) {
   for (let i = 0; i < times; i++) call();
   best = Math.min(best, (performance.now() - started) / times * 1000);
 }
-if (group.rank === 0) process.stdout.write(`us ${best.toFixed(2)}\n`);
+if (group.rank === 0) process.stdout.write(`${name} ${best.toFixed(2)}\n`);

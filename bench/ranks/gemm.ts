@@ -1,25 +1,18 @@
 /**
- * Times products of two square float32 matrices and prints the best rate.
+ * Times products of two float32 matrices: `gemm.ts <math>-<m>x<n>x<k>…` prints the best rate of each.
  *
  * @module
  */
-import process from "node:process";
-import { type CpuMath, openDevice } from "fullyshard/device";
 import { randn } from "fullyshard/nn";
 import { scope } from "fullyshard";
+import { bestOf, timeCases } from "./timing.ts";
 
-const [math = "wasm", sizeText = "512"] = process.argv.slice(2);
-const size = Number(sizeText);
-const known: readonly CpuMath[] = ["auto", "native", "wasm", "wasm-relaxed", "onednn"];
-const cpuMath = known.find((name) => name === math);
-if (cpuMath === undefined) throw new Error(`no math '${math}'`);
-const device = await openDevice("cpu", { cpuMath });
-const [a, b] = [randn(device, [size, size], 1), randn(device, [size, size], 2)];
-let best = Infinity;
-for (const until = performance.now() + 1500; performance.now() < until;) {
-  using _frame = scope();
-  const started = performance.now();
-  a.matmul(b);
-  best = Math.min(best, performance.now() - started);
-}
-process.stdout.write(`gflops ${(2 * size ** 3 / best / 1e6).toFixed(2)}\n`);
+await timeCases((device, name) => {
+  const [m = NaN, n = NaN, k = NaN] = name.split("x").map(Number);
+  const [a, b] = [randn(device, [m, k], 1), randn(device, [k, n], 2)];
+  const ms = bestOf(() => {
+    using _frame = scope();
+    a.matmul(b);
+  });
+  return 2 * m * n * k / ms / 1e6;
+});

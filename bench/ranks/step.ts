@@ -1,5 +1,5 @@
 /**
- * A rank that times optimizer steps; rank 0 prints the median.
+ * A rank that times optimizer steps; rank 0 prints the median after the name that is the last argument.
  *
  * @module
  */
@@ -15,7 +15,7 @@ const SEQ = 256;
 const WARMUP = 3;
 const STEPS = 10;
 
-const config = await resolveConfig(TRAIN_SECTIONS, { argv: process.argv.slice(2) });
+const config = await resolveConfig(TRAIN_SECTIONS, { argv: process.argv.slice(2, -1) });
 const ranksOnHost = Number(process.env["WORLD_SIZE"] ?? 1);
 const device = await openDevice("cpu", { cpuMath: config.cpuMath, ranksOnHost });
 using group = await openProcessGroup({ device });
@@ -54,4 +54,4 @@ for (let step = 0; step < WARMUP + STEPS; step++) {
   if (step >= WARMUP) times.push(performance.now() - started);
 }
 const median = times.toSorted((a, b) => a - b)[STEPS >> 1] ?? NaN;
-if (group.rank === 0) process.stdout.write(`step_ms ${median.toFixed(2)}\n`);
+if (group.rank === 0) process.stdout.write(`${process.argv.at(-1)} ${median.toFixed(2)}\n`);

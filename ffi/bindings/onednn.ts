@@ -53,7 +53,7 @@ export const ONEDNN: LibrarySpec<typeof ONEDNN_BINDINGS> = {
   sonames: ["libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"],
   override: "FULLYSHARD_ONEDNN_LIBRARY",
   packageDirectories: [],
-  gives: "matrix products on the CPU, float32 and bfloat16, faster than WASM",
+  gives: "matrix products on the CPU, float32 and bfloat16, where native kernels do not run",
   remedy: "Install it with 'pip install onednn-cpu-gomp==2023.2.0' (in an active virtual environment) or " +
     "'apt install libdnnl2'",
 };

@@ -218,7 +218,7 @@ function readSystemText(posix: Posix, path: string): string | undefined {
 
 /** The report as text for people: what is used, what would help, and at last what a later version is to use. */
 export function formatReport(report: DoctorReport, width: number): string {
-  const { platform, cpu, memory, sharedMemory, native, problems } = report;
+  const { platform, cpu, memory, sharedMemory, problems } = report;
   const has = (flag: string): string => `${cpu?.features[flag] === true ? "+" : "-"}${flag}`;
   const available = memory !== null && `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`;
   const free = sharedMemory !== null &&
@@ -236,7 +236,7 @@ export function formatReport(report: DoctorReport, width: number): string {
     ...entry("platform", `${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`),
     ...entry("cores", `${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`),
     ...entry("cpu features", cpu === null ? "unknown" : FEATURES.map(has).join(" ")),
-    ...entry("native math", "level" in native ? `${native.level}, ${native.path}` : `none: ${native.obstacle}`),
+    ...entry("cpu math", describeMath(report)),
     ...entry("memory", available || "unknown"),
     ...entry(
       "shared memory",
@@ -251,6 +251,15 @@ export function formatReport(report: DoctorReport, width: number): string {
     ...problems.flatMap((problem) => wrapWords(problem, width - 2).map((line) => `  ${line}`)),
   ];
   return `${lines.join("\n")}\n`;
+}
+
+/** Which `cpuMath` is the first choice that works here, and why none before it. */
+function describeMath({ native, libraries }: DoctorReport): string {
+  if ("level" in native) return `native: ${native.level}, ${native.path}`;
+  const onednn = libraries.find(({ name }) => name === ONEDNN.name);
+  return onednn?.state === "loaded"
+    ? `onednn, as there is no native: ${native.obstacle}`
+    : `wasm-relaxed, as there is neither oneDNN nor native: ${native.obstacle}`;
 }
 
 /** Where the facts of an entry begin. */

@@ -66,10 +66,10 @@ export abstract class ControlPlane {
    *
    * @param ready looked at again whenever the awaited rank calls {@link notify}, and now and then besides
    * @param stage what is waited for, e.g. `contributing`
-   * @param rank who makes it true, as a part of the present call; without, any rank may
+   * @param awaited who makes it true, as a part of the present call: one rank, or any of some; default: any
    * @throws {CollectiveError} if a rank died, left, is late beyond the timeout, or calls something else
    */
-  abstract wait(ready: () => boolean, stage: string, rank?: number): void;
+  abstract wait(ready: () => boolean, stage: string, awaited?: number | readonly number[]): void;
   /** Wakes the ranks that wait for this one. */
   abstract notify(): void;
   /** Gives a line to who reads what this rank reports. */

@@ -4,7 +4,6 @@
  *
  * @module
  */
-import type { FfiProvider, NativeAddress } from "../../ffi/types.ts";
 import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
 import type { Arguments } from "./kernels/signature.ts";
@@ -81,8 +80,8 @@ export interface Device {
   copyOut(dst: Uint8Array, src: DevicePtr): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
-  /** The native address of device address 0, where device memory lies in that of this process. */
-  nativeBase?(provider: FfiProvider): NativeAddress;
+  /** Where device address 0 lies, if device memory lies in that of this process: at its address 0, or where a buffer begins. */
+  readonly origin?: "native" | ArrayBufferLike;
   /** Waits for all enqueued work. */
   synchronize(): void;
   /** Releases the device's memory and libraries. */

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import type { DoctorReport, LibraryReport } from "../../src/cli/doctor.ts";
-import { doctor, examine } from "../../src/cli/doctor.ts";
+import { doctor, examine, formatReport } from "../../src/cli/doctor.ts";
 import type { Environment, EnvName } from "../../src/runtime/env.ts";
 import { environmentFrom } from "../../src/runtime/env.ts";
 import { platform, runtime } from "../../src/runtime/processes.ts";
@@ -55,11 +55,22 @@ describe("doctor()", () => {
     if (runs && "level" in native) {
       const hasWide = cpu.features["avx512f"] === true;
       assert.match(native.level, hasWide ? /^x86-64-v[34] / : /^x86-64-v3 \(AVX2\)$/);
-      assert.ok(text.includes(`native math    ${native.level}, ${native.path}\n`));
+      assert.ok(text.includes(`cpu math       native: ${native.level}, ${native.path}\n`));
     } else {
       assert.ok("obstacle" in native && !runs);
-      assert.ok(text.includes(`native math    none: ${native.obstacle}\n`));
+      assert.match(text, /^cpu math {7}(onednn|wasm-relaxed), as there is .*native: /m);
     }
+  });
+
+  it("says what computes where there are no native kernels", async () => {
+    const report = { ...await examine(environment()), native: { obstacle: "it lacks avx2" } };
+    const shown = (state: "loaded" | "missing"): string => {
+      const libraries = report.libraries.map((one) => one.name === "oneDNN" ? { ...one, state } : one);
+      return formatReport({ ...report, libraries }, 200);
+    };
+    assert.match(shown("loaded"), /^cpu math {7}onednn, as there is no native: it lacks avx2$/m);
+    const nothing = /^cpu math {7}wasm-relaxed, as there is neither oneDNN nor native: it lacks avx2$/m;
+    assert.match(shown("missing"), nothing);
   });
 
   it("prints one JSON object that holds the report", async () => {

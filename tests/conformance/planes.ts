@@ -8,13 +8,14 @@ import assert from "node:assert/strict";
 import { rankFunctions, valuesOf, world, type WorldOptions, type WorldRank } from "../support/world.ts";
 import { CONTROL_SCENARIOS, CONTROL_SCENARIOS_OF_SEVERAL } from "./control_plane_scenarios.ts";
 import { DATA_SCENARIOS, DATA_SCENARIOS_OF_SEVERAL } from "./data_plane_scenarios.ts";
+import { MESSAGE_SCENARIOS } from "./message_scenarios.ts";
 import type { Rank } from "./values.ts";
 
 /** Scenarios by name. Each checks what it can on its rank, and throws if it does not hold. */
 export type Scenarios = Readonly<Record<string, (rank: Rank) => void | Promise<void>>>;
 
 const OF_ANY: Scenarios = { ...CONTROL_SCENARIOS, ...DATA_SCENARIOS };
-const OF_SEVERAL: Scenarios = { ...CONTROL_SCENARIOS_OF_SEVERAL, ...DATA_SCENARIOS_OF_SEVERAL };
+const OF_SEVERAL: Scenarios = { ...CONTROL_SCENARIOS_OF_SEVERAL, ...DATA_SCENARIOS_OF_SEVERAL, ...MESSAGE_SCENARIOS };
 
 function scenariosOf(size: number): Scenarios {
   return size === 1 ? OF_ANY : { ...OF_ANY, ...OF_SEVERAL };

@@ -4,7 +4,6 @@
  *
  * @module
  */
-import type { FfiProvider, NativeAddress } from "../../ffi/types.ts";
 import type { Allocator } from "../../src/device/allocator.ts";
 import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
 import type { Kernels } from "../../src/device/kernels/table.ts";
@@ -90,8 +89,8 @@ export class CommDevice implements Device {
     return this.#device.scratchBytes(kernel, args);
   }
 
-  nativeBase(provider: FfiProvider): NativeAddress {
-    return this.#device.nativeBase(provider);
+  get origin(): ArrayBufferLike {
+    return this.#device.origin;
   }
 
   synchronize(): void {}

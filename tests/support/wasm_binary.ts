@@ -5,7 +5,7 @@
  */
 import assert from "node:assert/strict";
 
-/** A number type of WASM. */
+/** A type of WASM's values; functions that are not exported may take vectors. */
 export type WasmType = "i32" | "i64" | "f32" | "f64" | "v128";
 
 /** What an exported function takes and gives. */
@@ -14,10 +14,13 @@ export interface Signature {
   readonly results: readonly WasmType[];
 }
 
-const TYPES: ReadonlyMap<number, WasmType> = new Map([[0x7f, "i32"], [0x7e, "i64"], [0x7d, "f32"], [0x7c, "f64"], [
-  0x7b,
-  "v128",
-]]);
+const TYPES: ReadonlyMap<number, WasmType> = new Map([
+  [0x7f, "i32"],
+  [0x7e, "i64"],
+  [0x7d, "f32"],
+  [0x7c, "f64"],
+  [0x7b, "v128"],
+]);
 const [TYPE, IMPORT, FUNCTION, EXPORT] = [1, 2, 3, 7];
 
 /** A place in the bytes. */

@@ -103,11 +103,11 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.world.options.report?.(text);
   }
 
-  wait(ready: () => boolean, stage: string, rank?: number): void {
+  wait(ready: () => boolean, stage: string, awaited: number | readonly number[] = this.#peers): void {
     for (let i = 0; i < this.world.spins; i++) if (ready()) return;
     Atomics.store(this.#own, STATE, WAITING);
     try {
-      this.#sleepUntil(ready, stage, rank);
+      this.#sleepUntil(ready, stage, awaited);
     } finally {
       Atomics.store(this.#own, STATE, RUNNING);
     }
@@ -129,9 +129,10 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#memory.wake(rank, BELL);
   }
 
-  #sleepUntil(ready: () => boolean, stage: string, rank: number | undefined): void {
+  #sleepUntil(ready: () => boolean, stage: string, awaited: number | readonly number[]): void {
     const { reportSeconds = 10 } = this.world.options;
-    // Without an awaited rank this one sleeps on its own bell, which rings for an abort only, and looks more often.
+    const [rank, ranks] = typeof awaited === "number" ? [awaited, [awaited]] : [undefined, awaited];
+    // Without one awaited rank this one sleeps on its own bell, which rings for an abort only, and looks more often.
     const bellOf = rank ?? this.rank;
     const words = this.#block(bellOf);
     const start = performance.now();
@@ -148,7 +149,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       if (now >= probeAt || Atomics.load(words, STATE) === LEFT) {
         probeAt = now + PROBE_MS;
         for (const peer of this.#peers) this.#compare(peer);
-        for (const peer of rank === undefined ? this.#peers : [rank]) this.#stopIfGone(peer, ready, stage);
+        for (const peer of ranks) this.#stopIfGone(peer, ready, stage);
       }
       if (now >= reportAt) {
         reportAt = Infinity;

@@ -19,15 +19,15 @@ export class DevicePages {
 
   /** @throws {UnsupportedError} if the device's memory cannot hold shared pages */
   constructor(device: Device, posix: Posix) {
-    const base = device.nativeBase?.(posix.provider);
-    if (base === undefined) {
+    const { origin } = device;
+    if (origin === undefined) {
       throw new UnsupportedError(
         `Cannot share memory of device ${device.name} between processes: it does not lie in this process' memory`,
       );
     }
     this.device = device;
     this.posix = posix;
-    this.#base = base;
+    this.#base = origin === "native" ? posix.provider.nullAddress : posix.provider.addressOf(origin);
   }
 
   /** The native address of device memory. */

@@ -26,17 +26,21 @@ type Message = Generator<() => boolean, void>;
 /** Makes all transfers side by side; one after another where two have the same direction and peer. */
 export function transferAll(lanes: Lanes, transfers: readonly Transfer[]): void {
   const inTurn = Map.groupBy(transfers, ({ kind, peer }) => `${kind} ${peer}`);
-  const open = new Map<Message, () => boolean>();
-  for (const list of inTurn.values()) open.set(messagesOf(lanes, list), () => true);
-  const [peer, ...others] = new Set(transfers.map((transfer) => transfer.peer));
-  const isReady = (): boolean => [...open.values()].some((ready) => ready());
+  const open = new Map<Message, { readonly peer: number; readonly ready: () => boolean }>();
+  for (const list of inTurn.values()) {
+    const { peer } = at(list, 0, "transfer");
+    open.set(messagesOf(lanes, list), { peer, ready: () => true });
+  }
+  const isReady = (): boolean => [...open.values()].some(({ ready }) => ready());
   while (open.size > 0) {
-    if (!isReady()) lanes.control.wait(isReady, "passing messages", others.length === 0 ? peer : undefined);
-    for (const [message, ready] of open) {
+    // A peer whose messages have all ended may have left.
+    const peers = [...new Set([...open.values()].map(({ peer }) => peer))];
+    if (!isReady()) lanes.control.wait(isReady, "passing messages", peers.length === 1 ? peers[0] : peers);
+    for (const [message, { peer, ready }] of open) {
       if (!ready()) continue;
       const next = message.next();
       if (next.done === true) open.delete(message);
-      else open.set(message, next.value);
+      else open.set(message, { peer, ready: next.value });
     }
   }
 }

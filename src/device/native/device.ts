@@ -8,7 +8,7 @@
  *
  * @module
  */
-import type { FfiProvider, NativeAddress } from "../../../ffi/types.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
 import { openPosix } from "../../../ffi/posix.ts";
 import type { NativeLevel } from "../../../wasm/native.ts";
 import { ArgumentError, InternalError } from "../../errors.ts";
@@ -40,6 +40,7 @@ const LEAST_BYTES = 2 ** 24;
 export class NativeDevice implements Device {
   readonly name = "cpu:0";
   readonly mathName = "native";
+  readonly origin = "native";
   readonly detail: string;
   readonly allocator: Allocator;
   readonly kernels: Kernels;
@@ -90,10 +91,6 @@ export class NativeDevice implements Device {
 
   scratchBytes(): number {
     return 0;
-  }
-
-  nativeBase(provider: FfiProvider): NativeAddress {
-    return provider.nullAddress;
   }
 
   synchronize(): void {}

@@ -6,7 +6,6 @@
  * @module
  */
 import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../../wasm/mod.ts";
-import type { FfiProvider, NativeAddress } from "../../../ffi/types.ts";
 import { ArgumentError } from "../../errors.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
@@ -90,8 +89,8 @@ export class WasmDevice implements Device {
     return this.#provider.scratchBytes?.(kernel, args) ?? 0;
   }
 
-  nativeBase(provider: FfiProvider): NativeAddress {
-    return provider.addressOf(this.memory.buffer);
+  get origin(): ArrayBufferLike {
+    return this.memory.buffer;
   }
 
   synchronize(): void {}
