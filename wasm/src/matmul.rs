@@ -3,11 +3,11 @@
 //! Blocks along the summed dim are `KC` long whatever the other sizes, so an element's bits depend on its row, its
 //! column and `k` alone (products with few rows over a transposed `b` take another path; see [`is_skinny`]).
 use crate::dtype::{load_part, Element};
-use crate::with_wider;
 use crate::scratch_areas;
 use crate::simd::sum_lanes;
 use crate::strided::gather;
 use crate::tile::{pack, tile, tile_part, MR, NR};
+use crate::with_wider;
 use crate::workspace::Workspace;
 
 const MC: usize = 128usize.next_multiple_of(MR);

@@ -92,7 +92,8 @@ fn f16_is_exact_widened_and_rounds_to_nearest_even() {
     for bits in 0..0x7c00u16 {
         let value = Half(bits).to_f32();
         let (exponent, mantissa) = ((bits >> 10) as i32, (bits & 0x3ff) as f32);
-        let truth = if exponent == 0 { mantissa * 2f32.powi(-24) } else { (1024.0 + mantissa) * 2f32.powi(exponent - 25) };
+        let truth =
+            if exponent == 0 { mantissa * 2f32.powi(-24) } else { (1024.0 + mantissa) * 2f32.powi(exponent - 25) };
         assert_eq!(value.to_bits(), truth.to_bits());
         assert_eq!(Half(bits | 0x8000).to_f32().to_bits(), (-truth).to_bits());
         assert_eq!(Half::from_f32(value).0, bits);
