@@ -26,6 +26,7 @@ export {
   FullyShardedModule,
   type RecurseOptions,
   registerFsdpForwardMethod,
+  shareCommContext,
   UnshardHandle,
   type UnshardOptions,
 } from "./src/fsdp/handle.ts";
@@ -69,12 +70,13 @@ export { AdamW, type AdamWOptions } from "./src/optim/adamw.ts";
 export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 export type { ParamGroupOptions } from "./src/optim/optimizer.ts";
 export { clipGradNorm, gradNorm } from "./src/optim/clip.ts";
+export { GradScaler } from "./src/optim/grad_scaler.ts";
 export { constant, cosine, linear, type Schedule } from "./src/optim/schedule.ts";
 export { Tensor } from "./src/tensor/tensor.ts";
 export { tensor } from "./src/tensor/create.ts";
 export { scope } from "./src/tensor/scope.ts";
 export { noGrad } from "./src/autograd/mode.ts";
-export { bfloat16, type DType, float32, int32 } from "./src/dtype.ts";
+export { bfloat16, type DType, float16, float32, int32 } from "./src/dtype.ts";
 export { type DryRun, dryRun, type DryRunOptions } from "./src/train/dry_run.ts";
 export { evaluate, type Evaluation } from "./src/train/evaluate.ts";
 export { generate, type GenerateOptions } from "./src/train/generate.ts";

@@ -54,6 +54,7 @@ export {
   zeros,
   zerosLike,
 } from "../src/tensor/create.ts";
+export type { BackwardOptions } from "../src/tensor/backward.ts";
 export type { ElementwiseMethods } from "../src/tensor/elementwise.ts";
 export type { HostArray } from "../src/tensor/host.ts";
 export type { Scope } from "../src/tensor/scope.ts";
@@ -61,6 +62,9 @@ export type { Layout, Shape } from "../src/shape.ts";
 export type { GradientSink } from "../src/autograd/node.ts";
 export type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../src/ops/op.ts";
 export { apply, applyOne, applyView } from "../src/tensor/apply.ts";
+export type { ClipOptions, NormOptions } from "../src/optim/clip.ts";
+export type { GradScalerOptions, GradScalerSettings, GradScalerState } from "../src/optim/grad_scaler.ts";
+export type { NormType } from "../src/optim/norm.ts";
 export type { AdamWSettings } from "../src/optim/adamw.ts";
 export type { SGDSettings } from "../src/optim/sgd.ts";
 export {
@@ -70,11 +74,11 @@ export {
   type ParamGroup,
   type UpdateArgs,
 } from "../src/optim/optimizer.ts";
-export type { ClipOptions } from "../src/optim/clip.ts";
 export type { ScheduleName, ScheduleOptions } from "../src/optim/schedule.ts";
 export { buildModel, FAMILIES, type ModelFamily } from "../src/models/registry.ts";
 export type { ModelFiles } from "../src/models/causal_lm.ts";
 export type { UnitDescription } from "../src/train/describe.ts";
+export type { DtypeLedger } from "../src/parallel/precision.ts";
 export type { FsdpUnit } from "../src/fsdp/unit.ts";
 
 // What the types above are made of.

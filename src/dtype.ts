@@ -23,6 +23,8 @@ export interface DType {
 export const float32: DType = { name: "float32", byteLength: 4, kind: "float", code: 0, safetensors: "F32" };
 /** The upper half of a binary32: 8 exponent bits, 7 mantissa bits. */
 export const bfloat16: DType = { name: "bfloat16", byteLength: 2, kind: "float", code: 1, safetensors: "BF16" };
+/** IEEE 754 binary16: 5 exponent bits, 10 mantissa bits; beyond 65504 it is infinite, so gradients need a `GradScaler`. */
+export const float16: DType = { name: "float16", byteLength: 2, kind: "float", code: 6, safetensors: "F16" };
 /** Signed 32-bit integers: token ids, labels, positions. */
 export const int32: DType = { name: "int32", byteLength: 4, kind: "int", code: 2, safetensors: "I32" };
 /** Unsigned bytes: masks. */
@@ -33,7 +35,9 @@ export const int64: DType = { name: "int64", byteLength: 8, kind: "int", code: 4
 export const float64: DType = { name: "float64", byteLength: 8, kind: "float", code: 5, safetensors: "F64" };
 
 /** All element types. */
-export const DTYPES: readonly DType[] = [float32, bfloat16, int32, uint8, int64, float64];
+export const DTYPES: readonly DType[] = [float32, bfloat16, float16, int32, uint8, int64, float64];
+/** Those that kernels compute in; sums are wider inside. */
+export const COMPUTE_DTYPES: readonly DType[] = [float32, bfloat16, float16];
 
 /**
  * Refuses what is no dtype, such as a name: types are not checked where programs run.
@@ -48,7 +52,7 @@ export function requireDType(op: string, dtype: DType): void {
 /**
  * The dtype of a name.
  *
- * @param name PyTorch's name (`float32`, `torch.float32`), a short one (`f32`, `bf16`) or safetensors' (`F32`, `BF16`)
+ * @param name PyTorch's name (`float32`, `torch.float32`), a short one (`f32`, `bf16`, `fp16`) or safetensors' (`F32`, `BF16`)
  * @throws {DTypeError} if there is none of that name
  * @example
  * ```ts
@@ -59,7 +63,7 @@ export function requireDType(op: string, dtype: DType): void {
  */
 export function dtypeFrom(name: string): DType {
   const plain = name.replace(/^torch\./, "").toLowerCase();
-  const long = plain.replace(/^bf(?=\d)/, "bfloat").replace(/^f(?=\d)/, "float").replace(/^i(?=\d)/, "int")
+  const long = plain.replace(/^bf(?=\d)/, "bfloat").replace(/^fp?(?=\d)/, "float").replace(/^i(?=\d)/, "int")
     .replace(/^u(?=\d)/, "uint");
   const found = DTYPES.find((dtype) => dtype.name === long);
   if (found === undefined) {

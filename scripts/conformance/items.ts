@@ -40,6 +40,7 @@ const hfDirectory = "tests/checkpoint/hf_directory_test.ts";
 const matrix = "tests/checkpoint/matrix_test.ts";
 const gate = "tests/optim/gate_test.ts";
 const clip = "tests/optim/clip_test.ts";
+const scaler = "tests/optim/grad_scaler_test.ts";
 const dry = "tests/train/dry_run_test.ts";
 
 function shown(name: string, ...shownBy: readonly Tests[]): ConformanceItem {
@@ -104,7 +105,7 @@ export const ITEMS: readonly ConformanceItem[] = [
   notApplicable("_init: frozen parameters of another dtype", "master weights are float32, frozen ones too"),
 
   shown("_comm: float32 all-gather and reduce-scatter at a simulated large world", [dry, "rank 7 of 200"]),
-  missing("_comm: float16 reduce-scatter", "float16 is not there yet"),
+  shown("_comm: float16 reduce-scatter", [precision, "gradients as float16"]),
   shown(
     "_comm: counts for reshard_after_forward True, False, 2, None",
     [lifeCycle, "gathers blocks twice and the root once"],
@@ -116,7 +117,13 @@ export const ITEMS: readonly ConformanceItem[] = [
   ),
   shown("_comm: manual reshard", [passes, "what was gathered by hand"], [prefetch, "is waited for by its handle"]),
   shown("_comm: divide factor: 1-D, HSDP, mixed precision", [semantics, "divides gradients by the factor"]),
-  missing("_comm: most reduce-scatter inputs", "setMaxReduceScatterInputs is not there yet: one is alive at a time"),
+  shown("_comm: most reduce-scatter inputs", [settings, "setMaxReduceScatterInputs()"], [
+    settings,
+    "shareCommContext()",
+  ], [
+    settings,
+    "reach the units below",
+  ]),
   shown("_comm: set_reshard_after_forward", [lifeCycle, "obeys a setting made before"], [
     settings,
     "reach the units below",
@@ -182,7 +189,7 @@ export const ITEMS: readonly ConformanceItem[] = [
     [checkpointing, "gathers each unit inside a checkpointed module"],
     [checkpointing, "computes a block again"],
   ),
-  shown("_training: shared parameters", [claims, "refuses a tied weight"], [parity, "same bits on"]),
+  shown("_training: shared parameters", [claims, "merges a unit below whose weight is tied"], [parity, "same bits on"]),
   shown("_training: shared parameters of separate groups raise", [claims, "refuses a tied weight"]),
   notApplicable("_training: reused ids of parameters", "parameters are compared as objects"),
   shown(
@@ -203,13 +210,13 @@ export const ITEMS: readonly ConformanceItem[] = [
   ]),
 
   shown("_mixed_precision: compute dtype", [boundary, "casts float"], [precision, "moves parameters as"]),
-  shown("_mixed_precision: reduce dtype float32 and bfloat16", [precision, "computes in bfloat16 near float32"]),
+  shown("_mixed_precision: reduce dtype float32 and bfloat16", [precision, "near float32, reducing in"]),
   shown("_mixed_precision: accumulation in the reduce dtype", [
     precision,
-    "same bits on 2 ranks as on one that accumulates",
+    "on 2 ranks as replicated, and as on one that accumulates",
   ]),
   shown("_mixed_precision: bfloat16 on one submodule", [boundary, "computes one layer in bfloat16"]),
-  missing("_mixed_precision: float16 on one submodule", "float16 is not there yet"),
+  shown("_mixed_precision: float16 on one submodule", [boundary, "computes one layer in float16"]),
   shown("_mixed_precision: external inputs", [boundary, "casts float inputs"], [boundary, "casts no inputs"]),
   shown("_mixed_precision: norm modules", [parity, "bfloat16 gives the same bits"]),
   notApplicable("_mixed_precision: BatchNorm raises", "there is no BatchNorm"),
@@ -255,14 +262,23 @@ export const ITEMS: readonly ConformanceItem[] = [
   shown("_state_dict: rank 0 takes the full state dict", [stateDict, "gives each rank its own, rank 0 all"]),
 
   shown("_clip_grad_norm_: 2-norm", [clip, "is torch.nn.utils.clip_grad_norm_"], [parity, "same bits on"]),
-  missing("_clip_grad_norm_: norms 1, 3 and inf", "only the 2-norm is there"),
+  shown(
+    "_clip_grad_norm_: norms 1, 3 and inf",
+    [clip, "by the 1.0-norm is torch"],
+    [clip, "by the 3.0-norm is torch"],
+    [clip, "by the inf-norm is torch"],
+    [semantics, "gives the same bits for any cut"],
+  ),
   shown("_clip_grad_norm_: number of all-reduces (translated: one, over the ranks that shard)", [
     semantics,
-    "sums norms over",
+    "by one all-reduce",
   ]),
 
-  shown("_grad_scaler: a fault on one rank skips the step on all", [gate, "skips a step with a fault on one"]),
-  missing("_grad_scaler: scale and backoff", "float16 and its GradScaler are not there yet"),
+  shown("_grad_scaler: a fault on one rank skips the step on all", [gate, "skips a step with a fault on one"], [
+    scaler,
+    "where one overflows",
+  ]),
+  shown("_grad_scaler: scale and backoff", [scaler, "takes the steps that PyTorch takes in float16"]),
 
   shown("_extensions: training", [placement, "near their masters, which an optimizer moves"]),
   shown("_extensions: end to end from no values", [placement, "near their masters, which an optimizer moves"]),

@@ -41,8 +41,9 @@ function firstOfItsSink(edges: Node["edges"], input: number): GradientSink | und
  *
  * @param root what the pass starts from
  * @param seed gradient of the root; owned by the pass from now on
+ * @param retainGraph whether nodes keep what they saved, for another pass
  */
-export function runBackward(root: Edge, seed: Tensor): void {
+export function runBackward(root: Edge, seed: Tensor, retainGraph: boolean): void {
   if (active !== undefined) {
     seed.dispose();
     throw new ArgumentError("Cannot run backward inside a backward pass");
@@ -86,7 +87,7 @@ export function runBackward(root: Edge, seed: Tensor): void {
         results[input] = undefined;
       }
       waiting.delete(node);
-      node.free();
+      if (!retainGraph) node.free();
       node.release();
     }
     for (const sink of sinks) sink.finish();

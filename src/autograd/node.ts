@@ -94,12 +94,12 @@ export class Node {
     if (this.#refs === 0) this.free();
   }
 
-  /** Runs the backward, once. */
+  /** Runs the backward, until it is freed. */
   run(grads: readonly (Tensor | undefined)[], place: (input: number) => Tensor | undefined): (Tensor | undefined)[] {
     if (this.#backward === undefined) {
       throw new UseAfterDisposeError(
-        `The backward of '${this.name}' has run already and its saved tensors are freed: run one backward of the sum of all losses ` +
-          "of a forward, or run the forward again",
+        `The backward of '${this.name}' has run already and its saved tensors are freed: add the losses of one forward and run one ` +
+          "backward of their sum, give the first one { retainGraph: true }, or run the forward again",
       );
     }
     return this.#backward(grads, place);

@@ -62,3 +62,8 @@ export function encodeBfloat16(values: Float32Array): Uint8Array {
   }
   return new Uint8Array(halves.buffer);
 }
+
+/** Bytes of float32 values as float16, rounded to nearest-even; what is beyond 65504 becomes infinite. */
+export function encodeFloat16(values: Float32Array): Uint8Array {
+  return new Uint8Array(Float16Array.from(values).buffer);
+}

@@ -42,7 +42,7 @@ const SHARD_NAME = /^model-\d{5}-of-\d{5}\.safetensors$/;
 export interface SaveHfOptions {
   /** Files that are copied into the directory under their own names: `tokenizer.json` and so on. */
   readonly tokenizerFiles?: readonly string[];
-  /** What weights are written in: float32 (default) or bfloat16 (rounded to nearest-even). */
+  /** What weights are written in: float32 (default), bfloat16 or float16 (rounded to nearest-even). */
   readonly dtype?: DType;
   /** Most bytes of tensors in one file; default: 5e9, like transformers. */
   readonly maxShardBytes?: number;

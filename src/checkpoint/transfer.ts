@@ -4,10 +4,10 @@
  * @module
  */
 import { type DevicePtr, devicePtr } from "../device/device.ts";
-import { bfloat16, type DType, float32 } from "../dtype.ts";
+import { bfloat16, COMPUTE_DTYPES, type DType, float32 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import { type Box, placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
-import { decodeToFloat32, encodeBfloat16, floatWidth } from "./float_bytes.ts";
+import { decodeToFloat32, encodeBfloat16, encodeFloat16, floatWidth } from "./float_bytes.ts";
 import type { SafetensorsFile } from "./safetensors.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
@@ -76,7 +76,7 @@ export function readFloats(
  * Bytes of elements that this rank holds, piece by piece; a piece's memory is used again for the next.
  *
  * @param local first element, counted in the rank's memory
- * @param dtype float32 or bfloat16 (rounded to nearest-even)
+ * @param dtype float32, bfloat16 or float16 (rounded to nearest-even)
  */
 export function* elementPieces(
   { device, ptr }: HeldTensor,
@@ -92,12 +92,14 @@ export function* elementPieces(
     const part = values.subarray(0, Math.min(values.length, length - done));
     const bytes = new Uint8Array(part.buffer, 0, part.byteLength);
     device.copyOut(bytes, devicePtr(base + done * float32.byteLength));
-    yield dtype === float32 ? bytes : encodeBfloat16(part);
+    yield dtype === float32 ? bytes : dtype === bfloat16 ? encodeBfloat16(part) : encodeFloat16(part);
   }
 }
 
 /** @throws {UnsupportedError} for dtypes that weights are not written in */
 export function requireStorable(dtype: DType): void {
-  if (dtype === float32 || dtype === bfloat16) return;
-  throw new UnsupportedError(`Cannot write weights as ${dtype.name}: it must be float32 or bfloat16`);
+  if (COMPUTE_DTYPES.includes(dtype)) return;
+  throw new UnsupportedError(
+    `Cannot write weights as ${dtype.name}: it must be ${COMPUTE_DTYPES.map((one) => one.name).join(", ")}`,
+  );
 }

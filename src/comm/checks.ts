@@ -5,7 +5,7 @@
  * @module
  */
 import { at } from "../at.ts";
-import { bfloat16, type DType, float32, int64 } from "../dtype.ts";
+import { COMPUTE_DTYPES, type DType, int64 } from "../dtype.ts";
 import { ArgumentError, DTypeError } from "../errors.ts";
 import type { ElementRange, ReduceScatterArgs } from "./data_plane.ts";
 
@@ -30,8 +30,8 @@ export function checkPerRank(list: readonly unknown[], size: number, what: strin
 
 /** Refuses dtypes and factors that an all-reduce does not take. */
 export function checkAllReduce(dtype: DType, op: "sum" | "max", isScaled: boolean, unit: string): void {
-  if (dtype !== float32 && dtype !== bfloat16 && !(dtype === int64 && op === "sum")) {
-    throw new DTypeError(`allReduce ${op}`, "it takes float32, bfloat16 and, as a sum, int64", dtype.name);
+  if (!COMPUTE_DTYPES.includes(dtype) && !(dtype === int64 && op === "sum")) {
+    throw new DTypeError(`allReduce ${op}`, "it takes float32, bfloat16, float16 and, as a sum, int64", dtype.name);
   }
   if (!isScaled || (op === "sum" && dtype !== int64)) return;
   throw new ArgumentError(`A scale needs a sum of floats, got ${op} of ${dtype.name} in '${unit}'`);

@@ -78,7 +78,7 @@ export interface AllReduceArgs {
   readonly ptr: DevicePtr;
   /** Number of elements. */
   readonly n: number;
-  /** float32 or bfloat16 (summed as float32), or int64 for exact sums. */
+  /** float32, bfloat16 or float16 (summed as float32), or int64 for exact sums. */
   readonly dtype: DType;
   /** How elements of the ranks become one. */
   readonly op: "sum" | "max";

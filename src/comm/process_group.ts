@@ -135,7 +135,7 @@ export class ProcessGroup {
    * Combines an array over ranks, in place; every rank gets the same bits.
    *
    * @param ptr `n` elements in device memory
-   * @param dtype float32 or bfloat16 (summed as float32); int64 for exact sums
+   * @param dtype float32, bfloat16 or float16 (summed as float32); int64 for exact sums
    * @throws {CollectiveError} if a rank died, is late beyond the timeout, or calls something else
    */
   allReduce(ptr: DevicePtr, n: number, dtype: DType, options: AllReduceOptions): Work {

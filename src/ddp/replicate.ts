@@ -149,7 +149,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
  * Replicates a module over the ranks of a group. Its parameters take rank 0's values, if they have any yet. After a backward
  * every trainable parameter that any rank used has a gradient.
  *
- * @throws {ArgumentError} for dtypes that are not float32 or bfloat16, if it has no trainable parameters, or some are sharded, or replicated already
+ * @throws {ArgumentError} for dtypes that nothing computes in, if it has no trainable parameters, or some are sharded, or replicated already
  * @throws {UnsupportedError} for a mesh of several axes, and for one axis of it
  */
 export function replicate(module: Module, options: ReplicateOptions): ReplicatedModule {

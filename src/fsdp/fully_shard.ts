@@ -13,25 +13,32 @@ import { ModuleContainer } from "../nn/container.ts";
 import { Module } from "../nn/module.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
-import { FullyShardedModule, shardedModuleOf, unitsOf } from "./handle.ts";
+import { FullyShardedModule, letGo, shardedModuleOf, unitsOf } from "./handle.ts";
 import { attachHooks } from "./hooks.ts";
 import { ShardedStorage } from "./param.ts";
 import { type FullyShardOptions, resolvePolicy } from "./policy.ts";
 import { FsdpUnit } from "./unit.ts";
 
+/** A parameter that a module about to be sharded uses, and a unit below it holds. */
+interface Tie {
+  readonly parameter: Parameter;
+  readonly holder: FsdpUnit;
+}
+
 /**
- * Refuses parameters that two units would use: a unit gathers its own only. Each use belongs to the nearest sharded module
- * around it, or to the one that is about to be sharded.
+ * Finds parameters that modules use which are about to be sharded, and a unit below them holds; refuses others that two units
+ * would use, as a unit gathers its own only. Each use belongs to the nearest sharded module around it.
  *
  * @param ignored parameters that are left alone
  */
-function requireOneUnit(
+function* tiesOf(
   module: Module,
   ignored: ReadonlySet<Parameter>,
+  below: ReadonlySet<FsdpUnit>,
   seen: Map<FsdpUnit | undefined, Set<Module>>,
   prefix: string = "",
   user: FsdpUnit | undefined = undefined,
-): void {
+): Generator<Tie> {
   const visited = seen.get(user) ?? new Set();
   if (visited.has(module)) return;
   seen.set(user, visited.add(module));
@@ -46,12 +53,16 @@ function requireOneUnit(
           `Cannot shard '${path}': unit '${user?.name}' around it ignores it; give it in ignoredParameters here as well`,
         );
       }
+      if (user === undefined && below.has(holder)) {
+        yield { parameter: child, holder };
+        continue;
+      }
       throw new ArgumentError(
         `Cannot shard '${path}': it is tied to '${child.fqn}', which unit '${holder.name}' holds, but is used outside that unit; ` +
           `call fullyShard once, on the list of the modules that use it or on one that holds them all, and not on '${holder.name}'`,
       );
     }
-    requireOneUnit(child, ignored, seen, path, shardedModuleOf(child)?.unit ?? user);
+    yield* tiesOf(child, ignored, below, seen, path, shardedModuleOf(child)?.unit ?? user);
   }
 }
 
@@ -72,8 +83,11 @@ function outermost(modules: readonly Module[]): readonly Module[] {
  * @param module a module with a forward, or a list of them, which make one unit: it is gathered when the first of them runs and
  * freed when all have run
  * @param options the group, and what may be chosen
+ * A unit below whose parameter a module uses outside of it, as a head does an embedding's, becomes part of the new unit, and is
+ * reported; the parameter stays one, also in checkpoints.
+ *
  * @throws {ArgumentError} if a module was sharded before, has no forward, or all have no parameters, or if one of their parameters
- * is replicated, or used by more than one unit (a tied weight must be claimed by one call)
+ * is replicated, or used by more than one unit otherwise (a weight that siblings tie must be claimed by one call)
  * @example
  * ```ts
  * import { fullyShard, tensor } from "fullyshard";
@@ -108,9 +122,9 @@ export function fullyShard(module: Module | readonly Module[], options: FullySha
   }
   const all = [...new Set(modules.flatMap((member) => [...member.parameters()]))];
   if (all.length === 0) refuse("it has no parameters");
-  const parameters = all.filter((parameter) =>
-    !(parameter.storage instanceof ShardedStorage) && !ignored.has(parameter)
-  );
+  const isFree = (parameter: Parameter): boolean =>
+    !(parameter.storage instanceof ShardedStorage) && !ignored.has(parameter);
+  const parameters = all.filter(isFree);
   const [inside] = all.filter((parameter) => !ignored.has(parameter));
   if (parameters.length === 0 && unitsOf(modules).length === 0 && inside?.storage instanceof ShardedStorage) {
     refuse(
@@ -118,9 +132,17 @@ export function fullyShard(module: Module | readonly Module[], options: FullySha
         "by one call",
     );
   }
-  const seen = new Map<FsdpUnit | undefined, Set<Module>>();
-  for (const member of modules) requireOneUnit(member, ignored, seen);
+  const [seen, below] = [new Map<FsdpUnit | undefined, Set<Module>>(), new Set(unitsOf(modules))];
+  const ties = modules.flatMap((member) => [...tiesOf(member, ignored, below, seen)]);
   for (const parameter of parameters) parameter.requirePlain("shard");
-  const unit = new FsdpUnit(modules, parameters, policy);
+  const merged = new Map(ties.map(({ parameter, holder }) => [holder, parameter]));
+  for (const [holder, { fqn }] of merged) {
+    if (policy.all.rank === 0) {
+      policy.all.report(`Unit '${holder.name}' becomes part of the unit of ${names}, which uses '${fqn}' too`);
+    }
+    letGo(holder);
+    holder.dissolve();
+  }
+  const unit = new FsdpUnit(modules, all.filter(isFree), policy);
   return new FullyShardedModule(unit, attachHooks(unit, () => unitsOf(modules)));
 }

@@ -7,6 +7,7 @@
 import { ArgumentError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import type { CustomCollectives } from "./policy.ts";
+import { ReductionInputs } from "./root.ts";
 import type { FsdpUnit } from "./unit.ts";
 
 /** What sharding made of a module. */
@@ -62,6 +63,14 @@ export class UnshardHandle implements PromiseLike<void> {
     failed?: ((reason: unknown) => Failed | PromiseLike<Failed>) | null,
   ): Promise<Done | Failed> {
     return new Promise<void>((resolve) => resolve(this.wait())).then(done, failed);
+  }
+}
+
+/** Makes a unit's modules ordinary ones. */
+export function letGo(unit: FsdpUnit): void {
+  for (const module of unit.modules) {
+    SHARDINGS.get(module)?.detach();
+    SHARDINGS.delete(module);
   }
 }
 
@@ -154,6 +163,20 @@ export class FullyShardedModule {
     this.#set(options, (unit) => unit.gradientDivideFactor = factor);
   }
 
+  /**
+   * Most whole gradients that have memory for their reduction at a time, beside those that are being written: 1 at first, so that
+   * the next unit's are written where the last one's were, once those are reduced. With 2 they have memory of their own, and the
+   * backward goes on beside the reduction. Of units below one root the largest number counts.
+   *
+   * @throws {ArgumentError} if it is no whole number above 0
+   */
+  setMaxReduceScatterInputs(count: number, options?: RecurseOptions): void {
+    if (!Number.isSafeInteger(count) || count < 1) {
+      throw new ArgumentError(`Cannot hold ${count} inputs of reductions: give a whole number above 0`);
+    }
+    this.#set(options, (unit) => unit.maxReduceScatterInputs = count);
+  }
+
   /** Whether the backward gathers the parameters: false where it needs none of their values, as for an embedding. */
   setUnshardInBackward(unshard: boolean, options?: RecurseOptions): void {
     this.#set(options, (unit) => unit.unshardInBackward = unshard);
@@ -178,10 +201,7 @@ export class FullyShardedModule {
   dispose(): void {
     if (!this.modules.some((module) => shardedModuleOf(module) === this)) return; // it was, and they may be sharded anew
     for (const unit of this.units()) {
-      for (const module of unit.modules) {
-        SHARDINGS.get(module)?.detach();
-        SHARDINGS.delete(module);
-      }
+      letGo(unit);
       unit.dispose();
     }
   }
@@ -189,6 +209,25 @@ export class FullyShardedModule {
   #set({ recurse = true }: RecurseOptions = {}, set: (unit: FsdpUnit) => void): void {
     for (const unit of recurse ? this.units() : [this.unit]) set(unit);
   }
+}
+
+/**
+ * Lets several roots, as pipeline stages on one rank are, hold the whole gradients that they reduce together (PyTorch's
+ * `share_comm_ctx`): the number that `setMaxReduceScatterInputs` sets counts for all of them, of theirs the largest. Streams are a
+ * device's, and shared by all roots anyway. Call it between passes.
+ *
+ * @throws {ArgumentError} if one of them is below another, as only roots hold gradients
+ */
+export function shareCommContext(roots: readonly FullyShardedModule[]): void {
+  for (const root of roots) {
+    const outer = roots.find((other) => other !== root && other.units().includes(root.unit));
+    if (outer === undefined) continue;
+    throw new ArgumentError(
+      `Cannot share what '${root.unit.name}' communicates with: it is below '${outer.unit.name}', whose root does; give roots only`,
+    );
+  }
+  const shared = new ReductionInputs(roots.map(({ unit }) => unit));
+  for (const { unit } of roots) unit.reductionInputs = shared;
 }
 
 /**

@@ -5,7 +5,6 @@
  * @module
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { int64 } from "../dtype.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { GradientReducer, NormReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
@@ -19,7 +18,7 @@ const REDUCERS: WeakMap<ProcessGroup, NormReducer> = new WeakMap();
 
 function normReducerOf(group: ProcessGroup): NormReducer {
   const reducer = REDUCERS.get(group) ?? {
-    sumLimbs: (accumulators, limbs) => group.allReduce(accumulators, limbs, int64, { unit: "gradient norm" }).wait(),
+    allReduce: (ptr, n, dtype, op) => group.allReduce(ptr, n, dtype, { op, unit: "gradient norm" }).wait(),
   };
   REDUCERS.set(group, reducer);
   return reducer;

@@ -178,7 +178,7 @@ export interface ResolvedPolicy
 /**
  * Fills in the defaults.
  *
- * @throws {ArgumentError} for dtypes that are not float32 or bfloat16
+ * @throws {ArgumentError} for dtypes that nothing computes in
  * @throws {UnsupportedError} for a mesh of more than two axes, and for one axis of a larger mesh
  */
 export function resolvePolicy(options: FullyShardOptions): ResolvedPolicy {

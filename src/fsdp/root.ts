@@ -13,6 +13,7 @@
  * @module
  */
 import type { PassMember } from "../autograd/engine.ts";
+import type { Buffer } from "../device/buffer.ts";
 import { usedOnAnyRank } from "../parallel/used.ts";
 import type { FsdpUnit } from "./unit.ts";
 
@@ -38,6 +39,32 @@ export class Use {
   close(): void {
     const place = this.#uses.lastIndexOf(this);
     if (place >= 0) this.#uses.splice(place, 1);
+  }
+}
+
+/**
+ * Whole gradients that are being reduced, the oldest first, of one root or of several that share them (PyTorch's `comm_ctx`). One
+ * that is held keeps its memory from the next unit's gradients, so that these need not wait for its reduction.
+ */
+export class ReductionInputs {
+  readonly #roots: readonly FsdpUnit[];
+  readonly #held: Buffer[] = [];
+
+  /** @param roots the units whose trees they belong to */
+  constructor(roots: readonly FsdpUnit[]) {
+    this.#roots = roots;
+  }
+
+  /** Takes one over whose reduction is enqueued on this stream, and lets go of the oldest beyond what the units allow. */
+  hold(input: Buffer): void {
+    this.#held.push(input);
+    const units = this.#roots.flatMap((unit) => unit.root?.units ?? [unit]);
+    this.release(Math.max(...units.map(({ maxReduceScatterInputs }) => maxReduceScatterInputs)) - 1);
+  }
+
+  /** Lets go of all but the newest. */
+  release(kept: number = 0): void {
+    while (this.#held.length > kept) this.#held.shift()?.release();
   }
 }
 
@@ -69,6 +96,7 @@ export class FsdpRoot implements PassMember {
   /** Reduces what has not been reduced, also what earlier passes left; then frees what is gathered. */
   endPass(): void {
     for (const unit of this.units.toReversed()) unit.reduceRest(); // the same order on every rank
+    for (const unit of this.units) unit.releaseInputs();
     this.#settleUse();
     for (const unit of this.units) unit.reshardAfterPass();
   }

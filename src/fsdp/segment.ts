@@ -12,6 +12,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { Phase } from "../comm/call.ts";
 import { enqueuedWork, type Work } from "../comm/data_plane.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
@@ -175,7 +176,8 @@ export class FlatSegment implements ParameterRun {
         this.#addToRun(sum);
       }
       for (const { sink } of this.storages) sink.clear();
-      this.#dropWholeGradient();
+      if (this.#wholeGrad !== undefined) this.unit.holdInput(this.#wholeGrad);
+      this.#wholeGrad = undefined;
       return work;
     });
   }
@@ -244,6 +246,25 @@ export class FlatSegment implements ParameterRun {
     this.#waitForReduction();
     for (const { parameter } of this.storages) parameter.release();
     this.#parameters.dispose();
+  }
+
+  /** Makes the parameters plain ones again, with the values that they have; every rank must. */
+  dissolve(): void {
+    const { device, name, length, plan: { chunks, offsets, world } } = this;
+    const values = Buffer.allocate(device, world * length * float32.byteLength, `${name} master weights`, "gathered");
+    const present = this.storages.map((storage) => storage.hasValues());
+    if (present.includes(true)) {
+      this.unit.policy.group.allGather(values.ptr, this.param, length * float32.byteLength, name).wait();
+    }
+    this.dispose();
+    for (const [i, { parameter }] of this.storages.entries()) {
+      if (present[i] !== true) continue;
+      parameter.materialize();
+      const from = devicePtr(values.ptr + at(offsets, i, "offset of parameter") * float32.byteLength);
+      if (chunks === undefined) device.copy(parameter.ptr, from, parameter.numel * float32.byteLength);
+      else copyChunks(device, float32, chunks, { whole: parameter.ptr, runs: from, world, to: "whole" });
+    }
+    values.release();
   }
 
   /** Enqueues a reduction, which reads `scale`, after what has been enqueued. */

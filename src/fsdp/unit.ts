@@ -8,13 +8,14 @@ import { activePass } from "../autograd/engine.ts";
 import { gradEnabled } from "../autograd/mode.ts";
 import type { Phase } from "../comm/call.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
+import type { Buffer } from "../device/buffer.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import { neighboursOf } from "../parallel/ranks.ts";
 import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
-import { FsdpRoot, type Use } from "./root.ts";
+import { FsdpRoot, ReductionInputs, type Use } from "./root.ts";
 import { planChunks } from "./layout.ts";
 import { FlatSegment, type SegmentOptions } from "./segment.ts";
 
@@ -46,6 +47,14 @@ export class FsdpUnit implements GradientReducer {
   isLastBackward = true;
   /** What a user has put in the place of collectives; undefined ones are the library's. */
   readonly custom: CustomCollectives = { allGather: undefined, reduceScatter: undefined, allReduceHook: undefined };
+  /** Most whole gradients that have memory for their reduction at a time; of all units of a root the largest number counts. */
+  maxReduceScatterInputs = 1;
+  /**
+   * Where whole gradients wait for their reduction, if this unit is a root.
+   *
+   * @internal
+   */
+  reductionInputs: ReductionInputs = new ReductionInputs([this]);
   /** Units that are gathered next, when this one is. In the backward undefined stands for the policy's choice. */
   forwardPrefetch: readonly FsdpUnit[] = [];
   /** Units that a backward gathers next, when it reaches this one. */
@@ -249,11 +258,22 @@ export class FsdpUnit implements GradientReducer {
     this.#allReduce();
   }
 
+  /** Takes over a whole gradient whose reduction is enqueued on this stream. */
+  holdInput(input: Buffer): void {
+    (this.root?.units[0] ?? this).reductionInputs.hold(input);
+  }
+
+  /** Lets go of whole gradients that were reduced, if this unit is a root. */
+  releaseInputs(): void {
+    this.segments[0]?.device.streams.on("reduce", () => this.reductionInputs.release());
+  }
+
   /** The pass failed: gradients are cleared, and parameters that it gathered go. */
   abandonPass(): void {
     this.#inBackward = false;
     this.#toRun.clear();
     for (const segment of this.segments) segment.abandonPass();
+    this.releaseInputs();
     this.reshard();
   }
 
@@ -261,6 +281,13 @@ export class FsdpUnit implements GradientReducer {
   dispose(): void {
     this.reshard();
     for (const segment of this.segments) segment.dispose();
+    this.#gradientScale?.[Symbol.dispose]();
+  }
+
+  /** Makes its parameters plain ones again, with the values that they have; every rank must. */
+  dissolve(): void {
+    this.reshard();
+    for (const segment of this.segments) segment.dissolve();
     this.#gradientScale?.[Symbol.dispose]();
   }
 

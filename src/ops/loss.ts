@@ -8,7 +8,7 @@
  * @module
  */
 import { devicePtr } from "../device/device.ts";
-import { type DType, float32, int32 } from "../dtype.ts";
+import { type DType, float16, float32, int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
 import { matrixOf, numelOf } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -79,7 +79,9 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
     return [{ shape: [], dtype: float32 }];
   },
   forward: (call) => {
-    const [logits, labels] = [call.dense(call.input(0)), call.dense(call.input(1))];
+    const [given, labels] = [call.dense(call.input(0)), call.dense(call.input(1))];
+    // In float16, gradients that a loss scale is to keep from vanishing would vanish here, before they are scaled.
+    const logits = given.dtype === float16 ? inDtype(call, given, float32) : given;
     const losses = call.empty([labels.numel], float32);
     const dlogits = call.needs(0) ? call.empty(logits.shape, logits.dtype) : undefined;
     rowLosses(call, [losses, labels], 0, labels.numel, logits, dlogits);
@@ -115,6 +117,19 @@ function addRows(call: ForwardCall<CrossEntropyAttrs>, into: Tensor, matrix: Ten
   sum.dispose();
 }
 
+/** What gradients of logits, which are at most 1, are held times: float16 has no bits left for those of rare tokens. */
+function lossScaleOf(dtype: DType): number {
+  return dtype === float16 ? 1024 : 1;
+}
+
+/** Gradients of logits in the dtype that the products take, times {@link lossScaleOf}. */
+function scaledDlogits(call: ForwardCall<CrossEntropyAttrs>, dlogits: Tensor, dtype: DType): Tensor {
+  const { ptr, numel: n } = dlogits;
+  const factor = lossScaleOf(dtype);
+  if (factor !== 1) call.device.kernels.scale({ dtype: dlogits.dtype, n, factor, dst: ptr, src: ptr });
+  return inDtype(call, dlogits, dtype);
+}
+
 /**
  * hidden [.., width], weight [vocab, width], labels int32 [..], optional bias [vocab] → the sum of the losses of
  * `hidden @ weightᵀ + bias`, float32 scalar. See Note [Chunks of logits].
@@ -136,6 +151,7 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   forward: (call) => {
     const [hidden, weight, labels] = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))];
     const [vocab = 1, width = 0] = weight.shape;
+    const alpha = 1 / lossScaleOf(hidden.dtype);
     const rows = labels.numel;
     const { kernels } = call.device;
     const perChunk = Math.max(1, Math.min(rows, Math.floor(LOGITS_CHUNK_ELEMENTS / vocab)));
@@ -158,14 +174,14 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
       if (bias !== undefined) combineInto(call, "add", logits, logits, bias);
       rowLosses(call, [losses, labels], start, m, logits, call.recording ? logits : undefined);
       if (dbias !== undefined) addRows(call, dbias, logits, start === 0);
-      const dlogits = call.recording ? inDtype(call, logits, hidden.dtype) : logits;
+      const dlogits = call.recording ? scaledDlogits(call, logits, hidden.dtype) : logits;
       if (dhidden !== undefined) {
         const out = rowsOf(dhidden, start, m);
-        product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab);
+        product(call, out, flat(dlogits, vocab, false), flat(weight, width, false), m, width, vocab, { alpha });
       }
       if (dweight !== undefined) {
-        const beta = start === 0 ? 0 : 1;
-        product(call, dweight, flat(dlogits, vocab, true), flat(chunk, width, false), vocab, width, m, beta);
+        const factors = { alpha, beta: start === 0 ? 0 : 1 };
+        product(call, dweight, flat(dlogits, vocab, true), flat(chunk, width, false), vocab, width, m, factors);
       }
       if (dlogits !== logits) dlogits.dispose();
     }

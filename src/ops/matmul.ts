@@ -45,7 +45,7 @@ function operand(context: OpContext, tensor: Tensor, batch: number): Operand {
   return { tensor: context.dense(tensor), trans: false, ld: cols, stride: rows * cols };
 }
 
-/** `out = op(a) op(b) + beta * out` for each matrix of the batch; `out` is dense. */
+/** `out = alpha * op(a) op(b) + beta * out` for each matrix of the batch; `out` is dense. */
 export function product(
   context: OpContext,
   out: Tensor,
@@ -54,13 +54,13 @@ export function product(
   m: number,
   n: number,
   k: number,
-  beta: number = 0,
+  { alpha = 1, beta = 0 }: { readonly alpha?: number; readonly beta?: number } = {},
 ): void {
   const batch = m * n === 0 ? 0 : out.numel / (m * n);
   context.device.kernels.gemm({
     ...{ dtype: a.tensor.dtype, transA: a.trans, a: a.tensor.ptr, lda: a.ld, strideA: a.stride },
     ...{ transB: b.trans, b: b.tensor.ptr, ldb: b.ld, strideB: b.stride },
-    ...{ outDtype: out.dtype, c: out.ptr, ldc: n, strideC: m * n, m, n, k, batch, alpha: 1, beta },
+    ...{ outDtype: out.dtype, c: out.ptr, ldc: n, strideC: m * n, m, n, k, batch, alpha, beta },
   });
 }
 

@@ -1,10 +1,8 @@
 /**
- * Gradient norms and clipping, all on the device: the host waits for nothing unless it reads the norm. The norm is exact up to
- * each block's own sum: blocks are summed in float64 in a fixed order and the block sums in integers, so neither the cut into
- * shards nor the number of ranks changes a bit of it.
+ * Gradient norms and clipping, all on the device: the host waits for nothing unless it reads the norm.
  *
  * Note [Gate]: with a norm goes a word that keeps the optimizer from changing anything, on any rank, when a kernel of some rank
- * met a fault. Faults are counted in the accumulators, which are summed over ranks anyway.
+ * met a fault, or scaled gradients overflowed. Faults go along with what is summed over ranks anyway.
  *
  * @module
  */
@@ -14,106 +12,28 @@ import { copyAcross } from "../device/offload.ts";
 import { CONSTANTS } from "../device/kernels/signature.ts";
 import { float32, int64 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import { isDense } from "../shape.ts";
 import { zeros } from "../tensor/create.ts";
-import type { NormReducer, Parameter } from "../tensor/parameter.ts";
-import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
+import type { Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import type { GradScaler } from "./grad_scaler.ts";
+import { type NormType, requireNormType, sumOfPowers } from "./norm.ts";
 import { requireReduced } from "./reduced.ts";
-
-const { ACCUMULATOR_WORDS } = CONSTANTS;
-
-const ACCUMULATOR_BYTES = ACCUMULATOR_WORDS * int64.byteLength;
-
-/**
- * One accumulator for each way of reducing, so that each is summed over its ranks once. Squares are added where a gradient lies;
- * of those that lie elsewhere only the sum comes to the device.
- */
-class Accumulators {
-  readonly #device: Device;
-  readonly #buffers = new Map<NormReducer | undefined, Buffer>();
-  /** For gradients on other devices. */
-  readonly #elsewhere = new Map<NormReducer | undefined, Map<Device, Buffer>>();
-
-  constructor(device: Device) {
-    this.#device = device;
-  }
-
-  of(reducer: NormReducer | undefined): DevicePtr {
-    let buffer = this.#buffers.get(reducer);
-    if (buffer === undefined) {
-      buffer = newAccumulator(this.#device);
-      this.#buffers.set(reducer, buffer);
-    }
-    return buffer.ptr;
-  }
-
-  #on(device: Device, reducer: NormReducer | undefined): DevicePtr {
-    if (device === this.#device) return this.of(reducer);
-    const buffers = this.#elsewhere.get(reducer) ?? new Map<Device, Buffer>();
-    this.#elsewhere.set(reducer, buffers);
-    const buffer = buffers.get(device) ?? newAccumulator(device);
-    buffers.set(device, buffer);
-    return buffer.ptr;
-  }
-
-  /** Adds another parameter's gradient. */
-  add(parameter: Parameter): void {
-    const { grad, storage: { normReducer } } = parameter;
-    if (grad === undefined) return;
-    const accumulator = this.#on(grad.device, normReducer);
-    if (!isDense(grad.layout)) throw new ArgumentError(`The gradient of '${parameter.fqn}' must be dense`);
-    const { device, dtype, numel: n, ptr: src } = grad;
-    device.kernels.sumSquares({ dtype, n, block: SHARD_BLOCK, accumulator, src });
-  }
-
-  /** Sums over ranks and adds all up: the one accumulator of everything. */
-  total(): DevicePtr {
-    for (const [reducer, buffers] of this.#elsewhere) {
-      for (const buffer of buffers.values()) this.#fetch(buffer, reducer);
-    }
-    for (const [reducer, { ptr }] of this.#buffers) reducer?.sumLimbs(ptr, ACCUMULATOR_WORDS);
-    const dst = this.of(this.#buffers.keys().next().value);
-    const sources = Array.from(this.#buffers.values(), ({ ptr }) => ptr);
-    if (sources.length > 1) this.#sum(dst, sources);
-    return dst;
-  }
-
-  [Symbol.dispose](): void {
-    const elsewhere = [...this.#elsewhere.values()].flatMap((buffers) => [...buffers.values()]);
-    for (const buffer of [...this.#buffers.values(), ...elsewhere]) buffer.release();
-  }
-
-  /** Adds what was summed on another device. */
-  #fetch({ device, ptr }: Buffer, reducer: NormReducer | undefined): void {
-    const copy = newAccumulator(this.#device);
-    copyAcross({ device: this.#device, ptr: copy.ptr }, { device, ptr }, ACCUMULATOR_BYTES);
-    const dst = this.of(reducer);
-    this.#sum(dst, [dst, copy.ptr]);
-    copy.release();
-  }
-
-  #sum(dst: DevicePtr, sources: readonly DevicePtr[]): void {
-    const sum = { dtype: int64, dstDtype: int64, n: ACCUMULATOR_WORDS, accumulate: false };
-    this.#device.kernels.sumRanks({ ...sum, dst, sources });
-  }
-}
-
-function newAccumulator(device: Device): Buffer {
-  const buffer = Buffer.allocate(device, ACCUMULATOR_BYTES, "gradient norm");
-  device.kernels.clearAccumulator({ accumulator: buffer.ptr });
-  return buffer;
-}
 
 /** What a norm is taken for. */
 interface NormPurpose {
+  readonly normType: NormType;
   readonly maxNorm: number;
-  readonly errorIfNonfinite: boolean;
-  /** Where the factor goes that clips to `maxNorm`. */
+  readonly ifNonfinite: "keep" | "fault" | "skip";
+  /** Where the factor goes that unscales, and clips to `maxNorm`. */
   readonly factor?: DevicePtr;
+  /** What gradients were scaled by, and where an overflow of theirs is noted. */
+  readonly scaling?: { readonly scale: DevicePtr; readonly overflow: DevicePtr } | undefined;
   /** Parameters whose gradients count; default: all. */
   readonly counted?: readonly Parameter[];
 }
+
+/** Only the gate counts. */
+const FAULTS_ONLY: NormPurpose = { normType: 2, maxNorm: Infinity, ifNonfinite: "keep", counted: [] };
 
 function deviceOf([first]: readonly Parameter[]): Device {
   if (first === undefined) throw new ArgumentError("Cannot take the norm of the gradients of no parameters");
@@ -122,56 +42,78 @@ function deviceOf([first]: readonly Parameter[]): Device {
 
 /** Writes the norm and the gate of the gradients there are. */
 function takeNorm(parameters: readonly Parameter[], purpose: NormPurpose): Tensor {
-  const { maxNorm, errorIfNonfinite, factor, counted = parameters } = purpose;
+  const { normType, maxNorm, ifNonfinite, factor, scaling, counted = parameters } = purpose;
   const device = deviceOf(parameters);
-  using accumulators = new Accumulators(device);
-  for (const { storage } of parameters) accumulators.of(storage.normReducer);
-  for (const parameter of counted) accumulators.add(parameter);
-  const accumulator = accumulators.total();
-  const norm = zeros(device, []);
-  const gate = device.status.makeGate(parameters);
-  device.kernels.clipFactor({ maxNorm, errorIfNonfinite, norm: norm.ptr, factor, gate, accumulator });
-  return norm;
+  const sum = Buffer.allocate(device, CONSTANTS.ACCUMULATOR_WORDS * int64.byteLength, "gradient norm");
+  try {
+    sumOfPowers(parameters, counted, normType, sum);
+    const norm = zeros(device, []);
+    const gate = device.status.makeGate(parameters);
+    const power = normType === Infinity ? 1 : normType; // a largest value is no power of anything
+    const places = { norm: norm.ptr, factor, gate, accumulator: sum.ptr, ...scaling };
+    device.kernels.clipFactor({ power, maxNorm, ifNonfinite, ...places });
+    return norm;
+  } finally {
+    sum.release();
+  }
+}
+
+/** Options of {@link gradNorm}. */
+export interface NormOptions {
+  /** Which norm: 1, 2, 3, or Infinity for the largest magnitude. @default 2 */
+  readonly normType?: NormType;
 }
 
 /**
- * The 2-norm of all gradients together, over all ranks, as a float32 scalar. Every rank must call it.
+ * The norm of all gradients together, over all ranks, as a float32 scalar. Every rank must call it.
  *
  * @param parameters a parameter without a gradient counts as zero
  * @returns the norm; NaN or Infinity if a gradient is not finite
- * @throws {ArgumentError} if there are none, or nothing reduces some beside sharded ones
+ * @throws {ArgumentError} if there are none, nothing reduces some beside sharded ones, or there is no such norm
  */
-export function gradNorm(parameters: Iterable<Parameter>): Tensor {
+export function gradNorm(parameters: Iterable<Parameter>, { normType = 2 }: NormOptions = {}): Tensor {
+  requireNormType(normType);
   const list = [...parameters];
   requireReduced(list, "take the norm of gradients");
-  return takeNorm(list, { maxNorm: Infinity, errorIfNonfinite: false });
+  return takeNorm(list, { normType, maxNorm: Infinity, ifNonfinite: "keep" });
 }
 
 /** Options of {@link clipGradNorm}. */
-export interface ClipOptions {
+export interface ClipOptions extends NormOptions {
   /** Whether a norm that is not finite is an error, and keeps the optimizer from changing anything: false */
   readonly errorIfNonfinite?: boolean;
+  /** What the loss was scaled by: gradients are unscaled first, and a norm that is not finite lets `scaler.step` skip the step. */
+  readonly scaler?: GradScaler | undefined;
 }
 
 /**
  * Scales all gradients so that their norm is at most `maxNorm` (PyTorch's `clip_grad_norm_`). Every rank must call it.
  *
  * @returns the norm before clipping, a float32 scalar
- * @throws {ArgumentError} if `maxNorm` is not positive, there are no parameters, or nothing reduces some beside sharded ones
+ * @throws {ArgumentError} if `maxNorm` is not positive, there are no parameters, nothing reduces some beside sharded ones, there is
+ * no such norm, or the scaler has unscaled their gradients already
  * @throws {NonFiniteError} if the norm had to be finite and is not; on a device that tells late, when a value is read
  */
 export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, options: ClipOptions = {}): Tensor {
-  const { errorIfNonfinite = false } = options;
+  const { normType = 2, errorIfNonfinite = false, scaler } = options;
   if (!(maxNorm > 0)) throw new ArgumentError(`Cannot clip to norm ${maxNorm}: it must be positive`);
+  requireNormType(normType);
+  if (scaler !== undefined && errorIfNonfinite) {
+    throw new ArgumentError(
+      "Cannot make an overflow an error where a scaler skips the step: give one of scaler and errorIfNonfinite",
+    );
+  }
   const list = [...parameters];
   requireReduced(list, "clip gradients");
   const device = deviceOf(list);
   const { status } = device;
   using factor = Tensor.empty(device, [], float32, "clip factor");
   const factors = new Map([[device, factor]]);
+  const ifNonfinite = scaler !== undefined ? "skip" : errorIfNonfinite ? "fault" : "keep";
   let norm: Tensor | undefined;
   try {
-    norm = takeNorm(list, { maxNorm, errorIfNonfinite, factor: factor.ptr });
+    const scaling = scaler?.unscaling(list);
+    norm = takeNorm(list, { normType, maxNorm, ifNonfinite, factor: factor.ptr, scaling });
     if (!status.isLate) status.check();
     for (const { grad } of list) {
       if (grad === undefined) continue;
@@ -204,6 +146,6 @@ export function gateOf(parameters: readonly Parameter[]): DevicePtr | "closed" |
   const { status } = deviceOf(parameters);
   const gate = status.gateOf(parameters);
   if (gate !== undefined || !status.isLate) return gate;
-  using _norm = takeNorm(parameters, { maxNorm: Infinity, errorIfNonfinite: false, counted: [] });
+  using _norm = takeNorm(parameters, FAULTS_ONLY);
   return status.gateOf(parameters);
 }

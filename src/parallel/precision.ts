@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type DType, float32 } from "../dtype.ts";
+import { COMPUTE_DTYPES, type DType, float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { BoundaryDtypes } from "../nn/module.ts";
 
@@ -25,16 +25,38 @@ export interface ResolvedPrecision extends Required<Pick<MixedPrecision, "paramD
   readonly boundary: BoundaryDtypes;
 }
 
+/** The dtypes of what is sharded or replicated together, by name. */
+export interface DtypeLedger {
+  /** What peers gather, or what is computed with where nothing is gathered. */
+  readonly storage: string;
+  /** What is computed in. */
+  readonly compute: string;
+  /** What gradients travel in. */
+  readonly reduce: string;
+  /** What optimizers update. */
+  readonly master: string;
+  /** What gradients are once they are reduced. */
+  readonly gradient: string;
+}
+
+/** Where each dtype is used. */
+export function ledgerOf({ paramDtype, reduceDtype }: ResolvedPrecision): DtypeLedger {
+  const [storage, reduce, master] = [paramDtype.name, reduceDtype.name, float32.name];
+  return { storage, compute: storage, reduce, master, gradient: master };
+}
+
 /**
  * Fills in the defaults.
  *
- * @throws {ArgumentError} for dtypes that are not float32 or bfloat16
+ * @throws {ArgumentError} for dtypes that nothing computes in
  */
 export function resolvePrecision(precision: MixedPrecision = {}): ResolvedPrecision {
   const { paramDtype = float32, reduceDtype = float32, outputDtype, castForwardInputs = true } = precision;
   for (const [name, dtype] of Object.entries({ paramDtype, reduceDtype, outputDtype })) {
-    if (dtype !== undefined && (dtype.kind !== "float" || dtype.byteLength > float32.byteLength)) {
-      throw new ArgumentError(`Cannot use ${dtype.name} as ${name}: it must be float32 or bfloat16`);
+    if (dtype !== undefined && !COMPUTE_DTYPES.includes(dtype)) {
+      throw new ArgumentError(
+        `Cannot use ${dtype.name} as ${name}: it must be ${COMPUTE_DTYPES.map((one) => one.name).join(", ")}`,
+      );
     }
   }
   const inputs = castForwardInputs ? precision.paramDtype : undefined;

@@ -8,8 +8,14 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { isDense, sameShape } from "../shape.ts";
 import type { Tensor } from "./tensor.ts";
 
+/** Options of {@link Tensor.backward}. */
+export interface BackwardOptions {
+  /** Whether the graph stays, with what it saved, for another backward: costs that memory until its tensors are gone. @default false */
+  readonly retainGraph?: boolean;
+}
+
 /** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
-export function startBackward(root: Tensor, seed: Tensor | undefined): void {
+export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGraph = false }: BackwardOptions): void {
   const { edge, shape, dtype, device } = root;
   if (edge === undefined) {
     throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");
@@ -27,7 +33,7 @@ export function startBackward(root: Tensor, seed: Tensor | undefined): void {
     start = root.spawn(shape, dtype, "backward seed").persist();
     device.kernels.fill({ dtype, n: 1, value: 1, dst: start.ptr });
   }
-  runBackward(edge, start);
+  runBackward(edge, start, retainGraph);
 }
 
 /** `a + b`, of one shape, in the memory of the first where nobody else sees it; consumes both handles and gives one that is in no scope. */

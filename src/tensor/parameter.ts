@@ -41,15 +41,14 @@ export interface ParameterRun {
   endWrite(): void;
 }
 
-/** Adds up the parts of a norm that other ranks hold: in place, exactly. */
+/** Combines the parts of a norm that other ranks hold: in place, and without rounding. */
 export interface NormReducer {
   /**
-   * Sums accumulators over the ranks.
+   * Sums the int64 limbs of exact accumulators over the ranks, or takes the largest of floats.
    *
-   * @param accumulators int64 limbs of exact accumulators
-   * @param limbs how many
+   * @param n how many elements
    */
-  sumLimbs(accumulators: DevicePtr, limbs: number): void;
+  allReduce(ptr: DevicePtr, n: number, dtype: DType, op: "sum" | "max"): void;
 }
 
 /** Sums gradients over ranks at the end of a backward. */

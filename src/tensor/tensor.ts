@@ -22,7 +22,7 @@ import { logSoftmaxOp, softmaxOp } from "../ops/softmax.ts";
 import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp, squeezeOp, unsqueezeOp } from "../ops/view.ts";
 import { denseLayout, isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import { applyOne, applyView } from "./apply.ts";
-import { addGradients, startBackward } from "./backward.ts";
+import { addGradients, type BackwardOptions, startBackward } from "./backward.ts";
 import { alongDim, alongLast, chunk, overLast, safeSqrt, split, triangle, variance } from "./composed.ts";
 import { formatTensor } from "./format.ts";
 import { ElementwiseMethods } from "./elementwise.ts";
@@ -210,9 +210,10 @@ export class Tensor extends ElementwiseMethods implements MemoryHolder {
    * @param seed gradient to start from, of this shape; without it the tensor must be a scalar and the gradient is 1
    * @throws {ShapeError} if it is no scalar, or the seed has another shape
    * @throws {DTypeError} if the seed has another dtype
+   * @throws {UseAfterDisposeError} if a backward has been here before, without `retainGraph`
    */
-  backward(seed?: Tensor): void {
-    startBackward(this, seed);
+  backward(seed?: Tensor, options: BackwardOptions = {}): void {
+    startBackward(this, seed, options);
   }
 
   /**

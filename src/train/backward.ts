@@ -12,6 +12,7 @@ import { float32, int32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
+import type { GradScaler } from "../optim/grad_scaler.ts";
 import { requireReducers } from "../optim/reduced.ts";
 import { tensor, zeros } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
@@ -37,26 +38,36 @@ export const IGNORED_ROW: MicroBatch = {
  * Adds the gradients of the mean loss to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank of
  * the group must call it.
  *
+ * @param scaler scales the loss, and so the gradients
  * @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters
  */
-export function backwardStep(model: CausalLm, { microBatches }: Batch, device: Device, group: ProcessGroup): StepLoss {
+export function backwardStep(
+  model: CausalLm,
+  { microBatches }: Batch,
+  device: Device,
+  group: ProcessGroup,
+  scaler?: GradScaler,
+): StepLoss {
   const parameters = [...model.parameters()];
   requireReducers(parameters, "run a backward", group.size);
   const reducers = [...new Set(parameters.flatMap(({ storage }) => storage.reducer ?? []))];
   const counts = countAll(microBatches, group);
   const share = 1 / Math.max(1, counts.tokens);
+  // A sum over tokens, times a loss scale, would overflow float16: the part of the mean that is a power of two goes before.
+  const before16 = scaler === undefined ? 1 : 2 ** (Math.clz32(counts.tokens) - 32);
   const loss = zeros(device, []);
   const before = reducers.map(({ requiresGradientSync, gradientDivideFactor }) => ({
     requiresGradientSync,
     gradientDivideFactor,
   }));
   try {
-    for (const reducer of reducers) reducer.gradientDivideFactor = 1 / share;
+    for (const reducer of reducers) reducer.gradientDivideFactor = before16 / share;
     for (let i = 0; i < counts.microBatches; i++) {
       for (const reducer of reducers) reducer.requiresGradientSync = i === counts.microBatches - 1;
       using _frame = scope();
       const part = forward(model, microBatches[i] ?? IGNORED_ROW, device);
-      (reducers.length === 0 ? part.mul(share) : part).backward();
+      const summed = reducers.length === 0 ? part.mul(share) : before16 === 1 ? part : part.mul(before16);
+      (scaler?.scale(summed) ?? summed).backward();
       device.kernels.accumulate({ dstDtype: float32, srcDtype: part.dtype, n: 1, dst: loss.ptr, src: part.ptr });
     }
     using scale = device.scalars.make(share);

@@ -50,7 +50,7 @@ export interface ParallelConfig {
   readonly activationCheckpointing: "none" | "full" | "selective";
   readonly activationCheckpointingEvery: number;
   readonly gradientCheckpointing: boolean;
-  readonly precision: "float32" | "bfloat16";
+  readonly precision: "float32" | "bfloat16" | "float16";
   readonly cpuMath: CpuMath;
 }
 
@@ -192,9 +192,9 @@ export const parallelSection: Section<ParallelConfig> = section(
     gradientCheckpointing: z.boolean().default(false).describe(
       "The Trainer's name for 'activationCheckpointing: full'; not both",
     ),
-    precision: z.enum(["float32", "bfloat16"]).default("float32").describe(
-      "What is computed in; weights stay float32",
-    ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "mixed-precision"] }),
+    precision: z.enum(["float32", "bfloat16", "float16"]).default("float32").describe(
+      "What is computed in; weights stay float32, and in float16 the loss is scaled",
+    ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "fp16", "mixed-precision"] }),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes on the CPU"),
   }),
 );

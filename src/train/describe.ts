@@ -12,6 +12,7 @@ import { shardedModuleOf } from "../fsdp/handle.ts";
 import { CausalLm } from "../models/causal_lm.ts";
 import type { Module } from "../nn/module.ts";
 import { AdamW } from "../optim/adamw.ts";
+import { type DtypeLedger, ledgerOf } from "../parallel/precision.ts";
 import { shardModel, type ShardModelOptions, shardOptionsOf } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
 import type { MemoryPeak } from "./dry_run.ts";
@@ -36,8 +37,8 @@ export interface UnitDescription {
   readonly replicas: number;
   /** Bytes of master weights that each rank keeps, padding included. */
   readonly bytesPerRank: number;
-  /** What it is computed in. */
-  readonly paramDtype: string;
+  /** What it is kept, computed, reduced and updated in. */
+  readonly dtypes: DtypeLedger;
   /** Whether whole parameters are freed after the forward; a number of ranks keeps them in as many parts. */
   readonly reshardAfterForward: boolean | number;
 }
@@ -97,7 +98,7 @@ export class ShardingDescription {
       `${"  ".repeat(unit.depth)}${unit.name}`,
       `${unit.numel} in ${countOf(unit.numParameters, "parameter")}`,
       `${formatBytes(unit.bytesPerRank)} a rank`,
-      unit.paramDtype,
+      unit.dtypes.compute,
       unit.reshardAfterForward === true
         ? "freed after the forward"
         : unit.reshardAfterForward === false
@@ -167,7 +168,7 @@ function describeUnit(unit: FsdpUnit, depth: number, isRoot: boolean): UnitDescr
     world: policy.group.size,
     replicas: policy.all.size / policy.group.size,
     bytesPerRank: total(({ plan }) => plan.runLength * float32.byteLength),
-    paramDtype: policy.paramDtype.name,
+    dtypes: ledgerOf(policy),
     reshardAfterForward: unit.reshardAfterForward ?? !isRoot,
   };
 }

@@ -6,15 +6,18 @@
  */
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
+import type { Device } from "../device/device.ts";
 import { countingPool, type StatePool } from "../device/state_pool.ts";
 import { POOL_NAME } from "../device/offload.ts";
-import { dtypeFrom, float32 } from "../dtype.ts";
+import { dtypeFrom, float16, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import { cpuOffloadPolicy } from "../fsdp/policy.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { AdamW } from "../optim/adamw.ts";
+import { GradScaler } from "../optim/grad_scaler.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
+import { type DtypeLedger, ledgerOf, resolvePrecision } from "../parallel/precision.ts";
 import { shardModel } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
 import { checkpointingOf, requireCompatible, requireSizes } from "./checks.ts";
@@ -40,6 +43,8 @@ interface StepTrial {
   /** Shards or replicates the model. */
   readonly parallelize: (model: CausalLm, run: Run) => void;
   readonly optimizer: (model: CausalLm) => AdamW;
+  /** What scales the loss. @default nothing */
+  readonly scaler?: (device: Device) => GradScaler | undefined;
   readonly batch: Batch;
   readonly maxGradNorm: number;
 }
@@ -58,7 +63,9 @@ export async function dryStep(
     for (const { numel } of model.parameters()) numParameters += numel;
     trial.parallelize(model, run);
     await model.load();
-    const context = { device, group, model, optimizer: trial.optimizer(model), maxGradNorm: trial.maxGradNorm };
+    const optimizer = trial.optimizer(model);
+    const scaler = trial.scaler?.(device);
+    const context = { device, group, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler };
     return () => trainStep(context, trial.batch, 1);
   }, options);
   return { ...taken, numParameters };
@@ -81,6 +88,7 @@ export async function estimateStep(
     check: (model) => requireSizes(config, model, worldSize),
     parallelize: (model, run) => parallelize(model, run, config, { optimizerStates: pool }),
     optimizer: (model) => optimizerOf(model, config),
+    scaler: (device) => scalerOf(device, config),
     batch: emptyBatch(config, worldSize),
     maxGradNorm: config.maxGradNorm,
   }, options);
@@ -159,6 +167,17 @@ export async function planModel(
   throw new OutOfMemoryError(onDevice ? device.name : POOL_NAME, onDevice ? highest : peakBytes, 0, capacity, detail);
 }
 
+/** One line for each ledger of dtypes, with the units that have it. */
+function ledgerLines(units: readonly { readonly name: string; readonly dtypes: DtypeLedger }[]): readonly string[] {
+  const textOf = ({ dtypes }: typeof units[number]): string =>
+    Object.entries(dtypes).map(([what, dtype]) => `${what} ${dtype}`).join(", ");
+  return Array.from(Map.groupBy(units, textOf), ([text, members]) => {
+    const [first, last] = [members[0]?.name, members.at(-1)?.name];
+    const names = members.length === 1 ? `'${first}'` : `${members.length} units, '${first}' to '${last}'`;
+    return `Dtypes of ${names}: ${text}`;
+  });
+}
+
 /** What {@link parallelize} may be given besides the configuration. */
 interface ParallelizeOptions {
   readonly optimizerStates?: StatePool | undefined;
@@ -168,7 +187,7 @@ interface ParallelizeOptions {
 /**
  * Shards a model over the ranks, or replicates it, and checkpoints its blocks, as the configuration says.
  *
- * @param options `optimizerStates`: where the optimizer's states are to rest; `note`: takes what a user should know of the plan
+ * @param options `optimizerStates`: where the optimizer's states are to rest; `note`: takes what a user should know of plan and dtypes
  * @throws {ConfigError} if the plan names what the model does not have, the mesh has another number of ranks, checkpointing is
  * asked for in two ways, or a replicated model is to be offloaded
  */
@@ -182,13 +201,24 @@ export function parallelize(
   requireCompatible(config);
   const checkpointing = checkpointingOf(config);
   if (checkpointing !== undefined) applyActivationCheckpointing(model.layers, checkpointing);
-  if (config.strategy === "ddp") return void replicate(model, { mesh: run.group, precision });
+  if (config.strategy === "ddp") {
+    replicate(model, { mesh: run.group, precision });
+    const dtypes = ledgerOf(resolvePrecision(precision));
+    return ledgerLines([{ name: model.constructor.name, dtypes }]).forEach((line) => note?.(line));
+  }
   const { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch } = config;
   const mesh = meshOf(run, config.mesh);
   const choices = { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch };
   const policy = cpuOffloadPolicy(optimizerStates === undefined ? {} : { optimizerStates });
   const offload = config.cpuOffload ? { offloadPolicy: policy } : {};
-  shardModel(model, { mesh, precision, ...choices, ...offload, ...note === undefined ? {} : { note } });
+  const root = shardModel(model, { mesh, precision, ...choices, ...offload, ...note === undefined ? {} : { note } });
+  const units = root.units().map(({ name, policy }) => ({ name, dtypes: ledgerOf(policy) }));
+  ledgerLines(units).forEach((line) => note?.(line));
+}
+
+/** What scales the loss of a run: in float16, whose smallest number is 6e-8, gradients would vanish. */
+export function scalerOf(device: Device, { precision }: StepConfig): GradScaler | undefined {
+  return dtypeFrom(precision) === float16 ? new GradScaler(device) : undefined;
 }
 
 /** The optimizer of a run. */

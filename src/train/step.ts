@@ -11,6 +11,7 @@ import { float32 } from "../dtype.ts";
 import { NonFiniteError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { clipGradNorm } from "../optim/clip.ts";
+import type { GradScaler } from "../optim/grad_scaler.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import { zeros } from "../tensor/create.ts";
 import type { Parameter } from "../tensor/parameter.ts";
@@ -30,13 +31,15 @@ export interface StepContext {
   readonly optimizer: Optimizer;
   /** Gradients are scaled down to this norm. */
   readonly maxGradNorm: number;
+  /** Scales the loss, where float16 is computed in. */
+  readonly scaler?: GradScaler | undefined;
 }
 
 /** What a step gave; the same on every rank. */
 export interface StepResult {
   /** Mean cross-entropy of the step's tokens, in nats. */
   readonly loss: number;
-  /** Norm of all gradients before clipping. */
+  /** Norm of all gradients before clipping; not finite where the scaler skipped the step. */
   readonly gradNorm: number;
   /** Tokens that were predicted, over all ranks. */
   readonly tokens: number;
@@ -51,17 +54,25 @@ export interface StepResult {
  * @throws {NonFiniteError} if the loss or a gradient is not finite, before anything is updated
  */
 export function trainStep(context: StepContext, batch: Batch, step: number): StepResult {
-  const { group, device, model, optimizer, maxGradNorm } = context;
+  const { group, device, model, optimizer, maxGradNorm, scaler } = context;
   group.step = step;
   using _frame = scope();
   optimizer.zeroGrad();
-  const { loss, tokens } = backwardStep(model, batch, device, group);
+  const { loss, tokens } = backwardStep(model, batch, device, group, scaler);
   const mean = loss.item();
   if (!Number.isFinite(mean)) throw nonFinite(context, `Loss is ${mean} at step ${step}`);
   try {
     const learningRate = optimizer.learningRateOf(at(optimizer.groups, 0, "parameter group"));
-    const norm = clipGradNorm(model.parameters(), maxGradNorm, { errorIfNonfinite: true });
-    optimizer.step();
+    const norm = clipGradNorm(
+      model.parameters(),
+      maxGradNorm,
+      scaler === undefined ? { errorIfNonfinite: true } : { scaler },
+    );
+    if (scaler === undefined) optimizer.step();
+    else {
+      scaler.step(optimizer);
+      scaler.update();
+    }
     return { loss: mean, gradNorm: norm.item(), tokens, learningRate };
   } catch (error) {
     throw error instanceof NonFiniteError ? nonFinite(context, `${error.message} at step ${step}`) : error;

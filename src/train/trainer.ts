@@ -26,7 +26,7 @@ import { evaluate } from "./evaluate.ts";
 import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
-import { optimizerOf, parallelize, planModel, type StepEstimate } from "./setup.ts";
+import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { launch, type Run } from "./run.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { type TextData, textData } from "./text_data.ts";
@@ -75,6 +75,13 @@ export interface FinishedModel {
 const stateSchema = z.strictObject({
   settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
   data: z.strictObject({ cursor: z.int(), seed: z.int(), sequenceLength: z.int(), dataset: z.string() }),
+  scaler: z.strictObject({
+    scale: z.number(),
+    growthTracker: z.int(),
+    growthFactor: z.number(),
+    backoffFactor: z.number(),
+    growthInterval: z.int(),
+  }).optional(),
 });
 
 /**
@@ -135,7 +142,8 @@ class Training {
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
     const optimizer = optimizerOf(model, config);
-    const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm };
+    using scaler = scalerOf(device, config);
+    const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, scaler };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
     const signal = await this.#loop(context, data, heldOut);
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
@@ -190,6 +198,7 @@ class Training {
     }
     for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
     await this.#run.group.together("restore the data's place", () => loader.restore(parsed.data.data));
+    if (parsed.data.scaler !== undefined) context.scaler?.restore(parsed.data.scaler);
     for (const [key, now] of Object.entries(this.#settings())) {
       const before = parsed.data.settings[key];
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}`);
@@ -242,6 +251,12 @@ class Training {
     this.#step++;
     const { loss, gradNorm, tokens, learningRate } = trainStep(context, batch, this.#step);
     this.#loss = loss;
+    if (!Number.isFinite(gradNorm)) {
+      const scale = context.scaler?.getScale();
+      this.#log.once().info(
+        `Step ${this.#step} changed nothing: gradients overflowed; the loss is scaled by ${scale} from now on`,
+      );
+    }
     const seconds = (systemClock.elapsed() - started) / 1000;
     const line: StepMetrics = {
       step: this.#step,
@@ -264,7 +279,8 @@ class Training {
 
   async #save(context: StepContext, loader: DataLoader): Promise<void> {
     const { out: directory, keepLast } = this.#config;
-    const state = { settings: this.#settings(), data: { ...loader.state() } };
+    const scaling = context.scaler === undefined ? {} : { scaler: { ...context.scaler.state() } };
+    const state = { settings: this.#settings(), data: { ...loader.state() }, ...scaling };
     const environment = this.#environment();
     const { path } = await saveCheckpoint({ ...context, directory, step: this.#step, state, keepLast, environment });
     if (this.#config.stateDictType === "full") await saveHfDirectory(context.model, `${path}/model`, this.#run.group);

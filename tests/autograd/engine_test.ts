@@ -16,6 +16,7 @@ import { ones, tensor } from "../../src/tensor/create.ts";
 import type { Parameter } from "../../src/tensor/parameter.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
+import { allClose } from "../support/allclose.ts";
 import { disposeLeaf, gradcheck, leaf } from "../support/gradcheck.ts";
 import { map, random } from "../support/reference.ts";
 
@@ -114,6 +115,28 @@ test("backward() a second time says that the graph is used up, and leaves no pas
     assert.throws(() => loss.backward(), /The backward of 'sum' has run already .* run the forward again/);
     assert.throws(() => y.mul(2).sum().backward(), /The backward of 'exp' has run already/);
     assert.equal(activePass(), undefined);
+  }
+  assert.equal(inUse(), before);
+  disposeLeaf(x);
+});
+
+test("backward() with retainGraph can run again, and leaves no memory when its tensors are gone", () => {
+  const x = leaf(device, { shape: [2], data: [1, 2] });
+  const before = inUse();
+  {
+    using _frame = scope();
+    const y = x.exp();
+    const [first, second] = [y.mul(y).sum(), y.sum()];
+    first.backward(undefined, { retainGraph: true });
+    first.backward(undefined, { retainGraph: true });
+    second.backward();
+    const expected = [1, 2].map((value) => 4 * Math.exp(2 * value) + Math.exp(value));
+    allClose(x.grad?.toArray() ?? [], expected, { relative: 1e-6, absolute: 0 }, "three passes");
+    assert.throws(
+      () => first.backward(),
+      /add the losses of one forward and run one backward of their sum, .*retainGraph: true/,
+    );
+    x.zeroGrad();
   }
   assert.equal(inUse(), before);
   disposeLeaf(x);

@@ -6,7 +6,7 @@
  */
 import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
-import { DTYPES, float32 } from "../../src/dtype.ts";
+import { COMPUTE_DTYPES, DTYPES, float32 } from "../../src/dtype.ts";
 import { DTypeError, InternalError } from "../../src/errors.ts";
 import type { Device } from "../../src/device/device.ts";
 import type { Arguments, ValueKind } from "../../src/device/kernels/signature.ts";
@@ -15,6 +15,7 @@ import { ARRAY_CASES, ARRAY_PROPERTIES } from "./kernels/arrays.ts";
 import { Bed, entryOf } from "./kernels/bed.ts";
 import type { AnyCase, Cases, Properties } from "./kernels/case.ts";
 import { FAULT_PROPERTIES } from "./kernels/faults.ts";
+import { FLOAT16_PROPERTIES } from "./kernels/float16.ts";
 import { LAYER_CASES, LAYER_PROPERTIES } from "./kernels/layers.ts";
 import { MASK_CASES, MASK_PROPERTIES } from "./kernels/masks.ts";
 import { NORM_CASES, NORM_PROPERTIES } from "./kernels/norm.ts";
@@ -37,6 +38,7 @@ const PROPERTIES: Properties = {
   ...PRODUCT_PROPERTIES,
   ...LAYER_PROPERTIES,
   ...FAULT_PROPERTIES,
+  ...FLOAT16_PROPERTIES,
   ...NORM_PROPERTIES,
   ...TRAINING_PROPERTIES,
 };
@@ -46,7 +48,7 @@ const NEVER_EMPTY: ReadonlyMap<string, readonly string[]> = new Map([
   ["rope", ["headDim"]],
   ["adamw", ["n", "numStates"]],
   ["sgd", ["n", "numStates"]],
-  ["sumSquares", ["block"]],
+  ["sumPowers", ["block"]],
 ]);
 
 /** A few cases, from all of the list. */
@@ -62,7 +64,9 @@ function* refused(
 ): Generator<readonly [wrong: Arguments, error: typeof DTypeError | typeof InternalError]> {
   const value = args[name];
   if (kind === "float") {
-    for (const dtype of DTYPES.slice(2)) yield [{ ...args, [name]: dtype }, DTypeError];
+    for (const dtype of DTYPES.filter((one) => !COMPUTE_DTYPES.includes(one))) {
+      yield [{ ...args, [name]: dtype }, DTypeError];
+    }
   } else if (kind === "shape") yield [{ ...args, [name]: new Array<number>(9).fill(1) }, InternalError];
   else if (kind === "strides") yield [{ ...args, [name]: new Array<number>(7).fill(1) }, InternalError];
   else if (typeof kind === "string") return;

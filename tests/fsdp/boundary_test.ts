@@ -6,6 +6,7 @@ import { BufferTensor, initializeParameters, Linear, Module, zeros } from "../..
 import {
   bfloat16,
   type DType,
+  float16,
   float32,
   fullyShard,
   int32,
@@ -83,7 +84,7 @@ for (const parallelize of [fullyShard, replicate]) {
       for (const key of ["paramDtype", "reduceDtype", "outputDtype"]) {
         assert.throws(
           () => parallelize(new Linear(device, 2, 2), { mesh: group, precision: { [key]: dtypeFrom("float64") } }),
-          new RegExp(`Cannot use float64 as ${key}: it must be float32 or bfloat16`),
+          new RegExp(`Cannot use float64 as ${key}: it must be float32, bfloat16, float16`),
         );
       }
     });
@@ -91,39 +92,44 @@ for (const parallelize of [fullyShard, replicate]) {
 }
 
 describe("fullyShard() with a precision of one unit", () => {
-  it("computes one layer in bfloat16 and gives the rest float32, forward and backward", async () => {
-    const { device, group } = await openRank();
-    const model = new Stack(device, WIDTH, 3);
-    const seen: string[] = [];
-    const [, second] = model.layers;
-    assert.ok(second !== undefined);
-    fullyShard(second, { mesh: group, precision: { paramDtype: bfloat16, outputDtype: float32 } });
-    fullyShard(model, { mesh: group });
-    for (const layer of model.layers) {
-      layer.linear.registerForwardPreHook(([x]) =>
-        void (x instanceof Object && "dtype" in x && seen.push(nameOf(x.dtype)))
-      );
-    }
-    initializeParameters(model, 5);
-    const twin = new Stack(device, WIDTH, 3);
-    initializeParameters(twin, 5);
-    using _frame = scope();
-    for (const stack of [model, twin]) {
-      const out = stack.call(input(device, "x", 2, WIDTH));
-      assert.equal(out.dtype, float32);
-      out.sum().backward();
-    }
-    assert.deepEqual(seen, ["float32", "bfloat16", "float32"]);
-    const others = [...twin.parameters()];
-    for (const [i, { grad, fqn }] of [...model.parameters()].entries()) {
-      const expected = others[i]?.grad?.toArray() ?? [];
-      assert.equal(grad?.dtype, float32);
-      grad.toArray().forEach((value, k) => {
-        const wanted = expected[k] ?? NaN;
-        assert.ok(Math.abs(value - wanted) <= 0.02 * (1 + Math.abs(wanted)), `${fqn}[${k}] is ${value}, not ${wanted}`);
-      });
-    }
-  });
+  for (const paramDtype of [bfloat16, float16]) {
+    it(`computes one layer in ${paramDtype.name} and gives the rest float32, forward and backward`, async () => {
+      const { device, group } = await openRank();
+      const model = new Stack(device, WIDTH, 3);
+      const seen: string[] = [];
+      const [, second] = model.layers;
+      assert.ok(second !== undefined);
+      fullyShard(second, { mesh: group, precision: { paramDtype, outputDtype: float32 } });
+      fullyShard(model, { mesh: group });
+      for (const layer of model.layers) {
+        layer.linear.registerForwardPreHook(([x]) =>
+          void (x instanceof Object && "dtype" in x && seen.push(nameOf(x.dtype)))
+        );
+      }
+      initializeParameters(model, 5);
+      const twin = new Stack(device, WIDTH, 3);
+      initializeParameters(twin, 5);
+      using _frame = scope();
+      for (const stack of [model, twin]) {
+        const out = stack.call(input(device, "x", 2, WIDTH));
+        assert.equal(out.dtype, float32);
+        out.sum().backward();
+      }
+      assert.deepEqual(seen, ["float32", paramDtype.name, "float32"]);
+      const others = [...twin.parameters()];
+      for (const [i, { grad, fqn }] of [...model.parameters()].entries()) {
+        const expected = others[i]?.grad?.toArray() ?? [];
+        assert.equal(grad?.dtype, float32);
+        grad.toArray().forEach((value, k) => {
+          const wanted = expected[k] ?? NaN;
+          assert.ok(
+            Math.abs(value - wanted) <= 0.02 * (1 + Math.abs(wanted)),
+            `${fqn}[${k}] is ${value}, not ${wanted}`,
+          );
+        });
+      }
+    });
+  }
 });
 
 function nameOf(value: unknown): string {
@@ -131,15 +137,20 @@ function nameOf(value: unknown): string {
 }
 
 describe("replicate() with mixed precision", () => {
-  for (const reduceDtype of [float32, bfloat16]) {
-    it(`keeps float32 values, computes with copies, and reduces in ${reduceDtype.name}`, async () => {
+  for (
+    const [paramDtype, reduceDtype] of [[bfloat16, float32], [bfloat16, bfloat16], [float16, float32], [
+      float16,
+      float16,
+    ]] as const
+  ) {
+    it(`keeps float32 values, computes with copies in ${paramDtype.name}, and reduces in ${reduceDtype.name}`, async () => {
       const { device, group, calls } = await openRank();
       const model = new Stack(device, WIDTH, 1);
       initializeParameters(model, 5);
       const values = [...model.parameters()].map(ownedValues);
-      const replicated = replicate(model, { mesh: group, precision: { paramDtype: bfloat16, reduceDtype } });
+      const replicated = replicate(model, { mesh: group, precision: { paramDtype, reduceDtype } });
       const { weight } = model.head;
-      assert.equal(weight.dtype, bfloat16);
+      assert.equal(weight.dtype, paramDtype);
       assert.deepEqual([...model.parameters()].map(ownedValues), values);
       const optimizer = new SGD(model.parameters(), { learningRate: 1e-4 });
       const losses: number[] = [];
@@ -156,7 +167,7 @@ describe("replicate() with mixed precision", () => {
         optimizer.step();
         const [own, computed] = [ownedValues(weight), weight.toArray()];
         own.forEach((value, i) => assert.ok(Math.abs((computed[i] ?? NaN) - value) <= Math.abs(value) / 256));
-        assert.ok(own.some((value, i) => value !== computed[i]), "values hold more than bfloat16 can");
+        assert.ok(own.some((value, i) => value !== computed[i]), "values hold more than the copies can");
       }
       const trained = ownedValues(weight);
       optimizer.dispose();

@@ -1,13 +1,25 @@
 /** Which parameters a unit claims: tied, frozen and unused ones, and what is refused. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { AdamW, describeSharding, fullyShard, gradNorm, replicate, scope, type Tensor } from "../../mod.ts";
+import {
+  AdamW,
+  bfloat16,
+  describeSharding,
+  float16,
+  fullyShard,
+  gradNorm,
+  replicate,
+  scope,
+  type Tensor,
+} from "../../mod.ts";
 import { ArgumentError } from "../../doors/errors.ts";
 import { deviceMesh } from "../../doors/comm.ts";
 import { initializeParameters, Linear, Module, ModuleList } from "../../doors/nn.ts";
 import { ownedValues } from "../support/owned.ts";
+import { valuesOf, world } from "../support/world.ts";
 import { forwardBackward, shardStack, WIDTH } from "./life_cycle_scenario.ts";
 import { gradients, input, Stack } from "./modules.ts";
+import { mergeTied } from "./claims_ranks.ts";
 import { openRank } from "./run.ts";
 import type { Rank } from "./scenarios.ts";
 
@@ -67,14 +79,17 @@ describe("units of fullyShard()", () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 1);
     assert.throws(() => describeSharding(model), /Cannot describe Stack: it is not sharded/);
-    for (const layer of model.layers) fullyShard(layer, { mesh: group });
+    const precision = { paramDtype: float16, reduceDtype: bfloat16 };
+    for (const layer of model.layers) fullyShard(layer, { mesh: group, precision });
     fullyShard(model, { mesh: group });
     initializeParameters(model, 5);
     const { units: [root, block] } = describeSharding(model);
+    const wide = { storage: "float32", compute: "float32", reduce: "float32", master: "float32", gradient: "float32" };
+    assert.deepEqual(block?.dtypes, { ...wide, storage: "float16", compute: "float16", reduce: "bfloat16" });
     assert.deepEqual([root?.name, block?.name], ["Stack", "layers.0"]);
     const [numel, padding, bytesPerRank] = [WIDTH * WIDTH + WIDTH, 48 + 44, 4 * 512];
     const sizes = { name: "Stack", depth: 0, numParameters: 2, numel, padding, world: 1, replicas: 1, bytesPerRank };
-    assert.deepEqual(root, { ...sizes, paramDtype: "float32", reshardAfterForward: false });
+    assert.deepEqual(root, { ...sizes, dtypes: wide, reshardAfterForward: false });
   });
 
   it("shards a root whose parameters all belong to units below", async () => {
@@ -129,18 +144,18 @@ describe("units of fullyShard()", () => {
     );
   });
 
-  it("refuses a tied weight that two units would use, and takes it in one", async () => {
+  it("refuses a tied weight that two siblings would use, and takes it in one", async () => {
     const { device, group } = await openRank();
-    const tied = new Tied(device);
-    fullyShard(tied.first, { mesh: group });
-    const text =
-      /Cannot shard 'second.weight': it is tied to 'parameter', which unit 'Linear' holds.*call fullyShard once, on the list of the modules that use it/;
-    assert.throws(() => fullyShard(tied, { mesh: group }), text);
     const other = new Tied(device);
     fullyShard(other.first, { mesh: group });
     assert.throws(
       () => fullyShard(other.second, { mesh: group }),
       /Cannot shard Linear: unit 'Linear' holds its parameters;.*tied parameters by one call/,
+    );
+    const beside = new ModuleList([other.second, new Linear(device, WIDTH, WIDTH)]);
+    assert.throws(
+      () => fullyShard([...beside], { mesh: group }),
+      /Cannot shard 'weight': it is tied to 'parameter', which unit 'Linear' holds.*call fullyShard once, on the list of the modules that use it/,
     );
 
     const whole = new Tied(device);
@@ -152,6 +167,23 @@ describe("units of fullyShard()", () => {
     for (const model of [whole, plain]) model.call(input(device, "x", 2, WIDTH)).sum().backward();
     assert.deepEqual(gradients(whole.parameters()), gradients(plain.parameters()));
   });
+
+  for (const [ranks, early] of [[1, false], [1, true], [3, true]] as const) {
+    const when = early ? "that has values" : "before it has values";
+    it(`merges a unit below whose weight is tied, ${when}, on ${ranks} ranks`, async () => {
+      for (const [rank, ended] of valuesOf(await world(ranks, mergeTied, { data: early })).entries()) {
+        const { units, reports, names, calls, same } = ended;
+        assert.deepEqual(units, ["TiedPair"]);
+        assert.deepEqual(
+          reports,
+          rank === 0 ? ["Unit 'first' becomes part of the unit of TiedPair, which uses 'first.weight' too"] : [],
+        );
+        assert.deepEqual(names, ["first.weight", "first.bias", "second.bias"]);
+        assert.deepEqual(calls, ["gather TiedPair", "reduce-scatter TiedPair"]);
+        assert.deepEqual(same, { values: true, gradients: true });
+      }
+    });
+  }
 
   it("gathers frozen parameters but gives them no gradient and leaves them as they are", async () => {
     const rank = await openRank();

@@ -1,7 +1,7 @@
-/** Units in bfloat16: what moves, what stays float32, and how near the losses are. @module */
+/** Units in bfloat16 and float16: what moves, what stays float32, and how near the losses are. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { bfloat16, type DType, float32, fullyShard, scope, SGD } from "../../mod.ts";
+import { bfloat16, type DType, float16, float32, fullyShard, scope, SGD } from "../../mod.ts";
 import { initializeParameters, ownedPtr } from "../../doors/nn.ts";
 import { byteLengthOf } from "../../src/comm/call.ts";
 import { compare, runCase, type WholeTrace } from "../../scripts/parity/traces.ts";
@@ -11,6 +11,13 @@ import { input, Stack } from "./modules.ts";
 import { openRank } from "./run.ts";
 
 const STEPS = 4;
+/** What is computed in, and reduced in. */
+const NARROW = [
+  ["bfloat16", "float32"],
+  ["bfloat16", "bfloat16"],
+  ["float16", "float32"],
+  ["float16", "float16"],
+] as const;
 
 function trace(ranks: number, part: Partial<TrainingCase>): Promise<WholeTrace> {
   const training: TrainingCase = { mode: "fsdp-reshard", tied: true, microBatches: 2, steps: STEPS, ...part };
@@ -23,9 +30,9 @@ function assertSame(a: WholeTrace, b: WholeTrace): void {
 }
 
 describe("fullyShard() with mixed precision", () => {
-  for (const reduceDtype of ["float32", "bfloat16"]) {
-    it(`computes in bfloat16 near float32, reducing in ${reduceDtype}`, async () => {
-      const precision = { paramDtype: "bfloat16", reduceDtype };
+  for (const [paramDtype, reduceDtype] of NARROW) {
+    it(`computes in ${paramDtype} near float32, reducing in ${reduceDtype}`, async () => {
+      const precision = { paramDtype, reduceDtype };
       const [wide, reshard, keep] = [
         await trace(2, {}),
         await trace(2, { precision }),
@@ -42,15 +49,22 @@ describe("fullyShard() with mixed precision", () => {
     });
   }
 
-  it("gives the same bits on 2 ranks as on one that accumulates", async () => {
-    const precision = { paramDtype: "bfloat16", reduceDtype: "float32" };
-    assertSame(await trace(2, { precision }), await trace(1, { precision }));
-  });
+  for (const paramDtype of ["bfloat16", "float16"]) {
+    it(`gives the same bits in ${paramDtype} on 2 ranks as replicated, and as on one that accumulates`, async () => {
+      const precision = { paramDtype, reduceDtype: "float32" };
+      const sharded = await trace(2, { precision });
+      assertSame(sharded, await trace(2, { precision, mode: "ddp" }));
+      assertSame(sharded, await trace(1, { precision }));
+    });
+  }
 
-  const cases: readonly (readonly [paramDtype: DType, reduceDtype: DType])[] = [[bfloat16, float32], [
-    bfloat16,
-    bfloat16,
-  ], [float32, bfloat16]];
+  const cases: readonly (readonly [paramDtype: DType, reduceDtype: DType])[] = [
+    [bfloat16, float32],
+    [bfloat16, bfloat16],
+    [float32, bfloat16],
+    [float16, float32],
+    [float16, float16],
+  ];
   for (const [paramDtype, reduceDtype] of cases) {
     it(`moves parameters as ${paramDtype.name} and gradients as ${reduceDtype.name}, and keeps float32 masters`, async () => {
       const { device, group, calls } = await openRank();
@@ -84,7 +98,7 @@ describe("fullyShard() with mixed precision", () => {
       const master = new Float32Array(WIDTH);
       device.copyOut(new Uint8Array(master.buffer), ownedPtr(model.head.weight));
       const halves = new Uint32Array(master.buffer).some((bits) => (bits & 0xffff) !== 0);
-      assert.ok(halves, "masters hold more than bfloat16 can");
+      assert.ok(halves, "masters hold more than 16 bits can");
       sharded.unshard();
       const seen = model.head.weight.toArray().subarray(0, WIDTH);
       master.forEach((value, i) =>

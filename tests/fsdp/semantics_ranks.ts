@@ -1,7 +1,7 @@
 /** What ranks of `semantics_test.ts` do. @module */
 import { bfloat16, clipGradNorm, fullyShard, replicate, scope, SGD, type Tensor } from "../../mod.ts";
 import { type CallKind, deviceMesh } from "../../doors/comm.ts";
-import { initializeParameters, Linear, Module } from "../../doors/nn.ts";
+import { cat, initializeParameters, Linear, Module } from "../../doors/nn.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
 import { ownedValues } from "../support/owned.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
@@ -190,8 +190,13 @@ export function divide(
   });
 }
 
-/** All-reduces that clipping makes, of a model on a mesh. */
-export function countClips({ device, group }: WorldRank, replicas: number): number {
+/** All-reduces that clipping makes, of a model on a mesh, and the norm, which all ranks' equal inputs make the same on any. */
+export function countClips(
+  { device, group }: WorldRank,
+  [replicas, type]: readonly [replicas: number, type: number],
+): { readonly count: number; readonly norm: number } {
+  const normType = ([1, 2, 3, Infinity] as const)[type];
+  if (normType === undefined) throw new Error(`no norm ${type}`);
   const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
   const model = new Stack(device, WIDTH, 2);
   for (const layer of model.layers) fullyShard(layer, { mesh });
@@ -201,8 +206,74 @@ export function countClips({ device, group }: WorldRank, replicas: number): numb
   model.call(input(device, "x", 2, WIDTH)).sum().backward();
   let count = 0;
   group.observe(({ kind }) => void (kind === "all-reduce" && count++));
-  clipGradNorm(model.parameters(), 1);
-  return count;
+  return { norm: clipGradNorm(model.parameters(), 1, { normType }).item(), count };
 }
 
-rankFunctions(import.meta.url, { trainLate, passActivations, freeze, scalar, divide, countClips });
+/** What sharded and plain modules gave. */
+export interface GraphReport {
+  /** Gradients of the plain modules, of sharded ones by two passes over one graph, and by the sum of two losses. */
+  readonly grads: readonly (readonly number[])[];
+  /** What a second backward of a graph that is gone throws. */
+  readonly refused: string;
+  readonly calls: readonly string[];
+}
+
+/** Two losses of one forward. */
+export function twoLosses({ device, group }: WorldRank): GraphReport {
+  const calls: string[] = [];
+  group.observe(({ kind, unit }) =>
+    void (["gather", "reduce-scatter"].includes(kind) && calls.push(`${kind} ${unit}`))
+  );
+  let refused = "";
+  const run = (how: "plain" | "retain" | "add"): readonly number[] => {
+    const model = new Stack(device, WIDTH, 1);
+    if (how !== "plain") { for (const module of [...model.layers, model]) fullyShard(module, { mesh: group }); }
+    initializeParameters(model, 5);
+    using _frame = scope();
+    calls.length = 0;
+    const out = model.call(input(device, "x", 2, WIDTH));
+    const [first, second] = [out.sum(), out.square().sum()];
+    if (how === "add") first.add(second).backward();
+    else {
+      first.backward(undefined, { retainGraph: true });
+      second.backward();
+      try {
+        first.backward();
+      } catch (error) {
+        refused = String(error);
+      }
+    }
+    return [...model.parameters()].flatMap(({ grad }) => [...grad?.toArray() ?? []]);
+  };
+  const [plain, added] = [run("plain"), run("add")];
+  return { grads: [plain, run("retain"), added], refused, calls };
+}
+
+/** The gradient of a prompt that is trained before a frozen, sharded model, and of one before a plain model. */
+export function softPrompt({ device, group, rank }: WorldRank): readonly (readonly number[])[] {
+  return [true, false].map((isSharded) => {
+    const model = new Stack(device, WIDTH, 2);
+    for (const parameter of model.parameters()) parameter.trainable = false;
+    if (isSharded) { for (const module of [...model.layers, model]) fullyShard(module, { mesh: group }); }
+    initializeParameters(model, 5);
+    const prompt = new Parameter(device, [3, WIDTH], { init: { kind: "constant", value: 0 } });
+    prompt.materialize();
+    prompt.copyFromHost(new Float32Array(3 * WIDTH).fill(0.25));
+    using _frame = scope();
+    model.call(cat([prompt, input(device, `rank ${rank}`, 2, WIDTH)])).square().sum().backward();
+    const grad = [...prompt.grad?.toArray() ?? []];
+    prompt.zeroGrad();
+    return grad;
+  });
+}
+
+rankFunctions(import.meta.url, {
+  twoLosses,
+  softPrompt,
+  trainLate,
+  passActivations,
+  freeze,
+  scalar,
+  divide,
+  countClips,
+});

@@ -1,8 +1,19 @@
 /** What PyTorch's own tests of `fully_shard` hold it to, where no other file of this folder does. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { allClose } from "../support/allclose.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { countClips, type Delay, divide, freeze, passActivations, scalar, trainLate } from "./semantics_ranks.ts";
+import {
+  countClips,
+  type Delay,
+  divide,
+  freeze,
+  passActivations,
+  scalar,
+  softPrompt,
+  trainLate,
+  twoLosses,
+} from "./semantics_ranks.ts";
 
 describe("fullyShard()", () => {
   const delays: readonly Delay[] = ["after forward", "gather", "reduce-scatter", "exchange", "write", "before step"];
@@ -43,6 +54,34 @@ describe("fullyShard()", () => {
     }
   });
 
+  it("takes two losses of one forward as a sum, or one by one where the graph is retained", async () => {
+    const [ended] = valuesOf(await world(1, twoLosses));
+    assert.ok(ended !== undefined);
+    const [plain, retained, added] = ended.grads.map((grads) => Float32Array.from(grads));
+    assert.ok(plain !== undefined && retained !== undefined && added !== undefined && plain.length > 0);
+    assert.deepEqual(retained, plain);
+    allClose(added, plain, { relative: 1e-5, absolute: 1e-5 }, "the sum");
+    assert.match(
+      ended.refused,
+      /UseAfterDisposeError.*add the losses of one forward and run one backward of their sum/,
+    );
+    const backward = ["gather layers.0", "reduce-scatter layers.0", "reduce-scatter Stack"];
+    assert.deepEqual(ended.calls.filter((call) => call !== "gather Stack"), [
+      "gather layers.0",
+      ...backward,
+      ...backward,
+    ]);
+  });
+
+  for (const ranks of [1, 2]) {
+    it(`gives a leaf that is no parameter of it, a soft prompt, its gradient: ${ranks} ranks`, async () => {
+      for (const [sharded, plain] of valuesOf(await world(ranks, softPrompt))) {
+        assert.ok(sharded?.some((value) => value !== 0));
+        assert.deepEqual(sharded, plain);
+      }
+    });
+  }
+
   it("shards a parameter of no dims: one rank keeps it", async () => {
     const ends = valuesOf(await world(3, scalar));
     assert.deepEqual(ends.map(({ kept }) => kept).sort(), [0, 0, 1]);
@@ -64,9 +103,17 @@ describe("fullyShard()", () => {
 });
 
 describe("clipGradNorm()", () => {
-  for (const replicas of [1, 2]) {
-    it(`sums norms over the ranks that shard, once, on ${4 / replicas} x ${replicas}`, async () => {
-      assert.deepEqual(valuesOf(await world(4, countClips, { data: replicas })), [1, 1, 1, 1]);
+  for (const [type, name] of ["1", "2", "3", "inf"].entries()) {
+    it(`combines ${name}-norms over the ranks that shard by one all-reduce, and gives the same bits for any cut`, async () => {
+      const norms: number[] = [];
+      for (const [ranks, replicas] of [[1, 1], [2, 1], [4, 1], [4, 2]] as const) {
+        const data: [number, number] = [replicas, type];
+        for (const { count, norm } of valuesOf(await world(ranks, countClips, { data }))) {
+          assert.equal(count, 1);
+          norms.push(norm);
+        }
+      }
+      assert.ok(Number.isFinite(norms[0]) && new Set(norms).size === 1, `${norms}`);
     });
   }
 });

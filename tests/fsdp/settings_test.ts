@@ -7,11 +7,13 @@ import {
   AdamW,
   clipGradNorm,
   fullyShard,
+  type FullyShardedModule,
   int32,
   noGrad,
   registerFsdpForwardMethod,
   replicate,
   scope,
+  shareCommContext,
   type Tensor,
   tensor,
 } from "../../mod.ts";
@@ -19,10 +21,26 @@ import { valuesOf, world } from "../support/world.ts";
 import { forwardBackward, shardStack, traffic, WIDTH } from "./life_cycle_scenario.ts";
 import { gradients, input, Stack } from "./modules.ts";
 import { openRank } from "./run.ts";
+import type { Rank } from "./scenarios.ts";
 import { ignoreHead } from "./settings_ranks.ts";
 
 /** Gathers of a step. */
 const gathers = (calls: readonly string[]): string[] => calls.filter((call) => call.startsWith("gather"));
+
+/** A stack whose memory has another name. */
+class Last extends Stack {}
+
+/** Whole gradients that have memory. */
+function heldInputs({ device }: Rank): number {
+  return device.allocator.owners(Infinity).filter(({ owner }) => owner.endsWith(" gradients")).length;
+}
+
+/** Gets the number of whole gradients that have memory at each reduction. */
+function holdAt(rank: Rank): readonly number[] {
+  const held: number[] = [];
+  rank.group.observe(({ kind }) => void (kind === "reduce-scatter" && held.push(heldInputs(rank))));
+  return held;
+}
 
 describe("settings", () => {
   it("reach the units below, or this one alone", async () => {
@@ -41,6 +59,11 @@ describe("settings", () => {
     assert.deepEqual(all((unit) => unit.isLastBackward), [false, true, true]);
     sharded.setUnshardInBackward(false, { recurse: false });
     assert.deepEqual(all((unit) => unit.unshardInBackward), [false, true, true]);
+    sharded.setMaxReduceScatterInputs(2, { recurse: false });
+    assert.deepEqual(all((unit) => unit.maxReduceScatterInputs), [2, 1, 1]);
+    for (const count of [0, 1.5, NaN]) {
+      assert.throws(() => sharded.setMaxReduceScatterInputs(count), /whole number above 0/);
+    }
     sharded.setGradientDivideFactor(3, { recurse: false });
     assert.deepEqual(all((unit) => unit.gradientDivideFactor), [3, 1, 1]);
     assert.throws(
@@ -66,6 +89,56 @@ describe("settings", () => {
     stack.sharded.setReshardAfterBackward(true);
     step();
     assert.ok(stack.sharded.units().every(({ unsharded }) => !unsharded));
+  });
+
+  it("setMaxReduceScatterInputs() lets gradients that are reduced keep their memory, of all units the most", async () => {
+    const run = async (set: (units: readonly FullyShardedModule[]) => void) => {
+      const rank = await openRank();
+      const { device, group } = rank;
+      const model = new Stack(device, WIDTH, 4);
+      const handles = [...model.layers, model].map((module) => fullyShard(module, { mesh: group }));
+      initializeParameters(model, 5);
+      set(handles);
+      const held = holdAt(rank);
+      device.allocator.resetPeak();
+      using _frame = scope();
+      model.call(input(device, "x", 2, WIDTH)).sum().backward();
+      assert.equal(heldInputs(rank), 0, "the pass has ended");
+      const values = [...gradients(model.parameters()).values()];
+      return { held, values, peak: device.allocator.stats.peakTerms.gradients };
+    };
+    const one = await run(() => {});
+    const two = await run((handles) => handles.at(-1)?.setMaxReduceScatterInputs(2, { recurse: false }));
+    const three = await run((handles) => handles[1]?.setMaxReduceScatterInputs(3));
+    assert.deepEqual(one.held, [2, 2, 2, 2, 1], "a layer's, and the root's, which are written until the end");
+    assert.deepEqual([two.held, three.held], [[2, 3, 3, 3, 2], [2, 3, 4, 4, 3]]);
+    assert.deepEqual([two.values, three.values], [one.values, one.values]);
+    assert.ok(one.peak < two.peak && two.peak < three.peak);
+  });
+
+  it("shareCommContext() counts the gradients of several roots together", async () => {
+    for (const [shares, expected] of [[false, [2, 2, 3, 4, 3, 2]], [true, [2, 2, 3, 3, 2, 2]]] as const) {
+      const rank = await openRank();
+      const stages = [new Stack(rank.device, WIDTH, 3), new Last(rank.device, WIDTH, 1)].map((model) => {
+        const inner = model.layers.map((layer) => fullyShard(layer, { mesh: rank.group }));
+        const root = fullyShard(model, { mesh: rank.group });
+        root.setMaxReduceScatterInputs(2);
+        initializeParameters(model, 5);
+        return { model, root, inner };
+      });
+      const roots = stages.map(({ root }) => root);
+      assert.throws(
+        () => shareCommContext([...roots, ...stages[0]?.inner ?? []]),
+        /it is below 'Stack', whose root does; give roots only/,
+      );
+      if (shares) shareCommContext(roots);
+      const held = holdAt(rank);
+      using _frame = scope();
+      let x = input(rank.device, "x", 2, WIDTH);
+      for (const { model } of stages) x = model.call(x);
+      x.sum().backward();
+      assert.deepEqual(held, expected);
+    }
   });
 
   it("setUnshardInBackward(false) spares an embedding its gather", async () => {

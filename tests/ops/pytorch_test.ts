@@ -10,7 +10,7 @@ import { binaryCrossEntropyWithLogits, cat, l1Loss, mseLoss, stack, where } from
 import type { Device } from "../../src/device/device.ts";
 import { DryDevice } from "../../src/device/dry/device.ts";
 import { openDevice } from "../../src/device/registry.ts";
-import { bfloat16, type DType, float32, int32, uint8 } from "../../src/dtype.ts";
+import { bfloat16, type DType, float16, float32, int32, uint8 } from "../../src/dtype.ts";
 import { tensor } from "../../src/tensor/create.ts";
 import type { Parameter } from "../../src/tensor/parameter.ts";
 import { scope } from "../../src/tensor/scope.ts";
@@ -109,8 +109,8 @@ function part(parts: readonly Tensor[], i: number): Tensor {
 
 /** Runs a case. `compare` is false where the device computes nothing, so that shapes alone are checked. */
 function runCase(device: Device, name: string, compare: boolean): void {
-  const dtype: DType = name.endsWith("_bf16") ? bfloat16 : float32;
-  const run = CASES[name.replace(/_bf16$/, "")] ?? assert.fail(`the fixture has '${name}', which is not run here`);
+  const dtype: DType = name.endsWith("_bf16") ? bfloat16 : name.endsWith("_f16") ? float16 : float32;
+  const run = CASES[name.replace(/_b?f16$/, "")] ?? assert.fail(`the fixture has '${name}', which is not run here`);
   const before = device.allocator.stats.inUse;
   const leaves = new Map<number, Parameter>();
   {

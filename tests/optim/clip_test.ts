@@ -10,6 +10,7 @@ import { openDevice } from "../../src/device/registry.ts";
 import { float32 } from "../../src/dtype.ts";
 import { ArgumentError, NonFiniteError } from "../../src/errors.ts";
 import { clipGradNorm, gradNorm } from "../../src/optim/clip.ts";
+import type { NormType } from "../../src/optim/norm.ts";
 import { tensor } from "../../src/tensor/create.ts";
 import type { Parameter } from "../../src/tensor/parameter.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
@@ -20,9 +21,14 @@ import { random } from "../support/reference.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 32 * 2 ** 20 });
 const golden = await readGolden("optim/expected.safetensors");
-const { clip_norms: norms } = z.object({ clip_norms: z.record(z.string(), z.number()) }).parse(
+const { clip_norms: norms, norm_types: types } = z.object({
+  clip_norms: z.record(z.string(), z.number()),
+  norm_types: z.record(z.string(), z.number()),
+}).parse(
   readJson("optim/expected.json"),
 );
+
+const NORM_TYPES: readonly NormType[] = [1, 2, 3, Infinity];
 
 function withGrad(shape: readonly number[], values: ArrayLike<number>): Parameter {
   const parameter = leaf(device, random(shape, 1));
@@ -54,6 +60,44 @@ for (const [limit, norm] of Object.entries(norms)) {
     parameters.forEach(disposeLeaf);
   });
 }
+
+for (const [name, norm] of Object.entries(types)) {
+  test(`clipGradNorm() by the ${name}-norm is torch.nn.utils.clip_grad_norm_`, () => {
+    const normType = NORM_TYPES.find((type) => type === Number(name.replace("inf", "Infinity"))) ?? assert.fail(name);
+    const parameters = [0, 1, 2].map((i) =>
+      withGrad(golden.get(`grad.1.${i}`).shape, golden.floats(`grad.1.${i}`).map((value) => value * 40))
+    );
+    const tolerance = { relative: 1e-6, absolute: 1e-9 };
+    allClose([read(gradNorm(parameters, { normType }))], [norm], tolerance, "norm");
+    allClose([read(clipGradNorm(parameters, 3, { normType }))], [norm], tolerance, "norm before clipping");
+    for (const [i, { grad }] of parameters.entries()) {
+      allClose(grad?.toArray() ?? [], golden.floats(`clip.${name}-norm.${i}`), tolerance, `gradient ${i}`);
+    }
+    parameters.forEach(disposeLeaf);
+  });
+}
+
+test("gradNorm() of any type is NaN for a NaN, infinite for an infinity, and 0 of nothing", () => {
+  for (const normType of NORM_TYPES) {
+    for (
+      const [values, norm] of [[[1, NaN, 2], NaN], [[1, -Infinity], Infinity], [[Infinity, NaN], NaN], [[], 0]] as const
+    ) {
+      const parameters = [withGrad([2], [0.5, -0.25]), withGrad([values.length], values)];
+      if (values.length === 0) parameters.shift()?.dispose();
+      assert.deepEqual(read(gradNorm(parameters, { normType })), norm, `${normType} of ${values}`);
+      parameters.forEach(disposeLeaf);
+    }
+  }
+  const one = withGrad([1], [1]);
+  const refusal = {
+    name: "ArgumentError",
+    message: "Cannot take the 4-norm of gradients: normType must be 1, 2, 3 or Infinity",
+  };
+  const given: { normType?: 1 } = JSON.parse('{"normType":4}');
+  assert.throws(() => gradNorm([one], given), refusal);
+  assert.throws(() => clipGradNorm([one], 1, given), refusal);
+  disposeLeaf(one);
+});
 
 test("gradNorm() skips parameters without a gradient, leaves no memory, and needs a parameter", () => {
   const before = device.allocator.stats.inUse;

@@ -3,8 +3,8 @@
     python tests/parity/make_ops.py     (torch and safetensors)
 
 `<case>.in.<i>` are the inputs, `<case>.out` the result, `<case>.seed` the gradient that the backward starts from, and
-`<case>.grad.<i>` the gradients of inputs that have one. Cases whose name ends with `_bf16` are computed in bfloat16 and
-stored widened; integers and masks are stored as int64.
+`<case>.grad.<i>` the gradients of inputs that have one. Cases whose name ends with `_bf16` or `_f16` are computed in that
+dtype and stored widened; integers and masks are stored as int64.
 """
 from pathlib import Path
 
@@ -108,7 +108,7 @@ CASES = {
     "l1_loss": ([X, Y], F.l1_loss),
     "bce_with_logits": ([X * 20, rand(2, 3, low=0.0, high=1.0)], F.binary_cross_entropy_with_logits),
 }
-IN_BFLOAT16 = ["pow_number", "softplus", "where_broadcast", "masked_fill", "min_dim", "var", "cumsum_dim", "log_softmax_dim",
+NARROW = ["pow_number", "softplus", "where_broadcast", "masked_fill", "min_dim", "var", "cumsum_dim", "log_softmax_dim",
                "cat", "gather", "index_select", "index_add", "mse_loss", "lt"]
 
 
@@ -138,8 +138,9 @@ def main():
     tensors = {}
     for name, (inputs, function) in CASES.items():
         run(tensors, name, inputs, function, torch.float32)
-    for name in IN_BFLOAT16:
-        run(tensors, f"{name}_bf16", *CASES[name], torch.bfloat16)
+    for suffix, dtype in [("bf16", torch.bfloat16), ("f16", torch.float16)]:
+        for name in NARROW:
+            run(tensors, f"{name}_{suffix}", *CASES[name], dtype)
     FOLDER.mkdir(parents=True, exist_ok=True)
     save_file(tensors, FOLDER / "expected.safetensors", metadata={"torch": torch.__version__})
 

@@ -3,7 +3,8 @@
     python tests/parity/make_optim.py     (torch, transformers and safetensors)
 
 - expected.safetensors: `init.<p>`, `grad.<step>.<p>` (left out where parameter p has none in that step), `<case>.<step>.<p>`
-  the weights after each step, `clip.<max norm>.<p>` the gradients of step 0 after clipping;
+  the weights after each step, `clip.<max norm>.<p>` the gradients of step 1, times 40, after clipping, and
+  `clip.<norm type>-norm.<p>` after clipping to 3 by that norm;
 - expected.json: the cases' options, the norms, and learning rates by schedule.
 """
 import json
@@ -33,6 +34,7 @@ CASES = {
     "sgd_groups": ("SGD", dict(lr=0.05, momentum=0.8, groups=dict(lr=0.2, weight_decay=0.5))),
 }
 CLIPS = [0.5, 3.0, 1000.0]
+NORM_TYPES = [1.0, 2.0, 3.0, float("inf")]
 SCHEDULES = [(10, 40), (0, 25), (5, 5), (7, 100)]
 
 
@@ -72,6 +74,13 @@ def main():
             p.grad = grad.clone() * 40
         norms[str(limit)] = torch.nn.utils.clip_grad_norm_(parameters, limit).item()
         tensors |= {f"clip.{limit}.{i}": p.grad for i, p in enumerate(parameters)}
+    types = {}
+    for norm_type in NORM_TYPES:
+        parameters = [torch.nn.Parameter(t.clone()) for t in init]
+        for p, grad in zip(parameters, grads[1]):
+            p.grad = grad.clone() * 40
+        types[str(norm_type)] = torch.nn.utils.clip_grad_norm_(parameters, 3.0, norm_type=norm_type).item()
+        tensors |= {f"clip.{norm_type}-norm.{i}": p.grad for i, p in enumerate(parameters)}
     schedules = []
     make = {
         "cosine": transformers.get_cosine_schedule_with_warmup,
@@ -89,7 +98,7 @@ def main():
     (FOLDER / "expected.json").write_text(json.dumps(dict(
         versions=dict(torch=torch.__version__, transformers=transformers.__version__), steps=STEPS,
         cases={name: dict(kind=kind, **options) for name, (kind, options) in CASES.items()},
-        clip_norms=norms, schedules=schedules)) + "\n")
+        clip_norms=norms, norm_types=types, schedules=schedules)) + "\n")
 
 
 if __name__ == "__main__":

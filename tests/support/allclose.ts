@@ -5,7 +5,7 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { bfloat16, type DType, float32 } from "../../src/dtype.ts";
+import { bfloat16, type DType, float16, float32 } from "../../src/dtype.ts";
 
 /** Allowed is `absolute + relative * |expected|`. */
 export interface Tolerance {
@@ -17,6 +17,7 @@ export interface Tolerance {
 const TOLERANCES: ReadonlyMap<DType, Tolerance> = new Map([
   [float32, { relative: 1e-5, absolute: 2e-6 }],
   [bfloat16, { relative: 2 ** -6, absolute: 2 ** -7 }],
+  [float16, { relative: 2 ** -9, absolute: 2 ** -10 }],
 ]);
 
 /** The tolerance of a dtype. */

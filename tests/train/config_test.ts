@@ -72,7 +72,7 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--fsdp-plan", "automatic"], /--fsdp-plan: expected 'auto' or 'transformer' or 'none'.*, got 'automatic'/],
   [["--fsdp-plan", '{"mode":"size"}'], /--fsdp-plan.*/],
   [["--beta2", "1"], /--beta2: expected .*got 1/],
-  [["--precision", "float16"], /--precision: expected .*bfloat16.*got 'float16'/],
+  [["--precision", "float64"], /--precision: expected .*bfloat16.*got 'float64'/],
   [["--cpu-math", "mkl"], /--cpu-math: expected .*onednn.*got 'mkl'/],
   [["--strategy", "zero"], /--strategy: expected .*fsdp.*got 'zero'/],
   [["--memory-bytes", "1000"], /--memory-bytes: expected .*16777216.*got 1000/],

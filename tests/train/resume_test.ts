@@ -37,6 +37,34 @@ test("a run that stops at step 10 of 20 and resumes is the uninterrupted one, bi
   assert.ok(a !== undefined && b !== undefined && a.equals(b), "the models differ");
 });
 
+test("a run in float16 goes on with its loss scale, bit for bit, sharded and replicated", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const few = ["--steps", "8", "--precision", "float16"];
+  const scalerOf = (checkpoint: string): unknown =>
+    JSON.parse(readFileSync(folder.file(`${checkpoint}/manifest.json`), "utf8")).state.scaler;
+  const settings = { growthFactor: 2, backoffFactor: 0.5, growthInterval: 2000 };
+  for (const strategy of ["fsdp", "ddp"]) {
+    const flags = (out: string, ...more: readonly string[]): readonly string[] =>
+      flagsIn(folder, ...few, "--strategy", strategy, "--out", folder.file(out), ...more);
+    const ended = await run(flags(`${strategy}-whole`, "--save-every", "8"));
+    succeeds(ended);
+    const units = strategy === "ddp" ? "'LlamaForCausalLm'" : "3 units, 'LlamaForCausalLm' to 'model.layers.1'";
+    const ledger =
+      `Dtypes of ${units}: storage float16, compute float16, reduce float32, master float32, gradient float32`;
+    assert.equal(ended.stderr.split(ledger).length, 2, ended.stderr);
+    const whole = metricLines(folder, `${strategy}-whole`).map(essence);
+    succeeds(await run(flags(`${strategy}-half`, "--stop-after", "4")));
+    assert.deepEqual(scalerOf(`${strategy}-half/checkpoint-4`), { ...settings, scale: 65536, growthTracker: 4 });
+    succeeds(await run(flags(`${strategy}-half`, "--resume", "auto", "--save-every", "4")));
+    assert.deepEqual(metricLines(folder, `${strategy}-half`).map(essence), whole);
+    for (const out of ["whole", "half"]) {
+      assert.deepEqual(scalerOf(`${strategy}-${out}/checkpoint-8`), { ...settings, scale: 65536, growthTracker: 8 });
+    }
+  }
+  const [sharded, replicated] = ["fsdp-whole", "ddp-whole"].map((out) => metricLines(folder, out).map(essence));
+  assert.deepEqual(sharded, replicated);
+});
+
 test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   succeeds(await run(flagsIn(folder, ...steps, "--save-every", "10")));

@@ -7,10 +7,12 @@ import { openLoopback } from "../../src/comm/data/loopback.ts";
 import { serveRank } from "../../src/comm/loopback_workers.ts";
 import type { MicroBatch } from "../../src/data/loader.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
+import { float16 } from "../../src/dtype.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
+import { GradScaler } from "../../src/optim/grad_scaler.ts";
 import type { Parameter } from "../../src/tensor/parameter.ts";
 import { writeParameters } from "../../src/tensor/write.ts";
 import { ownedValues } from "../support/owned.ts";
@@ -23,6 +25,8 @@ export interface Orders {
   readonly steps: number;
   /** The parameter whose first element becomes NaN, on the rank that owns it. */
   readonly poison?: string;
+  /** Computes in float16 with a loss scale that begins with this. */
+  readonly initScale?: number;
 }
 
 /** One sample. */
@@ -84,8 +88,10 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   const device = await openWasmDevice({ cpuMath: "wasm", memoryBytes: 2 ** 27 });
   using group = openLoopback(world, rank, device, { timeoutSeconds: 20 });
   const model = buildModel(device, hfConfig);
-  for (const block of model.layers) fullyShard(block, { mesh: group });
-  fullyShard(model, { mesh: group });
+  const scaler = data.initScale === undefined ? undefined : new GradScaler(device, { initScale: data.initScale });
+  const precision = scaler === undefined ? {} : { paramDtype: float16 };
+  for (const block of model.layers) fullyShard(block, { mesh: group, precision });
+  fullyShard(model, { mesh: group, precision });
   initializeParameters(model, 7);
   const parameters = [...model.parameters()];
   if (data.poison !== undefined) {
@@ -94,7 +100,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
     });
   }
   const optimizer = new AdamW(parameters, { learningRate: 0.01 });
-  const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1 };
+  const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1, scaler };
   const batches = (data.batches[rank] ?? []).map(batchOf);
   const before = weightsOf(parameters);
   const told = { losses: [0], gradNorms: [0], tokens: [0], inUse: [0] };

@@ -74,3 +74,28 @@ test("trainStep() leaves no memory in use that the first step did not", async ()
     assert.equal(inUse.at(-1), inUse[0]);
   }
 });
+
+test("trainStep() in float16 has the loss and the norm of float32, and skips steps until the loss scale fits", async () => {
+  const wide = await runSteps(2, { batches: uneven, steps: 3 });
+  const narrow = await runSteps(2, { batches: uneven, steps: 3, initScale: 65536 });
+  for (const [rank, { losses, gradNorms, error }] of narrow.entries()) {
+    assert.equal(error, "");
+    for (const [i, loss] of (wide[rank]?.losses ?? []).entries()) {
+      const [own, ownNorm, norm] = [losses[i] ?? NaN, gradNorms[i] ?? NaN, wide[rank]?.gradNorms[i] ?? NaN];
+      assert.ok(
+        own !== loss && Math.abs(own - loss) <= 2e-3 * loss,
+        `loss of step ${i + 1}: ${own} is not near ${loss}`,
+      );
+      assert.ok(Math.abs(ownNorm - norm) <= 1e-2 * norm, `norm of step ${i + 1}: ${ownNorm} is not near ${norm}`);
+    }
+  }
+  const late = await runSteps(2, { batches: uneven, steps: 8, initScale: 2 ** 19 });
+  for (const { losses, gradNorms, error } of late) {
+    assert.equal(error, "");
+    const first = gradNorms.findIndex(Number.isFinite);
+    assert.ok(first > 0 && first < 7, `norms ${gradNorms}`);
+    assert.ok(losses.slice(0, first).every((loss) => loss === losses[0]), "a step that overflowed changes nothing");
+    assert.equal(gradNorms[first], narrow[0]?.gradNorms[0]);
+    assert.notEqual(losses[first + 1], losses[0]);
+  }
+});

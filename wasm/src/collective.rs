@@ -1,7 +1,7 @@
 //! Sums over ranks of arrays that lie in this memory.
 use crate::dtype::{load_part, store_part, Element, I64};
 use crate::simd::{F32s, LANES};
-use crate::with_float;
+use crate::with_wider;
 
 /// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`: in f32, or of int64 without a factor.
 pub unsafe fn sum_ranks(
@@ -18,9 +18,7 @@ pub unsafe fn sum_ranks(
         return sum_i64(dst as *mut i64, sources, count, n, accumulate);
     }
     let scale = if scale.is_null() { 1.0 } else { scale.read_unaligned() };
-    with_float!(dst_dtype, D => with_float!(dtype, T => {
-        sum::<T, D>(dst as *mut D, sources, count, n, scale, accumulate)
-    }))
+    with_wider!(dtype, dst_dtype, T, D => sum::<T, D>(dst as *mut D, sources, count, n, scale, accumulate))
 }
 
 unsafe fn sum<T: Element, D: Element>(

@@ -11,6 +11,7 @@ pub const I32: u32 = 2;
 pub const U8: u32 = 3;
 pub const I64: u32 = 4;
 pub const F64: u32 = 5;
+pub const F16: u32 = 6;
 
 /// A storage type of floating-point tensors.
 pub trait Element: Copy + 'static {
@@ -60,6 +61,25 @@ fn round_bits(value: F32s) -> U32s {
     let upper = bits.shr::<16>();
     let rounded = bits.add(U32s::splat(0x7fff)).add(upper.and(U32s::splat(1))).shr::<16>();
     value.ne(value).select(upper.or(U32s::splat(0x40)).floats(), rounded.floats()).bits()
+}
+
+/// IEEE 754 binary16.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Half(pub u16);
+
+impl Half {
+    /// Nearest f16, ties to even: beyond 65504 infinity, below 2^-14 a subnormal; a NaN stays a (quiet) NaN.
+    #[inline(always)]
+    pub fn from_f32(value: f32) -> Half {
+        Half(F32s::splat(value).narrow_f16().floats().lanes()[0].to_bits() as u16)
+    }
+
+    /// The value, exactly.
+    #[inline(always)]
+    pub fn to_f32(self) -> f32 {
+        U32s::splat(self.0 as u32).widen_f16().lanes()[0]
+    }
 }
 
 impl Element for f32 {
@@ -118,6 +138,34 @@ impl Element for Bf16 {
     }
 }
 
+impl Element for Half {
+    const IS_F32: bool = false;
+    #[inline(always)]
+    unsafe fn load(p: *const Half) -> f32 {
+        p.read_unaligned().to_f32()
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut Half, value: f32) {
+        p.write_unaligned(Half::from_f32(value))
+    }
+    #[inline(always)]
+    unsafe fn load_lanes(p: *const Half) -> F32s {
+        U32s::load_u16(p as *const u16).widen_f16()
+    }
+    #[inline(always)]
+    unsafe fn store_lanes(p: *mut Half, value: F32s) {
+        value.narrow_f16().store_u16(p as *mut u16)
+    }
+    #[inline(always)]
+    unsafe fn load_quad(p: *const Half) -> Quad {
+        Quad::load_f16(p as *const u16)
+    }
+    #[inline(always)]
+    fn round_lanes(value: F32s) -> F32s {
+        value.narrow_f16().widen_f16()
+    }
+}
+
 /// Loads the first `count` (at least 1) lanes, the rest zero.
 #[inline(always)]
 pub unsafe fn load_part<T: Element>(p: *const T, count: usize) -> F32s {
@@ -168,9 +216,26 @@ macro_rules! with_float {
         if $dtype == $crate::dtype::BF16 {
             type $T = $crate::dtype::Bf16;
             $body
+        } else if $dtype == $crate::dtype::F16 {
+            type $T = $crate::dtype::Half;
+            $body
         } else {
             type $T = f32;
             $body
         }
+    };
+}
+
+/// The same with `$D` as that of another code, which is the first one or f32's.
+#[macro_export]
+macro_rules! with_wider {
+    ($dtype:expr, $wide:expr, $T:ident, $D:ident => $body:expr) => {
+        $crate::with_float!($dtype, $T => if $wide == $crate::dtype::F32 {
+            type $D = f32;
+            $body
+        } else {
+            type $D = $T;
+            $body
+        })
     };
 }

@@ -1,7 +1,7 @@
 //! Loops over dense arrays, a vector at a time.
 //!
 //! The tail goes through the same lanes as the rest, so an element's bits do not depend on its place.
-use crate::dtype::{load_part, store_part, Bf16, Element, BF16, F32, F64, I32, I64, U8};
+use crate::dtype::{load_part, store_part, Bf16, Element, Half, BF16, F16, F32, F64, I32, I64, U8};
 use crate::simd::{max, min, sum_lanes_f64, F32s, F64s, LANES};
 
 /// `dst[i] = f(a[i])`; `dst` may be `a`.
@@ -50,6 +50,19 @@ pub unsafe fn sum_squares<T: Element>(x: *const T, n: usize) -> f64 {
         let v = load_part(x.add(i), count);
         (v, v)
     })
+}
+
+/// Sum in f64 of magnitudes to a power of 1, 2 or 3.
+#[inline(always)]
+pub unsafe fn sum_powers<T: Element>(x: *const T, n: usize, power: u32) -> f64 {
+    match power {
+        1 => sum_f64(n, |i, count| load_part(x.add(i), count).abs()),
+        2 => sum_squares(x, n),
+        _ => sum_lanes_f64(n, |i, count| {
+            let v = F64s::from(load_part(x.add(i), count).abs());
+            v.mul(v).mul(v)
+        }),
+    }
 }
 
 /// Largest value, NaN if any is; minus infinity of none.
@@ -120,6 +133,7 @@ pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
     match dtype {
         F32 => fill_with(dst as *mut f32, n, value as f32),
         BF16 => fill_with(dst as *mut u16, n, Bf16::from_f32(value as f32).0),
+        F16 => fill_with(dst as *mut u16, n, Half::from_f32(value as f32).0),
         I32 => fill_with(dst as *mut i32, n, value as i32),
         U8 => core::ptr::write_bytes(dst, value as u8, n),
         I64 => fill_with(dst as *mut i64, n, value as i64),
@@ -128,14 +142,16 @@ pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
     }
 }
 
-/// `dst[i] = src[i]` between f32, bf16, i32 and u8; integers are rounded towards zero and saturate, NaN gives 0.
+/// `dst[i] = src[i]` between f32, bf16, f16, i32 and u8; integers are rounded towards zero and saturate, NaN gives 0.
 pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: usize, dst: *mut u8, src: *const u8) {
     match (dst_dtype, src_dtype) {
         (F32, F32) | (I32, I32) => core::ptr::copy(src, dst, n * 4),
-        (BF16, BF16) => core::ptr::copy(src, dst, n * 2),
+        (BF16, BF16) | (F16, F16) => core::ptr::copy(src, dst, n * 2),
         (U8, U8) => core::ptr::copy(src, dst, n),
         (F32, BF16) => map(dst as *mut f32, src as *const Bf16, n, |v| v),
         (BF16, F32) => map(dst as *mut Bf16, src as *const f32, n, |v| v),
+        (F32, F16) => map(dst as *mut f32, src as *const Half, n, |v| v),
+        (F16, F32) => map(dst as *mut Half, src as *const f32, n, |v| v),
         _ => {
             for i in 0..n {
                 store_number(dst_dtype, dst, i, number(src_dtype, src, i));
@@ -144,12 +160,13 @@ pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: usize, dst: *mut u8, src: 
     }
 }
 
-/// An element of f32, bf16, i32 or u8, all of which f64 holds exactly.
+/// An element of f32, bf16, f16, i32 or u8, all of which f64 holds exactly.
 #[inline(never)]
 unsafe fn number(dtype: u32, src: *const u8, i: usize) -> f64 {
     match dtype {
         F32 => (src as *const f32).add(i).read_unaligned() as f64,
         BF16 => Bf16::load((src as *const Bf16).add(i)) as f64,
+        F16 => Half::load((src as *const Half).add(i)) as f64,
         I32 => (src as *const i32).add(i).read_unaligned() as f64,
         _ => *src.add(i) as f64,
     }
@@ -160,6 +177,7 @@ unsafe fn store_number(dtype: u32, dst: *mut u8, i: usize, value: f64) {
     match dtype {
         F32 => (dst as *mut f32).add(i).write_unaligned(value as f32),
         BF16 => Bf16::store((dst as *mut Bf16).add(i), value as f32),
+        F16 => Half::store((dst as *mut Half).add(i), value as f32),
         I32 => (dst as *mut i32).add(i).write_unaligned(value as i32),
         _ => *dst.add(i) = value as u8,
     }

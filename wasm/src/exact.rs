@@ -4,7 +4,7 @@
 //! infinities, and of faults that the status record held when it was cleared. A digit takes 2^31 additions before it could overflow. Adding two accumulators digit by digit adds their
 //! values, in any order, with the same result.
 use crate::dtype::Element;
-use crate::elementwise::sum_squares;
+use crate::elementwise::{max_abs, sum_powers};
 use crate::simd::sqrt;
 use crate::status::{Status, NORM};
 
@@ -46,38 +46,95 @@ pub unsafe fn add(accumulator: *mut i64, value: f64) {
     bump(accumulator, limb + 2, (digits >> 64) as i64);
 }
 
-/// Adds the sum of squares of each `block` elements of `src`; the last block may be shorter.
-pub unsafe fn add_squares<T: Element>(n: usize, block: usize, accumulator: *mut i64, src: *const T) {
+/// Adds the sum of magnitudes to a power (1, 2 or 3) of each `block` elements of `src`; the last block may be shorter.
+pub unsafe fn add_powers<T: Element>(power: u32, n: usize, block: usize, accumulator: *mut i64, src: *const T) {
     let mut i = 0;
     while i < n {
-        add(accumulator, sum_squares(src.add(i), (n - i).min(block)));
+        add(accumulator, sum_powers(src.add(i), (n - i).min(block), power));
         i += block;
     }
 }
 
-/// The norm, the factor that clips it to `max_norm` (unless null), and whether an update must not happen. Where that is
-/// because the norm is not finite, the factor leaves gradients as they are.
+/// The largest of `n` magnitudes, and 1 if there is a fault: what is compared over ranks.
+pub unsafe fn largest(n: usize, dst: *mut f32, src: *const f32, status: *const Status) {
+    max_abs(n, dst, src);
+    dst.add(1).write_unaligned(Status::is_set(status) as u32 as f32);
+}
+
+/// An accumulator of the value and the fault that [`largest`] gave.
+pub unsafe fn accumulate_largest(accumulator: *mut i64, src: *const f32) {
+    core::ptr::write_bytes(accumulator, 0, WORDS);
+    add(accumulator, src.read_unaligned() as f64);
+    bump(accumulator, FAULTS, (src.add(1).read_unaligned() != 0.0) as i64);
+}
+
+/// What becomes of a norm that is not finite.
+const FAULT: u32 = 1;
+const SKIP: u32 = 2;
+
+/// The norm of unscaled gradients: the root of a sum of magnitudes to a power, over `scale`. Also the factor that unscales them
+/// and clips them to `max_norm` (unless null), and whether an update must not happen. Where that is because the norm is not
+/// finite, the factor leaves gradients as they are, and `overflow` is set unless null.
 pub unsafe fn clip_factor(
+    power: u32,
     max_norm: f64,
-    error_if_nonfinite: bool,
+    if_nonfinite: u32,
     norm: *mut f32,
     factor: *mut f32,
     gate: *mut i32,
+    overflow: *mut i32,
     accumulator: *const i64,
+    scale: *const f32,
     status: *mut Status,
 ) {
-    let root = sqrt(value(accumulator));
-    let refused = error_if_nonfinite && !root.is_finite();
+    let total = value(accumulator);
+    let root = match power {
+        1 => total,
+        2 => sqrt(total),
+        _ => libm::cbrt(total),
+    };
+    let inverse = if scale.is_null() { 1.0 } else { 1.0 / scale.read_unaligned() as f64 };
+    let root = root * inverse;
+    let refused = if_nonfinite != 0 && !root.is_finite();
     norm.write_unaligned(root as f32);
     if !factor.is_null() {
         // A NaN passes the comparison.
         let clip = max_norm / (root + 1e-6);
-        factor.write_unaligned(if refused || clip > 1.0 { 1.0 } else { clip as f32 });
+        let clip = if clip > 1.0 { 1.0 } else { clip };
+        factor.write_unaligned(if refused { 1.0 } else { (clip * inverse) as f32 });
     }
-    if refused {
+    if refused && if_nonfinite == FAULT {
         Status::note(status, NORM, 0, root, 0);
     }
+    if refused && if_nonfinite == SKIP && !overflow.is_null() {
+        overflow.write_unaligned(1);
+    }
     gate.write_unaligned((refused || accumulator.add(FAULTS).read_unaligned() != 0) as i32);
+}
+
+/// The loss scale of the next step: shrunk after an overflow, grown after `interval` steps without one (PyTorch's
+/// `_amp_update_scale_`). `progress` holds those steps.
+pub unsafe fn update_scale(
+    growth: f64,
+    backoff: f64,
+    interval: u32,
+    scale: *mut f32,
+    progress: *mut i32,
+    overflow: *mut i32,
+) {
+    let current = scale.read_unaligned() as f64;
+    let steps = progress.read_unaligned() + 1;
+    let overflowed = overflow.read_unaligned() != 0;
+    overflow.write_unaligned(0);
+    if overflowed {
+        scale.write_unaligned((current * backoff) as f32);
+    }
+    let grows = !overflowed && steps as u32 == interval;
+    let grown = (current * growth) as f32;
+    if grows && grown.is_finite() {
+        scale.write_unaligned(grown);
+    }
+    progress.write_unaligned(if overflowed || grows { 0 } else { steps });
 }
 
 /// The value, rounded to nearest even.

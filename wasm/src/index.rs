@@ -1,5 +1,5 @@
 //! Gather along the middle of [outer, n, inner] by an index, and the scatter-add that is its gradient.
-use crate::dtype::{Element, BF16, F64, I64, U8};
+use crate::dtype::{Element, BF16, F16, F64, I64, U8};
 use crate::elementwise::zip;
 use crate::status::{Status, INDEX};
 
@@ -45,7 +45,7 @@ impl Index {
 pub unsafe fn gather(dtype: u32, index: &Index, dst: *mut u8, src: *const u8) {
     let width = match dtype {
         U8 => 1,
-        BF16 => 2,
+        BF16 | F16 => 2,
         I64 | F64 => 8,
         _ => 4,
     };

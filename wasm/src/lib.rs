@@ -190,7 +190,7 @@ export! { space:
     argmax<T>(rows: Size, cols: Size, dst: Address, src: Address) = reduce::argmax;
     cumsum<T>(rows: Size, cols: Size, reverse: Switch, dst: Address, src: Address) = reduce::cumsum;
 
-    gemm<T, C>(trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
+    gemm(dtype: u32, out_dtype: u32, trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
         ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
         = matmul::batch[space];
     attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, stride_q: Size,
@@ -236,9 +236,13 @@ export! { space:
         = swiglu::backward;
 
     clear_accumulator(accumulator: Address, status: Address) = exact::clear;
-    sum_squares<T>(n: Size, block: Size, accumulator: Address, src: Address) = exact::add_squares;
-    clip_factor(max_norm: f64, error_if_nonfinite: Switch, norm: Address, factor: Address, gate: Address,
-        accumulator: Address, status: Address) = exact::clip_factor;
+    sum_powers<T>(power: u32, n: Size, block: Size, accumulator: Address, src: Address) = exact::add_powers;
+    largest(n: Size, dst: Address, src: Address, status: Address) = exact::largest;
+    accumulate_largest(accumulator: Address, src: Address) = exact::accumulate_largest;
+    clip_factor(power: u32, max_norm: f64, if_nonfinite: u32, norm: Address, factor: Address, gate: Address,
+        overflow: Address, accumulator: Address, scale: Address, status: Address) = exact::clip_factor;
+    update_scale(growth: f64, backoff: f64, interval: u32, scale: Address, progress: Address, overflow: Address)
+        = exact::update_scale;
     adamw(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, exp_avg: Address,
         exp_avg_sq: Address, records: Address, steps: Address, gate: Address) = optimizer::adamw;
     sgd(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, momentum_buffer: Address,

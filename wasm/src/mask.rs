@@ -1,5 +1,5 @@
 //! Comparisons, whose results are masks of 1 and 0, and choosing by a mask.
-use crate::dtype::{Bf16, BF16, F64, I32, I64, U8};
+use crate::dtype::{Bf16, Half, BF16, F16, F64, I32, I64, U8};
 use crate::strided::Walk;
 
 /// `dst = op(a, b)` by the code of `compareOp`; `dst` is dense. Values are compared in f64, which holds all of them.
@@ -20,6 +20,10 @@ pub unsafe fn compare(
     walk.runs(|at, n| {
         match dtype {
             BF16 => compare_row(op, n, out, a as *const Bf16, b as *const Bf16, at, strides, |v| v.to_f32() as f64),
+            F16 => {
+                let (a, b) = (a as *const Half, b as *const Half);
+                compare_row(op, n, out, a, b, at, strides, |v| v.to_f32() as f64)
+            }
             I32 => compare_row(op, n, out, a as *const i32, b as *const i32, at, strides, |v| v as f64),
             U8 => compare_row(op, n, out, a, b, at, strides, |v| v as f64),
             _ => compare_row(op, n, out, a as *const f32, b as *const f32, at, strides, |v| v as f64),
@@ -80,7 +84,7 @@ pub unsafe fn select(
     walk.runs(|at, n| {
         match dtype {
             U8 => select_row(n, dst.add(done), condition, a, b, at, strides),
-            BF16 => {
+            BF16 | F16 => {
                 select_row(n, (dst as *mut u16).add(done), condition, a as *const u16, b as *const u16, at, strides)
             }
             I64 | F64 => {

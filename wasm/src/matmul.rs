@@ -7,6 +7,7 @@ use crate::scratch_areas;
 use crate::simd::sum_lanes;
 use crate::strided::gather;
 use crate::tile::{pack, tile, tile_part, MR, NR};
+use crate::with_wider;
 use crate::workspace::Workspace;
 
 const MC: usize = 128usize.next_multiple_of(MR);
@@ -52,9 +53,11 @@ pub struct Product {
     pub beta: f32,
 }
 
-/// `c = alpha * op(a) @ op(b) + beta * c` for each matrix of a batch.
-pub unsafe fn batch<T: Element, C: Element>(
+/// `c = alpha * op(a) @ op(b) + beta * c` for each matrix of a batch; `c` is of the dtype of the others, or f32.
+pub unsafe fn batch(
     space: Workspace,
+    dtype: u32,
+    out_dtype: u32,
     trans_a: bool,
     trans_b: bool,
     m: usize,
@@ -69,15 +72,16 @@ pub unsafe fn batch<T: Element, C: Element>(
     stride_a: usize,
     stride_b: usize,
     stride_c: usize,
-    a: *const T,
-    b: *const T,
-    c: *mut C,
+    a: *const u8,
+    b: *const u8,
+    c: *mut u8,
 ) {
-    for i in 0..batch {
-        let a = Matrix::new(a.add(i * stride_a), lda, trans_a);
-        let b = Matrix::new(b.add(i * stride_b), ldb, trans_b);
-        gemm(space, Product { m, n, k, alpha, beta }, a, b, c.add(i * stride_c), ldc);
-    }
+    let p = Product { m, n, k, alpha, beta };
+    with_wider!(dtype, out_dtype, T, C => for i in 0..batch {
+        let a = Matrix::new((a as *const T).add(i * stride_a), lda, trans_a);
+        let b = Matrix::new((b as *const T).add(i * stride_b), ldb, trans_b);
+        gemm(space, p, a, b, (c as *mut C).add(i * stride_c), ldc);
+    })
 }
 
 /// `c = alpha * a @ b + beta * c`.

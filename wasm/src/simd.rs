@@ -57,6 +57,8 @@ methods!(F32s {
     to_int() -> U32s = to_int;
     /// The same bits as integers.
     bits() -> U32s = bits;
+    /// The bits of the nearest f16, each in the lower half of a lane.
+    narrow_f16() -> U32s = narrow_f16;
     /// `self * b + c`, fused where the build and the engine fuse it.
     madd(b, c) -> F32s = madd;
 });
@@ -74,6 +76,8 @@ methods!(U32s {
     unsigned_to_f32() -> F32s = unsigned_to_f32;
     /// The same bits as floats.
     floats() -> F32s = floats;
+    /// The values of f16 in the lower halves of lanes.
+    widen_f16() -> F32s = widen_f16;
 });
 
 macro_rules! operators {

@@ -67,6 +67,9 @@ lanewise! {
 pub fn f32x4_splat(value: f32) -> v128 {
     v128::of([value; 4])
 }
+pub fn u32x4_splat(value: u32) -> v128 {
+    v128([value; 4])
+}
 pub fn f64x2_splat(value: f64) -> v128 {
     v128::of([value; 2])
 }

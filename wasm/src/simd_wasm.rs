@@ -144,6 +144,33 @@ pub unsafe fn store_u16(p: *mut u16, a: v128) {
     v128_store64_lane::<0>(u16x8_narrow_i32x4(a, a), p as *mut u64)
 }
 
+/// Bits of f16 in the lower halves of lanes, widened: exponents are moved by a multiplication, which takes subnormals too.
+#[inline(always)]
+pub fn widen_f16(a: v128) -> v128 {
+    let magnitude = shl(and(a, u32x4_splat(0x7fff)), 13);
+    let number = mul(magnitude, splat(f32::from_bits((127 + 112) << 23)));
+    // What has the highest exponent is infinite, or a NaN, which becomes a quiet one.
+    let special = le(splat(65536.0), number);
+    let quiet = and(lt(splat(65536.0), number), u32x4_splat(1 << 22));
+    let wide = or(number, and(special, or(u32x4_splat(0x7f80_0000), quiet)));
+    or(wide, shl(and(a, u32x4_splat(0x8000)), 16))
+}
+/// The reverse, rounded to nearest even.
+#[inline(always)]
+pub fn narrow_f16(a: v128) -> v128 {
+    let sign = and(a, u32x4_splat(0x8000_0000));
+    let magnitude = xor(a, sign);
+    let odd = and(shr(magnitude, 13), u32x4_splat(1));
+    let rebased = sub_words(magnitude, u32x4_splat((112 << 23) - 0xfff));
+    let normal = shr(add_words(rebased, odd), 13);
+    // Below 2^-14, adding one half rounds to the steps of subnormals, which are then its lowest bits.
+    let subnormal = sub_words(add(magnitude, splat(0.5)), splat(0.5));
+    let nan = or(u32x4_splat(0x7e00), and(shr(magnitude, 13), u32x4_splat(0x3ff)));
+    let finite = select(lt(magnitude, splat(f32::from_bits(113 << 23))), subnormal, normal);
+    let limited = select(le(splat(65520.0), magnitude), u32x4_splat(0x7c00), finite);
+    or(select(ne(a, a), nan, limited), shr(sign, 16))
+}
+
 /// Four f32, whatever the width of other vectors.
 #[derive(Clone, Copy)]
 pub struct Quad(v128);
@@ -161,6 +188,11 @@ impl Quad {
     #[inline(always)]
     pub unsafe fn load_bf16(p: *const u16) -> Quad {
         Quad(shl(load_u16(p), 16))
+    }
+    /// Four f16, widened.
+    #[inline(always)]
+    pub unsafe fn load_f16(p: *const u16) -> Quad {
+        Quad(widen_f16(load_u16(p)))
     }
     #[inline(always)]
     pub unsafe fn store(self, p: *mut f32) {

@@ -66,6 +66,8 @@ registers! {
     widen_u16(a: __m128i) -> Words = _mm256_cvtepu16_epi32(a);
     narrow_u16(a: Words) -> __m128i =
         _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(a, a)));
+    widen_f16(a: Words) -> Floats = _mm256_cvtph_ps(narrow_u16(a));
+    narrow_f16(a: Floats) -> Words = widen_u16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a));
 }
 
 #[cfg(target_feature = "avx512f")]
@@ -107,6 +109,8 @@ registers! {
     doubles(a: Doubles) -> [f64; 8] = core::mem::transmute(a);
     widen_u16(a: __m256i) -> Words = _mm512_cvtepu16_epi32(a);
     narrow_u16(a: Words) -> __m256i = _mm512_cvtepi32_epi16(a);
+    widen_f16(a: Words) -> Floats = _mm512_cvtph_ps(narrow_u16(a));
+    narrow_f16(a: Floats) -> Words = widen_u16(_mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
 }
 
 /// The larger, NaN if one is: the instruction takes the second where one is NaN, so that a NaN that is first is put back.
@@ -168,6 +172,11 @@ impl Quad {
     pub unsafe fn load_bf16(p: *const u16) -> Quad {
         let words = _mm_cvtepu16_epi32(_mm_loadl_epi64(p as *const __m128i));
         Quad(_mm_castsi128_ps(_mm_slli_epi32::<16>(words)))
+    }
+    /// Four f16, widened.
+    #[inline(always)]
+    pub unsafe fn load_f16(p: *const u16) -> Quad {
+        Quad(_mm_cvtph_ps(_mm_loadl_epi64(p as *const __m128i)))
     }
     #[inline(always)]
     pub unsafe fn store(self, p: *mut f32) {

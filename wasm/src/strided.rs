@@ -1,7 +1,7 @@
 //! Strided arrays: element-wise functions of two with broadcasting, and copies.
 //!
 //! Dims that every operand walks evenly are merged before the loops.
-use crate::dtype::{load_part, store_part, Element, BF16, F64, I64, U8};
+use crate::dtype::{load_part, store_part, Element, BF16, F16, F64, I64, U8};
 use crate::math;
 use crate::simd::{F32s, LANES};
 
@@ -157,7 +157,7 @@ pub unsafe fn copy(
     let walk = &Walk::new(ndim, shape, [dst_strides, src_strides]);
     match dtype {
         U8 => copy_elements(walk, dst, src),
-        BF16 => copy_elements(walk, dst as *mut u16, src as *const u16),
+        BF16 | F16 => copy_elements(walk, dst as *mut u16, src as *const u16),
         I64 | F64 => copy_elements(walk, dst as *mut u64, src as *const u64),
         _ => copy_elements(walk, dst as *mut u32, src as *const u32),
     }

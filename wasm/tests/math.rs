@@ -1,7 +1,7 @@
 //! Accuracy of the functions of lanes and of rounding to bf16.
 mod support;
 
-use fullyshard_wasm::dtype::{Bf16, Element};
+use fullyshard_wasm::dtype::{Bf16, Element, Half};
 use fullyshard_wasm::math;
 use fullyshard_wasm::simd::{F32s, LANES};
 use support::close;
@@ -73,4 +73,44 @@ fn bf16_rounds_to_nearest_even_in_both_forms() {
             assert_eq!(got.0, upper + up as u16, "{value}");
         }
     }
+}
+
+/// The nearest f16 of a positive number by dividing by its step, which is exact.
+fn nearest_half(value: f32) -> f32 {
+    let step = (value.max(2f32.powi(-14)).to_bits() & 0x7f80_0000) as f64;
+    let step = f32::from_bits(step as u32) as f64 / 1024.0;
+    let rounded = ((value as f64 / step).round_ties_even() * step) as f32;
+    if rounded >= 65536.0 {
+        f32::INFINITY
+    } else {
+        rounded
+    }
+}
+
+#[test]
+fn f16_is_exact_widened_and_rounds_to_nearest_even() {
+    for bits in 0..0x7c00u16 {
+        let value = Half(bits).to_f32();
+        let (exponent, mantissa) = ((bits >> 10) as i32, (bits & 0x3ff) as f32);
+        let truth =
+            if exponent == 0 { mantissa * 2f32.powi(-24) } else { (1024.0 + mantissa) * 2f32.powi(exponent - 25) };
+        assert_eq!(value.to_bits(), truth.to_bits());
+        assert_eq!(Half(bits | 0x8000).to_f32().to_bits(), (-truth).to_bits());
+        assert_eq!(Half::from_f32(value).0, bits);
+        let next = if bits == 0x7bff { 65536.0 } else { Half(bits + 1).to_f32() };
+        let middle = (value + next) / 2.0;
+        for near in [value.next_up(), middle.next_down(), middle, middle.next_up(), next.next_down()] {
+            let want = nearest_half(near);
+            assert_eq!(Half::from_f32(near).to_f32(), want, "{near}");
+            assert_eq!(Half::round_lanes(F32s::splat(-near)).lanes()[LANES - 1], -want, "{near}");
+        }
+    }
+    for (bits, value) in [(0x7c00, f32::INFINITY), (0xfc00, f32::NEG_INFINITY)] {
+        assert_eq!(Half(bits).to_f32(), value);
+        assert_eq!(Half::from_f32(value).0, bits);
+    }
+    assert_eq!(Half::from_f32(f32::MAX).0, 0x7c00);
+    assert_eq!(Half::from_f32(f32::from_bits(1)).0, 0);
+    assert_eq!(Half::from_f32(f32::from_bits(0x7f80_0001)).0, 0x7e00);
+    assert_eq!(Half(0x7c01).to_f32().to_bits(), 0x7fc0_2000);
 }

@@ -1,7 +1,7 @@
 //! Matrix products against plain loops.
 mod support;
 
-use fullyshard_wasm::dtype::{Bf16, Element};
+use fullyshard_wasm::dtype::{Bf16, Element, Half};
 use fullyshard_wasm::matmul::{gemm, Matrix, Product};
 use fullyshard_wasm::workspace::Workspace;
 use support::{close, values};
@@ -70,6 +70,8 @@ fn every_transpose_size_and_factor() {
                 check::<f32, f32>(p, trans_a, trans_b, 1e-6);
                 check::<Bf16, f32>(p, trans_a, trans_b, 1e-6);
                 check::<Bf16, Bf16>(p, trans_a, trans_b, 0.004);
+                check::<Half, f32>(p, trans_a, trans_b, 1e-6);
+                check::<Half, Half>(p, trans_a, trans_b, 0.0005);
             }
         }
     }

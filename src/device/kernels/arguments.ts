@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { bfloat16, type DType, DTYPES, float32 } from "../../dtype.ts";
+import { COMPUTE_DTYPES, type DType, DTYPES, float32 } from "../../dtype.ts";
 import { DTypeError, InternalError } from "../../errors.ts";
 import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "./signature.ts";
 
@@ -41,7 +41,7 @@ export function checksOf(kernel: string, { values, arrays }: KernelEntry): reado
 }
 
 function checkOf(kernel: string, name: string, kind: ValueKind, shape: string | undefined): Check | undefined {
-  if (kind === "float") return among(kernel, name, [float32, bfloat16]);
+  if (kind === "float") return among(kernel, name, COMPUTE_DTYPES);
   if (kind === "shape") {
     return (args) => {
       const { length } = listArgument(args, name);

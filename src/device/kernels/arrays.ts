@@ -14,8 +14,8 @@ export const ARRAY_KERNELS = {
   /** `dst[i] = src[i]`: floats are rounded to nearest even, integers towards zero and to the ends of their range. */
   cast: {
     values: {
-      dstDtype: { dtypes: ["float32", "bfloat16", "int32", "uint8"] },
-      srcDtype: { dtypes: ["float32", "bfloat16", "int32", "uint8"] },
+      dstDtype: { dtypes: ["float32", "bfloat16", "float16", "int32", "uint8"] },
+      srcDtype: { dtypes: ["float32", "bfloat16", "float16", "int32", "uint8"] },
       n: "size",
     },
     arrays: {
@@ -64,7 +64,7 @@ export const ARRAY_KERNELS = {
   compare: {
     flops: ["shape"],
     values: {
-      dtype: { dtypes: ["float32", "bfloat16", "int32", "uint8"] },
+      dtype: { dtypes: ["float32", "bfloat16", "float16", "int32", "uint8"] },
       op: "compareOp",
       shape: "shape",
       aStrides: "strides",

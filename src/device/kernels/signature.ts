@@ -46,6 +46,8 @@ export const OPS = {
   /** Of two values, true or false; `and` and `or` take what is not 0 as true. */
   compareOp: ["eq", "ne", "lt", "le", "gt", "ge", "logicalAnd", "logicalOr"],
   reduceOp: ["sum", "mean", "max", "min"],
+  /** What becomes of an update where the norm is not finite: it happens, is a fault, or is left out. */
+  nonfinite: ["keep", "fault", "skip"],
 } as const;
 
 /** Name of an element-wise function of one value. */
@@ -70,9 +72,9 @@ export const CONSTANTS = {
 /**
  * A parameter that is no array.
  *
- * - `dtype`: any element type; `float`: float32 or bfloat16; `{ dtypes }`: those; `{ widens }`: that of another parameter,
+ * - `dtype`: any element type; `float`: one that kernels compute in; `{ dtypes }`: those; `{ widens }`: that of another parameter,
  *   or float32 where that is a float.
- * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`: a name out of {@link OPS}.
+ * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`, `nonfinite`: a name out of {@link OPS}.
  * - `size`: a number of elements, or a stride; `{ atMost }`, `{ divides }`: one with a bound, or that divides another.
  * - `i32`, `f32`, `f64`: a number.
  * - `switch`: true or false.

@@ -13,31 +13,65 @@ export const TRAINING_KERNELS = {
     faults: true,
   },
   /**
-   * Adds the squares of `src`: those of each `block` elements (the last block may be shorter) in float64 in a fixed order, and
-   * the blocks' sums exactly. So adding the words of accumulators adds their values, in any order to the same bits.
+   * Adds the magnitudes of `src`, each to a power from 1 to 3: those of each `block` elements (the last block may be shorter) in
+   * float64 in a fixed order, and the blocks' sums exactly. So adding the words of accumulators adds their values, in any order
+   * to the same bits.
    */
-  sumSquares: {
+  sumPowers: {
     flops: [2, "n"],
-    values: { dtype: "float", n: "size", block: "size" },
+    values: { dtype: "float", power: { atMost: 3 }, n: "size", block: "size" },
     arrays: {
       accumulator: { updates: "int64", shape: ["ACCUMULATOR_WORDS"] },
       src: { reads: "dtype", shape: ["n"] },
     },
   },
+  /** The largest of some magnitudes, NaN if any is; and 1 where the status record holds a fault, else 0. */
+  largest: {
+    flops: ["n"],
+    values: { n: "size" },
+    arrays: {
+      dst: { writes: "float32", shape: [2] },
+      src: { reads: "float32", shape: ["n"] },
+    },
+    faults: true,
+  },
+  /** An accumulator of what `largest` gave, the largest of all ranks. */
+  accumulateLargest: {
+    values: {},
+    arrays: {
+      accumulator: { writes: "int64", shape: ["ACCUMULATOR_WORDS"] },
+      src: { reads: "float32", shape: [2] },
+    },
+  },
   /**
-   * From an accumulator, summed over all ranks: the norm (its root); `factor = min(1, maxNorm / (norm + 1e-6))`, NaN if the norm
-   * is; and the gate, 1 if an update must not happen, because a fault was counted or, with `errorIfNonfinite`, because the norm
-   * is not finite, which then is a fault too, and leaves the factor at 1.
+   * From an accumulator of powers, summed over all ranks: the norm of unscaled gradients, its root over `scale`;
+   * `factor = min(1, maxNorm / (norm + 1e-6)) / scale`, NaN if the norm is; and the gate, 1 if an update must not happen, because
+   * a fault was counted or the norm is not finite and `ifNonfinite` is not `keep`. Then the factor is 1, and there is another
+   * fault, or with `skip` an overflow is noted.
    */
   clipFactor: {
-    values: { maxNorm: "f64", errorIfNonfinite: "switch" },
+    values: { power: { atMost: 3 }, maxNorm: "f64", ifNonfinite: "nonfinite" },
     arrays: {
       norm: { writes: "float32", shape: [1] },
       factor: { writes: "float32", shape: [1], optional: true },
       gate: { writes: "int32", shape: [1] },
+      overflow: { updates: "int32", shape: [1], optional: true },
       accumulator: { reads: "int64", shape: ["ACCUMULATOR_WORDS"] },
+      scale: { reads: "float32", shape: [1], optional: true },
     },
     faults: true,
+  },
+  /**
+   * The loss scale of the next step (PyTorch's `_amp_update_scale_`): times `backoff` after an overflow, which is forgotten, times
+   * `growth` after `interval` steps without one, of which `progress` counts those so far. It never becomes infinite.
+   */
+  updateScale: {
+    values: { growth: "f64", backoff: "f64", interval: "size" },
+    arrays: {
+      scale: { updates: "float32", shape: [1] },
+      progress: { updates: "int32", shape: [1] },
+      overflow: { updates: "int32", shape: [1] },
+    },
   },
   /**
    * AdamW (decoupled decay) on a run of `n` elements with states of `numStates`, as a table of records says; see
@@ -77,7 +111,7 @@ export const TRAINING_KERNELS = {
   sumRanks: {
     flops: ["sources", "n"],
     values: {
-      dtype: { dtypes: ["float32", "bfloat16", "int64"] },
+      dtype: { dtypes: ["float32", "bfloat16", "float16", "int64"] },
       dstDtype: { widens: "dtype" },
       n: "size",
       accumulate: "switch",

@@ -154,7 +154,7 @@ async function openOnednnDevice(parts: WasmParts, ranksOnHost: number): Promise<
   const checks = checksOf("gemm", KERNELS.gemm);
   const gemm: Kernels["gemm"] = (args) => {
     for (const check of checks) check(args);
-    if (onednn.hasBfloat16 || args.dtype.byteLength === 4) onednn.gemm(args);
+    if (onednn.multiplies(args.dtype)) onednn.gemm(args);
     else kernels.gemm(args);
   };
   return new WasmDevice({ ...parts, kernels: { ...kernels, gemm } }, {

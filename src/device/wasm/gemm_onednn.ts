@@ -100,6 +100,11 @@ export class OnednnGemm {
     }
   }
 
+  /** Whether it multiplies a dtype here. */
+  multiplies(dtype: DType): boolean {
+    return dtype === float32 || (dtype === bfloat16 && this.hasBfloat16);
+  }
+
   /** Bytes that {@link gemm} takes from its scratch memory. */
   scratchBytes(args: Arguments): number {
     const [m, n] = [numberArgument(args, "m"), numberArgument(args, "n")];

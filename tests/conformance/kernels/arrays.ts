@@ -4,7 +4,7 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { bfloat16, type DType, DTYPES, float32, int32, uint8 } from "../../../src/dtype.ts";
+import { bfloat16, type DType, DTYPES, float16, float32, int32, uint8 } from "../../../src/dtype.ts";
 import type { ARRAY_KERNELS } from "../../../src/device/kernels/arrays.ts";
 import { type BinaryOp, OPS, type UnaryOp } from "../../../src/device/kernels/signature.ts";
 import type { Bed } from "./bed.ts";
@@ -96,6 +96,7 @@ const clamped = (low: number, high: number) => (x: number): number => Math.min(M
 const STORED: ReadonlyMap<DType, (x: number) => number> = new Map([
   [float32, fround],
   [bfloat16, (x) => toBfloat16(fround(x))],
+  [float16, (x) => Math.f16round(fround(x))],
   [int32, clamped(-(2 ** 31), 2 ** 31 - 1)],
   [uint8, clamped(0, 255)],
 ]);

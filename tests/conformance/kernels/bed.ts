@@ -5,7 +5,7 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { bfloat16, type DType, float32, float64, int32, int64, uint8 } from "../../../src/dtype.ts";
+import { bfloat16, type DType, float16, float32, float64, int32, int64, uint8 } from "../../../src/dtype.ts";
 import { InternalError } from "../../../src/errors.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../../src/device/device.ts";
 import { type Access, accessesOf } from "../../../src/device/kernels/accesses.ts";
@@ -246,7 +246,9 @@ export class Bed {
       if (direction === "reads") continue;
       const want = expected[parameter];
       assert.ok(want !== undefined, `${label}: nothing is expected of '${parameter}'`);
-      close(after(parameter), want.values, want.relative ?? 0, want.absolute ?? 0, `${label}: ${parameter}`);
+      // The numbers nearest to zero are as far from each other as the smallest is from it.
+      const absolute = (want.absolute ?? 0) + (dtype === float16 ? 2 ** -25 : 0);
+      close(after(parameter), want.values, want.relative ?? 0, absolute, `${label}: ${parameter}`);
       const now = this.bytes(ptr, byteLength);
       for (const [i, value] of want.values.entries()) {
         if (value !== undefined) continue;
@@ -289,6 +291,8 @@ export function encode(dtype: DType, values: readonly number[]): Uint8Array<Arra
     ? Float64Array.from(values)
     : dtype === bfloat16
     ? halves()
+    : dtype === float16
+    ? Float16Array.from(values)
     : dtype === int32
     ? Int32Array.from(values)
     : dtype === int64
@@ -305,6 +309,7 @@ export function decode(dtype: DType, bytes: Uint8Array<ArrayBuffer>): number[] {
   if (dtype === int32) return Array.from(new Int32Array(buffer));
   if (dtype === uint8) return Array.from(new Uint8Array(buffer));
   if (dtype === int64) return Array.from(new BigInt64Array(buffer), Number);
+  if (dtype === float16) return Array.from(new Float16Array(buffer));
   assert.equal(dtype, bfloat16);
   const words = Uint32Array.from(new Uint16Array(buffer), (half) => (half << 16) >>> 0);
   return Array.from(new Float32Array(words.buffer));

@@ -5,7 +5,7 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { bfloat16, type DType, float32 } from "../../../src/dtype.ts";
+import { bfloat16, type DType, float16, float32 } from "../../../src/dtype.ts";
 import type { DevicePtr } from "../../../src/device/device.ts";
 import type { Arguments } from "../../../src/device/kernels/signature.ts";
 import type { ArgsOf, KernelName } from "../../../src/device/kernels/table.ts";
@@ -70,6 +70,7 @@ export type Properties = Readonly<Record<string, (bed: Bed) => void>>;
 export const FLOATS: readonly { readonly dtype: DType; readonly epsilon: number }[] = [
   { dtype: float32, epsilon: 2 ** -24 },
   { dtype: bfloat16, epsilon: 2 ** -8 },
+  { dtype: float16, epsilon: 2 ** -11 },
 ];
 
 /** Cases for each storage dtype. */
@@ -112,6 +113,11 @@ export function toBfloat16(x: number): number {
   const word = new Uint32Array(Float32Array.of(x).buffer);
   if (!Number.isNaN(x)) word[0] = (pick(word, 0) + 0x7fff + ((pick(word, 0) >>> 16) & 1)) & 0xffff0000;
   return pick(new Float32Array(word.buffer), 0);
+}
+
+/** What a store in a float dtype followed by a load gives. */
+export function rounding(dtype: DType): (x: number) => number {
+  return dtype === bfloat16 ? toBfloat16 : dtype === float16 ? Math.f16round : fround;
 }
 
 /** Applies a function of one row to each. */

@@ -4,7 +4,7 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { bfloat16, type DType, float32, int32 } from "../../../src/dtype.ts";
+import { float32, int32 } from "../../../src/dtype.ts";
 import type { LAYER_KERNELS } from "../../../src/device/kernels/layers.ts";
 import { softmaxRow } from "../../support/reference.ts";
 import {
@@ -18,15 +18,12 @@ import {
   gradient,
   pick,
   type Properties,
+  rounding,
   sum,
-  toBfloat16,
 } from "./case.ts";
 
 const COLS = [1, 2, 3, 4, 7, 64, 129];
 const [ROWS, EPS] = [3, 1e-5];
-
-/** What a store in the dtype followed by a load gives. */
-const rounding = (dtype: DType): (x: number) => number => dtype === bfloat16 ? toBfloat16 : fround;
 
 const softmax: CasesOf<"softmax"> = eachFloat((dtype, epsilon) =>
   COLS.flatMap((cols) =>

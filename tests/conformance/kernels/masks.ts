@@ -4,7 +4,7 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { bfloat16, DTYPES, float32, int32, uint8 } from "../../../src/dtype.ts";
+import { bfloat16, DTYPES, float16, float32, int32, uint8 } from "../../../src/dtype.ts";
 import { type CompareOp, OPS } from "../../../src/device/kernels/signature.ts";
 import {
   type Cases,
@@ -37,7 +37,7 @@ const PAIRS: readonly { shape: number[]; aStrides: number[]; bStrides: number[] 
   { shape: [2, 0], aStrides: [1, 1], bStrides: [1, 1] },
 ];
 
-const compare: CasesOf<"compare"> = [float32, bfloat16, int32, uint8].flatMap((dtype) =>
+const compare: CasesOf<"compare"> = [float32, bfloat16, float16, int32, uint8].flatMap((dtype) =>
   OPS.compareOp.flatMap((op) =>
     PAIRS.map(({ shape, aStrides, bStrides }) => ({
       args: { dtype, op, shape, aStrides, bStrides },

@@ -64,49 +64,84 @@ const clearAccumulator: CasesOf<"clearAccumulator"> = [{
   expect: () => ({ accumulator: { values: each(WORDS, () => 0) } }),
 }];
 
-/** The sum of squares in float64, in the order of the kernel: pairs of lanes, then both. */
-function squares(block: readonly number[]): number {
-  const lanes = [0, 1, 2, 3].map((lane) => sum(Math.ceil(block.length / 4), (i) => (block[4 * i + lane] ?? 0) ** 2));
-  return (pick(lanes, 0) + pick(lanes, 2)) + (pick(lanes, 1) + pick(lanes, 3));
+/** A sum of powers in float64, in the order of the kernel: 16 lanes, which are added by halves. */
+function sumOfPowers(block: readonly number[], power: number): number {
+  const term = (x: number = 0): number => each(power, () => Math.abs(x)).reduce((product, factor) => product * factor);
+  let lanes = each(16, (lane) => sum(Math.ceil(block.length / 16), (i) => term(block[16 * i + lane])));
+  while (lanes.length > 1) lanes = each(lanes.length / 2, (i) => pick(lanes, i) + pick(lanes, i + lanes.length / 2));
+  return pick(lanes, 0);
 }
 
-const sumSquares: CasesOf<"sumSquares"> = eachFloat((dtype) =>
-  [[0, 64], [1, 64], [64, 64], [200, 64], [39, 13], [5, 1]].map(([n = 0, block = 1]) => ({
-    args: { dtype, n, block },
-    arrays: { accumulator: sumOf([3]) },
-    expect: (before) => {
-      const src = before("src");
-      const sums = each(Math.ceil(n / block), (i) => squares(src.slice(i * block, (i + 1) * block)));
-      return { accumulator: { values: words(sumOf([3, ...sums])) } };
-    },
-  }))
+const sumPowers: CasesOf<"sumPowers"> = eachFloat((dtype) =>
+  [[0, 64], [1, 64], [64, 64], [200, 64], [39, 13], [5, 1]].flatMap(([n = 0, block = 1]) =>
+    [1, 2, 3].map((power) => ({
+      args: { dtype, power, n, block },
+      arrays: { accumulator: sumOf([3]) },
+      expect: (before) => {
+        const src = before("src");
+        const sums = each(Math.ceil(n / block), (i) => sumOfPowers(src.slice(i * block, (i + 1) * block), power));
+        return { accumulator: { values: words(sumOf([3, ...sums])) } };
+      },
+    }))
+  )
 );
+
+const largest: CasesOf<"largest"> = [0, 1, 5, 203].map((n) => ({
+  args: { n },
+  expect: (before) => ({ dst: { values: [Math.max(0, ...before("src").map(Math.abs)), 0] } }),
+}));
+
+const accumulateLargest: CasesOf<"accumulateLargest"> = [[2.5, 0], [0, 0], [7, 1], [NaN, 0]].map((
+  [value = 0, fault = 0],
+) => ({
+  label: `of ${value}, ${fault}`,
+  args: {},
+  arrays: { src: [value, fault] },
+  expect: () => ({ accumulator: { values: words(sumOf([value])).with(FAULTS, fault) } }),
+}));
 
 const clipFactor: CasesOf<"clipFactor"> = [[25, 1], [25, 5], [25, Infinity], [0, 1], [1e60, 2], [1e-60, 1]].flatMap(
-  ([square = 0, maxNorm = 0]) =>
-    [0n, 3n].map((faults) => {
-      const accumulator = sumOf([square]);
-      new DataView(accumulator.buffer).setBigInt64(8 * FAULTS, faults, true);
-      const norm = Math.sqrt(square);
-      return {
-        label: `of ${square} with ${faults} faults`,
-        args: { maxNorm, errorIfNonfinite: true },
-        arrays: { accumulator },
-        expect: () => ({
-          norm: { values: [fround(norm)] },
-          factor: { values: [fround(Math.min(1, maxNorm / (norm + 1e-6)))] },
-          gate: { values: [Number(faults > 0n)] },
-        }),
-      };
-    }),
+  ([total = 0, maxNorm = 0]) =>
+    [0n, 3n].flatMap((faults) =>
+      [1, 2, 3].map((power) => {
+        const accumulator = sumOf([total]);
+        new DataView(accumulator.buffer).setBigInt64(8 * FAULTS, faults, true);
+        const scale = power === 3 ? 1024 : 1;
+        const norm = (power === 1 ? total : power === 2 ? Math.sqrt(total) : Math.cbrt(total)) / scale;
+        const relative = power === 3 ? 2 ** -23 : 0; // the root may be off by the last place
+        return {
+          label: `of ${total} with ${faults} faults`,
+          args: { power, maxNorm, ifNonfinite: "skip" as const },
+          arrays: { accumulator, scale: [scale], overflow: [0] },
+          expect: () => ({
+            norm: { values: [fround(norm)], relative },
+            factor: { values: [fround(Math.min(1, maxNorm / (norm + 1e-6)) / scale)], relative },
+            gate: { values: [Number(faults > 0n)] },
+            overflow: { values: [0] },
+          }),
+        };
+      })
+    ),
 );
 
+const SCALES: readonly (readonly [scale: number, progress: number, overflow: number, next: number, steps: number])[] = [
+  [65536, 0, 0, 65536, 1],
+  [65536, 2, 0, 131072, 0],
+  [65536, 2, 1, 32768, 0],
+  [3, 0, 1, 1.5, 0],
+  [2 ** 127, 2, 0, 2 ** 127, 0],
+];
+const updateScale: CasesOf<"updateScale"> = SCALES.map(([scale, progress, overflow, next, steps]) => ({
+  label: `of ${scale} after ${progress}`,
+  args: { growth: 2, backoff: 0.5, interval: 3 },
+  arrays: { scale: [scale], progress: [progress], overflow: [overflow] },
+  expect: () => ({ scale: { values: [next] }, progress: { values: [steps] }, overflow: { values: [0] } }),
+}));
+
 /** Cases of the kernels of the norm. */
-export const NORM_CASES: Cases<"clearAccumulator" | "sumSquares" | "clipFactor"> = {
-  clearAccumulator,
-  sumSquares,
-  clipFactor,
-};
+export const NORM_CASES: Cases<
+  "clearAccumulator" | "sumPowers" | "largest" | "accumulateLargest" | "clipFactor" | "updateScale"
+> = { clearAccumulator, sumPowers, largest, accumulateLargest, clipFactor, updateScale };
 
 /** Puts an accumulator into memory. */
 function put(bed: Bed, bytes: Uint8Array): DevicePtr {
@@ -116,9 +151,14 @@ function put(bed: Bed, bytes: Uint8Array): DevicePtr {
 }
 
 /** The norm, the factor that clips it to 2, and the gate of an accumulator. */
-function clip(bed: Bed, accumulator: DevicePtr, errorIfNonfinite: boolean = false): readonly [number, number, number] {
+function clip(
+  bed: Bed,
+  accumulator: DevicePtr,
+  ifNonfinite: "keep" | "fault" | "skip" = "keep",
+  overflow?: DevicePtr,
+): readonly [number, number, number] {
   const [norm, factor, gate] = [bed.room(float32, 1), bed.room(float32, 1), bed.room(int32, 1)];
-  bed.device.kernels.clipFactor({ maxNorm: 2, errorIfNonfinite, norm, factor, gate, accumulator });
+  bed.device.kernels.clipFactor({ power: 2, maxNorm: 2, ifNonfinite, norm, factor, gate, overflow, accumulator });
   return [pick(bed.get(float32, norm, 1), 0), pick(bed.get(float32, factor, 1), 0), pick(bed.get(int32, gate, 1), 0)];
 }
 
@@ -131,18 +171,18 @@ function cleared(bed: Bed): DevicePtr {
 
 /** What else holds for the norm. */
 export const NORM_PROPERTIES: Properties = {
-  "sumSquares() gives the same bits for every order and cut of the blocks": (bed) => {
+  "sumPowers() gives the same bits for every order and cut of the blocks": (bed) => {
     const block = 13;
     for (const { dtype } of FLOATS) {
       // Blocks of very different size, so that plain sums would differ.
       const blocks = each(64, (r) => r).map((r) => bed.values(block).map((v) => v * 2 ** ((r * 37) % 120 - 60)));
       const whole = cleared(bed);
-      const args = { dtype, block };
-      bed.device.kernels.sumSquares({ ...args, n: 64 * block, accumulator: whole, src: bed.put(dtype, blocks.flat()) });
+      const args = { dtype, power: 2, block };
+      bed.device.kernels.sumPowers({ ...args, n: 64 * block, accumulator: whole, src: bed.put(dtype, blocks.flat()) });
       const shuffled = blocks.map((_, r) => blocks[r * 29 % 64] ?? []);
       const parts = [[0, 5], [5, 6], [6, 40], [40, 64]].map(([start = 0, end = 0]) => {
         const [accumulator, src] = [cleared(bed), bed.put(dtype, shuffled.slice(start, end).flat())];
-        bed.device.kernels.sumSquares({ ...args, n: (end - start) * block, accumulator, src });
+        bed.device.kernels.sumPowers({ ...args, n: (end - start) * block, accumulator, src });
         return accumulator;
       });
       const total = cleared(bed);
@@ -169,11 +209,11 @@ export const NORM_PROPERTIES: Properties = {
     assert.equal(norm(new Map()), 0);
     assert.equal(norm(new Map([[NANS - 1, 1n << 40n]])), Infinity);
   },
-  "sumSquares() counts NaN and infinities, and takes the smallest numbers": (bed) => {
+  "sumPowers() counts NaN and infinities, and takes the smallest numbers": (bed) => {
     const run = (values: readonly number[]): readonly [number, number, number] => {
       const accumulator = cleared(bed);
-      const args = { dtype: float32, n: values.length, block: 1, accumulator };
-      bed.device.kernels.sumSquares({ ...args, src: bed.put(float32, values) });
+      const args = { dtype: float32, power: 2, n: values.length, block: 1, accumulator };
+      bed.device.kernels.sumPowers({ ...args, src: bed.put(float32, values) });
       return clip(bed, accumulator);
     };
     assert.deepEqual(run([1, Infinity, 2]), [Infinity, 0, 0]);
@@ -185,10 +225,33 @@ export const NORM_PROPERTIES: Properties = {
   "clipFactor() makes a norm that is not finite a fault where it must not be": (bed) => {
     for (const value of [NaN, Infinity]) {
       const accumulator = put(bed, sumOf([value]));
-      assert.deepEqual(clip(bed, accumulator, true), [value, 1, 1]);
+      assert.deepEqual(clip(bed, accumulator, "fault"), [value, 1, 1]);
       assert.deepEqual(bed.device.status.read(), { kind: 4, place: 0, value, limit: 0 });
       bed.device.status.clear();
     }
+  },
+  "clipFactor() notes an overflow where the update is to be left out": (bed) => {
+    for (const value of [NaN, Infinity, 9]) {
+      const [accumulator, overflow] = [put(bed, sumOf([value])), bed.put(int32, [0])];
+      const isFinite = Number.isFinite(value);
+      const clipped = isFinite ? [3, fround(2 / (3 + 1e-6)), 0] : [value, 1, 1];
+      assert.deepEqual(clip(bed, accumulator, "skip", overflow), clipped);
+      assert.deepEqual(bed.get(int32, overflow, 1), [Number(!isFinite)]);
+      assert.equal(bed.device.status.read(), undefined);
+    }
+  },
+  "largest() keeps NaN and counts the fault there is": (bed) => {
+    const largest = (values: readonly number[]): number[] => {
+      const dst = bed.room(float32, 2);
+      bed.device.kernels.largest({ n: values.length, dst, src: bed.put(float32, values) });
+      return bed.get(float32, dst, 2);
+    };
+    assert.deepEqual(largest([1, -3, Infinity, NaN, 2]), [NaN, 0]);
+    assert.deepEqual(largest([1, -Infinity]), [Infinity, 0]);
+    const [y, w, ids] = [bed.room(float32, 1), bed.put(float32, [1]), bed.put(int32, [9])];
+    bed.device.kernels.embedding({ dtype: float32, n: 1, vocab: 1, cols: 1, y, w, ids });
+    assert.deepEqual(largest([-3, 2]), [3, 1]);
+    bed.device.status.clear();
   },
   "clearAccumulator() counts the fault there is, and clipFactor() shuts the gate for it": (bed) => {
     const [y, w, ids] = [bed.room(float32, 1), bed.put(float32, [1]), bed.put(int32, [9])];

@@ -5,21 +5,10 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { bfloat16, float32, int64 } from "../../../src/dtype.ts";
+import { float32, int64 } from "../../../src/dtype.ts";
 import { type DevicePtr, devicePtr } from "../../../src/device/device.ts";
 import { CONSTANTS } from "../../../src/device/kernels/signature.ts";
-import {
-  type Cases,
-  type CasesOf,
-  close,
-  each,
-  FLOATS,
-  fround,
-  pick,
-  type Properties,
-  sum,
-  toBfloat16,
-} from "./case.ts";
+import { type Cases, type CasesOf, close, each, FLOATS, fround, pick, type Properties, rounding, sum } from "./case.ts";
 
 const { RECORD_BYTES } = CONSTANTS;
 
@@ -155,7 +144,7 @@ const sgd: CasesOf<"sgd"> = GATES.flatMap((gate) =>
 
 const sumRanks: CasesOf<"sumRanks"> = [
   ...FLOATS.flatMap(({ dtype }) =>
-    (dtype === float32 ? [float32] : [float32, bfloat16]).flatMap((dstDtype) =>
+    [...new Set([float32, dtype])].flatMap((dstDtype) =>
       [0, 1, 5, 16, 39].flatMap((n) =>
         [1, 2, 3, 5].flatMap((count) =>
           [undefined, 0.3].flatMap((scale) =>
@@ -174,7 +163,7 @@ const sumRanks: CasesOf<"sumRanks"> = [
                   const value = fround(total * fround(scale ?? 1));
                   return accumulate ? fround(pick(old, i) + value) : value;
                 });
-                return { dst: { values: dstDtype === bfloat16 ? values.map(toBfloat16) : values } };
+                return { dst: { values: values.map(rounding(dstDtype)) } };
               },
             }))
           )

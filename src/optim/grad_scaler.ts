@@ -1,0 +1,204 @@
+/**
+ * Dynamic loss scaling for float16 (PyTorch's `torch.amp.GradScaler`, `aten/src/ATen/native/cuda/AmpKernels.cu`): gradients too
+ * small for float16 are made larger before the backward, and smaller again before they are used. Scale and overflow stay on the
+ * device, so that the host waits for nothing; that a step is skipped on all ranks is the gate's doing, see Note [Gate].
+ *
+ * @module
+ */
+import { Buffer } from "../device/buffer.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { float32, int32 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import { denseLayout } from "../shape.ts";
+import type { Parameter } from "../tensor/parameter.ts";
+import { Tensor } from "../tensor/tensor.ts";
+import { clipGradNorm } from "./clip.ts";
+import type { Optimizer } from "./optimizer.ts";
+
+/** Settings of a {@link GradScaler}; the defaults are PyTorch's. */
+export interface GradScalerSettings {
+  /** What the scale is multiplied by after `growthInterval` steps without an overflow: 2 */
+  readonly growthFactor: number;
+  /** What it is multiplied by after an overflow: 0.5 */
+  readonly backoffFactor: number;
+  /** 2000 */
+  readonly growthInterval: number;
+}
+
+/** Options of a {@link GradScaler}. */
+export interface GradScalerOptions extends Partial<GradScalerSettings> {
+  /** The first scale. @default 65536 */
+  readonly initScale?: number;
+}
+
+/** What a run goes on from. */
+export interface GradScalerState extends GradScalerSettings {
+  /** What losses are multiplied by. */
+  readonly scale: number;
+  /** Steps without an overflow since the scale was last changed. */
+  readonly growthTracker: number;
+}
+
+/** Byte offsets of what lies on the device. */
+const PLACES = { scale: 0, progress: float32.byteLength, overflow: float32.byteLength + int32.byteLength } as const;
+const BYTES = PLACES.overflow + int32.byteLength;
+
+/**
+ * Scales losses, unscales gradients, and skips steps whose gradients overflowed, on all ranks where they did on one.
+ *
+ * @example
+ * ```ts
+ * import { AdamW, clipGradNorm, GradScaler, tensor } from "fullyshard";
+ * import { initializeParameters, Linear } from "fullyshard/nn";
+ * import { openDevice } from "fullyshard/device";
+ * const device = await openDevice("cpu");
+ * const model = new Linear(device, 2, 1);
+ * initializeParameters(model, 0);
+ * const optimizer = new AdamW(model.parameters());
+ * using scaler = new GradScaler(device);
+ * const loss = model.call(tensor(device, [1, 2], { shape: [1, 2] })).sum();
+ * scaler.scale(loss).backward();
+ * clipGradNorm(model.parameters(), 1, { scaler });
+ * scaler.step(optimizer);
+ * scaler.update();
+ * if (scaler.getScale() !== 65536) throw new Error("changed");
+ * ```
+ */
+export class GradScaler implements Disposable {
+  readonly #device: Device;
+  readonly #memory: Buffer;
+  /** Parameters whose gradients were unscaled since the last update. */
+  readonly #unscaled = new Set<Parameter>();
+  #settings: GradScalerSettings;
+
+  /**
+   * Takes 12 bytes of the device, until it is disposed.
+   *
+   * @throws {ArgumentError} if a setting is out of range
+   */
+  constructor(device: Device, options: GradScalerOptions = {}) {
+    const { initScale = 65536, growthFactor = 2, backoffFactor = 0.5, growthInterval = 2000 } = options;
+    this.#settings = { growthFactor, backoffFactor, growthInterval };
+    this.#device = device;
+    requireState({ ...this.#settings, scale: initScale, growthTracker: 0 });
+    this.#memory = Buffer.allocate(device, BYTES, "loss scale", "optimizer");
+    this.#write(initScale, 0);
+  }
+
+  /** The loss times the scale: what to call `backward()` on. */
+  scale(loss: Tensor): Tensor {
+    this.#memory.retain();
+    using scale = new Tensor(this.#memory, denseLayout([]), float32);
+    return loss.mul(scale);
+  }
+
+  /**
+   * Divides the gradients of an optimizer's parameters by the scale, where {@link step} or `clipGradNorm` is not to. Every rank must.
+   *
+   * @throws {ArgumentError} if they were unscaled since the last update
+   */
+  unscale(optimizer: Optimizer): void {
+    using _norm = clipGradNorm(parametersOf(optimizer), Infinity, { scaler: this });
+  }
+
+  /**
+   * Takes the optimizer's step, which changes nothing on any rank if gradients overflowed on one; unscales them first, if need be.
+   * Schedules count skipped steps too, as the host does not wait to know. Every rank must call it.
+   */
+  step(optimizer: Optimizer): void {
+    if (!parametersOf(optimizer).some((parameter) => this.#unscaled.has(parameter))) this.unscale(optimizer);
+    optimizer.step();
+  }
+
+  /**
+   * Makes the scale smaller after an overflow, larger after enough steps without one. Once a step, after all optimizers.
+   *
+   * @throws {ArgumentError} if no gradients were unscaled since the last one
+   */
+  update(): void {
+    if (this.#unscaled.size === 0) {
+      throw new ArgumentError(
+        "Cannot update the loss scale: no gradients were unscaled since; call step(optimizer) first",
+      );
+    }
+    this.#unscaled.clear();
+    const { growthFactor: growth, backoffFactor: backoff, growthInterval: interval } = this.#settings;
+    const [scale, progress, overflow] = [this.#at("scale"), this.#at("progress"), this.#at("overflow")];
+    this.#device.kernels.updateScale({ growth, backoff, interval, scale, progress, overflow });
+    this.#memory.version++; // a graph that was built with the scale before is no longer right
+  }
+
+  /** The scale. Waits for the device. */
+  getScale(): number {
+    return this.state().scale;
+  }
+
+  /** What a checkpoint keeps, plain data. Waits for the device. */
+  state(): GradScalerState {
+    const bytes = new Uint8Array(BYTES);
+    this.#device.synchronize();
+    this.#device.copyOut(bytes, this.#memory.ptr);
+    const view = new DataView(bytes.buffer);
+    const [scale, growthTracker] = [view.getFloat32(PLACES.scale, true), view.getInt32(PLACES.progress, true)];
+    return { ...this.#settings, scale, growthTracker };
+  }
+
+  /** Goes on from what {@link state} gave. @throws {ArgumentError} if it makes no sense */
+  restore(state: GradScalerState): void {
+    requireState(state);
+    const { scale, growthTracker, growthFactor, backoffFactor, growthInterval } = state;
+    this.#settings = { growthFactor, backoffFactor, growthInterval };
+    this.#write(scale, growthTracker);
+  }
+
+  /** Gives its memory back. */
+  [Symbol.dispose](): void {
+    this.#memory.release();
+  }
+
+  /**
+   * Where the scale lies of gradients that are being unscaled, and where an overflow is noted.
+   *
+   * @throws {ArgumentError} if they were unscaled since the last update
+   * @internal
+   */
+  unscaling(parameters: readonly Parameter[]): { readonly scale: DevicePtr; readonly overflow: DevicePtr } {
+    const again = parameters.find((parameter) => this.#unscaled.has(parameter));
+    if (again !== undefined) {
+      throw new ArgumentError(
+        `Cannot unscale the gradient of '${again.fqn}': it was since the last update(); clip with the scaler once a step, or ` +
+          "without it after unscale()",
+      );
+    }
+    for (const parameter of parameters) this.#unscaled.add(parameter);
+    return { scale: this.#at("scale"), overflow: this.#at("overflow") };
+  }
+
+  #at(place: keyof typeof PLACES): DevicePtr {
+    return devicePtr(this.#memory.ptr + PLACES[place]);
+  }
+
+  #write(scale: number, progress: number): void {
+    const view = new DataView(new ArrayBuffer(BYTES));
+    view.setFloat32(PLACES.scale, scale, true);
+    view.setInt32(PLACES.progress, progress, true);
+    this.#device.copyIn(this.#memory.ptr, new Uint8Array(view.buffer));
+    this.#memory.version++;
+  }
+}
+
+function parametersOf({ groups }: Optimizer): readonly Parameter[] {
+  return groups.flatMap(({ parameters }) => parameters);
+}
+
+function requireState({ scale, growthTracker, growthFactor, backoffFactor, growthInterval }: GradScalerState): void {
+  const counts = [growthInterval, growthTracker + 1];
+  if (
+    scale > 0 && Number.isFinite(scale) && growthFactor > 1 && backoffFactor > 0 && backoffFactor < 1 &&
+    counts.every((count) => Number.isSafeInteger(count) && count > 0)
+  ) return;
+  throw new ArgumentError(
+    `Cannot scale losses by ${scale}, growing by ${growthFactor} after ${growthInterval} steps of which ${growthTracker} are done, ` +
+      `backing off by ${backoffFactor}: the scale must be positive, growth above 1, backoff between 0 and 1, steps whole numbers`,
+  );
+}

@@ -1,0 +1,144 @@
+/**
+ * Norms of all gradients together, over all ranks, with one all-reduce for each group of them. They do not depend on the cut: sums
+ * are exact up to each block's own, which is taken in float64 in a fixed order, and adding blocks' sums is adding integers; of
+ * largest values there is nothing to round.
+ *
+ * @module
+ */
+import { Buffer } from "../device/buffer.ts";
+import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
+import { copyAcross } from "../device/offload.ts";
+import { CONSTANTS } from "../device/kernels/signature.ts";
+import { float32, int64 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import { isDense } from "../shape.ts";
+import type { NormReducer, Parameter } from "../tensor/parameter.ts";
+import { SHARD_BLOCK } from "../tensor/shard_layout.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+
+const { ACCUMULATOR_WORDS } = CONSTANTS;
+const ACCUMULATOR_BYTES = ACCUMULATOR_WORDS * int64.byteLength;
+/** Floats that the largest value and the fault of a rank take. */
+const LARGEST_FLOATS = 2;
+
+/** A p-norm: the p-th root of the sum of p-th powers, or the largest magnitude. */
+export type NormType = 1 | 2 | 3 | typeof Infinity;
+
+/** @throws {ArgumentError} for norms that there are not */
+export function requireNormType(type: number): void {
+  if ([1, 2, 3, Infinity].includes(type)) return;
+  throw new ArgumentError(`Cannot take the ${type}-norm of gradients: normType must be 1, 2, 3 or Infinity`);
+}
+
+/**
+ * Writes what the norm is the root of, with the faults of all ranks, into an accumulator.
+ *
+ * @param parameters whose ranks take part
+ * @param counted those of them whose gradients count
+ * @param accumulator `ACCUMULATOR_WORDS` int64
+ */
+export function sumOfPowers(
+  parameters: readonly Parameter[],
+  counted: readonly Parameter[],
+  type: NormType,
+  { device, ptr: accumulator }: Buffer,
+): void {
+  const reducers = new Set(parameters.map(({ storage }) => storage.normReducer));
+  const groups = Array.from(reducers, (reducer) => ({
+    reducer,
+    grads: counted.filter(({ storage }) => storage.normReducer === reducer).flatMap(gradOf),
+  }));
+  if (type === Infinity) addLargest(device, groups, accumulator);
+  else addPowers(device, groups, type, accumulator);
+}
+
+/** Gradients that one reducer combines over its ranks, or that every rank has whole. */
+interface Group {
+  readonly reducer: NormReducer | undefined;
+  readonly grads: readonly Tensor[];
+}
+
+/** The gradient, if there is one. */
+function gradOf({ grad, fqn }: Parameter): readonly Tensor[] {
+  if (grad === undefined) return [];
+  if (!isDense(grad.layout)) throw new ArgumentError(`The gradient of '${fqn}' must be dense`);
+  return [grad];
+}
+
+/** Sums powers of gradients on the device where they lie. */
+function sumThere(device: Device, grads: readonly Tensor[], power: number, accumulator: DevicePtr): void {
+  device.kernels.clearAccumulator({ accumulator });
+  for (const { dtype, numel: n, ptr: src } of grads) {
+    device.kernels.sumPowers({ dtype, power, n, block: SHARD_BLOCK, accumulator, src });
+  }
+}
+
+/** Adds powers of offloaded gradients, of which only the sum comes to the device. */
+function addFrom(other: Device, device: Device, grads: readonly Tensor[], power: number, accumulator: DevicePtr): void {
+  const there = Buffer.allocate(other, ACCUMULATOR_BYTES, "gradient norm");
+  const here = Buffer.allocate(device, ACCUMULATOR_BYTES, "gradient norm");
+  try {
+    sumThere(other, grads, power, there.ptr);
+    copyAcross(here, there, ACCUMULATOR_BYTES);
+    sumAccumulators(device, accumulator, [accumulator, here.ptr]);
+  } finally {
+    there.release();
+    here.release();
+  }
+}
+
+function sumAccumulators({ kernels }: Device, dst: DevicePtr, sources: readonly DevicePtr[]): void {
+  kernels.sumRanks({ dtype: int64, dstDtype: int64, n: ACCUMULATOR_WORDS, accumulate: false, dst, sources });
+}
+
+function addPowers(device: Device, groups: readonly Group[], power: number, total: DevicePtr): void {
+  const accumulators = Buffer.allocate(device, groups.length * ACCUMULATOR_BYTES, "gradient norm");
+  try {
+    const sources = groups.map(({ reducer, grads }, i) => {
+      const accumulator = devicePtr(accumulators.ptr + i * ACCUMULATOR_BYTES);
+      sumThere(device, grads.filter((grad) => grad.device === device), power, accumulator);
+      for (const [other, theirs] of Map.groupBy(grads, (grad) => grad.device)) {
+        if (other !== device) addFrom(other, device, theirs, power, accumulator);
+      }
+      reducer?.allReduce(accumulator, ACCUMULATOR_WORDS, int64, "sum");
+      return accumulator;
+    });
+    sumAccumulators(device, total, sources);
+  } finally {
+    accumulators.release();
+  }
+}
+
+/** Writes the largest magnitude of a gradient, a float32, wherever both lie. */
+function writeLargest({ device, dtype, numel: n, ptr: src }: Tensor, to: Pick<Buffer, "device" | "ptr">): void {
+  if (device === to.device) return device.kernels.maxAbs({ dtype, n, dst: to.ptr, src });
+  const there = Buffer.allocate(device, float32.byteLength, "gradient norm");
+  try {
+    device.kernels.maxAbs({ dtype, n, dst: there.ptr, src });
+    copyAcross(to, there, float32.byteLength);
+  } finally {
+    there.release();
+  }
+}
+
+function addLargest(device: Device, groups: readonly Group[], accumulator: DevicePtr): void {
+  const { kernels } = device;
+  const count = groups.reduce((sum, { grads }) => sum + grads.length, 0);
+  const room = Buffer.allocate(device, (count + groups.length * LARGEST_FLOATS) * float32.byteLength, "gradient norm");
+  const at = (float: number): DevicePtr => devicePtr(room.ptr + float * float32.byteLength);
+  let next = groups.length * LARGEST_FLOATS;
+  try {
+    for (const [i, { reducer, grads }] of groups.entries()) {
+      const [first, largest] = [next, at(i * LARGEST_FLOATS)];
+      for (const grad of grads) writeLargest(grad, { device, ptr: at(next++) });
+      kernels.largest({ n: grads.length, dst: largest, src: at(first) });
+      reducer?.allReduce(largest, LARGEST_FLOATS, float32, "max");
+      if (i === 0) continue;
+      const strides = { shape: [LARGEST_FLOATS], aStrides: [1], bStrides: [1] };
+      kernels.binary({ dtype: float32, op: "maximum", ...strides, dst: at(0), a: at(0), b: largest });
+    }
+    kernels.accumulateLargest({ accumulator, src: at(0) });
+  } finally {
+    room.release();
+  }
+}
