@@ -6,7 +6,7 @@ from timing import best_of
 from torch import nn
 
 torch.set_num_threads(1)
-TIMES = 100
+TIMES = 10
 
 
 def repeated(call):

@@ -9,7 +9,7 @@ import { openDevice } from "fullyshard/device";
 import { initializeParameters, Linear, randn } from "fullyshard/nn";
 import { bestOf } from "./timing.ts";
 
-const TIMES = 100;
+const TIMES = 10;
 
 const device = await openDevice("cpu", { cpuMath: "auto" });
 
