@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "55539d7097fc0e2f172426f53f71fc7715057ecf673c4bf6ace54fc5b5ba8592",
-  v4: "2c8ec2daa586f07b6ffbf48c69e2ce06bdcf48b3858ea698974fd08103f39ef6",
+  v3: "5cbd079ba74dcdb069043468c8f54e94c032e94f19ea8d5f7d6250f850fa9994",
+  v4: "8756a98481c98bfbdb710270633089c402682f2cb66d87dbe182a58dd18e28c1",
 } as const;

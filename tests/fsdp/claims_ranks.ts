@@ -80,7 +80,7 @@ export function mergeTied({ device, group }: WorldRank, early: boolean): MergeRe
   const values = isSame((i) => ownedValues(of(mine, i)), (i) => of(others, i).toArray(), Object.is);
   const grads = (list: typeof mine) => (i: number): ArrayLike<number> => of(list, i).grad?.toArray() ?? [];
   const same = { values, gradients: isSame(grads(mine), grads(others), near) };
-  const units = describeSharding(model).map(({ name }) => name);
+  const units = describeSharding(model).units.map(({ name }) => name);
   return { units, reports, names: modelTensors(model).map(({ name }) => name), calls, same };
 }
 

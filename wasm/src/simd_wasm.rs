@@ -144,8 +144,9 @@ pub unsafe fn store_u16(p: *mut u16, a: v128) {
     v128_store64_lane::<0>(u16x8_narrow_i32x4(a, a), p as *mut u64)
 }
 
-/// Bits of f16 in the lower halves of lanes, widened: exponents are moved by a multiplication, which takes subnormals too.
-#[inline(always)]
+/// Bits of f16 in the lower halves of lanes, widened: exponents are moved by a multiplication, which takes subnormals too. A call,
+/// as is the reverse: in each loop of each kernel they would make an eighth of the module.
+#[inline(never)]
 pub fn widen_f16(a: v128) -> v128 {
     let magnitude = shl(and(a, u32x4_splat(0x7fff)), 13);
     let number = mul(magnitude, splat(f32::from_bits((127 + 112) << 23)));
@@ -156,7 +157,7 @@ pub fn widen_f16(a: v128) -> v128 {
     or(wide, shl(and(a, u32x4_splat(0x8000)), 16))
 }
 /// The reverse, rounded to nearest even.
-#[inline(always)]
+#[inline(never)]
 pub fn narrow_f16(a: v128) -> v128 {
     let sign = and(a, u32x4_splat(0x8000_0000));
     let magnitude = xor(a, sign);
