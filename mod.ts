@@ -30,7 +30,7 @@ export {
   UnshardHandle,
   type UnshardOptions,
 } from "./src/fsdp/handle.ts";
-export { type CpuOffloadOptions, cpuOffloadPolicy, type OffloadPolicy } from "./src/fsdp/policy.ts";
+export { type CpuOffloadOptions, cpuOffloadPolicy, type OffloadPolicy } from "./src/parallel/offload.ts";
 export type {
   AllGatherCall,
   CustomCollectives,

@@ -77,15 +77,15 @@ function outermost(modules: readonly Module[]): readonly Module[] {
  * A backward reduces the gradients of every unit that it reaches: a parameter of it that no rank used gets no gradient, one
  * that some ranks used gets zeros from the others. All ranks must reach the same units.
  *
+ * A unit below whose parameter a module uses outside of it, as a head does an embedding's, becomes part of the new unit, and is
+ * reported; the parameter stays one, also in checkpoints.
+ *
  * Shard first and initialize or load then, so that the whole never exists on one rank; or shard a model that has values, which
  * every rank must have alike: each keeps its part, and the whole is freed parameter by parameter.
  *
  * @param module a module with a forward, or a list of them, which make one unit: it is gathered when the first of them runs and
  * freed when all have run
  * @param options the group, and what may be chosen
- * A unit below whose parameter a module uses outside of it, as a head does an embedding's, becomes part of the new unit, and is
- * reported; the parameter stays one, also in checkpoints.
- *
  * @throws {ArgumentError} if a module was sharded before, has no forward, or all have no parameters, or if one of their parameters
  * is replicated, or used by more than one unit otherwise (a weight that siblings tie must be claimed by one call)
  * @example

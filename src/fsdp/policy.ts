@@ -8,8 +8,8 @@ import type { Phase } from "../comm/call.ts";
 import type { Work } from "../comm/data_plane.ts";
 import type { ProcessGroup, ReduceScatterOptions } from "../comm/process_group.ts";
 import type { DevicePtr } from "../device/device.ts";
-import type { StatePool } from "../device/state_pool.ts";
 import type { DType } from "../dtype.ts";
+import type { OffloadPolicy } from "../parallel/offload.ts";
 import { type MixedPrecision, type ResolvedPrecision, resolvePrecision } from "../parallel/precision.ts";
 import { type ShardRanks, shardRanksOf } from "../parallel/ranks.ts";
 import type { Shape } from "../shape.ts";
@@ -91,48 +91,6 @@ export interface GatherExtension<Metadata = unknown> {
 
 /** What becomes of whole parameters after a forward; a number of ranks keeps them in as many parts. */
 export type ReshardAfterForward = boolean | number | undefined;
-
-/** Where what a rank keeps lies while it is not computed with. */
-export interface OffloadPolicy {
-  /** Memory of the host. */
-  readonly kind: "cpu";
-  /** Whether that memory is pinned, so that copies go beside compute; without effect where the device is the CPU. */
-  readonly pinMemory: boolean;
-  /** Where optimizer states rest between updates: in a file, or, undefined, in that memory too. */
-  readonly optimizerStates: StatePool | undefined;
-}
-
-/** Options of {@link cpuOffloadPolicy}. */
-export interface CpuOffloadOptions {
-  /** Whether the memory is pinned. @default true */
-  readonly pinMemory?: boolean;
-  /** Where optimizer states rest; of `openFilePool`, whose caller disposes it after the optimizer. @default in host memory */
-  readonly optimizerStates?: StatePool;
-}
-
-/**
- * Keeps parameter shards, their gradients and the optimizer's states in memory of the host (PyTorch's `CPUOffloadPolicy`). A gather
- * copies the shard to the device first, a reduction its result back, and the optimizer runs on the host.
- *
- * @param options what may be chosen
- * @example
- * ```ts
- * import { AdamW, cpuOffloadPolicy, fullyShard, launch, scope } from "fullyshard";
- * import { initializeParameters, Linear, zeros } from "fullyshard/nn";
- * await using run = await launch();
- * const layer = new Linear(run.device, 64, 64);
- * fullyShard(layer, { mesh: run.mesh, offloadPolicy: cpuOffloadPolicy() });
- * initializeParameters(layer, 0);
- * const optimizer = new AdamW(layer.parameters());
- * using _step = scope();
- * layer.call(zeros(run.device, [1, 64])).sum().backward();
- * optimizer.step();
- * if (layer.weight.grad?.device === run.device) throw new Error("not offloaded");
- * ```
- */
-export function cpuOffloadPolicy({ pinMemory = true, optimizerStates }: CpuOffloadOptions = {}): OffloadPolicy {
-  return { kind: "cpu", pinMemory, optimizerStates };
-}
 
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {

@@ -250,11 +250,15 @@ export class FlatSegment implements ParameterRun {
 
   /** Makes the parameters plain ones again, with the values that they have; every rank must. */
   dissolve(): void {
-    const { device, name, length, plan: { chunks, offsets, world } } = this;
-    const values = Buffer.allocate(device, world * length * float32.byteLength, `${name} master weights`, "gathered");
+    const { computeDevice: device, name, length, plan: { chunks, offsets, world } } = this;
+    const bytes = length * float32.byteLength;
+    const values = Buffer.allocate(device, world * bytes, `${name} master weights`, "gathered");
     const present = this.storages.map((storage) => storage.hasValues());
     if (present.includes(true)) {
-      this.unit.policy.group.allGather(values.ptr, this.param, length * float32.byteLength, name).wait();
+      const own = Buffer.allocate(device, bytes, `${name} master weights`, "gathered");
+      copyAcross(own, { device: this.device, ptr: this.param }, bytes);
+      this.unit.policy.group.allGather(values.ptr, own.ptr, bytes, name).wait();
+      own.release();
     }
     this.dispose();
     for (const [i, { parameter }] of this.storages.entries()) {

@@ -265,7 +265,7 @@ export class FsdpUnit implements GradientReducer {
 
   /** Lets go of whole gradients that were reduced, if this unit is a root. */
   releaseInputs(): void {
-    this.segments[0]?.device.streams.on("reduce", () => this.reductionInputs.release());
+    this.segments[0]?.computeDevice.streams.on("reduce", () => this.reductionInputs.release());
   }
 
   /** The pass failed: gradients are cleared, and parameters that it gathered go. */

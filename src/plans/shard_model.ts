@@ -6,9 +6,10 @@
 import { bfloat16, float32 } from "../dtype.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
 import type { FullyShardedModule } from "../fsdp/handle.ts";
-import { cpuOffloadPolicy, type FullyShardOptions } from "../fsdp/policy.ts";
+import type { FullyShardOptions } from "../fsdp/policy.ts";
 import { Embedding } from "../nn/embedding.ts";
 import type { Module } from "../nn/module.ts";
+import { cpuOffloadPolicy } from "../parallel/offload.ts";
 import { type FsdpPlan, type PlannedUnit, resolvePlan } from "./plan.ts";
 
 /** Options of {@link shardModel}: a plan, and what holds for all units where the plan says nothing else. */

@@ -11,7 +11,7 @@ import { countingPool, type StatePool } from "../device/state_pool.ts";
 import { POOL_NAME } from "../device/offload.ts";
 import { dtypeFrom, float16, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
-import { cpuOffloadPolicy } from "../fsdp/policy.ts";
+import { cpuOffloadPolicy } from "../parallel/offload.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { AdamW } from "../optim/adamw.ts";

@@ -1,5 +1,5 @@
 /** What ranks of `claims_test.ts` do. @module */
-import { describeSharding, fullyShard, scope, type Tensor } from "../../mod.ts";
+import { cpuOffloadPolicy, describeSharding, fullyShard, scope, type Tensor } from "../../mod.ts";
 import { initializeParameters, Linear, Module } from "../../doors/nn.ts";
 import { type DirectoryTensor, modelTensors, plainDirectoryTensors } from "../../src/checkpoint/state_dict.ts";
 import { elementRuns } from "../../src/tensor/shard_layout.ts";
@@ -42,20 +42,28 @@ export interface MergeReport {
   readonly same: { readonly values: boolean; readonly gradients: boolean };
 }
 
-/** Shards the first layer, then both, with values from the beginning or the end on. */
-export function mergeTied({ device, group }: WorldRank, early: boolean): MergeReport {
+/** How {@link mergeTied} merges. */
+export interface Merge {
+  /** Whether the model has values from the beginning, or from the end on. */
+  readonly early: boolean;
+  readonly isOffloaded: boolean;
+}
+
+/** Shards the first layer, then both. */
+export function mergeTied({ device, group }: WorldRank, { early, isOffloaded }: Merge): MergeReport {
   const [model, plain] = [new TiedPair(device), new TiedPair(device)];
   model.nameTree();
   if (early) initializeParameters(model, 3);
   initializeParameters(plain, 3);
   const reports: string[] = [];
   group.report = (text) => void reports.push(text);
-  fullyShard(model.first, { mesh: group });
-  fullyShard(model, { mesh: group });
+  const options = { mesh: group, ...isOffloaded ? { offloadPolicy: cpuOffloadPolicy() } : {} };
+  fullyShard(model.first, options);
+  fullyShard(model, options);
   if (!early) initializeParameters(model, 3);
   const calls: string[] = [];
   group.observe(({ kind, unit }) =>
-    void (["gather", "reduce-scatter"].includes(kind) && calls.push(`${kind} ${unit}`))
+    void (["gather", "all-gather", "reduce-scatter"].includes(kind) && calls.push(`${kind} ${unit}`))
   );
   using _frame = scope();
   for (const one of [model, plain]) one.call(input(device, "x", 2, WIDTH)).sum().backward();

@@ -168,10 +168,12 @@ describe("units of fullyShard()", () => {
     assert.deepEqual(gradients(whole.parameters()), gradients(plain.parameters()));
   });
 
-  for (const [ranks, early] of [[1, false], [1, true], [3, true]] as const) {
+  for (const [ranks, early, isOffloaded] of [[1, false], [1, true], [3, true], [3, true, true]] as const) {
     const when = early ? "that has values" : "before it has values";
-    it(`merges a unit below whose weight is tied, ${when}, on ${ranks} ranks`, async () => {
-      for (const [rank, ended] of valuesOf(await world(ranks, mergeTied, { data: early })).entries()) {
+    const where = isOffloaded ? ", offloaded" : "";
+    it(`merges a unit below whose weight is tied, ${when}, on ${ranks} ranks${where}`, async () => {
+      const data = { early, isOffloaded: isOffloaded === true };
+      for (const [rank, ended] of valuesOf(await world(ranks, mergeTied, { data })).entries()) {
         const { units, reports, names, calls, same } = ended;
         assert.deepEqual(units, ["TiedPair"]);
         assert.deepEqual(
@@ -179,7 +181,7 @@ describe("units of fullyShard()", () => {
           rank === 0 ? ["Unit 'first' becomes part of the unit of TiedPair, which uses 'first.weight' too"] : [],
         );
         assert.deepEqual(names, ["first.weight", "first.bias", "second.bias"]);
-        assert.deepEqual(calls, ["gather TiedPair", "reduce-scatter TiedPair"]);
+        assert.deepEqual(calls, [`${isOffloaded ? "all-gather" : "gather"} TiedPair`, "reduce-scatter TiedPair"]);
         assert.deepEqual(same, { values: true, gradients: true });
       }
     });
