@@ -36,7 +36,7 @@ test("openSafetensors() reads what Python wrote", async () => {
     ["bf16", "BF16", "bfloat16", [12, 1]],
     ["bool", "BOOL", undefined, [3]],
     ["empty", "F32", "float32", [0, 8]],
-    ["f16", "F16", undefined, [12]],
+    ["f16", "F16", "float16", [12]],
     ["f32", "F32", "float32", [2, 6]],
     ["f64", "F64", "float64", [3, 4]],
     ["i32", "I32", "int32", [1, 2]],
