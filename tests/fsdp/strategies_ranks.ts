@@ -1,5 +1,5 @@
 /** What ranks of `strategies_test.ts` do. @module */
-import { fullyShard, replicate, scope, SGD } from "../../mod.ts";
+import { cpuOffloadPolicy, fullyShard, replicate, scope, SGD } from "../../mod.ts";
 import { type CallKind, deviceMesh } from "../../doors/comm.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { ownedValues } from "../support/owned.ts";
@@ -18,6 +18,8 @@ export interface StrategyReport {
   readonly whole: readonly [number, number];
   /** Bytes of whole gradients between the micro-batches, as elements of all weights. */
   readonly gradients: number;
+  /** Whether gradients lie in host memory after the backward. */
+  readonly isOffloaded: boolean;
   /** The weights after the step, of all ranks with other parts, as far as this rank keeps them. */
   readonly weights: readonly number[];
 }
@@ -28,8 +30,9 @@ export function runStrategy({ device, group, rank }: WorldRank, name: string): S
   model.nameTree();
   const isHybrid = name.startsWith("HYBRID");
   const mesh = isHybrid ? deviceMesh(group, { replicate: 2, shard: group.size / 2 }) : group;
-  const keeps = name !== "FULL_SHARD, stage 3" && name !== "HYBRID_SHARD";
-  const options = keeps ? { mesh, reshardAfterForward: false } : { mesh };
+  const keeps = !name.startsWith("FULL_SHARD") && name !== "HYBRID_SHARD";
+  const offload = name.includes("offload") ? { offloadPolicy: cpuOffloadPolicy() } : {};
+  const options = keeps ? { mesh, reshardAfterForward: false } : { mesh, ...offload };
   const isReplicated = name === "NO_SHARD, stage 0";
   if (!isReplicated) { for (const layer of model.layers) fullyShard(layer, options); }
   initializeParameters(model, 5);
@@ -57,15 +60,22 @@ export function runStrategy({ device, group, rank }: WorldRank, name: string): S
     gradients = held.reduce((sum, { bytes }) => sum + bytes, 0) / 4 / numel;
   }
   const counted = { ...calls };
+  const isOffloaded = [...model.parameters()].every(({ grad }) => grad !== undefined && grad.device !== device);
   optimizer.step();
   const owned = [...model.parameters()].flatMap((parameter) => [...ownedValues(parameter)]);
-  const { gather, "reduce-scatter": scatter, "all-reduce": reduce } = counted;
-  const known = Object.entries({ gather, "reduce-scatter": scatter, "all-reduce": reduce });
+  const { gather, "all-gather": allGather, "reduce-scatter": scatter, "all-reduce": reduce } = counted;
+  const known = Object.entries({
+    gather,
+    "all-gather": allGather,
+    "reduce-scatter": scatter,
+    "all-reduce": reduce,
+  });
   return {
     calls: Object.fromEntries(known.filter(([, count]) => count !== undefined)),
     share: owned.length / numel,
     whole: [afterForward, afterBackward],
     gradients,
+    isOffloaded,
     weights: [owned.reduce((sum, value) => sum + value, 0), owned.reduce((sum, value) => sum + value * value, 0)],
   };
 }

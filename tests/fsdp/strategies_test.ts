@@ -7,7 +7,7 @@ import { valuesOf, world } from "../support/world.ts";
 import { runStrategy, type StrategyReport } from "./strategies_ranks.ts";
 
 /** What a strategy has to do in a step of two micro-batches of a root and two blocks. */
-type Row = Omit<StrategyReport, "weights" | "share">;
+type Row = Omit<StrategyReport, "weights" | "share" | "isOffloaded">;
 
 const scattered = { "reduce-scatter": 6 };
 /** By the first column of the table. */
@@ -16,6 +16,11 @@ const ROWS: Readonly<Record<string, Row>> = {
   "SHARD_GRAD_OP, stage 2": { calls: { gather: 6, ...scattered }, whole: [3, 0], gradients: 0 },
   "stage 1": { calls: { gather: 3, "reduce-scatter": 3 }, whole: [3, 3], gradients: 1 },
   "NO_SHARD, stage 0": { calls: { "all-reduce": 2 }, whole: [0, 0], gradients: 0 },
+  "FULL_SHARD with CPU offload, stage 3 with offload": {
+    calls: { "all-gather": 10, ...scattered },
+    whole: [1, 0],
+    gradients: 0,
+  },
   HYBRID_SHARD: { calls: { gather: 10, ...scattered, "all-reduce": 6 }, whole: [1, 0], gradients: 0 },
   HYBRID_SHARD_ZERO2: { calls: { gather: 6, ...scattered, "all-reduce": 6 }, whole: [3, 0], gradients: 0 },
 };
@@ -50,6 +55,7 @@ describe("the table of strategies", () => {
       for (const report of reports) {
         assert.deepEqual(report.calls, calls);
         assert.deepEqual(report.whole, whole);
+        assert.equal(report.isOffloaded, name.includes("offload"));
         assert.ok(Math.abs(report.gradients - gradients) < 0.05, `whole gradients: ${report.gradients}`);
         assert.ok(Math.abs(report.share - copies / RANKS) < 0.05, `keeps ${report.share}`);
       }
