@@ -185,7 +185,11 @@ describe("activationCheckpointing", () => {
       assert.deepEqual(activations, activations.toSorted((a, b) => b - a), JSON.stringify(policy));
       assert.equal(new Set(activations).size, 4);
       for (const run of runs) {
-        assert.deepEqual(run.collectives, none.collectives);
+        const [own, plain] = [run, none].map(({ collectives }) =>
+          // What was computed before a call is more where blocks are computed again.
+          collectives.map(({ flopsBefore: _, ...call }) => call)
+        );
+        assert.deepEqual(own, plain);
         const { parameters, optimizer } = run.terms;
         assert.deepEqual([parameters, optimizer], [none.terms.parameters, none.terms.optimizer]);
         assert.ok(run.flops >= none.flops && run.flops <= full.flops);
