@@ -212,11 +212,12 @@ describe("dryRun()", () => {
       };
     }, { worldSize: 4, rank: 3, device, stagingBytes: 2 ** 18 });
     assert.equal(steps, 2);
+    const where = { hosts: 1, flopsBefore: 0 };
     assert.deepEqual(collectives, [
-      { kind: "broadcast", unit: "step 2", phase: undefined, bytes: 1024 },
-      { kind: "all-gather", unit: "all", phase: "manual", bytes: 4096 },
-      { kind: "all-reduce", unit: "sum", phase: undefined, bytes: 1024 },
-      { kind: "send and receive", unit: "message", phase: undefined, bytes: 512 },
+      { kind: "broadcast", unit: "step 2", phase: undefined, bytes: 1024, received: 1024, ...where },
+      { kind: "all-gather", unit: "all", phase: "manual", bytes: 4096, received: 3072, ...where },
+      { kind: "all-reduce", unit: "sum", phase: undefined, bytes: 1024, received: 2 * 768, ...where },
+      { kind: "send and receive", unit: "message", phase: undefined, bytes: 512, received: 512, ...where },
     ]);
     assert.equal(bytesCommunicated, 1024 + 3072 + 2 * 768 + 512);
     assert.equal(flops, 0);
