@@ -1,5 +1,5 @@
 /**
- * What can be combined in a training without a change of a bit: reshard mode, activation checkpointing and offload, each for every
+ * What can be combined in a training without a change of a bit: plan, reshard mode, activation checkpointing and offload, each for every
  * precision, number of micro-batches and mesh. The reference of a group is DDP on as many ranks; HSDP's, which sums in an order of
  * its own, is HSDP with nothing else.
  *
@@ -8,7 +8,7 @@
 import type { ActivationCheckpointingOptions } from "../../mod.ts";
 import { SAVEABLE_OPS } from "../../doors/nn.ts";
 import type { ParityCase } from "./traces.ts";
-import type { Mode, Offload, PrecisionNames } from "./training.ts";
+import { type Mode, type Offload, PLAN_NAMES, type PlanName, type PrecisionNames } from "./training.ts";
 
 /** One combination: a value of each axis. */
 export interface Combination {
@@ -20,19 +20,26 @@ export interface Combination {
   readonly mode: Exclude<Mode, "plain">;
   readonly checkpointing: ActivationCheckpointingOptions | undefined;
   readonly offload: Offload | undefined;
+  /** How units are made; of each block where no plan does. */
+  readonly plan: PlanName | undefined;
 }
 
 const WORLD = 4;
-const PRECISIONS = [undefined, { paramDtype: "bfloat16", reduceDtype: "float32" }] as const;
+const PRECISIONS = [
+  undefined,
+  { paramDtype: "bfloat16", reduceDtype: "float32" },
+  { paramDtype: "float16", reduceDtype: "float32" },
+] as const;
 const MODES = ["ddp", "fsdp-reshard", "fsdp-keep", "fsdp-partial"] as const;
 const CHECKPOINTINGS: readonly Combination["checkpointing"][] = [undefined, {}, { every: 2 }, {
   saveOps: SAVEABLE_OPS,
 }];
 const OFFLOADS = [undefined, "host", "file"] as const;
+const PLANS = [undefined, ...PLAN_NAMES] as const;
 
 /** Replicas are neither offloaded nor sharded; two of two ranks are all. */
-function isPossible({ mode, replicas, offload }: Combination): boolean {
-  if (mode === "ddp") return replicas === 1 && offload === undefined;
+function isPossible({ mode, replicas, offload, plan }: Combination): boolean {
+  if (mode === "ddp") return replicas === 1 && offload === undefined && plan === undefined;
   return mode !== "fsdp-partial" || replicas === 1;
 }
 
@@ -43,7 +50,9 @@ export function combinations(): readonly Combination[] {
       ([1, 2] as const).flatMap((accumulation) =>
         MODES.flatMap((mode) =>
           CHECKPOINTINGS.flatMap((checkpointing) =>
-            OFFLOADS.map((offload) => ({ precision, replicas, accumulation, mode, checkpointing, offload }))
+            OFFLOADS.flatMap((offload) =>
+              PLANS.map((plan) => ({ precision, replicas, accumulation, mode, checkpointing, offload, plan }))
+            )
           )
         )
       )

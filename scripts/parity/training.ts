@@ -12,8 +12,10 @@ import {
   applyActivationCheckpointing,
   type CausalLm,
   cpuOffloadPolicy,
+  type FsdpPlan,
   fullyShard,
   replicate,
+  shardModel,
   Tensor,
 } from "../../mod.ts";
 import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../doors/nn.ts";
@@ -30,6 +32,22 @@ export type Mode = "plain" | "ddp" | "fsdp-reshard" | "fsdp-keep" | "fsdp-partia
 
 /** Host memory, or that with the optimizer's states in a file. */
 export type Offload = "host" | "file";
+
+/** Names of plans. */
+export const PLAN_NAMES = ["auto", "manual", "size", "none"] as const;
+/** Name of a plan. */
+export type PlanName = typeof PLAN_NAMES[number];
+
+/** Plans by which units are made. */
+const PLANS: Readonly<Record<PlanName, FsdpPlan>> = {
+  auto: "auto",
+  manual: {
+    mode: "manual",
+    modules: { "model.layers.*": ["free_full_weight"], "model.layers.*.mlp": ["keep_full_weight"] },
+  },
+  size: { mode: "size", minNumParams: 4000 },
+  none: "none",
+};
 
 /** What becomes of parameters after the forward; two ranks keep halves in a partial reshard. */
 const RESHARDS: Readonly<Partial<Record<Mode, boolean | number>>> = {
@@ -53,6 +71,8 @@ export interface TrainingCase {
   readonly precision?: PrecisionNames | undefined;
   /** Where shards, gradients and optimizer states lie. @default on the device */
   readonly offload?: Offload | undefined;
+  /** How units are made. @default of each block */
+  readonly plan?: PlanName | undefined;
   /** How blocks are checkpointed. @default they are not */
   readonly checkpointing?: ActivationCheckpointingOptions | undefined;
 }
@@ -124,6 +144,17 @@ function parallelize(
   const mesh = replicas === 1 ? group : deviceMesh(group, { replicate: replicas, shard: group.size / replicas });
   const policy = cpuOffloadPolicy(optimizerStates === undefined ? {} : { optimizerStates });
   const offload = training.offload === undefined ? {} : { offloadPolicy: policy };
+  if (training.plan !== undefined) {
+    const fsdpPlan = PLANS[training.plan];
+    shardModel(model, {
+      mesh,
+      fsdpPlan,
+      precision,
+      ...reshardAfterForward === undefined ? {} : { reshardAfterForward },
+      ...offload,
+    });
+    return;
+  }
   for (const block of model.layers) fullyShard(block, { mesh, reshardAfterForward, precision, ...offload });
   fullyShard(model, { mesh, reshardAfterForward, precision, ...offload });
 }
