@@ -14,7 +14,7 @@ import { VERSION } from "../version.ts";
 const usage = `Usage: fullyshard [--runtime <bun|deno|auto>] <command> [flags]
 
   run        start a script on several ranks, with torchrun's flags
-  launch     start a script as a file of Accelerate says, as 'accelerate launch' does
+  launch     start a script as a file of Accelerate says (accelerate launch)
   config     ask what such a file should say, and write it
   estimate   tell what a training step takes on any number of ranks
   tokenizer  learn a tokenizer from text, without Python

@@ -34,7 +34,7 @@ test("to(): value rounds to nearest even, the gradient comes back in the input's
   assert.deepEqual([...tensor(device, [-1.7, 1e10, NaN]).to(int32).toArray()], [-1, 2 ** 31 - 1, 0]);
   assert.deepEqual([...tensor(device, [1, 255, 7], { dtype: uint8 }).to(bfloat16).to(uint8).toArray()], [1, 255, 7]);
   assert.equal(x.to(int32).requiresGrad, false);
-  const refused = /'to' as the dtype must be float32, bfloat16, int32, uint8: dtypes float64/;
+  const refused = /'to' as the dtype must be float32, bfloat16, float16, int32, uint8: dtypes float64/;
   assert.throws(() => x.to(float64), refused);
   assert.throws(() => zeros(device, [1], float64).to(float32), refused);
   disposeLeaf(x);

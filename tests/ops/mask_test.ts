@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { full, where, zeros } from "../../doors/nn.ts";
 import { openDevice } from "../../src/device/registry.ts";
-import { bfloat16, float64, int32, uint8 } from "../../src/dtype.ts";
+import { bfloat16, float16, float64, int32, uint8 } from "../../src/dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../../src/errors.ts";
 import { tensor } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
@@ -20,7 +20,7 @@ const list = (x: Tensor): number[] => [...x.toArray()];
 
 test("comparisons give uint8 masks of any layout and any dtype, and have no gradient", () => {
   using _frame = scope();
-  for (const dtype of [undefined, bfloat16, int32, uint8]) {
+  for (const dtype of [undefined, bfloat16, float16, int32, uint8]) {
     const options = dtype === undefined ? {} : { dtype };
     const x = tensor(device, [1, 2, 3, 4, 5, 6], { shape: [2, 3], ...options });
     const mask = x.transpose(0, 1).ge(tensor(device, [2, 5], options));
@@ -48,7 +48,10 @@ test("comparisons refuse dtypes that differ, shapes that do not broadcast, and n
       error.message === "Cannot apply 'lt' to int32 and 2.5: give a value that int32 holds, or cast by to(float32)",
   );
   assert.throws(() => zeros(device, [1], uint8).ge(256), /'ge' to uint8 and 256/);
-  assert.throws(() => zeros(device, [1], float64).eq(0), /'eq' as the dtype must be float32, bfloat16, int32, uint8/);
+  assert.throws(
+    () => zeros(device, [1], float64).eq(0),
+    /'eq' as the dtype must be float32, bfloat16, float16, int32, uint8/,
+  );
 });
 
 test("where() and maskedFill(): value and gradient in every layout", () => {

@@ -152,7 +152,7 @@ describe("shardModel()", () => {
     const [block] = model.layers;
     await assert.rejects(
       describeSharding(block ?? assert.fail()).predictPeak(),
-      /Cannot predict the peak of LlamaDecoderLayer: it must be a language model that shardModel or openModel sharded/,
+      /Cannot predict the peak of PreNormBlock: it must be a language model that shardModel or openModel sharded/,
     );
   });
 });
