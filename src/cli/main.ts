@@ -42,7 +42,7 @@ const shownVariables = [
 ] as const;
 
 function help(): string {
-  const column = 30;
+  const column = 32;
   const lines = shownVariables.flatMap((name) => {
     const meaning = wrapWords(ENV[name].meaning, terminal("stdout").columns() - column);
     return meaning.map((text, line) => `  ${(line === 0 ? name : "").padEnd(column - 2)}${text}`);
