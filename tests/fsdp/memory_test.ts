@@ -5,6 +5,7 @@ import { openDevice } from "../../doors/device.ts";
 import { OutOfMemoryError } from "../../doors/errors.ts";
 import type { RunConfig } from "../../doors/config.ts";
 import { estimateStep, planModel } from "../../src/train/setup.ts";
+import { pairwise } from "../../scripts/parity/axes.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { measureMemory, type MemoryCase, type MemoryReport, runConfig } from "./memory_scenario.ts";
 import { openRank } from "./run.ts";
@@ -66,16 +67,17 @@ describe("planModel()", () => {
     { strategy: "ddp" },
     { precision: "bfloat16", strategy: "ddp" },
   ];
-  const variants = policies.flatMap((policy) => [policy, { ...policy, microBatches: 2 }]);
+  const places = [[1, "loopback"], [2, "loopback"], [4, "loopback"], [2, "shm"]] as const;
+  const variants = policies.flatMap((policy) =>
+    [1, 2].flatMap((microBatches) => places.map((place) => ({ policy, microBatches, place })))
+  );
   const cases: (readonly [string, number, "loopback" | "shm", MemoryCase])[] = [
     ["the example", 1, "loopback", { hfConfig: example, config: { sequenceLength: 256, globalBatch: 1 }, steps: 2 }],
   ];
-  for (const part of variants) {
-    for (const [ranks, over] of [[1, "loopback"], [2, "loopback"], [4, "loopback"], [2, "shm"]] as const) {
-      const [name, hfConfig] = ranks === 4 ? ["narrow", narrow] as const : ["tied", tied] as const;
-      const config = { ...part, sequenceLength: 32, globalBatch: 2 * ranks * (part.microBatches ?? 1) };
-      cases.push([`${name} ${JSON.stringify(part)}`, ranks, over, { hfConfig, config, steps: 2 }]);
-    }
+  for (const { policy, microBatches, place: [ranks, over] } of pairwise(variants)) {
+    const [name, hfConfig] = ranks === 4 ? ["narrow", narrow] as const : ["tied", tied] as const;
+    const config = { ...policy, microBatches, sequenceLength: 32, globalBatch: 2 * ranks * microBatches };
+    cases.push([`${name} ${JSON.stringify({ ...policy, microBatches })}`, ranks, over, { hfConfig, config, steps: 2 }]);
   }
 
   for (const [name, ranks, over, data] of cases) {
