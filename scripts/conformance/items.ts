@@ -15,8 +15,6 @@ export type ConformanceItem =
     | { readonly shownBy: readonly Tests[] }
     /** Has no meaning here. */
     | { readonly notApplicable: string }
-    /** Has one, and is not there yet: counts as failed. */
-    | { readonly missing: string }
   );
 
 const claims = "tests/fsdp/claims_test.ts";
@@ -49,10 +47,6 @@ function shown(name: string, ...shownBy: readonly Tests[]): ConformanceItem {
 
 function notApplicable(name: string, reason: string): ConformanceItem {
   return { name, notApplicable: reason };
-}
-
-function missing(name: string, reason: string): ConformanceItem {
-  return { name, missing: reason };
 }
 
 const LATER = "deferred with tensor parallelism, which is refused by name until then";
