@@ -1,7 +1,7 @@
 /**
- * What can be combined in a training without a change of a bit: plan, reshard mode, activation checkpointing and offload, each for every
- * precision, number of micro-batches and mesh. The reference of a group is DDP on as many ranks; HSDP's, which sums in an order of
- * its own, is HSDP with nothing else.
+ * What can be combined in a training without a change of a bit: plan, reshard mode, activation checkpointing, offload and a
+ * resume in the middle, each for every precision, number of micro-batches and mesh. The reference of a group is DDP on as
+ * many ranks; HSDP's, which sums in an order of its own, is HSDP with nothing else.
  *
  * @module
  */
@@ -22,6 +22,8 @@ export interface Combination {
   readonly offload: Offload | undefined;
   /** How units are made; of each block where no plan does. */
   readonly plan: PlanName | undefined;
+  /** Whether the run is saved in its middle, and another one goes on from there. */
+  readonly resumed: boolean;
 }
 
 const WORLD = 4;
@@ -51,7 +53,11 @@ export function combinations(): readonly Combination[] {
         MODES.flatMap((mode) =>
           CHECKPOINTINGS.flatMap((checkpointing) =>
             OFFLOADS.flatMap((offload) =>
-              PLANS.map((plan) => ({ precision, replicas, accumulation, mode, checkpointing, offload, plan }))
+              PLANS.flatMap((plan) =>
+                [false, true].map((resumed) => (
+                  { precision, replicas, accumulation, mode, checkpointing, offload, plan, resumed }
+                ))
+              )
             )
           )
         )
@@ -95,7 +101,7 @@ export function axisGroups(steps: number, chosen: readonly Combination[]): reado
 function caseOf(combination: Combination, steps: number): ParityCase {
   const { accumulation, ...others } = combination;
   const words = Object.entries(combination).flatMap(([axis, value]) =>
-    value === undefined ? [] : `${axis} ${typeof value === "object" ? JSON.stringify(value) : value}`
+    value === undefined || value === false ? [] : `${axis} ${typeof value === "object" ? JSON.stringify(value) : value}`
   );
   const training = { ...others, tied: true, microBatches: WORLD * accumulation, steps };
   return { name: `axes: ${words.join(", ")}`, ranks: WORLD, training };

@@ -24,7 +24,7 @@ const flags: readonly Flag[] = [
     name: "all",
     takes: "switch",
     description:
-      "Every combination of plan, reshard mode, checkpointing, offload, precision, accumulation and mesh, as Workers",
+      "Every combination of plan, reshard mode, checkpointing, offload, precision, accumulation, mesh and resume, as Workers",
   },
   {
     name: "steps",

@@ -1,10 +1,11 @@
 /**
- * The training that parity is shown on: a small Llama, the library's own steps with clipping and AdamW, one micro-batch a rank with unequal numbers of
- * tokens, in ways that must agree: DDP, FSDP freeing or keeping parameters or parts of them, HSDP, one rank accumulating all micro-batches, and
- * plain parameters, which know no parallelism: see `plain.ts`.
+ * The training that parity is shown on: a small Llama, the library's own steps with clipping and AdamW, one micro-batch a
+ * rank with unequal numbers of tokens, in ways that must agree: DDP, FSDP freeing or keeping parameters or parts of them,
+ * HSDP, one rank accumulating all micro-batches, and plain parameters, which know no parallelism: see `plain.ts`.
  *
  * @module
  */
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import {
   type ActivationCheckpointingOptions,
@@ -20,6 +21,7 @@ import {
 } from "../../mod.ts";
 import { buildModel, IGNORE_INDEX, initializeParameters, ownedPtr } from "../../doors/nn.ts";
 import { type Device, dtypeFrom, openFilePool, type StatePool } from "../../doors/device.ts";
+import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
 import type { MicroBatch } from "../../doors/data.ts";
 import { deviceMesh, type ProcessGroup } from "../../doors/comm.ts";
@@ -75,6 +77,8 @@ export interface TrainingCase {
   readonly plan?: PlanName | undefined;
   /** How blocks are checkpointed. @default they are not */
   readonly checkpointing?: ActivationCheckpointingOptions | undefined;
+  /** Whether the second half of the steps is taken by another model, which loads what the first half saved. @default false */
+  readonly resumed?: boolean;
 }
 
 /** Names of dtypes. */
@@ -174,21 +178,52 @@ function leaveOut(model: CausalLm): (step: number) => void {
   return (now) => void (step = now);
 }
 
-/** Trains; every rank of the group calls it. */
-export async function train(device: Device, group: ProcessGroup, training: TrainingCase): Promise<Trace> {
-  const { tied, microBatches, steps } = training;
-  const model = buildModel(device, configOf(tied));
+/** A model under its optimizer. */
+type Trained = Pick<StepContext, "model" | "optimizer"> & { readonly begin: ((step: number) => void) | undefined };
+
+function open(
+  device: Device,
+  group: ProcessGroup,
+  training: TrainingCase,
+  seed: number,
+  pool: StatePool | undefined,
+): Trained {
+  const model = buildModel(device, configOf(training.tied));
   const begin = training.skips === true ? leaveOut(model) : undefined;
   if (training.checkpointing !== undefined) applyActivationCheckpointing(model.layers, training.checkpointing);
-  using pool = training.offload === "file" ? await openFilePool(tmpdir()) : undefined;
   parallelize(model, training, group, pool);
-  initializeParameters(model, 7);
-  const optimizer = new AdamW(model.parameters(), { learningRate: 3e-3 });
-  const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1 };
+  initializeParameters(model, seed);
+  return { model, optimizer: new AdamW(model.parameters(), { learningRate: 3e-3 }), begin };
+}
+
+/** Saves what was trained, and goes on with a model of other weights and a new optimizer that load it. */
+async function resume(group: ProcessGroup, trained: Trained, other: Trained): Promise<Trained> {
+  const [made = ""] = group.exchangeText(
+    group.rank === 0 ? mkdtempSync(`${tmpdir()}/fullyshard-parity-`) : "",
+    "folder",
+  );
+  const { model, optimizer } = trained;
+  await saveCheckpoint({ directory: made, step: 1, model, optimizer, group, state: {} });
+  const loaded = await loadCheckpoint({ directory: made, model: other.model, optimizer: other.optimizer, group });
+  if (loaded === undefined) throw new Error(`no checkpoint in ${made}`);
+  group.barrier("loaded");
+  if (group.rank === 0) rmSync(made, { recursive: true });
+  return other;
+}
+
+/** Trains; every rank of the group calls it. */
+export async function train(device: Device, group: ProcessGroup, training: TrainingCase): Promise<Trace> {
+  const { microBatches, steps } = training;
+  using pool = training.offload === "file" ? await openFilePool(tmpdir()) : undefined;
+  let trained = open(device, group, training, 7, pool);
   const losses: number[] = [];
   const gradNorms: number[] = [];
   for (let step = 0; step < steps; step++) {
-    begin?.(step);
+    if (training.resumed === true && step === Math.ceil(steps / 2)) {
+      trained = await resume(group, trained, open(device, group, training, 8, pool));
+    }
+    const context: StepContext = { device, group, maxGradNorm: 1, ...trained };
+    trained.begin?.(step);
     const mine = Array.from(
       { length: microBatches / group.size },
       (_, i) => microBatch(step, i * group.size + group.rank),
@@ -199,7 +234,7 @@ export async function train(device: Device, group: ProcessGroup, training: Train
     losses.push(loss);
     gradNorms.push(gradNorm);
   }
-  const owned = [...model.parameters()].map((parameter) => {
+  const owned = [...trained.model.parameters()].map((parameter) => {
     const values = new Float32Array(parameter.storage.shard.numel);
     if (values.length > 0) parameter.storage.run.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
     return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values: [...values] };

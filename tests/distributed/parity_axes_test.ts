@@ -1,4 +1,4 @@
-/** Combinations of plan, reshard mode, activation checkpointing, offload, precision, accumulation and mesh: each two values once. @module */
+/** Combinations of plan, reshard mode, checkpointing, offload, precision, accumulation, mesh and resume: each two values once. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { axisGroups, combinations, pairwise } from "../../scripts/parity/axes.ts";
@@ -14,7 +14,7 @@ describe("pairwise()", () => {
         return values.flatMap((a) => values.map((b) => `${a} ${b}`));
       }));
     assert.deepEqual(pairsOf(chosen), pairsOf(all));
-    assert.equal(all.length, 1824);
+    assert.equal(all.length, 3648);
     assert.ok(chosen.length < 30, `${chosen.length}`);
     assert.equal(new Set(all.map((one) => JSON.stringify(one))).size, all.length);
     const square = [0, 1].flatMap((a) => [0, 1].flatMap((b) => [0, 1].map((c) => ({ a, b, c }))));
