@@ -15,13 +15,21 @@ import { ModuleContainer } from "./container.ts";
 import { type HookHandle, Module } from "./module.ts";
 import { mapTensors, tensorsIn } from "./tree.ts";
 
-/** Operations whose results may be kept: those that cost more to compute again than others. */
+/** Operations whose results may be kept, because they cost most to compute again. */
 export const SAVEABLE_OPS = ["attention", "linear", "matmul"] as const;
 /** Name of an operation whose results may be kept. */
 export type SaveableOp = typeof SAVEABLE_OPS[number];
 
 /** The records of {@link SAVEABLE_OPS}. */
 const SAVEABLE = { attention: attentionOp, linear: linearOp, matmul: matmulOp } satisfies Record<SaveableOp, object>;
+
+/** Which results each checkpointed module keeps. */
+const CHECKPOINTED: WeakMap<Module, readonly SaveableOp[]> = new WeakMap();
+
+/** The operations whose results a checkpointed module keeps; undefined if it is not checkpointed. */
+export function savedOpsOf(module: Module): readonly SaveableOp[] | undefined {
+  return CHECKPOINTED.get(module);
+}
 
 /** Options of {@link applyActivationCheckpointing}. */
 export interface ActivationCheckpointingOptions {
@@ -75,8 +83,10 @@ export function applyActivationCheckpointing(
   const handles = chosen.map((module) =>
     module.wrapForward((forward, args) => gradEnabled() ? checkpointed(module, forward, args, kept) : forward(...args))
   );
+  for (const module of chosen) CHECKPOINTED.set(module, saveOps);
   return () => {
     for (const detach of handles) detach();
+    for (const module of chosen) CHECKPOINTED.delete(module);
   };
 }
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { DeviceMesh, deviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { float32 } from "../dtype.ts";
@@ -10,9 +11,11 @@ import { ArgumentError } from "../errors.ts";
 import type { FsdpUnit } from "../fsdp/unit.ts";
 import { shardedModuleOf } from "../fsdp/handle.ts";
 import { CausalLm } from "../models/causal_lm.ts";
+import { applyActivationCheckpointing, savedOpsOf } from "../nn/activation_checkpointing.ts";
 import type { Module } from "../nn/module.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { type DtypeLedger, ledgerOf } from "../parallel/precision.ts";
+import { shardRanksOf } from "../parallel/ranks.ts";
 import { shardModel, type ShardModelOptions, shardOptionsOf } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
 import type { MemoryPeak } from "./dry_run.ts";
@@ -64,8 +67,8 @@ export class ShardingDescription {
   }
 
   /**
-   * Predicts the most memory that a step of AdamW takes on this rank, by a dry run of it on a twin of the model: sharded alike, no
-   * activations checkpointed.
+   * Predicts the most memory that a step of AdamW takes on this rank, by a dry run of it on a twin of the model, sharded and
+   * checkpointed alike.
    *
    * @throws {ArgumentError} if it is no language model, or was not sharded by `shardModel` or `openModel`
    */
@@ -78,13 +81,19 @@ export class ShardingDescription {
           "dryRun for another one",
       );
     }
-    const [root] = shardedModuleOf(model)?.units() ?? [];
-    const { rank = 0, size: worldSize = 1, stagingBytes = 0 } = root?.policy.all ?? {};
+    const { rank, size: worldSize, stagingBytes } = shardRanksOf(options.mesh).all;
     const seq = sequenceLength ?? Math.min(model.maxPositions, 256);
     const sizes = { globalBatch: batch * worldSize, microBatches: 1, sequenceLength: seq };
     const plane = stagingBytes > 0 ? { standsFor: "shm", stagingBytes } as const : { standsFor: "loopback" } as const;
     const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
-      parallelize: (twin, { group }) => void shardModel(twin, { ...options, mesh: meshLike(options.mesh, group) }),
+      parallelize: (twin, { group }) => {
+        const modules = [...model.namedModules()];
+        for (const [i, [, ofTwin]] of [...twin.namedModules()].entries()) {
+          const saveOps = savedOpsOf(at(modules, i, "module")[1]);
+          if (saveOps !== undefined) applyActivationCheckpointing(ofTwin, { saveOps });
+        }
+        shardModel(twin, { ...options, mesh: meshLike(options.mesh, group) });
+      },
       optimizer: (twin) => new AdamW(twin.parameters()),
       batch: emptyBatch(sizes, worldSize),
       maxGradNorm: 1,

@@ -10,6 +10,7 @@ import { shardModel } from "../../src/plans/shard_model.ts";
 import { noGrad } from "../../src/autograd/mode.ts";
 import { int32 } from "../../src/dtype.ts";
 import { tensor } from "../../src/tensor/create.ts";
+import { applyActivationCheckpointing } from "../../src/nn/activation_checkpointing.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import { describeSharding } from "../../src/train/describe.ts";
 import { openModel } from "../../src/train/open_model.ts";
@@ -31,6 +32,8 @@ export interface PlanCase {
   readonly reshardAfterForward?: boolean;
   readonly backwardPrefetch?: boolean;
   readonly forwardPrefetch?: boolean;
+  /** Whether the first block's activations are checkpointed. */
+  readonly checkpointed?: boolean;
   /** Replicas of what is sharded. */
   readonly replicas?: number;
 }
@@ -53,10 +56,11 @@ export interface PlanReport {
 
 /** Trains three steps. */
 export async function train({ device, group, rank, size }: WorldRank, data: PlanCase): Promise<PlanReport> {
-  const { fsdpPlan, tied = false, replicas, ...choices } = data;
+  const { fsdpPlan, tied = false, replicas, checkpointed = false, ...choices } = data;
   const notes: string[] = [];
   const model = await openModel({ device, group }, { ...SIZES, tie_word_embeddings: tied }, { seed: 5 });
   const mesh = replicas === undefined ? group : deviceMesh(group, { replicate: replicas, shard: size / replicas });
+  if (checkpointed) applyActivationCheckpointing(model.layers, { every: 2, saveOps: ["linear"] });
   if (fsdpPlan === undefined) replicate(model, { mesh: group });
   else shardModel(model, { ...choices, fsdpPlan, mesh, note: (text) => notes.push(text) });
   await model.load();

@@ -38,6 +38,7 @@ const cases: Readonly<Record<string, PlanCase>> = {
   size: { fsdpPlan: { mode: "size", minNumParams: 1000 } },
   none: { fsdpPlan: "none" },
   manual: { fsdpPlan: manual },
+  "auto, a block checkpointed": { fsdpPlan: "auto", checkpointed: true },
   "auto, offloaded": { fsdpPlan: { mode: "auto", options: ["cpu_offload"] } },
   "manual, a part offloaded": {
     fsdpPlan: { mode: "manual", modules: { "model.layers.*": ["cpu_offload"], "model.embed_tokens": [] } },
