@@ -17,7 +17,7 @@ export const COLLECTIVES: Subject = {
     { name: "reduce-scatter-1MiB", target: 12 },
     { name: "gather-64MiB", target: 8 },
   ],
-  ours: program(({ runtime }, names) => launch(runtime, "bench/ranks/collectives.ts", ...names)),
+  ours: program(({ runtime }, names) => launch(runtime, 2, "bench/ranks/collectives.ts", ...names)),
   torch: program(({ python }, names) => [
     python,
     ...["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/collectives.py"],

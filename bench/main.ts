@@ -12,12 +12,13 @@ import { COLLECTIVES } from "./collectives.ts";
 import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
+import { MEMORY } from "./memory.ts";
 import { measure } from "./runner.ts";
 import type { BenchSetting, Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
 
-const SUBJECTS: readonly Subject[] = [ATTENTION, COLLECTIVES, DISPATCH, GEMM, KERNELS, STARTUP, STEP];
+const SUBJECTS: readonly Subject[] = [ATTENTION, COLLECTIVES, DISPATCH, GEMM, KERNELS, MEMORY, STARTUP, STEP];
 
 const flags: readonly Flag[] = [
   {

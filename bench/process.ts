@@ -53,7 +53,7 @@ export function rank(name: "bun" | "deno", ...script: string[]): readonly [strin
   return [runtimePath(name), "run", ...name === "deno" ? ["--allow-all"] : [], ...script];
 }
 
-/** The command that runs it on two ranks. */
-export function launch(name: "bun" | "deno", ...script: string[]): readonly [string, ...string[]] {
-  return rank(name, `${ROOT}src/cli/main.ts`, "run", "--nproc-per-node", "2", ...script);
+/** The command that runs it on several. */
+export function launch(name: "bun" | "deno", ranks: number, ...script: string[]): readonly [string, ...string[]] {
+  return rank(name, `${ROOT}src/cli/main.ts`, "run", "--nproc-per-node", String(ranks), ...script);
 }

@@ -16,7 +16,7 @@ export const STARTUP: Subject = {
   isApart: false,
   cases: [{ name, target: 15 }],
   ours: async ({ runtime }) => {
-    const [path, ...args] = launch(runtime, "bench/ranks/all_reduce.ts");
+    const [path, ...args] = launch(runtime, 2, "bench/ranks/all_reduce.ts");
     return new Map([[name, (await runProgram(path, args)).seconds]]);
   },
   torch: async ({ python }) => {

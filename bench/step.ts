@@ -45,7 +45,9 @@ export const STEP: Subject = {
   higherIsBetter: false,
   isApart: true,
   cases: CASES,
-  ours: program(({ runtime }, names) => launch(runtime, "bench/ranks/step.ts", ...caseOf(names).args, names[0] ?? "")),
+  ours: program(({ runtime }, names) =>
+    launch(runtime, 2, "bench/ranks/step.ts", ...caseOf(names).args, names[0] ?? "")
+  ),
   torch: program(({ python }, names) => [
     python,
     ...["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/step.py"],
