@@ -36,7 +36,7 @@ export const float64: DType = { name: "float64", byteLength: 8, kind: "float", c
 
 /** All element types. */
 export const DTYPES: readonly DType[] = [float32, bfloat16, float16, int32, uint8, int64, float64];
-/** Those that kernels compute in; sums are wider inside. */
+/** Element types that kernels compute in; sums are wider inside. */
 export const COMPUTE_DTYPES: readonly DType[] = [float32, bfloat16, float16];
 
 /**

@@ -61,7 +61,8 @@ export async function openDcpShards(
 /** What a file says of its tensors. */
 function partsOf(file: SafetensorsFile): (StoredPart & { readonly name: string; readonly code: string })[] {
   const refuse = (detail: string, name?: string): CheckpointError => new CheckpointError(file.path, detail, name);
-  const text = file.metadata.get(SHARDING_INFO) ?? "";
+  const text = file.metadata.get(SHARDING_INFO);
+  if (text === undefined) throw refuse(`Expected ${SHARDING_INFO} in its metadata, as in the other files, got none`);
   const rules = { file: file.path, what: SHARDING_INFO, maxDepth: 4 };
   const info = parseJsonObject(new TextEncoder().encode(text), rules);
   return file.entries.map(({ name, code, shape }) => {

@@ -3,6 +3,8 @@
  *
  * @module
  */
+import { at } from "../at.ts";
+import { InternalError } from "../errors.ts";
 import { sameShape } from "../shape.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
 import { type StoredCheckpoint, valuesOf } from "./stored.ts";
@@ -45,9 +47,10 @@ function compareValues(a: StoredTensor, b: StoredTensor): NonNullable<TensorDiff
   let [elements, of, largest] = [0, 0, 0];
   for (const left of valuesOf(a)) {
     const { value: right } = others.next();
+    if (right === undefined) throw new InternalError(`tensors of equal shape, and no values beside ${left.length}`);
     of += left.length;
     for (const [i, value] of left.entries()) {
-      const other = right?.[i] ?? NaN;
+      const other = at(right, i, "element");
       if (Object.is(value, other)) continue;
       elements++;
       const distance = Math.abs(value - other);

@@ -57,7 +57,7 @@ function wholeIn(files: readonly SafetensorsFile[]): StoredTensor[] {
 
 /**
  * Opens the weights of a directory, reading and checking headers only. Like `transformers`, it takes `model.safetensors`
- * if there is one, else the shards of the index; else those that PyTorch's distributed checkpoint wrote.
+ * if there is one, else the shards of the index, else the files that PyTorch's distributed checkpoint wrote.
  *
  * @throws {CheckpointError} if there are no weights, a file is damaged, or index and files do not agree (with all names)
  */

@@ -36,8 +36,8 @@ export interface OptimizerLoadReport extends LoadReport {
 }
 
 /**
- * The states of an optimizer by the FQNs of the parameters, of those that are trained. As with {@link getModelStateDict}, a
- * sharded one is the optimizer's own memory, and a full one is asked for by every rank of `group`.
+ * The states of an optimizer by the FQNs of its parameters; frozen parameters have none. As with {@link getModelStateDict}, a
+ * sharded state is the optimizer's own memory, and every rank of `group` asks for a full one.
  *
  * @param model whose parameters the optimizer has
  * @throws {ArgumentError} if the optimizer is of another model, or whole tensors are wanted and no group is given

@@ -98,8 +98,9 @@ export function parseHeader(bytes: Uint8Array, fileLength: number, file: string)
   if (bytes.length < 8 + length) {
     throw new CheckpointError(file, `The header should have ${length} bytes, got ${bytes.length - 8}`);
   }
-  if (bytes[8] !== 0x7b) {
-    const found = (bytes[8] ?? 0).toString(16).padStart(2, "0");
+  const first = at(bytes, 8, "byte");
+  if (first !== 0x7b) {
+    const found = first.toString(16).padStart(2, "0");
     throw new CheckpointError(file, `A header starts with '{' (byte 0x7b), got byte 0x${found}`);
   }
   const dataOffset = 8 + length;

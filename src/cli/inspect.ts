@@ -48,7 +48,7 @@ export async function inspect(argv: readonly string[]): Promise<number> {
   using stored = await openStored(path);
   if (verify) await requireSound(stored);
   const facts = factsOf(stored, { tensors, verified: verify });
-  process.stdout.write(`${json ? JSON.stringify(facts) : textOf(facts).join("\n")}\n`);
+  process.stdout.write(`${json ? jsonOf(facts) : textOf(facts).join("\n")}\n`);
   return 0;
 }
 
@@ -60,13 +60,16 @@ async function requireSound({ path, manifest }: StoredCheckpoint): Promise<void>
   if (damage !== "") throw new CheckpointError(path, damage);
 }
 
-/** The object of `--json`. */
+/** What is told of a checkpoint. */
 interface Facts {
   readonly path: string;
   readonly kind: "sharded checkpoint" | "weights";
-  readonly step?: number;
-  readonly world_size?: number;
-  readonly environment?: Readonly<Record<string, string>>;
+  /** When and by whom; only sharded checkpoints say so. */
+  readonly saved?: {
+    readonly step: number;
+    readonly world_size: number;
+    readonly environment: Readonly<Record<string, string>>;
+  };
   readonly verified: boolean;
   readonly files: readonly { readonly name: string; readonly bytes: number }[];
   readonly parameters: number;
@@ -90,7 +93,7 @@ function factsOf(
     kind: manifest === undefined ? "weights" : "sharded checkpoint",
     ...manifest === undefined
       ? {}
-      : { step: manifest.step, world_size: manifest.worldSize, environment: manifest.environment },
+      : { saved: { step: manifest.step, world_size: manifest.worldSize, environment: manifest.environment } },
     verified,
     files: files.map((file) => ({ name: file.path.slice(path.length + 1), bytes: fileByteLength(file.path) })),
     parameters: [...model.values()].reduce((sum, { shape }) => sum + numelOf(shape), 0),
@@ -100,22 +103,29 @@ function factsOf(
   };
 }
 
+/** One object, with what is told of the save among the rest. */
+function jsonOf({ saved, ...facts }: Facts): string {
+  return JSON.stringify({ ...facts, ...saved });
+}
+
 /** Lines for people. */
 function textOf(
-  { path, kind, step, world_size: ranks, environment, verified, files, tensors, ...counts }: Facts,
+  { path, kind, saved, verified, files, tensors, ...counts }: Facts,
 ): string[] {
   const bytes = formatBytes(files.reduce((sum, file) => sum + file.bytes, 0));
-  const by = Object.entries(environment ?? {}).map(([name, value]) => `${name} ${value}`).join(", ");
   return [
     `${path}: ${kind}, ${countOf(files.length, "file")}, ${bytes}${verified ? ", all checksums right" : ""}`,
-    ...step === undefined
-      ? []
-      : [`Step ${step}, saved by ${countOf(ranks ?? 0, "rank")}${by === "" ? "" : ` (${by})`}`],
+    ...saved === undefined ? [] : [savedText(saved)],
     `${countOf(counts.model_tensors, "tensor")} of ${countOf(counts.parameters, "element")}; ${
       counts.optimizer_tensors === 0 ? "no optimizer" : `${countOf(counts.optimizer_tensors, "state")} of the optimizer`
     }`,
-    ...tensors?.map(({ name, dtype, shape, parts }) => {
+    ...tensors === undefined ? [] : tensors.map(({ name, dtype, shape, parts }) => {
       return `  ${name} ${dtype} [${shape.join(", ")}]${parts > 1 ? `, ${parts} parts` : ""}`;
-    }) ?? [],
+    }),
   ];
+}
+
+function savedText({ step, world_size: ranks, environment }: NonNullable<Facts["saved"]>): string {
+  const by = Object.entries(environment).map(([name, value]) => `${name} ${value}`).join(", ");
+  return `Step ${step}, saved by ${countOf(ranks, "rank")}${by === "" ? "" : ` (${by})`}`;
 }

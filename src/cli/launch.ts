@@ -57,10 +57,12 @@ export async function launch(argv: readonly string[]): Promise<number> {
     ...ranks.masterPort === undefined ? [] : [`--master-port=${ranks.masterPort}`],
   ];
   const ownNames = new Set(own.map(({ name }) => name));
-  const given = runFlags.filter(({ name }) => !ownNames.has(name)).flatMap(({ name, takes }) =>
-    (uses.get(name)?.texts ?? []).map((value) =>
+  const given = runFlags.flatMap(({ name, takes }) => {
+    const use = uses.get(name);
+    if (use === undefined || ownNames.has(name)) return [];
+    return use.texts.map((value) =>
       takes === "switch" ? `--${value === "true" ? "" : "no-"}${name}` : `--${name}=${value}`
-    )
-  );
+    );
+  });
   return await run([...asked, ...given, ...rest], { FULLYSHARD_ACCELERATE_CONFIG: path });
 }

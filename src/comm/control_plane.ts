@@ -73,7 +73,7 @@ export abstract class ControlPlane {
   abstract wait(ready: () => boolean, stage: string, awaited?: number | readonly number[]): void;
   /** Wakes the ranks that wait for this one. */
   abstract notify(): void;
-  /** Gives a line to who reads what this rank reports. */
+  /** Gives a line to the reader of this rank's reports. */
   abstract report(text: string): void;
   /** A group of some of the ranks. Collective over all of this one; `ranks` is this rank's own list, ascending. */
   abstract split(ranks: readonly number[], name: string): ControlPlane;

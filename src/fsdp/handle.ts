@@ -164,9 +164,9 @@ export class FullyShardedModule {
   }
 
   /**
-   * Most whole gradients that have memory for their reduction at a time, beside those that are being written: 1 at first, so that
-   * the next unit's are written where the last one's were, once those are reduced. With 2 they have memory of their own, and the
-   * backward goes on beside the reduction. Of units below one root the largest number counts.
+   * How many units may have whole gradients in reduction at a time, beside the unit whose gradients are being written. With 1, as
+   * at first, a unit's gradients are written where the unit before had its own, once these are reduced; with 2 they have memory of
+   * their own, and the backward goes on beside the reduction. The largest number of the units below one root counts.
    *
    * @throws {ArgumentError} if it is no whole number above 0
    */
@@ -213,7 +213,7 @@ export class FullyShardedModule {
 
 /**
  * Lets several roots, as pipeline stages on one rank are, hold the whole gradients that they reduce together (PyTorch's
- * `share_comm_ctx`): the number that `setMaxReduceScatterInputs` sets counts for all of them, of theirs the largest. Streams are a
+ * `share_comm_ctx`): the largest number that `setMaxReduceScatterInputs` set on any of them counts for all. Streams are a
  * device's, and shared by all roots anyway. Call it between passes.
  *
  * @throws {ArgumentError} if one of them is below another, as only roots hold gradients

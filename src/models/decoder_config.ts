@@ -32,7 +32,7 @@ export const positive: z.ZodNumber = z.number().positive();
 
 type Optional<T extends z.ZodType> = z.ZodOptional<z.ZodNullable<T>>;
 
-/** Keys of nearly all decoders, to be spread into a schema, which may state them otherwise. */
+/** Keys of nearly all decoders, to be spread into a family's schema, where a key that follows replaces its namesake here. */
 export const DECODER_KEYS: {
   readonly vocab_size: z.ZodInt;
   readonly hidden_size: z.ZodInt;
@@ -148,7 +148,7 @@ export function requireImplemented(
 export type LayerType = "full_attention" | "sliding_attention" | "conv";
 
 /**
- * How far the tokens of each layer see: the window in those that slide, else all.
+ * How many tokens back each layer's tokens see: the window in sliding layers, undefined, which is all, in the others.
  *
  * @throws {ConfigError} if a layer slides and there is no window
  */

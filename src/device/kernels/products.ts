@@ -39,7 +39,8 @@ export const PRODUCT_KERNELS = {
   /**
    * `o = softmax(scale * q kᵀ) v` a head, and `lse`, the logarithm of each row's sum. Query head h reads kv head
    * `floor(h / (heads / kvHeads))`. In a causal call query i sees keys j <= i + seqK - seqQ only; a 0 in `keyMask` hides the
-   * key, and a `window` those more than so many behind i's own, itself counted; 0 is none. A query that sees no key gives 0. Memory is linear in the sequence. Operations are counted as if all keys were seen.
+   * key, and a `window` of w keys those before the last w up to i's own (0: no window). A query that sees no key gives 0. Memory
+   * is linear in the sequence. Operations are counted as if all keys were seen.
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],

@@ -72,8 +72,8 @@ export const CONSTANTS = {
 /**
  * A parameter that is no array.
  *
- * - `dtype`: any element type; `float`: one that kernels compute in; `{ dtypes }`: those; `{ widens }`: that of another parameter,
- *   or float32 where that is a float.
+ * - `dtype`: any element type; `float`: one that kernels compute in; `{ dtypes }`: one of a list; `{ widens }`: the element type
+ *   of another parameter, or float32 where that is a float.
  * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`, `nonfinite`: a name out of {@link OPS}.
  * - `size`: a number of elements, or a stride; `{ atMost }`, `{ divides }`: one with a bound, or that divides another.
  * - `i32`, `f32`, `f64`: a number.
