@@ -3,7 +3,7 @@
  * run side by side, except those that start ranks of their own and need all cores. The last line is
  * `N passed, N failed`, counted from the runners' own reports; the line before tells how many were skipped.
  *
- * Usage: npm test -- [--runtime bun|deno] [--jobs n] [--report file] [part of a file name ...]
+ * Usage: npm test -- [--runtime bun|deno] [--jobs n] [--all] [--report file] [part of a file name ...]
  *
  * @module
  */
@@ -36,6 +36,11 @@ export interface JobResult extends Job {
 const flags: readonly Flag[] = [
   { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "Run under this runtime only" },
   { name: "jobs", takes: "one", placeholder: "<n>", description: "Files at a time (default: one for each core)" },
+  {
+    name: "all",
+    takes: "switch",
+    description: "All cases of long matrices under both runtimes, not a half under each",
+  },
   { name: "report", takes: "one", placeholder: "<file>", description: "Write every test's outcome there, as JSON" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
@@ -55,6 +60,7 @@ async function main(argv: readonly string[]): Promise<number> {
     return uses.has("help") ? 0 : 2;
   }
   const runtimes: readonly RuntimeName[] = runtime === undefined ? ["bun", "deno"] : [runtime];
+  if (uses.has("all")) process.env["FULLYSHARD_TEST_ALL"] = "1";
   const files = readdirSync("tests", { recursive: true, encoding: "utf8" })
     .map((file) => `tests/${file}`)
     .filter((file) => file.endsWith("_test.ts") && (rest.length === 0 || rest.some((part) => file.includes(part))))

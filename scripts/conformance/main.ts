@@ -27,7 +27,16 @@ function runTests(runtimes: readonly string[], json: boolean): readonly JobResul
   try {
     return runtimes.flatMap((runtime): readonly JobResult[] => {
       const report = `${folder}/${runtime}.json`;
-      const args = ["scripts/runtime.mjs", "bun", "scripts/run_tests.ts", "--runtime", runtime, "--report", report];
+      const args = [
+        "scripts/runtime.mjs",
+        "bun",
+        "scripts/run_tests.ts",
+        "--all",
+        "--runtime",
+        runtime,
+        "--report",
+        report,
+      ];
       const root = fileURLToPath(new URL("../..", import.meta.url));
       spawnSync("node", [...args, ...files], { cwd: root, stdio: ["ignore", json ? "ignore" : "inherit", "inherit"] });
       return JSON.parse(readFileSync(report, "utf8"));

@@ -8,15 +8,13 @@ import { writeFileSync } from "node:fs";
 import process from "node:process";
 import { CPU_MATH } from "../../src/device/cpu.ts";
 import { combinations, pairwise } from "./axes.ts";
-import { caseGroups, runCase, type WholeTrace } from "./traces.ts";
+import { caseGroups, runCases, type WholeTrace } from "./traces.ts";
 
 const [mathName, steps, out, which] = process.argv.slice(2);
 const cpuMath = CPU_MATH.find((name) => name === mathName);
 if (cpuMath === undefined || out === undefined) throw new Error("expected: <math> <steps> <file>");
 const groups: WholeTrace[][] = [];
 for (const cases of caseGroups(Number(steps), which === "all" ? combinations() : pairwise(combinations()))) {
-  const traces: WholeTrace[] = [];
-  for (const { name, ranks, training } of cases) traces.push(await runCase(name, ranks, training, cpuMath));
-  groups.push(traces);
+  groups.push([...await runCases(cases, cpuMath)]);
 }
 writeFileSync(out, JSON.stringify(groups));

@@ -25,8 +25,8 @@ export interface Pair {
   readonly max_ulp_weights: number;
 }
 
-function isTrace(value: unknown): value is Trace {
-  return typeof value === "object" && value !== null && "losses" in value && "owned" in value;
+function areTraces(value: unknown): value is readonly Trace[] {
+  return Array.isArray(value) && value.every((one) => typeof one === "object" && one !== null && "owned" in one);
 }
 
 /** One case: a training on some ranks. */
@@ -36,15 +36,17 @@ export interface ParityCase {
   readonly training: TrainingCase;
 }
 
-/** Runs one case as Workers. */
-export async function runCase(
-  name: string,
-  world: number,
-  training: TrainingCase,
-  cpuMath: CpuMath,
-): Promise<WholeTrace> {
-  const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, training });
-  return assemble(name, results.filter(isTrace), world);
+/** Runs cases as Workers, those of as many ranks one after another in one world; the traces are in the order of the cases. */
+export async function runCases(cases: readonly ParityCase[], cpuMath: CpuMath): Promise<readonly WholeTrace[]> {
+  const traces = new Map<ParityCase, WholeTrace>();
+  for (const [world, members] of Map.groupBy(cases, ({ ranks }) => ranks)) {
+    const trainings = members.map(({ training }) => training);
+    const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, trainings });
+    for (const [i, one] of members.entries()) {
+      traces.set(one, assemble(one.name, results.filter(areTraces).flatMap((ofRank) => ofRank.slice(i, i + 1)), world));
+    }
+  }
+  return cases.flatMap((one) => traces.get(one) ?? []);
 }
 
 /** Puts the ranks' shares together; checks that all saw the same and that every element is owned (in DDP: equal). */

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { axisGroups, combinations, pairwise } from "../../scripts/parity/axes.ts";
-import { compare, runCase } from "../../scripts/parity/traces.ts";
+import { trainAlike } from "../support/parity.ts";
+import { shareOf } from "../support/share.ts";
 
 describe("pairwise()", () => {
   it("holds every two values that go together, in few combinations", () => {
@@ -23,14 +24,10 @@ describe("pairwise()", () => {
 });
 
 describe("training", () => {
-  for (const [reference, ...others] of axisGroups(2, pairwise(combinations()))) {
-    assert.ok(reference !== undefined);
-    it(`gives the bits of ${reference.name} in ${others.length} combinations`, { timeout: 240_000 }, async () => {
-      const expected = await runCase(reference.name, reference.ranks, reference.training, "wasm");
-      for (const { name, ranks, training } of others) {
-        const pair = compare(expected, await runCase(name, ranks, training, "wasm"));
-        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
-      }
+  for (const cases of axisGroups(2, shareOf(pairwise(combinations()))).filter(({ length }) => length > 1)) {
+    const others = cases.slice(1).map(({ name }) => name).join("; ");
+    it(`gives the bits of ${cases[0]?.name} in combinations: ${others}`, { timeout: 240_000 }, async () => {
+      await trainAlike(cases);
     });
   }
 });

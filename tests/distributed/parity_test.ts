@@ -8,7 +8,8 @@ import { describe, it } from "node:test";
 import { openDevice } from "../../doors/device.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
 import { runProcesses } from "../../scripts/parity/processes.ts";
-import { casesOf, compare, hybridCasesOf, runCase } from "../../scripts/parity/traces.ts";
+import { casesOf, compare, hybridCasesOf, runCases } from "../../scripts/parity/traces.ts";
+import { assertSameBits, trainAlike } from "../support/parity.ts";
 
 async function hasNative(): Promise<boolean> {
   try {
@@ -25,37 +26,24 @@ const skip = !await hasNative() && "native kernels do not run here";
 describe("parity", () => {
   for (const [world, tied] of [[2, true], [3, false]] as const) {
     it(`fullyShard() and replicate() give the same bits on ${world} ranks as one rank that accumulates`, async () => {
-      const [first, ...others] = casesOf(world, { tied, steps: 4 });
-      assert.ok(first !== undefined && others.length === 5);
-      const reference = await runCase(first.name, first.ranks, first.training, "wasm");
-      assert.equal(reference.losses.length, 4);
-      for (const { name, ranks, training } of others) {
-        const pair = compare(reference, await runCase(name, ranks, training, "wasm"));
-        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
-      }
+      const cases = casesOf(world, { tied, steps: 4 });
+      assert.equal(cases.length, 6);
+      assert.equal((await trainAlike(cases)).losses.length, 4);
     });
   }
 
   it("bfloat16 gives the same bits sharded, replicated and accumulated, where sums are float32", async () => {
     const precision = { paramDtype: "bfloat16", reduceDtype: "float32" };
-    const [first, ...others] = casesOf(2, { tied: false, steps: 3, precision });
-    assert.ok(first !== undefined && others.length === 4);
-    const reference = await runCase(first.name, first.ranks, first.training, "wasm");
-    for (const { name, ranks, training } of others) {
-      const pair = compare(reference, await runCase(name, ranks, training, "wasm"));
-      assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
-    }
+    const cases = casesOf(2, { tied: false, steps: 3, precision });
+    assert.equal(cases.length, 5);
+    await trainAlike(cases);
   });
 
   for (const [replicas, shard] of [[2, 2], [2, 1]] as const) {
     it(`HSDP on ${replicas} x ${shard} ranks gives the bits of plain parameters, summed in its order`, async () => {
-      const [first, ...others] = hybridCasesOf(replicas, shard, { tied: true, steps: 3 });
-      assert.ok(first !== undefined && others.length === 2);
-      const reference = await runCase(first.name, first.ranks, first.training, "wasm");
-      for (const { name, ranks, training } of others) {
-        const pair = compare(reference, await runCase(name, ranks, training, "wasm"));
-        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
-      }
+      const cases = hybridCasesOf(replicas, shard, { tied: true, steps: 3 });
+      assert.equal(cases.length, 3);
+      await trainAlike(cases);
     });
   }
 
@@ -63,11 +51,10 @@ describe("parity", () => {
     it(`processes under ${runtimes.join(" and ")} give the bits that Workers give`, { timeout: 60_000 }, async () => {
       const cases = casesOf(2, { tied: true, steps: 3 }).filter(({ ranks }) => ranks === 2);
       assert.equal(cases.length, 3);
-      for (const trace of await runProcesses(cases, 2, runtimes, "wasm")) {
-        const { name, training } = cases.find((one) => one.name === trace.name) ?? assert.fail(trace.name);
-        const pair = compare(await runCase(name, 2, training, "wasm"), trace);
-        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
-      }
+      const expected = await runCases(cases, "wasm");
+      const traces = await runProcesses(cases, 2, runtimes, "wasm");
+      assert.deepEqual(traces.map(({ name }) => name), cases.map(({ name }) => name));
+      for (const [i, trace] of traces.entries()) assertSameBits(expected[i] ?? assert.fail(trace.name), trace);
     });
   }
 
@@ -76,25 +63,17 @@ describe("parity", () => {
     { skip },
     async () => {
       const cases = casesOf(2, { tied: true, steps: 3 });
-      const [first, ...others] = cases;
-      assert.ok(first !== undefined);
-      const reference = await runCase(first.name, first.ranks, first.training, "native");
-      const traces = [...await runProcesses(cases.filter(({ ranks }) => ranks === 2), 2, ["bun", "deno"], "native")];
-      assert.equal(traces.length, 3);
-      for (const { name, ranks, training } of others) traces.push(await runCase(name, ranks, training, "native"));
-      for (const trace of traces) {
-        const pair = compare(reference, trace);
-        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
-      }
+      const [reference, ...workers] = await runCases(cases, "native");
+      assert.ok(reference !== undefined);
+      const processes = await runProcesses(cases.filter(({ ranks }) => ranks === 2), 2, ["bun", "deno"], "native");
+      assert.deepEqual([workers.length, processes.length], [cases.length - 1, 3]);
+      for (const trace of [...workers, ...processes]) assertSameBits(reference, trace);
     },
   );
 
   it("compare() sees that other world sizes are other sums", async () => {
-    const traceOf = async (world: number): ReturnType<typeof runCase> => {
-      const found = casesOf(world, { tied: true, steps: 2 })[1];
-      assert.ok(found !== undefined);
-      return await runCase(found.name, found.ranks, found.training, "wasm");
-    };
-    assert.ok(compare(await traceOf(2), await traceOf(1)).max_ulp_weights > 0);
+    const cases = [2, 1].flatMap((world) => casesOf(world, { tied: true, steps: 2 }).slice(1, 2));
+    const [two, one] = await runCases(cases, "wasm");
+    assert.ok(two !== undefined && one !== undefined && compare(two, one).max_ulp_weights > 0);
   });
 });

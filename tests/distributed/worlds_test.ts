@@ -1,14 +1,16 @@
 /** Different numbers of ranks: other sums, but the same training. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { runCase, type WholeTrace } from "../../scripts/parity/traces.ts";
+import { runCases, type WholeTrace } from "../../scripts/parity/traces.ts";
 import type { Mode } from "../../scripts/parity/training.ts";
 
 const STEPS = 10;
 
 /** Ten steps of one global batch of twelve micro-batches, however many ranks share it. */
-function trace(world: number, mode: Mode): Promise<WholeTrace> {
-  return runCase(`${mode} on ${world} ranks`, world, { mode, tied: false, microBatches: 12, steps: STEPS }, "wasm");
+async function trace(world: number, mode: Mode): Promise<WholeTrace> {
+  const training = { mode, tied: false, microBatches: 12, steps: STEPS };
+  const [found] = await runCases([{ name: `${mode} on ${world} ranks`, ranks: world, training }], "wasm");
+  return found ?? assert.fail();
 }
 
 let reference: Promise<WholeTrace> | undefined;

@@ -6,6 +6,7 @@ import { OutOfMemoryError } from "../../doors/errors.ts";
 import type { RunConfig } from "../../doors/config.ts";
 import { estimateStep, planModel } from "../../src/train/setup.ts";
 import { pairwise } from "../../scripts/parity/axes.ts";
+import { shareOf } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { measureMemory, type MemoryCase, type MemoryReport, runConfig } from "./memory_scenario.ts";
 import { openRank } from "./run.ts";
@@ -80,7 +81,7 @@ describe("planModel()", () => {
     cases.push([`${name} ${JSON.stringify({ ...policy, microBatches })}`, ranks, over, { hfConfig, config, steps: 2 }]);
   }
 
-  for (const [name, ranks, over, data] of cases) {
+  for (const [name, ranks, over, data] of shareOf(cases)) {
     it(`tells the peak of ${name} on ${ranks} ranks over ${over}, to the byte`, { timeout: 120_000 }, async () => {
       for (const [rank, { expected, measured }] of (await measure(ranks, data, over)).entries()) {
         assert.deepEqual(measured, expected, `rank ${rank}`);

@@ -17,11 +17,12 @@ import {
 import { ConfigError } from "../../doors/errors.ts";
 import type { RunConfig } from "../../doors/config.ts";
 import { initializeParameters, zeros } from "../../doors/nn.ts";
-import { casesOf, compare, hybridCasesOf, type ParityCase, runCase } from "../../scripts/parity/traces.ts";
+import { casesOf, hybridCasesOf, type ParityCase } from "../../scripts/parity/traces.ts";
 import { copyAcross } from "../../src/device/offload.ts";
 import { estimateStep } from "../../src/train/setup.ts";
 import { ownedValues } from "../support/owned.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { trainAlike } from "../support/parity.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { WIDTH } from "./life_cycle_scenario.ts";
 import { measureMemory, runConfig } from "./memory_scenario.ts";
@@ -161,20 +162,15 @@ describe("fullyShard() with offloadPolicy", () => {
   for (const [reference, ...others] of groups) {
     assert.ok(reference !== undefined);
     it(`trains to the bits of ${reference.name} without it`, { timeout: 240_000 }, async () => {
-      const run = ({ name, ranks, training }: ParityCase) => runCase(name, ranks, training, "wasm");
-      const expected = await run(reference);
       const cases = [reference, ...others].filter(({ ranks, training: { mode } }) =>
         ranks === reference.ranks && mode.startsWith("fsdp")
       );
       assert.ok(cases.length >= 2);
-      for (const [i, one] of cases.entries()) {
-        const checkpointing = i % 2 === 0 ? {} : undefined;
-        const pair = compare(
-          expected,
-          await run({ ...one, training: { ...one.training, offload: i === 1 ? "file" : "host", checkpointing } }),
-        );
-        assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
-      }
+      const offloaded = cases.map((one, i): ParityCase => {
+        const choices = { offload: i === 1 ? "file" : "host", checkpointing: i % 2 === 0 ? {} : undefined } as const;
+        return { ...one, training: { ...one.training, ...choices } };
+      });
+      await trainAlike([reference, ...offloaded]);
     });
   }
 

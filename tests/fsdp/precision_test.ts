@@ -4,7 +4,8 @@ import { describe, it } from "node:test";
 import { bfloat16, type DType, float16, float32, fullyShard, scope, SGD } from "../../mod.ts";
 import { initializeParameters, ownedPtr } from "../../doors/nn.ts";
 import { byteLengthOf } from "../../src/comm/call.ts";
-import { compare, runCase, type WholeTrace } from "../../scripts/parity/traces.ts";
+import { compare, type ParityCase, runCases } from "../../scripts/parity/traces.ts";
+import { assertSameBits, trainAlike } from "../support/parity.ts";
 import type { TrainingCase } from "../../scripts/parity/training.ts";
 import { WIDTH } from "./life_cycle_scenario.ts";
 import { input, Stack } from "./modules.ts";
@@ -19,26 +20,19 @@ const NARROW = [
   ["float16", "float16"],
 ] as const;
 
-function trace(ranks: number, part: Partial<TrainingCase>): Promise<WholeTrace> {
+function caseOf(ranks: number, part: Partial<TrainingCase>): ParityCase {
   const training: TrainingCase = { mode: "fsdp-reshard", tied: true, microBatches: 2, steps: STEPS, ...part };
-  return runCase(`${ranks} ranks`, ranks, training, "wasm");
-}
-
-function assertSame(a: WholeTrace, b: WholeTrace): void {
-  const pair = compare(a, b);
-  assert.deepEqual(pair, { ...pair, max_ulp_loss: 0, max_ulp_grad_norm: 0, max_ulp_weights: 0 });
+  return { name: `${ranks} ranks`, ranks, training };
 }
 
 describe("fullyShard() with mixed precision", () => {
   for (const [paramDtype, reduceDtype] of NARROW) {
     it(`computes in ${paramDtype} near float32, reducing in ${reduceDtype}`, async () => {
       const precision = { paramDtype, reduceDtype };
-      const [wide, reshard, keep] = [
-        await trace(2, {}),
-        await trace(2, { precision }),
-        await trace(2, { precision, mode: "fsdp-keep" }),
-      ];
-      assertSame(reshard, keep);
+      const cases = [caseOf(2, {}), caseOf(2, { precision }), caseOf(2, { precision, mode: "fsdp-keep" })];
+      const [wide, reshard, keep] = await runCases(cases, "wasm");
+      assert.ok(wide !== undefined && reshard !== undefined && keep !== undefined);
+      assertSameBits(reshard, keep);
       assert.ok(compare(wide, reshard).max_ulp_loss > 0, "it is another precision");
       for (const [i, loss] of wide.losses.entries()) {
         const other = reshard.losses[i] ?? NaN;
@@ -52,9 +46,7 @@ describe("fullyShard() with mixed precision", () => {
   for (const paramDtype of ["bfloat16", "float16"]) {
     it(`gives the same bits in ${paramDtype} on 2 ranks as replicated, and as on one that accumulates`, async () => {
       const precision = { paramDtype, reduceDtype: "float32" };
-      const sharded = await trace(2, { precision });
-      assertSame(sharded, await trace(2, { precision, mode: "ddp" }));
-      assertSame(sharded, await trace(1, { precision }));
+      await trainAlike([caseOf(2, { precision }), caseOf(2, { precision, mode: "ddp" }), caseOf(1, { precision })]);
     });
   }
 
