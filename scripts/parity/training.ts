@@ -5,7 +5,6 @@
  *
  * @module
  */
-import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import {
   type ActivationCheckpointingOptions,
@@ -27,6 +26,7 @@ import type { MicroBatch } from "../../doors/data.ts";
 import { deviceMesh, type ProcessGroup } from "../../doors/comm.ts";
 import { type StepContext, trainStep } from "../../doors/config.ts";
 import { elementRuns } from "../../src/tensor/shard_layout.ts";
+import { withFolder } from "./folder.ts";
 import { plainStep } from "./plain.ts";
 
 /** How the model is parallelized. */
@@ -178,6 +178,15 @@ function leaveOut(model: CausalLm): (step: number) => void {
   return (now) => void (step = now);
 }
 
+/** What this rank owns of each parameter. */
+export function ownedParts(model: CausalLm): Trace["owned"] {
+  return [...model.parameters()].map((parameter) => {
+    const values = new Float32Array(parameter.storage.shard.numel);
+    if (values.length > 0) parameter.storage.run.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values: [...values] };
+  });
+}
+
 /** A model under its optimizer. */
 type Trained = Pick<StepContext, "model" | "optimizer"> & { readonly begin: ((step: number) => void) | undefined };
 
@@ -197,17 +206,11 @@ function open(
 }
 
 /** Saves what was trained, and goes on with a model of other weights and a new optimizer that load it. */
-async function resume(group: ProcessGroup, trained: Trained, other: Trained): Promise<Trained> {
-  const [made = ""] = group.exchangeText(
-    group.rank === 0 ? mkdtempSync(`${tmpdir()}/fullyshard-parity-`) : "",
-    "folder",
-  );
-  const { model, optimizer } = trained;
-  await saveCheckpoint({ directory: made, step: 1, model, optimizer, group, state: {} });
-  const loaded = await loadCheckpoint({ directory: made, model: other.model, optimizer: other.optimizer, group });
-  if (loaded === undefined) throw new Error(`no checkpoint in ${made}`);
-  group.barrier("loaded");
-  if (group.rank === 0) rmSync(made, { recursive: true });
+async function resume(group: ProcessGroup, { model, optimizer }: Trained, other: Trained): Promise<Trained> {
+  await withFolder(group, async (directory) => {
+    await saveCheckpoint({ directory, step: 1, model, optimizer, group, state: {} });
+    await loadCheckpoint({ directory, model: other.model, optimizer: other.optimizer, group });
+  });
   return other;
 }
 
@@ -234,10 +237,5 @@ export async function train(device: Device, group: ProcessGroup, training: Train
     losses.push(loss);
     gradNorms.push(gradNorm);
   }
-  const owned = [...trained.model.parameters()].map((parameter) => {
-    const values = new Float32Array(parameter.storage.shard.numel);
-    if (values.length > 0) parameter.storage.run.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values: [...values] };
-  });
-  return { losses, gradNorms, owned };
+  return { losses, gradNorms, owned: ownedParts(trained.model) };
 }
