@@ -161,8 +161,7 @@ export function replaceFile(file: string, data: string | Uint8Array | Iterable<U
     removeQuietly(aside);
     // The user asked for `file`; the name it was being written under means nothing to them.
     if (error instanceof FileError && error.path === aside) {
-      const detail = error.message.slice(error.message.indexOf(`'${aside}': `) + aside.length + 4);
-      throw new FileError(file, "write", detail, error.code, { cause: error.cause });
+      throw new FileError(file, "write", error.detail, error.code, { cause: error.cause });
     }
     throw error;
   }
