@@ -111,6 +111,7 @@ export interface OutputConfig {
   readonly overwrite: boolean;
   readonly saveEvery: number;
   readonly keepLast: number;
+  readonly asyncSave: boolean;
   readonly stateDictType: "sharded" | "full";
   readonly evalEvery: number;
   readonly logEvery: number;
@@ -288,6 +289,9 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["save-steps", "save-interval"],
     }),
     keepLast: size.default(3).describe("Checkpoints kept"),
+    asyncSave: z.boolean().default(false).describe(
+      "Write checkpoints while training goes on, from a copy in memory (as much as weights and optimizer)",
+    ).meta({ otherNames: ["async-mode", "async-checkpoint"] }),
     stateDictType: z.enum(["sharded", "full"]).default("sharded").describe(
       "What a checkpoint holds: shards to go on from; full: a Hugging Face model as well",
     ).meta({ otherNames: ["fsdp-state-dict-type"] }),
@@ -314,7 +318,11 @@ export const TRAIN_SECTIONS: readonly [
 ] = [dataSection, modelSection, parallelSection, foreignSection, hostSection, trainSection, outputSection];
 
 /** What a step depends on, besides its model. */
-export type StepConfig = Pick<DataConfig, "sequenceLength"> & ParallelConfig & TrainConfig;
+export type StepConfig =
+  & Pick<DataConfig, "sequenceLength">
+  & Pick<OutputConfig, "asyncSave">
+  & ParallelConfig
+  & TrainConfig;
 
 /** A resolved training configuration. */
 export type RunConfig = DataConfig & ModelConfig & StepConfig & ForeignKeys & HostConfig & OutputConfig;

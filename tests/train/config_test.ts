@@ -32,6 +32,7 @@ const keys = [
     "overwrite",
     "save-every",
     "keep-last",
+    "async-save",
     "state-dict-type",
     "eval-every",
     "log-every",
