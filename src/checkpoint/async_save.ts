@@ -155,7 +155,7 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
  * await using run = await launch();
  * const sizes = { vocab_size: 64, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4 };
  * const model = await openModel(run, { model_type: "llama", ...sizes }, { fsdpPlan: "auto" });
- * using optimizer = new AdamW(model.parameters());
+ * const optimizer = new AdamW(model.parameters());
  * using stager = new CheckpointStager(run.device);
  * const directory = `/tmp/fullyshard-${crypto.randomUUID()}`;
  * const saving = asyncSave({ directory, step: 1, model, optimizer, group: run.group, state: {}, stager });

@@ -62,7 +62,7 @@ export function boxBytes({ box }: Pick<PlacedBox<unknown>, "box">): number {
  * await using run = await launch();
  * const layer = new Linear(run.device, 64, 64, { bias: false });
  * initializeParameters(layer, 0);
- * using optimizer = new AdamW(layer.parameters());
+ * const optimizer = new AdamW(layer.parameters());
  * using stager = new CheckpointStager(run.device);
  * stager.reserve(layer, optimizer);
  * if (stager.byteLength !== 3 * 4 * 64 * 64) throw new Error("the weights and two states of each");

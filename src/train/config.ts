@@ -30,6 +30,7 @@ export interface DataConfig {
  */
 export interface ModelConfig {
   readonly model?: string | undefined;
+  readonly broadcastFromRank0: boolean;
 }
 
 /**
@@ -160,6 +161,9 @@ export const modelSection: Section<ModelConfig> = section(
   z.strictObject({
     model: z.string().optional().describe("Hugging Face folder or checkpoint to fine-tune; from scratch without it")
       .meta({ otherNames: ["model-name-or-path", "pretrained"] }),
+    broadcastFromRank0: z.boolean().default(false).describe(
+      "Let rank 0 alone read weights and checkpoints, and send the others what they hold",
+    ).meta({ otherNames: ["cpu-ram-efficient-loading", "sync-module-states"] }),
   }),
 );
 

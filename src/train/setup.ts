@@ -136,7 +136,7 @@ export async function planModel(
     throw new ConfigError([{ path: "--model", expected, got: "nothing" }]);
   }
   const { device, group, group: { rank, size }, localWorldSize } = run;
-  const { stagingBytes, strategy } = config;
+  const { stagingBytes, strategy, seed, broadcastFromRank0 } = config;
   const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
   const estimate = await estimateStep(config, source, {
     ...{ device, rank, worldSize: size, localWorldSize, standsFor, stagingBytes },
@@ -145,7 +145,7 @@ export async function planModel(
   const fitsHere = ({ highest, offloaded }: StepEstimate): boolean =>
     highest <= capacity && offloaded.peakBytes <= capacity; // host memory has the same size
   if (fitsHere(estimate)) {
-    return { model: await openModel(run, source, { seed: config.seed }), estimate };
+    return { model: await openModel(run, source, { seed, broadcastFromRank0 }), estimate };
   }
   // Copies of what is sharded stay as many as they are; more ranks share each.
   const replicas = strategy === "fsdp" ? size / shardRanks(run, config.mesh) : 1;

@@ -193,10 +193,11 @@ class Training {
   }
 
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
-    const { out } = this.#config;
+    const { out: directory, broadcastFromRank0 } = this.#config;
     const log = this.#log.once();
-    const loaded = await loadCheckpoint({ ...context, directory: out, from, environment: this.#environment() });
-    if (loaded === undefined) return log.info(`No checkpoint in '${out}' yet, so training begins at step 1`);
+    const environment = this.#environment();
+    const loaded = await loadCheckpoint({ ...context, directory, from, environment, broadcastFromRank0 });
+    if (loaded === undefined) return log.info(`No checkpoint in '${directory}' yet, so training begins at step 1`);
     const { path, step, state, skipped, differences, changes } = loaded;
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
     for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
