@@ -10,11 +10,11 @@
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { ArgumentError } from "../errors.ts";
 import { removeQuietly } from "../runtime/files.ts";
-import { beginCheckpoint } from "./directory.ts";
+import { beginCheckpoint, partialPath } from "./directory.ts";
 import { planSave, type SaveCheckpointOptions, type SavedCheckpoint, type SavePlan } from "./save_plan.ts";
 import { SaveProgress, type Stage } from "./save_progress.ts";
 import type { SaveJob } from "./save_worker.ts";
-import type { CheckpointStager, StagedBoxes } from "./stager.ts";
+import type { CheckpointStager } from "./stager.ts";
 
 /** Options of {@link asyncSave}. */
 export interface AsyncSaveOptions extends SaveCheckpointOptions {
@@ -39,15 +39,13 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
   #isOver = false;
 
   /** Use {@link asyncSave}. */
-  constructor(plan: SavePlan, { group, stager }: AsyncSaveOptions, staged: StagedBoxes) {
+  constructor(plan: SavePlan, { group, stager }: AsyncSaveOptions, work: Omit<SaveJob, "progress">) {
     this.path = plan.path;
     this.#plan = plan;
     this.#group = group;
     this.#stager = stager;
-    const { rank, size } = group;
-    const { partial, completion } = plan;
     this.#progress = new SaveProgress();
-    this.#start({ ...staged, rank, size, partial, completion, progress: this.#progress.buffer });
+    this.#start({ ...work, progress: this.#progress.buffer });
     this.#unobserve = group.observe(() => this.#stopIfFailed());
   }
 
@@ -169,14 +167,17 @@ export function asyncSave(options: AsyncSaveOptions): AsyncSave {
   stager.lend(`save checkpoint ${step}`);
   try {
     const plan = planSave(options);
-    const staged = group.agree(plan.label, () => {
-      if (group.rank === 0) beginCheckpoint(directory, step);
+    const { rank, size } = group;
+    const work = group.agree(plan.label, () => {
+      if (rank === 0) beginCheckpoint(directory, step);
       stager.reserve(model, optimizer);
-      return stager.stage(plan.sections, group.rank);
+      const completion = rank === 0 ? plan.completion() : undefined;
+      return { ...stager.stage(plan.sections, rank), rank, size, partial: plan.partial, completion };
     });
-    return new AsyncSave(plan, options, staged);
+    return new AsyncSave(plan, options, work);
   } catch (error) {
     stager.takeBack(false);
+    if (group.rank === 0) removeQuietly(partialPath(directory, step));
     throw error;
   }
 }

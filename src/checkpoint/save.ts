@@ -44,7 +44,7 @@ export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<Sa
     const texts = group.exchangeText(JSON.stringify([...written]), label);
     const files = new Map(texts.flatMap((text): readonly (readonly [string, WrittenFile])[] => JSON.parse(text)));
     return await group.together(label, () => {
-      if (group.rank === 0) completeCheckpoint(completion, files);
+      if (group.rank === 0) completeCheckpoint(completion(), files);
       return { path, byteLength: [...files.values()].reduce((sum, file) => sum + file.byteLength, 0) };
     });
   } catch (error) {

@@ -54,8 +54,8 @@ export interface SavePlan {
   /** Where it is written. */
   readonly partial: string;
   readonly sections: readonly Section<HeldTensor>[];
-  /** What rank 0 does when all files are written. */
-  readonly completion: Completion;
+  /** What rank 0 does when all files are written, as things are now; it may wait for the device. */
+  readonly completion: () => Completion;
 }
 
 /**
@@ -76,7 +76,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
     path: checkpointPath(directory, step),
     partial: partialPath(directory, step),
     sections: states === undefined ? [parameters] : [parameters, states],
-    completion: {
+    completion: () => ({
       directory,
       keepLast,
       config: render(model.hfConfig),
@@ -93,7 +93,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
         },
         state: options.state,
       },
-    },
+    }),
   };
 }
 

@@ -23,8 +23,8 @@ export interface SaveJob extends StagedBoxes {
   readonly size: number;
   /** The directory that is written into. */
   readonly partial: string;
-  /** What rank 0 does in the end. */
-  readonly completion: Completion;
+  /** What rank 0 does in the end; undefined on the others. */
+  readonly completion: Completion | undefined;
   /** Of {@link SaveProgress}. */
   readonly progress: SharedArrayBuffer;
 }
@@ -33,7 +33,7 @@ export interface SaveJob extends StagedBoxes {
 type Told = { readonly files: readonly (readonly [string, WrittenFile])[] } | { readonly failed: string };
 
 async function save(job: SaveJob, progress: SaveProgress): Promise<void> {
-  const { rank, partial, memory, sections } = job;
+  const { rank, partial, memory, sections, completion } = job;
   const own = await writeShardFiles(sections, partial, rank, function* (box) {
     for (const piece of stagedPieces(memory, box.source, boxBytes(box))) {
       requireWanted(progress, partial);
@@ -41,10 +41,10 @@ async function save(job: SaveJob, progress: SaveProgress): Promise<void> {
     }
   });
   progress.writtenBytes = [...own.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
-  if (rank > 0) return tell(job, { files: [...own] });
+  if (completion === undefined) return tell(job, { files: [...own] });
   progress.reach("written");
   workerScope().postMessage(progress.stage);
-  completeCheckpoint(job.completion, new Map([...own, ...filesOfOthers(job, progress)]));
+  completeCheckpoint(completion, new Map([...own, ...filesOfOthers(job, progress)]));
 }
 
 function requireWanted(progress: SaveProgress, partial: string): void {

@@ -20,8 +20,8 @@ import { type HeldTensor, modelTensors, type NamedParts, optimizerTensors } from
 /** Bytes of one buffer: no runtime has a view of more than 4 GiB. */
 const CHUNK_BYTES = 2 ** 30;
 
-/** Bytes that are copied or written at once. */
-const PIECE_BYTES = 2 ** 22;
+/** Bytes that are copied or written at once: they stay in a processor's cache between checksum and write. */
+const PIECE_BYTES = 2 ** 20;
 
 /** Boxes in the copy. */
 export interface StagedBoxes {

@@ -97,3 +97,14 @@ for (const then of ["await", "call on"] as const) {
     assert.equal(fs.existsSync(folder.file("out/checkpoint-2")), false);
   });
 }
+
+test("asyncSave() that cannot copy on one rank is refused on all, and leaves what was there", async () => {
+  using folder = temporaryDirectory();
+  const [, task] = tasksIn(folder, 3);
+  const [, failed = []] = await runRanks([task, { ...task, step: 6, broken: 1 }]);
+  assert.match(failed[1]?.error ?? "", /^Error: this memory cannot be reached/);
+  for (const rank of [0, 2]) {
+    assert.match(failed[rank]?.error ?? "", /^CollectiveError: .*rank 1 failed: Error: this mem/);
+  }
+  assert.deepEqual(fs.readdirSync(folder.file("aside")), ["checkpoint-4"]);
+});
