@@ -8,6 +8,7 @@
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../src/config/flags.ts";
 import { ATTENTION } from "./attention.ts";
+import { CHECKPOINT } from "./checkpoint.ts";
 import { COLLECTIVES } from "./collectives.ts";
 import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
@@ -18,7 +19,17 @@ import type { BenchSetting, Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
 
-const SUBJECTS: readonly Subject[] = [ATTENTION, COLLECTIVES, DISPATCH, GEMM, KERNELS, MEMORY, STARTUP, STEP];
+const SUBJECTS: readonly Subject[] = [
+  ATTENTION,
+  CHECKPOINT,
+  COLLECTIVES,
+  DISPATCH,
+  GEMM,
+  KERNELS,
+  MEMORY,
+  STARTUP,
+  STEP,
+];
 
 const flags: readonly Flag[] = [
   {

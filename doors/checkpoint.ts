@@ -6,7 +6,10 @@
 
 export { type HfLoadReport, type LoadHfOptions, loadHfWeights } from "../src/checkpoint/load_hf.ts";
 export { loadCheckpoint, type LoadCheckpointOptions, type LoadedCheckpoint } from "../src/checkpoint/load.ts";
-export { saveCheckpoint, type SaveCheckpointOptions, type SavedCheckpoint } from "../src/checkpoint/save.ts";
+export { AsyncSave, asyncSave, type AsyncSaveOptions } from "../src/checkpoint/async_save.ts";
+export { CheckpointStager } from "../src/checkpoint/stager.ts";
+export { saveCheckpoint } from "../src/checkpoint/save.ts";
+export type { SaveCheckpointOptions, SavedCheckpoint } from "../src/checkpoint/save_plan.ts";
 export { saveHfDirectory, type SaveHfOptions } from "../src/checkpoint/save_hf.ts";
 export { getModelStateDict, type ModelStateDict, setModelStateDict } from "../src/checkpoint/model_state.ts";
 export {

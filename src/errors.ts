@@ -116,18 +116,24 @@ export class FileError extends Error {
   override readonly name = "FileError";
   /** The file or directory. */
   readonly path: string;
+  /** What was being done, e.g. `write`. */
+  readonly action: string;
+  /** Why it failed, and the remedy. */
+  readonly detail: string;
   /** The system's error, e.g. `ENOSPC`; undefined when it gave none. */
   readonly code: string | undefined;
 
   /**
    * Writes the sentence from the facts.
    *
-   * @param what what was being done, e.g. `write`
+   * @param action what was being done, e.g. `write`
    * @param detail why it failed, and the remedy
    */
-  constructor(path: string, what: string, detail: string, code?: string, options?: ErrorOptions) {
-    super(`Cannot ${what} '${path}': ${detail}`, options);
+  constructor(path: string, action: string, detail: string, code?: string, options?: ErrorOptions) {
+    super(`Cannot ${action} '${path}': ${detail}`, options);
     this.path = path;
+    this.action = action;
+    this.detail = detail;
     this.code = code;
   }
 }
@@ -217,6 +223,8 @@ export class CheckpointError extends Error {
   override readonly name = "CheckpointError";
   /** The file or directory. */
   readonly file: string;
+  /** Expected, found and remedy. */
+  readonly detail: string;
   /** The tensor (FQN) concerned, where there is one. */
   readonly tensor: string | undefined;
 
@@ -228,6 +236,7 @@ export class CheckpointError extends Error {
   constructor(file: string, detail: string, tensor?: string, options?: ErrorOptions) {
     super(`${file}: ${tensor === undefined ? "" : `tensor '${tensor}': `}${detail}`, options);
     this.file = file;
+    this.detail = detail;
     this.tensor = tensor;
   }
 }

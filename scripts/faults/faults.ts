@@ -71,6 +71,12 @@ const ORDERED: readonly OrderedFault[] = [
     says: /rank 1 \(pid \d+\) failed first: it was killed by SIGKILL/,
   },
   {
+    name: "rank killed while an asynchronous save goes on",
+    fault: "1:4:kill-in=gather", // the next after the save of step 4 has begun
+    flags: ["--async-save"],
+    says: /rank 1 \(pid \d+\) failed first: it was killed by SIGKILL/,
+  },
+  {
     name: "divergent collectives",
     fault: "1:3:other",
     says: /ranks make different calls: rank 0 calls .*; rank 1 calls barrier/,
@@ -108,7 +114,11 @@ const DAMAGES: readonly (readonly [name: string, damage: (path: string, shard: s
 export function faults(kills: number): readonly Fault[] {
   return [
     ...ORDERED.map((fault) => ({ name: fault.name, run: () => ordered(fault) })),
-    { name: "full disk", run: fullDisk },
+    { name: "full disk", run: () => fullDisk("full disk", []) },
+    {
+      name: "full disk in an asynchronous save",
+      run: () => fullDisk("full disk in an asynchronous save", ["--async-save"]),
+    },
     ...DAMAGES.map(([name, damage, says]) => ({ name, run: () => damaged(name, damage, says) })),
     { name: `${kills} kills at random moments`, run: () => killed(kills) },
   ];
@@ -129,13 +139,13 @@ async function ordered({ name, fault, flags = [], allowed = 0, says }: OrderedFa
 }
 
 /** A file system with room for one checkpoint; where none can be mounted, a limit on the size of files, for a rank alone. */
-async function fullDisk(): Promise<FaultReport> {
+async function fullDisk(name: string, flags: readonly string[]): Promise<FaultReport> {
   using folder = temporaryDirectory();
   const disk = folder.file("disk");
   fs.mkdirSync(disk);
   const says = /FileError: Cannot write '.*checkpoint-\d\.partial\/.*\.safetensors'/;
-  const common = { name: "full disk", says, allowed: 0, out: `${disk}/out` };
-  const args = flagsIn(folder, ...SAVING, "--out", common.out);
+  const common = { name, says, allowed: 0, out: `${disk}/out` };
+  const args = flagsIn(folder, ...SAVING, "--out", common.out, ...flags);
   if (spawnSync("mount", ["-t", "tmpfs", "-o", "size=3m", "none", disk]).status !== 0) {
     const running = startAlone(args, { shell: "trap '' XFSZ; ulimit -f 300" });
     return await endOf(running, { ...common, since: /step 2\// });

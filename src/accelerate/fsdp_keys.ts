@@ -120,11 +120,20 @@ export const FSDP_KEYS: readonly ForeignKey[] = [
     },
     { question: { text: "What a checkpoint holds", usual: "SHARDED_STATE_DICT" } },
   ),
-  idleKey(
-    "cpu_ram_efficient_loading",
-    bool,
-    "each rank reads its own part of the files and no other, so that none ever holds the whole, whatever it says",
-    { question: { text: "Load without the whole model in a rank's memory", usual: "yes" } },
+  ...(["cpu_ram_efficient_loading", "sync_module_states"] as const).map((name) =>
+    foreignKey(
+      name,
+      bool,
+      "`broadcastFromRank0`, if either is true: rank 0 alone reads files, and sends the others what they hold; else each rank reads " +
+        "that itself",
+      (on, to) => {
+        if (on) to.set("broadcastFromRank0", true);
+        if (name === "sync_module_states") to.notice(`FSDP2 has no such key; here it is broadcastFromRank0: ${on}`);
+      },
+      name === "sync_module_states"
+        ? FSDP1
+        : { question: { text: "Let rank 0 alone read the weights, and send the others theirs", usual: "yes" } },
+    )
   ),
   foreignKey(
     "activation_checkpointing",
@@ -167,7 +176,6 @@ export const FSDP_KEYS: readonly ForeignKey[] = [
     },
     FSDP1,
   ),
-  idleKey("sync_module_states", bool, "every rank has the same values from the beginning", FSDP1),
   idleKey("use_orig_params", bool, "parameters are always the model's own", FSDP1),
   idleKey(
     "limit_all_gathers",

@@ -35,6 +35,11 @@ export function checkpointPath(directory: string, step: number): string {
   return `${directory}/checkpoint-${step}`;
 }
 
+/** Where the checkpoint of a step is written. */
+export function partialPath(directory: string, step: number): string {
+  return `${checkpointPath(directory, step)}.partial`;
+}
+
 /** All checkpoints of a run, the newest first; none if there is no such directory. */
 export function listCheckpoints(directory: string): NamedCheckpoint[] {
   if (pathKind(directory) !== "directory") return [];
@@ -74,7 +79,7 @@ export function stepOfPath(path: string): number | undefined {
 export function beginCheckpoint(directory: string, step: number): string {
   makeDirectory(directory);
   tidyCheckpoints(directory);
-  const partial = `${checkpointPath(directory, step)}.partial`;
+  const partial = partialPath(directory, step);
   makeDirectory(partial);
   return partial;
 }
@@ -82,11 +87,12 @@ export function beginCheckpoint(directory: string, step: number): string {
 /** Gives a written checkpoint its name; returns the path. */
 export function commitCheckpoint(directory: string, step: number): string {
   const path = checkpointPath(directory, step);
-  syncDirectory(`${path}.partial`);
+  const partial = partialPath(directory, step);
+  syncDirectory(partial);
   const replaced = pathExists(path);
   if (replaced) renamePath(path, `${path}.replaced`);
   try {
-    renamePath(`${path}.partial`, path);
+    renamePath(partial, path);
   } catch (error) {
     restoreCheckpoint(path);
     throw error;

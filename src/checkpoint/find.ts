@@ -8,7 +8,8 @@
 import { CheckpointError, FileError } from "../errors.ts";
 import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
 import { listCheckpoints, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
-import { type Manifest, MANIFEST_FILE, parseManifest } from "./manifest.ts";
+import { type Manifest, MANIFEST_FILE } from "./manifest.ts";
+import { parseManifest } from "./parse_manifest.ts";
 import { openVerified, PIECE_BYTES } from "./pieces.ts";
 import type { Ranks } from "./ranks.ts";
 

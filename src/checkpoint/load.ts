@@ -11,7 +11,7 @@ import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
 import type { Manifest, SavedTensor } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
-import { environmentOf, type SaveCheckpointOptions } from "./save.ts";
+import { environmentOf, type SaveCheckpointOptions } from "./save_plan.ts";
 import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
 import {
   type HeldTensor,

@@ -94,6 +94,18 @@ export function openVerified(path: string, written: WrittenFile): VerifiedFile {
     }
     held = index;
   };
+  function* pieces(offset: number, count: number): Generator<Uint8Array> {
+    const end = offset + count;
+    if (end > byteLength) {
+      throw new CheckpointError(path, `It ends at byte ${byteLength}, but bytes up to ${end} are wanted`);
+    }
+    for (let at = offset; at < end;) {
+      load(Math.floor(at / PIECE_BYTES));
+      const part = piece.subarray(at % PIECE_BYTES, at % PIECE_BYTES + end - at);
+      yield part;
+      at += part.length;
+    }
+  }
   const close = (): void => file.close();
   opened.move();
   return {
@@ -103,18 +115,13 @@ export function openVerified(path: string, written: WrittenFile): VerifiedFile {
       return bytesRead;
     },
     read(offset, into): void {
-      const end = offset + into.length;
-      if (end > byteLength) {
-        throw new CheckpointError(path, `It ends at byte ${byteLength}, but bytes up to ${end} are wanted`);
-      }
-      for (let done = 0; done < into.length;) {
-        const at = offset + done;
-        load(Math.floor(at / PIECE_BYTES));
-        const part = piece.subarray(at % PIECE_BYTES, at % PIECE_BYTES + into.length - done);
+      let done = 0;
+      for (const part of pieces(offset, into.length)) {
         into.set(part, done);
         done += part.length;
       }
     },
+    pieces,
     close,
     [Symbol.dispose]: close,
   };

@@ -70,17 +70,18 @@ export class SafetensorsFile implements Disposable {
 
   /** Like {@link readInto}, at once. */
   readIntoSync(name: string, byteStart: number, byteEnd: number, destination: Uint8Array): void {
-    const { byteOffset, byteLength } = this.get(name);
-    const whole = Number.isSafeInteger(byteStart) && Number.isSafeInteger(byteEnd);
-    if (!whole || byteStart < 0 || byteEnd < byteStart || byteEnd > byteLength) {
-      throw new ArgumentError(`Bytes ${byteStart} to ${byteEnd} are not within the ${byteLength} of tensor '${name}'`);
-    }
+    const offset = this.#placeOf(name, byteStart, byteEnd);
     if (destination.length !== byteEnd - byteStart) {
       throw new ArgumentError(
         `A destination of ${byteEnd - byteStart} bytes is needed for tensor '${name}', got ${destination.length}`,
       );
     }
-    this.#file.read(byteOffset + byteStart, destination);
+    this.#file.read(offset, destination);
+  }
+
+  /** Like {@link readInto}, but gives the bytes piece by piece, each valid until the next. */
+  pieces(name: string, byteStart: number, byteEnd: number): Iterable<Uint8Array> {
+    return this.#file.pieces(this.#placeOf(name, byteStart, byteEnd), byteEnd - byteStart);
   }
 
   /** Closes the file; a second call does nothing. */
@@ -90,6 +91,16 @@ export class SafetensorsFile implements Disposable {
 
   [Symbol.dispose](): void {
     this.close();
+  }
+
+  /** Where a range of a tensor begins in the file. */
+  #placeOf(name: string, byteStart: number, byteEnd: number): number {
+    const { byteOffset, byteLength } = this.get(name);
+    const whole = Number.isSafeInteger(byteStart) && Number.isSafeInteger(byteEnd);
+    if (!whole || byteStart < 0 || byteEnd < byteStart || byteEnd > byteLength) {
+      throw new ArgumentError(`Bytes ${byteStart} to ${byteEnd} are not within the ${byteLength} of tensor '${name}'`);
+    }
+    return byteOffset + byteStart;
   }
 }
 

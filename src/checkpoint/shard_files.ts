@@ -55,7 +55,7 @@ export function placeBoxes<S>(prefix: string, tensors: readonly TensorToWrite<S>
 
 /** Writes the files of one rank. @param pieces the bytes of a box, as float32 */
 export async function writeShardFiles<S>(
-  sections: readonly Section<S>[],
+  sections: readonly Pick<Section<S>, "boxes">[],
   directory: string,
   rank: number,
   pieces: (placed: PlacedBox<S>) => Iterable<Uint8Array>,

@@ -11,8 +11,8 @@ import { decodeToFloat32, encodeBfloat16, encodeFloat16, floatWidth } from "./fl
 import type { SafetensorsFile } from "./safetensors.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
-/** Elements moved at once: 4 MiB of float32. */
-const PIECE = 1 << 20;
+/** Elements moved at once: 1 MiB of float32, which stays in a processor's cache between one use and the next. */
+const PIECE = 1 << 18;
 
 /**
  * Reads what this rank holds of a tensor into device memory, as float32, from a file that has part of it.
@@ -45,12 +45,20 @@ async function readRun(
   device: HeldTensor["device"],
   ptr: DevicePtr,
 ): Promise<number> {
-  const piece = new Float32Array(Math.min(PIECE, length));
+  const { byteLength: width, safetensors } = float32;
   let bytesRead = 0;
+  if (file.get(name).code === safetensors) {
+    for (const piece of file.pieces(name, from * width, (from + length) * width)) {
+      device.copyIn(devicePtr(ptr + bytesRead), piece);
+      bytesRead += piece.length;
+    }
+    return bytesRead;
+  }
+  const piece = new Float32Array(Math.min(PIECE, length));
   for (let done = 0; done < length; done += piece.length) {
     const values = piece.subarray(0, Math.min(piece.length, length - done));
     bytesRead += readFloats(file, name, from + done, values);
-    device.copyIn(devicePtr(ptr + done * float32.byteLength), new Uint8Array(piece.buffer, 0, values.byteLength));
+    device.copyIn(devicePtr(ptr + done * width), new Uint8Array(piece.buffer, 0, values.byteLength));
   }
   return bytesRead;
 }

@@ -11,7 +11,14 @@ import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section, type SectionValue } from "../config/section.ts";
 import type { MemoryTerms } from "../device/allocator.ts";
 import { ConfigError } from "../errors.ts";
-import { dataSection, foreignSection, parallelSection, type StepConfig, trainSection } from "../train/config.ts";
+import {
+  dataSection,
+  foreignSection,
+  outputSection,
+  parallelSection,
+  type StepConfig,
+  trainSection,
+} from "../train/config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { formatBytes } from "../train/progress.ts";
 import { foreignPresets } from "../train/presets.ts";
@@ -45,6 +52,7 @@ const estimateSection = section(
     hostBandwidth: z.number().positive().optional().describe(
       "What a rank receives from ranks of its host in GB/s; as bandwidth unless given",
     ),
+    asyncSave: outputSection.schema.shape.asyncSave,
     json: z.boolean().default(false).describe("Print one JSON object"),
   }),
 );

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { InternalError } from "../errors.ts";
+import { workerScope } from "../runtime/worker_scope.ts";
 import { abortWorkers, type LoopbackWorld, markDead } from "./control/workers.ts";
 import { createLoopbackWorld } from "./data/loopback.ts";
 import type { StagingOptions } from "./data/sizes.ts";
@@ -84,8 +84,7 @@ function resultOf(worker: Worker, context: RankContext): Promise<unknown> {
 
 /** The Worker's side of {@link runLoopback}: call it once, at the top of the module. */
 export function serveRank(body: (context: RankContext) => unknown): void {
-  const scope: unknown = globalThis;
-  if (!isWorkerScope(scope)) throw new InternalError("serveRank() was called outside a Worker");
+  const scope = workerScope();
   const onMessage = async (event: Event): Promise<void> => {
     if (!(event instanceof MessageEvent) || !isStart(event.data)) return;
     globalThis.removeEventListener("message", onMessage);
@@ -97,15 +96,6 @@ export function serveRank(body: (context: RankContext) => unknown): void {
     }
   };
   globalThis.addEventListener("message", onMessage);
-}
-
-/** The part of a Worker's global object that is used here; the DOM's types and Deno's differ. */
-interface WorkerScope {
-  postMessage(message: unknown): void;
-}
-
-function isWorkerScope(scope: unknown): scope is WorkerScope {
-  return typeof scope === "object" && scope !== null && "postMessage" in scope;
 }
 
 function isStart(message: unknown): message is { readonly fullyshardRank: RankContext } {

@@ -8,7 +8,7 @@
  */
 import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import { fileByteLength, openReadable, piecesOf, readBytes } from "../runtime/files.ts";
+import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
 import { findFiles, type SkippedFiles } from "./text_files.ts";
 
 /** One document. */
@@ -91,7 +91,7 @@ function* contentsOf(files: readonly string[], field: string): Iterable<string |
     using reader = openReadable(file);
     // The length keeps files apart; the kind counts because it decides what a document is.
     yield `${isJsonLines(file) ? `jsonl ${JSON.stringify(field)}` : "text"} ${reader.byteLength}\n`;
-    yield* piecesOf(reader);
+    yield* reader.pieces(0, reader.byteLength);
   }
 }
 
@@ -126,7 +126,7 @@ function* linesOf(file: string): Iterable<{ bytes: Uint8Array; line: number; end
   let rest = new Uint8Array(0);
   let line = 0;
   let read = 0;
-  for (const piece of piecesOf(reader)) {
+  for (const piece of reader.pieces(0, reader.byteLength)) {
     const bytes = new Uint8Array(rest.length + piece.length);
     bytes.set(rest);
     bytes.set(piece, rest.length);

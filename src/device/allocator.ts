@@ -21,6 +21,7 @@ export const NO_TERMS = {
   optimizer: 0,
   activations: 0, // and everything else of a step
   staging: 0, // what collectives go through
+  snapshot: 0, // the copy that an asynchronous save writes
 };
 /** Bytes by what they are for. */
 export type MemoryTerms = Readonly<typeof NO_TERMS>;

@@ -66,6 +66,8 @@ export interface ReadableFile extends Disposable {
    * @throws {FileError} if the file ends before
    */
   read(offset: number, into: Uint8Array): void;
+  /** Bytes from `offset` on in pieces that a processor's cache holds, each valid until the next; as {@link read}. */
+  pieces(offset: number, byteLength: number): Iterable<Uint8Array>;
   close(): void;
 }
 
@@ -78,28 +80,29 @@ export function openReadable(file: string): ReadableFile {
     close();
     throw new FileError(file, "open", "it is not a regular file", "EISDIR");
   }
+  const read = (offset: number, into: Uint8Array): void =>
+    moveAll(into.byteLength, (done, length) => {
+      const count = guarded(file, "read", () => fs.readSync(descriptor, into, done, length, offset + done));
+      if (count > 0) return count;
+      const end = offset + into.byteLength;
+      throw new FileError(file, "read", `it ends at byte ${offset + done}, but bytes up to ${end} are wanted`);
+    });
   return {
     path: file,
     byteLength: status.size,
-    read(offset, into): void {
-      moveAll(into.byteLength, (done, length) => {
-        const count = guarded(file, "read", () => fs.readSync(descriptor, into, done, length, offset + done));
-        if (count > 0) return count;
-        const end = offset + into.byteLength;
-        throw new FileError(file, "read", `it ends at byte ${offset + done}, but bytes up to ${end} are wanted`);
-      });
-    },
+    read,
+    pieces: (offset, byteLength) => piecesOf(read, offset, byteLength),
     close,
     [Symbol.dispose]: close,
   };
 }
 
-/** All bytes of a file in pieces of at most 4 MiB, each valid until the next. */
-export function* piecesOf(file: ReadableFile): Generator<Uint8Array> {
-  const chunk = new Uint8Array(Math.min(4 << 20, file.byteLength));
-  for (let at = 0; at < file.byteLength; at += chunk.length) {
-    const piece = chunk.subarray(0, Math.min(chunk.length, file.byteLength - at));
-    file.read(at, piece);
+/** Reads bytes piece by piece into the same memory. */
+function* piecesOf(read: ReadableFile["read"], offset: number, byteLength: number): Generator<Uint8Array> {
+  const chunk = new Uint8Array(Math.min(1 << 20, byteLength));
+  for (let done = 0; done < byteLength; done += chunk.length) {
+    const piece = chunk.subarray(0, Math.min(chunk.length, byteLength - done));
+    read(offset + done, piece);
     yield piece;
   }
 }
@@ -161,8 +164,7 @@ export function replaceFile(file: string, data: string | Uint8Array | Iterable<U
     removeQuietly(aside);
     // The user asked for `file`; the name it was being written under means nothing to them.
     if (error instanceof FileError && error.path === aside) {
-      const detail = error.message.slice(error.message.indexOf(`'${aside}': `) + aside.length + 4);
-      throw new FileError(file, "write", detail, error.code, { cause: error.cause });
+      throw new FileError(file, "write", error.detail, error.code, { cause: error.cause });
     }
     throw error;
   }

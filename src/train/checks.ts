@@ -75,6 +75,17 @@ export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh }:
 }
 
 /**
+ * Refuses a Hugging Face model in a checkpoint that is written while training goes on: all ranks write it together.
+ *
+ * @throws {ConfigError}
+ */
+export function requireSaves({ asyncSave, stateDictType }: RunConfig): void {
+  if (!asyncSave || stateDictType === "sharded") return;
+  const got = `'${stateDictType}', which all ranks stop to write; make a model of a checkpoint with 'fullyshard merge'`;
+  throw new ConfigError([{ path: "stateDictType", expected: "sharded with asyncSave", got }]);
+}
+
+/**
  * How blocks are checkpointed; undefined where they are not.
  *
  * @throws {ConfigError} if it is asked for by two names, or if only some blocks are to be and it is not asked for

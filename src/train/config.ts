@@ -30,6 +30,7 @@ export interface DataConfig {
  */
 export interface ModelConfig {
   readonly model?: string | undefined;
+  readonly broadcastFromRank0: boolean;
 }
 
 /**
@@ -111,6 +112,7 @@ export interface OutputConfig {
   readonly overwrite: boolean;
   readonly saveEvery: number;
   readonly keepLast: number;
+  readonly asyncSave: boolean;
   readonly stateDictType: "sharded" | "full";
   readonly evalEvery: number;
   readonly logEvery: number;
@@ -159,6 +161,9 @@ export const modelSection: Section<ModelConfig> = section(
   z.strictObject({
     model: z.string().optional().describe("Hugging Face folder or checkpoint to fine-tune; from scratch without it")
       .meta({ otherNames: ["model-name-or-path", "pretrained"] }),
+    broadcastFromRank0: z.boolean().default(false).describe(
+      "Let rank 0 alone read weights and checkpoints, and send the others what they hold",
+    ).meta({ otherNames: ["cpu-ram-efficient-loading", "sync-module-states"] }),
   }),
 );
 
@@ -288,6 +293,9 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["save-steps", "save-interval"],
     }),
     keepLast: size.default(3).describe("Checkpoints kept"),
+    asyncSave: z.boolean().default(false).describe(
+      "Write checkpoints while training goes on, from a copy in memory (as much as weights and optimizer)",
+    ).meta({ otherNames: ["async-mode", "async-checkpoint"] }),
     stateDictType: z.enum(["sharded", "full"]).default("sharded").describe(
       "What a checkpoint holds: shards to go on from; full: a Hugging Face model as well",
     ).meta({ otherNames: ["fsdp-state-dict-type"] }),
@@ -314,7 +322,11 @@ export const TRAIN_SECTIONS: readonly [
 ] = [dataSection, modelSection, parallelSection, foreignSection, hostSection, trainSection, outputSection];
 
 /** What a step depends on, besides its model. */
-export type StepConfig = Pick<DataConfig, "sequenceLength"> & ParallelConfig & TrainConfig;
+export type StepConfig =
+  & Pick<DataConfig, "sequenceLength">
+  & Pick<OutputConfig, "asyncSave">
+  & ParallelConfig
+  & TrainConfig;
 
 /** A resolved training configuration. */
 export type RunConfig = DataConfig & ModelConfig & StepConfig & ForeignKeys & HostConfig & OutputConfig;

@@ -5,7 +5,7 @@
  */
 import { parseJsonObject } from "../checkpoint/json.ts";
 import { loadCheckpoint } from "../checkpoint/load.ts";
-import { loadHfWeights } from "../checkpoint/load_hf.ts";
+import { type LoadHfOptions, loadHfWeights } from "../checkpoint/load_hf.ts";
 import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
@@ -26,7 +26,7 @@ const TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "special_tok
 export type ModelSource = string | Readonly<Record<string, unknown>>;
 
 /** Options of {@link openModel}. Those of sharding count with `fsdpPlan` only. */
-export interface OpenModelOptions extends Partial<ShardModelOptions> {
+export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOptions {
   /** What first values are drawn from, where no weights are read. @default 0 */
   readonly seed?: number;
 }
@@ -55,7 +55,7 @@ export interface OpenModelOptions extends Partial<ShardModelOptions> {
 export async function openModel(
   { device, group }: Pick<Run, "device" | "group">,
   source: ModelSource,
-  { seed = 0, fsdpPlan, mesh, ...sharding }: OpenModelOptions = {},
+  { seed = 0, broadcastFromRank0 = false, fsdpPlan, mesh, ...sharding }: OpenModelOptions = {},
 ): Promise<CausalLm> {
   const [inert] = fsdpPlan === undefined ? Object.keys({ ...mesh === undefined ? {} : { mesh }, ...sharding }) : [];
   if (inert !== undefined) {
@@ -72,11 +72,12 @@ export async function openModel(
   model.files = {
     folder,
     load: async (options) => {
+      const reading = { broadcastFromRank0, ...options };
       if (isDry(device)) materialize(model);
       else if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
       else if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
-        await loadCheckpoint({ directory: folder, from: folder, model, group, ...options });
-      } else await loadHfWeights(model, folder, group, options);
+        await loadCheckpoint({ directory: folder, from: folder, model, group, ...reading });
+      } else await loadHfWeights(model, folder, group, reading);
     },
     save: (directory, options) => saveHfDirectory(model, directory, group, { tokenizerFiles, ...options }),
   };

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { CheckpointStager } from "../checkpoint/stager.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
 import type { Device } from "../device/device.ts";
@@ -47,6 +48,8 @@ interface StepTrial {
   readonly scaler?: (device: Device) => GradScaler | undefined;
   readonly batch: Batch;
   readonly maxGradNorm: number;
+  /** Whether there is memory for the copy of an asynchronous save. @default false */
+  readonly asyncSave?: boolean;
 }
 
 /** Tries a step of a model on one rank. Weights get memory and no values. */
@@ -65,6 +68,7 @@ export async function dryStep(
     await model.load();
     const optimizer = trial.optimizer(model);
     const scaler = trial.scaler?.(device);
+    if (trial.asyncSave === true) new CheckpointStager(device).reserve(model, optimizer);
     const context = { device, group, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler };
     return () => trainStep(context, trial.batch, 1);
   }, options);
@@ -91,6 +95,7 @@ export async function estimateStep(
     scaler: (device) => scalerOf(device, config),
     batch: emptyBatch(config, worldSize),
     maxGradNorm: config.maxGradNorm,
+    asyncSave: config.asyncSave,
   }, options);
   return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
 }
@@ -131,7 +136,7 @@ export async function planModel(
     throw new ConfigError([{ path: "--model", expected, got: "nothing" }]);
   }
   const { device, group, group: { rank, size }, localWorldSize } = run;
-  const { stagingBytes, strategy } = config;
+  const { stagingBytes, strategy, seed, broadcastFromRank0 } = config;
   const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
   const estimate = await estimateStep(config, source, {
     ...{ device, rank, worldSize: size, localWorldSize, standsFor, stagingBytes },
@@ -140,7 +145,7 @@ export async function planModel(
   const fitsHere = ({ highest, offloaded }: StepEstimate): boolean =>
     highest <= capacity && offloaded.peakBytes <= capacity; // host memory has the same size
   if (fitsHere(estimate)) {
-    return { model: await openModel(run, source, { seed: config.seed }), estimate };
+    return { model: await openModel(run, source, { seed, broadcastFromRank0 }), estimate };
   }
   // Copies of what is sharded stay as many as they are; more ranks share each.
   const replicas = strategy === "fsdp" ? size / shardRanks(run, config.mesh) : 1;

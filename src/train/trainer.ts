@@ -6,7 +6,6 @@
  */
 import * as z from "zod";
 import { loadCheckpoint } from "../checkpoint/load.ts";
-import { saveCheckpoint } from "../checkpoint/save.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
@@ -19,13 +18,14 @@ import type { Logger } from "../runtime/log.ts";
 import { formatDuration, systemClock } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
-import { requireData, requireOwnFolder, requirePrompt, requireSameConfig } from "./checks.ts";
+import { requireData, requireOwnFolder, requirePrompt, requireSameConfig, requireSaves } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
 import { evaluate } from "./evaluate.ts";
 import { generate } from "./generate.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
+import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { launch, type Run } from "./run.ts";
 import { type StepContext, trainStep } from "./step.ts";
@@ -47,6 +47,13 @@ export interface TrainerOptions {
 interface SamplePrompt {
   readonly text: string;
   readonly ids: readonly number[];
+}
+
+/** What ranks tell each other between steps. */
+interface RankNews {
+  readonly signal: StopSignal | undefined;
+  /** Whether nothing is being saved. */
+  readonly isIdle: boolean;
 }
 
 /** How a run ended. */
@@ -122,6 +129,7 @@ class Training {
     const config = this.#config;
     const { device, group } = this.#run;
     requireSameConfig(group, config);
+    requireSaves(config);
     const { hfConfig } = this.#options;
     const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
     await group.together("check the output folder", () => {
@@ -145,7 +153,8 @@ class Training {
     using scaler = scalerOf(device, config);
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, scaler };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
-    const signal = await this.#loop(context, data, heldOut);
+    using saver = new CheckpointSaver(context, config, this.#log);
+    const signal = await this.#loop(context, data, heldOut, saver);
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
@@ -184,10 +193,11 @@ class Training {
   }
 
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
-    const { out } = this.#config;
+    const { out: directory, broadcastFromRank0 } = this.#config;
     const log = this.#log.once();
-    const loaded = await loadCheckpoint({ ...context, directory: out, from, environment: this.#environment() });
-    if (loaded === undefined) return log.info(`No checkpoint in '${out}' yet, so training begins at step 1`);
+    const environment = this.#environment();
+    const loaded = await loadCheckpoint({ ...context, directory, from, environment, broadcastFromRank0 });
+    if (loaded === undefined) return log.info(`No checkpoint in '${directory}' yet, so training begins at step 1`);
     const { path, step, state, skipped, differences, changes } = loaded;
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
     for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
@@ -212,6 +222,7 @@ class Training {
     context: StepContext,
     loader: DataLoader,
     heldOut: DataLoader | undefined,
+    saver: CheckpointSaver,
   ): Promise<StopSignal | undefined> {
     const { out, steps, stopAfter = steps, logEvery, evalEvery, saveEvery } = this.#config;
     const log = this.#log.once();
@@ -230,12 +241,13 @@ class Training {
       metrics?.write(line);
       progress?.step(line, seconds);
       await this.#options.onStep?.(line, context);
-      signal = await this.#stopAsked(stop);
-      if (saveEvery > 0 && this.#step % saveEvery === 0) await this.#save(context, loader);
+      signal = await this.#betweenSteps(stop, saver);
+      if (saveEvery > 0 && this.#step % saveEvery === 0) await this.#save(context, loader, saver);
     }
     // The last step's checkpoint is what more steps would go on from.
     const saves = saveEvery > 0 || this.#step < steps;
-    if (saves && this.#saved < this.#step) await this.#save(context, loader);
+    if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
+    await saver.settle();
     const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(systemClock.elapsed() - begun)}`;
     const why = signal === undefined ? "" : `, as ${signal} came`;
     const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
@@ -270,22 +282,22 @@ class Training {
     return { line, seconds };
   }
 
-  /** The signal that any rank was given, the same on all ranks. */
-  async #stopAsked(stop: StopRequest): Promise<StopSignal | undefined> {
+  /** Tells a checkpoint that is there on all ranks; gives the signal that any rank was given, the same on all ranks. */
+  async #betweenSteps(stop: StopRequest, saver: CheckpointSaver): Promise<StopSignal | undefined> {
     await eventTurn();
-    const asked = this.#run.group.exchangeText(stop.signal ?? "", "stop requests");
-    return STOP_SIGNALS.find((signal) => asked.includes(signal));
+    const own: RankNews = { signal: stop.signal, isIdle: saver.isIdle };
+    const news = this.#run.group.exchangeText(JSON.stringify(own), "stop requests").map((text): RankNews =>
+      JSON.parse(text)
+    );
+    if (news.every(({ isIdle }) => isIdle)) await saver.settle();
+    return STOP_SIGNALS.find((signal) => news.some((rank) => rank.signal === signal));
   }
 
-  async #save(context: StepContext, loader: DataLoader): Promise<void> {
-    const { out: directory, keepLast } = this.#config;
-    const scaling = context.scaler === undefined ? {} : { scaler: { ...context.scaler.state() } };
+  async #save({ scaler }: StepContext, loader: DataLoader, saver: CheckpointSaver): Promise<void> {
+    const scaling = scaler === undefined ? {} : { scaler: { ...scaler.state() } };
     const state = { settings: this.#settings(), data: { ...loader.state() }, ...scaling };
-    const environment = this.#environment();
-    const { path } = await saveCheckpoint({ ...context, directory, step: this.#step, state, keepLast, environment });
-    if (this.#config.stateDictType === "full") await saveHfDirectory(context.model, `${path}/model`, this.#run.group);
+    await saver.save({ step: this.#step, state, environment: this.#environment() });
     this.#saved = this.#step;
-    this.#log.once().info(`Saved '${path}'`);
   }
 
   /** What decides the steps to come, besides weights, data and the optimizer's groups. */

@@ -15,6 +15,7 @@ describe("readAccelerateConfig()", () => {
     assert.deepEqual(values, {
       strategy: "fsdp",
       backwardPrefetch: true,
+      broadcastFromRank0: true,
       forwardPrefetch: false,
       cpuOffload: false,
       reshardAfterForward: true,
@@ -25,7 +26,7 @@ describe("readAccelerateConfig()", () => {
       "fsdp_backward_prefetch_policy: FSDP2 has no such key; here BACKWARD_PRE is backwardPrefetch: true",
       "fsdp_forward_prefetch: FSDP2 has no such key; here it is forwardPrefetch: false",
       "fsdp_sharding_strategy: FSDP1's FULL_SHARD is reshard_after_forward: true",
-      "fsdp_sync_module_states: every rank has the same values from the beginning",
+      "fsdp_sync_module_states: FSDP2 has no such key; here it is broadcastFromRank0: true",
       "fsdp_use_orig_params: parameters are always the model's own",
     ]);
     assert.match(places.get("reshardAfterForward") ?? "", /seed_000\.yaml:11:\d+$/);
@@ -140,6 +141,7 @@ describe("readFsdpConfig()", () => {
       reshardAfterForward: true,
       cpuOffload: false,
       stateDictType: "full",
+      broadcastFromRank0: true,
       activationCheckpointing: "full",
       fsdpPlan: "transformer",
     };

@@ -8,6 +8,8 @@ import type { Device } from "../../src/device/device.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { loadCheckpoint } from "../../src/checkpoint/load.ts";
 import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
+import { asyncSave, type AsyncSaveOptions } from "../../src/checkpoint/async_save.ts";
+import { CheckpointStager } from "../../src/checkpoint/stager.ts";
 import { saveCheckpoint } from "../../src/checkpoint/save.ts";
 import { saveHfDirectory } from "../../src/checkpoint/save_hf.ts";
 import {
@@ -32,7 +34,7 @@ import { elementRuns } from "../../src/tensor/shard_layout.ts";
 
 /** What the ranks do together. */
 export interface Task {
-  readonly do: "save" | "load" | "save-hf" | "load-hf";
+  readonly do: "save" | "async-save" | "load" | "save-hf" | "load-hf";
   /** How many of the ranks take part. */
   readonly world: number;
   readonly directory: string;
@@ -45,6 +47,8 @@ export interface Task {
   readonly step?: number;
   readonly keepLast?: number;
   readonly from?: string;
+  /** What becomes of an asynchronous save: it is awaited (default), left alone while ranks call on, or given up. */
+  readonly then?: "await" | "call on" | "give up";
   /** Whether rank 0 alone reads, and sends the others what they hold. */
   readonly broadcastFromRank0?: boolean;
   /** Whether all tensors must be there. */
@@ -233,7 +237,8 @@ async function act(
   const { directory, seed, step = 1, keepLast, from, maxShardBytes, tokenizerFiles } = task;
   const common = { directory, model, optimizer, group, environment: task.environment ?? {} };
   switch (task.do) {
-    case "save": {
+    case "save":
+    case "async-save": {
       for (const tensor of optimizerTensors(model, optimizer)) {
         const values = Float32Array.from(
           elementRuns(tensor.shard).flatMap(({ offset, length }) =>
@@ -245,7 +250,8 @@ async function act(
       let n = 0;
       for (const parameter of model.parameters()) optimizer.setSteps(parameter, step + n++);
       const state = { seed, cursor: 2 ** 40 + 1, rate: 0.1 + 0.2 };
-      return { ...await saveCheckpoint({ ...common, step, state, ...keepLast === undefined ? {} : { keepLast } }) };
+      const options = { ...common, step, state, ...keepLast === undefined ? {} : { keepLast } };
+      return task.do === "save" ? { ...await saveCheckpoint(options) } : await saveAside(options, task);
     }
     case "load": {
       const { broadcastFromRank0 = false, strict = true } = task;
@@ -277,6 +283,38 @@ async function act(
       return { ...report };
     }
   }
+}
+
+/** Saves while the model and the states of its optimizer become others. */
+async function saveAside(
+  options: Omit<AsyncSaveOptions, "stager"> & { readonly model: CheckpointModel & Module },
+  { seed, then: what = "await" }: Task,
+): Promise<Readonly<Record<string, unknown>>> {
+  const { model, optimizer, group } = options;
+  const [device] = modelTensors(model).map(({ computeDevice }) => computeDevice);
+  if (device === undefined) throw new Error("a model of nothing");
+  using stager = new CheckpointStager(device);
+  using saving = asyncSave({ ...options, stager });
+  const counted = device.allocator.stats.peakTerms.snapshot;
+  if (what === "give up") return { counted };
+  initializeParameters(model, seed + 7);
+  for (const { shard, device, ptr } of optimizer === undefined ? [] : optimizerTensors(model, optimizer)) {
+    if (shard.numel > 0) device.copyIn(ptr(), new Uint8Array(shard.numel * 4).fill(9));
+  }
+  const again = message(() => asyncSave({ ...options, step: options.step + 1, stager }));
+  while (what === "call on" && group.sum([saving.done ? 1 : 0], "saves that are done")[0] !== group.size) {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  return { ...await saving, done: saving.done, counted, again };
+}
+
+function message(action: () => unknown): string {
+  try {
+    action();
+  } catch (error) {
+    return String(error);
+  }
+  return "";
 }
 
 function compare(

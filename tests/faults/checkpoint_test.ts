@@ -5,7 +5,7 @@ import { mkdirSync, readdirSync, rmSync, truncateSync } from "node:fs";
 import process from "node:process";
 import { test } from "node:test";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
-import { essence, flagsIn, metricLines, run, startAlone } from "../train/runs.ts";
+import { essence, flagsIn, metricLines, run, startAlone, startRun } from "../train/runs.ts";
 
 const TIMEOUT = { timeout: 60_000 };
 
@@ -17,7 +17,8 @@ function checkpointsIn(folder: TemporaryDirectory): string[] {
 test("a half-written checkpoint is named with the last whole one, and 'auto' takes that", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const flags = flagsIn(folder, "--steps", "6", "--save-every", "2");
-  assert.equal((await run(flags)).code, 0);
+  const saved = await run(flags);
+  assert.equal(saved.code, 0, saved.stderr);
   const whole = metricLines(folder).map(essence);
   rmSync(folder.file("out/checkpoint-6/manifest.json"));
   const shard = readdirSync(folder.file("out/checkpoint-4")).find((name) => name.startsWith("shard-")) ?? "";
@@ -53,30 +54,50 @@ test("a rank whose disk is full while it saves leaves the checkpoint before as i
   assert.match(resumed.stderr, /Resumed '.*checkpoint-1' at step 1/);
 });
 
-test("a full disk is told with the file and the bytes, and keeps the checkpoint before", TIMEOUT, async (context) => {
+for (const aside of [[], ["--async-save"]]) {
+  const what = ["a full disk", ...aside].join(" with ");
+  test(`${what} is told with the file and the bytes, and keeps the checkpoint before`, TIMEOUT, async (context) => {
+    using folder = temporaryDirectory();
+    const disk = folder.file("disk");
+    mkdirSync(disk);
+    // A checkpoint of 135,760 parameters has 1.6 MB: one fits, a second does not.
+    const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", "size=3m", "none", disk]);
+    if (mounted.status !== 0) return context.skip("needs the right to mount a file system");
+    try {
+      const flags = flagsIn(folder, "--steps", "4", "--out", `${disk}/out`, "--save-every", "2", ...aside);
+      const { code, stderr } = await run(flags);
+      assert.equal(code, 1, stderr);
+      assert.match(stderr, /Saved '.*checkpoint-2'/);
+      assert.match(
+        stderr,
+        /fullyshard: ranks? [^:]*: FileError: Cannot write '.*checkpoint-4\.partial\/.*\.safetensors': no space is left .*; \d+ bytes were to be written, \d+ bytes are free/,
+      );
+      // Either rank may be the first to find no room; the other finds none either, or is told.
+      assert.match(
+        stderr,
+        /fullyshard: ranks? (\d ended because of it|\d.* failed after it: (FileError|CheckpointError): |0, 1 failed: )/,
+      );
+      assert.deepEqual(readdirSync(`${disk}/out`).sort(), ["checkpoint-2", "metrics.jsonl"]);
+      const resumed = await run([...flags, "--resume", "auto", "--out", folder.file("out"), "--save-every", "0"]);
+      assert.equal(resumed.code, 0, resumed.stderr);
+    } finally {
+      spawnSync("umount", [disk]);
+    }
+  });
+}
+
+test("a rank killed while Workers save leaves the checkpoint before, from which a run goes on", TIMEOUT, async () => {
   using folder = temporaryDirectory();
-  const disk = folder.file("disk");
-  mkdirSync(disk);
-  // A checkpoint of 135,760 parameters has 1.6 MB: one fits, a second does not.
-  const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", "size=3m", "none", disk]);
-  if (mounted.status !== 0) return context.skip("needs the right to mount a file system");
-  try {
-    const flags = flagsIn(folder, "--steps", "4", "--out", `${disk}/out`, "--save-every", "2");
-    const { code, stderr } = await run(flags);
-    assert.equal(code, 1, stderr);
-    assert.match(stderr, /Saved '.*checkpoint-2'/);
-    assert.match(
-      stderr,
-      /fullyshard: ranks? [^:]*: FileError: Cannot write '.*checkpoint-4\.partial\/.*\.safetensors': no space is left .*; \d+ bytes were to be written, \d+ bytes are free/,
-    );
-    // Either rank may be the first to find no room; the other finds none either, or is told.
-    assert.match(stderr, /fullyshard: ranks? (\d ended because of it|\d.* failed after it: FileError: |0, 1 failed: )/);
-    assert.deepEqual(readdirSync(`${disk}/out`).sort(), ["checkpoint-2", "metrics.jsonl"]);
-    const resumed = await run([...flags, "--resume", "auto", "--out", folder.file("out"), "--save-every", "0"]);
-    assert.equal(resumed.code, 0, resumed.stderr);
-  } finally {
-    spawnSync("umount", [disk]);
-  }
+  const flags = flagsIn(folder, "--steps", "6", "--save-every", "2", "--async-save", "hidden=64");
+  const { code, stderr } = await startRun([...flags, "fault=1:4:kill-in=gather"], { allowAll: true }).ended;
+  assert.equal(code, 137, stderr);
+  assert.match(stderr, /rank 1 \(pid \d+\) failed first: it was killed by SIGKILL/);
+  assert.doesNotMatch(stderr, /Saved '.*checkpoint-4'/);
+  assert.deepEqual(checkpointsIn(folder).filter((name) => !name.endsWith(".partial")), ["checkpoint-2"]);
+  const resumed = await run([...flags, "--resume", "auto"]);
+  assert.equal(resumed.code, 0, resumed.stderr);
+  assert.match(resumed.stderr, /Resumed '.*checkpoint-2' at step 2/);
+  assert.deepEqual(checkpointsIn(folder), ["checkpoint-2", "checkpoint-4", "checkpoint-6"]);
 });
 
 test("an output folder that cannot be made is named before anything is done", TIMEOUT, async () => {

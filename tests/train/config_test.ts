@@ -10,7 +10,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 
 const keys = [
   ...["data", "eval-data", "text-field", "tokenizer", "sequence-length", "cache"],
-  "model",
+  ...["model", "broadcast-from-rank0"],
   ...[
     "strategy",
     "fsdp-plan",
@@ -32,6 +32,7 @@ const keys = [
     "overwrite",
     "save-every",
     "keep-last",
+    "async-save",
     "state-dict-type",
     "eval-every",
     "log-every",

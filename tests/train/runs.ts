@@ -137,7 +137,10 @@ export function run(args: readonly string[], options: Start = {}): Promise<Ended
 export function startAlone(args: readonly string[], options: Start = {}): Running {
   const { runtime = RUNTIME } = options;
   const program = programOf(runtime) ?? runtime;
-  return start([program, ...runtime === "deno" ? ["run", "-A", "--no-check"] : [], script, ...args], options);
+  return start(
+    [program, ...runtime === "deno" ? ["run", "-A", "--no-check"] : [], options.script ?? script, ...args],
+    options,
+  );
 }
 
 /** Starts ranks one by one with no launcher; `argsOf` gives each its arguments. */

@@ -1,0 +1,32 @@
+/**
+ * The end of a save: config and manifest are written beside the shards, the checkpoint takes its name, and old ones go.
+ *
+ * @module
+ */
+import { replaceFile } from "../runtime/files.ts";
+import { commitCheckpoint, partialPath, pruneCheckpoints } from "./directory.ts";
+import { type Manifest, MANIFEST_FILE, renderManifest } from "./manifest.ts";
+
+/** What is left to do when the files of all ranks are written: plain data, which a Worker can be given. */
+export interface Completion {
+  /** The directory of the run's checkpoints. */
+  readonly directory: string;
+  /** How many checkpoints remain; all unless given. */
+  readonly keepLast: number | undefined;
+  /** The text of `config.json`. */
+  readonly config: string;
+  /** All but the files. */
+  readonly manifest: Omit<Manifest, "files">;
+}
+
+/** Makes the written files of a step the checkpoint of that step. */
+export function completeCheckpoint(
+  { directory, keepLast, config, manifest }: Completion,
+  files: Manifest["files"],
+): void {
+  const partial = partialPath(directory, manifest.step);
+  replaceFile(`${partial}/config.json`, config);
+  replaceFile(`${partial}/${MANIFEST_FILE}`, renderManifest({ ...manifest, files }));
+  const path = commitCheckpoint(directory, manifest.step);
+  if (keepLast !== undefined) pruneCheckpoints(directory, path, keepLast);
+}

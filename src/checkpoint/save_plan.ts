@@ -1,0 +1,119 @@
+/**
+ * What a save is made of before any byte is written: who writes which boxes into which file, and what the manifest will say.
+ * Saves that block and saves that do not are planned alike, so they write the same bytes.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import { ArgumentError } from "../errors.ts";
+import type { Optimizer } from "../optim/optimizer.ts";
+import type { Completion } from "./complete.ts";
+import { checkpointPath, partialPath } from "./directory.ts";
+import { groupsOf } from "./group_settings.ts";
+import type { JsonObject } from "./json.ts";
+import { agreeOnWriters } from "./partition.ts";
+import type { Ranks } from "./ranks.ts";
+import { render } from "./save_hf.ts";
+import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
+import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
+
+/** Options of `saveCheckpoint`. */
+export interface SaveCheckpointOptions {
+  /** The directory of the run's checkpoints; made if need be. */
+  readonly directory: string;
+  /** Steps taken. */
+  readonly step: number;
+  /** The model whose parameters are saved. */
+  readonly model: CheckpointModel;
+  /** Saved with its states if given. */
+  readonly optimizer?: Optimizer;
+  /** The group of the ranks that hold the model. */
+  readonly group: Ranks;
+  /** What the trainer needs to go on: seeds, data cursor, schedule. Rank 0's is kept. Must survive JSON. */
+  readonly state: JsonObject;
+  /** What computes: `runtime`, `version` and so on; `cpuMath` is added. A resume under another one says so. */
+  readonly environment?: Readonly<Record<string, string>>;
+  /** How many checkpoints remain, this one included; all unless given. */
+  readonly keepLast?: number;
+}
+
+/** A checkpoint that was saved. */
+export interface SavedCheckpoint {
+  /** Its directory. */
+  readonly path: string;
+  /** Bytes of all files. */
+  readonly byteLength: number;
+}
+
+/** What ranks do together to save a checkpoint. */
+export interface SavePlan {
+  /** What it is called in messages. */
+  readonly label: string;
+  /** Where the checkpoint will lie. */
+  readonly path: string;
+  /** Where it is written. */
+  readonly partial: string;
+  readonly sections: readonly Section<HeldTensor>[];
+  /** What rank 0 does when all files are written, as things are now; it may wait for the device. */
+  readonly completion: () => Completion;
+}
+
+/**
+ * Plans a save. Collective.
+ *
+ * @throws {ArgumentError} if step or keepLast make no sense
+ */
+export function planSave(options: SaveCheckpointOptions): SavePlan {
+  const { directory, step, model, optimizer, group, keepLast } = options;
+  if (!Number.isSafeInteger(step) || step < 0) throw new ArgumentError(`step must be an integer from 0, got ${step}`);
+  if (keepLast !== undefined && !(Number.isSafeInteger(keepLast) && keepLast > 0)) {
+    throw new ArgumentError(`keepLast must be a positive integer, got ${keepLast}`);
+  }
+  const parameters = section("", modelTensors(model), group);
+  const states = optimizer === undefined ? undefined : section("optimizer-", optimizerTensors(model, optimizer), group);
+  return {
+    label: `save checkpoint ${step}`,
+    path: checkpointPath(directory, step),
+    partial: partialPath(directory, step),
+    sections: states === undefined ? [parameters] : [parameters, states],
+    completion: () => ({
+      directory,
+      keepLast,
+      config: render(model.hfConfig),
+      manifest: {
+        step,
+        worldSize: group.size,
+        environment: environmentOf(model, options.environment),
+        model: savedTensors(parameters),
+        optimizer: optimizer === undefined ? undefined : {
+          tensors: savedTensors(states),
+          stepsTaken: optimizer.stepsTaken,
+          steps: new Map([...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)])),
+          groups: groupsOf(model, optimizer),
+        },
+        state: options.state,
+      },
+    }),
+  };
+}
+
+/** Agrees on who writes what. */
+function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section<HeldTensor> {
+  const writers = agreeOnWriters(tensors, ranks);
+  return placeBoxes(
+    prefix,
+    tensors.map((source, i) => {
+      const { name, shard: { shape } } = source;
+      return { source, name, shape, writers: at(writers, i, "writers of tensor") };
+    }),
+  );
+}
+
+/** What computes, with the provider of matrix products. */
+export function environmentOf(
+  model: CheckpointModel,
+  environment: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  for (const [, parameter] of model.namedParameters()) return { cpuMath: parameter.device.mathName, ...environment };
+  return environment;
+}

@@ -1,0 +1,72 @@
+/**
+ * The checkpoints that a run saves: all ranks stop to write them, or Workers write a copy while the ranks go on. A checkpoint is
+ * told when it is there.
+ *
+ * @module
+ */
+import { type AsyncSave, asyncSave } from "../checkpoint/async_save.ts";
+import { saveCheckpoint } from "../checkpoint/save.ts";
+import { saveHfDirectory } from "../checkpoint/save_hf.ts";
+import type { SaveCheckpointOptions } from "../checkpoint/save_plan.ts";
+import { CheckpointStager } from "../checkpoint/stager.ts";
+import type { Logger } from "../runtime/log.ts";
+import type { OutputConfig } from "./config.ts";
+import type { StepContext } from "./step.ts";
+
+/** Saves a run's checkpoints. */
+export class CheckpointSaver implements Disposable {
+  readonly #context: StepContext;
+  readonly #config: OutputConfig;
+  readonly #log: Logger;
+  readonly #stager: CheckpointStager | undefined;
+  #saving: AsyncSave | undefined;
+
+  /** @throws {OutOfMemoryError} if saves are asynchronous and there is no memory for a copy */
+  constructor(context: StepContext, config: OutputConfig, log: Logger) {
+    const { device, model, optimizer } = context;
+    this.#context = context;
+    this.#config = config;
+    this.#log = log;
+    if (!config.asyncSave) return;
+    this.#stager = new CheckpointStager(device);
+    this.#stager.reserve(model, optimizer);
+  }
+
+  /** Whether there is nothing that this rank's Worker has still to do. Never waits. */
+  get isIdle(): boolean {
+    return this.#saving?.done !== false;
+  }
+
+  /** Saves, or begins to when the last save has ended. Every rank must call it. */
+  async save(options: Pick<SaveCheckpointOptions, "step" | "state" | "environment">): Promise<void> {
+    const { model, optimizer, group } = this.#context;
+    const { out: directory, keepLast, stateDictType } = this.#config;
+    const what = { ...options, directory, model, optimizer, group, keepLast };
+    if (this.#stager !== undefined) {
+      await this.settle();
+      this.#saving = asyncSave({ ...what, stager: this.#stager });
+      return;
+    }
+    const { path } = await saveCheckpoint(what);
+    if (stateDictType === "full") await saveHfDirectory(model, `${path}/model`, group);
+    this.#tell(path);
+  }
+
+  /** Waits until what was begun is there. Every rank must call it. */
+  async settle(): Promise<void> {
+    if (this.#saving === undefined) return;
+    const { path } = await this.#saving;
+    this.#saving = undefined;
+    this.#tell(path);
+  }
+
+  /** Gives up what is still being written. */
+  [Symbol.dispose](): void {
+    this.#saving?.[Symbol.dispose]();
+    this.#stager?.[Symbol.dispose]();
+  }
+
+  #tell(path: string): void {
+    this.#log.once().info(`Saved '${path}'`);
+  }
+}

@@ -1,0 +1,110 @@
+/** Saves that go on beside the ranks: the same bytes, whatever the ranks do meanwhile, and failures that all hear of. @module */
+import { test } from "node:test";
+import assert from "node:assert/strict";
+import * as fs from "node:fs";
+import process from "node:process";
+import { spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { programOf, RUNTIME } from "../support/rank_process.ts";
+import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
+import type { Task } from "./bed.ts";
+import { runRanks } from "./run_ranks.ts";
+
+/** Names and bytes of all that lies in a checkpoint. */
+function contents(path: string): Record<string, string> {
+  return Object.fromEntries(
+    fs.readdirSync(path).sort().map((name) => [name, fs.readFileSync(`${path}/${name}`, "hex")]),
+  );
+}
+
+function tasksIn(folder: TemporaryDirectory, world: number, more: Partial<Task> = {}): [Task, Task] {
+  const common = { world, seed: 3, step: 4, ...more };
+  return [
+    { ...common, do: "save", directory: folder.file("blocking") },
+    { ...common, do: "async-save", directory: folder.file("aside") },
+  ];
+}
+
+for (
+  const [what, world, more] of [
+    ["1 rank", 1, {}],
+    ["2 ranks", 2, {}],
+    ["3 ranks that hold copies", 3, { whole: true }],
+    ["2 ranks that call on and await it late", 2, { then: "call on" }],
+  ] as const
+) {
+  test(`asyncSave() writes the bytes of saveCheckpoint(), whatever becomes of the model: ${what}`, async () => {
+    using folder = temporaryDirectory();
+    const tasks = tasksIn(folder, world, more);
+    const load: Task = { do: "load", world, seed: 3, directory: folder.file("aside"), whole: world === 3 };
+    const [blocking = [], aside = [], loaded = []] = await runRanks([...tasks, load]);
+    for (const { error, wrong } of [...blocking, ...aside, ...loaded]) assert.deepEqual([error, wrong], ["", 0]);
+    assert.deepEqual(contents(folder.file("aside/checkpoint-4")), contents(folder.file("blocking/checkpoint-4")));
+    assert.deepEqual(fs.readdirSync(folder.file("aside")), ["checkpoint-4"]);
+    for (const { value } of aside) {
+      assert.equal(value["byteLength"], blocking[0]?.value["byteLength"]);
+      assert.equal(value["done"], true);
+      assert.match(String(value["again"]), /ArgumentError: Cannot save checkpoint 5: .* await what asyncSave\(\) gave/);
+    }
+  });
+}
+
+test("asyncSave() keeps the last checkpoints, and replaces one of the same step", async () => {
+  using folder = temporaryDirectory();
+  const task: Task = { do: "async-save", world: 2, seed: 3, directory: folder.file("out"), keepLast: 2 };
+  const saves = [1, 2, 3, 3].map((step, seed) => ({ ...task, step, seed }));
+  const outcomes = await runRanks([...saves, { ...task, do: "load", seed: 3 }]);
+  for (const { error, wrong } of outcomes.flat()) assert.deepEqual([error, wrong], ["", 0]);
+  assert.deepEqual(fs.readdirSync(folder.file("out")).sort(), ["checkpoint-2", "checkpoint-3"]);
+});
+
+test("asyncSave() that is given up leaves what was there, and its memory for another", async () => {
+  using folder = temporaryDirectory();
+  const [, task] = tasksIn(folder, 2);
+  const outcomes = await runRanks([task, { ...task, seed: 5, then: "give up" }, { ...task, step: 6 }, {
+    ...task,
+    do: "load",
+    seed: 3,
+  }]);
+  for (const { error, wrong } of outcomes.flat()) assert.deepEqual([error, wrong], ["", 0]);
+  assert.deepEqual(fs.readdirSync(folder.file("aside")).sort(), ["checkpoint-4", "checkpoint-6"]);
+});
+
+for (const then of ["await", "call on"] as const) {
+  test(`asyncSave() without room on the disk: ranks that ${then} hear of it by name`, (context) => {
+    if (process.platform !== "linux") return context.skip("needs a shell with ulimit -f and an ignored SIGXFSZ");
+    using folder = temporaryDirectory();
+    const script = fileURLToPath(new URL("./save_limited.ts", import.meta.url));
+    const program = programOf(RUNTIME) ?? RUNTIME;
+    const save = (step: number, blocks: string) => {
+      const args = [
+        ...RUNTIME === "deno" ? ["run", "-A", "--no-check"] : [],
+        script,
+        folder.file("out"),
+        `${step}`,
+        then,
+      ];
+      const shell = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" "$@"`;
+      return spawnSync("/bin/sh", ["-c", shell, program, ...args], { encoding: "utf8", timeout: 30_000 });
+    };
+    assert.equal(save(1, "unlimited").stdout, "saved\nsaved\n");
+    const before = contents(folder.file("out/checkpoint-1"));
+    const { stdout, status, stderr } = save(2, "20");
+    assert.equal(status, 0, stderr);
+    assert.match(stdout, /FileError: Cannot write '.*checkpoint-2\.partial\/.*safetensors': .*\(EFBIG\)/);
+    for (const line of stdout.trim().split("\n")) assert.match(line, /^(FileError|CheckpointError|CollectiveError): /);
+    assert.deepEqual(contents(folder.file("out/checkpoint-1")), before);
+    assert.equal(fs.existsSync(folder.file("out/checkpoint-2")), false);
+  });
+}
+
+test("asyncSave() that cannot copy on one rank is refused on all, and leaves what was there", async () => {
+  using folder = temporaryDirectory();
+  const [, task] = tasksIn(folder, 3);
+  const [, failed = []] = await runRanks([task, { ...task, step: 6, broken: 1 }]);
+  assert.match(failed[1]?.error ?? "", /^Error: this memory cannot be reached/);
+  for (const rank of [0, 2]) {
+    assert.match(failed[rank]?.error ?? "", /^CollectiveError: .*rank 1 failed: Error: this mem/);
+  }
+  assert.deepEqual(fs.readdirSync(folder.file("aside")), ["checkpoint-4"]);
+});
