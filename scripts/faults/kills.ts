@@ -84,30 +84,20 @@ export async function killAgainAndAgain(kills: number): Promise<FaultReport> {
 /** Launcher and ranks of a run, once both ranks are there. */
 async function membersOf({ child }: Running): Promise<Member[]> {
   for (;;) {
-    const found = descendants(child.pid ?? 0).flatMap((pid): Member[] => {
-      const variables = environmentOf(pid);
-      const rank = /(?:^|\0)RANK=(\d+)/.exec(variables)?.[1];
-      if (rank !== undefined) return [{ pid, part: `rank ${rank}` }];
-      return variables.includes("FULLYSHARD_") && isRuntime(pid) ? [{ pid, part: "launcher" }] : [];
+    // The command is a script of Node, whose child is the launcher, whose children are ranks and a shell.
+    const launchers = childrenOf(child.pid ?? 0);
+    const ranks = launchers.flatMap(childrenOf).flatMap((pid): Member[] => {
+      const rank = /(?:^|\0)RANK=(\d+)/.exec(readQuietly(`/proc/${pid}/environ`))?.[1];
+      return rank === undefined ? [] : [{ pid, part: `rank ${rank}` }];
     });
-    if (found.filter(({ part }) => part !== "launcher").length === 2) return found;
+    if (ranks.length === 2) return [...launchers.map((pid) => ({ pid, part: "launcher" })), ...ranks];
     if (child.exitCode !== null) throw new Error(`The run ended with ${child.exitCode} before its ranks were there`);
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
 }
 
-function descendants(pid: number): number[] {
-  const text = readQuietly(`/proc/${pid}/task/${pid}/children`);
-  return text.split(" ").filter((part) => part !== "").flatMap((part) => [Number(part), ...descendants(Number(part))]);
-}
-
-function environmentOf(pid: number): string {
-  return readQuietly(`/proc/${pid}/environ`);
-}
-
-/** Whether it is Bun or Deno, and not the shell that watches over the launcher. */
-function isRuntime(pid: number): boolean {
-  return /^(bun|deno)/.test(readQuietly(`/proc/${pid}/comm`));
+function childrenOf(pid: number): number[] {
+  return readQuietly(`/proc/${pid}/task/${pid}/children`).split(" ").filter((part) => part !== "").map(Number);
 }
 
 /** What a process that may be gone has to say. */
