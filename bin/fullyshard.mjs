@@ -53,7 +53,7 @@ function start(names) {
 function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
   if (args[0] === "doctor" || args[0] === "estimate") return [...all, "--allow-ffi"];
-  if (["tokenizer", "config", "merge", "reshard"].includes(args[0])) return [...all, "--allow-write"];
+  if (["tokenizer", "config", "merge", "reshard", "trace"].includes(args[0])) return [...all, "--allow-write"];
   if (args[0] !== "run" && args[0] !== "launch") return all;
   // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable
   // unless it may run everything.
@@ -64,6 +64,6 @@ function denoPermissions(deno) {
   const run = isLinked || programs.some((program) => program.includes(","))
     ? "--allow-run"
     : `--allow-run=${programs.join(",")}`;
-  const keepsLogs = args.some((text) => /^(--log[-_]dir|--redirects|--tee|-r|-t)/.test(text));
-  return [...all, run, ...keepsLogs ? ["--allow-write"] : []];
+  const writes = args.some((text) => /^(--log[-_]dir|--redirects|--tee|--trace|-r|-t)/.test(text));
+  return [...all, run, ...writes ? ["--allow-write"] : []];
 }

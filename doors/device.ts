@@ -25,3 +25,13 @@ export type { Table } from "../src/device/kernels/table.ts";
 export type { CPU_MATH } from "../src/device/cpu.ts";
 export type { Buffer } from "../src/device/buffer.ts";
 export type { DeviceEvent, Stream, StreamName, STREAMS, Streams } from "../src/device/stream.ts";
+export type {
+  IDENTITY_EVENT,
+  Span,
+  Trace,
+  TraceCategory,
+  TraceFacts,
+  TraceIdentity,
+  Track,
+  TRACKS,
+} from "../src/runtime/trace.ts";

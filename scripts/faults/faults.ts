@@ -6,34 +6,19 @@
  */
 import * as fs from "node:fs";
 import { spawnSync } from "node:child_process";
-import process from "node:process";
 import { findCheckpoint, verifyFiles } from "../../src/checkpoint/find.ts";
 import { listCheckpoints } from "../../src/checkpoint/directory.ts";
 import { ALONE } from "../../src/checkpoint/ranks.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
 import { essence, flagsIn, metricLines, type Running, startAlone, startRun } from "../../tests/train/runs.ts";
-
-/** What became of one fault. */
-export interface FaultReport {
-  readonly name: string;
-  /** The line that names the fault; empty if none did as it must. */
-  readonly named: string;
-  /** From the fault to the end of the run. */
-  readonly ended_in_seconds: number;
-  /** Checkpoints that were saved and cannot be read. */
-  readonly lost: readonly string[];
-  /** What is not as it must be. */
-  readonly wrong: readonly string[];
-}
+import { killAgainAndAgain } from "./kills.ts";
+import { type FaultReport, LIMIT_SECONDS, round } from "./report.ts";
 
 /** A fault to do. */
 export interface Fault {
   readonly name: string;
   run(): Promise<FaultReport>;
 }
-
-/** Seconds within which a run must end, from the fault or the timeout that finds it. */
-const LIMIT_SECONDS = 5;
 
 /** Flags of a run that saves every other step, and keeps all. */
 const SAVING = ["--steps", "100", "--save-every", "2", "--keep-last", "100"];
@@ -120,7 +105,7 @@ export function faults(kills: number): readonly Fault[] {
       run: () => fullDisk("full disk in an asynchronous save", ["--async-save"]),
     },
     ...DAMAGES.map(([name, damage, says]) => ({ name, run: () => damaged(name, damage, says) })),
-    { name: `${kills} kills at random moments`, run: () => killed(kills) },
+    { name: `${kills} kills at random moments`, run: () => killAgainAndAgain(kills) },
   ];
 }
 
@@ -208,64 +193,6 @@ async function damaged(
   return { name, named, ended_in_seconds: round(seconds), lost: resumed && same ? [] : ["checkpoint-2"], wrong };
 }
 
-/** A run is killed again and again, resumed each time, and in the end is the run that nothing happened to, bit for bit. */
-async function killed(kills: number): Promise<FaultReport> {
-  using folder = temporaryDirectory();
-  const wrong: string[] = [];
-  const lost: string[] = [];
-  let [saved, longest, step] = [0, 0, 0];
-  const flags = flagsIn(folder, "--save-every", "1", "--keep-last", "2", "--resume", "auto");
-  for (let kill = 0; kill < kills; kill++) {
-    const running = startRun([...flags, "--steps", "100000", "--schedule", "constant"], { allowAll: true });
-    await running.until(/Saved '/);
-    await new Promise((resolve) => setTimeout(resolve, Math.random() * 200));
-    const began = performance.now() / 1000;
-    killOne(running, kill % 2);
-    const { stderr } = await running.ended;
-    longest = Math.max(longest, performance.now() / 1000 - began);
-    const resumed = Number(/Resumed '.*' at step (\d+)/.exec(stderr)?.[1] ?? 0);
-    if (resumed < saved) lost.push(`checkpoint-${saved} before kill ${kill + 1}`);
-    saved = Math.max(...[...stderr.matchAll(/Saved '.*checkpoint-(\d+)'/g)].map(([, text]) => Number(text)));
-    step = saved;
-  }
-  const last = await startRun([...flags, "--steps", String(step + 2), "--schedule", "constant"]).ended;
-  const resumed = Number(/Resumed '.*' at step (\d+)/.exec(last.stderr)?.[1] ?? 0);
-  if (resumed < saved) lost.push(`checkpoint-${saved} after the last kill`);
-  if (last.code !== 0) wrong.push(`it cannot be resumed:\n${last.stderr}`);
-  using undisturbed = temporaryDirectory();
-  const plain = flagsIn(undisturbed, "--steps", String(step + 2), "--schedule", "constant");
-  await startRun(plain).ended;
-  const [with_, without] = [folder, undisturbed].map((place) => metricLines(place).map(essence).join("\n"));
-  if (with_ !== without) wrong.push("it is not the run that nothing happened to");
-  if (longest > LIMIT_SECONDS) wrong.push(`it took ${round(longest)} s to end`);
-  const named = `${kills} kills, each resumed from the newest checkpoint; ${
-    step + 2
-  } steps as undisturbed, bit for bit`;
-  const name = `${kills} kills at random moments`;
-  return {
-    name,
-    named: wrong.length === 0 ? named : "",
-    ended_in_seconds: round(longest),
-    lost,
-    wrong: [...wrong, ...lost],
-  };
-}
-
-/** Kills a rank from outside: one of the processes that the launcher started. */
-function killOne({ child }: Running, rank: number): void {
-  const isRank = (pid: number): boolean => {
-    return fs.readFileSync(`/proc/${pid}/environ`, "utf8").split("\0").includes(`RANK=${rank}`);
-  };
-  for (const pid of descendants(child.pid ?? 0).filter(isRank)) process.kill(pid, "SIGKILL");
-}
-
-function descendants(pid: number): number[] {
-  const children = fs.readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter((text) =>
-    text !== ""
-  );
-  return children.flatMap((text) => [Number(text), ...descendants(Number(text))]);
-}
-
 /** Checkpoints that a run says it has saved and that cannot be read. */
 async function lostOf(out: string, stderr: string): Promise<string[]> {
   const there = new Set(listCheckpoints(out).map(({ step }) => step));
@@ -278,8 +205,4 @@ async function lostOf(out: string, stderr: string): Promise<string[]> {
     if (!isWhole) lost.push(`checkpoint-${text}`);
   }
   return lost;
-}
-
-function round(seconds: number): number {
-  return Math.round(seconds * 100) / 100;
 }

@@ -6,18 +6,22 @@
  */
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
-import { type FaultReport, faults } from "./faults.ts";
+import { faults } from "./faults.ts";
+import type { FaultReport } from "./report.ts";
+
+/** Kills of a whole table: some minutes. */
+const KILLS = 200;
 
 const FLAGS: readonly Flag[] = [
   { name: "json", takes: "switch", description: "Print nothing but one JSON object" },
-  { name: "kills", takes: "one", placeholder: "<n>", description: "Kills at random moments (default: 3)" },
+  { name: "kills", takes: "one", placeholder: "<n>", description: `Kills at random moments (default: ${KILLS})` },
   { name: "only", takes: "one", placeholder: "<text>", description: "Do faults whose names hold this text" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
 async function main(argv: readonly string[]): Promise<number> {
   const { uses, rest, problems } = readFlags(FLAGS, argv, { stopAtPositional: false });
-  const kills = Number(uses.get("kills")?.texts.at(-1) ?? 3);
+  const kills = Number(uses.get("kills")?.texts.at(-1) ?? KILLS);
   if (problems.length > 0 || rest.length > 0 || !(Number.isInteger(kills) && kills > 0) || uses.has("help")) {
     for (const { path, expected, got } of problems) process.stderr.write(`${path}: expected ${expected}, got ${got}\n`);
     process.stderr.write(`Usage: npm run faults -- [flags]\n\n${describeFlags(FLAGS)}\n`);

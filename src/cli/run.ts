@@ -10,9 +10,16 @@ import { describeFailures } from "../launch/failures.ts";
 import { misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
-import { ConfigError } from "../errors.ts";
+import { ConfigError, FileError } from "../errors.ts";
 import { inheritedVariables } from "../runtime/env.ts";
-import { makeDirectory, makeTemporaryDirectory, openWritable, pathKind } from "../runtime/files.ts";
+import {
+  makeDirectory,
+  makeTemporaryDirectory,
+  openWritable,
+  pathKind,
+  removePath,
+  requireWritableDirectory,
+} from "../runtime/files.ts";
 import { coreCount, processId, requirePlatform, requireSharedMemory, workingDirectory } from "../runtime/processes.ts";
 
 /**
@@ -37,7 +44,10 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   if (pathKind(script) !== "file") {
     throw new ConfigError([{ path: "script", expected: "a file", got: `'${plan.script}', which is none` }]);
   }
-  const inherited = { ...inheritedVariables(), ...variables };
+  const { trace } = plan;
+  if (trace !== undefined) requireWritableDirectory(trace.folder);
+  const traced = trace === undefined ? {} : { FULLYSHARD_TRACE: trace.folder };
+  const inherited = { ...inheritedVariables(), ...variables, ...traced };
   const command = rankCommand(plan, script, inherited);
   const screen = new StatusTerminal();
   // Two runs on one host must not meet: neither by name nor, where none was asked for, by port.
@@ -82,5 +92,27 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     const place = `'fullyshard run ${refused} … ${plan.script}'`;
     screen.lines("stderr", [`fullyshard: ${refused} belongs to the launcher, before the script: ${place}`]);
   }
-  return outcome.exitCode;
+  return trace?.file === undefined
+    ? outcome.exitCode
+    : await mergeRanks(trace.folder, trace.file, outcome.exitCode, screen);
+}
+
+/** Makes one file of what the ranks traced, and gives the exit code: a trace that is lacking is no success. */
+async function mergeRanks(
+  folder: string,
+  file: string,
+  exitCode: number,
+  screen: StatusTerminal,
+): Promise<number> {
+  const { mergeTraces } = await import("./trace.ts");
+  try {
+    mergeTraces(folder, file);
+    removePath(folder);
+    screen.lines("stderr", [`fullyshard: the trace is in '${file}'`]);
+    return exitCode;
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+    screen.lines("stderr", [`fullyshard: ${error.message}; what there is lies in '${folder}'`]);
+    return exitCode === 0 ? 1 : exitCode;
+  }
 }

@@ -10,7 +10,8 @@ import type { Call, Phase } from "./call.ts";
 import { checkPerRank } from "./checks.ts";
 import type { Window, Work } from "./data_plane.ts";
 
-type Announce = (call: Pick<Call, "kind" | "unit" | "phase">) => void;
+/** Gives what tells that the call has ended. */
+type Announce = (call: Pick<Call, "kind" | "unit" | "phase">) => Disposable | undefined;
 
 /** Memory of which each rank writes a part and gathers all. Made by `ProcessGroup.openWindow`. */
 export type GatherWindow = Pick<AnnouncedWindow, keyof AnnouncedWindow>;
@@ -41,7 +42,7 @@ export class AnnouncedWindow {
   /** Waits until no peer reads this rank's part any more. Collective. @param unit present name of what it holds */
   beginWrite(unit: string, phase: Phase = "update"): void {
     this.#expect("readable", "begin writing", unit);
-    this.#announce({ kind: "write", unit, phase });
+    using _call = this.#announce({ kind: "write", unit, phase });
     this.#window.beginWrite();
     this.#state = "being written";
   }
@@ -57,7 +58,7 @@ export class AnnouncedWindow {
   gather(dst: DevicePtr, offsets: readonly number[], unit: string, phase: Phase): Work {
     this.#expect("readable", "gather", unit);
     checkPerRank(offsets, this.byteLengths.length, `Offsets of '${unit}'`);
-    this.#announce({ kind: "gather", unit, phase });
+    using _call = this.#announce({ kind: "gather", unit, phase });
     return this.#window.gather(dst, offsets);
   }
 

@@ -44,7 +44,7 @@ function factorOf(scale: AllReduceOptions["scale"]): number {
   return scale === undefined ? 1 : scale.value;
 }
 
-/** Gets every call of a group, and of the groups split from it, before it is made. */
+/** Gets every call of a group, and of the groups split from it, before it is made or when it has ended. */
 export type CallListener = (call: Call, group: ProcessGroup) => void;
 
 /**
@@ -79,8 +79,11 @@ export class ProcessGroup {
   readonly #control: ControlPlane;
   readonly #data: DataPlane;
   readonly #parent: ProcessGroup | undefined;
+  /** This group and those that it was split from, one from another. */
+  readonly #lineage: readonly ProcessGroup[];
   readonly #children: ProcessGroup[] = [];
-  readonly #listeners = new Set<CallListener>();
+  readonly #before = new Set<CallListener>();
+  readonly #after = new Set<CallListener>();
   #sequence = 0;
   #step = 0;
   #disposed = false;
@@ -98,6 +101,7 @@ export class ProcessGroup {
     this.#control = control;
     this.#data = data;
     this.#parent = parent;
+    this.#lineage = parent === undefined ? [this] : [this, ...parent.#lineage];
   }
 
   /** Number of calls made. */
@@ -125,10 +129,17 @@ export class ProcessGroup {
     this.#control.timeoutSeconds = seconds;
   }
 
-  /** Hands every call to `listener` before it is made; returns what ends that. */
-  observe(listener: CallListener): () => void {
-    this.#listeners.add(listener);
-    return () => void this.#listeners.delete(listener);
+  /**
+   * Hands every call to `before` when it is about to be made, and to `after` when it has returned or thrown; returns what ends that.
+   * A call that was refused, as the ranks call different things or one has stopped all, has no `after`.
+   */
+  observe(before: CallListener, after?: CallListener): () => void {
+    this.#before.add(before);
+    if (after !== undefined) this.#after.add(after);
+    return () => {
+      this.#before.delete(before);
+      if (after !== undefined) this.#after.delete(after);
+    };
   }
 
   /**
@@ -143,7 +154,7 @@ export class ProcessGroup {
     checkCount("n", n);
     checkAllReduce(dtype, op, scale !== undefined, unit);
     const detail = hashNumbers([op === "max" ? 1 : 0, factorOf(scale)]);
-    this.#announce({ kind: "all-reduce", unit, phase, dtype, count: n, detail });
+    using _call = this.#announce({ kind: "all-reduce", unit, phase, dtype, count: n, detail });
     return this.#data.allReduce({ ptr, n, dtype, op, scale: scale?.ptr });
   }
 
@@ -160,14 +171,14 @@ export class ProcessGroup {
     const count = runs.reduce((sum, { length }) => sum + length, 0);
     const places = runs.flatMap(({ offset, length }) => [offset, length]);
     const detail = hashNumbers([dstDtype.code, factorOf(scale), ...places]);
-    this.#announce({ kind: "reduce-scatter", unit, phase, dtype, count, detail });
+    using _call = this.#announce({ kind: "reduce-scatter", unit, phase, dtype, count, detail });
     return this.#data.reduceScatter({ ...args, scale: scale?.ptr });
   }
 
   /** Gives every rank the `byteLength` bytes of each: rank r's at `dst + r * byteLength`. */
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
-    this.#announce({ kind: "all-gather", unit, phase, count: byteLength });
+    using _call = this.#announce({ kind: "all-gather", unit, phase, count: byteLength });
     return this.#data.allGather(dst, src, byteLength);
   }
 
@@ -175,7 +186,7 @@ export class ProcessGroup {
   broadcast(ptr: DevicePtr, byteLength: number, root: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
     checkRank(root, this.size, `The root of '${unit}'`);
-    this.#announce({ kind: "broadcast", unit, phase, count: byteLength, detail: root });
+    using _call = this.#announce({ kind: "broadcast", unit, phase, count: byteLength, detail: root });
     return this.#data.broadcast(ptr, byteLength, root);
   }
 
@@ -192,7 +203,7 @@ export class ProcessGroup {
       if (peer === this.rank) throw new ArgumentError(`Rank ${peer} cannot send '${unit}' to itself`);
     }
     const count = transfers.reduce((sum, { byteLength }) => sum + byteLength, 0);
-    this.#announce({ kind: "send and receive", unit, phase, count });
+    using _call = this.#announce({ kind: "send and receive", unit, phase, count });
     return this.#data.transfer(transfers);
   }
 
@@ -208,13 +219,13 @@ export class ProcessGroup {
 
   /** Returns once every rank has called it. */
   barrier(unit: string): void {
-    this.#announce({ kind: "barrier", unit });
+    using _call = this.#announce({ kind: "barrier", unit });
     this.#control.exchange(new Uint8Array());
   }
 
   /** Gives every rank the host bytes of each, of any and unequal lengths. */
   exchange(bytes: Uint8Array, unit: string): readonly Uint8Array[] {
-    this.#announce({ kind: "exchange", unit });
+    using _call = this.#announce({ kind: "exchange", unit });
     return this.#control.exchange(bytes);
   }
 
@@ -230,7 +241,7 @@ export class ProcessGroup {
    * @throws {CollectiveError} if ranks give unequal numbers of values
    */
   sum(values: readonly number[], unit: string): number[] {
-    this.#announce({ kind: "exchange", unit, count: values.length * 8 });
+    using _call = this.#announce({ kind: "exchange", unit, count: values.length * 8 });
     const totals = new Float64Array(values.length);
     for (const part of this.#control.exchange(new Uint8Array(Float64Array.from(values).buffer))) {
       const theirs = new Float64Array(part.buffer, part.byteOffset, values.length);
@@ -248,7 +259,7 @@ export class ProcessGroup {
    * what they said
    */
   async together<T>(what: string, action: () => T | Promise<T>): Promise<T> {
-    this.#announce({ kind: "together", unit: what });
+    using _call = this.#announce({ kind: "together", unit: what });
     const { timeoutSeconds } = this;
     this.timeoutSeconds = Math.max(timeoutSeconds, PATIENCE_SECONDS);
     try {
@@ -266,7 +277,7 @@ export class ProcessGroup {
    * what they said
    */
   agree<T>(what: string, action: () => T): T {
-    this.#announce({ kind: "together", unit: what });
+    using _call = this.#announce({ kind: "together", unit: what });
     return settle(this.#control, attempt(action)).value;
   }
 
@@ -280,7 +291,7 @@ export class ProcessGroup {
     checkPerRank(byteLengths, this.size, `Lengths of window '${unit}'`);
     for (const bytes of byteLengths) checkCount("byteLengths", bytes);
     const count = byteLengths.reduce((sum, bytes) => sum + bytes, 0);
-    this.#announce({ kind: "open window", unit, count, detail: hashNumbers(byteLengths) });
+    using _call = this.#announce({ kind: "open window", unit, count, detail: hashNumbers(byteLengths) });
     const window = this.#data.openWindow([...byteLengths], unit);
     return new AnnouncedWindow(window, [...byteLengths], (call) => this.#announce({ ...call, count }));
   }
@@ -293,7 +304,7 @@ export class ProcessGroup {
    */
   split(ranks: readonly number[], name: string, mesh?: MeshAxis): ProcessGroup {
     checkParts(ranks, this.rank, this.size, name);
-    this.#announce({ kind: "split", unit: name });
+    using _call = this.#announce({ kind: "split", unit: name });
     const control = this.#control.split(ranks, name);
     const child = new ProcessGroup(control, this.#data.split(control), this, mesh);
     this.#children.push(child);
@@ -329,18 +340,20 @@ export class ProcessGroup {
     this.dispose();
   }
 
-  #announce(call: Pick<Call, "kind" | "unit"> & Partial<Call>): void {
+  /** @returns tells that the call has ended; undefined where nobody asks */
+  #announce(call: Pick<Call, "kind" | "unit"> & Partial<Call>): Disposable | undefined {
     const { kind, unit } = call;
     if (this.#disposed) throw new UseAfterDisposeError(`Group '${this.name}' was disposed before ${kind} '${unit}'`);
     if (isCollective(call)) this.#sequence++;
     const { phase, dtype, count = 0, detail = 0 } = call;
     const record = { kind, unit, phase, dtype, count, detail, sequence: this.#sequence, step: this.step };
-    this.#tell(record, this);
+    for (const group of this.#lineage) for (const listener of group.#before) listener(record, this);
     this.#control.announce(record);
-  }
-
-  #tell(call: Call, group: ProcessGroup): void {
-    for (const listener of this.#listeners) listener(call, group);
-    if (this.#parent !== undefined) this.#parent.#tell(call, group);
+    if (!this.#lineage.some((group) => group.#after.size > 0)) return undefined;
+    return {
+      [Symbol.dispose]: (): void => {
+        for (const group of this.#lineage) for (const listener of group.#after) listener(record, this);
+      },
+    };
   }
 }

@@ -6,6 +6,7 @@
  */
 import { FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
 import { isPermitted } from "../runtime/permissions.ts";
+import type { Trace } from "../runtime/trace.ts";
 import type { Device } from "./device.ts";
 import type { NativeDeviceOptions } from "./native/device.ts";
 import { openWasmDevice } from "./wasm/device.ts";
@@ -29,6 +30,8 @@ export interface CpuDeviceOptions {
   readonly ranksOnHost?: number;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
   readonly lateStatus?: boolean;
+  /** Gets every call of a kernel. */
+  readonly trace?: Trace | undefined;
 }
 
 /**

@@ -6,6 +6,7 @@
  */
 import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
+import type { Trace } from "../runtime/trace.ts";
 import type { Arguments } from "./kernels/signature.ts";
 import type { Kernels } from "./kernels/table.ts";
 import type { OffloadPool } from "./offload.ts";
@@ -69,6 +70,8 @@ export interface Device {
   readonly streams: Streams;
   /** Memory of the host for what is offloaded. */
   readonly offload: OffloadPool;
+  /** Gets what the device is used for; undefined where nobody asks. */
+  readonly trace?: Trace | undefined;
   /** Host functions with the same bits in every runtime. */
   readonly math: ExactMath;
   /** Who computes, e.g. `wasm` or `native`; recorded in checkpoints. */

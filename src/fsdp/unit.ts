@@ -13,6 +13,7 @@ import type { DeviceScalar } from "../device/scalars.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
+import type { Span } from "../runtime/trace.ts";
 import { neighboursOf } from "../parallel/ranks.ts";
 import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
 import { FsdpRoot, ReductionInputs, type Use } from "./root.ts";
@@ -78,6 +79,8 @@ export class FsdpUnit implements GradientReducer {
   #inBackward = false;
   /** In a forward, the modules that have not run yet; none outside. */
   readonly #toRun = new Set<Module>();
+  /** The forward and the backward under way, in a trace. */
+  readonly #spans: { forward?: Span | undefined; backward?: Span | undefined } = {};
 
   /** Use {@link fullyShard}. */
   constructor(modules: readonly Module[], parameters: readonly Parameter[], policy: ResolvedPolicy) {
@@ -137,6 +140,12 @@ export class FsdpUnit implements GradientReducer {
     return this.#unsharded !== undefined;
   }
 
+  /** In the trace, if there is one, something that the unit does on the compute track. */
+  #span(cat: "unit" | "wait", what: string): Span | undefined {
+    const trace = this.segments[0]?.computeDevice.trace;
+    return trace?.begin("compute", cat, `${what} ${this.name}`, { unit: this.name });
+  }
+
   /** Begins to gather the parameters, unless they are here; {@link waitForGather} orders their use after it. */
   unshard(phase: Phase): void {
     if (phase !== "backward" || this.unshardInBackward) this.#gather(phase);
@@ -174,14 +183,15 @@ export class FsdpUnit implements GradientReducer {
   beginForward(): () => void {
     const isFirst = this.#toRun.size === 0;
     const gathers = !this.unsharded;
-    this.unshard("forward");
-    this.waitForGather();
+    if (isFirst) this.#spans.forward = this.#span("unit", "forward");
+    this.#need(() => this.unshard("forward"));
     if (isFirst) {
       for (const module of this.modules) this.#toRun.add(module);
       for (const next of this.forwardPrefetch) next.unshard("forward");
     }
     return () => {
       this.#toRun.clear();
+      this.#spans.forward?.end();
       if (gathers) this.reshard();
     };
   }
@@ -189,7 +199,13 @@ export class FsdpUnit implements GradientReducer {
   /** A forward of one of its modules is computed again in a backward pass: see Note [Recomputed forwards]. */
   recomputeForward(): void {
     this.joinPass();
-    this.#gather("backward");
+    this.#need(() => this.#gather("backward"));
+  }
+
+  /** Begins to gather and orders what follows after that. */
+  #need(gather: () => void): void {
+    using _wait = this.#span("wait", "gather wait");
+    gather();
     this.waitForGather();
   }
 
@@ -210,6 +226,7 @@ export class FsdpUnit implements GradientReducer {
   #endForward(): void {
     const stays = this.#reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
     if (!stays) this.#free(this.#neighbours);
+    this.#spans.forward?.end();
   }
 
   /** Makes sure that the pass under way tells the unit's root when it ends. */
@@ -226,11 +243,11 @@ export class FsdpUnit implements GradientReducer {
    */
   preBackward(use: Use): void {
     this.joinPass();
+    if (!this.#inBackward) this.#spans.backward = this.#span("unit", "backward");
     this.#inBackward = true;
     const { previous } = use;
     use.close();
-    this.unshard("backward");
-    this.waitForGather();
+    this.#need(() => this.unshard("backward"));
     const byPolicy = this.policy.backwardPrefetch && previous !== undefined ? [previous] : [];
     for (const next of this.backwardPrefetch ?? byPolicy) next.unshard("backward");
   }
@@ -243,6 +260,7 @@ export class FsdpUnit implements GradientReducer {
     if (!isUsed) this.#settleGradients();
     // A module that runs again is gathered again; modules that share the unit are near each other.
     if (!isUsed || this.modules.length === 1) this.reshardAfterPass();
+    this.#spans.backward?.end();
   }
 
   /** Frees the whole parameters, unless they are to stay after a backward. */
@@ -256,6 +274,7 @@ export class FsdpUnit implements GradientReducer {
     this.#inBackward = false;
     this.#toRun.clear();
     this.#allReduce();
+    this.#spans.backward?.end();
   }
 
   /** Takes over a whole gradient whose reduction is enqueued on this stream. */
@@ -272,6 +291,7 @@ export class FsdpUnit implements GradientReducer {
   abandonPass(): void {
     this.#inBackward = false;
     this.#toRun.clear();
+    for (const span of [this.#spans.forward, this.#spans.backward]) span?.end();
     for (const segment of this.segments) segment.abandonPass();
     this.releaseInputs();
     this.reshard();

@@ -15,6 +15,14 @@ export interface StreamPlan {
   readonly kept: boolean;
 }
 
+/** Where ranks trace what they do. */
+export interface TracePlan {
+  /** The folder that each rank writes its file in. */
+  readonly folder: string;
+  /** The file that the launcher makes of them; undefined: 'fullyshard trace' will. */
+  readonly file: string | undefined;
+}
+
 /** A run, as asked for. */
 export interface RunPlan {
   /** The script that every rank runs. */
@@ -34,6 +42,8 @@ export interface RunPlan {
   readonly denoArgs: readonly string[] | undefined;
   /** How long ranks have to stop after a signal of the user, e.g. to save a checkpoint. */
   readonly stopGraceSeconds: number;
+  /** Where ranks trace what they do; undefined: nowhere. */
+  readonly trace: TracePlan | undefined;
   /** Folder of the log files; undefined lets the launcher choose one where any is written. */
   readonly logDir: string | undefined;
   /** What happens to a stream of a rank. */
@@ -62,6 +72,11 @@ export const runFlags: readonly Flag[] = [
     "<seconds>",
     "How long ranks may take to stop, and to save, after SIGINT, SIGTERM or SIGHUP",
     "30",
+  ),
+  one(
+    "trace",
+    "<folder|file.json>",
+    "Trace what ranks do when, for Perfetto: a file, or a folder for 'fullyshard trace'",
   ),
   one("log-dir", "<folder>", "Keep each rank's output here too, in <run>/rank<r>/{stdout,stderr}.log"),
   one("redirects", "<0-3|r:n,...>", "Output to log files only: 1 stdout, 2 stderr, 3 both", "0", "r"),
@@ -184,9 +199,15 @@ export function planRun(argv: readonly string[], numCores: number): RunPlan | "h
     runtime: runtime !== undefined && isRuntime(runtime) ? runtime : "auto",
     denoArgs: text("deno-args")?.split(/\s+/).filter((part) => part !== ""),
     stopGraceSeconds: Number(grace),
+    trace: tracePlan(text("trace")),
     logDir: text("log-dir"),
     stream: streams,
   };
+}
+
+function tracePlan(place: string | undefined): TracePlan | undefined {
+  if (place === undefined) return undefined;
+  return place.endsWith(".json") ? { folder: `${place}.ranks`, file: place } : { folder: place, file: undefined };
 }
 
 /** Reads what happens to each stream of each rank. */

@@ -23,6 +23,23 @@ export const systemClock: Clock = {
   sleep: (ms) => new Promise((resolve) => void setTimeout(resolve, ms)),
 };
 
+/**
+ * Milliseconds since the epoch when {@link Clock.elapsed} was 0, to some microseconds: processes of one host that measure it at about
+ * the same time share one scale by it. Takes some milliseconds, as the wall clock is read at moments when it turns.
+ */
+export function originOfElapsed({ now, elapsed }: Clock = systemClock): number {
+  let origin = -Infinity;
+  for (let turn = 0; turn < 4; turn++) {
+    const before = now();
+    for (let after = before; after === before;) {
+      after = now();
+      // A reading after the turn was seen late gives less than the origin.
+      if (after !== before) origin = Math.max(origin, after - elapsed());
+    }
+  }
+  return origin;
+}
+
 /** A duration for people: `850 ms`, `12.3 s`, `4 min 05 s`, `2 h 13 min`. */
 export function formatDuration(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;

@@ -42,6 +42,10 @@ export const ENV = {
     meaning: "where the last collectives of ranks that stop are written, instead of the temporary directory",
     kind: "text",
   },
+  FULLYSHARD_TRACE: {
+    meaning: "folder for a trace of each rank; set by 'fullyshard run --trace'",
+    kind: "text",
+  },
   FULLYSHARD_ACCELERATE_CONFIG: {
     meaning: "Accelerate's file, for scripts that are given none; set by 'fullyshard launch'",
     kind: "text",

@@ -117,6 +117,7 @@ export interface OutputConfig {
   readonly evalEvery: number;
   readonly logEvery: number;
   readonly sampleTokens: number;
+  readonly trace?: string | undefined;
   readonly prompt?: string | undefined;
 }
 
@@ -306,6 +307,9 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["logging-steps", "log-interval"],
     }),
     sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
+    trace: z.string().regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
+      "Folder for what each rank does when (units, calls, kernels); 'fullyshard trace' makes one file of it, for Perfetto",
+    ).meta({ otherNames: ["profile", "profile-dir", "torch-profiler"] }),
     prompt: z.string().optional().describe("What the sample goes on from (default: a beginning of the data)"),
   }),
 );

@@ -11,17 +11,19 @@ import type { Device } from "../device/device.ts";
 import { type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
-import { readRankEnvironment } from "../runtime/env.ts";
+import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { terminal } from "../runtime/terminal.ts";
+import { Trace } from "../runtime/trace.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
 import { backwardStep } from "./backward.ts";
 import { writeFlightRecord } from "./flight.ts";
 import { tellUncaughtErrors } from "./failure.ts";
+import { openTrace } from "./trace.ts";
 
 /** Options of {@link launch}. What is left open, the environment says. */
-export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, "device"> {
+export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<ProcessGroupOptions, "device"> {
   /**
    * Name of the device.
    *
@@ -30,6 +32,8 @@ export interface LaunchOptions extends DeviceOptions, Omit<ProcessGroupOptions, 
   readonly device?: string;
   /** Takes what is worth knowing. @default a line of standard error each */
   readonly log?: Logger;
+  /** Folder for a trace of what this rank does: see `docs/trace.md`. @default FULLYSHARD_TRACE, else none */
+  readonly trace?: string | undefined;
 }
 
 /** What {@link Run.log} is given, by name: numbers and texts, or scalars on the device. */
@@ -39,6 +43,8 @@ export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 export interface RunParts extends Pick<Run, "device" | "group"> {
   /** Ranks on a host. @default all */
   readonly localWorldSize?: number | undefined;
+  /** Is closed with the run. */
+  readonly trace?: Trace | undefined;
   /** Takes a line of {@link Run.log}. */
   readonly print: (line: string) => void;
 }
@@ -55,16 +61,18 @@ export class Run implements AsyncDisposable {
   readonly localWorldSize: number;
   #hybridMesh: DeviceMesh | undefined;
   readonly #print: (line: string) => void;
+  readonly #trace: Trace | undefined;
   /** Lines that wait until the device has made their values. */
   readonly #lines: { readonly ready: DeviceEvent; readonly print: () => void }[] = [];
 
   /** Use {@link launch}. */
-  constructor({ device, group, print, localWorldSize = group.size }: RunParts) {
+  constructor({ device, group, print, trace, localWorldSize = group.size }: RunParts) {
     this.device = device;
     this.group = group;
     this.localWorldSize = localWorldSize;
     this.mesh = deviceMesh(group, { shard: group.size });
     this.#print = print;
+    this.#trace = trace;
   }
 
   /**
@@ -116,6 +124,7 @@ export class Run implements AsyncDisposable {
     for (const line of this.#lines.splice(0)) line.print();
     this.group.dispose();
     this.device.dispose();
+    this.#trace?.close();
     return Promise.resolve();
   }
 }
@@ -148,6 +157,7 @@ function formatNumber(value: number): string {
  * @throws {ConfigError} if the launch environment is incomplete or contradicts itself
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world
  * @throws {UnsupportedError} {@link LibraryNotFoundError} if there is no such device, or what computes on it is not found
+ * @throws {FileError} if a trace is asked for and cannot be begun
  * @example
  * ```ts
  * import { launch } from "fullyshard";
@@ -160,13 +170,16 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
   tellUncaughtErrors();
   const { log = new Logger({ sink: standardErrorSink() }) } = options;
   const ranksOnHost = environment?.localWorldSize ?? 1;
-  const device = await openDevice(options.device ?? "cpu", { cpuMath: "auto", ranksOnHost, ...options });
+  const folder = options.trace ?? processEnvironment().text("FULLYSHARD_TRACE");
+  const trace = folder === undefined ? undefined : new Trace();
+  const device = await openDevice(options.device ?? "cpu", { cpuMath: "auto", ranksOnHost, ...options, trace });
   try {
     const own = environment === undefined ? log : log.withRank(environment.rank);
     const report = (text: string): void => own.warn(text);
     const group = await openProcessGroup({ report, onStop: writeFlightRecord, ...options, device });
+    if (folder !== undefined && trace !== undefined) openTrace(folder, trace, group);
     const { localWorldSize } = environment ?? {};
-    return new Run({ device, group, localWorldSize, print: terminal("stdout").write });
+    return new Run({ device, group, localWorldSize, trace, print: terminal("stdout").write });
   } catch (error) {
     device.dispose();
     throw error;

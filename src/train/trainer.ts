@@ -97,9 +97,9 @@ const stateSchema = z.strictObject({
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
-  const { cpuMath, memoryBytes, stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
+  const { cpuMath, memoryBytes, trace, stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
   const planes = { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds };
-  await using run = await launch({ cpuMath, memoryBytes, log: options.log, ...planes });
+  await using run = await launch({ cpuMath, memoryBytes, trace, log: options.log, ...planes });
   try {
     return await new Training(config, options, run).train();
   } catch (error) {

@@ -198,6 +198,76 @@ test("ranks that call different collectives stop, and both calls are named", TIM
   );
 });
 
+/** What each rank told that it waits in, by rank. */
+function waitsIn(stderr: string): Map<number, string> {
+  const lines = stderr.matchAll(/^\[rank(\d)\] warn +Rank \1 waits in (.*)$/gm);
+  const told = [...lines].map(([, rank, text = ""]) => [Number(rank), text] as const);
+  assert.equal(new Set(told.map(([rank]) => rank)).size, told.length, `a rank told it twice:\n${stderr}`);
+  return new Map(told);
+}
+
+/** A call with all that is told of it. */
+const CALL =
+  /^(gather|reduce-scatter|write|all-reduce|exchange) '[\w. ]+' (\(.*bytes?\) )?\(group 'world', step 4, call \d+\): /;
+
+test(
+  "of three ranks that are left by a fourth in a gather, each tells what it waits in and who is not there",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const flags = [...flagsIn(folder, ...steps), "fault=2:3:kill-in=gather"];
+    const { code, stderr } = await run(flags, { ranks: 4, allowAll: true });
+    assert.equal(code, 137, stderr);
+    const told = waitsIn(stderr);
+    assert.deepEqual([...told.keys()].sort(), [0, 1, 3], stderr);
+    for (const text of told.values()) {
+      assert.match(text, CALL);
+      assert.match(text, /rank 2 died and was last seen (in|after) call \d+, [\w-]+ '.*' .*of step 4$/);
+    }
+  },
+);
+
+test("ranks that call different collectives each tell which, and who is elsewhere", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:other"]);
+  assert.equal(code, 1, stderr);
+  const told = waitsIn(stderr);
+  assert.deepEqual([...told.keys()].sort(), [0, 1], stderr);
+  assert.match(
+    told.get(1) ?? "",
+    /^barrier 'a call of my own' \(group 'world', step 2, call \d+\): rank 0 is elsewhere/,
+  );
+  assert.match(
+    told.get(0) ?? "",
+    /^exchange '.*' \(group 'world', step 2, call \d+\): rank 1 is elsewhere .*'a call of my own'/,
+  );
+});
+
+test("a rank that is later than the timeout is told of by each of the others", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const flags = flagsIn(folder, ...steps, "--global-batch", "6", "--report-seconds", "0.3", "--timeout-seconds", "1.5");
+  const { code, stderr } = await run([...flags, "fault=1:2:hang"], { ranks: 3 });
+  assert.equal(code, 1, stderr);
+  const late = [
+    ...stderr.matchAll(/Rank (\d) has waited 0\.\d s in .* \(group 'world', step 2, call \d+\) for rank 1/g),
+  ];
+  assert.deepEqual(late.map(([, rank]) => rank).sort(), ["0", "2"], stderr);
+  const told = waitsIn(stderr);
+  assert.deepEqual([...told.keys()].sort(), [0, 2], stderr);
+  for (const text of told.values()) {
+    assert.match(
+      text,
+      /^exchange '.*' \(group 'world', step 2, call \d+\): rank 1 has not come and was last seen after call/,
+    );
+  }
+});
+
+test("a rank that fails with a reason of its own leaves nothing to tell of waiting", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { stderr } = await run([...flagsIn(folder, ...steps), "fault=1:3:throw"]);
+  assert.equal(waitsIn(stderr).size, 0, stderr);
+});
+
 test("a learning rate that is much too high ends with the step and a parameter's name", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { code, stderr } = await run(flagsIn(folder, ...steps, "--learning-rate", "1e9"));

@@ -43,6 +43,8 @@ export interface Start {
   readonly allowAll?: boolean;
   /** What ranks under Deno are given instead of the launcher's choice. */
   readonly denoArgs?: string;
+  /** More flags of the launcher. */
+  readonly flags?: readonly string[];
   /** The script; a small training run unless given. */
   readonly script?: string;
   /** A shell command to run before, e.g. `ulimit -f 8`. */
@@ -124,7 +126,13 @@ export function startRun(args: readonly string[], options: Start = {}): Running 
   const { runtime = RUNTIME, ranks = 2, allowAll = false } = options;
   const denoArgs = options.denoArgs ?? (allowAll ? "-A --no-check" : undefined);
   const bin = pathOf("../../bin/fullyshard.mjs");
-  const flags = ["--nproc-per-node", String(ranks), ...denoArgs === undefined ? [] : [`--deno-args=${denoArgs}`]];
+  const { flags: more = [] } = options;
+  const flags = [
+    "--nproc-per-node",
+    String(ranks),
+    ...more,
+    ...denoArgs === undefined ? [] : [`--deno-args=${denoArgs}`],
+  ];
   return start(["node", bin, "--runtime", runtime, "run", ...flags, options.script ?? script, ...args], options);
 }
 

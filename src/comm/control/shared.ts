@@ -15,7 +15,7 @@ import { at } from "../../at.ts";
 import { byteLengthOf, type Call, describeCall, isCollective } from "../call.ts";
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { FlightRecord, RecordedCall, RecordedRank } from "../flight_record.ts";
-import type { AbortArea } from "./abort.ts";
+import type { AbortArea, Loss } from "./abort.ts";
 import { APART, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
 import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
 
@@ -132,19 +132,29 @@ export abstract class SharedControlPlane extends ControlPlane {
 
   override stop(detail: string, stoppedBy?: number): never {
     // Several ranks may find out at once: the record of one has the calls of all.
-    if (this.world.abort.cause !== undefined) return super.stop(detail, stoppedBy);
-    const record = this.flightRecord();
-    try {
+    if (this.world.abort.cause !== undefined) {
+      this.#tellWait();
       return super.stop(detail, stoppedBy);
+    }
+    const record = this.flightRecord();
+    const error = this.failure(detail, stoppedBy);
+    this.#abortAll(error.message, { dead: stoppedBy });
+    try {
+      throw error;
     } finally {
       // The others are told first: writing may take long.
+      this.#tellWait();
       const line = this.world.options.onStop?.(record, detail);
       if (line !== undefined) this.report(line);
     }
   }
 
   abort(reason: string): void {
-    this.world.abort.set(this.worldRank(this.rank), reason);
+    this.#abortAll(reason);
+  }
+
+  #abortAll(reason: string, loss?: Loss): void {
+    this.world.abort.set(this.worldRank(this.rank), reason, loss);
     for (let rank = 0; rank < this.size; rank++) this.#ring(rank);
   }
 
@@ -193,6 +203,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     const { cause } = this.world.abort;
     if (cause === undefined) return;
     if (cause.rank < 0) throw this.failure(cause.reason);
+    this.#tellWait();
     const stoppedBy = cause.rank === this.worldRank(this.rank) ? undefined : cause.rank;
     throw this.failure(`rank ${cause.rank} stopped all ranks: ${cause.reason}`, stoppedBy);
   }
@@ -219,13 +230,35 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
   }
 
+  /** Tells what this rank waits in and who is not there, if that is asked. */
+  #tellWait(): void {
+    const { call } = this;
+    const loss = call === undefined ? undefined : this.world.abort.untoldLoss();
+    if (call === undefined || loss === undefined) return;
+    const missing = this.#peers.flatMap((peer) => {
+      // Others that are gone have ended as this one will.
+      const how = this.worldRank(peer) === loss.dead
+        ? "died"
+        : this.#log.difference(peer) !== undefined
+        ? "is elsewhere"
+        : this.#log.newest(peer) < call.sequence
+        ? "has not come"
+        : undefined;
+      return how === undefined ? [] : `rank ${this.worldRank(peer)} ${how} and was last ${this.#seen(peer)}`;
+    });
+    const whom = missing.length === 0 ? "nobody of the group is missing there" : missing.join("; ");
+    const where = `group '${this.name}', step ${call.step}, call ${call.sequence}`;
+    this.report(`Rank ${this.worldRank(this.rank)} waits in ${describeCall(call)} (${where}): ${whom}`);
+  }
+
   #late(stage: string, rank: number | undefined, ms: number): string {
     const { facts: { op, sequence } } = this.failure("");
+    const step = this.call?.step ?? 0;
     const [me, seconds] = [this.worldRank(this.rank), (ms / 1000).toFixed(1)];
     const whom = rank === undefined
       ? `others (${stage})`
       : `rank ${this.worldRank(rank)} (${stage}), which is alive and was last ${this.#seen(rank)}`;
-    return `Rank ${me} has waited ${seconds} s in ${op} (group '${this.name}', call ${sequence}) for ${whom}. ` +
+    return `Rank ${me} has waited ${seconds} s in ${op} (group '${this.name}', step ${step}, call ${sequence}) for ${whom}. ` +
       `Fails at ${this.timeoutSeconds} s`;
   }
 
@@ -235,7 +268,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     if (sequence === 0) return "seen joining, with no call yet";
     const call = this.#log.read(rank, sequence, APART) ?? this.#log.read(rank, sequence);
     const where = Atomics.load(this.#block(rank), STATE) === WAITING ? "in" : "after";
-    return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)}`}`;
+    return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)} of step ${call.step}`}`;
   }
 
   /** Stops the world if a peer is known to have made other calls. See Note [Rolling hash] in `call_log.ts`. */

@@ -35,6 +35,21 @@ function isComplete(calls: object): calls is Kernels {
   return Object.keys(KERNELS).every((name) => name in calls);
 }
 
+function isName(name: string): name is KernelName {
+  return Object.hasOwn(KERNELS, name);
+}
+
+/** Kernels, each of which is called by `around`. */
+export function wrapKernels(kernels: Kernels, around: (name: KernelName, call: () => void) => void): Kernels {
+  const wrap = <K extends KernelName>(name: K): (args: ArgsOf<K>) => void => {
+    const call: (args: ArgsOf<K>) => void = kernels[name];
+    return (args) => around(name, () => call(args));
+  };
+  const calls = Object.fromEntries(Object.keys(KERNELS).filter(isName).map((name) => [name, wrap(name)]));
+  if (!isComplete(calls)) throw new InternalError("a kernel was not wrapped");
+  return calls;
+}
+
 /** A device's kernels, each made from its entry. */
 export function makeKernels(make: (name: string, entry: KernelEntry) => KernelCall): Kernels {
   const table: KernelTable = KERNELS;

@@ -12,11 +12,13 @@ import type { NativeAddress } from "../../../ffi/types.ts";
 import { openPosix } from "../../../ffi/posix.ts";
 import type { NativeLevel } from "../../../wasm/native.ts";
 import { ArgumentError, InternalError } from "../../errors.ts";
+import type { Trace } from "../../runtime/trace.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
 import { boundsOf } from "../kernels/accesses.ts";
 import { exportName, LIST_WORDS, type ListArea, packer } from "../kernels/packing.ts";
 import { type Kernels, makeKernels } from "../kernels/table.ts";
+import { tracedKernels } from "../kernels/traced.ts";
 import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
@@ -32,6 +34,8 @@ export interface NativeDeviceOptions {
   readonly level?: NativeLevel;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
   readonly lateStatus?: boolean;
+  /** Gets every call of a kernel. */
+  readonly trace?: Trace | undefined;
 }
 
 /** Least memory: the working space, and some to work on. */
@@ -47,6 +51,7 @@ export class NativeDevice implements Device {
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
   readonly math: ExactMath;
+  readonly trace: Trace | undefined;
   readonly offload: OffloadPool;
   readonly streams: Streams = new Streams(immediateStream);
   readonly scalars: DeviceScalars = new DeviceScalars(this);
@@ -54,9 +59,15 @@ export class NativeDevice implements Device {
   readonly #library: NativeLibrary;
 
   /** Use {@link openNativeDevice}. */
-  constructor(name: string, memory: NativeMemory, library: NativeLibrary, lateStatus: boolean) {
+  constructor(
+    name: string,
+    memory: NativeMemory,
+    library: NativeLibrary,
+    { lateStatus = false, trace }: Pick<NativeDeviceOptions, "lateStatus" | "trace">,
+  ) {
     this.name = name;
-    this.offload = new OffloadPool(() => new NativeDevice(POOL_NAME, memory.another(), library, lateStatus));
+    this.trace = trace;
+    this.offload = new OffloadPool(() => new NativeDevice(POOL_NAME, memory.another(), library, { lateStatus, trace }));
     this.#memory = memory;
     this.#library = library;
     this.detail = `native kernels for ${LEVEL_NAMES[library.level]} (${library.path})`;
@@ -77,7 +88,8 @@ export class NativeDevice implements Device {
     this.allocator = new Allocator(this.name, heap + STATUS_AREA_BYTES, memory.end);
     const numbers = new Float64Array(memory.viewOf(memory.begin, lists - memory.begin));
     const words = new Int32Array(memory.viewOf(lists, LIST_WORDS * 4));
-    this.kernels = nativeKernels(memory, library, { words, address: lists, addressWords: 2 }, numbers, heap);
+    const kernels = nativeKernels(memory, library, { words, address: lists, addressWords: 2 }, numbers, heap);
+    this.kernels = tracedKernels(kernels, trace, this.streams);
     this.math = exactMath(memory, library, numbers);
   }
 
@@ -153,12 +165,12 @@ export async function openNativeDevice(options: NativeDeviceOptions = {}): Promi
   const posix = await openPosix();
   const library = await openNativeLibrary(posix, options.level);
   try {
-    const { memoryBytes = posix.hostBytes, lateStatus = false } = options;
+    const { memoryBytes = posix.hostBytes } = options;
     if (!(memoryBytes >= LEAST_BYTES)) {
       throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB at least`);
     }
     const byteLength = Math.floor(memoryBytes / posix.pageBytes) * posix.pageBytes;
-    return new NativeDevice("cpu:0", new NativeMemory(posix, byteLength), library, lateStatus);
+    return new NativeDevice("cpu:0", new NativeMemory(posix, byteLength), library, options);
   } catch (error) {
     library.close();
     throw error;

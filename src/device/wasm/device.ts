@@ -7,11 +7,13 @@
  */
 import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../../wasm/mod.ts";
 import { ArgumentError } from "../../errors.ts";
+import type { Trace } from "../../runtime/trace.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
 import { checksOf } from "../kernels/arguments.ts";
 import type { Arguments } from "../kernels/signature.ts";
 import { KERNELS, type Kernels } from "../kernels/table.ts";
+import { tracedKernels } from "../kernels/traced.ts";
 import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
@@ -30,10 +32,15 @@ export interface WasmDeviceOptions {
   readonly ranksOnHost?: number;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
   readonly lateStatus?: boolean;
+  /** Gets every call of a kernel. */
+  readonly trace?: Trace | undefined;
 }
 
 /** What a device is made of. */
-type WasmParts = Pick<WasmDevice, "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload">;
+type WasmParts = Pick<
+  WasmDevice,
+  "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload" | "trace"
+>;
 
 /** Who multiplies matrices. */
 interface MathProvider {
@@ -54,6 +61,7 @@ export class WasmDevice implements Device {
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
   readonly offload: OffloadPool;
+  readonly trace: Trace | undefined;
   readonly math: ExactMath;
   readonly mathName: string;
   readonly detail: string;
@@ -63,12 +71,13 @@ export class WasmDevice implements Device {
   readonly #provider: MathProvider;
 
   /** Use {@link openWasmDevice}. */
-  constructor({ name, memory, allocator, kernels, math, status, offload }: WasmParts, provider: MathProvider) {
+  constructor({ name, memory, allocator, kernels, math, status, offload, trace }: WasmParts, provider: MathProvider) {
     this.name = name;
     this.memory = memory;
     this.offload = offload;
     this.allocator = allocator;
-    this.kernels = kernels;
+    this.trace = trace;
+    this.kernels = tracedKernels(kernels, trace, this.streams);
     this.status = status;
     this.math = math;
     this.mathName = provider.name;
@@ -112,7 +121,8 @@ export class WasmDevice implements Device {
  * @throws {LibraryNotFoundError} if `cpuMath` is `onednn` and it is not found
  */
 export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<WasmDevice> {
-  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1, lateStatus = false, why } = options;
+  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1, lateStatus = false, why, trace } =
+    options;
   const pages = Math.floor(memoryBytes / PAGE_BYTES);
   if (!(pages >= 256 && pages <= MAX_PAGES)) {
     throw new ArgumentError(
@@ -127,6 +137,7 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
     return {
       name,
       memory,
+      trace,
       allocator: new Allocator(name, ptr + STATUS_AREA_BYTES, memory.buffer.byteLength),
       kernels: wasmKernels(module, memory, ptr),
       math: exactMath(module),

@@ -1,0 +1,138 @@
+/**
+ * `fullyshard trace`: makes one file for Perfetto of what the ranks of a run have traced, and sums it up; or tells what a flight
+ * record says of ranks that have stopped.
+ *
+ * @module
+ */
+import process from "node:process";
+import * as z from "zod";
+import { helpAsked } from "../config/flags.ts";
+import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { section } from "../config/section.ts";
+import { pathKind, replaceFile } from "../runtime/files.ts";
+import { terminal } from "../runtime/terminal.ts";
+import { formatDuration } from "../runtime/clock.ts";
+import { formatBytes } from "../train/progress.ts";
+import { placesKey, requirePlaces } from "./places.ts";
+import { flightLines } from "./trace_flight.ts";
+import { eventsOf, openTraces, type RankTrace } from "./trace_files.ts";
+import { type RankSummary, summarize } from "./trace_summary.ts";
+
+const SECTIONS = [section(
+  "trace",
+  z.strictObject({
+    places: placesKey.describe("The folder that ranks traced into, or a flight record, with or without --places"),
+    out: z.string().optional().describe("File to write (default: trace.json in the folder)"),
+    json: z.boolean().default(false).describe("Print one JSON object"),
+  }),
+)] as const;
+
+/**
+ * Merges the traces of a folder and prints a summary.
+ *
+ * @param argv the arguments after `trace`
+ * @returns the exit code
+ * @throws {FileError} if ranks are missing by name, a file is no trace, or it cannot be written
+ * @throws {ConfigError} for arguments that are wrong
+ */
+export async function trace(argv: readonly string[]): Promise<number> {
+  if (helpAsked(argv)) {
+    const usage = "fullyshard trace <folder or flight record> [flags]";
+    process.stdout.write(`${await configHelp(SECTIONS, usage, terminal("stdout").columns())}\n`);
+    return 0;
+  }
+  const { places, out, json } = await resolveConfig(SECTIONS, { argv, positional: "places" });
+  const [path = ""] = requirePlaces(places, ["folder or flight record"]);
+  if (pathKind(path) === "file") {
+    process.stdout.write(`${flightLines(path).join("\n")}\n`);
+    return 0;
+  }
+  const file = out ?? `${path}/trace.json`;
+  const ranks = mergeTraces(path, file).map(summarize);
+  const text = json ? [JSON.stringify({ file, ranks: ranks.map(jsonOf) })] : textOf(file, ranks);
+  process.stdout.write(`${text.join("\n")}\n`);
+  return 0;
+}
+
+/**
+ * Writes the traces of all ranks in a folder into one file, on one clock.
+ *
+ * @throws {FileError} as {@link openTraces}, or if it cannot be written
+ */
+export function mergeTraces(folder: string, file: string): readonly RankTrace[] {
+  const traces = openTraces(folder);
+  replaceFile(file, pieces(traces));
+  return traces;
+}
+
+function* pieces(traces: readonly RankTrace[]): Generator<Uint8Array> {
+  const encoder = new TextEncoder();
+  let [text, separator] = ["", '{"displayTimeUnit":"ms","traceEvents":[\n'];
+  for (const trace of traces) {
+    for (const event of eventsOf(trace)) {
+      const moved = event.ts === undefined ? event : { ...event, ts: Math.round((event.ts + trace.shift) * 1e3) / 1e3 };
+      text += separator + JSON.stringify(moved);
+      separator = ",\n";
+      if (text.length < 2 ** 16) continue;
+      yield encoder.encode(text);
+      text = "";
+    }
+  }
+  yield encoder.encode(`${text}\n]}\n`);
+}
+
+const milliseconds = (seconds: number): string => `${(seconds * 1000).toFixed(2)} ms`;
+
+/** Lines for people. */
+function textOf(file: string, ranks: readonly RankSummary[]): string[] {
+  const lines = [`Wrote '${file}': open it at https://ui.perfetto.dev`];
+  for (const { rank, isCutOff } of ranks) if (isCutOff) lines.push(`Rank ${rank} did not come to close its trace`);
+  for (const { rank, steps, step, compute, communication, exposed, host } of ranks) {
+    if (steps === undefined) {
+      lines.push(`Rank ${rank}: no step has ended`);
+      continue;
+    }
+    const which = steps.first === steps.last ? `step ${steps.first}` : `steps ${steps.first} to ${steps.last}`;
+    const share = step === 0 ? 0 : Math.round(exposed / step * 100);
+    lines.push(
+      `Rank ${rank}, mean of ${which}: ${formatDuration(step * 1000)} a step; compute ${milliseconds(compute)}, ` +
+        `communication ${milliseconds(communication)}, of it exposed ${
+          milliseconds(exposed)
+        } (${share} % of the step), ` +
+        `other calls ${milliseconds(host)}`,
+    );
+  }
+  const [{ rank, units } = { rank: 0, units: [] }] = ranks;
+  if (units.length === 0) return lines;
+  const heads = ["forward", "backward", "gather wait", "communication", "bytes"];
+  const width = Math.max(...units.map(({ unit }) => unit.length), `Rank ${rank}, a step`.length);
+  const row = (name: string, cells: readonly string[]): string =>
+    `  ${name.padEnd(width)}${cells.map((cell) => cell.padStart(15)).join("")}`;
+  lines.push(row(`Rank ${rank}, a step`, heads));
+  for (const { unit, forward, backward, wait, communication, bytes } of units) {
+    lines.push(row(unit, [...[forward, backward, wait, communication].map(milliseconds), formatBytes(bytes)]));
+  }
+  return lines;
+}
+
+/** A rank as `--json` has it, with names as in `metrics.jsonl`. */
+function jsonOf({ rank, isCutOff, steps, step, compute, communication, exposed, host, units }: RankSummary): object {
+  return {
+    rank,
+    cut_off: isCutOff,
+    steps: steps === undefined ? null : [steps.first, steps.last],
+    step_seconds: step,
+    compute_seconds: compute,
+    communication_seconds: communication,
+    exposed_seconds: exposed,
+    other_calls_seconds: host,
+    units: units.map(({ unit, forward, backward, wait, communication, bytes }) => ({
+      unit,
+      forward_seconds: forward,
+      backward_seconds: backward,
+      gather_wait_seconds: wait,
+      communication_seconds: communication,
+      bytes,
+    })),
+  };
+}

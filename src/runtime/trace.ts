@@ -1,0 +1,168 @@
+/**
+ * What a rank does when, as a file that Perfetto and chrome://tracing read: the trace event format's array of JSON, an event a
+ * line. The file is whole after every write but for its last bracket, which those programs do without, so a rank that is killed
+ * leaves what it had recorded; it gets its name when the trace is closed.
+ *
+ * Note [Spans nest]: spans of one track lie in each other, as the format demands. One that ends ends those that began after it on
+ * its track and have not ended.
+ *
+ * @module
+ */
+import { type Clock, originOfElapsed, systemClock } from "./clock.ts";
+import { makeDirectory, openWritable, removeQuietly, renamePath, type WritableFile } from "./files.ts";
+
+/** Lines of a rank on which things happen one after another: what the host does, and a device's lines of work. */
+export const TRACKS = ["host", "compute", "gather", "reduce"] as const;
+/** Name of a track. */
+export type Track = typeof TRACKS[number];
+
+/** Facts that go with an event. */
+export type TraceFacts = Readonly<Record<string, string | number | boolean>>;
+
+/** What an event is about: a step, a call of a group, the forward or backward of a unit, waiting for its parameters, a kernel. */
+export type TraceCategory = "step" | "collective" | "unit" | "wait" | "kernel";
+
+/** Something that has begun. */
+export interface Span extends Disposable {
+  /** Ends it; a second call does nothing. */
+  end(): void;
+}
+
+/** Whose trace it is. */
+export interface TraceIdentity {
+  /** Its rank. */
+  readonly rank: number;
+  /** Ranks of the run. */
+  readonly worldSize: number;
+  /** The same for the ranks of a run; empty without a launcher. */
+  readonly run: string;
+}
+
+/** Name of the event that says whose trace a file is. */
+export const IDENTITY_EVENT = "fullyshard";
+
+/** Bytes that are kept back, at most, before they are written. */
+const KEPT_BYTES = 2 ** 16;
+
+/** File of a rank's trace; while it is written, its name ends in {@link UNFINISHED}. */
+export function traceFileOf(folder: string, rank: number): string {
+  return `${folder}/rank${rank}.json`;
+}
+
+/** How the name of a file ends that its rank has not closed. */
+export const UNFINISHED = ".partial";
+
+/** Records what a rank does. It records nothing before it is opened, and after its file has failed. */
+export class Trace {
+  readonly #clock: Clock;
+  #file: WritableFile | undefined;
+  #path = "";
+  #rank = 0;
+  #report: (text: string) => void = () => {};
+  #text = "";
+  #hasEvents = false;
+  readonly #spans: Readonly<Record<Track, Span[]>> = { host: [], compute: [], gather: [], reduce: [] };
+  /** The track of kernels that run now, where it is not that of their stream: that of the call which runs them. */
+  within: Track | undefined;
+
+  /**
+   * Records nothing yet.
+   *
+   * @param clock the machine's unless given
+   */
+  constructor(clock: Clock = systemClock) {
+    this.#clock = clock;
+  }
+
+  /**
+   * Begins a file, in place of one that an earlier run has left.
+   *
+   * @param report gets a line if the file cannot be written on: what is traced goes on
+   * @throws {FileError} if it cannot be begun
+   */
+  open(folder: string, { rank, worldSize, run }: TraceIdentity, report: (text: string) => void): void {
+    makeDirectory(folder);
+    this.#path = traceFileOf(folder, rank);
+    this.#file = openWritable(`${this.#path}${UNFINISHED}`, "create");
+    removeQuietly(this.#path);
+    this.#rank = rank;
+    this.#report = report;
+    const origin = originOfElapsed(this.#clock);
+    this.#write({ name: IDENTITY_EVENT, ph: "M", args: { rank, worldSize, run, origin } });
+    this.#write({ name: "process_name", ph: "M", args: { name: `rank ${rank}` } });
+    this.#write({ name: "process_sort_index", ph: "M", args: { sort_index: rank } });
+    for (const [tid, name] of TRACKS.entries()) {
+      this.#write({ name: "thread_name", ph: "M", tid, args: { name } });
+      this.#write({ name: "thread_sort_index", ph: "M", tid, args: { sort_index: tid } });
+    }
+    this.flush();
+  }
+
+  /** Microseconds, as events have them. */
+  now(): number {
+    return Math.round(this.#clock.elapsed() * 1e6) / 1e3;
+  }
+
+  /** Something begins. See Note [Spans nest]. */
+  begin(track: Track, cat: TraceCategory, name: string, args: TraceFacts): Span {
+    const spans = this.#spans[track];
+    const tid = TRACKS.indexOf(track);
+    this.#write({ name, cat, ph: "B", ts: this.now(), tid, args });
+    const end = (): void => {
+      const place = spans.lastIndexOf(span);
+      if (place < 0) return;
+      for (const _ of spans.splice(place)) this.#write({ ph: "E", ts: this.now(), tid });
+    };
+    const span: Span = { end, [Symbol.dispose]: end };
+    spans.push(span);
+    return span;
+  }
+
+  /** A kernel has run. @param begin when it began, by {@link now} */
+  kernel(track: Track, name: string, begin: number): void {
+    const tid = TRACKS.indexOf(this.within ?? track);
+    const dur = Math.round((this.now() - begin) * 1e3) / 1e3;
+    this.#write({ name, cat: "kernel", ph: "X", ts: begin, dur, tid });
+  }
+
+  /** Writes what is kept back, so that it is there even if this process is killed. */
+  flush(): void {
+    const [file, text] = [this.#file, this.#text];
+    this.#text = "";
+    if (file === undefined || text === "") return;
+    try {
+      file.write(text);
+    } catch (error) {
+      this.#giveUp(error);
+    }
+  }
+
+  /** Ends what has not ended, and gives the file its name. */
+  close(): void {
+    for (const track of TRACKS) this.#spans[track][0]?.end();
+    this.#text += "\n]\n";
+    this.flush();
+    if (this.#file === undefined) return;
+    try {
+      this.#file.close();
+      renamePath(`${this.#path}${UNFINISHED}`, this.#path);
+      this.#file = undefined;
+    } catch (error) {
+      this.#giveUp(error);
+    }
+  }
+
+  #write(event: Readonly<Record<string, unknown>>): void {
+    if (this.#file === undefined) return;
+    this.#text += `${this.#hasEvents ? ",\n" : "[\n"}${JSON.stringify({ ...event, pid: this.#rank })}`;
+    this.#hasEvents = true;
+    if (this.#text.length >= KEPT_BYTES) this.flush();
+  }
+
+  /** A run is worth more than its trace. */
+  #giveUp(error: unknown): void {
+    this.#file = undefined;
+    const why = error instanceof Error ? error.message : String(error);
+    this.#report(`The trace ends here, with what is in '${this.#path}${UNFINISHED}': ${why}`);
+  }
+}
