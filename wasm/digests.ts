@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "5cbd079ba74dcdb069043468c8f54e94c032e94f19ea8d5f7d6250f850fa9994",
-  v4: "8756a98481c98bfbdb710270633089c402682f2cb66d87dbe182a58dd18e28c1",
+  v3: "2a05cc290e2f213e92de7064508ecbe4a1a6b109ab6da16aa6299bb1106e0c61",
+  v4: "ba4310c4d3e0569621280f7a9c8293157e389b40d53ea045b770cd831fe5f4f9",
 } as const;

@@ -8,10 +8,11 @@ import { ArgumentError } from "../errors.ts";
 import { type LayerContext, SelfAttention } from "../nn/attention.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
+import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
 import { type HeadOutput, LanguageModelHead } from "../nn/head.ts";
 import { Linear } from "../nn/linear.ts";
 import type { Layer, Module } from "../nn/module.ts";
-import { LayerNorm, RMSNorm } from "../nn/norm.ts";
+import { GatedRMSNorm, LayerNorm, RMSNorm } from "../nn/norm.ts";
 import type { ContextLayer } from "../nn/pre_norm_block.ts";
 import { type Names, RenamedModule } from "../nn/renamed.ts";
 import { arange } from "../tensor/create.ts";
@@ -152,7 +153,9 @@ function classNamesOf({ hfClasses: { prefix, block }, layers }: DecoderParts): M
     [Linear, "Linear"],
     [LayerNorm, "LayerNorm"],
     [RMSNorm, `${prefix}RMSNorm`],
+    [GatedRMSNorm, `${prefix}RMSNormGated`],
     [SelfAttention, `${prefix}Attention`],
+    [GatedDeltaNet, `${prefix}GatedDeltaNet`],
     [FeedForward, `${prefix}MLP`],
     [GatedFeedForward, `${prefix}MLP`],
     [DecoderBody, `${prefix}Model`],

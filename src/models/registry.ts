@@ -26,6 +26,8 @@ import { resolvePhi3Config } from "./phi3/config.ts";
 import { Phi3ForCausalLm } from "./phi3/model.ts";
 import { resolveQwen3Config } from "./qwen3/config.ts";
 import { Qwen3ForCausalLm } from "./qwen3/model.ts";
+import { resolveQwen35Config } from "./qwen3_5/config.ts";
+import { Qwen35ForCausalLm } from "./qwen3_5/model.ts";
 
 /** One family of models. */
 export interface ModelFamily {
@@ -60,6 +62,7 @@ export const FAMILIES: readonly ModelFamily[] = [
   family("phi", resolvePhiConfig, PhiForCausalLm),
   family("phi3", resolvePhi3Config, Phi3ForCausalLm),
   family("qwen3", resolveQwen3Config, Qwen3ForCausalLm),
+  family("qwen3_5_text", resolveQwen35Config, Qwen35ForCausalLm),
 ];
 
 /**

@@ -22,6 +22,7 @@ pub mod dtype;
 pub mod elementwise;
 pub mod embedding;
 pub mod exact;
+pub mod gated_delta;
 pub mod index;
 pub mod loss;
 pub mod mask;
@@ -51,6 +52,7 @@ pub mod workspace;
 
 use attention::Shape;
 use attention_backward::Arrays;
+use gated_delta::{Arrays as DeltaArrays, Shape as Delta};
 use index::Index;
 use workspace::Workspace;
 
@@ -210,8 +212,8 @@ export! { space:
 
     softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
     softmax_backward<T>(log: Switch, rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
-    rms_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
-    rms_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
+    rms_norm<T>(rows: Size, cols: Size, eps: f64, zero_centered: Switch, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
+    rms_norm_backward<T>(rows: Size, cols: Size, zero_centered: Switch, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
         rstd: Address) = norm::rms_backward;
     layer_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, mean: Address, rstd: Address, x: Address, w: Address,
         b: Address) = norm::layer;
@@ -225,6 +227,18 @@ export! { space:
         = conv::forward;
     causal_conv_backward<T>(batch: Size, seq: Size, channels: Size, width: Size, dx: Address, dw: Address, dy: Address,
         x: Address, w: Address) = conv::backward;
+    gated_delta<T>(batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size, value_dim: Size, chunk: Size,
+        chunks: Size, scale: f32, o: Address, state: Address, states: Address, q: Address, k: Address, v: Address,
+        g: Address, beta: Address)
+        = gated_delta::forward(
+            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
+            o, state, states, q, k, v, g, beta);
+    gated_delta_backward<T>(batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size, value_dim: Size,
+        chunk: Size, chunks: Size, scale: f32, d_state: Address, dq: Address, dk: Address, dv: Address, dg: Address,
+        dbeta: Address, d_o: Address, states: Address, q: Address, k: Address, v: Address, g: Address, beta: Address)
+        = gated_delta::backward(
+            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
+            &DeltaArrays { d_state, dq, dk, dv, dg, dbeta, d_o, states, q, k, v, g, beta });
     embedding<T>(n: Size, vocab: Size, cols: Size, y: Address, w: Address, ids: Address, status: Address)
         = embedding::gather;
     embedding_backward<T>(n: Size, vocab: Size, cols: Size, padding: i32, dw: Address, dy: Address, ids: Address)

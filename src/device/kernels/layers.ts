@@ -24,10 +24,13 @@ export const LAYER_KERNELS = {
       y: { reads: "dtype", shape: ["rows", "cols"] },
     },
   },
-  /** `y = w * (x * rstd)` with `rstd = 1 / sqrt(mean(x²) + eps)`, kept for the backward. */
+  /**
+   * `y = w * (x * rstd)` with `rstd = 1 / sqrt(mean(x²) + eps)`, kept for the backward; with `zeroCentered`, weights are those of
+   * `1 + w`, and what they multiply is not rounded before.
+   */
   rmsNorm: {
     flops: [4, "rows", "cols"],
-    values: { dtype: "float", rows: "size", cols: "size", eps: "f64" },
+    values: { dtype: "float", rows: "size", cols: "size", eps: "f64", zeroCentered: "switch" },
     arrays: {
       y: { writes: "dtype", shape: ["rows", "cols"] },
       rstd: { writes: "float32", shape: ["rows"] },
@@ -37,7 +40,7 @@ export const LAYER_KERNELS = {
   },
   rmsNormBackward: {
     flops: [10, "rows", "cols"],
-    values: { dtype: "float", rows: "size", cols: "size" },
+    values: { dtype: "float", rows: "size", cols: "size", zeroCentered: "switch" },
     arrays: {
       dx: { writes: "dtype", shape: ["rows", "cols"], optional: true },
       dw: { writes: "float32", shape: ["cols"], optional: true },

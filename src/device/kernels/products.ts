@@ -118,4 +118,66 @@ export const PRODUCT_KERNELS = {
       w: { reads: "dtype", shape: ["channels", "width"] },
     },
   },
+  /**
+   * The gated delta rule: each value head's state [keyDim, valueDim] goes from token to token by `S = e^g S` and then
+   * `S += k (beta (v - Sᵀ k))ᵀ`, and gives `o = Sᵀ (scale * q)`. Value head h reads key head `floor(h / (valueHeads / keyHeads))`;
+   * `g` is at most 0. Tokens are taken by chunks of `chunk`, of which a sequence has `chunks`; the states before each go to
+   * `states`, for the backward. Operations are counted as those of heads of 128 and chunks of 64.
+   */
+  gatedDelta: {
+    flops: [10, "batch", "seq", "valueHeads", "keyDim", "valueDim"],
+    values: {
+      dtype: "float",
+      batch: "size",
+      seq: "size",
+      keyHeads: { divides: "valueHeads" },
+      valueHeads: "size",
+      keyDim: { atMost: 256 },
+      valueDim: { atMost: 256 },
+      chunk: { atMost: 64 },
+      chunks: "size",
+      scale: "f32",
+    },
+    arrays: {
+      o: { writes: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      state: { updates: "float32", shape: ["batch", "valueHeads", "keyDim", "valueDim"] },
+      states: { writes: "float32", shape: ["batch", "valueHeads", "chunks", "keyDim", "valueDim"], optional: true },
+      q: { reads: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      k: { reads: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      v: { reads: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      g: { reads: "float32", shape: ["batch", "seq", "valueHeads"] },
+      beta: { reads: "dtype", shape: ["batch", "seq", "valueHeads"] },
+    },
+  },
+  /** `dState` holds the gradient of the last states before the call, and that of the first ones after it. */
+  gatedDeltaBackward: {
+    flops: [26, "batch", "seq", "valueHeads", "keyDim", "valueDim"],
+    values: {
+      dtype: "float",
+      batch: "size",
+      seq: "size",
+      keyHeads: { divides: "valueHeads" },
+      valueHeads: "size",
+      keyDim: { atMost: 256 },
+      valueDim: { atMost: 256 },
+      chunk: { atMost: 64 },
+      chunks: "size",
+      scale: "f32",
+    },
+    arrays: {
+      dState: { updates: "float32", shape: ["batch", "valueHeads", "keyDim", "valueDim"] },
+      dq: { writes: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      dk: { writes: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      dv: { writes: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      dg: { writes: "float32", shape: ["batch", "seq", "valueHeads"] },
+      dbeta: { writes: "dtype", shape: ["batch", "seq", "valueHeads"] },
+      dO: { reads: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      states: { reads: "float32", shape: ["batch", "valueHeads", "chunks", "keyDim", "valueDim"] },
+      q: { reads: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      k: { reads: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      v: { reads: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      g: { reads: "float32", shape: ["batch", "seq", "valueHeads"] },
+      beta: { reads: "dtype", shape: ["batch", "seq", "valueHeads"] },
+    },
+  },
 } as const;

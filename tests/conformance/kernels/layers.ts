@@ -65,18 +65,35 @@ function rmsScale(row: readonly number[]): number {
 /** Contents of a norm's arrays, with or without its weights. */
 const NORM_ARRAYS = { x: { low: -2, high: 3 }, w: { low: 0.5, high: 2 } };
 
+/** Ways to take weights: none, as they are, and as what is added to 1. */
+const WEIGHTS = [
+  { without: ["w"], zeroCentered: false },
+  { without: [], zeroCentered: false },
+  { without: [], zeroCentered: true },
+] as const;
+
+/** What multiplies each element of a row. */
+function factorsOf(
+  { without: { length }, zeroCentered }: typeof WEIGHTS[number],
+  cols: number,
+  w: () => number[],
+): number[] {
+  return length > 0 ? each(cols, () => 1) : zeroCentered ? w().map((v) => 1 + v) : w();
+}
+
 const rmsNorm: CasesOf<"rmsNorm"> = eachFloat((dtype, epsilon) =>
   [1, 3, 8, 33].flatMap((cols) =>
-    [true, false].map((weighted) => ({
-      args: { dtype, rows: ROWS, cols, eps: EPS },
+    WEIGHTS.map((weights) => ({
+      args: { dtype, rows: ROWS, cols, eps: EPS, zeroCentered: weights.zeroCentered },
       arrays: NORM_ARRAYS,
-      ...weighted ? {} : { without: ["w"] },
+      without: weights.without,
       expect: (before, after) => {
-        const [x, kept, round] = [before("x"), after("rstd"), rounding(dtype)];
-        const w = weighted ? before("w") : each(cols, () => 1);
+        const [x, kept] = [before("x"), after("rstd")];
+        const round = weights.zeroCentered ? fround : rounding(dtype);
+        const w = factorsOf(weights, cols, () => before("w"));
         const values = byRow(x, cols, (row, r) => row.map((v, j) => round(fround(v * pick(kept, r))) * pick(w, j)));
         const rstd = { values: byRow(x, cols, (row) => [rmsScale(row)]), relative: 1e-7 };
-        return { y: { values, relative: epsilon * 1.01 }, rstd };
+        return { y: { values, relative: epsilon * 1.01 + (weights.zeroCentered ? 1e-7 : 0) }, rstd };
       },
     }))
   )
@@ -84,16 +101,16 @@ const rmsNorm: CasesOf<"rmsNorm"> = eachFloat((dtype, epsilon) =>
 
 const rmsNormBackward: CasesOf<"rmsNormBackward"> = eachFloat((dtype, epsilon) =>
   [1, 3, 8, 33].flatMap((cols) =>
-    [true, false].map((weighted) => {
+    WEIGHTS.map((weights) => {
       const x = each(ROWS * cols, (i) => rounding(dtype)(fround(2.5 * Math.sin(3 * i + cols) + 0.5)));
       const scales = byRow(x, cols, (row) => [fround(rmsScale(row))]);
       return {
-        args: { dtype, rows: ROWS, cols },
+        args: { dtype, rows: ROWS, cols, zeroCentered: weights.zeroCentered },
         arrays: { ...NORM_ARRAYS, x, rstd: scales },
-        ...weighted ? {} : { without: ["w"] },
+        without: weights.without,
         expect: (before) => {
-          const [dy, round] = [before("dy"), rounding(dtype)];
-          const w = weighted ? before("w") : each(cols, () => 1);
+          const [dy, round] = [before("dy"), weights.zeroCentered ? fround : rounding(dtype)];
+          const w = factorsOf(weights, cols, () => before("w"));
           const f = (row: readonly number[]): number[] => {
             const scale = rmsScale(row);
             return row.map((u, j) => u * scale * pick(w, j));

@@ -7,6 +7,7 @@ import assert from "node:assert/strict";
 import { bfloat16, type DType, float16, float32 } from "../../../src/dtype.ts";
 import type { PRODUCT_KERNELS } from "../../../src/device/kernels/products.ts";
 import type { Bed } from "./bed.ts";
+import { gatedDelta, gatedDeltaBackward } from "./gated_delta.ts";
 import {
   type Cases,
   type CasesOf,
@@ -16,7 +17,7 @@ import {
   fround,
   pick,
   type Properties,
-  rounding,
+  spread,
   sum,
 } from "./case.ts";
 
@@ -148,12 +149,6 @@ const ATTENTIONS: readonly Attention[] = [
     hidden: (b, j) => j < 9 * b,
   },
 ];
-
-/** Numbers in [-scale, scale), the same for the same seed, as the dtype stores them. */
-function spread(n: number, seed: number, scale: number, dtype: DType): number[] {
-  const round = rounding(dtype);
-  return each(n, (i) => round(fround(scale * Math.sin(seed + 12.9898 * (i + 1) * (1 + seed)))));
-}
 
 /** One attention: its arguments, its arrays, and the formula's results and gradients. */
 function attend(dtype: DType, attention: Attention) {
@@ -290,6 +285,8 @@ export const PRODUCT_CASES: Cases<keyof typeof PRODUCT_KERNELS> = {
   attentionBackward,
   causalConv,
   causalConvBackward,
+  gatedDelta,
+  gatedDeltaBackward,
 };
 
 /** A dense float32 product, [m, k] by [k, n] or its transpose. */
