@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "2a05cc290e2f213e92de7064508ecbe4a1a6b109ab6da16aa6299bb1106e0c61",
-  v4: "ba4310c4d3e0569621280f7a9c8293157e389b40d53ea045b770cd831fe5f4f9",
+  v3: "887545e20e983c827a5a20700f7bc4c3131b4d36235fe9913b1e3130381279e2",
+  v4: "9d8285523d0cecc5f7a41337e8baadd4fe593177cac865bd149954d1e5dbd715",
 } as const;

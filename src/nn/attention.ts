@@ -132,11 +132,10 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   }
 
   /** Turns heads by the positions of this call's tokens. */
-  #turner({ shape: [, seq = 0] }: Tensor, { positionIds, pastKeyValues }: LayerContext): (x: Tensor) => Tensor {
+  #turner({ shape: [, seq = 0] }: Tensor, context: LayerContext): (x: Tensor) => Tensor {
     const { rotary, headDim } = this.#options;
     if (rotary === undefined) return (x) => x;
-    const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
-    const [cos, sin] = positionIds === undefined ? rotary.rows(past, seq) : rotary.all(past + seq);
-    return (x) => rope(x, cos, sin, headDim, positionIds);
+    const [cos, sin] = rotary.of(seq, context);
+    return (x) => rope(x, cos, sin, headDim, context.positionIds);
   }
 }

@@ -11,7 +11,7 @@ import { type GatedDeltaAttrs, gatedDeltaOp } from "../ops/gated_delta.ts";
 import { catOp } from "../ops/join.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
 import { whereOp } from "../ops/mask.ts";
-import { ropeOp } from "../ops/rope.ts";
+import { ropeOp, type RopeOptions } from "../ops/rope.ts";
 import { normalizeDim, sameShape } from "../shape.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { scalar } from "../tensor/host.ts";
@@ -157,18 +157,32 @@ export function binaryCrossEntropyWithLogits(input: Tensor, target: Tensor, redu
 export const IGNORE_INDEX: -100 = -100;
 
 /**
- * Attention of q [batch, seqQ, heads * d] to k, v [batch, seqK, kvHeads * d].
+ * Attention of q [batch, seqQ, heads * d] to k [batch, seqK, kvHeads * d] and v [batch, seqK, kvHeads * dV].
  *
- * @param keyMask optional uint8 [batch, seqK]; 0 hides a key
- * @returns [batch, seqQ, heads * d]
+ * @param keyMask optional uint8 [batch, seqK], or [batch, seqQ, seqK] for each query its own; 0 hides a key
+ * @returns [batch, seqQ, heads * dV]
  */
 export function attention(q: Tensor, k: Tensor, v: Tensor, attrs: AttentionAttrs, keyMask?: Tensor): Tensor {
   return applyOne(attentionOp, keyMask === undefined ? [q, k, v] : [q, k, v, keyMask], attrs);
 }
 
-/** Turns the heads of x [batch, seq, n * headDim] by the tables' angles; positions are 0, 1, … unless given. */
-export function rope(x: Tensor, cos: Tensor, sin: Tensor, headDim: number, positions?: Tensor): Tensor {
-  return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], headDim);
+/**
+ * Turns the heads of x [batch, seq, n * headDim] by the tables' angles; positions are 0, 1, … unless given.
+ *
+ * @param options which elements of a head are turned, and which with which; by default the first, those of the first half with
+ * those of the second
+ */
+export function rope(
+  x: Tensor,
+  cos: Tensor,
+  sin: Tensor,
+  headDim: number,
+  positions?: Tensor,
+  options: RopeOptions = {},
+): Tensor {
+  const { start = 0, interleaved = false } = options;
+  const inputs = positions === undefined ? [x, cos, sin] : [x, cos, sin, positions];
+  return applyOne(ropeOp, inputs, { headDim, start, interleaved });
 }
 
 /**

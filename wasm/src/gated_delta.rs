@@ -10,6 +10,7 @@ use crate::math::exp_of_negative;
 use crate::matmul::{gemm, Matrix, Product, PANEL_WORDS};
 use crate::scratch_areas;
 use crate::simd::{sum_lanes, F32s, LANES};
+use crate::with_float;
 use crate::workspace::Workspace;
 
 /// Most tokens of a chunk.
@@ -170,19 +171,57 @@ unsafe fn substitute(
     }
 }
 
-/// Reads a chunk, and computes what follows from the keys and decays alone.
-unsafe fn read<T: Element>(s: &Shape, f: &Space, c: Chunk, q: *const T, k: *const T, g: *const f32, beta: *const T) {
-    let stride = s.key_heads * s.key_dim;
-    copy_rows((f.q, s.key_dim), (q.add(s.keys_at(c)), stride), c.len, s.key_dim, s.scale);
-    copy_rows((f.k, s.key_dim), (k.add(s.keys_at(c)), stride), c.len, s.key_dim, 1.0);
+/// An array of any float dtype.
+#[derive(Clone, Copy)]
+pub struct Floats {
+    dtype: u32,
+    data: *mut u8,
+}
+
+/// The array of a dtype code at an address.
+pub fn floats(dtype: u32, data: *mut u8) -> Floats {
+    Floats { dtype, data }
+}
+
+impl Floats {
+    /// `dst = scale * self` for `len` rows, which lie `stride` apart from element `at` on.
+    #[inline(never)]
+    unsafe fn read(self, dst: *mut f32, at: usize, stride: usize, len: usize, width: usize, scale: f32) {
+        with_float!(self.dtype, T => copy_rows((dst, width), ((self.data as *const T).add(at), stride), len, width, scale))
+    }
+    /// `self = scale * src`, likewise.
+    #[inline(never)]
+    unsafe fn write(self, src: *const f32, at: usize, stride: usize, len: usize, width: usize, scale: f32) {
+        with_float!(self.dtype, T => copy_rows(((self.data as *mut T).add(at), stride), (src, width), len, width, scale))
+    }
+}
+
+/// What both directions read.
+#[derive(Clone, Copy)]
+pub struct Inputs {
+    pub q: Floats,
+    pub k: Floats,
+    pub v: Floats,
+    pub g: Floats,
+    pub beta: Floats,
+}
+
+/// Reads a chunk, and computes its corrections.
+#[inline(never)]
+unsafe fn read(s: &Shape, f: &Space, c: Chunk, x: &Inputs, state: *const f32) {
+    let (stride, row) = (s.key_heads * s.key_dim, c.token * s.value_heads + c.head);
+    x.q.read(f.q, s.keys_at(c), stride, c.len, s.key_dim, s.scale);
+    x.k.read(f.k, s.keys_at(c), stride, c.len, s.key_dim, 1.0);
+    x.v.read(f.y, s.values_at(c), s.value_heads * s.value_dim, c.len, s.value_dim, 1.0);
+    x.beta.read(f.betas, row, s.value_heads, c.len, 1, 1.0);
+    x.g.read(f.sums, row, s.value_heads, c.len, 1, 1.0);
     let mut sum = 0.0;
     for i in 0..c.len {
-        let at = (c.token + i) * s.value_heads + c.head;
-        sum += g.add(at).read_unaligned() as f64;
+        sum += *f.sums.add(i) as f64;
         *f.sums.add(i) = sum as f32;
-        *f.betas.add(i) = T::load(beta.add(at));
     }
     relate(s, f, c.len);
+    correct(s, f, c.len, state);
 }
 
 /// The decays within a chunk, and what its queries and keys have to do with the keys before them.
@@ -242,19 +281,8 @@ unsafe fn advance(s: &Shape, f: &Space, len: usize, state: *mut f32) {
 }
 
 /// `o`, and each head's `state` moved on by all tokens; the states before each chunk go to `states`, unless that is null.
-pub unsafe fn forward<T: Element>(
-    s: &Shape,
-    o: *mut T,
-    state: *mut f32,
-    states: *mut f32,
-    q: *const T,
-    k: *const T,
-    v: *const T,
-    g: *const f32,
-    beta: *const T,
-) {
+pub unsafe fn forward(s: &Shape, o: Floats, state: *mut f32, states: *mut f32, x: &Inputs) {
     let f = Space::new(s.space);
-    let (width, stride) = (s.value_dim, s.value_heads * s.value_dim);
     for place in 0..s.batch * s.value_heads {
         let (batch, head) = (place / s.value_heads, place % s.value_heads);
         let state = state.add(place * s.state());
@@ -263,62 +291,52 @@ pub unsafe fn forward<T: Element>(
                 core::ptr::copy_nonoverlapping(state, states.add((place * s.chunks + n) * s.state()), s.state());
             }
             let c = s.chunk_of(batch, head / s.group(), head, n);
-            read(s, &f, c, q, k, g, beta);
-            copy_rows((f.y, width), (v.add(s.values_at(c)), stride), c.len, width, 1.0);
-            correct(s, &f, c.len, state);
+            read(s, &f, c, x, state);
             advance(s, &f, c.len, state);
-            copy_rows((o.add(s.values_at(c)), stride), (f.o as *const f32, width), c.len, width, 1.0);
+            o.write(f.o, s.values_at(c), s.value_heads * s.value_dim, c.len, s.value_dim, 1.0);
         }
     }
 }
 
-/// The arrays of a backward call. `d_state` holds the gradient of the last states, and then that of the first ones.
+/// Where gradients go.
 #[derive(Clone, Copy)]
-pub struct Arrays<T> {
-    pub d_state: *mut f32,
-    pub dq: *mut T,
-    pub dk: *mut T,
-    pub dv: *mut T,
-    pub dg: *mut f32,
-    pub dbeta: *mut T,
-    pub d_o: *const T,
-    pub states: *const f32,
-    pub q: *const T,
-    pub k: *const T,
-    pub v: *const T,
-    pub g: *const f32,
-    pub beta: *const T,
+pub struct Gradients {
+    pub dq: Floats,
+    pub dk: Floats,
+    pub dv: Floats,
+    pub dg: Floats,
+    pub dbeta: Floats,
 }
 
-/// Gradients of [`forward`], with the states that it kept.
-pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
+/// Gradients of [`forward`], with the states that it kept. `d_state` holds the gradient of the last states, and then that of the
+/// first ones.
+pub unsafe fn backward(s: &Shape, d_state: *mut f32, to: &Gradients, d_o: Floats, states: *const f32, x: &Inputs) {
     let f = Space::new(s.space);
     let (width, stride) = (s.value_dim, s.value_heads * s.value_dim);
     for place in 0..s.batch * s.key_heads {
         let (batch, key_head) = (place / s.key_heads, place % s.key_heads);
         for n in (0..s.chunks).rev() {
-            let len = s.chunk_of(batch, key_head, 0, n).len;
+            let first = s.chunk_of(batch, key_head, 0, n);
+            let len = first.len;
             core::ptr::write_bytes(f.all_dq, 0, len * s.key_dim);
             core::ptr::write_bytes(f.all_dk, 0, len * s.key_dim);
             for head in key_head * s.group()..(key_head + 1) * s.group() {
-                let c = s.chunk_of(batch, key_head, head, n);
+                let c = Chunk { head, ..first };
                 let place = batch * s.value_heads + head;
-                let state = a.states.add((place * s.chunks + n) * s.state());
-                read(s, &f, c, a.q, a.k, a.g, a.beta);
-                copy_rows((f.y, width), (a.v.add(s.values_at(c)), stride), len, width, 1.0);
-                copy_rows((f.o, width), (a.d_o.add(s.values_at(c)), stride), len, width, 1.0);
-                correct(s, &f, len, state);
-                retreat(s, &f, len, state, a.d_state.add(place * s.state()));
-                let at = c.token * s.value_heads + head;
-                copy_rows((a.dg.add(at), s.value_heads), (f.sums as *const f32, 1), len, 1, 1.0);
-                copy_rows((a.dbeta.add(at), s.value_heads), (f.betas as *const f32, 1), len, 1, 1.0);
-                copy_rows((a.dv.add(s.values_at(c)), stride), (f.y as *const f32, width), len, width, 1.0);
+                let state = states.add((place * s.chunks + n) * s.state());
+                read(s, &f, c, x, state);
+                d_o.read(f.o, s.values_at(c), stride, len, width, 1.0);
+                retreat(s, &f, len, state, d_state.add(place * s.state()));
+                let row = c.token * s.value_heads + head;
+                to.dg.write(f.sums, row, s.value_heads, len, 1, 1.0);
+                to.dbeta.write(f.betas, row, s.value_heads, len, 1, 1.0);
+                to.dv.write(f.y, s.values_at(c), stride, len, width, 1.0);
                 add(f.all_dq, f.dq, len * s.key_dim);
                 add(f.all_dk, f.dk, len * s.key_dim);
             }
-            let (at, stride) = (s.keys_at(s.chunk_of(batch, key_head, 0, n)), s.key_heads * s.key_dim);
-            copy_rows((a.dq.add(at), stride), (f.all_dq as *const f32, s.key_dim), len, s.key_dim, s.scale);
-            copy_rows((a.dk.add(at), stride), (f.all_dk as *const f32, s.key_dim), len, s.key_dim, 1.0);
+            let (at, stride) = (s.keys_at(first), s.key_heads * s.key_dim);
+            to.dq.write(f.all_dq, at, stride, len, s.key_dim, s.scale);
+            to.dk.write(f.all_dk, at, stride, len, s.key_dim, 1.0);
         }
     }
 }

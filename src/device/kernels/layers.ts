@@ -78,8 +78,8 @@ export const LAYER_KERNELS = {
     },
   },
   /**
-   * Rotary embedding in the half layout: the first `2 * half` of each head, `y = x cos + rotateHalf(x) sin`; the rest is
-   * copied. Without `positions` they are 0 … seq - 1; a token whose position the tables do not reach becomes zeros and a
+   * Rotary embedding of `2 * half` elements of each head from `start` on, each of the first half with its like in the second,
+   * `y = x cos + rotateHalf(x) sin`, or each pair of neighbors if they are `interleaved`; the rest is copied. Without `positions` they are 0 … seq - 1; a token whose position the tables do not reach becomes zeros and a
    * fault. `inverse` turns the other way: the backward.
    */
   rope: {
@@ -90,9 +90,11 @@ export const LAYER_KERNELS = {
       seq: "size",
       heads: "size",
       headDim: "size",
+      start: "size",
       half: "size",
       tableRows: "size",
       strideX: "size",
+      interleaved: "switch",
       inverse: "switch",
     },
     arrays: {

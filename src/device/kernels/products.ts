@@ -39,7 +39,9 @@ export const PRODUCT_KERNELS = {
   /**
    * `o = softmax(scale * q kᵀ) v` a head, and `lse`, the logarithm of each row's sum. Query head h reads kv head
    * `floor(h / (heads / kvHeads))`. In a causal call query i sees keys j <= i + seqK - seqQ only; a 0 in `keyMask` hides the
-   * key, and a `window` those more than so many behind i's own, itself counted; 0 is none. A query that sees no key gives 0. Memory is linear in the sequence. Operations are counted as if all keys were seen.
+   * key, from all queries where `maskRows` is 1 and from one where it is seqQ; and a `window` hides those more than so many behind
+   * i's own, itself counted; 0 is none. A query that sees no key gives 0. Memory is linear in the sequence, but for such a mask.
+   * Heads of values may be of another size. Operations are counted as if they were not, and all keys were seen.
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
@@ -51,20 +53,22 @@ export const PRODUCT_KERNELS = {
       heads: "size",
       kvHeads: { divides: "heads" },
       headDim: { atMost: 256 },
+      valueDim: { atMost: 256 },
       strideQ: "size",
       strideK: "size",
       strideV: "size",
       scale: "f32",
       causal: "switch",
       window: "size",
+      maskRows: "size",
     },
     arrays: {
-      keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
-      o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
+      keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
+      o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "valueDim"] },
       lse: { writes: "float32", shape: ["batch", "heads", "seqQ"] },
       q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
       k: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideK"] },
-      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideV"] },
+      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "valueDim"]], strides: ["strideV"] },
     },
   },
   attentionBackward: {
@@ -77,24 +81,26 @@ export const PRODUCT_KERNELS = {
       heads: "size",
       kvHeads: { divides: "heads" },
       headDim: { atMost: 256 },
+      valueDim: { atMost: 256 },
       strideQ: "size",
       strideK: "size",
       strideV: "size",
       scale: "f32",
       causal: "switch",
       window: "size",
+      maskRows: "size",
     },
     arrays: {
-      keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
+      keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
       dq: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
       dk: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },
-      dv: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },
-      dO: { reads: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
-      o: { reads: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
+      dv: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "valueDim"] },
+      dO: { reads: "dtype", shape: ["batch", "seqQ", "heads", "valueDim"] },
+      o: { reads: "dtype", shape: ["batch", "seqQ", "heads", "valueDim"] },
       lse: { reads: "float32", shape: ["batch", "heads", "seqQ"] },
       q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
       k: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideK"] },
-      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideV"] },
+      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "valueDim"]], strides: ["strideV"] },
     },
   },
   /** `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where tokens before the first of a sequence are zeros. */

@@ -191,8 +191,17 @@ const layerNormBackward: CasesOf<"layerNormBackward"> = eachFloat((dtype, epsilo
 );
 
 const ANGLES = each(7 * 17, (i) => 3 * Math.sin(7 * i + 1));
+/** Head dim, first element that is turned, half of those that are, and whether neighbors are. */
+const TURNS = [
+  [8, 0, 4, false],
+  [10, 0, 3, false],
+  [4, 0, 1, true],
+  [7, 3, 2, false],
+  [34, 0, 17, true],
+  [13, 5, 3, true],
+] as const;
 const rope: CasesOf<"rope"> = eachFloat((dtype, epsilon) =>
-  [[8, 4], [10, 3], [4, 1], [7, 2], [34, 17]].flatMap(([headDim = 0, half = 0]) =>
+  TURNS.flatMap(([headDim, start, half, interleaved]) =>
     [undefined, [4, 0, 6, 1, 1, 5]].flatMap((positions) =>
       [false, true].map((inverse) => {
         const [batch, seq, heads, tableRows] = [2, 3, 2, 7];
@@ -200,19 +209,21 @@ const rope: CasesOf<"rope"> = eachFloat((dtype, epsilon) =>
         const strideX = heads * headDim + 5;
         const tables = { cos: angles.map(Math.cos), sin: angles.map(Math.sin) };
         return {
-          args: { dtype, batch, seq, heads, headDim, half, tableRows, strideX, inverse },
+          args: { dtype, batch, seq, heads, headDim, start, half, tableRows, strideX, interleaved, inverse },
           arrays: positions === undefined ? tables : { ...tables, positions },
           ...positions === undefined ? { without: ["positions"] } : {},
           expect: (before) => {
             const x = before("x");
             const values = each(batch * seq * heads * headDim, (flat) => {
-              const i = flat % headDim;
+              const i = flat % headDim - start;
               const token = Math.floor(flat / (heads * headDim));
-              const head = token * strideX + (Math.floor(flat / headDim) % heads) * headDim;
-              if (i >= 2 * half) return pick(x, head + i);
-              const angle = pick(angles, (positions?.[token] ?? token % seq) * half + i % half) * (inverse ? -1 : 1);
-              const [a, b] = [pick(x, head + i % half), pick(x, head + i % half + half)];
-              return i < half ? a * Math.cos(angle) - b * Math.sin(angle) : b * Math.cos(angle) + a * Math.sin(angle);
+              const head = token * strideX + (Math.floor(flat / headDim) % heads) * headDim + start;
+              if (i < 0 || i >= 2 * half) return pick(x, head + i);
+              const [pair, isFirst] = interleaved ? [Math.floor(i / 2), i % 2 === 0] : [i % half, i < half];
+              const angle = pick(angles, (positions?.[token] ?? token % seq) * half + pair) * (inverse ? -1 : 1);
+              const first = interleaved ? 2 * pair : pair;
+              const [a, b] = [pick(x, head + first), pick(x, head + first + (interleaved ? 1 : half))];
+              return isFirst ? a * Math.cos(angle) - b * Math.sin(angle) : b * Math.cos(angle) + a * Math.sin(angle);
             });
             return { y: { values, relative: epsilon, absolute: 2.01e-7 } };
           },
