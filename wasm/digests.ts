@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "5cbd079ba74dcdb069043468c8f54e94c032e94f19ea8d5f7d6250f850fa9994",
-  v4: "8756a98481c98bfbdb710270633089c402682f2cb66d87dbe182a58dd18e28c1",
+  v3: "fa94c716c3db56023f776c22e0190fb17788edb73b8ef1ff63bccc58abf979d1",
+  v4: "6326e7e5628209050ab24321e155902ba01483dd04d32c01c23d2a49324e2aa3",
 } as const;
