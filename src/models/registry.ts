@@ -16,6 +16,8 @@ import { resolveLlamaConfig } from "./llama/config.ts";
 import { LlamaForCausalLm } from "./llama/model.ts";
 import { resolveMistralConfig } from "./mistral/config.ts";
 import { MistralForCausalLm } from "./mistral/model.ts";
+import { resolveMixtralConfig } from "./mixtral/config.ts";
+import { MixtralForCausalLm } from "./mixtral/model.ts";
 import { resolveModernBertDecoderConfig } from "./modernbert_decoder/config.ts";
 import { ModernBertDecoderForCausalLm } from "./modernbert_decoder/model.ts";
 import { resolveOlmo3Config } from "./olmo3/config.ts";
@@ -24,8 +26,14 @@ import { resolvePhiConfig } from "./phi/config.ts";
 import { PhiForCausalLm } from "./phi/model.ts";
 import { resolvePhi3Config } from "./phi3/config.ts";
 import { Phi3ForCausalLm } from "./phi3/model.ts";
+import { resolvePhimoeConfig } from "./phimoe/config.ts";
+import { PhimoeForCausalLm } from "./phimoe/model.ts";
+import { resolveQwen2MoeConfig } from "./qwen2_moe/config.ts";
+import { Qwen2MoeForCausalLm } from "./qwen2_moe/model.ts";
 import { resolveQwen3Config } from "./qwen3/config.ts";
 import { Qwen3ForCausalLm } from "./qwen3/model.ts";
+import { resolveQwen3MoeConfig } from "./qwen3_moe/config.ts";
+import { Qwen3MoeForCausalLm } from "./qwen3_moe/model.ts";
 
 /** One family of models. */
 export interface ModelFamily {
@@ -55,11 +63,15 @@ export const FAMILIES: readonly ModelFamily[] = [
   family("lfm2", resolveLfm2Config, Lfm2ForCausalLm),
   family("llama", resolveLlamaConfig, LlamaForCausalLm),
   family("mistral", resolveMistralConfig, MistralForCausalLm),
+  family("mixtral", resolveMixtralConfig, MixtralForCausalLm),
   family("modernbert-decoder", resolveModernBertDecoderConfig, ModernBertDecoderForCausalLm),
   family("olmo3", resolveOlmo3Config, Olmo3ForCausalLm),
   family("phi", resolvePhiConfig, PhiForCausalLm),
   family("phi3", resolvePhi3Config, Phi3ForCausalLm),
+  family("phimoe", resolvePhimoeConfig, PhimoeForCausalLm),
+  family("qwen2_moe", resolveQwen2MoeConfig, Qwen2MoeForCausalLm),
   family("qwen3", resolveQwen3Config, Qwen3ForCausalLm),
+  family("qwen3_moe", resolveQwen3MoeConfig, Qwen3MoeForCausalLm),
 ];
 
 /**
