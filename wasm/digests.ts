@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "887545e20e983c827a5a20700f7bc4c3131b4d36235fe9913b1e3130381279e2",
-  v4: "9d8285523d0cecc5f7a41337e8baadd4fe593177cac865bd149954d1e5dbd715",
+  v3: "e43153e326bddc62fee761abea87c2f6c700bbf7af61c9271d6fee26b2d22845",
+  v4: "f14780658cf7b8f45a0279b564421cbf132b3e4774cba259a8a7748aa439db68",
 } as const;

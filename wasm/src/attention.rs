@@ -255,8 +255,8 @@ unsafe fn largest(start: f32, scores: *const f32, width: usize) -> f32 {
     tops[0].max_of_numbers(tops[1]).fold(max)
 }
 
-/// Sum over the head dim of `a * b`, for one row.
-#[inline(always)]
+/// Sum over the head dim of `a * b`, for one row. Not inlined, as several kernels would hold it.
+#[inline(never)]
 pub unsafe fn row_dot<T: Element>(a: *const T, b: *const T, dim: usize) -> f32 {
     crate::elementwise::dot_f64(dim, |i, count| (load_part(a.add(i), count), load_part(b.add(i), count))) as f32
 }

@@ -4,7 +4,7 @@
 //! It is computed a chunk of tokens at a time, so that all but one triangular solve are matrix products. In a chunk with decays
 //! `c_i = g_0 + .. + g_i`, the corrections are `w_i = beta_i (v_i - e^c_i S^T k_i - sum of gram_ij w_j over j < i)` with
 //! `gram_ij = (k_i . k_j) e^(c_i - c_j)`. Everything within a chunk is f32, and each head's chunks run in order.
-use crate::dtype::{load_part, Element};
+use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{map, zip};
 use crate::math::exp_of_negative;
 use crate::matmul::{gemm, Matrix, Product, PANEL_WORDS};
@@ -142,33 +142,38 @@ unsafe fn dot(a: *const f32, b: *const f32, n: usize) -> f32 {
     sum_lanes(n, |sum, i, count| load_part(a.add(i), count).madd(load_part(b.add(i), count), sum))
 }
 
-/// Row i of `x` minus the sum of `lower[i, j] * solved[j]` over the rows before it, or with `transposed` of `lower[j, i]` over
-/// those after it; then calls `solve(i)`, which makes row i of `solved`.
-#[inline(always)]
-unsafe fn substitute(
-    x: *mut f32,
-    solved: *const f32,
-    lower: *const f32,
-    len: usize,
-    width: usize,
-    transposed: bool,
-    solve: impl Fn(usize),
-) {
-    for step in 0..len {
-        let i = if transposed { len - 1 - step } else { step };
+/// Solves for corrections, row by row: row i of `x` becomes itself minus the sum of `gram[i, j] * solved[j]` over the rows before
+/// it, and row i of `solved` becomes that times its beta. With `transposed` it goes back over the rows: of `gram[j, i]` and those
+/// after it; row i of `solved` is what was multiplied by beta i in the forward, and `betas` becomes the gradients of the betas.
+#[inline(never)]
+unsafe fn substitute(f: &Space, x: *mut f32, solved: *mut f32, len: usize, width: usize, transposed: bool) {
+    let (row_step, step) = if transposed { (1, len) } else { (len, 1) };
+    for n in 0..len {
+        let i = if transposed { len - 1 - n } else { n };
         let others = if transposed { i + 1..len } else { 0..i };
+        let (row, made) = (x.add(i * width), solved.add(i * width));
         for at in (0..width).step_by(LANES) {
             let count = (width - at).min(LANES);
-            let row = x.add(i * width + at);
-            let mut sum = load_part(row as *const f32, count);
+            let mut sum = load_part(row.add(at) as *const f32, count);
             for j in others.clone() {
-                let factor = if transposed { *lower.add(j * len + i) } else { *lower.add(i * len + j) };
-                sum = F32s::splat(-factor).madd(load_part(solved.add(j * width + at), count), sum);
+                let factor = F32s::splat(-*f.gram.add(i * row_step + j * step));
+                sum = factor.madd(load_part(solved.add(j * width + at) as *const f32, count), sum);
             }
-            crate::dtype::store_part(row, sum, count);
+            store_part(row.add(at), sum, count);
         }
-        solve(i);
+        let beta = F32s::load_splat(f.betas.add(i));
+        if transposed {
+            *f.betas.add(i) = dot(row, made, width);
+        }
+        map(made, row as *const f32, width, |x| beta * x);
     }
+}
+
+/// `dst = e^(base + sign * sum)`, at most 1.
+#[inline(never)]
+unsafe fn fall(dst: *mut f32, base: f32, sign: f32, sums: *const f32, len: usize) {
+    let (base, sign) = (F32s::splat(base), F32s::splat(sign));
+    map(dst, sums, len, |sum| exp_of_negative((base + sign * sum).at_most(0.0)));
 }
 
 /// An array of any float dtype.
@@ -230,13 +235,11 @@ unsafe fn relate(s: &Shape, f: &Space, len: usize) {
     let (q, k) = (rows(f.q, s.key_dim), rows(f.k, s.key_dim));
     s.multiply([len, len, s.key_dim], OVERWRITE, q, columns(f.k, s.key_dim), f.scores);
     s.multiply([len, len, s.key_dim], OVERWRITE, k, columns(f.k, s.key_dim), f.gram);
-    let last = F32s::splat(if len == 0 { 0.0 } else { *f.sums.add(len - 1) });
-    map(f.falls, f.sums as *const f32, len, exp_of_negative);
-    map(f.rests, f.sums as *const f32, len, |sum| exp_of_negative((last - sum).at_most(0.0)));
+    fall(f.falls, 0.0, 1.0, f.sums, len);
+    fall(f.rests, if len == 0 { 0.0 } else { *f.sums.add(len - 1) }, -1.0, f.sums, len);
     for i in 0..len {
-        let own = F32s::load_splat(f.sums.add(i));
         let decays = f.decays.add(i * len);
-        map(decays, f.sums as *const f32, len, |sum| exp_of_negative((own - sum).at_most(0.0)));
+        fall(decays, *f.sums.add(i), -1.0, f.sums, len);
         core::ptr::write_bytes(decays.add(i + 1), 0, len - i - 1);
     }
     fade(f.scores, f, len, 1);
@@ -260,10 +263,7 @@ unsafe fn correct(s: &Shape, f: &Space, len: usize, state: *const f32) {
     s.multiply([len, width, s.key_dim], OVERWRITE, rows(f.k, s.key_dim), rows(state, width), f.w);
     scale_rows(f.w, f.falls, len, width);
     zip(f.y, f.y as *const f32, f.w as *const f32, len * width, |value, known| value - known);
-    substitute(f.y, f.w, f.gram, len, width, false, |i| {
-        let beta = F32s::load_splat(f.betas.add(i));
-        map(f.w.add(i * width), f.y.add(i * width) as *const f32, width, |y| beta * y);
-    });
+    substitute(f, f.y, f.w, len, width, false);
 }
 
 /// The output of a chunk, and the state after it.
@@ -374,11 +374,7 @@ unsafe fn corrections_backward(s: &Shape, f: &Space, len: usize, d_state: *const
     s.multiply([len, width, keys], OVERWRITE, rows(f.k, keys), rows(d_state, width), f.dw);
     scale_rows(f.dw, f.rests, len, width);
     s.multiply([len, width, len], ADD, columns(f.scores, len), rows(f.o, width), f.dw);
-    substitute(f.dw, f.y, f.gram, len, width, true, |i| {
-        let (y, dw, beta) = (f.y.add(i * width), f.dw.add(i * width), F32s::load_splat(f.betas.add(i)));
-        *f.betas.add(i) = dot(dw, y, width);
-        map(y, dw as *const f32, width, |dw| beta * dw);
-    });
+    substitute(f, f.dw, f.y, len, width, true);
     s.multiply([len, len, width], OVERWRITE, rows(f.o, width), columns(f.w, width), f.dscores);
     s.multiply([len, len, width], [-1.0, 0.0], rows(f.y, width), columns(f.w, width), f.dgram);
     fade(f.dscores, f, len, 1);

@@ -16,12 +16,14 @@
 
 pub mod attention;
 pub mod attention_backward;
+pub mod attention_sinks;
 pub mod collective;
 pub mod conv;
 pub mod dtype;
 pub mod elementwise;
 pub mod embedding;
 pub mod exact;
+pub mod experts;
 pub mod gated_delta;
 pub mod index;
 pub mod loss;
@@ -35,6 +37,7 @@ pub mod optimizer;
 pub mod philox;
 pub mod reduce;
 pub mod rope;
+pub mod router;
 pub mod simd;
 #[cfg(not(any(target_arch = "wasm32", target_feature = "avx2")))]
 mod simd_portable;
@@ -47,6 +50,7 @@ pub mod status;
 pub mod strided;
 pub mod swiglu;
 pub mod tile;
+pub mod topk;
 pub mod unary;
 pub mod workspace;
 
@@ -54,6 +58,7 @@ use attention::Shape;
 use attention_backward::Arrays;
 use gated_delta::{floats, Gradients, Inputs, Shape as Delta};
 use index::Index;
+use router::Routing;
 use workspace::Workspace;
 
 #[cfg(target_arch = "wasm32")]
@@ -210,6 +215,11 @@ export! { space:
                 mask_rows, key_mask, space },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
+    attention_sinks<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, o: Address, lse: Address, sinks: Address)
+        = attention_sinks::forward;
+    attention_sinks_backward<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, dsinks: Address, d_o: Address,
+        o: Address, lse: Address, sinks: Address) = attention_sinks::backward;
+
     softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
     softmax_backward<T>(log: Switch, rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
     rms_norm<T>(rows: Size, cols: Size, eps: f64, zero_centered: Switch, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
@@ -262,6 +272,33 @@ export! { space:
     swiglu<T>(n: Size, y: Address, gate: Address, up: Address) = swiglu::forward;
     swiglu_backward<T>(n: Size, dgate: Address, dup: Address, dy: Address, gate: Address, up: Address)
         = swiglu::backward;
+
+    route<T>(scoring: u32, rows: Size, experts: Size, top_k: Size, groups: Size, top_groups: Size, group_best: Size,
+        normalize: Switch, scale: f32, jitter: f32, weights: Address, chosen: Address, logits: Address, bias: Address)
+        = router::forward(
+            &Routing { scoring, rows, experts, top_k, groups, top_groups, group_best, normalize, scale, jitter, space },
+            weights, chosen, logits, bias);
+    route_backward<T>(scoring: u32, rows: Size, experts: Size, top_k: Size, normalize: Switch, scale: f32, jitter: f32,
+        dlogits: Address, dweights: Address, chosen: Address, logits: Address)
+        = router::backward(
+            &Routing { scoring, rows, experts, top_k, groups: 1, top_groups: 1, group_best: 1, normalize, scale, jitter,
+                space },
+            dlogits, dweights, chosen, logits);
+    sort_pairs(pairs: Size, experts: Size, places: Address, ends: Address, chosen: Address) = experts::sort;
+    combine_pairs<T>(rows: Size, count: Size, cols: Size, y: Address, x: Address, places: Address, weights: Address)
+        = experts::combine;
+    combine_pairs_backward<T>(rows: Size, count: Size, cols: Size, dx: Address, dweights: Address, dy: Address,
+        x: Address, places: Address, weights: Address) = experts::combine_backward;
+    grouped_gemm(dtype: u32, trans_b: Switch, groups: Size, rows: Size, n: Size, k: Size, c: Address, a: Address,
+        b: Address, ends: Address) = experts::product[space];
+    grouped_gemm_outer(dtype: u32, out_dtype: u32, groups: Size, rows: Size, m: Size, n: Size, c: Address, a: Address,
+        b: Address, ends: Address) = experts::outer[space];
+    grouped_bias<T>(groups: Size, rows: Size, cols: Size, x: Address, bias: Address, ends: Address)
+        = experts::add_bias;
+    grouped_sum(groups: Size, rows: Size, cols: Size, y: Address, x: Address, ends: Address) = experts::sums;
+    clamped_swiglu<T>(n: Size, alpha: f32, limit: f32, y: Address, gate_up: Address) = experts::clamped_swiglu;
+    clamped_swiglu_backward<T>(n: Size, alpha: f32, limit: f32, dgate_up: Address, dy: Address, gate_up: Address)
+        = experts::clamped_swiglu_backward;
 
     clear_accumulator(accumulator: Address, status: Address) = exact::clear;
     sum_powers<T>(power: u32, n: Size, block: Size, accumulator: Address, src: Address) = exact::add_powers;

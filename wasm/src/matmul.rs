@@ -57,6 +57,7 @@ pub struct Product {
 }
 
 /// `c = alpha * op(a) @ op(b) + beta * c` for each matrix of a batch; `c` is of the dtype of the others, or f32.
+#[inline(never)]
 pub unsafe fn batch(
     space: Workspace,
     dtype: u32,

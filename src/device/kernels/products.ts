@@ -103,6 +103,31 @@ export const PRODUCT_KERNELS = {
       v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "valueDim"]], strides: ["strideV"] },
     },
   },
+  /**
+   * Lets each query see one more key, whose score is the head's sink and whose value is zero:
+   * after `attention`, whose `o` and `lse` become those of all keys. `attentionBackward` takes them as they are then.
+   */
+  attentionSinks: {
+    flops: [2, "batch", "seq", "heads", "headDim"],
+    values: { dtype: "float", batch: "size", seq: "size", heads: "size", headDim: "size" },
+    arrays: {
+      o: { updates: "dtype", shape: ["batch", "seq", "heads", "headDim"] },
+      lse: { updates: "float32", shape: ["batch", "heads", "seq"] },
+      sinks: { reads: "dtype", shape: ["heads"] },
+    },
+  },
+  /** Gradient of the sinks, from what `attentionSinks` left. */
+  attentionSinksBackward: {
+    flops: [2, "batch", "seq", "heads", "headDim"],
+    values: { dtype: "float", batch: "size", seq: "size", heads: "size", headDim: "size" },
+    arrays: {
+      dsinks: { writes: "float32", shape: ["heads"] },
+      dO: { reads: "dtype", shape: ["batch", "seq", "heads", "headDim"] },
+      o: { reads: "dtype", shape: ["batch", "seq", "heads", "headDim"] },
+      lse: { reads: "float32", shape: ["batch", "heads", "seq"] },
+      sinks: { reads: "dtype", shape: ["heads"] },
+    },
+  },
   /** `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where tokens before the first of a sequence are zeros. */
   causalConv: {
     flops: [2, "batch", "seq", "channels", "width"],
