@@ -18,7 +18,7 @@ export const CHECKPOINT: Subject = {
   cases: ["save", "load", "async-save"].flatMap((what) =>
     SIZES.map((size) => ({ name: `${what}-${size}`, target: 1.3 }))
   ),
-  ours: program(({ runtime }, names) => launch(runtime, "bench/ranks/checkpoint.ts", ...names)),
+  ours: program(({ runtime }, names) => launch(runtime, 2, "bench/ranks/checkpoint.ts", ...names)),
   torch: program(({ python }, names) => [
     python,
     ...["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/checkpoint.py"],

@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "5cbd079ba74dcdb069043468c8f54e94c032e94f19ea8d5f7d6250f850fa9994",
-  v4: "8756a98481c98bfbdb710270633089c402682f2cb66d87dbe182a58dd18e28c1",
+  v3: "38c7988e0a60d81cee1b1452bf16eee11439fdb93d1215c36451ce86337f480e",
+  v4: "a2b7367b9f44047072852d67ec43a47f79baabac257fb8aee81d8f60fb9a72c1",
 } as const;

@@ -50,11 +50,14 @@ class Comparison {
     const ids = this.#stored.ints("input_ids");
     this.#backward(ids, this.#stored.shape("input_ids"));
     const found = new Map(tensorsOf(this.model, (parameter) => parameter.grad));
+    const { grads, grad_norm_rel: ofNorms } = this.#facts.sensitivity;
+    // Where it is stated for norms alone, elements move by no smaller a share than the norm that they add up to.
+    const gradSensitivity = grads ?? ofNorms ?? 0;
     for (const name of this.#stored.names.filter((one) => one.startsWith("grad."))) {
       const expected = this.#stored.floats(name);
       const scale = expected.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-      const sensitivity = scale * this.#sensitivity("grads");
-      yield judgeToScale(name, found.get(name.slice("grad.".length)) ?? [], expected, sensitivity);
+      const actual = found.get(name.slice("grad.".length)) ?? [];
+      yield judgeToScale(name, actual, expected, scale * gradSensitivity);
     }
     const { grad_norms: norms, no_grad_params: without } = this.#facts;
     const share = Math.max(RELATIVE, 2 * this.#sensitivity("grad_norm_rel"));

@@ -11,7 +11,7 @@ import { at } from "../at.ts";
 import { FileError } from "../errors.ts";
 import { LineReader } from "../launch/lines.ts";
 import { rankList } from "../launch/failures.ts";
-import { listDirectory, openReadable, piecesOf } from "../runtime/files.ts";
+import { listDirectory, openReadable } from "../runtime/files.ts";
 import { IDENTITY_EVENT, type TraceFacts, traceFileOf, UNFINISHED } from "../runtime/trace.ts";
 
 const identitySchema = z.object({
@@ -121,7 +121,7 @@ function eventFrom(text: string): TraceEvent | undefined {
 function* linesOf(path: string): Generator<string> {
   using file = openReadable(path);
   const lines = new LineReader();
-  for (const piece of piecesOf(file)) yield* lines.push(piece);
+  for (const piece of file.pieces(0, file.byteLength)) yield* lines.push(piece);
   yield* lines.end();
 }
 

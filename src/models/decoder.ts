@@ -4,20 +4,28 @@
  * @module
  */
 import type { Device } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { type LayerContext, SelfAttention } from "../nn/attention.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
+import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
 import { type HeadOutput, LanguageModelHead } from "../nn/head.ts";
 import { Linear } from "../nn/linear.ts";
 import type { Layer, Module } from "../nn/module.ts";
-import { LayerNorm, RMSNorm } from "../nn/norm.ts";
-import type { ContextLayer } from "../nn/pre_norm_block.ts";
+import { LatentAttention } from "../nn/latent_attention.ts";
+import { GatedRMSNorm, LayerNorm, RMSNorm } from "../nn/norm.ts";
+import { Experts } from "../nn/experts.ts";
+import { IGNORE_INDEX } from "../nn/functional.ts";
+import { MixtureOfExperts } from "../nn/mixture_of_experts.ts";
+import type { Block } from "../nn/pre_norm_block.ts";
 import { type Names, RenamedModule } from "../nn/renamed.ts";
+import { loadBalancingLoss, Router } from "../nn/router.ts";
 import { arange } from "../tensor/create.ts";
-import type { Tensor } from "../tensor/tensor.ts";
+import { Tensor } from "../tensor/tensor.ts";
 import { CausalLm, type CausalLmInputs, type ModelParts } from "./causal_lm.ts";
 import type { DecoderConfig } from "./decoder_config.ts";
+import type { RouterBalance } from "./mixture_config.ts";
 
 /** Hugging Face's names of the classes of a family's modules. */
 export interface HfClasses {
@@ -27,13 +35,23 @@ export interface HfClasses {
   readonly block?: string;
   /** Of the whole model. @default the prefix with `ForCausalLM` */
   readonly whole?: string;
+  /** Of mixtures of experts. @default the prefix with `SparseMoeBlock` */
+  readonly mixture?: string;
+}
+
+/** What the blocks give, normed. */
+interface BodyOutput {
+  /** [batch, seq, hidden] */
+  readonly hidden: Tensor;
+  /** Of the blocks that give them, [batch * seq, experts] each. */
+  readonly routerLogits: readonly Tensor[];
 }
 
 /** The parts that differ from family to family. */
 export interface DecoderParts {
   readonly hfClasses: HfClasses;
   /** The blocks, in the order of the forward. */
-  readonly layers: readonly ContextLayer[];
+  readonly layers: readonly Block[];
   /** After the blocks. */
   readonly norm: Layer;
   /** After the lookup. @default nothing */
@@ -42,6 +60,8 @@ export interface DecoderParts {
   readonly embedPositions?: Embedding;
   /** Before the head. @default nothing */
   readonly headTransform?: Layer;
+  /** How routers are balanced, whose logits the blocks then give. @default they are not */
+  readonly balance?: RouterBalance | undefined;
   /** Whether the head has a bias. @default false */
   readonly headBias?: boolean;
   /** Names of fields: of the body, and of the whole. */
@@ -49,11 +69,11 @@ export interface DecoderParts {
 }
 
 /** Embedding, blocks, final norm: `model.` in most checkpoints. */
-class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], Tensor> {
+class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
   readonly embedTokens: Embedding;
   readonly embedPositions: Embedding | undefined;
   readonly embedNorm: Layer | undefined;
-  readonly layers: readonly ContextLayer[];
+  readonly layers: readonly Block[];
   readonly norm: Layer;
   readonly #maxPositions: number;
 
@@ -69,8 +89,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], Tensor> {
     this.#maxPositions = maxPositions;
   }
 
-  /** → hidden states [batch, seq, hidden] */
-  forward({ inputIds, attentionMask, positionIds, pastKeyValues }: CausalLmInputs): Tensor {
+  forward({ inputIds, attentionMask, positionIds, pastKeyValues }: CausalLmInputs): BodyOutput {
     const [, seq = 0] = inputIds.shape;
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
     if (inputIds.ndim !== 2 || (positionIds === undefined && past + seq > this.#maxPositions)) {
@@ -87,9 +106,14 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], Tensor> {
       hidden = hidden.add(this.embedPositions.call(positions));
     }
     if (this.embedNorm !== undefined) hidden = this.embedNorm.call(hidden);
-    for (const layer of this.layers) hidden = layer.call(hidden, context);
+    const routerLogits: Tensor[] = [];
+    for (const layer of this.layers) {
+      const output = layer.call(hidden, context);
+      hidden = output instanceof Tensor ? output : output.hidden;
+      if (!(output instanceof Tensor)) routerLogits.push(output.routerLogits);
+    }
     pastKeyValues?.advance(seq);
-    return this.norm.call(hidden);
+    return { hidden: this.norm.call(hidden), routerLogits };
   }
 }
 
@@ -99,6 +123,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
   readonly headTransform: Layer | undefined;
   readonly lmHead: LanguageModelHead;
   readonly #names: Names;
+  readonly #balance: RouterBalance | undefined;
 
   /** Makes embedding and head, without memory, and names the tree. */
   constructor(
@@ -113,6 +138,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
     classNames.set(new.target, parts.hfClasses.whole ?? `${parts.hfClasses.prefix}ForCausalLM`);
     super({ hfConfig, vocabSize, maxPositions, tiedNames, classNames });
     this.#names = parts.names?.whole ?? {};
+    this.#balance = parts.balance;
     this.model = new DecoderBody(device, config, parts);
     this.headTransform = parts.headTransform;
     const { weight } = this.model.embedTokens;
@@ -135,9 +161,11 @@ export abstract class DecoderForCausalLm extends CausalLm {
   }
 
   forward(inputs: CausalLmInputs): HeadOutput {
-    const hidden = this.model.call(inputs);
+    const { hidden, routerLogits } = this.model.call(inputs);
     const transformed = this.headTransform === undefined ? hidden : this.headTransform.call(hidden);
-    return this.lmHead.call(transformed, inputs.labels, inputs.logitsToKeep);
+    const output = this.lmHead.call(transformed, inputs.labels, inputs.logitsToKeep);
+    if (this.#balance === undefined || routerLogits.length === 0) return output;
+    return balanced(output, routerLogits, inputs, this.#balance);
   }
 
   protected override nameOf(field: string): string {
@@ -145,16 +173,38 @@ export abstract class DecoderForCausalLm extends CausalLm {
   }
 }
 
+/** With the loss that balances the routers, which counts by the tokens that have labels, as the loss is a sum over them. */
+function balanced(
+  output: HeadOutput,
+  routerLogits: readonly Tensor[],
+  { inputIds, labels, attentionMask }: CausalLmInputs,
+  { topK, coefficient }: RouterBalance,
+): HeadOutput {
+  const [, seq = 0] = inputIds.shape;
+  const [, all = 0] = attentionMask?.shape ?? [];
+  const mask = attentionMask?.narrow(1, all - seq, seq).reshape([inputIds.numel]);
+  const auxLoss = loadBalancingLoss(routerLogits, topK, mask);
+  if (output.loss === undefined || labels === undefined) return { ...output, auxLoss };
+  const tokens = labels.ne(IGNORE_INDEX).to(float32).sum();
+  return { ...output, auxLoss, loss: output.loss.add(auxLoss.mul(tokens).mul(coefficient)) };
+}
+
 /** What Hugging Face calls the classes of a decoder's modules. */
-function classNamesOf({ hfClasses: { prefix, block }, layers }: DecoderParts): Map<unknown, string> {
+function classNamesOf({ hfClasses: { prefix, block, mixture }, layers }: DecoderParts): Map<unknown, string> {
   return new Map<unknown, string>([
     [Embedding, "Embedding"],
     [Linear, "Linear"],
     [LayerNorm, "LayerNorm"],
     [RMSNorm, `${prefix}RMSNorm`],
+    [GatedRMSNorm, `${prefix}RMSNormGated`],
     [SelfAttention, `${prefix}Attention`],
+    [LatentAttention, `${prefix}Attention`],
+    [GatedDeltaNet, `${prefix}GatedDeltaNet`],
     [FeedForward, `${prefix}MLP`],
     [GatedFeedForward, `${prefix}MLP`],
+    [MixtureOfExperts, mixture ?? `${prefix}SparseMoeBlock`],
+    [Router, `${prefix}TopKRouter`],
+    [Experts, `${prefix}Experts`],
     [DecoderBody, `${prefix}Model`],
     ...layers.map(({ constructor }) => [constructor, block ?? `${prefix}DecoderLayer`] as const),
   ]);
@@ -163,7 +213,7 @@ function classNamesOf({ hfClasses: { prefix, block }, layers }: DecoderParts): M
 /** The blocks of a decoder. */
 export function blocksOf(
   { numLayers }: DecoderConfig,
-  make: (layer: number) => ContextLayer,
-): readonly ContextLayer[] {
+  make: (layer: number) => Block,
+): readonly Block[] {
   return Array.from({ length: numLayers }, (_, i) => make(i));
 }

@@ -145,7 +145,7 @@ export function requireImplemented(
 }
 
 /** Names of the types of layers in `config.json`. */
-export type LayerType = "full_attention" | "sliding_attention" | "conv";
+export type LayerType = "full_attention" | "sliding_attention" | "conv" | "linear_attention";
 
 /**
  * How many tokens back each layer's tokens see: the window in sliding layers, undefined, which is all, in the others.

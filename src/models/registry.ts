@@ -8,6 +8,10 @@ import type { Device } from "../device/device.ts";
 import { UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
 import type { CausalLm } from "./causal_lm.ts";
+import { resolveDeepseekV2Config } from "./deepseek_v2/config.ts";
+import { DeepseekV2ForCausalLm } from "./deepseek_v2/model.ts";
+import { resolveGlm4MoeLiteConfig } from "./glm4_moe_lite/config.ts";
+import { Glm4MoeLiteForCausalLm } from "./glm4_moe_lite/model.ts";
 import { resolveGpt2Config } from "./gpt2/config.ts";
 import { Gpt2ForCausalLm } from "./gpt2/model.ts";
 import { resolveLfm2Config } from "./lfm2/config.ts";
@@ -16,6 +20,8 @@ import { resolveLlamaConfig } from "./llama/config.ts";
 import { LlamaForCausalLm } from "./llama/model.ts";
 import { resolveMistralConfig } from "./mistral/config.ts";
 import { MistralForCausalLm } from "./mistral/model.ts";
+import { resolveMixtralConfig } from "./mixtral/config.ts";
+import { MixtralForCausalLm } from "./mixtral/model.ts";
 import { resolveModernBertDecoderConfig } from "./modernbert_decoder/config.ts";
 import { ModernBertDecoderForCausalLm } from "./modernbert_decoder/model.ts";
 import { resolveOlmo3Config } from "./olmo3/config.ts";
@@ -24,8 +30,20 @@ import { resolvePhiConfig } from "./phi/config.ts";
 import { PhiForCausalLm } from "./phi/model.ts";
 import { resolvePhi3Config } from "./phi3/config.ts";
 import { Phi3ForCausalLm } from "./phi3/model.ts";
+import { resolvePhimoeConfig } from "./phimoe/config.ts";
+import { PhimoeForCausalLm } from "./phimoe/model.ts";
+import { resolveQwen2MoeConfig } from "./qwen2_moe/config.ts";
+import { Qwen2MoeForCausalLm } from "./qwen2_moe/model.ts";
 import { resolveQwen3Config } from "./qwen3/config.ts";
 import { Qwen3ForCausalLm } from "./qwen3/model.ts";
+import { resolveQwen35Config } from "./qwen3_5/config.ts";
+import { Qwen35ForCausalLm } from "./qwen3_5/model.ts";
+import { resolveQwen35MoeConfig } from "./qwen3_5_moe/config.ts";
+import { Qwen35MoeForCausalLm } from "./qwen3_5_moe/model.ts";
+import { resolveQwen3NextConfig } from "./qwen3_next/config.ts";
+import { Qwen3NextForCausalLm } from "./qwen3_next/model.ts";
+import { resolveQwen3MoeConfig } from "./qwen3_moe/config.ts";
+import { Qwen3MoeForCausalLm } from "./qwen3_moe/model.ts";
 
 /** One family of models. */
 export interface ModelFamily {
@@ -51,15 +69,24 @@ function family<Config>(
 
 /** All families. */
 export const FAMILIES: readonly ModelFamily[] = [
+  family("deepseek_v2", resolveDeepseekV2Config, DeepseekV2ForCausalLm),
+  family("glm4_moe_lite", resolveGlm4MoeLiteConfig, Glm4MoeLiteForCausalLm),
   family("gpt2", resolveGpt2Config, Gpt2ForCausalLm),
   family("lfm2", resolveLfm2Config, Lfm2ForCausalLm),
   family("llama", resolveLlamaConfig, LlamaForCausalLm),
   family("mistral", resolveMistralConfig, MistralForCausalLm),
+  family("mixtral", resolveMixtralConfig, MixtralForCausalLm),
   family("modernbert-decoder", resolveModernBertDecoderConfig, ModernBertDecoderForCausalLm),
   family("olmo3", resolveOlmo3Config, Olmo3ForCausalLm),
   family("phi", resolvePhiConfig, PhiForCausalLm),
   family("phi3", resolvePhi3Config, Phi3ForCausalLm),
+  family("phimoe", resolvePhimoeConfig, PhimoeForCausalLm),
+  family("qwen2_moe", resolveQwen2MoeConfig, Qwen2MoeForCausalLm),
   family("qwen3", resolveQwen3Config, Qwen3ForCausalLm),
+  family("qwen3_5_text", resolveQwen35Config, Qwen35ForCausalLm),
+  family("qwen3_5_moe_text", resolveQwen35MoeConfig, Qwen35MoeForCausalLm),
+  family("qwen3_next", resolveQwen3NextConfig, Qwen3NextForCausalLm),
+  family("qwen3_moe", resolveQwen3MoeConfig, Qwen3MoeForCausalLm),
 ];
 
 /**

@@ -24,6 +24,8 @@ interface RawRope {
   readonly beta_slow?: number | null | undefined;
   readonly mscale?: number | null | undefined;
   readonly mscale_all_dim?: number | null | undefined;
+  readonly short_mscale?: number | null | undefined;
+  readonly long_mscale?: number | null | undefined;
   readonly truncate?: boolean | undefined;
   readonly short_factor?: readonly number[] | undefined;
   readonly long_factor?: readonly number[] | undefined;
@@ -49,6 +51,8 @@ const ropeKeys = {
   beta_slow: positive.nullish(),
   mscale: z.number().nullish(),
   mscale_all_dim: z.number().nullish(),
+  short_mscale: positive.nullish(),
+  long_mscale: positive.nullish(),
   truncate: z.boolean().optional(),
   short_factor: z.array(positive).optional(),
   long_factor: z.array(positive).optional(),
@@ -96,6 +100,11 @@ export interface RopeFamily {
   readonly partial?: number;
   /** The scalings that transformers has for the family. @default all */
   readonly types?: readonly RopeScaling["type"][];
+  /**
+   * Whether longrope has factors on cosines and sines of its own, `short_mscale` and `long_mscale`, and short factors for texts of any
+   * length. @default false
+   */
+  readonly mscales?: boolean;
 }
 
 const TYPES: readonly RopeScaling["type"][] = ["default", "linear", "llama3", "yarn", "longrope"];
@@ -207,8 +216,14 @@ function resolveScaling(raw: RawKeys, rope: RawRope, path: string, family: RopeF
         throw new ConfigError([{ path: `${path}.${name}`, expected: `${dim / 2} numbers`, got: String(length) }]);
       }
       const factor = rope.factor ?? raw.max_position_embeddings / originalMaxPositions;
+      const both = { type, factor, shortFactors, originalMaxPositions };
+      if (family.mscales ?? false) {
+        const longAttentionFactor = given("long_mscale", rope.long_mscale);
+        const attentionFactor = given("short_mscale", rope.short_mscale);
+        return { ...both, longFactors: shortFactors, attentionFactor, longAttentionFactor };
+      }
       const attentionFactor = rope.attention_factor ?? undefined;
-      return { type, factor, attentionFactor, shortFactors, longFactors, originalMaxPositions };
+      return { ...both, longFactors, attentionFactor, longAttentionFactor: attentionFactor };
     }
   }
 }

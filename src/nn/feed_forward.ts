@@ -30,6 +30,11 @@ export function activate(name: Activation, x: Tensor): Tensor {
   return ACTIVATIONS[name](x);
 }
 
+/** `activation(gate) * up` */
+export function gate(activation: Activation, gates: Tensor, ups: Tensor): Tensor {
+  return activation === "silu" ? swiglu(gates, ups) : activate(activation, gates).mul(ups);
+}
+
 /** What a feed-forward layer is made of. */
 export interface FeedForwardOptions {
   readonly hiddenSize: number;
@@ -103,8 +108,6 @@ export class GatedFeedForward extends RenamedModule<[x: Tensor], Tensor> {
 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor): Tensor {
-    const [gate, up] = this.#project(x);
-    const gated = this.#activation === "silu" ? swiglu(gate, up) : activate(this.#activation, gate).mul(up);
-    return this.downProj.call(gated);
+    return this.downProj.call(gate(this.#activation, ...this.#project(x)));
   }
 }

@@ -17,8 +17,13 @@ import { Module } from "./module.ts";
 export interface HeadOutput {
   /** Scores of the next token [batch, seq or `logitsToKeep`, vocab]; without labels only, since the loss never holds all of them. */
   readonly logits?: Tensor;
-  /** Sum over labeled tokens of the cross-entropy: a float32 scalar; with labels only. */
+  /**
+   * Sum over labeled tokens of the cross-entropy, and of `auxLoss` times the coefficient of the config where it is given: a float32
+   * scalar; with labels only.
+   */
   readonly loss?: Tensor;
+  /** What is least when routers give all experts as much, a float32 scalar; where the config asks for `output_router_logits` only. */
+  readonly auxLoss?: Tensor;
 }
 
 /** `hidden Wᵀ + b`, weight [vocab, hidden]. */

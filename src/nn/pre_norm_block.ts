@@ -3,18 +3,32 @@
  *
  * @module
  */
-import type { Tensor } from "../tensor/tensor.ts";
+import { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext } from "./attention.ts";
 import type { Layer, Module } from "./module.ts";
 import { type Names, RenamedModule } from "./renamed.ts";
 
-/** A block of a decoder, or what in it lets tokens see each other. */
+/** What in a block lets tokens see each other. */
 export type ContextLayer = Module<[x: Tensor, context: LayerContext], Tensor>;
+
+/** What a block gives whose router is to be balanced. */
+export interface Routed {
+  /** [batch, seq, hidden] */
+  readonly hidden: Tensor;
+  /** [batch * seq, experts] */
+  readonly routerLogits: Tensor;
+}
+
+/** What a block gives: hidden states [batch, seq, hidden], alone in most. */
+export type BlockOutput = Tensor | Routed;
+
+/** A block of a decoder. */
+export type Block = Module<[x: Tensor, context: LayerContext], BlockOutput>;
 
 /** What a block is made of. */
 export interface PreNormParts {
   readonly selfAttn: ContextLayer;
-  readonly mlp: Layer;
+  readonly mlp: Module<[x: Tensor], BlockOutput>;
   /** Before the mixer of tokens; none in some first blocks. */
   readonly inputLayernorm: Layer | undefined;
   /** Before the feed-forward. */
@@ -24,9 +38,9 @@ export interface PreNormParts {
 }
 
 /** `y = x + selfAttn(norm(x))`, then `y + mlp(norm(y))`. */
-export class PreNormBlock extends RenamedModule<[x: Tensor, context: LayerContext], Tensor> {
+export class PreNormBlock extends RenamedModule<[x: Tensor, context: LayerContext], BlockOutput> {
   readonly selfAttn: ContextLayer;
-  readonly mlp: Layer;
+  readonly mlp: Module<[x: Tensor], BlockOutput>;
   readonly inputLayernorm: Layer | undefined;
   readonly postAttentionLayernorm: Layer;
 
@@ -40,9 +54,11 @@ export class PreNormBlock extends RenamedModule<[x: Tensor, context: LayerContex
   }
 
   /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor, context: LayerContext): Tensor {
+  forward(x: Tensor, context: LayerContext): BlockOutput {
     const normed = this.inputLayernorm === undefined ? x : this.inputLayernorm.call(x);
     const mixed = x.add(this.selfAttn.call(normed, context));
-    return mixed.add(this.mlp.call(this.postAttentionLayernorm.call(mixed)));
+    const output = this.mlp.call(this.postAttentionLayernorm.call(mixed));
+    if (output instanceof Tensor) return mixed.add(output);
+    return { ...output, hidden: mixed.add(output.hidden) };
   }
 }

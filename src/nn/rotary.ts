@@ -8,6 +8,7 @@ import type { Device, ExactMath } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import type { LayerContext } from "./attention.ts";
 
 /** Rescaling of rotary frequencies, by transformers' `rope_type`. */
 export type RopeScaling =
@@ -38,7 +39,9 @@ export type RopeScaling =
     readonly type: "longrope";
     /** By how much longer the positions became. */
     readonly factor: number;
+    /** Factor on cosines and sines, and that in long texts. @default follows from the other factors */
     readonly attentionFactor: number | undefined;
+    readonly longAttentionFactor: number | undefined;
     /** What each frequency is divided by, in texts of up to the original positions, and in longer ones. */
     readonly shortFactors: readonly number[];
     readonly longFactors: readonly number[];
@@ -120,16 +123,28 @@ function rescaling(math: ExactMath, options: RotaryOptions, long: boolean): (inv
   }
 }
 
+/** By how much yarn raises a score, for a factor on positions and a share of it (`yarn_get_mscale` of transformers). */
+function mscaleOf(factor: number, mscale: number, log: (x: number) => number): number {
+  return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+/** What latent attention multiplies both its queries and its keys by. */
+export function yarnScale(scaling: RopeScaling): number {
+  if (scaling.type !== "yarn" || !scaling.mscaleAllDim) return 1;
+  return mscaleOf(scaling.factor, scaling.mscaleAllDim, Math.log);
+}
+
 /** The factor on cosines and sines. */
-function attentionFactorOf({ math }: Device, scaling: RopeScaling): number {
+function attentionFactorOf({ math }: Device, scaling: RopeScaling, long: boolean): number {
   if (scaling.type !== "yarn" && scaling.type !== "longrope") return 1;
   const { factor, attentionFactor, originalMaxPositions } = scaling;
-  if (attentionFactor !== undefined) return attentionFactor;
+  const given = long && scaling.type === "longrope" ? scaling.longAttentionFactor : attentionFactor;
+  if (given !== undefined) return given;
   if (scaling.type === "longrope") {
     return factor <= 1 ? 1 : Math.sqrt(1 + math.log(factor) / math.log(originalMaxPositions));
   }
   const { mscale, mscaleAllDim } = scaling;
-  const scaleOf = (mscale: number): number => factor <= 1 ? 1 : 0.1 * mscale * math.log(factor) + 1;
+  const scaleOf = (mscale: number): number => mscaleOf(factor, mscale, math.log);
   // As in transformers, a 0 is as if it were not there.
   return mscale && mscaleAllDim ? scaleOf(mscale) / scaleOf(mscaleAllDim) : scaleOf(1);
 }
@@ -147,6 +162,12 @@ export class RotaryTables {
   constructor(device: Device, options: RotaryOptions) {
     this.#device = device;
     this.#options = options;
+  }
+
+  /** The tables for a call of `seq` tokens: theirs, or all where only the device knows which are theirs. */
+  of(seq: number, { positionIds, pastKeyValues }: LayerContext): CosSin {
+    const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
+    return positionIds === undefined ? this.rows(past, seq) : this.all(past + seq);
   }
 
   /** Rows of `count` positions from `start` on. */
@@ -181,7 +202,7 @@ export class RotaryTables {
       using invFreq = Tensor.empty(this.#device, [dim / 2], float32, "rotary frequencies");
       invFreq.copyFromHost(inverseFrequencies(this.#device, this.#options, long ? Infinity : 0));
       const [cos, sin] = [table(), table()];
-      const scale = attentionFactorOf(this.#device, scaling);
+      const scale = attentionFactorOf(this.#device, scaling, long);
       const sizes = { positions: rows, half: dim / 2, scale };
       this.#device.kernels.ropeTable({ ...sizes, cos: cos.ptr, sin: sin.ptr, invFreq: invFreq.ptr });
       made = { cosSin: [cos, sin], positions: rows };

@@ -14,6 +14,7 @@ import type { KernelName } from "../../src/device/kernels/table.ts";
 import { ARRAY_CASES, ARRAY_PROPERTIES } from "./kernels/arrays.ts";
 import { Bed, entryOf } from "./kernels/bed.ts";
 import type { AnyCase, Cases, Properties } from "./kernels/case.ts";
+import { EXPERT_CASES, EXPERT_PROPERTIES } from "./kernels/experts.ts";
 import { FAULT_PROPERTIES } from "./kernels/faults.ts";
 import { FLOAT16_PROPERTIES } from "./kernels/float16.ts";
 import { LAYER_CASES, LAYER_PROPERTIES } from "./kernels/layers.ts";
@@ -29,6 +30,7 @@ export const CASES: Cases<KernelName> = {
   ...PRODUCT_CASES,
   ...LAYER_CASES,
   ...NORM_CASES,
+  ...EXPERT_CASES,
   ...TRAINING_CASES,
 };
 
@@ -40,6 +42,7 @@ const PROPERTIES: Properties = {
   ...FAULT_PROPERTIES,
   ...FLOAT16_PROPERTIES,
   ...NORM_PROPERTIES,
+  ...EXPERT_PROPERTIES,
   ...TRAINING_PROPERTIES,
 };
 

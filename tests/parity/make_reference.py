@@ -95,6 +95,12 @@ FIXTURE_MODELS = {
         model_type="lfm2", num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=3, conv_bias=True,
         conv_L_cache=4, block_multiple_of=8, block_ffn_dim_multiplier=1.3, intermediate_size=30, pad_token_id=0,
         layer_types=["full_attention", "conv", "conv", "full_attention"], tie_word_embeddings=False)),
+    "qwen3_5-chunks": (1, 70, SMALL | dict(
+        model_type="qwen3_5_text", num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=10,
+        attention_bias=True, rms_norm_eps=1e-2, linear_conv_kernel_dim=3, linear_key_head_dim=5, linear_value_head_dim=7,
+        linear_num_key_heads=2, linear_num_value_heads=6, max_position_embeddings=128, pad_token_id=3,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=3000.0, partial_rotary_factor=0.6), tie_word_embeddings=True)),
 }
 
 def spell_as_version_4(config):

@@ -16,12 +16,15 @@
 
 pub mod attention;
 pub mod attention_backward;
+pub mod attention_sinks;
 pub mod collective;
 pub mod conv;
 pub mod dtype;
 pub mod elementwise;
 pub mod embedding;
 pub mod exact;
+pub mod experts;
+pub mod gated_delta;
 pub mod index;
 pub mod loss;
 pub mod mask;
@@ -34,6 +37,7 @@ pub mod optimizer;
 pub mod philox;
 pub mod reduce;
 pub mod rope;
+pub mod router;
 pub mod simd;
 #[cfg(not(any(target_arch = "wasm32", target_feature = "avx2")))]
 mod simd_portable;
@@ -46,12 +50,15 @@ pub mod status;
 pub mod strided;
 pub mod swiglu;
 pub mod tile;
+pub mod topk;
 pub mod unary;
 pub mod workspace;
 
 use attention::Shape;
 use attention_backward::Arrays;
+use gated_delta::{floats, Gradients, Inputs, Shape as Delta};
 use index::Index;
+use router::Routing;
 use workspace::Workspace;
 
 #[cfg(target_arch = "wasm32")]
@@ -193,38 +200,69 @@ export! { space:
     gemm(dtype: u32, out_dtype: u32, trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
         ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
         = matmul::batch[space];
-    attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, stride_q: Size,
-        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, key_mask: Address, o: Address, lse: Address,
+    attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, value_dim: Size, stride_q: Size,
+        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, key_mask: Address, o: Address, lse: Address,
         q: Address, k: Address, v: Address)
         = attention::forward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, window,
-                key_mask, space },
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
+                mask_rows, key_mask, space },
             o, lse, q, k, v);
     attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
-        stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, key_mask: Address, dq: Address,
+        value_dim: Size, stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, key_mask: Address, dq: Address,
         dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
         = attention_backward::backward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, window,
-                key_mask, space },
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
+                mask_rows, key_mask, space },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
+
+    attention_sinks<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, o: Address, lse: Address, sinks: Address)
+        = attention_sinks::forward;
+    attention_sinks_backward<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, dsinks: Address, d_o: Address,
+        o: Address, lse: Address, sinks: Address) = attention_sinks::backward;
 
     softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
     softmax_backward<T>(log: Switch, rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
-    rms_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
-    rms_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
+    rms_norm<T>(rows: Size, cols: Size, eps: f64, zero_centered: Switch, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
+    rms_norm_backward<T>(rows: Size, cols: Size, zero_centered: Switch, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
         rstd: Address) = norm::rms_backward;
     layer_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, mean: Address, rstd: Address, x: Address, w: Address,
         b: Address) = norm::layer;
     layer_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, db: Address, dy: Address, x: Address,
         w: Address, mean: Address, rstd: Address) = norm::layer_backward;
-    rope<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, half: Size, table_rows: Size, stride: Size,
-        inverse: Switch, y: Address, x: Address, cos: Address, sin: Address, positions: Address, status: Address)
+    rope<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, start: Size, half: Size, table_rows: Size, stride: Size,
+        interleaved: Switch, inverse: Switch, y: Address, x: Address, cos: Address, sin: Address, positions: Address, status: Address)
         = rope::rotate;
     rope_table(positions: Size, half: Size, scale: f32, cos: Address, sin: Address, inv_freq: Address) = rope::table;
     causal_conv<T>(batch: Size, seq: Size, channels: Size, width: Size, y: Address, x: Address, w: Address)
         = conv::forward;
     causal_conv_backward<T>(batch: Size, seq: Size, channels: Size, width: Size, dx: Address, dw: Address, dy: Address,
         x: Address, w: Address) = conv::backward;
+    gated_delta(dtype: u32, batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size, value_dim: Size,
+        chunk: Size, chunks: Size, scale: f32, o: Address, state: Address, states: Address, q: Address, k: Address,
+        v: Address, g: Address, beta: Address)
+        = gated_delta::forward(
+            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
+            floats(dtype, o), state, states,
+            &Inputs {
+                q: floats(dtype, q), k: floats(dtype, k), v: floats(dtype, v), g: floats(dtype::F32, g),
+                beta: floats(dtype, beta)
+            });
+    gated_delta_backward(dtype: u32, batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size,
+        value_dim: Size, chunk: Size, chunks: Size, scale: f32, d_state: Address, dq: Address, dk: Address, dv: Address,
+        dg: Address, dbeta: Address, d_o: Address, states: Address, q: Address, k: Address, v: Address, g: Address,
+        beta: Address)
+        = gated_delta::backward(
+            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
+            d_state,
+            &Gradients {
+                dq: floats(dtype, dq), dk: floats(dtype, dk), dv: floats(dtype, dv), dg: floats(dtype::F32, dg),
+                dbeta: floats(dtype, dbeta)
+            },
+            floats(dtype, d_o), states,
+            &Inputs {
+                q: floats(dtype, q), k: floats(dtype, k), v: floats(dtype, v), g: floats(dtype::F32, g),
+                beta: floats(dtype, beta)
+            });
     embedding<T>(n: Size, vocab: Size, cols: Size, y: Address, w: Address, ids: Address, status: Address)
         = embedding::gather;
     embedding_backward<T>(n: Size, vocab: Size, cols: Size, padding: i32, dw: Address, dy: Address, ids: Address)
@@ -234,6 +272,33 @@ export! { space:
     swiglu<T>(n: Size, y: Address, gate: Address, up: Address) = swiglu::forward;
     swiglu_backward<T>(n: Size, dgate: Address, dup: Address, dy: Address, gate: Address, up: Address)
         = swiglu::backward;
+
+    route<T>(scoring: u32, rows: Size, experts: Size, top_k: Size, groups: Size, top_groups: Size, group_best: Size,
+        normalize: Switch, scale: f32, jitter: f32, weights: Address, chosen: Address, logits: Address, bias: Address)
+        = router::forward(
+            &Routing { scoring, rows, experts, top_k, groups, top_groups, group_best, normalize, scale, jitter, space },
+            weights, chosen, logits, bias);
+    route_backward<T>(scoring: u32, rows: Size, experts: Size, top_k: Size, normalize: Switch, scale: f32, jitter: f32,
+        dlogits: Address, dweights: Address, chosen: Address, logits: Address)
+        = router::backward(
+            &Routing { scoring, rows, experts, top_k, groups: 1, top_groups: 1, group_best: 1, normalize, scale, jitter,
+                space },
+            dlogits, dweights, chosen, logits);
+    sort_pairs(pairs: Size, experts: Size, places: Address, ends: Address, chosen: Address) = experts::sort;
+    combine_pairs<T>(rows: Size, count: Size, cols: Size, y: Address, x: Address, places: Address, weights: Address)
+        = experts::combine;
+    combine_pairs_backward<T>(rows: Size, count: Size, cols: Size, dx: Address, dweights: Address, dy: Address,
+        x: Address, places: Address, weights: Address) = experts::combine_backward;
+    grouped_gemm(dtype: u32, trans_b: Switch, groups: Size, rows: Size, n: Size, k: Size, c: Address, a: Address,
+        b: Address, ends: Address) = experts::product[space];
+    grouped_gemm_outer(dtype: u32, out_dtype: u32, groups: Size, rows: Size, m: Size, n: Size, c: Address, a: Address,
+        b: Address, ends: Address) = experts::outer[space];
+    grouped_bias<T>(groups: Size, rows: Size, cols: Size, x: Address, bias: Address, ends: Address)
+        = experts::add_bias;
+    grouped_sum(groups: Size, rows: Size, cols: Size, y: Address, x: Address, ends: Address) = experts::sums;
+    clamped_swiglu<T>(n: Size, alpha: f32, limit: f32, y: Address, gate_up: Address) = experts::clamped_swiglu;
+    clamped_swiglu_backward<T>(n: Size, alpha: f32, limit: f32, dgate_up: Address, dy: Address, gate_up: Address)
+        = experts::clamped_swiglu_backward;
 
     clear_accumulator(accumulator: Address, status: Address) = exact::clear;
     sum_powers<T>(power: u32, n: Size, block: Size, accumulator: Address, src: Address) = exact::add_powers;

@@ -46,6 +46,8 @@ export const OPS = {
   /** Of two values, true or false; `and` and `or` take what is not 0 as true. */
   compareOp: ["eq", "ne", "lt", "le", "gt", "ge", "logicalAnd", "logicalOr"],
   reduceOp: ["sum", "mean", "max", "min"],
+  /** What a router makes of its logits before the best are taken; see `route`. */
+  scoring: ["softmax", "sigmoid", "softmaxOfTop", "sparseMixer"],
   /** What becomes of an update where the norm is not finite: it happens, is a fault, or is left out. */
   nonfinite: ["keep", "fault", "skip"],
 } as const;
@@ -58,6 +60,8 @@ export type BinaryOp = typeof OPS["binaryOp"][number];
 export type CompareOp = typeof OPS["compareOp"][number];
 /** Name of a reduction. */
 export type ReduceOp = typeof OPS["reduceOp"][number];
+/** Name of what a router makes of its logits. */
+export type Scoring = typeof OPS["scoring"][number];
 
 /** Numbers that lengths may name besides values; `wasm/src` states each once more, and the suite of devices compares. */
 export const CONSTANTS = {
@@ -74,7 +78,7 @@ export const CONSTANTS = {
  *
  * - `dtype`: any element type; `float`: one that kernels compute in; `{ dtypes }`: one of a list; `{ widens }`: the element type
  *   of another parameter, or float32 where that is a float.
- * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`, `nonfinite`: a name out of {@link OPS}.
+ * - `unaryOp`, `binaryOp`, `compareOp`, `reduceOp`, `scoring`, `nonfinite`: a name out of {@link OPS}.
  * - `size`: a number of elements, or a stride; `{ atMost }`, `{ divides }`: one with a bound, or that divides another.
  * - `i32`, `f32`, `f64`: a number.
  * - `switch`: true or false.

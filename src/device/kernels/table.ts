@@ -6,6 +6,7 @@
  */
 import { InternalError } from "../../errors.ts";
 import { ARRAY_KERNELS } from "./arrays.ts";
+import { EXPERT_KERNELS } from "./experts.ts";
 import { LAYER_KERNELS } from "./layers.ts";
 import { PRODUCT_KERNELS } from "./products.ts";
 import type { Arguments, KernelArgs, KernelEntry, KernelTable } from "./signature.ts";
@@ -16,10 +17,21 @@ import { TRAINING_KERNELS } from "./training.ts";
  *
  * @internal
  */
-export type Table = typeof ARRAY_KERNELS & typeof PRODUCT_KERNELS & typeof LAYER_KERNELS & typeof TRAINING_KERNELS;
+export type Table =
+  & typeof ARRAY_KERNELS
+  & typeof PRODUCT_KERNELS
+  & typeof LAYER_KERNELS
+  & typeof EXPERT_KERNELS
+  & typeof TRAINING_KERNELS;
 
 /** All kernels. */
-export const KERNELS: Table = { ...ARRAY_KERNELS, ...PRODUCT_KERNELS, ...LAYER_KERNELS, ...TRAINING_KERNELS };
+export const KERNELS: Table = {
+  ...ARRAY_KERNELS,
+  ...PRODUCT_KERNELS,
+  ...LAYER_KERNELS,
+  ...EXPERT_KERNELS,
+  ...TRAINING_KERNELS,
+};
 
 /** Name of a kernel. */
 export type KernelName = keyof Table;

@@ -1,0 +1,21 @@
+/**
+ * The text models of Qwen3.5 (Qwen Team 2026; transformers `modeling_qwen3_5.py`): three layers of linear attention to one of gated
+ * attention, a quarter of each head turned, norms whose weights are what is added to 1.
+ *
+ * @module
+ */
+import type { Device } from "../../device/device.ts";
+import { GatedFeedForward } from "../../nn/feed_forward.ts";
+import { DecoderForCausalLm } from "../decoder.ts";
+import { hybridParts } from "../hybrid.ts";
+import type { Qwen35Config } from "./config.ts";
+
+/** Qwen3.5 with a language-model head. */
+export class Qwen35ForCausalLm extends DecoderForCausalLm {
+  constructor(device: Device, config: Qwen35Config, hfConfig: Readonly<Record<string, unknown>>) {
+    super(device, config, hfConfig, {
+      hfClasses: { prefix: "Qwen3_5" },
+      ...hybridParts(device, config, () => new GatedFeedForward(device, config)),
+    });
+  }
+}

@@ -1,0 +1,35 @@
+/**
+ * Qwen3-Next (Qwen Team 2025; transformers `modeling_qwen3_next.py`): three layers of linear attention, whose projections are grouped
+ * by key heads, to one of gated attention, and in most layers a mixture of experts beside a gated one for all tokens.
+ *
+ * @module
+ */
+import type { DirectoryTensor } from "../../checkpoint/state_dict.ts";
+import type { Device } from "../../device/device.ts";
+import { GatedFeedForward } from "../../nn/feed_forward.ts";
+import { MixtureOfExperts } from "../../nn/mixture_of_experts.ts";
+import { DecoderForCausalLm } from "../decoder.ts";
+import { expertFiles } from "../expert_files.ts";
+import { hybridParts } from "../hybrid.ts";
+import type { Qwen3NextConfig } from "./config.ts";
+
+/** Qwen3-Next with a language-model head. */
+export class Qwen3NextForCausalLm extends DecoderForCausalLm {
+  constructor(device: Device, config: Qwen3NextConfig, hfConfig: Readonly<Record<string, unknown>>) {
+    const { topK, moeIntermediateSize: intermediateSize, sharedIntermediateSize, balance } = config;
+    const router = { topK, normalize: config.normalize };
+    const shared = { intermediateSize: sharedIntermediateSize, gated: true };
+    const mixture = { ...config, intermediateSize, router, shared };
+    super(device, config, hfConfig, {
+      hfClasses: { prefix: "Qwen3Next" },
+      ...hybridParts(device, config, (i) => {
+        return config.sparse[i] ? new MixtureOfExperts(device, mixture) : new GatedFeedForward(device, config);
+      }),
+      balance,
+    });
+  }
+
+  override directoryTensors(): Iterable<DirectoryTensor> {
+    return expertFiles(this);
+  }
+}

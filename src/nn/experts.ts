@@ -1,0 +1,86 @@
+/**
+ * Experts: gated feed-forward layers side by side, of which each token is given to some.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { Device } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import {
+  type ClampedSwigluAttrs,
+  clampedSwigluOp,
+  combineOp,
+  dispatchOp,
+  groupedLinearOp,
+  sortPairsOp,
+} from "../ops/experts.ts";
+import type { WeightLayout } from "../ops/matmul.ts";
+import { apply, applyOne } from "../tensor/apply.ts";
+import { type Init, Parameter } from "../tensor/parameter.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { type Activation, gate } from "./feed_forward.ts";
+import { Module } from "./module.ts";
+import type { Routing } from "./router.ts";
+
+/** What experts are made of. */
+export interface ExpertsOptions {
+  readonly hiddenSize: number;
+  readonly numExperts: number;
+  /** Width of one. */
+  readonly intermediateSize: number;
+  readonly activation: Activation;
+  /** How weights begin; biases begin as zeros. */
+  readonly init: Init;
+  /** How weights lie. @default `outIn` */
+  readonly layout?: WeightLayout;
+  /** Whether projections have biases. @default false */
+  readonly bias?: boolean;
+  /** Gates and ups come in turn and are clamped, in place of the activation. @default all gates come before all ups */
+  readonly clamped?: ClampedSwigluAttrs;
+}
+
+/** `downProj(activation(gate) * up)` of `[gate, up] = gateUpProj(x)`, by the weights of the experts that x goes to. */
+export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
+  /** [numExperts, 2 * intermediateSize, hiddenSize], or [numExperts, hiddenSize, 2 * intermediateSize]. */
+  readonly gateUpProj: Parameter;
+  /** [numExperts, 2 * intermediateSize], if there is one. */
+  readonly gateUpProjBias: Parameter | undefined;
+  /** [numExperts, hiddenSize, intermediateSize], or [numExperts, intermediateSize, hiddenSize]. */
+  readonly downProj: Parameter;
+  /** [numExperts, hiddenSize], if there is one. */
+  readonly downProjBias: Parameter | undefined;
+  readonly #options: ExpertsOptions;
+
+  /** Makes the parameters, without memory. */
+  constructor(device: Device, options: ExpertsOptions) {
+    super();
+    const { numExperts, hiddenSize, intermediateSize, init, layout = "outIn", bias = false } = options;
+    const weight = (out: number, width: number): Parameter =>
+      new Parameter(device, [numExperts, ...layout === "outIn" ? [out, width] : [width, out]], { init });
+    const offset = (out: number): Parameter | undefined => bias ? new Parameter(device, [numExperts, out]) : undefined;
+    this.gateUpProj = weight(2 * intermediateSize, hiddenSize);
+    this.gateUpProjBias = offset(2 * intermediateSize);
+    this.downProj = weight(hiddenSize, intermediateSize);
+    this.downProjBias = offset(hiddenSize);
+    this.#options = options;
+  }
+
+  /** x [rows, hiddenSize] → the same shape */
+  forward(x: Tensor, { experts, weights }: Routing): Tensor {
+    const { numExperts, layout = "outIn" } = this.#options;
+    const sorted = apply(sortPairsOp, [experts], { numExperts });
+    const [places, ends] = [at(sorted, 0, "output"), at(sorted, 1, "output")];
+    const linear = (rows: Tensor, weight: Parameter, bias: Parameter | undefined): Tensor =>
+      applyOne(groupedLinearOp, bias === undefined ? [rows, weight, ends] : [rows, weight, ends, bias], layout);
+    const gateUp = linear(applyOne(dispatchOp, [x, places], undefined), this.gateUpProj, this.gateUpProjBias);
+    const pairs = linear(this.#gated(gateUp), this.downProj, this.downProjBias);
+    return applyOne(combineOp, [pairs, places, weights.to(float32)], undefined);
+  }
+
+  #gated(gateUp: Tensor): Tensor {
+    const { clamped, activation } = this.#options;
+    if (clamped !== undefined) return applyOne(clampedSwigluOp, [gateUp], clamped);
+    const parts = gateUp.chunk(2, -1);
+    return gate(activation, at(parts, 0, "part"), at(parts, 1, "part"));
+  }
+}

@@ -1,0 +1,62 @@
+/**
+ * A mixture of experts in the place of a feed-forward layer.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { Device } from "../device/device.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { Experts, type ExpertsOptions } from "./experts.ts";
+import { GatedFeedForward } from "./feed_forward.ts";
+import { Linear } from "./linear.ts";
+import type { BlockOutput } from "./pre_norm_block.ts";
+import { type Names, RenamedModule } from "./renamed.ts";
+import { Router, type RouterOptions } from "./router.ts";
+
+/** What a mixture is made of: a router, experts, and one that all tokens go to by choice. */
+export interface MixtureOptions extends ExpertsOptions {
+  readonly router: Omit<RouterOptions, "hiddenSize" | "numExperts" | "init">;
+  /** An expert for all tokens, weighted by the sigmoid of a layer of its own where it is gated. @default none */
+  readonly shared?: { readonly intermediateSize: number; readonly gated: boolean; readonly bias?: boolean };
+  /** Whether logits of the router are given, for the loss that balances it. @default false */
+  readonly outputRouterLogits?: boolean;
+  /** Names of the fields. */
+  readonly names?: Names;
+}
+
+/** Each token through some of many experts (Shazeer et al. 2017). */
+export class MixtureOfExperts extends RenamedModule<[x: Tensor], BlockOutput> {
+  readonly gate: Router;
+  readonly experts: Experts;
+  readonly sharedExpert: GatedFeedForward | undefined;
+  readonly sharedExpertGate: Linear | undefined;
+  readonly #outputRouterLogits: boolean;
+
+  /** Makes the parts, without memory. */
+  constructor(device: Device, options: MixtureOptions) {
+    super(options.names);
+    const { hiddenSize, numExperts, init, activation, shared } = options;
+    this.gate = new Router(device, { ...options.router, hiddenSize, numExperts, init });
+    this.experts = new Experts(device, options);
+    if (shared !== undefined) {
+      this.sharedExpert = new GatedFeedForward(device, { ...shared, hiddenSize, activation, init });
+      if (shared.gated) this.sharedExpertGate = new Linear(device, hiddenSize, 1, { bias: false, init });
+    }
+    this.#outputRouterLogits = options.outputRouterLogits ?? false;
+  }
+
+  /** x [batch, seq, hidden] → the same shape */
+  forward(x: Tensor): BlockOutput {
+    const rows = x.reshape([-1, at(x.shape, 2, "dim")]);
+    const { logits, ...routing } = this.gate.call(rows);
+    const routed = this.experts.call(rows, routing);
+    const shared = this.#shared(rows);
+    const hidden = (shared === undefined ? routed : routed.add(shared)).reshape(x.shape);
+    return this.#outputRouterLogits ? { hidden, routerLogits: logits } : hidden;
+  }
+
+  #shared(rows: Tensor): Tensor | undefined {
+    const output = this.sharedExpert?.call(rows);
+    return this.sharedExpertGate === undefined ? output : output?.mul(this.sharedExpertGate.call(rows).sigmoid());
+  }
+}

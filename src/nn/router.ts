@@ -1,0 +1,113 @@
+/**
+ * Routers of mixtures of experts, and the loss that keeps them balanced.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import { noGrad } from "../autograd/mode.ts";
+import type { Device } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import { linearOp } from "../ops/matmul.ts";
+import { type RouteAttrs, routeOp } from "../ops/router.ts";
+import { apply, applyOne } from "../tensor/apply.ts";
+import { BufferTensor } from "../tensor/buffer_tensor.ts";
+import { ones, zeros } from "../tensor/create.ts";
+import { type Init, Parameter } from "../tensor/parameter.ts";
+import { scope } from "../tensor/scope.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { Module } from "./module.ts";
+
+/** Which experts each token goes to. */
+export interface Routing {
+  /** What each expert's output is multiplied by, float32 [rows, topK]. */
+  readonly weights: Tensor;
+  /** Numbers of experts, int32 [rows, topK]. */
+  readonly experts: Tensor;
+}
+
+/** How a router is made; see {@link RouteAttrs}. */
+export interface RouterOptions {
+  readonly hiddenSize: number;
+  readonly numExperts: number;
+  /** Experts of each token. */
+  readonly topK: number;
+  /** How the weight begins; a bias begins as zeros. */
+  readonly init: Init;
+  /** What becomes of the logits. @default `softmax` */
+  readonly scoring?: RouteAttrs["scoring"];
+  /** Whether the weights of a token are divided by their sum. @default false */
+  readonly normalize?: boolean;
+  /** What weights are multiplied by. @default 1 */
+  readonly scale?: number;
+  /** Only experts of some groups are candidates. @default all are */
+  readonly groups?: Pick<RouteAttrs, "groups" | "topGroups" | "groupBest">;
+  /** How far behind the best an expert may be, for `sparseMixer`. @default 0 */
+  readonly jitter?: number;
+  /** Whether logits have a bias. @default false */
+  readonly bias?: boolean;
+  /** Whether a buffer `e_score_correction_bias` is added to scores where experts are chosen, and not to weights. @default false */
+  readonly correctionBias?: boolean;
+  /** Whether logits are computed in float32 whatever the dtype. @default false */
+  readonly float32Logits?: boolean;
+}
+
+const UNGROUPED = { groups: 1, topGroups: 1, groupBest: 1 } as const;
+
+/** Chooses experts for each token by a linear layer's scores. */
+export class Router extends Module<[x: Tensor], Routing & { readonly logits: Tensor }> {
+  /** [numExperts, hiddenSize] */
+  readonly weight: Parameter;
+  /** [numExperts], if there is one. */
+  readonly bias: Parameter | undefined;
+  /** [numExperts], if there is one. */
+  readonly eScoreCorrectionBias: BufferTensor | undefined;
+  readonly #attrs: RouteAttrs;
+  readonly #float32Logits: boolean;
+
+  /** Makes the parameters, without memory. */
+  constructor(device: Device, options: RouterOptions) {
+    super();
+    const { numExperts, hiddenSize, topK, init, groups = UNGROUPED } = options;
+    const { scoring = "softmax", normalize = false, scale = 1, jitter = 0 } = options;
+    this.weight = new Parameter(device, [numExperts, hiddenSize], { init });
+    this.bias = options.bias ?? false ? new Parameter(device, [numExperts]) : undefined;
+    this.eScoreCorrectionBias = options.correctionBias ?? false ? new BufferTensor(device, [numExperts]) : undefined;
+    this.#attrs = { topK, scoring, normalize, scale, jitter, ...groups };
+    this.#float32Logits = options.float32Logits ?? false;
+  }
+
+  /** x [rows, hiddenSize]; logits are [rows, numExperts] */
+  forward(x: Tensor): Routing & { readonly logits: Tensor } {
+    const wide = (tensor: Tensor): Tensor => this.#float32Logits ? tensor.to(float32) : tensor;
+    const inputs = [x, this.weight, this.bias].filter((tensor) => tensor !== undefined).map(wide);
+    const logits = applyOne(linearOp, inputs, "outIn");
+    const correction = this.eScoreCorrectionBias;
+    const routed = apply(routeOp, correction === undefined ? [logits] : [logits, correction], this.#attrs);
+    return { logits, weights: at(routed, 0, "output"), experts: at(routed, 1, "output") };
+  }
+}
+
+/**
+ * The loss that is least when all experts are given as much (Shazeer et al. 2017; Fedus et al. 2022): the number of experts times
+ * the sum over experts of the share of tokens that have it among their `topK` best, times its mean probability. A float32 scalar.
+ *
+ * @param layers logits of the routers, [rows, experts] each
+ * @param mask uint8, one for each row: 0 leaves the row out. @default all count
+ */
+export function loadBalancingLoss(layers: readonly Tensor[], topK: number, mask?: Tensor): Tensor {
+  const { device, shape: [rows = 0, experts = 0] } = at(layers, 0, "router");
+  using frame = scope();
+  const counted = (mask === undefined ? ones(device, [rows]) : mask.to(float32)).reshape([rows, 1]);
+  let [picks, shares] = [zeros(device, [experts]), zeros(device, [experts])];
+  const pairs = counted.expand([rows, topK]).reshape([rows * topK]);
+  const attrs = { topK, scoring: "softmax", normalize: false, scale: 1, jitter: 0, ...UNGROUPED } as const;
+  for (const logits of layers) {
+    const chosen = noGrad(() => at(apply(routeOp, [logits], attrs), 1, "output"));
+    picks = picks.scatterAdd(0, chosen.reshape([rows * topK]), pairs);
+    shares = shares.add(logits.to(float32).softmax().mul(counted).sum(0));
+  }
+  const all = counted.sum().mul(layers.length);
+  const loss = picks.div(all).mul(shares.div(all)).sum().mul(experts);
+  frame.keep(loss);
+  return loss;
+}

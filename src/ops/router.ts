@@ -1,0 +1,82 @@
+/**
+ * Which experts tokens go to, and by what weights.
+ *
+ * @module
+ */
+import type { Scoring } from "../device/kernels/signature.ts";
+import { KERNELS } from "../device/kernels/table.ts";
+import { float32, int32 } from "../dtype.ts";
+import { ArgumentError, ShapeError } from "../errors.ts";
+import { matrixOf } from "../shape.ts";
+import { floatInput } from "./check.ts";
+import type { ComputeOp } from "./op.ts";
+
+const MAX_EXPERTS = KERNELS.route.values.experts.atMost;
+
+/** How a router chooses. */
+export interface RouteAttrs {
+  /** Experts of each token. */
+  readonly topK: number;
+  /** What becomes of the logits: see the kernel `route`. */
+  readonly scoring: Scoring;
+  /** Whether the weights of a token are divided by their sum. */
+  readonly normalize: boolean;
+  /** What they are multiplied by. */
+  readonly scale: number;
+  /** Groups that experts lie in. */
+  readonly groups: number;
+  /** Groups whose experts are candidates. */
+  readonly topGroups: number;
+  /** Best experts of a group whose sum decides about it. */
+  readonly groupBest: 1 | 2;
+  /** How far behind the best an expert may be in `sparseMixer`. */
+  readonly jitter: number;
+}
+
+function requireFit(experts: number, { topK, groups, topGroups, groupBest }: RouteAttrs): void {
+  const size = experts / groups;
+  const fits = experts <= MAX_EXPERTS && Number.isInteger(size) && groupBest <= size && topGroups >= 1 &&
+    topGroups <= groups && topK >= 1 && topK <= topGroups * size;
+  if (fits) return;
+  throw new ArgumentError(
+    `Cannot route to ${topK} of ${experts} experts, in ${topGroups} of ${groups} groups by the best ${groupBest} of each: there ` +
+      `must be so many, in groups of one size, and at most ${MAX_EXPERTS} in all`,
+  );
+}
+
+/** logits [rows, experts], optional float32 bias [experts] → weights float32 [rows, topK], experts int32 [rows, topK]. */
+export const routeOp: ComputeOp<RouteAttrs> = {
+  name: "route",
+  infer: (inputs, attrs) => {
+    const logits = floatInput("route", inputs);
+    const bias = inputs[1];
+    const [rows, experts] = logits.shape;
+    if (logits.ndim !== 2 || rows === undefined || experts === undefined) {
+      throw new ShapeError("route", "logits must be [rows, experts]", logits.shape);
+    }
+    requireFit(experts, attrs);
+    if (bias !== undefined && (bias.ndim !== 1 || bias.numel !== experts || bias.dtype !== float32)) {
+      throw new ShapeError("route", "the bias must be float32 [experts]", logits.shape, bias.shape);
+    }
+    const shape = [rows, attrs.topK];
+    return [{ shape, dtype: float32 }, { shape, dtype: int32 }];
+  },
+  forward: (call) => {
+    const logits = call.dense(call.input(0));
+    const { rows, cols: experts } = matrixOf(logits);
+    const [weights, chosen] = [call.output(0), call.output(1)];
+    const bias = call.inputs > 1 ? call.dense(call.input(1)).ptr : undefined;
+    const sizes = { dtype: logits.dtype, rows, experts, ...call.attrs };
+    call.device.kernels.route({ ...sizes, weights: weights.ptr, chosen: chosen.ptr, logits: logits.ptr, bias });
+    call.save(logits, chosen);
+  },
+  backward: (call) => {
+    const [logits, chosen, dweights] = [call.saved(0), call.saved(1), call.dense(call.grad(0))];
+    const { rows, cols: experts } = matrixOf(logits);
+    const { topK, scoring, normalize, scale, jitter } = call.attrs;
+    call.device.kernels.routeBackward({
+      ...{ dtype: logits.dtype, rows, experts, topK, scoring, normalize, scale, jitter },
+      ...{ dlogits: call.out(0, logits.dtype).ptr, dweights: dweights.ptr, chosen: chosen.ptr, logits: logits.ptr },
+    });
+  },
+};
