@@ -46,6 +46,9 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   }
   const { trace } = plan;
   if (trace !== undefined) requireWritableDirectory(trace.folder);
+  if (trace?.file !== undefined && pathKind(trace.file) === "directory") {
+    throw new ConfigError([{ path: "--trace", expected: "a file", got: `'${trace.file}', which is a folder` }]);
+  }
   const traced = trace === undefined ? {} : { FULLYSHARD_TRACE: trace.folder };
   const inherited = { ...inheritedVariables(), ...variables, ...traced };
   const command = rankCommand(plan, script, inherited);
@@ -112,7 +115,8 @@ async function mergeRanks(
     return exitCode;
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
-    screen.lines("stderr", [`fullyshard: ${error.message}; what there is lies in '${folder}'`]);
+    const kept = pathKind(folder) === "none" ? "" : `; what ranks have left is in '${folder}'`;
+    screen.lines("stderr", [`fullyshard: ${error.message}${kept}`]);
     return exitCode === 0 ? 1 : exitCode;
   }
 }

@@ -11,7 +11,7 @@ import { at } from "../at.ts";
 import { FileError } from "../errors.ts";
 import { LineReader } from "../launch/lines.ts";
 import { rankList } from "../launch/failures.ts";
-import { listDirectory, openReadable } from "../runtime/files.ts";
+import { listDirectory, openReadable, pathKind } from "../runtime/files.ts";
 import { IDENTITY_EVENT, type TraceFacts, traceFileOf, UNFINISHED } from "../runtime/trace.ts";
 
 const identitySchema = z.object({
@@ -65,7 +65,8 @@ interface OpenedTrace extends Omit<RankTrace, "shift"> {
  * @throws {FileError} if there is none, one is missing, or they are of several runs
  */
 export function openTraces(folder: string): readonly RankTrace[] {
-  const traces = listDirectory(folder).flatMap((name) => {
+  const names = pathKind(folder) === "none" ? [] : listDirectory(folder);
+  const traces = names.flatMap((name) => {
     const rank = /^rank(\d+)\.json/.exec(name)?.[1];
     const file = rank === undefined ? undefined : traceFileOf(folder, Number(rank));
     if (file !== `${folder}/${name}` && `${file}${UNFINISHED}` !== `${folder}/${name}`) return [];
@@ -76,7 +77,7 @@ export function openTraces(folder: string): readonly RankTrace[] {
     throw new FileError(
       folder,
       "find a trace in",
-      "no rank has traced into it; give 'fullyshard run' the flag --trace",
+      "no rank has traced into it; ranks do that call 'launch', under 'fullyshard run --trace' or with a folder of their own",
     );
   }
   const { worldSize, run } = first.identity;

@@ -178,6 +178,7 @@ export function planRun(argv: readonly string[], numCores: number): RunPlan | "h
   );
   const port = expect("master-port", "a port from 0 to 65535", isPort) ??
     (endpoint === undefined ? undefined : portOf(endpoint));
+  const trace = expect("trace", "a folder, or a file that ends in .json", (value) => value !== "");
   const runtime = expect("runtime", "bun, deno or auto", isRuntime);
 
   const numRanks = isWhole(processes) ? Number(processes) : numCores;
@@ -199,7 +200,7 @@ export function planRun(argv: readonly string[], numCores: number): RunPlan | "h
     runtime: runtime !== undefined && isRuntime(runtime) ? runtime : "auto",
     denoArgs: text("deno-args")?.split(/\s+/).filter((part) => part !== ""),
     stopGraceSeconds: Number(grace),
-    trace: tracePlan(text("trace")),
+    trace: tracePlan(trace),
     logDir: text("log-dir"),
     stream: streams,
   };

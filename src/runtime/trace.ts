@@ -41,6 +41,9 @@ export interface TraceIdentity {
 /** Name of the event that says whose trace a file is. */
 export const IDENTITY_EVENT = "fullyshard";
 
+/** A span that nobody records. */
+const UNRECORDED: Span = { end: () => {}, [Symbol.dispose]: () => {} };
+
 /** Bytes that are kept back, at most, before they are written. */
 const KEPT_BYTES = 2 ** 16;
 
@@ -105,6 +108,7 @@ export class Trace {
 
   /** Something begins. See Note [Spans nest]. */
   begin(track: Track, cat: TraceCategory, name: string, args: TraceFacts): Span {
+    if (this.#file === undefined) return UNRECORDED;
     const spans = this.#spans[track];
     const tid = TRACKS.indexOf(track);
     this.#write({ name, cat, ph: "B", ts: this.now(), tid, args });

@@ -227,7 +227,7 @@ test("traces that do not belong together, or are none, are refused by name", TIM
   fs.rmSync(`${place}/rank0.json`);
   refused(/Cannot merge the traces in '.*trace': rank 0 of 2 left none, only rank 1 did/);
   fs.rmSync(`${place}/rank1.json`);
-  refused(/Cannot find a trace in '.*trace': no rank has traced into it; give 'fullyshard run' the flag --trace/);
+  refused(/Cannot find a trace in '.*trace': no rank has traced into it; ranks do that call 'launch'/);
 });
 
 test(
@@ -241,6 +241,24 @@ test(
     assert.match(
       refused.stderr,
       /^fullyshard run: Cannot make directory '.*file\/below': a part of the path is a file/,
+    );
+    fs.mkdirSync(folder.file("folder.json"));
+    for (
+      const [place, says] of [
+        ["", /--trace: expected a folder, or a file that ends in \.json, got ''/],
+        [folder.file("folder.json"), /--trace: expected a file, got '.*folder\.json', which is a folder/],
+      ] as const
+    ) {
+      const { code, stderr } = await run(flagsIn(folder), { flags: [`--trace=${place}`] });
+      assert.equal(code, 2, stderr);
+      assert.match(stderr, says);
+    }
+    const print = fileURLToPath(new URL("../launch/scripts/print.ts", import.meta.url));
+    const untraced = await run([], { script: print, flags: ["--trace", folder.file("none.json")] });
+    assert.equal(untraced.code, 1, untraced.stderr);
+    assert.match(
+      untraced.stderr,
+      /fullyshard: Cannot find a trace in '.*none\.json\.ranks': no rank has traced into it; ranks do that call 'launch'/,
     );
     const misplaced = await run([...flagsIn(folder), "--trace", folder.file("x.json")]);
     assert.equal(misplaced.code, 2, misplaced.stderr);

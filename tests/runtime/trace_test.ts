@@ -1,0 +1,47 @@
+/** A trace's file and its clock, without a run. @module */
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { test } from "node:test";
+import { type Clock, originOfElapsed } from "../../src/runtime/clock.ts";
+import { Trace } from "../../src/runtime/trace.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+/** A clock on which every reading takes 7 µs, and whose wall clock shows whole milliseconds. */
+function slowClock(): Clock {
+  let now = 1_700_000_000_000.4;
+  const read = (): number => now += 0.007;
+  return { now: () => Math.floor(read()), elapsed: () => read() - 1_699_999_999_000.4, sleep: () => Promise.resolve() };
+}
+
+test("originOfElapsed() finds when a process' clock began, to the time that readings take", () => {
+  const origin = originOfElapsed(slowClock());
+  assert.ok(Math.abs(origin - 1_699_999_999_000.4) < 0.03, String(origin));
+});
+
+test("Trace ends what began later on a track with what ends, and records nothing before it is opened", () => {
+  using folder = temporaryDirectory();
+  const trace = new Trace(slowClock());
+  trace.begin("host", "step", "too early", {});
+  trace.open(folder.path, { rank: 3, worldSize: 4, run: "a run" }, (text) => assert.fail(text));
+  const outer = trace.begin("compute", "unit", "outer", {});
+  const inner = trace.begin("compute", "unit", "inner", {});
+  const other = trace.begin("gather", "collective", "other", { bytes: 8 });
+  outer.end();
+  inner.end();
+  trace.flush();
+  const partial = folder.file("rank3.json.partial");
+  assert.ok(existsSync(partial) && !existsSync(folder.file("rank3.json")));
+  // A reader that does without the last bracket can read it as it is.
+  assert.equal(JSON.parse(`${readFileSync(partial, "utf8")}]`).at(-1).ph, "E");
+  trace.close();
+  other.end();
+  assert.ok(!existsSync(partial));
+  const events: { ph: string; tid: number; pid: number; name?: string }[] = JSON.parse(
+    readFileSync(folder.file("rank3.json"), "utf8"),
+  );
+  assert.deepEqual(
+    events.filter(({ ph }) => ph !== "M").map(({ ph, tid, name = "" }) => `${ph}${tid}${name}`),
+    ["B1outer", "B1inner", "B2other", "E1", "E1", "E2"],
+  );
+  assert.ok(events.every(({ pid }) => pid === 3));
+});
