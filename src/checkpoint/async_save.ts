@@ -102,6 +102,9 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
       const [byteLength = 0] = this.#group.sum([this.#progress.writtenBytes], label);
       return { path, byteLength };
     } catch (error) {
+      // Who tries again must not meet a Worker that still writes, or cleans up.
+      this.#progress.giveUp();
+      await this.#until("done");
       if (this.#group.rank === 0) removeQuietly(partial);
       throw error;
     } finally {
@@ -111,9 +114,14 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
 
   /** Returns once the Worker has come so far. @throws what it failed with */
   async #reached(stage: Stage): Promise<void> {
-    while (!this.#progress.has(stage)) await new Promise<void>((resolve) => this.#onProgress = resolve);
+    await this.#until(stage);
     const { error } = this.#progress;
     if (error !== undefined) throw error;
+  }
+
+  /** Returns once the Worker has come so far, or has failed. */
+  async #until(stage: Stage): Promise<void> {
+    while (!this.#progress.has(stage)) await new Promise<void>((resolve) => this.#onProgress = resolve);
   }
 
   /** See Note [Failures of a save]. */

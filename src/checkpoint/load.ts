@@ -56,7 +56,7 @@ export interface LoadedCheckpoint extends LoadReport {
 
 /**
  * Loads a checkpoint into a model and its optimizer. Every rank must call it. What a rank reads it checks as it reads; a
- * damaged checkpoint leaves the model with some of its values.
+ * damaged checkpoint leaves the model with some of its values, as the error says.
  *
  * @returns what is needed to go on, or `undefined` if `auto` is wanted and there is no checkpoint
  * @throws {CheckpointError} if the checkpoint is not whole (naming the last whole one), or does not fit (listing all names)
@@ -70,12 +70,18 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
   const { directory, from = "auto", model, optimizer, group } = options;
   let report: LoadReport = { missing: [], unexpected: [] };
   let read = { bytesRead: 0, fileBytesRead: 0 };
+  let isMixed = false;
   const found = await findCheckpoint(directory, from, group, async (path, manifest) => {
     report = await group.together(`load '${path}'`, () => checkFit(path, manifest, options));
     using reader = new ShardReader(path, manifest);
     const damage = await readAll(path, manifest, reader, options, report.missing);
     read = { bytesRead: reader.bytesRead, fileBytesRead: reader.fileBytesRead };
+    isMixed = damage !== "";
     return damage;
+  }).catch((error: unknown) => {
+    if (!isMixed || !(error instanceof CheckpointError)) throw error;
+    const detail = `${error.detail}. The model holds some of its values by now: load a whole one, or initialize it`;
+    throw new CheckpointError(error.file, detail, error.tensor, { cause: error });
   });
   if (found === undefined) return undefined;
   const { path, manifest, skipped } = found;

@@ -14,7 +14,11 @@ const SHARD = "shard-00002-model-00001-of-00002.safetensors";
 /** Ways to damage a checkpoint, and what is said of each. */
 const DAMAGES: readonly (readonly [what: string, damage: (path: string) => void, says: RegExp])[] = [
   ["a shard that is cut off", (path) => fs.truncateSync(`${path}/${SHARD}`, 1000), /bytes, got 1000: it is cut off/],
-  ["a flipped bit", (path) => flip(`${path}/optimizer-${SHARD}`), /optimizer-shard-00002.* checksum .*: it is damaged/],
+  [
+    "a flipped bit",
+    (path) => flip(`${path}/optimizer-${SHARD}`),
+    /optimizer-shard-00002.* checksum .*: it is damaged/,
+  ],
   ["a missing shard", (path) => fs.rmSync(`${path}/${SHARD}`), new RegExp(`${SHARD} is missing`)],
   ["no manifest", (path) => fs.rmSync(`${path}/manifest.json`), /manifest.json is missing: .*not written to its end/],
   ["an empty manifest", (path) => fs.writeFileSync(`${path}/manifest.json`, ""), /manifest must be JSON/],
@@ -70,6 +74,7 @@ test("loadCheckpoint() refuses a damaged checkpoint by name, naming the last who
       assert.match(error, /^CheckpointError: /, what);
       assert.match(error, says, what);
       assert.ok(error.includes(`the last whole checkpoint is '${directory}/checkpoint-1'`), error);
+      assert.equal(/The model holds some of its values by now/.test(error), what === "a flipped bit", error);
       // The path of the checkpoint opens the message.
       assert.ok(error.startsWith(`CheckpointError: ${directory}/checkpoint-2: `), error);
     }
