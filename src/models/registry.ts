@@ -8,6 +8,8 @@ import type { Device } from "../device/device.ts";
 import { UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
 import type { CausalLm } from "./causal_lm.ts";
+import { resolveGptOssConfig } from "./gpt_oss/config.ts";
+import { GptOssForCausalLm } from "./gpt_oss/model.ts";
 import { resolveGpt2Config } from "./gpt2/config.ts";
 import { Gpt2ForCausalLm } from "./gpt2/model.ts";
 import { resolveLfm2Config } from "./lfm2/config.ts";
@@ -60,6 +62,7 @@ function family<Config>(
 /** All families. */
 export const FAMILIES: readonly ModelFamily[] = [
   family("gpt2", resolveGpt2Config, Gpt2ForCausalLm),
+  family("gpt_oss", resolveGptOssConfig, GptOssForCausalLm),
   family("lfm2", resolveLfm2Config, Lfm2ForCausalLm),
   family("llama", resolveLlamaConfig, LlamaForCausalLm),
   family("mistral", resolveMistralConfig, MistralForCausalLm),
