@@ -9,7 +9,7 @@ export { SAVEABLE_OPS } from "../src/nn/activation_checkpointing.ts";
 export { ModuleDict, ModuleList } from "../src/nn/container.ts";
 export { Linear, type LinearOptions } from "../src/nn/linear.ts";
 export { Embedding, type EmbeddingOptions } from "../src/nn/embedding.ts";
-export { LayerNorm, RMSNorm } from "../src/nn/norm.ts";
+export { LayerNorm, RMSNorm, type RMSNormOptions } from "../src/nn/norm.ts";
 export { CacheSlot, GenerationCache, KeyValues } from "../src/nn/cache.ts";
 export {
   attention,
@@ -17,6 +17,7 @@ export {
   cat,
   causalConv,
   crossEntropy,
+  gatedDeltaRule,
   IGNORE_INDEX,
   l1Loss,
   linearCrossEntropy,
@@ -30,6 +31,8 @@ export {
 export { initializeParameters } from "../src/nn/initialize.ts";
 export type { WeightLayout } from "../src/ops/matmul.ts";
 export type { AttentionAttrs } from "../src/ops/attention.ts";
+export type { RopeOptions } from "../src/ops/rope.ts";
+export type { GatedDeltaAttrs } from "../src/ops/gated_delta.ts";
 export {
   type GradientReducer,
   type Init,

@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "fa94c716c3db56023f776c22e0190fb17788edb73b8ef1ff63bccc58abf979d1",
-  v4: "6326e7e5628209050ab24321e155902ba01483dd04d32c01c23d2a49324e2aa3",
+  v3: "4bd243d564d24f79c8634572cae2eee530b7557d945389d22c7f9668d28f62a6",
+  v4: "8bf4ba9ea09e02afc191dc78a36576caf29e15f155196958f8eb555e387a7ddf",
 } as const;

@@ -10,9 +10,9 @@ const [batch, seqQ, heads, kvHeads, headDim] = [4, 256, 8, 4, 32];
 const [queries, keys] = [batch * seqQ * heads * headDim, batch * seqQ * kvHeads * headDim];
 
 await timeCases((device, name) => {
-  const sizes = { dtype: float32, batch, seqQ, seqK: seqQ, heads, kvHeads, headDim };
+  const sizes = { dtype: float32, batch, seqQ, seqK: seqQ, heads, kvHeads, headDim, valueDim: headDim };
   const strides = { strideQ: heads * headDim, strideK: kvHeads * headDim, strideV: kvHeads * headDim };
-  const how = { ...sizes, ...strides, scale: headDim ** -0.5, causal: true, window: 0 };
+  const how = { ...sizes, ...strides, scale: headDim ** -0.5, causal: true, window: 0, maskRows: 1 };
   const [q, o, dO, dq] = [queries, queries, queries, queries].map((n) => randomArray(device, n));
   const [k, v, dk, dv] = [keys, keys, keys, keys].map((n) => randomArray(device, n));
   const lse = randomArray(device, batch * heads * seqQ);

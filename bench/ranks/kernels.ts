@@ -52,13 +52,23 @@ const CASES: Readonly<Record<string, Prepare>> = {
   },
   "rms-norm": (arrays, { rmsNorm }) => {
     const [y, x] = [arrays.random(rows * cols), arrays.random(rows * cols)];
-    const args = { dtype, rows, cols, eps: 1e-6, y, rstd: arrays.random(rows), x, w: arrays.random(cols) };
+    const args = {
+      dtype,
+      rows,
+      cols,
+      eps: 1e-6,
+      zeroCentered: false,
+      y,
+      rstd: arrays.random(rows),
+      x,
+      w: arrays.random(cols),
+    };
     return () => rmsNorm(args);
   },
   "rms-norm-backward": (arrays, { rmsNormBackward }) => {
     const [dx, dy, x] = [arrays.random(rows * cols), arrays.random(rows * cols), arrays.random(rows * cols)];
     const [dw, w, rstd] = [arrays.random(cols), arrays.random(cols), arrays.random(rows)];
-    return () => rmsNormBackward({ dtype, rows, cols, dx, dw, dy, x, w, rstd });
+    return () => rmsNormBackward({ dtype, rows, cols, zeroCentered: false, dx, dw, dy, x, w, rstd });
   },
   swiglu: (arrays, { swiglu }) => {
     const length = rows * inner;

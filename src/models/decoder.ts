@@ -9,13 +9,14 @@ import { ArgumentError } from "../errors.ts";
 import { type LayerContext, SelfAttention } from "../nn/attention.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
+import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
 import { type HeadOutput, LanguageModelHead } from "../nn/head.ts";
 import { Linear } from "../nn/linear.ts";
 import type { Layer, Module } from "../nn/module.ts";
-import { LayerNorm, RMSNorm } from "../nn/norm.ts";
 import { Experts } from "../nn/experts.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
 import { MixtureOfExperts } from "../nn/mixture_of_experts.ts";
+import { GatedRMSNorm, LayerNorm, RMSNorm } from "../nn/norm.ts";
 import type { Block } from "../nn/pre_norm_block.ts";
 import { type Names, RenamedModule } from "../nn/renamed.ts";
 import { loadBalancingLoss, Router } from "../nn/router.ts";
@@ -194,7 +195,9 @@ function classNamesOf({ hfClasses: { prefix, block, mixture }, layers }: Decoder
     [Linear, "Linear"],
     [LayerNorm, "LayerNorm"],
     [RMSNorm, `${prefix}RMSNorm`],
+    [GatedRMSNorm, `${prefix}RMSNormGated`],
     [SelfAttention, `${prefix}Attention`],
+    [GatedDeltaNet, `${prefix}GatedDeltaNet`],
     [FeedForward, `${prefix}MLP`],
     [GatedFeedForward, `${prefix}MLP`],
     [MixtureOfExperts, mixture ?? `${prefix}SparseMoeBlock`],

@@ -145,7 +145,7 @@ export function requireImplemented(
 }
 
 /** Names of the types of layers in `config.json`. */
-export type LayerType = "full_attention" | "sliding_attention" | "conv";
+export type LayerType = "full_attention" | "sliding_attention" | "conv" | "linear_attention";
 
 /**
  * How far the tokens of each layer see: the window in those that slide, else all.

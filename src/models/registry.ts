@@ -34,6 +34,8 @@ import { resolveQwen2MoeConfig } from "./qwen2_moe/config.ts";
 import { Qwen2MoeForCausalLm } from "./qwen2_moe/model.ts";
 import { resolveQwen3Config } from "./qwen3/config.ts";
 import { Qwen3ForCausalLm } from "./qwen3/model.ts";
+import { resolveQwen35Config } from "./qwen3_5/config.ts";
+import { Qwen35ForCausalLm } from "./qwen3_5/model.ts";
 import { resolveQwen3MoeConfig } from "./qwen3_moe/config.ts";
 import { Qwen3MoeForCausalLm } from "./qwen3_moe/model.ts";
 
@@ -74,6 +76,7 @@ export const FAMILIES: readonly ModelFamily[] = [
   family("phimoe", resolvePhimoeConfig, PhimoeForCausalLm),
   family("qwen2_moe", resolveQwen2MoeConfig, Qwen2MoeForCausalLm),
   family("qwen3", resolveQwen3Config, Qwen3ForCausalLm),
+  family("qwen3_5_text", resolveQwen35Config, Qwen35ForCausalLm),
   family("qwen3_moe", resolveQwen3MoeConfig, Qwen3MoeForCausalLm),
 ];
 

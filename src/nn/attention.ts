@@ -1,6 +1,6 @@
 /**
  * Causal self-attention with the options that decoders choose from: grouped heads, biases, norms of queries and keys, rotary
- * positions, a sliding window, one projection or three.
+ * positions, a sliding window, one projection or three, a gate on the output.
  *
  * @module
  */
@@ -44,6 +44,8 @@ export interface SelfAttentionOptions {
   readonly outBias?: boolean;
   /** Whether one projection `qkvProj` gives queries, keys and values, in this order. @default false */
   readonly fused?: boolean;
+  /** Whether `qProj` gives a gate behind each head's queries, whose sigmoid multiplies the head's output. @default false */
+  readonly gated?: boolean;
   /** How the weights lie. @default `outIn` */
   readonly layout?: WeightLayout;
   /** Norms of queries and keys, before they are turned: over each head, or over all together. @default none */
@@ -79,7 +81,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   constructor(device: Device, options: SelfAttentionOptions) {
     super(options.names);
     const { hiddenSize, numHeads, numKvHeads, headDim, init, outInit = init, fused = false, qkNorm } = options;
-    const { qkvBias = false, outBias = false, layout = "outIn" } = options;
+    const { qkvBias = false, outBias = false, layout = "outIn", gated = false } = options;
     const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
     const projection = (width: number): Linear =>
       new Linear(device, hiddenSize, width, { bias: qkvBias, init, layout });
@@ -90,7 +92,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
         return [at(parts, 0, "part"), at(parts, 1, "part"), at(parts, 2, "part")];
       };
     } else {
-      const [q, k, v] = [projection(widths[0]), projection(widths[1]), projection(widths[2])];
+      const [q, k, v] = [projection(gated ? 2 * widths[0] : widths[0]), projection(widths[1]), projection(widths[2])];
       [this.qProj, this.kProj, this.vProj] = [q, k, v];
       this.#project = (x) => [q.call(x), k.call(x), v.call(x)];
     }
@@ -105,13 +107,26 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   forward(x: Tensor, context: LayerContext): Tensor {
     const { numHeads: heads, numKvHeads: kvHeads, headDim, window, scale = 1 / Math.sqrt(headDim) } = this.#options;
     const { attentionMask, pastKeyValues } = context;
-    const [q, k, v] = this.#project(x);
+    const [projected, k, v] = this.#project(x);
+    const [q, gate] = this.#ungated(projected);
     const turn = this.#turner(x, context);
     const queries = turn(this.#normed(q, this.qNorm));
     const own = [turn(this.#normed(k, this.kNorm)), v] as const;
     const [keys, values] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
     const attrs = { heads, kvHeads, causal: true, scale, window };
-    return this.oProj.call(attention(queries, keys, values, attrs, attentionMask, this.sinks));
+    const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks);
+    return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()));
+  }
+
+  /** Queries, and gates where there are any. */
+  #ungated(q: Tensor): readonly [q: Tensor, gate: Tensor | undefined] {
+    const { gated = false, numHeads, headDim } = this.#options;
+    if (!gated) return [q, undefined];
+    const [batch, seq] = [at(q.shape, 0, "dim"), at(q.shape, 1, "dim")];
+    const parts = q.reshape([batch, seq, numHeads, 2, headDim]).split(1, 3).map((part) =>
+      part.reshape([batch, seq, -1])
+    );
+    return [at(parts, 0, "part"), at(parts, 1, "part")];
   }
 
   #normed(x: Tensor, norm: Layer | undefined): Tensor {
@@ -122,11 +137,10 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   }
 
   /** Turns heads by the positions of this call's tokens. */
-  #turner({ shape: [, seq = 0] }: Tensor, { positionIds, pastKeyValues }: LayerContext): (x: Tensor) => Tensor {
+  #turner({ shape: [, seq = 0] }: Tensor, context: LayerContext): (x: Tensor) => Tensor {
     const { rotary, headDim } = this.#options;
     if (rotary === undefined) return (x) => x;
-    const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
-    const [cos, sin] = positionIds === undefined ? rotary.rows(past, seq) : rotary.all(past + seq);
-    return (x) => rope(x, cos, sin, headDim, positionIds);
+    const [cos, sin] = rotary.of(seq, context);
+    return (x) => rope(x, cos, sin, headDim, context.positionIds);
   }
 }

@@ -8,8 +8,10 @@
  * @module
  */
 import { at } from "../at.ts";
+import { float32 } from "../dtype.ts";
 import { ArgumentError, ShapeError, UseAfterDisposeError } from "../errors.ts";
 import { copyElements } from "../ops/convert.ts";
+import { sameShape, type Shape } from "../shape.ts";
 import { Tensor } from "../tensor/tensor.ts";
 
 /**
@@ -176,11 +178,49 @@ export class PastRows implements Disposable {
   }
 }
 
+/** The state of a layer that keeps as much of any text: float32, zeros before the first token. */
+export class RecurrentState implements Disposable {
+  readonly #cache: GenerationCache;
+  #state: Tensor | undefined;
+
+  /** Makes an empty part of a cache. */
+  constructor(cache: GenerationCache) {
+    this.#cache = cache;
+  }
+
+  /**
+   * What the layer knows of the tokens in the cache, to be written over with what it knows after the next ones.
+   *
+   * @param like a tensor of these tokens
+   * @throws {ArgumentError} if it is recorded for a backward
+   * @throws {ShapeError} if the shape changes
+   */
+  of(like: Tensor, shape: Shape): Tensor {
+    requireNoGrad(like);
+    const kept = this.#state ??= Tensor.empty(like.device, shape, float32, "recurrent state");
+    if (!sameShape(kept.shape, shape)) {
+      throw new ShapeError("cache", "batch and width must be those of the tokens in it", shape, kept.shape);
+    }
+    if (this.#cache.length === 0) {
+      kept.device.kernels.fill({ dtype: float32, n: kept.numel, value: 0, dst: kept.ptr });
+    }
+    return kept;
+  }
+
+  /** Frees the state. */
+  [Symbol.dispose](): void {
+    this.#state?.dispose();
+  }
+}
+
+function requireNoGrad({ requiresGrad }: Tensor): void {
+  if (!requiresGrad) return;
+  throw new ArgumentError("Cannot train through a generation cache: call the model inside noGrad()");
+}
+
 /** Writes rows behind those of the tokens in the cache; gives all. */
 function append({ length, maxLength }: GenerationCache, kept: Tensor, added: Tensor): Tensor {
-  if (added.requiresGrad) {
-    throw new ArgumentError("Cannot train through a generation cache: call the model inside noGrad()");
-  }
+  requireNoGrad(added);
   if (added.ndim !== 3 || added.shape[0] !== kept.shape[0] || added.shape[2] !== kept.shape[2]) {
     throw new ShapeError("cache", "batch and width must be those of the tokens in it", added.shape, kept.shape);
   }

@@ -7,10 +7,11 @@ import { ArgumentError, ShapeError } from "../errors.ts";
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
 import { causalConvOp } from "../ops/conv.ts";
 import { swigluOp } from "../ops/elementwise.ts";
+import { type GatedDeltaAttrs, gatedDeltaOp } from "../ops/gated_delta.ts";
 import { catOp } from "../ops/join.ts";
 import { crossEntropyOp, linearCrossEntropyOp } from "../ops/loss.ts";
 import { whereOp } from "../ops/mask.ts";
-import { ropeOp } from "../ops/rope.ts";
+import { ropeOp, type RopeOptions } from "../ops/rope.ts";
 import { normalizeDim, sameShape } from "../shape.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { scalar } from "../tensor/host.ts";
@@ -156,11 +157,11 @@ export function binaryCrossEntropyWithLogits(input: Tensor, target: Tensor, redu
 export const IGNORE_INDEX: -100 = -100;
 
 /**
- * Attention of q [batch, seqQ, heads * d] to k, v [batch, seqK, kvHeads * d].
+ * Attention of q [batch, seqQ, heads * d] to k [batch, seqK, kvHeads * d] and v [batch, seqK, kvHeads * dV].
  *
- * @param keyMask optional uint8 [batch, seqK]; 0 hides a key
+ * @param keyMask optional uint8 [batch, seqK], or [batch, seqQ, seqK] for each query its own; 0 hides a key
  * @param sinks optional [heads]: the score of one more key, which all queries see and whose value is zero
- * @returns [batch, seqQ, heads * d]
+ * @returns [batch, seqQ, heads * dV]
  */
 export function attention(
   q: Tensor,
@@ -174,9 +175,23 @@ export function attention(
   return applyOne(attentionOp, inputs, { ...attrs, sinks: sinks !== undefined });
 }
 
-/** Turns the heads of x [batch, seq, n * headDim] by the tables' angles; positions are 0, 1, … unless given. */
-export function rope(x: Tensor, cos: Tensor, sin: Tensor, headDim: number, positions?: Tensor): Tensor {
-  return applyOne(ropeOp, positions === undefined ? [x, cos, sin] : [x, cos, sin, positions], headDim);
+/**
+ * Turns the heads of x [batch, seq, n * headDim] by the tables' angles; positions are 0, 1, … unless given.
+ *
+ * @param options which elements of a head are turned, and which with which; by default the first, those of the first half with
+ * those of the second
+ */
+export function rope(
+  x: Tensor,
+  cos: Tensor,
+  sin: Tensor,
+  headDim: number,
+  positions?: Tensor,
+  options: RopeOptions = {},
+): Tensor {
+  const { start = 0, interleaved = false } = options;
+  const inputs = positions === undefined ? [x, cos, sin] : [x, cos, sin, positions];
+  return applyOne(ropeOp, inputs, { headDim, start, interleaved });
 }
 
 /**
@@ -185,6 +200,39 @@ export function rope(x: Tensor, cos: Tensor, sin: Tensor, headDim: number, posit
  */
 export function causalConv(x: Tensor, weight: Tensor): Tensor {
   return applyOne(causalConvOp, [x, weight], undefined);
+}
+
+/**
+ * The gated delta rule: each value head has a state [keyDim, valueDim], which fades by `e^g` with each token, then learns that the
+ * token's key has its value, to the share `beta`, and is read with its query.
+ *
+ * @param q [batch, seq, keyHeads * keyDim], and so is `k`, whose heads have length 1 in most models
+ * @param v [batch, seq, valueHeads * valueDim]
+ * @param g float32 [batch, seq, valueHeads], at most 0
+ * @param beta [batch, seq, valueHeads], from 0 to 1
+ * @returns what is read, [batch, seq, valueHeads * valueDim]
+ * @throws {ShapeError | DTypeError} if they do not fit
+ * @example
+ * ```ts
+ * import { tensor } from "fullyshard";
+ * import { openDevice } from "fullyshard/device";
+ * import { gatedDeltaRule } from "fullyshard/nn";
+ * const device = await openDevice("cpu");
+ * const of = (values: number[]) => tensor(device, values, { shape: [1, 2, 1] });
+ * const [key, value] = [of([1, 1]), of([6, 2])];
+ * const read = gatedDeltaRule(key, key, value, of([0, 0]), of([1, 0.5]), { keyHeads: 1, valueHeads: 1, scale: 1 });
+ * if (read.toArray().join() !== "6,4") throw new Error("unequal");
+ * ```
+ */
+export function gatedDeltaRule(
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  g: Tensor,
+  beta: Tensor,
+  attrs: GatedDeltaAttrs,
+): Tensor {
+  return applyOne(gatedDeltaOp, [q, k, v, g, beta], attrs);
 }
 
 /** `silu(gate) * up` */

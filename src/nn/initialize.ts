@@ -30,7 +30,10 @@ export function initializeParameters(root: Module, seed: number): void {
       const part = { n: length, dst: devicePtr(owned + local * float32.byteLength) };
       if (init.kind === "normal") kernels.normal({ ...part, key, offset, mean: init.mean, std: init.std });
       else if (init.kind === "uniform") kernels.uniform({ ...part, key, offset, low: init.low, high: init.high });
-      else kernels.fill({ ...part, dtype: float32, value: init.value });
+      else if (init.kind === "logUniform") {
+        kernels.uniform({ ...part, key, offset, low: init.low, high: init.high });
+        kernels.unary({ ...part, dtype: float32, op: "log", p0: 0, p1: 0, src: part.dst });
+      } else kernels.fill({ ...part, dtype: float32, value: init.value });
     }
   });
 }

@@ -8,6 +8,7 @@ import type { Device, ExactMath } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import type { LayerContext } from "./attention.ts";
 
 /** Rescaling of rotary frequencies, by transformers' `rope_type`. */
 export type RopeScaling =
@@ -150,6 +151,12 @@ export class RotaryTables {
   constructor(device: Device, options: RotaryOptions) {
     this.#device = device;
     this.#options = options;
+  }
+
+  /** The tables for a call of `seq` tokens: theirs, or all where only the device knows which are theirs. */
+  of(seq: number, { positionIds, pastKeyValues }: LayerContext): CosSin {
+    const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
+    return positionIds === undefined ? this.rows(past, seq) : this.all(past + seq);
   }
 
   /** Rows of `count` positions from `start` on. */

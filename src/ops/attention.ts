@@ -7,6 +7,7 @@
 import { KERNELS } from "../device/kernels/table.ts";
 import { float32, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { writeFloat32 } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
@@ -40,7 +41,9 @@ function common([q, k, v]: readonly [Tensor, Tensor, Tensor], keyMask: Tensor | 
   // To the kernel, a window of 0 is none.
   const window = attrs.window ?? 0;
   const { sinks: _, ...options } = attrs;
-  const sizes = { batch, seqQ, seqK, headDim: strideQ / attrs.heads, strideQ, strideK, strideV, window };
+  const dims = { headDim: strideQ / attrs.heads, valueDim: strideV / attrs.kvHeads };
+  const maskRows = keyMask?.ndim === 3 ? seqQ : 1;
+  const sizes = { batch, seqQ, seqK, ...dims, strideQ, strideK, strideV, window, maskRows };
   return { dtype: q.dtype, ...options, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
 }
 
@@ -55,8 +58,8 @@ function sinkSizes({ shape: [batch = 1, seq = 1, width = 1], dtype }: Tensor, { 
 }
 
 /**
- * q [batch, seqQ, heads * d], k and v [batch, seqK, kvHeads * d], optional key mask uint8 [batch, seqK] (0 hides), optional
- * sinks [heads].
+ * q [batch, seqQ, heads * d], k [batch, seqK, kvHeads * d], v [batch, seqK, kvHeads * dV], optional key mask uint8 [batch, seqK] or
+ * [batch, seqQ, seqK] (0 hides), optional sinks [heads] → [batch, seqQ, heads * dV].
  */
 export const attentionOp: ComputeOp<AttentionAttrs> = {
   name: "attention",
@@ -74,23 +77,30 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
     if (q === undefined || k === undefined || v === undefined || q.dtype !== k.dtype || q.dtype !== v.dtype) {
       throw new DTypeError("attention", "q, k and v must have one dtype", q?.dtype.name ?? "", k?.dtype.name ?? "");
     }
-    const headDim = (q.shape[2] ?? 0) / heads;
+    const [[batch = 0, seqQ = 0], [, seqK = 0]] = [q.shape, k.shape];
+    const [headDim, valueDim] = [(q.shape[2] ?? 0) / heads, (v.shape[2] ?? 0) / kvHeads];
     const fits = q.ndim === 3 && k.ndim === 3 && v.ndim === 3 && Number.isInteger(headDim) && heads % kvHeads === 0 &&
       k.shape[0] === q.shape[0] && k.shape[2] === kvHeads * headDim &&
-      v.shape.every((size, dim) => size === k.shape[dim]);
+      Number.isInteger(valueDim) && v.shape[0] === k.shape[0] && v.shape[1] === k.shape[1];
     if (!fits) {
       throw new ShapeError("attention", `${heads} query and ${kvHeads} kv heads must fit`, q.shape, k.shape, v.shape);
     }
-    if (headDim > MAX_HEAD_DIM) {
-      throw new ShapeError("attention", `a head must have at most ${MAX_HEAD_DIM} elements`, q.shape);
+    if (Math.max(headDim, valueDim) > MAX_HEAD_DIM) {
+      throw new ShapeError("attention", `a head must have at most ${MAX_HEAD_DIM} elements`, q.shape, v.shape);
     }
-    if (mask !== undefined && (mask.dtype !== uint8 || mask.shape[0] !== k.shape[0] || mask.shape[1] !== k.shape[1])) {
-      throw new ShapeError("attention", "the key mask must be uint8 [batch, seqK]", mask.shape, k.shape);
+    const maskShape = mask?.ndim === 3 ? [batch, seqQ, seqK] : [batch, seqK];
+    if (mask !== undefined && (mask.dtype !== uint8 || !sameShape(mask.shape, maskShape))) {
+      throw new ShapeError(
+        "attention",
+        "the key mask must be uint8 [batch, seqK] or [batch, seqQ, seqK]",
+        mask.shape,
+        k.shape,
+      );
     }
     if (sinks !== undefined && (sinks.dtype !== q.dtype || sinks.ndim !== 1 || sinks.shape[0] !== heads)) {
       throw new ShapeError("attention", `sinks must be ${q.dtype.name} [${heads}]`, sinks.shape);
     }
-    return [{ shape: q.shape, dtype: q.dtype }];
+    return [{ shape: q.shape.with(2, heads * valueDim), dtype: q.dtype }];
   },
   forward: (call) => {
     const inputs = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))] as const;

@@ -26,15 +26,21 @@ function inferNorm(name: string, inputs: readonly Tensor[]): readonly OutputSpec
   return [{ shape: x.shape, dtype: x.dtype }];
 }
 
-/** x, optional weight → weight * x / rms(x), eps as attribute (Zhang & Sennrich 2019; rounding as in transformers' Llama). */
-export const rmsNormOp: ComputeOp<number> = {
+/** What an RMSNorm adds to mean squares, and whether its weights are what is added to 1. */
+export interface RmsNormAttrs {
+  readonly eps: number;
+  readonly zeroCentered: boolean;
+}
+
+/** x, optional weight → weight * x / rms(x) (Zhang & Sennrich 2019; rounding as in transformers' Llama, or Qwen3-Next). */
+export const rmsNormOp: ComputeOp<RmsNormAttrs> = {
   name: "rmsNorm",
   infer: (inputs) => inferNorm("rmsNorm", inputs),
   forward: (call) => {
     const x = call.dense(call.input(0));
     const weight = call.inputs > 1 ? call.dense(call.input(1)) : undefined;
     const rstd = call.empty(x.shape.slice(0, -1), float32);
-    const args = { dtype: x.dtype, ...matrixOf(x), eps: call.attrs, x: x.ptr, w: weight?.ptr };
+    const args = { dtype: x.dtype, ...matrixOf(x), ...call.attrs, x: x.ptr, w: weight?.ptr };
     call.device.kernels.rmsNorm({ ...args, y: call.output(0).ptr, rstd: rstd.ptr });
     call.save(x, rstd);
     if (weight !== undefined) call.save(weight);
@@ -43,7 +49,8 @@ export const rmsNormOp: ComputeOp<number> = {
     const [x, rstd, dy] = [call.saved(0), call.saved(1), call.dense(call.grad(0))];
     const w = call.inputs > 1 ? call.saved(2).ptr : undefined;
     const dx = call.needs(0) ? call.out(0, x.dtype).ptr : undefined;
-    const args = { dtype: x.dtype, ...matrixOf(x), dx, dy: dy.ptr, x: x.ptr, w, rstd: rstd.ptr };
+    const { zeroCentered } = call.attrs;
+    const args = { dtype: x.dtype, ...matrixOf(x), zeroCentered, dx, dy: dy.ptr, x: x.ptr, w, rstd: rstd.ptr };
     const launch = (dw?: DevicePtr): void => call.device.kernels.rmsNormBackward({ ...args, dw });
     if (call.inputs > 1 && call.needs(1)) writeFloat32(call, 1, launch);
     else launch();

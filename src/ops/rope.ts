@@ -1,5 +1,5 @@
 /**
- * Rotary position embedding in the half layout (Su et al. 2021; `rotate_half` of transformers).
+ * Rotary position embedding (Su et al. 2021): in the half layout, `rotate_half` of transformers, or of neighbors.
  *
  * @module
  */
@@ -9,27 +9,40 @@ import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp } from "./op.ts";
 
+/** Which elements of a head are turned, and which with which. */
+export interface RopeOptions {
+  /** The first of them. @default 0 */
+  readonly start?: number;
+  /** Whether neighbors are turned together, instead of elements of the first half with those of the second. @default false */
+  readonly interleaved?: boolean;
+}
+
+/** {@link RopeOptions} of heads of a size. */
+export interface RopeAttrs extends Required<RopeOptions> {
+  readonly headDim: number;
+}
+
 /** The arguments that both directions share. */
-function common(x: Tensor, [cos, sin]: readonly [Tensor, Tensor], positions: Tensor | undefined, headDim: number) {
+function common(x: Tensor, [cos, sin]: readonly [Tensor, Tensor], positions: Tensor | undefined, attrs: RopeAttrs) {
+  const { headDim } = attrs;
   const [batch = 1, seq = 1, strideX = headDim] = x.shape;
   const [tableRows = 0, half = 0] = cos.shape;
-  const sizes = { batch, seq, heads: strideX / headDim, headDim, half, tableRows, strideX };
+  const sizes = { batch, seq, heads: strideX / headDim, ...attrs, half, tableRows, strideX };
   return { dtype: x.dtype, ...sizes, x: x.ptr, cos: cos.ptr, sin: sin.ptr, positions: positions?.ptr };
 }
 
 /**
- * x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq];
- * headDim as attribute.
+ * x [batch, seq, heads * headDim], cos and sin float32 [positions, rotaryDim / 2], optional positions int32 [batch, seq].
  */
-export const ropeOp: ComputeOp<number> = {
+export const ropeOp: ComputeOp<RopeAttrs> = {
   name: "rope",
-  infer: ([x, cos, sin, positions], headDim) => {
+  infer: ([x, cos, sin, positions], { headDim, start }) => {
     if (x === undefined || cos === undefined || sin === undefined || cos.dtype !== float32 || sin.dtype !== float32) {
       throw new DTypeError("rope", "the tables must be float32", cos?.dtype.name ?? "", sin?.dtype.name ?? "");
     }
     const [batch, seq = 0, width = 0] = x.shape;
-    if (x.ndim !== 3 || width % headDim !== 0 || cos.ndim !== 2 || 2 * (cos.shape[1] ?? 0) > headDim) {
-      const expected = `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${headDim / 2}]`;
+    if (x.ndim !== 3 || width % headDim !== 0 || cos.ndim !== 2 || start + 2 * (cos.shape[1] ?? 0) > headDim) {
+      const expected = `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${(headDim - start) / 2}]`;
       throw new ShapeError("rope", expected, x.shape, cos.shape);
     }
     if (!sameShape(cos.shape, sin.shape)) {

@@ -21,6 +21,8 @@ import { Tensor } from "./tensor.ts";
 export type Init =
   | { readonly kind: "normal"; readonly mean: number; readonly std: number }
   | { readonly kind: "uniform"; readonly low: number; readonly high: number }
+  /** The logarithm of what is uniform. */
+  | { readonly kind: "logUniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
 
 /** Flat float32 memory that holds this rank's elements of some parameters, and that an optimizer updates in one call. */

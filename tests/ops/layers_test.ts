@@ -101,9 +101,18 @@ function layerReference(x: Nd, weight?: Nd, bias?: Nd): Nd {
   return bias === undefined ? scaled : zip(scaled, bias, (a, b) => a + b);
 }
 
-for (const [op, reference, most] of [[rmsNormOp, rmsReference, 2], [layerNormOp, layerReference, 3]] as const) {
+const rms = (...inputs: Tensor[]): Tensor => applyOne(rmsNormOp, inputs, { eps: EPS, zeroCentered: false });
+const layer = (...inputs: Tensor[]): Tensor => applyOne(layerNormOp, inputs, EPS);
+
+for (
+  const [op, run, reference, most] of [[rmsNormOp, rms, rmsReference, 2], [
+    layerNormOp,
+    layer,
+    layerReference,
+    3,
+  ]] as const
+) {
   test(`${op.name}: value and gradient in every layout, with and without weight and bias`, () => {
-    const run = (...inputs: Tensor[]): Tensor => applyOne(op, inputs, EPS);
     for (let inputs = 1; inputs <= most; inputs++) {
       const shapes = [[2, 3, 10], [10], [10]].slice(0, inputs);
       gradcheckLayouts(device, { label: `${op.name} of ${inputs}`, run, reference }, shapes, 0.2, 2);
@@ -132,14 +141,20 @@ for (const [op, reference, most] of [[rmsNormOp, rmsReference, 2], [layerNormOp,
   });
 }
 
+test("rmsNorm of zero-centered weights: value and gradient in every layout", () => {
+  const run = (...inputs: Tensor[]): Tensor => applyOne(rmsNormOp, inputs, { eps: EPS, zeroCentered: true });
+  const reference = (x: Nd, weight: Nd): Nd => zip(rmsReference(x), weight, (a, b) => a * (1 + b));
+  gradcheckLayouts(device, { label: "zero-centered", run, reference }, [[2, 3, 10], [10]], 0.2, 2);
+});
+
 test("norms give gradients only where they are needed", () => {
-  for (const op of [rmsNormOp, layerNormOp]) {
+  for (const run of [rms, layer]) {
     const leaves = [leaf(device, random([4, 6], 1)), leaf(device, random([6], 2))];
     for (const frozen of leaves) {
       frozen.trainable = false;
       {
         using _frame = scope();
-        applyOne(op, leaves, EPS).sum().backward();
+        run(...leaves).sum().backward();
       }
       for (const one of leaves) assert.equal(one.grad === undefined, one === frozen);
       frozen.trainable = true;

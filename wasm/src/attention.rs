@@ -25,6 +25,8 @@ pub struct Shape {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// Elements of a head of the values, and of the output.
+    pub value_dim: usize,
     pub stride_q: usize,
     pub stride_k: usize,
     pub stride_v: usize,
@@ -32,6 +34,8 @@ pub struct Shape {
     pub causal: bool,
     /// Keys up to its own that a query sees; 0 is all.
     pub window: usize,
+    /// Queries of a sequence that have masks of their own; of 1, all share it.
+    pub mask_rows: usize,
     pub key_mask: *const u8,
     pub space: Workspace,
 }
@@ -65,16 +69,6 @@ impl Shape {
     pub fn seen(&self, b: Block, row: usize) -> usize {
         self.visible(b.q0 + row.min(b.queries - 1), b.k0, b.keys)
     }
-    /// Head dim rounded up to whole tiles.
-    #[inline(always)]
-    pub fn padded(&self) -> usize {
-        self.head_dim.next_multiple_of(NR)
-    }
-    /// Row stride of dense arrays with this many heads.
-    #[inline(always)]
-    pub fn dense(&self, heads: usize) -> usize {
-        heads * self.head_dim
-    }
     /// Query heads that share a kv head.
     #[inline(always)]
     pub fn group(&self) -> usize {
@@ -85,28 +79,29 @@ impl Shape {
     pub fn kv_of(&self, head: usize) -> usize {
         head.checked_div(self.group()).unwrap_or(0)
     }
-    /// Where a block's queries begin in an array [batch, seq_q, heads * head_dim] with this row stride.
+    /// Where a block's queries begin in an array [batch, seq_q, heads * dim] with this row stride.
     #[inline(always)]
-    pub fn queries_at(&self, b: Block, stride: usize) -> usize {
-        (b.batch * self.seq_q + b.q0) * stride + b.head * self.head_dim
+    pub fn queries_at(&self, b: Block, stride: usize, dim: usize) -> usize {
+        (b.batch * self.seq_q + b.q0) * stride + b.head * dim
     }
-    /// Where a block's keys begin in an array [batch, seq_k, kv_heads * head_dim] with this row stride.
+    /// Where a block's keys begin in an array [batch, seq_k, kv_heads * dim] with this row stride.
     #[inline(always)]
-    pub fn keys_at(&self, b: Block, stride: usize) -> usize {
-        (b.batch * self.seq_k + b.k0) * stride + b.kv * self.head_dim
+    pub fn keys_at(&self, b: Block, stride: usize, dim: usize) -> usize {
+        (b.batch * self.seq_k + b.k0) * stride + b.kv * dim
     }
     /// Where a block's rows begin in an array [batch, heads, seq_q].
     #[inline(always)]
     pub fn rows_at(&self, b: Block) -> usize {
         (b.batch * self.heads + b.head) * self.seq_q + b.q0
     }
-    /// The mask of a block's keys, or null.
+    /// The mask of a block's keys for a query, or for the last one where that lies beyond it; or null.
     #[inline(always)]
-    pub unsafe fn mask_of(&self, b: Block) -> *const u8 {
+    pub unsafe fn mask_of(&self, b: Block, query: usize) -> *const u8 {
         if self.key_mask.is_null() {
             return self.key_mask;
         }
-        self.key_mask.add(b.batch * self.seq_k + b.k0)
+        let row = b.batch * self.mask_rows + query.min(self.mask_rows.saturating_sub(1));
+        self.key_mask.add(row * self.seq_k + b.k0)
     }
 }
 
@@ -121,6 +116,12 @@ pub struct Block {
     pub queries: usize,
     pub k0: usize,
     pub keys: usize,
+}
+
+/// A dim of heads rounded up to whole tiles.
+#[inline(always)]
+pub fn padded(dim: usize) -> usize {
+    dim.next_multiple_of(NR)
 }
 
 /// Sets scores of keys that a row must not see to minus infinity: the first `passed`, those beyond `visible`, and those
@@ -141,7 +142,7 @@ pub unsafe fn hide(row: *mut f32, passed: usize, visible: usize, width: usize, m
 
 scratch_areas! { Forward {
     queries: ROWS * MAX_HEAD_DIM,    // panels of rows
-    output: ROWS * MAX_HEAD_DIM,     // [ROWS, padded]
+    output: ROWS * MAX_HEAD_DIM,     // [ROWS, padded value dim]
     keys: KEYS * MAX_HEAD_DIM,       // panels of keys
     values: KEYS * MAX_HEAD_DIM,     // panels of columns
     scores: MR * KEYS,               // [MR, KEYS]
@@ -157,7 +158,7 @@ pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const
             for q0 in (0..s.seq_q).step_by(QUERIES) {
                 let queries = QUERIES.min(s.seq_q - q0);
                 let b = Block { batch, head, kv, q0, queries, k0: 0, keys: 0 };
-                block(s, b, o.add(s.queries_at(b, s.dense(s.heads))), lse.add(s.rows_at(b)), q, k, v);
+                block(s, b, o.add(s.queries_at(b, s.heads * s.value_dim, s.value_dim)), lse.add(s.rows_at(b)), q, k, v);
             }
         }
     }
@@ -167,9 +168,9 @@ pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const
 #[inline(never)]
 unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q: *const T, k: *const T, v: *const T) {
     let f = Forward::new(s.space);
-    let (dim, padded, queries) = (s.head_dim, s.padded(), b.queries);
-    pack::<T, MR>(f.queries, q.add(s.queries_at(b, s.stride_q)), s.stride_q, 1, queries, dim);
-    core::ptr::write_bytes(f.output, 0, queries.next_multiple_of(MR) * padded);
+    let (dim, values, queries) = (s.head_dim, s.value_dim, b.queries);
+    pack::<T, MR>(f.queries, q.add(s.queries_at(b, s.stride_q, dim)), s.stride_q, 1, queries, dim);
+    core::ptr::write_bytes(f.output, 0, queries.next_multiple_of(MR) * padded(values));
     for i in 0..queries.next_multiple_of(MR) {
         *f.tops.add(i) = f32::NEG_INFINITY;
         *f.sums.add(i) = 0.0;
@@ -177,8 +178,8 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
     let end = s.visible(b.q0 + queries - 1, 0, s.seq_k);
     for k0 in (s.first_block(b.q0, KEYS)..end).step_by(KEYS) {
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
-        pack::<T, NR>(f.keys, k.add(s.keys_at(b, s.stride_k)), s.stride_k, 1, b.keys, dim);
-        pack::<T, NR>(f.values, v.add(s.keys_at(b, s.stride_v)), 1, s.stride_v, dim, b.keys);
+        pack::<T, NR>(f.keys, k.add(s.keys_at(b, s.stride_k, dim)), s.stride_k, 1, b.keys, dim);
+        pack::<T, NR>(f.values, v.add(s.keys_at(b, s.stride_v, values)), 1, s.stride_v, values, b.keys);
         for row in (0..queries).step_by(MR) {
             row_panel(s, &f, b, row);
         }
@@ -188,9 +189,9 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
         let seen = sum != 0.0;
         lse.add(i).write_unaligned(if seen { top + libm::log(sum as f64) as f32 } else { f32::NEG_INFINITY });
         let inverse = F32s::splat(if seen { 1.0 / sum } else { 0.0 });
-        let to = o.add(i * s.dense(s.heads));
-        for j in (0..dim).step_by(LANES) {
-            store_part(to.add(j), F32s::load(f.output.add(i * padded + j)) * inverse, dim - j);
+        let to = o.add(i * s.heads * values);
+        for j in (0..values).step_by(LANES) {
+            store_part(to.add(j), F32s::load(f.output.add(i * padded(values) + j)) * inverse, values - j);
         }
     }
 }
@@ -198,7 +199,7 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
 /// The query rows of one panel against one block of keys: scores, online softmax, weighted values.
 #[inline(always)]
 unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
-    let (dim, padded) = (s.head_dim, s.padded());
+    let (dim, padded) = (s.head_dim, padded(s.value_dim));
     let seen = s.seen(b, row + MR - 1);
     if seen <= s.passed(b.q0 + row, b.k0, b.keys) {
         return;
@@ -211,7 +212,7 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     for i in 0..MR {
         let scores = f.scores.add(i * KEYS);
         let query = b.q0 + row + i;
-        hide(scores, s.passed(query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b));
+        hide(scores, s.passed(query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
         let (old, top) = (f.tops.add(row + i), largest(*f.tops.add(row + i), scores, width));
         // While a row has seen no key, its weights are e^(-inf - 0) = 0; -inf - -inf would be NaN.
         bases[i] = if top == f32::NEG_INFINITY { 0.0 } else { top };

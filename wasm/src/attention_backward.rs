@@ -4,7 +4,7 @@
 //! ascending order: `dk` and `dv` are summed in f32 and rounded once. With f32 storage the same pass adds `dq` in
 //! place, block of keys by block of keys; with bf16 a second pass over blocks of queries does, so that `dq` too is
 //! rounded once.
-use crate::attention::{hide, row_dot, Block, Shape, MAX_HEAD_DIM};
+use crate::attention::{hide, padded, row_dot, Block, Shape, MAX_HEAD_DIM};
 use crate::dtype::{load_part, store_part, Element};
 use crate::math::exp_of_negative;
 use crate::scratch_areas;
@@ -52,7 +52,7 @@ scratch_areas! { Space {
 pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
     let w = Space::new(s.space);
     if T::IS_F32 {
-        core::ptr::write_bytes(a.dq, 0, s.batch * s.seq_q * s.dense(s.heads));
+        core::ptr::write_bytes(a.dq, 0, s.batch * s.seq_q * s.heads * s.head_dim);
     }
     for batch in 0..s.batch {
         for kv in 0..s.kv_heads {
@@ -75,41 +75,42 @@ pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
 /// `dk` and `dv` of one block of keys; with f32 storage also its share of `dq`.
 #[inline(never)]
 unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, keys: Block) {
-    let (dim, padded, dense) = (s.head_dim, s.padded(), s.dense(s.heads));
+    let (dim, values) = (s.head_dim, s.value_dim);
     let rows = keys.keys.next_multiple_of(MR);
     pack_keys(s, a, w, keys);
-    core::ptr::write_bytes(w.dk, 0, rows * padded);
-    core::ptr::write_bytes(w.dv, 0, rows * padded);
+    core::ptr::write_bytes(w.dk, 0, rows * padded(dim));
+    core::ptr::write_bytes(w.dv, 0, rows * padded(values));
     for head in keys.kv * s.group()..(keys.kv + 1) * s.group() {
         for q0 in (0..s.seq_q).step_by(QUERIES) {
             let b = Block { head, q0, queries: QUERIES.min(s.seq_q - q0), ..keys };
             if s.seen(b, QUERIES) > s.passed(q0, b.k0, b.keys) {
                 pack_queries(s, a, w, b);
-                let (q, d_o) = (a.q.add(s.queries_at(b, s.stride_q)), a.d_o.add(s.queries_at(b, dense)));
-                pack::<T, NR>(w.query_columns, q, 1, s.stride_q, dim, b.queries);
-                pack::<T, NR>(w.gradient_columns, d_o, 1, dense, dim, b.queries);
+                let (stride_q, stride_o) = (s.stride_q, s.heads * values);
+                let q = a.q.add(s.queries_at(b, stride_q, dim));
+                pack::<T, NR>(w.query_columns, q, 1, stride_q, dim, b.queries);
+                let d_o = a.d_o.add(s.queries_at(b, stride_o, values));
+                pack::<T, NR>(w.gradient_columns, d_o, 1, stride_o, values, b.queries);
                 probabilities(s, w, b);
-                add_keys(s, b, w.p, w.gradient_columns, w.dv);
-                add_keys(s, b, w.ds, w.query_columns, w.dk);
+                add_keys(s, b, w.p, w.gradient_columns, w.dv, padded(values));
+                add_keys(s, b, w.ds, w.query_columns, w.dk, padded(dim));
                 if T::IS_F32 {
                     query_gradients(s, w, b, false);
-                    add_queries(s, w, b, a.dq.add(s.queries_at(b, dense)) as *mut f32);
+                    add_queries(s, w, b, a.dq.add(s.queries_at(b, s.heads * dim, dim)) as *mut f32);
                 }
             }
         }
     }
-    let dense = s.dense(s.kv_heads);
     for i in 0..keys.keys {
-        let place = s.keys_at(keys, dense) + i * dense;
-        store_row(a.dk.add(place), w.dk.add(i * padded), dim);
-        store_row(a.dv.add(place), w.dv.add(i * padded), dim);
+        let (dense_k, dense_v) = (s.kv_heads * dim, s.kv_heads * values);
+        store_row(a.dk.add(s.keys_at(keys, dense_k, dim) + i * dense_k), w.dk.add(i * padded(dim)), dim);
+        store_row(a.dv.add(s.keys_at(keys, dense_v, values) + i * dense_v), w.dv.add(i * padded(values)), values);
     }
 }
 
 /// `dq` of one block of queries.
 #[inline(never)]
 unsafe fn query_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, mut b: Block) {
-    let (dim, padded, dense) = (s.head_dim, s.padded(), s.dense(s.heads));
+    let (dim, padded, dense) = (s.head_dim, padded(s.head_dim), s.heads * s.head_dim);
     pack_queries(s, a, w, b);
     core::ptr::write_bytes(w.dq, 0, b.queries.next_multiple_of(MR) * padded);
     let end = s.visible(b.q0 + b.queries - 1, 0, s.seq_k);
@@ -120,34 +121,37 @@ unsafe fn query_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, mut b: Bl
         query_gradients(s, w, b, true);
     }
     for i in 0..b.queries {
-        store_row(a.dq.add(s.queries_at(b, dense) + i * dense), w.dq.add(i * padded), dim);
+        store_row(a.dq.add(s.queries_at(b, dense, dim) + i * dense), w.dq.add(i * padded), dim);
     }
 }
 
 unsafe fn pack_keys<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block) {
-    let (k, v) = (a.k.add(s.keys_at(b, s.stride_k)), a.v.add(s.keys_at(b, s.stride_v)));
+    let k = a.k.add(s.keys_at(b, s.stride_k, s.head_dim));
+    let v = a.v.add(s.keys_at(b, s.stride_v, s.value_dim));
     pack::<T, NR>(w.keys, k, s.stride_k, 1, b.keys, s.head_dim);
-    pack::<T, NR>(w.values, v, s.stride_v, 1, b.keys, s.head_dim);
+    pack::<T, NR>(w.values, v, s.stride_v, 1, b.keys, s.value_dim);
     pack::<T, NR>(w.key_columns, k, 1, s.stride_k, s.head_dim, b.keys);
 }
 
 unsafe fn pack_queries<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block) {
-    let dense = s.dense(s.heads);
-    let (d_o, o) = (a.d_o.add(s.queries_at(b, dense)), a.o.add(s.queries_at(b, dense)));
-    pack::<T, MR>(w.queries, a.q.add(s.queries_at(b, s.stride_q)), s.stride_q, 1, b.queries, s.head_dim);
-    pack::<T, MR>(w.gradients, d_o, dense, 1, b.queries, s.head_dim);
+    let (values, dense) = (s.value_dim, s.heads * s.value_dim);
+    let place = s.queries_at(b, dense, values);
+    let (d_o, o) = (a.d_o.add(place), a.o.add(place));
+    let q = a.q.add(s.queries_at(b, s.stride_q, s.head_dim));
+    pack::<T, MR>(w.queries, q, s.stride_q, 1, b.queries, s.head_dim);
+    pack::<T, MR>(w.gradients, d_o, dense, 1, b.queries, values);
     for i in 0..b.queries.next_multiple_of(MR) {
         let inside = i < b.queries;
         let lse = if inside { a.lse.add(s.rows_at(b) + i).read_unaligned() } else { f32::INFINITY };
         *w.lse.add(i) = if lse == f32::NEG_INFINITY { f32::INFINITY } else { lse };
-        *w.delta.add(i) = if inside { row_dot(d_o.add(i * dense), o.add(i * dense), s.head_dim) } else { 0.0 };
+        *w.delta.add(i) = if inside { row_dot(d_o.add(i * dense), o.add(i * dense), values) } else { 0.0 };
     }
 }
 
 /// Fills `p` and `ds`, with zeros for what a row does not see.
 #[inline(never)]
 unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
-    let dim = s.head_dim;
+    let (dim, values) = (s.head_dim, s.value_dim);
     let all = b.keys.next_multiple_of(NR);
     for row in (0..b.queries).step_by(MR) {
         let seen = s.seen(b, row + MR - 1);
@@ -155,11 +159,12 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
         for c in (0..width).step_by(NR) {
             let place = row * KEYS + c;
             tile(dim, w.queries.add(row * dim), w.keys.add(c * dim), w.p.add(place), KEYS, s.scale, 0.0);
-            tile(dim, w.gradients.add(row * dim), w.values.add(c * dim), w.ds.add(place), KEYS, 1.0, 0.0);
+            tile(values, w.gradients.add(row * values), w.values.add(c * values), w.ds.add(place), KEYS, 1.0, 0.0);
         }
         for i in row..row + MR {
             let (p, ds) = (w.p.add(i * KEYS), w.ds.add(i * KEYS));
-            hide(p, s.passed(b.q0 + i, b.k0, seen), s.visible(b.q0 + i, b.k0, seen), width, s.mask_of(b));
+            let query = b.q0 + i;
+            hide(p, s.passed(query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
             let (lse, delta) = (F32s::splat(*w.lse.add(i)), F32s::splat(*w.delta.add(i)));
             let scale = F32s::splat(s.scale);
             for j in (0..width).step_by(LANES) {
@@ -175,8 +180,7 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
 
 /// Adds `weights^T @ columns` to the sums of each key.
 #[inline(never)]
-unsafe fn add_keys(s: &Shape, b: Block, weights: *const f32, columns: *const f32, sums: *mut f32) {
-    let padded = s.padded();
+unsafe fn add_keys(s: &Shape, b: Block, weights: *const f32, columns: *const f32, sums: *mut f32, padded: usize) {
     for row in (0..b.keys).step_by(MR) {
         // Queries before the first that sees any of these keys have zero weights.
         let first = (b.k0 + row + s.seq_q) as isize - s.seq_k as isize - b.q0 as isize;
@@ -194,7 +198,7 @@ unsafe fn add_keys(s: &Shape, b: Block, weights: *const f32, columns: *const f32
 /// `dq = ds @ k` of the block, in working space; added to what is there if that is kept.
 #[inline(never)]
 unsafe fn query_gradients(s: &Shape, w: &Space, b: Block, keep: bool) {
-    let padded = s.padded();
+    let padded = padded(s.head_dim);
     for row in (0..b.queries).step_by(MR) {
         let seen = s.seen(b, row + MR - 1);
         let left = Left { data: w.ds.add(row * KEYS), row: KEYS, step: 1 };
@@ -205,7 +209,7 @@ unsafe fn query_gradients(s: &Shape, w: &Space, b: Block, keep: bool) {
 }
 
 unsafe fn add_queries(s: &Shape, w: &Space, b: Block, dq: *mut f32) {
-    let (dim, padded, dense) = (s.head_dim, s.padded(), s.dense(s.heads));
+    let (dim, padded, dense) = (s.head_dim, padded(s.head_dim), s.heads * s.head_dim);
     for i in 0..b.queries {
         let to = dq.add(i * dense);
         for j in (0..dim).step_by(LANES) {

@@ -24,6 +24,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod exact;
 pub mod experts;
+pub mod gated_delta;
 pub mod index;
 pub mod loss;
 pub mod mask;
@@ -55,6 +56,7 @@ pub mod workspace;
 
 use attention::Shape;
 use attention_backward::Arrays;
+use gated_delta::{floats, Gradients, Inputs, Shape as Delta};
 use index::Index;
 use router::Routing;
 use workspace::Workspace;
@@ -198,19 +200,19 @@ export! { space:
     gemm(dtype: u32, out_dtype: u32, trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
         ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
         = matmul::batch[space];
-    attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, stride_q: Size,
-        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, key_mask: Address, o: Address, lse: Address,
+    attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, value_dim: Size, stride_q: Size,
+        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, key_mask: Address, o: Address, lse: Address,
         q: Address, k: Address, v: Address)
         = attention::forward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, window,
-                key_mask, space },
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
+                mask_rows, key_mask, space },
             o, lse, q, k, v);
     attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
-        stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, key_mask: Address, dq: Address,
+        value_dim: Size, stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, key_mask: Address, dq: Address,
         dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
         = attention_backward::backward(
-            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, stride_q, stride_k, stride_v, scale, causal, window,
-                key_mask, space },
+            &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
+                mask_rows, key_mask, space },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
     attention_sinks<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, o: Address, lse: Address, sinks: Address)
@@ -220,21 +222,47 @@ export! { space:
 
     softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
     softmax_backward<T>(log: Switch, rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
-    rms_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
-    rms_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
+    rms_norm<T>(rows: Size, cols: Size, eps: f64, zero_centered: Switch, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
+    rms_norm_backward<T>(rows: Size, cols: Size, zero_centered: Switch, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
         rstd: Address) = norm::rms_backward;
     layer_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, mean: Address, rstd: Address, x: Address, w: Address,
         b: Address) = norm::layer;
     layer_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, db: Address, dy: Address, x: Address,
         w: Address, mean: Address, rstd: Address) = norm::layer_backward;
-    rope<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, half: Size, table_rows: Size, stride: Size,
-        inverse: Switch, y: Address, x: Address, cos: Address, sin: Address, positions: Address, status: Address)
+    rope<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, start: Size, half: Size, table_rows: Size, stride: Size,
+        interleaved: Switch, inverse: Switch, y: Address, x: Address, cos: Address, sin: Address, positions: Address, status: Address)
         = rope::rotate;
     rope_table(positions: Size, half: Size, scale: f32, cos: Address, sin: Address, inv_freq: Address) = rope::table;
     causal_conv<T>(batch: Size, seq: Size, channels: Size, width: Size, y: Address, x: Address, w: Address)
         = conv::forward;
     causal_conv_backward<T>(batch: Size, seq: Size, channels: Size, width: Size, dx: Address, dw: Address, dy: Address,
         x: Address, w: Address) = conv::backward;
+    gated_delta(dtype: u32, batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size, value_dim: Size,
+        chunk: Size, chunks: Size, scale: f32, o: Address, state: Address, states: Address, q: Address, k: Address,
+        v: Address, g: Address, beta: Address)
+        = gated_delta::forward(
+            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
+            floats(dtype, o), state, states,
+            &Inputs {
+                q: floats(dtype, q), k: floats(dtype, k), v: floats(dtype, v), g: floats(dtype::F32, g),
+                beta: floats(dtype, beta)
+            });
+    gated_delta_backward(dtype: u32, batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size,
+        value_dim: Size, chunk: Size, chunks: Size, scale: f32, d_state: Address, dq: Address, dk: Address, dv: Address,
+        dg: Address, dbeta: Address, d_o: Address, states: Address, q: Address, k: Address, v: Address, g: Address,
+        beta: Address)
+        = gated_delta::backward(
+            &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
+            d_state,
+            &Gradients {
+                dq: floats(dtype, dq), dk: floats(dtype, dk), dv: floats(dtype, dv), dg: floats(dtype::F32, dg),
+                dbeta: floats(dtype, dbeta)
+            },
+            floats(dtype, d_o), states,
+            &Inputs {
+                q: floats(dtype, q), k: floats(dtype, k), v: floats(dtype, v), g: floats(dtype::F32, g),
+                beta: floats(dtype, beta)
+            });
     embedding<T>(n: Size, vocab: Size, cols: Size, y: Address, w: Address, ids: Address, status: Address)
         = embedding::gather;
     embedding_backward<T>(n: Size, vocab: Size, cols: Size, padding: i32, dw: Address, dy: Address, ids: Address)

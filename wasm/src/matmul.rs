@@ -18,6 +18,9 @@ const ROUNDED_ROWS: usize = 1024;
 /// Rows up to which a transposed `b` is read in place, along its own rows.
 const SKINNY_ROWS: usize = 3;
 
+/// Words at the start of the scratch area that a product of f32 into f32 packs its operands into.
+pub const PANEL_WORDS: usize = MC * KC + KC * NC;
+
 scratch_areas! { Space {
     left: MC * KC,                // panels of a block's rows
     right: KC * NC,               // panels of its columns

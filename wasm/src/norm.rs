@@ -15,8 +15,18 @@ unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32s {
     }
 }
 
-/// `y = w * round(x * rstd)`: the normalized value is rounded to the dtype before the weight, as Hugging Face does.
-pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rstd: *mut f32, x: *const T, w: *const T) {
+/// `y = w * round(x * rstd)`: the normalized value is rounded to the dtype before the weight, as Hugging Face does; or, of
+/// zero-centered weights, `y = (1 + w) * x * rstd`, where it does not.
+pub unsafe fn rms<T: Element>(
+    rows: usize,
+    cols: usize,
+    eps: f64,
+    zero_centered: bool,
+    y: *mut T,
+    rstd: *mut f32,
+    x: *const T,
+    w: *const T,
+) {
     for r in 0..rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let scale = (1.0 / sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
@@ -24,6 +34,8 @@ pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rst
         let scale = F32s::splat(scale);
         if w.is_null() {
             map(y, x, cols, |v| v * scale);
+        } else if zero_centered {
+            zip(y, x, w, cols, |v, w| (F32s::splat(1.0) + w) * (v * scale));
         } else {
             zip(y, x, w, cols, |v, w| w * T::round_lanes(v * scale));
         }
@@ -34,6 +46,7 @@ pub unsafe fn rms<T: Element>(rows: usize, cols: usize, eps: f64, y: *mut T, rst
 pub unsafe fn rms_backward<T: Element>(
     rows: usize,
     cols: usize,
+    zero_centered: bool,
     dx: *mut T,
     dw: *mut f32,
     dy: *const T,
@@ -42,10 +55,13 @@ pub unsafe fn rms_backward<T: Element>(
     rstd: *const f32,
 ) {
     let scale_of = |r: usize| F32s::splat(rstd.add(r).read_unaligned());
+    let center = F32s::splat(if zero_centered && !w.is_null() { 1.0 } else { 0.0 });
+    let weight = |i: usize, count: usize| center + weight(w, i, count);
     if !dw.is_null() {
         columns_f64(dw, rows, cols, |r, j, count| {
             let at = r * cols + j;
-            load_part(dy.add(at), count) * T::round_lanes(load_part(x.add(at), count) * scale_of(r))
+            let normal = load_part(x.add(at), count) * scale_of(r);
+            load_part(dy.add(at), count) * if zero_centered { normal } else { T::round_lanes(normal) }
         });
     }
     if dx.is_null() {
@@ -55,12 +71,12 @@ pub unsafe fn rms_backward<T: Element>(
         let (dx, dy, x) = (dx.add(r * cols), dy.add(r * cols), x.add(r * cols));
         let rstd = rstd.add(r).read_unaligned();
         let sum =
-            dot_f64(cols, |i, count| (load_part(dy.add(i), count) * weight(w, i, count), load_part(x.add(i), count)));
+            dot_f64(cols, |i, count| (load_part(dy.add(i), count) * weight(i, count), load_part(x.add(i), count)));
         let mean = F32s::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
         let scale = F32s::splat(rstd);
         for i in (0..cols).step_by(LANES) {
             let count = (cols - i).min(LANES);
-            let g = load_part(dy.add(i), count) * weight(w, i, count);
+            let g = load_part(dy.add(i), count) * weight(i, count);
             store_part(dx.add(i), scale * (g - mean * load_part(x.add(i), count)), count);
         }
     }

@@ -1,18 +1,21 @@
-//! Rotary position embedding in the half layout, and its table.
+//! Rotary position embedding, and its table.
 use crate::dtype::{load_part, store_part, Element};
 use crate::simd::{F32s, LANES};
 use crate::status::{Status, POSITION};
 
-/// Rotates the first `2 * half` dims of each head by its position's angles; copies the rest. A token whose position lies
+/// Rotates the `2 * half` dims of each head from `start` on by its position's angles, each of the first half with its like in the
+/// second or, interleaved, neighbors; copies the rest. A token whose position lies
 /// beyond the tables becomes zeros; the first one is noted.
 pub unsafe fn rotate<T: Element>(
     batch: usize,
     seq: usize,
     heads: usize,
     head_dim: usize,
+    start: usize,
     half: usize,
     table_rows: usize,
     stride: usize,
+    interleaved: bool,
     inverse: bool,
     y: *mut T,
     x: *const T,
@@ -38,6 +41,14 @@ pub unsafe fn rotate<T: Element>(
         for h in 0..heads {
             let from = x.add(token * stride + h * head_dim);
             let to = y.add((token * heads + h) * head_dim);
+            core::ptr::copy_nonoverlapping(from, to, start);
+            let end = start + 2 * half;
+            core::ptr::copy_nonoverlapping(from.add(end), to.add(end), head_dim - end);
+            let (from, to) = (from.add(start), to.add(start));
+            if interleaved {
+                rotate_neighbors(half, if inverse { -1.0 } else { 1.0 }, to, from, c, n);
+                continue;
+            }
             for i in (0..half).step_by(LANES) {
                 let count = (half - i).min(LANES);
                 let (c, n) = (load_part(c.add(i), count), sign * load_part(n.add(i), count));
@@ -45,10 +56,25 @@ pub unsafe fn rotate<T: Element>(
                 store_part(to.add(i), a * c - b * n, count);
                 store_part(to.add(half + i), b * c + a * n, count);
             }
-            for i in 2 * half..head_dim {
-                *to.add(i) = *from.add(i);
-            }
         }
+    }
+}
+
+/// Rotates `half` pairs of neighbors.
+#[inline(never)]
+unsafe fn rotate_neighbors<T: Element>(
+    half: usize,
+    sign: f32,
+    to: *mut T,
+    from: *const T,
+    cos: *const f32,
+    sin: *const f32,
+) {
+    for i in 0..half {
+        let (c, n) = (cos.add(i).read_unaligned(), sign * sin.add(i).read_unaligned());
+        let (a, b) = (T::load(from.add(2 * i)), T::load(from.add(2 * i + 1)));
+        T::store(to.add(2 * i), a * c - b * n);
+        T::store(to.add(2 * i + 1), b * c + a * n);
     }
 }
 

@@ -24,10 +24,13 @@ export const LAYER_KERNELS = {
       y: { reads: "dtype", shape: ["rows", "cols"] },
     },
   },
-  /** `y = w * (x * rstd)` with `rstd = 1 / sqrt(mean(x²) + eps)`, kept for the backward. */
+  /**
+   * `y = w * (x * rstd)` with `rstd = 1 / sqrt(mean(x²) + eps)`, kept for the backward; with `zeroCentered`, weights are those of
+   * `1 + w`, and what they multiply is not rounded before.
+   */
   rmsNorm: {
     flops: [4, "rows", "cols"],
-    values: { dtype: "float", rows: "size", cols: "size", eps: "f64" },
+    values: { dtype: "float", rows: "size", cols: "size", eps: "f64", zeroCentered: "switch" },
     arrays: {
       y: { writes: "dtype", shape: ["rows", "cols"] },
       rstd: { writes: "float32", shape: ["rows"] },
@@ -37,7 +40,7 @@ export const LAYER_KERNELS = {
   },
   rmsNormBackward: {
     flops: [10, "rows", "cols"],
-    values: { dtype: "float", rows: "size", cols: "size" },
+    values: { dtype: "float", rows: "size", cols: "size", zeroCentered: "switch" },
     arrays: {
       dx: { writes: "dtype", shape: ["rows", "cols"], optional: true },
       dw: { writes: "float32", shape: ["cols"], optional: true },
@@ -75,8 +78,8 @@ export const LAYER_KERNELS = {
     },
   },
   /**
-   * Rotary embedding in the half layout: the first `2 * half` of each head, `y = x cos + rotateHalf(x) sin`; the rest is
-   * copied. Without `positions` they are 0 … seq - 1; a token whose position the tables do not reach becomes zeros and a
+   * Rotary embedding of `2 * half` elements of each head from `start` on, each of the first half with its like in the second,
+   * `y = x cos + rotateHalf(x) sin`, or each pair of neighbors if they are `interleaved`; the rest is copied. Without `positions` they are 0 … seq - 1; a token whose position the tables do not reach becomes zeros and a
    * fault. `inverse` turns the other way: the backward.
    */
   rope: {
@@ -87,9 +90,11 @@ export const LAYER_KERNELS = {
       seq: "size",
       heads: "size",
       headDim: "size",
+      start: "size",
       half: "size",
       tableRows: "size",
       strideX: "size",
+      interleaved: "switch",
       inverse: "switch",
     },
     arrays: {

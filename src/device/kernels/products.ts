@@ -39,7 +39,9 @@ export const PRODUCT_KERNELS = {
   /**
    * `o = softmax(scale * q kᵀ) v` a head, and `lse`, the logarithm of each row's sum. Query head h reads kv head
    * `floor(h / (heads / kvHeads))`. In a causal call query i sees keys j <= i + seqK - seqQ only; a 0 in `keyMask` hides the
-   * key, and a `window` those more than so many behind i's own, itself counted; 0 is none. A query that sees no key gives 0. Memory is linear in the sequence. Operations are counted as if all keys were seen.
+   * key, from all queries where `maskRows` is 1 and from one where it is seqQ; and a `window` hides those more than so many behind
+   * i's own, itself counted; 0 is none. A query that sees no key gives 0. Memory is linear in the sequence, but for such a mask.
+   * Heads of values may be of another size. Operations are counted as if they were not, and all keys were seen.
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
@@ -51,20 +53,22 @@ export const PRODUCT_KERNELS = {
       heads: "size",
       kvHeads: { divides: "heads" },
       headDim: { atMost: 256 },
+      valueDim: { atMost: 256 },
       strideQ: "size",
       strideK: "size",
       strideV: "size",
       scale: "f32",
       causal: "switch",
       window: "size",
+      maskRows: "size",
     },
     arrays: {
-      keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
-      o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
+      keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
+      o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "valueDim"] },
       lse: { writes: "float32", shape: ["batch", "heads", "seqQ"] },
       q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
       k: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideK"] },
-      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideV"] },
+      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "valueDim"]], strides: ["strideV"] },
     },
   },
   attentionBackward: {
@@ -77,24 +81,26 @@ export const PRODUCT_KERNELS = {
       heads: "size",
       kvHeads: { divides: "heads" },
       headDim: { atMost: 256 },
+      valueDim: { atMost: 256 },
       strideQ: "size",
       strideK: "size",
       strideV: "size",
       scale: "f32",
       causal: "switch",
       window: "size",
+      maskRows: "size",
     },
     arrays: {
-      keyMask: { reads: "uint8", shape: ["batch", "seqK"], optional: true },
+      keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
       dq: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
       dk: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },
-      dv: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },
-      dO: { reads: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
-      o: { reads: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
+      dv: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "valueDim"] },
+      dO: { reads: "dtype", shape: ["batch", "seqQ", "heads", "valueDim"] },
+      o: { reads: "dtype", shape: ["batch", "seqQ", "heads", "valueDim"] },
       lse: { reads: "float32", shape: ["batch", "heads", "seqQ"] },
       q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
       k: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideK"] },
-      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "headDim"]], strides: ["strideV"] },
+      v: { reads: "dtype", shape: [["batch", "seqK"], ["kvHeads", "valueDim"]], strides: ["strideV"] },
     },
   },
   /**
@@ -141,6 +147,68 @@ export const PRODUCT_KERNELS = {
       dy: { reads: "dtype", shape: ["batch", "seq", "channels"] },
       x: { reads: "dtype", shape: ["batch", "seq", "channels"] },
       w: { reads: "dtype", shape: ["channels", "width"] },
+    },
+  },
+  /**
+   * The gated delta rule: each value head's state [keyDim, valueDim] goes from token to token by `S = e^g S` and then
+   * `S += k (beta (v - Sᵀ k))ᵀ`, and gives `o = Sᵀ (scale * q)`. Value head h reads key head `floor(h / (valueHeads / keyHeads))`;
+   * `g` is at most 0. Tokens are taken by chunks of `chunk`, of which a sequence has `chunks`; the states before each go to
+   * `states`, for the backward. Operations are counted as those of heads of 128 and chunks of 64.
+   */
+  gatedDelta: {
+    flops: [10, "batch", "seq", "valueHeads", "keyDim", "valueDim"],
+    values: {
+      dtype: "float",
+      batch: "size",
+      seq: "size",
+      keyHeads: { divides: "valueHeads" },
+      valueHeads: "size",
+      keyDim: { atMost: 256 },
+      valueDim: { atMost: 256 },
+      chunk: { atMost: 64 },
+      chunks: "size",
+      scale: "f32",
+    },
+    arrays: {
+      o: { writes: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      state: { updates: "float32", shape: ["batch", "valueHeads", "keyDim", "valueDim"] },
+      states: { writes: "float32", shape: ["batch", "valueHeads", "chunks", "keyDim", "valueDim"], optional: true },
+      q: { reads: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      k: { reads: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      v: { reads: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      g: { reads: "float32", shape: ["batch", "seq", "valueHeads"] },
+      beta: { reads: "dtype", shape: ["batch", "seq", "valueHeads"] },
+    },
+  },
+  /** `dState` holds the gradient of the last states before the call, and that of the first ones after it. */
+  gatedDeltaBackward: {
+    flops: [26, "batch", "seq", "valueHeads", "keyDim", "valueDim"],
+    values: {
+      dtype: "float",
+      batch: "size",
+      seq: "size",
+      keyHeads: { divides: "valueHeads" },
+      valueHeads: "size",
+      keyDim: { atMost: 256 },
+      valueDim: { atMost: 256 },
+      chunk: { atMost: 64 },
+      chunks: "size",
+      scale: "f32",
+    },
+    arrays: {
+      dState: { updates: "float32", shape: ["batch", "valueHeads", "keyDim", "valueDim"] },
+      dq: { writes: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      dk: { writes: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      dv: { writes: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      dg: { writes: "float32", shape: ["batch", "seq", "valueHeads"] },
+      dbeta: { writes: "dtype", shape: ["batch", "seq", "valueHeads"] },
+      dO: { reads: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      states: { reads: "float32", shape: ["batch", "valueHeads", "chunks", "keyDim", "valueDim"] },
+      q: { reads: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      k: { reads: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
+      v: { reads: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
+      g: { reads: "float32", shape: ["batch", "seq", "valueHeads"] },
+      beta: { reads: "dtype", shape: ["batch", "seq", "valueHeads"] },
     },
   },
 } as const;

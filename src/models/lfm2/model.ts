@@ -9,10 +9,10 @@ import type { Device } from "../../device/device.ts";
 import { type LayerContext, SelfAttention } from "../../nn/attention.ts";
 import { CausalConv } from "../../nn/causal_conv.ts";
 import { GatedFeedForward } from "../../nn/feed_forward.ts";
-import { where } from "../../nn/functional.ts";
 import { Linear } from "../../nn/linear.ts";
 import { Module } from "../../nn/module.ts";
 import { RMSNorm } from "../../nn/norm.ts";
+import { withoutPadding } from "../../nn/padding.ts";
 import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
 import type { Tensor } from "../../tensor/tensor.ts";
@@ -42,13 +42,6 @@ class Lfm2ShortConv extends Module<[x: Tensor, context: LayerContext], Tensor> {
     const [b, c, inner] = [at(parts, 0, "part"), at(parts, 1, "part"), at(parts, 2, "part")];
     return this.outProj.call(c.mul(this.conv.call(b.mul(inner), context)));
   }
-}
-
-/** Zeros where a token is padding: nothing else keeps a convolution from seeing it. */
-function withoutPadding(x: Tensor, { attentionMask }: LayerContext): Tensor {
-  if (attentionMask === undefined) return x;
-  const [seq, all] = [at(x.shape, 1, "dim"), at(attentionMask.shape, 1, "dim")];
-  return where(attentionMask.narrow(1, all - seq, seq).unsqueeze(2), x, 0);
 }
 
 /** LFM2 with a language-model head. */

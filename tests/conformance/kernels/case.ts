@@ -120,6 +120,12 @@ export function rounding(dtype: DType): (x: number) => number {
   return dtype === bfloat16 ? toBfloat16 : dtype === float16 ? Math.f16round : fround;
 }
 
+/** Numbers in [-scale, scale), the same for the same seed, as the dtype stores them. */
+export function spread(n: number, seed: number, scale: number, dtype: DType): number[] {
+  const round = rounding(dtype);
+  return each(n, (i) => round(fround(scale * Math.sin(seed + 12.9898 * (i + 1) * (1 + seed)))));
+}
+
 /** Applies a function of one row to each. */
 export function byRow(x: readonly number[], cols: number, f: (row: number[], r: number) => number[]): number[] {
   return Array.from({ length: x.length / cols }, (_, r) => f(x.slice(r * cols, (r + 1) * cols), r)).flat();

@@ -42,7 +42,8 @@ export const FAULT_PROPERTIES: Properties = {
   "rope() writes zeros for positions beyond its tables and notes the first": (bed) => {
     for (const { dtype } of FLOATS) {
       const [n, table] = [3 * 4, bed.put(float32, each(4, () => 1))];
-      const args = { dtype, batch: 1, seq: 3, heads: 1, headDim: 4, half: 1, tableRows: 4, strideX: 4, inverse: false };
+      const sizes = { batch: 1, seq: 3, heads: 1, headDim: 4, start: 0, half: 1, tableRows: 4, strideX: 4 };
+      const args = { dtype, ...sizes, interleaved: false, inverse: false };
       const [x, y] = [bed.put(dtype, bed.values(n)), bed.room(dtype, n)];
       const run = (positions: readonly number[]): void =>
         bed.device.kernels.rope({ ...args, y, x, cos: table, sin: table, positions: bed.put(int32, positions) });

@@ -65,18 +65,35 @@ function rmsScale(row: readonly number[]): number {
 /** Contents of a norm's arrays, with or without its weights. */
 const NORM_ARRAYS = { x: { low: -2, high: 3 }, w: { low: 0.5, high: 2 } };
 
+/** Ways to take weights: none, as they are, and as what is added to 1. */
+const WEIGHTS = [
+  { without: ["w"], zeroCentered: false },
+  { without: [], zeroCentered: false },
+  { without: [], zeroCentered: true },
+] as const;
+
+/** What multiplies each element of a row. */
+function factorsOf(
+  { without: { length }, zeroCentered }: typeof WEIGHTS[number],
+  cols: number,
+  w: () => number[],
+): number[] {
+  return length > 0 ? each(cols, () => 1) : zeroCentered ? w().map((v) => 1 + v) : w();
+}
+
 const rmsNorm: CasesOf<"rmsNorm"> = eachFloat((dtype, epsilon) =>
   [1, 3, 8, 33].flatMap((cols) =>
-    [true, false].map((weighted) => ({
-      args: { dtype, rows: ROWS, cols, eps: EPS },
+    WEIGHTS.map((weights) => ({
+      args: { dtype, rows: ROWS, cols, eps: EPS, zeroCentered: weights.zeroCentered },
       arrays: NORM_ARRAYS,
-      ...weighted ? {} : { without: ["w"] },
+      without: weights.without,
       expect: (before, after) => {
-        const [x, kept, round] = [before("x"), after("rstd"), rounding(dtype)];
-        const w = weighted ? before("w") : each(cols, () => 1);
+        const [x, kept] = [before("x"), after("rstd")];
+        const round = weights.zeroCentered ? fround : rounding(dtype);
+        const w = factorsOf(weights, cols, () => before("w"));
         const values = byRow(x, cols, (row, r) => row.map((v, j) => round(fround(v * pick(kept, r))) * pick(w, j)));
         const rstd = { values: byRow(x, cols, (row) => [rmsScale(row)]), relative: 1e-7 };
-        return { y: { values, relative: epsilon * 1.01 }, rstd };
+        return { y: { values, relative: epsilon * 1.01 + (weights.zeroCentered ? 1e-7 : 0) }, rstd };
       },
     }))
   )
@@ -84,16 +101,16 @@ const rmsNorm: CasesOf<"rmsNorm"> = eachFloat((dtype, epsilon) =>
 
 const rmsNormBackward: CasesOf<"rmsNormBackward"> = eachFloat((dtype, epsilon) =>
   [1, 3, 8, 33].flatMap((cols) =>
-    [true, false].map((weighted) => {
+    WEIGHTS.map((weights) => {
       const x = each(ROWS * cols, (i) => rounding(dtype)(fround(2.5 * Math.sin(3 * i + cols) + 0.5)));
       const scales = byRow(x, cols, (row) => [fround(rmsScale(row))]);
       return {
-        args: { dtype, rows: ROWS, cols },
+        args: { dtype, rows: ROWS, cols, zeroCentered: weights.zeroCentered },
         arrays: { ...NORM_ARRAYS, x, rstd: scales },
-        ...weighted ? {} : { without: ["w"] },
+        without: weights.without,
         expect: (before) => {
-          const [dy, round] = [before("dy"), rounding(dtype)];
-          const w = weighted ? before("w") : each(cols, () => 1);
+          const [dy, round] = [before("dy"), weights.zeroCentered ? fround : rounding(dtype)];
+          const w = factorsOf(weights, cols, () => before("w"));
           const f = (row: readonly number[]): number[] => {
             const scale = rmsScale(row);
             return row.map((u, j) => u * scale * pick(w, j));
@@ -174,8 +191,17 @@ const layerNormBackward: CasesOf<"layerNormBackward"> = eachFloat((dtype, epsilo
 );
 
 const ANGLES = each(7 * 17, (i) => 3 * Math.sin(7 * i + 1));
+/** Head dim, first element that is turned, half of those that are, and whether neighbors are. */
+const TURNS = [
+  [8, 0, 4, false],
+  [10, 0, 3, false],
+  [4, 0, 1, true],
+  [7, 3, 2, false],
+  [34, 0, 17, true],
+  [13, 5, 3, true],
+] as const;
 const rope: CasesOf<"rope"> = eachFloat((dtype, epsilon) =>
-  [[8, 4], [10, 3], [4, 1], [7, 2], [34, 17]].flatMap(([headDim = 0, half = 0]) =>
+  TURNS.flatMap(([headDim, start, half, interleaved]) =>
     [undefined, [4, 0, 6, 1, 1, 5]].flatMap((positions) =>
       [false, true].map((inverse) => {
         const [batch, seq, heads, tableRows] = [2, 3, 2, 7];
@@ -183,19 +209,21 @@ const rope: CasesOf<"rope"> = eachFloat((dtype, epsilon) =>
         const strideX = heads * headDim + 5;
         const tables = { cos: angles.map(Math.cos), sin: angles.map(Math.sin) };
         return {
-          args: { dtype, batch, seq, heads, headDim, half, tableRows, strideX, inverse },
+          args: { dtype, batch, seq, heads, headDim, start, half, tableRows, strideX, interleaved, inverse },
           arrays: positions === undefined ? tables : { ...tables, positions },
           ...positions === undefined ? { without: ["positions"] } : {},
           expect: (before) => {
             const x = before("x");
             const values = each(batch * seq * heads * headDim, (flat) => {
-              const i = flat % headDim;
+              const i = flat % headDim - start;
               const token = Math.floor(flat / (heads * headDim));
-              const head = token * strideX + (Math.floor(flat / headDim) % heads) * headDim;
-              if (i >= 2 * half) return pick(x, head + i);
-              const angle = pick(angles, (positions?.[token] ?? token % seq) * half + i % half) * (inverse ? -1 : 1);
-              const [a, b] = [pick(x, head + i % half), pick(x, head + i % half + half)];
-              return i < half ? a * Math.cos(angle) - b * Math.sin(angle) : b * Math.cos(angle) + a * Math.sin(angle);
+              const head = token * strideX + (Math.floor(flat / headDim) % heads) * headDim + start;
+              if (i < 0 || i >= 2 * half) return pick(x, head + i);
+              const [pair, isFirst] = interleaved ? [Math.floor(i / 2), i % 2 === 0] : [i % half, i < half];
+              const angle = pick(angles, (positions?.[token] ?? token % seq) * half + pair) * (inverse ? -1 : 1);
+              const first = interleaved ? 2 * pair : pair;
+              const [a, b] = [pick(x, head + first), pick(x, head + first + (interleaved ? 1 : half))];
+              return isFirst ? a * Math.cos(angle) - b * Math.sin(angle) : b * Math.cos(angle) + a * Math.sin(angle);
             });
             return { y: { values, relative: epsilon, absolute: 2.01e-7 } };
           },

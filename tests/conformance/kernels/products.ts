@@ -6,7 +6,9 @@
 import assert from "node:assert/strict";
 import { bfloat16, type DType, float16, float32 } from "../../../src/dtype.ts";
 import type { PRODUCT_KERNELS } from "../../../src/device/kernels/products.ts";
+import type { SINK_CASES } from "./attention_sinks.ts";
 import type { Bed } from "./bed.ts";
+import { gatedDelta, gatedDeltaBackward } from "./gated_delta.ts";
 import {
   type Cases,
   type CasesOf,
@@ -16,7 +18,7 @@ import {
   fround,
   pick,
   type Properties,
-  rounding,
+  spread,
   sum,
 } from "./case.ts";
 
@@ -108,10 +110,12 @@ interface Attention {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** @default headDim */
+  readonly valueDim?: number;
   readonly causal: boolean;
   readonly window?: number;
-  /** Hides these keys of each batch entry. */
-  readonly hidden?: (batch: number, key: number) => boolean;
+  /** Hides these keys of each batch entry; of each query where it asks for that. */
+  readonly hidden?: (batch: number, key: number, query: number) => boolean;
   /** Elements between rows beyond the dense ones. */
   readonly gap?: number;
 }
@@ -120,6 +124,8 @@ const ATTENTIONS: readonly Attention[] = [
   { batch: 1, seqQ: 1, seqK: 1, heads: 1, kvHeads: 1, headDim: 1, causal: false },
   { batch: 2, seqQ: 5, seqK: 5, heads: 4, kvHeads: 2, headDim: 8, causal: true, gap: 3 },
   { batch: 2, seqQ: 3, seqK: 9, heads: 3, kvHeads: 1, headDim: 5, causal: true },
+  { batch: 2, seqQ: 9, seqK: 9, heads: 4, kvHeads: 2, headDim: 24, valueDim: 7, causal: true, gap: 3 },
+  { batch: 1, seqQ: 67, seqK: 131, heads: 2, kvHeads: 1, headDim: 3, valueDim: 40, causal: true },
   { batch: 1, seqQ: 9, seqK: 4, heads: 2, kvHeads: 2, headDim: 6, causal: true }, // the first queries see nothing
   { batch: 1, seqQ: 7, seqK: 13, heads: 2, kvHeads: 1, headDim: 12, causal: false, gap: 1 },
   { batch: 1, seqQ: 1, seqK: 70, heads: 2, kvHeads: 1, headDim: 16, causal: true },
@@ -130,6 +136,16 @@ const ATTENTIONS: readonly Attention[] = [
   { batch: 2, seqQ: 6, seqK: 7, heads: 2, kvHeads: 1, headDim: 8, causal: false, hidden: (b, j) => j < 3 + b },
   { batch: 2, seqQ: 70, seqK: 70, heads: 1, kvHeads: 1, headDim: 8, causal: true, hidden: (b, j) => j < 66 * b },
   { batch: 2, seqQ: 4, seqK: 4, heads: 1, kvHeads: 1, headDim: 4, causal: false, hidden: (b) => b === 1 },
+  {
+    batch: 2,
+    seqQ: 67,
+    seqK: 131,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 6,
+    causal: true,
+    hidden: (b, j, i) => (3 * i + j + b) % 5 > 1,
+  },
   { batch: 2, seqQ: 9, seqK: 9, heads: 4, kvHeads: 2, headDim: 8, causal: true, window: 1, gap: 3 },
   { batch: 1, seqQ: 40, seqK: 40, heads: 2, kvHeads: 1, headDim: 5, causal: true, window: 7 },
   { batch: 1, seqQ: 3, seqK: 12, heads: 1, kvHeads: 1, headDim: 8, causal: true, window: 4 },
@@ -149,39 +165,35 @@ const ATTENTIONS: readonly Attention[] = [
   },
 ];
 
-/** Numbers in [-scale, scale), the same for the same seed, as the dtype stores them. */
-function spread(n: number, seed: number, scale: number, dtype: DType): number[] {
-  const round = rounding(dtype);
-  return each(n, (i) => round(fround(scale * Math.sin(seed + 12.9898 * (i + 1) * (1 + seed)))));
-}
-
 /** One attention: its arguments, its arrays, and the formula's results and gradients. */
 function attend(dtype: DType, attention: Attention) {
-  const { batch, seqQ, seqK, heads, kvHeads, headDim, causal, window = 0, hidden, gap = 0 } = attention;
+  const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim = headDim, causal, window = 0, hidden, gap = 0 } =
+    attention;
   const scale = fround(1 / Math.sqrt(headDim));
-  const [strideQ, strideK, strideV] = [heads * headDim + gap, kvHeads * headDim + 2 * gap, kvHeads * headDim + gap];
+  const [strideQ, strideK, strideV] = [heads * headDim + gap, kvHeads * headDim + 2 * gap, kvHeads * valueDim + gap];
   const span = (rows: number, stride: number, row: number): number => (rows - 1) * stride + row;
   const q = spread(span(batch * seqQ, strideQ, heads * headDim), 1, 2, dtype);
   const k = spread(span(batch * seqK, strideK, kvHeads * headDim), 2, 2, dtype);
-  const v = spread(span(batch * seqK, strideV, kvHeads * headDim), 3, 1, dtype);
-  const dO = spread(batch * seqQ * heads * headDim, 4, 1, dtype);
-  const zeros = (rows: number, width: number): number[] => new Array<number>(batch * rows * width * headDim).fill(0);
-  const [o, dq, dk, dv] = [zeros(seqQ, heads), zeros(seqQ, heads), zeros(seqK, kvHeads), zeros(seqK, kvHeads)];
+  const v = spread(span(batch * seqK, strideV, kvHeads * valueDim), 3, 1, dtype);
+  const dO = spread(batch * seqQ * heads * valueDim, 4, 1, dtype);
+  const zeros = (rows: number, width: number): number[] => new Array<number>(batch * rows * width).fill(0);
+  const [o, dq] = [zeros(seqQ, heads * valueDim), zeros(seqQ, heads * headDim)];
+  const [dk, dv] = [zeros(seqK, kvHeads * headDim), zeros(seqK, kvHeads * valueDim)];
   const lse = new Array<number>(batch * heads * seqQ).fill(-Infinity);
   const add = (list: number[], at: number, value: number): void => {
     list[at] = pick(list, at) + value;
   };
   for (let place = 0; place < batch * heads * seqQ; place++) {
     const [b, h, i] = [Math.floor(place / (heads * seqQ)), Math.floor(place / seqQ) % heads, place % seqQ];
-    const kv = Math.floor(h / (heads / kvHeads)) * headDim;
-    const row = (b * seqQ + i) * heads * headDim + h * headDim;
+    const kv = Math.floor(h / (heads / kvHeads));
+    const [row, out] = [((b * seqQ + i) * heads + h) * headDim, ((b * seqQ + i) * heads + h) * valueDim];
     const qAt = (b * seqQ + i) * strideQ + h * headDim;
-    const kAt = (j: number): number => (b * seqK + j) * strideK + kv;
-    const vAt = (j: number): number => (b * seqK + j) * strideV + kv;
-    const dense = (j: number): number => (b * seqK + j) * kvHeads * headDim + kv;
+    const kAt = (j: number): number => (b * seqK + j) * strideK + kv * headDim;
+    const vAt = (j: number): number => (b * seqK + j) * strideV + kv * valueDim;
+    const dense = (j: number): number => (b * seqK + j) * kvHeads + kv;
     const own = i + seqK - seqQ;
     const seen = each(seqK, (j) => j).filter((j) => {
-      return (!causal || j <= own) && (window === 0 || j > own - window) && !hidden?.(b, j);
+      return (!causal || j <= own) && (window === 0 || j > own - window) && !hidden?.(b, j, i);
     });
     if (seen.length === 0) continue;
     const scores = seen.map((j) => scale * sum(headDim, (d) => pick(q, qAt + d) * pick(k, kAt(j) + d)));
@@ -189,20 +201,27 @@ function attend(dtype: DType, attention: Attention) {
     const total = scores.reduce((t, s) => t + Math.exp(s - top), 0);
     lse[place] = top + Math.log(total);
     const p = scores.map((s) => Math.exp(s - top) / total);
-    const dp = seen.map((j) => sum(headDim, (d) => pick(dO, row + d) * pick(v, vAt(j) + d)));
+    const dp = seen.map((j) => sum(valueDim, (d) => pick(dO, out + d) * pick(v, vAt(j) + d)));
     const delta = sum(seen.length, (s) => pick(p, s) * pick(dp, s));
     seen.forEach((j, s) => {
       const ds = pick(p, s) * (pick(dp, s) - delta) * scale;
+      for (let d = 0; d < valueDim; d++) {
+        add(o, out + d, pick(p, s) * pick(v, vAt(j) + d));
+        add(dv, dense(j) * valueDim + d, pick(p, s) * pick(dO, out + d));
+      }
       for (let d = 0; d < headDim; d++) {
-        add(o, row + d, pick(p, s) * pick(v, vAt(j) + d));
-        add(dv, dense(j) + d, pick(p, s) * pick(dO, row + d));
         add(dq, row + d, ds * pick(k, kAt(j) + d));
-        add(dk, dense(j) + d, ds * pick(q, qAt + d));
+        add(dk, dense(j) * headDim + d, ds * pick(q, qAt + d));
       }
     });
   }
-  const args = { dtype, batch, seqQ, seqK, heads, kvHeads, headDim, strideQ, strideK, strideV, scale, causal, window };
-  const keyMask = each(batch * seqK, (at) => Number(!hidden?.(Math.floor(at / seqK), at % seqK)));
+  const sizes = { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV };
+  const maskRows = (hidden?.length ?? 0) > 2 ? seqQ : 1;
+  const args = { dtype, ...sizes, scale, causal, window, maskRows };
+  const keyMask = each(batch * maskRows * seqK, (at) => {
+    const row = Math.floor(at / seqK);
+    return Number(!hidden?.(Math.floor(row / maskRows), at % seqK, row % maskRows));
+  });
   const arrays = hidden === undefined ? { q, k, v } : { q, k, v, keyMask };
   const without = hidden === undefined ? ["keyMask"] as const : [];
   return { args, arrays, without, o, lse, dO, dq, dk, dv };
@@ -283,62 +302,15 @@ const causalConvBackward: CasesOf<"causalConvBackward"> = eachFloat((dtype, epsi
   })
 );
 
-const SINKS = [[1, 1, 1, 1], [2, 3, 2, 5], [1, 9, 3, 40]] as const;
-
-/** The query of an element of an output [batch, seq, heads, headDim], as a place of `lse` [batch, heads, seq], and its head. */
-function queryOf(at: number, [, seq, heads, headDim]: readonly [number, number, number, number]): [number, number] {
-  const [h, t] = [Math.floor(at / headDim) % heads, Math.floor(at / headDim / heads) % seq];
-  return [(Math.floor(at / headDim / heads / seq) * heads + h) * seq + t, h];
-}
-
-const attentionSinks: CasesOf<"attentionSinks"> = eachFloat((dtype, epsilon) =>
-  SINKS.map((sizes) => {
-    const [batch, seq, heads, headDim] = sizes;
-    return {
-      args: { dtype, batch, seq, heads, headDim },
-      arrays: { lse: { low: -2, high: 4 } },
-      expect: (before) => {
-        const [o, lse, sinks] = [before("o"), before("lse"), before("sinks")];
-        const all = lse.map((l, i) => Math.log(Math.exp(l) + Math.exp(pick(sinks, Math.floor(i / seq) % heads))));
-        const values = o.map((v, i) => {
-          const [query] = queryOf(i, sizes);
-          return v * Math.exp(pick(lse, query) - pick(all, query));
-        });
-        return { o: { values, relative: epsilon + 1e-6 }, lse: { values: all, relative: 1e-6, absolute: 1e-6 } };
-      },
-    };
-  })
-);
-
-const attentionSinksBackward: CasesOf<"attentionSinksBackward"> = eachFloat((dtype) =>
-  SINKS.map((sizes) => {
-    const [batch, seq, heads, headDim] = sizes;
-    return {
-      args: { dtype, batch, seq, heads, headDim },
-      arrays: { lse: { low: 0, high: 4 } },
-      expect: (before) => {
-        const [dO, o, lse, sinks] = [before("dO"), before("o"), before("lse"), before("sinks")];
-        const values = sinks.map((sink, head) =>
-          sum(o.length, (i) => {
-            const [query, h] = queryOf(i, sizes);
-            return h === head ? -Math.exp(sink - pick(lse, query)) * pick(o, i) * pick(dO, i) : 0;
-          })
-        );
-        return { dsinks: { values, relative: 1e-6, absolute: 1e-6 } };
-      },
-    };
-  })
-);
-
 /** Cases of kernels of products. */
-export const PRODUCT_CASES: Cases<keyof typeof PRODUCT_KERNELS> = {
+export const PRODUCT_CASES: Cases<Exclude<keyof typeof PRODUCT_KERNELS, keyof typeof SINK_CASES>> = {
   gemm,
   attention,
   attentionBackward,
-  attentionSinks,
-  attentionSinksBackward,
   causalConv,
   causalConvBackward,
+  gatedDelta,
+  gatedDeltaBackward,
 };
 
 /** A dense float32 product, [m, k] by [k, n] or its transpose. */
@@ -374,8 +346,19 @@ export const PRODUCT_PROPERTIES: Properties = {
     }
   },
   "attention() stands scores far apart, and passes NaN on": (bed) => {
-    const sizes = { batch: 1, seqQ: 2, seqK: 3, heads: 1, kvHeads: 1, headDim: 2, strideQ: 2, strideK: 2, strideV: 2 };
-    const args = { dtype: float32, ...sizes, scale: 1, causal: false, window: 0 };
+    const sizes = {
+      batch: 1,
+      seqQ: 2,
+      seqK: 3,
+      heads: 1,
+      kvHeads: 1,
+      headDim: 2,
+      valueDim: 2,
+      strideQ: 2,
+      strideK: 2,
+      strideV: 2,
+    };
+    const args = { dtype: float32, ...sizes, scale: 1, causal: false, window: 0, maskRows: 1 };
     const [o, lse] = [bed.room(float32, 4), bed.room(float32, 2)];
     const [k, v] = [bed.put(float32, [1000, 0, -1000, 0, 0, 0]), bed.put(float32, [1, 2, 3, 4, 5, 6])];
     bed.device.kernels.attention({ ...args, o, lse, q: bed.put(float32, [1000, 0, 0, 1]), k, v });

@@ -125,7 +125,7 @@ test("resolveLlamaConfig() refuses options that change the result and are not im
   }
   assert.throws(
     () => buildModel(device, { ...MINIMAL, model_type: "mamba" }),
-    /^UnsupportedError: Cannot build a model of model_type 'mamba': 'gpt2', .* and 'qwen3' are supported$/,
+    /^UnsupportedError: Cannot build a model of model_type 'mamba': 'gpt2', .* and 'qwen3_moe' are supported$/,
   );
   assert.throws(
     () => buildModel(device, { ...MINIMAL, model_type: "qwen2" }),

@@ -1,0 +1,121 @@
+/**
+ * The gated delta rule (Yang et al. 2024): attention whose memory is one state a head, which each token lets fade, corrects and
+ * reads. Computed by chunks; the backward begins from the states before each.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { DevicePtr } from "../device/device.ts";
+import { KERNELS } from "../device/kernels/table.ts";
+import { float32 } from "../dtype.ts";
+import { DTypeError, ShapeError } from "../errors.ts";
+import { sameShape, type Shape } from "../shape.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import type { ComputeOp, OpContext } from "./op.ts";
+
+const { chunk: { atMost: CHUNK }, keyDim: { atMost: MAX_KEY_DIM }, valueDim: { atMost: MAX_VALUE_DIM } } =
+  KERNELS.gatedDelta.values;
+
+/** Places of the inputs. */
+const INPUTS = [0, 1, 2, 3, 4] as const;
+
+/** Heads and scale of a gated delta rule. */
+export interface GatedDeltaAttrs {
+  /** Heads of queries and keys: a divisor of `valueHeads`. */
+  readonly keyHeads: number;
+  /** Heads of values, each with a state of its own. */
+  readonly valueHeads: number;
+  /** Factor on the queries. */
+  readonly scale: number;
+  /**
+   * float32 [batch, valueHeads, keyDim, valueDim]: what the heads know before the first token, and afterwards what they know
+   * after the last one. @default zeros, which are forgotten
+   */
+  readonly state?: Tensor | undefined;
+}
+
+/** The sizes that both directions share. */
+function sizesOf(q: Tensor, v: Tensor, { keyHeads, valueHeads, scale }: GatedDeltaAttrs) {
+  const [batch, seq] = [at(q.shape, 0, "dim"), at(q.shape, 1, "dim")];
+  const [keyDim, valueDim] = [at(q.shape, 2, "dim") / keyHeads, at(v.shape, 2, "dim") / valueHeads];
+  const chunks = Math.ceil(seq / CHUNK);
+  return { dtype: q.dtype, batch, seq, keyHeads, valueHeads, keyDim, valueDim, chunk: CHUNK, chunks, scale };
+}
+
+/** A state a head, zeros. */
+function emptyStates(call: OpContext, shape: Shape): Tensor {
+  const states = call.empty(shape, float32);
+  call.device.kernels.fill({ dtype: float32, n: states.numel, value: 0, dst: states.ptr });
+  return states;
+}
+
+/** The arrays that both directions read. */
+function arraysOf(inputs: readonly Tensor[]) {
+  const ptr = (i: number) => at(inputs, i, "input").ptr;
+  return { q: ptr(0), k: ptr(1), v: ptr(2), g: ptr(3), beta: ptr(4) };
+}
+
+/**
+ * q and k [batch, seq, keyHeads * keyDim], v [batch, seq, valueHeads * valueDim], g float32 and beta [batch, seq, valueHeads] → the
+ * shape of v.
+ */
+export const gatedDeltaOp: ComputeOp<GatedDeltaAttrs> = {
+  name: "gatedDeltaRule",
+  infer: ([q, k, v, g, beta], { keyHeads, valueHeads, state }) => {
+    if (q === undefined || k === undefined || v === undefined || g === undefined || beta === undefined) {
+      throw new ShapeError("gatedDeltaRule", "it takes q, k, v, g and beta", []);
+    }
+    if (g.dtype !== float32 || [k, v, beta].some(({ dtype }) => dtype !== q.dtype)) {
+      const expected = "g must be float32, and q, k, v and beta of one dtype";
+      throw new DTypeError("gatedDeltaRule", expected, g.dtype.name, ...[q, k, v, beta].map(({ dtype }) => dtype.name));
+    }
+    const [batch, seq, width] = q.shape;
+    const [keyDim, valueDim] = [(width ?? 0) / keyHeads, (v.shape[2] ?? 0) / valueHeads];
+    const fits = q.ndim === 3 && v.ndim === 3 && sameShape(q.shape, k.shape) && valueHeads % keyHeads === 0 &&
+      Number.isInteger(keyDim) && Number.isInteger(valueDim) && v.shape[0] === batch && v.shape[1] === seq &&
+      [g, beta].every(({ shape }) => sameShape(shape, [batch ?? 0, seq ?? 0, valueHeads]));
+    if (!fits) {
+      const expected = `${keyHeads} key heads and ${valueHeads} value heads must fit`;
+      throw new ShapeError("gatedDeltaRule", expected, q.shape, k.shape, v.shape, g.shape, beta.shape);
+    }
+    if (keyDim > MAX_KEY_DIM || valueDim > MAX_VALUE_DIM) {
+      throw new ShapeError("gatedDeltaRule", `a head must have at most ${MAX_KEY_DIM} elements`, q.shape, v.shape);
+    }
+    const stateShape = [batch ?? 0, valueHeads, keyDim, valueDim];
+    if (state !== undefined && (state.dtype !== float32 || !sameShape(state.shape, stateShape))) {
+      throw new ShapeError("gatedDeltaRule", `the state must be float32 [${stateShape.join(", ")}]`, state.shape);
+    }
+    return [{ shape: v.shape, dtype: q.dtype }];
+  },
+  forward: (call) => {
+    const inputs = INPUTS.map((i) => call.dense(call.input(i)));
+    const sizes = sizesOf(call.input(0), call.input(2), call.attrs);
+    const { batch, valueHeads, keyDim, valueDim, chunks } = sizes;
+    const state = call.attrs.state ?? emptyStates(call, [batch, valueHeads, keyDim, valueDim]);
+    const states = call.recording ? call.empty([batch, valueHeads, chunks, keyDim, valueDim], float32) : undefined;
+    const written = { o: call.output(0).ptr, state: state.ptr, states: states?.ptr };
+    call.device.kernels.gatedDelta({ ...sizes, ...written, ...arraysOf(inputs) });
+    if (states !== undefined) call.save(...inputs, states);
+  },
+  backward: (call) => {
+    const inputs = INPUTS.map((i) => call.saved(i));
+    const sizes = sizesOf(call.saved(0), call.saved(2), call.attrs);
+    const { batch, valueHeads, keyDim, valueDim } = sizes;
+    const out = (i: number): DevicePtr => {
+      const { shape, dtype } = call.saved(i);
+      return (call.needs(i) ? call.out(i, dtype) : call.empty(shape, dtype)).ptr;
+    };
+    call.device.kernels.gatedDeltaBackward({
+      ...sizes,
+      ...arraysOf(inputs),
+      dState: emptyStates(call, [batch, valueHeads, keyDim, valueDim]).ptr,
+      dq: out(0),
+      dk: out(1),
+      dv: out(2),
+      dg: out(3),
+      dbeta: out(4),
+      dO: call.dense(call.grad(0)).ptr,
+      states: call.saved(INPUTS.length).ptr,
+    });
+  },
+};

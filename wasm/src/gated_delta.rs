@@ -1,0 +1,405 @@
+//! The gated delta rule (Yang et al. 2024): a state [key_dim, value_dim] a head, which each token lets fade and then corrects,
+//! `S = e^g S; S += k (beta (v - S^T k))^T`, and reads, `o = S^T (scale * q)`.
+//!
+//! It is computed a chunk of tokens at a time, so that all but one triangular solve are matrix products. In a chunk with decays
+//! `c_i = g_0 + .. + g_i`, the corrections are `w_i = beta_i (v_i - e^c_i S^T k_i - sum of gram_ij w_j over j < i)` with
+//! `gram_ij = (k_i . k_j) e^(c_i - c_j)`. Everything within a chunk is f32, and each head's chunks run in order.
+use crate::dtype::{load_part, Element};
+use crate::elementwise::{map, zip};
+use crate::math::exp_of_negative;
+use crate::matmul::{gemm, Matrix, Product, PANEL_WORDS};
+use crate::scratch_areas;
+use crate::simd::{sum_lanes, F32s, LANES};
+use crate::with_float;
+use crate::workspace::Workspace;
+
+/// Most tokens of a chunk.
+pub const MAX_CHUNK: usize = 64;
+/// Largest key or value dim of a head.
+pub const MAX_DIM: usize = 256;
+
+/// Sizes of one call; see `gatedDelta` in `src/device/kernels/products.ts`.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub batch: usize,
+    pub seq: usize,
+    pub key_heads: usize,
+    pub value_heads: usize,
+    pub key_dim: usize,
+    pub value_dim: usize,
+    pub chunk: usize,
+    pub chunks: usize,
+    pub scale: f32,
+    pub space: Workspace,
+}
+
+/// The tokens of one chunk and one value head.
+#[derive(Clone, Copy)]
+struct Chunk {
+    /// Number of the first token, over all sequences.
+    token: usize,
+    len: usize,
+    head: usize,
+    key_head: usize,
+}
+
+impl Shape {
+    /// Value heads that share a key head.
+    fn group(&self) -> usize {
+        self.value_heads.checked_div(self.key_heads).unwrap_or(0)
+    }
+    fn chunk_of(&self, batch: usize, key_head: usize, head: usize, n: usize) -> Chunk {
+        let first = (n * self.chunk).min(self.seq);
+        Chunk { token: batch * self.seq + first, len: self.chunk.min(self.seq - first), head, key_head }
+    }
+    /// Elements of a state.
+    fn state(&self) -> usize {
+        self.key_dim * self.value_dim
+    }
+    /// Where a chunk's queries or keys begin.
+    fn keys_at(&self, c: Chunk) -> usize {
+        (c.token * self.key_heads + c.key_head) * self.key_dim
+    }
+    /// Where its values begin.
+    fn values_at(&self, c: Chunk) -> usize {
+        (c.token * self.value_heads + c.head) * self.value_dim
+    }
+    /// `c = alpha * a @ b + beta * c` with `m` rows, `n` columns and `k` products an element; `c` is dense.
+    #[inline(never)]
+    unsafe fn multiply(&self, [m, n, k]: [usize; 3], factors: [f32; 2], a: Matrix<f32>, b: Matrix<f32>, c: *mut f32) {
+        gemm(self.space, Product { m, n, k, alpha: factors[0], beta: factors[1] }, a, b, c, n);
+    }
+}
+
+/// What [`Shape::multiply`] does with its destination.
+const OVERWRITE: [f32; 2] = [1.0, 0.0];
+const ADD: [f32; 2] = [1.0, 1.0];
+
+// Matrices of a chunk have a token a row.
+scratch_areas! { Space {
+    _products: PANEL_WORDS,              // what `gemm` packs into
+    q: MAX_CHUNK * MAX_DIM,              // times the scale
+    k: MAX_CHUNK * MAX_DIM,
+    dq: MAX_CHUNK * MAX_DIM,
+    dk: MAX_CHUNK * MAX_DIM,             // of keys as rows of `gram`, and as what the state is read with
+    dk_column: MAX_CHUNK * MAX_DIM,      // of keys as its columns, and as what the state is written with
+    all_dq: MAX_CHUNK * MAX_DIM,         // of all heads that share the keys
+    all_dk: MAX_CHUNK * MAX_DIM,
+    y: MAX_CHUNK * MAX_DIM,              // corrections before the factor `beta`
+    w: MAX_CHUNK * MAX_DIM,              // and after it
+    dw: MAX_CHUNK * MAX_DIM,
+    o: MAX_CHUNK * MAX_DIM,              // or its gradient
+    gram: MAX_CHUNK * MAX_CHUNK,         // below the diagonal
+    scores: MAX_CHUNK * MAX_CHUNK,       // `(q_i . k_j) e^(c_i - c_j)`, up to the diagonal
+    decays: MAX_CHUNK * MAX_CHUNK,       // `e^(c_i - c_j)`, up to the diagonal
+    dgram: MAX_CHUNK * MAX_CHUNK,
+    dscores: MAX_CHUNK * MAX_CHUNK,
+    sums: MAX_CHUNK,                     // c
+    falls: MAX_CHUNK,                    // `e^c_i`
+    rests: MAX_CHUNK,                    // `e^(c_last - c_i)`
+    betas: MAX_CHUNK,
+} }
+
+/// A dense matrix, or its transpose.
+fn rows(data: *const f32, width: usize) -> Matrix<f32> {
+    Matrix::new(data, width, false)
+}
+fn columns(data: *const f32, width: usize) -> Matrix<f32> {
+    Matrix::new(data, width, true)
+}
+
+/// `dst = scale * src` for `len` rows, from rows `from` apart to rows `to` apart.
+#[inline(never)]
+unsafe fn copy_rows<S: Element, D: Element>(
+    (dst, to): (*mut D, usize),
+    (src, from): (*const S, usize),
+    len: usize,
+    width: usize,
+    scale: f32,
+) {
+    for i in 0..len {
+        map(dst.add(i * to), src.add(i * from), width, |x| x * F32s::splat(scale));
+    }
+}
+
+/// Multiplies each row by its factor.
+#[inline(never)]
+unsafe fn scale_rows(x: *mut f32, factors: *const f32, len: usize, width: usize) {
+    for i in 0..len {
+        let factor = F32s::load_splat(factors.add(i));
+        map(x.add(i * width), x.add(i * width), width, |x| x * factor);
+    }
+}
+
+/// `dst += src`.
+#[inline(never)]
+unsafe fn add(dst: *mut f32, src: *const f32, n: usize) {
+    zip(dst, dst as *const f32, src, n, |a, b| a + b);
+}
+
+#[inline(never)]
+unsafe fn dot(a: *const f32, b: *const f32, n: usize) -> f32 {
+    sum_lanes(n, |sum, i, count| load_part(a.add(i), count).madd(load_part(b.add(i), count), sum))
+}
+
+/// Row i of `x` minus the sum of `lower[i, j] * solved[j]` over the rows before it, or with `transposed` of `lower[j, i]` over
+/// those after it; then calls `solve(i)`, which makes row i of `solved`.
+#[inline(always)]
+unsafe fn substitute(
+    x: *mut f32,
+    solved: *const f32,
+    lower: *const f32,
+    len: usize,
+    width: usize,
+    transposed: bool,
+    solve: impl Fn(usize),
+) {
+    for step in 0..len {
+        let i = if transposed { len - 1 - step } else { step };
+        let others = if transposed { i + 1..len } else { 0..i };
+        for at in (0..width).step_by(LANES) {
+            let count = (width - at).min(LANES);
+            let row = x.add(i * width + at);
+            let mut sum = load_part(row as *const f32, count);
+            for j in others.clone() {
+                let factor = if transposed { *lower.add(j * len + i) } else { *lower.add(i * len + j) };
+                sum = F32s::splat(-factor).madd(load_part(solved.add(j * width + at), count), sum);
+            }
+            crate::dtype::store_part(row, sum, count);
+        }
+        solve(i);
+    }
+}
+
+/// An array of any float dtype.
+#[derive(Clone, Copy)]
+pub struct Floats {
+    dtype: u32,
+    data: *mut u8,
+}
+
+/// The array of a dtype code at an address.
+pub fn floats(dtype: u32, data: *mut u8) -> Floats {
+    Floats { dtype, data }
+}
+
+impl Floats {
+    /// `dst = scale * self` for `len` rows, which lie `stride` apart from element `at` on.
+    #[inline(never)]
+    unsafe fn read(self, dst: *mut f32, at: usize, stride: usize, len: usize, width: usize, scale: f32) {
+        with_float!(self.dtype, T => copy_rows((dst, width), ((self.data as *const T).add(at), stride), len, width, scale))
+    }
+    /// `self = scale * src`, likewise.
+    #[inline(never)]
+    unsafe fn write(self, src: *const f32, at: usize, stride: usize, len: usize, width: usize, scale: f32) {
+        with_float!(self.dtype, T => copy_rows(((self.data as *mut T).add(at), stride), (src, width), len, width, scale))
+    }
+}
+
+/// What both directions read.
+#[derive(Clone, Copy)]
+pub struct Inputs {
+    pub q: Floats,
+    pub k: Floats,
+    pub v: Floats,
+    pub g: Floats,
+    pub beta: Floats,
+}
+
+/// Reads a chunk, and computes its corrections.
+#[inline(never)]
+unsafe fn read(s: &Shape, f: &Space, c: Chunk, x: &Inputs, state: *const f32) {
+    let (stride, row) = (s.key_heads * s.key_dim, c.token * s.value_heads + c.head);
+    x.q.read(f.q, s.keys_at(c), stride, c.len, s.key_dim, s.scale);
+    x.k.read(f.k, s.keys_at(c), stride, c.len, s.key_dim, 1.0);
+    x.v.read(f.y, s.values_at(c), s.value_heads * s.value_dim, c.len, s.value_dim, 1.0);
+    x.beta.read(f.betas, row, s.value_heads, c.len, 1, 1.0);
+    x.g.read(f.sums, row, s.value_heads, c.len, 1, 1.0);
+    let mut sum = 0.0;
+    for i in 0..c.len {
+        sum += *f.sums.add(i) as f64;
+        *f.sums.add(i) = sum as f32;
+    }
+    relate(s, f, c.len);
+    correct(s, f, c.len, state);
+}
+
+/// The decays within a chunk, and what its queries and keys have to do with the keys before them.
+#[inline(never)]
+unsafe fn relate(s: &Shape, f: &Space, len: usize) {
+    let (q, k) = (rows(f.q, s.key_dim), rows(f.k, s.key_dim));
+    s.multiply([len, len, s.key_dim], OVERWRITE, q, columns(f.k, s.key_dim), f.scores);
+    s.multiply([len, len, s.key_dim], OVERWRITE, k, columns(f.k, s.key_dim), f.gram);
+    let last = F32s::splat(if len == 0 { 0.0 } else { *f.sums.add(len - 1) });
+    map(f.falls, f.sums as *const f32, len, exp_of_negative);
+    map(f.rests, f.sums as *const f32, len, |sum| exp_of_negative((last - sum).at_most(0.0)));
+    for i in 0..len {
+        let own = F32s::load_splat(f.sums.add(i));
+        let decays = f.decays.add(i * len);
+        map(decays, f.sums as *const f32, len, |sum| exp_of_negative((own - sum).at_most(0.0)));
+        core::ptr::write_bytes(decays.add(i + 1), 0, len - i - 1);
+    }
+    fade(f.scores, f, len, 1);
+    fade(f.gram, f, len, 0);
+}
+
+/// Multiplies a matrix [len, len] by the decays; those at and above `diagonal` columns behind a row's own become zeros.
+#[inline(never)]
+unsafe fn fade(x: *mut f32, f: &Space, len: usize, diagonal: usize) {
+    zip(x, x as *const f32, f.decays as *const f32, len * len, |x, decay| x * decay);
+    for i in 0..len {
+        // Not left to the decays: a product with 0 may be NaN.
+        core::ptr::write_bytes(x.add(i * len + i + diagonal), 0, len - i - diagonal);
+    }
+}
+
+/// The corrections of a chunk, of the values in `y` and the state before it.
+#[inline(never)]
+unsafe fn correct(s: &Shape, f: &Space, len: usize, state: *const f32) {
+    let width = s.value_dim;
+    s.multiply([len, width, s.key_dim], OVERWRITE, rows(f.k, s.key_dim), rows(state, width), f.w);
+    scale_rows(f.w, f.falls, len, width);
+    zip(f.y, f.y as *const f32, f.w as *const f32, len * width, |value, known| value - known);
+    substitute(f.y, f.w, f.gram, len, width, false, |i| {
+        let beta = F32s::load_splat(f.betas.add(i));
+        map(f.w.add(i * width), f.y.add(i * width) as *const f32, width, |y| beta * y);
+    });
+}
+
+/// The output of a chunk, and the state after it.
+#[inline(never)]
+unsafe fn advance(s: &Shape, f: &Space, len: usize, state: *mut f32) {
+    let width = s.value_dim;
+    s.multiply([len, width, s.key_dim], OVERWRITE, rows(f.q, s.key_dim), rows(state, width), f.o);
+    scale_rows(f.o, f.falls, len, width);
+    s.multiply([len, width, len], ADD, rows(f.scores, len), rows(f.w, width), f.o);
+    if len > 0 {
+        let fall = *f.falls.add(len - 1);
+        scale_rows(f.k, f.rests, len, s.key_dim);
+        s.multiply([s.key_dim, width, len], [1.0, fall], columns(f.k, s.key_dim), rows(f.w, width), state);
+    }
+}
+
+/// `o`, and each head's `state` moved on by all tokens; the states before each chunk go to `states`, unless that is null.
+pub unsafe fn forward(s: &Shape, o: Floats, state: *mut f32, states: *mut f32, x: &Inputs) {
+    let f = Space::new(s.space);
+    for place in 0..s.batch * s.value_heads {
+        let (batch, head) = (place / s.value_heads, place % s.value_heads);
+        let state = state.add(place * s.state());
+        for n in 0..s.chunks {
+            if !states.is_null() {
+                core::ptr::copy_nonoverlapping(state, states.add((place * s.chunks + n) * s.state()), s.state());
+            }
+            let c = s.chunk_of(batch, head / s.group(), head, n);
+            read(s, &f, c, x, state);
+            advance(s, &f, c.len, state);
+            o.write(f.o, s.values_at(c), s.value_heads * s.value_dim, c.len, s.value_dim, 1.0);
+        }
+    }
+}
+
+/// Where gradients go.
+#[derive(Clone, Copy)]
+pub struct Gradients {
+    pub dq: Floats,
+    pub dk: Floats,
+    pub dv: Floats,
+    pub dg: Floats,
+    pub dbeta: Floats,
+}
+
+/// Gradients of [`forward`], with the states that it kept. `d_state` holds the gradient of the last states, and then that of the
+/// first ones.
+pub unsafe fn backward(s: &Shape, d_state: *mut f32, to: &Gradients, d_o: Floats, states: *const f32, x: &Inputs) {
+    let f = Space::new(s.space);
+    let (width, stride) = (s.value_dim, s.value_heads * s.value_dim);
+    for place in 0..s.batch * s.key_heads {
+        let (batch, key_head) = (place / s.key_heads, place % s.key_heads);
+        for n in (0..s.chunks).rev() {
+            let first = s.chunk_of(batch, key_head, 0, n);
+            let len = first.len;
+            core::ptr::write_bytes(f.all_dq, 0, len * s.key_dim);
+            core::ptr::write_bytes(f.all_dk, 0, len * s.key_dim);
+            for head in key_head * s.group()..(key_head + 1) * s.group() {
+                let c = Chunk { head, ..first };
+                let place = batch * s.value_heads + head;
+                let state = states.add((place * s.chunks + n) * s.state());
+                read(s, &f, c, x, state);
+                d_o.read(f.o, s.values_at(c), stride, len, width, 1.0);
+                retreat(s, &f, len, state, d_state.add(place * s.state()));
+                let row = c.token * s.value_heads + head;
+                to.dg.write(f.sums, row, s.value_heads, len, 1, 1.0);
+                to.dbeta.write(f.betas, row, s.value_heads, len, 1, 1.0);
+                to.dv.write(f.y, s.values_at(c), stride, len, width, 1.0);
+                add(f.all_dq, f.dq, len * s.key_dim);
+                add(f.all_dk, f.dk, len * s.key_dim);
+            }
+            let (at, stride) = (s.keys_at(first), s.key_heads * s.key_dim);
+            to.dq.write(f.all_dq, at, stride, len, s.key_dim, s.scale);
+            to.dk.write(f.all_dk, at, stride, len, s.key_dim, 1.0);
+        }
+    }
+}
+
+/// Gradients of one chunk, of that of its output in `o` and that of the state after it, `d_state`, which becomes that of the state
+/// before it. They are left in `dq`, `dk` and, in place of what they are of, in `y` (the values), `betas` and, of `g`, in `sums`.
+#[inline(never)]
+unsafe fn retreat(s: &Shape, f: &Space, len: usize, state: *const f32, d_state: *mut f32) {
+    if len == 0 {
+        return;
+    }
+    let (keys, width) = (s.key_dim, s.value_dim);
+    corrections_backward(s, f, len, d_state);
+    let fall = *f.falls.add(len - 1);
+    let mut later = fall as f64 * dot(state, d_state, s.state()) as f64;
+    later += keys_backward(s, f, len, state, d_state) as f64;
+    for i in (0..len).rev() {
+        // A decay's gradient follows from those of all that it multiplies; c_i holds the decays of all tokens up to i.
+        let (k, at) = (f.k.add(i * keys), i * keys);
+        later += dot(f.q.add(at), f.dq.add(at), keys) as f64;
+        later += dot(k, f.dk.add(at), keys) as f64 - dot(k, f.dk_column.add(at), keys) as f64;
+        *f.sums.add(i) = later as f32;
+    }
+    add(f.dk, f.dk_column, len * keys);
+    scale_rows(f.q, f.falls, len, keys);
+    scale_rows(f.k, f.falls, len, keys);
+    s.multiply([keys, width, len], [1.0, fall], columns(f.q, keys), rows(f.o, width), d_state);
+    s.multiply([keys, width, len], [-1.0, 1.0], columns(f.k, keys), rows(f.y, width), d_state);
+}
+
+/// Gradients of the corrections and of what they are made of: `dw`; `y` becomes its own gradient, which is that of the values.
+#[inline(never)]
+unsafe fn corrections_backward(s: &Shape, f: &Space, len: usize, d_state: *const f32) {
+    let (keys, width) = (s.key_dim, s.value_dim);
+    s.multiply([len, width, keys], OVERWRITE, rows(f.k, keys), rows(d_state, width), f.dw);
+    scale_rows(f.dw, f.rests, len, width);
+    s.multiply([len, width, len], ADD, columns(f.scores, len), rows(f.o, width), f.dw);
+    substitute(f.dw, f.y, f.gram, len, width, true, |i| {
+        let (y, dw, beta) = (f.y.add(i * width), f.dw.add(i * width), F32s::load_splat(f.betas.add(i)));
+        *f.betas.add(i) = dot(dw, y, width);
+        map(y, dw as *const f32, width, |dw| beta * dw);
+    });
+    s.multiply([len, len, width], OVERWRITE, rows(f.o, width), columns(f.w, width), f.dscores);
+    s.multiply([len, len, width], [-1.0, 0.0], rows(f.y, width), columns(f.w, width), f.dgram);
+    fade(f.dscores, f, len, 1);
+    fade(f.dgram, f, len, 0);
+}
+
+/// Gradients of queries and keys; gives that of `c_last` by the keys that are written to the state.
+#[inline(never)]
+unsafe fn keys_backward(s: &Shape, f: &Space, len: usize, state: *const f32, d_state: *const f32) -> f32 {
+    let (keys, width) = (s.key_dim, s.value_dim);
+    let (own, within) = ([len, keys, width], [len, keys, len]);
+    s.multiply(own, OVERWRITE, rows(f.o, width), columns(state, width), f.dq);
+    scale_rows(f.dq, f.falls, len, keys);
+    s.multiply(within, ADD, rows(f.dscores, len), rows(f.k, keys), f.dq);
+    s.multiply(own, [-1.0, 0.0], rows(f.y, width), columns(state, width), f.dk);
+    scale_rows(f.dk, f.falls, len, keys);
+    s.multiply(within, ADD, rows(f.dgram, len), rows(f.k, keys), f.dk);
+    s.multiply(own, OVERWRITE, rows(f.w, width), columns(d_state, width), f.dk_column);
+    scale_rows(f.dk_column, f.rests, len, keys);
+    let last = dot(f.k, f.dk_column, len * keys);
+    s.multiply(within, ADD, columns(f.dscores, len), rows(f.q, keys), f.dk_column);
+    s.multiply(within, ADD, columns(f.dgram, len), rows(f.k, keys), f.dk_column);
+    last
+}
