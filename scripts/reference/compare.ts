@@ -45,6 +45,26 @@ class Comparison {
     }
   }
 
+  /** The loss that balances routers, where the config asks for it: of both batches, as the model gives it beside the loss. */
+  *auxLosses(): Generator<Quantity> {
+    const { aux_loss: plain, masked_aux_loss: masked } = this.#facts;
+    if (plain != null) yield judgeToScale("aux_loss", [this.#auxLoss("input_ids")], [plain], 0);
+    if (masked == null) return;
+    yield judgeToScale("masked_aux_loss", [this.#auxLoss("masked_ids", "masked_attention_mask")], [masked], 0);
+  }
+
+  /** The same of a model whose config was made to ask for it, and what becomes of loss and gradients with it. */
+  *balanced(aux: NonNullable<Facts["aux"]>): Generator<Quantity> {
+    yield judgeToScale("aux_loss", [this.#auxLoss("input_ids")], [aux.aux_loss], 0);
+    const loss = this.#backward(this.#stored.ints("input_ids"), this.#stored.shape("input_ids"));
+    yield judgeToScale("loss_with_aux", [loss], [aux.loss_with_aux], this.#sensitivity("loss"));
+    const squares = [...this.model.parameters()].map(({ grad }) =>
+      sumOf(grad?.toArray() ?? [], (value) => value * value)
+    );
+    const norm = Math.sqrt(sumOf(squares, (value) => value));
+    yield judgeToScale("grad_norm_with_aux", [norm], [aux.total_grad_norm], norm * this.#sensitivity("grad_norm_rel"));
+  }
+
   /** Every gradient given, and the norm of each. */
   *gradients(): Generator<Quantity> {
     const ids = this.#stored.ints("input_ids");
@@ -125,6 +145,13 @@ class Comparison {
     return judgeToScale(name, ...shown, this.#sensitivity(name));
   }
 
+  #auxLoss(idsName: string, maskName?: string): number {
+    using _frame = scope();
+    const inputIds = this.#input(this.#stored.ints(idsName), this.#stored.shape(idsName));
+    const attentionMask = maskName === undefined ? undefined : this.#mask(maskName);
+    return noGrad(() => this.model.call({ inputIds, attentionMask })).auxLoss?.item() ?? NaN;
+  }
+
   #loss(name: string, idsName: string, labelsName: string, expected: number, maskName?: string): Quantity {
     using _frame = scope();
     const shape = this.#stored.shape(idsName);
@@ -189,6 +216,25 @@ function* tensorsOf(
   }
 }
 
+/** Runs what compares a model of a config with a directory. */
+async function withModel(
+  device: Device,
+  directory: string,
+  facts: Facts,
+  config: Readonly<Record<string, unknown>>,
+  run: (comparison: Comparison) => Iterable<Quantity>,
+): Promise<readonly Quantity[]> {
+  const stored = await StoredTensors.read(`${directory}/expected.safetensors`);
+  const model = buildModel(device, config);
+  await loadHfWeights(model, directory);
+  try {
+    return [...run(new Comparison(device, model, facts, stored))];
+  } finally {
+    model.zeroGrad();
+    for (const parameter of model.parameters()) parameter.dispose();
+  }
+}
+
 /**
  * Compares one directory.
  *
@@ -196,14 +242,14 @@ function* tensorsOf(
  */
 export async function compareDirectory(device: Device, directory: string): Promise<readonly Quantity[]> {
   const [facts, config] = [readFacts(directory), await readHfConfig(directory)];
-  const stored = await StoredTensors.read(`${directory}/expected.safetensors`);
-  const model = buildModel(device, config);
-  await loadHfWeights(model, directory);
-  const comparison = new Comparison(device, model, facts, stored);
-  try {
-    return [...comparison.outputs(), ...comparison.gradients(), ...comparison.steps()];
-  } finally {
-    model.zeroGrad();
-    for (const parameter of model.parameters()) parameter.dispose();
-  }
+  const quantities = await withModel(device, directory, facts, config, function* (comparison) {
+    yield* comparison.outputs();
+    yield* comparison.auxLosses();
+    yield* comparison.gradients();
+    yield* comparison.steps();
+  });
+  const { aux } = facts;
+  if (aux === undefined) return quantities;
+  const asked = { ...config, output_router_logits: true };
+  return [...quantities, ...await withModel(device, directory, facts, asked, (comparison) => comparison.balanced(aux))];
 }

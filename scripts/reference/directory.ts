@@ -16,6 +16,13 @@ export interface Facts {
   readonly loss: number;
   readonly masked_loss: number;
   readonly long_loss?: number | null | undefined;
+  /** The loss that balances routers, and that of the batch with padding, where the config asks for them. */
+  readonly aux_loss?: number | null | undefined;
+  readonly masked_aux_loss?: number | null | undefined;
+  /** What comes of asking for it, where the config does not. */
+  readonly aux?:
+    | { readonly aux_loss: number; readonly loss_with_aux: number; readonly total_grad_norm: number }
+    | undefined;
   readonly no_grad_params: readonly string[];
   readonly grad_norms: ByName;
   readonly step_losses: readonly number[];
@@ -34,6 +41,9 @@ const factsSchema: z.ZodType<Facts> = z.object({
   loss: z.number(),
   masked_loss: z.number(),
   long_loss: z.number().nullish(),
+  aux_loss: z.number().nullish(),
+  masked_aux_loss: z.number().nullish(),
+  aux: z.object({ aux_loss: z.number(), loss_with_aux: z.number(), total_grad_norm: z.number() }).optional(),
   no_grad_params: z.array(z.string()).default([]),
   grad_norms: byName,
   step_losses: z.array(z.number()),

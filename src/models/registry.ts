@@ -12,6 +12,8 @@ import { resolveDeepseekV2Config } from "./deepseek_v2/config.ts";
 import { DeepseekV2ForCausalLm } from "./deepseek_v2/model.ts";
 import { resolveGlm4MoeLiteConfig } from "./glm4_moe_lite/config.ts";
 import { Glm4MoeLiteForCausalLm } from "./glm4_moe_lite/model.ts";
+import { resolveGptOssConfig } from "./gpt_oss/config.ts";
+import { GptOssForCausalLm } from "./gpt_oss/model.ts";
 import { resolveGpt2Config } from "./gpt2/config.ts";
 import { Gpt2ForCausalLm } from "./gpt2/model.ts";
 import { resolveLfm2Config } from "./lfm2/config.ts";
@@ -72,6 +74,7 @@ export const FAMILIES: readonly ModelFamily[] = [
   family("deepseek_v2", resolveDeepseekV2Config, DeepseekV2ForCausalLm),
   family("glm4_moe_lite", resolveGlm4MoeLiteConfig, Glm4MoeLiteForCausalLm),
   family("gpt2", resolveGpt2Config, Gpt2ForCausalLm),
+  family("gpt_oss", resolveGptOssConfig, GptOssForCausalLm),
   family("lfm2", resolveLfm2Config, Lfm2ForCausalLm),
   family("llama", resolveLlamaConfig, LlamaForCausalLm),
   family("mistral", resolveMistralConfig, MistralForCausalLm),

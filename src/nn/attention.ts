@@ -7,7 +7,7 @@
 import { at } from "../at.ts";
 import type { Device } from "../device/device.ts";
 import type { WeightLayout } from "../ops/matmul.ts";
-import type { Init } from "../tensor/parameter.ts";
+import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { CacheSlot, type GenerationCache, KeyValues } from "./cache.ts";
 import { attention, rope } from "./functional.ts";
@@ -54,6 +54,8 @@ export interface SelfAttentionOptions {
   readonly rotary?: RotaryTables;
   /** Tokens that each one sees, itself included. @default all before it */
   readonly window?: number | undefined;
+  /** Whether each head has a sink, a parameter that takes its part of the attention. @default false */
+  readonly sinks?: boolean;
   /** Factor on q·k. @default 1 / √headDim */
   readonly scale?: number;
   /** Names of the fields. */
@@ -69,6 +71,8 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   readonly oProj: Linear;
   readonly qNorm: Layer | undefined;
   readonly kNorm: Layer | undefined;
+  /** [numHeads], if there are some. */
+  readonly sinks: Parameter | undefined;
   readonly #options: SelfAttentionOptions;
   readonly #project: (x: Tensor) => readonly [q: Tensor, k: Tensor, v: Tensor];
   readonly #past = new CacheSlot((cache) => new KeyValues(cache));
@@ -95,6 +99,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     this.oProj = new Linear(device, widths[0], hiddenSize, { bias: outBias, init: outInit, layout });
     this.qNorm = qkNorm?.make(qkNorm.over === "head" ? headDim : widths[0]);
     this.kNorm = qkNorm?.make(qkNorm.over === "head" ? headDim : widths[1]);
+    this.sinks = options.sinks ?? false ? new Parameter(device, [numHeads], { init }) : undefined;
     this.#options = options;
   }
 
@@ -109,7 +114,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     const own = [turn(this.#normed(k, this.kNorm)), v] as const;
     const [keys, values] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
     const attrs = { heads, kvHeads, causal: true, scale, window };
-    const heard = attention(queries, keys, values, attrs, attentionMask);
+    const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks);
     return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()));
   }
 

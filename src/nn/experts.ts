@@ -28,15 +28,14 @@ export interface ExpertsOptions {
   readonly numExperts: number;
   /** Width of one. */
   readonly intermediateSize: number;
-  readonly activation: Activation;
+  /** Of gates, which all come before all ups; or how gates and ups that come in turn are clamped. */
+  readonly activation: Activation | ClampedSwigluAttrs;
   /** How weights begin; biases begin as zeros. */
   readonly init: Init;
   /** How weights lie. @default `outIn` */
   readonly layout?: WeightLayout;
   /** Whether projections have biases. @default false */
   readonly bias?: boolean;
-  /** Gates and ups come in turn and are clamped, in place of the activation. @default all gates come before all ups */
-  readonly clamped?: ClampedSwigluAttrs;
 }
 
 /** `downProj(activation(gate) * up)` of `[gate, up] = gateUpProj(x)`, by the weights of the experts that x goes to. */
@@ -78,8 +77,8 @@ export class Experts extends Module<[x: Tensor, routing: Routing], Tensor> {
   }
 
   #gated(gateUp: Tensor): Tensor {
-    const { clamped, activation } = this.#options;
-    if (clamped !== undefined) return applyOne(clampedSwigluOp, [gateUp], clamped);
+    const { activation } = this.#options;
+    if (typeof activation !== "string") return applyOne(clampedSwigluOp, [gateUp], activation);
     const parts = gateUp.chunk(2, -1);
     return gate(activation, at(parts, 0, "part"), at(parts, 1, "part"));
   }

@@ -160,10 +160,19 @@ export const IGNORE_INDEX: -100 = -100;
  * Attention of q [batch, seqQ, heads * d] to k [batch, seqK, kvHeads * d] and v [batch, seqK, kvHeads * dV].
  *
  * @param keyMask optional uint8 [batch, seqK], or [batch, seqQ, seqK] for each query its own; 0 hides a key
+ * @param sinks optional [heads]: the score of one more key, which all queries see and whose value is zero
  * @returns [batch, seqQ, heads * dV]
  */
-export function attention(q: Tensor, k: Tensor, v: Tensor, attrs: AttentionAttrs, keyMask?: Tensor): Tensor {
-  return applyOne(attentionOp, keyMask === undefined ? [q, k, v] : [q, k, v, keyMask], attrs);
+export function attention(
+  q: Tensor,
+  k: Tensor,
+  v: Tensor,
+  attrs: Omit<AttentionAttrs, "sinks">,
+  keyMask?: Tensor,
+  sinks?: Tensor,
+): Tensor {
+  const inputs = [q, k, v, keyMask, sinks].filter((input) => input !== undefined);
+  return applyOne(attentionOp, inputs, { ...attrs, sinks: sinks !== undefined });
 }
 
 /**

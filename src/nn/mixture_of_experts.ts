@@ -7,7 +7,7 @@ import { at } from "../at.ts";
 import type { Device } from "../device/device.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { Experts, type ExpertsOptions } from "./experts.ts";
-import { GatedFeedForward } from "./feed_forward.ts";
+import { type FeedForwardOptions, GatedFeedForward } from "./feed_forward.ts";
 import { Linear } from "./linear.ts";
 import type { BlockOutput } from "./pre_norm_block.ts";
 import { type Names, RenamedModule } from "./renamed.ts";
@@ -17,7 +17,7 @@ import { Router, type RouterOptions } from "./router.ts";
 export interface MixtureOptions extends ExpertsOptions {
   readonly router: Omit<RouterOptions, "hiddenSize" | "numExperts" | "init">;
   /** An expert for all tokens, weighted by the sigmoid of a layer of its own where it is gated. @default none */
-  readonly shared?: { readonly intermediateSize: number; readonly gated: boolean; readonly bias?: boolean };
+  readonly shared?: Omit<FeedForwardOptions, "hiddenSize" | "init"> & { readonly gated: boolean };
   /** Whether logits of the router are given, for the loss that balances it. @default false */
   readonly outputRouterLogits?: boolean;
   /** Names of the fields. */
@@ -35,11 +35,11 @@ export class MixtureOfExperts extends RenamedModule<[x: Tensor], BlockOutput> {
   /** Makes the parts, without memory. */
   constructor(device: Device, options: MixtureOptions) {
     super(options.names);
-    const { hiddenSize, numExperts, init, activation, shared } = options;
+    const { hiddenSize, numExperts, init, shared } = options;
     this.gate = new Router(device, { ...options.router, hiddenSize, numExperts, init });
     this.experts = new Experts(device, options);
     if (shared !== undefined) {
-      this.sharedExpert = new GatedFeedForward(device, { ...shared, hiddenSize, activation, init });
+      this.sharedExpert = new GatedFeedForward(device, { ...shared, hiddenSize, init });
       if (shared.gated) this.sharedExpertGate = new Linear(device, hiddenSize, 1, { bias: false, init });
     }
     this.#outputRouterLogits = options.outputRouterLogits ?? false;

@@ -9,6 +9,7 @@ import { float32, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { writeFloat32 } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
 
 const MAX_HEAD_DIM = KERNELS.attention.values.headDim.atMost;
@@ -25,6 +26,11 @@ export interface AttentionAttrs {
   readonly scale: number;
   /** Keys that a query of a causal attention sees: its own and those right before. @default all */
   readonly window?: number | undefined;
+  /**
+   * Whether the last input is a sink of each head [heads]: the score of one more key, which all queries see and whose value is zero.
+   * @default false
+   */
+  readonly sinks?: boolean | undefined;
 }
 
 /** The arguments that both directions share. */
@@ -34,19 +40,35 @@ function common([q, k, v]: readonly [Tensor, Tensor, Tensor], keyMask: Tensor | 
   const [, , strideV = 1] = v.shape;
   // To the kernel, a window of 0 is none.
   const window = attrs.window ?? 0;
+  const { sinks: _, ...options } = attrs;
   const dims = { headDim: strideQ / attrs.heads, valueDim: strideV / attrs.kvHeads };
   const maskRows = keyMask?.ndim === 3 ? seqQ : 1;
   const sizes = { batch, seqQ, seqK, ...dims, strideQ, strideK, strideV, window, maskRows };
-  return { dtype: q.dtype, ...attrs, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
+  return { dtype: q.dtype, ...options, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
+}
+
+/** Which of the inputs is the key mask, and which are the sinks. */
+function optionalInputs(inputs: number, { sinks = false }: AttentionAttrs) {
+  return { mask: inputs > (sinks ? 4 : 3) ? 3 : undefined, sinks: sinks ? inputs - 1 : undefined };
+}
+
+/** Sizes of the output, for the kernels of sinks. */
+function sinkSizes({ shape: [batch = 1, seq = 1, width = 1], dtype }: Tensor, { heads }: AttentionAttrs) {
+  return { dtype, batch, seq, heads, headDim: width / heads };
 }
 
 /**
  * q [batch, seqQ, heads * d], k [batch, seqK, kvHeads * d], v [batch, seqK, kvHeads * dV], optional key mask uint8 [batch, seqK] or
- * [batch, seqQ, seqK] (0 hides) → [batch, seqQ, heads * dV].
+ * [batch, seqQ, seqK] (0 hides), optional sinks [heads] → [batch, seqQ, heads * dV].
  */
 export const attentionOp: ComputeOp<AttentionAttrs> = {
   name: "attention",
-  infer: ([q, k, v, mask], { heads, kvHeads, causal, window }) => {
+  infer: (inputs, attrs) => {
+    const [q, k, v] = inputs;
+    const { heads, kvHeads, causal, window } = attrs;
+    const places = optionalInputs(inputs.length, attrs);
+    const mask = places.mask === undefined ? undefined : inputs[places.mask];
+    const sinks = places.sinks === undefined ? undefined : inputs[places.sinks];
     if (window !== undefined && !(causal && Number.isSafeInteger(window) && window > 0)) {
       throw new ArgumentError(
         `Cannot attend within a window of ${window}: it must be 1 key or more, of a causal attention`,
@@ -75,31 +97,46 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
         k.shape,
       );
     }
+    if (sinks !== undefined && (sinks.dtype !== q.dtype || sinks.ndim !== 1 || sinks.shape[0] !== heads)) {
+      throw new ShapeError("attention", `sinks must be ${q.dtype.name} [${heads}]`, sinks.shape);
+    }
     return [{ shape: q.shape.with(2, heads * valueDim), dtype: q.dtype }];
   },
   forward: (call) => {
     const inputs = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))] as const;
-    const mask = call.inputs > 3 ? call.dense(call.input(3)) : undefined;
+    const places = optionalInputs(call.inputs, call.attrs);
+    const [mask, sinks] = [places.mask, places.sinks].map((i) => i === undefined ? i : call.dense(call.input(i)));
     const args = common(inputs, mask, call.attrs);
     const [o, lse] = [call.output(0), call.empty([args.batch, args.heads, args.seqQ], float32)];
     call.device.kernels.attention({ ...args, o: o.ptr, lse: lse.ptr });
+    if (sinks !== undefined) {
+      const pointers = { o: o.ptr, lse: lse.ptr, sinks: sinks.ptr };
+      call.device.kernels.attentionSinks({ ...sinkSizes(o, call.attrs), ...pointers });
+    }
     call.save(...inputs, o, lse);
-    if (mask !== undefined) call.save(mask);
+    for (const tensor of [mask, sinks]) if (tensor !== undefined) call.save(tensor);
   },
   backward: (call) => {
     const inputs = [call.saved(0), call.saved(1), call.saved(2)] as const;
     const [o, lse, dO] = [call.saved(3), call.saved(4), call.dense(call.grad(0))];
+    const places = optionalInputs(call.inputs, call.attrs);
     const out = ({ shape, dtype }: Tensor, i: number): Tensor =>
       call.needs(i) ? call.out(i, dtype) : call.empty(shape, dtype);
     const [dq, dk, dv] = [out(inputs[0], 0), out(inputs[1], 1), out(inputs[2], 2)];
     call.device.kernels.attentionBackward({
-      ...common(inputs, call.inputs > 3 ? call.saved(5) : undefined, call.attrs),
+      ...common(inputs, places.mask === undefined ? undefined : call.saved(5), call.attrs),
       dq: dq.ptr,
       dk: dk.ptr,
       dv: dv.ptr,
       dO: dO.ptr,
       o: o.ptr,
       lse: lse.ptr,
+    });
+    if (places.sinks === undefined || !call.needs(places.sinks)) return;
+    const sinks = call.saved(places.mask === undefined ? 5 : 6);
+    const pointers = { dO: dO.ptr, o: o.ptr, lse: lse.ptr, sinks: sinks.ptr };
+    writeFloat32(call, places.sinks, (dsinks) => {
+      call.device.kernels.attentionSinksBackward({ ...sinkSizes(o, call.attrs), ...pointers, dsinks });
     });
   },
 };

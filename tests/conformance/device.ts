@@ -11,6 +11,7 @@ import { DTypeError, InternalError } from "../../src/errors.ts";
 import type { Device } from "../../src/device/device.ts";
 import type { Arguments, ValueKind } from "../../src/device/kernels/signature.ts";
 import type { KernelName } from "../../src/device/kernels/table.ts";
+import { SINK_CASES } from "./kernels/attention_sinks.ts";
 import { ARRAY_CASES, ARRAY_PROPERTIES } from "./kernels/arrays.ts";
 import { Bed, entryOf } from "./kernels/bed.ts";
 import type { AnyCase, Cases, Properties } from "./kernels/case.ts";
@@ -28,6 +29,7 @@ export const CASES: Cases<KernelName> = {
   ...ARRAY_CASES,
   ...MASK_CASES,
   ...PRODUCT_CASES,
+  ...SINK_CASES,
   ...LAYER_CASES,
   ...NORM_CASES,
   ...EXPERT_CASES,

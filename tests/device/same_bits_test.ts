@@ -18,7 +18,10 @@ import { Bed, type Values } from "../conformance/kernels/bed.ts";
 import type { AnyCase } from "../conformance/kernels/case.ts";
 
 const memoryBytes = 2 ** 26;
-const PRODUCTS: readonly string[] = Object.keys(PRODUCT_KERNELS);
+const PRODUCTS: readonly string[] = [
+  ...Object.keys(PRODUCT_KERNELS),
+  ...["combinePairs", "groupedGemm", "groupedGemmOuter"],
+];
 const OTHERS = Object.keys(CASES).filter((kernel) => !PRODUCTS.includes(kernel));
 
 async function openNative(level: NativeLevel): Promise<Device | undefined> {

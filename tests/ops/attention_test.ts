@@ -73,6 +73,39 @@ for (const [heads, kvHeads, d] of [[1, 1, 3], [2, 2, 4], [4, 2, 2], [3, 1, 5]] a
   }
 }
 
+test("attention() with a sink of each head: value and gradient, with grouped heads, padding and a window", () => {
+  const attrs = { heads: 4, kvHeads: 2, causal: true, scale: 0.7, window: 3 };
+  const shapes = [[2, 6, 8], [2, 6, 4], [2, 6, 4], [4]];
+  const mask = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0];
+  // A sink is a key of its own: what the others give has the share that it leaves.
+  const sunk = (given: readonly number[] | undefined) => (q: Nd, k: Nd, v: Nd, sinks: Nd): Nd => {
+    const plain = reference(attrs, given)(q, k, v);
+    return build(plain.shape, ([b = 0, i = 0, column = 0]) => {
+      const h = Math.floor(column / 2);
+      const keys = Array.from({ length: 6 }, (_, j) => j).filter((j) => {
+        return j <= i && j > i - attrs.window && given?.[b * 6 + j] !== 0;
+      });
+      const score = (j: number): number => {
+        const kvHead = Math.floor(h / 2);
+        return 0.7 * sum([0, 1].map((e) => at(q, [b, i, h * 2 + e]) * at(k, [b, j, kvHead * 2 + e])));
+      };
+      const all = sum(keys.map((j) => Math.exp(score(j))));
+      return at(plain, [b, i, column]) * all / (all + Math.exp(at(sinks, [h])));
+    });
+  };
+  for (const given of [undefined, mask]) {
+    const run = (q: Tensor, k: Tensor, v: Tensor, sinks: Tensor): Tensor => {
+      const keyMask = given === undefined ? undefined : tensor(device, given, { shape: [2, 6], dtype: uint8 });
+      return attention(q, k, v, attrs, keyMask, sinks);
+    };
+    gradcheckLayouts(device, { label: "sinks", run, reference: sunk(given), tolerance: TOLERANCE }, shapes);
+  }
+  using _frame = scope();
+  const x = zeros(device, [1, 2, 8]);
+  const kv = zeros(device, [1, 2, 4]);
+  assert.throws(() => attention(x, kv, kv, attrs, undefined, zeros(device, [3])), /sinks must be float32 \[4\]/);
+});
+
 test("attention() within a window: value and gradient, with grouped heads, padding, and fewer queries than keys", () => {
   for (const window of [1, 3, 9]) {
     const attrs = { heads: 4, kvHeads: 2, causal: true, scale: 0.7, window };

@@ -17,7 +17,7 @@ MOST_TOKENS = 32
 PROMPT = 6
 
 for folder in [FIXTURES / name for name in sys.argv[1:]] or sorted(path.parent for path in FIXTURES.glob("*/config.json")):
-    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", experts_implementation="eager").eval()
     prompt = load_file(folder / "expected.safetensors")["input_ids"][:1, :PROMPT]
     new_tokens = min(MOST_TOKENS, model.config.max_position_embeddings - PROMPT)
     out = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=new_tokens, do_sample=False,

@@ -19,6 +19,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.core_model_loading import revert_weight_conversion
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 STEPS = 6
@@ -95,6 +96,32 @@ FIXTURE_MODELS = {
         model_type="lfm2", num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=3, conv_bias=True,
         conv_L_cache=4, block_multiple_of=8, block_ffn_dim_multiplier=1.3, intermediate_size=30, pad_token_id=0,
         layer_types=["full_attention", "conv", "conv", "full_attention"], tie_word_embeddings=False)),
+    "mixtral-balanced": (2, 13, SMALL | dict(
+        model_type="mixtral", num_key_value_heads=2, num_local_experts=5, num_experts_per_tok=3, intermediate_size=11,
+        sliding_window=5, hidden_act="gelu", pad_token_id=2, output_router_logits=True, router_aux_loss_coef=0.3,
+        tie_word_embeddings=True)),
+    "qwen2_moe-mixed": (2, 13, SMALL | dict(
+        model_type="qwen2_moe", num_hidden_layers=4, num_key_value_heads=1, num_experts=6, num_experts_per_tok=4,
+        moe_intermediate_size=9, shared_expert_intermediate_size=13, norm_topk_prob=True, qkv_bias=False,
+        decoder_sparse_step=2, use_sliding_window=True, sliding_window=4, max_window_layers=3, output_router_logits=True,
+        router_aux_loss_coef=0.2, tie_word_embeddings=False)),
+    "qwen3_moe-mixed": (2, 13, SMALL | dict(
+        model_type="qwen3_moe", num_hidden_layers=3, num_key_value_heads=2, head_dim=10, num_experts=7,
+        num_experts_per_tok=3, moe_intermediate_size=10, norm_topk_prob=True, mlp_only_layers=[1], attention_bias=True,
+        use_sliding_window=True, sliding_window=6, output_router_logits=True, router_aux_loss_coef=0.1,
+        rope_parameters=dict(rope_type="linear", rope_theta=3000.0, factor=2.0), tie_word_embeddings=True)),
+    "phimoe-longrope": (2, 10, SMALL | dict(
+        model_type="phimoe", num_key_value_heads=2, num_local_experts=6, num_experts_per_tok=2, intermediate_size=13,
+        router_jitter_noise=0.2, attention_bias=True, lm_head_bias=True, sliding_window=7, output_router_logits=True,
+        rope_parameters=dict(rope_type="longrope", rope_theta=500.0, short_factor=[1.0, 1.1, 1.3],
+                             long_factor=[1.0, 2.0, 4.0], short_mscale=1.1, long_mscale=1.3, factor=4.0,
+                             original_max_position_embeddings=16), tie_word_embeddings=True), 24),
+    "gpt_oss-odd": (2, 13, SMALL | dict(
+        model_type="gpt_oss", num_hidden_layers=3, num_key_value_heads=1, head_dim=10, num_local_experts=5,
+        num_experts_per_tok=3, intermediate_size=11, sliding_window=4, swiglu_limit=0.4, swiglu_alpha=1.3,
+        attention_bias=False, layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        output_router_logits=True, router_aux_loss_coef=0.05,
+        rope_parameters=dict(rope_type="default", rope_theta=700.0), tie_word_embeddings=True)),
     "qwen3_5-chunks": (1, 70, SMALL | dict(
         model_type="qwen3_5_text", num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=10,
         attention_bias=True, rms_norm_eps=1e-2, linear_conv_kernel_dim=3, linear_key_head_dim=5, linear_value_head_dim=7,
@@ -115,7 +142,7 @@ def spell_as_version_4(config):
 
 def build(config, generator):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
@@ -131,6 +158,11 @@ def build(config, generator):
     return model
 
 
+def by_file(model, tensors):
+    """Tensors by parameter as tensors by the names of files: experts that lie in one parameter are apart there."""
+    return dict(revert_weight_conversion(model, {n: t.clone() for n, t in tensors.items()}))
+
+
 def measure(model, data):
     """Everything that does not change the weights."""
     result = {}
@@ -139,6 +171,8 @@ def measure(model, data):
         masked = model(input_ids=data["masked_ids"], attention_mask=data["masked_attention_mask"],
                        labels=data["masked_labels"])
         result["masked_logits"], result["masked_loss"] = masked.logits, masked.loss
+        if getattr(model.config, "output_router_logits", False):
+            result["aux_loss"], result["masked_aux_loss"] = model(input_ids=data["input_ids"]).aux_loss, masked.aux_loss
         if "long_ids" in data:
             long = model(input_ids=data["long_ids"], labels=data["long_ids"])
             result["long_logits"], result["long_loss"] = long.logits, long.loss
@@ -146,7 +180,7 @@ def measure(model, data):
     loss = model(input_ids=data["input_ids"], labels=data["input_ids"]).loss
     loss.backward()
     result["loss"] = loss.detach()
-    result["grads"] = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    result["grads"] = by_file(model, {n: p.grad for n, p in model.named_parameters() if p.grad is not None})
     model.zero_grad()
     return result
 
@@ -170,7 +204,7 @@ def largest(a, b):
 
 
 def weights(model):
-    return {n: p.detach().double() for n, p in model.named_parameters()}
+    return by_file(model, {n: p.detach().double() for n, p in model.named_parameters()})
 
 
 def measured_under_noise(model, start, data, generator, reference):
@@ -239,7 +273,9 @@ def write(model, folder, batch, seq, long_seq, generator):
         versions=dict(torch=torch.__version__, transformers=transformers.__version__),
         loss=result["loss"].item(), masked_loss=result["masked_loss"].item(),
         long_loss=result["long_loss"].item() if "long_loss" in result else None,
-        no_grad_params=[n for n in start if n not in result["grads"]],
+        aux_loss=result["aux_loss"].item() if "aux_loss" in result else None,
+        masked_aux_loss=result["masked_aux_loss"].item() if "masked_aux_loss" in result else None,
+        no_grad_params=[n for n in final if n not in result["grads"]],
         grad_norms={n: grad.double().norm().item() for n, grad in result["grads"].items()},
         optimizer=dict(name="AdamW", **OPTIMIZER, clip_grad_norm=CLIP), step_losses=losses, step_grad_norms=norms,
         final_sum={n: value.sum().item() for n, value in final.items()},
@@ -264,8 +300,7 @@ def make_fixture(name):
 
 
 def make_of_model(directory, folder, batch, seq):
-    """Tensors are named as in memory, which for mixtures of experts are not the names of their files."""
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     write(model, folder, batch, seq, None, torch.Generator().manual_seed(0))

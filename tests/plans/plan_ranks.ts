@@ -29,6 +29,8 @@ export interface PlanCase {
   /** None: replicated. */
   readonly fsdpPlan?: FilePlan;
   readonly tied?: boolean;
+  /** What the model's config has besides, or otherwise. */
+  readonly config?: Readonly<Record<string, string | number | boolean | readonly number[]>>;
   readonly reshardAfterForward?: boolean;
   readonly backwardPrefetch?: boolean;
   readonly forwardPrefetch?: boolean;
@@ -56,9 +58,9 @@ export interface PlanReport {
 
 /** Trains three steps. */
 export async function train({ device, group, rank, size }: WorldRank, data: PlanCase): Promise<PlanReport> {
-  const { fsdpPlan, tied = false, replicas, checkpointed = false, ...choices } = data;
+  const { fsdpPlan, tied = false, replicas, checkpointed = false, config = {}, ...choices } = data;
   const notes: string[] = [];
-  const model = await openModel({ device, group }, { ...SIZES, tie_word_embeddings: tied }, { seed: 5 });
+  const model = await openModel({ device, group }, { ...SIZES, ...config, tie_word_embeddings: tied }, { seed: 5 });
   const mesh = replicas === undefined ? group : deviceMesh(group, { replicate: replicas, shard: size / replicas });
   if (checkpointed) applyActivationCheckpointing(model.layers, { every: 2, saveOps: ["linear"] });
   if (fsdpPlan === undefined) replicate(model, { mesh: group });

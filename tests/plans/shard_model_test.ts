@@ -63,6 +63,48 @@ for (const tied of [false, true]) {
   });
 }
 
+const EXPERTS = {
+  num_local_experts: 4,
+  moe_intermediate_size: 12,
+  output_router_logits: true,
+  router_aux_loss_coef: 0.1,
+};
+const mixtures: Readonly<Record<string, PlanCase["config"]>> = {
+  mixtral: EXPERTS,
+  qwen2_moe: {
+    ...EXPERTS,
+    num_experts: 4,
+    num_experts_per_tok: 2,
+    shared_expert_intermediate_size: 20,
+    mlp_only_layers: [0],
+  },
+  qwen3_moe: { ...EXPERTS, num_experts_per_tok: 3, decoder_sparse_step: 2 },
+  phimoe: { ...EXPERTS, router_jitter_noise: 0.3 },
+  gpt_oss: { ...EXPERTS, head_dim: 6, num_experts_per_tok: 2, sliding_window: 5 },
+};
+const expertUnits = {
+  mode: "manual",
+  modules: { "model.layers.*": ["free_full_weight"], "model.layers.*.mlp.experts": ["free_full_weight"] },
+} as const;
+
+describe("shardModel() of mixtures of experts", () => {
+  for (const [model, config] of Object.entries(mixtures)) {
+    it(`${model} learns what DDP learns, by blocks and with experts as units of their own`, async () => {
+      const data = { config: { ...config, model_type: model }, tied: model === "mixtral" };
+      const [reference] = await run(data);
+      for (const fsdpPlan of ["auto", expertUnits] as const) {
+        const reports = await run({ ...data, fsdpPlan });
+        for (const report of reports) {
+          assert.deepEqual(report.losses, reference?.losses);
+          assert.deepEqual(report.norms, reference?.norms);
+          assert.deepEqual(report.predicted, report.measured);
+        }
+        assert.deepEqual(whole(reports, WORLD), reference?.weights);
+      }
+    });
+  }
+});
+
 describe("shardModel()", () => {
   it("gathers what the plan frees once more in the backward, but for embeddings", async () => {
     const [report] = await run({ fsdpPlan: "auto" });

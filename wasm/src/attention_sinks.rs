@@ -1,8 +1,8 @@
 //! Attention sinks: one more key of each head, whose score is a parameter and whose value is zero.
 use crate::attention::row_dot;
 use crate::dtype::Element;
-use crate::elementwise::map;
-use crate::simd::{max, F32s};
+use crate::elementwise::scale;
+use crate::simd::max;
 
 /// Runs `f` with each query of each head: the head, where its row of an output begins, and where its `lse` lies.
 #[inline(always)]
@@ -37,8 +37,7 @@ pub unsafe fn forward<T: Element>(
     each_query(batch, seq, heads, head_dim, |h, row, at| {
         let (total, share) = joined(lse.add(at).read_unaligned(), T::load(sinks.add(h)));
         lse.add(at).write_unaligned(total);
-        let share = F32s::splat(share);
-        map(o.add(row), o.add(row), head_dim, |v| v * share);
+        scale(head_dim, share, o.add(row), o.add(row));
     });
 }
 

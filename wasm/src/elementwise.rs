@@ -108,7 +108,8 @@ pub unsafe fn accumulate<D: Element, S: Element>(n: usize, dst: *mut D, src: *co
     zip(dst, dst as *const D, src, n, |a, b| a + b);
 }
 
-/// `dst[i] = src[i] * factor`; `dst` may be `src`.
+/// `dst[i] = src[i] * factor`; `dst` may be `src`. Not inlined, as several kernels would hold it.
+#[inline(never)]
 pub unsafe fn scale<T: Element>(n: usize, factor: f32, dst: *mut T, src: *const T) {
     let factor = F32s::splat(factor);
     map(dst, src, n, |v| v * factor);

@@ -2,7 +2,7 @@
 //! memory: nothing that a caller must know depends on the routing.
 use crate::attention::row_dot;
 use crate::dtype::{load_part, store_part, Element, F32};
-use crate::elementwise::{map, zip};
+use crate::elementwise::{scale, zip};
 use crate::math::sigmoid;
 use crate::matmul;
 use crate::reduce::columns_f64;
@@ -39,8 +39,12 @@ pub unsafe fn sort(pairs: usize, experts: usize, places: *mut i32, ends: *mut i3
 }
 
 #[inline(always)]
-unsafe fn weight_of(weights: *const f32, pair: usize) -> F32s {
-    F32s::splat(if weights.is_null() { 1.0 } else { weights.add(pair).read_unaligned() })
+unsafe fn weight_of(weights: *const f32, pair: usize) -> f32 {
+    if weights.is_null() {
+        1.0
+    } else {
+        weights.add(pair).read_unaligned()
+    }
 }
 
 /// `y[t] = Σ_j weights[t, j] x[places[t, j]]`, each sum rounded once.
@@ -58,7 +62,7 @@ pub unsafe fn combine<T: Element>(
             let mut sum = F32s::zero();
             for pair in t * count..(t + 1) * count {
                 let row = x.add(places.add(pair).read_unaligned() as usize * cols);
-                sum = weight_of(weights, pair).madd(load_part(row.add(i), cols - i), sum);
+                sum = F32s::splat(weight_of(weights, pair)).madd(load_part(row.add(i), cols - i), sum);
             }
             store_part(y.add(t * cols + i), sum, cols - i);
         }
@@ -85,8 +89,7 @@ pub unsafe fn combine_backward<T: Element>(
             dweights.add(pair).write_unaligned(row_dot(dy, x, cols));
         }
         if !dx.is_null() {
-            let weight = weight_of(weights, pair);
-            map(dx.add(place), dy, cols, |d| weight * d);
+            scale(cols, weight_of(weights, pair), dx.add(place), dy);
         }
     }
 }

@@ -1,10 +1,8 @@
 //! Which experts a token goes to, and by what weights: from the scores of a router, and back to their gradient.
 use crate::dtype::Element;
 use crate::elementwise::map;
-use crate::math::sigmoid;
 use crate::scratch_areas;
 use crate::simd::{max, F32s};
-use crate::softmax;
 use crate::topk::Queue;
 use crate::workspace::Workspace;
 
@@ -50,7 +48,10 @@ impl Routing {
     #[inline(never)]
     unsafe fn score(&self, scores: *mut f32) {
         if self.scoring == SIGMOID {
-            map(scores, scores, self.experts, sigmoid);
+            for i in 0..self.experts {
+                let at = scores.add(i);
+                at.write((1.0 / (1.0 + libm::exp(-*at as f64))) as f32);
+            }
         } else if self.scoring < SIGMOID {
             softmax_in_place(scores, self.experts);
         }
@@ -240,8 +241,14 @@ unsafe fn load<T: Element>(w: &Space, logits: *const T, n: usize) {
     map(w.scores, logits, n, |v: F32s| v);
 }
 
-/// Not inlined, as it is long and called in several places.
+/// In f64, as a router's weights are few and all that an expert gives is multiplied by them.
 #[inline(never)]
 unsafe fn softmax_in_place(row: *mut f32, n: usize) {
-    softmax::forward::<f32>(false, 1, n, row, row);
+    let at = |i: usize| row.add(i);
+    let top = (0..n).fold(f32::NEG_INFINITY, |top, i| max(at(i).read_unaligned(), top)) as f64;
+    let exp = |i: usize| libm::exp(at(i).read_unaligned() as f64 - top);
+    let sum = (0..n).map(exp).sum::<f64>();
+    for i in 0..n {
+        at(i).write_unaligned((exp(i) / sum) as f32);
+    }
 }

@@ -19,11 +19,11 @@ import type { Qwen2MoeConfig } from "./config.ts";
 /** Qwen2-MoE with a language-model head. */
 export class Qwen2MoeForCausalLm extends DecoderForCausalLm {
   constructor(device: Device, config: Qwen2MoeConfig, hfConfig: Readonly<Record<string, unknown>>) {
-    const { topK, normalize, moeIntermediateSize: intermediateSize, balance } = config;
+    const { topK, normalize, activation, moeIntermediateSize: intermediateSize, balance } = config;
     const norm = (): RMSNorm => new RMSNorm(device, config.hiddenSize, config.rmsNormEps);
     const rotary = new RotaryTables(device, config.rope);
     const router = { topK, normalize };
-    const shared = { intermediateSize: config.sharedIntermediateSize, gated: true };
+    const shared = { intermediateSize: config.sharedIntermediateSize, activation, gated: true };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen2Moe" },
       layers: blocksOf(config, (i) =>

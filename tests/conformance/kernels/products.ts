@@ -6,6 +6,7 @@
 import assert from "node:assert/strict";
 import { bfloat16, type DType, float16, float32 } from "../../../src/dtype.ts";
 import type { PRODUCT_KERNELS } from "../../../src/device/kernels/products.ts";
+import type { SINK_CASES } from "./attention_sinks.ts";
 import type { Bed } from "./bed.ts";
 import { gatedDelta, gatedDeltaBackward } from "./gated_delta.ts";
 import {
@@ -301,60 +302,11 @@ const causalConvBackward: CasesOf<"causalConvBackward"> = eachFloat((dtype, epsi
   })
 );
 
-const SINKS = [[1, 1, 1, 1], [2, 3, 2, 5], [1, 9, 3, 40]] as const;
-
-/** The query of an element of an output [batch, seq, heads, headDim], as a place of `lse` [batch, heads, seq], and its head. */
-function queryOf(at: number, [, seq, heads, headDim]: readonly [number, number, number, number]): [number, number] {
-  const [h, t] = [Math.floor(at / headDim) % heads, Math.floor(at / headDim / heads) % seq];
-  return [(Math.floor(at / headDim / heads / seq) * heads + h) * seq + t, h];
-}
-
-const attentionSinks: CasesOf<"attentionSinks"> = eachFloat((dtype, epsilon) =>
-  SINKS.map((sizes) => {
-    const [batch, seq, heads, headDim] = sizes;
-    return {
-      args: { dtype, batch, seq, heads, headDim },
-      arrays: { lse: { low: -2, high: 4 } },
-      expect: (before) => {
-        const [o, lse, sinks] = [before("o"), before("lse"), before("sinks")];
-        const all = lse.map((l, i) => Math.log(Math.exp(l) + Math.exp(pick(sinks, Math.floor(i / seq) % heads))));
-        const values = o.map((v, i) => {
-          const [query] = queryOf(i, sizes);
-          return v * Math.exp(pick(lse, query) - pick(all, query));
-        });
-        return { o: { values, relative: epsilon + 1e-6 }, lse: { values: all, relative: 1e-6, absolute: 1e-6 } };
-      },
-    };
-  })
-);
-
-const attentionSinksBackward: CasesOf<"attentionSinksBackward"> = eachFloat((dtype) =>
-  SINKS.map((sizes) => {
-    const [batch, seq, heads, headDim] = sizes;
-    return {
-      args: { dtype, batch, seq, heads, headDim },
-      arrays: { lse: { low: 0, high: 4 } },
-      expect: (before) => {
-        const [dO, o, lse, sinks] = [before("dO"), before("o"), before("lse"), before("sinks")];
-        const values = sinks.map((sink, head) =>
-          sum(o.length, (i) => {
-            const [query, h] = queryOf(i, sizes);
-            return h === head ? -Math.exp(sink - pick(lse, query)) * pick(o, i) * pick(dO, i) : 0;
-          })
-        );
-        return { dsinks: { values, relative: 1e-6, absolute: 1e-6 } };
-      },
-    };
-  })
-);
-
 /** Cases of kernels of products. */
-export const PRODUCT_CASES: Cases<keyof typeof PRODUCT_KERNELS> = {
+export const PRODUCT_CASES: Cases<Exclude<keyof typeof PRODUCT_KERNELS, keyof typeof SINK_CASES>> = {
   gemm,
   attention,
   attentionBackward,
-  attentionSinks,
-  attentionSinksBackward,
   causalConv,
   causalConvBackward,
   gatedDelta,
