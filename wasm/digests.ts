@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "e43153e326bddc62fee761abea87c2f6c700bbf7af61c9271d6fee26b2d22845",
-  v4: "f14780658cf7b8f45a0279b564421cbf132b3e4774cba259a8a7748aa439db68",
+  v3: "5053bfdb2bf1400bdd173d440f7fdaf1eed2bb3419c25a7feb65979aa5099a9b",
+  v4: "c835f00a637fab00d2cb99ab971675312ebef4ed31bcdb66cac15192edaa61fd",
 } as const;

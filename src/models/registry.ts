@@ -12,6 +12,8 @@ import { resolveDeepseekV2Config } from "./deepseek_v2/config.ts";
 import { DeepseekV2ForCausalLm } from "./deepseek_v2/model.ts";
 import { resolveGlm4MoeLiteConfig } from "./glm4_moe_lite/config.ts";
 import { Glm4MoeLiteForCausalLm } from "./glm4_moe_lite/model.ts";
+import { resolveGlmMoeDsaConfig } from "./glm_moe_dsa/config.ts";
+import { GlmMoeDsaForCausalLm } from "./glm_moe_dsa/model.ts";
 import { resolveGpt2Config } from "./gpt2/config.ts";
 import { Gpt2ForCausalLm } from "./gpt2/model.ts";
 import { resolveLfm2Config } from "./lfm2/config.ts";
@@ -71,6 +73,7 @@ function family<Config>(
 export const FAMILIES: readonly ModelFamily[] = [
   family("deepseek_v2", resolveDeepseekV2Config, DeepseekV2ForCausalLm),
   family("glm4_moe_lite", resolveGlm4MoeLiteConfig, Glm4MoeLiteForCausalLm),
+  family("glm_moe_dsa", resolveGlmMoeDsaConfig, GlmMoeDsaForCausalLm),
   family("gpt2", resolveGpt2Config, Gpt2ForCausalLm),
   family("lfm2", resolveLfm2Config, Lfm2ForCausalLm),
   family("llama", resolveLlamaConfig, LlamaForCausalLm),
