@@ -97,7 +97,7 @@ FIXTURE_MODELS = {
         layer_types=["full_attention", "conv", "conv", "full_attention"], tie_word_embeddings=False)),
     "qwen3_next-dense": (2, 9, SMALL | dict(
         model_type="qwen3_next", num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
-        rms_norm_eps=1e-2, linear_conv_kernel_dim=2, linear_key_head_dim=4, linear_value_head_dim=6, linear_num_key_heads=2,
+        rms_norm_eps=1e-1, linear_conv_kernel_dim=2, linear_key_head_dim=4, linear_value_head_dim=6, linear_num_key_heads=2,
         linear_num_value_heads=4, full_attention_interval=2, mlp_only_layers=[2], num_experts=5, num_experts_per_tok=2,
         moe_intermediate_size=10, shared_expert_intermediate_size=9, norm_topk_prob=False, tie_word_embeddings=True)),
     "deepseek_v2-groups": (2, 19, SMALL | dict(

@@ -28,6 +28,8 @@ export interface PlanCase {
   /** None: replicated. */
   readonly fsdpPlan?: FilePlan;
   readonly tied?: boolean;
+  /** What the model's config has besides, or otherwise. */
+  readonly config?: Readonly<Record<string, string | number | boolean | readonly number[]>>;
   readonly reshardAfterForward?: boolean;
   readonly backwardPrefetch?: boolean;
   readonly forwardPrefetch?: boolean;
@@ -53,9 +55,9 @@ export interface PlanReport {
 
 /** Trains three steps. */
 export async function train({ device, group, rank, size }: WorldRank, data: PlanCase): Promise<PlanReport> {
-  const { fsdpPlan, tied = false, replicas, ...choices } = data;
+  const { fsdpPlan, tied = false, replicas, config = {}, ...choices } = data;
   const notes: string[] = [];
-  const model = await openModel({ device, group }, { ...SIZES, tie_word_embeddings: tied }, { seed: 5 });
+  const model = await openModel({ device, group }, { ...SIZES, ...config, tie_word_embeddings: tied }, { seed: 5 });
   const mesh = replicas === undefined ? group : deviceMesh(group, { replicate: replicas, shard: size / replicas });
   if (fsdpPlan === undefined) replicate(model, { mesh: group });
   else shardModel(model, { ...choices, fsdpPlan, mesh, note: (text) => notes.push(text) });

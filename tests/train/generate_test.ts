@@ -4,6 +4,7 @@ import { readdirSync } from "node:fs";
 import { describe, it } from "node:test";
 import * as z from "zod";
 import { noGrad } from "../../src/autograd/mode.ts";
+import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { int32, uint8 } from "../../src/dtype.ts";
 import { ArgumentError, ShapeError, UseAfterDisposeError } from "../../src/errors.ts";
@@ -13,10 +14,9 @@ import { initializeParameters } from "../../src/nn/initialize.ts";
 import { tensor } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
-import { writeParameters } from "../../src/tensor/write.ts";
 import { generate } from "../../src/train/generate.ts";
 import { allClose } from "../support/allclose.ts";
-import { fixturePath, readGolden, readJson } from "../support/golden.ts";
+import { fixturePath, readJson } from "../support/golden.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { generateAll, type GenerateReport, type Mode, SIZES } from "./generate_ranks.ts";
 
@@ -95,10 +95,7 @@ describe("generate()", () => {
       const { prompt, tokens, margin } = generatedSchema.parse(readJson(`${name}/generated.json`));
       assert.ok(tokens.length > 24 && margin > 1e-3);
       const model = buildModel(device, readJson(`${name}/config.json`));
-      const weights = await readGolden(`${name}/model.safetensors`);
-      writeParameters(model.parameters(), ({ fqn }, owned) => {
-        device.copyIn(owned, new Uint8Array(weights.floats(fqn).buffer));
-      });
+      await loadHfWeights(model, fixturePath(name));
       for (const useCache of [true, false]) {
         const options = { maxNewTokens: tokens.length, temperature: 0, useCache };
         assert.deepEqual(generate(model, prompt, options), tokens, `cache: ${useCache}`);
