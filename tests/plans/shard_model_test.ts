@@ -4,8 +4,7 @@ import { describe, it } from "node:test";
 import { describeSharding, openModel, shardModel } from "../../mod.ts";
 import { openRank } from "../fsdp/run.ts";
 import { startRank } from "../support/rank_process.ts";
-import { valuesOf, world } from "../support/world.ts";
-import { type PlanCase, type PlanReport, SIZES, train } from "./plan_ranks.ts";
+import { type PlanCase, type PlanReport, SIZES } from "./plan_ranks.ts";
 import { run, whole, WORLD } from "./trained.ts";
 
 const manual = {
