@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "38c7988e0a60d81cee1b1452bf16eee11439fdb93d1215c36451ce86337f480e",
-  v4: "a2b7367b9f44047072852d67ec43a47f79baabac257fb8aee81d8f60fb9a72c1",
+  v3: "4b04552cae901f3d8e9da3a097b38fccf05981d63d07a2a4987bc9b9ea9c1b1f",
+  v4: "d006be9090243fefe1762b331d36651e9f5d0c325f4e4ce2d23589524f070d24",
 } as const;

@@ -73,16 +73,18 @@ class Comparison {
     const { grads, grad_norm_rel: ofNorms } = this.#facts.sensitivity;
     // Where it is stated for norms alone, elements move by no smaller a share than the norm that they add up to.
     const gradSensitivity = grads ?? ofNorms ?? 0;
-    for (const name of this.#stored.names.filter((one) => one.startsWith("grad."))) {
+    const { grad_norms: norms, no_grad_params: without } = this.#facts;
+    const isTrained = (name: string): boolean => !without.includes(name);
+    const given = this.#stored.names.filter((one) => one.startsWith("grad.") && isTrained(one.slice("grad.".length)));
+    for (const name of given) {
       const expected = this.#stored.floats(name);
       const scale = expected.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
       const actual = found.get(name.slice("grad.".length)) ?? [];
       yield judgeToScale(name, actual, expected, scale * gradSensitivity);
     }
-    const { grad_norms: norms, no_grad_params: without } = this.#facts;
     const share = Math.max(RELATIVE, 2 * this.#sensitivity("grad_norm_rel"));
     yield judge("grad_norms", [
-      ...Object.entries(norms).map(([name, norm]): Judged => {
+      ...Object.entries(norms).filter(([name]) => isTrained(name)).map(([name, norm]): Judged => {
         return [Math.sqrt(sumOf(found.get(name) ?? [NaN], (value) => value * value)), norm, share * norm];
       }),
       // What has no gradient there must have none here.

@@ -13,6 +13,7 @@ import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
 import { type HeadOutput, LanguageModelHead } from "../nn/head.ts";
 import { Linear } from "../nn/linear.ts";
 import type { Layer, Module } from "../nn/module.ts";
+import { Indexer } from "../nn/indexer.ts";
 import { LatentAttention } from "../nn/latent_attention.ts";
 import { GatedRMSNorm, LayerNorm, RMSNorm } from "../nn/norm.ts";
 import { Experts } from "../nn/experts.ts";
@@ -199,6 +200,7 @@ function classNamesOf({ hfClasses: { prefix, block, mixture }, layers }: Decoder
     [GatedRMSNorm, `${prefix}RMSNormGated`],
     [SelfAttention, `${prefix}Attention`],
     [LatentAttention, `${prefix}Attention`],
+    [Indexer, `${prefix}Indexer`],
     [GatedDeltaNet, `${prefix}GatedDeltaNet`],
     [FeedForward, `${prefix}MLP`],
     [GatedFeedForward, `${prefix}MLP`],

@@ -111,6 +111,7 @@ export function resolveLatent(raw: RawLatent, { interleaved, mlpBias }: LatentFa
   });
   const decoder = resolveDecoder({ ...raw, head_dim: nopeDim + ropeDim });
   const rope = resolveRope(raw, { headDim: ropeDim, theta: 10000 });
+  const activation = resolveActivation("hidden_act", raw.hidden_act);
   const mixture = { ...raw, num_local_experts: undefined, num_experts: undefined };
   return {
     ...decoder,
@@ -118,8 +119,13 @@ export function resolveLatent(raw: RawLatent, { interleaved, mlpBias }: LatentFa
     ...resolveMixture({ ...mixture, output_router_logits: false, router_aux_loss_coef: 0 }, raw.n_routed_experts),
     intermediateSize: raw.intermediate_size,
     moeIntermediateSize: raw.moe_intermediate_size,
-    shared: { intermediateSize: raw.moe_intermediate_size * raw.n_shared_experts, gated: false, bias: mlpBias },
-    activation: resolveActivation("hidden_act", raw.hidden_act),
+    shared: {
+      intermediateSize: raw.moe_intermediate_size * raw.n_shared_experts,
+      activation,
+      gated: false,
+      bias: mlpBias,
+    },
+    activation,
     rmsNormEps: raw.rms_norm_eps,
     rope,
     attention: {

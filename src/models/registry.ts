@@ -14,6 +14,8 @@ import { resolveGlm4MoeLiteConfig } from "./glm4_moe_lite/config.ts";
 import { Glm4MoeLiteForCausalLm } from "./glm4_moe_lite/model.ts";
 import { resolveGptOssConfig } from "./gpt_oss/config.ts";
 import { GptOssForCausalLm } from "./gpt_oss/model.ts";
+import { resolveGlmMoeDsaConfig } from "./glm_moe_dsa/config.ts";
+import { GlmMoeDsaForCausalLm } from "./glm_moe_dsa/model.ts";
 import { resolveGpt2Config } from "./gpt2/config.ts";
 import { Gpt2ForCausalLm } from "./gpt2/model.ts";
 import { resolveLfm2Config } from "./lfm2/config.ts";
@@ -73,6 +75,7 @@ function family<Config>(
 export const FAMILIES: readonly ModelFamily[] = [
   family("deepseek_v2", resolveDeepseekV2Config, DeepseekV2ForCausalLm),
   family("glm4_moe_lite", resolveGlm4MoeLiteConfig, Glm4MoeLiteForCausalLm),
+  family("glm_moe_dsa", resolveGlmMoeDsaConfig, GlmMoeDsaForCausalLm),
   family("gpt2", resolveGpt2Config, Gpt2ForCausalLm),
   family("gpt_oss", resolveGptOssConfig, GptOssForCausalLm),
   family("lfm2", resolveLfm2Config, Lfm2ForCausalLm),

@@ -11,6 +11,7 @@ import type { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext } from "./attention.ts";
 import { CacheSlot, KeyValues } from "./cache.ts";
 import { attention, cat, rope } from "./functional.ts";
+import { Indexer, type IndexerOptions } from "./indexer.ts";
 import { Linear } from "./linear.ts";
 import { Module } from "./module.ts";
 import { RMSNorm } from "./norm.ts";
@@ -38,11 +39,16 @@ export interface LatentAttentionOptions {
   readonly rotary: RotaryTables;
   /** Whether neighbors are turned together, instead of elements of the first half with those of the second. */
   readonly interleaved: boolean;
+  /** Chooses the keys that each query sees, by the rows that queries are made of. @default all before it */
+  readonly indexer?: IndexerOptions;
   /** How weights begin; biases begin as zeros. */
   readonly init: Init;
   /** Whether the projections to latent rows, and that of the output, have a bias. */
   readonly bias: boolean;
 }
+
+/** Queries of all heads, and which keys they see: uint8 [batch, keys] or [batch, seq, keys]; all before them where there is none. */
+type Queries = readonly [queries: Tensor, mask: Tensor | undefined];
 
 /** Multi-head latent attention. */
 export class LatentAttention extends Module<[x: Tensor, context: LayerContext], Tensor> {
@@ -54,8 +60,9 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
   readonly kvALayernorm: RMSNorm;
   readonly kvBProj: Linear;
   readonly oProj: Linear;
+  readonly indexer: Indexer | undefined;
   readonly #options: LatentAttentionOptions;
-  readonly #queries: (x: Tensor) => Tensor;
+  readonly #queries: (x: Tensor, context: LayerContext) => Queries;
   readonly #past = new CacheSlot((cache) => new KeyValues(cache));
 
   /** Makes the projections, without memory. */
@@ -66,7 +73,7 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     const width = numHeads * (nopeDim + ropeDim);
     if (queryRank === undefined) {
       const project = this.qProj = linear(hiddenSize, width, false);
-      this.#queries = (x) => project.call(x);
+      this.#queries = (x, { attentionMask }) => [project.call(x), attentionMask];
     } else {
       const [down, norm, up] = [
         linear(hiddenSize, queryRank, bias),
@@ -74,7 +81,12 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
         linear(queryRank, width, false),
       ];
       [this.qAProj, this.qALayernorm, this.qBProj] = [down, norm, up];
-      this.#queries = (x) => up.call(norm.call(down.call(x)));
+      const indexer = this.indexer = options.indexer &&
+        new Indexer(device, hiddenSize, queryRank, options.indexer, options.rotary, init);
+      this.#queries = (x, context) => {
+        const latent = norm.call(down.call(x));
+        return [up.call(latent), indexer === undefined ? context.attentionMask : indexer.call(x, latent, context)];
+      };
     }
     this.kvAProjWithMqa = linear(hiddenSize, keyValueRank + ropeDim, bias);
     this.kvALayernorm = new RMSNorm(device, keyValueRank, LATENT_EPS);
@@ -86,17 +98,18 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context: LayerContext): Tensor {
     const { numHeads, keyValueRank, nopeDim, ropeDim, rotary, interleaved, scale } = this.#options;
-    const { attentionMask, positionIds, pastKeyValues } = context;
+    const { positionIds, pastKeyValues } = context;
     const [cos, sin] = rotary.of(at(x.shape, 1, "dim"), context);
     const turn = (x: Tensor, headDim: number, start: number): Tensor =>
       rope(x, cos, sin, headDim, positionIds, { start, interleaved });
-    const queries = turn(this.#queries(x), nopeDim + ropeDim, nopeDim);
+    const [projected, mask] = this.#queries(x, context);
+    const queries = turn(projected, nopeDim + ropeDim, nopeDim);
     const parts = this.kvAProjWithMqa.call(x).split([keyValueRank, ropeDim], -1);
     const own = [this.kvALayernorm.call(at(parts, 0, "part")), turn(at(parts, 1, "part"), ropeDim, 0)] as const;
     const [latent, turned] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
     const [keys, values] = this.#expand(latent, turned);
     const attrs = { heads: numHeads, kvHeads: numHeads, causal: true, scale };
-    return this.oProj.call(attention(queries, keys, values, attrs, attentionMask));
+    return this.oProj.call(attention(queries, keys, values, attrs, mask));
   }
 
   /** Keys and values of all heads. */

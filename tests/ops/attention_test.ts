@@ -36,7 +36,8 @@ function probabilities(
   const scores = Array.from({ length: seqK }, (_, j) => {
     const own = i + seqK - seqQ;
     const far = attrs.window !== undefined && j <= own - attrs.window;
-    const hidden = (attrs.causal && j > own) || far || mask?.[b * seqK + j] === 0;
+    const row = mask?.length === seqK * (q.shape[0] ?? 0) ? b : b * seqQ + i;
+    const hidden = (attrs.causal && j > own) || far || mask?.[row * seqK + j] === 0;
     if (hidden) return -Infinity;
     let score = 0;
     for (let e = 0; e < d; e++) score += at(q, [b, i, h * d + e]) * at(k, [b, j, kvHead * d + e]);
@@ -47,9 +48,9 @@ function probabilities(
 
 function reference(attrs: AttentionAttrs, mask?: readonly number[]) {
   return (q: Nd, k: Nd, v: Nd): Nd => {
-    const d = (q.shape[2] ?? 0) / attrs.heads;
+    const d = (v.shape[2] ?? 0) / attrs.kvHeads;
     const made = new Map<string, number[]>();
-    return build(q.shape, ([b = 0, i = 0, column = 0]) => {
+    return build([q.shape[0] ?? 0, q.shape[1] ?? 0, attrs.heads * d], ([b = 0, i = 0, column = 0]) => {
       const h = Math.floor(column / d);
       const kvColumn = Math.floor(h / (attrs.heads / attrs.kvHeads)) * d + column % d;
       const key = `${b} ${h} ${i}`;
@@ -104,6 +105,21 @@ test("attention() with a sink of each head: value and gradient, with grouped hea
   const x = zeros(device, [1, 2, 8]);
   const kv = zeros(device, [1, 2, 4]);
   assert.throws(() => attention(x, kv, kv, attrs, undefined, zeros(device, [3])), /sinks must be float32 \[4\]/);
+});
+
+test("attention() to values of a width of their own, and with a mask for each query: value and gradient", () => {
+  const attrs = { heads: 4, kvHeads: 2, causal: true, scale: 0.7 };
+  for (const width of [1, 5]) {
+    const shapes = [[2, 4, 12], [2, 4, 6], [2, 4, 2 * width]];
+    const run = (q: Tensor, k: Tensor, v: Tensor): Tensor => attention(q, k, v, attrs);
+    gradcheckLayouts(device, { label: `${width}`, run, reference: reference(attrs), tolerance: TOLERANCE }, shapes);
+  }
+  const mask = Array.from({ length: 2 * 4 * 4 }, (_, i) => Number(i % 3 !== 1));
+  const keyMask = tensor(device, mask, { shape: [2, 4, 4], dtype: uint8 }).persist();
+  const inputs = [random([2, 4, 12], 1), random([2, 4, 6], 2), random([2, 4, 4], 3)];
+  const run = (q: Tensor, k: Tensor, v: Tensor): Tensor => attention(q, k, v, attrs, keyMask);
+  gradcheck(device, { label: "masks", inputs, run, reference: reference(attrs, mask), tolerance: TOLERANCE });
+  keyMask.dispose();
 });
 
 test("attention() within a window: value and gradient, with grouped heads, padding, and fewer queries than keys", () => {

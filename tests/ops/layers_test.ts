@@ -217,6 +217,18 @@ test("rope(): value and gradient in every layout, whole and partial, with positi
       reference: (x) => ropeReference(x, angles, headDim),
     }, [[2, 4, 3 * headDim]]);
   }
+  gradcheckLayouts(device, {
+    label: "rope of neighbors behind others",
+    run: (x) => rope(x, cos, sin, 9, undefined, { start: 2, interleaved: true }),
+    reference: (x) =>
+      build(x.shape, ([b = 0, s = 0, column = 0]) => {
+        const [place, own] = [column % 9 - 2, at(x, [b, s, column])];
+        const angle = angles[s]?.[Math.floor(place / 2)];
+        if (place < 0 || angle === undefined) return own;
+        const other = at(x, [b, s, column + (place % 2 === 0 ? 1 : -1)]);
+        return own * Math.cos(angle) + (place % 2 === 0 ? -other : other) * Math.sin(angle);
+      }),
+  }, [[2, 4, 18]]);
   const list = [8, 0, 3, 3, 1, 7];
   const positions = tensor(device, list, { shape: [2, 3], dtype: int32 }).persist();
   const inputs = [random([2, 3, 6], 1)];

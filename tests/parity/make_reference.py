@@ -122,6 +122,28 @@ FIXTURE_MODELS = {
         attention_bias=False, layer_types=["full_attention", "sliding_attention", "sliding_attention"],
         output_router_logits=True, router_aux_loss_coef=0.05,
         rope_parameters=dict(rope_type="default", rope_theta=700.0), tie_word_embeddings=True)),
+    "qwen3_next-dense": (2, 9, SMALL | dict(
+        model_type="qwen3_next", num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+        rms_norm_eps=1e-1, linear_conv_kernel_dim=2, linear_key_head_dim=4, linear_value_head_dim=6, linear_num_key_heads=2,
+        linear_num_value_heads=4, full_attention_interval=2, mlp_only_layers=[2], num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=10, shared_expert_intermediate_size=9, norm_topk_prob=False, tie_word_embeddings=True)),
+    "deepseek_v2-groups": (2, 19, SMALL | dict(
+        model_type="deepseek_v2", num_attention_heads=2, q_lora_rank=10, kv_lora_rank=6, qk_nope_head_dim=6,
+        qk_rope_head_dim=4, v_head_dim=13, attention_bias=True, mlp_bias=True, first_k_dense_replace=1, n_routed_experts=6,
+        n_shared_experts=2, num_experts_per_tok=3, moe_intermediate_size=8, topk_method="group_limited_greedy", n_group=3,
+        topk_group=2, routed_scaling_factor=1.7, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16,
+                             mscale=0.7, mscale_all_dim=1.1))),
+    "glm4_moe_lite-half": (2, 11, SMALL | dict(
+        model_type="glm4_moe_lite", num_attention_heads=3, num_key_value_heads=3, q_lora_rank=None, kv_lora_rank=8,
+        qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5, rope_interleave=False, mlp_layer_types=["sparse", "dense"],
+        n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8, n_group=2, topk_group=1, norm_topk_prob=False,
+        routed_scaling_factor=0.8, tie_word_embeddings=True)),
+    "glm_moe_dsa-few": (2, 14, SMALL | dict(
+        model_type="glm_moe_dsa", num_attention_heads=2, num_key_value_heads=2, q_lora_rank=9, kv_lora_rank=8,
+        qk_nope_head_dim=5, qk_rope_head_dim=4, v_head_dim=6, mlp_layer_types=["sparse", "dense"], n_routed_experts=4,
+        num_experts_per_tok=2, moe_intermediate_size=8, index_topk=4, index_head_dim=7, index_n_heads=9,
+        tie_word_embeddings=False)),
     "qwen3_5-chunks": (1, 70, SMALL | dict(
         model_type="qwen3_5_text", num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=10,
         attention_bias=True, rms_norm_eps=1e-2, linear_conv_kernel_dim=3, linear_key_head_dim=5, linear_value_head_dim=7,

@@ -4,22 +4,8 @@ import { describe, it } from "node:test";
 import { describeSharding, openModel, shardModel } from "../../mod.ts";
 import { openRank } from "../fsdp/run.ts";
 import { startRank } from "../support/rank_process.ts";
-import { valuesOf, world } from "../support/world.ts";
-import { type PlanCase, type PlanReport, SIZES, train } from "./plan_ranks.ts";
-
-const WORLD = 2;
-
-async function run(data: PlanCase, ranks: number = WORLD): Promise<readonly PlanReport[]> {
-  return valuesOf(await world<PlanCase, PlanReport>(ranks, train, { data, memoryBytes: 2 ** 25 }));
-}
-
-/** Whole weights of the ranks that share a copy. */
-function whole(reports: readonly PlanReport[], shards: number): Record<string, readonly number[]> {
-  const [first] = reports;
-  const names = Object.keys(first?.weights ?? {});
-  const parts = reports.slice(0, shards);
-  return Object.fromEntries(names.map((name) => [name, parts.flatMap(({ weights }) => weights[name] ?? [])]));
-}
+import { type PlanCase, type PlanReport, SIZES } from "./plan_ranks.ts";
+import { run, whole, WORLD } from "./trained.ts";
 
 const manual = {
   mode: "manual",

@@ -220,6 +220,7 @@ export! { space:
     attention_sinks_backward<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, dsinks: Address, d_o: Address,
         o: Address, lse: Address, sinks: Address) = attention_sinks::backward;
 
+    topk<T>(rows: Size, cols: Size, k: Size, indices: Address, x: Address) = topk::rows[space];
     softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
     softmax_backward<T>(log: Switch, rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
     rms_norm<T>(rows: Size, cols: Size, eps: f64, zero_centered: Switch, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;

@@ -1,5 +1,9 @@
 //! The largest of some numbers. Which of equal ones are taken, and in which order they come, is as `torch.topk` decides it on a
 //! CPU: by the steps of libstdc++'s `nth_element`, or `partial_sort` where few of many are wanted.
+use crate::dtype::Element;
+use crate::elementwise::map;
+use crate::scratch_areas;
+use crate::workspace::Workspace;
 use core::mem::swap;
 
 /// Numbers with their places, which are sorted together.
@@ -152,6 +156,27 @@ impl Queue {
             let parent = (hole - 1) / 2;
             self.swap(first + hole, first + parent);
             hole = parent;
+        }
+    }
+}
+
+/// Most numbers of a row.
+pub const MAX_COLS: usize = 1 << 18;
+
+scratch_areas! { Space {
+    keys: MAX_COLS,
+    places: MAX_COLS,
+} }
+
+/// Places of the `k` largest of each row.
+pub unsafe fn rows<T: Element>(space: Workspace, rows: usize, cols: usize, k: usize, indices: *mut i32, x: *const T) {
+    let f = Space::new(space);
+    let queue = Queue { keys: f.keys, places: f.places as *mut u32 };
+    for r in 0..if k == 0 || k > cols { 0 } else { rows } {
+        map(queue.keys, x.add(r * cols), cols, |v| v);
+        queue.top(cols, k);
+        for i in 0..k {
+            indices.add(r * k + i).write_unaligned(*queue.places.add(i) as i32);
         }
     }
 }

@@ -161,4 +161,12 @@ export const EXPERT_KERNELS = {
       gateUp: { reads: "dtype", shape: ["n", 2] },
     },
   },
+  /** Places of the `k` largest of each row, from the largest on; NaN counts as that. Of equal ones, those that `torch.topk` takes. */
+  topk: {
+    values: { dtype: "float", rows: "size", cols: { atMost: 262144 }, k: "size" },
+    arrays: {
+      indices: { writes: "int32", shape: ["rows", "k"] },
+      x: { reads: "dtype", shape: ["rows", "cols"] },
+    },
+  },
 } as const;

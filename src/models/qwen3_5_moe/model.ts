@@ -15,9 +15,9 @@ import type { Qwen35MoeConfig } from "./config.ts";
 /** A mixture of Qwen3.5's with a language-model head. */
 export class Qwen35MoeForCausalLm extends DecoderForCausalLm {
   constructor(device: Device, config: Qwen35MoeConfig, hfConfig: Readonly<Record<string, unknown>>) {
-    const { topK, moeIntermediateSize: intermediateSize, sharedIntermediateSize, balance } = config;
+    const { topK, moeIntermediateSize: intermediateSize, sharedIntermediateSize, activation, balance } = config;
     const router = { topK, normalize: true };
-    const shared = { intermediateSize: sharedIntermediateSize, gated: true };
+    const shared = { intermediateSize: sharedIntermediateSize, activation, gated: true };
     const mixture = { ...config, intermediateSize, router, shared };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen3_5Moe" },

@@ -16,9 +16,9 @@ import type { Qwen3NextConfig } from "./config.ts";
 /** Qwen3-Next with a language-model head. */
 export class Qwen3NextForCausalLm extends DecoderForCausalLm {
   constructor(device: Device, config: Qwen3NextConfig, hfConfig: Readonly<Record<string, unknown>>) {
-    const { topK, moeIntermediateSize: intermediateSize, sharedIntermediateSize, balance } = config;
+    const { topK, moeIntermediateSize: intermediateSize, sharedIntermediateSize, activation, balance } = config;
     const router = { topK, normalize: config.normalize };
-    const shared = { intermediateSize: sharedIntermediateSize, gated: true };
+    const shared = { intermediateSize: sharedIntermediateSize, activation, gated: true };
     const mixture = { ...config, intermediateSize, router, shared };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen3Next" },

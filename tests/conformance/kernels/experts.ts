@@ -20,6 +20,7 @@ import {
   type Properties,
   sum,
 } from "./case.ts";
+import { TIES, topk } from "./topk.ts";
 
 interface Routing {
   readonly experts: number;
@@ -353,25 +354,8 @@ export const EXPERT_CASES: Cases<keyof typeof EXPERT_KERNELS> = {
   groupedSum,
   clampedSwiglu,
   clampedSwigluBackward,
+  topk,
 };
-
-/** What `torch.topk` (2.15, CPU) takes of `n` numbers `(7 i² + i) mod m`. */
-const TIES: readonly (readonly [n: number, k: number, m: number, places: readonly number[]])[] = [
-  [4, 2, 1, [2, 3]],
-  [8, 2, 1, [6, 5]],
-  [8, 4, 1, [6, 5, 4, 7]],
-  [16, 4, 1, [10, 11, 12, 9]],
-  [60, 4, 1, [39, 40, 41, 38]],
-  [64, 8, 1, [44, 41, 42, 43, 46, 47, 40, 45]],
-  [128, 8, 1, [84, 87, 86, 85, 82, 81, 88, 83]],
-  [128, 2, 1, [0, 1]],
-  [512, 8, 1, [7, 4, 1, 3, 5, 0, 2, 6]],
-  [512, 10, 3, [247, 271, 268, 265, 262, 259, 253, 250, 229, 232]],
-  [256, 8, 5, [171, 56, 181, 176, 61, 166, 71, 186]],
-  [64, 6, 4, [51, 30, 50, 27, 26, 22]],
-  [100, 20, 7, [20, 76, 69, 48, 83, 13, 62, 41, 34, 90, 97, 6, 27, 55, 40, 68, 33, 47, 89, 26]],
-  [200, 3, 2, [0, 1, 2]],
-];
 
 /** What else holds for kernels of mixtures of experts. */
 export const EXPERT_PROPERTIES: Properties = {

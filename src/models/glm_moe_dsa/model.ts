@@ -1,0 +1,22 @@
+/**
+ * GLM-5 (Z.ai 2026; transformers `modeling_glm_moe_dsa.py`): GLM-4-MoE-Lite whose queries see the keys that an indexer chooses.
+ *
+ * @module
+ */
+import type { DirectoryTensor } from "../../checkpoint/state_dict.ts";
+import type { Device } from "../../device/device.ts";
+import { DecoderForCausalLm } from "../decoder.ts";
+import { expertFiles } from "../expert_files.ts";
+import { type GlmConfig, glmParts } from "../glm.ts";
+
+/** GLM-5 with a language-model head. */
+export class GlmMoeDsaForCausalLm extends DecoderForCausalLm {
+  constructor(device: Device, config: GlmConfig, hfConfig: Readonly<Record<string, unknown>>) {
+    const hfClasses = { prefix: "GlmMoeDsa", mixture: "GlmMoeDsaMoE" };
+    super(device, config, hfConfig, { hfClasses, ...glmParts(device, config) });
+  }
+
+  override directoryTensors(): Iterable<DirectoryTensor> {
+    return expertFiles(this);
+  }
+}

@@ -1,0 +1,158 @@
+/**
+ * Attention against the plain formula in float64.
+ *
+ * @module
+ */
+import type { DType } from "../../../src/dtype.ts";
+import { type CasesOf, each, eachFloat, fround, pick, spread, sum } from "./case.ts";
+
+interface Attention {
+  readonly batch: number;
+  readonly seqQ: number;
+  readonly seqK: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** @default headDim */
+  readonly valueDim?: number;
+  readonly causal: boolean;
+  readonly window?: number;
+  /** Hides these keys of each batch entry; of each query where it asks for that. */
+  readonly hidden?: (batch: number, key: number, query: number) => boolean;
+  /** Elements between rows beyond the dense ones. */
+  readonly gap?: number;
+}
+
+const ATTENTIONS: readonly Attention[] = [
+  { batch: 1, seqQ: 1, seqK: 1, heads: 1, kvHeads: 1, headDim: 1, causal: false },
+  { batch: 2, seqQ: 5, seqK: 5, heads: 4, kvHeads: 2, headDim: 8, causal: true, gap: 3 },
+  { batch: 2, seqQ: 3, seqK: 9, heads: 3, kvHeads: 1, headDim: 5, causal: true },
+  { batch: 2, seqQ: 9, seqK: 9, heads: 4, kvHeads: 2, headDim: 24, valueDim: 7, causal: true, gap: 3 },
+  { batch: 1, seqQ: 67, seqK: 131, heads: 2, kvHeads: 1, headDim: 3, valueDim: 40, causal: true },
+  { batch: 1, seqQ: 9, seqK: 4, heads: 2, kvHeads: 2, headDim: 6, causal: true }, // the first queries see nothing
+  { batch: 1, seqQ: 7, seqK: 13, heads: 2, kvHeads: 1, headDim: 12, causal: false, gap: 1 },
+  { batch: 1, seqQ: 1, seqK: 70, heads: 2, kvHeads: 1, headDim: 16, causal: true },
+  { batch: 1, seqQ: 130, seqK: 130, heads: 2, kvHeads: 1, headDim: 9, causal: true },
+  { batch: 1, seqQ: 67, seqK: 131, heads: 1, kvHeads: 1, headDim: 20, causal: true },
+  { batch: 1, seqQ: 131, seqK: 66, heads: 1, kvHeads: 1, headDim: 8, causal: false },
+  { batch: 1, seqQ: 6, seqK: 7, heads: 1, kvHeads: 1, headDim: 256, causal: false },
+  { batch: 2, seqQ: 6, seqK: 7, heads: 2, kvHeads: 1, headDim: 8, causal: false, hidden: (b, j) => j < 3 + b },
+  { batch: 2, seqQ: 70, seqK: 70, heads: 1, kvHeads: 1, headDim: 8, causal: true, hidden: (b, j) => j < 66 * b },
+  { batch: 2, seqQ: 4, seqK: 4, heads: 1, kvHeads: 1, headDim: 4, causal: false, hidden: (b) => b === 1 },
+  {
+    batch: 2,
+    seqQ: 67,
+    seqK: 131,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 6,
+    causal: true,
+    hidden: (b, j, i) => (3 * i + j + b) % 5 > 1,
+  },
+  { batch: 2, seqQ: 9, seqK: 9, heads: 4, kvHeads: 2, headDim: 8, causal: true, window: 1, gap: 3 },
+  { batch: 1, seqQ: 40, seqK: 40, heads: 2, kvHeads: 1, headDim: 5, causal: true, window: 7 },
+  { batch: 1, seqQ: 3, seqK: 12, heads: 1, kvHeads: 1, headDim: 8, causal: true, window: 4 },
+  { batch: 1, seqQ: 9, seqK: 4, heads: 1, kvHeads: 1, headDim: 8, causal: true, window: 3 },
+  { batch: 1, seqQ: 300, seqK: 300, heads: 2, kvHeads: 1, headDim: 6, causal: true, window: 130 },
+  { batch: 1, seqQ: 270, seqK: 400, heads: 1, kvHeads: 1, headDim: 4, causal: true, window: 20 }, // blocks are left out
+  {
+    batch: 2,
+    seqQ: 30,
+    seqK: 30,
+    heads: 1,
+    kvHeads: 1,
+    headDim: 8,
+    causal: true,
+    window: 5,
+    hidden: (b, j) => j < 9 * b,
+  },
+];
+
+/** One attention: its arguments, its arrays, and the formula's results and gradients. */
+function attend(dtype: DType, attention: Attention) {
+  const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim = headDim, causal, window = 0, hidden, gap = 0 } =
+    attention;
+  const scale = fround(1 / Math.sqrt(headDim));
+  const [strideQ, strideK, strideV] = [heads * headDim + gap, kvHeads * headDim + 2 * gap, kvHeads * valueDim + gap];
+  const span = (rows: number, stride: number, row: number): number => (rows - 1) * stride + row;
+  const q = spread(span(batch * seqQ, strideQ, heads * headDim), 1, 2, dtype);
+  const k = spread(span(batch * seqK, strideK, kvHeads * headDim), 2, 2, dtype);
+  const v = spread(span(batch * seqK, strideV, kvHeads * valueDim), 3, 1, dtype);
+  const dO = spread(batch * seqQ * heads * valueDim, 4, 1, dtype);
+  const zeros = (rows: number, width: number): number[] => new Array<number>(batch * rows * width).fill(0);
+  const [o, dq] = [zeros(seqQ, heads * valueDim), zeros(seqQ, heads * headDim)];
+  const [dk, dv] = [zeros(seqK, kvHeads * headDim), zeros(seqK, kvHeads * valueDim)];
+  const lse = new Array<number>(batch * heads * seqQ).fill(-Infinity);
+  const add = (list: number[], at: number, value: number): void => {
+    list[at] = pick(list, at) + value;
+  };
+  for (let place = 0; place < batch * heads * seqQ; place++) {
+    const [b, h, i] = [Math.floor(place / (heads * seqQ)), Math.floor(place / seqQ) % heads, place % seqQ];
+    const kv = Math.floor(h / (heads / kvHeads));
+    const [row, out] = [((b * seqQ + i) * heads + h) * headDim, ((b * seqQ + i) * heads + h) * valueDim];
+    const qAt = (b * seqQ + i) * strideQ + h * headDim;
+    const kAt = (j: number): number => (b * seqK + j) * strideK + kv * headDim;
+    const vAt = (j: number): number => (b * seqK + j) * strideV + kv * valueDim;
+    const dense = (j: number): number => (b * seqK + j) * kvHeads + kv;
+    const own = i + seqK - seqQ;
+    const seen = each(seqK, (j) => j).filter((j) => {
+      return (!causal || j <= own) && (window === 0 || j > own - window) && !hidden?.(b, j, i);
+    });
+    if (seen.length === 0) continue;
+    const scores = seen.map((j) => scale * sum(headDim, (d) => pick(q, qAt + d) * pick(k, kAt(j) + d)));
+    const top = Math.max(...scores);
+    const total = scores.reduce((t, s) => t + Math.exp(s - top), 0);
+    lse[place] = top + Math.log(total);
+    const p = scores.map((s) => Math.exp(s - top) / total);
+    const dp = seen.map((j) => sum(valueDim, (d) => pick(dO, out + d) * pick(v, vAt(j) + d)));
+    const delta = sum(seen.length, (s) => pick(p, s) * pick(dp, s));
+    seen.forEach((j, s) => {
+      const ds = pick(p, s) * (pick(dp, s) - delta) * scale;
+      for (let d = 0; d < valueDim; d++) {
+        add(o, out + d, pick(p, s) * pick(v, vAt(j) + d));
+        add(dv, dense(j) * valueDim + d, pick(p, s) * pick(dO, out + d));
+      }
+      for (let d = 0; d < headDim; d++) {
+        add(dq, row + d, ds * pick(k, kAt(j) + d));
+        add(dk, dense(j) * headDim + d, ds * pick(q, qAt + d));
+      }
+    });
+  }
+  const sizes = { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV };
+  const maskRows = (hidden?.length ?? 0) > 2 ? seqQ : 1;
+  const args = { dtype, ...sizes, scale, causal, window, maskRows };
+  const keyMask = each(batch * maskRows * seqK, (at) => {
+    const row = Math.floor(at / seqK);
+    return Number(!hidden?.(Math.floor(row / maskRows), at % seqK, row % maskRows));
+  });
+  const arrays = hidden === undefined ? { q, k, v } : { q, k, v, keyMask };
+  const without = hidden === undefined ? ["keyMask"] as const : [];
+  return { args, arrays, without, o, lse, dO, dq, dk, dv };
+}
+
+/** Cases of the forward. */
+export const attention: CasesOf<"attention"> = eachFloat((dtype, epsilon) =>
+  ATTENTIONS.map((one) => {
+    const { args, arrays, without, o, lse } = attend(dtype, one);
+    const expect = () => ({
+      o: { values: o, relative: epsilon + 2e-6, absolute: 5e-7 },
+      lse: { values: lse, relative: 1e-6, absolute: 1e-6 },
+    });
+    return { args, arrays, without, expect };
+  })
+);
+
+/** Cases of the backward. */
+export const attentionBackward: CasesOf<"attentionBackward"> = eachFloat((dtype, epsilon) =>
+  ATTENTIONS.map((one) => {
+    const { args, arrays, without, o, lse, dO, dq, dk, dv } = attend(dtype, one);
+    // The stored output is rounded, and enters every gradient through its product with dO.
+    const [relative, slack] = [epsilon + 5e-6, 2.6 * 2 * epsilon + 1e-5];
+    const expect = () => ({
+      dq: { values: dq, relative, absolute: slack },
+      dk: { values: dk, relative, absolute: slack },
+      dv: { values: dv, relative, absolute: slack / 5 },
+    });
+    return { args, arrays: { ...arrays, o, lse, dO }, without, expect };
+  })
+);
