@@ -23,8 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def problem_of(folder: pathlib.Path, written: str, loss: float) -> str | None:
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        written, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager",
-        output_loading_info=True)
+        written, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager", output_loading_info=True)
     found = {name: sorted(keys) for name, keys in info.items() if keys}
     if found:
         return f"keys do not fit: {found}"
