@@ -117,9 +117,11 @@ class Comparison {
   *#finalWeights(): Generator<Judged> {
     const { final_sum: sums, final_sumsq: squares, final_max_abs_change_under_ulp_noise: changes } = this.#facts;
     const found = new Map(tensorsOf(this.model, (parameter) => parameter));
+    // How far elements move is stated by the parameter that a tensor is a part of.
+    const parameters = new Map([...this.model.directoryTensors()].map(({ name, part }) => [name, part.fqn]));
     for (const [name, sumsq] of Object.entries(squares)) {
       const values = found.get(name) ?? [NaN];
-      const each = 2 * (changes[name] ?? 0);
+      const each = 2 * (changes[name] ?? changes[parameters.get(name) ?? name] ?? 0);
       const norm = Math.sqrt(sumsq);
       const ofSum = [RELATIVE * norm, 2 * this.#sensitivity("final_sum"), values.length * each];
       yield [sumOf(values, (value) => value), sums[name] ?? NaN, Math.max(...ofSum)];
@@ -251,7 +253,7 @@ export async function compareDirectory(device: Device, directory: string): Promi
     yield* comparison.steps();
   });
   const { aux } = facts;
-  if (aux === undefined) return quantities;
+  if (aux == null) return quantities;
   const asked = { ...config, output_router_logits: true };
   return [...quantities, ...await withModel(device, directory, facts, asked, (comparison) => comparison.balanced(aux))];
 }

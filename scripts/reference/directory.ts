@@ -22,6 +22,7 @@ export interface Facts {
   /** What comes of asking for it, where the config does not. */
   readonly aux?:
     | { readonly aux_loss: number; readonly loss_with_aux: number; readonly total_grad_norm: number }
+    | null
     | undefined;
   readonly no_grad_params: readonly string[];
   readonly grad_norms: ByName;
@@ -43,7 +44,7 @@ const factsSchema: z.ZodType<Facts> = z.object({
   long_loss: z.number().nullish(),
   aux_loss: z.number().nullish(),
   masked_aux_loss: z.number().nullish(),
-  aux: z.object({ aux_loss: z.number(), loss_with_aux: z.number(), total_grad_norm: z.number() }).optional(),
+  aux: z.object({ aux_loss: z.number(), loss_with_aux: z.number(), total_grad_norm: z.number() }).nullish(),
   no_grad_params: z.array(z.string()).default([]),
   grad_norms: byName,
   step_losses: z.array(z.number()),
