@@ -36,14 +36,21 @@ export interface ParityCase {
   readonly training: TrainingCase;
 }
 
+/** Cases that one world trains: what they leave in a device's memory adds up. */
+const CASES_OF_A_WORLD = 12;
+
 /** Runs cases as Workers, those of as many ranks one after another in one world; the traces are in the order of the cases. */
 export async function runCases(cases: readonly ParityCase[], cpuMath: CpuMath): Promise<readonly WholeTrace[]> {
   const traces = new Map<ParityCase, WholeTrace>();
-  for (const [world, members] of Map.groupBy(cases, ({ ranks }) => ranks)) {
-    const trainings = members.map(({ training }) => training);
-    const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, trainings });
-    for (const [i, one] of members.entries()) {
-      traces.set(one, assemble(one.name, results.filter(areTraces).flatMap((ofRank) => ofRank.slice(i, i + 1)), world));
+  for (const [world, alike] of Map.groupBy(cases, ({ ranks }) => ranks)) {
+    for (let start = 0; start < alike.length; start += CASES_OF_A_WORLD) {
+      const members = alike.slice(start, start + CASES_OF_A_WORLD);
+      const trainings = members.map(({ training }) => training);
+      const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, trainings });
+      for (const [i, one] of members.entries()) {
+        const ofRanks = results.filter(areTraces).flatMap((ofRank) => ofRank.slice(i, i + 1));
+        traces.set(one, assemble(one.name, ofRanks, world));
+      }
     }
   }
   return cases.flatMap((one) => traces.get(one) ?? []);
