@@ -15,6 +15,7 @@ import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
 import { MEMORY } from "./memory.ts";
 import { measure } from "./runner.ts";
+import { ROUTING } from "./routing.ts";
 import type { BenchSetting, Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
@@ -27,6 +28,7 @@ const SUBJECTS: readonly Subject[] = [
   GEMM,
   KERNELS,
   MEMORY,
+  ROUTING,
   STARTUP,
   STEP,
 ];
