@@ -200,11 +200,11 @@ describe("fullyshard estimate", () => {
       [["--model", folder.write("b.json", "[]"), "--nproc", "2"], /b\.json: The model configuration must be .*object/],
       [
         ["--model", folder.write("c.json", "{}"), "--nproc", "2"],
-        /Cannot build a model of no model_type: 'gpt2', .* are supported/,
+        /Cannot build a model of no model_type: 'deepseek_v2', .* are supported/,
       ],
       [
         ["--model", folder.write("d.json", '{"model_type":"mamba"}'), "--nproc", "2"],
-        /Cannot build a model of model_type 'mamba': 'gpt2', .* are supported/,
+        /Cannot build a model of model_type 'mamba': 'deepseek_v2', .* are supported/,
       ],
       [
         ["--model", folder.write("e.json", '{"model_type":"llama"}'), "--nproc", "2"],

@@ -4,6 +4,7 @@ import { describe, it } from "node:test";
 import { describeSharding, openModel, shardModel } from "../../mod.ts";
 import { openRank } from "../fsdp/run.ts";
 import { startRank } from "../support/rank_process.ts";
+import { shareOf } from "../support/share.ts";
 import { type PlanCase, type PlanReport, SIZES } from "./plan_ranks.ts";
 import { run, whole, WORLD } from "./trained.ts";
 
@@ -74,7 +75,7 @@ const expertUnits = {
 } as const;
 
 describe("shardModel() of mixtures of experts", () => {
-  for (const [model, config] of Object.entries(mixtures)) {
+  for (const [model, config] of shareOf(Object.entries(mixtures))) {
     it(`${model} learns what DDP learns, by blocks and with experts as units of their own`, async () => {
       const data = { config: { ...config, model_type: model }, tied: model === "mixtral" };
       const [reference] = await run(data);
