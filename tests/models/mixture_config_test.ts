@@ -2,6 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
+import { resolveDeepseekV2Config } from "../../src/models/deepseek_v2/config.ts";
+import { resolveGlm4MoeLiteConfig } from "../../src/models/glm4_moe_lite/config.ts";
+import { resolveGlmMoeDsaConfig } from "../../src/models/glm_moe_dsa/config.ts";
 import { resolveGptOssConfig } from "../../src/models/gpt_oss/config.ts";
 import { resolveMixtralConfig } from "../../src/models/mixtral/config.ts";
 import { resolvePhimoeConfig } from "../../src/models/phimoe/config.ts";
@@ -63,4 +66,17 @@ test("layers without a mixture are those between the steps and those that are na
   assert.equal(resolveMixtralConfig({ ...SIZES, output_router_logits: false }).balance, undefined);
   const asked = { ...SIZES, output_router_logits: true, router_aux_loss_coef: 0.5 };
   assert.deepEqual(resolveMixtralConfig(asked).balance, { topK: 2, coefficient: 0.5 });
+});
+
+test("families of latent attention want one number of experts, whichever names it has", () => {
+  for (const resolve of [resolveDeepseekV2Config, resolveGlm4MoeLiteConfig, resolveGlmMoeDsaConfig]) {
+    const config = { ...SIZES, num_key_value_heads: 2, n_routed_experts: 8, num_experts_per_tok: 2 };
+    for (const key of ["num_experts", "num_local_experts"]) {
+      assert.equal(resolve({ ...config, [key]: 8 }).numExperts, 8);
+      assert.throws(() => resolve({ ...config, [key]: 4 }), (error) => {
+        return error instanceof ConfigError && error.message.includes(key) &&
+          /as n_routed_experts, 8.*4/.test(error.message);
+      });
+    }
+  }
 });
