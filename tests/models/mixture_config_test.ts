@@ -48,6 +48,11 @@ test("mixtures want as many experts as a token goes to, and longrope its two sca
 test("the number of experts has two names, and defaults are each family's", () => {
   assert.equal(resolveQwen3MoeConfig({ ...SIZES, num_experts: 16 }).numExperts, 16);
   assert.equal(resolveQwen3MoeConfig({ ...SIZES, num_local_experts: 12 }).numExperts, 12);
+  const two = { ...SIZES, num_experts: 16, num_local_experts: 12 };
+  assert.throws(
+    () => resolveQwen3MoeConfig(two),
+    /config\.json num_experts: expected as many as num_local_experts, 12, got 16/,
+  );
   assert.deepEqual([resolveQwen3MoeConfig(SIZES).numExperts, resolveQwen3MoeConfig(SIZES).topK], [128, 8]);
   assert.deepEqual([resolveQwen2MoeConfig(SIZES).numExperts, resolveQwen2MoeConfig(SIZES).topK], [60, 4]);
   assert.deepEqual([resolveMixtralConfig(SIZES).numExperts, resolveMixtralConfig(SIZES).topK], [8, 2]);
