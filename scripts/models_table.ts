@@ -10,7 +10,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { type Device, openDevice } from "../doors/device.ts";
 import { ConfigError, UnsupportedError } from "../doors/errors.ts";
 import { buildModel } from "../doors/nn.ts";
-import { DECODER_KEYS } from "../src/models/decoder_config.ts";
+import { DECODER_KEYS, REFUSED_KEYS } from "../src/models/decoder_config.ts";
 import { ROPE_KEYS } from "../src/models/rope_config.ts";
 import type { CausalLm } from "../mod.ts";
 import { ZOO, type ZooModel, zooModels } from "./zoo/families.ts";
@@ -59,7 +59,7 @@ function rowOf(device: Device, family: string): string {
   const [zoo] = zooModels(family);
   if (zoo === undefined) throw new Error(`no configuration of ${family}`);
   const model = buildModel(device, zoo.hfConfig);
-  const common = new Set([...Object.keys(DECODER_KEYS), ...Object.keys(ROPE_KEYS)]);
+  const common = new Set([...Object.keys(DECODER_KEYS), ...Object.keys(ROPE_KEYS), ...Object.keys(REFUSED_KEYS)]);
   const keys = keysOf(device, zoo);
   const code = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
   const refused = keys.filter((key) => isRefused(device, zoo, key));

@@ -144,6 +144,30 @@ export function requireImplemented(
   }
 }
 
+/** Options that transformers has for every model and that are not implemented, each with the value that changes nothing. */
+export const REFUSED_KEYS: Readonly<Record<string, unknown>> = {
+  /** Whether tokens see none after them. */
+  is_causal: true,
+  /** Options of some layers that are other ones than the model's. */
+  per_layer_config: undefined,
+  /** How weights are compressed. */
+  quantization_config: undefined,
+};
+
+/**
+ * Refuses what no family implements.
+ *
+ * @throws {UnsupportedError} naming the first such option
+ */
+export function refuseUnimplemented(hfConfig: Readonly<Record<string, unknown>>): void {
+  for (const [key, harmless] of Object.entries(REFUSED_KEYS)) {
+    const value = hfConfig[key];
+    if (value == null || value === harmless) continue;
+    const remedy = harmless === undefined ? "leave it out" : `set it to ${harmless}`;
+    throw new UnsupportedError(`Cannot use ${key} ${JSON.stringify(value)}: it is not implemented, ${remedy}`);
+  }
+}
+
 /** Names of the types of layers in `config.json`. */
 export type LayerType = "full_attention" | "sliding_attention" | "conv" | "linear_attention";
 

@@ -5,6 +5,7 @@
  * @module
  */
 import * as z from "zod";
+import { ConfigError } from "../errors.ts";
 import type { Activation } from "../nn/feed_forward.ts";
 import type { LatentAttentionOptions } from "../nn/latent_attention.ts";
 import type { MixtureOptions } from "../nn/mixture_of_experts.ts";
@@ -49,6 +50,8 @@ export const LATENT_KEYS: {
   readonly intermediate_size: z.ZodInt;
   readonly moe_intermediate_size: z.ZodInt;
   readonly n_routed_experts: z.ZodDefault<z.ZodInt>;
+  readonly num_experts: z.ZodOptional<z.ZodNullable<z.ZodInt>>;
+  readonly num_local_experts: z.ZodOptional<z.ZodNullable<z.ZodInt>>;
   readonly n_shared_experts: z.ZodInt;
   readonly num_experts_per_tok: z.ZodInt;
   readonly routed_scaling_factor: z.ZodDefault<z.ZodNumber>;
@@ -65,6 +68,8 @@ export const LATENT_KEYS: {
   intermediate_size: size,
   moe_intermediate_size: size,
   n_routed_experts: size.default(64),
+  num_experts: size.nullish(),
+  num_local_experts: size.nullish(),
   n_shared_experts: size,
   num_experts_per_tok: size,
   routed_scaling_factor: positive.default(1),
@@ -84,6 +89,8 @@ type RawLatent = Parameters<typeof resolveDecoder>[0] & Parameters<typeof resolv
   readonly intermediate_size: number;
   readonly moe_intermediate_size: number;
   readonly n_routed_experts: number;
+  readonly num_experts?: number | null | undefined;
+  readonly num_local_experts?: number | null | undefined;
   readonly n_shared_experts: number;
   readonly num_experts_per_tok: number;
   readonly routed_scaling_factor: number;
@@ -109,6 +116,12 @@ export function resolveLatent(raw: RawLatent, { interleaved, mlpBias }: LatentFa
     attention_dropout: [raw.attention_dropout ?? 0, 0],
     num_key_value_heads: [raw.num_key_value_heads ?? numHeads, numHeads],
   });
+  // Which of these names transformers reads, and which of two it follows, differs from family to family.
+  for (const key of ["num_experts", "num_local_experts"] as const) {
+    if (raw[key] == null || raw[key] === raw.n_routed_experts) continue;
+    const expected = `as many as n_routed_experts, ${raw.n_routed_experts}: give the number by that name`;
+    throw new ConfigError([{ path: `config.json ${key}`, expected, got: String(raw[key]) }]);
+  }
   const decoder = resolveDecoder({ ...raw, head_dim: nopeDim + ropeDim });
   const rope = resolveRope(raw, { headDim: ropeDim, theta: 10000 });
   const activation = resolveActivation("hidden_act", raw.hidden_act);

@@ -73,10 +73,14 @@ interface RawMixture {
  * Resolves the common keys.
  *
  * @param numExperts the number of experts where the config has none
- * @throws {ConfigError} if a token goes to more experts than there are
+ * @throws {ConfigError} if there are two numbers of experts, or a token goes to more than there are
  */
 export function resolveMixture(raw: RawMixture, numExperts: number): MixtureConfig {
   const experts = raw.num_local_experts ?? raw.num_experts ?? numExperts;
+  if (raw.num_experts != null && raw.num_experts !== experts) {
+    const expected = `as many as num_local_experts, ${experts}`;
+    throw new ConfigError([{ path: "config.json num_experts", expected, got: String(raw.num_experts) }]);
+  }
   const topK = raw.num_experts_per_tok;
   if (topK > experts) {
     const expected = `at most the number of experts, ${experts}`;

@@ -181,7 +181,10 @@ export class PastRows implements Disposable {
 /** The state of a layer that keeps as much of any text: float32, zeros before the first token. */
 export class RecurrentState implements Disposable {
   readonly #cache: GenerationCache;
-  #state: Tensor | undefined;
+  /** What the layer knows of the tokens in the cache; and what it knows after a call's, which counts once the call has ended. */
+  #states: readonly [kept: Tensor, next: Tensor] | undefined;
+  /** Tokens in the cache once that call has ended. */
+  #nextLength = 0;
 
   /** Makes an empty part of a cache. */
   constructor(cache: GenerationCache) {
@@ -191,25 +194,28 @@ export class RecurrentState implements Disposable {
   /**
    * What the layer knows of the tokens in the cache, to be written over with what it knows after the next ones.
    *
-   * @param like a tensor of these tokens
+   * @param like a tensor of these tokens, [batch, seq, ..]
    * @throws {ArgumentError} if it is recorded for a backward
    * @throws {ShapeError} if the shape changes
    */
   of(like: Tensor, shape: Shape): Tensor {
     requireNoGrad(like);
-    const kept = this.#state ??= Tensor.empty(like.device, shape, float32, "recurrent state");
-    if (!sameShape(kept.shape, shape)) {
-      throw new ShapeError("cache", "batch and width must be those of the tokens in it", shape, kept.shape);
+    const { length } = this.#cache;
+    const allocate = (): Tensor => Tensor.empty(like.device, shape, float32, "recurrent state");
+    const states = this.#states ??= [allocate(), allocate()];
+    if (!sameShape(states[0].shape, shape)) {
+      throw new ShapeError("cache", "batch and width must be those of the tokens in it", shape, states[0].shape);
     }
-    if (this.#cache.length === 0) {
-      kept.device.kernels.fill({ dtype: float32, n: kept.numel, value: 0, dst: kept.ptr });
-    }
-    return kept;
+    const [kept, next] = this.#states = length === this.#nextLength ? [states[1], states[0]] : states;
+    if (length === 0) next.device.kernels.fill({ dtype: float32, n: next.numel, value: 0, dst: next.ptr });
+    else copyElements(next, kept);
+    this.#nextLength = length + at(like.shape, 1, "dim");
+    return next;
   }
 
-  /** Frees the state. */
+  /** Frees the states. */
   [Symbol.dispose](): void {
-    this.#state?.dispose();
+    for (const state of this.#states ?? []) state.dispose();
   }
 }
 

@@ -2,6 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
+import { resolveDeepseekV2Config } from "../../src/models/deepseek_v2/config.ts";
+import { resolveGlm4MoeLiteConfig } from "../../src/models/glm4_moe_lite/config.ts";
+import { resolveGlmMoeDsaConfig } from "../../src/models/glm_moe_dsa/config.ts";
 import { resolveGptOssConfig } from "../../src/models/gpt_oss/config.ts";
 import { resolveMixtralConfig } from "../../src/models/mixtral/config.ts";
 import { resolvePhimoeConfig } from "../../src/models/phimoe/config.ts";
@@ -45,6 +48,11 @@ test("mixtures want as many experts as a token goes to, and longrope its two sca
 test("the number of experts has two names, and defaults are each family's", () => {
   assert.equal(resolveQwen3MoeConfig({ ...SIZES, num_experts: 16 }).numExperts, 16);
   assert.equal(resolveQwen3MoeConfig({ ...SIZES, num_local_experts: 12 }).numExperts, 12);
+  const two = { ...SIZES, num_experts: 16, num_local_experts: 12 };
+  assert.throws(
+    () => resolveQwen3MoeConfig(two),
+    /config\.json num_experts: expected as many as num_local_experts, 12, got 16/,
+  );
   assert.deepEqual([resolveQwen3MoeConfig(SIZES).numExperts, resolveQwen3MoeConfig(SIZES).topK], [128, 8]);
   assert.deepEqual([resolveQwen2MoeConfig(SIZES).numExperts, resolveQwen2MoeConfig(SIZES).topK], [60, 4]);
   assert.deepEqual([resolveMixtralConfig(SIZES).numExperts, resolveMixtralConfig(SIZES).topK], [8, 2]);
@@ -63,4 +71,17 @@ test("layers without a mixture are those between the steps and those that are na
   assert.equal(resolveMixtralConfig({ ...SIZES, output_router_logits: false }).balance, undefined);
   const asked = { ...SIZES, output_router_logits: true, router_aux_loss_coef: 0.5 };
   assert.deepEqual(resolveMixtralConfig(asked).balance, { topK: 2, coefficient: 0.5 });
+});
+
+test("families of latent attention want one number of experts, whichever names it has", () => {
+  for (const resolve of [resolveDeepseekV2Config, resolveGlm4MoeLiteConfig, resolveGlmMoeDsaConfig]) {
+    const config = { ...SIZES, num_key_value_heads: 2, n_routed_experts: 8, num_experts_per_tok: 2 };
+    for (const key of ["num_experts", "num_local_experts"]) {
+      assert.equal(resolve({ ...config, [key]: 8 }).numExperts, 8);
+      assert.throws(() => resolve({ ...config, [key]: 4 }), (error) => {
+        return error instanceof ConfigError && error.message.includes(key) &&
+          /as n_routed_experts, 8.*4/.test(error.message);
+      });
+    }
+  }
 });

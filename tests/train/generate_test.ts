@@ -8,7 +8,7 @@ import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { int32, uint8 } from "../../src/dtype.ts";
 import { ArgumentError, ShapeError, UseAfterDisposeError } from "../../src/errors.ts";
-import type { CausalLm } from "../../src/models/causal_lm.ts";
+import type { CausalLm, CausalLmInputs } from "../../src/models/causal_lm.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { initializeParameters } from "../../src/nn/initialize.ts";
 import { tensor } from "../../src/tensor/create.ts";
@@ -169,6 +169,31 @@ describe("GenerationCache", () => {
     allClose(padded, other, { relative: 0, absolute: 0 }, "what is hidden changes nothing");
     const shown = scores([[9, 8, 1, 2, 3], [5, 4, 1, 2, 3]], [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]);
     assert.notDeepEqual(padded, shown);
+  });
+
+  it("goes on after a call that failed as if there had been none", async () => {
+    for (const name of ["qwen3_5-chunks", "qwen3_next-dense", "lfm2-conv_bias", "llama-tied"]) {
+      using _frame = scope();
+      const model = buildModel(device, readJson(`${name}/config.json`));
+      await loadHfWeights(model, fixturePath(name));
+      const scores = (failing: boolean): ArrayLike<number> => {
+        using cache = model.createCache(6);
+        const call = (ids: readonly number[], more: Partial<CausalLmInputs> = {}): ArrayLike<number> | undefined =>
+          noGrad(() => model.call({ inputIds: idsOf([ids]), pastKeyValues: cache, ...more }).logits?.toArray());
+        call([1, 2, 3]);
+        for (let again = 0; failing && again < 2; again++) {
+          assert.throws(() => call([4, 5], { positionIds: idsOf([[3, 999]]) }), /position 999/);
+          assert.throws(
+            () => noGrad(() => model.call({ inputIds: idsOf([[4], [5]]), pastKeyValues: cache })),
+            ShapeError,
+          );
+        }
+        call([4, 5]);
+        return call([6]) ?? [];
+      };
+      assert.deepEqual(scores(true), scores(false), name);
+      for (const parameter of model.parameters()) parameter.dispose();
+    }
   });
 
   it("refuses more tokens than it has room for, other batches, recorded calls, and a use after its end", () => {

@@ -75,6 +75,8 @@ export function resolveModernBertDecoderConfig(hfConfig: Readonly<Record<string,
     attention_dropout: [raw.attention_dropout, 0],
     embedding_dropout: [raw.embedding_dropout, 0],
     mlp_dropout: [raw.mlp_dropout, 0],
+    num_key_value_heads: [raw.num_key_value_heads ?? raw.num_attention_heads, raw.num_attention_heads],
+    head_dim: [raw.head_dim ?? raw.hidden_size / raw.num_attention_heads, raw.hidden_size / raw.num_attention_heads],
   });
   const decoder = resolveDecoder(raw);
   const types = ["full_attention", "sliding_attention"] as const;
