@@ -110,7 +110,9 @@ function textOf(file: string, ranks: readonly RankSummary[]): string[] {
     `  ${name.padEnd(width)}${cells.map((cell) => cell.padStart(15)).join("")}`;
   lines.push(row(`Rank ${rank}, a step`, heads));
   for (const { unit, forward, backward, wait, communication, bytes } of units) {
-    lines.push(row(unit, [...[forward, backward, wait, communication].map(milliseconds), formatBytes(bytes)]));
+    lines.push(
+      row(unit, [...[forward, backward, wait, communication].map(milliseconds), formatBytes(Math.round(bytes))]),
+    );
   }
   return lines;
 }

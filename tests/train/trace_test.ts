@@ -151,6 +151,28 @@ test("fullyshard trace merges the ranks' files of a run and sums up its steps", 
   }
 });
 
+test("fullyshard trace tells whole bytes of a call in every step, and of one in some", () => {
+  using folder = temporaryDirectory();
+  const common = { pid: 0, ph: "B", tid: 0 };
+  const identity = { rank: 0, worldSize: 1, run: "", origin: 0 };
+  const events: object[] = [{ pid: 0, ph: "M", name: "fullyshard", args: identity }];
+  const call = (ts: number, unit: string) => [
+    { ...common, tid: 3, ts, cat: "collective", name: unit, args: { kind: "all-reduce", unit, bytes: 4 } },
+    { ...common, tid: 3, ts: ts + 1, ph: "E" },
+  ];
+  for (let step = 1; step <= 12; step++) {
+    const ts = step * 10;
+    events.push({ ...common, ts, cat: "step", name: `step ${step}`, args: { step } });
+    events.push(...call(ts + 1, "always"), ...step % 3 === 0 ? call(ts + 3, "often") : []);
+    events.push({ ...common, ts: ts + 9, ph: "E" });
+  }
+  folder.write("trace/rank0.json", `[\n${events.map((event) => JSON.stringify(event)).join(",\n")}\n]\n`);
+  const { status, stdout, stderr } = fullyshard("trace", folder.file("trace"));
+  assert.equal(status, 0, stderr);
+  assert.match(stdout, /\n {2}always .* ms {8}4 bytes\n/);
+  assert.match(stdout, /\n {2}often .* ms {9}1 byte\n/);
+});
+
 test("the traces of ranks whose clocks differ are put on one", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   await traceRun(folder);
