@@ -240,6 +240,10 @@ test("traces that do not belong together, or are none, are refused by name", TIM
     assert.equal(status, 2, stderr);
     assert.match(stderr, expected);
   };
+  const over = fullyshard("trace", place, "--out", `${place}/./rank0.json`);
+  assert.equal(over.status, 2, over.stderr);
+  assert.match(over.stderr, /Cannot write '.*rank0\.json': it is the trace of rank 0: choose another name/);
+  assert.equal(fs.readFileSync(`${place}/rank0.json`, "utf8"), zero);
   fs.writeFileSync(`${place}/rank0.json`, zero.replace(/"run":"[^"]*"/, '"run":"an older one"'));
   refused(/Cannot merge '.*rank1\.json': it is of another run than '.*rank0\.json': remove the older one/);
   fs.writeFileSync(`${place}/rank0.json`, `${zero.slice(0, 3000)}\nnonsense\n${zero.slice(3000)}`);
@@ -328,6 +332,11 @@ test("fullyshard trace tells what a flight record says", TIMEOUT, async () => {
   assert.match(stdout, /^Group 'world' stopped: rank 1 died/);
   assert.match(stdout, /\n {2}rank 0: \w.* call \d+, reduce-scatter '.*' \(backward, step 4, \d+ bytes\)\n/);
   assert.match(stdout, /\n {2}rank 1: dead, was last in call \d+, .*, 1 call behind\n/);
+  for (const flags of [["--json"], ["--out", folder.file("out.json")]]) {
+    const refused = fullyshard("trace", folder.file(`flight/${record}`), ...flags);
+    assert.equal(refused.status, 2, refused.stdout);
+    assert.match(refused.stderr, /--(json|out): expected the folder of a trace with it, got '.*', which is a file/);
+  }
   const { status: wrong, stderr: why } = fullyshard("trace", folder.write("other.json", "{}"));
   assert.equal(wrong, 2);
   assert.match(why, /Cannot read '.*other\.json': it is no flight record; of a trace, name the folder/);
