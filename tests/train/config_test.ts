@@ -37,6 +37,7 @@ const keys = [
     "eval-every",
     "log-every",
     "sample-tokens",
+    "trace",
     "prompt",
   ],
   ...["config", "help"],
