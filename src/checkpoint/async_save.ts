@@ -151,7 +151,7 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
  * before: then all throw there and may go on.
  *
  * @returns at once; await it before the next save, and before the program ends
- * @throws {ArgumentError} if step or keepLast make no sense, or the stager is in use by a save that was not awaited
+ * @throws {ArgumentError} if step or keepLast make no sense, the state holds what JSON does not keep, or the stager is in use by a save that was not awaited
  * @throws {OutOfMemoryError} {@link FileError} if this rank has no memory for the copy, or rank 0 cannot make the directory;
  *   {@link CollectiveError} on the others
  * @example

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { CheckpointError } from "../errors.ts";
+import { ArgumentError, CheckpointError } from "../errors.ts";
 
 /** A JSON object whose values have not been looked at. */
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -44,6 +44,39 @@ export function parseJsonObject(
 /** Whether a parsed value is a JSON object, not an array and not null. */
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/**
+ * Refuses a value of which JSON keeps something else, or nothing, or what is nested too deep to be read again. A key whose value is
+ * undefined is as good as none.
+ *
+ * @param name what the value is called
+ * @param maxDepth how many objects and arrays may lie in each other; one that lies in itself has too many
+ * @throws {ArgumentError} naming the part that is not kept
+ */
+export function requireJson(value: unknown, name: string, maxDepth: number): void {
+  if (value === null || typeof value === "string" || typeof value === "boolean" || Number.isFinite(value)) return;
+  if (typeof value !== "object" || !(Array.isArray(value) || isPlain(value))) {
+    const got = typeof value === "object"
+      ? "an instance of a class"
+      : typeof value === "function"
+      ? "a function"
+      : value;
+    throw new ArgumentError(
+      `${name} must be null, a boolean, a finite number, a string, an array or a plain object, as JSON keeps no other; ` +
+        `got ${String(got)}`,
+    );
+  }
+  if (maxDepth === 0) throw new ArgumentError(`${name} is nested too deep, or lies in itself`);
+  for (const [key, item] of Object.entries(value)) {
+    if (item === undefined && !Array.isArray(value)) continue;
+    requireJson(item, `${name}.${key}`, maxDepth - 1);
+  }
+}
+
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
 }
 
 /** What a parsed value is, in words for an error: a short value itself, else its kind. */

@@ -19,6 +19,9 @@ export const MANIFEST_FORMAT = "fullyshard-checkpoint";
 /** The version of that format. */
 export const MANIFEST_VERSION = 3;
 
+/** How many objects and arrays of a manifest may lie in each other. */
+export const MANIFEST_DEPTH = 48;
+
 /** Elements of a tensor in a file. */
 export interface SavedShare {
   readonly file: string;

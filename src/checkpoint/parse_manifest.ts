@@ -10,12 +10,19 @@ import { problemsOf } from "../config/problems.ts";
 import { CheckpointError } from "../errors.ts";
 import { numelOf, type Shape } from "../shape.ts";
 import { isJsonObject, type JsonObject, kindOf, parseJsonObject } from "./json.ts";
-import { bodyChecksum, type Manifest, MANIFEST_FORMAT, MANIFEST_VERSION, type SavedShare } from "./manifest.ts";
+import {
+  bodyChecksum,
+  type Manifest,
+  MANIFEST_DEPTH,
+  MANIFEST_FORMAT,
+  MANIFEST_VERSION,
+  type SavedShare,
+} from "./manifest.ts";
 import { hasAllChecksums } from "./pieces.ts";
 
 /** Reads a manifest. @throws {CheckpointError} if it is cut off, damaged, of a later version, or does not make sense */
 export function parseManifest(bytes: Uint8Array, file: string): Manifest {
-  const { crc32: expected, ...body } = parseJsonObject(bytes, { file, what: "manifest", maxDepth: 48 });
+  const { crc32: expected, ...body } = parseJsonObject(bytes, { file, what: "manifest", maxDepth: MANIFEST_DEPTH });
   const refuse = (detail: string): CheckpointError => new CheckpointError(file, detail);
   if (body["format"] !== MANIFEST_FORMAT) {
     throw refuse(`format must be '${MANIFEST_FORMAT}', got ${kindOf(body["format"])}`);

@@ -23,7 +23,7 @@ import { elementPieces } from "./transfer.ts";
  * @returns where it lies
  * @throws {FileError} if this rank cannot write (full disk, no permission); {@link CollectiveError} on the others, naming
  *   the rank and its error. What was written is removed, and earlier checkpoints are as they were
- * @throws {ArgumentError} if step or keepLast make no sense
+ * @throws {ArgumentError} if step or keepLast make no sense, or the state holds what JSON does not keep
  * @example
  * ```ts ignore
  * await saveCheckpoint({ directory: "out/checkpoints", step, model, optimizer, group, state: { loader: loader.state() } });

@@ -10,7 +10,8 @@ import type { Optimizer } from "../optim/optimizer.ts";
 import type { Completion } from "./complete.ts";
 import { checkpointPath, partialPath } from "./directory.ts";
 import { groupsOf } from "./group_settings.ts";
-import type { JsonObject } from "./json.ts";
+import { type JsonObject, requireJson } from "./json.ts";
+import { MANIFEST_DEPTH } from "./manifest.ts";
 import { agreeOnWriters } from "./partition.ts";
 import type { Ranks } from "./ranks.ts";
 import { render } from "./save_hf.ts";
@@ -29,7 +30,7 @@ export interface SaveCheckpointOptions {
   readonly optimizer?: Optimizer;
   /** The group of the ranks that hold the model. */
   readonly group: Ranks;
-  /** What the trainer needs to go on: seeds, data cursor, schedule. Rank 0's is kept. Must survive JSON. */
+  /** What the trainer needs to go on: seeds, data cursor, schedule. Rank 0's is kept. Plain objects, arrays and what JSON keeps. */
   readonly state: JsonObject;
   /** What computes: `runtime`, `version` and so on; `cpuMath` is added. A resume under another one says so. */
   readonly environment?: Readonly<Record<string, string>>;
@@ -54,7 +55,11 @@ export interface SavePlan {
   /** Where it is written. */
   readonly partial: string;
   readonly sections: readonly Section<HeldTensor>[];
-  /** What rank 0 does when all files are written, as things are now; it may wait for the device. */
+  /**
+   * What rank 0 does when all files are written, as things are now; it may wait for the device.
+   *
+   * @throws {ArgumentError} if the state holds what JSON does not keep
+   */
   readonly completion: () => Completion;
 }
 
@@ -76,24 +81,29 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
     path: checkpointPath(directory, step),
     partial: partialPath(directory, step),
     sections: states === undefined ? [parameters] : [parameters, states],
-    completion: () => ({
-      directory,
-      keepLast,
-      config: render(model.hfConfig),
-      manifest: {
-        step,
-        worldSize: group.size,
-        environment: environmentOf(model, options.environment),
-        model: savedTensors(parameters),
-        optimizer: optimizer === undefined ? undefined : {
-          tensors: savedTensors(states),
-          stepsTaken: optimizer.stepsTaken,
-          steps: new Map([...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)])),
-          groups: groupsOf(model, optimizer),
+    completion: () => {
+      requireJson(options.state, "state", MANIFEST_DEPTH - 1);
+      return {
+        directory,
+        keepLast,
+        config: render(model.hfConfig),
+        manifest: {
+          step,
+          worldSize: group.size,
+          environment: environmentOf(model, options.environment),
+          model: savedTensors(parameters),
+          optimizer: optimizer === undefined ? undefined : {
+            tensors: savedTensors(states),
+            stepsTaken: optimizer.stepsTaken,
+            steps: new Map(
+              [...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]),
+            ),
+            groups: groupsOf(model, optimizer),
+          },
+          state: options.state,
         },
-        state: options.state,
-      },
-    }),
+      };
+    },
   };
 }
 

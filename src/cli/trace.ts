@@ -9,7 +9,8 @@ import * as z from "zod";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
-import { pathKind, replaceFile } from "../runtime/files.ts";
+import { ConfigError, FileError } from "../errors.ts";
+import { pathKind, replaceFile, resolveLinks } from "../runtime/files.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import { formatBytes } from "../train/progress.ts";
@@ -44,6 +45,11 @@ export async function trace(argv: readonly string[]): Promise<number> {
   const { places, out, json } = await resolveConfig(SECTIONS, { argv, positional: "places" });
   const [path = ""] = requirePlaces(places, ["folder or flight record"]);
   if (pathKind(path) === "file") {
+    const extra = Object.entries({ out, json: json || undefined }).find(([, value]) => value !== undefined);
+    if (extra !== undefined) {
+      const got = `'${path}', which is a file: a flight record is told as text`;
+      throw new ConfigError([{ path: `--${extra[0]}`, expected: "the folder of a trace with it", got }]);
+    }
     process.stdout.write(`${flightLines(path).join("\n")}\n`);
     return 0;
   }
@@ -57,10 +63,14 @@ export async function trace(argv: readonly string[]): Promise<number> {
 /**
  * Writes the traces of all ranks in a folder into one file, on one clock.
  *
- * @throws {FileError} as {@link openTraces}, or if it cannot be written
+ * @throws {FileError} as {@link openTraces}, or if it cannot be written, or is one of theirs
  */
 export function mergeTraces(folder: string, file: string): readonly RankTrace[] {
   const traces = openTraces(folder);
+  const own = pathKind(file) === "file"
+    ? traces.find((one) => resolveLinks(one.file) === resolveLinks(file))
+    : undefined;
+  if (own !== undefined) throw new FileError(file, "write", `it is the trace of rank ${own.rank}: choose another name`);
   replaceFile(file, pieces(traces));
   return traces;
 }
@@ -110,7 +120,9 @@ function textOf(file: string, ranks: readonly RankSummary[]): string[] {
     `  ${name.padEnd(width)}${cells.map((cell) => cell.padStart(15)).join("")}`;
   lines.push(row(`Rank ${rank}, a step`, heads));
   for (const { unit, forward, backward, wait, communication, bytes } of units) {
-    lines.push(row(unit, [...[forward, backward, wait, communication].map(milliseconds), formatBytes(bytes)]));
+    lines.push(
+      row(unit, [...[forward, backward, wait, communication].map(milliseconds), formatBytes(Math.round(bytes))]),
+    );
   }
   return lines;
 }

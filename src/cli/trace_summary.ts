@@ -78,7 +78,7 @@ export function summarize(trace: RankTrace): RankSummary {
       if (typeof outer === "string") unitOf(outer)[pass] -= time;
     } else if (cat === "collective" && tid !== HOST && typeof bytes === "number") {
       unitOf(unit).communication += time;
-      unitOf(unit).bytes += bytes / steps.length;
+      unitOf(unit).bytes += bytes;
     }
   }
   const lengthOf = (list: readonly Interval[]): number => list.reduce((sum, { begin, end }) => sum + end - begin, 0);
@@ -91,7 +91,7 @@ export function summarize(trace: RankTrace): RankSummary {
     communication: seconds(lengthOf(calls)),
     exposed: seconds(lengthOf(calls) - overlap(calls, kernels)),
     host: seconds(host),
-    units: [...units.values()],
+    units: [...units.values()].map((unit) => ({ ...unit, bytes: unit.bytes / Math.max(1, steps.length) })),
   };
 }
 

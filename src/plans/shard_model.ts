@@ -27,11 +27,16 @@ export interface ShardModelOptions
 const MIXED = { paramDtype: bfloat16, reduceDtype: float32 } as const;
 
 /** How a model was sharded, for those who would do it again. */
-type Sharding = Omit<ShardModelOptions, "note">;
+interface Sharding {
+  /** What {@link shardModel} was told. */
+  readonly options: Omit<ShardModelOptions, "note">;
+  /** Whether each parameter was trainable then: those that are lie together. */
+  readonly trainable: readonly boolean[];
+}
 const SHARDED: WeakMap<Module, Sharding> = new WeakMap();
 
-/** What {@link shardModel} was told of a model; undefined if another call sharded it. */
-export function shardOptionsOf(model: Module): Sharding | undefined {
+/** How {@link shardModel} sharded a model; undefined if another call did. */
+export function shardingOf(model: Module): Sharding | undefined {
   return SHARDED.get(model);
 }
 
@@ -58,7 +63,8 @@ export function shardOptionsOf(model: Module): Sharding | undefined {
  * ```
  */
 export function shardModel(model: Module, options: ShardModelOptions): FullyShardedModule {
-  const { note, ...sharding } = options;
+  const { note, ...kept } = options;
+  const trainable = [...model.namedParameters()].map(([, parameter]) => parameter.trainable);
   const { units, root, notes } = resolvePlan(model, options.fsdpPlan);
   const handles = units.map((unit) => {
     const modules = [...unit.modules.values()];
@@ -75,7 +81,7 @@ export function shardModel(model: Module, options: ShardModelOptions): FullyShar
     for (const [i, one] of handles.entries()) one.setModulesToForwardPrefetch(handles.slice(i + 1, i + 2));
   }
   for (const text of notes) note?.(text);
-  SHARDED.set(model, sharding);
+  SHARDED.set(model, { options: kept, trainable });
   return handle;
 }
 

@@ -138,21 +138,23 @@ const MESH = /^(?:shard|hybrid|[1-9]\d*x[1-9]\d*)$/;
 const count = z.int().nonnegative();
 const size = z.int().positive();
 const seconds = z.number().positive();
+/** Not empty, as what an unset variable of a shell gives. */
+const path = z.string().regex(/./s, "a path");
 
 /** Data keys. */
 export const dataSection: Section<DataConfig> = section(
   "data",
   z.strictObject({
-    data: z.array(z.string()).default([]).describe("Text or .jsonl files, folders or quoted patterns").meta({
+    data: z.array(path).default([]).describe("Text or .jsonl files, folders or quoted patterns").meta({
       otherNames: ["dataset", "dataset-name", "train-file", "input"],
     }),
-    evalData: z.array(z.string()).default([]).describe("Text to measure the loss on, likewise; it is not trained on"),
+    evalData: z.array(path).default([]).describe("Text to measure the loss on, likewise; it is not trained on"),
     textField: z.string().default("text").describe("Key of a .jsonl line that holds its text"),
-    tokenizer: z.string().optional().describe("tokenizer.json, or a folder that holds one"),
+    tokenizer: path.optional().describe("tokenizer.json, or a folder that holds one"),
     sequenceLength: size.default(256).describe("Tokens of a sample").meta({
       otherNames: ["seq-len", "seq-length", "max-length", "max-seq-length", "block-size", "context-length"],
     }),
-    cache: z.string().default(".cache/fullyshard").describe("Folder for tokenized text"),
+    cache: path.default(".cache/fullyshard").describe("Folder for tokenized text"),
   }),
 );
 
@@ -160,7 +162,7 @@ export const dataSection: Section<DataConfig> = section(
 export const modelSection: Section<ModelConfig> = section(
   "model",
   z.strictObject({
-    model: z.string().optional().describe("Hugging Face folder or checkpoint to fine-tune; from scratch without it")
+    model: path.optional().describe("Hugging Face folder or checkpoint to fine-tune; from scratch without it")
       .meta({ otherNames: ["model-name-or-path", "pretrained"] }),
     broadcastFromRank0: z.boolean().default(false).describe(
       "Let rank 0 alone read weights and checkpoints, and send the others what they hold",
@@ -188,7 +190,7 @@ export const parallelSection: Section<ParallelConfig> = section(
     cpuOffload: z.boolean().default(false).describe(
       "Keep shards, their gradients and optimizer states in host memory beside the device's",
     ).meta({ otherNames: ["offload-params", "enable-cpu-offload"] }),
-    offloadStates: z.string().optional().describe(
+    offloadStates: path.optional().describe(
       "With cpuOffload: folder on a local disk for a file of the optimizer states",
     ).meta({ otherNames: ["nvme-path", "offload-optimizer-nvme-path"] }),
     activationCheckpointing: z.enum(["none", "full", "selective"]).default("none").describe(
@@ -209,7 +211,7 @@ export const parallelSection: Section<ParallelConfig> = section(
 export const foreignSection: Section<ForeignKeys> = section(
   "accelerate",
   z.strictObject({
-    accelerateConfig: z.string().optional().describe(
+    accelerateConfig: path.optional().describe(
       "Accelerate's YAML or JSON file, as it is; flags and the file of --config win",
     ),
     fsdp: z.union([z.boolean(), z.string()]).optional().describe(
@@ -281,10 +283,10 @@ export const trainSection: Section<TrainConfig> = section(
 export const outputSection: Section<OutputConfig> = section(
   "output",
   z.strictObject({
-    out: z.string().default("runs/train").describe("Folder for metrics, checkpoints and the model").meta({
+    out: path.default("runs/train").describe("Folder for metrics, checkpoints and the model").meta({
       otherNames: ["output-dir", "output", "save-dir"],
     }),
-    resume: z.string().optional().describe(
+    resume: path.optional().describe(
       "Checkpoint to go on from; 'auto' takes the newest whole one in the output folder",
     ),
     overwrite: z.boolean().default(false).describe(
@@ -307,7 +309,7 @@ export const outputSection: Section<OutputConfig> = section(
       otherNames: ["logging-steps", "log-interval"],
     }),
     sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
-    trace: z.string().regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
+    trace: path.regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
       "Folder for what each rank does when (units, calls, kernels); 'fullyshard trace' makes one file of it, for Perfetto",
     ).meta({ otherNames: ["profile", "profile-dir", "torch-profiler"] }),
     prompt: z.string().optional().describe("What the sample goes on from (default: a beginning of the data)"),

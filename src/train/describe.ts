@@ -16,7 +16,7 @@ import type { Module } from "../nn/module.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { type DtypeLedger, ledgerOf } from "../parallel/precision.ts";
 import { shardRanksOf } from "../parallel/ranks.ts";
-import { shardModel, type ShardModelOptions, shardOptionsOf } from "../plans/shard_model.ts";
+import { shardingOf, shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
 import type { MemoryPeak } from "./dry_run.ts";
 import { formatBytes } from "./progress.ts";
@@ -67,20 +67,21 @@ export class ShardingDescription {
   }
 
   /**
-   * Predicts the most memory that a step of AdamW takes on this rank, by a dry run of it on a twin of the model, sharded and
-   * checkpointed alike.
+   * Predicts the most memory that a step of AdamW takes on this rank, by a dry run of it on a twin of the model, sharded,
+   * checkpointed and frozen alike.
    *
    * @throws {ArgumentError} if it is no language model, or was not sharded by `shardModel` or `openModel`
    */
   async predictPeak({ batch = 1, sequenceLength }: DescribeOptions = {}): Promise<MemoryPeak> {
     const model = this.#model;
-    const options = shardOptionsOf(model);
-    if (!(model instanceof CausalLm) || options === undefined) {
+    const sharding = shardingOf(model);
+    if (!(model instanceof CausalLm) || sharding === undefined) {
       throw new ArgumentError(
         `Cannot predict the peak of ${model.constructor.name}: it must be a language model that shardModel or openModel sharded; use ` +
           "dryRun for another one",
       );
     }
+    const { options } = sharding;
     const { rank, size: worldSize, stagingBytes } = shardRanksOf(options.mesh).all;
     const seq = sequenceLength ?? Math.min(model.maxPositions, 256);
     const sizes = { globalBatch: batch * worldSize, microBatches: 1, sequenceLength: seq };
@@ -92,7 +93,9 @@ export class ShardingDescription {
           const saveOps = savedOpsOf(at(modules, i, "module")[1]);
           if (saveOps !== undefined) applyActivationCheckpointing(ofTwin, { saveOps });
         }
+        setTrainable(twin, sharding.trainable);
         shardModel(twin, { ...options, mesh: meshLike(options.mesh, group) });
+        setTrainable(twin, [...model.namedParameters()].map(([, parameter]) => parameter.trainable));
       },
       optimizer: (twin) => new AdamW(twin.parameters()),
       batch: emptyBatch(sizes, worldSize),
@@ -122,6 +125,12 @@ export class ShardingDescription {
       ...rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")),
       `${total("numel")} elements, ${formatBytes(total("bytesPerRank"))} a rank of ${world}${copies}`,
     ].join("\n");
+  }
+}
+
+function setTrainable(model: Module, trainable: readonly boolean[]): void {
+  for (const [i, [name, parameter]] of [...model.namedParameters()].entries()) {
+    parameter.trainable = at(trainable, i, name);
   }
 }
 

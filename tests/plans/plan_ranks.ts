@@ -36,6 +36,8 @@ export interface PlanCase {
   readonly forwardPrefetch?: boolean;
   /** Whether the first block's activations are checkpointed. */
   readonly checkpointed?: boolean;
+  /** When the embedding and the first block are frozen, if they are. */
+  readonly frozen?: "before sharding" | "after sharding";
   /** Replicas of what is sharded. */
   readonly replicas?: number;
 }
@@ -58,13 +60,21 @@ export interface PlanReport {
 
 /** Trains three steps. */
 export async function train({ device, group, rank, size }: WorldRank, data: PlanCase): Promise<PlanReport> {
-  const { fsdpPlan, tied = false, replicas, checkpointed = false, config = {}, ...choices } = data;
+  const { fsdpPlan, tied = false, replicas, checkpointed = false, frozen, config = {}, ...choices } = data;
   const notes: string[] = [];
   const model = await openModel({ device, group }, { ...SIZES, ...config, tie_word_embeddings: tied }, { seed: 5 });
   const mesh = replicas === undefined ? group : deviceMesh(group, { replicate: replicas, shard: size / replicas });
   if (checkpointed) applyActivationCheckpointing(model.layers, { every: 2, saveOps: ["linear"] });
+  const freeze = (when: PlanCase["frozen"]): void => {
+    if (frozen !== when) return;
+    for (const [name, parameter] of model.namedParameters()) {
+      if (/embed_tokens|layers\.0\./.test(name)) parameter.trainable = false;
+    }
+  };
+  freeze("before sharding");
   if (fsdpPlan === undefined) replicate(model, { mesh: group });
   else shardModel(model, { ...choices, fsdpPlan, mesh, note: (text) => notes.push(text) });
+  freeze("after sharding");
   await model.load();
   const optimizer = new AdamW(model.parameters(), { learningRate: 0.01 });
   let calls: Call[] = [];

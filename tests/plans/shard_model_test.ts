@@ -118,6 +118,20 @@ describe("shardModel()", () => {
     assert.ok(backward.measured.peakBytes > plain.measured.peakBytes);
   });
 
+  for (const frozen of ["before sharding", "after sharding"] as const) {
+    it(`learns what DDP learns, and predicts its peak, with parts frozen ${frozen}`, async () => {
+      const [reference] = await run({ frozen });
+      for (const fsdpPlan of ["auto", "transformer"] as const) {
+        const reports = await run({ fsdpPlan, frozen });
+        for (const { losses, norms, predicted, measured } of reports) {
+          assert.deepEqual([losses, norms], [reference?.losses, reference?.norms]);
+          assert.deepEqual(predicted, measured);
+        }
+        assert.deepEqual(whole(reports, WORLD), reference?.weights);
+      }
+    });
+  }
+
   it("shards over the second axis of a mesh and copies over the first", async () => {
     const reports = await run({ fsdpPlan: "auto", replicas: 2 }, 4);
     const [a, b, c, d] = reports.map(({ weights }) => weights);

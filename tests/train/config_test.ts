@@ -37,6 +37,7 @@ const keys = [
     "eval-every",
     "log-every",
     "sample-tokens",
+    "trace",
     "prompt",
   ],
   ...["config", "help"],
@@ -72,6 +73,9 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--mesh", "2"], /--mesh: expected shard, hybrid, or replicas x ranks such as 2x4, got '2'/],
   [["--fsdp-plan", "automatic"], /--fsdp-plan: expected 'auto' or 'transformer' or 'none'.*, got 'automatic'/],
   [["--fsdp-plan", '{"mode":"size"}'], /--fsdp-plan.*/],
+  ...["out", "resume", "model", "data", "trace"].map((key) =>
+    [[`--${key}`, ""], new RegExp(`--${key}: expected a path, got ''`)] as const
+  ),
   [["--beta2", "1"], /--beta2: expected .*got 1/],
   [["--precision", "float64"], /--precision: expected .*bfloat16.*got 'float64'/],
   [["--cpu-math", "mkl"], /--cpu-math: expected .*onednn.*got 'mkl'/],

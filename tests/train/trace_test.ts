@@ -151,6 +151,28 @@ test("fullyshard trace merges the ranks' files of a run and sums up its steps", 
   }
 });
 
+test("fullyshard trace tells whole bytes of a call in every step, and of one in some", () => {
+  using folder = temporaryDirectory();
+  const common = { pid: 0, ph: "B", tid: 0 };
+  const identity = { rank: 0, worldSize: 1, run: "", origin: 0 };
+  const events: object[] = [{ pid: 0, ph: "M", name: "fullyshard", args: identity }];
+  const call = (ts: number, unit: string) => [
+    { ...common, tid: 3, ts, cat: "collective", name: unit, args: { kind: "all-reduce", unit, bytes: 4 } },
+    { ...common, tid: 3, ts: ts + 1, ph: "E" },
+  ];
+  for (let step = 1; step <= 12; step++) {
+    const ts = step * 10;
+    events.push({ ...common, ts, cat: "step", name: `step ${step}`, args: { step } });
+    events.push(...call(ts + 1, "always"), ...step % 3 === 0 ? call(ts + 3, "often") : []);
+    events.push({ ...common, ts: ts + 9, ph: "E" });
+  }
+  folder.write("trace/rank0.json", `[\n${events.map((event) => JSON.stringify(event)).join(",\n")}\n]\n`);
+  const { status, stdout, stderr } = fullyshard("trace", folder.file("trace"));
+  assert.equal(status, 0, stderr);
+  assert.match(stdout, /\n {2}always .* ms {8}4 bytes\n/);
+  assert.match(stdout, /\n {2}often .* ms {9}1 byte\n/);
+});
+
 test("the traces of ranks whose clocks differ are put on one", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   await traceRun(folder);
@@ -218,6 +240,10 @@ test("traces that do not belong together, or are none, are refused by name", TIM
     assert.equal(status, 2, stderr);
     assert.match(stderr, expected);
   };
+  const over = fullyshard("trace", place, "--out", `${place}/./rank0.json`);
+  assert.equal(over.status, 2, over.stderr);
+  assert.match(over.stderr, /Cannot write '.*rank0\.json': it is the trace of rank 0: choose another name/);
+  assert.equal(fs.readFileSync(`${place}/rank0.json`, "utf8"), zero);
   fs.writeFileSync(`${place}/rank0.json`, zero.replace(/"run":"[^"]*"/, '"run":"an older one"'));
   refused(/Cannot merge '.*rank1\.json': it is of another run than '.*rank0\.json': remove the older one/);
   fs.writeFileSync(`${place}/rank0.json`, `${zero.slice(0, 3000)}\nnonsense\n${zero.slice(3000)}`);
@@ -306,6 +332,11 @@ test("fullyshard trace tells what a flight record says", TIMEOUT, async () => {
   assert.match(stdout, /^Group 'world' stopped: rank 1 died/);
   assert.match(stdout, /\n {2}rank 0: \w.* call \d+, reduce-scatter '.*' \(backward, step 4, \d+ bytes\)\n/);
   assert.match(stdout, /\n {2}rank 1: dead, was last in call \d+, .*, 1 call behind\n/);
+  for (const flags of [["--json"], ["--out", folder.file("out.json")]]) {
+    const refused = fullyshard("trace", folder.file(`flight/${record}`), ...flags);
+    assert.equal(refused.status, 2, refused.stdout);
+    assert.match(refused.stderr, /--(json|out): expected the folder of a trace with it, got '.*', which is a file/);
+  }
   const { status: wrong, stderr: why } = fullyshard("trace", folder.write("other.json", "{}"));
   assert.equal(wrong, 2);
   assert.match(why, /Cannot read '.*other\.json': it is no flight record; of a trace, name the folder/);
