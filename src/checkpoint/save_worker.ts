@@ -91,7 +91,8 @@ function isJob(data: unknown): data is SaveJob {
   return typeof data === "object" && data !== null && "completion" in data;
 }
 
-globalThis.addEventListener("message", async ({ data }: MessageEvent) => {
+globalThis.addEventListener("message", async (event: Event) => {
+  const data: unknown = event instanceof MessageEvent ? event.data : undefined;
   if (!isJob(data)) return;
   const progress = new SaveProgress(data.progress);
   try {
