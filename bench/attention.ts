@@ -11,6 +11,7 @@ export const ATTENTION: Subject = {
   name: "attention",
   unit: "ms",
   higherIsBetter: false,
+  threadsTarget: 1.8,
   isApart: false,
   cases: ["native", "wasm-relaxed"].flatMap((math) =>
     ["forward", "backward"].map((name) => ({ name: `${math}-${name}`, ...math === "native" ? { target: 1.8 } : {} }))

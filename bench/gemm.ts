@@ -13,6 +13,7 @@ export const GEMM: Subject = {
   name: "gemm",
   unit: "GFLOP/s",
   higherIsBetter: true,
+  threadsTarget: 1.8,
   isApart: false,
   cases: ["native", "wasm-relaxed", "onednn"].flatMap((math) =>
     SHAPES.map((shape) => ({ name: `${math}-${shape}`, ...math === "native" ? { target: 1 } : {} }))

@@ -1,7 +1,7 @@
 /**
- * `npm run bench -- <subject> [--peer torch] [--runtime bun|deno] [--rounds n] [--json]`: times us and, when asked, the peer,
- * alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch is run by the Python that
- * PEER_PYTHON names.
+ * `npm run bench -- <subject> [--peer torch|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times us and,
+ * when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch is run by
+ * the Python that PEER_PYTHON names; `one-thread` is our side with one.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import { KERNELS } from "./kernels.ts";
 import { MEMORY } from "./memory.ts";
 import { measure } from "./runner.ts";
 import { ROUTING } from "./routing.ts";
-import type { BenchSetting, Subject } from "./subject.ts";
+import type { BenchSetting, Side, Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
 
@@ -37,8 +37,15 @@ const flags: readonly Flag[] = [
   {
     name: "peer",
     takes: "one",
-    placeholder: "<torch>",
-    description: "Run PyTorch alternately, by the Python in PEER_PYTHON",
+    placeholder: "<torch|one-thread>",
+    description: "Run alternately PyTorch, by the Python in PEER_PYTHON, or ours with one thread",
+  },
+  {
+    name: "threads",
+    takes: "one",
+    placeholder: "<n>",
+    description:
+      "Threads of a rank, of either side, for gemm, attention and step, which is then one rank's (default: 1)",
   },
   { name: "case", takes: "one", placeholder: "<name>", description: "Only cases whose name contains this" },
   { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "What runs our side (default: bun)" },
@@ -52,6 +59,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const { uses, problems } = readFlags(flags, named ? argv.slice(1) : argv);
   const text = (name: string): string | undefined => uses.get(name)?.texts.at(-1);
   const [runtime, rounds, peer] = [text("runtime") ?? "bun", Number(text("rounds") ?? 5), text("peer")];
+  const threads = Number(text("threads") ?? 1);
   const python = process.env["PEER_PYTHON"];
   const subject = SUBJECTS.find(({ name }) => named && name === argv[0]);
   const wrong = [
@@ -61,8 +69,11 @@ async function main(argv: readonly string[]): Promise<number> {
       : [],
     ...runtime !== "bun" && runtime !== "deno" ? [`--runtime: expected bun or deno, got ${runtime}`] : [],
     ...!(rounds >= 1) ? [`--rounds: expected a positive integer, got ${text("rounds")}`] : [],
-    ...peer !== undefined && peer !== "torch" ? [`--peer: expected torch, got ${peer}`] : [],
-    ...peer !== undefined && python === undefined ? ["PEER_PYTHON: expected a Python that has torch, got nothing"] : [],
+    ...!(threads >= 1) ? [`--threads: expected a positive integer, got ${text("threads")}`] : [],
+    ...peer !== undefined && peer !== "torch" && peer !== "one-thread"
+      ? [`--peer: expected torch or one-thread, got ${peer}`]
+      : [],
+    ...peer === "torch" && python === undefined ? ["PEER_PYTHON: expected a Python that has torch, got nothing"] : [],
   ];
   if (subject === undefined || wrong.length > 0 || uses.has("help") || (runtime !== "bun" && runtime !== "deno")) {
     process.stderr.write(
@@ -74,8 +85,12 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const wanted = text("case") ?? "";
   const cases = subject.cases.filter(({ name }) => name.includes(wanted));
-  const setting: BenchSetting = { runtime, python: python ?? "python3" };
-  await measure(subject, cases, peer === undefined ? undefined : subject.torch, rounds, setting, (row) => {
+  const ranks = uses.has("threads") ? { ranks: 1 } : {};
+  const setting: BenchSetting = { runtime, python: python ?? "python3", threads, ...ranks };
+  const alone: Side = (given, names) => subject.ours({ ...given, threads: 1 }, names);
+  const side = peer === "torch" ? subject.torch : alone;
+  const theirs = peer === undefined || side === undefined ? undefined : { name: peer, side };
+  await measure(subject, cases, theirs, rounds, setting, (row) => {
     const short = (value: number | undefined): string => value === undefined ? "-" : value.toPrecision(4);
     const said =
       `${row.subject} ${row.case} (${runtime}): ${short(row.ours)} ${row.unit}, peer ${short(row.theirs)}, ` +

@@ -1,5 +1,5 @@
 /**
- * Experts of a mixture, forward and backward on one core: neither time nor memory should depend on which tokens go where.
+ * Steps of a mixture of experts on one core: neither time nor memory should depend on which tokens go to which expert.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { Subject } from "./subject.ts";
 /** Most bytes in use at once, of each case as it was seen last. */
 const peaks = new Map<string, number>();
 
-/** Milliseconds of a call. */
+/** Milliseconds of a step. */
 export const ROUTING: Subject = {
   name: "routing",
   unit: "ms",

@@ -27,6 +27,7 @@ export interface Row {
   readonly isa: Isa;
   readonly rounds: number;
   readonly date: string;
+  readonly threads: number;
   /** Of the runtime and, where there is one, the peer. */
   readonly versions: readonly string[];
   /** Why there is no figure of one side. */
@@ -78,21 +79,25 @@ async function versionsOf({ runtime, python }: BenchSetting, hasPeer: boolean): 
 export async function measure(
   subject: Subject,
   cases: readonly BenchCase[],
-  peer: Side | undefined,
+  peer: { readonly name: string; readonly side: Side } | undefined,
   rounds: number,
   setting: BenchSetting,
   tell: (row: Row) => void,
 ): Promise<void> {
-  const versions = await versionsOf(setting, peer !== undefined);
+  const versions = await versionsOf(setting, peer?.name === "torch");
   const groups = subject.isApart ? cases.map((one) => [one]) : [cases];
   for (const group of groups) {
     const names = group.map(({ name }) => name);
     const [ours, theirs]: [Outcomes[], Outcomes[]] = [[], []];
     for (let round = 0; round < rounds; round++) {
       ours.push(await outcomes(subject.ours, setting, names));
-      if (peer !== undefined) theirs.push(await outcomes(peer, setting, names));
+      if (peer !== undefined) theirs.push(await outcomes(peer.side, setting, names));
     }
-    for (const one of group) tell({ ...await rowOf(subject, one, ours, theirs, setting), versions });
+    for (const one of group) {
+      const row = await rowOf(subject, one, ours, theirs, setting);
+      const target = peer?.name === "one-thread" ? subject.threadsTarget : row.target;
+      tell({ ...row, target, peer: peer?.name, versions });
+    }
   }
 }
 
@@ -102,7 +107,7 @@ async function rowOf(
   ours: readonly Outcomes[],
   theirs: readonly Outcomes[],
   setting: BenchSetting,
-): Promise<Omit<Row, "versions">> {
+): Promise<Omit<Row, "versions" | "peer">> {
   const ofCase = (side: readonly Outcomes[]): (number | string | undefined)[] => side.map((round) => round.get(name));
   const numbers = (side: readonly Outcomes[]): number[] => ofCase(side).filter((one) => typeof one === "number");
   const own = numbers(ours);
@@ -112,7 +117,6 @@ async function rowOf(
   return {
     subject: subject.name,
     case: name,
-    peer: theirs.length === 0 ? undefined : "torch",
     runtime: setting.runtime,
     ours: a,
     theirs: b,
@@ -123,6 +127,7 @@ async function rowOf(
     cpu: cpus()[0]?.model.trim(),
     isa,
     rounds: ours.length,
+    threads: setting.threads,
     date: new Date().toISOString().slice(0, 10),
     ...cannot === undefined ? {} : { cannot },
     ...a === undefined ? {} : await subject.more?.(setting, name, a, b),

@@ -1,5 +1,6 @@
 /**
- * One optimizer step of the 7.9 M Llama on two ranks: sequence 256, four samples a rank, AdamW.
+ * One optimizer step of the 7.9 M Llama on two ranks: sequence 256, four samples a rank, AdamW. With
+ * `--threads` on one rank.
  *
  * @module
  */
@@ -43,21 +44,22 @@ export const STEP: Subject = {
   name: "step",
   unit: "ms",
   higherIsBetter: false,
+  threadsTarget: 1.65,
   isApart: true,
   cases: CASES,
-  ours: program(({ runtime }, names) =>
-    launch(runtime, 2, "bench/ranks/step.ts", ...caseOf(names).args, names[0] ?? "")
+  ours: program(({ runtime, ranks = 2 }, names) =>
+    launch(runtime, ranks, "bench/ranks/step.ts", ...caseOf(names).args, names[0] ?? "")
   ),
-  torch: program(({ python }, names) => [
+  torch: program(({ python, ranks = 2 }, names) => [
     python,
-    ...["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/step.py"],
+    ...["-m", "torch.distributed.run", "--nproc_per_node", String(ranks), "bench/peers/step.py"],
     ...["--mode", caseOf(names).mode, "--case", ...names],
   ]),
   // MFU: FLOPs over the time, by the FMA peak with both cores busy.
-  more: async (_setting, name, ours, theirs) => {
+  more: async ({ ranks = 2 }, name, ours, theirs) => {
     if (!name.startsWith("llama-8m-f32")) return {};
     const peak = await fmaPeak(2);
-    const mfu = (ms: number): number => FLOPS / ms / 1e6 / peak;
+    const mfu = (ms: number): number => ranks * FLOPS / ms / 1e6 / (2 * peak);
     return { fmaPeak: peak, mfu: mfu(ours), ...theirs === undefined ? {} : { theirMfu: mfu(theirs) } };
   },
 };

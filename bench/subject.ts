@@ -13,6 +13,10 @@ export interface BenchSetting {
   readonly runtime: "bun" | "deno";
   /** The Python that runs the peer. */
   readonly python: string;
+  /** Ranks of a step, where that is told. */
+  readonly ranks?: number;
+  /** Threads of a rank, on either side. */
+  readonly threads: number;
 }
 
 /** One measured thing. */
@@ -34,6 +38,8 @@ export interface Subject {
   readonly unit: string;
   readonly higherIsBetter: boolean;
   readonly cases: readonly BenchCase[];
+  /** The ratio aimed at beside one thread. */
+  readonly threadsTarget?: number;
   /** Whether each case is a run of its own; else all cases are one run of either side. */
   readonly isApart: boolean;
   readonly ours: Side;
@@ -49,7 +55,8 @@ export function program(
 ): Side {
   return async (setting, names) => {
     const [path, ...args] = commandOf(setting, names);
-    const { output } = await runProgram(path, args, { OMP_NUM_THREADS: "1" });
+    // PyTorch and oneDNN read it; so do our ranks.
+    const { output } = await runProgram(path, args, { OMP_NUM_THREADS: String(setting.threads) });
     return new Map(names.map((name) => [name, outcomeOf(output, name)]));
   };
 }

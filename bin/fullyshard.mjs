@@ -49,10 +49,26 @@ function start(names) {
   process.exitCode = 127;
 }
 
+/** The hosts that a model may be pulled from: the server's, and those that are named. Its address is checked by the command. */
+function hostPermissions() {
+  const valuesOf = (flag) =>
+    args.flatMap((text, i) =>
+      text === flag ? args.slice(i + 1, i + 2) : text.startsWith(`${flag}=`) ? [text.slice(flag.length + 1)] : []
+    );
+  const [endpoint = process.env.HF_ENDPOINT || "https://huggingface.co"] = valuesOf("--endpoint").reverse();
+  if (!URL.canParse(endpoint)) return [];
+  const { host, port, protocol } = new URL(endpoint);
+  const server = port === "" ? `${host}:${protocol === "http:" ? 80 : 443}` : host;
+  // The Hub sends files from servers of these names, which change.
+  const servers = host === "huggingface.co" ? ["*.hf.co", "*.huggingface.co"] : [];
+  return host === "" ? [] : [`--allow-net=${[server, ...servers, ...valuesOf("--file-host")].join(",")}`];
+}
+
 /** What the command line itself needs under Deno; ranks are given their own permissions. */
 function denoPermissions(deno) {
   const all = ["--allow-read", "--allow-env"];
   if (args[0] === "doctor" || args[0] === "estimate") return [...all, "--allow-ffi"];
+  if (args[0] === "pull") return [...all, "--allow-write", "--allow-sys=statfs", ...hostPermissions()];
   if (["tokenizer", "config", "merge", "reshard", "trace"].includes(args[0])) return [...all, "--allow-write"];
   if (args[0] !== "run" && args[0] !== "launch") return all;
   // The ranks' runtime, and the shell that stops them when this is killed. Deno starts nothing under an LD_ variable

@@ -23,7 +23,13 @@ export type { StateDictOptions, StateTensor } from "../src/checkpoint/state_tens
 export { readHfConfig } from "../src/train/open_model.ts";
 
 // What the types above are made of.
-export type { CheckpointModel, DirectoryTensor, LoadReport, NamedParts } from "../src/checkpoint/state_dict.ts";
+export type {
+  CheckpointModel,
+  DirectoryTensor,
+  LoadReport,
+  NamedParts,
+  OtherFiles,
+} from "../src/checkpoint/state_dict.ts";
 export type { Ranks } from "../src/checkpoint/ranks.ts";
 export type { SavedGroup } from "../src/checkpoint/group_settings.ts";
 export type { Box } from "../src/tensor/shard_layout.ts";

@@ -5,7 +5,7 @@
  */
 
 export { DataLoader, type LoaderOptions, type LoaderState, type MicroBatch } from "../src/data/loader.ts";
-export { openText, type TextDocument, type TextOptions, type TextSource } from "../src/data/dataset.ts";
+export { openText, type TextDocument, type TextOptions, type TextSource } from "../src/data/documents.ts";
 export {
   type PackingProgress,
   packInMemory,
@@ -14,7 +14,7 @@ export {
   tokensInMemory,
   type TokenStream,
 } from "../src/data/packing.ts";
-export type { SkippedFiles } from "../src/data/text_files.ts";
+export type { SkippedFiles } from "../src/data/find_files.ts";
 export { type TrainedTokenizer, trainTokenizer } from "../src/data/train_tokenizer.ts";
 export { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../src/data/tokenizer.ts";
 

@@ -13,6 +13,7 @@ export {
   type ConfigProblem,
   DTypeError,
   FileError,
+  HazardError,
   InternalError,
   LibraryNotFoundError,
   NativeError,

@@ -9,6 +9,7 @@ export { SAVEABLE_OPS } from "../src/nn/activation_checkpointing.ts";
 export { ModuleDict, ModuleList } from "../src/nn/container.ts";
 export { Linear, type LinearOptions } from "../src/nn/linear.ts";
 export { Embedding, type EmbeddingOptions } from "../src/nn/embedding.ts";
+export { Dropout, type RandomContext } from "../src/nn/dropout.ts";
 export { LayerNorm, RMSNorm, type RMSNormOptions } from "../src/nn/norm.ts";
 export { CacheSlot, GenerationCache, KeyValues } from "../src/nn/cache.ts";
 export {
@@ -31,6 +32,7 @@ export {
 export { initializeParameters } from "../src/nn/initialize.ts";
 export type { WeightLayout } from "../src/ops/matmul.ts";
 export type { AttentionAttrs } from "../src/ops/attention.ts";
+export type { DropoutAttrs, SampleStream } from "../src/ops/dropout.ts";
 export type { RopeOptions } from "../src/ops/rope.ts";
 export type { GatedDeltaAttrs } from "../src/ops/gated_delta.ts";
 export {
@@ -58,6 +60,7 @@ export {
   zerosLike,
 } from "../src/tensor/create.ts";
 export type { BackwardOptions } from "../src/tensor/backward.ts";
+export type { AlongDimsMethods } from "../src/tensor/along_dims.ts";
 export type { ElementwiseMethods } from "../src/tensor/elementwise.ts";
 export type { HostArray } from "../src/tensor/host.ts";
 export type { Scope } from "../src/tensor/scope.ts";
@@ -85,6 +88,7 @@ export type { DtypeLedger } from "../src/parallel/precision.ts";
 export type { FsdpUnit } from "../src/fsdp/unit.ts";
 
 // What the types above are made of.
+export type { RandomSource } from "../src/random.ts";
 export type { PassMember } from "../src/autograd/engine.ts";
 export type { LayerContext } from "../src/nn/attention.ts";
 export type { HeadOutput } from "../src/nn/head.ts";

@@ -3,13 +3,7 @@
  *
  * @module
  */
-import { CUBLASLT } from "./bindings/cublaslt.ts";
-import { CUDART } from "./bindings/cudart.ts";
-import { NCCL } from "./bindings/nccl.ts";
-import { NVRTC } from "./bindings/nvrtc.ts";
 import type { LibrarySource } from "./library.ts";
-
-const NOT_USED = "This version does not use it: there is no need to install it";
 
 /** MPI, of either ABI. */
 export const MPI: LibrarySource = {
@@ -19,11 +13,5 @@ export const MPI: LibrarySource = {
   packageDirectories: [],
   gives: "collectives between hosts on the CPU",
   used: false,
-  remedy: NOT_USED,
+  remedy: "This version does not use it: there is no need to install it",
 };
-
-/** The libraries that `doctor` looks for and that nothing uses yet. */
-export const PRESENCE_ONLY: readonly LibrarySource[] = [
-  ...[CUDART, NCCL, CUBLASLT, NVRTC].map((source) => ({ ...source, used: false, remedy: NOT_USED })),
-  MPI,
-];

@@ -33,7 +33,7 @@ export interface LibrarySource {
   readonly driver?: boolean;
   /** Only bare sonames: the C library, which every process has loaded already. */
   readonly systemOnly?: boolean;
-  /** Whether this version uses it; default true. */
+  /** Whether this version uses it. @default true */
   readonly used?: boolean;
   /** What one has with it, or will have once it is used, e.g. `faster matrix products on the CPU`. */
   readonly gives: string;

@@ -42,6 +42,9 @@ for (const name of readdirSync("dist", { recursive: true, encoding: "utf8" })) {
   write(`dist/${name}`, readFileSync(`dist/${name}`, "utf8").replace(sibling, "$1$2.js$1"));
 }
 for (const folder of ["dist", "dist/deno"]) cpSync("wasm/pkg", `${folder}/wasm/pkg`, { recursive: true });
+for (const folder of ["dist", "dist/deno"]) {
+  cpSync("src/device/cuda/kernels", `${folder}/src/device/cuda/kernels`, { recursive: true });
+}
 const { version }: { version: string } = JSON.parse(readFileSync("package.json", "utf8"));
 write("dist/package.json", `${JSON.stringify({ version, type: "module" })}\n`);
 

@@ -36,7 +36,7 @@ interface Block {
 
 const asked = process.argv.slice(2);
 const all = [
-  "README.md",
+  ...["README.md", "CONTRIBUTING.md"],
   ...readdirSync(`${ROOT}docs`).filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`),
 ];
 const documents = all.filter((document) => asked.length === 0 || asked.includes(document));

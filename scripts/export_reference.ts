@@ -20,6 +20,7 @@ for (const folder of folders) {
   using _frame = scope();
   const model = buildModel(device, await readHfConfig(folder));
   await loadHfWeights(model, folder);
+  model.eval();
   const written = `${into}/${basename(folder)}`;
   await saveHfDirectory(model, written);
   const stored = await StoredTensors.read(`${folder}/expected.safetensors`);

@@ -22,6 +22,7 @@ using group = await openProcessGroup({ device, rank: 0, worldSize: 1 });
 const model = buildModel(device, await readHfConfig(folder));
 fullyShard(model, { mesh: group });
 await loadHfWeights(model, folder, group);
+model.eval();
 const tokenizer = await loadTokenizer(folder);
 const ids = tokenizer.encode(readFileSync(text, "utf8")).slice(0, Number(count));
 const shape = [1, ids.length - 1];

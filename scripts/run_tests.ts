@@ -1,6 +1,6 @@
 /**
  * The test suite under Bun and under Deno, one process for each file, so that a crash is one failure with a name. Files
- * run side by side, except those that start ranks of their own and need all cores. The last line is
+ * run side by side, except those that break ranks. The last line is
  * `N passed, N failed`, counted from the runners' own reports; the line before tells how many were skipped.
  *
  * Usage: npm test -- [--runtime bun|deno] [--jobs n] [--all] [--report file] [part of a file name ...]
@@ -18,8 +18,8 @@ import { readReport, type TestOutcome } from "./test_report.ts";
 
 /** Longest time for one file; a file that hangs is killed and counts as failed. */
 const fileTimeoutMs = 600_000;
-/** Folders of tests that start several ranks, which would starve if others ran beside them. */
-const alone = ["tests/distributed/", "tests/faults/", "tests/parity/", "tests/train/"];
+/** Folders of tests that end ranks and wait for the others to say so, within seconds: nothing runs beside them. */
+const alone = ["tests/faults/"];
 
 type RuntimeName = "bun" | "deno";
 

@@ -13,9 +13,9 @@ export interface DType {
   readonly byteLength: number;
   /** What arithmetic it has. */
   readonly kind: "float" | "int";
-  /** Its number in kernel arguments (`wasm/src/dtype.rs`). */
+  /** The dtype's number in kernel arguments (`wasm/src/dtype.rs`). */
   readonly code: number;
-  /** Its name in a safetensors header. */
+  /** The dtype's name in a safetensors header. */
   readonly safetensors: string;
 }
 

@@ -278,7 +278,7 @@ export class UnsupportedError extends Error {
   override readonly name = "UnsupportedError";
 }
 
-/** Work on a device that nothing orders: it would give other results from run to run. */
+/** Accesses to device memory in no defined order, whose results could differ from run to run. */
 export class HazardError extends Error {
   /** The class's name. */
   override readonly name = "HazardError";

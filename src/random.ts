@@ -10,6 +10,20 @@
  */
 import { ArgumentError } from "./errors.ts";
 
+/**
+ * What a model draws from while it trains, for dropout and sampled routing. A number depends on the seed, the layer, the sample
+ * and the place in it: neither on the rank that computes a sample nor on the micro-batch that it lies in.
+ */
+export interface RandomSource {
+  /** The same on every rank; an integer from 0 up to 2^53, exclusive. */
+  readonly seed: number;
+  /**
+   * Number of the first sample of this micro-batch among all samples that the training takes, on all ranks and in all steps; the
+   * other samples follow it. Samples of one number have the same numbers drawn.
+   */
+  readonly firstSample: number;
+}
+
 /** One more than the largest key, counter or seed: 2^53. */
 const LIMIT = 2 ** 53;
 const WORD = 2 ** 32;
@@ -118,7 +132,7 @@ export function uniformInt(key: number, index: number, bound: number): number {
   }
 }
 
-/** As {@link uniformInt}, a fraction: a multiple of 2^-53 in [0, 1). */
+/** A fraction drawn as {@link uniformInt} draws: a multiple of 2^-53 in [0, 1). */
 export function uniformFraction(key: number, index: number): number {
   return uniformInt(key, index, LIMIT) / LIMIT;
 }
@@ -183,7 +197,8 @@ export class Permutation {
   }
 }
 
-function checkSeed(value: number, what: string = "seed"): void {
+/** @throws {ArgumentError} if a number is no seed, key or index */
+export function checkSeed(value: number, what: string = "seed"): void {
   if (!Number.isSafeInteger(value) || value < 0) {
     throw new ArgumentError(`The ${what} must be an integer from 0 to 2^53 - 1, got ${value}`);
   }

@@ -26,6 +26,40 @@ export function numelOf(shape: Shape): number {
   return n;
 }
 
+/**
+ * The sizes of a shape that must have two dims.
+ *
+ * @param expected what the operation takes, for the error
+ * @throws {ShapeError} if there are fewer or more
+ */
+export function twoSizes(
+  op: string,
+  shape: Shape,
+  expected: string = "it must have two dims",
+): readonly [number, number] {
+  const [first, second, ...more] = shape;
+  if (first === undefined || second === undefined || more.length > 0) throw new ShapeError(op, expected, shape);
+  return [first, second];
+}
+
+/**
+ * The sizes of a shape that must have three dims.
+ *
+ * @param expected what the operation takes, for the error
+ * @throws {ShapeError} if there are fewer or more
+ */
+export function threeSizes(
+  op: string,
+  shape: Shape,
+  expected: string = "it must have three dims",
+): readonly [number, number, number] {
+  const [first, second, third, ...more] = shape;
+  if (first === undefined || second === undefined || third === undefined || more.length > 0) {
+    throw new ShapeError(op, expected, shape);
+  }
+  return [first, second, third];
+}
+
 /** Rows along the last dim, and their length. */
 export function matrixOf({ shape }: { readonly shape: Shape }): { readonly rows: number; readonly cols: number } {
   const cols = shape.at(-1) ?? 1;
@@ -91,7 +125,7 @@ export function broadcastStrides(layout: Layout, shape: Shape): number[] {
   const lead = shape.length - layout.shape.length;
   return shape.map((_, dim) => {
     const own = dim - lead;
-    return own < 0 || layout.shape[own] === 1 ? 0 : layout.strides[own] ?? 0;
+    return own < 0 || layout.shape[own] === 1 ? 0 : at(layout.strides, own, "stride of dim");
   });
 }
 

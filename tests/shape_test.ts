@@ -16,6 +16,8 @@ import {
   numelOf,
   resolveShape,
   sameShape,
+  threeSizes,
+  twoSizes,
 } from "../src/shape.ts";
 
 test("numelOf(), denseStrides() and sameShape() of scalars, empty and other shapes", () => {
@@ -74,4 +76,14 @@ test("resolveShape() works out one -1, and refuses another number of elements", 
   for (const to of [[4], [-1, 4], [-1, -1], [-2, -3], [6, 1.0001], [-1, 0], [NaN]]) {
     assert.throws(() => resolveShape("reshape", [6], to), ShapeError, `${to}`);
   }
+});
+
+test("twoSizes() and threeSizes() give as many sizes as they say, and make none up", () => {
+  assert.deepEqual(twoSizes("linear", [3, 0]), [3, 0]);
+  assert.deepEqual(threeSizes("rope", [2, 1, 8]), [2, 1, 8]);
+  for (const shape of [[], [3], [3, 4, 5]]) assert.throws(() => twoSizes("linear", shape), ShapeError);
+  for (const shape of [[], [3, 4], [1, 2, 3, 4]]) assert.throws(() => threeSizes("rope", shape), ShapeError);
+  assert.throws(() => twoSizes("linear", [3], "the weight must have two dims"), {
+    message: "Cannot apply 'linear' as the weight must have two dims: shapes [3]",
+  });
 });

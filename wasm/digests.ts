@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "4b04552cae901f3d8e9da3a097b38fccf05981d63d07a2a4987bc9b9ea9c1b1f",
-  v4: "d006be9090243fefe1762b331d36651e9f5d0c325f4e4ce2d23589524f070d24",
+  v3: "da99d3474800d76a8b2d04100bd1b702e7779baea3a80c5cb29ce74586938c92",
+  v4: "476b6493268e0dc1f237a543c69e034c64cee46a284eb4aa4940cf886ee95428",
 } as const;

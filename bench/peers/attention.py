@@ -5,7 +5,6 @@ import torch
 from timing import best_of
 from torch.nn.functional import scaled_dot_product_attention
 
-torch.set_num_threads(1)
 batch, seq, heads, kv_heads, head_dim = 4, 256, 8, 4, 32
 q = torch.randn(batch, heads, seq, head_dim, requires_grad=True)
 k, v = (torch.randn(batch, kv_heads, seq, head_dim, requires_grad=True) for _ in range(2))

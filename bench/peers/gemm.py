@@ -4,7 +4,6 @@ import sys
 import torch
 from timing import best_of
 
-torch.set_num_threads(1)
 rates = {}
 for case in sys.argv[1:]:
     shape = case.split("-")[-1]

@@ -15,7 +15,6 @@ parser.add_argument("--mode", choices=["fsdp2", "fsdp2-bf16", "ddp"], required=T
 parser.add_argument("--case", required=True)
 args = parser.parse_args()
 mode = args.mode
-torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 config = LlamaConfig(

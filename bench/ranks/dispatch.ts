@@ -7,11 +7,11 @@ import process from "node:process";
 import { AdamW, noGrad, scope } from "fullyshard";
 import { openDevice } from "fullyshard/device";
 import { initializeParameters, Linear, randn } from "fullyshard/nn";
-import { bestOf } from "./timing.ts";
+import { bestOf, threadsOfCase } from "./timing.ts";
 
 const TIMES = 10;
 
-const device = await openDevice("cpu", { cpuMath: "auto" });
+const device = await openDevice("cpu", { cpuMath: "auto", threads: threadsOfCase() });
 
 const [first, second] = [new Linear(device, 4, 4), new Linear(device, 4, 4)];
 const parameters = [first, second].flatMap(({ weight, bias }) => bias === undefined ? [weight] : [weight, bias]);

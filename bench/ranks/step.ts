@@ -9,6 +9,7 @@ import { buildModel, initializeParameters } from "fullyshard/nn";
 import { openDevice } from "fullyshard/device";
 import { openProcessGroup } from "fullyshard/comm";
 import { resolveConfig, TRAIN_SECTIONS } from "fullyshard/config";
+import { threadsOfCase } from "./timing.ts";
 
 const BATCH = 4;
 const SEQ = 256;
@@ -16,8 +17,7 @@ const WARMUP = 3;
 const STEPS = 10;
 
 const config = await resolveConfig(TRAIN_SECTIONS, { argv: process.argv.slice(2, -1) });
-const ranksOnHost = Number(process.env["WORLD_SIZE"] ?? 1);
-const device = await openDevice("cpu", { cpuMath: config.cpuMath, ranksOnHost });
+const device = await openDevice("cpu", { cpuMath: config.cpuMath, threads: threadsOfCase() });
 using group = await openProcessGroup({ device });
 const model = buildModel(device, {
   model_type: "llama",

@@ -9,6 +9,11 @@ import { type CpuMath, type Device, type DevicePtr, openDevice } from "fullyshar
 /** Longer names before those that they begin with. */
 const MATHS: readonly CpuMath[] = ["native", "wasm-relaxed", "wasm", "onednn"];
 
+/** Threads of a rank, as the benchmark told all programs. */
+export function threadsOfCase(): number {
+  return Number(process.env["OMP_NUM_THREADS"] ?? 1);
+}
+
 /** Device memory of random numbers in [-1, 1). */
 export function randomArray(device: Device, n: number): DevicePtr {
   const dst = device.allocator.allocate(n * 4, "bench");
@@ -27,7 +32,7 @@ export async function timeCases(time: (device: Device, name: string) => number):
     if (names.length === 0) continue;
     const say = (name: string, text: string): void => void process.stdout.write(`${name} ${text}\n`);
     try {
-      const device = await openDevice("cpu", { cpuMath: math });
+      const device = await openDevice("cpu", { cpuMath: math, threads: threadsOfCase() });
       for (const name of names) say(name, time(device, name.slice(math.length + 1)).toFixed(3));
       device.dispose();
     } catch (error) {

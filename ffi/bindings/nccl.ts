@@ -220,21 +220,24 @@ export const NCCL_BINDINGS = {
   },
 } as const;
 
+/** Names of statuses (`ncclResult_t`) but success, which is 0. */
+export const NCCL_STATUSES: Readonly<Record<number, string>> = {
+  1: "ncclUnhandledCudaError",
+  2: "ncclSystemError",
+  3: "ncclInternalError",
+  4: "ncclInvalidArgument",
+  5: "ncclInvalidUsage",
+  6: "ncclRemoteError",
+  7: "ncclInProgress",
+  8: "ncclTimeout",
+};
+
 /** NCCL. */
 export const NCCL: LibrarySpec<typeof NCCL_BINDINGS> = {
   name: "NCCL",
   bindings: NCCL_BINDINGS,
   statuses: {
-    names: {
-      1: "ncclUnhandledCudaError",
-      2: "ncclSystemError",
-      3: "ncclInternalError",
-      4: "ncclInvalidArgument",
-      5: "ncclInvalidUsage",
-      6: "ncclRemoteError",
-      7: "ncclInProgress",
-      8: "ncclTimeout",
-    },
+    names: NCCL_STATUSES,
     textOf: "ncclGetErrorString",
     lastError: "ncclGetLastError",
   },

@@ -1,6 +1,6 @@
 /**
  * What can be combined in a training without a change of a bit: plan, reshard mode, activation checkpointing, offload and a
- * resume in the middle, each for every precision, number of micro-batches and mesh. The reference of a group is DDP on as
+ * resume in the middle, each for every precision, number of micro-batches and mesh, with dropout and without. The reference of a group is DDP on as
  * many ranks; HSDP's, which sums in an order of its own, is HSDP with nothing else.
  *
  * @module
@@ -24,6 +24,8 @@ export interface Combination {
   readonly plan: PlanName | undefined;
   /** Whether the run is saved in its middle, and another one goes on from there. */
   readonly resumed: boolean;
+  /** Whether the model drops out. */
+  readonly dropout: boolean;
 }
 
 const WORLD = 4;
@@ -54,9 +56,11 @@ export function combinations(): readonly Combination[] {
           CHECKPOINTINGS.flatMap((checkpointing) =>
             OFFLOADS.flatMap((offload) =>
               PLANS.flatMap((plan) =>
-                [false, true].map((resumed) => (
-                  { precision, replicas, accumulation, mode, checkpointing, offload, plan, resumed }
-                ))
+                [false, true].flatMap((resumed) =>
+                  [false, true].map((dropout) => (
+                    { precision, replicas, accumulation, mode, checkpointing, offload, plan, resumed, dropout }
+                  ))
+                )
               )
             )
           )
@@ -87,8 +91,8 @@ export function pairwise<C extends object>(all: readonly C[]): readonly C[] {
 
 /** Cases of combinations, in groups that must agree; the first is the reference. */
 export function axisGroups(steps: number, chosen: readonly Combination[]): readonly (readonly ParityCase[])[] {
-  const keyOf = ({ precision, replicas, accumulation }: Combination): string =>
-    JSON.stringify([precision, replicas, accumulation]);
+  const keyOf = ({ precision, replicas, accumulation, dropout }: Combination): string =>
+    JSON.stringify([precision, replicas, accumulation, dropout]);
   const plainest = new Map(combinations().toReversed().map((one) => [keyOf(one), one]));
   return [...Map.groupBy(chosen, keyOf)].map(([key, members]) => {
     const reference = plainest.get(key);

@@ -1,5 +1,5 @@
 /**
- * `npm run parity -- [--json] [--all] [--steps n]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
+ * `npm run parity -- [--json] [--all] [--steps n] [--runtime name] [--math name]`: trains a small Llama as DDP, as FSDP in both modes, and on one rank that
  * accumulates the same micro-batches, on 1 to 4 ranks and once on 8, tied and untied, under Bun and under Deno, as Workers
  * and as processes, also with activation checkpointing and offload in combinations that pairs of axes need, or in all; also of both runtimes in one group, and compares every bit of losses, gradient norms and final weights: with
  * WASM math, with native kernels where they run, and with oneDNN where it is found, then within a runtime and as Workers.
@@ -24,7 +24,7 @@ const flags: readonly Flag[] = [
     name: "all",
     takes: "switch",
     description:
-      "Every combination of plan, reshard mode, checkpointing, offload, precision, accumulation, mesh and resume, as Workers",
+      "Every combination of plan, reshard mode, checkpointing, offload, precision, accumulation, mesh, resume and dropout, as Workers",
   },
   {
     name: "steps",
@@ -32,16 +32,32 @@ const flags: readonly Flag[] = [
     placeholder: "<n>",
     description: "Clipped optimizer steps of each case (default: 20)",
   },
+  {
+    name: "runtime",
+    takes: "one",
+    placeholder: "bun|deno",
+    description: "Only under this one (default: both, and both in one group)",
+  },
+  {
+    name: "math",
+    takes: "one",
+    placeholder: "wasm|native|onednn",
+    description: "Only with this one (default: each that runs here)",
+  },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
+
+const RUNTIMES: readonly RuntimeName[] = ["bun", "deno"];
+const MATHS = ["wasm", "native", "onednn"] as const satisfies readonly CpuMath[];
 
 /** How much is run. */
 interface Extent {
   readonly steps: number;
   /** Whether all combinations of axes are run, and not only pairs. */
   readonly all: boolean;
+  readonly runtimes: readonly RuntimeName[];
 }
 
 /** Traces of all cases as Workers of one runtime, in groups that must agree. */
@@ -67,7 +83,7 @@ function withinGroups(groups: readonly WholeTrace[][]): Pair[] {
   );
 }
 
-/** Cases of several ranks as processes, under `runtimes` in turn, against those that Workers of Bun made. */
+/** Cases of several ranks as processes, under `runtimes` in turn, against those that Workers made. */
 async function acrossProcesses(
   runtimes: readonly RuntimeName[],
   math: CpuMath,
@@ -81,7 +97,7 @@ async function acrossProcesses(
     // One rank of each runtime, at least; eight are enough once.
     if (world < runtimes.length || (world > 4 && runtimes.length === 1)) continue;
     for (const trace of await runProcesses(cases, world, runtimes, math)) {
-      const twin = workers.find(({ name }) => name === `bun ${math} ${trace.name}`);
+      const twin = workers.find(({ name }) => name.endsWith(` ${math} ${trace.name}`));
       if (twin === undefined) throw new Error(`Workers have no case '${trace.name}'`);
       pairs.push(compare(twin, { ...trace, name: `${runtimes.join(" and ")} ${math} processes ${trace.name}` }));
     }
@@ -91,17 +107,18 @@ async function acrossProcesses(
 
 /** All cases with a math whose bits are the same in both runtimes. */
 async function acrossRuntimes(math: CpuMath, extent: Extent, folder: string): Promise<Pair[]> {
-  const bun = tracesOf("bun", math, extent, folder);
-  const deno = tracesOf("deno", math, extent, folder);
-  const pairs = [...withinGroups(bun), ...withinGroups(deno)];
-  const twins = deno.flat();
-  for (const [i, trace] of bun.flat().entries()) {
-    const twin = twins[i];
-    if (twin === undefined) throw new Error(`deno has no case ${i}`);
-    pairs.push(compare(trace, twin));
+  const { runtimes } = extent;
+  const [first = [], ...others] = runtimes.map((runtime) => tracesOf(runtime, math, extent, folder));
+  const pairs = [first, ...others].flatMap(withinGroups);
+  for (const twins of others.map((other) => other.flat())) {
+    for (const [i, trace] of first.flat().entries()) {
+      const twin = twins[i];
+      if (twin === undefined) throw new Error(`the other runtime has no case ${i}`);
+      pairs.push(compare(trace, twin));
+    }
   }
-  for (const runtimes of [["bun"], ["deno"], ["bun", "deno"]] as const) {
-    pairs.push(...await acrossProcesses(runtimes, math, extent.steps, bun.flat()));
+  for (const together of [...runtimes.map((runtime) => [runtime]), ...others.length === 0 ? [] : [runtimes]]) {
+    pairs.push(...await acrossProcesses(together, math, extent.steps, first.flat()));
   }
   return pairs;
 }
@@ -120,21 +137,23 @@ async function has(cpuMath: CpuMath): Promise<boolean> {
 async function main(argv: readonly string[]): Promise<number> {
   const { uses, rest, problems } = readFlags(flags, argv, { stopAtPositional: false });
   const steps = Number(uses.get("steps")?.texts.at(-1) ?? 20);
-  if (problems.length > 0 || rest.length > 0 || !(steps >= 1) || uses.has("help")) {
+  const asked = (flag: string) => (name: string): boolean => (uses.get(flag)?.texts.at(-1) ?? name) === name;
+  const [runtimes, maths] = [RUNTIMES.filter(asked("runtime")), MATHS.filter(asked("math"))];
+  const nothing = runtimes.length === 0 || maths.length === 0 || !(steps >= 1);
+  if (problems.length > 0 || rest.length > 0 || nothing || uses.has("help")) {
     for (const { path, expected, got } of problems) process.stderr.write(`${path}: expected ${expected}, got ${got}\n`);
     process.stderr.write(`Usage: npm run parity -- [flags]\n\n${describeFlags(flags)}\n`);
     return uses.has("help") ? 0 : 2;
   }
-  const extent = { steps, all: uses.has("all") };
+  const extent = { steps, all: uses.has("all"), runtimes };
   const folder = mkdtempSync(`${tmpdir()}/fullyshard-parity-`);
   try {
-    const pairs = await acrossRuntimes("wasm", extent, folder);
     const [native, onednn] = [await has("native"), await has("onednn")];
-    if (native) pairs.push(...await acrossRuntimes("native", extent, folder));
-    if (onednn) {
-      for (const runtime of ["bun", "deno"] as const) {
-        pairs.push(...withinGroups(tracesOf(runtime, "onednn", extent, folder)));
-      }
+    const pairs: Pair[] = [];
+    if (maths.includes("wasm")) pairs.push(...await acrossRuntimes("wasm", extent, folder));
+    if (native && maths.includes("native")) pairs.push(...await acrossRuntimes("native", extent, folder));
+    if (onednn && maths.includes("onednn")) {
+      for (const runtime of runtimes) pairs.push(...withinGroups(tracesOf(runtime, "onednn", extent, folder)));
     }
     const worst = (pair: Pair): number => Math.max(pair.max_ulp_loss, pair.max_ulp_grad_norm, pair.max_ulp_weights);
     const bitIdentical = pairs.length > 0 && pairs.every((pair) => worst(pair) === 0);
@@ -143,7 +162,9 @@ async function main(argv: readonly string[]): Promise<number> {
       process.stdout.write(native ? "" : "Native kernels do not run here, so their cases were not run\n");
       process.stdout.write(onednn ? "" : "oneDNN was not found, so its cases were not run\n");
     }
-    process.stdout.write(`${JSON.stringify({ bit_identical: bitIdentical, native, onednn, steps, pairs })}\n`);
+    process.stdout.write(
+      `${JSON.stringify({ bit_identical: bitIdentical, native, onednn, runtimes, maths, steps, pairs })}\n`,
+    );
     return bitIdentical ? 0 : 1;
   } finally {
     rmSync(folder, { recursive: true });

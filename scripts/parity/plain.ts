@@ -28,9 +28,9 @@ export function plainStep(
   const length = microBatches.length / replicas;
   for (let begin = 0; begin < microBatches.length; begin += length) {
     optimizer.zeroGrad();
-    for (const { inputIds, labels, batch, seq } of microBatches.slice(begin, begin + length)) {
+    for (const { inputIds, labels, batch, seq, random } of microBatches.slice(begin, begin + length)) {
       const of = (ids: typeof inputIds): Tensor => tensor(device, ids, { shape: [batch, seq], dtype: int32 });
-      const { loss } = model.call({ inputIds: of(inputIds), labels: of(labels) });
+      const { loss } = model.call({ inputIds: of(inputIds), labels: of(labels), random });
       if (loss === undefined) throw new Error("no loss");
       loss.backward();
       losses.push(loss);

@@ -5,6 +5,7 @@
  */
 import type { CpuMath } from "../../doors/device.ts";
 import { runLoopback } from "../../doors/testing.ts";
+import { createLoopbackWorld } from "../../src/comm/data/loopback.ts";
 import { axisGroups, type Combination } from "./axes.ts";
 import type { Mode, PrecisionNames, Trace, TrainingCase } from "./training.ts";
 
@@ -36,21 +37,21 @@ export interface ParityCase {
   readonly training: TrainingCase;
 }
 
-/** Cases that one world trains: what they leave in a device's memory adds up. */
-const CASES_OF_A_WORLD = 12;
+/** Cases that one world trains: each may split it into four groups, of which a rank can be in 16. */
+const CASES_OF_A_WORLD = 3;
 
-/** Runs cases as Workers, those of as many ranks one after another in one world; the traces are in the order of the cases. */
+/** Runs cases as Workers, those of as many ranks one after another in the same ones; the traces are in the order of the cases. */
 export async function runCases(cases: readonly ParityCase[], cpuMath: CpuMath): Promise<readonly WholeTrace[]> {
   const traces = new Map<ParityCase, WholeTrace>();
   for (const [world, alike] of Map.groupBy(cases, ({ ranks }) => ranks)) {
-    for (let start = 0; start < alike.length; start += CASES_OF_A_WORLD) {
-      const members = alike.slice(start, start + CASES_OF_A_WORLD);
-      const trainings = members.map(({ training }) => training);
-      const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, trainings });
-      for (const [i, one] of members.entries()) {
-        const ofRanks = results.filter(areTraces).flatMap((ofRank) => ofRank.slice(i, i + 1));
-        traces.set(one, assemble(one.name, ofRanks, world));
-      }
+    const parts = Array.from({ length: Math.ceil(alike.length / CASES_OF_A_WORLD) }, (_, part) => {
+      const members = alike.slice(part * CASES_OF_A_WORLD, (part + 1) * CASES_OF_A_WORLD);
+      return { world: createLoopbackWorld(world), trainings: members.map(({ training }) => training) };
+    });
+    const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, parts });
+    for (const [i, one] of alike.entries()) {
+      const ofRanks = results.filter(areTraces).flatMap((ofRank) => ofRank.slice(i, i + 1));
+      traces.set(one, assemble(one.name, ofRanks, world));
     }
   }
   return cases.flatMap((one) => traces.get(one) ?? []);
@@ -96,19 +97,22 @@ export interface Circumstances {
   /** Whether a block is left out at times. @default false */
   readonly skips?: boolean;
   readonly precision?: PrecisionNames;
+  /** Whether the model drops out. @default false */
+  readonly dropout?: boolean;
 }
 
 /** All cases of one world size: the reference comes first. */
 export function casesOf(
   world: number,
-  { tied, steps, skips = false, precision }: Circumstances,
+  { tied, steps, skips = false, precision, dropout = false }: Circumstances,
 ): readonly ParityCase[] {
   const dtypes = precision === undefined ? "" : `, ${precision.paramDtype} reduced in ${precision.reduceDtype}`;
-  const weights = `${tied ? "tied" : "untied"}${skips ? ", a block left out at times" : ""}${dtypes}`;
+  const ways = `${skips ? ", a block left out at times" : ""}${dropout ? ", dropout" : ""}`;
+  const weights = `${tied ? "tied" : "untied"}${ways}${dtypes}`;
   const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
     name: `${label} ${weights}`,
     ranks,
-    training: { mode, tied, microBatches: world, steps, skips, precision },
+    training: { mode, tied, microBatches: world, steps, skips, precision, dropout },
   });
   const plain = skips || precision !== undefined ? [] : [one("plain", 1, `plain, ${world} accumulated`)];
   return [
@@ -142,8 +146,8 @@ export function hybridCasesOf(replicas: number, shard: number, { tied, steps }: 
 const BFLOAT16: PrecisionNames = { paramDtype: "bfloat16", reduceDtype: "float32" };
 
 /**
- * The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, some in
- * bfloat16, HSDP on three meshes, some on eight; then combinations of axes.
+ * The cases of each world size, in groups that must agree: all of them to four ranks, some with an unused block, some with dropout,
+ * some in bfloat16, HSDP on three meshes, some on eight; then combinations of axes.
  */
 export function caseGroups(
   steps: number,
@@ -151,13 +155,22 @@ export function caseGroups(
 ): readonly (readonly ParityCase[])[] {
   const small = [1, 2, 3, 4].flatMap((world) => [true, false].map((tied) => casesOf(world, { tied, steps })));
   const skipping = [2, 3].map((world) => casesOf(world, { tied: false, steps, skips: true }));
+  const dropping = [1, 2, 3, 4].map((world) => casesOf(world, { tied: world % 2 === 0, steps, dropout: true }));
   const mixed = [2, 3].map((world) => casesOf(world, { tied: true, steps, precision: BFLOAT16 }));
   const [, sharded, , partial, alone] = casesOf(8, { tied: true, steps });
   if (sharded === undefined || partial === undefined || alone === undefined) throw new Error("no case of eight ranks");
   const hybrid = ([[2, 1], [2, 2], [3, 2]] as const).map(([replicas, shard]) =>
     hybridCasesOf(replicas, shard, { tied: replicas === 2, steps })
   );
-  return [...small, ...skipping, ...mixed, ...hybrid, [alone, sharded, partial], ...axisGroups(steps, chosen)];
+  return [
+    ...small,
+    ...skipping,
+    ...dropping,
+    ...mixed,
+    ...hybrid,
+    [alone, sharded, partial],
+    ...axisGroups(steps, chosen),
+  ];
 }
 
 /** Bits of a float64, ordered like the number. */

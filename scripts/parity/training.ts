@@ -1,5 +1,5 @@
 /**
- * The training that parity is shown on: a small Llama, the library's own steps with clipping and AdamW, one micro-batch a
+ * The training that parity is shown on: a small Llama (or Phi-3, with dropout), the library's own steps with clipping and AdamW, one micro-batch a
  * rank with unequal numbers of tokens, in ways that must agree: DDP, FSDP freeing or keeping parameters or parts of them,
  * HSDP, one rank accumulating all micro-batches, and plain parameters, which know no parallelism: see `plain.ts`.
  *
@@ -79,6 +79,8 @@ export interface TrainingCase {
   readonly checkpointing?: ActivationCheckpointingOptions | undefined;
   /** Whether the second half of the steps is taken by another model, which loads what the first half saved. @default false */
   readonly resumed?: boolean;
+  /** Whether attention, and what goes back to the residual, are dropped out of. @default false */
+  readonly dropout?: boolean;
 }
 
 /** Names of dtypes. */
@@ -103,7 +105,13 @@ const BATCH = 2;
 const SEQ = 24;
 const VOCAB = 160;
 
-function configOf(tied: boolean): Record<string, unknown> {
+/**
+ * A model that drops out. It is not Phi, whose attention and feed-forward share an input: a unit around one of them, as the size
+ * plan makes, adds that one's gradients of the input first.
+ */
+const DROPOUT = { model_type: "phi3", attention_dropout: 0.3, resid_pdrop: 0.2, pad_token_id: 0 };
+
+function configOf({ tied, dropout = false }: TrainingCase): Record<string, unknown> {
   return {
     model_type: "llama",
     vocab_size: VOCAB,
@@ -115,11 +123,12 @@ function configOf(tied: boolean): Record<string, unknown> {
     max_position_embeddings: SEQ,
     tie_word_embeddings: tied,
     initializer_range: 0.1,
+    ...dropout ? DROPOUT : {},
   };
 }
 
 /** A micro-batch of which some labels are to be ignored, more in some micro-batches than in others. */
-function microBatch(step: number, micro: number): MicroBatch {
+function microBatch(step: number, micro: number, microBatches: number): MicroBatch {
   const key = keyOf(1, `step ${step}, micro-batch ${micro}`);
   const inputIds = Int32Array.from({ length: BATCH * SEQ }, (_, i) => uniformInt(key, i, VOCAB));
   const labels = inputIds.map((_, i) => {
@@ -127,7 +136,8 @@ function microBatch(step: number, micro: number): MicroBatch {
     const ignored = uniformInt(key, 1000 + i, 10) < 1 + 2 * (micro % 3);
     return last || ignored ? IGNORE_INDEX : inputIds[i + 1] ?? IGNORE_INDEX;
   });
-  return { inputIds, labels, batch: BATCH, seq: SEQ };
+  const random = { seed: 3, firstSample: (step * microBatches + micro) * BATCH };
+  return { inputIds, labels, batch: BATCH, seq: SEQ, random };
 }
 
 function parallelize(
@@ -197,7 +207,7 @@ function open(
   seed: number,
   pool: StatePool | undefined,
 ): Trained {
-  const model = buildModel(device, configOf(training.tied));
+  const model = buildModel(device, configOf(training));
   const begin = training.skips === true ? leaveOut(model) : undefined;
   if (training.checkpointing !== undefined) applyActivationCheckpointing(model.layers, training.checkpointing);
   parallelize(model, training, group, pool);
@@ -229,7 +239,7 @@ export async function train(device: Device, group: ProcessGroup, training: Train
     trained.begin?.(step);
     const mine = Array.from(
       { length: microBatches / group.size },
-      (_, i) => microBatch(step, i * group.size + group.rank),
+      (_, i) => microBatch(step, i * group.size + group.rank, microBatches),
     );
     const { loss, gradNorm } = training.mode === "plain"
       ? plainStep(context, mine, training.replicas ?? 1)

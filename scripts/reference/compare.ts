@@ -7,6 +7,7 @@ import { loadHfWeights, readHfConfig } from "../../doors/checkpoint.ts";
 import { type Device, uint8 } from "../../doors/device.ts";
 import { buildModel, Parameter } from "../../doors/nn.ts";
 import { AdamW, clipGradNorm, int32, noGrad, scope, type Tensor, tensor } from "../../mod.ts";
+import { plainDirectoryTensors } from "../../src/checkpoint/state_dict.ts";
 import type { CausalLm } from "../../src/models/causal_lm.ts";
 import { sharedRuns, wholeBox } from "../../src/tensor/shard_layout.ts";
 import { type Facts, readFacts, StoredTensors } from "./directory.ts";
@@ -207,12 +208,15 @@ function sumOf(values: ArrayLike<number>, of: (value: number) => number): number
   return Array.from(values).reduce((sum, value) => sum + of(value), 0);
 }
 
-/** The values of every tensor of the model's directory, under its name there. */
+/** The values of every tensor of the model's directory, under its name there, and of every parameter as it is in memory. */
 function* tensorsOf(
   model: CausalLm,
   valuesOf: (parameter: Parameter) => Tensor | undefined,
 ): Generator<readonly [name: string, values: ArrayLike<number>]> {
-  for (const { name, part, box } of model.directoryTensors()) {
+  const apart = [...model.directoryTensors()];
+  const names = new Set(apart.map(({ name }) => name));
+  const whole = [...plainDirectoryTensors(model)].filter(({ name }) => !names.has(name));
+  for (const { name, part, box } of [...apart, ...whole]) {
     const values = part instanceof Parameter ? valuesOf(part)?.toArray() : undefined;
     if (values === undefined) continue;
     const runs = sharedRuns(wholeBox(part.shape), box);
@@ -229,7 +233,8 @@ async function withModel(
   run: (comparison: Comparison) => Iterable<Quantity>,
 ): Promise<readonly Quantity[]> {
   const stored = await StoredTensors.read(`${directory}/expected.safetensors`);
-  const model = buildModel(device, config);
+  // What PyTorch computed, it computed in evaluation.
+  const model = buildModel(device, config).eval();
   await loadHfWeights(model, directory);
   try {
     return [...run(new Comparison(device, model, facts, stored))];

@@ -36,19 +36,21 @@ export interface Facts {
   readonly final_max_abs_change_under_ulp_noise: ByName;
 }
 
-const byName = z.record(z.string(), z.number());
+/** A number; one that is not finite, which Python writes by its name, as a text. */
+const number = z.union([z.number(), z.enum(["NaN", "Infinity", "-Infinity"]).transform(Number)]);
+const byName = z.record(z.string(), number);
 
 const factsSchema: z.ZodType<Facts> = z.object({
-  loss: z.number(),
-  masked_loss: z.number(),
-  long_loss: z.number().nullish(),
-  aux_loss: z.number().nullish(),
-  masked_aux_loss: z.number().nullish(),
-  aux: z.object({ aux_loss: z.number(), loss_with_aux: z.number(), total_grad_norm: z.number() }).nullish(),
+  loss: number,
+  masked_loss: number,
+  long_loss: number.nullish(),
+  aux_loss: number.nullish(),
+  masked_aux_loss: number.nullish(),
+  aux: z.object({ aux_loss: number, loss_with_aux: number, total_grad_norm: number }).nullish(),
   no_grad_params: z.array(z.string()).default([]),
   grad_norms: byName,
-  step_losses: z.array(z.number()),
-  step_grad_norms: z.array(z.number()),
+  step_losses: z.array(number),
+  step_grad_norms: z.array(number),
   final_sum: byName,
   final_sumsq: byName,
   sensitivity: byName,
@@ -125,5 +127,7 @@ export class StoredTensors {
 
 /** Reads `expected.json`. */
 export function readFacts(directory: string): Facts {
-  return factsSchema.parse(JSON.parse(readFileSync(`${directory}/expected.json`, "utf8")));
+  const text = readFileSync(`${directory}/expected.json`, "utf8");
+  // Names of numbers are not JSON: they become texts.
+  return factsSchema.parse(JSON.parse(text.replace(/(?<=[:[,]\s*)(?:NaN|-?Infinity)(?=\s*[,}\]])/g, '"$&"')));
 }

@@ -4,7 +4,7 @@
  * for each quantity the worst deviation, what is allowed, and whether it passes.
  *
  * A number may be off by 2e-5 of the largest of its quantity, or by twice what rounding alone moves it. Scores of padding
- * are left out, as no token sees them.
+ * are left out, as no token sees them. In JSON a deviation that is not finite is null.
  *
  * @module
  */

@@ -10,7 +10,7 @@ export const RELATIVE = 2e-5;
 /** One quantity: the element that deviates most, measured by what is allowed for it. */
 export interface Quantity {
   readonly name: string;
-  /** Its deviation; NaN where a number is not finite. */
+  /** Its deviation; NaN, in JSON null, where a number is not finite. */
   readonly worst: number;
   /** What is allowed for it. */
   readonly allowed: number;

@@ -5,7 +5,7 @@
  * @module
  */
 import type { CpuMath } from "../../doors/device.ts";
-import { runLoopback } from "../../doors/testing.ts";
+import { runPooled } from "../../tests/support/rank_pool.ts";
 import { assemble, compare, type Pair } from "../parity/traces.ts";
 import type { Trace } from "../parity/training.ts";
 import { type ZooModel, zooModels } from "./families.ts";
@@ -68,7 +68,7 @@ export async function checkFamily(family: string, { cpuMath, steps }: ZooExtent)
     const { tied } = model;
     let checks: readonly [structure: string, auto: string, manual: string, saveLoad: string];
     try {
-      const results = await runLoopback(RANKS, new URL("./rank.ts", import.meta.url), { cpuMath, steps, model });
+      const results = await runPooled(RANKS, new URL("./rank.ts", import.meta.url), { cpuMath, steps, model });
       const reports = results.filter(isReport);
       const saved = [savedAndLoaded(reports), difference(reports, ({ resumed }) => resumed)];
       checks = [

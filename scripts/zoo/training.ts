@@ -17,6 +17,8 @@ import { ownedParts, type Trace } from "../parity/training.ts";
 import type { ZooModel } from "./families.ts";
 
 const [BATCH, SEQ] = [2, 20];
+/** More than a run has. */
+const RANKS = 16;
 
 /** Where a rank is. */
 export interface Place {
@@ -94,7 +96,8 @@ function microBatch(step: number, rank: number, { vocabSize }: CausalLm): MicroB
     const isIgnored = i % SEQ === SEQ - 1 || uniformInt(key, 1000 + i, 10) < 1 + 2 * rank;
     return isIgnored ? IGNORE_INDEX : inputIds[i + 1] ?? IGNORE_INDEX;
   });
-  return { inputIds, labels, batch: BATCH, seq: SEQ };
+  const random = { seed: 3, firstSample: (step * RANKS + rank) * BATCH };
+  return { inputIds, labels, batch: BATCH, seq: SEQ, random };
 }
 
 /** Trains a model in all ways; every rank of the group calls it. */

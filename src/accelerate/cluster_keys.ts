@@ -52,9 +52,9 @@ export const CLUSTER_KEYS: readonly ForeignKey[] = [
   ),
   idleKey("same_network", bool, "there is one host"),
   idleKey("main_training_function", text, "a script is run from its top"),
-  idleKey("use_cpu", bool, "ranks compute on the CPU until there is a GPU device"),
+  idleKey("use_cpu", bool, "ranks compute on the CPU unless `device` says `cuda`"),
   idleKey("debug", bool, "calls are always compared between ranks before they run"),
-  refusedKey("gpu_ids", "ranks compute on the CPU until there is a GPU device", ["all"]),
+  refusedKey("gpu_ids", "CUDA_VISIBLE_DEVICES chooses cards, one for each rank of a host", ["all"]),
   refusedKey("enable_cpu_affinity", LATER),
   refusedKey("downcast_bf16", TPU),
   ...["tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "tpu_env", "tpu_vm", "command_file", "commands"]

@@ -30,7 +30,7 @@ export interface KeyFacts {
 
 /** A key. */
 export interface ForeignKey extends KeyFacts {
-  /** Its name in snake_case; a key of `fsdp_config` without `fsdp_`. */
+  /** The key in snake_case; a key of `fsdp_config` stands without `fsdp_`. */
   readonly name: string;
   readonly shown: string;
   /** What becomes of it here. */
@@ -39,7 +39,7 @@ export interface ForeignKey extends KeyFacts {
   readonly read: (value: unknown, to: Translation) => void;
 }
 
-/** A key as it is written, and where. */
+/** A key as the file spells it, and its place. */
 export interface WrittenKey {
   readonly typed: string;
   readonly where: string | undefined;
@@ -62,11 +62,11 @@ export interface LaunchedRanks {
   masterPort?: number;
 }
 
-/** What keys have said so far. */
+/** The translation of the keys that were read so far. */
 export class Translation {
   /** Values of the trainer's own keys. */
   readonly values: Record<string, unknown> = {};
-  /** Where they were said. */
+  /** The place of each value in its file, by key. */
   readonly places: Map<string, string> = new Map();
   /** What a user should know: FSDP1's names with FSDP2's, keys that have nothing to do here. */
   readonly notices: string[] = [];

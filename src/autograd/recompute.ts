@@ -18,7 +18,7 @@ import { requireUnwritten, type SavedTensors } from "./saved.ts";
 export interface Recomputed {
   /** For messages. */
   readonly name: string;
-  /** What it is computed from; its owner is the region. */
+  /** What the region is computed from, and owns. */
   readonly inputs: readonly Tensor[];
   /** Whether results of the ops of that name are kept. */
   keeps(op: string): boolean;
@@ -38,7 +38,7 @@ export interface RecordedCall {
 /** Results of an op that is not computed again. */
 interface KeptResults {
   readonly outputs: readonly Tensor[];
-  /** What it saved: the number of an input, whose memory it is, or a handle. */
+  /** What the op saved: the number of an input in whose memory it lies, or a handle. */
   readonly saved: readonly (Tensor | number)[];
 }
 
@@ -50,7 +50,7 @@ class Slot implements SavedTensors {
   readonly #region: Region;
   readonly #name: string;
   readonly #description: string;
-  /** Of the inputs' memory, when the forward saw them. */
+  /** Versions of the inputs' memory when the forward read it. */
   readonly #versions: readonly number[];
   #kept: KeptResults | undefined;
   #lent: readonly Tensor[] | undefined;
@@ -127,7 +127,7 @@ class Region {
   readonly #slots: Slot[] = [];
   /** Slots whose nodes are there, and the forward while it is under way. */
   #users = 1;
-  /** In a recomputation, the slots that it has passed. */
+  /** How many slots the recomputation has passed; undefined outside of one. */
   #passed: number | undefined;
 
   constructor(source: Recomputed) {

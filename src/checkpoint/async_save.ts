@@ -3,14 +3,18 @@
  * blocks, byte for byte, and appear in the same order.
  *
  * Note [Failures of a save]: a Worker that fails says so in shared words. Whoever awaits the save gets the error, and so do the
- * other ranks; a rank that does not await it finds the words before its next collective, stops all ranks, and throws there.
+ * other ranks; a rank that does not await it finds the words before its next collective, stops all ranks, and throws there. Where
+ * no collective follows, the error ends the program as one that nobody catches.
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { ArgumentError } from "../errors.ts";
 import { removeQuietly } from "../runtime/files.ts";
-import { beginCheckpoint, partialPath } from "./directory.ts";
+import { onProgramEnd } from "../runtime/signals.ts";
+import { beginCheckpoint } from "./directory.ts";
+import { addPending } from "./pending.ts";
 import { planSave, type SaveCheckpointOptions, type SavedCheckpoint, type SavePlan } from "./save_plan.ts";
 import { SaveProgress, type Stage } from "./save_progress.ts";
 import type { SaveJob } from "./save_worker.ts";
@@ -32,21 +36,23 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
   readonly #group: ProcessGroup;
   readonly #stager: CheckpointStager;
   readonly #progress: SaveProgress;
-  readonly #unobserve: () => void;
+  /** What ends the watch over a save that nobody has awaited yet. */
+  readonly #watches: readonly (() => void)[];
   /** Called at each turn of the event loop in which the Worker has come further, or has ended. */
   #onProgress: () => void = () => {};
   #result: Promise<SavedCheckpoint> | undefined;
   #isOver = false;
 
   /** Use {@link asyncSave}. */
-  constructor(plan: SavePlan, { group, stager }: AsyncSaveOptions, work: Omit<SaveJob, "progress">) {
+  constructor(plan: SavePlan, { directory, group, stager }: AsyncSaveOptions, work: Omit<SaveJob, "progress">) {
     this.path = plan.path;
     this.#plan = plan;
     this.#group = group;
     this.#stager = stager;
     this.#progress = new SaveProgress();
+    addPending(directory, plan.label, this.#progress);
     this.#start({ ...work, progress: this.#progress.buffer });
-    this.#unobserve = group.observe(() => this.#stopIfFailed());
+    this.#watches = [group.observe(() => this.#stopIfFailed()), onProgramEnd(() => this.#stopIfFailed())];
   }
 
   /** Whether this rank's Worker has ended, well or not; on rank 0, that the checkpoint is there, or failed. Never waits. */
@@ -94,12 +100,12 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
   async #finish(): Promise<SavedCheckpoint> {
     const { label, path, partial } = this.#plan;
     if (this.#isOver) throw this.#progress.error ?? new ArgumentError(`Cannot ${label}: it was given up`);
-    this.#unobserve();
+    this.#unwatch();
     try {
       // All ranks learn of a failed one before any waits for the last word of rank 0.
       await this.#group.together(label, () => this.#reached("written"));
       await this.#group.together(label, () => this.#reached("done"));
-      const [byteLength = 0] = this.#group.sum([this.#progress.writtenBytes], label);
+      const byteLength = at(this.#group.sum([this.#progress.writtenBytes], label), 0, "sum");
       return { path, byteLength };
     } catch (error) {
       // Who tries again must not meet a Worker that still writes, or cleans up.
@@ -130,15 +136,20 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
     if (error === undefined) return;
     this.#end();
     this.#group.abort(`${error.name}: ${error.message}`);
+    if (this.#group.rank === 0) removeQuietly(this.#plan.partial);
     throw error;
   }
 
   #end(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#unobserve();
+    this.#unwatch();
     this.#progress.giveUp();
     this.#stager.takeBack(!this.#progress.hasEnded);
+  }
+
+  #unwatch(): void {
+    for (const end of this.#watches) end();
   }
 }
 
@@ -171,11 +182,19 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
  * ```
  */
 export function asyncSave(options: AsyncSaveOptions): AsyncSave {
-  const { directory, step, model, optimizer, group, stager } = options;
+  const { step, stager } = options;
   stager.lend(`save checkpoint ${step}`);
   try {
-    const plan = planSave(options);
-    const { rank, size } = group;
+    return begin(planSave(options), options);
+  } catch (error) {
+    stager.takeBack(false);
+    throw error;
+  }
+}
+
+function begin(plan: SavePlan, options: AsyncSaveOptions): AsyncSave {
+  const { directory, step, model, optimizer, group: { rank, size }, group, stager } = options;
+  try {
     const work = group.agree(plan.label, () => {
       if (rank === 0) beginCheckpoint(directory, step);
       stager.reserve(model, optimizer);
@@ -184,8 +203,7 @@ export function asyncSave(options: AsyncSaveOptions): AsyncSave {
     });
     return new AsyncSave(plan, options, work);
   } catch (error) {
-    stager.takeBack(false);
-    if (group.rank === 0) removeQuietly(partialPath(directory, step));
+    if (rank === 0) removeQuietly(plan.partial);
     throw error;
   }
 }

@@ -11,7 +11,7 @@ import { type Manifest, MANIFEST_FILE, renderManifest } from "./manifest.ts";
 export interface Completion {
   /** The directory of the run's checkpoints. */
   readonly directory: string;
-  /** How many checkpoints remain; all unless given. */
+  /** How many checkpoints remain. @default all */
   readonly keepLast: number | undefined;
   /** The text of `config.json`. */
   readonly config: string;

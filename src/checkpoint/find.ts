@@ -1,10 +1,11 @@
 /**
- * Finding a checkpoint to go on from: the one named, or the newest whole one. Whole means that the manifest is there and
- * sound, and every file it lists is there with its length, which rank 0 looks at for all; and that what is read of them is as
- * it was written, which each rank finds out as it reads.
+ * Finding a checkpoint to go on from: the one named, or the newest whole one. A checkpoint is whole if its manifest can be
+ * read, every file that the manifest lists has the listed length, and every checksum holds. Rank 0 checks manifest and
+ * lengths for all ranks; each rank checks the checksums of what it reads.
  *
  * @module
  */
+import { at } from "../at.ts";
 import { CheckpointError, FileError } from "../errors.ts";
 import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
 import { listCheckpoints, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
@@ -115,7 +116,7 @@ async function judge(path: string, ranks: Ranks, read: ReadCheckpoint): Promise<
     if (ranks.rank === 0) own = new TextDecoder().decode(await readManifest(path));
   });
   if (problem !== "") return problem;
-  const [text = ""] = ranks.exchangeText(own, "read manifest");
+  const text = at(ranks.exchangeText(own, "read manifest"), 0, "manifest of rank");
   const manifest = parseManifest(new TextEncoder().encode(text), `${path}/${MANIFEST_FILE}`);
   const damage = await read(path, manifest);
   return damage === "" ? manifest : damage;

@@ -11,11 +11,11 @@ import type { NamedParts } from "./state_dict.ts";
 export interface SavedGroup {
   /** FQNs of its parameters. */
   readonly parameters: readonly string[];
-  /** By name; a schedule as its text. */
+  /** The group's settings by name; a schedule is its text. */
   readonly settings: JsonObject;
 }
 
-/** The groups of an optimizer, as they are now. */
+/** The present groups of an optimizer. */
 export function groupsOf(model: NamedParts, optimizer: Optimizer): readonly SavedGroup[] {
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
   return optimizer.groups.map(({ parameters, schedule, ...settings }) => ({

@@ -77,7 +77,7 @@ export async function openHfWeights(directory: string): Promise<HfWeights> {
       : "";
     throw new CheckpointError(directory, `Expected ${SINGLE_FILE} or ${INDEX_FILE}, got neither${hint}`);
   }
-  const weightMap = parseIndex(await readBytes(indexFile), indexFile);
+  const weightMap = await readWeightMap(indexFile);
   const names = [...new Set(weightMap.values())].sort();
   const absent = names.filter((name) => pathKind(`${directory}/${name}`) !== "file");
   if (absent.length > 0) {
@@ -139,8 +139,13 @@ export function planHfShards(specs: readonly SafetensorsSpec[], maxShardBytes: n
   return { shards, index, totalBytes };
 }
 
-function parseIndex(bytes: Uint8Array, file: string): ReadonlyMap<string, string> {
-  const json = parseJsonObject(bytes, { file, what: "index", maxDepth: 8 });
+/**
+ * Reads an index: the shard of each tensor, a file of the same directory.
+ *
+ * @throws {CheckpointError} if it says something else
+ */
+export async function readWeightMap(file: string): Promise<ReadonlyMap<string, string>> {
+  const json = parseJsonObject(await readBytes(file), { file, what: "index", maxDepth: 8 });
   const map = json["weight_map"];
   if (!isJsonObject(map)) throw new CheckpointError(file, `weight_map must be an object, got ${kindOf(map)}`);
   const pairs = new Map<string, string>();

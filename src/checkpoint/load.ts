@@ -36,7 +36,7 @@ export interface LoadCheckpointOptions
 
 /** A checkpoint that was loaded. */
 export interface LoadedCheckpoint extends LoadReport {
-  /** Its directory. */
+  /** The checkpoint's directory. */
   readonly path: string;
   /** Steps taken. */
   readonly step: number;

@@ -9,22 +9,14 @@ import { CheckpointError } from "../errors.ts";
 import { numelOf, sameShape } from "../shape.ts";
 import { type Box, sharedRuns } from "../tensor/shard_layout.ts";
 import { FLOAT_CODES, floatWidth } from "./float_bytes.ts";
+import type { StoredTensor } from "./dcp_shards.ts";
 import { type HfWeights, openHfWeights } from "./hf_index.ts";
+import { directoryTensorsOf, nameTensors } from "./hf_names.ts";
 import { ALONE, type Ranks } from "./ranks.ts";
 import type { SafetensorsFile } from "./safetensors.ts";
-import {
-  type CheckpointModel,
-  type DirectoryTensor,
-  type FoundTensor,
-  heldPart,
-  openModelForWriting,
-  requireFit,
-} from "./state_dict.ts";
+import { type CheckpointModel, type DirectoryTensor, heldPart, openModelForWriting, requireFit } from "./state_dict.ts";
 import { readElements, readFloats } from "./transfer.ts";
 import { scatterWhole, type WholePart } from "./whole.ts";
-
-/** Buffers that older versions of transformers stored and that follow from the config. */
-const DERIVED = /\.rotary_emb\.inv_freq$/;
 
 /** Bytes compared at once where a tied tensor is stored twice. */
 const PIECE = 1 << 20;
@@ -41,7 +33,10 @@ export interface HfLoadReport {
   readonly tensors: number;
   /** Bytes of weights that this rank read. */
   readonly bytesRead: number;
-  /** Names that are in the files and were not needed: second copies of tied tensors, and buffers that follow from the config. */
+  /**
+   * Names that are in the files and were not needed: second copies of tied tensors, buffers that follow from the config, and what
+   * transformers leaves alone in the family's files, such as the layers of `mtp.`.
+   */
   readonly ignored: readonly string[];
 }
 
@@ -75,14 +70,11 @@ export async function loadHfWeights(
   const own = await ranks.together(`read headers of '${directory}'`, async () => {
     if (broadcastFromRank0 && ranks.rank > 0) return undefined;
     const weights = opened.use(await openHfWeights(directory));
-    return { weights, ignored: await check(model, weights, broadcastFromRank0 ? ALONE : ranks) };
+    return await check(model, weights, broadcastFromRank0 ? ALONE : ranks);
   });
-  const tensors = [...model.directoryTensors()];
-  const text = own === undefined
-    ? ""
-    : JSON.stringify({ ignored: own.ignored, boxes: storedBoxes(tensors, own.weights) });
-  const [found = text] = broadcastFromRank0 ? ranks.exchangeText(text, "what is stored") : [text];
-  const { ignored, boxes }: StoredNames = JSON.parse(found);
+  const [found = ""] = broadcastFromRank0 ? ranks.exchangeText(own?.text ?? "", "what is stored") : [own?.text];
+  const { ignored, whole, boxes }: StoredNames = JSON.parse(found);
+  const tensors = directoryTensorsOf(model, whole);
   const parts = tensors.flatMap((tensor, i) =>
     at(boxes, i, "boxes of tensor").map((stored, index): HfPart => ({
       name: tensor.name,
@@ -97,13 +89,16 @@ export async function loadHfWeights(
   if (broadcastFromRank0) {
     for (const { part: { name, index }, start, values } of scatterWhole(parts, { group: ranks })) {
       await ranks.together(label, () => {
-        if (own !== undefined) bytesRead += readFloats(fileOf(own.weights, name, index), name, start, values);
+        if (own === undefined) return;
+        const stored = own.stored(name);
+        bytesRead += readFloats(fileOf(stored, index), stored.name, start, values);
       });
     }
   } else if (own !== undefined) {
     await ranks.together(label, async () => {
       for (const { name, held, box, index } of parts) {
-        bytesRead += await readElements(held, box, () => fileOf(own.weights, name, index));
+        const stored = own.stored(name);
+        bytesRead += await readElements({ ...held, name: stored.name }, box, () => fileOf(stored, index));
       }
     });
   }
@@ -113,6 +108,8 @@ export async function loadHfWeights(
 /** What every rank must know of a directory. */
 interface StoredNames {
   readonly ignored: readonly string[];
+  /** FQNs of what is stored as one tensor though the model's own files have parts of it. */
+  readonly whole: readonly string[];
   /** The boxes in which each tensor is stored. */
   readonly boxes: readonly (readonly Box[])[];
 }
@@ -124,12 +121,16 @@ interface HfPart extends WholePart {
   readonly index: number;
 }
 
-function storedBoxes(tensors: readonly DirectoryTensor[], weights: HfWeights): StoredNames["boxes"] {
-  return tensors.map(({ name }) => weights.get(name).parts.map(({ box }) => box));
+/** What a rank that reads knows of a directory. */
+interface Checked {
+  /** The stored tensor that a model's tensor is. */
+  readonly stored: (name: string) => StoredTensor;
+  /** A {@link StoredNames}, as JSON. */
+  readonly text: string;
 }
 
-function fileOf(weights: HfWeights, name: string, index: number): SafetensorsFile {
-  return at(weights.get(name).parts, index, `part of '${name}'`).file;
+function fileOf({ name, parts }: StoredTensor, index: number): SafetensorsFile {
+  return at(parts, index, `part of '${name}'`).file;
 }
 
 /** The box of a parameter or buffer that a stored box of a directory's tensor is. */
@@ -142,42 +143,41 @@ function placedIn({ name, shape, box }: DirectoryTensor, stored: Box, directory:
   return { offsets: box.offsets.map((offset, dim) => offset + at(stored.offsets, dim, "offset")), sizes: stored.sizes };
 }
 
-/** Checks names, shapes, dtypes and second copies; returns the names that need not be loaded. */
-async function check(model: CheckpointModel, weights: HfWeights, ranks: Ranks): Promise<string[]> {
-  const expected = new Map([...model.directoryTensors()].map(({ name, shape }) => [name, shape]));
-  const found = new Map<string, FoundTensor>();
-  const ignored: string[] = [];
+/** Checks names, shapes, dtypes and second copies. */
+async function check(model: CheckpointModel, weights: HfWeights, ranks: Ranks): Promise<Checked> {
+  const { found, copies, ignored, whole } = nameTensors(model, weights.tensors);
+  const tensors = directoryTensorsOf(model, whole);
   const problems: string[] = [];
-  for (const entry of weights.tensors.values()) {
-    const original = model.tiedNames.get(entry.name);
-    if (original !== undefined && !expected.has(entry.name)) {
-      ignored.push(entry.name);
-      if (weights.has(original) && !await equal(weights, entry.name, original, ranks)) {
-        problems.push(
-          `tied: '${entry.name}' and '${original}' should be one tensor, but differ; ` +
-            `set "tie_word_embeddings" to false in config.json to keep both`,
-        );
-      }
-    } else if (DERIVED.test(entry.name) && !expected.has(entry.name)) ignored.push(entry.name);
-    else found.set(entry.name, entry);
+  for (const { copy, original } of copies) {
+    const other = found.get(original);
+    if (other === undefined || await equal(copy, other, ranks)) continue;
+    problems.push(
+      `tied: '${copy.name}' and '${other.name}' should be one tensor, but differ; ` +
+        `set "tie_word_embeddings" to false in config.json to keep both`,
+    );
   }
   const remedies = new Map([[
     "lm_head.weight",
     `if it is shared with the input embedding, set "tie_word_embeddings" to true in config.json`,
   ]]);
+  const expected = new Map(tensors.map(({ name, shape }) => [name, shape]));
   requireFit(expected, found, { where: weights.directory, what: "model", codes: FLOAT_CODES, problems, remedies });
-  return ignored;
+  const stored = (name: string): StoredTensor => found.get(name) ?? weights.get(name);
+  const boxes = tensors.map(({ name }) => stored(name).parts.map(({ box }) => box));
+  const names: StoredNames = { ignored: [...copies.map(({ copy }) => copy.name), ...ignored], whole, boxes };
+  return { stored, text: JSON.stringify(names) };
 }
 
 /** Whether two tensors have equal bytes; each rank compares its part of them. */
-async function equal(weights: HfWeights, name: string, other: string, ranks: Ranks): Promise<boolean> {
-  const [a, b] = [weights.get(name), weights.get(other)];
+async function equal(a: StoredTensor, b: StoredTensor, ranks: Ranks): Promise<boolean> {
   if (a.code !== b.code || !sameShape(a.shape, b.shape)) return false;
   const pairs = a.parts.flatMap((one) => b.parts.map((two) => [one, two] as const));
   const width = floatWidth(a.code);
   for (const [one, two] of pairs) {
     for (const { inFirst, inSecond, length } of sharedRuns(one.box, two.box)) {
-      if (!await equalRuns([one.file, name, inFirst], [two.file, other, inSecond], length, width, ranks)) return false;
+      if (!await equalRuns([one.file, a.name, inFirst], [two.file, b.name, inSecond], length, width, ranks)) {
+        return false;
+      }
     }
   }
   return true;

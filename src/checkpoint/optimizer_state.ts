@@ -21,7 +21,7 @@ export interface ParameterState {
 
 /** The states of an optimizer. */
 export interface OptimizerStateDict {
-  /** By FQN of the parameter. */
+  /** States of each parameter, by its FQN. */
   readonly state: ReadonlyMap<string, ParameterState>;
   /** The groups, with the FQNs of their parameters. */
   readonly paramGroups: readonly SavedGroup[];

@@ -1,5 +1,5 @@
 /**
- * Checksums of a file by pieces, so that who reads a range of it checks that range and no more.
+ * Checksums of a file by pieces, so that a reader of one range checks that range and no more.
  *
  * @module
  */
@@ -42,7 +42,7 @@ export class PieceChecksums {
     }
   }
 
-  /** As {@link WrittenFile} has them; ends the last piece. */
+  /** Ends the last piece, and gives all checksums as {@link WrittenFile} has them. */
   finish(): string {
     if (this.#length > 0) this.#close();
     return this.#texts.join("");

@@ -36,7 +36,7 @@ export interface SafetensorsEntry {
   /** That dtype, where this library has it; `undefined` for `F16`, `BOOL` and others, whose bytes can be read all the same. */
   readonly dtype: DType | undefined;
   readonly shape: Shape;
-  /** Where its bytes start, counted from the start of the file. */
+  /** Where the tensor's bytes start, counted from the start of the file. */
   readonly byteOffset: number;
   readonly byteLength: number;
 }
@@ -54,7 +54,7 @@ export interface SafetensorsHeader {
 /** One tensor to be written. */
 export interface SafetensorsSpec {
   readonly name: string;
-  /** Its dtype, or the format's name of one that this library lacks, e.g. `BOOL`. */
+  /** The tensor's dtype, or the format's name of one that this library lacks, e.g. `BOOL`. */
   readonly dtype: DType | string;
   readonly shape: Shape;
 }

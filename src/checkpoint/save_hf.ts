@@ -1,6 +1,6 @@
 /**
  * Writing a Hugging Face directory from a model, sharded or whole. Every rank writes its own elements into their places of
- * the same files, so nobody holds the whole model and nothing is sent.
+ * the same files, so no rank holds the whole model and nothing is sent.
  *
  * Invariant: each file is written aside and renamed when every rank's part of it is on the disk; what a directory held
  * before is removed only when its successor is in place.
@@ -44,9 +44,9 @@ export interface SaveHfOptions {
   readonly tokenizerFiles?: readonly string[];
   /** What weights are written in: float32 (default), bfloat16 or float16 (rounded to nearest-even). */
   readonly dtype?: DType;
-  /** Most bytes of tensors in one file; default: 5e9, like transformers. */
+  /** Most bytes of tensors in one file. @default 5e9, like transformers */
   readonly maxShardBytes?: number;
-  /** The `generation_config.json`; none unless given. */
+  /** The `generation_config.json`. @default no such file */
   readonly generationConfig?: Readonly<Record<string, unknown>>;
 }
 
@@ -85,7 +85,7 @@ export async function saveHfDirectory(
   });
   const held = new Map(tensors.map(({ part }) => [part, heldPart(part.fqn, part)]));
   const writers = agreeOnWriters([...held.values()], ranks);
-  // Who writes a part writes it into all tensors of the directory that hold some of it.
+  // The rank that writes a part writes it into all tensors of the directory that hold some of it.
   const own = new Map([...held].filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)));
   try {
     await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));

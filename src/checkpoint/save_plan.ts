@@ -9,6 +9,7 @@ import { ArgumentError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { Completion } from "./complete.ts";
 import { checkpointPath, partialPath } from "./directory.ts";
+import { endPending } from "./pending.ts";
 import { groupsOf } from "./group_settings.ts";
 import { type JsonObject, requireJson } from "./json.ts";
 import { MANIFEST_DEPTH } from "./manifest.ts";
@@ -34,13 +35,13 @@ export interface SaveCheckpointOptions {
   readonly state: JsonObject;
   /** What computes: `runtime`, `version` and so on; `cpuMath` is added. A resume under another one says so. */
   readonly environment?: Readonly<Record<string, string>>;
-  /** How many checkpoints remain, this one included; all unless given. */
+  /** How many checkpoints remain, this one included. @default all */
   readonly keepLast?: number;
 }
 
 /** A checkpoint that was saved. */
 export interface SavedCheckpoint {
-  /** Its directory. */
+  /** The checkpoint's directory. */
   readonly path: string;
   /** Bytes of all files. */
   readonly byteLength: number;
@@ -48,11 +49,11 @@ export interface SavedCheckpoint {
 
 /** What ranks do together to save a checkpoint. */
 export interface SavePlan {
-  /** What it is called in messages. */
+  /** The save's name in messages. */
   readonly label: string;
   /** Where the checkpoint will lie. */
   readonly path: string;
-  /** Where it is written. */
+  /** Where files are written until the checkpoint is whole. */
   readonly partial: string;
   readonly sections: readonly Section<HeldTensor>[];
   /**
@@ -66,7 +67,7 @@ export interface SavePlan {
 /**
  * Plans a save. Collective.
  *
- * @throws {ArgumentError} if step or keepLast make no sense
+ * @throws {ArgumentError} if step or keepLast make no sense, or an asynchronous save into that directory was not awaited
  */
 export function planSave(options: SaveCheckpointOptions): SavePlan {
   const { directory, step, model, optimizer, group, keepLast } = options;
@@ -74,10 +75,13 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
   if (keepLast !== undefined && !(Number.isSafeInteger(keepLast) && keepLast > 0)) {
     throw new ArgumentError(`keepLast must be a positive integer, got ${keepLast}`);
   }
+  const label = `save checkpoint ${step}`;
+  // Before the ranks agree, so that no rank's Worker writes any more when rank 0 makes the directory.
+  endPending(directory, label);
   const parameters = section("", modelTensors(model), group);
   const states = optimizer === undefined ? undefined : section("optimizer-", optimizerTensors(model, optimizer), group);
   return {
-    label: `save checkpoint ${step}`,
+    label,
     path: checkpointPath(directory, step),
     partial: partialPath(directory, step),
     sections: states === undefined ? [parameters] : [parameters, states],
@@ -107,7 +111,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
   };
 }
 
-/** Agrees on who writes what. */
+/** Ranks agree on the boxes that each writes. */
 function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section<HeldTensor> {
   const writers = agreeOnWriters(tensors, ranks);
   return placeBoxes(

@@ -1,6 +1,6 @@
 /**
- * How far the Worker of an asynchronous save has come, in words that it shares with the thread that started it: so that thread
- * learns of a failure before its next collective, without a turn of the event loop.
+ * How far the Worker of an asynchronous save has come, in memory that the Worker shares with the thread that started
+ * the save: so that thread learns of a failure before its next collective, without a turn of the event loop.
  *
  * @module
  */
@@ -50,12 +50,12 @@ export class SaveProgress {
     return at(STAGES, Atomics.load(this.#words, STAGE), "stage");
   }
 
-  /** Whether it has come so far; a Worker that has failed comes no further. */
+  /** Whether the Worker has reached a stage; one that has failed reaches no other. */
   has(stage: Stage): boolean {
     return STAGES.indexOf(this.stage) >= STAGES.indexOf(stage);
   }
 
-  /** Whether it has done all, or failed. */
+  /** Whether the Worker has written everything, or has failed. */
   get hasEnded(): boolean {
     return this.has("done");
   }
@@ -71,6 +71,16 @@ export class SaveProgress {
 
   reach(stage: Stage): void {
     Atomics.store(this.#words, STAGE, STAGES.indexOf(stage));
+    Atomics.notify(this.#words, STAGE);
+  }
+
+  /** Blocks until it has done all, or failed; returns false if it has come no further for `seconds`. */
+  waitForEnd(seconds: number): boolean {
+    while (!this.hasEnded) {
+      const waited = Atomics.wait(this.#words, STAGE, STAGES.indexOf(this.stage), seconds * 1000);
+      if (waited === "timed-out") return false;
+    }
+    return true;
   }
 
   fail(failure: SaveFailure): void {
@@ -96,7 +106,7 @@ export class SaveProgress {
     Atomics.notify(this.#words, GIVEN_UP);
   }
 
-  /** Whether nobody wants the checkpoint any more. */
+  /** Whether the save was given up. */
   get isGivenUp(): boolean {
     return Atomics.load(this.#words, GIVEN_UP) !== 0;
   }

@@ -25,7 +25,7 @@ export interface SaveJob extends StagedBoxes {
   readonly partial: string;
   /** What rank 0 does in the end; undefined on the others. */
   readonly completion: Completion | undefined;
-  /** Of {@link SaveProgress}. */
+  /** The memory of {@link SaveProgress}. */
   readonly progress: SharedArrayBuffer;
 }
 
@@ -78,13 +78,14 @@ function tell({ partial, rank }: SaveJob, told: Told): void {
 
 function fail(job: SaveJob, progress: SaveProgress, error: unknown): void {
   const { rank, partial } = job;
-  progress.fail(failureOf(error));
-  if (rank === 0) return removeQuietly(partial);
   try {
-    tell(job, { failed: String(error) });
+    // A rank that still writes must hear of rank 0's error before it finds the directory gone: that rank's thread removes it.
+    if (rank !== 0) tell(job, { failed: String(error) });
+    else if (progress.isGivenUp) removeQuietly(partial);
   } catch {
     // Rank 0 learns it from the ranks' next collective: what failed may have been the disk.
   }
+  progress.fail(failureOf(error)); // last: whoever waits for the end may use the directory then
 }
 
 function isJob(data: unknown): data is SaveJob {

@@ -16,11 +16,11 @@ import { writeSafetensors } from "./safetensors.ts";
 
 /** A tensor to be written. */
 export interface TensorToWrite<S> {
-  /** Where its values come from. */
+  /** Where the tensor's values come from. */
   readonly source: S;
   readonly name: string;
   readonly shape: Shape;
-  /** Who writes which boxes of it. */
+  /** The ranks that write boxes of the tensor, each with its boxes. */
   readonly writers: readonly Writer[];
 }
 

@@ -17,11 +17,11 @@ import type { SafetensorsEntry } from "./safetensors_header.ts";
 
 /** A tensor of a Hugging Face directory: the part of a parameter or buffer that it holds. */
 export interface DirectoryTensor {
-  /** Its name there. */
+  /** The tensor's name in the file. */
   readonly name: string;
-  /** Its shape there; as many elements as the box has. */
+  /** The tensor's shape in the file, of as many elements as the box. */
   readonly shape: Shape;
-  /** Where its values lie. */
+  /** The parameter or buffer that holds the values. */
   readonly part: Parameter | BufferTensor;
   /** Which elements of the parameter or buffer it holds, in their order. */
   readonly box: Box;
@@ -43,6 +43,18 @@ export interface CheckpointModel extends NamedParts {
   readonly hfConfig: Readonly<Record<string, unknown>>;
   /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
   readonly tiedNames: ReadonlyMap<string, string>;
+  /** What other files of the model's family hold. */
+  readonly otherFiles?: OtherFiles;
+}
+
+/** How files of a family may differ from those that are written of it, as far as transformers reads them. */
+export interface OtherFiles {
+  /** Where the body without its head lies: files of it alone have names without that, e.g. `model.`. */
+  readonly bodyPrefix: string;
+  /** Prefixes of names, with what stands for them here. */
+  readonly prefixes?: ReadonlyMap<string, string> | undefined;
+  /** Names of tensors that the model does not have, and that are left alone (`_keys_to_ignore_on_load_unexpected`). */
+  readonly ignored?: readonly RegExp[] | undefined;
 }
 
 /** One tensor for each parameter and saved buffer, under its name: the usual layout of a directory. */

@@ -1,6 +1,6 @@
 /**
  * Whole tensors between the host memory of one rank and the parts that all ranks hold, piece by piece through a staging
- * buffer in device memory, so that nobody else ever has a whole one.
+ * buffer in device memory, so that no other rank ever has a whole one.
  *
  * @module
  */
@@ -148,7 +148,7 @@ export interface WholePart {
 /** A piece that rank 0 is to fill in. */
 export interface PieceToFill<P extends WholePart> extends Piece {
   readonly part: P;
-  /** As many elements as the piece has, counted from `start` in the box; what other ranks put there is dropped. */
+  /** The piece's elements, from `start` in the box on; what other ranks put there is dropped. */
   readonly values: Float32Array<ArrayBuffer>;
 }
 

@@ -1,27 +1,41 @@
 /**
- * `fullyshard doctor`: what this machine has and lacks. It changes nothing, and opens no library but the C library, the native
- * kernels and oneDNN; of the others it reads the files' heads. What is found but does not work is told apart from what is not
- * there.
+ * `fullyshard doctor`: what this machine has and lacks. It changes nothing. Libraries are opened where their version tells
+ * something; of the others it reads the files' heads. What is found but does not work is told apart from what is not there.
  *
  * Permissions on Deno: `--allow-ffi --allow-read --allow-env`. What it may not look at, it says it does not know.
  *
  * @module
  */
 import { wrapWords } from "../config/flags.ts";
+import { CUBLASLT } from "../../ffi/bindings/cublaslt.ts";
+import { CUDA } from "../../ffi/bindings/cuda.ts";
+import { CUDART } from "../../ffi/bindings/cudart.ts";
 import { LIBC } from "../../ffi/bindings/libc.ts";
+import { NCCL } from "../../ffi/bindings/nccl.ts";
+import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
-import { PRESENCE_ONLY } from "../../ffi/catalog.ts";
+import { MPI } from "../../ffi/catalog.ts";
 import { candidatePaths, inspectFile, isAbsence, type LibrarySource, type LibrarySpec } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
+import { nvrtcVersion } from "../device/cuda/compiler.ts";
+import { cudaVersion } from "../device/cuda/libraries.ts";
 import { LEVEL_NAMES, openNativeLibrary } from "../device/native/library.ts";
 import { readProcessor } from "../device/native/processor.ts";
 import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
 import { FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import type { Space } from "../runtime/files.ts";
-import { coreCount, type PlatformVerdict, platformVerdict, type Runtime, runtime } from "../runtime/processes.ts";
+import {
+  coreCount,
+  type PlatformVerdict,
+  platformVerdict,
+  type Runtime,
+  runtime,
+  threadsOfRank,
+} from "../runtime/processes.ts";
+import { type CudaReport, describeCuda, examineCuda, ncclBuild, ncclVersion } from "./doctor_cuda.ts";
 
 /** What is known about one library. */
 export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "used" | "gives" | "remedy">> {
@@ -42,11 +56,14 @@ export interface DoctorReport {
   readonly runtime: Runtime;
   readonly platform: PlatformVerdict;
   readonly cores: number;
+  /** Threads of a rank with native math where none are asked for, by how many ranks share this host. */
+  readonly threads: { readonly ofOneRank: number; readonly ofEachOfTwo: number };
   readonly cpu: { readonly model: string | null; readonly features: Readonly<Record<string, boolean>> } | null;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number } | null;
   readonly sharedMemory: Space & { readonly directory: string; readonly remedy: string } | null;
   /** The native kernels: the level of x86-64 and the file of those that `cpuMath` 'native' opens here, or why there are none. */
   readonly native: { readonly level: string; readonly path: string } | { readonly obstacle: string };
+  readonly cuda: CudaReport;
   readonly libraries: readonly LibraryReport[];
   /** What keeps training from working, or was meant to be used and cannot be. */
   readonly problems: readonly string[];
@@ -77,8 +94,21 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   const posix = library === undefined ? undefined : ifKnown(() => new Posix(library));
   const native = posix === undefined ? { obstacle: "the C library cannot be opened" } : await examineNative(posix);
   const onednn = await examineOpened(ONEDNN, environment, onednnVersion);
-  const others = PRESENCE_ONLY.map((source) => examineFile(source, environment));
-  const libraries = [libc.report, onednn.report, ...others];
+  const cudart = await examineOpened(CUDART, environment, ({ symbols, provider }) => {
+    const version = provider.out("i32");
+    symbols.cudaRuntimeGetVersion(version);
+    return cudaVersion(version.value);
+  });
+  const nvrtc = await examineOpened(NVRTC, environment, nvrtcVersion);
+  const nccl = await examineOpened(NCCL, environment, ncclVersion);
+  const builtFor = nccl.library === undefined ? null : ncclBuild(nccl.library.path);
+  const version = builtFor === null ? nccl.report.version : `${nccl.report.version} for CUDA ${builtFor}`;
+  const opened = { cudart: cudart.library, nvrtc: nvrtc.library, nccl: nccl.library, builtFor };
+  const cuda = await examineCuda(opened, environment);
+  const libraries = [
+    ...[libc.report, onednn.report, examineFile(CUDA, environment), cudart.report, nvrtc.report],
+    ...[examineFile(CUBLASLT, environment), { ...nccl.report, version }, examineFile(MPI, environment)],
+  ];
   const problems: string[] = [];
   if (platform.support === "none") {
     problems.push(`${platform.os} ${platform.arch} is not supported: ${platform.detail}`);
@@ -88,19 +118,21 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   for (const { name, broken } of libraries) {
     for (const { path, reason } of broken) problems.push(`${name}: ${path}: ${reason}`);
   }
+  problems.push(...cuda.problems);
   const report = {
     runtime: runtime(),
     platform,
     cores: coreCount(),
+    threads: { ofOneRank: threadsOfRank(1), ofEachOfTwo: threadsOfRank(2) },
     cpu: posix === undefined ? null : readCpu(posix),
     memory: posix === undefined ? null : readMemory(posix),
     sharedMemory: posix === undefined ? null : readSharedMemory(posix, environment),
     native: "level" in native ? native : { obstacle: native.obstacle },
+    cuda,
     libraries,
     problems,
   };
-  onednn.library?.close();
-  library?.close();
+  for (const one of [onednn, cudart, nvrtc, nccl, libc]) one.library?.close();
   return report;
 }
 
@@ -218,7 +250,7 @@ function readSystemText(posix: Posix, path: string): string | undefined {
 
 /** The report as text for people: what is used, what would help, and at last what a later version is to use. */
 export function formatReport(report: DoctorReport, width: number): string {
-  const { platform, cpu, memory, sharedMemory, problems } = report;
+  const { platform, threads, cpu, memory, sharedMemory, problems } = report;
   const has = (flag: string): string => `${cpu?.features[flag] === true ? "+" : "-"}${flag}`;
   const available = memory !== null && `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`;
   const free = sharedMemory !== null &&
@@ -235,8 +267,13 @@ export function formatReport(report: DoctorReport, width: number): string {
     ...entry("runtime", `${report.runtime.name} ${report.runtime.version}`),
     ...entry("platform", `${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`),
     ...entry("cores", `${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`),
+    ...entry(
+      "threads",
+      `${threads.ofOneRank} of one rank, ${threads.ofEachOfTwo} of each of two, unless --threads is given`,
+    ),
     ...entry("cpu features", cpu === null ? "unknown" : FEATURES.map(has).join(" ")),
     ...entry("cpu math", describeMath(report)),
+    ...entry("cuda", ...describeCuda(report.cuda)),
     ...entry("memory", available || "unknown"),
     ...entry(
       "shared memory",

@@ -36,7 +36,7 @@ const usual = { ...dataSection.schema.parse({}), ...trainSection.schema.parse({}
 const estimateSection = section(
   "estimate",
   z.strictObject({
-    model: z.string().describe("Hugging Face folder, or a config.json; weights are not read"),
+    model: z.string().describe("Hugging Face folder, name in its cache, or a config.json; weights are not read"),
     nproc: size.describe("Ranks"),
     rank: z.int().nonnegative().default(0).describe("Which of them"),
     batch: size.default(1).describe("Samples of a micro-batch on each rank").meta({ otherNames: ["batch-size"] }),

@@ -64,7 +64,7 @@ async function requireSound({ path, manifest }: StoredCheckpoint): Promise<void>
 interface Facts {
   readonly path: string;
   readonly kind: "sharded checkpoint" | "weights";
-  /** When and by whom; only sharded checkpoints say so. */
+  /** The step, the number of ranks and the environment of the save, which only sharded checkpoints tell. */
   readonly saved?: {
     readonly step: number;
     readonly world_size: number;

@@ -18,6 +18,7 @@ const usage = `Usage: fullyshard [--runtime <bun|deno|auto>] <command> [flags]
   config     ask what such a file should say, and write it
   estimate   tell what a training step takes on any number of ranks
   tokenizer  learn a tokenizer from text, without Python
+  pull       get a model of Hugging Face's Hub into its cache
   trace      make a file for Perfetto of what ranks traced, and sum it up
   inspect    tell what a checkpoint holds, and whether it is whole
   diff       compare two checkpoints, tensor by tensor
@@ -57,6 +58,7 @@ const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<num
   config: async (argv) => await (await import("./config.ts")).config(argv),
   estimate: async (argv) => await (await import("./estimate.ts")).estimate(argv),
   tokenizer: async (argv) => await (await import("./tokenizer.ts")).tokenizer(argv),
+  pull: async (argv) => await (await import("./pull.ts")).pull(argv),
   trace: async (argv) => await (await import("./trace.ts")).trace(argv),
   inspect: async (argv) => await (await import("./inspect.ts")).inspect(argv),
   diff: async (argv) => await (await import("./diff.ts")).diff(argv),

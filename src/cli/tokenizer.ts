@@ -9,7 +9,7 @@ import * as z from "zod";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
-import { openText } from "../data/dataset.ts";
+import { openText } from "../data/documents.ts";
 import { MIN_VOCAB_SIZE, trainTokenizer } from "../data/train_tokenizer.ts";
 import { ConfigError } from "../errors.ts";
 import { pathExists } from "../runtime/files.ts";

@@ -48,7 +48,7 @@ const eventSchema: z.ZodType<TraceEvent> = z.strictObject({
 export interface RankTrace {
   readonly rank: number;
   readonly file: string;
-  /** Whether its rank did not come to close it. */
+  /** Whether the rank ended before it closed the span. */
   readonly isCutOff: boolean;
   /** Microseconds that are added to its times, so that those of all ranks are on one clock and begin at 0. */
   readonly shift: number;
@@ -137,12 +137,12 @@ function openTrace(file: string): OpenedTrace {
 
 /** Something that lasted. */
 export interface TraceSpan {
-  /** How it began. */
+  /** The event that began the span. */
   readonly event: TraceEvent;
-  /** In microseconds. */
+  /** When the span began, in microseconds. */
   readonly begin: number;
   readonly end: number;
-  /** What it lies in on its track, the outermost first. */
+  /** The spans around this one on its track, the outermost first. */
   readonly around: readonly TraceEvent[];
 }
 

@@ -13,10 +13,10 @@ import { type RankTrace, spansOf, type TraceSpan } from "./trace_files.ts";
 /** Seconds of a unit in a step, on one rank. */
 export interface UnitSummary {
   readonly unit: string;
-  /** Its forward and backward, without the units in it. */
+  /** Time of the unit's forward and backward, without units inside it. */
   readonly forward: number;
   readonly backward: number;
-  /** Of these, waiting for its parameters. */
+  /** The part of both times in which the unit waited for its parameters. */
   readonly wait: number;
   /** Calls about it that move tensors, and their bytes. */
   readonly communication: number;

@@ -71,6 +71,13 @@ export abstract class ControlPlane {
    * @throws {CollectiveError} if a rank died, left, is late beyond the timeout, or calls something else
    */
   abstract wait(ready: () => boolean, stage: string, awaited?: number | readonly number[]): void;
+  /**
+   * Returns once `ready()` holds, which enqueued work makes true. Like {@link wait}, but a rank that has left is not missed if it
+   * made all calls of this one before: what it had to enqueue for them is there.
+   */
+  abstract watch(ready: () => boolean, stage: string): void;
+  /** Whether a rank has stopped all ranks. */
+  abstract get stopped(): boolean;
   /** Wakes the ranks that wait for this one. */
   abstract notify(): void;
   /** Gives a line to the reader of this rank's reports. */

@@ -58,7 +58,7 @@ export interface Window {
 export interface ReduceScatterArgs {
   /** The flat array in device memory, all runs. */
   readonly src: DevicePtr;
-  /** dtype of `src`; sums are float32 whatever it is. */
+  /** dtype of `src`; sums are float32 whatever it is, but where `sums` is `any` they may be rounded to it on their way. */
   readonly dtype: DType;
   /** Each rank's run, in elements from `src`; they ascend and do not overlap. */
   readonly runs: readonly ElementRange[];
@@ -122,7 +122,7 @@ export interface DataPlane {
   broadcast(ptr: DevicePtr, byteLength: number, root: number): Work;
   /** Makes all transfers, side by side. Not collective: only who sends and who receives call it, in one order for each pair. */
   transfer(transfers: readonly Transfer[]): Work;
-  /** The same for a group that was split from this one's: over its control plane. Collective over the new group. */
+  /** The same for a group that was split from this one's: over its control plane. All ranks of this one call it, each for its part. */
   split(control: ControlPlane): DataPlane;
   /** Gives up what the plane holds. */
   dispose(): void;

@@ -1,7 +1,7 @@
 /**
  * The list of backends, and the door to a process group: a control plane and a data plane that go together. What was named
  * explicitly is opened or refused, never replaced; `auto` follows the launch environment: none is a world of one, several
- * ranks on a host share memory.
+ * ranks on a host share memory, or join their cards.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { openShm, type ShmOptions } from "./data/shm.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
 /** Names of backends. */
-export const BACKENDS = ["loopback", "shm"] as const;
+export const BACKENDS = ["loopback", "shm", "nccl"] as const;
 /** Name of a backend. */
 export type Backend = typeof BACKENDS[number];
 
@@ -22,7 +22,7 @@ export type Backend = typeof BACKENDS[number];
 export interface ProcessGroupOptions extends Partial<ShmOptions> {
   /** The device that the group's arrays lie on. */
   readonly device: Device;
-  /** Default `auto`: `shm` if the environment says that there are several ranks, else `loopback`. */
+  /** Default `auto`: `shm` or on a card `nccl` if the environment says that there are several ranks, else `loopback`. */
   readonly backend?: "auto" | Backend | undefined;
   /** For `loopback` with several ranks: the world that this Worker was given. */
   readonly world?: LoopbackWorld | undefined;
@@ -41,23 +41,30 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
     }
     return openLoopback(request.world ?? createLoopbackWorld(1), rank, device, request);
   },
-  shm(request) {
-    const { device, backend, launch, worldSize, run, directory } = request;
-    // Who names the backend may let ranks of one host count as several hosts, to try out meshes over hosts.
-    if (backend !== "shm" && launch !== undefined && launch.localWorldSize < worldSize) {
-      throw new RendezvousError(
-        `Backend 'shm' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}; ` +
-          "if they are on one host all the same, name the backend 'shm'",
-      );
-    }
-    const environment = processEnvironment();
-    return openShm(device, {
-      ...request,
-      run: run ?? runOf(environment),
-      directory: directory ?? environment.text("FULLYSHARD_SHM_DIRECTORY"),
-    });
+  shm: (request) => openShm(request.device, onOneHost("shm", request)),
+  async nccl(request) {
+    const { openNccl } = await import("./data/nccl.ts");
+    return await openNccl(request.device, onOneHost("nccl", request));
   },
 };
+
+/** How ranks of one host meet. @throws {RendezvousError} if the environment says that they are on several */
+function onOneHost(name: Backend, request: Request): Request & ShmOptions {
+  const { backend, launch, worldSize, run, directory } = request;
+  // Who names the backend may let ranks of one host count as several hosts, to try out meshes over hosts.
+  if (backend !== name && launch !== undefined && launch.localWorldSize < worldSize) {
+    throw new RendezvousError(
+      `Backend '${name}' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}; ` +
+        `if they are on one host all the same, name the backend '${name}'`,
+    );
+  }
+  const environment = processEnvironment();
+  return {
+    ...request,
+    run: run ?? runOf(environment),
+    directory: directory ?? environment.text("FULLYSHARD_SHM_DIRECTORY"),
+  };
+}
 
 /**
  * Joins the ranks that this process belongs to.
@@ -77,7 +84,8 @@ export async function openProcessGroup(options: ProcessGroupOptions): Promise<Pr
   const launch = isExplicit ? undefined : readRankEnvironment();
   const worldSize = world?.size ?? options.worldSize ?? launch?.worldSize ?? 1;
   const rank = options.rank ?? launch?.rank ?? 0;
-  const automatic = worldSize === 1 || world !== undefined ? "loopback" : "shm";
+  const ofSeveral = options.device.name.startsWith("cuda:") ? "nccl" : "shm";
+  const automatic = worldSize === 1 || world !== undefined ? "loopback" : ofSeveral;
   const open = OPENERS[backend === "auto" ? automatic : backend];
   if (open === undefined) {
     throw new ArgumentError(`No backend is called '${backend}': there are auto, ${BACKENDS.join(", ")}`);

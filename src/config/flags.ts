@@ -21,7 +21,7 @@ export interface Flag {
   readonly takes: "switch" | "one" | "many";
   /** What the value looks like in the help text, e.g. `<int>`. */
   readonly placeholder?: string;
-  /** What it does, in one sentence; of a switch that is on by default, what its `--no-` form does. */
+  /** What the flag does, in one sentence; of a switch that is on by default, what its `--no-` form does. */
   readonly description: string;
   /** The default; the help text shows that of a switch by the form that it lists. */
   readonly default?: string;
@@ -39,7 +39,7 @@ export interface FlagUse {
 export interface FlagReading {
   /** Uses by flag name. */
   readonly uses: ReadonlyMap<string, FlagUse>;
-  /** With `stopAtPositional`: the first argument that is no flag, and all after it, untouched. */
+  /** The first argument that is no flag, and all after it, untouched; empty without `stopAtPositional`. */
   readonly rest: readonly string[];
   /** Everything that was wrong. */
   readonly problems: readonly ConfigProblem[];

@@ -97,7 +97,7 @@ export async function resolveConfig<const Sections extends readonly Section<obje
  * The help text of an application, derived from its sections; without a final line break.
  *
  * @param usage the first line, e.g. `train.ts [flags]`
- * @param width columns that it may take; 80 unless given
+ * @param width columns that the text may take. @default 80
  */
 export async function configHelp(
   sections: readonly Section<object>[],

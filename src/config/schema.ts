@@ -39,7 +39,7 @@ export interface Key {
 export interface SectionKeys {
   readonly name: string;
   readonly schema: JsonSchema;
-  /** Its keys, in the order of declaration. */
+  /** The section's keys, in the order of declaration. */
   readonly keys: readonly Key[];
 }
 

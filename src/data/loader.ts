@@ -8,6 +8,7 @@
  * @module
  */
 import { ArgumentError, ConfigError, type ConfigProblem } from "../errors.ts";
+import type { RandomSource } from "../random.ts";
 import type { TokenStream } from "./packing.ts";
 import { type BatchSplit, microBatchSize, Sampler } from "./sampler.ts";
 
@@ -21,13 +22,18 @@ export interface MicroBatch {
   readonly batch: number;
   /** Tokens of each sample. */
   readonly seq: number;
+  /**
+   * What dropout and sampled routing draw from in training; a {@link DataLoader} counts the samples in the order in which it gives
+   * them. @default there is nothing, and a model that draws is refused
+   */
+  readonly random?: RandomSource | undefined;
 }
 
 /** One step's part of one rank. */
 export interface Batch {
   /** At least one, and as many on every rank. */
   readonly microBatches: readonly MicroBatch[];
-  /** Its number from 1, for messages. */
+  /** The step's number from 1, for messages. */
   readonly step?: number;
 }
 
@@ -160,7 +166,10 @@ export class DataLoader {
 
   async #read(cursor: number): Promise<Batch> {
     const microBatches: MicroBatch[] = [];
-    for (const samples of this.#sampler.batchFor(cursor, this.#options)) microBatches.push(await this.#load(samples));
+    const { seed } = this.#options;
+    for (const { start, samples } of this.#sampler.batchFor(cursor, this.#options)) {
+      microBatches.push({ ...await this.#load(samples), random: { seed, firstSample: start } });
+    }
     return { microBatches, step: cursor / this.#options.globalBatch + 1 };
   }
 

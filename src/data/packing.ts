@@ -2,8 +2,8 @@
  * Documents as one stream of token ids with an end-of-text token after each, kept in a file so that it is made once. Which
  * rank makes it and who waits is left to the trainer: data does not know ranks.
  *
- * Invariant: a cache file is named by what it was made from (text, tokenizer, this format) and appears whole, so one that
- * is there is right.
+ * Invariant: a cache file is named by its inputs (text, tokenizer, this format) and appears whole, so an existing file
+ * is right.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import {
   syncDirectory,
   type WritableFile,
 } from "../runtime/files.ts";
-import type { TextSource } from "./dataset.ts";
+import type { TextSource } from "./documents.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 // Note [Token file]
@@ -139,7 +139,7 @@ export async function packInMemory(source: TextSource, tokenizer: Tokenizer): Pr
   return tokensInMemory(tokens, fingerprintOf(source, tokenizer));
 }
 
-/** Tokens that are already in memory, not copied, as a stream; `fingerprint` is what they are called in a resume. */
+/** Tokens that are already in memory, not copied, as a stream, which a resume compares by `fingerprint`. */
 export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenStream {
   return {
     length: tokens.length,

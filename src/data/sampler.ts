@@ -94,14 +94,14 @@ export class Sampler {
    * What one rank takes of a step.
    *
    * @param cursor samples consumed before the step, by all ranks
-   * @returns for each micro-batch the samples' indices in the data
+   * @returns for each micro-batch the place of its first sample in the global order, and the samples' indices in the data
    * @throws {ArgumentError} if the global batch cannot be divided evenly
    */
-  batchFor(cursor: number, split: BatchSplit): number[][] {
+  batchFor(cursor: number, split: BatchSplit): { readonly start: number; readonly samples: readonly number[] }[] {
     const size = microBatchSize(split);
     return Array.from({ length: split.microBatches }, (_, m) => {
       const start = cursor + (m * split.worldSize + split.rank) * size;
-      return Array.from({ length: size }, (_, i) => this.at(start + i).sample);
+      return { start, samples: Array.from({ length: size }, (_, i) => this.at(start + i).sample) };
     });
   }
 }

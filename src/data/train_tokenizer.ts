@@ -6,7 +6,7 @@
 import { makeDirectory, pathExists, removeQuietly, replaceFile } from "../runtime/files.ts";
 import { ArgumentError } from "../errors.ts";
 import { learnBpe } from "./bpe.ts";
-import type { TextSource } from "./dataset.ts";
+import type { TextSource } from "./documents.ts";
 
 /** The token between documents. */
 const END_OF_TEXT = "<|endoftext|>";

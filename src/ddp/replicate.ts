@@ -35,7 +35,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
   readonly module: Module;
   requiresGradientSync = true;
   #gradientDivideFactor: number;
-  /** Its inverse, which sums are multiplied by. */
+  /** The inverse of the divide factor, which sums are multiplied by. */
   readonly #scale: DeviceScalar;
   readonly #group: ProcessGroup;
   readonly #bucketBytes: number | undefined;

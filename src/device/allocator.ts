@@ -1,6 +1,7 @@
 /**
  * The allocator of a device's memory: first fit over a list of free ranges, joined when they meet, with every byte accounted
- * for. It never asks the runtime for memory, so what it reports is what there is.
+ * for. It never asks the runtime for memory, so what it reports is what there is. A device whose memory is found otherwise
+ * overrides how bytes are reserved and released.
  *
  * @module
  */
@@ -133,26 +134,19 @@ export class Allocator {
     alignment: number = ALIGNMENT,
   ): DevicePtr {
     const size = blockBytes(bytes);
-    for (let i = 0; i < this.#free.length; i++) {
-      const range = this.#free[i];
-      if (range === undefined) break;
-      const start = Math.ceil(range.start / alignment) * alignment;
-      if (start + size > range.end) continue;
-      const rest: { start: number; end: number }[] = [];
-      if (start > range.start) rest.push({ start: range.start, end: start });
-      if (start + size < range.end) rest.push({ start: start + size, end: range.end });
-      this.#free.splice(i, 1, ...rest);
-      this.#blocks.set(start, { bytes: size, owner, kind });
-      this.#inUse += size;
-      this.#terms[kind] += size;
-      if (start + size > this.#highest) this.#highest = start + size;
-      if (this.#inUse > this.#peak) {
-        this.#peak = this.#inUse;
-        this.#peakTerms = { ...this.#terms };
-      }
-      return devicePtr(start);
+    const start = this.reserve(size, alignment);
+    if (start === undefined) {
+      throw new OutOfMemoryError(this.#where, size, this.#inUse, this.#end - this.#begin, this.#explain(size));
     }
-    throw new OutOfMemoryError(this.#where, size, this.#inUse, this.#end - this.#begin, this.#explain(size));
+    this.#blocks.set(start, { bytes: size, owner, kind });
+    this.#inUse += size;
+    this.#terms[kind] += size;
+    if (start + size > this.#highest) this.#highest = start + size;
+    if (this.#inUse > this.#peak) {
+      this.#peak = this.#inUse;
+      this.#peakTerms = { ...this.#terms };
+    }
+    return devicePtr(start);
   }
 
   /** Gives a block back. */
@@ -162,14 +156,38 @@ export class Allocator {
     this.#blocks.delete(ptr);
     this.#inUse -= block.bytes;
     this.#terms[block.kind] -= block.bytes;
-    const end = ptr + block.bytes;
-    const place = placeAfter(this.#free, ({ start }) => start < ptr);
+    this.release(ptr, block.bytes);
+  }
+
+  /** Finds `size` bytes; undefined where there are none. */
+  protected reserve(size: number, alignment: number): number | undefined {
+    for (const [i, range] of this.#free.entries()) {
+      const start = Math.ceil(range.start / alignment) * alignment;
+      if (start + size > range.end) continue;
+      const rest: { start: number; end: number }[] = [];
+      if (start > range.start) rest.push({ start: range.start, end: start });
+      if (start + size < range.end) rest.push({ start: start + size, end: range.end });
+      this.#free.splice(i, 1, ...rest);
+      return start;
+    }
+    return undefined;
+  }
+
+  /** Takes back what was reserved. */
+  protected release(begin: number, size: number): void {
+    const end = begin + size;
+    const place = placeAfter(this.#free, ({ start }) => start < begin);
     const [before, after] = [this.#free[place - 1], this.#free[place]];
-    if (after?.start === end) after.start = ptr;
-    else this.#free.splice(place, 0, { start: ptr, end });
-    if (before?.end !== ptr) return;
+    if (after?.start === end) after.start = begin;
+    else this.#free.splice(place, 0, { start: begin, end });
+    if (before?.end !== begin) return;
     before.end = at(this.#free, place, "free range").end;
     this.#free.splice(place, 1);
+  }
+
+  /** Bytes of the largest block that could be reserved. */
+  protected get largestFree(): number {
+    return this.#free.reduce((most, range) => Math.max(most, range.end - range.start), 0);
   }
 
   /** The owners with the most bytes, largest first. */
@@ -181,8 +199,9 @@ export class Allocator {
 
   #explain(asked: number): string {
     const list = this.owners(5).map(({ owner, bytes }) => `${owner}: ${bytes}`).join(", ");
-    const largest = this.#free.reduce((most, range) => Math.max(most, range.end - range.start), 0);
-    const fits = this.#inUse + asked <= this.#end - this.#begin ? ` (the largest free block has ${largest})` : "";
+    const fits = this.#inUse + asked <= this.#end - this.#begin
+      ? ` (the largest free block has ${this.largestFree})`
+      : "";
     return `Largest owners: ${list}${fits}. ${this.#remedy(asked)}`;
   }
 

@@ -22,7 +22,7 @@ export class Buffer {
   readonly device: Device;
   /** Bytes of it. */
   readonly byteLength: number;
-  /** What it is for, e.g. an FQN: named when memory runs out. */
+  /** What the memory is for, e.g. an FQN; errors name it when memory runs out. */
   owner: string;
   /** Counts writes that a graph must not miss: what it saved before is another one then. */
   version = 0;
@@ -49,7 +49,7 @@ export class Buffer {
     return buffer;
   }
 
-  /** Memory that somebody else owns and that outlives this. */
+  /** Memory with another owner, which outlives the buffer. */
   static borrow(device: Device, ptr: DevicePtr, byteLength: number, owner: string): Buffer {
     return new Buffer(device, byteLength, owner, "parameters", ptr);
   }
@@ -59,7 +59,7 @@ export class Buffer {
     return new Buffer(device, byteLength, owner, kind);
   }
 
-  /** Whether it has memory now. */
+  /** Whether the buffer has memory now. */
   get attached(): boolean {
     return this.#ptr !== undefined;
   }

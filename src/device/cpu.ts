@@ -22,12 +22,17 @@ export type CpuMath = typeof CPU_MATH[number];
 
 /** Options of the CPU device. */
 export interface CpuDeviceOptions {
-  /** Size of the memory in bytes: default what the host has with `native`, else 4 GiB, which is also the most there. */
+  /** Size of the memory in bytes. @default what the host has with `native`, else 4 GiB, which is also the most there */
   readonly memoryBytes?: number | undefined;
-  /** Default `wasm`: the same bits in every runtime. */
+  /** Which code computes. @default `wasm`, the same bits in every runtime */
   readonly cpuMath?: CpuMath;
-  /** Ranks on this host, which share its cores; default: 1. */
+  /** Ranks on this host, which share its cores. @default 1 */
   readonly ranksOnHost?: number;
+  /**
+   * Threads of this rank that share the work of a kernel, whose bits do not depend on their number: with `native`, and of products
+   * with `onednn`; WASM has one. Default: the host's cores by its ranks.
+   */
+  readonly threads?: number | undefined;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
   readonly lateStatus?: boolean;
   /** Gets every call of a kernel. */
@@ -37,13 +42,14 @@ export interface CpuDeviceOptions {
 /**
  * Opens the CPU.
  *
- * @throws {ArgumentError} if the memory's size is out of range
+ * @throws {ArgumentError} if the memory's size or the number of threads is out of range
+ * @throws {UnsupportedError} if more than one thread is asked of WASM, or one cannot be started
  * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` or `onednn` and it is not to
  * be had here
  */
-export async function openCpuDevice({ cpuMath = "wasm", ...options }: CpuDeviceOptions = {}): Promise<Device> {
-  const { memoryBytes, ...others } = options;
-  const given = memoryBytes === undefined ? others : { ...others, memoryBytes };
+export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
+  const { cpuMath = "wasm", memoryBytes, ranksOnHost = 1, ...others } = options;
+  const given = { ...others, ranksOnHost, ...memoryBytes === undefined ? {} : { memoryBytes } };
   if (cpuMath === "native") return await openNative(given);
   if (cpuMath !== "auto") return await openWasmDevice({ ...given, cpuMath });
   // Nobody is asked to permit what is done without as well.
@@ -59,7 +65,7 @@ export async function openCpuDevice({ cpuMath = "wasm", ...options }: CpuDeviceO
   return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });
 }
 
-async function openNative(options: Omit<CpuDeviceOptions, "memoryBytes"> & NativeDeviceOptions): Promise<Device> {
+async function openNative(options: NativeDeviceOptions): Promise<Device> {
   const { openNativeDevice } = await import("./native/device.ts");
   return await openNativeDevice(options);
 }

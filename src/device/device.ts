@@ -8,7 +8,7 @@ import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
 import type { Trace } from "../runtime/trace.ts";
 import type { Arguments } from "./kernels/signature.ts";
-import type { Kernels } from "./kernels/table.ts";
+import type { KernelName, Kernels } from "./kernels/table.ts";
 import type { OffloadPool } from "./offload.ts";
 import type { DeviceScalars } from "./scalars.ts";
 import type { DeviceStatus } from "./status.ts";
@@ -60,23 +60,25 @@ export interface Device {
   readonly name: string;
   /** The allocator of its memory. */
   readonly allocator: Allocator;
-  /** What it computes. */
+  /** The functions that the device computes with, by the names of the table. */
   readonly kernels: Kernels;
+  /** Kernels that are not written for the device, which refuses to run them. @default none */
+  readonly lacks?: ReadonlySet<KernelName>;
   /** What went wrong in its kernels. */
   readonly status: DeviceStatus;
   /** Numbers that its work reads and the host sets. */
   readonly scalars: DeviceScalars;
-  /** Its lines of work. Kernels, copies, allocations and frees are enqueued on the current one. */
+  /** The device's lines of work. Kernels, copies, allocations and frees are enqueued on the current one. */
   readonly streams: Streams;
   /** Memory of the host for what is offloaded. */
   readonly offload: OffloadPool;
-  /** Gets what the device is used for; undefined where nobody asks. */
+  /** Records every call of a kernel; undefined where nothing is traced. */
   readonly trace?: Trace | undefined;
   /** Host functions with the same bits in every runtime. */
   readonly math: ExactMath;
-  /** Who computes, e.g. `wasm` or `native`; recorded in checkpoints. */
+  /** The code that computes, e.g. `wasm` or `native`; recorded in checkpoints. */
   readonly mathName: string;
-  /** Who computes what and why, for a log line. */
+  /** Which code computes what, and why it was chosen, for a log line. */
   readonly detail: string;
   /** Bytes that a call of a kernel takes from the allocator until it returns. */
   scratchBytes(kernel: string, args: Arguments): number;

@@ -17,7 +17,7 @@ const PIECE_BYTES = 2 ** 20;
 export interface MemoryPlace {
   /** What the memory belongs to. */
   readonly device: Pick<Device, "copyIn" | "copyOut">;
-  /** Where it begins. */
+  /** The first byte. */
   readonly ptr: DevicePtr;
 }
 
@@ -50,7 +50,7 @@ export class OffloadPool {
     return this.#device ??= this.#open();
   }
 
-  /** What its allocator has given out; undefined while nobody has used it. */
+  /** What the pool's allocator has given out; undefined before the first use. */
   get stats(): MemoryStats | undefined {
     return this.#device?.allocator.stats;
   }

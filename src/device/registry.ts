@@ -8,16 +8,32 @@ import { whichAre } from "../words.ts";
 import { type CpuDeviceOptions, openCpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
 
-/** Options of {@link openDevice}. */
-export type DeviceOptions = CpuDeviceOptions;
+/** Options of {@link openDevice}; those of how the CPU computes count there only. */
+export interface DeviceOptions extends CpuDeviceOptions {
+  /** Which rank of its host this process is: `cuda` is the card of that number. @default 0 */
+  readonly localRank?: number | undefined;
+}
 
-const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Device>>> = { cpu: openCpuDevice };
+/** What opens a device, by its number if it is named with one. */
+type Opener = (index: number | undefined, options: DeviceOptions) => Promise<Device>;
+
+const OPENERS: Readonly<Record<string, Opener>> = {
+  cpu: (index = 0, options) => {
+    if (index === 0) return openCpuDevice(options);
+    throw new UnsupportedError(`Cannot open device 'cpu:${index}': there is one CPU, 'cpu:0'`);
+  },
+  cuda: async (index, { memoryBytes, trace, localRank = 0, ranksOnHost = 1 }) => {
+    const { openCudaDevice } = await import("./cuda/device.ts");
+    return await openCudaDevice(index ?? { localRank, ranksOnHost }, { memoryBytes, trace });
+  },
+};
 
 /**
  * Opens a device. A device that is not there is an error: nothing else is chosen instead.
  *
- * @param name `cpu` or `cpu:0`
+ * @param name `cpu`, or `cuda:0` for a GPU of NVIDIA; `cuda` is that of this rank
  * @throws {UnsupportedError} if there is no such device
+ * @throws {LibraryNotFoundError} if a library that it needs is not found
  * @example
  * ```ts
  * import { openDevice } from "fullyshard/device";
@@ -26,10 +42,11 @@ const OPENERS: Readonly<Record<string, (options: DeviceOptions) => Promise<Devic
  * ```
  */
 export function openDevice(name: string, options: DeviceOptions = {}): Promise<Device> {
-  const kind = name.replace(/:0$/, "");
+  const number = /:(\d+)$/.exec(name);
+  const kind = number === null ? name : name.slice(0, number.index);
   const open = Object.hasOwn(OPENERS, kind) ? OPENERS[kind] : undefined;
   if (open === undefined) {
     throw new UnsupportedError(`Cannot open device '${name}': ${whichAre(Object.keys(OPENERS), "available")}`);
   }
-  return open(options);
+  return open(number === null ? undefined : Number(number[1]), options);
 }

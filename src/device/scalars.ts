@@ -14,7 +14,7 @@ const CAPACITY = 64;
 
 /** Some scalars, which lie together. */
 class ScalarTable {
-  /** Where they lie; undefined while there are none. */
+  /** Memory of the scalars; undefined while there are none. */
   buffer: Buffer | undefined;
   readonly values: Float32Array<ArrayBuffer> = new Float32Array(CAPACITY);
   readonly free: number[] = Array.from({ length: CAPACITY }, (_, i) => CAPACITY - 1 - i);
@@ -47,7 +47,7 @@ export class DeviceScalar implements Disposable {
     this.#table.values[this.#index] = value;
   }
 
-  /** Its address. If a scalar of the table was set since the last copy, enqueues one on the stream under way. */
+  /** The scalar's address. If a scalar of the table was set since the last copy, enqueues a copy on the stream under way. */
   get ptr(): DevicePtr {
     const table = this.#table;
     if (table.buffer === undefined) throw new InternalError("a scalar is used after it was disposed");

@@ -24,8 +24,9 @@ export function countingPool(name: string): StatePool {
 }
 
 /**
- * Opens a pool in a file of its own on this rank's disk, for `cpuOffloadPolicy`. The file has no name once it is open: so no other
- * process sees it, and its room is free again when it is disposed or the process ends, however that happens.
+ * Opens a pool in a file of its own on this rank's disk, for `cpuOffloadPolicy`. The file has no name once it is open,
+ * so no other process sees it. Its room is free again when the pool is disposed or the process ends, however the
+ * process ends.
  *
  * @param directory where the file lies: a local disk, best an NVMe one
  * @throws {FileError} if no file can be made there

@@ -17,7 +17,7 @@ export const STATUS_AREA_BYTES = 32;
 
 /** What a kernel met. */
 export interface Fault {
-  /** Its number in {@link ERRORS}. */
+  /** The fault's number in {@link ERRORS}. */
   readonly kind: number;
   /** Which element it was met at. */
   readonly place: number;
@@ -45,6 +45,20 @@ export interface StatusMemory {
   read(): DataView;
   /** Makes the record hold no fault. */
   clear(): void;
+  /** Asks for the record as it is after all work enqueued so far, and gives what gets it later; where reading it is to wait. */
+  readLater?(): () => DataView;
+}
+
+/** The fault that a record tells, if any. */
+function faultIn(record: DataView): Fault | undefined {
+  const kind = record.getUint32(RECORD.kind, true);
+  if (kind === 0) return undefined;
+  return {
+    kind,
+    place: record.getUint32(RECORD.place, true),
+    value: record.getFloat64(RECORD.value, true),
+    limit: record.getUint32(RECORD.limit, true),
+  };
 }
 
 /** The status of one device. */
@@ -54,12 +68,12 @@ export class DeviceStatus {
   /** Whether the host reads the record late, because reading at once would be to wait. */
   readonly isLate: boolean;
   readonly #memory: StatusMemory;
-  /** Whose updates the gate's word keeps back. */
+  /** The parameters whose updates the gate's word keeps back. */
   #gated: ReadonlySet<object> | undefined;
-  /** Whose updates a word kept back that was needed for others since. */
+  /** Parameters whose updates a word kept back before it was written anew for others. */
   readonly #closed = new Set<object>();
-  /** Whether a fault was there when the last backward began. */
-  #isDue = false;
+  /** Gives the fault that was there when the last backward began. */
+  #atBackward: (() => Fault | undefined) | undefined;
 
   /**
    * Begins without a fault.
@@ -74,15 +88,7 @@ export class DeviceStatus {
 
   /** The fault there is, if any. Waits for the device. */
   read(): Fault | undefined {
-    const record = this.#memory.read();
-    const kind = record.getUint32(RECORD.kind, true);
-    if (kind === 0) return undefined;
-    return {
-      kind,
-      place: record.getUint32(RECORD.place, true),
-      value: record.getFloat64(RECORD.value, true),
-      limit: record.getUint32(RECORD.limit, true),
-    };
+    return faultIn(this.#memory.read());
   }
 
   /**
@@ -101,7 +107,7 @@ export class DeviceStatus {
 
   /** Forgets the fault there is. */
   clear(): void {
-    this.#isDue = false;
+    this.#atBackward = undefined;
     this.#memory.clear();
   }
 
@@ -131,8 +137,11 @@ export class DeviceStatus {
   beginBackward(): void {
     this.#gated = undefined;
     this.#closed.clear();
-    if (this.#isDue) this.check();
-    this.#isDue = this.isLate && this.read() !== undefined;
+    if (!this.isLate) return;
+    if (this.#atBackward?.() !== undefined) this.check();
+    const record = this.#memory.readLater?.();
+    const fault = record === undefined ? this.read() : undefined;
+    this.#atBackward = () => record === undefined ? fault : faultIn(record());
   }
 
   get #gatePtr(): DevicePtr {

@@ -19,7 +19,7 @@ export interface DeviceEvent {
 
 /** One line of work. */
 export interface Stream {
-  /** Its name. */
+  /** The stream's name. */
   readonly name: StreamName;
   /** An event after all that has been enqueued here. */
   record(): DeviceEvent;

@@ -73,9 +73,9 @@ function outermost(modules: readonly Module[]): readonly Module[] {
 }
 
 /**
- * Shards the parameters below a module that no earlier call has claimed. Every rank of the group must make the same calls.
- * A backward reduces the gradients of every unit that it reaches: a parameter of it that no rank used gets no gradient, one
- * that some ranks used gets zeros from the others. All ranks must reach the same units.
+ * Shards the parameters below a module that no earlier call has claimed. Every rank of the group must make the same
+ * calls. A backward reduces the gradients of every unit that it reaches. A parameter that no rank used gets no
+ * gradient; for one that some ranks used, the other ranks add zeros. All ranks must reach the same units.
  *
  * A unit below whose parameter a module uses outside of it, as a head does an embedding's, becomes part of the new unit, and is
  * reported; the parameter stays one, also in checkpoints.

@@ -39,7 +39,7 @@ import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy 
 /** A part of the whole that fewer ranks than all gather from each other. */
 interface KeptPart {
   readonly buffer: Buffer;
-  /** Who keeps the other parts. */
+  /** The ranks that keep the other parts. */
   readonly ranks: ProcessGroup;
 }
 

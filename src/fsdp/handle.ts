@@ -31,7 +31,7 @@ export function unitsOf(modules: readonly Module[]): FsdpUnit[] {
   return [...new Set(all.flatMap(([, member]) => shardedModuleOf(member)?.unit ?? []))];
 }
 
-/** Whom a setting reaches. */
+/** Which sharded modules a setting reaches. */
 export interface RecurseOptions {
   /** Whether the units below are set as well. @default true */
   readonly recurse?: boolean;
@@ -154,7 +154,7 @@ export class FullyShardedModule {
   }
 
   /**
-   * What summed gradients are divided by: the number of ranks unless set, or the number of tokens for a token-sum loss.
+   * Sets what summed gradients are divided by, such as the number of tokens for a token-sum loss. Without a call it is the number of ranks.
    *
    * @throws {ArgumentError} if it is not positive
    */

@@ -66,7 +66,7 @@ export interface GatherContext {
 
 /** What an extension gives to be gathered. */
 export interface GatherInputs<Metadata> {
-  /** Of one shape and dtype on all ranks each: pad what is shorter. */
+  /** What is gathered: each input has one shape and dtype on all ranks, so shorter ones must be padded. */
   readonly inputs: readonly Tensor[];
   /** Stays on this rank, for {@link GatherExtension.postAllGather}. */
   readonly metadata: Metadata;

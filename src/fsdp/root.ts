@@ -6,9 +6,9 @@
  * contributions of a pass are added before they are reduced, as in DDP, so that both give the same bits: while a use is open
  * the reduction waits for it, or for the end of the pass where that use belongs to another one.
  *
- * Note [Unused parameters]: a reduction moves the whole unit, so a parameter that no rank used has a sum of zeros. Ranks tell each
- * other at the end of the pass what they used: used by none means no gradient, so that the optimizer skips it, as it does in
- * every other mode.
+ * Note [Unused parameters]: a reduction moves the whole unit, so a parameter that no rank used has a sum of zeros.
+ * Ranks tell each other at the end of the pass which parameters they used: a parameter that no rank used gets no
+ * gradient, so that the optimizer skips it, as in every other mode.
  *
  * @module
  */

@@ -37,7 +37,7 @@ import type { FsdpUnit } from "./unit.ts";
 export interface SegmentOptions {
   /** What the unit's name is followed by in the segment's. */
   readonly suffix?: string;
-  /** Where its only parameter lies, which is cut along a dim. @default flat, one parameter after another */
+  /** Plan of a segment whose only parameter is cut along a dim. @default flat, one parameter after another */
   readonly plan?: SegmentPlan;
   readonly extension?: GatherExtension | undefined;
 }
@@ -55,7 +55,7 @@ export class FlatSegment implements ParameterRun {
   #wholeGrad: Buffer | undefined;
   #runGrad: Buffer | undefined;
   #partialGrad: Buffer | undefined;
-  /** The reduction that nobody has waited for. */
+  /** The reduction that has not been waited for. */
   #reduction: Work | undefined;
 
   /**
@@ -200,7 +200,7 @@ export class FlatSegment implements ParameterRun {
     });
   }
 
-  /** Whether gradients were reduced, over replicas as well, that nobody sees yet. */
+  /** Whether gradients were reduced, over replicas as well, and are not yet shown to their parameters. */
   get isReduced(): boolean {
     return this.#partialGrad === undefined && this.storages.some(({ isHidden }) => isHidden);
   }

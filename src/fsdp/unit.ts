@@ -70,14 +70,14 @@ export class FsdpUnit implements GradientReducer {
   #alone: FsdpRoot | undefined;
   #unsharded: Phase | undefined;
   #reshardAfterForward: ReshardAfterForward;
-  /** Who keeps the parts of the whole after a forward, where those are fewer ranks than share it. */
+  /** The ranks that keep the parts of the whole after a forward, where they are fewer than share it. */
   #neighbours: ProcessGroup | undefined;
   #gradientDivideFactor: number;
-  /** Its inverse, which sums are multiplied by; undefined where there are no parameters. */
+  /** The inverse of the divide factor, which sums are multiplied by; undefined where there are no parameters. */
   readonly #gradientScale: DeviceScalar | undefined;
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
-  /** In a forward, the modules that have not run yet; none outside. */
+  /** The modules that have not run yet in this forward; empty outside of one. */
   readonly #toRun = new Set<Module>();
   /** The forward and the backward under way, in a trace. */
   readonly #spans: { forward?: Span | undefined; backward?: Span | undefined } = {};
@@ -140,7 +140,7 @@ export class FsdpUnit implements GradientReducer {
     return this.#unsharded !== undefined;
   }
 
-  /** In the trace, if there is one, something that the unit does on the compute track. */
+  /** Begins a span of the unit on the trace's compute track; undefined without a trace. */
   #span(cat: "unit" | "wait", what: string): Span | undefined {
     const trace = this.segments[0]?.computeDevice.trace;
     return trace?.begin("compute", cat, `${what} ${this.name}`, { unit: this.name });

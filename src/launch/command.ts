@@ -56,7 +56,7 @@ export interface RunIdentity extends Pick<RunPlan, "numRanks" | "masterAddr"> {
   readonly numCores: number;
   /** Whether the launcher shows a status line. */
   readonly showsStatus: boolean;
-  /** Whether it shows colors. */
+  /** Whether the launcher's terminal shows colors. */
   readonly showsColors: boolean;
   /** Width of its terminal; undefined where it has none. */
   readonly columns: number | undefined;

@@ -10,17 +10,17 @@ import { styled, unstyled } from "../runtime/terminal.ts";
 /** How a rank that failed ended. */
 export interface RankFailure {
   readonly rank: number;
-  /** Its process id; undefined where it never started. */
+  /** The rank's process id; undefined where it never started. */
   readonly pid: number | undefined;
-  /** Its exit code, or 128 + the signal. */
+  /** The rank's exit code, or 128 + the signal. */
   readonly exitCode: number;
-  /** How it ended, in words. */
+  /** How the rank ended, in words. */
   readonly detail: string;
   /** The last lines of its standard error, complete when the run has ended. */
   readonly lastLines: readonly string[];
-  /** What it said itself. */
+  /** What the rank itself reported. */
   readonly record: FailureRecord | undefined;
-  /** When it said so, or ended without a word: milliseconds since the epoch. */
+  /** When the rank reported the failure, or ended without a report: milliseconds since the epoch. */
   readonly time: number;
 }
 
@@ -91,7 +91,7 @@ function headOf(failure: RankFailure): string {
   return record === undefined ? textOf(failure) : failureText({ ...record, frames: [] });
 }
 
-/** How a line begins by which Bun or Deno reports an error that nobody caught. */
+/** How a line begins by which Bun or Deno reports an uncaught error. */
 const REPORT = /^(error: (Uncaught (\(in promise\) )?)?|(?=[A-Z]\w*Error: ))/;
 
 /** What a rank said itself, or what its runtime reported, or how it ended with its last words. */

@@ -9,9 +9,9 @@ import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts"
 
 /** What happens to one output stream of a rank. */
 export interface StreamPlan {
-  /** Its lines are shown, with the rank before them. */
+  /** Whether the rank's lines are shown, with its number before them. */
   readonly shown: boolean;
-  /** Its bytes are kept in a file. */
+  /** Whether the rank's output is kept in a file. */
   readonly kept: boolean;
 }
 
@@ -27,7 +27,7 @@ export interface TracePlan {
 export interface RunPlan {
   /** The script that every rank runs. */
   readonly script: string;
-  /** Its arguments, untouched. */
+  /** The script's arguments, untouched. */
   readonly scriptArgs: readonly string[];
   readonly numRanks: number;
   /** Address of the host of rank 0. */

@@ -1,6 +1,7 @@
 /**
- * Starts the ranks of a run, passes their output on and sees that they end together: the first failure stops the
- * others, and the one that was the cause decides the exit code (see `failures.ts`). What a rank runs is the business of `command.ts`.
+ * Starts the ranks of a run, passes their output on and sees that they end together: the first failure stops the other
+ * ranks, and the rank that was the cause decides the exit code (see `failures.ts`). What a rank runs is the business
+ * of `command.ts`.
  *
  * Note [How ranks are stopped]
  * After the first failure the others have `noticeMs` to see it themselves, because only they know which collective
@@ -32,11 +33,11 @@ export interface RankStart {
 
 /** How long ranks have to stop, in milliseconds. */
 export interface StopTimes {
-  /** From the first failure until the others are told to stop. */
+  /** Time from the first failure until the other ranks are told to stop. */
   readonly noticeMs: number;
-  /** From SIGTERM until SIGKILL. */
+  /** Time from SIGTERM until SIGKILL. */
   readonly graceMs: number;
-  /** From a signal of the user until SIGKILL. */
+  /** Time from a signal of the user until SIGKILL. */
   readonly userGraceMs: number;
 }
 
@@ -50,10 +51,10 @@ export interface RunOutcome {
   readonly stopped: readonly number[];
 }
 
-/** The times that hold unless the user says otherwise. */
+/** Times that hold where the user sets none. */
 export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
 
-/** As many as a runtime's report of an error may have. */
+/** Last lines of a rank that are kept: as many as a runtime's report of an error may have. */
 const numLastLines = 40;
 const sameSignalMs = 500;
 
@@ -70,7 +71,7 @@ class Supervisor {
   readonly outcome: Promise<RunOutcome>;
   readonly #terminal: StatusTerminal;
   readonly #times: StopTimes;
-  /** By rank; without those that could not be started. */
+  /** The processes that were started, by rank. */
   readonly #children = new Map<number, ChildProcess>();
   readonly #running = new Set<number>();
   readonly #stopped: number[] = [];
@@ -111,7 +112,7 @@ class Supervisor {
 
   /** Starts a rank; the promise is kept when it has ended and its output was passed on. */
   #start({ command, variables, shown, keep }: RankStart, rank: number): Promise<void> {
-    // The run has failed already: nobody waits for this rank.
+    // The run has failed already, so this rank is not waited for.
     if (this.#failures.length > 0) return Promise.resolve();
     const lastLines: string[] = [];
     let child;

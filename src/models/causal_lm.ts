@@ -6,7 +6,7 @@
  */
 import type { LoadHfOptions } from "../checkpoint/load_hf.ts";
 import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
-import { type DirectoryTensor, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
+import { type DirectoryTensor, type OtherFiles, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { LayerContext } from "../nn/attention.ts";
@@ -21,7 +21,7 @@ export interface CausalLmInputs extends LayerContext {
   readonly inputIds: Tensor;
   /** The token that each position is to predict, int32 [batch, seq]; -100 counts for nothing. Already shifted. */
   readonly labels?: Tensor | undefined;
-  /** Gives the scores of the last so many positions only. @default all */
+  /** Gives the scores of the last so many positions only; 0 is all. @default 0 */
   readonly logitsToKeep?: number | undefined;
 }
 
@@ -83,21 +83,13 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
     throw new ArgumentError(`Cannot keep ${maxLength} tokens of a text: the model has ${maxPositions} positions`);
   }
 
-  /**
-   * The longest text whose tokens are computed as those of shorter ones: in a longer one all are computed otherwise, so that a
-   * cache of them is of no use. Undefined where the length changes nothing.
-   */
-  get cacheLimit(): number | undefined {
-    return undefined;
-  }
-
   /** The transformer blocks, in the order of the forward. */
   abstract get layers(): readonly Module[];
 
   /** What is before and after the blocks. */
   abstract get parts(): ModelParts;
 
-  /** What it computes on. */
+  /** The device of the model's parameters. */
   get device(): Device {
     for (const { device } of this.parameters()) return device;
     throw new InternalError("a language model without parameters");
@@ -123,6 +115,9 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   save(directory: string, options?: SaveHfOptions): Promise<void> {
     return this.#requireFiles().save(directory, options);
   }
+
+  /** What other files of the family hold than those that are written. */
+  abstract get otherFiles(): OtherFiles;
 
   /** The tensors of a Hugging Face directory: overridden by families whose files are laid out otherwise than their parameters. */
   directoryTensors(): Iterable<DirectoryTensor> {

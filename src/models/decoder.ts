@@ -3,10 +3,12 @@
  *
  * @module
  */
+import type { OtherFiles } from "../checkpoint/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { type LayerContext, SelfAttention } from "../nn/attention.ts";
+import { Dropout, dropOut, dropoutOf } from "../nn/dropout.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
 import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
@@ -22,6 +24,7 @@ import { MixtureOfExperts } from "../nn/mixture_of_experts.ts";
 import type { Block } from "../nn/pre_norm_block.ts";
 import { type Names, RenamedModule } from "../nn/renamed.ts";
 import { loadBalancingLoss, Router } from "../nn/router.ts";
+import { sameShape } from "../shape.ts";
 import { arange } from "../tensor/create.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { CausalLm, type CausalLmInputs, type ModelParts } from "./causal_lm.ts";
@@ -32,11 +35,11 @@ import type { RouterBalance } from "./mixture_config.ts";
 export interface HfClasses {
   /** What they begin with, e.g. `Llama`. */
   readonly prefix: string;
-  /** Of the blocks. @default the prefix with `DecoderLayer` */
+  /** Class of the blocks. @default the prefix with `DecoderLayer` */
   readonly block?: string;
-  /** Of the whole model. @default the prefix with `ForCausalLM` */
+  /** Class of the whole model. @default the prefix with `ForCausalLM` */
   readonly whole?: string;
-  /** Of mixtures of experts. @default the prefix with `SparseMoeBlock` */
+  /** Class of mixtures of experts. @default the prefix with `SparseMoeBlock` */
   readonly mixture?: string;
 }
 
@@ -59,12 +62,16 @@ export interface DecoderParts {
   readonly embedNorm?: Layer;
   /** What is added to the lookup, by position. @default nothing */
   readonly embedPositions?: Embedding;
+  /** Probability that an element of what the blocks are given becomes zero in training. @default 0 */
+  readonly embedDropout?: number;
   /** Before the head. @default nothing */
   readonly headTransform?: Layer;
   /** How routers are balanced, whose logits the blocks then give. @default they are not */
   readonly balance?: RouterBalance | undefined;
   /** Whether the head has a bias. @default false */
   readonly headBias?: boolean;
+  /** What others' files hold. @default what is written here */
+  readonly otherFiles?: Omit<OtherFiles, "bodyPrefix">;
   /** Names of fields: of the body, and of the whole. */
   readonly names?: { readonly body?: Names; readonly whole?: Names };
 }
@@ -74,6 +81,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
   readonly embedTokens: Embedding;
   readonly embedPositions: Embedding | undefined;
   readonly embedNorm: Layer | undefined;
+  readonly embedDropout: Dropout | undefined;
   readonly layers: readonly Block[];
   readonly norm: Layer;
   readonly #maxPositions: number;
@@ -85,13 +93,14 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     this.embedTokens = new Embedding(device, vocabSize, hiddenSize, options);
     this.embedPositions = parts.embedPositions;
     this.embedNorm = parts.embedNorm;
+    this.embedDropout = dropoutOf(parts.embedDropout);
     this.layers = parts.layers;
     this.norm = parts.norm;
     this.#maxPositions = maxPositions;
   }
 
-  forward({ inputIds, attentionMask, positionIds, pastKeyValues }: CausalLmInputs): BodyOutput {
-    const [, seq = 0] = inputIds.shape;
+  forward({ inputIds, attentionMask, positionIds, pastKeyValues, random }: CausalLmInputs): BodyOutput {
+    const [batch = 0, seq = 0] = inputIds.shape;
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
     if (inputIds.ndim !== 2 || (positionIds === undefined && past + seq > this.#maxPositions)) {
       const [shape, left] = [inputIds.shape.join(", "), this.#maxPositions - past];
@@ -100,13 +109,20 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
         `Cannot run on ids [${shape}]: they must be [batch, seq] with seq at most ${left}${why}`,
       );
     }
-    const context: LayerContext = { attentionMask, positionIds, pastKeyValues };
+    if (attentionMask !== undefined && !sameShape(attentionMask.shape, [batch, past + seq])) {
+      const [got, wanted] = [attentionMask.shape.join(", "), [batch, past + seq].join(", ")];
+      throw new ArgumentError(
+        `Cannot use an attentionMask [${got}]: it must be [${wanted}], an element for each token`,
+      );
+    }
+    const context: LayerContext = { attentionMask, positionIds, pastKeyValues, random };
     let hidden = this.embedTokens.call(inputIds);
     if (this.embedPositions !== undefined) {
       const positions = positionIds ?? arange(inputIds.device, past + seq, { start: past });
       hidden = hidden.add(this.embedPositions.call(positions));
     }
     if (this.embedNorm !== undefined) hidden = this.embedNorm.call(hidden);
+    hidden = dropOut(this.embedDropout, hidden, context);
     const routerLogits: Tensor[] = [];
     for (const layer of this.layers) {
       const output = layer.call(hidden, context);
@@ -125,6 +141,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
   readonly lmHead: LanguageModelHead;
   readonly #names: Names;
   readonly #balance: RouterBalance | undefined;
+  readonly #otherFiles: DecoderParts["otherFiles"];
 
   /** Makes embedding and head, without memory, and names the tree. */
   constructor(
@@ -140,6 +157,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
     super({ hfConfig, vocabSize, maxPositions, tiedNames, classNames });
     this.#names = parts.names?.whole ?? {};
     this.#balance = parts.balance;
+    this.#otherFiles = parts.otherFiles;
     this.model = new DecoderBody(device, config, parts);
     this.headTransform = parts.headTransform;
     const { weight } = this.model.embedTokens;
@@ -151,6 +169,10 @@ export abstract class DecoderForCausalLm extends CausalLm {
 
   get layers(): readonly Module[] {
     return this.model.layers;
+  }
+
+  get otherFiles(): OtherFiles {
+    return { bodyPrefix: `${this.nameOf("model")}.`, ...this.#otherFiles };
   }
 
   get parts(): ModelParts {
@@ -174,7 +196,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
   }
 }
 
-/** With the loss that balances the routers, which counts by the tokens that have labels, as the loss is a sum over them. */
+/** Adds the loss that balances the routers, times the number of tokens with labels, as the loss is a sum over these. */
 function balanced(
   output: HeadOutput,
   routerLogits: readonly Tensor[],
@@ -194,6 +216,7 @@ function balanced(
 function classNamesOf({ hfClasses: { prefix, block, mixture }, layers }: DecoderParts): Map<unknown, string> {
   return new Map<unknown, string>([
     [Embedding, "Embedding"],
+    [Dropout, "Dropout"],
     [Linear, "Linear"],
     [LayerNorm, "LayerNorm"],
     [RMSNorm, `${prefix}RMSNorm`],

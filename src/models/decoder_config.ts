@@ -23,12 +23,17 @@ export interface DecoderConfig {
   readonly init: Init;
   /** The row of the embedding that lookups give no gradient, if there is one. */
   readonly paddingIdx: number | undefined;
+  /** Probability that a token does not hear another one in training. */
+  readonly attentionDropout: number;
 }
 
 /** A positive integer. */
 export const size: z.ZodInt = z.int().positive();
 /** A positive number. */
 export const positive: z.ZodNumber = z.number().positive();
+
+/** A probability. */
+export const probability: z.ZodNumber = z.number().min(0).max(1);
 
 type Optional<T extends z.ZodType> = z.ZodOptional<z.ZodNullable<T>>;
 
@@ -43,6 +48,7 @@ export const DECODER_KEYS: {
   readonly initializer_range: z.ZodDefault<z.ZodNumber>;
   readonly pad_token_id: Optional<z.ZodInt>;
   readonly tie_word_embeddings: z.ZodDefault<z.ZodBoolean>;
+  readonly attention_dropout: Optional<z.ZodNumber>;
 } = {
   vocab_size: size,
   hidden_size: size,
@@ -53,6 +59,7 @@ export const DECODER_KEYS: {
   initializer_range: positive.default(0.02),
   pad_token_id: z.int().nullish(),
   tie_word_embeddings: z.boolean().default(false),
+  attention_dropout: probability.nullish(),
 };
 
 /** Keys that were checked by a schema of {@link DECODER_KEYS}. */
@@ -67,6 +74,7 @@ interface RawDecoder {
   readonly initializer_range: number;
   readonly pad_token_id?: number | null | undefined;
   readonly tie_word_embeddings: boolean;
+  readonly attention_dropout?: number | null | undefined;
 }
 
 /**
@@ -102,6 +110,7 @@ export function resolveDecoder(raw: RawDecoder): DecoderConfig {
     tieWordEmbeddings: raw.tie_word_embeddings,
     init: { kind: "normal", mean: 0, std: raw.initializer_range },
     paddingIdx,
+    attentionDropout: raw.attention_dropout ?? 0,
   };
 }
 

@@ -17,7 +17,6 @@ import { blocksOf, type DecoderParts } from "./decoder.ts";
 import {
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveActivation,
   resolveDecoder,
   resolveLayerTypes,
@@ -43,7 +42,6 @@ export const HYBRID_KEYS: {
   readonly max_position_embeddings: z.ZodDefault<z.ZodInt>;
   readonly rms_norm_eps: z.ZodDefault<z.ZodNumber>;
   readonly attention_bias: z.ZodDefault<z.ZodBoolean>;
-  readonly attention_dropout: z.ZodDefault<z.ZodNumber>;
   readonly linear_conv_kernel_dim: z.ZodDefault<z.ZodInt>;
   readonly linear_key_head_dim: z.ZodDefault<z.ZodInt>;
   readonly linear_value_head_dim: z.ZodDefault<z.ZodInt>;
@@ -57,7 +55,6 @@ export const HYBRID_KEYS: {
   max_position_embeddings: size.default(32768),
   rms_norm_eps: positive.default(1e-6),
   attention_bias: z.boolean().default(false),
-  attention_dropout: z.number().default(0),
   linear_conv_kernel_dim: size.default(4),
   linear_key_head_dim: size.default(128),
   linear_value_head_dim: size.default(128),
@@ -72,7 +69,6 @@ type RawHybrid = Parameters<typeof resolveDecoder>[0] & Parameters<typeof resolv
   readonly hidden_act: string;
   readonly rms_norm_eps: number;
   readonly attention_bias: boolean;
-  readonly attention_dropout: number;
   readonly linear_conv_kernel_dim: number;
   readonly linear_key_head_dim: number;
   readonly linear_value_head_dim: number;
@@ -93,7 +89,6 @@ export function resolveHybrid(
   raw: RawHybrid,
   projections: GatedDeltaNetOptions["projections"] = "separate",
 ): HybridConfig {
-  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
   const decoder = resolveDecoder(raw);
   const types = ["full_attention", "linear_attention"] as const;
   const activation = resolveActivation("hidden_act", raw.hidden_act);
@@ -128,6 +123,12 @@ export function resolveHybrid(
     },
   };
 }
+
+/** Files of Qwen3.5 have layers that predict a second token; those of models that see have these too, beside the text model. */
+export const QWEN3_5_FILES: NonNullable<DecoderParts["otherFiles"]> = {
+  prefixes: new Map([["model.language_model.", "model."]]),
+  ignored: [/^mtp/, /^model\.visual/],
+};
 
 /** The blocks, and the norm behind them: gated attention in some layers and linear attention in the others, norms zero-centered. */
 export function hybridParts(

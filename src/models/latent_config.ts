@@ -23,9 +23,9 @@ import { resolveRope } from "./rope_config.ts";
 
 /** Everything that such a model is made by, but for which layers have a mixture, and how it routes. */
 export interface LatentConfig extends DecoderConfig, MixtureConfig {
-  /** Of layers without a mixture. */
+  /** Width of layers without a mixture. */
   readonly intermediateSize: number;
-  /** Of each expert. */
+  /** Width of each expert. */
   readonly moeIntermediateSize: number;
   /** The expert that all tokens go to. */
   readonly shared: NonNullable<MixtureOptions["shared"]>;
@@ -40,7 +40,6 @@ export interface LatentConfig extends DecoderConfig, MixtureConfig {
 export const LATENT_KEYS: {
   readonly hidden_act: z.ZodDefault<z.ZodString>;
   readonly attention_bias: z.ZodDefault<z.ZodBoolean>;
-  readonly attention_dropout: z.ZodDefault<z.ZodOptional<z.ZodNullable<z.ZodNumber>>>;
   readonly rms_norm_eps: z.ZodDefault<z.ZodNumber>;
   readonly q_lora_rank: z.ZodOptional<z.ZodNullable<z.ZodInt>>;
   readonly kv_lora_rank: z.ZodDefault<z.ZodInt>;
@@ -58,7 +57,6 @@ export const LATENT_KEYS: {
 } = {
   hidden_act: z.string().default("silu"),
   attention_bias: z.boolean().default(false),
-  attention_dropout: z.number().nullish().default(0),
   rms_norm_eps: positive.default(1e-6),
   q_lora_rank: size.nullish(),
   kv_lora_rank: size.default(512),
@@ -79,7 +77,6 @@ export const LATENT_KEYS: {
 type RawLatent = Parameters<typeof resolveDecoder>[0] & Parameters<typeof resolveRope>[0] & {
   readonly hidden_act: string;
   readonly attention_bias: boolean;
-  readonly attention_dropout?: number | null | undefined;
   readonly rms_norm_eps: number;
   readonly q_lora_rank?: number | null | undefined;
   readonly kv_lora_rank: number;
@@ -113,7 +110,6 @@ export interface LatentFamily {
 export function resolveLatent(raw: RawLatent, { interleaved, mlpBias }: LatentFamily): LatentConfig {
   const [nopeDim, ropeDim, numHeads] = [raw.qk_nope_head_dim, raw.qk_rope_head_dim, raw.num_attention_heads];
   requireImplemented({
-    attention_dropout: [raw.attention_dropout ?? 0, 0],
     num_key_value_heads: [raw.num_key_value_heads ?? numHeads, numHeads],
   });
   // Which of these names transformers reads, and which of two it follows, differs from family to family.
@@ -153,6 +149,7 @@ export function resolveLatent(raw: RawLatent, { interleaved, mlpBias }: LatentFa
       interleaved,
       init: decoder.init,
       bias: raw.attention_bias,
+      attentionDropout: decoder.attentionDropout,
     },
   };
 }

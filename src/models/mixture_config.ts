@@ -25,6 +25,9 @@ export interface MixtureConfig {
   readonly balance: RouterBalance | undefined;
 }
 
+/** The most by which hidden states are moved at random. */
+export const noise: z.ZodNumber = z.number().nonnegative();
+
 /** Keys of nearly all mixtures, to be spread into a schema, which may state them otherwise. */
 export const MIXTURE_KEYS: {
   readonly num_experts_per_tok: z.ZodDefault<z.ZodInt>;

@@ -3,9 +3,10 @@
  *
  * @module
  */
+import { isJsonObject, kindOf } from "../checkpoint/json.ts";
 import { didYouMean } from "../config/nearest.ts";
 import type { Device } from "../device/device.ts";
-import { UnsupportedError } from "../errors.ts";
+import { ConfigError, UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
 import type { CausalLm } from "./causal_lm.ts";
 import { refuseUnimplemented } from "./decoder_config.ts";
@@ -96,14 +97,33 @@ export const FAMILIES: readonly ModelFamily[] = [
   family("qwen3_moe", resolveQwen3MoeConfig, Qwen3MoeForCausalLm),
 ];
 
+/** Models of several parts by their `model_type`, each with that of the text model, which transformers' AutoModelForCausalLM takes. */
+const COMPOSITE: ReadonlyMap<unknown, string> = new Map([
+  ["qwen3_5", "qwen3_5_text"],
+  ["qwen3_5_moe", "qwen3_5_moe_text"],
+]);
+
+/** The config of the text model: that of a composite one's part, or the config as it is. */
+function textConfigOf(hfConfig: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  const modelType = COMPOSITE.get(hfConfig["model_type"]);
+  if (modelType === undefined) return hfConfig;
+  const [text, compressed] = [hfConfig["text_config"], hfConfig["quantization_config"]];
+  if (!isJsonObject(text)) {
+    const expected = `an object, the ${modelType} inside of ${hfConfig["model_type"]}`;
+    throw new ConfigError([{ path: "config.json text_config", expected, got: kindOf(text) }]);
+  }
+  return { model_type: modelType, ...text, ...compressed == null ? {} : { quantization_config: compressed } };
+}
+
 /**
  * Builds the model that a Hugging Face config describes, without memory: shard it, then initialize or load it.
  *
- * @param hfConfig a parsed `config.json`
+ * @param config a parsed `config.json`; of a composite model (`qwen3_5`, `qwen3_5_moe`) the text model is built
  * @throws {UnsupportedError} if the family or an option of it is not implemented
  * @throws {ConfigError} if the config does not fit the family
  */
-export function buildModel(device: Device, hfConfig: Readonly<Record<string, unknown>>): CausalLm {
+export function buildModel(device: Device, config: Readonly<Record<string, unknown>>): CausalLm {
+  const hfConfig = textConfigOf(config);
   const asked = hfConfig["model_type"];
   const family = FAMILIES.find(({ modelType }) => modelType === asked);
   if (family === undefined) {

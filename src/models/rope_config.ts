@@ -64,6 +64,11 @@ const ropes: z.ZodType<RawRopes | null | undefined> = z.looseObject({
   sliding_attention: rope,
 }).nullish();
 
+/** The scaling in the spelling of transformers 4; an empty one counts as none. */
+const scaling: typeof ropes = ropes.transform((given) => {
+  return given == null || Object.keys(given).length === 0 ? undefined : given;
+});
+
 /** Keys of a rotary embedding, to be spread into a schema. */
 export const ROPE_KEYS: {
   readonly max_position_embeddings: z.ZodDefault<z.ZodInt>;
@@ -75,7 +80,7 @@ export const ROPE_KEYS: {
 } = {
   max_position_embeddings: size.default(2048),
   rope_theta: positive.nullish(),
-  rope_scaling: ropes,
+  rope_scaling: scaling,
   rope_parameters: ropes,
   partial_rotary_factor: positive.nullish(),
   original_max_position_embeddings: size.nullish(),
@@ -124,7 +129,7 @@ export function resolveRope(raw: RawKeys, family: RopeFamily): RotaryOptions {
 export type Rotations = Readonly<Record<"full_attention" | "sliding_attention", RotaryOptions>>;
 
 /**
- * Likewise where each type of layers has its own.
+ * The same holds where each type of layers has options of its own.
  *
  * @param theta the base of each type where `rope_parameters` has none
  * @param scaled the types that `rope_scaling`, the spelling of transformers 4, is meant for

@@ -33,7 +33,7 @@ export function savedOpsOf(module: Module): readonly SaveableOp[] | undefined {
 
 /** Options of {@link applyActivationCheckpointing}. */
 export interface ActivationCheckpointingOptions {
-  /** Of a list of modules, the first and every so many after it are checkpointed. @default 1 */
+  /** The distance from one checkpointed module of the list to the next, counted from the first. @default 1 */
   readonly every?: number;
   /**
    * Operations whose results are kept, while all others are computed again (selective activation checkpointing, PyTorch's

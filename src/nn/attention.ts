@@ -7,9 +7,11 @@
 import { at } from "../at.ts";
 import type { Device } from "../device/device.ts";
 import type { WeightLayout } from "../ops/matmul.ts";
+import { threeSizes } from "../shape.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { CacheSlot, type GenerationCache, KeyValues } from "./cache.ts";
+import { attentionDropout, type RandomContext } from "./dropout.ts";
 import { attention, rope } from "./functional.ts";
 import { Linear } from "./linear.ts";
 import type { Layer } from "./module.ts";
@@ -17,7 +19,7 @@ import { type Names, RenamedModule } from "./renamed.ts";
 import type { RotaryTables } from "./rotary.ts";
 
 /** What the layers of one forward are given besides the hidden states. */
-export interface LayerContext {
+export interface LayerContext extends RandomContext {
   /** uint8 [batch, tokens in the cache + seq]: 0 hides a token (padding). */
   readonly attentionMask?: Tensor | undefined;
   /** int32 [batch, seq]. @default one after the other, from the number of tokens in the cache on */
@@ -56,6 +58,8 @@ export interface SelfAttentionOptions {
   readonly window?: number | undefined;
   /** Whether each head has a sink, a parameter that takes its part of the attention. @default false */
   readonly sinks?: boolean;
+  /** Probability that a token does not hear another one in training. @default 0 */
+  readonly attentionDropout?: number;
   /** Factor on q·k. @default 1 / √headDim */
   readonly scale?: number;
   /** Names of the fields. */
@@ -113,7 +117,8 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     const queries = turn(this.#normed(q, this.qNorm));
     const own = [turn(this.#normed(k, this.kNorm)), v] as const;
     const [keys, values] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
-    const attrs = { heads, kvHeads, causal: true, scale, window };
+    const dropout = attentionDropout(this, this.#options.attentionDropout, context);
+    const attrs = { heads, kvHeads, causal: true, scale, window, dropout };
     const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks);
     return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()));
   }
@@ -132,14 +137,15 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   #normed(x: Tensor, norm: Layer | undefined): Tensor {
     if (norm === undefined) return x;
     if (this.#options.qkNorm?.over === "projection") return norm.call(x);
-    const [batch = 0, seq = 0] = x.shape;
+    const [batch, seq] = threeSizes("attention", x.shape);
     return norm.call(x.reshape([batch, seq, -1, this.#options.headDim])).reshape(x.shape);
   }
 
   /** Turns heads by the positions of this call's tokens. */
-  #turner({ shape: [, seq = 0] }: Tensor, context: LayerContext): (x: Tensor) => Tensor {
+  #turner({ shape }: Tensor, context: LayerContext): (x: Tensor) => Tensor {
     const { rotary, headDim } = this.#options;
     if (rotary === undefined) return (x) => x;
+    const [, seq] = threeSizes("attention", shape);
     const [cos, sin] = rotary.of(seq, context);
     return (x) => rope(x, cos, sin, headDim, context.positionIds);
   }

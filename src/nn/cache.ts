@@ -11,7 +11,7 @@ import { at } from "../at.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, ShapeError, UseAfterDisposeError } from "../errors.ts";
 import { copyElements } from "../ops/convert.ts";
-import { sameShape, type Shape } from "../shape.ts";
+import { sameShape, type Shape, threeSizes } from "../shape.ts";
 import { Tensor } from "../tensor/tensor.ts";
 
 /**
@@ -37,6 +37,7 @@ export class GenerationCache implements Disposable {
   /** Most tokens of each text. */
   readonly maxLength: number;
   readonly #states: Disposable[] = [];
+  readonly #limits = new Set<number>();
   #length = 0;
   #disposed = false;
 
@@ -53,6 +54,16 @@ export class GenerationCache implements Disposable {
   /** Counts tokens that every layer has seen. Called by the model at the end of its forward. */
   advance(tokens: number): void {
     this.#length += tokens;
+  }
+
+  /** Notes that layers compute tokens otherwise in texts longer than `length`. Called by {@link RotaryTables.of}. */
+  limit(length: number): void {
+    this.#limits.add(length);
+  }
+
+  /** Whether the tokens in it would be computed otherwise in a text of `length`: then it is to be cleared, and filled anew. */
+  isOutgrownBy(length: number): boolean {
+    return [...this.#limits].some((limit) => this.#length <= limit && limit < length);
   }
 
   /** Forgets all tokens; the memory for them stays. */
@@ -131,8 +142,10 @@ export class KeyValues implements Disposable {
    */
   update(keys: Tensor, values: Tensor): readonly [keys: Tensor, values: Tensor] {
     const { maxLength } = this.#cache;
-    const allocate = ({ device, shape: [batch = 0, , width = 0], dtype }: Tensor, owner: string): Tensor =>
-      Tensor.empty(device, [batch, maxLength, width], dtype, owner);
+    const allocate = ({ device, shape, dtype }: Tensor, owner: string): Tensor => {
+      const [batch, , width] = threeSizes("cache", shape);
+      return Tensor.empty(device, [batch, maxLength, width], dtype, owner);
+    };
     this.#keys ??= allocate(keys, "cached keys");
     this.#values ??= allocate(values, "cached values");
     return [append(this.#cache, this.#keys, keys), append(this.#cache, this.#values, values)];
@@ -165,7 +178,8 @@ export class PastRows implements Disposable {
    */
   update(rows: Tensor, back: number): Tensor {
     const { length, maxLength } = this.#cache;
-    const { device, shape: [batch = 0, , width = 0], dtype } = rows;
+    const { device, dtype } = rows;
+    const [batch, , width] = threeSizes("cache", rows.shape);
     this.#rows ??= Tensor.empty(device, [batch, maxLength, width], dtype, "cached rows");
     const all = append(this.#cache, this.#rows, rows);
     const start = Math.max(0, length - back);

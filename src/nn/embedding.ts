@@ -14,7 +14,7 @@ import { Module } from "./module.ts";
 export interface EmbeddingOptions {
   /** The row that gets no gradient from lookups. */
   readonly paddingIdx?: number;
-  /** Initial values of the table; default: standard normal. */
+  /** Initial values of the table. @default standard normal */
   readonly init?: Init;
 }
 

@@ -28,7 +28,7 @@ export interface ExpertsOptions {
   readonly numExperts: number;
   /** Width of one. */
   readonly intermediateSize: number;
-  /** Of gates, which all come before all ups; or how gates and ups that come in turn are clamped. */
+  /** The activation of gates that all come before all ups, or how gates and ups that come in turn are clamped. */
   readonly activation: Activation | ClampedSwigluAttrs;
   /** How weights begin; biases begin as zeros. */
   readonly init: Init;

@@ -8,6 +8,7 @@ import type { Device } from "../device/device.ts";
 import type { WeightLayout } from "../ops/matmul.ts";
 import type { Init } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { type Dropout, dropOut, dropoutOf, type RandomContext } from "./dropout.ts";
 import { swiglu } from "./functional.ts";
 import { Linear } from "./linear.ts";
 import { type Names, RenamedModule } from "./renamed.ts";
@@ -74,20 +75,22 @@ export class FeedForward extends RenamedModule<[x: Tensor], Tensor> {
 }
 
 /** `downProj(activation(gateProj(x)) * upProj(x))`: SwiGLU (Shazeer 2020) and its relatives. */
-export class GatedFeedForward extends RenamedModule<[x: Tensor], Tensor> {
+export class GatedFeedForward extends RenamedModule<[x: Tensor, context?: RandomContext], Tensor> {
   readonly gateUpProj: Linear | undefined;
   readonly gateProj: Linear | undefined;
   readonly upProj: Linear | undefined;
   readonly downProj: Linear;
+  readonly dropout: Dropout | undefined;
   readonly #activation: Activation;
   readonly #project: (x: Tensor) => readonly [gate: Tensor, up: Tensor];
 
   /**
    * Makes the projections, without memory.
    *
-   * @param options `fused`: whether one projection `gateUpProj` gives gate and up, in this order; by default two do
+   * @param options `fused`: whether one projection `gateUpProj` gives gate and up, in this order; by default two do; `dropout`:
+   * probability that an element before the last projection becomes zero in training, by default 0
    */
-  constructor(device: Device, options: FeedForwardOptions & { readonly fused?: boolean }) {
+  constructor(device: Device, options: FeedForwardOptions & { readonly fused?: boolean; readonly dropout?: number }) {
     super(options.names);
     const { hiddenSize, intermediateSize, init, outInit = init, bias = false, layout = "outIn", activation } = options;
     const projection = (width: number): Linear => new Linear(device, hiddenSize, width, { bias, init, layout });
@@ -103,11 +106,13 @@ export class GatedFeedForward extends RenamedModule<[x: Tensor], Tensor> {
       this.#project = (x) => [gate.call(x), up.call(x)];
     }
     this.downProj = new Linear(device, intermediateSize, hiddenSize, { bias, init: outInit, layout });
+    this.dropout = dropoutOf(options.dropout);
     this.#activation = activation;
   }
 
   /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor): Tensor {
-    return this.downProj.call(gate(this.#activation, ...this.#project(x)));
+  forward(x: Tensor, context?: RandomContext): Tensor {
+    const inner = gate(this.#activation, ...this.#project(x));
+    return this.downProj.call(dropOut(this.dropout, inner, context));
   }
 }

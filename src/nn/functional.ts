@@ -176,7 +176,7 @@ export function attention(
 }
 
 /**
- * Turns the heads of x [batch, seq, n * headDim] by the tables' angles; positions are 0, 1, … unless given.
+ * Turns the heads of x [batch, seq, n * headDim] by the tables' angles. Without `positions` they are 0, 1, …
  *
  * @param options which elements of a head are turned, and which with which; by default the first, those of the first half with
  * those of the second

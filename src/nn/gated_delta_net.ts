@@ -6,6 +6,7 @@
  */
 import { at } from "../at.ts";
 import type { Device } from "../device/device.ts";
+import { requireKernels } from "../device/kernels/required.ts";
 import { float32 } from "../dtype.ts";
 import { rmsNormOp } from "../ops/norm.ts";
 import { applyOne } from "../tensor/apply.ts";
@@ -36,7 +37,7 @@ export interface GatedDeltaNetOptions {
   readonly convWidth: number;
   /** Behind the convolution. */
   readonly activation: Activation;
-  /** Of the gated norm. */
+  /** Epsilon of the gated norm. */
   readonly eps: number;
   /** How weights begin. */
   readonly init: Init;
@@ -70,6 +71,7 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
   /** Makes the parameters, without memory. */
   constructor(device: Device, options: GatedDeltaNetOptions) {
     super({ aLog: "A_log" });
+    requireKernels(device, "a layer of the gated delta rule", ["gatedDelta", "gatedDeltaBackward"]);
     const { hiddenSize, keyHeads, valueHeads, keyDim, valueDim, convWidth, eps, init } = options;
     const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
     const projection = (width: number): Linear => new Linear(device, hiddenSize, width, { bias: false, init });

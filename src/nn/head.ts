@@ -1,10 +1,11 @@
 /**
- * The head of a language model: from hidden states to the scores of the next token, or straight to the loss. A module of its
- * own, so that it can be a unit of its own.
+ * The head of a language model: from hidden states to the scores of the next token, or straight to the loss. The head
+ * is a module, so that it can be a unit.
  *
  * @module
  */
 import { at } from "../at.ts";
+import { ArgumentError } from "../errors.ts";
 import { linearOp } from "../ops/matmul.ts";
 import { applyOne } from "../tensor/apply.ts";
 import type { Device } from "../device/device.ts";
@@ -50,12 +51,19 @@ export class LanguageModelHead extends Module<
     this.bias = options.bias ? new Parameter(device, [vocabSize]) : undefined;
   }
 
-  /** hidden [batch, seq, hidden], labels int32 [batch, seq]; scores of the last `logitsToKeep` positions, or of all */
-  forward(hidden: Tensor, labels: Tensor | undefined, logitsToKeep?: number): HeadOutput {
+  /** hidden [batch, seq, hidden], labels int32 [batch, seq]; scores of the last `logitsToKeep` positions; 0 is all */
+  forward(hidden: Tensor, labels: Tensor | undefined, logitsToKeep: number = 0): HeadOutput {
     const { weight, bias } = this;
     if (labels !== undefined) return { loss: linearCrossEntropy(hidden, weight, labels, { bias }) };
     const seq = at(hidden.shape, 1, "dim");
-    const kept = logitsToKeep === undefined ? hidden : hidden.narrow(1, seq - logitsToKeep, logitsToKeep);
+    if (!Number.isSafeInteger(logitsToKeep) || logitsToKeep < 0) {
+      throw new ArgumentError(
+        `Cannot give the scores of the last ${logitsToKeep} positions: it must be a whole number`,
+      );
+    }
+    // As a slice from the end does in transformers, more than there are give all.
+    const count = logitsToKeep === 0 ? seq : Math.min(logitsToKeep, seq);
+    const kept = hidden.narrow(1, seq - count, count);
     return { logits: applyOne(linearOp, bias === undefined ? [kept, weight] : [kept, weight, bias], "outIn") };
   }
 }

@@ -7,6 +7,7 @@
 import { at } from "../at.ts";
 import { noGrad } from "../autograd/mode.ts";
 import type { Device } from "../device/device.ts";
+import { requireKernels } from "../device/kernels/required.ts";
 import { float32, int32 } from "../dtype.ts";
 import { topkOp } from "../ops/topk.ts";
 import { applyOne } from "../tensor/apply.ts";
@@ -21,7 +22,7 @@ import { Module } from "./module.ts";
 import { LayerNorm } from "./norm.ts";
 import type { RotaryTables } from "./rotary.ts";
 
-/** Of the norm of keys. */
+/** Epsilon of the norm of keys. */
 const KEY_EPS = 1e-6;
 /** The score of a key that a query cannot see: float32's lowest. */
 const UNSEEN = -3.4028234663852886e38;
@@ -59,6 +60,7 @@ export class Indexer extends Module<[x: Tensor, latentQueries: Tensor, context: 
     init: Init,
   ) {
     super();
+    requireKernels(device, "an indexer", ["topk"]);
     const { numHeads, headDim } = options;
     this.wqB = new Linear(device, queryRank, numHeads * headDim, { bias: false, init });
     this.wk = new Linear(device, hiddenSize, headDim, { bias: false, init });

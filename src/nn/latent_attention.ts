@@ -10,6 +10,7 @@ import type { Init } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext } from "./attention.ts";
 import { CacheSlot, KeyValues } from "./cache.ts";
+import { attentionDropout } from "./dropout.ts";
 import { attention, cat, rope } from "./functional.ts";
 import { Indexer, type IndexerOptions } from "./indexer.ts";
 import { Linear } from "./linear.ts";
@@ -17,7 +18,7 @@ import { Module } from "./module.ts";
 import { RMSNorm } from "./norm.ts";
 import type { RotaryTables } from "./rotary.ts";
 
-/** Of the norms of latent rows, whatever the model's others have. */
+/** Epsilon of the norms of latent rows, whatever the model's other norms have. */
 const LATENT_EPS = 1e-6;
 
 /** What a latent attention is made of. */
@@ -45,6 +46,8 @@ export interface LatentAttentionOptions {
   readonly init: Init;
   /** Whether the projections to latent rows, and that of the output, have a bias. */
   readonly bias: boolean;
+  /** Probability that a token does not hear another one in training. @default 0 */
+  readonly attentionDropout?: number;
 }
 
 /** Queries of all heads, and which keys they see: uint8 [batch, keys] or [batch, seq, keys]; all before them where there is none. */
@@ -108,7 +111,8 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     const own = [this.kvALayernorm.call(at(parts, 0, "part")), turn(at(parts, 1, "part"), ropeDim, 0)] as const;
     const [latent, turned] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
     const [keys, values] = this.#expand(latent, turned);
-    const attrs = { heads: numHeads, kvHeads: numHeads, causal: true, scale };
+    const dropout = attentionDropout(this, this.#options.attentionDropout, context);
+    const attrs = { heads: numHeads, kvHeads: numHeads, causal: true, scale, dropout };
     return this.oProj.call(attention(queries, keys, values, attrs, mask));
   }
 

@@ -12,11 +12,11 @@ import { Module } from "./module.ts";
 
 /** Options of a linear layer. */
 export interface LinearOptions {
-  /** Whether the layer adds a bias; default: true. */
+  /** Whether the layer adds a bias. @default true */
   readonly bias?: boolean;
-  /** How the weight lies; default: `outIn`, [outFeatures, inFeatures]. transformers' `Conv1D` is `inOut`. */
+  /** How the weight lies: `outIn` is [outFeatures, inFeatures], `inOut` that of transformers' `Conv1D`. @default `outIn` */
   readonly layout?: WeightLayout;
-  /** Initial values of the weight; default: PyTorch's uniform in ±1/√inFeatures. */
+  /** Initial values of the weight. @default PyTorch's uniform in ±1/√inFeatures */
   readonly init?: Init;
 }
 

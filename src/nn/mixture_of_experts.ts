@@ -6,6 +6,7 @@
 import { at } from "../at.ts";
 import type { Device } from "../device/device.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { type RandomContext, sampleUniform, streamOf } from "./dropout.ts";
 import { Experts, type ExpertsOptions } from "./experts.ts";
 import { type FeedForwardOptions, GatedFeedForward } from "./feed_forward.ts";
 import { Linear } from "./linear.ts";
@@ -18,6 +19,11 @@ export interface MixtureOptions extends ExpertsOptions {
   readonly router: Omit<RouterOptions, "hiddenSize" | "numExperts" | "init">;
   /** An expert for all tokens, weighted by the sigmoid of a layer of its own where it is gated. @default none */
   readonly shared?: Omit<FeedForwardOptions, "hiddenSize" | "init"> & { readonly gated: boolean };
+  /**
+   * What hidden states are multiplied by in training, one behind the other: numbers in (1 - noise, 1 + noise) for each of these
+   * noises. @default none
+   */
+  readonly jitters?: readonly number[];
   /** Whether logits of the router are given, for the loss that balances it. @default false */
   readonly outputRouterLogits?: boolean;
   /** Names of the fields. */
@@ -25,12 +31,13 @@ export interface MixtureOptions extends ExpertsOptions {
 }
 
 /** Each token through some of many experts (Shazeer et al. 2017). */
-export class MixtureOfExperts extends RenamedModule<[x: Tensor], BlockOutput> {
+export class MixtureOfExperts extends RenamedModule<[x: Tensor, context?: RandomContext], BlockOutput> {
   readonly gate: Router;
   readonly experts: Experts;
   readonly sharedExpert: GatedFeedForward | undefined;
   readonly sharedExpertGate: Linear | undefined;
   readonly #outputRouterLogits: boolean;
+  readonly #jitters: readonly number[];
 
   /** Makes the parts, without memory. */
   constructor(device: Device, options: MixtureOptions) {
@@ -43,16 +50,27 @@ export class MixtureOfExperts extends RenamedModule<[x: Tensor], BlockOutput> {
       if (shared.gated) this.sharedExpertGate = new Linear(device, hiddenSize, 1, { bias: false, init });
     }
     this.#outputRouterLogits = options.outputRouterLogits ?? false;
+    this.#jitters = (options.jitters ?? []).filter((noise) => noise > 0);
   }
 
   /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor): BlockOutput {
-    const rows = x.reshape([-1, at(x.shape, 2, "dim")]);
-    const { logits, ...routing } = this.gate.call(rows);
+  forward(x: Tensor, context?: RandomContext): BlockOutput {
+    const rows = this.#jittered(x, context).reshape([-1, at(x.shape, 2, "dim")]);
+    const noise = this.training ? this.gate.drawNoise(x, context) : undefined;
+    const { logits, ...routing } = this.gate.call(rows, noise);
     const routed = this.experts.call(rows, routing);
     const shared = this.#shared(rows);
     const hidden = (shared === undefined ? routed : routed.add(shared)).reshape(x.shape);
     return this.#outputRouterLogits ? { hidden, routerLogits: logits } : hidden;
+  }
+
+  #jittered(x: Tensor, context: RandomContext | undefined): Tensor {
+    if (!this.training) return x;
+    const [batch, seq, width] = [at(x.shape, 0, "dim"), at(x.shape, 1, "dim"), at(x.shape, 2, "dim")];
+    return this.#jitters.reduce((x, noise, i) => {
+      const stream = streamOf(this, `input jitter ${i}`, context);
+      return x.mul(sampleUniform(x.device, [batch, seq, width], stream, [1 - noise, 1 + noise]).to(x.dtype));
+    }, x);
   }
 
   #shared(rows: Tensor): Tensor | undefined {

@@ -67,7 +67,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   #training = true;
   #fqn: string | undefined;
 
-  /** What it computes. To run it, call {@link call}: `model.call(x)`, without which nothing is gathered, hooked or freed. */
+  /** What the module computes. Callers use {@link call} instead, `model.call(x)`, which also gathers, hooks and frees. */
   abstract forward(...args: Args): Out;
 
   /**
@@ -147,7 +147,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     return () => void (this.#wrapper = undefined);
   }
 
-  /** Whether it is trained now, and not evaluated. */
+  /** Whether the module is being trained, and not evaluated. */
   get training(): boolean {
     return this.#training;
   }
@@ -163,7 +163,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     return this.train(false);
   }
 
-  /** Its name below the root that named the tree, `""` for that root; undefined before. */
+  /** The module's name below the root that named the tree: `""` for that root, undefined before. */
   get fqn(): string | undefined {
     return this.#fqn;
   }
@@ -233,8 +233,8 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   }
 
   /**
-   * Names the tree, unless all its parameters have names: a part of a model that was named as a whole keeps those, so that its
-   * first values and its checkpoints do not depend on where it is looked at from.
+   * Names the tree, unless all its parameters have names. A part of a model that was named as a whole keeps the
+   * model's names, so that first values and checkpoints do not depend on which module is asked.
    */
   ensureNames(): void {
     for (const parameter of this.parameters()) if (!parameter.named) return this.nameTree();

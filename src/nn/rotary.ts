@@ -37,7 +37,7 @@ export type RopeScaling =
   }
   | {
     readonly type: "longrope";
-    /** By how much longer the positions became. */
+    /** The factor by which the longest position grew. */
     readonly factor: number;
     /** Factor on cosines and sines, and that in long texts. @default follows from the other factors */
     readonly attentionFactor: number | undefined;
@@ -83,7 +83,7 @@ export function inverseFrequencies(
   });
 }
 
-/** From `theta^(2i / dim)` and i to the rescaled inverse. */
+/** The function from `theta^(2i / dim)` and i to the rescaled inverse. */
 function rescaling(math: ExactMath, options: RotaryOptions, long: boolean): (inverse: number, i: number) => number {
   const { scaling } = options;
   switch (scaling.type) {
@@ -123,7 +123,7 @@ function rescaling(math: ExactMath, options: RotaryOptions, long: boolean): (inv
   }
 }
 
-/** By how much yarn raises a score, for a factor on positions and a share of it (`yarn_get_mscale` of transformers). */
+/** The factor by which yarn raises a score, from a factor on positions and a share of it (`yarn_get_mscale` of transformers). */
 function mscaleOf(factor: number, mscale: number, log: (x: number) => number): number {
   return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
@@ -167,6 +167,8 @@ export class RotaryTables {
   /** The tables for a call of `seq` tokens: theirs, or all where only the device knows which are theirs. */
   of(seq: number, { positionIds, pastKeyValues }: LayerContext): CosSin {
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
+    const { scaling } = this.#options;
+    if (scaling.type === "longrope") pastKeyValues?.limit(scaling.originalMaxPositions);
     return positionIds === undefined ? this.rows(past, seq) : this.all(past + seq);
   }
 

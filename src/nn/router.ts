@@ -9,12 +9,14 @@ import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { linearOp } from "../ops/matmul.ts";
 import { type RouteAttrs, routeOp } from "../ops/router.ts";
+import { threeSizes, twoSizes } from "../shape.ts";
 import { apply, applyOne } from "../tensor/apply.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { ones, zeros } from "../tensor/create.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { type RandomContext, sampleUniform, streamOf } from "./dropout.ts";
 import { Module } from "./module.ts";
 
 /** Which experts each token goes to. */
@@ -54,7 +56,7 @@ export interface RouterOptions {
 const UNGROUPED = { groups: 1, topGroups: 1, groupBest: 1 } as const;
 
 /** Chooses experts for each token by a linear layer's scores. */
-export class Router extends Module<[x: Tensor], Routing & { readonly logits: Tensor }> {
+export class Router extends Module<[x: Tensor, noise?: Tensor], Routing & { readonly logits: Tensor }> {
   /** [numExperts, hiddenSize] */
   readonly weight: Parameter;
   /** [numExperts], if there is one. */
@@ -76,13 +78,28 @@ export class Router extends Module<[x: Tensor], Routing & { readonly logits: Ten
     this.#float32Logits = options.float32Logits ?? false;
   }
 
-  /** x [rows, hiddenSize]; logits are [rows, numExperts] */
-  forward(x: Tensor): Routing & { readonly logits: Tensor } {
+  /** Numbers in (0, 1) by which `sparseMixer` draws experts for hidden states [batch, seq, hiddenSize]; others draw none. */
+  drawNoise({ device, shape }: Tensor, context: RandomContext | undefined): Tensor | undefined {
+    const { scoring, topK } = this.#attrs;
+    if (scoring !== "sparseMixer") return undefined;
+    const [batch, seq] = threeSizes("routing noise", shape);
+    const numExperts = at(this.weight.shape, 0, "dim");
+    const stream = streamOf(this, "routing noise", context);
+    const noise = sampleUniform(device, [batch, seq, topK * 2 * numExperts], stream, [0, 1]);
+    return noise.reshape([batch * seq, topK, 2, numExperts]);
+  }
+
+  /**
+   * x [rows, hiddenSize]; logits are [rows, numExperts]
+   *
+   * @param noise from {@link drawNoise}: experts are drawn by it, and not just the best ones taken
+   */
+  forward(x: Tensor, noise?: Tensor): Routing & { readonly logits: Tensor } {
     const wide = (tensor: Tensor): Tensor => this.#float32Logits ? tensor.to(float32) : tensor;
     const inputs = [x, this.weight, this.bias].filter((tensor) => tensor !== undefined).map(wide);
     const logits = applyOne(linearOp, inputs, "outIn");
-    const correction = this.eScoreCorrectionBias;
-    const routed = apply(routeOp, correction === undefined ? [logits] : [logits, correction], this.#attrs);
+    const given = [logits, noise ?? this.eScoreCorrectionBias].filter((tensor) => tensor !== undefined);
+    const routed = apply(routeOp, given, { ...this.#attrs, sampled: noise !== undefined });
     return { logits, weights: at(routed, 0, "output"), experts: at(routed, 1, "output") };
   }
 }
@@ -95,7 +112,8 @@ export class Router extends Module<[x: Tensor], Routing & { readonly logits: Ten
  * @param mask uint8, one for each row: 0 leaves the row out. @default all count
  */
 export function loadBalancingLoss(layers: readonly Tensor[], topK: number, mask?: Tensor): Tensor {
-  const { device, shape: [rows = 0, experts = 0] } = at(layers, 0, "router");
+  const { device, shape } = at(layers, 0, "router");
+  const [rows, experts] = twoSizes("load balancing", shape, "logits must be [rows, experts]");
   using frame = scope();
   const counted = (mask === undefined ? ones(device, [rows]) : mask.to(float32)).reshape([rows, 1]);
   let [picks, shares] = [zeros(device, [experts]), zeros(device, [experts])];

@@ -7,9 +7,10 @@
 import { KERNELS } from "../device/kernels/table.ts";
 import { float32, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
-import { sameShape } from "../shape.ts";
+import { sameShape, threeSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { writeFloat32 } from "./convert.ts";
+import { type DropoutAttrs, requireProbability } from "./dropout.ts";
 import type { ComputeOp } from "./op.ts";
 
 const MAX_HEAD_DIM = KERNELS.attention.values.headDim.atMost;
@@ -31,20 +32,25 @@ export interface AttentionAttrs {
    * @default false
    */
   readonly sinks?: boolean | undefined;
+  /** Which probabilities become zero, behind the softmax. @default none */
+  readonly dropout?: DropoutAttrs | undefined;
 }
+
+/** To the kernel, a probability of 0 drops nothing. */
+const NO_DROPOUT: DropoutAttrs = { p: 0, key: 0, sample: 0 };
 
 /** The arguments that both directions share. */
 function common([q, k, v]: readonly [Tensor, Tensor, Tensor], keyMask: Tensor | undefined, attrs: AttentionAttrs) {
-  const [batch = 1, seqQ = 1, strideQ = 1] = q.shape;
-  const [, seqK = 1, strideK = 1] = k.shape;
-  const [, , strideV = 1] = v.shape;
+  const [batch, seqQ, strideQ] = threeSizes("attention", q.shape);
+  const [, seqK, strideK] = threeSizes("attention", k.shape);
+  const [, , strideV] = threeSizes("attention", v.shape);
   // To the kernel, a window of 0 is none.
   const window = attrs.window ?? 0;
-  const { sinks: _, ...options } = attrs;
+  const { sinks: _, dropout = NO_DROPOUT, ...options } = attrs;
   const dims = { headDim: strideQ / attrs.heads, valueDim: strideV / attrs.kvHeads };
   const maskRows = keyMask?.ndim === 3 ? seqQ : 1;
   const sizes = { batch, seqQ, seqK, ...dims, strideQ, strideK, strideV, window, maskRows };
-  return { dtype: q.dtype, ...options, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
+  return { dtype: q.dtype, ...options, ...dropout, ...sizes, q: q.ptr, k: k.ptr, v: v.ptr, keyMask: keyMask?.ptr };
 }
 
 /** Which of the inputs is the key mask, and which are the sinks. */
@@ -53,7 +59,8 @@ function optionalInputs(inputs: number, { sinks = false }: AttentionAttrs) {
 }
 
 /** Sizes of the output, for the kernels of sinks. */
-function sinkSizes({ shape: [batch = 1, seq = 1, width = 1], dtype }: Tensor, { heads }: AttentionAttrs) {
+function sinkSizes({ shape, dtype }: Tensor, { heads }: AttentionAttrs) {
+  const [batch, seq, width] = threeSizes("attention", shape);
   return { dtype, batch, seq, heads, headDim: width / heads };
 }
 
@@ -65,7 +72,8 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
   name: "attention",
   infer: (inputs, attrs) => {
     const [q, k, v] = inputs;
-    const { heads, kvHeads, causal, window } = attrs;
+    const { heads, kvHeads, causal, window, dropout = NO_DROPOUT } = attrs;
+    requireProbability(dropout.p);
     const places = optionalInputs(inputs.length, attrs);
     const mask = places.mask === undefined ? undefined : inputs[places.mask];
     const sinks = places.sinks === undefined ? undefined : inputs[places.sinks];
@@ -77,14 +85,14 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
     if (q === undefined || k === undefined || v === undefined || q.dtype !== k.dtype || q.dtype !== v.dtype) {
       throw new DTypeError("attention", "q, k and v must have one dtype", q?.dtype.name ?? "", k?.dtype.name ?? "");
     }
-    const [[batch = 0, seqQ = 0], [, seqK = 0]] = [q.shape, k.shape];
-    const [headDim, valueDim] = [(q.shape[2] ?? 0) / heads, (v.shape[2] ?? 0) / kvHeads];
-    const fits = q.ndim === 3 && k.ndim === 3 && v.ndim === 3 && Number.isInteger(headDim) && heads % kvHeads === 0 &&
-      k.shape[0] === q.shape[0] && k.shape[2] === kvHeads * headDim &&
-      Number.isInteger(valueDim) && v.shape[0] === k.shape[0] && v.shape[1] === k.shape[1];
-    if (!fits) {
-      throw new ShapeError("attention", `${heads} query and ${kvHeads} kv heads must fit`, q.shape, k.shape, v.shape);
-    }
+    const expected = `${heads} query and ${kvHeads} kv heads must fit`;
+    const [batch, seqQ, widthQ] = threeSizes("attention", q.shape, expected);
+    const [batchK, seqK, widthK] = threeSizes("attention", k.shape, expected);
+    const [batchV, seqV, widthV] = threeSizes("attention", v.shape, expected);
+    const [headDim, valueDim] = [widthQ / heads, widthV / kvHeads];
+    const fits = Number.isInteger(headDim) && Number.isInteger(valueDim) && heads % kvHeads === 0 &&
+      widthK === kvHeads * headDim && batchK === batch && batchV === batch && seqV === seqK;
+    if (!fits) throw new ShapeError("attention", expected, q.shape, k.shape, v.shape);
     if (Math.max(headDim, valueDim) > MAX_HEAD_DIM) {
       throw new ShapeError("attention", `a head must have at most ${MAX_HEAD_DIM} elements`, q.shape, v.shape);
     }

@@ -6,6 +6,7 @@
 import type { DevicePtr } from "../device/device.ts";
 import { KERNELS } from "../device/kernels/table.ts";
 import { ShapeError } from "../errors.ts";
+import { threeSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { floatPair } from "./check.ts";
 import { writeFloat32 } from "./convert.ts";
@@ -15,8 +16,8 @@ const MAX_WIDTH = KERNELS.causalConv.values.width.atMost;
 
 /** The arguments that both directions share. */
 function common(x: Tensor, w: Tensor) {
-  const [batch = 1, seq = 1, channels = 1] = x.shape;
-  const [, , width = 1] = w.shape;
+  const [batch, seq, channels] = threeSizes("causalConv", x.shape);
+  const [, , width] = threeSizes("causalConv", w.shape);
   return { dtype: x.dtype, batch, seq, channels, width, x: x.ptr, w: w.ptr };
 }
 
@@ -28,9 +29,10 @@ export const causalConvOp: ComputeOp<undefined> = {
   name: "causalConv",
   infer: (inputs) => {
     const [x, w] = floatPair("causalConv", inputs, "input and weight");
-    const [channels, one, width = 0] = w.shape;
-    if (x.ndim !== 3 || w.ndim !== 3 || one !== 1 || channels !== x.shape[2] || width > MAX_WIDTH) {
-      const expected = `x must be [batch, seq, channels] and the weight [channels, 1, at most ${MAX_WIDTH}]`;
+    const expected = `x must be [batch, seq, channels] and the weight [channels, 1, at most ${MAX_WIDTH}]`;
+    const [, , channels] = threeSizes("causalConv", x.shape, expected);
+    const [rows, one, width] = threeSizes("causalConv", w.shape, expected);
+    if (one !== 1 || rows !== channels || width > MAX_WIDTH) {
       throw new ShapeError("causalConv", expected, x.shape, w.shape);
     }
     return [{ shape: x.shape, dtype: x.dtype }];

@@ -6,6 +6,7 @@
 import { at } from "../at.ts";
 import { int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
+import { twoSizes } from "../shape.ts";
 import { writeFloat32 } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
 
@@ -27,7 +28,7 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
   },
   forward: (call) => {
     const [weight, ids] = [call.dense(call.input(0)), call.dense(call.input(1))];
-    const [vocab = 0, cols = 0] = weight.shape;
+    const [vocab, cols] = twoSizes("embedding", weight.shape);
     const sizes = { dtype: weight.dtype, n: ids.numel, vocab, cols };
     call.device.kernels.embedding({ ...sizes, y: call.output(0).ptr, w: weight.ptr, ids: ids.ptr });
     call.save(ids);
@@ -35,7 +36,7 @@ export const embeddingOp: ComputeOp<EmbeddingAttrs> = {
   backward: (call) => {
     if (!call.needs(0)) return;
     const ids = call.saved(0);
-    const [vocab = 0, cols = 0] = call.spec(0).shape;
+    const [vocab, cols] = twoSizes("embedding", call.spec(0).shape);
     const dy = call.dense(call.grad(0));
     const args = { dtype: dy.dtype, n: ids.numel, vocab, cols, ...call.attrs, dy: dy.ptr, ids: ids.ptr };
     writeFloat32(call, 0, (dw) => call.device.kernels.embeddingBackward({ ...args, dw }));

@@ -1,12 +1,13 @@
 /**
- * Tokens to experts and back. The rows of an expert are those of its pairs (a token and one of its experts), one after the other,
- * experts in order; where they end lies on the device, so that nothing here depends on the routing.
+ * Tokens to experts and back. Rows are pairs of a token and one of its experts, sorted by expert. Where each expert's
+ * rows end is a number in device memory, so that no shape and no call depends on the routing.
  *
  * @module
  */
 import { at } from "../at.ts";
 import { float32, int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
+import { threeSizes, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { floatInput, floatPair } from "./check.ts";
 import { castTo, writeFloat32 } from "./convert.ts";
@@ -90,7 +91,8 @@ export const combineOp: ComputeOp<undefined> = {
 };
 
 /** Features of a weight of all experts. */
-function featuresOf({ shape: [, first = 0, second = 0] }: Tensor, layout: WeightLayout) {
+function featuresOf({ shape }: Tensor, layout: WeightLayout) {
+  const [, first, second] = threeSizes("groupedLinear", shape);
   return layout === "outIn" ? [first, second] as const : [second, first] as const;
 }
 
@@ -160,8 +162,10 @@ export interface ClampedSwigluAttrs {
 export const clampedSwigluOp: ComputeOp<ClampedSwigluAttrs> = {
   name: "clampedSwiglu",
   infer: (inputs) => {
-    const { shape: [rows = 0, both = 0, ...more], dtype, shape } = floatInput("clampedSwiglu", inputs);
-    if (more.length > 0 || both % 2 !== 0) throw new ShapeError("clampedSwiglu", "it must be [rows, 2 * width]", shape);
+    const { dtype, shape } = floatInput("clampedSwiglu", inputs);
+    const expected = "it must be [rows, 2 * width]";
+    const [rows, both] = twoSizes("clampedSwiglu", shape, expected);
+    if (both % 2 !== 0) throw new ShapeError("clampedSwiglu", expected, shape);
     return [{ shape: [rows, both / 2], dtype }];
   },
   forward: (call) => {

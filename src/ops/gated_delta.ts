@@ -9,7 +9,7 @@ import type { DevicePtr } from "../device/device.ts";
 import { KERNELS } from "../device/kernels/table.ts";
 import { float32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { sameShape, type Shape } from "../shape.ts";
+import { sameShape, type Shape, threeSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 
@@ -69,19 +69,19 @@ export const gatedDeltaOp: ComputeOp<GatedDeltaAttrs> = {
       const expected = "g must be float32, and q, k, v and beta of one dtype";
       throw new DTypeError("gatedDeltaRule", expected, g.dtype.name, ...[q, k, v, beta].map(({ dtype }) => dtype.name));
     }
-    const [batch, seq, width] = q.shape;
-    const [keyDim, valueDim] = [(width ?? 0) / keyHeads, (v.shape[2] ?? 0) / valueHeads];
-    const fits = q.ndim === 3 && v.ndim === 3 && sameShape(q.shape, k.shape) && valueHeads % keyHeads === 0 &&
+    const expected = `${keyHeads} key heads and ${valueHeads} value heads must fit`;
+    const [batch, seq, width] = threeSizes("gatedDeltaRule", q.shape, expected);
+    const [keyDim, valueDim] = [width / keyHeads, threeSizes("gatedDeltaRule", v.shape, expected)[2] / valueHeads];
+    const fits = sameShape(q.shape, k.shape) && valueHeads % keyHeads === 0 &&
       Number.isInteger(keyDim) && Number.isInteger(valueDim) && v.shape[0] === batch && v.shape[1] === seq &&
-      [g, beta].every(({ shape }) => sameShape(shape, [batch ?? 0, seq ?? 0, valueHeads]));
+      [g, beta].every(({ shape }) => sameShape(shape, [batch, seq, valueHeads]));
     if (!fits) {
-      const expected = `${keyHeads} key heads and ${valueHeads} value heads must fit`;
       throw new ShapeError("gatedDeltaRule", expected, q.shape, k.shape, v.shape, g.shape, beta.shape);
     }
     if (keyDim > MAX_KEY_DIM || valueDim > MAX_VALUE_DIM) {
       throw new ShapeError("gatedDeltaRule", `a head must have at most ${MAX_KEY_DIM} elements`, q.shape, v.shape);
     }
-    const stateShape = [batch ?? 0, valueHeads, keyDim, valueDim];
+    const stateShape = [batch, valueHeads, keyDim, valueDim];
     if (state !== undefined && (state.dtype !== float32 || !sameShape(state.shape, stateShape))) {
       throw new ShapeError("gatedDeltaRule", `the state must be float32 [${stateShape.join(", ")}]`, state.shape);
     }

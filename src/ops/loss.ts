@@ -10,7 +10,7 @@
 import { devicePtr } from "../device/device.ts";
 import { type DType, float16, float32, int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { matrixOf, numelOf } from "../shape.ts";
+import { matrixOf, numelOf, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo } from "./convert.ts";
 import { floatPair } from "./check.ts";
@@ -150,7 +150,7 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   },
   forward: (call) => {
     const [hidden, weight, labels] = [call.dense(call.input(0)), call.dense(call.input(1)), call.dense(call.input(2))];
-    const [vocab = 1, width = 0] = weight.shape;
+    const [vocab, width] = twoSizes("linearCrossEntropy", weight.shape);
     const alpha = 1 / lossScaleOf(hidden.dtype);
     const rows = labels.numel;
     const { kernels } = call.device;

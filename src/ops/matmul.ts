@@ -6,7 +6,7 @@
 import { at } from "../at.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
-import { broadcastShapes, broadcastStrides, isDense, numelOf, type Shape } from "../shape.ts";
+import { broadcastShapes, broadcastStrides, isDense, numelOf, type Shape, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo, writeFloat32 } from "./convert.ts";
 import { floatPair } from "./check.ts";
@@ -118,7 +118,8 @@ export const matmulOp: ComputeOp<undefined> = {
 export type WeightLayout = "outIn" | "inOut";
 
 /** Features of a weight. */
-function featuresOf({ shape: [first = 0, second = 0] }: Tensor, layout: WeightLayout) {
+function featuresOf({ shape }: Tensor, layout: WeightLayout) {
+  const [first, second] = twoSizes("linear", shape, "the weight must have two dims");
   return layout === "outIn" ? [first, second] as const : [second, first] as const;
 }
 

@@ -13,13 +13,13 @@ import type { Tensor } from "../tensor/tensor.ts";
 export interface OutputSpec {
   /** Sizes by dim. */
   readonly shape: Shape;
-  /** What its elements are. */
+  /** The output's element type. */
   readonly dtype: DType;
 }
 
-/** What both directions of an op may do. Tensors made here are freed when the call returns, unless given or saved. */
+/** What both directions of an op may do. Tensors made here are freed when the call returns, but for those given or saved. */
 export interface OpContext {
-  /** Where it is computed. */
+  /** The device that computes. */
   readonly device: Device;
   /** An uninitialized dense tensor. */
   empty(shape: Shape, dtype: DType): Tensor;
@@ -71,7 +71,7 @@ export interface BackwardCall<A> extends OpCall<A> {
 
 /** An operation that computes new values. */
 export interface ComputeOp<A> {
-  /** Its name in messages. */
+  /** The op's name in messages. */
   readonly name: string;
   /**
    * Shapes and dtypes of the outputs.
@@ -81,13 +81,13 @@ export interface ComputeOp<A> {
   infer(inputs: readonly Tensor[], attrs: A): readonly OutputSpec[];
   /** Computes the outputs. */
   forward(call: ForwardCall<A>): void;
-  /** Without it the outputs are constants. */
+  /** Computes the inputs' gradients. An op without a backward has constants as outputs. */
   backward?(call: BackwardCall<A>): void;
 }
 
 /** An operation that looks at the same values in another layout. */
 export interface ViewOp<A> {
-  /** Its name in messages. */
+  /** The op's name in messages. */
   readonly name: string;
   /** Layout of the output over the input's buffer. */
   view(input: Tensor, attrs: A): Layout;

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { ReduceOp } from "../device/kernels/signature.ts";
 import { int32, uint8 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
@@ -127,7 +128,7 @@ export const argmaxOp: ComputeOp<undefined> = {
   },
   forward: (call) => {
     const x = call.dense(call.input(0));
-    const [rows, cols] = [numelOf(x.shape.slice(0, -1)), x.shape.at(-1) ?? 1];
+    const [rows, cols] = [numelOf(x.shape.slice(0, -1)), at(x.shape, x.ndim - 1, "dim")];
     call.device.kernels.argmax({ dtype: x.dtype, rows, cols, dst: call.output(0).ptr, src: x.ptr });
   },
 };

@@ -5,7 +5,7 @@
  */
 import { float32, int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { sameShape } from "../shape.ts";
+import { sameShape, threeSizes, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { ComputeOp } from "./op.ts";
 
@@ -25,8 +25,8 @@ export interface RopeAttrs extends Required<RopeOptions> {
 /** The arguments that both directions share. */
 function common(x: Tensor, [cos, sin]: readonly [Tensor, Tensor], positions: Tensor | undefined, attrs: RopeAttrs) {
   const { headDim } = attrs;
-  const [batch = 1, seq = 1, strideX = headDim] = x.shape;
-  const [tableRows = 0, half = 0] = cos.shape;
+  const [batch, seq, strideX] = threeSizes("rope", x.shape);
+  const [tableRows, half] = twoSizes("rope", cos.shape);
   const sizes = { batch, seq, heads: strideX / headDim, ...attrs, half, tableRows, strideX };
   return { dtype: x.dtype, ...sizes, x: x.ptr, cos: cos.ptr, sin: sin.ptr, positions: positions?.ptr };
 }
@@ -40,15 +40,14 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
     if (x === undefined || cos === undefined || sin === undefined || cos.dtype !== float32 || sin.dtype !== float32) {
       throw new DTypeError("rope", "the tables must be float32", cos?.dtype.name ?? "", sin?.dtype.name ?? "");
     }
-    const [batch, seq = 0, width = 0] = x.shape;
-    if (x.ndim !== 3 || width % headDim !== 0 || cos.ndim !== 2 || start + 2 * (cos.shape[1] ?? 0) > headDim) {
-      const expected = `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${(headDim - start) / 2}]`;
-      throw new ShapeError("rope", expected, x.shape, cos.shape);
-    }
+    const expected = `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${(headDim - start) / 2}]`;
+    const [batch, seq, width] = threeSizes("rope", x.shape, expected);
+    const [tableRows, half] = twoSizes("rope", cos.shape, expected);
+    if (width % headDim !== 0 || start + 2 * half > headDim) throw new ShapeError("rope", expected, x.shape, cos.shape);
     if (!sameShape(cos.shape, sin.shape)) {
       throw new ShapeError("rope", "both tables must have one shape", cos.shape, sin.shape);
     }
-    if (positions === undefined && seq > (cos.shape[0] ?? 0)) {
+    if (positions === undefined && seq > tableRows) {
       throw new ShapeError("rope", `the tables must reach the sequence length ${seq}`, cos.shape);
     }
     const fits = positions === undefined ||

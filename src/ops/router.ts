@@ -7,7 +7,7 @@ import type { Scoring } from "../device/kernels/signature.ts";
 import { KERNELS } from "../device/kernels/table.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError, ShapeError } from "../errors.ts";
-import { matrixOf } from "../shape.ts";
+import { matrixOf, sameShape } from "../shape.ts";
 import { floatInput } from "./check.ts";
 import type { ComputeOp } from "./op.ts";
 
@@ -31,6 +31,16 @@ export interface RouteAttrs {
   readonly groupBest: 1 | 2;
   /** How far behind the best an expert may be in `sparseMixer`. */
   readonly jitter: number;
+  /** Whether the last input is noise, by which `sparseMixer` draws experts. @default false */
+  readonly sampled?: boolean;
+}
+
+/** The second input as what it is: a bias, or noise. */
+function optionalInputs<T>(
+  given: T | undefined,
+  { sampled = false }: RouteAttrs,
+): readonly [bias: T | undefined, noise: T | undefined] {
+  return sampled ? [undefined, given] : [given, undefined];
 }
 
 function requireFit(experts: number, { topK, groups, topGroups, groupBest }: RouteAttrs): void {
@@ -44,12 +54,15 @@ function requireFit(experts: number, { topK, groups, topGroups, groupBest }: Rou
   );
 }
 
-/** logits [rows, experts], optional float32 bias [experts] → weights float32 [rows, topK], experts int32 [rows, topK]. */
+/**
+ * logits [rows, experts], optional float32 bias [experts], or noise float32 [rows, topK, 2, experts] in (0, 1) → weights float32 [rows, topK],
+ * experts int32 [rows, topK].
+ */
 export const routeOp: ComputeOp<RouteAttrs> = {
   name: "route",
   infer: (inputs, attrs) => {
     const logits = floatInput("route", inputs);
-    const bias = inputs[1];
+    const [bias, noise] = optionalInputs(inputs[1], attrs);
     const [rows, experts] = logits.shape;
     if (logits.ndim !== 2 || rows === undefined || experts === undefined) {
       throw new ShapeError("route", "logits must be [rows, experts]", logits.shape);
@@ -58,6 +71,10 @@ export const routeOp: ComputeOp<RouteAttrs> = {
     if (bias !== undefined && (bias.ndim !== 1 || bias.numel !== experts || bias.dtype !== float32)) {
       throw new ShapeError("route", "the bias must be float32 [experts]", logits.shape, bias.shape);
     }
+    const ofNoise = [rows, attrs.topK, 2, experts];
+    if (noise !== undefined && !(sameShape(noise.shape, ofNoise) && noise.dtype === float32)) {
+      throw new ShapeError("route", `the noise must be float32 [${ofNoise.join(", ")}]`, logits.shape, noise.shape);
+    }
     const shape = [rows, attrs.topK];
     return [{ shape, dtype: float32 }, { shape, dtype: int32 }];
   },
@@ -65,9 +82,11 @@ export const routeOp: ComputeOp<RouteAttrs> = {
     const logits = call.dense(call.input(0));
     const { rows, cols: experts } = matrixOf(logits);
     const [weights, chosen] = [call.output(0), call.output(1)];
-    const bias = call.inputs > 1 ? call.dense(call.input(1)).ptr : undefined;
-    const sizes = { dtype: logits.dtype, rows, experts, ...call.attrs };
-    call.device.kernels.route({ ...sizes, weights: weights.ptr, chosen: chosen.ptr, logits: logits.ptr, bias });
+    const given = call.inputs > 1 ? call.dense(call.input(1)).ptr : undefined;
+    const [bias, noise] = optionalInputs(given, call.attrs);
+    const { sampled: _, ...attrs } = call.attrs;
+    const sizes = { dtype: logits.dtype, rows, experts, ...attrs };
+    call.device.kernels.route({ ...sizes, weights: weights.ptr, chosen: chosen.ptr, logits: logits.ptr, bias, noise });
     call.save(logits, chosen);
   },
   backward: (call) => {

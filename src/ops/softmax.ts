@@ -32,5 +32,5 @@ function softmax(name: "softmax" | "logSoftmax"): ComputeOp<undefined> {
 
 /** Softmax along the last dim. */
 export const softmaxOp: ComputeOp<undefined> = softmax("softmax");
-/** Its logarithm, exact where a softmax would be 0. */
+/** The logarithm of the softmax, exact where the softmax would be 0. */
 export const logSoftmaxOp: ComputeOp<undefined> = softmax("logSoftmax");

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { numelOf, sameShape, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { OpContext } from "./op.ts";
@@ -25,7 +26,7 @@ export function sumTo(context: OpContext, grad: Tensor, shape: Shape): Tensor {
     reduceBlock(1, numelOf(sizes.slice(0, lead)), numelOf(rest), rest);
   }
   for (let dim = 0; dim < shape.length; dim++) {
-    const size = sizes[dim] ?? 1;
+    const size = at(sizes, dim, "dim");
     if (shape[dim] !== 1 || size === 1) continue;
     const to = sizes.map((value, i) => i === dim ? 1 : value);
     reduceBlock(numelOf(sizes.slice(0, dim)), size, numelOf(sizes.slice(dim + 1)), to);

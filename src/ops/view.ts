@@ -36,7 +36,7 @@ export const reshapeOp: ViewOp<Shape> = {
   backward: giveReshaped,
 };
 
-/** Without some dims of size 1. */
+/** Removes some dims of size 1. */
 export const squeezeOp: ViewOp<readonly number[]> = {
   name: "squeeze",
   view: ({ layout: { shape, strides, offset } }, dims) => {
@@ -46,7 +46,7 @@ export const squeezeOp: ViewOp<readonly number[]> = {
   backward: giveReshaped,
 };
 
-/** With a new dim of size 1 before the one given. */
+/** Inserts a dim of size 1 before the one given. */
 export const unsqueezeOp: ViewOp<number> = {
   name: "unsqueeze",
   view: ({ layout: { shape, strides, offset } }, dim) => {
@@ -92,7 +92,7 @@ export interface NarrowAttrs {
 export const narrowOp: ViewOp<NarrowAttrs> = {
   name: "narrow",
   view: (input, { dim, start, length }) => {
-    const size = input.shape[dim] ?? 0;
+    const size = at(input.shape, dim, "dim");
     const whole = Number.isInteger(start) && Number.isInteger(length);
     if (!whole || start < 0 || length < 0 || start + length > size) {
       const expected = `[${start}, ${start + length}) must lie in dim ${dim} of size ${size}`;

@@ -28,7 +28,7 @@ interface NormPurpose {
   readonly factor?: DevicePtr;
   /** What gradients were scaled by, and where an overflow of theirs is noted. */
   readonly scaling?: { readonly scale: DevicePtr; readonly overflow: DevicePtr } | undefined;
-  /** Parameters whose gradients count; default: all. */
+  /** Parameters whose gradients count. @default all */
   readonly counted?: readonly Parameter[];
 }
 

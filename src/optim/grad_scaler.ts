@@ -19,7 +19,7 @@ import type { Optimizer } from "./optimizer.ts";
 export interface GradScalerSettings {
   /** What the scale is multiplied by after `growthInterval` steps without an overflow: 2 */
   readonly growthFactor: number;
-  /** What it is multiplied by after an overflow: 0.5 */
+  /** What the scale is multiplied by after an overflow: 0.5 */
   readonly backoffFactor: number;
   /** 2000 */
   readonly growthInterval: number;

@@ -66,7 +66,7 @@ interface Block<S extends OptimizerSettings> {
   readonly members: readonly Member<S>[];
   /** Elements of each state: the members' one after another. */
   readonly length: number;
-  /** By name. */
+  /** The parameter's states by name. */
   readonly states: ReadonlyMap<string, StateMemory>;
   /** int32 steps taken, by member: one without a gradient is not stepped. */
   readonly steps: Buffer;

@@ -7,7 +7,7 @@ import { ArgumentError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 
 /**
- * Refuses trained parameters that nobody reduces, over several ranks or beside ones that are reduced (PyTorch: "mixed
+ * Refuses trained parameters that no parallelism reduces, over several ranks or beside ones that are reduced (PyTorch: "mixed
  * torch.Tensor and DTensor"): each rank would take other steps with them, and another norm.
  *
  * @param what what is to be done, e.g. `clip gradients`

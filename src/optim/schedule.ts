@@ -9,7 +9,7 @@ import { ArgumentError } from "../errors.ts";
 
 /** A factor on the learning rate, by step. */
 export interface Schedule {
-  /** Its name and options, by which checkpoints tell it from others. */
+  /** The schedule's name and options, by which checkpoints tell it from others. */
   readonly text: string;
   /**
    * The factor on the learning rate.

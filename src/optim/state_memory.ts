@@ -17,10 +17,10 @@ export class StateMemory {
   readonly #pool: StatePool | undefined;
   readonly #byteLength: number;
   readonly #owner: string;
-  /** Where it rests in the pool. */
+  /** The place in the pool where the state rests. */
   readonly #resting: DevicePtr | undefined;
   #isReleased = false;
-  /** Its memory on the device: always without a pool, else while it is updated. */
+  /** The state's memory on the device: always there without a pool, else only during an update. */
   #present: Buffer | undefined;
 
   /**
@@ -49,7 +49,7 @@ export class StateMemory {
     return this.#pool ?? this.#device;
   }
 
-  /** Where its elements are, from `element` on, between updates. */
+  /** Where the state's elements lie between updates, from `element` on. */
   placeOf(element: number): MemoryPlace {
     if (this.#isReleased) {
       throw new UseAfterDisposeError(`Cannot use '${this.#owner}' after its optimizer was disposed`);
@@ -61,7 +61,7 @@ export class StateMemory {
     return { device: this.#pool, ptr: devicePtr(this.#resting + offset) };
   }
 
-  /** Its address on the device until {@link endUpdate}. */
+  /** Brings the state to the device; gives its address until {@link endUpdate}. */
   beginUpdate(): DevicePtr {
     const { ptr } = this.#attach();
     if (this.#pool !== undefined) copyAcross({ device: this.#device, ptr }, this.placeOf(0), this.#byteLength);

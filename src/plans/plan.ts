@@ -98,7 +98,7 @@ export const fsdpPlanSchema: z.ZodType<FilePlan> = z.union([
 
 /** A unit to be. */
 export interface PlannedUnit {
-  /** Its modules by FQN; several are gathered and freed together. */
+  /** The unit's modules by FQN; several are gathered and freed together. */
   readonly modules: ReadonlyMap<string, Module>;
   /** Whether whole parameters are freed after the forward; undefined: as it is decided for all units. */
   readonly free: boolean | undefined;

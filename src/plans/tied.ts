@@ -9,13 +9,13 @@ import { Parameter } from "../tensor/parameter.ts";
 import { childrenOf } from "./anatomy.ts";
 import type { PlannedUnit } from "./plan.ts";
 
-/** Who uses a parameter: the unit around the use, undefined for the root's, and the module that holds it in a field. */
+/** One use of a parameter: the unit around it (undefined for the root's), and the module that holds the parameter in a field. */
 interface Use {
   readonly unit: PlannedUnit | undefined;
   readonly owner: Module;
 }
 
-/** Makes one unit of all that use one weight; a module of the root that uses it as well joins them. */
+/** Makes one unit of all units that use one weight, and of a module of the root that uses the weight as well. */
 export function mergeTied(
   model: Module,
   planned: readonly PlannedUnit[],

@@ -17,9 +17,22 @@ export function crc32Text(checksum: number): string {
   return checksum.toString(16).padStart(8, "0");
 }
 
+/** A hash of bytes that come piece by piece. */
+export interface ByteHash {
+  update(piece: string | Uint8Array): void;
+  /** The hash in lower-case hexadecimal digits; nothing can be added after. */
+  finish(): string;
+}
+
+/** Begins a hash; `sha1` is for names that others gave by it. */
+export function byteHash(algorithm: "sha256" | "sha1"): ByteHash {
+  const hash = createHash(algorithm);
+  return { update: (piece) => void hash.update(piece), finish: () => hash.digest("hex") };
+}
+
 /** SHA-256 of pieces, one after the other, as 64 lower-case hexadecimal digits; text counts as UTF-8. */
 export function sha256(pieces: Iterable<string | Uint8Array>): string {
-  const hash = createHash("sha256");
+  const hash = byteHash("sha256");
   for (const piece of pieces) hash.update(piece);
-  return hash.digest("hex");
+  return hash.finish();
 }

@@ -1,5 +1,5 @@
 /**
- * Time. Injected where it matters, so that tests need not wait: nothing else in the library reads a clock or sleeps.
+ * Time, as an object where a test would else have to wait; code that only measures how long something took reads the machine's clock itself.
  *
  * Permissions on Deno: none.
  *

@@ -15,9 +15,9 @@ import { isPermitted, requestPermission } from "./permissions.ts";
 
 /** Declaration of one variable. */
 export interface EnvVariable {
-  /** What it means, for documentation and `fullyshard doctor`. */
+  /** What the variable means, for documentation and `fullyshard doctor`. */
   readonly meaning: string;
-  /** How its text is read. */
+  /** How the variable's text is read. */
   readonly kind: "text" | "whole" | "seconds" | "flag";
   /** Being forbidden to read it is an error, not the same as its absence. */
   readonly mustBeReadable?: boolean;
@@ -58,16 +58,31 @@ export const ENV = {
   FULLYSHARD_CUBLASLT_LIBRARY: { meaning: "file to load as cuBLASLt", kind: "text" },
   FULLYSHARD_NVRTC_LIBRARY: { meaning: "file to load as NVRTC", kind: "text" },
   FULLYSHARD_MPI_LIBRARY: { meaning: "file to load as MPI", kind: "text" },
+  FULLYSHARD_KERNEL_CACHE: {
+    meaning: "folder for compiled GPU kernels, instead of fullyshard/kernels in the user's folder for caches",
+    kind: "text",
+  },
   OMP_NUM_THREADS: { meaning: "threads of a native CPU library in one rank", kind: "whole" },
   VIRTUAL_ENV: { meaning: "Python environment searched for native libraries", kind: "text" },
   CONDA_PREFIX: { meaning: "conda environment searched for native libraries", kind: "text" },
   CUDA_HOME: { meaning: "CUDA toolkit searched for native libraries", kind: "text" },
+  CUDA_MPS_PIPE_DIRECTORY: { meaning: "where MPS has its pipes, instead of /tmp/nvidia-mps", kind: "text" },
   LD_LIBRARY_PATH: { meaning: "directories searched for native libraries", kind: "text" },
   FULLYSHARD_BUN: { meaning: "file to run as Bun, for ranks under another runtime than the launcher's", kind: "text" },
   FULLYSHARD_DENO: {
     meaning: "file to run as Deno, for ranks under another runtime than the launcher's",
     kind: "text",
   },
+  HF_HUB_CACHE: { meaning: "Hugging Face's cache of models, instead of hub in HF_HOME", kind: "text" },
+  HUGGINGFACE_HUB_CACHE: { meaning: "the former name of HF_HUB_CACHE", kind: "text" },
+  HF_HOME: { meaning: "Hugging Face's folder, instead of ~/.cache/huggingface", kind: "text" },
+  XDG_CACHE_HOME: { meaning: "the user's folder for caches, instead of ~/.cache", kind: "text" },
+  HOME: { meaning: "the user's folder, which a path's ~ stands for", kind: "text" },
+  HF_ENDPOINT: { meaning: "server that models are pulled from, instead of https://huggingface.co", kind: "text" },
+  HF_TOKEN: { meaning: "token for models that are not public", kind: "text" },
+  HF_TOKEN_PATH: { meaning: "file of such a token, instead of token in HF_HOME", kind: "text" },
+  HF_HUB_DOWNLOAD_TIMEOUT: { meaning: "seconds without a byte after which a pull asks again; 60", kind: "seconds" },
+  HF_HUB_OFFLINE: { meaning: "1, on, yes or true: nothing is pulled", kind: "text" },
   FULLYSHARD_RUNTIME: { meaning: "runtime that the command line itself runs on: bun or deno", kind: "text" },
   FULLYSHARD_STATUS: { meaning: "set by the launcher where it shows status lines of ranks", kind: "flag" },
   FULLYSHARD_PREFIXED: { meaning: "set by the launcher, which says which rank a line is from", kind: "flag" },
@@ -99,7 +114,7 @@ export interface Environment {
   whole(name: NamesOf<"whole">): number | undefined;
   /** A positive number of seconds. @throws {ConfigError} if it is anything else */
   seconds(name: NamesOf<"seconds">): number | undefined;
-  /** Whether it is set to anything but the empty string. */
+  /** Whether the variable is set to anything but the empty string. */
   flag(name: NamesOf<"flag">): boolean;
 }
 

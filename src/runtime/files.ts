@@ -58,7 +58,7 @@ export function readTextSync(file: string): string {
 /** A file open for reading at any place. */
 export interface ReadableFile extends Disposable {
   readonly path: string;
-  /** Its size when it was opened. */
+  /** The file's size when it was opened. */
   readonly byteLength: number;
   /**
    * Fills `into` with the bytes from `offset` on.
@@ -109,6 +109,8 @@ function* piecesOf(read: ReadableFile["read"], offset: number, byteLength: numbe
 
 /** A file open for writing. */
 export interface WritableFile extends Disposable {
+  /** The file's size when it was opened. */
+  readonly byteLength: number;
   /** Writes all of `data` where the last write ended, or at byte `at`. */
   write(data: Uint8Array | string, at?: number): void;
   /** Waits until the device has it. */
@@ -117,18 +119,25 @@ export interface WritableFile extends Disposable {
 }
 
 /** What becomes of a file that is opened for writing. */
-export type WriteMode = keyof typeof WRITE_FLAGS;
+export type WriteMode = "create" | "append" | "update" | "resume";
 
-const WRITE_FLAGS = { create: "w", append: "a", update: "r+" } as const;
+const { O_RDWR, O_CREAT } = fs.constants;
+const WRITE_FLAGS: Readonly<Record<WriteMode, string | number>> = {
+  create: "w",
+  append: "a",
+  update: "r+",
+  resume: O_RDWR | O_CREAT,
+};
 
 /**
- * Opens a file for writing; a file of that name is emptied (`create`), kept and written on (`append`), or must be there
- * and is overwritten in part (`update`: several processes may write ranges of one file).
+ * Opens a file for writing; a file of that name is emptied (`create`), kept and written on (`append`), or overwritten
+ * in part: it must be there (`update`), or is made where it is not (`resume`). Several processes may write ranges of one file.
  */
 export function openWritable(file: string, mode: WriteMode): WritableFile {
   const descriptor = guarded(file, "write", () => fs.openSync(file, WRITE_FLAGS[mode]));
   const close = closing(file, "write", descriptor);
   return {
+    byteLength: guarded(file, "open", () => fs.fstatSync(descriptor)).size,
     write(data, at): void {
       const bytes = typeof data === "string" ? encoder.encode(data) : data;
       moveAll(bytes.byteLength, (done, length) => {
@@ -272,6 +281,19 @@ export function listDirectory(directory: string): string[] {
 /** The path of a file URL; a path as it is. */
 export function filePath(place: string | URL): string {
   return place instanceof URL ? fileURLToPath(place) : place;
+}
+
+/** The path from the root, without `.`, `..` or a `/` at its end. */
+export function absolutePath(target: string): string {
+  return path.resolve(target);
+}
+
+/** Makes a symbolic link, whatever its name was before. */
+export function replaceLink(link: string, target: string): void {
+  const aside = `${link}.${process.pid}.partial`;
+  removePath(aside);
+  guarded(link, "link", () => fs.symlinkSync(target, aside));
+  renamePath(aside, link);
 }
 
 /** The path with every symbolic link followed. */

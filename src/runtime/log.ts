@@ -40,11 +40,11 @@ export type LogSink = (record: LogRecord) => void;
 export interface LoggerOptions {
   /** Takes the lines. */
   readonly sink: LogSink;
-  /** Lines below it are dropped. Default `info`. */
+  /** Lines below it are dropped. @default `info` */
   readonly level?: LogLevel;
   /** The rank that speaks. */
   readonly rank?: number;
-  /** Tells the time of lines; the machine's unless given. */
+  /** The clock that tells the time of lines. @default the machine's */
   readonly clock?: Clock;
 }
 
@@ -73,22 +73,22 @@ export class Logger {
     return rank === 0 ? this : new Logger({ ...this.#options, sink: () => {} });
   }
 
-  /** For the one who looks for a fault. */
+  /** Writes a line for somebody who debugs. */
   debug(message: string, facts: LogFacts = {}): void {
     this.#write("debug", message, facts);
   }
 
-  /** What was decided or reached. */
+  /** Writes a line about what was decided or reached. */
   info(message: string, facts: LogFacts = {}): void {
     this.#write("info", message, facts);
   }
 
-  /** What goes on, but not as wished. */
+  /** Writes a line about something that was done, but not as it was asked for. */
   warn(message: string, facts: LogFacts = {}): void {
     this.#write("warn", message, facts);
   }
 
-  /** What does not go on. */
+  /** Writes a line about what failed. */
   error(message: string, facts: LogFacts = {}): void {
     this.#write("error", message, facts);
   }
@@ -106,7 +106,7 @@ export function standardErrorSink(): LogSink {
   return (record) => write(`${formatLogRecord(record, hasColors)}\n`);
 }
 
-/** Of the levels that a person should not overlook, and of those that are only told. */
+/** Style of each level on a terminal: colors are for what a person should not overlook. */
 const STYLES = { debug: "dim", info: "dim", warn: "yellow", error: "red" } as const;
 
 /** A line as text: `warn  [rank 1] Peer is late seconds=12.5 op="all-gather"`; with its level in color if asked for. */

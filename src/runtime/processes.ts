@@ -51,7 +51,7 @@ export const PLATFORMS: readonly PlatformVerdict[] = [
   { os: "darwin", arch: "arm64", support: "partial", detail: "WASM math, ranks as Workers of one process" },
 ];
 
-/** How far a platform is supported; that of this process unless given. */
+/** How far a platform is supported; without an argument, that of this process. */
 export function platformVerdict(here: Platform = platform()): PlatformVerdict {
   const known = PLATFORMS.find(({ os, arch }) => os === here.os && arch === here.arch);
   const detail = here.os === "win32" ? "run it inside WSL 2, which is Linux" : "not supported";
@@ -87,7 +87,12 @@ export function coreCount(): number {
   return Math.max(1, os.availableParallelism());
 }
 
-/** Calls `listener` with an error that nobody catches, before the runtime reports it and ends the process. */
+/** Threads of a rank that asks for none, where so many ranks share this host's cores. */
+export function threadsOfRank(ranksOnHost: number): number {
+  return Math.max(1, Math.floor(coreCount() / ranksOnHost));
+}
+
+/** Calls `listener` with an uncaught error, before the runtime reports it and ends the process. */
 export function onUncaughtError(listener: (error: unknown) => void): void {
   process.on("uncaughtExceptionMonitor", (error) => {
     // A program that listens itself may go on.

@@ -1,5 +1,6 @@
 /**
- * Being asked to stop: SIGINT, SIGTERM and SIGHUP as a flag that work looks at where it can stop, instead of a death in the middle.
+ * The end of a process, asked for or come to by itself: SIGINT, SIGTERM and SIGHUP as a flag that work looks at where it can stop,
+ * instead of a death in the middle.
  * A process that blocks sees them only at its next {@link eventTurn}; SIGKILL ends it at once.
  *
  * Permissions on Deno: none.
@@ -57,4 +58,14 @@ export function exitCodeOf(signal: keyof typeof constants.signals): number {
 /** Lets what waits in the event loop run, signals among it. */
 export function eventTurn(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve));
+}
+
+/**
+ * Calls `listener` when nothing is left to run in this process, unless the returned function was called before. What it throws
+ * ends the process as an uncaught error.
+ */
+export function onProgramEnd(listener: () => void): () => void {
+  const atEnd = (): void => void setImmediate(listener); // Deno does not report what the event's own listeners throw
+  process.once("beforeExit", atEnd);
+  return () => void process.removeListener("beforeExit", atEnd);
 }

@@ -139,7 +139,7 @@ export class StatusTerminal {
     }
   }
 
-  /** Bun throws where the others tell later that nobody reads any more, as behind `| head`. */
+  /** Bun throws when the reader is gone, as behind `| head`, where other runtimes tell it later. */
   #failed(sink: TextSink, error: unknown): void {
     const isGone = error instanceof Error && "code" in error && error.code === "EPIPE";
     if (!isGone || this.onClosed === undefined) throw error;
@@ -157,7 +157,7 @@ export class StatusTerminal {
   }
 }
 
-/** As many of a status' fields, which two spaces part, as there is room for. */
+/** The first fields of a status for which there is room; two spaces part them. */
 function fitted(status: string, width: number): string {
   const [first, ...others] = status.split(/ {2,}/);
   let text = `${first}`;

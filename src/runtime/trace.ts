@@ -1,7 +1,7 @@
 /**
- * What a rank does when, as a file that Perfetto and chrome://tracing read: the trace event format's array of JSON, an event a
- * line. The file is whole after every write but for its last bracket, which those programs do without, so a rank that is killed
- * leaves what it had recorded; it gets its name when the trace is closed.
+ * What a rank does when, as a file that Perfetto and chrome://tracing read: the trace event format's array of JSON, an
+ * event a line. After every write the file lacks only its last bracket, which those programs do without, so a killed
+ * rank leaves what it had recorded. The file gets its name when the trace is closed.
  *
  * Note [Spans nest]: spans of one track lie in each other, as the format demands. One that ends ends those that began after it on
  * its track and have not ended.
@@ -28,9 +28,9 @@ export interface Span extends Disposable {
   end(): void;
 }
 
-/** Whose trace it is. */
+/** The rank, the world and the run that a trace belongs to. */
 export interface TraceIdentity {
-  /** Its rank. */
+  /** The rank's number. */
   readonly rank: number;
   /** Ranks of the run. */
   readonly worldSize: number;
@@ -41,7 +41,7 @@ export interface TraceIdentity {
 /** Name of the event that says whose trace a file is. */
 export const IDENTITY_EVENT = "fullyshard";
 
-/** A span that nobody records. */
+/** A span that is not recorded. */
 const UNRECORDED: Span = { end: () => {}, [Symbol.dispose]: () => {} };
 
 /** Bytes that are kept back, at most, before they are written. */
@@ -65,13 +65,13 @@ export class Trace {
   #text = "";
   #hasEvents = false;
   readonly #spans: Readonly<Record<Track, Span[]>> = { host: [], compute: [], gather: [], reduce: [] };
-  /** The track of kernels that run now, where it is not that of their stream: that of the call which runs them. */
+  /** The track of the collective that runs kernels now; undefined where kernels belong to the track of their stream. */
   within: Track | undefined;
 
   /**
    * Records nothing yet.
    *
-   * @param clock the machine's unless given
+   * @param clock @default the machine's
    */
   constructor(clock: Clock = systemClock) {
     this.#clock = clock;

@@ -147,7 +147,7 @@ interface Recorded<A> {
   readonly outputs: readonly OutputSpec[];
   readonly edges: readonly (Edge | undefined)[];
   readonly saved: SavedTensors | undefined;
-  /** Of the memory of what was saved, when it was. */
+  /** Versions of the saved tensors' memory at the time of saving. */
   readonly versions: readonly number[];
 }
 

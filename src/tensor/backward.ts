@@ -36,7 +36,7 @@ export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGr
   runBackward(edge, start, retainGraph);
 }
 
-/** `a + b`, of one shape, in the memory of the first where nobody else sees it; consumes both handles and gives one that is in no scope. */
+/** `a + b`, of one shape, in the memory of the first where no other tensor sees it; consumes both handles and gives one that is in no scope. */
 export function addGradients(a: Tensor, b: Tensor): Tensor {
   const { kernels } = a.device;
   if (!a.buffer.shared && isDense(a.layout) && isDense(b.layout)) {

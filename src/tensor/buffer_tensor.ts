@@ -14,7 +14,7 @@ import { Tensor } from "./tensor.ts";
 export interface BufferOptions {
   /** What every element begins as. @default 0 */
   readonly value?: number;
-  /** Whether it is saved. @default true */
+  /** Whether checkpoints hold the buffer. @default true */
   readonly persistent?: boolean;
   /** What its memory is counted as. @default parameters */
   readonly kind?: MemoryKind;

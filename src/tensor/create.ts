@@ -15,9 +15,9 @@ import { Tensor } from "./tensor.ts";
 
 /** Options of a new tensor. */
 export interface CreateOptions {
-  /** Shape; default: one dim with all values. */
+  /** Shape. @default one dim with all values */
   readonly shape?: Shape;
-  /** Default: float32. */
+  /** Element type. @default float32 */
   readonly dtype?: DType;
 }
 
@@ -97,7 +97,7 @@ export function onesLike({ device, shape, dtype }: Tensor): Tensor {
 export interface ArangeOptions {
   /** The first number. @default 0 */
   readonly start?: number;
-  /** From one number to the next; it may be negative. @default 1 */
+  /** The difference of neighbours, which may be negative. @default 1 */
   readonly step?: number;
   /** What they are stored in. @default int32 where all numbers are integers, else float32 */
   readonly dtype?: DType;

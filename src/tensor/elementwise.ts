@@ -25,7 +25,7 @@ export abstract class ElementwiseMethods {
     return applyOne(unaryOp(op), [this], { p0, p1 });
   }
 
-  /** With a number as a tensor of its own where it is one. */
+  /** Runs `run` with the other operand, for which a number is made a tensor. */
   #with(this: Tensor, other: Tensor | number, op: string, run: (other: Tensor) => Tensor): Tensor {
     if (typeof other !== "number") return run(other);
     using made = scalar(this, other, op);

@@ -98,7 +98,7 @@ function fresh(like: Tensor): Tensor {
   return Tensor.empty(like.device, like.shape, like.dtype, "gradient");
 }
 
-/** `grad` in memory that nobody else writes; consumes `grad`. */
+/** `grad` in memory that nothing else writes; consumes `grad`. */
 function owned(grad: Tensor): Tensor {
   return isDense(grad.layout) && !grad.buffer.shared ? grad : copied(grad);
 }

@@ -37,7 +37,7 @@ export interface ParameterRun {
   readonly param: DevicePtr;
   /** Gradients, laid out like `param`; read only while some parameter of the run has one. */
   readonly grad: DevicePtr;
-  /** Waits until nobody reads the memory any more. */
+  /** Waits until no rank reads the memory any more. */
   beginWrite(): void;
   /** Makes written values visible to every reader. */
   endWrite(): void;
@@ -129,7 +129,7 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
 export interface WholeView {
   /** One reference on it becomes the parameter's. */
   readonly buffer: Buffer;
-  /** Where its elements lie in the buffer. */
+  /** Where the run's elements lie in the buffer. */
   readonly layout: Layout;
   /** What is computed in. */
   readonly dtype: DType;
@@ -149,7 +149,7 @@ export interface ParameterOptions {
    * @default all zero
    */
   readonly init?: Init;
-  /** Whether it is trained. @default true */
+  /** Whether the parameter is trained. @default true */
   readonly requiresGrad?: boolean;
 }
 
@@ -157,9 +157,9 @@ export interface ParameterOptions {
 export class Parameter extends Tensor {
   /** Fully qualified name from the root module, in Hugging Face's spelling; given when the root is built. */
   fqn: string = UNNAMED;
-  /** How it begins. */
+  /** How the parameter's first values are drawn. */
   readonly init: Init;
-  /** Its own memory, where its master values are unless it is sharded. */
+  /** The parameter's own memory, which holds its master values until it is sharded. */
   #own: Buffer;
   #plain: ParameterStorage;
   #storage: ParameterStorage;
@@ -183,7 +183,7 @@ export class Parameter extends Tensor {
     this.trainable = this.#trainable;
   }
 
-  /** Whether it has a name yet. */
+  /** Whether the parameter has a name yet. */
   get named(): boolean {
     return this.fqn !== UNNAMED;
   }
@@ -225,7 +225,7 @@ export class Parameter extends Tensor {
     this.#storage.clearGradient();
   }
 
-  /** Whether it is trained. */
+  /** Whether the parameter is trained. */
   get trainable(): boolean {
     return this.#trainable;
   }
@@ -242,7 +242,7 @@ export class Parameter extends Tensor {
   }
 
   /**
-   * Refuses to read what nobody has written.
+   * Refuses to read values that were never written.
    *
    * @throws {ArgumentError} naming it
    */
@@ -253,7 +253,7 @@ export class Parameter extends Tensor {
     );
   }
 
-  /** As for any tensor, but a sharded one keeps its values elsewhere: see `writeParameters`. */
+  /** Copies values as for any tensor; a sharded parameter keeps them elsewhere, which `writeParameters` reaches. */
   override copyFromHost(values: HostArray): this {
     if (this.#storage.kind !== "sharded") return super.copyFromHost(values);
     throw new ArgumentError(`Cannot copy into '${this.fqn}', which is sharded: use writeParameters on all ranks`);

@@ -8,7 +8,7 @@ import type { Tensor } from "./tensor.ts";
 
 /** A stretch of code whose tensors die at its end. */
 export interface Scope extends Disposable {
-  /** Moves tensors to the scope around this one (or to nobody, at the outermost). */
+  /** Moves tensors to the scope around this one (or out of all scopes, at the outermost). */
   keep(...tensors: readonly Tensor[]): void;
 }
 
@@ -73,7 +73,7 @@ export function track(tensor: Tensor): Tensor {
   return tensor;
 }
 
-/** Without a scope, the allocator knows the tensor as one that may be forgotten. */
+/** Adds a tensor to a scope; without one, the allocator notes that the tensor may be forgotten. */
 function addTo(scope: TensorScope | undefined, tensor: Tensor): void {
   if (scope !== undefined) scope.add(tensor);
   else if (!tensor.disposed) tensor.device.allocator.unscoped.add(tensor);

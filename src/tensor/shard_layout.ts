@@ -23,7 +23,7 @@ export interface Box {
 export interface ShardLayout {
   /** Shape of the whole tensor. */
   readonly shape: Shape;
-  /** In the order in which their elements lie in memory; none where the rank keeps nothing. */
+  /** The boxes in the order of their elements in memory; none where the rank keeps nothing. */
   readonly boxes: readonly Box[];
   /** Number of elements kept. */
   readonly numel: number;

@@ -14,24 +14,20 @@ import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { type DType, requireDType } from "../dtype.ts";
 import { ShapeError, UseAfterDisposeError } from "../errors.ts";
 import { castOp, castToIntOp } from "../ops/convert.ts";
-import { cumsumOp } from "../ops/cumsum.ts";
 import { gatherOp, scatterAddOp } from "../ops/index.ts";
-import { matmulOp } from "../ops/matmul.ts";
-import { argmaxOp, maxOp, meanOp, minOp, sumOp } from "../ops/reduce.ts";
-import { logSoftmaxOp, softmaxOp } from "../ops/softmax.ts";
 import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp, squeezeOp, unsqueezeOp } from "../ops/view.ts";
 import { denseLayout, isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
+import { AlongDimsMethods } from "./along_dims.ts";
 import { applyOne, applyView } from "./apply.ts";
 import { addGradients, type BackwardOptions, startBackward } from "./backward.ts";
-import { alongDim, alongLast, chunk, overLast, safeSqrt, split, triangle, variance } from "./composed.ts";
+import { alongDim, chunk, split, triangle } from "./composed.ts";
 import { formatTensor } from "./format.ts";
-import { ElementwiseMethods } from "./elementwise.ts";
 import { heldBytes } from "./held.ts";
 import { type HostArray, readHost, writeHost } from "./host.ts";
 import { scope, track, untrack } from "./scope.ts";
 
 /** An n-dimensional array on a device. */
-export class Tensor extends ElementwiseMethods implements MemoryHolder {
+export class Tensor extends AlongDimsMethods implements MemoryHolder {
   #buffer: Buffer;
   #layout: Layout;
   #dtype: DType;
@@ -241,53 +237,6 @@ export class Tensor extends ElementwiseMethods implements MemoryHolder {
     return this.#alive && this.#buffer.attached ? formatTensor(this) : `Tensor [${this.shape.join(", ")}] (no memory)`;
   }
 
-  /** Sum of all elements, or along dims. */
-  sum(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
-    return applyOne(sumOp, [this], { dims, keepDims });
-  }
-  /** Mean of all elements, or along dims. */
-  mean(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
-    return applyOne(meanOp, [this], { dims, keepDims });
-  }
-  /** Largest element of all, or along dims; the gradient is shared by equals. */
-  max(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
-    return applyOne(maxOp, [this], { dims, keepDims });
-  }
-  /** Smallest element of all, or along dims; the gradient is shared by equals. */
-  min(dims?: number | readonly number[], keepDims: boolean = false): Tensor {
-    return applyOne(minOp, [this], { dims, keepDims });
-  }
-  /** Mean squared distance from the mean, of all elements or along dims: their sum over the count less the correction. */
-  var(dims?: number | readonly number[], keepDims: boolean = false, correction: number = 1): Tensor {
-    return variance(this, dims, keepDims, correction);
-  }
-  /** Root of {@link Tensor.var}; its gradient is 0 where the root is. */
-  std(dims?: number | readonly number[], keepDims: boolean = false, correction: number = 1): Tensor {
-    using squared = this.var(dims, keepDims, correction);
-    return safeSqrt(squared);
-  }
-  /** Sums along a dim up to each place. */
-  cumsum(dim: number): Tensor {
-    return alongLast("cumsum", this, dim, (x) => applyOne(cumsumOp, [x], undefined));
-  }
-  /** Softmax along a dim. */
-  softmax(dim: number = -1): Tensor {
-    return alongLast("softmax", this, dim, (x) => applyOne(softmaxOp, [x], undefined));
-  }
-  /** Logarithm of the softmax along a dim. */
-  logSoftmax(dim: number = -1): Tensor {
-    return alongLast("logSoftmax", this, dim, (x) => applyOne(logSoftmaxOp, [x], undefined));
-  }
-  /** Index of the largest element along a dim: int32, the first of equals. */
-  argmax(dim: number = -1): Tensor {
-    return overLast("argmax", this, dim, (x) => applyOne(argmaxOp, [x], undefined));
-  }
-
-  /** Matrix product over the last two dims: [.., m, k] @ [.., k, n]; leading dims broadcast. */
-  matmul(other: Tensor): Tensor {
-    return applyOne(matmulOp, [this, other], undefined);
-  }
-
   /** The same elements in another shape; one size may be -1. Copies only what is not dense. */
   reshape(shape: Shape): Tensor {
     using frame = scope();
@@ -336,12 +285,12 @@ export class Tensor extends ElementwiseMethods implements MemoryHolder {
     if (first > last) throw new ShapeError("flatten", `dim ${start} must not come after dim ${end}`, shape);
     return this.reshape([...shape.slice(0, first), numelOf(shape.slice(first, last + 1)), ...shape.slice(last + 1)]);
   }
-  /** Without the dims of size 1, or without the one given if its size is 1. */
+  /** Removes the dims of size 1, or the one given if its size is 1. */
   squeeze(dim?: number): Tensor {
     const candidates = dim === undefined ? [...this.shape.keys()] : [normalizeDim("squeeze", dim, this.shape)];
     return applyView(squeezeOp, this, candidates.filter((place) => this.shape[place] === 1));
   }
-  /** With a new dim of size 1 at the place given. */
+  /** Inserts a dim of size 1 at the place given. */
   unsqueeze(dim: number): Tensor {
     return applyView(unsqueezeOp, this, normalizeDim("unsqueeze", dim, [...this.shape, 1]));
   }
@@ -361,7 +310,7 @@ export class Tensor extends ElementwiseMethods implements MemoryHolder {
   gather(dim: number, index: Tensor): Tensor {
     return applyOne(gatherOp, [this, index], normalizeDim("gather", dim, this.shape));
   }
-  /** With `source` added where an int32 index of its shape points along a dim; elements of one place in order. */
+  /** Adds `source` where an int32 index of its shape points along a dim; elements of one place are added in order. */
   scatterAdd(dim: number, index: Tensor, source: Tensor): Tensor {
     return applyOne(scatterAddOp, [this, index, source], normalizeDim("scatterAdd", dim, this.shape));
   }
@@ -370,12 +319,12 @@ export class Tensor extends ElementwiseMethods implements MemoryHolder {
     const place = normalizeDim("indexSelect", dim, this.shape);
     return alongDim("indexSelect", this, place, index, (places) => this.gather(place, places));
   }
-  /** With the slices of `source` along a dim added to those that an int32 index of one dim names. */
+  /** Adds slice i of `source` along `dim` to slice `index[i]` of this tensor; `index` is int32 of one dim. */
   indexAdd(dim: number, index: Tensor, source: Tensor): Tensor {
     const place = normalizeDim("indexAdd", dim, this.shape);
     return alongDim("indexAdd", this, place, index, (places) => this.scatterAdd(place, places, source));
   }
-  /** Itself when dense, else a dense copy: dispose it only if it is another tensor. */
+  /** The tensor itself when dense, else a dense copy: dispose the result only if it is another tensor. */
   contiguous(): Tensor {
     return isDense(this.#layout) ? this : applyOne(denseOp, [this], undefined);
   }

@@ -26,12 +26,14 @@ export interface StepLoss {
   readonly tokens: number;
 }
 
-/** What a rank runs that has fewer micro-batches than others, so that it makes every call: one row, all of it ignored. */
+/** The micro-batch of a rank that has fewer than the other ranks, so that every rank makes every call: one row whose labels are all ignored. */
 export const IGNORED_ROW: MicroBatch = {
   inputIds: Int32Array.of(0),
   labels: Int32Array.of(IGNORE_INDEX),
   batch: 1,
   seq: 1,
+  // Whatever is drawn for it counts for nothing.
+  random: { seed: 0, firstSample: 0 },
 };
 
 /**
@@ -82,11 +84,12 @@ export function backwardStep(
 }
 
 /** Forward of one micro-batch: the sum of its loss. */
-export function forward(model: CausalLm, { batch, seq, inputIds, labels }: MicroBatch, device: Device): Tensor {
+export function forward(model: CausalLm, { batch, seq, inputIds, labels, random }: MicroBatch, device: Device): Tensor {
   const shape = [batch, seq];
   const { loss } = model.call({
     inputIds: tensor(device, inputIds, { shape, dtype: int32 }),
     labels: tensor(device, labels, { shape, dtype: int32 }),
+    random,
   });
   if (loss === undefined) throw new InternalError("the model gave no loss for labels");
   return loss;

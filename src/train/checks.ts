@@ -75,14 +75,24 @@ export function requireCompatible({ strategy, cpuOffload, offloadStates, mesh }:
 }
 
 /**
- * Refuses a Hugging Face model in a checkpoint that is written while training goes on: all ranks write it together.
+ * Refuses to save while training goes on where nothing is saved, and a Hugging Face model in each such checkpoint: all ranks write
+ * it together.
  *
  * @throws {ConfigError}
  */
-export function requireSaves({ asyncSave, stateDictType }: RunConfig): void {
-  if (!asyncSave || stateDictType === "sharded") return;
-  const got = `'${stateDictType}', which all ranks stop to write; make a model of a checkpoint with 'fullyshard merge'`;
-  throw new ConfigError([{ path: "stateDictType", expected: "sharded with asyncSave", got }]);
+export function requireSaves({ asyncSave, saveEvery, stateDictType }: RunConfig): void {
+  if (!asyncSave) return;
+  const problems: ConfigProblem[] = [];
+  if (saveEvery === 0) {
+    const got = "0: no checkpoint is saved, and memory for a copy of all that one holds is taken for nothing";
+    problems.push({ path: "saveEvery", expected: "at least 1 with asyncSave", got });
+  }
+  if (stateDictType !== "sharded") {
+    const got =
+      `'${stateDictType}', which all ranks stop to write; make a model of a checkpoint with 'fullyshard merge'`;
+    problems.push({ path: "stateDictType", expected: "sharded with asyncSave", got });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /**

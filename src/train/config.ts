@@ -53,6 +53,7 @@ export interface ParallelConfig {
   readonly gradientCheckpointing: boolean;
   readonly precision: "float32" | "bfloat16" | "float16";
   readonly cpuMath: CpuMath;
+  readonly threads?: number | undefined;
 }
 
 /**
@@ -72,6 +73,7 @@ export interface ForeignKeys {
  * @internal
  */
 export interface HostConfig {
+  readonly device: string;
   readonly memoryBytes?: number | undefined;
   readonly stagingBytes?: number | undefined;
   readonly timeoutSeconds?: number | undefined;
@@ -162,7 +164,9 @@ export const dataSection: Section<DataConfig> = section(
 export const modelSection: Section<ModelConfig> = section(
   "model",
   z.strictObject({
-    model: path.optional().describe("Hugging Face folder or checkpoint to fine-tune; from scratch without it")
+    model: path.optional().describe(
+      "Hugging Face folder, name in its cache, or checkpoint to fine-tune; from scratch without it",
+    )
       .meta({ otherNames: ["model-name-or-path", "pretrained"] }),
     broadcastFromRank0: z.boolean().default(false).describe(
       "Let rank 0 alone read weights and checkpoints, and send the others what they hold",
@@ -204,6 +208,9 @@ export const parallelSection: Section<ParallelConfig> = section(
       "What is computed in; weights stay float32, and in float16 the loss is scaled",
     ).meta({ otherNames: ["dtype", "torch-dtype", "bf16", "fp16", "mixed-precision"] }),
     cpuMath: z.enum(CPU_MATH).default("auto").describe("Who computes on the CPU"),
+    threads: size.optional().describe(
+      "Threads that share a rank's work; the host's cores by its ranks unless given, and one with WASM",
+    ),
   }),
 );
 
@@ -227,6 +234,10 @@ export const foreignSection: Section<ForeignKeys> = section(
 export const hostSection: Section<HostConfig> = section(
   "host",
   z.strictObject({
+    device: z.string().regex(/^(?:cpu|cuda)(?::\d+)?$/, "cpu, cuda, or one card such as cuda:0").default("cpu")
+      .describe(
+        "What is computed on: cpu, or cuda for NVIDIA's cards, one for each rank of a host",
+      ),
     memoryBytes: size.min(2 ** 24).optional().describe(
       "Memory that a rank may use; 4 GiB with WASM math, what the host has with native math unless given",
     ),

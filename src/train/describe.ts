@@ -40,7 +40,7 @@ export interface UnitDescription {
   readonly replicas: number;
   /** Bytes of master weights that each rank keeps, padding included. */
   readonly bytesPerRank: number;
-  /** What it is kept, computed, reduced and updated in. */
+  /** The dtypes that the unit is kept, computed, reduced and updated in. */
   readonly dtypes: DtypeLedger;
   /** Whether whole parameters are freed after the forward; a number of ranks keeps them in as many parts. */
   readonly reshardAfterForward: boolean | number;

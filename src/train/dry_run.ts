@@ -21,15 +21,15 @@ export interface DryRunOptions extends Omit<DryOptions, "rank"> {
   readonly localWorldSize?: number | undefined;
   /** The device it stands for, which is not touched. @default the CPU, opened for the time of the run */
   readonly device?: Device;
-  /** Where no device is given: who would compute matrix products. */
+  /** What would compute matrix products, where no device is given. */
   readonly cpuMath?: CpuMath;
 }
 
 /** Most memory in use at once. */
 export interface MemoryPeak {
-  /** In bytes; what all ranks of a host share counts by this rank's part. */
+  /** The most bytes in use at once; of what all ranks of a host share, this rank's part. */
   readonly peakBytes: number;
-  /** What it is made of: adds up to `peakBytes`. */
+  /** What the peak is made of; the terms add up to `peakBytes`. */
   readonly terms: MemoryTerms;
   /** Most of what is offloaded to host memory at once, which counts by itself. */
   readonly offloaded: { readonly peakBytes: number; readonly terms: MemoryTerms };
@@ -37,9 +37,9 @@ export interface MemoryPeak {
 
 /** A call that moves tensors between ranks. */
 export interface CollectiveUse extends Pick<Call, "kind" | "unit" | "phase"> {
-  /** Of the array that is gathered, reduced or sent, over all ranks. */
+  /** Bytes of the array that is gathered, reduced or sent, over all ranks. */
   readonly bytes: number;
-  /** That this rank receives, if each travels once: see {@link DryRun.bytesCommunicated}. */
+  /** Bytes that this rank receives, if each travels once: see {@link DryRun.bytesCommunicated}. */
   readonly received: number;
   /** Hosts that its ranks are on. */
   readonly hosts: number;
@@ -56,13 +56,13 @@ export interface DryRun extends MemoryPeak {
    * scattered; twice that of what is reduced for all; of a broadcast or messages, all. Host bytes do not count.
    */
   readonly bytesCommunicated: number;
-  /** In order. */
+  /** Collectives in the order of the calls. */
   readonly collectives: readonly CollectiveUse[];
   /** Floating-point operations of all kernels. */
   readonly flops: number;
 }
 
-/** Of the calls that move tensors: bytes that a rank receives, from those of the array and the number of ranks. */
+/** Bytes that a rank receives in each call that moves tensors, from those of the array and the number of ranks. */
 const RECEIVED: Readonly<Partial<Record<CallKind, (bytes: number, size: number) => number>>> = {
   gather: (bytes, size) => bytes * (size - 1) / size,
   "all-gather": (bytes, size) => bytes * (size - 1) / size,
@@ -116,7 +116,8 @@ export async function dryRun(
   setup: (run: Run) => (() => unknown) | Promise<() => unknown>,
   { rank = 0, localWorldSize, device: given, cpuMath, ...planes }: DryRunOptions,
 ): Promise<DryRun> {
-  const real = given ?? await openDevice("cpu", { memoryBytes: 2 ** 24, ...cpuMath === undefined ? {} : { cpuMath } });
+  const math = cpuMath === undefined ? {} : { cpuMath };
+  const real = given ?? await openDevice("cpu", { memoryBytes: 2 ** 24, threads: 1, ...math });
   try {
     const device = new DryDevice(real);
     const { allocator } = device;

@@ -69,7 +69,7 @@ export function tellFailure(failure: FailureRecord): void {
 
 let tells = false;
 
-/** Tells the launcher, if there is one, of an error that nobody catches; the error ends the process all the same. */
+/** Tells the launcher, if there is one, of an uncaught error, which ends the process all the same. */
 export function tellUncaughtErrors(): void {
   if (tells || !hasLauncher()) return;
   tells = true;

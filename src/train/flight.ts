@@ -12,7 +12,7 @@ import { processId } from "../runtime/processes.ts";
  * Writes a record as JSON.
  *
  * @param reason why the ranks stopped
- * @returns a line for who reads what this rank reports: where it is, or why it is nowhere
+ * @returns a line that says where the record lies, or why there is none
  */
 export function writeFlightRecord(record: FlightRecord, reason: string): string {
   try {

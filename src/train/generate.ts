@@ -65,8 +65,7 @@ export function generate(model: CausalLm, prompt: readonly number[], options: Ge
   const key = keyOf(seed, "generate");
   const tokens = [...prompt];
   while (tokens.length < end) {
-    const { cacheLimit } = model;
-    if (cacheLimit !== undefined && tokens.length > cacheLimit && (cache?.length ?? 0) <= cacheLimit) cache?.clear();
+    if (cache?.isOutgrownBy(tokens.length)) cache.clear();
     const unseen = tokens.slice(cache?.length);
     const next = noGrad(() => draw(model, unseen, cache, temperature, uniformFraction(key, tokens.length)));
     if (next === eosId) break;

@@ -13,12 +13,12 @@ import {
   type WritableFile,
 } from "../runtime/files.ts";
 
-/** Its name in the folder of a run. */
+/** Name of the metrics' file in the folder of a run. */
 export const METRICS_FILE = "metrics.jsonl";
 
 /** One line of `metrics.jsonl`. */
 export interface StepMetrics {
-  /** From 1. */
+  /** The step's number, from 1. */
   readonly step: number;
   /** Mean cross-entropy of the step's tokens, in nats. */
   readonly loss: number;

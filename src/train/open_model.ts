@@ -5,6 +5,8 @@
  */
 import { parseJsonObject } from "../checkpoint/json.ts";
 import { loadCheckpoint } from "../checkpoint/load.ts";
+import { summarizeNames } from "../checkpoint/hf_names.ts";
+import { findSnapshot, formatHubName, hubCache, parseHubName } from "../checkpoint/hub_cache.ts";
 import { type LoadHfOptions, loadHfWeights } from "../checkpoint/load_hf.ts";
 import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
@@ -16,19 +18,26 @@ import { buildModel } from "../models/registry.ts";
 import { initializeParameters } from "../nn/initialize.ts";
 import { shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
+import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { writeParameters } from "../tensor/write.ts";
 import type { Run } from "./run.ts";
 
 /** Files of a tokenizer that lie beside a model's weights. */
 const TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
 
-/** A Hugging Face folder or a checkpoint, whose weights are loaded; or a `config.json`, or its contents, for a model from scratch. */
+/**
+ * A Hugging Face folder or a checkpoint, whose weights are loaded, or the name of a model in Hugging Face's cache, such as
+ * `Qwen/Qwen3-0.6B` or `Qwen/Qwen3-0.6B@v1`, a branch, tag or commit; or a `config.json`, or its contents, for a model from scratch. A folder or
+ * file of that name comes before the cache.
+ */
 export type ModelSource = string | Readonly<Record<string, unknown>>;
 
 /** Options of {@link openModel}. Those of sharding count with `fsdpPlan` only. */
 export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOptions {
   /** What first values are drawn from, where no weights are read. @default 0 */
   readonly seed?: number;
+  /** Takes what is worth knowing of the folder's files. @default a line of standard error each */
+  readonly log?: Logger;
 }
 
 /**
@@ -36,7 +45,7 @@ export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOpti
  * draws, its own part. With `fsdpPlan` it is sharded by that plan, over `mesh` or all ranks, and then loaded: no rank ever holds
  * all of it.
  *
- * @throws {FileError} if there is no such folder or file
+ * @throws {FileError} if there is no such folder, file or model in the cache
  * @throws {UnsupportedError} if the family or an option of it is not implemented
  * @throws {ConfigError} if the config does not fit the family, or the plan the model
  * @throws {ArgumentError} if options of sharding are given and no plan
@@ -55,29 +64,42 @@ export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOpti
 export async function openModel(
   { device, group }: Pick<Run, "device" | "group">,
   source: ModelSource,
-  { seed = 0, broadcastFromRank0 = false, fsdpPlan, mesh, ...sharding }: OpenModelOptions = {},
+  options: OpenModelOptions = {},
 ): Promise<CausalLm> {
+  const {
+    seed = 0,
+    broadcastFromRank0 = false,
+    log = new Logger({ sink: standardErrorSink() }),
+    fsdpPlan,
+    mesh,
+    ...sharding
+  } = options;
   const [inert] = fsdpPlan === undefined ? Object.keys({ ...mesh === undefined ? {} : { mesh }, ...sharding }) : [];
   if (inert !== undefined) {
     throw new ArgumentError(
       `Cannot use '${inert}' without a plan: give fsdpPlan as well, or call fullyShard on the model`,
     );
   }
-  const folder = typeof source === "string" && pathKind(source) === "directory" ? source : undefined;
-  const hfConfig = typeof source === "string" ? await readHfConfig(source) : source;
+  const place = typeof source === "string" ? placeOf(source) : undefined;
+  const folder = place !== undefined && pathKind(place) === "directory" ? place : undefined;
+  const hfConfig = typeof source === "string" ? await readHfConfig(place ?? source) : source;
   const model = buildModel(device, hfConfig);
   const tokenizerFiles = folder === undefined
     ? []
     : TOKENIZER_FILES.map((name) => `${folder}/${name}`).filter((file) => pathKind(file) === "file");
   model.files = {
     folder,
-    load: async (options) => {
-      const reading = { broadcastFromRank0, ...options };
+    load: async (given) => {
+      const reading = { broadcastFromRank0, ...given };
       if (isDry(device)) materialize(model);
       else if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
       else if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
         await loadCheckpoint({ directory: folder, from: folder, model, group, ...reading });
-      } else await loadHfWeights(model, folder, group, reading);
+      } else {
+        const { ignored } = await loadHfWeights(model, folder, group, reading);
+        if (ignored.length === 0) return;
+        log.withRank(group.rank).once().info(`Left tensors of '${folder}' unread: ${summarizeNames(ignored)}`);
+      }
     },
     save: (directory, options) => saveHfDirectory(model, directory, group, { tokenizerFiles, ...options }),
   };
@@ -86,6 +108,17 @@ export async function openModel(
     await model.load();
   }
   return model;
+}
+
+/** The path that a source is: itself where something lies there, else the snapshot in Hugging Face's cache of the model so named. */
+function placeOf(source: string): string {
+  const named = pathKind(source) === "none" ? parseHubName(source) : undefined;
+  if (named === undefined) return source;
+  const cache = hubCache();
+  const snapshot = findSnapshot(named, cache);
+  if (snapshot !== undefined) return snapshot;
+  const looked = `there is no such folder, nor revision '${named.revision}' of '${named.name}' in the cache '${cache}'`;
+  throw new FileError(source, "open", `${looked}; get it by: fullyshard pull ${formatHubName(named)}`, "ENOENT");
 }
 
 /** Gives a model its memory, whatever its values are. */

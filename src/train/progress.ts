@@ -11,7 +11,7 @@ import type { StepMetrics } from "./metrics.ts";
 export interface ProgressOutput {
   /** Prints a line. */
   line(text: string): void;
-  /** Shows a status in place of the last one, or is undefined where nobody watches. */
+  /** Shows a status in place of the last one; undefined where there is no terminal. */
   readonly status: ((text: string) => void) | undefined;
 }
 

@@ -25,7 +25,7 @@ import { openTrace } from "./trace.ts";
 /** Options of {@link launch}. What is left open, the environment says. */
 export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<ProcessGroupOptions, "device"> {
   /**
-   * Name of the device.
+   * Name of the device; `cuda` is the card of this rank's number on its host.
    *
    * @default cpu
    */
@@ -169,10 +169,16 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
   const environment = readRankEnvironment();
   tellUncaughtErrors();
   const { log = new Logger({ sink: standardErrorSink() }) } = options;
-  const ranksOnHost = environment?.localWorldSize ?? 1;
+  const { localWorldSize: ranksOnHost = 1, localRank } = environment ?? {};
   const folder = options.trace ?? processEnvironment().text("FULLYSHARD_TRACE");
   const trace = folder === undefined ? undefined : new Trace();
-  const device = await openDevice(options.device ?? "cpu", { cpuMath: "auto", ranksOnHost, ...options, trace });
+  const device = await openDevice(options.device ?? "cpu", {
+    cpuMath: "auto",
+    ranksOnHost,
+    localRank,
+    ...options,
+    trace,
+  });
   try {
     const own = environment === undefined ? log : log.withRank(environment.rank);
     const report = (text: string): void => own.warn(text);

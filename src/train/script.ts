@@ -22,9 +22,9 @@ import { runTraining, type TrainerOptions } from "./trainer.ts";
 
 /** A training script. */
 export interface TrainingScript {
-  /** First line of the help text; default: `train.ts [flags]`. */
+  /** First line of the help text. @default `train.ts [flags]` */
   readonly usage?: string;
-  /** Flags, without program and script; default: those of this process. */
+  /** Flags, without program and script. @default those of this process */
   readonly argv?: readonly string[];
   /** The model trained from scratch, as a Hugging Face config. Without it `--model` is needed. */
   readonly hfConfig?: Readonly<Record<string, unknown>>;

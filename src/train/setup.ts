@@ -110,7 +110,7 @@ export function emptyBatch(
 ): Batch {
   const batch = globalBatch / worldSize / microBatches;
   const tokens = new Int32Array(batch * seq);
-  const microBatch = { inputIds: tokens, labels: tokens, batch, seq };
+  const microBatch = { inputIds: tokens, labels: tokens, batch, seq, random: { seed: 0, firstSample: 0 } };
   return { microBatches: Array.from({ length: microBatches }, () => microBatch) };
 }
 

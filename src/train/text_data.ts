@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { openText, type TextSource } from "../data/dataset.ts";
+import { openText, type TextSource } from "../data/documents.ts";
 import { type Batch, DataLoader, type LoaderOptions } from "../data/loader.ts";
-import { describeSkipped } from "../data/text_files.ts";
+import { describeSkipped } from "../data/find_files.ts";
 import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";

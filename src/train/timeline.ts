@@ -24,9 +24,9 @@ export interface Speeds {
 
 /** How long a step takes, in seconds. */
 export interface StepTime {
-  /** From its first call to its end. */
+  /** Time from the step's first call to its end. */
   readonly step: number;
-  /** Of this, what is computed. */
+  /** The part of the step in which something is computed. */
   readonly compute: number;
   /** All calls, one after another. */
   readonly communication: number;

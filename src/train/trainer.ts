@@ -33,7 +33,7 @@ import { type TextData, textData } from "./text_data.ts";
 
 /** What a run is given besides its configuration. */
 export interface TrainerOptions {
-  /** The model to train from scratch, as a Hugging Face config; `config.model`'s own otherwise. */
+  /** The model to train from scratch, as a Hugging Face config. @default the one in `config.model` */
   readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
   /** Takes what is worth knowing. */
   readonly log: Logger;
@@ -60,7 +60,7 @@ interface RankNews {
 export interface TrainResult {
   /** Steps taken in all. */
   readonly step: number;
-  /** Of the last step; NaN if none was taken. */
+  /** The last step's loss; NaN if none was taken. */
   readonly loss: number;
   /** What the trained model was made into; `undefined` if the run stopped before its last step. */
   readonly finished: FinishedModel | undefined;
@@ -97,9 +97,10 @@ const stateSchema = z.strictObject({
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
-  const { cpuMath, memoryBytes, trace, stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
+  const { device, cpuMath, threads, memoryBytes, trace } = config;
+  const { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
   const planes = { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds };
-  await using run = await launch({ cpuMath, memoryBytes, trace, log: options.log, ...planes });
+  await using run = await launch({ device, cpuMath, threads, memoryBytes, trace, log: options.log, ...planes });
   try {
     return await new Training(config, options, run).train();
   } catch (error) {

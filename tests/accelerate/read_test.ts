@@ -96,7 +96,7 @@ describe("readAccelerateConfig()", () => {
     [{ deepspeed_config: { zero_stage: 3 } }, /deepspeed_config: expected nothing, as DeepSpeed is not supported/],
     [
       { gpu_ids: "0,1" },
-      /gpu_ids: expected nothing, as ranks compute on the CPU until there is a GPU device, got "0,1"/,
+      /gpu_ids: expected nothing, as CUDA_VISIBLE_DEVICES chooses cards, one for each rank of a host, got "0,1"/,
     ],
     [{ rdzv_backend: "etcd" }, /rdzv_backend: expected static or c10d, got 'etcd'/],
     [

@@ -45,6 +45,10 @@ for (
       assert.equal(value["byteLength"], blocking[0]?.value["byteLength"]);
       assert.equal(value["done"], true);
       assert.match(String(value["again"]), /ArgumentError: Cannot save checkpoint 5: .* await what asyncSave\(\) gave/);
+      const there =
+        /ArgumentError: Cannot save checkpoint 5 in '.*': asyncSave\(\) has begun there to save checkpoint 4; await/;
+      assert.match(String(value["beside"]), there);
+      assert.match(String(value["blocking"]), there);
     }
   });
 }
@@ -70,23 +74,43 @@ test("asyncSave() that is given up leaves what was there, and its memory for ano
   assert.deepEqual(fs.readdirSync(folder.file("aside")).sort(), ["checkpoint-4", "checkpoint-6"]);
 });
 
+test("asyncSave() and saveCheckpoint() take the step and directory of a save that was given up just before", async () => {
+  using folder = temporaryDirectory();
+  const [blocking, aside] = tasksIn(folder, 3);
+  for (const task of [{ ...aside, seed: 7 }, { ...blocking, seed: 7, directory: aside.directory }]) {
+    const givenUp: Task = { ...aside, seed: 5, then: "give up" };
+    const outcomes = await runRanks([givenUp, givenUp, task, { ...task, do: "load" }]);
+    for (const { error, wrong } of outcomes.flat()) assert.deepEqual([error, wrong], ["", 0]);
+    assert.deepEqual(fs.readdirSync(aside.directory), ["checkpoint-4"]);
+  }
+});
+
+/** Runs a script of this folder in a process that can write files of no more than so many blocks. */
+function runLimited(name: string, blocks: string, args: readonly string[]) {
+  const script = fileURLToPath(new URL(name, import.meta.url));
+  const shell = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" "$@"`;
+  const runtime = RUNTIME === "deno" ? ["run", "-A", "--no-check"] : [];
+  const command = [programOf(RUNTIME) ?? RUNTIME, ...runtime, script, ...args];
+  return spawnSync("/bin/sh", ["-c", shell, ...command], { encoding: "utf8", timeout: 30_000 });
+}
+
+test("asyncSave() that fails unheard, as no collective follows, ends the program with its error", (context) => {
+  if (process.platform !== "linux") return context.skip("needs a shell with ulimit -f and an ignored SIGXFSZ");
+  using folder = temporaryDirectory();
+  const saved = runLimited("./save_unawaited.ts", "unlimited", [folder.file("out")]);
+  assert.deepEqual([saved.stdout, saved.stderr, saved.status], ["", "", 0]);
+  const { status, stderr } = runLimited("./save_unawaited.ts", "20", [folder.file("full")]);
+  assert.match(stderr, /FileError: Cannot write '.*checkpoint-1\.partial\/.*safetensors': .*\(EFBIG\)/);
+  assert.equal(status, 1);
+  assert.deepEqual([fs.readdirSync(folder.file("out")), fs.readdirSync(folder.file("full"))], [["checkpoint-1"], []]);
+});
+
 for (const then of ["await", "call on"] as const) {
   test(`asyncSave() without room on the disk: ranks that ${then} hear of it by name`, (context) => {
     if (process.platform !== "linux") return context.skip("needs a shell with ulimit -f and an ignored SIGXFSZ");
     using folder = temporaryDirectory();
-    const script = fileURLToPath(new URL("./save_limited.ts", import.meta.url));
-    const program = programOf(RUNTIME) ?? RUNTIME;
-    const save = (step: number, blocks: string) => {
-      const args = [
-        ...RUNTIME === "deno" ? ["run", "-A", "--no-check"] : [],
-        script,
-        folder.file("out"),
-        `${step}`,
-        then,
-      ];
-      const shell = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" "$@"`;
-      return spawnSync("/bin/sh", ["-c", shell, program, ...args], { encoding: "utf8", timeout: 30_000 });
-    };
+    const save = (step: number, blocks: string) =>
+      runLimited("./save_limited.ts", blocks, [folder.file("out"), `${step}`, then]);
     assert.equal(save(1, "unlimited").stdout, "saved\nsaved\n");
     const before = contents(folder.file("out/checkpoint-1"));
     const { stdout, status, stderr } = save(2, "20");

@@ -40,7 +40,7 @@ export interface Task {
   readonly directory: string;
   /** What the model holds: when saving, all of it; when loading, what is expected afterwards. */
   readonly seed: number;
-  /** Whole on every rank, or sharded; sharded unless said otherwise. */
+  /** Whole on every rank, or sharded. @default sharded */
   readonly whole?: boolean;
   /** Config of a Llama; the small model of this file if left out. */
   readonly llama?: Readonly<Record<string, unknown>>;
@@ -301,11 +301,15 @@ async function saveAside(
   for (const { shard, device, ptr } of optimizer === undefined ? [] : optimizerTensors(model, optimizer)) {
     if (shard.numel > 0) device.copyIn(ptr(), new Uint8Array(shard.numel * 4).fill(9));
   }
-  const again = message(() => asyncSave({ ...options, step: options.step + 1, stager }));
+  const next = { ...options, step: options.step + 1 };
+  const again = message(() => asyncSave({ ...next, stager }));
+  using other = new CheckpointStager(device);
+  const beside = message(() => asyncSave({ ...next, stager: other }));
+  const blocking = await saveCheckpoint(next).catch(String);
   while (what === "call on" && group.sum([saving.done ? 1 : 0], "saves that are done")[0] !== group.size) {
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
-  return { ...await saving, done: saving.done, counted, again };
+  return { ...await saving, done: saving.done, counted, again, beside, blocking };
 }
 
 function message(action: () => unknown): string {

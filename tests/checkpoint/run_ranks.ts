@@ -1,12 +1,12 @@
 /** Runs tasks of checkpoints on ranks in Workers. @module */
-import { runLoopback } from "../../src/comm/loopback_workers.ts";
+import { runPooled } from "../support/rank_pool.ts";
 import { type Outcome, prepare, type Task } from "./bed.ts";
 
 /** What became of each task, by task and rank. */
 export async function runRanks(tasks: readonly Task[]): Promise<readonly (readonly Outcome[])[]> {
   const size = Math.max(...tasks.map(({ world }) => world));
   const url = new URL("./checkpoint_rank.ts", import.meta.url);
-  const byRank = await runLoopback(size, url, prepare(tasks, size)) as readonly (readonly Outcome[])[];
+  const byRank = await runPooled(size, url, prepare(tasks, size)) as readonly (readonly Outcome[])[];
   const next = byRank.map(() => 0);
   return tasks.map(({ world }) =>
     Array.from({ length: world }, (_, rank) => {

@@ -40,6 +40,10 @@ describe("doctor()", () => {
     assert.deepEqual(report.runtime, runtime());
     assert.equal(report.platform.os, platform().os);
     assert.ok(report.cores >= 1);
+    const { ofOneRank, ofEachOfTwo } = report.threads;
+    assert.deepEqual([ofOneRank, ofEachOfTwo], [report.cores, Math.max(1, Math.floor(report.cores / 2))]);
+    const words = `threads        ${ofOneRank} of one rank, ${ofEachOfTwo} of each of two, unless --threads is given\n`;
+    assert.ok((await run(false, {})).text.includes(words));
     if (platform().os !== "linux") return;
     assert.equal(library(report, "libc").state, "loaded");
     assert.ok(report.memory !== null && report.memory.availableBytes <= report.memory.totalBytes);
@@ -80,13 +84,14 @@ describe("doctor()", () => {
     assert.deepEqual(parsed.libraries.map(({ name }) => name), [
       "libc",
       "oneDNN",
+      "CUDA driver",
       "CUDA runtime",
-      "NCCL",
-      "cuBLASLt",
       "NVRTC",
+      "cuBLASLt",
+      "NCCL",
       "MPI",
     ]);
-    assert.deepEqual(parsed.libraries.filter(({ used }) => used).map(({ name }) => name), ["libc", "oneDNN"]);
+    assert.deepEqual(parsed.libraries.filter(({ used }) => !used).map(({ name }) => name), ["MPI"]);
     for (const { used, remedy } of parsed.libraries) if (!used) assert.doesNotMatch(remedy, /(pip|apt) install/);
     assert.equal(code, parsed.problems.length === 0 ? 0 : 1);
   });
@@ -145,25 +150,25 @@ describe("doctor()", () => {
     using directory = temporaryDirectory();
     const path = `${directory.path}/libneedy.so`;
     writeFileSync(path, elfFile({ machine: MACHINE, soname: "libneedy.so.7", needed: ["libnot-there.so.1"] }));
-    const values = { FULLYSHARD_ONEDNN_LIBRARY: path, FULLYSHARD_NCCL_LIBRARY: path };
+    const values = { FULLYSHARD_ONEDNN_LIBRARY: path, FULLYSHARD_MPI_LIBRARY: path };
     const report = await examine(environment(values));
     assert.deepEqual(library(report, "oneDNN").unresolved, ["libnot-there.so.1"]);
     assert.equal(library(report, "oneDNN").state, "broken");
-    assert.deepEqual(library(report, "NCCL").unresolved, ["libnot-there.so.1"]);
-    assert.equal(library(report, "NCCL").version, "libneedy.so.7");
+    assert.deepEqual(library(report, "MPI").unresolved, ["libnot-there.so.1"]);
+    assert.equal(library(report, "MPI").version, "libneedy.so.7");
     const { text } = await run(false, values);
-    assert.match(text, /^NCCL +present libneedy\.so\.7, .*\n +needs libnot-there\.so\.1, not found$/m);
+    assert.match(text, /^MPI +present libneedy\.so\.7, .*\n +needs libnot-there\.so\.1, not found$/m);
   });
 
   it("finds what a Python environment brings", async () => {
     using directory = temporaryDirectory();
     const place = `${directory.path}/lib/python3.12/site-packages/nvidia/cu13/lib`;
     mkdirSync(place, { recursive: true });
-    writeFileSync(`${place}/libcudart.so.13`, elfFile({ machine: MACHINE, soname: "libcudart.so.13" }));
+    writeFileSync(`${place}/libcublasLt.so.13`, elfFile({ machine: MACHINE, soname: "libcublasLt.so.13" }));
     const report = await examine(environment({ VIRTUAL_ENV: directory.path }));
-    const { state, path } = library(report, "CUDA runtime");
-    assert.deepEqual([state, path], ["present", `${place}/libcudart.so.13`]);
+    const { state, path } = library(report, "cuBLASLt");
+    assert.deepEqual([state, path], ["present", `${place}/libcublasLt.so.13`]);
     const { text } = await run(false, { VIRTUAL_ENV: directory.path });
-    assert.match(text, /^For a later version:\nCUDA runtime +present .*\n( +needs .*\n)? +for /m);
+    assert.match(text, /^Used here:\n[^]*^cuBLASLt +present libcublasLt\.so\.13, .*$/m);
   });
 });

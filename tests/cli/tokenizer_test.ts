@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { typescriptLib } from "../../examples/typescript_lib.ts";
-import { openText } from "../../src/data/dataset.ts";
+import { openText } from "../../src/data/documents.ts";
 import { loadTokenizer } from "../../src/data/tokenizer.ts";
 import { trainTokenizer } from "../../src/data/train_tokenizer.ts";
 import { ArgumentError, FileError } from "../../src/errors.ts";

@@ -11,8 +11,8 @@ conformPlanes("loopback", [1, 2, 3, 4], { planes: { stagingBytes: 2 ** 23 } });
 conformPlanes("loopback with little staging", [3], { planes: { stagingBytes: 16384 } });
 
 test("runLoopback() names a rank that fails", async () => {
-  const url = new URL("../support/world_worker.ts", import.meta.url);
-  await assert.rejects(runLoopback(2, url, "nonsense"), /Rank [01]: rank [01] has no orders/);
+  const url = new URL("../ddp/rank.ts", import.meta.url);
+  await assert.rejects(runLoopback(2, url, "nonsense"), /Rank [01]: no width/);
 });
 
 test("createLoopbackWorld() refuses sizes that make no sense", () => {

@@ -131,7 +131,7 @@ export const DATA_SCENARIOS: Scenarios = {
       window.beginWrite("unit");
       // A slow writer: peers that do not wait see the epoch before.
       if (epoch % group.size === group.rank) sleep(25);
-      device.bytes(window.pointer, own(rank, bytes)).fill(epoch * 16 + group.rank);
+      device.fill(window.pointer, own(rank, bytes), epoch * 16 + group.rank);
       window.endWrite();
       check(epoch);
       check(epoch);
@@ -147,7 +147,7 @@ export const DATA_SCENARIOS: Scenarios = {
     const dst = device.allocator.allocate(100_000 * group.size, "test");
     for (let epoch = 1; epoch <= 6; epoch++) {
       window.beginWrite("unit");
-      device.bytes(window.pointer, 100_000).fill(epoch);
+      device.fill(window.pointer, 100_000, epoch);
       window.endWrite();
       // A slow reader: writers that do not wait put the next epoch under it.
       if (epoch % group.size === group.rank) sleep(25);
@@ -189,7 +189,7 @@ export const DATA_SCENARIOS: Scenarios = {
         // Windows that are written unequally often: their epochs must not be taken for each other's.
         for (let write = 0; write <= (turn + w) % 3; write++) {
           window.beginWrite(`w${w}`);
-          device.bytes(window.pointer, bytes).fill(turn * 4 + w + 1);
+          device.fill(window.pointer, bytes, turn * 4 + w + 1);
           window.endWrite();
         }
         if (turn % group.size === group.rank) sleep(5);
@@ -218,7 +218,7 @@ export const DATA_SCENARIOS: Scenarios = {
     for (const w of [0, 500, 1023, 1024, 1025, 1099]) {
       const window = windows[w] ?? assert.fail();
       window.beginWrite(`unit ${w}`);
-      device.bytes(window.pointer, 64).fill(w % 251 + group.rank);
+      device.fill(window.pointer, 64, w % 251 + group.rank);
       window.endWrite();
     }
     for (const w of [1099, 1025, 1024, 1023, 500, 0]) {
@@ -278,7 +278,7 @@ export const DATA_SCENARIOS: Scenarios = {
     assert.deepEqual(along.sum([group.rank], "ranks"), [down.reduce((sum, r) => sum + r, 0)]);
     const window = across.openWindow(ranks.map((r) => 100 + r), "unit");
     window.beginWrite("unit");
-    device.bytes(window.pointer, 100 + group.rank).fill(group.rank + 1);
+    device.fill(window.pointer, 100 + group.rank, group.rank + 1);
     window.endWrite();
     const dst = device.allocator.allocate(1024, "test");
     window.gather(dst, ranks.map((_, c) => c * 200), "unit", "forward").wait();

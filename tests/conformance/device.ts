@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
 import { COMPUTE_DTYPES, DTYPES, float32 } from "../../src/dtype.ts";
-import { DTypeError, InternalError } from "../../src/errors.ts";
+import { DTypeError, InternalError, UnsupportedError } from "../../src/errors.ts";
 import type { Device } from "../../src/device/device.ts";
 import type { Arguments, ValueKind } from "../../src/device/kernels/signature.ts";
 import type { KernelName } from "../../src/device/kernels/table.ts";
@@ -15,13 +15,15 @@ import { SINK_CASES } from "./kernels/attention_sinks.ts";
 import { ARRAY_CASES, ARRAY_PROPERTIES } from "./kernels/arrays.ts";
 import { Bed, entryOf } from "./kernels/bed.ts";
 import type { AnyCase, Cases, Properties } from "./kernels/case.ts";
-import { EXPERT_CASES, EXPERT_PROPERTIES } from "./kernels/experts.ts";
+import { DROPOUT_CASES, DROPOUT_PROPERTIES } from "./kernels/dropout.ts";
+import { EXPERT_CASES } from "./kernels/experts.ts";
 import { FAULT_PROPERTIES } from "./kernels/faults.ts";
 import { FLOAT16_PROPERTIES } from "./kernels/float16.ts";
 import { LAYER_CASES, LAYER_PROPERTIES } from "./kernels/layers.ts";
 import { MASK_CASES, MASK_PROPERTIES } from "./kernels/masks.ts";
 import { NORM_CASES, NORM_PROPERTIES } from "./kernels/norm.ts";
 import { PRODUCT_CASES, PRODUCT_PROPERTIES } from "./kernels/products.ts";
+import { ROUTER_PROPERTIES } from "./kernels/router.ts";
 import { TRAINING_CASES, TRAINING_PROPERTIES } from "./kernels/training.ts";
 
 /** Cases of every kernel. */
@@ -31,6 +33,7 @@ export const CASES: Cases<KernelName> = {
   ...PRODUCT_CASES,
   ...SINK_CASES,
   ...LAYER_CASES,
+  ...DROPOUT_CASES,
   ...NORM_CASES,
   ...EXPERT_CASES,
   ...TRAINING_CASES,
@@ -41,10 +44,11 @@ const PROPERTIES: Properties = {
   ...MASK_PROPERTIES,
   ...PRODUCT_PROPERTIES,
   ...LAYER_PROPERTIES,
+  ...DROPOUT_PROPERTIES,
   ...FAULT_PROPERTIES,
   ...FLOAT16_PROPERTIES,
   ...NORM_PROPERTIES,
-  ...EXPERT_PROPERTIES,
+  ...ROUTER_PROPERTIES,
   ...TRAINING_PROPERTIES,
 };
 
@@ -102,9 +106,21 @@ export function conformDevice(
     if (device === undefined) return it("passes the suite", { skip: missing });
     after(() => device.dispose());
     const bed = new Bed(device);
+    const lacks = new Set<string>(device.lacks);
     for (const [kernel, cases] of Object.entries(CASES)) {
       const list: readonly AnyCase[] = cases;
       const { values, arrays } = entryOf(kernel);
+      if (lacks.has(kernel)) {
+        it(`${kernel}() is refused, as the device says that it lacks it`, () => {
+          const [one] = list;
+          assert.ok(one !== undefined);
+          assert.throws(
+            () => bed.call(kernel, bed.addressed(kernel, one)),
+            (error) => error instanceof UnsupportedError && error.message.includes(`kernel '${kernel}'`),
+          );
+        });
+        continue;
+      }
       it(`${kernel}() computes what it says`, () => {
         assert.ok(list.length > 0);
         for (const one of list) bed.run(kernel, one);

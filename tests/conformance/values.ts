@@ -89,7 +89,7 @@ export function checkSum(sums: DataPlane["sums"], sum: RankSum, got: Uint8Array,
   if (sums === "rank-order" || dtype === int64) return equal(got, expected, what);
   const lists = [...parts.map((part) => decode(dtype, part)), ...base === undefined ? [] : [decode(dstDtype, base)]];
   const [actual, wanted] = [decode(dstDtype, got), decode(dstDtype, expected)];
-  const epsilon = dstDtype === bfloat16 ? 2 ** -8 : 2 ** -23;
+  const epsilon = dtype === bfloat16 || dstDtype === bfloat16 ? 2 ** -8 : 2 ** -23;
   for (const [i, value] of wanted.entries()) {
     const size = lists.reduce((total, list) => total + Math.abs(list[i] ?? 0), 0) * Math.max(1, Math.abs(scale));
     const off = Math.abs((actual[i] ?? NaN) - value);

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
-import { openText } from "../../src/data/dataset.ts";
+import { openText } from "../../src/data/documents.ts";
 import type { PackingProgress, TokenStream } from "../../src/data/packing.ts";
 import { tokenCache, tokensInMemory } from "../../src/data/packing.ts";
 import type { Tokenizer } from "../../src/data/tokenizer.ts";

@@ -20,7 +20,7 @@ function stepOf(
     { length: worldSize },
     (_, rank) => sampler.batchFor(cursor, { globalBatch, rank, worldSize, microBatches }),
   );
-  return Array.from({ length: microBatches }, (_, m) => ranks.flatMap((batches) => batches[m] ?? [])).flat();
+  return Array.from({ length: microBatches }, (_, m) => ranks.flatMap((batches) => batches[m]?.samples ?? [])).flat();
 }
 
 test("Sampler.at() takes every sample once an epoch, in another order each time", () => {
@@ -77,6 +77,8 @@ test("Sampler.batchFor() gives one rank's micro-batches in rank order of many ra
   for (let rank = 0; rank < 3; rank++) {
     const mine = sampler.batchFor(24, { globalBatch: 12, rank, worldSize: 3, microBatches: 2 });
     assert.deepEqual(mine, [alone[rank], alone[3 + rank]]);
+    // Places in the global order: two samples each.
+    assert.deepEqual(mine.map(({ start }) => start), [24 + 2 * rank, 24 + 2 * (3 + rank)]);
   }
 });
 

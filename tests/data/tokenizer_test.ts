@@ -10,7 +10,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { typescriptLib } from "../../examples/typescript_lib.ts";
-import { findFiles } from "../../src/data/text_files.ts";
+import { findFiles } from "../../src/data/find_files.ts";
 import { loadTokenizer } from "../../src/data/tokenizer.ts";
 import { ArgumentError, CheckpointError, FileError } from "../../src/errors.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

@@ -3,12 +3,13 @@
  *
  * @module
  */
-import { openNativeDevice } from "../../src/device/native/device.ts";
+import { type NativeDeviceOptions, openNativeDevice } from "../../src/device/native/device.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../src/errors.ts";
 import { conformDevice } from "../conformance/device.ts";
 import { OWN_PRODUCT_PROPERTIES } from "../conformance/kernels/products.ts";
 import type { Device } from "../../src/device/device.ts";
+import { shareOf } from "../support/share.ts";
 
 const memoryBytes = 2 ** 27;
 
@@ -26,9 +27,16 @@ for (const cpuMath of ["wasm", "wasm-relaxed"] as const) {
   conformDevice(cpuMath, await openDevice("cpu", { cpuMath, memoryBytes }), "", OWN_PRODUCT_PROPERTIES);
 }
 
-for (const level of ["v3", "v4"] as const) {
-  const device = await tryOpen(openNativeDevice({ level, memoryBytes }));
-  conformDevice(`native ${level}`, device, `this is no Linux on x86-64-${level}`, OWN_PRODUCT_PROPERTIES);
+// A library computes the same whichever runtime opens it. With threads, pieces are of one element: what can be cut, is.
+for (
+  const [name, options] of shareOf<[string, NativeDeviceOptions]>([
+    ["native v3", { level: "v3" }],
+    ["native v4", { level: "v4" }],
+    ["native with 3 threads", { threads: 3, leastWork: 1 }],
+  ])
+) {
+  const device = await tryOpen(openNativeDevice({ ...options, memoryBytes }));
+  conformDevice(name, device, `this is no Linux on x86-64-${options.level ?? "v3"}`, OWN_PRODUCT_PROPERTIES);
 }
 
 const onednn = await tryOpen(openDevice("cpu", { cpuMath: "onednn", memoryBytes }));

@@ -1,6 +1,7 @@
 /**
  * Who computes on the CPU gives the same bits as who else: native kernels those of strict WASM, but where products fuse a
- * multiplication and an addition; and there those of each other, and of relaxed WASM in a runtime that fuses.
+ * multiplication and an addition; and there those of each other, and of relaxed WASM in a runtime that fuses. So does any number
+ * of threads.
  *
  * @module
  */
@@ -9,13 +10,13 @@ import { after, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
 import type { Device } from "../../src/device/device.ts";
 import { PRODUCT_KERNELS } from "../../src/device/kernels/products.ts";
-import type { NativeLevel } from "../../wasm/native.ts";
-import { openNativeDevice } from "../../src/device/native/device.ts";
+import { type NativeDeviceOptions, openNativeDevice } from "../../src/device/native/device.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../src/errors.ts";
 import { CASES } from "../conformance/device.ts";
 import { Bed, type Values } from "../conformance/kernels/bed.ts";
 import type { AnyCase } from "../conformance/kernels/case.ts";
+import { shareOf } from "../support/share.ts";
 
 const memoryBytes = 2 ** 26;
 const PRODUCTS: readonly string[] = [
@@ -24,9 +25,9 @@ const PRODUCTS: readonly string[] = [
 ];
 const OTHERS = Object.keys(CASES).filter((kernel) => !PRODUCTS.includes(kernel));
 
-async function openNative(level: NativeLevel): Promise<Device | undefined> {
+async function openNative(options: NativeDeviceOptions): Promise<Device | undefined> {
   try {
-    return await openNativeDevice({ level, memoryBytes });
+    return await openNativeDevice({ memoryBytes, ...options });
   } catch (error) {
     if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return undefined;
     throw error;
@@ -42,8 +43,12 @@ function bitsOf(device: Device, kernels: readonly string[]): ReadonlyMap<string,
 
 const strict = await openWasmDevice({ cpuMath: "wasm", memoryBytes });
 const relaxed = await openWasmDevice({ cpuMath: "wasm-relaxed", memoryBytes });
-const [v3, v4] = [await openNative("v3"), await openNative("v4")];
-after(() => [strict, relaxed, v3, v4].forEach((device) => device?.dispose()));
+const [v3, v4] = [await openNative({ level: "v3" }), await openNative({ level: "v4" })];
+// Pieces of one element: what can be cut, is.
+const shared = await Promise.all(
+  shareOf([2, 3]).map(async (threads) => [threads, await openNative({ threads, leastWork: 1 })] as const),
+);
+after(() => [strict, relaxed, v3, v4, ...shared.map(([, device]) => device)].forEach((device) => device?.dispose()));
 
 const expected = bitsOf(strict, OTHERS);
 assert.equal(expected.size, OTHERS.length);
@@ -66,3 +71,15 @@ const why = v3 === undefined ? "not here" : !fuses && "relaxed WASM does not fus
 test("native products are those of relaxed WASM where that fuses", { skip: why }, () => {
   if (v3 !== undefined) assert.ok(isDeepStrictEqual(bitsOf(v3, PRODUCTS), products));
 });
+
+for (const [threads, device] of shared) {
+  test(`${threads} threads give the bits of one`, { skip: device === undefined && "not here" }, () => {
+    const alone = v4 ?? v3;
+    if (device === undefined || alone === undefined) return;
+    const kernels = Object.keys(CASES);
+    const expected = bitsOf(alone, kernels);
+    for (const [kernel, values] of bitsOf(device, kernels)) {
+      assert.ok(isDeepStrictEqual(values, expected.get(kernel)), kernel);
+    }
+  });
+}

@@ -32,6 +32,13 @@ describe("parity", () => {
     });
   }
 
+  for (const [world, tied] of [[2, true], [4, false]] as const) {
+    it(`dropout gives the same bits sharded, replicated and accumulated, on ${world} ranks as on one`, async () => {
+      const cases = casesOf(world, { tied, steps: 3, dropout: true });
+      assert.equal((await trainAlike(cases)).losses.length, 3);
+    });
+  }
+
   it("bfloat16 gives the same bits sharded, replicated and accumulated, where sums are float32", async () => {
     const precision = { paramDtype: "bfloat16", reduceDtype: "float32" };
     const cases = casesOf(2, { tied: false, steps: 3, precision });

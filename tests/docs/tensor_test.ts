@@ -25,11 +25,15 @@ const rows = page.split("\n").filter((line) => /^\| [^-]/.test(line)).map((line)
 /** What stands in the column of our names. */
 const ours = rows.flatMap(([, , here = ""]) => [...here.matchAll(/`([^`]+)`/g)].map(([, code = ""]) => code));
 
+/** What a tensor inherits its members from: the files that its class is written in. */
+function prototypes(): object[] {
+  const found: object[] = [];
+  for (let at: object = Tensor.prototype; at !== Object.prototype; at = Object.getPrototypeOf(at)) found.push(at);
+  return found;
+}
+
 function members(): string[] {
-  const names: string[] = [];
-  for (let at: object = Tensor.prototype; at !== Object.prototype; at = Object.getPrototypeOf(at)) {
-    names.push(...Object.getOwnPropertyNames(at));
-  }
+  const names = prototypes().flatMap((at) => Object.getOwnPropertyNames(at));
   return names.filter((name) => !INTERNAL.includes(name));
 }
 
@@ -45,15 +49,14 @@ test("docs/tensor.md lists each function once, and none that is not there", () =
 });
 
 test("docs/tensor.md names the parameters of methods as they are", () => {
-  const prototype = new Map<string, unknown>(
-    Object.entries(Object.getOwnPropertyDescriptors(Tensor.prototype)).map(
-      ([name, { value }]) => [name, value],
-    ),
+  const methods = new Map<string, unknown>(
+    prototypes().flatMap((at) => Object.entries(Object.getOwnPropertyDescriptors(at)))
+      .map(([name, { value }]) => [name, value]),
   );
   let compared = 0;
   for (const code of ours) {
     const [, name = "", list = "…"] = /^x\.(\w+)\((.*)\)$/.exec(code) ?? [];
-    const method = prototype.get(name);
+    const method = methods.get(name);
     // Numbers and what is left out are examples; comparisons and arithmetic call the other tensor y.
     if (typeof method !== "function" || /…|\d|\by\b/.test(list)) continue;
     const own = /\(([^)]*)\)/.exec(String(method))?.[1]?.split(",").map((one) => one.split("=")[0]?.trim()).join(", ");

@@ -7,11 +7,13 @@ import assert from "node:assert/strict";
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { CUDA } from "../../ffi/bindings/cuda.ts";
+import { CUBLASLT } from "../../ffi/bindings/cublaslt.ts";
 import { CUDART } from "../../ffi/bindings/cudart.ts";
 import { LIBC } from "../../ffi/bindings/libc.ts";
 import { NCCL } from "../../ffi/bindings/nccl.ts";
+import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
-import { PRESENCE_ONLY } from "../../ffi/catalog.ts";
+import { MPI } from "../../ffi/catalog.ts";
 import { candidatePaths, inspectFile, isAbsence } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { LibraryNotFoundError } from "../../src/errors.ts";
@@ -67,7 +69,7 @@ describe("candidatePaths()", () => {
   });
 
   it("gives absolute paths only, as a bare name is taken from the working directory", () => {
-    for (const source of [ONEDNN, CUDA, ...PRESENCE_ONLY]) {
+    for (const source of [ONEDNN, CUDA, CUDART, NVRTC, CUBLASLT, NCCL, MPI]) {
       for (const path of candidatePaths(source, environment())) assert.match(path, /^\//);
     }
   });

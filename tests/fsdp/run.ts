@@ -1,8 +1,9 @@
 /** Runs a scenario of `scenarios.ts`: one rank here, several as Workers. @module */
 import type { Call } from "../../doors/comm.ts";
 import { type Device, openDevice } from "../../doors/device.ts";
-import { openLoopback, runLoopback } from "../../doors/testing.ts";
+import { openLoopback } from "../../doors/testing.ts";
 import { createLoopbackWorld } from "../../src/comm/data/loopback.ts";
+import { runPooled } from "../support/rank_pool.ts";
 import type { Rank, Scenario } from "./scenarios.ts";
 
 /** A world of one rank in this thread, on a device of its own. */
@@ -15,5 +16,5 @@ export async function openRank(device?: Device, calls: Call[] = []): Promise<Ran
 
 /** What each of `world` ranks returned. */
 export async function runRanks(world: number, scenario: Scenario, data: unknown): Promise<readonly unknown[]> {
-  return await runLoopback(world, new URL("./rank.ts", import.meta.url), { scenario, data });
+  return await runPooled(world, new URL("./rank.ts", import.meta.url), { scenario, data });
 }

@@ -8,6 +8,8 @@ import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { test } from "node:test";
+import { openHfWeights } from "../../src/checkpoint/hf_index.ts";
+import { nameTensors } from "../../src/checkpoint/hf_names.ts";
 import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
 import { openSafetensors } from "../../src/checkpoint/safetensors.ts";
 import { saveHfDirectory } from "../../src/checkpoint/save_hf.ts";
@@ -38,10 +40,17 @@ for (const name of MODELS.sort()) {
       await loadHfWeights(model, fixturePath(name));
       await saveHfDirectory(model, into);
       const [before, after] = [await tensorsOf(fixturePath(name)), await tensorsOf(into)];
-      assert.deepEqual([...after.keys()].sort(), [...before.keys()].sort());
-      for (const [tensor, bytes] of before) assert.deepEqual(after.get(tensor), bytes, tensor);
+      // Files of others have names of their own, and tensors that the model has not.
+      using weights = await openHfWeights(fixturePath(name));
+      const { found, whole } = nameTensors(model, weights.tensors);
+      const isWhole = new Set(whole);
+      if (isWhole.size === 0) assert.deepEqual([...after.keys()].sort(), [...found.keys()].sort());
+      for (const [tensor, stored] of found) {
+        if (!isWhole.has(tensor)) assert.deepEqual(after.get(tensor), before.get(stored.name), tensor);
+      }
       const text = readFileSync(`${into}/config.json`, "utf8");
-      assert.deepEqual(JSON.parse(text), readJson(`${name}/config.json`));
+      const { text_config: inside, ...alone } = readJson(`${name}/config.json`);
+      assert.deepEqual(JSON.parse(text), inside ?? alone);
       const floats = (config: string): string[] =>
         [...config.matchAll(/^ {2}"\w+": -?\d+\.0,?$/gm)].map(([line]) => line);
       const wanted = floats(readFileSync(fixturePath(`${name}/config.json`), "utf8"));

@@ -65,6 +65,10 @@ test("npm run reference passes a directory, fails another by its quantity, and n
     }
     const failed = verdicts[1].quantities.filter((one: { readonly pass: boolean }) => !one.pass);
     assert.deepEqual(failed.map((one: { readonly name: string }) => one.name), ["loss"]);
+    edit(`${bad}/expected.json`, (text) => text.replace(/("masked_loss": )[\d.]+/, "$1NaN"));
+    const [infinite] = reference(bad, "--json").out.trim().split("\n").map((line) => JSON.parse(line));
+    const lost = infinite.quantities.find((one: { readonly name: string }) => one.name === "masked_loss");
+    assert.deepEqual(lost, { name: "masked_loss", worst: null, allowed: null, pass: false });
     assert.match(verdicts[2].error, /Cannot build a model of model_type 'lama'/);
     const told = reference(good, "--runtime", "deno");
     assert.equal(told.status, 0);

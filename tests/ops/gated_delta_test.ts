@@ -19,20 +19,20 @@ const ATTRS = { keyHeads: 1, valueHeads: 2, scale: 0.5 } as const;
 function reference(q: Nd, k: Nd, v: Nd, g: Nd, beta: Nd): Nd {
   const [, , keyDim = 0] = q.shape;
   const valueDim = (v.shape[2] ?? 0) / 2;
-  const states = new Map<string, number>();
-  const known = (b: number, h: number, d: number, e: number): number => states.get(`${b} ${h} ${d} ${e}`) ?? 0;
+  const states = new Float64Array((v.shape[0] ?? 0) * 2 * keyDim * valueDim);
+  const state = (b: number, h: number, d: number, e: number): number => ((b * 2 + h) * keyDim + d) * valueDim + e;
   const read = (x: Nd, b: number, t: number, h: number, e: number): number => {
     let total = 0;
-    for (let d = 0; d < keyDim; d++) total += known(b, h, d, e) * at(x, [b, t, d]);
+    for (let d = 0; d < keyDim; d++) total += (states[state(b, h, d, e)] ?? NaN) * at(x, [b, t, d]);
     return total;
   };
   return build(v.shape, ([b = 0, t = 0, place = 0]) => {
     const [h, e] = [Math.floor(place / valueDim), place % valueDim];
     const fade = Math.exp(-(at(g, [b, t, h]) ** 2));
-    for (let d = 0; d < keyDim; d++) states.set(`${b} ${h} ${d} ${e}`, fade * known(b, h, d, e));
+    for (let d = 0; d < keyDim; d++) states[state(b, h, d, e)] = fade * (states[state(b, h, d, e)] ?? NaN);
     const write = at(beta, [b, t, h]) * (at(v, [b, t, place]) - read(k, b, t, h, e));
     for (let d = 0; d < keyDim; d++) {
-      states.set(`${b} ${h} ${d} ${e}`, known(b, h, d, e) + at(k, [b, t, d]) * write);
+      states[state(b, h, d, e)] = (states[state(b, h, d, e)] ?? NaN) + at(k, [b, t, d]) * write;
     }
     return 0.5 * read(q, b, t, h, e);
   });

@@ -1,10 +1,12 @@
 """Makes directories of reference results: a model of transformers, and what PyTorch computes with it.
 
     python tests/parity/make_reference.py [fixture ...]          (torch, transformers and safetensors)
+    python tests/parity/make_reference.py --options DIRECTORY [option ...]
     python tests/parity/make_reference.py --model DIRECTORY --out DIRECTORY [--batch 2] [--seq 16]
 
-The first makes the fixtures tests/fixtures/<fixture>/, tiny models with weights of their own; the second measures any causal
-language model. `npm run reference -- DIRECTORY` then compares this library with what is in it:
+The first makes the fixtures tests/fixtures/<fixture>/, tiny models with weights of their own; the second makes DIRECTORY/<option>/
+of tests/parity/options.json, models of the families with other options (those kept as fixtures lie beside the first); the third
+measures any causal language model. `npm run reference -- DIRECTORY` then compares this library with what is in it:
 - config.json, model.safetensors: as save_pretrained writes them (legacy_* in the spelling of transformers 4);
 - expected.safetensors: input_ids, logits, a gradient for each tensor, ids of six training steps, a batch with right padding
   (mask 0, labels -100), and for some a longer batch; inv_freq where all layers share it;
@@ -13,19 +15,26 @@ language model. `npm run reference -- DIRECTORY` then compares this library with
 """
 import argparse
 import json
+import re
 from pathlib import Path
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.core_model_loading import revert_weight_conversion
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+HERE = Path(__file__).resolve().parent
+FIXTURES = HERE.parent / "fixtures"
+OPTIONS = json.loads((HERE / "options.json").read_text())
+EAGER = dict(attn_implementation="eager", experts_implementation="eager")
 STEPS = 6
 OPTIMIZER = dict(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
 CLIP = 1.0
 NOISE = 6e-8
+# Where a first gradient is about zero, its sign is rounding's, and Adam's first step goes the other way: a coin is tossed, and
+# all of a few noisy runs may show the one side that the reference shows.
+NOISY_RUNS = 10
 # Final weights that rounding moves by more are named.
 NAMED_CHANGE = 2e-5
 
@@ -164,7 +173,7 @@ def spell_as_version_4(config):
 
 def build(config, generator):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), attn_implementation="eager", experts_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), **EAGER).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator)
@@ -181,8 +190,10 @@ def build(config, generator):
 
 
 def by_file(model, tensors):
-    """Tensors by parameter as tensors by the names of files: experts that lie in one parameter are apart there."""
-    return dict(revert_weight_conversion(model, {n: t.clone() for n, t in tensors.items()}))
+    """Tensors by parameter as tensors by the names of files: experts that lie in one parameter are apart there. A text model that was
+    inside of another is named as one of its own."""
+    converted = revert_weight_conversion(model, {n: t.clone() for n, t in tensors.items()})
+    return {n.replace("model.language_model.", "model."): t for n, t in dict(converted).items()}
 
 
 def measure(model, data):
@@ -236,7 +247,7 @@ def measured_under_noise(model, start, data, generator, reference):
     scalars = [key for key in result if key != "grads"]
     moved |= {key: 0.0 for key in scalars}
     changes = {n: 0.0 for n in final}
-    for _ in range(3):
+    for _ in range(NOISY_RUNS):
         noisy = {n: t * (1 + NOISE * torch.randn(t.shape, generator=generator)) for n, t in start.items()}
         with torch.no_grad():
             for n, p in model.named_parameters():
@@ -321,8 +332,45 @@ def make_fixture(name):
     print(name, sum(f.stat().st_size for f in folder.iterdir()), "bytes")
 
 
+def rewrite(model, folder, option, generator):
+    """A directory as others wrote it: keys of the config (null removes one), a config as the text model's inside of another, tensors
+    as they are in memory, other names of them, and tensors beside the model's."""
+    path = folder / "config.json"
+    written = option.get("written", {})
+    config = json.loads(path.read_text()) | written
+    config = {key: value for key, value in config.items() if value is not None or key not in written}
+    if "inside" in option:
+        config = dict(model_type=option["inside"], text_config=config, tie_word_embeddings=not config["tie_word_embeddings"])
+    path.write_text(json.dumps(config, indent=2) + "\n")
+    path = folder / "model.safetensors"
+    stored = load_file(path)
+    tied = set(model._tied_weights_keys) if model.config.tie_word_embeddings else set()
+    in_memory = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
+    tensors = in_memory if option.get("in_memory", False) else stored
+    if "rename" in option:
+        tensors = {re.sub(*option["rename"], name): tensor for name, tensor in tensors.items()}
+    tensors |= {name: torch.randn(shape, generator=generator) for name, shape in option.get("extra", {}).items()}
+    save_file(tensors, path, metadata=dict(format="pt"))
+
+
+def make_option(name, folder):
+    option = OPTIONS["options"][name]
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    model = build(OPTIONS["base"] | option["config"], generator)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    rewrite(model, folder, option, generator)
+    # What counts is what transformers makes of the directory.
+    model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True, **EAGER)
+    wrong = {*loading["missing_keys"], *loading["mismatched_keys"], *loading["unexpected_keys"]} - {*option.get("extra", {})}
+    assert not wrong, f"{name}: transformers does not load {wrong}"
+    write(model.eval(), folder, option["batch"], option["seq"], option.get("long"), generator)
+    print(name, sum(f.stat().st_size for f in folder.iterdir()), "bytes")
+
+
 def make_of_model(directory, folder, batch, seq):
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, **EAGER).eval()
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     write(model, folder, batch, seq, None, torch.Generator().manual_seed(0))
@@ -333,7 +381,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fixture", nargs="*", choices=[*FIXTURE_MODELS, []])
+    parser.add_argument("fixture", nargs="*", choices=[*FIXTURE_MODELS, *OPTIONS["options"], []])
+    parser.add_argument("--options", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--batch", type=int, default=2)
@@ -341,6 +390,9 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if arguments.model is not None and arguments.out is not None:
         make_of_model(arguments.model, arguments.out, arguments.batch, arguments.seq)
+    elif arguments.options is not None:
+        for name in arguments.fixture or [n for n, option in OPTIONS["options"].items() if "refused" not in option]:
+            make_option(name, arguments.options / name)
     else:
         for fixture in arguments.fixture or FIXTURE_MODELS:
             make_fixture(fixture)

@@ -87,7 +87,8 @@ export async function train({ device, group, rank, size }: WorldRank, data: Plan
       device.offload.resetPeak();
     }
     const inputIds = Int32Array.from({ length: 16 }, (_, i) => (i * i + 7 * step + 3 * rank) % 64);
-    const micro = { inputIds, labels: inputIds.map((id) => (id + 1) % 64), batch: 1, seq: 16 };
+    const random = { seed: 5, firstSample: step * size + rank };
+    const micro = { inputIds, labels: inputIds.map((id) => (id + 1) % 64), batch: 1, seq: 16, random };
     const { loss, gradNorm } = trainStep(
       { device, group, model, optimizer, maxGradNorm: 1 },
       { microBatches: [micro] },
@@ -101,7 +102,7 @@ export async function train({ device, group, rank, size }: WorldRank, data: Plan
   device.allocator.resetPeak();
   using _frame = scope();
   noGrad(() =>
-    model.call({
+    model.eval().call({
       inputIds: tensor(device, Int32Array.from({ length: 16 }, (_, i) => i), { shape: [1, 16], dtype: int32 }),
     })
   );

@@ -1,6 +1,6 @@
 /**
- * The CPU device as tests of transports want it: its bytes at hand, and a hook before every sum over ranks, to inject
- * delays. With it the float formats, written apart from the kernels.
+ * Devices as tests of transports want them: their bytes at hand, and on the CPU a hook before every sum over ranks, to inject
+ * delays. With them the float formats, written apart from the kernels.
  *
  * @module
  */
@@ -12,6 +12,7 @@ import type { OffloadPool } from "../../src/device/offload.ts";
 import type { DeviceScalars } from "../../src/device/scalars.ts";
 import type { DeviceStatus } from "../../src/device/status.ts";
 import type { Streams } from "../../src/device/stream.ts";
+import { type CudaDevice, openCudaDevice } from "../../src/device/cuda/device.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import type { WasmDevice } from "../../src/device/wasm/device.ts";
 
@@ -32,8 +33,18 @@ export function fromBfloat16(bits: number): number {
   return FLOAT[0] ?? 0;
 }
 
-/** A device for tests. */
-export class CommDevice implements Device {
+/** What tests of transports ask of a device. */
+export interface CommDevice extends Device {
+  /** Called before every sum over ranks, where a kernel of the device makes it. */
+  onSum: () => void;
+  /** What lies in device memory, after all that was enqueued. */
+  bytes(ptr: DevicePtr, byteLength: number): Uint8Array;
+  /** Writes one value to every byte. */
+  fill(ptr: DevicePtr, byteLength: number, value: number): void;
+}
+
+/** The CPU device for tests. */
+export class WasmCommDevice implements CommDevice {
   readonly name: string;
   readonly mathName: string;
   readonly memory: WebAssembly.Memory;
@@ -45,7 +56,6 @@ export class CommDevice implements Device {
   readonly streams: Streams;
   readonly scalars: DeviceScalars;
   readonly offload: OffloadPool;
-  /** Called before every sum over ranks. */
   onSum: () => void = () => {};
   readonly #device: WasmDevice;
 
@@ -71,9 +81,12 @@ export class CommDevice implements Device {
     };
   }
 
-  /** Device memory. */
   bytes(ptr: DevicePtr, byteLength: number): Uint8Array {
     return new Uint8Array(this.memory.buffer, ptr, byteLength);
+  }
+
+  fill(ptr: DevicePtr, byteLength: number, value: number): void {
+    this.bytes(ptr, byteLength).fill(value);
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
@@ -104,6 +117,21 @@ export class CommDevice implements Device {
 }
 
 /** Opens a device with the strict kernels. */
-export async function openCommDevice(memoryBytes: number = 64 * 2 ** 20): Promise<CommDevice> {
-  return new CommDevice(await openWasmDevice({ memoryBytes, cpuMath: "wasm" }));
+export async function openCommDevice(memoryBytes: number = 64 * 2 ** 20): Promise<WasmCommDevice> {
+  return new WasmCommDevice(await openWasmDevice({ memoryBytes, cpuMath: "wasm" }));
+}
+
+/** Opens the card of that number, of which the environment names the libraries. */
+export async function openCudaCommDevice(index: number, memoryBytes: number): Promise<CudaDevice & CommDevice> {
+  const device = await openCudaDevice(index, { memoryBytes });
+  return Object.assign(device, {
+    onSum: () => {},
+    bytes: (ptr: DevicePtr, byteLength: number): Uint8Array => {
+      const bytes = new Uint8Array(byteLength);
+      device.copyOut(bytes, ptr);
+      return bytes;
+    },
+    fill: (ptr: DevicePtr, byteLength: number, value: number): void =>
+      device.copyIn(ptr, new Uint8Array(byteLength).fill(value)),
+  });
 }

@@ -22,7 +22,7 @@ export interface GradCheck {
   readonly run: (...leaves: Tensor[]) => Tensor;
   /** The same in float64. */
   readonly reference: (...inputs: Nd[]) => Nd;
-  /** What the op computes in; float32 unless said otherwise. Leaves are float32 and cast to it. */
+  /** What the op computes in, to which leaves of float32 are cast. @default float32 */
   readonly dtype?: DType;
   readonly tolerance?: Tolerance;
 }

@@ -29,8 +29,12 @@ export function build(shape: readonly number[], make: (index: readonly number[])
 
 /** One element; an index counts for nothing along dims of size 1, and surplus leading ones are dropped: broadcasting. */
 export function at({ shape, data }: Nd, index: readonly number[]): number {
-  const own = index.slice(index.length - shape.length);
-  const flat = shape.reduce((sum, size, dim) => sum * size + (size === 1 ? 0 : own[dim] ?? 0), 0);
+  const surplus = index.length - shape.length;
+  let flat = 0;
+  for (let dim = 0; dim < shape.length; dim++) {
+    const size = shape[dim] ?? NaN;
+    flat = flat * size + (size === 1 ? 0 : index[surplus + dim] ?? 0);
+  }
   return data[flat] ?? NaN;
 }
 
@@ -81,7 +85,7 @@ export function reshape(x: Nd, shape: readonly number[]): Nd {
   return { shape, data: x.data };
 }
 
-/** All elements along some dims (all of them unless said otherwise) to one. */
+/** Reduces all elements along some dims to one; along all dims where none are given. */
 export function reduce(
   x: Nd,
   dims: readonly number[] | undefined,

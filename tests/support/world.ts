@@ -1,15 +1,16 @@
 /**
- * Runs a function as the ranks of a world: Workers of this process (`loopback`) or processes (`shm`), under this runtime,
- * the other one, or both in one world. What it takes and gives is plain data.
+ * Runs a function as the ranks of a world: Workers of this process (`loopback`) or processes (any other backend; with a
+ * card each `nccl`), under this runtime, the other one, or both in one world. What it takes and gives is plain data.
  *
  * @module
  */
 import assert from "node:assert/strict";
 import { createLoopbackWorld } from "../../src/comm/data/loopback.ts";
 import type { ShmOptions } from "../../src/comm/data/shm.ts";
-import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import type { ProcessGroup } from "../../src/comm/process_group.ts";
+import type { Backend } from "../../src/comm/registry.ts";
 import type { CommDevice } from "./comm_device.ts";
+import { runPooled } from "./rank_pool.ts";
 import { type RankProcess, RUNTIME, startRank } from "./rank_process.ts";
 
 /** What a rank's function is given. */
@@ -33,12 +34,14 @@ export type PlaneOptions = Partial<Omit<ShmOptions, "rank" | "report">>;
 
 /** How a world is run. */
 export interface WorldOptions<D> {
-  /** Default `loopback`. */
-  readonly over?: "loopback" | "shm";
-  /** Runtimes of the ranks of `shm`, in turn; default this one. */
+  /** What joins the ranks. @default loopback, which {@link world} runs as Workers */
+  readonly over?: Backend;
+  /** Variables of the ranks of `nccl`: the doubles of NVIDIA's libraries. */
+  readonly variables?: Readonly<Record<string, string>>;
+  /** Runtimes of ranks that are processes, in turn. @default this one */
   readonly runtimes?: readonly ("bun" | "deno")[];
   readonly planes?: PlaneOptions | ((rank: number) => PlaneOptions);
-  /** Groups that ranks may open themselves; default 0. */
+  /** Groups that ranks may open themselves. @default 0 */
   readonly groups?: number;
   readonly memoryBytes?: number;
   /** Run by each rank before it joins. */
@@ -111,14 +114,15 @@ export function startWorld<D, R>(
   options: WorldOptions<D> = {},
   only: readonly number[] = Array.from({ length: size }, (_, rank) => rank),
 ): RunningWorld<R> {
-  const { runtimes = [RUNTIME] } = options;
+  const { over = "shm", runtimes = [RUNTIME], variables = {} } = options;
   const name = crypto.randomUUID();
   const processes = only.map((rank) => {
     const order = orderOf(run, rank, options);
     const planes: Omit<ShmOptions, "report"> = { run: name, worldSize: size, ...order.planes, rank };
     const script = new URL("./world_process.ts", import.meta.url);
-    return startRank(script, [JSON.stringify({ ...order, planes })], {
+    return startRank(script, [JSON.stringify({ ...order, over, planes })], {
       runtime: runtimes[rank % runtimes.length] ?? RUNTIME,
+      env: { ...variables, TWIN_CARDS: String(size) },
     });
   });
   const endOf = async (process: RankProcess): Promise<RankEnd<R>> => {
@@ -152,11 +156,11 @@ export async function world<D, R>(
   run: RankFunction<D, R>,
   options: WorldOptions<D> = {},
 ): Promise<readonly RankEnd<R>[]> {
-  if (options.over === "shm") return await startWorld(size, run, options).ends;
+  if (options.over !== undefined && options.over !== "loopback") return await startWorld(size, run, options).ends;
   const orders = Array.from({ length: size }, (_, rank) => orderOf(run, rank, options));
   const { stagingBytes } = orders[0]?.planes ?? {};
   const worlds = Array.from({ length: 1 + (options.groups ?? 0) }, () => createLoopbackWorld(size, { stagingBytes }));
-  const ends = await runLoopback(size, new URL("./world_worker.ts", import.meta.url), { orders, worlds });
+  const ends = await runPooled(size, new URL("./world_worker.ts", import.meta.url), { orders, worlds });
   return ends.map((text): RankEnd<R> => JSON.parse(String(text)));
 }
 

@@ -1,10 +1,19 @@
 /** A process that is a rank of `world()`. @module */
 import process from "node:process";
-import { openShm, type ShmOptions } from "../../src/comm/data/shm.ts";
+import type { ShmOptions } from "../../src/comm/data/shm.ts";
+import { type Backend, openProcessGroup } from "../../src/comm/registry.ts";
+import { openTwin, twinReports } from "../native/cuda/build.ts";
+import { openCommDevice, openCudaCommDevice } from "./comm_device.ts";
 import type { RankOrder } from "./world.ts";
 import { runRank } from "./world_rank.ts";
 
-const { planes, ...order }: Omit<RankOrder, "planes"> & { planes: ShmOptions } = JSON.parse(process.argv[2] ?? "{}");
+/** What `startWorld()` tells a process. */
+interface ProcessOrder extends Omit<RankOrder, "planes"> {
+  readonly over: Backend;
+  readonly planes: ShmOptions;
+}
+
+const { over, planes, ...order }: ProcessOrder = JSON.parse(process.argv[2] ?? "{}");
 const write = (text: string): void => void process.stdout.write(`${text}\n`);
 const say = (text: string): void => write(`say ${text}`);
 const end = await runRank({ ...order, planes }, {
@@ -16,6 +25,10 @@ const end = await runRank({ ...order, planes }, {
     // Lets the line out before this thread blocks.
     return new Promise((resolve) => setTimeout(resolve, 20));
   },
-  open: (device, index) => openShm(device, { ...planes, run: `${planes.run}/${index}`, report: say }),
+  openDevice: async (memoryBytes = 2 ** 29) =>
+    over === "nccl" ? await openCudaCommDevice(planes.rank, memoryBytes) : await openCommDevice(order.memoryBytes),
+  open: (device, index) =>
+    openProcessGroup({ ...planes, device, backend: over, run: `${planes.run}/${index}`, report: say }),
 });
-write(`end ${JSON.stringify(end)}`);
+const seen = over === "nccl" ? twinReports(await openTwin()) : "";
+write(`end ${JSON.stringify(seen === "" ? end : { error: `the race detector saw: ${seen}${end.error ?? ""}` })}`);

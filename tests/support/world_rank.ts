@@ -4,13 +4,14 @@
  * @module
  */
 import type { ProcessGroup } from "../../src/comm/process_group.ts";
-import { type CommDevice, openCommDevice } from "./comm_device.ts";
+import type { CommDevice } from "./comm_device.ts";
 import type { ModulePlace, RankEnd, RankFunction, RankOrder } from "./world.ts";
 
 /** Where a rank runs. */
 export interface RankPlace {
   readonly rank: number;
   readonly size: number;
+  openDevice(memoryBytes: number | undefined): Promise<CommDevice>;
   /** Opens this rank's end of the world of that number. */
   open(device: CommDevice, index: number): ProcessGroup | Promise<ProcessGroup>;
   say(text: string): void;
@@ -21,21 +22,22 @@ export interface RankPlace {
 /** Does what a rank is told. */
 export async function runRank(order: RankOrder, place: RankPlace): Promise<Omit<RankEnd<unknown>, "said">> {
   const { rank, size, say } = place;
-  let group: ProcessGroup | undefined;
+  let [device, group]: [CommDevice?, ProcessGroup?] = [];
   try {
     const run = await load<RankFunction<unknown, unknown>>(order.run);
     if (order.prepare !== undefined) (await load<(self: { rank: number }) => void>(order.prepare))({ rank });
-    const device = await openCommDevice(order.memoryBytes);
-    const opened = group = await place.open(device, 0);
+    const own = device = await place.openDevice(order.memoryBytes);
+    const opened = group = await place.open(own, 0);
     await place.joined();
     let groups = 0;
-    const open = async (): Promise<ProcessGroup> => await place.open(device, ++groups);
-    return { value: await run({ rank, size, device, group: opened, open, say }, order.data) ?? null };
+    const open = async (): Promise<ProcessGroup> => await place.open(own, ++groups);
+    return { value: await run({ rank, size, device: own, group: opened, open, say }, order.data) ?? null };
   } catch (error) {
     group?.abort(String(error));
     return { error: String(error) };
   } finally {
     group?.dispose();
+    device?.dispose();
   }
 }
 

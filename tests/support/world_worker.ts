@@ -1,7 +1,8 @@
 /** A Worker that is a rank of `world()`. @module */
 import type { LoopbackWorld } from "../../src/comm/control/workers.ts";
 import { openLoopback } from "../../src/comm/data/loopback.ts";
-import { serveRank } from "../../src/comm/loopback_workers.ts";
+import { openCommDevice } from "./comm_device.ts";
+import { serveRanks } from "./rank_pool.ts";
 import type { RankOrder } from "./world.ts";
 import { runRank } from "./world_rank.ts";
 
@@ -15,7 +16,7 @@ function isOrders(data: unknown): data is Orders {
   return typeof data === "object" && data !== null && "orders" in data;
 }
 
-serveRank(async ({ rank, size, data }) => {
+serveRanks(async ({ rank, size, data }) => {
   const order = isOrders(data) ? data.orders[rank] : undefined;
   if (!isOrders(data) || order === undefined) throw new Error(`rank ${rank} has no orders`);
   const said: string[] = [];
@@ -25,6 +26,7 @@ serveRank(async ({ rank, size, data }) => {
     size,
     say,
     joined: () => Promise.resolve(),
+    openDevice: openCommDevice,
     open: (device, index) => {
       const world = data.worlds[index];
       if (world === undefined) throw new Error(`there are ${data.worlds.length} worlds: see WorldOptions.groups`);

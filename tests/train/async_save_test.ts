@@ -34,7 +34,7 @@ test("--async-save changes no byte of checkpoints, model and losses, nor of a re
   assert.notEqual(expected?.[1], peak?.[1], "the copy is not counted");
 });
 
-test("--async-save refuses a Hugging Face model in each checkpoint", TIMEOUT, async () => {
+test("--async-save refuses a Hugging Face model in each checkpoint, and to save none", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { code, stderr } = await run(flagsIn(folder, "--async-save", "--state-dict-type", "full"));
   assert.equal(code, 2, stderr);
@@ -42,4 +42,5 @@ test("--async-save refuses a Hugging Face model in each checkpoint", TIMEOUT, as
     stderr,
     /stateDictType: expected sharded with asyncSave, got 'full', which all ranks stop to write; .*merge/,
   );
+  assert.match(stderr, /saveEvery: expected at least 1 with asyncSave, got 0: no checkpoint is saved/);
 });

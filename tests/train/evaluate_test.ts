@@ -1,7 +1,7 @@
 /** Evaluation: the mean over all tokens of all ranks, and nothing changed by it. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { openText } from "../../src/data/dataset.ts";
+import { openText } from "../../src/data/documents.ts";
 import { packInMemory } from "../../src/data/packing.ts";
 import { BYTE_TOKENIZER } from "../../src/data/tokenizer.ts";
 import { evaluate } from "../../src/train/evaluate.ts";

@@ -104,6 +104,18 @@ describe("generate()", () => {
     });
   }
 
+  it("gives with a cache what it gives without where all tokens of long texts are turned otherwise", async () => {
+    for (const name of ["olmo3-longrope", "qwen3-all_slide", "phimoe-longrope"]) {
+      const model = buildModel(device, readJson(`${name}/config.json`));
+      await loadHfWeights(model, fixturePath(name));
+      for (const prompt of [[1], [2, 1]]) {
+        const [kept, made] = [true, false].map((useCache) => generate(model, prompt, { maxNewTokens: 30, useCache }));
+        assert.deepEqual(kept, made, name);
+      }
+      for (const parameter of model.parameters()) parameter.dispose();
+    }
+  });
+
   it("ends before the end-of-text token", () => {
     const model = modelOf();
     const greedy = { maxNewTokens: 8, temperature: 0 };

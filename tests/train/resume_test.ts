@@ -37,6 +37,29 @@ test("a run that stops at step 10 of 20 and resumes is the uninterrupted one, bi
   assert.ok(a !== undefined && b !== undefined && a.equals(b), "the models differ");
 });
 
+test(
+  "a run with dropout goes on with the numbers of the uninterrupted one, sharded, replicated and on one rank",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const few = ["dropout=0.2", "--steps", "6", "--global-batch", "8"];
+    const flags = (out: string, ...more: readonly string[]): readonly string[] =>
+      flagsIn(folder, ...few, "--out", folder.file(out), ...more);
+    succeeds(await run(flags("whole")));
+    const whole = metricLines(folder, "whole").map(essence);
+    assert.equal(whole.length, 6);
+    succeeds(await run(flags("half", "--stop-after", "3")));
+    succeeds(await run(flags("half", "--resume", "auto", "--activation-checkpointing", "full")));
+    assert.deepEqual(metricLines(folder, "half").map(essence), whole);
+    succeeds(await run(flags("replicated", "--strategy", "ddp")));
+    assert.deepEqual(metricLines(folder, "replicated").map(essence), whole);
+    succeeds(await run(flags("alone", "--micro-batches", "2"), { ranks: 1 }));
+    assert.deepEqual(metricLines(folder, "alone").map(essence), whole);
+    succeeds(await run(flagsIn(folder, ...few, "--out", folder.file("other"), "--seed", "1")));
+    assert.notDeepEqual(metricLines(folder, "other").map(essence), whole);
+  },
+);
+
 test("a run in float16 goes on with its loss scale, bit for bit, sharded and replicated", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const few = ["--steps", "8", "--precision", "float16"];

@@ -37,7 +37,7 @@ export interface Running {
 export interface Start {
   readonly env?: Readonly<Record<string, string>>;
   readonly runtime?: "bun" | "deno";
-  /** Ranks; 2 unless said otherwise. */
+  /** Ranks. @default 2 */
   readonly ranks?: number;
   /** Gives ranks under Deno all permissions: for scripts that do more than a rank does. */
   readonly allowAll?: boolean;
@@ -45,7 +45,7 @@ export interface Start {
   readonly denoArgs?: string;
   /** More flags of the launcher. */
   readonly flags?: readonly string[];
-  /** The script; a small training run unless given. */
+  /** The script. @default a small training run */
   readonly script?: string;
   /** A shell command to run before, e.g. `ulimit -f 8`. */
   readonly shell?: string;

@@ -3,6 +3,7 @@
 //!
 //! Scores are products of packed panels (`tile.rs`). In a causal call a row panel meets no key that all its rows
 //! cannot see, and with a window no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
+use crate::dropout::{multiply, Dropout};
 use crate::dtype::{load_part, store_part, Element};
 use crate::math::exp_of_negative as exp;
 use crate::scratch_areas;
@@ -37,6 +38,8 @@ pub struct Shape {
     /// Queries of a sequence that have masks of their own; of 1, all share it.
     pub mask_rows: usize,
     pub key_mask: *const u8,
+    /// Of probabilities, behind the softmax.
+    pub dropout: Dropout,
     pub space: Workspace,
 }
 
@@ -94,6 +97,15 @@ impl Shape {
     pub fn rows_at(&self, b: Block) -> usize {
         (b.batch * self.heads + b.head) * self.seq_q + b.q0
     }
+    /// Factors of `width` keys of a block for a query, where some are dropped.
+    #[inline(always)]
+    pub unsafe fn dropped(&self, b: Block, query: usize, width: usize, factors: *mut f32) -> bool {
+        let drops = self.dropout.p > 0.0;
+        if drops {
+            self.dropout.factors(b.batch, b.head, query, b.k0, width, factors);
+        }
+        drops
+    }
     /// The mask of a block's keys for a query, or for the last one where that lies beyond it; or null.
     #[inline(always)]
     pub unsafe fn mask_of(&self, b: Block, query: usize) -> *const u8 {
@@ -146,22 +158,23 @@ scratch_areas! { Forward {
     keys: KEYS * MAX_HEAD_DIM,       // panels of keys
     values: KEYS * MAX_HEAD_DIM,     // panels of columns
     scores: MR * KEYS,               // [MR, KEYS]
+    factors: KEYS,
     tops: ROWS,
     sums: ROWS,
 } }
 
 /// `o = softmax(scale * q k^T) v` a head, and the logarithm of each row's sum (minus infinity where no key is seen).
 pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const T, k: *const T, v: *const T) {
-    for batch in 0..s.batch {
-        for head in 0..s.heads {
-            let kv = s.kv_of(head);
-            for q0 in (0..s.seq_q).step_by(QUERIES) {
-                let queries = QUERIES.min(s.seq_q - q0);
-                let b = Block { batch, head, kv, q0, queries, k0: 0, keys: 0 };
-                block(s, b, o.add(s.queries_at(b, s.heads * s.value_dim, s.value_dim)), lse.add(s.rows_at(b)), q, k, v);
-            }
+    let blocks = s.seq_q.div_ceil(QUERIES);
+    s.space.split(s.batch * s.heads * blocks, QUERIES.min(s.seq_q) * s.seq_k * s.head_dim / 8, |part, space| {
+        let s = &Shape { space, ..*s };
+        for place in part {
+            let (row, q0) = (place / blocks, place % blocks * QUERIES);
+            let (batch, head) = (row / s.heads, row % s.heads);
+            let b = Block { batch, head, kv: s.kv_of(head), q0, queries: QUERIES.min(s.seq_q - q0), k0: 0, keys: 0 };
+            block(s, b, o.add(s.queries_at(b, s.heads * s.value_dim, s.value_dim)), lse.add(s.rows_at(b)), q, k, v);
         }
-    }
+    });
 }
 
 /// A block of queries against all keys; `o` and `lse` are its own.
@@ -229,6 +242,9 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
             sum + e
         });
         *f.sums.add(row + i) = *f.sums.add(row + i) * shrink + sum;
+        if s.dropped(b, b.q0 + row + i, width, f.factors) {
+            multiply(width, scores, f.factors);
+        }
         if shrink != 1.0 {
             let (out, shrink) = (f.output.add((row + i) * padded), F32s::splat(shrink));
             for j in (0..padded).step_by(LANES) {

@@ -5,6 +5,7 @@
 //! place, block of keys by block of keys; with bf16 a second pass over blocks of queries does, so that `dq` too is
 //! rounded once.
 use crate::attention::{hide, padded, row_dot, Block, Shape, MAX_HEAD_DIM};
+use crate::dropout::multiply;
 use crate::dtype::{load_part, store_part, Element};
 use crate::math::exp_of_negative;
 use crate::scratch_areas;
@@ -41,6 +42,7 @@ scratch_areas! { Space {
     key_columns: KEYS * MAX_HEAD_DIM,         // panels of columns along the keys
     p: QUERY_ROWS * KEYS + MR,                // probabilities [QUERY_ROWS, KEYS]; a panel of the last keys reads beyond
     ds: QUERY_ROWS * KEYS + MR,               // gradients of scores, likewise
+    factors: KEYS,                            // of a row
     dq: QUERY_ROWS * MAX_HEAD_DIM,            // [QUERY_ROWS, padded]
     dk: KEY_ROWS * MAX_HEAD_DIM,              // [KEY_ROWS, padded]
     dv: KEY_ROWS * MAX_HEAD_DIM,              // [KEY_ROWS, padded]
@@ -50,26 +52,39 @@ scratch_areas! { Space {
 
 /// `dq`, `dk`, `dv`, overwritten.
 pub unsafe fn backward<T: Element>(s: &Shape, a: &Arrays<T>) {
-    let w = Space::new(s.space);
     if T::IS_F32 {
-        core::ptr::write_bytes(a.dq, 0, s.batch * s.seq_q * s.heads * s.head_dim);
+        let row = s.heads * s.head_dim;
+        s.space.split(s.batch * s.seq_q, row, |rows, _| {
+            core::ptr::write_bytes(a.dq.add(rows.start * row), 0, rows.len() * row)
+        });
     }
-    for batch in 0..s.batch {
-        for kv in 0..s.kv_heads {
-            for k0 in (0..s.seq_k).step_by(KEYS) {
+    let work = s.seq_q * s.seq_k * s.head_dim / 4;
+    // With f32 storage, blocks of keys add to the same `dq` one after the other.
+    let (blocks, together) = if T::IS_F32 { (1, s.seq_k) } else { (s.seq_k.div_ceil(KEYS), KEYS) };
+    s.space.split(s.batch * s.kv_heads * blocks, s.group() * work / blocks.max(1), |part, space| {
+        let w = Space::new(space);
+        for place in part {
+            let (row, first) = (place / blocks, place % blocks * together);
+            let (batch, kv) = (row / s.kv_heads, row % s.kv_heads);
+            for k0 in (first..s.seq_k.min(first + together)).step_by(KEYS) {
                 let keys = KEYS.min(s.seq_k - k0);
                 key_block(s, a, &w, Block { batch, head: 0, kv, q0: 0, queries: 0, k0, keys });
             }
         }
-        if !T::IS_F32 {
-            for head in 0..s.heads {
-                for q0 in (0..s.seq_q).step_by(QUERIES) {
-                    let queries = QUERIES.min(s.seq_q - q0);
-                    query_block(s, a, &w, Block { batch, head, kv: s.kv_of(head), q0, queries, k0: 0, keys: 0 });
-                }
-            }
-        }
+    });
+    if T::IS_F32 {
+        return;
     }
+    let blocks = s.seq_q.div_ceil(QUERIES);
+    s.space.split(s.batch * s.heads * blocks, work / blocks.max(1), |part, space| {
+        let w = Space::new(space);
+        for place in part {
+            let (row, q0) = (place / blocks, place % blocks * QUERIES);
+            let (batch, head) = (row / s.heads, row % s.heads);
+            let queries = QUERIES.min(s.seq_q - q0);
+            query_block(s, a, &w, Block { batch, head, kv: s.kv_of(head), q0, queries, k0: 0, keys: 0 });
+        }
+    });
 }
 
 /// `dk` and `dv` of one block of keys; with f32 storage also its share of `dq`.
@@ -148,7 +163,7 @@ unsafe fn pack_queries<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block
     }
 }
 
-/// Fills `p` and `ds`, with zeros for what a row does not see.
+/// Fills `p`, without what was dropped, and `ds`, with zeros for what a row does not see.
 #[inline(never)]
 unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
     let (dim, values) = (s.head_dim, s.value_dim);
@@ -167,10 +182,17 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
             hide(p, s.passed(query, b.k0, seen), s.visible(query, b.k0, seen), width, s.mask_of(b, query));
             let (lse, delta) = (F32s::splat(*w.lse.add(i)), F32s::splat(*w.delta.add(i)));
             let scale = F32s::splat(s.scale);
+            let drops = s.dropped(b, query, width, w.factors);
+            if drops {
+                multiply(width, ds, w.factors);
+            }
             for j in (0..width).step_by(LANES) {
                 let probability = exp_of_negative(F32s::load(p.add(j)) - lse);
                 probability.store(p.add(j));
                 (probability * (F32s::load(ds.add(j)) - delta) * scale).store(ds.add(j));
+            }
+            if drops {
+                multiply(width, p, w.factors);
             }
             core::ptr::write_bytes(p.add(width), 0, all - width);
             core::ptr::write_bytes(ds.add(width), 0, all - width);

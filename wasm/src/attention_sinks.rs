@@ -1,17 +1,18 @@
 //! Attention sinks: one more key of each head, whose score is a parameter and whose value is zero.
 use crate::attention::row_dot;
 use crate::dtype::Element;
-use crate::elementwise::scale;
+use crate::elementwise::scale_row;
 use crate::simd::max;
+use crate::workspace::Workspace;
+use core::ops::Range;
 
-/// Runs `f` with each query of each head: the head, where its row of an output begins, and where its `lse` lies.
+/// Runs `f` with each query of some heads of all sequences: the head, where its row of an output begins, and where its `lse` lies.
 #[inline(always)]
-fn each_query(batch: usize, seq: usize, heads: usize, head_dim: usize, mut f: impl FnMut(usize, usize, usize)) {
-    for b in 0..batch {
-        for h in 0..heads {
-            for t in 0..seq {
-                f(h, ((b * seq + t) * heads + h) * head_dim, (b * heads + h) * seq + t);
-            }
+fn each_query(places: Range<usize>, seq: usize, heads: usize, head_dim: usize, mut f: impl FnMut(usize, usize, usize)) {
+    for place in places {
+        let (b, h) = (place / heads, place % heads);
+        for t in 0..seq {
+            f(h, ((b * seq + t) * heads + h) * head_dim, place * seq + t);
         }
     }
 }
@@ -26,6 +27,7 @@ fn joined(keys: f32, sink: f32) -> (f32, f32) {
 
 /// Adds the sinks to what the keys gave.
 pub unsafe fn forward<T: Element>(
+    space: Workspace,
     batch: usize,
     seq: usize,
     heads: usize,
@@ -34,15 +36,18 @@ pub unsafe fn forward<T: Element>(
     lse: *mut f32,
     sinks: *const T,
 ) {
-    each_query(batch, seq, heads, head_dim, |h, row, at| {
-        let (total, share) = joined(lse.add(at).read_unaligned(), T::load(sinks.add(h)));
-        lse.add(at).write_unaligned(total);
-        scale(head_dim, share, o.add(row), o.add(row));
+    space.split(batch * heads, seq * head_dim, |places, _| {
+        each_query(places, seq, heads, head_dim, |h, row, at| {
+            let (total, share) = joined(lse.add(at).read_unaligned(), T::load(sinks.add(h)));
+            lse.add(at).write_unaligned(total);
+            scale_row(head_dim, share, o.add(row), o.add(row));
+        });
     });
 }
 
 /// Gradient of the sinks, summed in f64.
 pub unsafe fn backward<T: Element>(
+    space: Workspace,
     batch: usize,
     seq: usize,
     heads: usize,
@@ -53,15 +58,17 @@ pub unsafe fn backward<T: Element>(
     lse: *const f32,
     sinks: *const T,
 ) {
-    for h in 0..heads {
-        let sink = T::load(sinks.add(h)) as f64;
-        let mut sum = 0.0;
-        each_query(batch, seq, heads, head_dim, |head, row, at| {
-            if head == h {
-                let share = libm::exp(sink - lse.add(at).read_unaligned() as f64);
-                sum -= share * row_dot(d_o.add(row), o.add(row), head_dim) as f64;
+    space.split(heads, batch * seq * head_dim, |part, _| {
+        for h in part {
+            let sink = T::load(sinks.add(h)) as f64;
+            let mut sum = 0.0;
+            for b in 0..batch {
+                each_query(b * heads + h..b * heads + h + 1, seq, heads, head_dim, |_, row, at| {
+                    let share = libm::exp(sink - lse.add(at).read_unaligned() as f64);
+                    sum -= share * row_dot(d_o.add(row), o.add(row), head_dim) as f64;
+                });
             }
-        });
-        dsinks.add(h).write_unaligned(sum as f32);
-    }
+            dsinks.add(h).write_unaligned(sum as f32);
+        }
+    });
 }

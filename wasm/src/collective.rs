@@ -2,12 +2,13 @@
 use crate::dtype::{load_part, store_part, Element, I64};
 use crate::simd::{F32s, LANES};
 use crate::with_wider;
+use core::ops::Range;
 
 /// `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`: in f32, or of int64 without a factor.
 pub unsafe fn sum_ranks(
     dtype: u32,
     dst_dtype: u32,
-    n: usize,
+    n: Range<usize>,
     accumulate: bool,
     dst: *mut u8,
     sources: *const usize,
@@ -25,15 +26,15 @@ unsafe fn sum<T: Element, D: Element>(
     dst: *mut D,
     sources: *const usize,
     count: usize,
-    n: usize,
+    n: Range<usize>,
     scale: f32,
     accumulate: bool,
 ) {
     const GROUPS: usize = 4;
     let factor = F32s::splat(scale);
     let source = |s: usize| *sources.add(s) as *const T;
-    let mut i = 0;
-    while i + LANES * GROUPS <= n {
+    let mut i = n.start;
+    while i + LANES * GROUPS <= n.end {
         let mut sums = [F32s::zero(); GROUPS];
         for g in 0..GROUPS {
             sums[g] = T::load_lanes(source(0).add(i + LANES * g));
@@ -51,8 +52,8 @@ unsafe fn sum<T: Element, D: Element>(
         }
         i += LANES * GROUPS;
     }
-    while i < n {
-        let lanes = (n - i).min(LANES);
+    while i < n.end {
+        let lanes = (n.end - i).min(LANES);
         let mut total = load_part(source(0).add(i), lanes);
         for s in 1..count {
             total = total + load_part(source(s).add(i), lanes);
@@ -64,8 +65,8 @@ unsafe fn sum<T: Element, D: Element>(
     }
 }
 
-unsafe fn sum_i64(dst: *mut i64, sources: *const usize, count: usize, n: usize, accumulate: bool) {
-    for i in 0..n {
+unsafe fn sum_i64(dst: *mut i64, sources: *const usize, count: usize, n: Range<usize>, accumulate: bool) {
+    for i in n {
         let mut total = if accumulate { dst.add(i).read_unaligned() } else { 0 };
         for s in 0..count {
             total = total.wrapping_add((*sources.add(s) as *const i64).add(i).read_unaligned());

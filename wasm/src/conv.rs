@@ -1,6 +1,7 @@
 //! Causal depthwise convolution along a sequence: each channel has its own few weights, the last of them for its own token.
 use crate::dtype::{load_part, store_part, Element};
 use crate::simd::{F32s, F64s, LANES};
+use crate::workspace::Workspace;
 
 /// Most weights of a channel.
 pub const MAX_WIDTH: usize = 64;
@@ -31,6 +32,7 @@ fn each_token(batch: usize, seq: usize, mut f: impl FnMut(usize, usize)) {
 
 /// `y[b, t, c] = Σ_k w[c, k] * x[b, t + k + 1 - width, c]`, where tokens before the first count as zeros.
 pub unsafe fn forward<T: Element>(
+    space: Workspace,
     batch: usize,
     seq: usize,
     channels: usize,
@@ -39,21 +41,24 @@ pub unsafe fn forward<T: Element>(
     x: *const T,
     w: *const T,
 ) {
-    for c in (0..channels).step_by(LANES) {
-        let count = (channels - c).min(LANES);
-        let taps = load_taps(w.add(c * width), width, count);
-        each_token(batch, seq, |token, before| {
-            let mut sum = F32s::zero();
-            for k in width.saturating_sub(before + 1)..width {
-                sum = taps[k].madd(load_part(x.add((token + k + 1 - width) * channels + c), count), sum);
-            }
-            store_part(y.add(token * channels + c), sum, count);
-        });
-    }
+    space.split(channels.div_ceil(LANES), batch * seq * width * LANES, |part, _| {
+        for c in part.map(|group| group * LANES) {
+            let count = (channels - c).min(LANES);
+            let taps = load_taps(w.add(c * width), width, count);
+            each_token(batch, seq, |token, before| {
+                let mut sum = F32s::zero();
+                for k in width.saturating_sub(before + 1)..width {
+                    sum = taps[k].madd(load_part(x.add((token + k + 1 - width) * channels + c), count), sum);
+                }
+                store_part(y.add(token * channels + c), sum, count);
+            });
+        }
+    });
 }
 
 /// Gradients of both inputs; that of the weights is summed in f64.
 pub unsafe fn backward<T: Element>(
+    space: Workspace,
     batch: usize,
     seq: usize,
     channels: usize,
@@ -64,31 +69,33 @@ pub unsafe fn backward<T: Element>(
     x: *const T,
     w: *const T,
 ) {
-    for c in (0..channels).step_by(LANES) {
-        let count = (channels - c).min(LANES);
-        for k in 0..if dw.is_null() { 0 } else { width } {
-            let mut sum = F64s::zero();
-            each_token(batch, seq, |token, before| {
-                if before + k + 1 >= width {
-                    let d = load_part(dy.add(token * channels + c), count);
-                    let v = load_part(x.add((token + k + 1 - width) * channels + c), count);
-                    sum = sum.add(F64s::from(d).mul(F64s::from(v)));
+    space.split(channels.div_ceil(LANES), batch * seq * width * LANES, |part, _| {
+        for c in part.map(|group| group * LANES) {
+            let count = (channels - c).min(LANES);
+            for k in 0..if dw.is_null() { 0 } else { width } {
+                let mut sum = F64s::zero();
+                each_token(batch, seq, |token, before| {
+                    if before + k + 1 >= width {
+                        let d = load_part(dy.add(token * channels + c), count);
+                        let v = load_part(x.add((token + k + 1 - width) * channels + c), count);
+                        sum = sum.add(F64s::from(d).mul(F64s::from(v)));
+                    }
+                });
+                for (l, value) in sum.narrowed(1.0).lanes().into_iter().enumerate().take(count) {
+                    dw.add((c + l) * width + k).write_unaligned(value);
                 }
+            }
+            if dx.is_null() {
+                continue;
+            }
+            let taps = load_taps(w.add(c * width), width, count);
+            each_token(batch, seq, |token, before| {
+                let mut sum = F32s::zero();
+                for k in (before + width).saturating_sub(seq)..width {
+                    sum = taps[k].madd(load_part(dy.add((token + width - 1 - k) * channels + c), count), sum);
+                }
+                store_part(dx.add(token * channels + c), sum, count);
             });
-            for (l, value) in sum.narrowed(1.0).lanes().into_iter().enumerate().take(count) {
-                dw.add((c + l) * width + k).write_unaligned(value);
-            }
         }
-        if dx.is_null() {
-            continue;
-        }
-        let taps = load_taps(w.add(c * width), width, count);
-        each_token(batch, seq, |token, before| {
-            let mut sum = F32s::zero();
-            for k in (before + width).saturating_sub(seq)..width {
-                sum = taps[k].madd(load_part(dy.add((token + width - 1 - k) * channels + c), count), sum);
-            }
-            store_part(dx.add(token * channels + c), sum, count);
-        });
-    }
+    });
 }

@@ -13,6 +13,16 @@ pub const I64: u32 = 4;
 pub const F64: u32 = 5;
 pub const F16: u32 = 6;
 
+/// Bytes of an element.
+pub fn bytes_of(dtype: u32) -> usize {
+    match dtype {
+        U8 => 1,
+        BF16 | F16 => 2,
+        I64 | F64 => 8,
+        _ => 4,
+    }
+}
+
 /// A storage type of floating-point tensors.
 pub trait Element: Copy + 'static {
     /// Storage holds an f32 unchanged.

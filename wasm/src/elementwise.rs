@@ -1,8 +1,9 @@
 //! Loops over dense arrays, a vector at a time.
 //!
 //! The tail goes through the same lanes as the rest, so an element's bits do not depend on its place.
-use crate::dtype::{load_part, store_part, Bf16, Element, Half, BF16, F16, F32, F64, I32, I64, U8};
+use crate::dtype::{bytes_of, load_part, store_part, Bf16, Element, Half, BF16, F16, F32, F64, I32, I64, U8};
 use crate::simd::{max, min, sum_lanes_f64, F32s, F64s, LANES};
+use core::ops::Range;
 
 /// `dst[i] = f(a[i])`; `dst` may be `a`.
 #[inline(always)]
@@ -104,39 +105,45 @@ pub unsafe fn max_abs<T: Element>(n: usize, dst: *mut f32, src: *const T) {
 }
 
 /// `dst[i] += src[i]`.
-pub unsafe fn accumulate<D: Element, S: Element>(n: usize, dst: *mut D, src: *const S) {
-    zip(dst, dst as *const D, src, n, |a, b| a + b);
+pub unsafe fn accumulate<D: Element, S: Element>(n: Range<usize>, dst: *mut D, src: *const S) {
+    let (dst, src) = (dst.add(n.start), src.add(n.start));
+    zip(dst, dst as *const D, src, n.len(), |a, b| a + b);
 }
 
-/// `dst[i] = src[i] * factor`; `dst` may be `src`. Not inlined, as several kernels would hold it.
+/// `dst[i] = src[i] * factor`; `dst` may be `src`.
+pub unsafe fn scale<T: Element>(n: Range<usize>, factor: f32, dst: *mut T, src: *const T) {
+    scale_row(n.len(), factor, dst.add(n.start), src.add(n.start));
+}
+
+/// Not inlined, as several kernels would hold it.
 #[inline(never)]
-pub unsafe fn scale<T: Element>(n: usize, factor: f32, dst: *mut T, src: *const T) {
+pub unsafe fn scale_row<T: Element>(n: usize, factor: f32, dst: *mut T, src: *const T) {
     let factor = F32s::splat(factor);
     map(dst, src, n, |v| v * factor);
 }
 
 /// The same with a factor in memory.
-pub unsafe fn scale_by<T: Element>(n: usize, dst: *mut T, src: *const T, factor: *const f32) {
+pub unsafe fn scale_by<T: Element>(n: Range<usize>, dst: *mut T, src: *const T, factor: *const f32) {
     let factor = factor.read_unaligned();
     if factor != 1.0 || !core::ptr::eq(dst, src) {
         scale(n, factor, dst, src);
     }
 }
 
-unsafe fn fill_with<V: Copy>(dst: *mut V, n: usize, value: V) {
-    for i in 0..n {
+unsafe fn fill_with<V: Copy>(dst: *mut V, n: Range<usize>, value: V) {
+    for i in n {
         dst.add(i).write_unaligned(value);
     }
 }
 
-/// Writes one value `n` times; integers are rounded towards zero.
-pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
+/// Writes one value to places `n`; integers are rounded towards zero.
+pub unsafe fn fill(dtype: u32, n: Range<usize>, value: f64, dst: *mut u8) {
     match dtype {
         F32 => fill_with(dst as *mut f32, n, value as f32),
         BF16 => fill_with(dst as *mut u16, n, Bf16::from_f32(value as f32).0),
         F16 => fill_with(dst as *mut u16, n, Half::from_f32(value as f32).0),
         I32 => fill_with(dst as *mut i32, n, value as i32),
-        U8 => core::ptr::write_bytes(dst, value as u8, n),
+        U8 => core::ptr::write_bytes(dst.add(n.start), value as u8, n.len()),
         I64 => fill_with(dst as *mut i64, n, value as i64),
         F64 => fill_with(dst as *mut f64, n, value),
         _ => {}
@@ -144,7 +151,8 @@ pub unsafe fn fill(dtype: u32, n: usize, value: f64, dst: *mut u8) {
 }
 
 /// `dst[i] = src[i]` between f32, bf16, f16, i32 and u8; integers are rounded towards zero and saturate, NaN gives 0.
-pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: usize, dst: *mut u8, src: *const u8) {
+pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: Range<usize>, dst: *mut u8, src: *const u8) {
+    let (dst, src, n) = (dst.add(n.start * bytes_of(dst_dtype)), src.add(n.start * bytes_of(src_dtype)), n.len());
     match (dst_dtype, src_dtype) {
         (F32, F32) | (I32, I32) => core::ptr::copy(src, dst, n * 4),
         (BF16, BF16) | (F16, F16) => core::ptr::copy(src, dst, n * 2),

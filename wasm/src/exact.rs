@@ -7,6 +7,9 @@ use crate::dtype::Element;
 use crate::elementwise::{max_abs, sum_powers};
 use crate::simd::sqrt;
 use crate::status::{Status, NORM};
+use crate::workspace::Workspace;
+use core::ops::Range;
+use core::sync::atomic::{AtomicI64, Ordering};
 
 const LIMBS: usize = 66;
 const NANS: usize = LIMBS;
@@ -47,12 +50,30 @@ pub unsafe fn add(accumulator: *mut i64, value: f64) {
 }
 
 /// Adds the sum of magnitudes to a power (1, 2 or 3) of each `block` elements of `src`; the last block may be shorter.
-pub unsafe fn add_powers<T: Element>(power: u32, n: usize, block: usize, accumulator: *mut i64, src: *const T) {
-    let mut i = 0;
-    while i < n {
-        add(accumulator, sum_powers(src.add(i), (n - i).min(block), power));
-        i += block;
-    }
+pub unsafe fn add_powers<T: Element>(
+    space: Workspace,
+    power: u32,
+    n: usize,
+    block: usize,
+    accumulator: *mut i64,
+    src: *const T,
+) {
+    let all = n.div_ceil(block.max(1));
+    let part_of = |sums: *mut i64, blocks: Range<usize>| {
+        for i in blocks.map(|b| b * block) {
+            add(sums, sum_powers(src.add(i), (n - i).min(block), power));
+        }
+    };
+    space.split(all, block, |blocks, _| {
+        if blocks.len() == all {
+            return part_of(accumulator, blocks);
+        }
+        let mut own = [0; WORDS];
+        part_of(own.as_mut_ptr(), blocks);
+        for (word, value) in own.into_iter().enumerate() {
+            AtomicI64::from_ptr(accumulator.add(word)).fetch_add(value, Ordering::Relaxed);
+        }
+    });
 }
 
 /// The largest of `n` magnitudes, and 1 if there is a fault: what is compared over ranks.

@@ -2,13 +2,14 @@
 //! memory: nothing that a caller must know depends on the routing.
 use crate::attention::row_dot;
 use crate::dtype::{load_part, store_part, Element, F32};
-use crate::elementwise::{scale, zip};
+use crate::elementwise::{scale_row, zip};
 use crate::math::sigmoid;
 use crate::matmul;
 use crate::reduce::columns_f64;
 use crate::simd::{F32s, LANES};
 use crate::strided::gather;
 use crate::workspace::Workspace;
+use core::ops::Range;
 
 /// Sorts pairs of token and expert by the expert, in their order otherwise: the place of each pair, and where experts end.
 pub unsafe fn sort(pairs: usize, experts: usize, places: *mut i32, ends: *mut i32, chosen: *const i32) {
@@ -49,7 +50,7 @@ unsafe fn weight_of(weights: *const f32, pair: usize) -> f32 {
 
 /// `y[t] = Σ_j weights[t, j] x[places[t, j]]`, each sum rounded once.
 pub unsafe fn combine<T: Element>(
-    rows: usize,
+    rows: Range<usize>,
     count: usize,
     cols: usize,
     y: *mut T,
@@ -57,7 +58,7 @@ pub unsafe fn combine<T: Element>(
     places: *const i32,
     weights: *const f32,
 ) {
-    for t in 0..rows {
+    for t in rows {
         for i in (0..cols).step_by(LANES) {
             let mut sum = F32s::zero();
             for pair in t * count..(t + 1) * count {
@@ -71,7 +72,7 @@ pub unsafe fn combine<T: Element>(
 
 /// Gradients of [`combine`]; `dx` and `dweights` may be null.
 pub unsafe fn combine_backward<T: Element>(
-    rows: usize,
+    rows: Range<usize>,
     count: usize,
     cols: usize,
     dx: *mut T,
@@ -81,7 +82,7 @@ pub unsafe fn combine_backward<T: Element>(
     places: *const i32,
     weights: *const f32,
 ) {
-    for pair in 0..rows * count {
+    for pair in rows.start * count..rows.end * count {
         let place = places.add(pair).read_unaligned() as usize * cols;
         let dy = dy.add(pair / count * cols);
         if !dweights.is_null() {
@@ -89,7 +90,7 @@ pub unsafe fn combine_backward<T: Element>(
             dweights.add(pair).write_unaligned(row_dot(dy, x, cols));
         }
         if !dx.is_null() {
-            scale(cols, weight_of(weights, pair), dx.add(place), dy);
+            scale_row(cols, weight_of(weights, pair), dx.add(place), dy);
         }
     }
 }
@@ -158,6 +159,7 @@ pub unsafe fn outer(
 
 /// `x[r] += bias[g]` for the rows of each group.
 pub unsafe fn add_bias<T: Element>(
+    space: Workspace,
     groups: usize,
     rows: usize,
     cols: usize,
@@ -166,17 +168,27 @@ pub unsafe fn add_bias<T: Element>(
     ends: *const i32,
 ) {
     each_group(groups, rows, ends, |g, first, count| {
-        for r in first..first + count {
-            let x = x.add(r * cols);
-            zip(x, x, bias.add(g * cols), cols, |x, b| x + b);
-        }
+        space.split(count, cols, |rows, _| {
+            for r in rows {
+                let x = x.add((first + r) * cols);
+                zip(x, x, bias.add(g * cols), cols, |x, b| x + b);
+            }
+        });
     });
 }
 
 /// Sums of the rows of each group, in f64.
-pub unsafe fn sums(groups: usize, rows: usize, cols: usize, y: *mut f32, x: *const f32, ends: *const i32) {
+pub unsafe fn sums(
+    space: Workspace,
+    groups: usize,
+    rows: usize,
+    cols: usize,
+    y: *mut f32,
+    x: *const f32,
+    ends: *const i32,
+) {
     each_group(groups, rows, ends, |g, first, count| {
-        columns_f64(y.add(g * cols), count, cols, |r, j, n| load_part(x.add((first + r) * cols + j), n));
+        columns_f64(space, y.add(g * cols), count, cols, |r, j, n| load_part(x.add((first + r) * cols + j), n));
     });
 }
 
@@ -198,9 +210,9 @@ unsafe fn half_of<T: Element>(gate_up: *const T, half: usize, count: usize) -> F
 }
 
 /// `y = (clamp(up) + 1) * g * sigmoid(alpha g)` of `g = min(gate, limit)`; gates and ups come in turn.
-pub unsafe fn clamped_swiglu<T: Element>(n: usize, alpha: f32, limit: f32, y: *mut T, gate_up: *const T) {
-    for i in (0..n).step_by(LANES) {
-        let (from, count) = (gate_up.add(2 * i), (n - i).min(LANES));
+pub unsafe fn clamped_swiglu<T: Element>(n: Range<usize>, alpha: f32, limit: f32, y: *mut T, gate_up: *const T) {
+    for i in n.clone().step_by(LANES) {
+        let (from, count) = (gate_up.add(2 * i), (n.end - i).min(LANES));
         let [value, _, _] = gated(half_of(from, 0, count), half_of(from, 1, count), alpha, limit);
         store_part(y.add(i), value, count);
     }
@@ -208,15 +220,15 @@ pub unsafe fn clamped_swiglu<T: Element>(n: usize, alpha: f32, limit: f32, y: *m
 
 /// Gradient of [`clamped_swiglu`].
 pub unsafe fn clamped_swiglu_backward<T: Element>(
-    n: usize,
+    n: Range<usize>,
     alpha: f32,
     limit: f32,
     dgate_up: *mut T,
     dy: *const T,
     gate_up: *const T,
 ) {
-    for i in (0..n).step_by(LANES) {
-        let (from, count) = (gate_up.add(2 * i), (n - i).min(LANES));
+    for i in n.clone().step_by(LANES) {
+        let (from, count) = (gate_up.add(2 * i), (n.end - i).min(LANES));
         let [_, dgate, dup] = gated(half_of(from, 0, count), half_of(from, 1, count), alpha, limit);
         let d = load_part(dy.add(i), count);
         let (dgate, dup) = ((d * dgate).lanes(), (d * dup).lanes());

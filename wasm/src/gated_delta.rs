@@ -282,19 +282,27 @@ unsafe fn advance(s: &Shape, f: &Space, len: usize, state: *mut f32) {
 
 /// `o`, and each head's `state` moved on by all tokens; the states before each chunk go to `states`, unless that is null.
 pub unsafe fn forward(s: &Shape, o: Floats, state: *mut f32, states: *mut f32, x: &Inputs) {
-    let f = Space::new(s.space);
-    for place in 0..s.batch * s.value_heads {
-        let (batch, head) = (place / s.value_heads, place % s.value_heads);
-        let state = state.add(place * s.state());
-        for n in 0..s.chunks {
-            if !states.is_null() {
-                core::ptr::copy_nonoverlapping(state, states.add((place * s.chunks + n) * s.state()), s.state());
-            }
-            let c = s.chunk_of(batch, head / s.group(), head, n);
-            read(s, &f, c, x, state);
-            advance(s, &f, c.len, state);
-            o.write(f.o, s.values_at(c), s.value_heads * s.value_dim, c.len, s.value_dim, 1.0);
+    s.space.split(s.batch * s.value_heads, s.seq * s.key_dim * s.value_dim, |places, space| {
+        for place in places {
+            forward_head(&Shape { space, ..*s }, place, o, state, states, x);
         }
+    });
+}
+
+/// The tokens of one value head of one sequence.
+#[inline(never)]
+unsafe fn forward_head(s: &Shape, place: usize, o: Floats, state: *mut f32, states: *mut f32, x: &Inputs) {
+    let f = Space::new(s.space);
+    let (batch, head) = (place / s.value_heads, place % s.value_heads);
+    let state = state.add(place * s.state());
+    for n in 0..s.chunks {
+        if !states.is_null() {
+            core::ptr::copy_nonoverlapping(state, states.add((place * s.chunks + n) * s.state()), s.state());
+        }
+        let c = s.chunk_of(batch, head / s.group(), head, n);
+        read(s, &f, c, x, state);
+        advance(s, &f, c.len, state);
+        o.write(f.o, s.values_at(c), s.value_heads * s.value_dim, c.len, s.value_dim, 1.0);
     }
 }
 
@@ -311,33 +319,49 @@ pub struct Gradients {
 /// Gradients of [`forward`], with the states that it kept. `d_state` holds the gradient of the last states, and then that of the
 /// first ones.
 pub unsafe fn backward(s: &Shape, d_state: *mut f32, to: &Gradients, d_o: Floats, states: *const f32, x: &Inputs) {
+    s.space.split(s.batch * s.key_heads, s.seq * s.key_dim * s.value_dim, |places, space| {
+        for place in places {
+            backward_heads(&Shape { space, ..*s }, place, d_state, to, d_o, states, x);
+        }
+    });
+}
+
+/// The tokens of the value heads of one sequence that share a key head, from the last chunk on.
+#[inline(never)]
+unsafe fn backward_heads(
+    s: &Shape,
+    place: usize,
+    d_state: *mut f32,
+    to: &Gradients,
+    d_o: Floats,
+    states: *const f32,
+    x: &Inputs,
+) {
     let f = Space::new(s.space);
     let (width, stride) = (s.value_dim, s.value_heads * s.value_dim);
-    for place in 0..s.batch * s.key_heads {
-        let (batch, key_head) = (place / s.key_heads, place % s.key_heads);
-        for n in (0..s.chunks).rev() {
-            let first = s.chunk_of(batch, key_head, 0, n);
-            let len = first.len;
-            core::ptr::write_bytes(f.all_dq, 0, len * s.key_dim);
-            core::ptr::write_bytes(f.all_dk, 0, len * s.key_dim);
-            for head in key_head * s.group()..(key_head + 1) * s.group() {
-                let c = Chunk { head, ..first };
-                let place = batch * s.value_heads + head;
-                let state = states.add((place * s.chunks + n) * s.state());
-                read(s, &f, c, x, state);
-                d_o.read(f.o, s.values_at(c), stride, len, width, 1.0);
-                retreat(s, &f, len, state, d_state.add(place * s.state()));
-                let row = c.token * s.value_heads + head;
-                to.dg.write(f.sums, row, s.value_heads, len, 1, 1.0);
-                to.dbeta.write(f.betas, row, s.value_heads, len, 1, 1.0);
-                to.dv.write(f.y, s.values_at(c), stride, len, width, 1.0);
-                add(f.all_dq, f.dq, len * s.key_dim);
-                add(f.all_dk, f.dk, len * s.key_dim);
-            }
-            let (at, stride) = (s.keys_at(first), s.key_heads * s.key_dim);
-            to.dq.write(f.all_dq, at, stride, len, s.key_dim, s.scale);
-            to.dk.write(f.all_dk, at, stride, len, s.key_dim, 1.0);
+    let (batch, key_head) = (place / s.key_heads, place % s.key_heads);
+    for n in (0..s.chunks).rev() {
+        let first = s.chunk_of(batch, key_head, 0, n);
+        let len = first.len;
+        core::ptr::write_bytes(f.all_dq, 0, len * s.key_dim);
+        core::ptr::write_bytes(f.all_dk, 0, len * s.key_dim);
+        for head in key_head * s.group()..(key_head + 1) * s.group() {
+            let c = Chunk { head, ..first };
+            let place = batch * s.value_heads + head;
+            let state = states.add((place * s.chunks + n) * s.state());
+            read(s, &f, c, x, state);
+            d_o.read(f.o, s.values_at(c), stride, len, width, 1.0);
+            retreat(s, &f, len, state, d_state.add(place * s.state()));
+            let row = c.token * s.value_heads + head;
+            to.dg.write(f.sums, row, s.value_heads, len, 1, 1.0);
+            to.dbeta.write(f.betas, row, s.value_heads, len, 1, 1.0);
+            to.dv.write(f.y, s.values_at(c), stride, len, width, 1.0);
+            add(f.all_dq, f.dq, len * s.key_dim);
+            add(f.all_dk, f.dk, len * s.key_dim);
         }
+        let (at, stride) = (s.keys_at(first), s.key_heads * s.key_dim);
+        to.dq.write(f.all_dq, at, stride, len, s.key_dim, s.scale);
+        to.dk.write(f.all_dk, at, stride, len, s.key_dim, 1.0);
     }
 }
 

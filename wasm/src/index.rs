@@ -1,5 +1,5 @@
 //! Gather along the middle of [outer, n, inner] by an index, and the scatter-add that is its gradient.
-use crate::dtype::{Element, BF16, F16, F64, I64, U8};
+use crate::dtype::{bytes_of, Element};
 use crate::elementwise::zip;
 use crate::status::{Status, INDEX};
 
@@ -43,12 +43,7 @@ impl Index {
 
 /// `dst` [outer, m, inner] from `src` [outer, n, inner], of any dtype; zeros where the index is out of range.
 pub unsafe fn gather(dtype: u32, index: &Index, dst: *mut u8, src: *const u8) {
-    let width = match dtype {
-        U8 => 1,
-        BF16 | F16 => 2,
-        I64 | F64 => 8,
-        _ => 4,
-    };
+    let width = bytes_of(dtype);
     index.runs(|place, target, length| {
         let to = dst.add(place * width);
         match target {

@@ -19,6 +19,7 @@ pub mod attention_backward;
 pub mod attention_sinks;
 pub mod collective;
 pub mod conv;
+pub mod dropout;
 pub mod dtype;
 pub mod elementwise;
 pub mod embedding;
@@ -35,6 +36,8 @@ mod memory;
 pub mod norm;
 pub mod optimizer;
 pub mod philox;
+#[cfg(feature = "native")]
+mod pool;
 pub mod reduce;
 pub mod rope;
 pub mod router;
@@ -56,6 +59,8 @@ pub mod workspace;
 
 use attention::Shape;
 use attention_backward::Arrays;
+use core::ops::Range;
+use dropout::Dropout;
 use gated_delta::{floats, Gradients, Inputs, Shape as Delta};
 use index::Index;
 use router::Routing;
@@ -107,6 +112,12 @@ arguments! {
     f64 => f64: |plain| plain;
 }
 
+impl Argument<Range<usize>> for Range<Size> {
+    fn value(self) -> Range<usize> {
+        self
+    }
+}
+
 /// Runs `$body` with each `$T` as the element type of the dtype code of that name.
 macro_rules! dispatch {
     ([] $body:expr) => { $body };
@@ -120,6 +131,14 @@ macro_rules! call {
         $(let $argument = $argument.value();)*
         $kernel($($made),+)
     }};
+}
+
+/// Runs a call, or parts of it where it says what it may be cut along, and how much work an item of that is.
+macro_rules! share {
+    ($space:ident; ; $body:expr) => { $body };
+    ($space:ident; $count:ident $($width:ident)*; $body:expr) => {
+        $space.split($count, 1 $(* $width)*, |$count: Range<usize>, $space: Workspace| $body)
+    };
 }
 
 /// The next of a call's arguments as a native library takes them: f64 words, which hold every number and address.
@@ -136,21 +155,23 @@ impl Words {
 
 /// `name<T>(arguments) = kernel` exports a kernel over storage types; their dtype codes come before the arguments. In brackets
 /// behind it stands the working space, where it takes that; in parentheses what it takes, where that is made of the arguments.
+/// Behind `over` stands the argument along which a call is cut for threads, which the kernel then takes as a range, and what an
+/// item of that is as long as.
 ///
 /// A WASM module's function takes the arguments as they are; a native library's takes the address of its working space, where
 /// they lie. So one signature does for all, which the runtimes call fastest.
 macro_rules! export {
     ($space:ident: $(
         $name:ident $(<$($T:ident),+>)? ($($argument:ident: $kind:ty),*) $(-> $result:ty)?
-            = $($kernel:ident)::+ $([$given:ident])? $(($($made:expr),+))?;
+            = $($kernel:ident)::+ $([$given:ident])? $(($($made:expr),+))? $(over $count:ident $(* $width:ident)*)?;
     )*) => { $(
         #[cfg(not(feature = "native"))]
         #[no_mangle]
-        #[allow(non_snake_case)]
+        #[allow(non_snake_case, unused_variables)]
         pub unsafe extern "C" fn $name($($($T: u32,)+)? $($argument: $kind),*) $(-> $result)? {
-            #[allow(unused_variables)]
             let $space = Workspace::here();
-            dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($given)?; $($argument)*; $($($made),+)?))
+            share!($space; $($count $($width)*)?;
+                dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($given)?; $($argument)*; $($($made),+)?)))
         }
         #[cfg(feature = "native")]
         #[no_mangle]
@@ -160,7 +181,8 @@ macro_rules! export {
             let mut words = Words(arguments);
             $($(let $T = words.next() as u32;)+)?
             $(let $argument = words.next() as $kind;)*
-            dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($given)?; $($argument)*; $($($made),+)?))
+            share!($space; $($count $($width)*)?;
+                dispatch!([$($($T)+)?] call!($($kernel)::+$(::<$($T),+>)?; $($given)?; $($argument)*; $($($made),+)?)))
         }
     )* };
 }
@@ -169,18 +191,19 @@ export! { space:
     heap_base() -> usize = workspace::heap_base[space];
     list_area() -> usize = workspace::lists[space];
 
-    fill(dtype: u32, n: Size, value: f64, dst: Address) = elementwise::fill;
-    cast(dst_dtype: u32, src_dtype: u32, n: Size, dst: Address, src: Address) = elementwise::cast;
+    fill(dtype: u32, n: Size, value: f64, dst: Address) = elementwise::fill over n;
+    cast(dst_dtype: u32, src_dtype: u32, n: Size, dst: Address, src: Address) = elementwise::cast over n;
     copy_strided(dtype: u32, shape: Address, ndim: Size, dst_strides: Address, src_strides: Address, dst: Address,
-        src: Address) = strided::copy;
-    unary<T>(op: u32, n: Size, p0: f32, p1: f32, dst: Address, src: Address) = unary::forward;
-    unary_backward<T>(op: u32, n: Size, p0: f32, p1: f32, dx: Address, dy: Address, x: Address) = unary::backward;
+        src: Address) = strided::copy[space];
+    unary<T>(op: u32, n: Size, p0: f32, p1: f32, dst: Address, src: Address) = unary::forward over n;
+    unary_backward<T>(op: u32, n: Size, p0: f32, p1: f32, dx: Address, dy: Address, x: Address)
+        = unary::backward[space] over n;
     binary<T>(op: u32, shape: Address, ndim: Size, a_strides: Address, b_strides: Address, dst: Address, a: Address,
-        b: Address) = strided::binary;
+        b: Address) = strided::binary[space];
     compare(dtype: u32, op: u32, shape: Address, ndim: Size, a_strides: Address, b_strides: Address, dst: Address,
-        a: Address, b: Address) = mask::compare;
+        a: Address, b: Address) = mask::compare[space];
     select(dtype: u32, shape: Address, ndim: Size, condition_strides: Address, a_strides: Address, b_strides: Address,
-        dst: Address, condition: Address, a: Address, b: Address) = mask::select;
+        dst: Address, condition: Address, a: Address, b: Address) = mask::select[space];
     gather(dtype: u32, outer: Size, n: Size, m: Size, inner: Size, stride_outer: Size, stride: Size,
         stride_inner: Size, dst: Address, src: Address, index: Address, status: Address)
         = index::gather(
@@ -189,55 +212,57 @@ export! { space:
         dst: Address, src: Address, index: Address, status: Address)
         = index::scatter_add(
             &Index { outer, n, m, inner, stride_outer, stride, stride_inner, index, status }, dst, src);
-    accumulate<D, S>(n: Size, dst: Address, src: Address) = elementwise::accumulate;
-    scale<T>(n: Size, factor: f32, dst: Address, src: Address) = elementwise::scale;
-    scale_by<T>(n: Size, dst: Address, src: Address, factor: Address) = elementwise::scale_by;
+    accumulate<D, S>(n: Size, dst: Address, src: Address) = elementwise::accumulate over n;
+    scale<T>(n: Size, factor: f32, dst: Address, src: Address) = elementwise::scale over n;
+    scale_by<T>(n: Size, dst: Address, src: Address, factor: Address) = elementwise::scale_by over n;
     max_abs<T>(n: Size, dst: Address, src: Address) = elementwise::max_abs;
-    reduce<T>(op: u32, outer: Size, n: Size, inner: Size, dst: Address, src: Address) = reduce::reduce;
-    argmax<T>(rows: Size, cols: Size, dst: Address, src: Address) = reduce::argmax;
-    cumsum<T>(rows: Size, cols: Size, reverse: Switch, dst: Address, src: Address) = reduce::cumsum;
+    reduce<T>(op: u32, outer: Size, n: Size, inner: Size, dst: Address, src: Address) = reduce::reduce[space];
+    argmax<T>(rows: Size, cols: Size, dst: Address, src: Address) = reduce::argmax over rows * cols;
+    cumsum<T>(rows: Size, cols: Size, reverse: Switch, dst: Address, src: Address) = reduce::cumsum over rows * cols;
 
     gemm(dtype: u32, out_dtype: u32, trans_a: Switch, trans_b: Switch, m: Size, n: Size, k: Size, alpha: f32, beta: f32, lda: Size, ldb: Size,
         ldc: Size, batch: Size, stride_a: Size, stride_b: Size, stride_c: Size, a: Address, b: Address, c: Address)
         = matmul::batch[space];
     attention<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size, value_dim: Size, stride_q: Size,
-        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, key_mask: Address, o: Address, lse: Address,
+        stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, p: f64, key: Large,
+        sample: Large, key_mask: Address, o: Address, lse: Address,
         q: Address, k: Address, v: Address)
         = attention::forward(
             &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
-                mask_rows, key_mask, space },
+                mask_rows, key_mask, dropout: Dropout { p, key, sample }, space },
             o, lse, q, k, v);
     attention_backward<T>(batch: Size, seq_q: Size, seq_k: Size, heads: Size, kv_heads: Size, head_dim: Size,
-        value_dim: Size, stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, key_mask: Address, dq: Address,
+        value_dim: Size, stride_q: Size, stride_k: Size, stride_v: Size, scale: f32, causal: Switch, window: Size, mask_rows: Size, p: f64, key: Large,
+        sample: Large, key_mask: Address, dq: Address,
         dk: Address, dv: Address, d_o: Address, o: Address, lse: Address, q: Address, k: Address, v: Address)
         = attention_backward::backward(
             &Shape { batch, seq_q, seq_k, heads, kv_heads, head_dim, value_dim, stride_q, stride_k, stride_v, scale, causal, window,
-                mask_rows, key_mask, space },
+                mask_rows, key_mask, dropout: Dropout { p, key, sample }, space },
             &Arrays { dq, dk, dv, d_o, o, lse, q, k, v });
 
     attention_sinks<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, o: Address, lse: Address, sinks: Address)
-        = attention_sinks::forward;
+        = attention_sinks::forward[space];
     attention_sinks_backward<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, dsinks: Address, d_o: Address,
-        o: Address, lse: Address, sinks: Address) = attention_sinks::backward;
+        o: Address, lse: Address, sinks: Address) = attention_sinks::backward[space];
 
-    topk<T>(rows: Size, cols: Size, k: Size, indices: Address, x: Address) = topk::rows[space];
-    softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward;
-    softmax_backward<T>(log: Switch, rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward;
-    rms_norm<T>(rows: Size, cols: Size, eps: f64, zero_centered: Switch, y: Address, rstd: Address, x: Address, w: Address) = norm::rms;
+    topk<T>(rows: Size, cols: Size, k: Size, indices: Address, x: Address) = topk::rows[space] over rows * cols;
+    softmax<T>(log: Switch, rows: Size, cols: Size, y: Address, x: Address) = softmax::forward over rows * cols;
+    softmax_backward<T>(log: Switch, rows: Size, cols: Size, dx: Address, dy: Address, y: Address) = softmax::backward over rows * cols;
+    rms_norm<T>(rows: Size, cols: Size, eps: f64, zero_centered: Switch, y: Address, rstd: Address, x: Address, w: Address) = norm::rms over rows * cols;
     rms_norm_backward<T>(rows: Size, cols: Size, zero_centered: Switch, dx: Address, dw: Address, dy: Address, x: Address, w: Address,
-        rstd: Address) = norm::rms_backward;
+        rstd: Address) = norm::rms_backward[space];
     layer_norm<T>(rows: Size, cols: Size, eps: f64, y: Address, mean: Address, rstd: Address, x: Address, w: Address,
-        b: Address) = norm::layer;
+        b: Address) = norm::layer over rows * cols;
     layer_norm_backward<T>(rows: Size, cols: Size, dx: Address, dw: Address, db: Address, dy: Address, x: Address,
-        w: Address, mean: Address, rstd: Address) = norm::layer_backward;
+        w: Address, mean: Address, rstd: Address) = norm::layer_backward[space];
     rope<T>(batch: Size, seq: Size, heads: Size, head_dim: Size, start: Size, half: Size, table_rows: Size, stride: Size,
         interleaved: Switch, inverse: Switch, y: Address, x: Address, cos: Address, sin: Address, positions: Address, status: Address)
-        = rope::rotate;
+        = rope::rotate[space];
     rope_table(positions: Size, half: Size, scale: f32, cos: Address, sin: Address, inv_freq: Address) = rope::table;
     causal_conv<T>(batch: Size, seq: Size, channels: Size, width: Size, y: Address, x: Address, w: Address)
-        = conv::forward;
+        = conv::forward[space];
     causal_conv_backward<T>(batch: Size, seq: Size, channels: Size, width: Size, dx: Address, dw: Address, dy: Address,
-        x: Address, w: Address) = conv::backward;
+        x: Address, w: Address) = conv::backward[space];
     gated_delta(dtype: u32, batch: Size, seq: Size, key_heads: Size, value_heads: Size, key_dim: Size, value_dim: Size,
         chunk: Size, chunks: Size, scale: f32, o: Address, state: Address, states: Address, q: Address, k: Address,
         v: Address, g: Address, beta: Address)
@@ -264,45 +289,48 @@ export! { space:
                 q: floats(dtype, q), k: floats(dtype, k), v: floats(dtype, v), g: floats(dtype::F32, g),
                 beta: floats(dtype, beta)
             });
+    dropout<T>(batch: Size, rows: Size, cols: Size, p: f64, key: Large, sample: Large, y: Address, x: Address)
+        = dropout::apply(space, batch, rows, cols, &Dropout { p, key, sample }, y, x);
     embedding<T>(n: Size, vocab: Size, cols: Size, y: Address, w: Address, ids: Address, status: Address)
-        = embedding::gather;
+        = embedding::gather[space];
     embedding_backward<T>(n: Size, vocab: Size, cols: Size, padding: i32, dw: Address, dy: Address, ids: Address)
-        = embedding::scatter_add;
+        = embedding::scatter_add[space];
     cross_entropy<T>(rows: Size, cols: Size, ignore: i32, first_row: Size, losses: Address, dlogits: Address,
-        logits: Address, labels: Address, status: Address) = loss::cross_entropy;
-    swiglu<T>(n: Size, y: Address, gate: Address, up: Address) = swiglu::forward;
+        logits: Address, labels: Address, status: Address) = loss::cross_entropy[space];
+    swiglu<T>(n: Size, y: Address, gate: Address, up: Address) = swiglu::forward over n;
     swiglu_backward<T>(n: Size, dgate: Address, dup: Address, dy: Address, gate: Address, up: Address)
-        = swiglu::backward;
+        = swiglu::backward over n;
 
     route<T>(scoring: u32, rows: Size, experts: Size, top_k: Size, groups: Size, top_groups: Size, group_best: Size,
-        normalize: Switch, scale: f32, jitter: f32, weights: Address, chosen: Address, logits: Address, bias: Address)
+        normalize: Switch, scale: f32, jitter: f32, weights: Address, chosen: Address, logits: Address, bias: Address,
+        noise: Address)
         = router::forward(
             &Routing { scoring, rows, experts, top_k, groups, top_groups, group_best, normalize, scale, jitter, space },
-            weights, chosen, logits, bias);
+            weights, chosen, logits, bias, noise) over rows * experts;
     route_backward<T>(scoring: u32, rows: Size, experts: Size, top_k: Size, normalize: Switch, scale: f32, jitter: f32,
         dlogits: Address, dweights: Address, chosen: Address, logits: Address)
         = router::backward(
             &Routing { scoring, rows, experts, top_k, groups: 1, top_groups: 1, group_best: 1, normalize, scale, jitter,
                 space },
-            dlogits, dweights, chosen, logits);
+            dlogits, dweights, chosen, logits) over rows * experts;
     sort_pairs(pairs: Size, experts: Size, places: Address, ends: Address, chosen: Address) = experts::sort;
     combine_pairs<T>(rows: Size, count: Size, cols: Size, y: Address, x: Address, places: Address, weights: Address)
-        = experts::combine;
+        = experts::combine over rows * count * cols;
     combine_pairs_backward<T>(rows: Size, count: Size, cols: Size, dx: Address, dweights: Address, dy: Address,
-        x: Address, places: Address, weights: Address) = experts::combine_backward;
+        x: Address, places: Address, weights: Address) = experts::combine_backward over rows * count * cols;
     grouped_gemm(dtype: u32, trans_b: Switch, groups: Size, rows: Size, n: Size, k: Size, c: Address, a: Address,
         b: Address, ends: Address) = experts::product[space];
     grouped_gemm_outer(dtype: u32, out_dtype: u32, groups: Size, rows: Size, m: Size, n: Size, c: Address, a: Address,
         b: Address, ends: Address) = experts::outer[space];
     grouped_bias<T>(groups: Size, rows: Size, cols: Size, x: Address, bias: Address, ends: Address)
-        = experts::add_bias;
-    grouped_sum(groups: Size, rows: Size, cols: Size, y: Address, x: Address, ends: Address) = experts::sums;
-    clamped_swiglu<T>(n: Size, alpha: f32, limit: f32, y: Address, gate_up: Address) = experts::clamped_swiglu;
+        = experts::add_bias[space];
+    grouped_sum(groups: Size, rows: Size, cols: Size, y: Address, x: Address, ends: Address) = experts::sums[space];
+    clamped_swiglu<T>(n: Size, alpha: f32, limit: f32, y: Address, gate_up: Address) = experts::clamped_swiglu over n;
     clamped_swiglu_backward<T>(n: Size, alpha: f32, limit: f32, dgate_up: Address, dy: Address, gate_up: Address)
-        = experts::clamped_swiglu_backward;
+        = experts::clamped_swiglu_backward over n;
 
     clear_accumulator(accumulator: Address, status: Address) = exact::clear;
-    sum_powers<T>(power: u32, n: Size, block: Size, accumulator: Address, src: Address) = exact::add_powers;
+    sum_powers<T>(power: u32, n: Size, block: Size, accumulator: Address, src: Address) = exact::add_powers[space];
     largest(n: Size, dst: Address, src: Address, status: Address) = exact::largest;
     accumulate_largest(accumulator: Address, src: Address) = exact::accumulate_largest;
     clip_factor(power: u32, max_norm: f64, if_nonfinite: u32, norm: Address, factor: Address, gate: Address,
@@ -310,17 +338,42 @@ export! { space:
     update_scale(growth: f64, backoff: f64, interval: u32, scale: Address, progress: Address, overflow: Address)
         = exact::update_scale;
     adamw(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, exp_avg: Address,
-        exp_avg_sq: Address, records: Address, steps: Address, gate: Address) = optimizer::adamw;
+        exp_avg_sq: Address, records: Address, steps: Address, gate: Address) = optimizer::adamw[space];
     sgd(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, momentum_buffer: Address,
-        records: Address, steps: Address, gate: Address) = optimizer::sgd;
+        records: Address, steps: Address, gate: Address) = optimizer::sgd[space];
     sum_ranks(dtype: u32, dst_dtype: u32, n: Size, accumulate: Switch, dst: Address, sources: Address, count: Size,
-        scale: Address) = collective::sum_ranks;
-    uniform(n: Size, key: Large, offset: Large, low: f32, high: f32, dst: Address) = philox::uniform;
-    normal(n: Size, key: Large, offset: Large, mean: f32, std: f32, dst: Address) = philox::normal;
+        scale: Address) = collective::sum_ranks over n * count;
+    uniform(n: Size, key: Large, offset: Large, low: f32, high: f32, dst: Address) = philox::uniform over n;
+    sample_uniform(batch: Size, rows: Size, cols: Size, key: Large, sample: Large, low: f32, high: f32, dst: Address)
+        = philox::sample_uniform;
+    normal(n: Size, key: Large, offset: Large, mean: f32, std: f32, dst: Address) = philox::normal over n;
 
     exact_exp(x: f64) -> f64 = libm::exp;
     exact_log(x: f64) -> f64 = libm::log;
     exact_sin(x: f64) -> f64 = libm::sin;
     exact_cos(x: f64) -> f64 = libm::cos;
     exact_pow(x: f64, y: f64) -> f64 = libm::pow;
+}
+
+/// Threads that share the work of calls, by the address of their control block.
+#[cfg(feature = "native")]
+mod threads {
+    use crate::pool::{self, Pool};
+
+    #[no_mangle]
+    unsafe extern "C" fn pool_bytes(pool: *const Pool) -> usize {
+        pool::bytes(pool)
+    }
+    #[no_mangle]
+    unsafe extern "C" fn pool_helpers(pool: *const Pool) -> usize {
+        pool::helpers(pool)
+    }
+    #[no_mangle]
+    unsafe extern "C" fn pool_work(pool: *const Pool) {
+        pool::work(pool)
+    }
+    #[no_mangle]
+    unsafe extern "C" fn pool_end(pool: *const Pool) {
+        pool::end(pool)
+    }
 }

@@ -5,10 +5,12 @@ use crate::math::exp_of_negative as exp;
 use crate::simd::F32s;
 use crate::softmax::sum_exp;
 use crate::status::{Status, LABEL};
+use crate::workspace::Workspace;
 
 /// Losses of all rows and, unless `dlogits` is null, the gradient; `dlogits` may be `logits`.
 /// Rows labeled `ignore` give 0, and so do those whose label is out of range: the first one is noted.
 pub unsafe fn cross_entropy<T: Element>(
+    space: Workspace,
     rows: usize,
     cols: usize,
     ignore: i32,
@@ -19,23 +21,26 @@ pub unsafe fn cross_entropy<T: Element>(
     labels: *const i32,
     status: *mut Status,
 ) {
-    for r in 0..rows {
-        let label = labels.add(r).read_unaligned();
-        let x = logits.add(r * cols);
-        let dx = if dlogits.is_null() { dlogits } else { dlogits.add(r * cols) };
-        let outside = label as u32 as usize >= cols;
-        if outside && label != ignore {
-            Status::note(status, LABEL, first_row + r, label as f64, cols);
-        }
-        if outside || label == ignore {
-            losses.add(r).write_unaligned(0.0);
-            if !dx.is_null() {
-                core::ptr::write_bytes(dx, 0, cols);
-            }
-            continue;
-        }
-        losses.add(r).write_unaligned(row(dx, x, label as usize, cols));
+    let label_of = |r: usize| labels.add(r).read_unaligned();
+    let is_outside = |label: i32| label as u32 as usize >= cols;
+    // Before the rows are shared, so that the first fault is noted.
+    if let Some(r) = (0..rows).find(|r| is_outside(label_of(*r)) && label_of(*r) != ignore) {
+        Status::note(status, LABEL, first_row + r, label_of(r) as f64, cols);
     }
+    space.split(rows, cols, |part, _| {
+        for r in part {
+            let (label, x) = (label_of(r), logits.add(r * cols));
+            let dx = if dlogits.is_null() { dlogits } else { dlogits.add(r * cols) };
+            if is_outside(label) || label == ignore {
+                losses.add(r).write_unaligned(0.0);
+                if !dx.is_null() {
+                    core::ptr::write_bytes(dx, 0, cols);
+                }
+                continue;
+            }
+            losses.add(r).write_unaligned(row(dx, x, label as usize, cols));
+        }
+    });
 }
 
 #[inline(always)]

@@ -1,9 +1,11 @@
 //! Comparisons, whose results are masks of 1 and 0, and choosing by a mask.
-use crate::dtype::{Bf16, Half, BF16, F16, F64, I32, I64, U8};
+use crate::dtype::{bytes_of, Bf16, Half, BF16, F16, I32, U8};
 use crate::strided::Walk;
+use crate::workspace::Workspace;
 
 /// `dst = op(a, b)` by the code of `compareOp`; `dst` is dense. Values are compared in f64, which holds all of them.
 pub unsafe fn compare(
+    space: Workspace,
     dtype: u32,
     op: u32,
     shape: *const u32,
@@ -14,21 +16,23 @@ pub unsafe fn compare(
     a: *const u8,
     b: *const u8,
 ) {
-    let walk = &Walk::new(ndim, shape, [a_strides, b_strides]);
-    let strides = walk.inner();
-    let mut out = dst;
-    walk.runs(|at, n| {
-        match dtype {
-            BF16 => compare_row(op, n, out, a as *const Bf16, b as *const Bf16, at, strides, |v| v.to_f32() as f64),
-            F16 => {
-                let (a, b) = (a as *const Half, b as *const Half);
-                compare_row(op, n, out, a, b, at, strides, |v| v.to_f32() as f64)
+    let walk = Walk::new(ndim, shape, [a_strides, b_strides]);
+    let (bytes, strides) = (bytes_of(dtype) as isize, walk.inner());
+    walk.split(space, |walk, [oa, ob], begin| {
+        let (mut out, a, b) = (dst.add(begin), a.offset(oa * bytes), b.offset(ob * bytes));
+        walk.runs(|at, n| {
+            match dtype {
+                BF16 => compare_row(op, n, out, a as *const Bf16, b as *const Bf16, at, strides, |v| v.to_f32() as f64),
+                F16 => {
+                    let (a, b) = (a as *const Half, b as *const Half);
+                    compare_row(op, n, out, a, b, at, strides, |v| v.to_f32() as f64)
+                }
+                I32 => compare_row(op, n, out, a as *const i32, b as *const i32, at, strides, |v| v as f64),
+                U8 => compare_row(op, n, out, a, b, at, strides, |v| v as f64),
+                _ => compare_row(op, n, out, a as *const f32, b as *const f32, at, strides, |v| v as f64),
             }
-            I32 => compare_row(op, n, out, a as *const i32, b as *const i32, at, strides, |v| v as f64),
-            U8 => compare_row(op, n, out, a, b, at, strides, |v| v as f64),
-            _ => compare_row(op, n, out, a as *const f32, b as *const f32, at, strides, |v| v as f64),
-        }
-        out = out.add(n);
+            out = out.add(n);
+        });
     });
 }
 
@@ -67,6 +71,7 @@ fn holds(op: u32, x: f64, y: f64) -> bool {
 
 /// `dst = condition != 0 ? a : b` of any dtype; `dst` is dense.
 pub unsafe fn select(
+    space: Workspace,
     dtype: u32,
     shape: *const u32,
     ndim: usize,
@@ -78,21 +83,20 @@ pub unsafe fn select(
     a: *const u8,
     b: *const u8,
 ) {
-    let walk = &Walk::new(ndim, shape, [condition_strides, a_strides, b_strides]);
-    let strides = walk.inner();
-    let mut done = 0;
-    walk.runs(|at, n| {
-        match dtype {
-            U8 => select_row(n, dst.add(done), condition, a, b, at, strides),
-            BF16 | F16 => {
-                select_row(n, (dst as *mut u16).add(done), condition, a as *const u16, b as *const u16, at, strides)
+    let walk = Walk::new(ndim, shape, [condition_strides, a_strides, b_strides]);
+    let (bytes, strides) = (bytes_of(dtype), walk.inner());
+    walk.split(space, |walk, [oc, oa, ob], begin| {
+        let (mut out, condition) = (dst.add(begin * bytes), condition.offset(oc));
+        let (a, b) = (a.offset(oa * bytes as isize), b.offset(ob * bytes as isize));
+        walk.runs(|at, n| {
+            match bytes {
+                1 => select_row(n, out, condition, a, b, at, strides),
+                2 => select_row(n, out as *mut u16, condition, a as *const u16, b as *const u16, at, strides),
+                8 => select_row(n, out as *mut u64, condition, a as *const u64, b as *const u64, at, strides),
+                _ => select_row(n, out as *mut u32, condition, a as *const u32, b as *const u32, at, strides),
             }
-            I64 | F64 => {
-                select_row(n, (dst as *mut u64).add(done), condition, a as *const u64, b as *const u64, at, strides)
-            }
-            _ => select_row(n, (dst as *mut u32).add(done), condition, a as *const u32, b as *const u32, at, strides),
-        }
-        done += n;
+            out = out.add(n * bytes);
+        });
     });
 }
 

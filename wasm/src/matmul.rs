@@ -9,12 +9,15 @@ use crate::strided::gather;
 use crate::tile::{pack, tile, tile_part, MR, NR};
 use crate::with_wider;
 use crate::workspace::Workspace;
+use core::ops::Range;
 
 const MC: usize = 128usize.next_multiple_of(MR);
 const KC: usize = 256;
 const NC: usize = 512;
 /// Rows kept as f32 at a time where the output is rounded.
 const ROUNDED_ROWS: usize = 1024;
+/// Multiplications and additions that take as long as an element of a sum of two arrays.
+const WORK: usize = 16;
 /// Rows up to which a transposed `b` is read in place, along its own rows.
 const SKINNY_ROWS: usize = 3;
 
@@ -81,11 +84,11 @@ pub unsafe fn batch(
     c: *mut u8,
 ) {
     let p = Product { m, n, k, alpha, beta };
-    with_wider!(dtype, out_dtype, T, C => for i in 0..batch {
+    with_wider!(dtype, out_dtype, T, C => space.split(batch, m * n * k / WORK, |part, space| for i in part {
         let a = Matrix::new((a as *const T).add(i * stride_a), lda, trans_a);
         let b = Matrix::new((b as *const T).add(i * stride_b), ldb, trans_b);
         gemm(space, p, a, b, (c as *mut C).add(i * stride_c), ldc);
-    })
+    }))
 }
 
 /// `c = alpha * a @ b + beta * c`.
@@ -105,20 +108,22 @@ pub unsafe fn gemm<T: Element, C: Element>(
         return keep(p, c, ldc);
     }
     if is_skinny(p, b) {
-        return skinny(p, a, b, c, ldc);
+        return space.split(p.n, p.m * p.k / 4, |part, _| skinny(p, a, b, c, ldc, part));
     }
     let w = Space::new(space);
     for jc in (0..p.n).step_by(NC) {
         let nc = NC.min(p.n - jc);
         if C::IS_F32 {
-            block(&w, p, a, b, 0, p.m, jc, nc, (c as *mut f32).add(jc), ldc, p.alpha, p.beta);
+            block(space, p, a, b, 0, p.m, jc, nc, (c as *mut f32).add(jc), ldc, p.alpha, p.beta);
         } else {
             for i0 in (0..p.m).step_by(ROUNDED_ROWS) {
                 let rows = ROUNDED_ROWS.min(p.m - i0);
-                block(&w, p, a, b, i0, rows, jc, nc, w.rounded, NC, 1.0, 0.0);
-                for i in 0..rows {
-                    finish(c.add((i0 + i) * ldc + jc), w.rounded.add(i * NC), nc, p.alpha, p.beta);
-                }
+                block(space, p, a, b, i0, rows, jc, nc, w.rounded, NC, 1.0, 0.0);
+                space.split(rows, nc, |part, _| {
+                    for i in part {
+                        finish(c.add((i0 + i) * ldc + jc), w.rounded.add(i * NC), nc, p.alpha, p.beta);
+                    }
+                });
             }
         }
     }
@@ -127,7 +132,7 @@ pub unsafe fn gemm<T: Element, C: Element>(
 /// Rows `i0 .. i0 + rows` and columns `jc .. jc + nc` of the product, into `c` (their first element).
 #[inline(never)]
 unsafe fn block<T: Element>(
-    w: &Space,
+    space: Workspace,
     p: Product,
     a: Matrix<T>,
     b: Matrix<T>,
@@ -140,28 +145,47 @@ unsafe fn block<T: Element>(
     alpha: f32,
     beta: f32,
 ) {
+    let right = Space::new(space).right;
+    let whole = block_rows(space, rows);
     let mut pc = 0;
     while pc < p.k {
         let kc = KC.min(p.k - pc);
         let beta = if pc == 0 { beta } else { 1.0 };
-        pack::<T, NR>(w.right, b.at(pc, jc), b.col, b.row, nc, kc);
-        for ic in (0..rows).step_by(MC) {
-            let mc = MC.min(rows - ic);
-            pack::<T, MR>(w.left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
-            for j in (0..nc).step_by(NR) {
-                for i in (0..mc).step_by(MR) {
-                    let (pa, pb) = (w.left.add(i * kc), w.right.add(j * kc));
-                    let pc = c.add((ic + i) * ldc + j);
-                    if mc - i >= MR && nc - j >= NR {
-                        tile(kc, pa, pb, pc, ldc, alpha, beta);
-                    } else {
-                        tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
+        space.split(nc.div_ceil(NR), NR * kc, |panels, _| {
+            let (j, end) = (panels.start * NR, nc.min(panels.end * NR));
+            pack::<T, NR>(right.add(j * kc), b.at(pc, jc + j), b.col, b.row, end - j, kc);
+        });
+        space.split(rows.div_ceil(whole), whole * nc * kc / WORK, |blocks, own| {
+            let left = Space::new(own).left;
+            for ic in blocks.map(|block| block * whole) {
+                let mc = whole.min(rows - ic);
+                pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
+                for j in (0..nc).step_by(NR) {
+                    for i in (0..mc).step_by(MR) {
+                        let (pa, pb) = (left.add(i * kc), right.add(j * kc));
+                        let pc = c.add((ic + i) * ldc + j);
+                        if mc - i >= MR && nc - j >= NR {
+                            tile(kc, pa, pb, pc, ldc, alpha, beta);
+                        } else {
+                            tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
+                        }
                     }
                 }
             }
-        }
+        });
         pc += KC;
     }
+}
+
+/// Rows of a block: such that each thread has as many blocks, and at most `MC`.
+#[inline(always)]
+unsafe fn block_rows(space: Workspace, rows: usize) -> usize {
+    let threads = space.threads();
+    if threads < 2 {
+        return MC;
+    }
+    let blocks = rows.div_ceil(MC).next_multiple_of(threads);
+    rows.div_ceil(blocks.max(1)).next_multiple_of(MR).max(MR)
 }
 
 /// `c = alpha * sums + beta * c` for one row, rounded once.
@@ -190,10 +214,17 @@ fn is_skinny<T>(p: Product, b: Matrix<T>) -> bool {
 
 /// Dot products along the rows of the stored `b`, four sums a lane group.
 #[inline(never)]
-unsafe fn skinny<T: Element, C: Element>(p: Product, a: Matrix<T>, b: Matrix<T>, c: *mut C, ldc: usize) {
+unsafe fn skinny<T: Element, C: Element>(
+    p: Product,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: *mut C,
+    ldc: usize,
+    columns: Range<usize>,
+) {
     // a row of `a`, widened and gathered, a block at a time would change the order for long rows; they are read in place.
     for i in 0..p.m {
-        for j in 0..p.n {
+        for j in columns.clone() {
             let sum = dot(p.k, a.at(i, 0), a.col, b.at(0, j));
             let at = c.add(i * ldc + j);
             let new = p.alpha * sum;

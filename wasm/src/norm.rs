@@ -5,6 +5,8 @@ use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{dot_f64, map, sum_f64, sum_squares, zip};
 use crate::reduce::columns_f64;
 use crate::simd::{sqrt, F32s, LANES, SUM_LANES};
+use crate::workspace::Workspace;
+use core::ops::Range;
 
 #[inline(always)]
 unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32s {
@@ -18,7 +20,7 @@ unsafe fn weight<T: Element>(w: *const T, i: usize, count: usize) -> F32s {
 /// `y = w * round(x * rstd)`: the normalized value is rounded to the dtype before the weight, as Hugging Face does; or, of
 /// zero-centered weights, `y = (1 + w) * x * rstd`, where it does not.
 pub unsafe fn rms<T: Element>(
-    rows: usize,
+    rows: Range<usize>,
     cols: usize,
     eps: f64,
     zero_centered: bool,
@@ -27,7 +29,7 @@ pub unsafe fn rms<T: Element>(
     x: *const T,
     w: *const T,
 ) {
-    for r in 0..rows {
+    for r in rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let scale = (1.0 / sqrt(sum_squares(x, cols) / cols as f64 + eps)) as f32;
         rstd.add(r).write_unaligned(scale);
@@ -44,6 +46,7 @@ pub unsafe fn rms<T: Element>(
 
 /// Gradients of [`rms`]; `dx` and `dw` may be null.
 pub unsafe fn rms_backward<T: Element>(
+    space: Workspace,
     rows: usize,
     cols: usize,
     zero_centered: bool,
@@ -58,7 +61,7 @@ pub unsafe fn rms_backward<T: Element>(
     let center = F32s::splat(if zero_centered && !w.is_null() { 1.0 } else { 0.0 });
     let weight = |i: usize, count: usize| center + weight(w, i, count);
     if !dw.is_null() {
-        columns_f64(dw, rows, cols, |r, j, count| {
+        columns_f64(space, dw, rows, cols, |r, j, count| {
             let at = r * cols + j;
             let normal = load_part(x.add(at), count) * scale_of(r);
             load_part(dy.add(at), count) * if zero_centered { normal } else { T::round_lanes(normal) }
@@ -67,24 +70,26 @@ pub unsafe fn rms_backward<T: Element>(
     if dx.is_null() {
         return;
     }
-    for r in 0..rows {
-        let (dx, dy, x) = (dx.add(r * cols), dy.add(r * cols), x.add(r * cols));
-        let rstd = rstd.add(r).read_unaligned();
-        let sum =
-            dot_f64(cols, |i, count| (load_part(dy.add(i), count) * weight(i, count), load_part(x.add(i), count)));
-        let mean = F32s::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
-        let scale = F32s::splat(rstd);
-        for i in (0..cols).step_by(LANES) {
-            let count = (cols - i).min(LANES);
-            let g = load_part(dy.add(i), count) * weight(i, count);
-            store_part(dx.add(i), scale * (g - mean * load_part(x.add(i), count)), count);
+    space.split(rows, cols, |part, _| {
+        for r in part {
+            let (dx, dy, x) = (dx.add(r * cols), dy.add(r * cols), x.add(r * cols));
+            let rstd = rstd.add(r).read_unaligned();
+            let sum =
+                dot_f64(cols, |i, count| (load_part(dy.add(i), count) * weight(i, count), load_part(x.add(i), count)));
+            let mean = F32s::splat((sum * rstd as f64 * rstd as f64 / cols as f64) as f32);
+            let scale = F32s::splat(rstd);
+            for i in (0..cols).step_by(LANES) {
+                let count = (cols - i).min(LANES);
+                let g = load_part(dy.add(i), count) * weight(i, count);
+                store_part(dx.add(i), scale * (g - mean * load_part(x.add(i), count)), count);
+            }
         }
-    }
+    });
 }
 
 /// `y = w * (x - mean) * rstd + b`.
 pub unsafe fn layer<T: Element>(
-    rows: usize,
+    rows: Range<usize>,
     cols: usize,
     eps: f64,
     y: *mut T,
@@ -94,7 +99,7 @@ pub unsafe fn layer<T: Element>(
     w: *const T,
     b: *const T,
 ) {
-    for r in 0..rows {
+    for r in rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let center = (sum_f64(cols, |i, count| load_part(x.add(i), count)) / cols as f64) as f32;
         let middle = F32s::splat(center);
@@ -130,6 +135,7 @@ pub unsafe fn layer<T: Element>(
 
 /// Gradients of [`layer`]; `dx`, `dw` and `db` may be null.
 pub unsafe fn layer_backward<T: Element>(
+    space: Workspace,
     rows: usize,
     cols: usize,
     dx: *mut T,
@@ -146,26 +152,28 @@ pub unsafe fn layer_backward<T: Element>(
         (load_part(x.add(r * cols + j), count) - center) * F32s::splat(rstd.add(r).read_unaligned())
     };
     if !dw.is_null() {
-        columns_f64(dw, rows, cols, |r, j, count| load_part(dy.add(r * cols + j), count) * normal(r, j, count));
+        columns_f64(space, dw, rows, cols, |r, j, count| load_part(dy.add(r * cols + j), count) * normal(r, j, count));
     }
     if !db.is_null() {
-        columns_f64(db, rows, cols, |r, j, count| load_part(dy.add(r * cols + j), count));
+        columns_f64(space, db, rows, cols, |r, j, count| load_part(dy.add(r * cols + j), count));
     }
     if dx.is_null() {
         return;
     }
-    for r in 0..rows {
-        let dy = dy.add(r * cols);
-        let gradient = |i: usize, count: usize| load_part(dy.add(i), count) * weight(w, i, count);
-        let n = cols as f64;
-        let mean_g = F32s::splat((sum_f64(cols, gradient) / n) as f32);
-        let dot = dot_f64(cols, |i, count| (gradient(i, count), normal(r, i, count)));
-        let mean_gx = F32s::splat((dot / n) as f32);
-        let scale = F32s::splat(rstd.add(r).read_unaligned());
-        for i in (0..cols).step_by(LANES) {
-            let count = (cols - i).min(LANES);
-            let v = scale * (gradient(i, count) - mean_g - normal(r, i, count) * mean_gx);
-            store_part(dx.add(r * cols + i), v, count);
+    space.split(rows, cols, |part, _| {
+        for r in part {
+            let dy = dy.add(r * cols);
+            let gradient = |i: usize, count: usize| load_part(dy.add(i), count) * weight(w, i, count);
+            let n = cols as f64;
+            let mean_g = F32s::splat((sum_f64(cols, gradient) / n) as f32);
+            let dot = dot_f64(cols, |i, count| (gradient(i, count), normal(r, i, count)));
+            let mean_gx = F32s::splat((dot / n) as f32);
+            let scale = F32s::splat(rstd.add(r).read_unaligned());
+            for i in (0..cols).step_by(LANES) {
+                let count = (cols - i).min(LANES);
+                let v = scale * (gradient(i, count) - mean_g - normal(r, i, count) * mean_gx);
+                store_part(dx.add(r * cols + i), v, count);
+            }
         }
-    }
+    });
 }

@@ -2,6 +2,8 @@
 //! scalars are computed in f64 and rounded to f32 where they meet a tensor.
 use crate::dtype::{load_part, store_part};
 use crate::simd::{sqrt, F32s, LANES};
+use crate::workspace::Workspace;
+use core::ops::Range;
 
 /// Elements that share settings; `src/optim/records.ts` writes it.
 #[repr(C)]
@@ -38,43 +40,51 @@ fn power(base: f64, exponent: u32) -> f64 {
     result
 }
 
-/// Counts a step of each active record and calls `f(record, step)` with its number from 1; of none where the gate is set.
+/// Counts a step of each active record and calls `f(record, step, part)` with its number from 1 and parts of all elements; of none
+/// where the gate is set.
 #[inline(always)]
 unsafe fn each_active(
+    space: Workspace,
+    n: usize,
     num_records: usize,
     records: *const Record,
     steps: *mut u32,
     gate: *const i32,
-    f: impl Fn(Record, u32),
+    f: impl Fn(Record, u32, Range<usize>),
 ) {
     if !gate.is_null() && gate.read_unaligned() != 0 {
         return;
     }
     for r in 0..num_records {
-        let record = records.add(r).read_unaligned();
-        if record.active != 0 {
-            let step = steps.add(r).read_unaligned() + 1;
-            steps.add(r).write_unaligned(step);
-            f(record, step);
-        }
+        let count = steps.add(r).read_unaligned();
+        steps.add(r).write_unaligned(count + (records.add(r).read_unaligned().active != 0) as u32);
     }
+    space.split(n, 4, |part, _| {
+        for r in 0..num_records {
+            let record = records.add(r).read_unaligned();
+            if record.active != 0 {
+                f(record, steps.add(r).read_unaligned(), part.clone());
+            }
+        }
+    });
 }
 
-/// Calls `f(i, state, count)` for each group of up to a vector of elements of a record, which must lie within `n` elements and
-/// `num_states`: a record is memory, so nobody has checked it before.
+/// Calls `f(i, state, count)` for each group of up to a vector of elements of a record that lie in a part of all. The record must lie
+/// within `n` elements and `num_states`: it is memory, so nobody has checked it before.
 #[inline(always)]
-unsafe fn groups(record: Record, n: usize, num_states: usize, f: impl Fn(usize, usize, usize)) {
-    let (mut i, end, mut state) = (record.start as usize, record.end as usize, record.state as usize);
-    assert!(i <= end && end <= n && state + (end - i) <= num_states);
+unsafe fn groups(record: Record, part: Range<usize>, n: usize, num_states: usize, f: impl Fn(usize, usize, usize)) {
+    let (start, end, state) = (record.start as usize, record.end as usize, record.state as usize);
+    assert!(start <= end && end <= n && state + (end - start) <= num_states);
+    let (mut i, end) = (start.max(part.start), end.min(part.end));
     while i < end {
-        f(i, state, (end - i).min(LANES));
+        f(i, state + (i - start), (end - i).min(LANES));
         i += LANES;
-        state += LANES;
     }
 }
 
 /// One AdamW update with decoupled decay.
 pub unsafe fn adamw(
+    space: Workspace,
     n: usize,
     num_states: usize,
     num_records: usize,
@@ -86,7 +96,7 @@ pub unsafe fn adamw(
     steps: *mut u32,
     gate: *const i32,
 ) {
-    each_active(num_records, records, steps, gate, |record, step| {
+    each_active(space, n, num_records, records, steps, gate, |record, step, part| {
         let [beta1, beta2, eps] = record.settings;
         let weight = (1.0 - beta1) as f32;
         let (lerp, rest) = (F32s::splat(weight), F32s::splat(1.0 - weight));
@@ -94,7 +104,7 @@ pub unsafe fn adamw(
         let correction = splat(sqrt(1.0 - power(beta2, step)));
         let decay = splat(1.0 - record.learning_rate * record.weight_decay);
         let step_size = splat(-(record.learning_rate / (1.0 - power(beta1, step))));
-        groups(record, n, num_states, |i, state, count| {
+        groups(record, part, n, num_states, |i, state, count| {
             let g = load_part(grad.add(i), count);
             let p = load_part(param.add(i), count) * decay;
             let m = load_part(exp_avg.add(state), count);
@@ -111,6 +121,7 @@ pub unsafe fn adamw(
 
 /// One SGD update with coupled decay; `buffer` may be null where no record has momentum.
 pub unsafe fn sgd(
+    space: Workspace,
     n: usize,
     num_states: usize,
     num_records: usize,
@@ -122,11 +133,11 @@ pub unsafe fn sgd(
     gate: *const i32,
 ) {
     let num_states = if buffer.is_null() { usize::MAX } else { num_states };
-    each_active(num_records, records, steps, gate, |record, step| {
+    each_active(space, n, num_records, records, steps, gate, |record, step, part| {
         let [momentum, dampening, nesterov] = record.settings;
         let (factor, undamped) = (splat(momentum), splat(1.0 - dampening));
         let (decay, step_size) = (splat(record.weight_decay), splat(-record.learning_rate));
-        groups(record, n, num_states, |i, state, count| {
+        groups(record, part, n, num_states, |i, state, count| {
             let p = load_part(param.add(i), count);
             let mut d = load_part(grad.add(i), count);
             if record.weight_decay != 0.0 {

@@ -2,11 +2,13 @@
 use crate::dtype::{load_part, store_part, Element};
 use crate::simd::{F32s, LANES};
 use crate::status::{Status, POSITION};
+use crate::workspace::Workspace;
 
 /// Rotates the `2 * half` dims of each head from `start` on by its position's angles, each of the first half with its like in the
 /// second or, interleaved, neighbors; copies the rest. A token whose position lies
 /// beyond the tables becomes zeros; the first one is noted.
 pub unsafe fn rotate<T: Element>(
+    space: Workspace,
     batch: usize,
     seq: usize,
     heads: usize,
@@ -25,39 +27,48 @@ pub unsafe fn rotate<T: Element>(
     status: *mut Status,
 ) {
     let sign = F32s::splat(if inverse { -1.0 } else { 1.0 });
-    for token in 0..batch * seq {
-        let position = if positions.is_null() {
+    let position_of = |token: usize| {
+        if positions.is_null() {
             token.checked_rem(seq).unwrap_or(0) as i32
         } else {
             positions.add(token).read_unaligned()
-        };
-        if position as u32 as usize >= table_rows {
-            Status::note(status, POSITION, token, position as f64, table_rows);
-            core::ptr::write_bytes(y.add(token * heads * head_dim), 0, heads * head_dim);
-            continue;
         }
-        let position = position as usize;
-        let (c, n) = (cos.add(position * half), sin.add(position * half));
-        for h in 0..heads {
-            let from = x.add(token * stride + h * head_dim);
-            let to = y.add((token * heads + h) * head_dim);
-            core::ptr::copy_nonoverlapping(from, to, start);
-            let end = start + 2 * half;
-            core::ptr::copy_nonoverlapping(from.add(end), to.add(end), head_dim - end);
-            let (from, to) = (from.add(start), to.add(start));
-            if interleaved {
-                rotate_neighbors(half, if inverse { -1.0 } else { 1.0 }, to, from, c, n);
+    };
+    // Before the tokens are shared, so that the first fault is noted.
+    let outside = (0..batch * seq).find(|token| position_of(*token) as u32 as usize >= table_rows);
+    if let Some(token) = outside {
+        Status::note(status, POSITION, token, position_of(token) as f64, table_rows);
+    }
+    space.split(batch * seq, heads * head_dim, |tokens, _| {
+        for token in tokens {
+            let position = position_of(token);
+            if position as u32 as usize >= table_rows {
+                core::ptr::write_bytes(y.add(token * heads * head_dim), 0, heads * head_dim);
                 continue;
             }
-            for i in (0..half).step_by(LANES) {
-                let count = (half - i).min(LANES);
-                let (c, n) = (load_part(c.add(i), count), sign * load_part(n.add(i), count));
-                let (a, b) = (load_part(from.add(i), count), load_part(from.add(half + i), count));
-                store_part(to.add(i), a * c - b * n, count);
-                store_part(to.add(half + i), b * c + a * n, count);
+            let position = position as usize;
+            let (c, n) = (cos.add(position * half), sin.add(position * half));
+            for h in 0..heads {
+                let from = x.add(token * stride + h * head_dim);
+                let to = y.add((token * heads + h) * head_dim);
+                core::ptr::copy_nonoverlapping(from, to, start);
+                let end = start + 2 * half;
+                core::ptr::copy_nonoverlapping(from.add(end), to.add(end), head_dim - end);
+                let (from, to) = (from.add(start), to.add(start));
+                if interleaved {
+                    rotate_neighbors(half, if inverse { -1.0 } else { 1.0 }, to, from, c, n);
+                    continue;
+                }
+                for i in (0..half).step_by(LANES) {
+                    let count = (half - i).min(LANES);
+                    let (c, n) = (load_part(c.add(i), count), sign * load_part(n.add(i), count));
+                    let (a, b) = (load_part(from.add(i), count), load_part(from.add(half + i), count));
+                    store_part(to.add(i), a * c - b * n, count);
+                    store_part(to.add(half + i), b * c + a * n, count);
+                }
             }
         }
-    }
+    });
 }
 
 /// Rotates `half` pairs of neighbors.

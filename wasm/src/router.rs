@@ -5,6 +5,7 @@ use crate::scratch_areas;
 use crate::simd::{max, F32s};
 use crate::topk::Queue;
 use crate::workspace::Workspace;
+use core::ops::Range;
 
 /// Places in `scoring` of the table's functions.
 const SIGMOID: u32 = 1;
@@ -26,7 +27,7 @@ scratch_areas! { Space {
 /// How a router chooses.
 pub struct Routing {
     pub scoring: u32,
-    pub rows: usize,
+    pub rows: Range<usize>,
     pub experts: usize,
     pub top_k: usize,
     pub groups: usize,
@@ -59,9 +60,9 @@ impl Routing {
 
     /// Experts and weights of one token.
     #[inline(never)]
-    unsafe fn choose(&self, w: &Space, weights: *mut f32, chosen: *mut i32, bias: *const f32) {
+    unsafe fn choose(&self, w: &Space, weights: *mut f32, chosen: *mut i32, bias: *const f32, noise: *const f32) {
         if self.scoring == SPARSE_MIXER {
-            return self.mix(w, weights, chosen);
+            return self.mix(w, weights, chosen, noise);
         }
         self.score(w.scores);
         let queue = Queue { keys: w.keys, places: w.places as *mut u32 };
@@ -117,14 +118,31 @@ impl Routing {
         }
     }
 
-    /// One expert after the other, each by its share of those that are nearly as good (SparseMixer, without its sampling).
-    unsafe fn mix(&self, w: &Space, weights: *mut f32, chosen: *mut i32) {
+    /// One expert after the other, each by its share of those that are nearly as good (SparseMixer). With noise, [top_k, 2, experts]
+    /// of numbers in (0, 1), they are drawn by their shares, and one that is not the best counts whole only a quarter of the times
+    /// (Heun's third-order method).
+    unsafe fn mix(&self, w: &Space, weights: *mut f32, chosen: *mut i32, noise: *const f32) {
         let mut taken = self.experts;
         for j in 0..self.top_k {
             let best = self.share(w, w.keys, taken);
-            chosen.add(j).write_unaligned(best as i32);
-            weights.add(j).write_unaligned(*w.keys.add(best) * self.scale);
+            let mut weight = 1.0;
             taken = best;
+            if !noise.is_null() {
+                let noise = noise.add(2 * j * self.experts);
+                let mut most = f64::NEG_INFINITY;
+                for i in 0..self.experts {
+                    // The largest sum of a score and a Gumbel number is a sample of the softmax.
+                    let drawn = *w.scores.add(i) as f64 - libm::log(-libm::log(noise.add(i).read_unaligned() as f64));
+                    if *w.keys.add(i) > 0.0 && drawn > most {
+                        (most, taken) = (drawn, i);
+                    }
+                }
+                if taken != best && !(noise.add(self.experts).read_unaligned() > 0.75) {
+                    weight = 0.3333;
+                }
+            }
+            chosen.add(j).write_unaligned(taken as i32);
+            weights.add(j).write_unaligned(*w.keys.add(taken) * self.scale * weight);
         }
     }
 
@@ -160,13 +178,14 @@ impl Routing {
         if self.scoring == SPARSE_MIXER {
             let mut taken = self.experts;
             for j in 0..self.top_k {
-                let best = self.share(w, w.keys, taken);
-                let d = dweight(j) * *w.keys.add(best) as f64;
+                self.share(w, w.keys, taken);
+                taken = expert(j);
+                // What a sample that is not the best counts for in the forward is left out here.
+                let d = dweight(j) * *w.keys.add(taken) as f64;
                 for i in 0..self.experts {
-                    let own = if i == best { 1.0 } else { 0.0 };
+                    let own = if i == taken { 1.0 } else { 0.0 };
                     *w.gradient.add(i) += (d * (own - *w.keys.add(i) as f64)) as f32;
                 }
-                taken = best;
             }
             return;
         }
@@ -210,12 +229,14 @@ pub unsafe fn forward<T: Element>(
     chosen: *mut i32,
     logits: *const T,
     bias: *const f32,
+    noise: *const f32,
 ) {
     let w = Space::new(routing.space);
-    for r in 0..if routing.experts == 0 || routing.top_k == 0 { 0 } else { routing.rows } {
+    for r in if routing.experts == 0 || routing.top_k == 0 { 0..0 } else { routing.rows.clone() } {
         load(&w, logits.add(r * routing.experts), routing.experts);
         let at = r * routing.top_k;
-        routing.choose(&w, weights.add(at), chosen.add(at), bias);
+        let noise = if noise.is_null() { noise } else { noise.add(2 * at * routing.experts) };
+        routing.choose(&w, weights.add(at), chosen.add(at), bias, noise);
     }
 }
 
@@ -228,7 +249,7 @@ pub unsafe fn backward<T: Element>(
     logits: *const T,
 ) {
     let w = Space::new(routing.space);
-    for r in 0..if routing.experts == 0 { 0 } else { routing.rows } {
+    for r in if routing.experts == 0 { 0..0 } else { routing.rows.clone() } {
         let (at, row) = (r * routing.top_k, r * routing.experts);
         load(&w, logits.add(row), routing.experts);
         routing.chosen_backward(&w, dweights.add(at), chosen.add(at));

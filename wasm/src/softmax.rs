@@ -3,10 +3,11 @@ use crate::dtype::{load_part, Element};
 use crate::elementwise::{dot_f64, largest, map, sum_f64, zip};
 use crate::math::exp_of_negative as exp;
 use crate::simd::{F32s, LANES, SUM_LANES};
+use core::ops::Range;
 
 /// `y = softmax(x)` of each row, or its logarithm; `y` may be `x`.
-pub unsafe fn forward<T: Element>(log: bool, rows: usize, cols: usize, y: *mut T, x: *const T) {
-    for r in 0..rows {
+pub unsafe fn forward<T: Element>(log: bool, rows: Range<usize>, cols: usize, y: *mut T, x: *const T) {
+    for r in rows {
         let (y, x) = (y.add(r * cols), x.add(r * cols));
         let top = F32s::splat(largest(x, cols));
         if log {
@@ -41,8 +42,8 @@ pub unsafe fn sum_exp<T: Element>(x: *const T, n: usize, top: F32s) -> f64 {
 }
 
 /// `dx = y * (dy - sum(dy * y))` of each row, or for the logarithm `dx = dy - e^y * sum(dy)`; `dx` may be `dy`.
-pub unsafe fn backward<T: Element>(log: bool, rows: usize, cols: usize, dx: *mut T, dy: *const T, y: *const T) {
-    for r in 0..rows {
+pub unsafe fn backward<T: Element>(log: bool, rows: Range<usize>, cols: usize, dx: *mut T, dy: *const T, y: *const T) {
+    for r in rows {
         let (dx, dy, y) = (dx.add(r * cols), dy.add(r * cols), y.add(r * cols));
         if log {
             let sum = F32s::splat(sum_f64(cols, |i, count| load_part(dy.add(i), count)) as f32);

@@ -1,14 +1,17 @@
 //! Strided arrays: element-wise functions of two with broadcasting, and copies.
 //!
 //! Dims that every operand walks evenly are merged before the loops.
-use crate::dtype::{load_part, store_part, Element, BF16, F16, F64, I64, U8};
+use crate::dtype::{bytes_of, load_part, store_part, Element};
 use crate::math;
 use crate::simd::{F32s, LANES};
+use crate::workspace::Workspace;
+use core::ops::Range;
 
 /// Most dims of a strided array.
 pub const MAX_DIMS: usize = 8;
 
 /// A shape with the strides of `N` operands, merged.
+#[derive(Clone, Copy)]
 pub struct Walk<const N: usize> {
     ndim: usize,
     shape: [usize; MAX_DIMS],
@@ -68,6 +71,19 @@ impl<const N: usize> Walk<N> {
         }
     }
 
+    /// Shares the walk between threads: calls `f(part, offsets)` with walks over parts of the outermost dim, and where each begins in
+    /// the operands and, of a dense array of all elements, in that.
+    #[inline(always)]
+    pub unsafe fn split(&self, space: Workspace, f: impl Fn(&Walk<N>, [isize; N], usize)) {
+        let width = self.shape[1..].iter().product();
+        space.split(self.shape[0], width, |part: Range<usize>, _| {
+            let offsets = core::array::from_fn(|k| self.strides[k][0] * part.start as isize);
+            let mut walk = *self;
+            walk.shape[0] = part.len();
+            f(&walk, offsets, part.start * width);
+        });
+    }
+
     /// The innermost dim.
     fn last(&self) -> usize {
         self.ndim.saturating_sub(1) & (MAX_DIMS - 1)
@@ -122,6 +138,7 @@ unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const 
 
 /// A function of two values, by the code of `binaryOp`; `dst` is dense.
 pub unsafe fn binary<T: Element>(
+    space: Workspace,
     op: u32,
     shape: *const u32,
     ndim: usize,
@@ -131,21 +148,24 @@ pub unsafe fn binary<T: Element>(
     a: *const T,
     b: *const T,
 ) {
-    let walk = &Walk::new(ndim, shape, [a_strides, b_strides]);
-    match op {
-        0 => apply(walk, dst, a, b, |x, y| x + y),
-        1 => apply(walk, dst, a, b, |x, y| x - y),
-        2 => apply(walk, dst, a, b, |x, y| x * y),
-        3 => apply(walk, dst, a, b, |x, y| x / y),
-        4 => apply(walk, dst, a, b, F32s::max),
-        5 => apply(walk, dst, a, b, F32s::min),
-        6 => apply(walk, dst, a, b, math::pow),
-        _ => {}
-    }
+    Walk::new(ndim, shape, [a_strides, b_strides]).split(space, |walk, [oa, ob], begin| {
+        let (dst, a, b) = (dst.add(begin), a.offset(oa), b.offset(ob));
+        match op {
+            0 => apply(walk, dst, a, b, |x, y| x + y),
+            1 => apply(walk, dst, a, b, |x, y| x - y),
+            2 => apply(walk, dst, a, b, |x, y| x * y),
+            3 => apply(walk, dst, a, b, |x, y| x / y),
+            4 => apply(walk, dst, a, b, F32s::max),
+            5 => apply(walk, dst, a, b, F32s::min),
+            6 => apply(walk, dst, a, b, math::pow),
+            _ => {}
+        }
+    });
 }
 
 /// Copies between two strided arrays of any dtype.
 pub unsafe fn copy(
+    space: Workspace,
     dtype: u32,
     shape: *const u32,
     ndim: usize,
@@ -154,13 +174,16 @@ pub unsafe fn copy(
     dst: *mut u8,
     src: *const u8,
 ) {
-    let walk = &Walk::new(ndim, shape, [dst_strides, src_strides]);
-    match dtype {
-        U8 => copy_elements(walk, dst, src),
-        BF16 | F16 => copy_elements(walk, dst as *mut u16, src as *const u16),
-        I64 | F64 => copy_elements(walk, dst as *mut u64, src as *const u64),
-        _ => copy_elements(walk, dst as *mut u32, src as *const u32),
-    }
+    let bytes = bytes_of(dtype) as isize;
+    Walk::new(ndim, shape, [dst_strides, src_strides]).split(space, |walk, [od, os], _| {
+        let (dst, src) = (dst.offset(od * bytes), src.offset(os * bytes));
+        match bytes {
+            1 => copy_elements(walk, dst, src),
+            2 => copy_elements(walk, dst as *mut u16, src as *const u16),
+            8 => copy_elements(walk, dst as *mut u64, src as *const u64),
+            _ => copy_elements(walk, dst as *mut u32, src as *const u32),
+        }
+    });
 }
 
 unsafe fn copy_elements<V: Copy>(walk: &Walk<2>, dst: *mut V, src: *const V) {

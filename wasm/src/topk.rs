@@ -5,6 +5,7 @@ use crate::elementwise::map;
 use crate::scratch_areas;
 use crate::workspace::Workspace;
 use core::mem::swap;
+use core::ops::Range;
 
 /// Numbers with their places, which are sorted together.
 #[derive(Clone, Copy)]
@@ -169,10 +170,17 @@ scratch_areas! { Space {
 } }
 
 /// Places of the `k` largest of each row.
-pub unsafe fn rows<T: Element>(space: Workspace, rows: usize, cols: usize, k: usize, indices: *mut i32, x: *const T) {
+pub unsafe fn rows<T: Element>(
+    space: Workspace,
+    rows: Range<usize>,
+    cols: usize,
+    k: usize,
+    indices: *mut i32,
+    x: *const T,
+) {
     let f = Space::new(space);
     let queue = Queue { keys: f.keys, places: f.places as *mut u32 };
-    for r in 0..if k == 0 || k > cols { 0 } else { rows } {
+    for r in if k == 0 || k > cols { 0..0 } else { rows } {
         map(queue.keys, x.add(r * cols), cols, |v| v);
         queue.top(cols, k);
         for i in 0..k {

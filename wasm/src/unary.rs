@@ -2,7 +2,10 @@
 use crate::dtype::Element;
 use crate::elementwise::{map, zip};
 use crate::math;
+use crate::scratch_areas;
 use crate::simd::F32s;
+use crate::workspace::Workspace;
+use core::ops::Range;
 
 /// Makes each name a code: its place.
 macro_rules! codes {
@@ -43,7 +46,8 @@ fn gelu_inner(x: F32s) -> F32s {
 }
 
 /// `dst = op(src)`.
-pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut T, src: *const T) {
+pub unsafe fn forward<T: Element>(op: u32, n: Range<usize>, p0: f32, p1: f32, dst: *mut T, src: *const T) {
+    let (dst, src, n) = (dst.add(n.start), src.add(n.start), n.len());
     let a = splat(p0);
     let one = splat(1.0);
     match op {
@@ -72,8 +76,41 @@ pub unsafe fn forward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dst: *mut
     }
 }
 
-/// `dx = dy * op'(x)`.
-pub unsafe fn backward<T: Element>(op: u32, n: usize, p0: f32, p1: f32, dx: *mut T, dy: *const T, x: *const T) {
+/// Elements that are widened at once.
+const CHUNK: usize = 1024;
+
+scratch_areas! { Space {
+    dy: CHUNK,
+    x: CHUNK,
+} }
+
+/// `dx = dy * op'(x)`. Narrow types are computed as f32 of working space: so many functions of each would be a tenth of a module.
+pub unsafe fn backward<T: Element>(
+    space: Workspace,
+    op: u32,
+    part: Range<usize>,
+    p0: f32,
+    p1: f32,
+    dx: *mut T,
+    dy: *const T,
+    x: *const T,
+) {
+    let (dx, dy, x, n) = (dx.add(part.start), dy.add(part.start), x.add(part.start), part.len());
+    if T::IS_F32 {
+        return backward_f32(op, n, p0, p1, dx as *mut f32, dy as *const f32, x as *const f32);
+    }
+    let w = Space::new(space);
+    for i in (0..n).step_by(CHUNK) {
+        let count = CHUNK.min(n - i);
+        map(w.dy, dy.add(i), count, |d| d);
+        map(w.x, x.add(i), count, |x| x);
+        backward_f32(op, count, p0, p1, w.dy, w.dy, w.x);
+        map(dx.add(i), w.dy, count, |d| d);
+    }
+}
+
+#[inline(never)]
+unsafe fn backward_f32(op: u32, n: usize, p0: f32, p1: f32, dx: *mut f32, dy: *const f32, x: *const f32) {
     let (a, b) = (splat(p0), splat(p1));
     let (zero, half, one) = (F32s::zero(), splat(0.5), splat(1.0));
     match op {

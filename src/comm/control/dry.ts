@@ -30,6 +30,14 @@ export class DryControlPlane extends ControlPlane {
     if (!ready()) throw new InternalError(`a rank without peers waits for one (${stage})`);
   }
 
+  watch(ready: () => boolean, stage: string): void {
+    this.wait(ready, stage);
+  }
+
+  get stopped(): boolean {
+    return this.#stopped !== undefined;
+  }
+
   notify(): void {}
 
   report(): void {}

@@ -65,6 +65,15 @@ export interface BlockMemory {
   leave(): void;
 }
 
+/** What a rank waits for. */
+interface Wait {
+  readonly ready: () => boolean;
+  readonly stage: string;
+  readonly awaited: number | readonly number[];
+  /** Whether a rank is not missed although it has left. */
+  readonly mayHaveLeft: (peer: number) => boolean;
+}
+
 /** The ranks of a group, over their blocks. */
 export abstract class SharedControlPlane extends ControlPlane {
   protected readonly world: World;
@@ -105,10 +114,24 @@ export abstract class SharedControlPlane extends ControlPlane {
   }
 
   wait(ready: () => boolean, stage: string, awaited: number | readonly number[] = this.#peers): void {
-    for (let i = 0; i < this.world.spins; i++) if (ready()) return;
+    this.#wait({ ready, stage, awaited, mayHaveLeft: () => false });
+  }
+
+  watch(ready: () => boolean, stage: string): void {
+    const { call } = this;
+    const mayHaveLeft = (peer: number): boolean => call === undefined || this.#log.newest(peer) >= call.sequence;
+    this.#wait({ ready, stage, awaited: this.#peers, mayHaveLeft });
+  }
+
+  get stopped(): boolean {
+    return this.world.abort.cause !== undefined;
+  }
+
+  #wait(wait: Wait): void {
+    for (let i = 0; i < this.world.spins; i++) if (wait.ready()) return;
     Atomics.store(this.#own, STATE, WAITING);
     try {
-      this.#sleepUntil(ready, stage, awaited);
+      this.#sleepUntil(wait);
     } finally {
       Atomics.store(this.#own, STATE, RUNNING);
     }
@@ -169,7 +192,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#memory.wake(rank, BELL);
   }
 
-  #sleepUntil(ready: () => boolean, stage: string, awaited: number | readonly number[]): void {
+  #sleepUntil({ ready, stage, awaited, mayHaveLeft }: Wait): void {
     const { reportSeconds = 10 } = this.world.options;
     const [rank, ranks] = typeof awaited === "number" ? [awaited, [awaited]] : [undefined, awaited];
     // Without one awaited rank this one sleeps on its own bell, which rings for an abort only, and looks more often.
@@ -189,7 +212,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       if (now >= probeAt || Atomics.load(words, STATE) === LEFT) {
         probeAt = now + PROBE_MS;
         for (const peer of this.#peers) this.#compare(peer);
-        for (const peer of ranks) this.#stopIfGone(peer, ready, stage);
+        for (const peer of ranks) this.#stopIfGone(peer, { ready, stage, mayHaveLeft });
       }
       if (now >= reportAt) {
         reportAt = Infinity;
@@ -208,9 +231,9 @@ export abstract class SharedControlPlane extends ControlPlane {
     throw this.failure(`rank ${cause.rank} stopped all ranks: ${cause.reason}`, stoppedBy);
   }
 
-  #stopIfGone(peer: number, ready: () => boolean, stage: string): void {
+  #stopIfGone(peer: number, { ready, stage, mayHaveLeft }: Omit<Wait, "awaited">): void {
     const hasLeft = Atomics.load(this.#block(peer), STATE) === LEFT;
-    if (!hasLeft && !this.world.isDead(this.worldRank(peer))) return;
+    if (hasLeft ? mayHaveLeft(peer) : !this.world.isDead(this.worldRank(peer))) return;
     // It may have done its part just before.
     if (ready()) return;
     // A dead rank's own cause, or that of whoever saw it first, comes before ours.

@@ -15,7 +15,7 @@ import {
   type AllReduceArgs,
   type DataPlane,
   type ElementRange,
-  FINISHED,
+  enqueuedWork,
   type ReduceScatterArgs,
   type Transfer,
   type Window,
@@ -124,7 +124,7 @@ export class StagedDataPlane implements DataPlane {
       if (k < numRounds) put(k);
       if (k > 0) sum(k - 1);
     }
-    return FINISHED;
+    return enqueuedWork(this.#place.device);
   }
 
   allReduce(args: AllReduceArgs): Work {
@@ -132,12 +132,12 @@ export class StagedDataPlane implements DataPlane {
     const { control: { rank, size }, layout } = this.#place;
     const unit = dtype.byteLength;
     const step = oneShotLength(layout, unit);
-    if (size === 1 && scale === undefined) return FINISHED;
+    if (size === 1 && scale === undefined) return enqueuedWork(this.#place.device);
     if (size > 1 && (n <= step || op === "max")) {
       for (let i = 0; i < n; i += step) {
         this.#reduceAtOnce({ ...args, ptr: devicePtr(ptr + i * unit), n: Math.min(step, n - i) });
       }
-      return FINISHED;
+      return enqueuedWork(this.#place.device);
     }
     const runs = evenRuns(n, size);
     const dst = devicePtr(ptr + at(runs, rank, "run of rank").offset * unit);
@@ -162,7 +162,7 @@ export class StagedDataPlane implements DataPlane {
     const { words, ...place } = this.#place;
     this.#rounds.drain();
     transferAll({ ...place, words: words.map((own) => own.subarray(LANES)) }, transfers);
-    return FINISHED;
+    return enqueuedWork(this.#place.device);
   }
 
   dispose(): void {
@@ -192,7 +192,7 @@ export class StagedDataPlane implements DataPlane {
       }
       this.#rounds.end(round);
     }
-    return FINISHED;
+    return enqueuedWork(this.#place.device);
   }
 
   /** One round: every rank stages all of a small array, and every rank combines all. */

@@ -10,7 +10,7 @@ import { Allocator, type MemoryKind } from "../allocator.ts";
 import type { Device, DevicePtr, ExactMath } from "../device.ts";
 import { accessesOf, flopsOf } from "../kernels/accesses.ts";
 import { checksOf } from "../kernels/arguments.ts";
-import { type KernelCall, type Kernels, makeKernels } from "../kernels/table.ts";
+import { type KernelCall, type KernelName, type Kernels, makeKernels } from "../kernels/table.ts";
 import type { KernelEntry } from "../kernels/signature.ts";
 import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
@@ -89,6 +89,7 @@ export class DryDevice implements Device {
   readonly name: string;
   readonly allocator: Allocator;
   readonly kernels: Kernels;
+  readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
   readonly streams: Streams;
   readonly scalars: DeviceScalars = new DeviceScalars(this);
@@ -105,6 +106,7 @@ export class DryDevice implements Device {
     this.#model = model;
     this.name = name;
     this.offload = new OffloadPool(() => new DryDevice(model, POOL_NAME));
+    this.lacks = model.lacks ?? new Set();
     this.math = model.math;
     this.mathName = model.mathName;
     this.detail = model.detail;

@@ -1,6 +1,7 @@
 /**
- * Finds accesses to device memory that nothing orders: two streams at the same bytes, one of them writing, with no path of
- * events between them; memory that was freed; memory freed while another stream may still use it.
+ * Finds accesses to device memory in an undefined order: two streams use the same bytes, at least one writes, and no
+ * path of events orders the accesses; memory is used after it was freed; memory is freed while another stream may
+ * still use it.
  *
  * Note [Happens before]: each stream counts its operations. A clock says, for each stream, up to which operation something comes
  * after. An operation's clock is its stream's; an event keeps the clock of its stream, and a stream that waits for it takes the
@@ -20,7 +21,7 @@ export interface Touch {
   readonly address: number;
   readonly byteLength: number;
   readonly writes: boolean;
-  /** What it is to the operation, e.g. a parameter's name. */
+  /** The operation's name for the memory, e.g. a parameter's. */
   readonly what: string;
 }
 
@@ -31,7 +32,7 @@ interface Past extends Touch {
   readonly operation: string;
 }
 
-/** Some memory and what it is, or was, for. */
+/** Some memory, and the purpose that it was allocated for. */
 interface Range {
   readonly begin: number;
   readonly end: number;
@@ -58,7 +59,7 @@ export class Hazards {
   };
   /** Blocks in use, by first address, ascending. */
   readonly #blocks: Block[] = [];
-  /** What is not in use again, likewise. */
+  /** Memory that was freed and is not in use again, by first address, ascending. */
   readonly #freed: Freed[] = [];
   /** Set by the first hazard: what is done to clean up after it must not throw another in its place. */
   #isOver = false;

@@ -157,7 +157,8 @@ export function boundsOf(kernel: string, entry: KernelEntry, begin: number, end:
   };
 }
 
-function productOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number {
+/** The product of sizes of a call. */
+export function productOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number {
   const sizes = new Sizes();
   sizesReader(dims, entry)(args, sizes);
   return sizes.product();

@@ -14,7 +14,9 @@ export const EXPERT_KERNELS = {
    * - `softmax`, `sigmoid`: scores of all experts, of which the `topK` largest are taken, by score plus `bias`;
    * - `softmaxOfTop`: the `topK` largest logits, of which then the softmax;
    * - `sparseMixer`: the best expert, by its share in a softmax of those that are not more than `2 * jitter` behind it, relative to
-   *   the larger magnitude; then the same without it.
+   *   the larger magnitude; then the same without it. With `noise`, numbers in (0, 1), that expert is drawn by those shares: it
+   *   has the largest sum of logit and `-ln(-ln(noise[.., 0, expert]))`; and if it is not the best, its weight counts 0.3333 times
+   *   unless `noise[.., 1, 0]` is above 0.75.
    *
    * Of `groups` of experts, those of the `topGroups` with the largest sums of their `groupBest` (1 or 2) best are candidates. With
    * `normalize` weights are divided by their sum; all are multiplied by `scale`. Equal ones are chosen as `torch.topk` does on a CPU.
@@ -39,9 +41,10 @@ export const EXPERT_KERNELS = {
       chosen: { writes: "int32", shape: ["rows", "topK"] },
       logits: { reads: "dtype", shape: ["rows", "experts"] },
       bias: { reads: "float32", shape: ["experts"], optional: true },
+      noise: { reads: "float32", shape: ["rows", "topK", 2, "experts"], optional: true },
     },
   },
-  /** The gradient of the logits; which experts are chosen is constant. */
+  /** The gradient of the logits; which experts are chosen is constant, and so is what drawn ones count for, here 1. */
   routeBackward: {
     flops: [10, "rows", "experts"],
     values: {

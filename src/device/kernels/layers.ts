@@ -116,6 +116,20 @@ export const LAYER_KERNELS = {
       invFreq: { reads: "float32", shape: ["half"] },
     },
   },
+  /**
+   * Each element becomes zero with probability `p`, or is divided by `1 - p`; for gradients too. Element [b, r, c] is dropped where
+   * word `c mod 4` of a Philox block is less than `p * 2^32`: that of `key` and the counter (floor(c / 4), r, s mod 2^32,
+   * floor(s / 2^32) + plane * 2^21) with s = `sample` + b, and here the plane 0. So it depends on the element's sample and its place
+   * there, and not on the batch. `key` and `sample` are below 2^53.
+   */
+  dropout: {
+    flops: ["batch", "rows", "cols"],
+    values: { dtype: "float", batch: "size", rows: "size", cols: "size", p: "f64", key: "f64", sample: "f64" },
+    arrays: {
+      y: { writes: "dtype", shape: ["batch", "rows", "cols"], mayBe: ["x"] },
+      x: { reads: "dtype", shape: ["batch", "rows", "cols"] },
+    },
+  },
   /** Rows of `w` by id; one out of range becomes zeros and a fault. */
   embedding: {
     values: { dtype: "float", n: "size", vocab: "size", cols: "size" },

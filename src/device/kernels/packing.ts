@@ -31,14 +31,14 @@ export interface ListArea {
 /** How one parameter is passed. */
 interface Slot {
   readonly name: string;
-  /** Its place among the numbers of a call. */
+  /** The parameter's place among the numbers of a call. */
   readonly at: number;
-  /** What its codes stand for, where it is a name. */
+  /** The names that codes stand for, where the parameter is a name. */
   readonly names: readonly string[];
   readonly isOptional: boolean;
   /** Whether the length of its list is passed too. */
   readonly hasLength: boolean;
-  /** Whether its list is one of addresses. */
+  /** Whether the parameter is a list of addresses. */
   readonly hasAddresses: boolean;
 }
 

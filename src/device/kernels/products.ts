@@ -41,7 +41,8 @@ export const PRODUCT_KERNELS = {
    * `floor(h / (heads / kvHeads))`. In a causal call query i sees keys j <= i + seqK - seqQ only; a 0 in `keyMask` hides the
    * key, from all queries where `maskRows` is 1 and from one query where it is seqQ; a `window` of w keys hides those before the
    * last w up to i's own (0: no window). A query that sees no key gives 0. Memory is linear in the sequence, but for a mask of
-   * queries. Heads of values may have a width of their own. Operations are counted as if all keys were seen and values were as
+   * queries. Heads of values may have a width of their own. With a `p`, each probability becomes zero, or is divided by `1 - p`, as in
+   * `dropout`: with the head as the plane, the query as the row, the key as the column. Operations are counted as if all keys were seen and values were as
    * wide as keys.
    */
   attention: {
@@ -62,6 +63,9 @@ export const PRODUCT_KERNELS = {
       causal: "switch",
       window: "size",
       maskRows: "size",
+      p: "f64",
+      key: "f64",
+      sample: "f64",
     },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
@@ -90,6 +94,9 @@ export const PRODUCT_KERNELS = {
       causal: "switch",
       window: "size",
       maskRows: "size",
+      p: "f64",
+      key: "f64",
+      sample: "f64",
     },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },

@@ -17,7 +17,7 @@ import type { DevicePtr } from "../device.ts";
  * @internal
  */
 export const OPS = {
-  /** Of one value x, with up to two scalar parameters `p0` and `p1`. */
+  /** Functions of one value x, with up to two scalar parameters `p0` and `p1`. */
   unaryOp: [
     "neg",
     "exp",
@@ -41,9 +41,9 @@ export const OPS = {
     "powScalar", // x^p0; gradient 0 where p0 is 0
     "softplus", // ln(1 + e^x)
   ],
-  /** Of two values. */
+  /** Functions of two values. */
   binaryOp: ["add", "sub", "mul", "div", "maximum", "minimum", "pow"],
-  /** Of two values, true or false; `and` and `or` take what is not 0 as true. */
+  /** Comparisons of two values; `and` and `or` take what is not 0 as true. */
   compareOp: ["eq", "ne", "lt", "le", "gt", "ge", "logicalAnd", "logicalOr"],
   reduceOp: ["sum", "mean", "max", "min"],
   /** What a router makes of its logits before the best are taken; see `route`. */

@@ -1,6 +1,6 @@
 /**
- * The one table of kernels: what every device can compute. To add a kernel, write its function in `wasm/src` with a line in the
- * list of exports (`lib.rs`), its entry here, and its cases in `tests/conformance/kernels`. All else follows from the entry.
+ * The one table of kernels: what every device can compute. How an entry is packed, checked, counted and compared follows from the
+ * entry; `docs/adding.md` says how one is added. A device that lacks its own form of a kernel says so (`Device.lacks`).
  *
  * @module
  */
@@ -47,7 +47,8 @@ function isComplete(calls: object): calls is Kernels {
   return Object.keys(KERNELS).every((name) => name in calls);
 }
 
-function isName(name: string): name is KernelName {
+/** Whether there is such a kernel. */
+export function isKernelName(name: string): name is KernelName {
   return Object.hasOwn(KERNELS, name);
 }
 
@@ -57,15 +58,19 @@ export function wrapKernels(kernels: Kernels, around: (name: KernelName, call: (
     const call: (args: ArgsOf<K>) => void = kernels[name];
     return (args) => around(name, () => call(args));
   };
-  const calls = Object.fromEntries(Object.keys(KERNELS).filter(isName).map((name) => [name, wrap(name)]));
+  const calls = Object.fromEntries(Object.keys(KERNELS).filter(isKernelName).map((name) => [name, wrap(name)]));
   if (!isComplete(calls)) throw new InternalError("a kernel was not wrapped");
   return calls;
 }
 
-/** A device's kernels, each made from its entry. */
+/** A device's kernels, each made from its entry when it is first called: a run calls few of them. */
 export function makeKernels(make: (name: string, entry: KernelEntry) => KernelCall): Kernels {
   const table: KernelTable = KERNELS;
-  const calls = Object.fromEntries(Object.entries(table).map(([name, entry]) => [name, make(name, entry)]));
+  const onCall = (name: string, entry: KernelEntry): KernelCall => {
+    let made: KernelCall | undefined;
+    return (args) => (made ??= make(name, entry))(args);
+  };
+  const calls = Object.fromEntries(Object.entries(table).map(([name, entry]) => [name, onCall(name, entry)]));
   if (!isComplete(calls)) throw new InternalError("a kernel was not made");
   return calls;
 }

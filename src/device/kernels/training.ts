@@ -75,7 +75,7 @@ export const TRAINING_KERNELS = {
   },
   /**
    * AdamW (decoupled decay) on a run of `n` elements with states of `numStates`, as a table of records says; see
-   * `optim/records.ts`. Steps of active records are counted up, from which follow the bias corrections. Nothing changes where
+   * `optim/optimizer.ts`. Steps of active records are counted up, from which follow the bias corrections. Nothing changes where
    * the gate is set.
    */
   adamw: {
@@ -91,7 +91,7 @@ export const TRAINING_KERNELS = {
       gate: { reads: "int32", shape: [1], optional: true },
     },
   },
-  /** SGD with coupled decay, likewise. The first step of a record copies the gradient to its momentum. */
+  /** SGD with coupled decay, by a table of records as AdamW. The first step of a record copies the gradient to its momentum. */
   sgd: {
     flops: [6, "n"],
     values: { n: "size", numStates: "size", numRecords: "size" },
@@ -127,6 +127,20 @@ export const TRAINING_KERNELS = {
     flops: [2, "n"],
     values: { n: "size", key: "f64", offset: "f64", low: "f32", high: "f32" },
     arrays: { dst: { writes: "float32", shape: ["n"] } },
+  },
+  /** Uniform in (low, high), of 23 bits of the words that `dropout` would compare, each taken as the middle of its step. */
+  sampleUniform: {
+    flops: [2, "batch", "rows", "cols"],
+    values: {
+      batch: "size",
+      rows: "size",
+      cols: "size",
+      key: "f64",
+      sample: "f64",
+      low: "f32",
+      high: "f32",
+    },
+    arrays: { dst: { writes: "float32", shape: ["batch", "rows", "cols"] } },
   },
   /** Normal, by Box–Muller from the same stream. */
   normal: {

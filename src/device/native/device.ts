@@ -12,7 +12,9 @@ import type { NativeAddress } from "../../../ffi/types.ts";
 import { openPosix } from "../../../ffi/posix.ts";
 import type { NativeLevel } from "../../../wasm/native.ts";
 import { ArgumentError, InternalError } from "../../errors.ts";
+import { threadsOfRank } from "../../runtime/processes.ts";
 import type { Trace } from "../../runtime/trace.ts";
+import { countOf } from "../../words.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
 import { boundsOf } from "../kernels/accesses.ts";
@@ -25,13 +27,20 @@ import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
 import { LEVEL_NAMES, type NativeLibrary, openNativeLibrary } from "./library.ts";
 import { NativeMemory } from "./memory.ts";
+import { openThreads, type ThreadPool } from "./threads.ts";
 
 /** Options of {@link openNativeDevice}. */
 export interface NativeDeviceOptions {
-  /** Size of the memory in bytes: default what the host has. */
+  /** Size of the memory in bytes. @default what the host has */
   readonly memoryBytes?: number;
-  /** What the library is built for; default: the best that the processor has. */
+  /** What the library is built for. @default the best that the processor has */
   readonly level?: NativeLevel;
+  /** Ranks on this host, which share its cores among their threads. */
+  readonly ranksOnHost?: number;
+  /** Threads that share the work of a call. @default the host's cores by its ranks, or 1 where these are not given */
+  readonly threads?: number | undefined;
+  /** Elements of work that a piece of a call has at least: for tests, whose arrays are small. */
+  readonly leastWork?: number;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
   readonly lateStatus?: boolean;
   /** Gets every call of a kernel. */
@@ -57,20 +66,26 @@ export class NativeDevice implements Device {
   readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly #memory: NativeMemory;
   readonly #library: NativeLibrary;
+  readonly #pool: ThreadPool | undefined;
 
   /** Use {@link openNativeDevice}. */
   constructor(
     name: string,
     memory: NativeMemory,
     library: NativeLibrary,
+    pool: ThreadPool | undefined,
     { lateStatus = false, trace }: Pick<NativeDeviceOptions, "lateStatus" | "trace">,
   ) {
     this.name = name;
     this.trace = trace;
-    this.offload = new OffloadPool(() => new NativeDevice(POOL_NAME, memory.another(), library, { lateStatus, trace }));
+    this.offload = new OffloadPool(() =>
+      new NativeDevice(POOL_NAME, memory.another(), library, pool, { lateStatus, trace })
+    );
     this.#memory = memory;
     this.#library = library;
-    this.detail = `native kernels for ${LEVEL_NAMES[library.level]} (${library.path})`;
+    this.#pool = pool;
+    const threads = countOf(pool?.threads ?? 1, "thread");
+    this.detail = `native kernels for ${LEVEL_NAMES[library.level]}, ${threads} (${library.path})`;
     const space = memory.address(memory.begin);
     const lists = library.others.list_area(space);
     const heap = devicePtr(library.others.heap_base(space));
@@ -87,6 +102,7 @@ export class NativeDevice implements Device {
     });
     this.allocator = new Allocator(this.name, heap + STATUS_AREA_BYTES, memory.end);
     const numbers = new Float64Array(memory.viewOf(memory.begin, lists - memory.begin));
+    if (pool !== undefined) numbers[numbers.length - 1] = pool.address;
     const words = new Int32Array(memory.viewOf(lists, LIST_WORDS * 4));
     const kernels = nativeKernels(memory, library, { words, address: lists, addressWords: 2 }, numbers, heap);
     this.kernels = tracedKernels(kernels, trace, this.streams);
@@ -115,7 +131,9 @@ export class NativeDevice implements Device {
     if (!this.#memory.isMapped) return;
     this.offload.dispose();
     this.#memory.unmap();
-    if (this.name !== POOL_NAME) this.#library.close(); // a pool has that of the device beside it
+    if (this.name === POOL_NAME) return; // it has the library and the threads of the device beside it
+    this.#pool?.dispose();
+    this.#library.close();
   }
 }
 
@@ -156,8 +174,8 @@ function exactMath(memory: NativeMemory, { others }: NativeLibrary, numbers: Flo
 /**
  * Opens the CPU with native kernels.
  *
- * @throws {ArgumentError} if the memory's size is out of range
- * @throws {UnsupportedError} if there is no library for this processor or system, or it is no file
+ * @throws {ArgumentError} if the memory's size or the number of threads is out of range
+ * @throws {UnsupportedError} if there is no library for this processor or system, or it is no file, or a thread cannot be started
  * @throws {FileError} if the library cannot be read, or is not this version's
  * @throws {LibraryNotFoundError} if it cannot be opened
  */
@@ -165,12 +183,20 @@ export async function openNativeDevice(options: NativeDeviceOptions = {}): Promi
   const posix = await openPosix();
   const library = await openNativeLibrary(posix, options.level);
   try {
-    const { memoryBytes = posix.hostBytes } = options;
+    const { memoryBytes = posix.hostBytes, ranksOnHost } = options;
+    const { threads = ranksOnHost === undefined ? 1 : threadsOfRank(ranksOnHost) } = options;
     if (!(memoryBytes >= LEAST_BYTES)) {
       throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB at least`);
     }
     const byteLength = Math.floor(memoryBytes / posix.pageBytes) * posix.pageBytes;
-    return new NativeDevice("cpu:0", new NativeMemory(posix, byteLength), library, options);
+    const memory = new NativeMemory(posix, byteLength);
+    try {
+      const pool = await openThreads(posix, library, threads, options.leastWork);
+      return new NativeDevice("cpu:0", memory, library, pool, options);
+    } catch (error) {
+      memory.unmap();
+      throw error;
+    }
   } catch (error) {
     library.close();
     throw error;

@@ -26,14 +26,18 @@ function ofSpace<R extends ResultType>(result: R): OfSpace<R> {
   return { args: ["address"], result, check: "none" };
 }
 
-/** Functions that are no kernels: where areas lie, and functions of numbers. */
+/** Functions that are no kernels: where areas lie, functions of numbers, and, by the address of a pool, those of threads. */
 type Others =
-  & { readonly [N in "heap_base" | "list_area"]: OfSpace<"usize"> }
+  & { readonly [N in "heap_base" | "list_area" | "pool_bytes" | "pool_helpers"]: OfSpace<"usize"> }
+  & { readonly pool_end: OfSpace<"void"> }
   & { readonly [N in "exact_exp" | "exact_log" | "exact_sin" | "exact_cos" | "exact_pow"]: OfSpace<"f64"> };
 
 const OTHERS: Others = {
   heap_base: ofSpace("usize"),
   list_area: ofSpace("usize"),
+  pool_bytes: ofSpace("usize"),
+  pool_helpers: ofSpace("usize"),
+  pool_end: ofSpace("void"),
   exact_exp: ofSpace("f64"),
   exact_log: ofSpace("f64"),
   exact_sin: ofSpace("f64"),
@@ -41,11 +45,14 @@ const OTHERS: Others = {
   exact_pow: ofSpace("f64"),
 };
 
+/** The function that a helper calls, and does not return from until its pool ends. */
+export const HELPER: { readonly pool_work: OfSpace<"void"> } = { pool_work: ofSpace("void") };
+
 /** An opened library. */
 export interface NativeLibrary {
   readonly level: NativeLevel;
   readonly path: string;
-  /** By the names of exports. */
+  /** The library's kernels, by the names of exports. */
   readonly kernels: Symbols<Readonly<Record<string, OfSpace<"void">>>>;
   readonly others: Symbols<Others>;
   /** Unloads it; its functions must not be called after that. */

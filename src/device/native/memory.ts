@@ -81,7 +81,7 @@ export class NativeMemory {
     this.#posix.libc.symbols.memmove(this.address(dst), this.address(src), byteLength);
   }
 
-  /** Whether it was not given back yet. */
+  /** Whether the memory is still mapped. */
   get isMapped(): boolean {
     return this.#isMapped;
   }

@@ -6,7 +6,7 @@
  * @module
  */
 import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../../wasm/mod.ts";
-import { ArgumentError } from "../../errors.ts";
+import { ArgumentError, UnsupportedError } from "../../errors.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
@@ -18,18 +18,21 @@ import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
+import type { OnednnOptions } from "./gemm_onednn.ts";
 import { exactMath, wasmKernels } from "./kernels.ts";
 
 /** Options of {@link openWasmDevice}. */
 export interface WasmDeviceOptions {
-  /** Size of the memory in bytes: default 4 GiB, which is also the most. */
+  /** Size of the memory in bytes. @default 4 GiB, which is also the most */
   readonly memoryBytes?: number;
-  /** Default `wasm`: the same bits in every runtime. */
+  /** Which code computes. @default `wasm`, the same bits in every runtime */
   readonly cpuMath?: "wasm" | "wasm-relaxed" | "onednn";
   /** Why this device was taken and not another, for its log line. */
   readonly why?: string;
-  /** Ranks on this host, which share its cores; default: 1. */
+  /** Ranks on this host, which share its cores. @default 1 */
   readonly ranksOnHost?: number;
+  /** Threads of products by oneDNN; WASM has one. @default the host's cores by its ranks */
+  readonly threads?: number | undefined;
   /** Whether faults of kernels are told late, as on a device that the host would have to wait for: for tests. */
   readonly lateStatus?: boolean;
   /** Gets every call of a kernel. */
@@ -42,7 +45,7 @@ type WasmParts = Pick<
   "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload" | "trace"
 >;
 
-/** Who multiplies matrices. */
+/** What multiplies matrices. */
 interface MathProvider {
   readonly name: string;
   readonly detail: string;
@@ -118,15 +121,29 @@ export class WasmDevice implements Device {
  * Opens the CPU with WASM kernels.
  *
  * @throws {ArgumentError} if the memory's size is out of range
+ * @throws {UnsupportedError} if more than one thread is asked of WASM
  * @throws {LibraryNotFoundError} if `cpuMath` is `onednn` and it is not found
  */
 export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<WasmDevice> {
-  const { memoryBytes = MAX_PAGES * PAGE_BYTES, cpuMath = "wasm", ranksOnHost = 1, lateStatus = false, why, trace } =
-    options;
+  const {
+    memoryBytes = MAX_PAGES * PAGE_BYTES,
+    cpuMath = "wasm",
+    ranksOnHost = 1,
+    threads,
+    lateStatus = false,
+    why,
+    trace,
+  } = options;
   const pages = Math.floor(memoryBytes / PAGE_BYTES);
   if (!(pages >= 256 && pages <= MAX_PAGES)) {
     throw new ArgumentError(
       `Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB with '${cpuMath}' math`,
+    );
+  }
+  if (threads !== undefined && threads !== 1 && cpuMath !== "onednn") {
+    const found = why === undefined ? "" : `, and ${why}`;
+    throw new UnsupportedError(
+      `Cannot run ${threads} threads with '${cpuMath}' math, which has one${found}: leave threads out, or use cpuMath 'native'`,
     );
   }
   const instantiate = (name: string, compiled: WebAssembly.Module): WasmParts => {
@@ -154,14 +171,17 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
   const relaxed = `${detail} with relaxed SIMD, whose bits are the runtime's own${why === undefined ? "" : `: ${why}`}`;
   if (cpuMath === "wasm") return new WasmDevice(await open("strict"), { name: cpuMath, detail });
   if (cpuMath === "wasm-relaxed") return new WasmDevice(await open("relaxed"), { name: cpuMath, detail: relaxed });
-  return await openOnednnDevice(await open("strict"), ranksOnHost);
+  return await openOnednnDevice(await open("strict"), { ranksOnHost, threads });
 }
 
 /** The CPU with matrix products by oneDNN. */
-async function openOnednnDevice(parts: WasmParts, ranksOnHost: number): Promise<WasmDevice> {
+async function openOnednnDevice(
+  parts: WasmParts,
+  shared: Pick<OnednnOptions, "ranksOnHost" | "threads">,
+): Promise<WasmDevice> {
   const { openOnednn } = await import("./gemm_onednn.ts");
   const { memory, allocator, kernels } = parts;
-  const onednn = await openOnednn({ memory, kernels, scratch: allocator, ranksOnHost });
+  const onednn = await openOnednn({ memory, kernels, scratch: allocator, ...shared });
   const checks = checksOf("gemm", KERNELS.gemm);
   const gemm: Kernels["gemm"] = (args) => {
     for (const check of checks) check(args);

@@ -16,7 +16,7 @@ import { openPosix } from "../../../ffi/posix.ts";
 import type { BoundFunction, Library, NativeAddress } from "../../../ffi/types.ts";
 import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
-import { coreCount } from "../../runtime/processes.ts";
+import { threadsOfRank } from "../../runtime/processes.ts";
 import { type DevicePtr, devicePtr } from "../device.ts";
 import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
 import type { Arguments } from "../kernels/signature.ts";
@@ -30,8 +30,10 @@ export interface OnednnOptions extends OpenLibraryOptions {
   readonly kernels: Pick<Kernels, "cast" | "fill" | "scale">;
   /** Where float32 sums wait to be rounded to bfloat16. */
   readonly scratch: { allocate(bytes: number, owner: string): DevicePtr; free(ptr: DevicePtr): void };
-  /** Ranks on this host, which share its cores among their threads. A set OMP_NUM_THREADS is stronger. */
+  /** Ranks on this host, which share its cores among their threads. */
   readonly ranksOnHost: number;
+  /** Threads of a product; a set OMP_NUM_THREADS is stronger. @default the host's cores by its ranks */
+  readonly threads?: number | undefined;
 }
 
 /**
@@ -100,7 +102,7 @@ export class OnednnGemm {
     }
   }
 
-  /** Whether it multiplies a dtype here. */
+  /** Whether oneDNN multiplies a dtype on this processor. */
   multiplies(dtype: DType): boolean {
     return dtype === float32 || (dtype === bfloat16 && this.hasBfloat16);
   }
@@ -211,7 +213,7 @@ export class OnednnGemm {
 export async function openOnednn(options: OnednnOptions): Promise<OnednnGemm> {
   const posix = await openPosix(options.provider === undefined ? {} : { provider: options.provider });
   if (posix.variable("OMP_NUM_THREADS") === undefined) {
-    posix.setVariable("OMP_NUM_THREADS", String(Math.max(1, Math.floor(coreCount() / options.ranksOnHost))));
+    posix.setVariable("OMP_NUM_THREADS", String(options.threads ?? threadsOfRank(options.ranksOnHost)));
   }
   return new OnednnGemm(await openLibrary(ONEDNN, { ...options, provider: posix.provider }), options);
 }

@@ -14,7 +14,12 @@ import { type GlmConfig, glmParts } from "../glm.ts";
 export class Glm4MoeLiteForCausalLm extends DecoderForCausalLm {
   constructor(device: Device, config: GlmConfig, hfConfig: Readonly<Record<string, unknown>>) {
     const hfClasses = { prefix: "Glm4MoeLite", mixture: "Glm4MoeLiteMoE" };
-    super(device, config, hfConfig, { hfClasses, ...glmParts(device, config) });
+    super(device, config, hfConfig, {
+      hfClasses,
+      ...glmParts(device, config),
+      // The layer that predicts a second token.
+      otherFiles: { ignored: [/model\.layers\.47/] },
+    });
   }
 
   override directoryTensors(): Iterable<DirectoryTensor> {

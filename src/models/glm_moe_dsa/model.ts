@@ -13,7 +13,12 @@ import { type GlmConfig, glmParts } from "../glm.ts";
 export class GlmMoeDsaForCausalLm extends DecoderForCausalLm {
   constructor(device: Device, config: GlmConfig, hfConfig: Readonly<Record<string, unknown>>) {
     const hfClasses = { prefix: "GlmMoeDsa", mixture: "GlmMoeDsaMoE" };
-    super(device, config, hfConfig, { hfClasses, ...glmParts(device, config) });
+    super(device, config, hfConfig, {
+      hfClasses,
+      ...glmParts(device, config),
+      // The layer that predicts a second token.
+      otherFiles: { ignored: [/model\.layers\.78/] },
+    });
   }
 
   override directoryTensors(): Iterable<DirectoryTensor> {

@@ -9,6 +9,7 @@ import type { Init } from "../../tensor/parameter.ts";
 import {
   type DecoderConfig,
   positive,
+  probability,
   requireImplemented,
   resolveActivation,
   resolveDecoder,
@@ -25,6 +26,9 @@ export interface Gpt2Config extends DecoderConfig {
   readonly scales: readonly number[];
   /** How weights begin that lead back to the residual. */
   readonly outInit: Init;
+  /** Probabilities that an element of what attention and feed-forward give, and of the embedding, becomes zero in training. */
+  readonly residDropout: number;
+  readonly embedDropout: number;
 }
 
 const schema = z.looseObject({
@@ -35,9 +39,9 @@ const schema = z.looseObject({
   n_head: size,
   n_inner: size.nullish(),
   activation_function: z.string().default("gelu_new"),
-  resid_pdrop: z.number().default(0.1),
-  embd_pdrop: z.number().default(0.1),
-  attn_pdrop: z.number().default(0.1),
+  resid_pdrop: probability.default(0.1),
+  embd_pdrop: probability.default(0.1),
+  attn_pdrop: probability.default(0.1),
   layer_norm_epsilon: positive.default(1e-5),
   initializer_range: positive.default(0.02),
   scale_attn_weights: z.boolean().default(true),
@@ -54,12 +58,7 @@ const schema = z.looseObject({
  */
 export function resolveGpt2Config(hfConfig: Readonly<Record<string, unknown>>): Gpt2Config {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({
-    resid_pdrop: [raw.resid_pdrop, 0],
-    embd_pdrop: [raw.embd_pdrop, 0],
-    attn_pdrop: [raw.attn_pdrop, 0],
-    add_cross_attention: [raw.add_cross_attention, false],
-  });
+  requireImplemented({ add_cross_attention: [raw.add_cross_attention, false] });
   const decoder = resolveDecoder({
     vocab_size: raw.vocab_size,
     hidden_size: raw.n_embd,
@@ -68,6 +67,7 @@ export function resolveGpt2Config(hfConfig: Readonly<Record<string, unknown>>): 
     max_position_embeddings: raw.n_positions,
     initializer_range: raw.initializer_range,
     tie_word_embeddings: raw.tie_word_embeddings,
+    attention_dropout: raw.attn_pdrop,
   });
   const { numLayers, hiddenSize, headDim } = decoder;
   const scale = raw.scale_attn_weights ? 1 / Math.sqrt(headDim) : 1;
@@ -77,6 +77,8 @@ export function resolveGpt2Config(hfConfig: Readonly<Record<string, unknown>>): 
     activation: resolveActivation("activation_function", raw.activation_function),
     layerNormEps: raw.layer_norm_epsilon,
     scales: Array.from({ length: numLayers }, (_, i) => raw.scale_attn_by_inverse_layer_idx ? scale / (i + 1) : scale),
+    residDropout: raw.resid_pdrop,
+    embedDropout: raw.embd_pdrop,
     outInit: { kind: "normal", mean: 0, std: raw.initializer_range / Math.sqrt(2 * numLayers) },
   };
 }

@@ -22,13 +22,14 @@ const BODY_NAMES = { embedTokens: "wte", embedPositions: "wpe", layers: "h", nor
 /** GPT-2 with a language-model head. */
 export class Gpt2ForCausalLm extends DecoderForCausalLm {
   constructor(device: Device, config: Gpt2Config, hfConfig: Readonly<Record<string, unknown>>) {
-    const { hiddenSize, maxPositions, init } = config;
+    const { hiddenSize, maxPositions, init, embedDropout, residDropout } = config;
     const norm = (): LayerNorm => new LayerNorm(device, hiddenSize, { eps: config.layerNormEps });
     const shared = { ...config, layout: "inOut" } as const;
     const biases = { qkvBias: true, outBias: true };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "GPT2", block: "GPT2Block", whole: "GPT2LMHeadModel" },
       embedPositions: new Embedding(device, maxPositions, hiddenSize, { init }),
+      embedDropout,
       layers: blocksOf(config, (i) => {
         const scale = at(config.scales, i, "scale");
         return new PreNormBlock({
@@ -36,10 +37,14 @@ export class Gpt2ForCausalLm extends DecoderForCausalLm {
           mlp: new FeedForward(device, { ...shared, bias: true, names: MLP_NAMES }),
           inputLayernorm: norm(),
           postAttentionLayernorm: norm(),
+          attnDropout: residDropout,
+          mlpDropout: residDropout,
           names: BLOCK_NAMES,
         });
       }),
       norm: norm(),
+      // Causal masks, which older versions of transformers stored.
+      otherFiles: { ignored: [/attn\.(masked_)?bias$/] },
       names: { whole: { model: "transformer" }, body: BODY_NAMES },
     });
   }

@@ -10,7 +10,6 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveDecoder,
   resolveLayerTypes,
   size,
@@ -22,7 +21,7 @@ import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
 /** Everything that decides what the model computes. */
 export interface GptOssConfig extends DecoderConfig, MixtureConfig {
-  /** Of each expert. */
+  /** Width of each expert. */
   readonly intermediateSize: number;
   readonly rmsNormEps: number;
   readonly rope: RotaryOptions;
@@ -43,7 +42,6 @@ const schema = z.looseObject({
   intermediate_size: size,
   max_position_embeddings: size.default(131072),
   rms_norm_eps: positive.default(1e-5),
-  attention_dropout: z.number().default(0),
   attention_bias: z.boolean().default(true),
   swiglu_alpha: positive.default(1.702),
   swiglu_limit: positive.default(7),
@@ -69,7 +67,6 @@ const DEFAULT_ROPE = {
  */
 export function resolveGptOssConfig(hfConfig: Readonly<Record<string, unknown>>): GptOssConfig {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
   const decoder = resolveDecoder(raw);
   const types = ["sliding_attention", "full_attention"] as const;
   const layerTypes = resolveLayerTypes(raw.layer_types, decoder.numLayers, types, (i) => types[i % 2 === 0 ? 0 : 1]);

@@ -65,7 +65,12 @@ function intermediateSizeOf(raw: z.infer<typeof schema>): number {
  */
 export function resolveLfm2Config(hfConfig: Readonly<Record<string, unknown>>): Lfm2Config {
   const raw = parseRawConfig(schema, hfConfig);
-  const decoder = resolveDecoder({ ...raw, tie_word_embeddings: raw.tie_embedding ?? raw.tie_word_embeddings });
+  const decoder = resolveDecoder({
+    ...raw,
+    // The family knows none, as in transformers.
+    attention_dropout: 0,
+    tie_word_embeddings: raw.tie_embedding ?? raw.tie_word_embeddings,
+  });
   const types = ["full_attention", "conv"] as const;
   return {
     ...decoder,

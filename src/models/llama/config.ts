@@ -10,7 +10,6 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveActivation,
   resolveDecoder,
   size,
@@ -36,7 +35,6 @@ const schema = z.looseObject({
   hidden_act: z.string().default("silu"),
   rms_norm_eps: positive.default(1e-6),
   attention_bias: z.boolean().default(false),
-  attention_dropout: z.number().default(0),
   mlp_bias: z.boolean().default(false),
 });
 
@@ -48,7 +46,6 @@ const schema = z.looseObject({
  */
 export function resolveLlamaConfig(hfConfig: Readonly<Record<string, unknown>>): LlamaConfig {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
   const decoder = resolveDecoder(raw);
   return {
     ...decoder,

@@ -10,7 +10,6 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveActivation,
   resolveDecoder,
   size,
@@ -36,7 +35,6 @@ const schema = z.looseObject({
   hidden_act: z.string().default("silu"),
   max_position_embeddings: size.default(131072),
   rms_norm_eps: positive.default(1e-6),
-  attention_dropout: z.number().default(0),
   sliding_window: size.nullish().default(4096),
 });
 
@@ -48,7 +46,6 @@ const schema = z.looseObject({
  */
 export function resolveMistralConfig(hfConfig: Readonly<Record<string, unknown>>): MistralConfig {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
   const decoder = resolveDecoder(raw);
   return {
     ...decoder,

@@ -10,24 +10,24 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveActivation,
   resolveDecoder,
   size,
 } from "../decoder_config.ts";
-import { MIXTURE_KEYS, type MixtureConfig, resolveMixture } from "../mixture_config.ts";
+import { MIXTURE_KEYS, type MixtureConfig, noise, resolveMixture } from "../mixture_config.ts";
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
 /** Everything that decides what the model computes. */
 export interface MixtralConfig extends DecoderConfig, MixtureConfig {
-  /** Of each expert. */
+  /** Width of each expert. */
   readonly intermediateSize: number;
   readonly activation: Activation;
   readonly rmsNormEps: number;
   readonly rope: RotaryOptions;
   /** How far the tokens of all layers see. */
   readonly window: number | undefined;
+  readonly jitters: readonly number[];
 }
 
 const schema = z.looseObject({
@@ -39,8 +39,7 @@ const schema = z.looseObject({
   hidden_act: z.string().default("silu"),
   max_position_embeddings: size.default(131072),
   rms_norm_eps: positive.default(1e-5),
-  attention_dropout: z.number().default(0),
-  router_jitter_noise: z.number().default(0),
+  router_jitter_noise: noise.default(0),
   sliding_window: size.nullish(),
 });
 
@@ -52,10 +51,6 @@ const schema = z.looseObject({
  */
 export function resolveMixtralConfig(hfConfig: Readonly<Record<string, unknown>>): MixtralConfig {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({
-    attention_dropout: [raw.attention_dropout, 0],
-    router_jitter_noise: [raw.router_jitter_noise, 0],
-  });
   const decoder = resolveDecoder(raw);
   return {
     ...decoder,
@@ -64,6 +59,7 @@ export function resolveMixtralConfig(hfConfig: Readonly<Record<string, unknown>>
     activation: resolveActivation("hidden_act", raw.hidden_act),
     rmsNormEps: raw.rms_norm_eps,
     rope: resolveRope(raw, { headDim: decoder.headDim, theta: 1000000 }),
+    jitters: [raw.router_jitter_noise],
     window: raw.sliding_window ?? undefined,
   };
 }

@@ -10,6 +10,7 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
+  probability,
   requireImplemented,
   resolveActivation,
   resolveDecoder,
@@ -34,6 +35,9 @@ export interface ModernBertDecoderConfig extends DecoderConfig {
   readonly windows: readonly (number | undefined)[];
   /** How weights begin that lead back to the residual. */
   readonly outInit: Init;
+  /** Probabilities that an element of the embedding, or inside a feed-forward, becomes zero in training. */
+  readonly embedDropout: number;
+  readonly mlpDropout: number;
   readonly head: { readonly activation: Activation; readonly denseBias: boolean; readonly bias: boolean };
 }
 
@@ -51,9 +55,8 @@ const schema = z.looseObject({
   decoder_bias: z.boolean().default(true),
   classifier_bias: z.boolean().default(false),
   classifier_activation: z.string().default("gelu"),
-  attention_dropout: z.number().default(0),
-  embedding_dropout: z.number().default(0),
-  mlp_dropout: z.number().default(0),
+  embedding_dropout: probability.default(0),
+  mlp_dropout: probability.default(0),
   local_attention: size.nullish().default(128),
   sliding_window: z.int().nullish(),
   layer_types: z.array(z.string()).nullish(),
@@ -72,9 +75,6 @@ const schema = z.looseObject({
 export function resolveModernBertDecoderConfig(hfConfig: Readonly<Record<string, unknown>>): ModernBertDecoderConfig {
   const raw = parseRawConfig(schema, hfConfig);
   requireImplemented({
-    attention_dropout: [raw.attention_dropout, 0],
-    embedding_dropout: [raw.embedding_dropout, 0],
-    mlp_dropout: [raw.mlp_dropout, 0],
     num_key_value_heads: [raw.num_key_value_heads ?? raw.num_attention_heads, raw.num_attention_heads],
     head_dim: [raw.head_dim ?? raw.hidden_size / raw.num_attention_heads, raw.hidden_size / raw.num_attention_heads],
   });
@@ -99,6 +99,8 @@ export function resolveModernBertDecoderConfig(hfConfig: Readonly<Record<string,
     mlpBias: raw.mlp_bias,
     layerTypes,
     windows: windowsOf(layerTypes, raw.sliding_window ?? half),
+    embedDropout: raw.embedding_dropout,
+    mlpDropout: raw.mlp_dropout,
     outInit: { kind: "normal", mean: 0, std: raw.initializer_range / Math.sqrt(2 * decoder.numLayers) },
     head: {
       activation: resolveActivation("classifier_activation", raw.classifier_activation),

@@ -46,6 +46,7 @@ class PredictionHead extends Module<[x: Tensor], Tensor> {
 export class ModernBertDecoderForCausalLm extends DecoderForCausalLm {
   constructor(device: Device, config: ModernBertDecoderConfig, hfConfig: Readonly<Record<string, unknown>>) {
     const { hiddenSize, normEps: eps, normBias, attentionBias: bias, mlpBias, outInit, head } = config;
+    const { attentionDropout, embedDropout, mlpDropout: dropout } = config;
     const norm = (): LayerNorm => new LayerNorm(device, hiddenSize, { eps, bias: normBias });
     const rotaries = {
       full_attention: new RotaryTables(device, config.rotations.full_attention),
@@ -56,13 +57,15 @@ export class ModernBertDecoderForCausalLm extends DecoderForCausalLm {
     super(device, config, hfConfig, {
       hfClasses: { prefix: "ModernBertDecoder", block: "ModernBertDecoderLayer" },
       embedNorm: norm(),
+      embedDropout,
       layers: blocksOf(config, (i) => {
         const [rotary, window] = [rotaries[at(config.layerTypes, i, "layer type")], config.windows[i]];
         return new PreNormBlock({
           selfAttn: new SelfAttention(device, { ...attention, rotary, window }),
-          mlp: new GatedFeedForward(device, { ...config, bias: mlpBias, fused: true, names: MLP_NAMES }),
+          mlp: new GatedFeedForward(device, { ...config, bias: mlpBias, fused: true, dropout, names: MLP_NAMES }),
           inputLayernorm: i === 0 ? undefined : norm(),
           postAttentionLayernorm: norm(),
+          attnDropout: attentionDropout,
           names: BLOCK_NAMES,
         });
       }),

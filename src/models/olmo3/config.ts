@@ -9,7 +9,6 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveActivation,
   resolveDecoder,
   resolveLayerTypes,
@@ -41,7 +40,6 @@ const schema = z.looseObject({
   pad_token_id: z.int().nullish().default(1),
   rms_norm_eps: positive.default(1e-5),
   attention_bias: z.boolean().default(false),
-  attention_dropout: z.number().default(0),
   sliding_window: size.nullish().default(4096),
   layer_types: z.array(z.string()).nullish(),
 });
@@ -54,7 +52,6 @@ const schema = z.looseObject({
  */
 export function resolveOlmo3Config(hfConfig: Readonly<Record<string, unknown>>): Olmo3Config {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
   const decoder = resolveDecoder(raw);
   const types = ["sliding_attention", "full_attention"] as const;
   const layerTypes = resolveLayerTypes(raw.layer_types, decoder.numLayers, types, (i) => types[i % 4 === 3 ? 1 : 0]);

@@ -10,7 +10,7 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
+  probability,
   resolveActivation,
   resolveDecoder,
   size,
@@ -26,6 +26,9 @@ export interface PhiConfig extends DecoderConfig {
   readonly rope: RotaryOptions;
   /** Whether queries and keys of each head have a norm. */
   readonly qkLayernorm: boolean;
+  /** Probabilities that an element of what attention and feed-forward give, and of the embedding, becomes zero in training. */
+  readonly residDropout: number;
+  readonly embedDropout: number;
 }
 
 const schema = z.looseObject({
@@ -35,9 +38,8 @@ const schema = z.looseObject({
   hidden_act: z.string().default("gelu_new"),
   layer_norm_eps: positive.default(1e-5),
   qk_layernorm: z.boolean().default(false),
-  attention_dropout: z.number().nullish().default(0),
-  embd_pdrop: z.number().default(0),
-  resid_pdrop: z.number().default(0),
+  embd_pdrop: probability.default(0),
+  resid_pdrop: probability.default(0),
 });
 
 /**
@@ -48,11 +50,6 @@ const schema = z.looseObject({
  */
 export function resolvePhiConfig(hfConfig: Readonly<Record<string, unknown>>): PhiConfig {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({
-    attention_dropout: [raw.attention_dropout ?? 0, 0],
-    embd_pdrop: [raw.embd_pdrop, 0],
-    resid_pdrop: [raw.resid_pdrop, 0],
-  });
   const decoder = resolveDecoder(raw);
   return {
     ...decoder,
@@ -61,5 +58,7 @@ export function resolvePhiConfig(hfConfig: Readonly<Record<string, unknown>>): P
     layerNormEps: raw.layer_norm_eps,
     rope: resolveRope(raw, { headDim: decoder.headDim, theta: 10000, partial: 0.5 }),
     qkLayernorm: raw.qk_layernorm,
+    residDropout: raw.resid_pdrop,
+    embedDropout: raw.embd_pdrop,
   };
 }

@@ -6,6 +6,7 @@
  */
 import type { Device } from "../../device/device.ts";
 import { type LayerContext, SelfAttention } from "../../nn/attention.ts";
+import { type Dropout, dropOut, dropoutOf } from "../../nn/dropout.ts";
 import { FeedForward } from "../../nn/feed_forward.ts";
 import { Module } from "../../nn/module.ts";
 import { LayerNorm } from "../../nn/norm.ts";
@@ -16,23 +17,28 @@ import type { PhiConfig } from "./config.ts";
 
 const ATTENTION_NAMES = { oProj: "dense", qNorm: "q_layernorm", kNorm: "k_layernorm" };
 
-/** `y = norm(x)`, then `selfAttn(y) + mlp(y) + x`. */
+/** `y = norm(x)`, then `selfAttn(y) + mlp(y) + x`, each of the first two with dropout. */
 class PhiDecoderLayer extends Module<[x: Tensor, context: LayerContext], Tensor> {
   readonly selfAttn: SelfAttention;
   readonly mlp: FeedForward;
   readonly inputLayernorm: LayerNorm;
+  readonly residAttnDropout: Dropout | undefined;
+  readonly residMlpDropout: Dropout | undefined;
 
-  constructor(selfAttn: SelfAttention, mlp: FeedForward, inputLayernorm: LayerNorm) {
+  constructor(selfAttn: SelfAttention, mlp: FeedForward, inputLayernorm: LayerNorm, dropout: number) {
     super();
     this.selfAttn = selfAttn;
     this.mlp = mlp;
     this.inputLayernorm = inputLayernorm;
+    this.residAttnDropout = dropoutOf(dropout);
+    this.residMlpDropout = dropoutOf(dropout);
   }
 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context: LayerContext): Tensor {
     const normed = this.inputLayernorm.call(x);
-    return this.selfAttn.call(normed, context).add(this.mlp.call(normed)).add(x);
+    const attended = dropOut(this.residAttnDropout, this.selfAttn.call(normed, context), context);
+    return attended.add(dropOut(this.residMlpDropout, this.mlp.call(normed), context)).add(x);
   }
 }
 
@@ -51,8 +57,10 @@ export class PhiForCausalLm extends DecoderForCausalLm {
           new SelfAttention(device, attention),
           new FeedForward(device, { ...config, bias: true }),
           norm(),
+          config.residDropout,
         )),
       norm: norm(),
+      embedDropout: config.embedDropout,
       headBias: true,
       names: { body: { norm: "final_layernorm" } },
     });

@@ -10,7 +10,7 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
+  probability,
   resolveActivation,
   resolveDecoder,
   size,
@@ -26,6 +26,8 @@ export interface Phi3Config extends DecoderConfig {
   readonly rope: RotaryOptions;
   /** How far the tokens of all layers see. */
   readonly window: number | undefined;
+  /** Probability that an element of what attention and feed-forward give becomes zero in training. `embd_pdrop` does nothing, as there. */
+  readonly residDropout: number;
 }
 
 const schema = z.looseObject({
@@ -37,9 +39,7 @@ const schema = z.looseObject({
   original_max_position_embeddings: size.default(4096),
   pad_token_id: z.int().nullish().default(32000),
   rms_norm_eps: positive.default(1e-5),
-  attention_dropout: z.number().default(0),
-  embd_pdrop: z.number().default(0),
-  resid_pdrop: z.number().default(0),
+  resid_pdrop: probability.default(0),
   sliding_window: size.nullish(),
 });
 
@@ -54,11 +54,6 @@ const FORMER_SCALINGS: readonly unknown[] = ["su", "yarn"];
  */
 export function resolvePhi3Config(hfConfig: Readonly<Record<string, unknown>>): Phi3Config {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({
-    attention_dropout: [raw.attention_dropout, 0],
-    embd_pdrop: [raw.embd_pdrop, 0],
-    resid_pdrop: [raw.resid_pdrop, 0],
-  });
   const decoder = resolveDecoder(raw);
   const given = raw.rope_scaling ?? raw.rope_parameters ?? {};
   const isFormer = FORMER_SCALINGS.includes(given.rope_type ?? given.type);
@@ -74,6 +69,7 @@ export function resolvePhi3Config(hfConfig: Readonly<Record<string, unknown>>): 
       partial: 1,
       types: ["default", "longrope"],
     }),
+    residDropout: raw.resid_pdrop,
     window: raw.sliding_window ?? undefined,
   };
 }

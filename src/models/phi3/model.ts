@@ -15,8 +15,6 @@ import type { Phi3Config } from "./config.ts";
 
 /** Phi-3 with a language-model head. */
 export class Phi3ForCausalLm extends DecoderForCausalLm {
-  readonly #cacheLimit: number | undefined;
-
   constructor(device: Device, config: Phi3Config, hfConfig: Readonly<Record<string, unknown>>) {
     const norm = (): RMSNorm => new RMSNorm(device, config.hiddenSize, config.rmsNormEps);
     const rotary = new RotaryTables(device, config.rope);
@@ -28,14 +26,10 @@ export class Phi3ForCausalLm extends DecoderForCausalLm {
           mlp: new GatedFeedForward(device, { ...config, fused: true }),
           inputLayernorm: norm(),
           postAttentionLayernorm: norm(),
+          attnDropout: config.residDropout,
+          mlpDropout: config.residDropout,
         })),
       norm: norm(),
     });
-    const { scaling } = config.rope;
-    this.#cacheLimit = scaling.type === "longrope" ? scaling.originalMaxPositions : undefined;
-  }
-
-  override get cacheLimit(): number | undefined {
-    return this.#cacheLimit;
   }
 }

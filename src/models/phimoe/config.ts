@@ -15,13 +15,13 @@ import {
   resolveDecoder,
   size,
 } from "../decoder_config.ts";
-import { MIXTURE_KEYS, type MixtureConfig, resolveMixture } from "../mixture_config.ts";
+import { MIXTURE_KEYS, type MixtureConfig, noise, resolveMixture } from "../mixture_config.ts";
 import { parseRawConfig } from "../raw_config.ts";
 import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
 /** Everything that decides what the model computes. */
 export interface PhimoeConfig extends DecoderConfig, MixtureConfig {
-  /** Of each expert. */
+  /** Width of each expert. */
   readonly intermediateSize: number;
   readonly activation: Activation;
   readonly layerNormEps: number;
@@ -32,6 +32,7 @@ export interface PhimoeConfig extends DecoderConfig, MixtureConfig {
   readonly window: number | undefined;
   /** How far behind the best an expert may be. */
   readonly jitter: number;
+  readonly jitters: readonly number[];
 }
 
 const schema = z.looseObject({
@@ -43,11 +44,10 @@ const schema = z.looseObject({
   hidden_act: z.string().default("silu"),
   max_position_embeddings: size.default(131072),
   rms_norm_eps: positive.default(1e-5),
-  attention_dropout: z.number().default(0),
   attention_bias: z.boolean().default(false),
   lm_head_bias: z.boolean().default(false),
   router_jitter_noise: z.number().default(0.01),
-  input_jitter_noise: z.number().default(0),
+  input_jitter_noise: noise.default(0),
   sliding_window: size.nullish(),
 });
 
@@ -59,11 +59,7 @@ const schema = z.looseObject({
  */
 export function resolvePhimoeConfig(hfConfig: Readonly<Record<string, unknown>>): PhimoeConfig {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({
-    attention_dropout: [raw.attention_dropout, 0],
-    input_jitter_noise: [raw.input_jitter_noise, 0],
-    num_experts_per_tok: [raw.num_experts_per_tok, 2],
-  });
+  requireImplemented({ num_experts_per_tok: [raw.num_experts_per_tok, 2] });
   const decoder = resolveDecoder(raw);
   return {
     ...decoder,
@@ -75,6 +71,8 @@ export function resolvePhimoeConfig(hfConfig: Readonly<Record<string, unknown>>)
     attentionBias: raw.attention_bias,
     headBias: raw.lm_head_bias,
     window: raw.sliding_window ?? undefined,
+    // The block draws one, and its router another one.
+    jitters: [raw.input_jitter_noise, raw.input_jitter_noise],
     jitter: raw.router_jitter_noise,
   };
 }

@@ -1,6 +1,6 @@
 /**
  * Phi-3.5-MoE (Abdin et al. 2024; transformers `modeling_phimoe.py`): Phimoe with LayerNorm, biases by choice, and a SparseMixer for
- * a router. It chooses as transformers does in evaluation, in training too: it takes the best expert instead of drawing one.
+ * a router, which draws experts in training and takes the best ones in evaluation.
  *
  * @module
  */
@@ -19,8 +19,6 @@ const PROJECTIONS = { gate: "w1", up: "w3", down: "w2" };
 
 /** PhiMoE with a language-model head. */
 export class PhimoeForCausalLm extends DecoderForCausalLm {
-  readonly #cacheLimit: number | undefined;
-
   constructor(device: Device, config: PhimoeConfig, hfConfig: Readonly<Record<string, unknown>>) {
     const { hiddenSize, topK, jitter, attentionBias: bias, headBias, balance } = config;
     const norm = (): LayerNorm => new LayerNorm(device, hiddenSize, { eps: config.layerNormEps });
@@ -39,12 +37,6 @@ export class PhimoeForCausalLm extends DecoderForCausalLm {
       balance,
       headBias,
     });
-    const { scaling } = config.rope;
-    this.#cacheLimit = scaling.type === "longrope" ? scaling.originalMaxPositions : undefined;
-  }
-
-  override get cacheLimit(): number | undefined {
-    return this.#cacheLimit;
   }
 
   override directoryTensors(): Iterable<DirectoryTensor> {

@@ -10,7 +10,6 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveActivation,
   resolveDecoder,
   resolveLayerTypes,
@@ -23,11 +22,11 @@ import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
 /** Everything that decides what the model computes. */
 export interface Qwen2MoeConfig extends DecoderConfig, MixtureConfig {
-  /** Of layers without a mixture. */
+  /** Width of layers without a mixture. */
   readonly intermediateSize: number;
-  /** Of each expert. */
+  /** Width of each expert. */
   readonly moeIntermediateSize: number;
-  /** Of the expert that all tokens go to. */
+  /** Width of the expert that all tokens go to. */
   readonly sharedIntermediateSize: number;
   /** Which layers have a mixture. */
   readonly sparse: readonly boolean[];
@@ -55,7 +54,6 @@ const schema = z.looseObject({
   max_position_embeddings: size.default(32768),
   rms_norm_eps: positive.default(1e-6),
   qkv_bias: z.boolean().default(true),
-  attention_dropout: z.number().default(0),
   use_sliding_window: z.boolean().default(false),
   sliding_window: z.int().nonnegative().nullish().default(4096),
   max_window_layers: z.int().default(28),
@@ -70,7 +68,6 @@ const schema = z.looseObject({
  */
 export function resolveQwen2MoeConfig(hfConfig: Readonly<Record<string, unknown>>): Qwen2MoeConfig {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
   const decoder = resolveDecoder(raw);
   const window = raw.use_sliding_window ? raw.sliding_window : undefined;
   const types = ["full_attention", "sliding_attention"] as const;

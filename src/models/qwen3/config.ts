@@ -10,7 +10,6 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveActivation,
   resolveDecoder,
   resolveLayerTypes,
@@ -41,7 +40,6 @@ const schema = z.looseObject({
   max_position_embeddings: size.default(32768),
   rms_norm_eps: positive.default(1e-6),
   attention_bias: z.boolean().default(false),
-  attention_dropout: z.number().default(0),
   use_sliding_window: z.boolean().default(false),
   sliding_window: size.nullish().default(4096),
   max_window_layers: z.int().default(28),
@@ -56,7 +54,6 @@ const schema = z.looseObject({
  */
 export function resolveQwen3Config(hfConfig: Readonly<Record<string, unknown>>): Qwen3Config {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
   const decoder = resolveDecoder(raw);
   const window = raw.use_sliding_window ? raw.sliding_window : undefined;
   const types = ["full_attention", "sliding_attention"] as const;

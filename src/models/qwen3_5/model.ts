@@ -7,7 +7,7 @@
 import type { Device } from "../../device/device.ts";
 import { GatedFeedForward } from "../../nn/feed_forward.ts";
 import { DecoderForCausalLm } from "../decoder.ts";
-import { hybridParts } from "../hybrid.ts";
+import { hybridParts, QWEN3_5_FILES } from "../hybrid.ts";
 import type { Qwen35Config } from "./config.ts";
 
 /** Qwen3.5 with a language-model head. */
@@ -16,6 +16,7 @@ export class Qwen35ForCausalLm extends DecoderForCausalLm {
     super(device, config, hfConfig, {
       hfClasses: { prefix: "Qwen3_5" },
       ...hybridParts(device, config, () => new GatedFeedForward(device, config)),
+      otherFiles: QWEN3_5_FILES,
     });
   }
 }

@@ -12,9 +12,9 @@ import { ROPE_KEYS } from "../rope_config.ts";
 
 /** Everything that decides what the model computes. */
 export interface Qwen35MoeConfig extends HybridConfig, MixtureConfig {
-  /** Of each expert. */
+  /** Width of each expert. */
   readonly moeIntermediateSize: number;
-  /** Of the expert that all tokens go to. */
+  /** Width of the expert that all tokens go to. */
   readonly sharedIntermediateSize: number;
 }
 

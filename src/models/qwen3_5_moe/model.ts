@@ -9,7 +9,7 @@ import type { Device } from "../../device/device.ts";
 import { MixtureOfExperts } from "../../nn/mixture_of_experts.ts";
 import { DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";
-import { hybridParts } from "../hybrid.ts";
+import { hybridParts, QWEN3_5_FILES } from "../hybrid.ts";
 import type { Qwen35MoeConfig } from "./config.ts";
 
 /** A mixture of Qwen3.5's with a language-model head. */
@@ -23,6 +23,7 @@ export class Qwen35MoeForCausalLm extends DecoderForCausalLm {
       hfClasses: { prefix: "Qwen3_5Moe" },
       ...hybridParts(device, config, () => new MixtureOfExperts(device, mixture)),
       balance,
+      otherFiles: QWEN3_5_FILES,
     });
   }
 

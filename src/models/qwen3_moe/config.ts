@@ -10,7 +10,6 @@ import {
   DECODER_KEYS,
   type DecoderConfig,
   positive,
-  requireImplemented,
   resolveActivation,
   resolveDecoder,
   size,
@@ -21,9 +20,9 @@ import { resolveRope, ROPE_KEYS } from "../rope_config.ts";
 
 /** Everything that decides what the model computes. */
 export interface Qwen3MoeConfig extends DecoderConfig, MixtureConfig {
-  /** Of layers without a mixture. */
+  /** Width of layers without a mixture. */
   readonly intermediateSize: number;
-  /** Of each expert. */
+  /** Width of each expert. */
   readonly moeIntermediateSize: number;
   /** Which layers have a mixture. */
   readonly sparse: readonly boolean[];
@@ -50,7 +49,6 @@ const schema = z.looseObject({
   max_position_embeddings: size.default(32768),
   rms_norm_eps: positive.default(1e-6),
   attention_bias: z.boolean().default(false),
-  attention_dropout: z.number().default(0),
   use_sliding_window: z.boolean().default(false),
   sliding_window: size.nullish().default(4096),
 });
@@ -63,7 +61,6 @@ const schema = z.looseObject({
  */
 export function resolveQwen3MoeConfig(hfConfig: Readonly<Record<string, unknown>>): Qwen3MoeConfig {
   const raw = parseRawConfig(schema, hfConfig);
-  requireImplemented({ attention_dropout: [raw.attention_dropout, 0] });
   const decoder = resolveDecoder(raw);
   return {
     ...decoder,

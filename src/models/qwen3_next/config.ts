@@ -12,11 +12,11 @@ import { ROPE_KEYS } from "../rope_config.ts";
 
 /** Everything that decides what the model computes. */
 export interface Qwen3NextConfig extends HybridConfig, MixtureConfig {
-  /** Of layers without a mixture. */
+  /** Width of layers without a mixture. */
   readonly intermediateSize: number;
-  /** Of each expert. */
+  /** Width of each expert. */
   readonly moeIntermediateSize: number;
-  /** Of the expert that all tokens go to. */
+  /** Width of the expert that all tokens go to. */
   readonly sharedIntermediateSize: number;
   /** Which layers have a mixture. */
   readonly sparse: readonly boolean[];

@@ -26,6 +26,8 @@ export class Qwen3NextForCausalLm extends DecoderForCausalLm {
         return config.sparse[i] ? new MixtureOfExperts(device, mixture) : new GatedFeedForward(device, config);
       }),
       balance,
+      // The layers that predict a second token.
+      otherFiles: { ignored: [/^mtp/] },
     });
   }
 

@@ -5,6 +5,7 @@
  */
 import type { DType } from "../../../src/dtype.ts";
 import { type CasesOf, each, eachFloat, fround, pick, spread, sum } from "./case.ts";
+import { dropoutFactor } from "./philox.ts";
 
 interface Attention {
   readonly batch: number;
@@ -21,6 +22,8 @@ interface Attention {
   readonly hidden?: (batch: number, key: number, query: number) => boolean;
   /** Elements between rows beyond the dense ones. */
   readonly gap?: number;
+  /** Probability that a key is dropped for a query. */
+  readonly p?: number;
 }
 
 const ATTENTIONS: readonly Attention[] = [
@@ -66,12 +69,18 @@ const ATTENTIONS: readonly Attention[] = [
     window: 5,
     hidden: (b, j) => j < 9 * b,
   },
+  { batch: 3, seqQ: 9, seqK: 9, heads: 4, kvHeads: 2, headDim: 8, valueDim: 5, causal: true, gap: 3, p: 0.3 },
+  { batch: 1, seqQ: 70, seqK: 131, heads: 2, kvHeads: 1, headDim: 6, causal: false, p: 0.1 },
+  { batch: 2, seqQ: 140, seqK: 140, heads: 2, kvHeads: 1, headDim: 5, causal: true, window: 130, p: 0.5 },
+  { batch: 1, seqQ: 7, seqK: 7, heads: 1, kvHeads: 1, headDim: 4, causal: false, hidden: (_, j) => j === 2, p: 0.2 },
+  { batch: 1, seqQ: 5, seqK: 5, heads: 2, kvHeads: 1, headDim: 4, causal: true, p: 1 },
 ];
+const DROPOUT = { key: 987654321012, sample: 2 ** 32 - 1 };
 
 /** One attention: its arguments, its arrays, and the formula's results and gradients. */
 function attend(dtype: DType, attention: Attention) {
-  const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim = headDim, causal, window = 0, hidden, gap = 0 } =
-    attention;
+  const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim = headDim, causal, window = 0 } = attention;
+  const { hidden, gap = 0, p: dropped = 0 } = attention;
   const scale = fround(1 / Math.sqrt(headDim));
   const [strideQ, strideK, strideV] = [heads * headDim + gap, kvHeads * headDim + 2 * gap, kvHeads * valueDim + gap];
   const span = (rows: number, stride: number, row: number): number => (rows - 1) * stride + row;
@@ -104,13 +113,19 @@ function attend(dtype: DType, attention: Attention) {
     const total = scores.reduce((t, s) => t + Math.exp(s - top), 0);
     lse[place] = top + Math.log(total);
     const p = scores.map((s) => Math.exp(s - top) / total);
-    const dp = seen.map((j) => sum(valueDim, (d) => pick(dO, out + d) * pick(v, vAt(j) + d)));
+    const factors = seen.map((col) => {
+      return dropoutFactor(dropped, { key: DROPOUT.key, sample: DROPOUT.sample + b, plane: h, row: i, col });
+    });
+    const kept = p.map((share, s) => share * pick(factors, s));
+    const dp = seen.map((j, s) => {
+      return pick(factors, s) * sum(valueDim, (d) => pick(dO, out + d) * pick(v, vAt(j) + d));
+    });
     const delta = sum(seen.length, (s) => pick(p, s) * pick(dp, s));
     seen.forEach((j, s) => {
       const ds = pick(p, s) * (pick(dp, s) - delta) * scale;
       for (let d = 0; d < valueDim; d++) {
-        add(o, out + d, pick(p, s) * pick(v, vAt(j) + d));
-        add(dv, dense(j) * valueDim + d, pick(p, s) * pick(dO, out + d));
+        add(o, out + d, pick(kept, s) * pick(v, vAt(j) + d));
+        add(dv, dense(j) * valueDim + d, pick(kept, s) * pick(dO, out + d));
       }
       for (let d = 0; d < headDim; d++) {
         add(dq, row + d, ds * pick(k, kAt(j) + d));
@@ -120,7 +135,7 @@ function attend(dtype: DType, attention: Attention) {
   }
   const sizes = { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV };
   const maskRows = (hidden?.length ?? 0) > 2 ? seqQ : 1;
-  const args = { dtype, ...sizes, scale, causal, window, maskRows };
+  const args = { dtype, ...sizes, scale, causal, window, maskRows, p: dropped, ...DROPOUT };
   const keyMask = each(batch * maskRows * seqK, (at) => {
     const row = Math.floor(at / seqK);
     return Number(!hidden?.(Math.floor(row / maskRows), at % seqK, row % maskRows));

@@ -22,7 +22,7 @@ export type Content = readonly number[] | Uint8Array | { readonly low: number; r
 /** What an array must hold after it: `undefined` is what was there before. Not finite values must be the same. */
 export interface Expected {
   readonly values: readonly (number | undefined)[];
-  /** Allowed is `relative * |value| + absolute`; nothing unless said otherwise. */
+  /** Allowed is `relative * |value| + absolute`; without either, values must be equal. */
   readonly relative?: number;
   readonly absolute?: number;
 }
@@ -35,7 +35,7 @@ export interface KernelCase<K extends KernelName> {
   readonly label?: string;
   /** All arguments that are no addresses. */
   readonly args: Omit<ArgsOf<K>, AddressOf<K>>;
-  /** Contents of arrays; numbers in [-1, 1) unless said otherwise. */
+  /** Contents of arrays. @default numbers in [-1, 1) */
   readonly arrays?: { readonly [N in AddressOf<K>]?: Content };
   /** Optional addresses that are left out. */
   readonly without?: readonly AddressOf<K>[];

@@ -1,156 +1,13 @@
 /**
- * Kernels of mixtures of experts against plain loops, the gradient of routers against central differences.
+ * Kernels of mixtures of experts against plain loops.
  *
  * @module
  */
-import assert from "node:assert/strict";
-import { float32, int32 } from "../../../src/dtype.ts";
+import { float32 } from "../../../src/dtype.ts";
 import type { EXPERT_KERNELS } from "../../../src/device/kernels/experts.ts";
-import type { Scoring } from "../../../src/device/kernels/signature.ts";
-import { softmaxRow } from "../../support/reference.ts";
-import {
-  byRow,
-  type Cases,
-  type CasesOf,
-  each,
-  eachFloat,
-  fround,
-  gradient,
-  pick,
-  type Properties,
-  sum,
-} from "./case.ts";
-import { TIES, topk } from "./topk.ts";
-
-interface Routing {
-  readonly experts: number;
-  readonly topK: number;
-  readonly scoring: Scoring;
-  readonly normalize?: boolean;
-  readonly scale?: number;
-  readonly groups?: number;
-  readonly topGroups?: number;
-  readonly groupBest?: 1 | 2;
-  readonly bias?: boolean;
-}
-
-const ROUTINGS: readonly Routing[] = [
-  { experts: 1, topK: 1, scoring: "softmax", normalize: true },
-  { experts: 4, topK: 2, scoring: "softmax" },
-  { experts: 7, topK: 7, scoring: "softmax", normalize: true, scale: 2.5 },
-  { experts: 19, topK: 3, scoring: "softmax", normalize: true },
-  { experts: 12, topK: 3, scoring: "softmax", groups: 4, topGroups: 2, groupBest: 1, scale: 0.5 },
-  { experts: 8, topK: 3, scoring: "sigmoid", bias: true },
-  { experts: 16, topK: 4, scoring: "sigmoid", bias: true, normalize: true, scale: 1.5 },
-  { experts: 16, topK: 5, scoring: "sigmoid", bias: true, normalize: true, groups: 4, topGroups: 2, groupBest: 2 },
-  { experts: 6, topK: 2, scoring: "softmaxOfTop" },
-  { experts: 9, topK: 4, scoring: "softmaxOfTop", normalize: true, scale: 3 },
-  { experts: 4, topK: 2, scoring: "sparseMixer" },
-  { experts: 17, topK: 2, scoring: "sparseMixer", scale: 2 },
-];
-const [ROWS, JITTER] = [3, 0.19];
-
-/** Logits without equals in a row, exact in every dtype. */
-function logitsOf({ experts }: Routing): number[] {
-  return each(ROWS * experts, (i) => ((i % experts * 7 + Math.floor(i / experts) * 3) % 23 - 11) / 8);
-}
-
-/** Places of the largest, best first. */
-function largest(values: readonly number[], count: number): number[] {
-  return each(values.length, (i) => i).sort((i, j) => pick(values, j) - pick(values, i)).slice(0, count);
-}
-
-/** Shares of experts that are nearly as good as the best but those taken. */
-function mixed(row: readonly number[], taken: readonly number[]): { readonly best: number; readonly shares: number[] } {
-  const left = row.map((s, i) => taken.includes(i) ? -Infinity : s);
-  const top = Math.max(...left);
-  const near = left.map((s, i) =>
-    (top - pick(row, i)) / Math.max(Math.abs(pick(row, i)), top) > 2 * JITTER ? -Infinity : s
-  );
-  return { best: left.indexOf(top), shares: softmaxRow(near) };
-}
-
-/** Which experts a row of logits chooses. */
-function chosenBy(row: readonly number[], routing: Routing, bias: readonly number[]): number[] {
-  const { experts, topK, scoring, groups = 1, topGroups = 1, groupBest = 1 } = routing;
-  if (scoring === "sparseMixer") {
-    const { best } = mixed(row, []);
-    return [best, mixed(row, [best]).best];
-  }
-  const keys = scoresOf(row, scoring).map((score, i) => score + (bias[i] ?? 0));
-  const size = experts / groups;
-  const sums = each(groups, (g) => {
-    const own = keys.slice(g * size, (g + 1) * size);
-    return largest(own, groupBest).reduce((total, i) => total + pick(own, i), 0);
-  });
-  const kept = largest(sums, topGroups);
-  return largest(keys.map((key, i) => kept.includes(Math.floor(i / size)) ? key : -Infinity), topK);
-}
-
-function scoresOf(row: readonly number[], scoring: Scoring): number[] {
-  return scoring === "softmax" ? softmaxRow(row) : row.map((v) => scoring === "sigmoid" ? 1 / (1 + Math.exp(-v)) : v);
-}
-
-/** Weights of the chosen experts. */
-function weightsOf(row: readonly number[], routing: Routing, chosen: readonly number[]): number[] {
-  const { scoring, normalize = false, scale = 1 } = routing;
-  const scores = scoresOf(row, scoring);
-  const weights = scoring === "sparseMixer"
-    ? chosen.map((expert, j) => pick(mixed(row, chosen.slice(0, j)).shares, expert))
-    : chosen.map((expert) => pick(scores, expert));
-  const shares = scoring === "softmaxOfTop" ? softmaxRow(weights) : weights;
-  const total = normalize ? shares.reduce((all, weight) => all + weight, 0) : 1;
-  return shares.map((weight) => weight / total * scale);
-}
-
-const DEFAULTS = { normalize: false, scale: 1, groups: 1, topGroups: 1, groupBest: 1 } as const;
-
-/** A bias that turns the order. */
-function biasOf({ experts, bias = false }: Routing): number[] {
-  return bias ? each(experts, (i) => fround((i * 5 % experts) / experts)) : [];
-}
-
-const route: CasesOf<"route"> = eachFloat((dtype) =>
-  ROUTINGS.map((routing) => {
-    const [logits, bias] = [logitsOf(routing), biasOf(routing)];
-    const { bias: isBiased = false, ...args } = { ...DEFAULTS, ...routing };
-    const chosen = byRow(logits, routing.experts, (row) => chosenBy(row, routing, bias));
-    const weights = byRow(logits, routing.experts, (row, r) => {
-      return weightsOf(row, routing, chosen.slice(r * routing.topK, (r + 1) * routing.topK));
-    });
-    return {
-      args: { dtype, rows: ROWS, jitter: JITTER, ...args },
-      arrays: isBiased ? { logits, bias } : { logits },
-      ...isBiased ? {} : { without: ["bias"] },
-      expect: () => ({ weights: { values: weights, relative: 1e-6 }, chosen: { values: chosen } }),
-    };
-  })
-);
-
-const routeBackward: CasesOf<"routeBackward"> = eachFloat((dtype, epsilon) =>
-  ROUTINGS.map((routing) => {
-    const { experts, topK, scoring, normalize = false, scale = 1 } = routing;
-    const logits = logitsOf(routing);
-    const chosen = byRow(logits, experts, (row) => chosenBy(row, routing, biasOf(routing)));
-    return {
-      args: { dtype, scoring, rows: ROWS, experts, topK, normalize, scale, jitter: JITTER },
-      arrays: { logits, chosen },
-      expect: (before) => {
-        const dweights = before("dweights");
-        // The weights of all experts, those that are not chosen none: so outputs are as many as logits.
-        const values = byRow(logits, experts, (row, r) => {
-          const own = chosen.slice(r * topK, (r + 1) * topK);
-          const spread = (list: readonly number[]): number[] => {
-            return own.reduce((row, expert, j) => row.with(expert, pick(list, j)), each(experts, () => 0));
-          };
-          const dy = spread(dweights.slice(r * topK, (r + 1) * topK));
-          return gradient(row, dy, experts, (moved) => spread(weightsOf(moved, routing, own)));
-        });
-        return { dlogits: { values, relative: epsilon + 1e-6, absolute: 1e-7 } };
-      },
-    };
-  })
-);
+import { byRow, type Cases, type CasesOf, each, eachFloat, fround, gradient, pick, sum } from "./case.ts";
+import { ROUTER_CASES } from "./router.ts";
+import { topk } from "./topk.ts";
 
 const sortPairs: CasesOf<"sortPairs"> = [[5, 1], [12, 4], [40, 7], [9, 30]].map(([pairs = 0, experts = 0]) => {
   const chosen = each(pairs, (i) => (i * i + 3) % Math.max(1, experts - 1));
@@ -343,8 +200,7 @@ const clampedSwigluBackward: CasesOf<"clampedSwigluBackward"> = eachFloat((dtype
 
 /** Cases of kernels of mixtures of experts. */
 export const EXPERT_CASES: Cases<keyof typeof EXPERT_KERNELS> = {
-  route,
-  routeBackward,
+  ...ROUTER_CASES,
   sortPairs,
   combinePairs,
   combinePairsBackward,
@@ -355,30 +211,4 @@ export const EXPERT_CASES: Cases<keyof typeof EXPERT_KERNELS> = {
   clampedSwiglu,
   clampedSwigluBackward,
   topk,
-};
-
-/** What else holds for kernels of mixtures of experts. */
-export const EXPERT_PROPERTIES: Properties = {
-  "route() chooses of equal scores as torch.topk does": (bed) => {
-    for (const [experts, topK, modulus, places] of TIES) {
-      const logits = bed.put(float32, each(experts, (i) => (i * i * 7 + i) % modulus));
-      const [weights, chosen] = [bed.room(float32, topK), bed.room(int32, topK)];
-      bed.device.kernels.route({
-        ...{ dtype: float32, scoring: "softmaxOfTop", rows: 1, experts, topK, jitter: 0, ...DEFAULTS },
-        ...{ weights, chosen, logits },
-      });
-      assert.deepEqual(bed.get(int32, chosen, topK), places, `${topK} of ${experts}`);
-    }
-  },
-  "route() gives a NaN to the experts that have one": (bed) => {
-    const logits = bed.put(float32, [0, NaN, 1, 2]);
-    for (const scoring of ["softmax", "sigmoid", "softmaxOfTop", "sparseMixer"] as const) {
-      const [weights, chosen] = [bed.room(float32, 2), bed.room(int32, 2)];
-      const args = { dtype: float32, scoring, rows: 1, experts: 4, topK: 2, jitter: 0, ...DEFAULTS };
-      bed.device.kernels.route({ ...args, weights, chosen, logits });
-      const [first = 0, second = 0] = bed.get(int32, chosen, 2);
-      assert.ok(first !== second && first < 4 && second < 4, scoring);
-      assert.ok(Number.isNaN(bed.get(float32, weights, 1)[0]), scoring);
-    }
-  },
 };

@@ -331,7 +331,7 @@ const swigluBackward: CasesOf<"swigluBackward"> = eachFloat((dtype, epsilon) =>
 );
 
 /** Cases of kernels of layers. */
-export const LAYER_CASES: Cases<keyof typeof LAYER_KERNELS> = {
+export const LAYER_CASES: Cases<Exclude<keyof typeof LAYER_KERNELS, "dropout">> = {
   softmax,
   softmaxBackward,
   rmsNorm,

@@ -199,7 +199,7 @@ export const PRODUCT_PROPERTIES: Properties = {
       strideK: 2,
       strideV: 2,
     };
-    const args = { dtype: float32, ...sizes, scale: 1, causal: false, window: 0, maskRows: 1 };
+    const args = { dtype: float32, ...sizes, scale: 1, causal: false, window: 0, maskRows: 1, p: 0, key: 0, sample: 0 };
     const [o, lse] = [bed.room(float32, 4), bed.room(float32, 2)];
     const [k, v] = [bed.put(float32, [1000, 0, -1000, 0, 0, 0]), bed.put(float32, [1, 2, 3, 4, 5, 6])];
     bed.device.kernels.attention({ ...args, o, lse, q: bed.put(float32, [1000, 0, 0, 1]), k, v });

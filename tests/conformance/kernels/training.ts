@@ -9,6 +9,7 @@ import { float32, int64 } from "../../../src/dtype.ts";
 import { type DevicePtr, devicePtr } from "../../../src/device/device.ts";
 import { CONSTANTS } from "../../../src/device/kernels/signature.ts";
 import { type Cases, type CasesOf, close, each, FLOATS, fround, pick, type Properties, rounding, sum } from "./case.ts";
+import { philox } from "./philox.ts";
 
 const { RECORD_BYTES } = CONSTANTS;
 
@@ -182,20 +183,6 @@ const sumRanks: CasesOf<"sumRanks"> = [
     },
   })),
 ];
-
-/** Philox 4x32-10 in BigInt, written from the paper's definition. */
-function philox(counter: readonly bigint[], key: readonly bigint[]): bigint[] {
-  let [a, b, c, d] = [counter[0] ?? 0n, counter[1] ?? 0n, counter[2] ?? 0n, counter[3] ?? 0n];
-  let [k, l] = [key[0] ?? 0n, key[1] ?? 0n];
-  const word = 2n ** 32n;
-  for (let round = 0; round < 10; round++) {
-    const [x, y] = [0xd2511f53n * a, 0xcd9e8d57n * c];
-    [a, b, c, d] = [(y / word) ^ b ^ k, y % word, (x / word) ^ d ^ l, x % word];
-    k = (k + 0x9e3779b9n) % word;
-    l = (l + 0xbb67ae85n) % word;
-  }
-  return [a, b, c, d];
-}
 
 /** The block of the stream of a key that holds an element. */
 function streamBlock(key: number, element: number): bigint[] {

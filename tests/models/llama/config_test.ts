@@ -35,6 +35,7 @@ test("resolveLlamaConfig() fills in transformers' defaults", () => {
     mlpBias: false,
     init: { kind: "normal", mean: 0, std: 0.02 },
     paddingIdx: undefined,
+    attentionDropout: 0,
   });
 });
 
@@ -116,7 +117,6 @@ test("resolveLlamaConfig() refuses options that change the result and are not im
   for (
     const option of [
       { hidden_act: "mish" },
-      { attention_dropout: 0.1 },
       { rope_scaling: { type: "dynamic", factor: 2 } },
       { rope_parameters: { rope_type: "default", partial_rotary_factor: 0.5 } },
     ]

@@ -3,7 +3,7 @@
  * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
  * other ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or
  * `nonfinite` (throws such an error); `kill-in=<kind>` and `vanish-in=<kind>`: from then on, at the first call of that kind, or about
- * something that begins so, the rank is killed, or the checkpoint that is being written vanishes. `layers=<n>` and `hidden=<n>` size the model, `data=<file>` is the
+ * something that begins so, the rank is killed, or the checkpoint that is being written vanishes. `layers=<n>` and `hidden=<n>` size the model, with `dropout=<p>` it is a Phi that drops out, `data=<file>` is the
  * script's own data. All other arguments are the trainer's flags.
  *
  * @module
@@ -14,10 +14,11 @@ import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
 import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
 import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
 
-const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden|data|tokens)=/.test(text));
+const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden|dropout|data|tokens)=/.test(text));
 const valueOf = (name: string): string | undefined =>
   own.find((text) => text.startsWith(`${name}=`))?.slice(name.length + 1);
 const hidden = Number(valueOf("hidden") ?? 16);
+const p = Number(valueOf("dropout") ?? 0);
 const data = valueOf("data");
 
 process.exitCode = await runTrainingScript({
@@ -36,6 +37,7 @@ process.exitCode = await runTrainingScript({
     rope_theta: 10000,
     initializer_range: 0.02,
     tie_word_embeddings: false,
+    ...p === 0 ? {} : { model_type: "phi", embd_pdrop: p, attention_dropout: p, resid_pdrop: p },
   },
   data: () => data === undefined ? [] : [data],
   prompt: "once ",

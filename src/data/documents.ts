@@ -9,15 +9,15 @@
 import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
 import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
-import { findFiles, type SkippedFiles } from "./text_files.ts";
+import { findFiles, type SkippedFiles } from "./find_files.ts";
 
 /** One document. */
 export interface TextDocument {
-  /** Its text, not empty. */
+  /** The document's text, not empty. */
   readonly text: string;
   /** The file that holds it. */
   readonly file: string;
-  /** Its line there, from 1; `undefined` if it is the whole file. */
+  /** The line of the file that holds the document, from 1; `undefined` if the whole file does. */
   readonly line: number | undefined;
   /** Bytes of all files up to the end of this document: how far reading has come. */
   readonly bytesRead: number;
@@ -25,7 +25,7 @@ export interface TextDocument {
 
 /** Documents in a fixed order. */
 export interface TextSource {
-  /** Where they come from, for messages. */
+  /** The files of the documents, for messages. */
   readonly files: readonly string[];
   /** What was left out of directories, where any were searched. */
   readonly skipped?: SkippedFiles;
@@ -39,7 +39,7 @@ export interface TextSource {
 
 /** How files are read. */
 export interface TextOptions {
-  /** The key of a JSONL line that holds the text; default `text`. */
+  /** The key of a JSONL line that holds the text. @default `text` */
   readonly field?: string;
 }
 

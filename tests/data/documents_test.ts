@@ -6,9 +6,9 @@
 import assert from "node:assert/strict";
 import { symlinkSync } from "node:fs";
 import { test } from "node:test";
-import type { TextDocument, TextSource } from "../../src/data/dataset.ts";
-import { openText } from "../../src/data/dataset.ts";
-import { findFiles } from "../../src/data/text_files.ts";
+import type { TextDocument, TextSource } from "../../src/data/documents.ts";
+import { openText } from "../../src/data/documents.ts";
+import { findFiles } from "../../src/data/find_files.ts";
 import { ConfigError, FileError } from "../../src/errors.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 

@@ -1,5 +1,5 @@
 /**
- * Which files a list of paths, directories and patterns means. What their text is, is left to `dataset.ts`.
+ * Which files a list of paths, directories and patterns means. What their text is, is left to `documents.ts`.
  *
  * Invariant: the answer depends on what is on the disk only, sorted by code unit, so every rank and runtime sees the same
  * files in the same order.

@@ -1,0 +1,102 @@
+/**
+ * What NVIDIA's compiler makes of the CUDA kernels: registers, spills and shared memory of each entry point. No GPU is needed.
+ *
+ * @module
+ */
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
+import { isAbsence } from "../../ffi/library.ts";
+import { openLibrary } from "../../ffi/mod.ts";
+import { compileKernel, kernelDigest, nvrtcVersion } from "../../src/device/cuda/compiler.ts";
+import { kernelText, type KernelTexts } from "../../src/device/cuda/kernels.ts";
+import { LAUNCHES } from "../../src/device/cuda/launches.ts";
+import type { Nvrtc } from "../../src/device/cuda/libraries.ts";
+import { InternalError, LibraryNotFoundError } from "../../src/errors.ts";
+import { environmentFrom, processEnvironment } from "../../src/runtime/env.ts";
+
+/** The kinds of cards that kernels are compiled for. */
+export const ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"] as const;
+
+/** Where `scripts/cuda_libraries.sh` puts the libraries. */
+export const FETCHED: string = fileURLToPath(new URL("../../.cuda", import.meta.url));
+/** Where results are kept, by what was compiled and how. */
+const KEPT = fileURLToPath(new URL("../../.cache/cuda_kernels", import.meta.url));
+
+/** One kernel for one kind of card. */
+export interface Job {
+  readonly kernel: string;
+  /** The file that it is written in. */
+  readonly file: string;
+  readonly architecture: string;
+}
+
+/** All kernels for all kinds of cards. */
+export const JOBS: readonly Job[] = Object.entries(LAUNCHES).flatMap(([file, kernels]) =>
+  Object.keys(kernels).flatMap((kernel) => ARCHITECTURES.map((architecture) => ({ kernel, file, architecture })))
+);
+
+/** What one entry point takes. */
+export interface Use {
+  readonly point: string;
+  readonly registers: number;
+  /** Bytes that registers did not hold, which are stored to memory. */
+  readonly spills: number;
+  /** Bytes of a block's shared memory. */
+  readonly shared: number;
+}
+
+/** What came of a job: what its entry points take, or the compiler's words. */
+export type Outcome = Job & ({ readonly uses: readonly Use[] } | { readonly refusal: string });
+
+/** Opens NVRTC: the fetched one, or else the user's; undefined where there is none. */
+export async function findCompiler(): Promise<Nvrtc | undefined> {
+  const environment = existsSync(FETCHED)
+    ? environmentFrom((name) => name === "VIRTUAL_ENV" ? FETCHED : undefined)
+    : processEnvironment();
+  try {
+    return await openLibrary(NVRTC, { environment });
+  } catch (error) {
+    const isAbsent = error instanceof LibraryNotFoundError && error.tried.every(({ reason }) => isAbsence(reason));
+    if (isAbsent) return undefined;
+    throw error;
+  }
+}
+
+/** Does a job, or takes what came of the same one before. */
+export function outcomeOf(nvrtc: Nvrtc, texts: KernelTexts, job: Job): Outcome {
+  const text = kernelText(texts, job.kernel, job.file);
+  const kept = `${KEPT}/${job.kernel}-${kernelDigest(job.architecture, nvrtcVersion(nvrtc), text)}.json`;
+  if (existsSync(kept)) return { ...job, uses: JSON.parse(readFileSync(kept, "utf8")) };
+  try {
+    const uses = usesIn(compileKernel(nvrtc, job.kernel, text, job.architecture).log);
+    mkdirSync(KEPT, { recursive: true });
+    writeFileSync(`${kept}.${process.pid}`, JSON.stringify(uses));
+    renameSync(`${kept}.${process.pid}`, kept);
+    return { ...job, uses };
+  } catch (error) {
+    if (error instanceof InternalError) return { ...job, refusal: error.message };
+    throw error;
+  }
+}
+
+/** Reads what each entry point takes from the compiler's log. */
+export function usesIn(log: string): Use[] {
+  return log.split("Compiling entry function ").slice(1).map((part) => {
+    const point = /^'(\w+)'/.exec(part)?.[1];
+    const number = (pattern: RegExp): number => {
+      const found = pattern.exec(part)?.[1];
+      if (found === undefined) throw new Error(`the compiler's log lacks ${pattern} of '${point}':\n${part}`);
+      return Number(found);
+    };
+    if (point === undefined) throw new Error(`the compiler's log names no entry point:\n${part}`);
+    const spills = [...part.matchAll(/(\d+) bytes spill stores/g)].map(([, bytes]) => Number(bytes));
+    return {
+      point,
+      registers: number(/Used (\d+) registers/),
+      spills: spills.reduce((sum, bytes) => sum + bytes, 0),
+      shared: part.includes(" bytes smem") ? number(/(\d+) bytes smem/) : 0,
+    };
+  });
+}

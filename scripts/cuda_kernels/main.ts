@@ -1,0 +1,117 @@
+/**
+ * What can be shown of CUDA without a card: `npm run test:cuda [-- --only kernel | --document]`.
+ *
+ * 1. Every kernel is compiled by NVIDIA's compiler for every kind of card, with a table of what it takes. What was compiled
+ *    before is not compiled again.
+ * 2. The tables of bindings are compared with what NVIDIA's headers say, and the real libraries are loaded and asked, in both
+ *    runtimes: `tests/ffi`.
+ *
+ * The libraries come from PyPI (`scripts/cuda_libraries.sh`), or from the user's Python environment. Where there are none, what
+ * needs them is counted as skipped. The last line is `N passed, N failed`.
+ *
+ * @module
+ */
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
+import { nvrtcVersion } from "../../src/device/cuda/compiler.ts";
+import { FETCHED, findCompiler, JOBS, type Outcome } from "./compile.ts";
+import { documentOf, faultsOf, tableOf } from "./report.ts";
+
+/** What is counted. */
+interface Counts {
+  readonly passed: number;
+  readonly failed: number;
+  readonly skipped: number;
+}
+
+const flags: readonly Flag[] = [
+  { name: "only", takes: "one", placeholder: "<kernel>", description: "Compile one kernel, and do nothing else" },
+  { name: "document", takes: "switch", description: "Write docs/cuda-kernels.md" },
+  { name: "help", short: "h", takes: "switch", description: "Show this text" },
+];
+
+process.chdir(fileURLToPath(new URL("../..", import.meta.url)));
+process.exitCode = await main(process.argv.slice(2));
+
+async function main(argv: readonly string[]): Promise<number> {
+  const { uses, problems } = readFlags(flags, argv, { stopAtPositional: true });
+  if (problems.length > 0 || uses.has("help")) {
+    for (const { path, expected, got } of problems) print(`${path}: expected ${expected}, got ${got}`);
+    print(describeFlags(flags));
+    return uses.has("help") ? 0 : 2;
+  }
+  const only = uses.get("only")?.texts.at(-1);
+  if (only !== undefined && JOBS.every(({ kernel }) => kernel !== only)) {
+    print(`--only: expected a kernel, got ${only}`);
+    return 2;
+  }
+  fetchLibraries();
+  const counts = [await compileAll(only, uses.has("document")), ...only === undefined ? [runTests()] : []];
+  const sum = (of: keyof Counts): number => counts.reduce((total, count) => total + count[of], 0);
+  print(`\n${sum("skipped")} skipped\n${sum("passed")} passed, ${sum("failed")} failed`);
+  return sum("failed") === 0 ? 0 : 1;
+}
+
+/** Fetches NVIDIA's libraries, unless that was done. */
+function fetchLibraries(): void {
+  if (existsSync(FETCHED)) return;
+  print("Fetching NVIDIA's libraries from PyPI (about 250 MB)");
+  const { status, stderr } = spawnSync("bash", ["scripts/cuda_libraries.sh"], { encoding: "utf8" });
+  if (status !== 0) print(`They cannot be fetched: ${stderr.trim().split("\n").at(-1)}`);
+}
+
+/** Compiles kernels side by side, and prints what they take and what is wrong. */
+async function compileAll(only: string | undefined, writes: boolean): Promise<Counts> {
+  const jobs = JOBS.filter(({ kernel }) => only === undefined || kernel === only).length;
+  const nvrtc = await findCompiler();
+  if (nvrtc === undefined) {
+    print(`skipped: ${jobs} compilations of kernels, which need NVRTC (scripts/cuda_libraries.sh)`);
+    return { passed: 0, failed: 0, skipped: jobs };
+  }
+  const shares = Math.min(availableParallelism(), jobs);
+  const options = only === undefined ? [] : [only];
+  const outcomes = (await Promise.all(
+    Array.from({ length: shares }, (_, i) => work([`${i}`, `${shares}`, ...options])),
+  )).flat();
+  for (const line of tableOf(outcomes)) print(line);
+  const faults = outcomes.map(faultsOf).filter((list) => list.length > 0);
+  for (const fault of faults.flat()) print(fault);
+  if (writes && only === undefined && outcomes.length === jobs) {
+    const date = new Date().toISOString().slice(0, 10);
+    writeFileSync("docs/cuda-kernels.md", documentOf(outcomes, `NVRTC ${nvrtcVersion(nvrtc)}`, date));
+  }
+  const missing = jobs - outcomes.length;
+  if (missing > 0) print(`${missing} compilations ended the compiler's process`);
+  return { passed: outcomes.length - faults.length, failed: faults.length + missing, skipped: 0 };
+}
+
+/** Runs one share of the jobs in a process of its own; gives those that it finished. */
+function work(args: readonly string[]): Promise<Outcome[]> {
+  return new Promise((resolve, reject) => {
+    const worker = fileURLToPath(new URL("worker.ts", import.meta.url));
+    const child = spawn(process.execPath, [worker, ...args], { stdio: ["ignore", "pipe", "inherit"] });
+    let text = "";
+    child.stdout.setEncoding("utf8").on("data", (part: string) => void (text += part));
+    child.once("error", reject);
+    child.once("close", () => resolve(text.split("\n").slice(0, -1).map((line) => JSON.parse(line))));
+  });
+}
+
+/** The tests of bindings and of the real libraries, in both runtimes, which count themselves. */
+function runTests(): Counts {
+  const files = ["tests/ffi/cuda_facts_test.ts", "tests/ffi/cuda_libraries_test.ts"];
+  const { stdout, stderr } = spawnSync(process.execPath, ["scripts/run_tests.ts", ...files], { encoding: "utf8" });
+  print(`\n${stdout}${stderr}`.trimEnd());
+  const counted = /^(\d+) skipped\n(\d+) passed, (\d+) failed$/m.exec(stdout);
+  if (counted === null) return { passed: 0, failed: 1, skipped: 0 };
+  const [skipped = NaN, passed = NaN, failed = NaN] = counted.slice(1).map(Number);
+  return { passed, failed, skipped };
+}
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}

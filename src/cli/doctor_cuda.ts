@@ -1,0 +1,218 @@
+/**
+ * What `fullyshard doctor` finds of NVIDIA GPUs: which versions there are and whether they go together, what keeps cards from
+ * being used and what to do about it, and how each card may be shared. Nothing is allocated on a card.
+ *
+ * @module
+ */
+import { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
+import { NVML, NVML_CONSTANTS } from "../../ffi/bindings/nvml.ts";
+import { openLibrary } from "../../ffi/mod.ts";
+import type { Library } from "../../ffi/types.ts";
+import { attributeOf, type Cudart, cudaState, cudaVersion, type Nvrtc } from "../device/cuda/libraries.ts";
+import { nvrtcVersion } from "../device/cuda/compiler.ts";
+import { FileError, LibraryNotFoundError, NativeError } from "../errors.ts";
+import type { Environment } from "../runtime/env.ts";
+import { openReadable, pathExists } from "../runtime/files.ts";
+
+/** One card. Null is what only NVML knows, where that is not there. */
+export interface CardReport {
+  readonly name: string | null;
+  /** E.g. `9.0`. */
+  readonly capability: string;
+  readonly computeMode: "default" | "exclusive" | "prohibited";
+  /** Whether it is divided into instances (MIG). */
+  readonly isDivided: boolean | null;
+  /** The cards whose memory it reaches directly. */
+  readonly peers: readonly number[];
+}
+
+/** What there is of CUDA; a version is null where its library does not work. */
+export interface CudaReport {
+  /** The newest CUDA of the driver; null also where there is none. */
+  readonly driver: string | null;
+  readonly runtime: string | null;
+  readonly compiler: string | null;
+  /** Why no card can be used, and what to do about it. */
+  readonly obstacle: string | null;
+  readonly cards: readonly CardReport[];
+  /** Whether MPS runs, which lets processes share a card at the same time; null where its folder may not be looked at. */
+  readonly hasMps: boolean | null;
+  /** What is there and does not go together, each with its remedy. */
+  readonly problems: readonly string[];
+}
+
+/** The libraries that could be opened. */
+export interface OpenedLibraries {
+  readonly cudart: Cudart | undefined;
+  readonly nvrtc: Nvrtc | undefined;
+  readonly nccl: Library<typeof NCCL_BINDINGS> | undefined;
+  /** The CUDA that NCCL was built for, as {@link ncclBuild} reads it of a file of hundreds of MiB. */
+  readonly builtFor: string | null;
+}
+
+/** What there is of CUDA. */
+export async function examineCuda(
+  { cudart, nvrtc, nccl, builtFor }: OpenedLibraries,
+  environment: Environment,
+): Promise<CudaReport> {
+  const state = cudart === undefined ? undefined : cudaState(cudart);
+  const compiler = nvrtc === undefined ? null : nvrtcVersion(nvrtc);
+  const driver = state === undefined || state.driver === 0 ? null : cudaVersion(state.driver);
+  const obstacle = state === undefined ? "the CUDA runtime is not there, or does not work" : state.obstacle ?? null;
+  return {
+    driver,
+    runtime: state === undefined ? null : cudaVersion(state.runtime),
+    compiler,
+    obstacle,
+    cards: cudart === undefined || state === undefined ? [] : await examineCards(cudart, state.cards, environment),
+    hasMps: hasPipe(environment.text("CUDA_MPS_PIPE_DIRECTORY") ?? "/tmp/nvidia-mps"),
+    problems: [
+      ...driver !== null && obstacle !== null ? [`no GPU can be used: ${obstacle}`] : [],
+      ...tooNew("NVRTC", compiler, driver, "nvidia-cuda-nvrtc"),
+      ...tooNew("NCCL", builtFor, driver, "nvidia-nccl"),
+      ...nccl === undefined ? [] : tooOld(nccl, builtFor),
+    ],
+  };
+}
+
+/** Whether the daemon of MPS has its pipe in a folder. */
+function hasPipe(folder: string): boolean | null {
+  try {
+    return pathExists(`${folder}/control`);
+  } catch (error) {
+    if (error instanceof FileError) return null;
+    throw error;
+  }
+}
+
+/** What of a newer CUDA than the driver's first number cannot be used with it. */
+function tooNew(name: string, cuda: string | null, driver: string | null, wheel: string): string[] {
+  if (cuda === null || driver === null || parseInt(cuda) <= parseInt(driver)) return [];
+  const [own, other] = [parseInt(driver), parseInt(cuda)];
+  return [`${name} is that of CUDA ${other}, the driver that of CUDA ${own}: 'pip install ${wheel}-cu${own}'`];
+}
+
+/** Whether NCCL lacks the function by which ranks join. */
+function tooOld(nccl: Library<typeof NCCL_BINDINGS>, builtFor: string | null): string[] {
+  if (nccl.symbols.ncclCommInitRankScalable !== undefined) return [];
+  const { since } = NCCL_BINDINGS.ncclCommInitRankScalable;
+  const wheel = builtFor === null ? "nvidia-nccl" : `nvidia-nccl-cu${parseInt(builtFor)}`;
+  return [`NCCL ${ncclVersion(nccl)} is too old, ${since} is the oldest that serves: 'pip install --upgrade ${wheel}'`];
+}
+
+/** NCCL's version, e.g. `2.28.9`. */
+export function ncclVersion({ symbols, provider }: Library<typeof NCCL_BINDINGS>): string {
+  const version = provider.out("i32");
+  symbols.ncclGetVersion(version);
+  const [major, rest] = [Math.floor(version.value / 10_000), version.value % 10_000];
+  return `${major}.${Math.floor(rest / 100)}.${rest % 100}`;
+}
+
+/** The CUDA that NCCL was built with, which its file says and no function; null where it does not. */
+export function ncclBuild(path: string): string | null {
+  try {
+    using file = openReadable(path);
+    let before = "";
+    for (const piece of file.pieces(0, file.byteLength)) {
+      const text = before + new TextDecoder("latin1").decode(piece);
+      const found = /NCCL version [\d.]+\+cuda(\d+\.\d+)/.exec(text)?.[1];
+      if (found !== undefined) return found;
+      before = text.slice(-64);
+    }
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+  }
+  return null;
+}
+
+async function examineCards(cudart: Cudart, count: number, environment: Environment): Promise<CardReport[]> {
+  if (count === 0) return [];
+  const { symbols, provider } = cudart;
+  const cards = Array.from({ length: count }, (_, index) => index);
+  const canReach = provider.out("i32");
+  const own = await examineByNvml(cudart, cards, environment);
+  return cards.map((index) => {
+    const attribute = (name: Parameters<typeof attributeOf>[2]): number => attributeOf(cudart, index, name);
+    const major = attribute("cudaDevAttrComputeCapabilityMajor");
+    return {
+      ...own[index] ?? { name: null, isDivided: null },
+      capability: `${major}.${attribute("cudaDevAttrComputeCapabilityMinor")}`,
+      computeMode: computeModeOf(attribute("cudaDevAttrComputeMode")),
+      peers: cards.filter((other) => {
+        if (other === index) return false;
+        symbols.cudaDeviceCanAccessPeer(canReach, index, other);
+        return canReach.value !== 0;
+      }),
+    };
+  });
+}
+
+function computeModeOf(mode: number): CardReport["computeMode"] {
+  if (mode === NVML_CONSTANTS.NVML_COMPUTEMODE_DEFAULT) return "default";
+  return mode === NVML_CONSTANTS.NVML_COMPUTEMODE_PROHIBITED ? "prohibited" : "exclusive";
+}
+
+/** What NVML knows of cards; nothing where it is not there, or does not know them. */
+async function examineByNvml(
+  { symbols: { cudaDeviceGetPCIBusId } }: Cudart,
+  cards: readonly number[],
+  environment: Environment,
+): Promise<Pick<CardReport, "name" | "isDivided">[]> {
+  try {
+    const { symbols, provider } = await openLibrary(NVML, { environment });
+    symbols.nvmlInit_v2();
+    const read = (length: number, fill: (bytes: Uint8Array) => void): string => {
+      const bytes = new Uint8Array(length);
+      fill(bytes);
+      return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
+    };
+    const found = cards.map((index) => {
+      const [device, mode, later] = [provider.out("nvmlDevice_t"), provider.out("u32"), provider.out("u32")];
+      const place = read(64, (bytes) => cudaDeviceGetPCIBusId(bytes, bytes.length, index));
+      symbols.nvmlDeviceGetHandleByPciBusId_v2(place, device);
+      const name = read(96, (bytes) => symbols.nvmlDeviceGetName(device.value, bytes, bytes.length));
+      const canDivide = symbols.nvmlDeviceGetMigMode(device.value, mode, later) === 0;
+      return { name, isDivided: canDivide && mode.value === NVML_CONSTANTS.NVML_DEVICE_MIG_ENABLE };
+    });
+    symbols.nvmlShutdown();
+    return found;
+  } catch (error) {
+    if (error instanceof LibraryNotFoundError || error instanceof NativeError) return [];
+    throw error;
+  }
+}
+
+/** The report as text for people, a fact a line. */
+export function describeCuda({ driver, runtime, compiler, obstacle, cards, hasMps }: CudaReport): string[] {
+  const versions = [
+    ...driver === null ? [] : [`driver of CUDA ${driver}`],
+    ...runtime === null ? [] : [`runtime ${runtime}`],
+    ...compiler === null ? [] : [`NVRTC ${compiler}`],
+  ];
+  const isOlder = driver !== null && runtime !== null && parseInt(driver) === parseInt(runtime) &&
+    Number(driver.split(".")[1]) < Number(runtime.split(".")[1]);
+  const together = isOlder
+    ? "they go together by minor version compatibility: what is new in the runtime's CUDA is missing"
+    : "they go together";
+  return [
+    ...versions.length === 0 ? [] : [`${versions.join(", ")}${obstacle === null ? `: ${together}` : ""}`],
+    ...obstacle === null ? [] : [`no GPU can be used: ${obstacle}`],
+    ...cards.map((card, index) => {
+      const { name, capability, computeMode, isDivided, peers } = card;
+      const mode = { default: "for all processes", exclusive: "for one process", prohibited: "for none" }[computeMode];
+      const mig = isDivided === null ? "MIG unknown, as NVML is not there" : `MIG ${isDivided ? "on" : "off"}`;
+      const reach = peers.length === 0 ? "no other card" : peers.map((peer) => `cuda:${peer}`).join(", ");
+      return `cuda:${index}: ${
+        name === null ? "" : `${name}, `
+      }compute capability ${capability}, open ${mode} (compute mode), ${mig}, reaches ${reach} directly`;
+    }),
+    ...cards.length === 0 ? [] : [describeMps(hasMps)],
+  ];
+}
+
+function describeMps(hasMps: boolean | null): string {
+  if (hasMps === null) return "MPS unknown, as the folder of its pipes may not be looked at";
+  return hasMps
+    ? "MPS runs: processes work on a card at the same time"
+    : "MPS does not run: processes on one card take turns";
+}

@@ -1,0 +1,87 @@
+/**
+ * `fullyshard pull`: a model of Hugging Face's Hub into its cache, where `--model` and `openModel` find it by name, and
+ * `transformers` too.
+ *
+ * @module
+ */
+import process from "node:process";
+import * as z from "zod";
+import { fromHome, hubCache, hubHome, parseHubName } from "../checkpoint/hub_cache.ts";
+import { helpAsked } from "../config/flags.ts";
+import { configHelp, resolveConfig } from "../config/resolve.ts";
+import { section } from "../config/section.ts";
+import { ConfigError, FileError } from "../errors.ts";
+import { type Environment, processEnvironment } from "../runtime/env.ts";
+import { pathKind, readTextSync } from "../runtime/files.ts";
+import { HubServer, webAddress } from "./hub.ts";
+import { placesKey, requirePlaces } from "./places.ts";
+import { pullModel } from "./pull_files.ts";
+
+/** The Hub. */
+const HUB = "https://huggingface.co";
+/** Seconds without a byte after which a request fails. */
+const STALL_SECONDS = 60;
+
+const SECTIONS = [section(
+  "pull",
+  z.strictObject({
+    places: placesKey.describe("The model, as owner/name or owner/name@revision, with or without --places"),
+    endpoint: z.string().optional().describe(`The server; HF_ENDPOINT, or ${HUB}, unless given`),
+    fileHost: z.array(z.string()).default([]).describe(
+      "A host that the server sends files from, beside its own: under Deno no other one is asked",
+    ),
+  }),
+)] as const;
+
+/**
+ * Downloads a model, or what is missing of it.
+ *
+ * @param argv the arguments after `pull`
+ * @returns the exit code
+ * @throws {ConfigError} for arguments and variables that are wrong
+ * @throws {FileError} if the model cannot be had, or the cache not be written
+ * @throws {CheckpointError} if what came is not what the server said it is
+ */
+export async function pull(argv: readonly string[]): Promise<number> {
+  if (helpAsked(argv)) {
+    process.stdout.write(`${await configHelp(SECTIONS, "fullyshard pull <owner>/<name>[@<revision>] [flags]")}\n`);
+    return 0;
+  }
+  const { places, endpoint: given } = await resolveConfig(SECTIONS, { argv, positional: "places" });
+  const [text = ""] = requirePlaces(places, ["name"]);
+  const model = parseHubName(text);
+  if (model === undefined) {
+    const expected = "a model of the Hub, such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main";
+    throw new ConfigError([{ path: "name", expected, got: `'${text}'` }]);
+  }
+  const env = processEnvironment();
+  if (/^(1|on|yes|true)$/i.test(env.text("HF_HUB_OFFLINE") ?? "")) {
+    throw new FileError(text, "pull", "HF_HUB_OFFLINE is set, so that nothing may be asked of a server; unset it");
+  }
+  const endpoint = requireAddress(given, env);
+  const note = (line: string): void => void process.stderr.write(`${line}\n`);
+  const snapshot = await pullModel(model, {
+    server: new HubServer(endpoint, tokenOf(env), env.seconds("HF_HUB_DOWNLOAD_TIMEOUT") ?? STALL_SECONDS),
+    cache: hubCache(env),
+    note,
+  });
+  process.stdout.write(`${snapshot}\n`);
+  return 0;
+}
+
+function requireAddress(given: string | undefined, env: Environment): string {
+  const address = given ?? env.text("HF_ENDPOINT") ?? HUB;
+  if (webAddress(address) !== undefined) return address;
+  const path = given === undefined ? "HF_ENDPOINT" : "--endpoint";
+  throw new ConfigError([{ path, expected: "an address that begins with https:// or http://", got: `'${address}'` }]);
+}
+
+/** The user's token: the variable's, else that of Hugging Face's file. */
+function tokenOf(env: Environment): string | undefined {
+  const named = env.text("HF_TOKEN")?.trim();
+  if (named !== undefined && named !== "") return named;
+  const path = env.text("HF_TOKEN_PATH");
+  const file = path === undefined ? `${hubHome(env)}/token` : fromHome(path, env);
+  const token = pathKind(file) === "file" ? readTextSync(file).trim() : "";
+  return token === "" ? undefined : token;
+}

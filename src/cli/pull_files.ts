@@ -1,0 +1,207 @@
+/**
+ * A model from a server into Hugging Face's cache: which of its files, where they lie there, and what makes sure that they are whole.
+ *
+ * A file is written aside, gone on with after an interruption, compared with its size and hash, and renamed; a revision is found in the
+ * cache when all its files are there. Pulls of one file at once write it together: its bytes are the same for all of them, and each
+ * byte has its place.
+ *
+ * Permissions on Deno: `--allow-read --allow-write`, without which it makes no links, `--allow-sys=statfs`, and those of `hub.ts`.
+ *
+ * @module
+ */
+import { INDEX_FILE, readWeightMap, SINGLE_FILE } from "../checkpoint/hf_index.ts";
+import { findSnapshot, formatHubName, hubFolder, type HubName, isCommit } from "../checkpoint/hub_cache.ts";
+import { CheckpointError, FileError } from "../errors.ts";
+import { byteHash } from "../runtime/checksum.ts";
+import { systemClock } from "../runtime/clock.ts";
+import {
+  fileByteLength,
+  makeDirectory,
+  openReadable,
+  openWritable,
+  pathKind,
+  removePath,
+  renamePath,
+  replaceFile,
+  replaceLink,
+  spaceAt,
+} from "../runtime/files.ts";
+import { formatBytes } from "../train/progress.ts";
+import { type HubFile, type HubRevision, type HubServer, InterruptedError } from "./hub.ts";
+
+/** Files beside weights: the model's configuration, and what tokenizers are made of. */
+const SMALL_FILES = [
+  "config.json",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "added_tokens.json",
+  "vocab.json",
+  "vocab.txt",
+  "merges.txt",
+  "tokenizer.model",
+  "spiece.model",
+  "chat_template.jinja",
+];
+
+/** Times in a row that an answer may end without a byte more. */
+const MOST_FAILURES = 5;
+
+/** What a pull is told by. */
+export interface PullOptions {
+  readonly server: HubServer;
+  /** The folder of the cache. */
+  readonly cache: string;
+  /** Is told of each file that came. */
+  readonly note: (text: string) => void;
+}
+
+/**
+ * Downloads what is not there yet; gives the snapshot.
+ *
+ * @throws {FileError} if something cannot be had or written
+ * @throws {CheckpointError} if what came is not what the server said it is
+ */
+export async function pullModel(model: HubName, options: PullOptions): Promise<string> {
+  const { server, cache, note } = options;
+  const held = await server.revision(model);
+  const folder = hubFolder(cache, model);
+  const snapshot = `${folder}/snapshots/${held.commit}`;
+  makeDirectory(`${folder}/blobs`);
+  makeDirectory(snapshot);
+  const get = async (file: string): Promise<void> => {
+    const facts = await server.look(model, held.commit, file);
+    const blob = `${folder}/blobs/${facts.etag}`;
+    const isThere = lengthOf(blob) === facts.byteLength;
+    if (!isThere) await download(model, held.commit, file, facts, blob, options);
+    if (pathKind(`${snapshot}/${file}`) !== "file" || !isThere) {
+      replaceLink(`${snapshot}/${file}`, `../../blobs/${facts.etag}`);
+    }
+    note(`${file}: ${formatBytes(facts.byteLength)}${isThere ? ", was there" : ""}`);
+  };
+  for (const file of SMALL_FILES.filter((file) => held.files.includes(file))) await get(file);
+  for await (const file of weightFiles(model, held, snapshot, get)) await get(file);
+  if (!isCommit(model.revision)) {
+    const ref = `${folder}/refs/${model.revision}`;
+    makeDirectory(ref.slice(0, ref.lastIndexOf("/")));
+    replaceFile(ref, held.commit);
+  }
+  const found = findSnapshot(model, cache);
+  if (found === snapshot) return snapshot;
+  throw new FileError(formatHubName(model), "pull", `it has no config.json, so that nothing tells what it is`);
+}
+
+/** Files of weights, but the index, which is got to know them. */
+async function* weightFiles(
+  model: HubName,
+  { files }: HubRevision,
+  snapshot: string,
+  get: (file: string) => Promise<void>,
+): AsyncGenerator<string> {
+  if (files.includes(SINGLE_FILE)) return yield SINGLE_FILE;
+  const refuse = (detail: string): FileError => new FileError(formatHubName(model), "pull", detail);
+  if (!files.includes(INDEX_FILE)) {
+    const others = files.filter((file) => /\.(bin|pt|pth|gguf|h5|msgpack)$/.test(file));
+    const got = others.length === 0 ? "none" : others.slice(0, 3).join(", ");
+    throw refuse(`expected weights as ${SINGLE_FILE} or ${INDEX_FILE}, got ${got}`);
+  }
+  await get(INDEX_FILE);
+  const weightMap = await readWeightMap(`${snapshot}/${INDEX_FILE}`);
+  for (const shard of new Set(weightMap.values())) {
+    if (!files.includes(shard)) throw refuse(`${INDEX_FILE} names '${shard}', which is not there`);
+    yield shard;
+  }
+}
+
+/** Writes a blob: what an earlier try left, or another pull has of it by now, is gone on with. */
+async function download(
+  model: HubName,
+  commit: string,
+  file: string,
+  facts: HubFile,
+  blob: string,
+  { server, note }: PullOptions,
+): Promise<void> {
+  const partial = `${blob}.fullyshard.incomplete`;
+  const byAnother = (): boolean => lengthOf(blob) === facts.byteLength;
+  const begun = lengthOf(partial);
+  requireRoom(blob, file, begun === undefined ? facts.byteLength : facts.byteLength - begun);
+  {
+    using writer = openWritable(partial, "resume");
+    let end = writer.byteLength;
+    if (end > 0) note(`${file}: going on after ${formatBytes(end)}`);
+    for (let failures = 0; end < facts.byteLength;) {
+      const before = end;
+      try {
+        // A server that gives no parts begins at 0 again.
+        for await (const { at, bytes } of server.read(model, commit, file, before)) {
+          if (byAnother()) return removePath(partial);
+          if (at > end) throw new InterruptedError(`at byte ${at} instead of ${end}`);
+          writer.write(bytes, at);
+          end = at + bytes.length;
+          if (end > facts.byteLength) break;
+        }
+        if (end < facts.byteLength) throw new InterruptedError(`after ${end} bytes of '${file}'`);
+      } catch (error) {
+        if (!(error instanceof InterruptedError)) throw error;
+        failures = end > before ? 0 : failures + 1;
+        if (failures >= MOST_FAILURES) {
+          const detail = `the answer ends ${error.message} again and again; pull it again to go on from there`;
+          throw new FileError(formatHubName(model), "pull", detail, undefined, { cause: error });
+        }
+        await systemClock.sleep(failures === 0 ? 0 : 200 * 2 ** failures);
+      }
+    }
+    writer.sync();
+  }
+  try {
+    const problem = mismatch(partial, facts);
+    if (problem !== undefined) {
+      removePath(partial);
+      throw new CheckpointError(formatHubName(model), `What came as '${file}' is damaged: ${problem}; pull it again`);
+    }
+    renamePath(partial, blob);
+  } catch (error) {
+    if (!(isAbsent(error) && byAnother())) throw error;
+  }
+}
+
+/** Size of a file that another pull may rename at any time; undefined where there is none. */
+function lengthOf(path: string): number | undefined {
+  try {
+    return fileByteLength(path);
+  } catch (error) {
+    if (isAbsent(error)) return undefined;
+    throw error;
+  }
+}
+
+function isAbsent(error: unknown): boolean {
+  return error instanceof FileError && error.code === "ENOENT";
+}
+
+/** What is wrong with a file, compared with what the server said of it. */
+function mismatch(path: string, { etag, byteLength }: HubFile): string | undefined {
+  using file = openReadable(path);
+  if (file.byteLength !== byteLength) return `expected ${byteLength} bytes, got ${file.byteLength}`;
+  const algorithm = { 64: "sha256", 40: "sha1" } as const;
+  const kind = /^[0-9a-f]+$/.test(etag)
+    ? Object.entries(algorithm).find(([length]) => etag.length === Number(length))
+    : undefined;
+  if (kind === undefined) return undefined;
+  const hash = byteHash(kind[1]);
+  // Git hashes what it keeps with a line before it.
+  if (kind[1] === "sha1") hash.update(`blob ${byteLength}\0`);
+  for (const piece of file.pieces(0, byteLength)) hash.update(piece);
+  const found = hash.finish();
+  return found === etag ? undefined : `expected ${kind[1]} ${etag}, got ${found}`;
+}
+
+/** Refuses a file that the disk has no room for, before it comes. */
+function requireRoom(blob: string, file: string, byteLength: number): void {
+  const { freeBytes } = spaceAt(blob.slice(0, blob.lastIndexOf("/")));
+  if (byteLength <= freeBytes) return;
+  const detail = `'${file}' needs ${formatBytes(byteLength)} more, ${formatBytes(freeBytes)} are free; ` +
+    "free some, or let HF_HUB_CACHE name a folder on another disk";
+  throw new FileError(blob, "write", detail, "ENOSPC");
+}

@@ -1,0 +1,268 @@
+/**
+ * The data plane between NVIDIA's cards, one a rank, by NCCL: everything is enqueued on the stream under way, and the host
+ * waits for nothing. A window is memory of the rank's own card, which peers read by gathering it.
+ *
+ * Sums are made in an order that NCCL chooses, and in the dtype that travels. The factor, a wider destination and what is added
+ * to come after the sum, in the kernel that sums over ranks everywhere.
+ *
+ * @module
+ */
+import { NCCL, NCCL_CONSTANTS } from "../../../ffi/bindings/nccl.ts";
+import { openLibrary } from "../../../ffi/mod.ts";
+import { openPosix } from "../../../ffi/posix.ts";
+import { at } from "../../at.ts";
+import { CudaDevice } from "../../device/cuda/device.ts";
+import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
+import { bfloat16, type DType, float16, float32, int64 } from "../../dtype.ts";
+import { ArgumentError, InternalError } from "../../errors.ts";
+import { processEnvironment } from "../../runtime/env.ts";
+import { requireSharedMemory } from "../../runtime/processes.ts";
+import type { ControlPlane } from "../control_plane.ts";
+import { joinShm, type ShmJoinOptions } from "../control/shm_join.ts";
+import {
+  type AllReduceArgs,
+  type DataPlane,
+  type ElementRange,
+  enqueuedWork,
+  type ReduceScatterArgs,
+  type Transfer,
+  type Window,
+  type Work,
+} from "../data_plane.ts";
+import type { RunFiles } from "../control/run_files.ts";
+import type { ShmControlPlane } from "../control/shm.ts";
+import { ProcessGroup } from "../process_group.ts";
+import { acquire, settle } from "../together.ts";
+import { MessageLengths } from "./message_lengths.ts";
+import { type Communicator, Communicators, type Nccl, type NcclCall } from "./nccl_communicator.ts";
+
+const { ncclUint8, ncclSum, ncclMax } = NCCL_CONSTANTS;
+const TYPES: ReadonlyMap<DType, number> = new Map([
+  [float32, NCCL_CONSTANTS.ncclFloat32],
+  [bfloat16, NCCL_CONSTANTS.ncclBfloat16],
+  [float16, NCCL_CONSTANTS.ncclFloat16],
+  [int64, NCCL_CONSTANTS.ncclInt64],
+]);
+
+/** Whether the ranks' parts are equally long and lie one behind the other, as NCCL's own gathers and reductions take them. */
+function isEven(parts: readonly ElementRange[]): boolean {
+  const [first] = parts;
+  return parts.every(({ offset, length }, rank) =>
+    length === first?.length && offset === first.offset + rank * first.length
+  );
+}
+
+/** Moves memory of cards. */
+class NcclDataPlane implements DataPlane {
+  readonly kind = "nccl";
+  readonly sums = "any";
+  readonly stagingBytes = 0;
+  readonly #device: CudaDevice;
+  readonly #communicator: Communicator;
+  readonly #lengths: MessageLengths;
+  readonly #files: RunFiles;
+  readonly #kept = new DisposableStack();
+
+  /** @param resources what is given up with the plane */
+  constructor(device: CudaDevice, communicator: Communicator, files: RunFiles, resources: Disposable) {
+    this.#device = device;
+    this.#communicator = communicator;
+    this.#files = files;
+    this.#kept.use(resources);
+    this.#lengths = this.#kept.use(new MessageLengths(communicator.control, files));
+  }
+
+  openWindow(byteLengths: readonly number[], unit: string): Window {
+    const [device, { control }] = [this.#device, this.#communicator];
+    const own = at(byteLengths, control.rank, "part of rank");
+    const { value: pointer, kept } = acquire(control, (taken) => {
+      const memory = device.allocator.allocate(own, `window '${unit}'`, "parameters");
+      taken.defer(() => device.allocator.free(memory));
+      device.clear(memory, own);
+      return memory;
+    });
+    let last: Work | undefined;
+    return {
+      pointer,
+      gather: (dst, offsets) => {
+        const parts = byteLengths.map((length, rank) => ({ length, offset: at(offsets, rank, "offset of rank") }));
+        return last = this.#gatherParts(dst, pointer, parts);
+      },
+      // Peers have the contents when they have gathered them: only this rank's own gathers read the memory.
+      beginWrite: () => last?.wait(),
+      endWrite(): void {},
+      dispose: () => {
+        last?.wait();
+        kept.dispose();
+      },
+    };
+  }
+
+  reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): Work {
+    const device = this.#device;
+    const { allocator, kernels } = device;
+    const { rank } = this.#communicator.control;
+    const { length } = at(runs, rank, "run of rank");
+    const isFinal = dtype === dstDtype && !accumulate;
+    const sums = isFinal ? dst : allocator.allocate(length * dtype.byteLength, "reduce-scatter", "staging");
+    const [type, to] = [typeOf(dtype), device.addressOf(sums)];
+    const from = (run: { readonly offset: number }): DevicePtr => devicePtr(src + run.offset * dtype.byteLength);
+    const first = at(runs, 0, "run of rank");
+    if (isEven(runs)) {
+      const all = device.addressOf(from(first));
+      if (first.length > 0) {
+        this.#communicator.enqueue((nccl, comm, stream) =>
+          nccl.ncclReduceScatter(all, to, first.length, type, ncclSum, comm, stream)
+        );
+      }
+    } else {
+      const parts = runs.entries().filter(([, run]) => run.length > 0);
+      this.#communicator.enqueue(
+        ...parts.map(([root, run]): NcclCall => (nccl, comm, stream) =>
+          nccl.ncclReduce(device.addressOf(from(run)), to, run.length, type, ncclSum, root, comm, stream)
+        ),
+      );
+    }
+    if (length > 0 && (!isFinal || scale !== undefined)) {
+      kernels.sumRanks({ dtype, dstDtype, n: length, accumulate, dst, sources: [sums], scale });
+    }
+    if (!isFinal) allocator.free(sums);
+    return enqueuedWork(device);
+  }
+
+  allReduce({ ptr, n, dtype, op, scale }: AllReduceArgs): Work {
+    const device = this.#device;
+    if (n > 0) {
+      const [type, place] = [typeOf(dtype), device.addressOf(ptr)];
+      const combined = op === "sum" ? ncclSum : ncclMax;
+      this.#communicator.enqueue((nccl, comm, stream) =>
+        nccl.ncclAllReduce(place, place, n, type, combined, comm, stream)
+      );
+      const whole = { dtype, dstDtype: dtype, n, accumulate: false, dst: ptr, sources: [ptr] };
+      if (scale !== undefined) device.kernels.sumRanks({ ...whole, scale });
+    }
+    return enqueuedWork(device);
+  }
+
+  allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {
+    const { size } = this.#communicator.control;
+    const parts = Array.from({ length: size }, (_, rank) => ({ offset: rank * byteLength, length: byteLength }));
+    return this.#gatherParts(dst, src, parts);
+  }
+
+  broadcast(ptr: DevicePtr, byteLength: number, root: number): Work {
+    const place = this.#device.addressOf(ptr);
+    if (byteLength > 0) {
+      this.#communicator.enqueue((nccl, comm, stream) =>
+        nccl.ncclBroadcast(place, place, byteLength, ncclUint8, root, comm, stream)
+      );
+    }
+    return enqueuedWork(this.#device);
+  }
+
+  transfer(transfers: readonly Transfer[]): Work {
+    for (const transfer of transfers) this.#lengths.announce(transfer);
+    this.#communicator.enqueue(...transfers.map(({ kind, ptr, byteLength, peer }): NcclCall => (nccl, comm, stream) => {
+      const call = kind === "send" ? nccl.ncclSend : nccl.ncclRecv;
+      return call(this.#device.addressOf(ptr), byteLength, ncclUint8, peer, comm, stream);
+    }));
+    return enqueuedWork(this.#device);
+  }
+
+  split(control: ControlPlane): DataPlane {
+    const communicator = this.#communicator.split(control);
+    const resources = { [Symbol.dispose]: () => communicator.close() };
+    return new NcclDataPlane(this.#device, communicator, this.#files, resources);
+  }
+
+  dispose(): void {
+    this.#kept.dispose();
+  }
+
+  /** Copies the parts of all ranks, of which `src` is this one's, to `dst`; their elements are bytes. */
+  #gatherParts(dst: DevicePtr, src: DevicePtr, parts: readonly ElementRange[]): Work {
+    const device = this.#device;
+    const from = device.addressOf(src);
+    const first = at(parts, 0, "part of rank");
+    const begin = device.addressOf(devicePtr(dst + first.offset));
+    if (isEven(parts)) {
+      if (first.length > 0) {
+        this.#communicator.enqueue((nccl, comm, stream) =>
+          nccl.ncclAllGather(from, begin, first.length, ncclUint8, comm, stream)
+        );
+      }
+    } else {
+      const full = parts.entries().filter(([, { length }]) => length > 0);
+      this.#communicator.enqueue(...full.map(([root, { offset, length }]): NcclCall => (nccl, comm, stream) => {
+        const to = device.addressOf(devicePtr(dst + offset));
+        return nccl.ncclBroadcast(from, to, length, ncclUint8, root, comm, stream);
+      }));
+    }
+    return enqueuedWork(device);
+  }
+}
+
+/** How NCCL names a dtype. */
+function typeOf(dtype: DType): number {
+  const type = TYPES.get(dtype);
+  if (type === undefined) throw new InternalError(`NCCL is to sum ${dtype.name}`);
+  return type;
+}
+
+/**
+ * Joins the other ranks of this host, each with a card of its own.
+ *
+ * @param device a CUDA device
+ * @throws {ArgumentError} if it is another one
+ * @throws {LibraryNotFoundError} if NCCL is not found
+ * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world's size
+ * @throws {CollectiveError} if two ranks have one card
+ * @example
+ * ```ts ignore
+ * using group = await openNccl(device, { rank: 0, worldSize: 2, run: "127.0.0.1:29500" });
+ * ```
+ */
+export async function openNccl(device: Device, options: ShmJoinOptions): Promise<ProcessGroup> {
+  if (!(device instanceof CudaDevice)) {
+    throw new ArgumentError(
+      `Backend 'nccl' moves memory of NVIDIA's cards, but the device is ${device.name}: use 'shm'`,
+    );
+  }
+  requireSharedMemory();
+  const [loaded] = await Promise.allSettled([
+    openLibrary(NCCL, { provider: device.provider, environment: processEnvironment() }),
+  ]);
+  const control = await joinShm(await openPosix(), options);
+  try {
+    // Where one rank lacks NCCL, the others hear of it instead of waiting.
+    const { value: nccl, notes } = settle(control, loaded, () => device.busId);
+    requireCards(control, notes);
+    return new ProcessGroup(control, openData(control, nccl, device));
+  } catch (error) {
+    control.dispose();
+    throw error;
+  }
+}
+
+function openData(control: ShmControlPlane, nccl: Nccl, device: CudaDevice): DataPlane {
+  const all = new Communicators(nccl, device, control);
+  try {
+    return new NcclDataPlane(device, all.join(), control.files, all);
+  } catch (error) {
+    all[Symbol.dispose]();
+    throw error;
+  }
+}
+
+/** Refuses two ranks on one card, which NCCL cannot join. */
+function requireCards(control: ControlPlane, cards: readonly string[]): void {
+  for (const [card, ranks] of Map.groupBy(cards.keys(), (rank) => at(cards, rank, "card of rank"))) {
+    if (ranks.length < 2) continue;
+    throw control.failure(
+      `ranks ${
+        ranks.join(", ")
+      } have one card (${card}): start at most as many ranks on a host as it has cards, each with ` +
+        "LOCAL_RANK or a CUDA_VISIBLE_DEVICES of its own",
+    );
+  }
+}

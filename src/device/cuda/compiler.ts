@@ -1,0 +1,130 @@
+/**
+ * Kernels from text to code for one kind of card, by NVRTC, which needs a tenth of a second for one. What was compiled is kept in
+ * a folder, under the digest of text, card and compiler, so that no run compiles what another one has.
+ *
+ * @module
+ */
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { FileError, InternalError } from "../../errors.ts";
+import { sha256 } from "../../runtime/checksum.ts";
+import type { Environment } from "../../runtime/env.ts";
+import { fileByteLength, makeDirectory, openReadable, pathKind, replaceFile } from "../../runtime/files.ts";
+import type { Nvrtc } from "./libraries.ts";
+
+/**
+ * Options of the compiler beside the card's. A multiplication and an addition are fused only where a text says so, so that
+ * a kernel's bits do not depend on what compiles it.
+ */
+const OPTIONS = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
+
+/** What came of a compilation. */
+export interface Compiled {
+  readonly code: Uint8Array<ArrayBuffer>;
+  /** What the compiler says, among it registers, spills and shared memory of each entry point. */
+  readonly log: string;
+}
+
+/**
+ * Compiles a text.
+ *
+ * @param architecture e.g. `sm_90`
+ * @throws {InternalError} with the compiler's words if it refuses the text
+ */
+export function compileKernel(
+  { symbols, provider }: Nvrtc,
+  name: string,
+  text: string,
+  architecture: string,
+): Compiled {
+  const options = [`--gpu-architecture=${architecture}`, ...OPTIONS];
+  const texts = options.map((option) => new TextEncoder().encode(`${option}\0`));
+  const layout = { name: "const char *", byteLength: 8, fields: { at: { offset: 0, type: "address" } } } as const;
+  const list = provider.struct(layout, texts.length);
+  const places: readonly NativeAddress[] = texts.map((option) => provider.addressOf(option));
+  places.forEach((place, i) => list.set("at", place, i));
+  const [program, size] = [provider.out("address"), provider.out("usize")];
+  symbols.nvrtcCreateProgram(program, text, `${name}.cu`, 0, null, null);
+  try {
+    const status = symbols.nvrtcCompileProgram(program.value, texts.length, list.bytes);
+    symbols.nvrtcGetProgramLogSize(program.value, size);
+    const bytes = new Uint8Array(Math.max(1, size.value));
+    symbols.nvrtcGetProgramLog(program.value, bytes);
+    const log = new TextDecoder().decode(bytes.subarray(0, -1));
+    if (status !== 0) throw new InternalError(`Kernel '${name}' does not compile for ${architecture}:\n${log}`);
+    symbols.nvrtcGetCUBINSize(program.value, size);
+    const code = new Uint8Array(size.value);
+    symbols.nvrtcGetCUBIN(program.value, code);
+    return { code, log };
+  } finally {
+    symbols.nvrtcDestroyProgram(program);
+  }
+}
+
+/** NVRTC's version, e.g. `13.0`. */
+export function nvrtcVersion({ symbols, provider }: Nvrtc): string {
+  const [major, minor] = [provider.out("i32"), provider.out("i32")];
+  symbols.nvrtcVersion(major, minor);
+  return `${major.value}.${minor.value}`;
+}
+
+/** What tells a compiled kernel from all others: the digest of card, compiler, options and text. */
+export function kernelDigest(architecture: string, version: string, text: string): string {
+  return sha256([new TextEncoder().encode(`${architecture}\n${version}\n${OPTIONS.join(" ")}\n${text}`)]).slice(0, 32);
+}
+
+/** The folder for compiled kernels: one that is named, or the user's for caches; none where no one knows it. */
+export function kernelCacheFolder(environment: Environment): string | undefined {
+  const named = environment.text("FULLYSHARD_KERNEL_CACHE");
+  if (named !== undefined) return named;
+  const home = environment.text("HOME");
+  const caches = environment.text("XDG_CACHE_HOME") ?? (home === undefined ? undefined : `${home}/.cache`);
+  return caches === undefined ? undefined : `${caches}/fullyshard/kernels`;
+}
+
+/** Compiles kernels for one kind of card, each once. */
+export class KernelCompiler {
+  readonly #nvrtc: Nvrtc;
+  readonly #architecture: string;
+  readonly #folder: string | undefined;
+  readonly #version: string;
+
+  /** @param folder where compiled kernels are kept; undefined for nowhere */
+  constructor(nvrtc: Nvrtc, architecture: string, folder: string | undefined) {
+    this.#nvrtc = nvrtc;
+    this.#architecture = architecture;
+    this.#folder = folder;
+    this.#version = nvrtcVersion(nvrtc);
+  }
+
+  /** What it compiles by, in words. */
+  get detail(): string {
+    return `NVRTC ${this.#version} for ${this.#architecture}`;
+  }
+
+  /** A kernel's code. */
+  code(name: string, text: string): Uint8Array<ArrayBuffer> {
+    const digest = kernelDigest(this.#architecture, this.#version, text);
+    const file = this.#folder === undefined ? undefined : `${this.#folder}/${name}-${digest}.cubin`;
+    if (file !== undefined && pathKind(file) === "file") return readAll(file);
+    const { code } = compileKernel(this.#nvrtc, name, text, this.#architecture);
+    if (file !== undefined) this.#keep(file, code);
+    return code;
+  }
+
+  /** Keeps code for other runs. Where the folder cannot be written, they compile it again. */
+  #keep(file: string, code: Uint8Array): void {
+    try {
+      makeDirectory(file.slice(0, file.lastIndexOf("/")));
+      replaceFile(file, code);
+    } catch (error) {
+      if (!(error instanceof FileError)) throw error;
+    }
+  }
+}
+
+function readAll(file: string): Uint8Array<ArrayBuffer> {
+  using reader = openReadable(file);
+  const bytes = new Uint8Array(fileByteLength(file));
+  reader.read(0, bytes);
+  return bytes;
+}

@@ -1,0 +1,239 @@
+/**
+ * A GPU of NVIDIA as a device. Everything is enqueued on the stream under way: kernels, copies, allocations and frees. The host
+ * waits where it asks for values, and nowhere else.
+ *
+ * @module
+ */
+import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
+import type { FfiProvider, Handle, NativeAddress } from "../../../ffi/types.ts";
+import { instantiateKernels, loadKernelModule } from "../../../wasm/mod.ts";
+import { UnsupportedError } from "../../errors.ts";
+import { type Environment, processEnvironment } from "../../runtime/env.ts";
+import type { Trace } from "../../runtime/trace.ts";
+import type { Allocator } from "../allocator.ts";
+import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
+import type { KernelName, Kernels } from "../kernels/table.ts";
+import { tracedKernels } from "../kernels/traced.ts";
+import { OffloadPool } from "../offload.ts";
+import { DeviceScalars } from "../scalars.ts";
+import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
+import { type StreamName, Streams } from "../stream.ts";
+import { exactMath } from "../wasm/kernels.ts";
+import { CudaAllocator } from "./allocator.ts";
+import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
+import { cudaKernels, type KernelTexts, readKernelTexts, unwrittenKernels } from "./kernels.ts";
+import { LAUNCHES, type Launches } from "./launches.ts";
+import { attributeOf, type CudaLibraries, type LocalRank, openCudaLibraries } from "./libraries.ts";
+import { Products } from "./products.ts";
+import { Staging } from "./staging.ts";
+import { CudaStream, type HostWait } from "./streams.ts";
+
+/** Options of {@link openCudaDevice}. */
+export interface CudaDeviceOptions {
+  /** Most bytes of the card to use: default what is free when it is opened. */
+  readonly memoryBytes?: number | undefined;
+  /** Gets every call of a kernel. */
+  readonly trace?: Trace | undefined;
+  /** Variables that say where libraries and compiled kernels lie; those of the process unless given. */
+  readonly environment?: Environment;
+  /** The kernels that are written; default all of this version. */
+  readonly launches?: Launches;
+}
+
+/** What a device is made with. */
+interface CudaParts {
+  readonly libraries: CudaLibraries;
+  readonly texts: KernelTexts;
+  readonly math: ExactMath;
+  readonly options: CudaDeviceOptions;
+}
+
+/** Pages of the memory in which the host's exact functions work. */
+const MATH_PAGES = 256;
+
+/** A card. */
+export class CudaDevice implements Device {
+  readonly name: string;
+  readonly mathName = "cuda";
+  readonly detail: string;
+  readonly allocator: Allocator;
+  readonly kernels: Kernels;
+  readonly lacks: ReadonlySet<KernelName>;
+  readonly status: DeviceStatus;
+  readonly math: ExactMath;
+  readonly trace: Trace | undefined;
+  readonly streams: Streams;
+  readonly scalars: DeviceScalars = new DeviceScalars(this);
+  readonly offload: OffloadPool;
+  readonly #libraries: CudaLibraries;
+  readonly #streams = new Map<StreamName, CudaStream>();
+  readonly #staging: Staging;
+  readonly #products: Products;
+  readonly #statusArea: NativeAddress;
+  readonly #hostWaits: HostWait[] = [];
+  #isOpen = true;
+
+  /** Use {@link openCudaDevice}. */
+  constructor({ libraries, texts, math, options }: CudaParts) {
+    const { memoryBytes, trace, environment, launches = LAUNCHES } = options;
+    const { index, cudart, nvrtc, provider } = libraries;
+    this.name = `cuda:${index}`;
+    this.math = math;
+    this.trace = trace;
+    this.lacks = unwrittenKernels(launches);
+    this.#libraries = libraries;
+    this.streams = new Streams((name) => {
+      const stream = new CudaStream(name, cudart, () => this.#hostWaits.at(-1));
+      this.#streams.set(name, stream);
+      return stream;
+    });
+    const [free, total, area] = [provider.out("usize"), provider.out("usize"), provider.out("address")];
+    cudart.symbols.cudaMemGetInfo(free, total);
+    const capacity = Math.min(free.value, memoryBytes ?? free.value);
+    this.allocator = new CudaAllocator(this.name, index, capacity, cudart, () => this.#current);
+    this.#staging = new Staging(cudart);
+    cudart.symbols.cudaMalloc(area, STATUS_AREA_BYTES);
+    this.#statusArea = area.value;
+    const status = devicePtr(provider.numberOf(area.value));
+    cudart.symbols.cudaMemsetAsync(area.value, 0, STATUS_AREA_BYTES, this.#current.handle);
+    cudart.symbols.cudaDeviceSynchronize();
+    const record = new Uint8Array(STATUS_AREA_BYTES);
+    this.status = new DeviceStatus(status, true, {
+      read: () => {
+        this.synchronize();
+        this.copyOut(record, status);
+        return new DataView(record.buffer);
+      },
+      clear: () => {
+        this.synchronize();
+        this.copyIn(status, new Uint8Array(4));
+        this.synchronize();
+      },
+      readLater: () => this.#staging.readLater(status, STATUS_AREA_BYTES, this.#current),
+    });
+    const capability = attributeOf(cudart, index, "cudaDevAttrComputeCapabilityMajor") * 10 +
+      attributeOf(cudart, index, "cudaDevAttrComputeCapabilityMinor");
+    const compiler = new KernelCompiler(
+      nvrtc,
+      `sm_${capability}`,
+      kernelCacheFolder(environment ?? processEnvironment()),
+    );
+    this.detail = `CUDA kernels by ${compiler.detail} (${cudart.path})`;
+    const { name: device, allocator } = this;
+    const stream = (): CudaStream => this.#current;
+    const kernels = cudaKernels({ device, cudart, compiler, texts, launches, allocator, status, stream });
+    this.#products = new Products(libraries, kernels.gemm, () => this.#current);
+    const gemm: Kernels["gemm"] = (args) => this.#products.gemm(args);
+    this.kernels = tracedKernels({ ...kernels, gemm }, trace, this.streams);
+    this.offload = new OffloadPool(() => {
+      throw new UnsupportedError(`Cannot offload from ${this.name}: pinned host memory beside a card is not there yet`);
+    });
+  }
+
+  copyIn(dst: DevicePtr, src: Uint8Array): void {
+    this.#staging.copyIn(dst, src, this.#current);
+  }
+
+  copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.#staging.copyOut(dst, src, this.#current);
+  }
+
+  copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
+    if (byteLength === 0) return;
+    if (Math.abs(dst - src) >= byteLength) return this.#copyApart(dst, src, byteLength);
+    const aside = this.allocator.allocate(byteLength, "copy of overlapping bytes", "staging");
+    this.#copyApart(aside, src, byteLength);
+    this.#copyApart(dst, aside, byteLength);
+    this.allocator.free(aside);
+  }
+
+  /** Writes zeros. */
+  clear(ptr: DevicePtr, byteLength: number): void {
+    if (byteLength === 0) return;
+    this.#libraries.cudart.symbols.cudaMemsetAsync(this.addressOf(ptr), 0, byteLength, this.#current.handle);
+  }
+
+  /** What calls C functions of libraries that work on its memory. */
+  get provider(): FfiProvider {
+    return this.#libraries.provider;
+  }
+
+  /** The stream under way, as such libraries know it. */
+  get streamHandle(): Handle<"cudaStream_t"> {
+    return this.#current.handle;
+  }
+
+  /** An address in its memory, as such libraries know it. */
+  addressOf(ptr: DevicePtr): NativeAddress {
+    const { provider } = this.#libraries;
+    return provider.offset(provider.nullAddress, ptr);
+  }
+
+  /** Which card of the host it is, whatever number it has for this process. */
+  get busId(): string {
+    const text = new Uint8Array(32);
+    this.#libraries.cudart.symbols.cudaDeviceGetPCIBusId(text, text.byteLength, this.#libraries.index);
+    return new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
+  }
+
+  /** Lets the host wait by `wait` until what this returns is disposed; of several the last one counts. */
+  waitBy(wait: HostWait): Disposable {
+    this.#hostWaits.push(wait);
+    return { [Symbol.dispose]: () => void this.#hostWaits.splice(this.#hostWaits.lastIndexOf(wait), 1) };
+  }
+
+  scratchBytes(): number {
+    return 0;
+  }
+
+  synchronize(): void {
+    for (const stream of this.#streams.values()) stream.synchronize();
+  }
+
+  dispose(): void {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    this.synchronize();
+    this.#products.dispose();
+    this.#staging.dispose();
+    const { symbols } = this.#libraries.cudart;
+    symbols.cudaFree(this.#statusArea);
+    for (const stream of this.#streams.values()) stream.destroy();
+  }
+
+  get #current(): CudaStream {
+    const stream = this.#streams.get(this.streams.current.name);
+    if (stream === undefined) throw new UnsupportedError(`${this.name} has no stream '${this.streams.current.name}'`);
+    return stream;
+  }
+
+  #copyApart(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
+    const [to, from] = [this.addressOf(dst), this.addressOf(src)];
+    const { cudaMemcpyDeviceToDevice } = CUDART_CONSTANTS;
+    this.#libraries.cudart.symbols.cudaMemcpyAsync(
+      to,
+      from,
+      byteLength,
+      cudaMemcpyDeviceToDevice,
+      this.#current.handle,
+    );
+  }
+}
+
+/**
+ * Opens a card.
+ *
+ * @param which of the visible ones, or which rank's
+ * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC or cuBLASLt is not found
+ * @throws {UnsupportedError} if there is no driver, it is too old, there is no such card, or not one for each rank
+ */
+export async function openCudaDevice(
+  which: number | LocalRank,
+  options: CudaDeviceOptions = {},
+): Promise<CudaDevice> {
+  const libraries = await openCudaLibraries(which, options.environment ?? processEnvironment());
+  const texts = await readKernelTexts();
+  const memory = new WebAssembly.Memory({ initial: MATH_PAGES, maximum: MATH_PAGES });
+  const math = exactMath(instantiateKernels(await loadKernelModule("strict"), memory));
+  return new CudaDevice({ libraries, texts, math, options });
+}

@@ -1,0 +1,160 @@
+// What all kernels share: types by the names of the kernel table, loads and stores, walks, reductions of a block, faults.
+// Kernels include nothing else, and NVIDIA's headers not at all. What is the hardware's own (conversions, bits, shared
+// memory) has a device form here, and a host form for g++, by which tests run the same texts.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+typedef float float32;
+typedef double float64;
+typedef int int32;
+typedef u8 uint8;
+typedef i64 int64;
+struct bfloat16 { u16 bits; };
+struct float16 { u16 bits; };
+
+#ifdef __CUDACC__
+#define DEVICE static __device__ __forceinline__
+#define DEVICE_METHOD __device__ __forceinline__
+#define DEVICE_CALL static __device__ __noinline__ // a function with many callers, compiled once
+#define ENTRY(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define SHARED(T, name, count) __shared__ T name[count]
+DEVICE u32 bitsOf(float x) { return __float_as_uint(x); }
+DEVICE float floatOf(u32 bits) { return __uint_as_float(bits); }
+DEVICE u64 bitsOf(double x) { return (u64)__double_as_longlong(x); }
+DEVICE double doubleOf(u64 bits) { return __longlong_as_double((i64)bits); }
+DEVICE float widened(float16 h) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h.bits));
+  return x;
+}
+DEVICE float16 narrowed(float x, float16) {
+  float16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+  return h;
+}
+#else
+#define DEVICE static inline
+#define DEVICE_METHOD inline
+#define DEVICE_CALL static
+#define ENTRY(threads) extern "C" void
+// Shared memory of a block belongs to the place that declares it.
+#define SHARED(T, name, count) \
+  static const char name##Place = 0; \
+  T* const name = (T*)sharedMemory(&name##Place, sizeof(T) * (count))
+DEVICE u32 bitsOf(float x) { u32 bits; __builtin_memcpy(&bits, &x, 4); return bits; }
+DEVICE float floatOf(u32 bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
+DEVICE u64 bitsOf(double x) { u64 bits; __builtin_memcpy(&bits, &x, 8); return bits; }
+DEVICE double doubleOf(u64 bits) { double x; __builtin_memcpy(&x, &bits, 8); return x; }
+DEVICE float widened(float16 h) { _Float16 x; __builtin_memcpy(&x, &h, 2); return (float)x; }
+DEVICE float16 narrowed(float x, float16) {
+  _Float16 y = (_Float16)x;
+  float16 h;
+  __builtin_memcpy(&h, &y, 2);
+  return h;
+}
+#endif
+
+// Values: widened on load, rounded once, to nearest even, on store.
+DEVICE float widened(float x) { return x; }
+DEVICE float widened(bfloat16 b) { return floatOf((u32)b.bits << 16); }
+DEVICE float narrowed(float x, float) { return x; }
+DEVICE bfloat16 narrowed(float x, bfloat16) {
+  u32 bits = bitsOf(x);
+  if (x != x) return {(u16)((bits >> 16) | 0x40)};
+  return {(u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+}
+template <class T> DEVICE float get(const T* p, i64 i) { return widened(p[i]); }
+template <class T> DEVICE void put(T* p, i64 i, float x) { p[i] = narrowed(x, T()); }
+/** What a store and a load make of a value. */
+template <class T> DEVICE float rounded(float x) { return widened(narrowed(x, T())); }
+
+// Arguments: sizes of a shape, addresses of a list.
+struct Shape { i64 ndim; i64 size[8]; };
+struct Strides { i64 of[8]; };
+template <class T> struct List { i64 count; T* at[64]; };
+
+// Work of a grid: each element by one thread, or each row by one block; any size of grid does all of it.
+#define EACH(i, n) \
+  for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (i64)(n); i += (i64)gridDim.x * blockDim.x)
+#define EACH_ROW(r, rows) for (i64 r = blockIdx.x; r < (i64)(rows); r += gridDim.x)
+/** Elements of a row, by the threads of its block. */
+#define EACH_COLUMN(j, cols) for (i64 j = threadIdx.x; j < (i64)(cols); j += blockDim.x)
+
+DEVICE i64 elementsOf(const Shape& shape) {
+  i64 n = 1;
+  for (int d = 0; d < shape.ndim; d++) n *= shape.size[d];
+  return n;
+}
+
+/** Where element `i` of a shape lies. */
+DEVICE i64 placeOf(const Shape& shape, const Strides& strides, i64 i) {
+  i64 place = 0;
+  for (int d = (int)shape.ndim - 1; d >= 0; d--) {
+    place += i % shape.size[d] * strides.of[d];
+    i /= shape.size[d];
+  }
+  return place;
+}
+
+// Reductions of a block, in an order that depends on its size only; every thread gets the result. NaN wins.
+struct Sum { template <class T> DEVICE_METHOD T operator()(T a, T b) const { return a + b; } };
+struct Max { template <class T> DEVICE_METHOD T operator()(T a, T b) const { return a > b || a != a ? a : b; } };
+struct Min { template <class T> DEVICE_METHOD T operator()(T a, T b) const { return a < b || a != a ? a : b; } };
+template <class T, class F> DEVICE T overBlock(T value, F f) {
+  SHARED(T, parts, 32);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  for (int step = 16; step > 0; step >>= 1) value = f(value, __shfl_xor_sync(~0u, value, step));
+  __syncthreads(); // what was reduced before has been read
+  if (lane == 0) parts[warp] = value;
+  __syncthreads();
+  value = parts[0];
+  for (int i = 1; i < warps; i++) value = f(value, parts[i]);
+  return value;
+}
+
+/** The device's status record; see `src/device/status.ts`. */
+struct Status {
+  u32 kind, place, limit, unused;
+  double value;
+};
+enum Fault { FAULT_ID = 1, FAULT_LABEL, FAULT_POSITION, FAULT_NORM, FAULT_INDEX };
+/** Notes a fault unless there is one. Of several of one call any may come first. */
+DEVICE void note(Status* status, Fault kind, i64 place, double value, i64 limit) {
+  if (atomicCAS(&status->kind, 0u, (u32)kind) != 0) return;
+  status->place = (u32)place;
+  status->limit = (u32)limit;
+  status->value = value;
+}
+
+// Functions of one value.
+DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+/** Not a number and infinity tell themselves. */
+DEVICE bool isFinite(double x) { return x - x == 0.0; }
+
+/** Four words of Philox 4x32-10. */
+struct Words { u32 word[4]; };
+DEVICE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u64 key) {
+  u32 k0 = (u32)key, k1 = (u32)(key >> 32);
+  for (int round = 0; round < 10; round++) {
+    const u64 p0 = 0xd2511f53ull * c0, p1 = 0xcd9e8d57ull * c2;
+    c0 = (u32)(p1 >> 32) ^ c1 ^ k0, c1 = (u32)p1;
+    c2 = (u32)(p0 >> 32) ^ c3 ^ k1, c3 = (u32)p0;
+    k0 += 0x9e3779b9, k1 += 0xbb67ae85;
+  }
+  return {{c0, c1, c2, c3}};
+}
+/** The word of an element of a sample's matrix, whatever batch the sample lies in: see `Row` in `wasm/src/philox.rs`. */
+DEVICE u32 wordOf(double key, double sample, i64 entry, i64 plane, i64 row, i64 col) {
+  const u64 own = (u64)sample + (u64)entry;
+  return philox((u32)(col / 4), (u32)row, (u32)own, (u32)(own >> 32) | (u32)plane << 21, (u64)key).word[col % 4];
+}
+/** What dropout multiplies an element by. */
+template <class A> DEVICE float dropoutFactor(const A& a, i64 entry, i64 plane, i64 row, i64 col) {
+  if (a.p == 0.0) return 1.0f;
+  const bool isDropped = wordOf(a.key, a.sample, entry, plane, row, col) < (u64)(a.p * 4294967296.0);
+  return isDropped ? 0.0f : (float)(1.0 / (1.0 - a.p));
+}

@@ -1,0 +1,138 @@
+/**
+ * The libraries and the card that a CUDA device needs, or one error that says which of driver, runtime and card is missing.
+ *
+ * @module
+ */
+import { CUBLASLT, type CUBLASLT_BINDINGS } from "../../../ffi/bindings/cublaslt.ts";
+import { CUDA } from "../../../ffi/bindings/cuda.ts";
+import { CUDART, CUDART_BINDINGS, CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
+import { NVRTC, type NVRTC_BINDINGS } from "../../../ffi/bindings/nvrtc.ts";
+import { openLibrary, openProvider } from "../../../ffi/mod.ts";
+import type { FfiProvider, Library } from "../../../ffi/types.ts";
+import { NativeError, UnsupportedError } from "../../errors.ts";
+import type { Environment } from "../../runtime/env.ts";
+import { countOf } from "../../words.ts";
+
+/** The CUDA runtime. */
+export type Cudart = Library<typeof CUDART_BINDINGS>;
+/** NVRTC. */
+export type Nvrtc = Library<typeof NVRTC_BINDINGS>;
+/** cuBLASLt. */
+export type Cublaslt = Library<typeof CUBLASLT_BINDINGS>;
+
+/** What a device is opened with. */
+export interface CudaLibraries {
+  readonly provider: FfiProvider;
+  /** Which of the visible cards they work on. */
+  readonly index: number;
+  readonly cudart: Cudart;
+  readonly nvrtc: Nvrtc;
+  readonly cublaslt: Cublaslt;
+}
+
+/** Which rank of its host a process is: each has a card of its own. */
+export interface LocalRank {
+  readonly localRank: number;
+  readonly ranksOnHost: number;
+}
+
+/**
+ * Opens the libraries, and makes a card the one of this thread.
+ *
+ * @param which of the visible cards, or which rank's
+ * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC or cuBLASLt is not found
+ * @throws {UnsupportedError} if there is no driver, it is too old, there is no such card, or not one for each rank
+ */
+export async function openCudaLibraries(which: number | LocalRank, environment: Environment): Promise<CudaLibraries> {
+  const provider = await openProvider();
+  const cudart = await openLibrary(CUDART, { provider, environment });
+  try {
+    const index = cardOf(cudart, which);
+    const nvrtc = await openLibrary(NVRTC, { provider, environment });
+    const cublaslt = await openLibrary(CUBLASLT, { provider, environment });
+    cudart.symbols.cudaSetDevice(index);
+    return { provider, index, cudart, nvrtc, cublaslt };
+  } catch (error) {
+    cudart.close();
+    throw error;
+  }
+}
+
+/** What is known of driver, runtime and cards before one is opened; versions are 1000 times the major and 10 times the minor. */
+export interface CudaState {
+  /** The newest CUDA of the driver; 0 where there is none. */
+  readonly driver: number;
+  readonly runtime: number;
+  readonly cards: number;
+  /** Why no card can be opened, and what to do about it. */
+  readonly obstacle: string | undefined;
+}
+
+/** Asks driver and runtime whether cards can be opened. */
+export function cudaState({ symbols, provider, path }: Cudart): CudaState {
+  const [driver, runtime, count] = [provider.out("i32"), provider.out("i32"), provider.out("i32")];
+  symbols.cudaDriverGetVersion(driver);
+  symbols.cudaRuntimeGetVersion(runtime);
+  const state = (cards: number, obstacle?: string): CudaState => {
+    return { driver: driver.value, runtime: runtime.value, cards, obstacle };
+  };
+  const major = (version: number): number => Math.floor(version / 1000);
+  const newest = driver.value === 0 ? runtime.value : driver.value;
+  const wheel = `nvidia-cuda-runtime${major(newest) === 12 ? "-cu12" : ""}`;
+  const { since } = CUDART_BINDINGS.cudaLibraryLoadData;
+  if (symbols.cudaLibraryLoadData === undefined) {
+    return state(
+      0,
+      `the CUDA runtime (${path}) is that of CUDA ${cudaVersion(runtime.value)}, which loads no kernels: ${since} is ` +
+        `the oldest that does. Install a newer one with 'pip install --upgrade ${wheel}'`,
+    );
+  }
+  if (driver.value === 0) return state(0, `there is no NVIDIA driver. ${CUDA.remedy}`);
+  if (major(driver.value) < major(runtime.value)) {
+    return state(
+      0,
+      `the NVIDIA driver is one of CUDA ${major(driver.value)}, the CUDA runtime (${path}) needs one of CUDA ` +
+        `${major(runtime.value)}. Install a newer driver, or 'pip install ${wheel}'`,
+    );
+  }
+  try {
+    symbols.cudaGetDeviceCount(count);
+    return state(count.value);
+  } catch (error) {
+    if (!(error instanceof NativeError)) throw error;
+    return state(0, `the driver shows no card. ${error.message}`);
+  }
+}
+
+/** A version as people write it, e.g. 12.8 for 12080. */
+export function cudaVersion(version: number): string {
+  return `${Math.floor(version / 1000)}.${Math.floor(version % 1000 / 10)}`;
+}
+
+function cardOf(cudart: Cudart, which: number | LocalRank): number {
+  const name = typeof which === "number" ? `cuda:${which}` : "cuda";
+  const { cards, obstacle } = cudaState(cudart);
+  if (obstacle !== undefined) throw new UnsupportedError(`Cannot open device '${name}': ${obstacle}`);
+  // A launcher may show each rank its own card only; whether two ranks have one, they find out when they join.
+  const index = typeof which === "number" ? which : cards === 1 ? 0 : which.localRank;
+  if (index < cards) return index;
+  const shown = `the driver shows ${countOf(cards, "card")}`;
+  const whose = typeof which === "number"
+    ? shown
+    : `${shown} for the ${countOf(which.ranksOnHost, "rank")} of this host`;
+  throw new UnsupportedError(
+    `Cannot open device '${name}': ${whose}. See 'nvidia-smi' and CUDA_VISIBLE_DEVICES; in a container, start it with '--gpus all'` +
+      (typeof which === "number" ? "" : "; start at most one rank for each card, with '--nproc-per-node'"),
+  );
+}
+
+/** An attribute of a card. */
+export function attributeOf(
+  { symbols, provider }: Cudart,
+  index: number,
+  name: keyof typeof CUDART_CONSTANTS & `cudaDevAttr${string}`,
+): number {
+  const value = provider.out("i32");
+  symbols.cudaDeviceGetAttribute(value, CUDART_CONSTANTS[name], index);
+  return value.value;
+}

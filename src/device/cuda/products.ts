@@ -1,0 +1,194 @@
+/**
+ * Matrix products by cuBLASLt. Its matrices are by columns, ours by rows: so `c = a b` is asked for as `cᵀ = bᵀ aᵀ`, which
+ * lies in memory alike. What it does not take (nothing to sum over, rows that overlap) our own kernel multiplies.
+ *
+ * Layouts, descriptors and the algorithm that its heuristic chooses are kept for each shape.
+ *
+ * @module
+ */
+import { CUBLASLT_CONSTANTS, CUBLASLT_MATMUL_HEURISTIC_RESULT } from "../../../ffi/bindings/cublaslt.ts";
+import type { Handle, NativeAddress } from "../../../ffi/types.ts";
+import { bfloat16, type DType, float16 } from "../../dtype.ts";
+import { UnsupportedError } from "../../errors.ts";
+import { checksOf } from "../kernels/arguments.ts";
+import { type ArgsOf, KERNELS, type Kernels } from "../kernels/table.ts";
+import type { Cublaslt, CudaLibraries } from "./libraries.ts";
+import type { CudaStream } from "./streams.ts";
+
+type GemmArgs = ArgsOf<"gemm">;
+type MatrixLayout = Handle<"cublasLtMatrixLayout_t">;
+
+/** What NVIDIA advises for its largest cards. */
+const WORKSPACE_BYTES = 2 ** 25;
+
+/** A product of one shape, ready to be enqueued. */
+interface Plan {
+  readonly desc: Handle<"cublasLtMatmulDesc_t">;
+  readonly a: MatrixLayout;
+  readonly b: MatrixLayout;
+  readonly c: MatrixLayout;
+  readonly algorithm: Uint8Array;
+}
+
+/** Multiplies matrices on one card. */
+export class Products {
+  readonly #libraries: CudaLibraries;
+  readonly #own: Kernels["gemm"];
+  readonly #stream: () => CudaStream;
+  readonly #handle: Handle<"cublasLtHandle_t">;
+  readonly #preference: Handle<"cublasLtMatmulPreference_t">;
+  readonly #plans = new Map<string, Plan>();
+  /** Each stream has its own, as products of several go on side by side. */
+  readonly #workspaces = new Map<CudaStream, NativeAddress>();
+  readonly #checks = checksOf("gemm", KERNELS.gemm);
+  readonly #alpha = new Float32Array(1);
+  readonly #beta = new Float32Array(1);
+
+  /** @param own the kernel for what cuBLASLt does not take */
+  constructor(libraries: CudaLibraries, own: Kernels["gemm"], stream: () => CudaStream) {
+    const { cublaslt: { symbols }, provider } = libraries;
+    this.#libraries = libraries;
+    this.#own = own;
+    this.#stream = stream;
+    const [handle, preference] = [provider.out("cublasLtHandle_t"), provider.out("cublasLtMatmulPreference_t")];
+    symbols.cublasLtCreate(handle);
+    symbols.cublasLtMatmulPreferenceCreate(preference);
+    this.#handle = handle.value;
+    this.#preference = preference.value;
+    const most = CUBLASLT_CONSTANTS.CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+    symbols.cublasLtMatmulPreferenceSetAttribute(this.#preference, most, BigUint64Array.of(BigInt(WORKSPACE_BYTES)), 8);
+  }
+
+  /** The kernel `gemm` of the table. */
+  gemm(args: GemmArgs): void {
+    for (const check of this.#checks) check(args);
+    const { m, n, k, batch, lda, ldb, ldc, transA, transB } = args;
+    if (m * n * batch === 0) return;
+    const isOwn = k === 0 || lda < (transA ? m : k) || ldb < (transB ? k : n) || ldc < n;
+    if (isOwn) return this.#own(args);
+    const { cublaslt: { symbols }, provider } = this.#libraries;
+    const plan = this.#planOf(args);
+    const at = (ptr: number): NativeAddress => provider.offset(provider.nullAddress, ptr);
+    const stream = this.#stream();
+    this.#alpha[0] = args.alpha;
+    this.#beta[0] = args.beta;
+    const { desc, a, b, c, algorithm } = plan;
+    symbols.cublasLtMatmul(
+      this.#handle,
+      desc,
+      this.#alpha,
+      at(args.b),
+      b,
+      at(args.a),
+      a,
+      this.#beta,
+      at(args.c),
+      c,
+      at(args.c),
+      c,
+      algorithm,
+      this.#workspaceOf(stream),
+      WORKSPACE_BYTES,
+      stream.handle,
+    );
+  }
+
+  /** Gives its descriptions and workspaces back. */
+  dispose(): void {
+    const { cublaslt: { symbols }, cudart } = this.#libraries;
+    for (const { desc, a, b, c } of this.#plans.values()) {
+      for (const layout of [a, b, c]) symbols.cublasLtMatrixLayoutDestroy(layout);
+      symbols.cublasLtMatmulDescDestroy(desc);
+    }
+    for (const workspace of this.#workspaces.values()) cudart.symbols.cudaFree(workspace);
+    symbols.cublasLtMatmulPreferenceDestroy(this.#preference);
+    symbols.cublasLtDestroy(this.#handle);
+  }
+
+  #workspaceOf(stream: CudaStream): NativeAddress {
+    const found = this.#workspaces.get(stream);
+    if (found !== undefined) return found;
+    const { cudart, provider } = this.#libraries;
+    const place = provider.out("address");
+    cudart.symbols.cudaMalloc(place, WORKSPACE_BYTES);
+    this.#workspaces.set(stream, place.value);
+    return place.value;
+  }
+
+  #planOf(args: GemmArgs): Plan {
+    const { dtype, outDtype, transA, transB, m, n, k, lda, ldb, ldc, batch, strideA, strideB, strideC } = args;
+    const alignments = [args.b, args.a, args.c, args.c].map(alignmentOf);
+    const key = [
+      ...alignments,
+      dtype.code,
+      outDtype.code,
+      transA,
+      transB,
+      m,
+      n,
+      k,
+      lda,
+      ldb,
+      ldc,
+      batch,
+      strideA,
+      strideB,
+      strideC,
+    ].join();
+    const found = this.#plans.get(key);
+    if (found !== undefined) return found;
+    const { cublaslt, provider } = this.#libraries;
+    const { symbols } = cublaslt;
+    const { CUBLAS_COMPUTE_32F, CUDA_R_32F, CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB } =
+      CUBLASLT_CONSTANTS;
+    const desc = provider.out("cublasLtMatmulDesc_t");
+    symbols.cublasLtMatmulDescCreate(desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    // The first of theirs is our second.
+    symbols.cublasLtMatmulDescSetAttribute(desc.value, CUBLASLT_MATMUL_DESC_TRANSA, Int32Array.of(Number(transB)), 4);
+    symbols.cublasLtMatmulDescSetAttribute(desc.value, CUBLASLT_MATMUL_DESC_TRANSB, Int32Array.of(Number(transA)), 4);
+    const b = layoutOf(cublaslt, dtype, transB ? [n, k] : [k, n], ldb, batch, strideB);
+    const a = layoutOf(cublaslt, dtype, transA ? [k, m] : [m, k], lda, batch, strideA);
+    const c = layoutOf(cublaslt, outDtype, [m, n], ldc, batch, strideC);
+    const [result, count] = [provider.struct(CUBLASLT_MATMUL_HEURISTIC_RESULT), provider.out("i32")];
+    const preference = this.#preference;
+    for (const [i, alignment] of alignments.entries()) {
+      const which = CUBLASLT_CONSTANTS.CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i; // of A, B, C and D
+      symbols.cublasLtMatmulPreferenceSetAttribute(preference, which, Uint32Array.of(alignment), 4);
+    }
+    symbols.cublasLtMatmulAlgoGetHeuristic(this.#handle, desc.value, b, a, c, c, preference, 1, result, count);
+    if (count.value === 0) throw new UnsupportedError(`cuBLASLt has no algorithm for a product of ${m} x ${k} x ${n}`);
+    const plan = { desc: desc.value, a, b, c, algorithm: result.get("algo").slice() };
+    this.#plans.set(key, plan);
+    return plan;
+  }
+}
+
+/** A matrix of ours by rows, as cuBLASLt sees it: the transposed one by columns. */
+function layoutOf(
+  { symbols, provider }: Cublaslt,
+  dtype: DType,
+  [rows, columns]: readonly [rows: number, columns: number],
+  leading: number,
+  batch: number,
+  stride: number,
+): MatrixLayout {
+  const layout = provider.out("cublasLtMatrixLayout_t");
+  symbols.cublasLtMatrixLayoutCreate(layout, typeOf(dtype), columns, rows, leading);
+  const { CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET } = CUBLASLT_CONSTANTS;
+  symbols.cublasLtMatrixLayoutSetAttribute(layout.value, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, Int32Array.of(batch), 4);
+  const offset = BigInt64Array.of(BigInt(stride));
+  symbols.cublasLtMatrixLayoutSetAttribute(layout.value, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, offset, 8);
+  return layout.value;
+}
+
+/** The largest power of two up to 256 that divides an address. */
+function alignmentOf(address: number): number {
+  let alignment = 256;
+  while (address % alignment !== 0) alignment /= 2;
+  return alignment;
+}
+
+function typeOf(dtype: DType): number {
+  const { CUDA_R_16BF, CUDA_R_16F, CUDA_R_32F } = CUBLASLT_CONSTANTS;
+  return dtype === bfloat16 ? CUDA_R_16BF : dtype === float16 ? CUDA_R_16F : CUDA_R_32F;
+}

@@ -1,0 +1,119 @@
+/**
+ * The text of a kernel as the compiler gets it: what all kernels share, the arguments of the kernels of its file as structs
+ * that follow from their entries, the file, and one entry point for each combination of element types. So a kernel's `.cu` text
+ * is the calculation alone, and its arguments are declared once, in the kernel table.
+ *
+ * @module
+ */
+import { COMPUTE_DTYPES, type DType, DTYPES } from "../../dtype.ts";
+import { InternalError } from "../../errors.ts";
+import { dtypeArgument } from "../kernels/arguments.ts";
+import {
+  type Arguments,
+  type ArrayKind,
+  CONSTANTS,
+  type KernelEntry,
+  OPS,
+  type ValueKind,
+} from "../kernels/signature.ts";
+
+/** Bytes of an argument in a struct: each lies on a multiple of this. */
+export const SLOT_BYTES = 8;
+/** Slots of a shape: the number of dims, and their sizes; strides lack the number. */
+export const SHAPE_SLOTS = 9;
+/** Most addresses of a list. */
+export const MAX_LIST = 64;
+
+/** The parameters of a kernel that are element types, in order. */
+export function dtypeParameters({ values }: KernelEntry): readonly string[] {
+  return Object.keys(values).filter((name) => typesOf(values, name) !== undefined);
+}
+
+/** The name of the entry point for a call. */
+export function entryPoint(kernel: string, parameters: readonly string[], args: Arguments): string {
+  let name = `run_${kernel}`;
+  for (const parameter of parameters) name += `_${dtypeArgument(args, parameter).name}`;
+  return name;
+}
+
+/** Declarations of the table's functions and constants, the same for all kernels. */
+export function tableDeclarations(): string {
+  const enums = Object.entries(OPS).map(([name, names]) =>
+    `enum class ${enumName(name)} : i64 { ${names.join(", ")} };`
+  );
+  const constants = Object.entries(CONSTANTS).map(([name, value]) => `constexpr int ${name} = ${value};`);
+  return [...enums, ...constants, ""].join("\n");
+}
+
+/** The struct of a kernel's arguments: `<kernel>Args`, a template over its element types. */
+export function argumentStruct(kernel: string, entry: KernelEntry): string {
+  const parameters = dtypeParameters(entry);
+  const members: string[] = [];
+  for (const [name, kind] of Object.entries(entry.values)) {
+    if (!parameters.includes(name)) members.push(`${valueType(kind)} ${name};`);
+  }
+  for (const [name, kind] of Object.entries(entry.arrays)) members.push(`${arrayType(kind)} ${name};`);
+  if (entry.faults) members.push("Status* status;");
+  return `${templateOf(parameters)}struct ${kernel}Args { ${members.join(" ")} };\n`;
+}
+
+/** The entry points of a function with a kernel's arguments, one for each combination of element types. */
+export function entryPoints(name: string, kernel: string, entry: KernelEntry, threads: number): string {
+  const parameters = dtypeParameters(entry);
+  const point = (dtypes: readonly DType[]): string => {
+    const names = dtypes.map(({ name }) => name);
+    const struct = names.length === 0 ? `${kernel}Args` : `${kernel}Args<${names.join(", ")}>`;
+    return `ENTRY(${threads}) ${["run", name, ...names].join("_")}(const ${struct} args) { ${name}(args); }\n`;
+  };
+  return combinations(entry.values, parameters).map(point).join("");
+}
+
+/** All combinations of element types that a kernel's checks let through. */
+function combinations(values: KernelEntry["values"], parameters: readonly string[]): DType[][] {
+  let all: DType[][] = [[]];
+  for (const parameter of parameters) {
+    const kind = values[parameter];
+    all = all.flatMap((given) => {
+      if (typeof kind === "object" && "widens" in kind) {
+        const source = given[parameters.indexOf(kind.widens)];
+        if (source === undefined) throw new InternalError(`'${parameter}' comes before '${kind.widens}'`);
+        const wider = DTYPES.filter(({ name }) => name === "float32" && source.kind === "float");
+        return [...new Set([source, ...wider])].map((dtype) => [...given, dtype]);
+      }
+      return (typesOf(values, parameter) ?? []).map((dtype) => [...given, dtype]);
+    });
+  }
+  return all;
+}
+
+/** The element types that a parameter may be; undefined if it is no element type. */
+function typesOf(values: KernelEntry["values"], name: string): readonly DType[] | undefined {
+  const kind = values[name];
+  if (kind === "dtype") return DTYPES;
+  if (kind === "float") return COMPUTE_DTYPES;
+  if (typeof kind !== "object") return undefined;
+  if ("dtypes" in kind) return DTYPES.filter((dtype) => kind.dtypes.includes(dtype.name));
+  return "widens" in kind ? DTYPES : undefined;
+}
+
+function templateOf(parameters: readonly string[]): string {
+  return parameters.length === 0 ? "" : `template <${parameters.map((name) => `class ${name}`).join(", ")}> `;
+}
+
+function valueType(kind: ValueKind): string {
+  if (kind === "f32") return `alignas(${SLOT_BYTES}) float`;
+  if (kind === "f64") return "double";
+  if (kind === "shape") return "Shape";
+  if (kind === "strides") return "Strides";
+  return typeof kind === "string" && kind in OPS ? enumName(kind) : "i64";
+}
+
+/** The type of a function's name: that of the kind, but no member is called so. */
+function enumName(kind: string): string {
+  return kind.charAt(0).toUpperCase() + kind.slice(1);
+}
+
+function arrayType(kind: ArrayKind): string {
+  const element = "reads" in kind ? `const ${kind.reads}` : "updates" in kind ? kind.updates : kind.writes;
+  return kind.list ? `List<${element}>` : `${element}*`;
+}

@@ -1,0 +1,107 @@
+/**
+ * Copies between the card and memory of the host that may move or be freed: by way of pinned pieces, which the card reads and
+ * writes on its own. A copy to the card returns when the host's bytes were taken; one from it when they have come.
+ *
+ * @module
+ */
+import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { at } from "../../at.ts";
+import type { DeviceEvent } from "../stream.ts";
+import type { DevicePtr } from "../device.ts";
+import type { Cudart } from "./libraries.ts";
+import type { CudaStream } from "./streams.ts";
+
+/** Bytes of a piece, and how many there are. */
+const [PIECE_BYTES, PIECES] = [2 ** 20, 4];
+/** Bytes behind the pieces, for what is read later. */
+const LATE_BYTES = 4096;
+
+/** A piece of pinned memory. */
+interface Piece {
+  readonly address: NativeAddress;
+  readonly bytes: Uint8Array;
+  /** Its stream, and what comes after the copy out of it. */
+  last?: { readonly stream: CudaStream; readonly event: DeviceEvent };
+}
+
+/** The pieces of one device. */
+export class Staging {
+  readonly #cudart: Cudart;
+  readonly #block: NativeAddress;
+  readonly #pieces: readonly Piece[];
+  #next = 0;
+
+  constructor(cudart: Cudart) {
+    const { provider, symbols } = cudart;
+    this.#cudart = cudart;
+    const block = provider.out("address");
+    symbols.cudaHostAlloc(block, PIECE_BYTES * PIECES + LATE_BYTES, 0);
+    this.#block = block.value;
+    this.#pieces = Array.from({ length: PIECES }, (_, i) => {
+      const address = provider.offset(block.value, i * PIECE_BYTES);
+      return { address, bytes: new Uint8Array(provider.viewOf(address, PIECE_BYTES)) };
+    });
+  }
+
+  /** Takes bytes of the host and enqueues their copy. */
+  copyIn(dst: DevicePtr, src: Uint8Array, stream: CudaStream): void {
+    const { symbols, provider } = this.#cudart;
+    for (let done = 0; done < src.byteLength; done += PIECE_BYTES) {
+      const part = src.subarray(done, done + PIECE_BYTES);
+      const piece = this.#take();
+      piece.bytes.set(part);
+      const to = provider.offset(provider.nullAddress, dst + done);
+      symbols.cudaMemcpyAsync(
+        to,
+        piece.address,
+        part.byteLength,
+        CUDART_CONSTANTS.cudaMemcpyHostToDevice,
+        stream.handle,
+      );
+      piece.last = { stream, event: stream.record() };
+    }
+  }
+
+  /** Waits for all that a stream has to do, and for a copy after it. */
+  copyOut(dst: Uint8Array, src: DevicePtr, stream: CudaStream): void {
+    const { symbols, provider } = this.#cudart;
+    for (let done = 0; done < dst.byteLength; done += PIECE_BYTES) {
+      const count = Math.min(PIECE_BYTES, dst.byteLength - done);
+      const piece = this.#take();
+      const from = provider.offset(provider.nullAddress, src + done);
+      symbols.cudaMemcpyAsync(piece.address, from, count, CUDART_CONSTANTS.cudaMemcpyDeviceToHost, stream.handle);
+      stream.synchronize();
+      dst.set(piece.bytes.subarray(0, count), done);
+    }
+  }
+
+  /**
+   * Enqueues the copy of a few bytes; returns what waits for them and gives them. The next such copy takes the place of the last.
+   */
+  readLater(src: DevicePtr, byteLength: number, stream: CudaStream): () => DataView {
+    const { symbols, provider } = this.#cudart;
+    const to = provider.offset(this.#block, PIECE_BYTES * PIECES);
+    const from = provider.offset(provider.nullAddress, src);
+    symbols.cudaMemcpyAsync(to, from, byteLength, CUDART_CONSTANTS.cudaMemcpyDeviceToHost, stream.handle);
+    const wait = stream.mark();
+    return () => {
+      wait();
+      return new DataView(provider.viewOf(to, byteLength));
+    };
+  }
+
+  /** Gives the pieces back; nothing may be under way. */
+  dispose(): void {
+    this.#cudart.symbols.cudaFreeHost(this.#block);
+  }
+
+  /** A piece that nothing reads any more. */
+  #take(): Piece {
+    this.#next = (this.#next + 1) % PIECES;
+    const piece = at(this.#pieces, this.#next, "piece");
+    if (piece.last !== undefined && !piece.last.event.done) piece.last.stream.synchronize();
+    delete piece.last;
+    return piece;
+  }
+}

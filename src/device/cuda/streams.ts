@@ -1,0 +1,138 @@
+/**
+ * The streams of a card and the points in them that others wait for.
+ *
+ * Note [Events are used again]: a stream has a ring of events, so that what waits for none of them costs nothing to forget.
+ * A point whose event has been recorded anew since is waited for by the later record, which comes after it.
+ *
+ * @module
+ */
+import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
+import type { Handle } from "../../../ffi/types.ts";
+import { at } from "../../at.ts";
+import { InternalError } from "../../errors.ts";
+import type { DeviceEvent, Stream, StreamName } from "../stream.ts";
+import type { Cudart } from "./libraries.ts";
+
+/** Events of a stream. */
+const RING = 256;
+
+/** An event of a ring, and the number of the record that it stands for. */
+interface Slot {
+  readonly event: Handle<"cudaEvent_t">;
+  number: number;
+}
+
+/** A point in a stream's order. */
+class CudaEvent implements DeviceEvent {
+  readonly stream: CudaStream;
+  readonly number: number;
+
+  constructor(stream: CudaStream, number: number) {
+    this.stream = stream;
+    this.number = number;
+  }
+
+  get done(): boolean {
+    return this.stream.isDone(this.number);
+  }
+}
+
+/** Returns once `ready()` holds, or throws: how the host waits for a card whose work depends on other ranks. */
+export type HostWait = (ready: () => boolean) => void;
+
+/** One line of work on the card. */
+export class CudaStream implements Stream {
+  readonly name: StreamName;
+  readonly handle: Handle<"cudaStream_t">;
+  readonly #cudart: Cudart;
+  readonly #hostWait: () => HostWait | undefined;
+  readonly #ring: Slot[] = [];
+  #mark: Handle<"cudaEvent_t"> | undefined;
+  #recorded = 0;
+  #done = 0;
+
+  /**
+   * Does not wait for the stream of the same number as that of other libraries, and goes first if it brings data.
+   *
+   * @param hostWait how the host waits, if not as long as it takes
+   */
+  constructor(name: StreamName, cudart: Cudart, hostWait: () => HostWait | undefined) {
+    this.name = name;
+    this.#cudart = cudart;
+    this.#hostWait = hostWait;
+    const { provider, symbols } = cudart;
+    const [least, greatest, handle] = [provider.out("i32"), provider.out("i32"), provider.out("cudaStream_t")];
+    symbols.cudaDeviceGetStreamPriorityRange(least, greatest);
+    const priority = name === "gather" || name === "reduce" ? greatest.value : least.value;
+    symbols.cudaStreamCreateWithPriority(handle, CUDART_CONSTANTS.cudaStreamNonBlocking, priority);
+    this.handle = handle.value;
+  }
+
+  record(): DeviceEvent {
+    const number = ++this.#recorded;
+    const place = number % RING;
+    const slot = this.#ring[place] ??= { event: this.#makeEvent(), number };
+    this.#cudart.symbols.cudaEventRecord(slot.event, this.handle);
+    slot.number = number;
+    return new CudaEvent(this, number);
+  }
+
+  /** A point of which the stream has one at a time, whatever is recorded since; returns what lets the host wait for it. */
+  mark(): () => void {
+    const { symbols } = this.#cudart;
+    const event = this.#mark ??= this.#makeEvent();
+    symbols.cudaEventRecord(event, this.handle);
+    const isDone = (): boolean => symbols.cudaEventQuery(event) === 0;
+    return () => {
+      const hostWait = this.#hostWait();
+      if (isDone()) return;
+      if (hostWait === undefined) symbols.cudaEventSynchronize(event);
+      else hostWait(isDone);
+    };
+  }
+
+  wait(event: DeviceEvent): void {
+    if (!(event instanceof CudaEvent)) throw new InternalError("a stream waits for an event of another device");
+    if (event.stream === this || event.number <= event.stream.#done) return;
+    this.#cudart.symbols.cudaStreamWaitEvent(this.handle, event.stream.#slot(event.number).event, 0);
+  }
+
+  /** Whether the work before a record has been done. */
+  isDone(number: number): boolean {
+    if (number <= this.#done) return true;
+    const slot = this.#slot(number);
+    if (this.#cudart.symbols.cudaEventQuery(slot.event) !== 0) return false;
+    this.#done = slot.number;
+    return true;
+  }
+
+  /** Waits for all that has been enqueued. */
+  synchronize(): void {
+    const hostWait = this.#hostWait();
+    if (hostWait !== undefined) {
+      const end = this.record();
+      return hostWait(() => end.done);
+    }
+    this.#cudart.symbols.cudaStreamSynchronize(this.handle);
+    this.#done = this.#recorded;
+  }
+
+  /** Gives the stream back. */
+  destroy(): void {
+    const { symbols } = this.#cudart;
+    if (this.#mark !== undefined) symbols.cudaEventDestroy(this.#mark);
+    for (const slot of this.#ring) if (slot !== undefined) symbols.cudaEventDestroy(slot.event);
+    symbols.cudaStreamDestroy(this.handle);
+  }
+
+  /** The event of a record, or of a later one. */
+  #slot(number: number): Slot {
+    return at(this.#ring, number % RING, "event");
+  }
+
+  #makeEvent(): Handle<"cudaEvent_t"> {
+    const event = this.#cudart.provider.out("cudaEvent_t");
+    this.#cudart.symbols.cudaEventCreateWithFlags(event, CUDART_CONSTANTS.cudaEventDisableTiming);
+    return event.value;
+  }
+}

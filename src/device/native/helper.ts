@@ -1,0 +1,27 @@
+/**
+ * The Worker of a helper: opens the library that its pool's kernels come from and stays within it until the pool ends.
+ *
+ * @module
+ */
+import { openProvider } from "../../../ffi/mod.ts";
+import { InternalError } from "../../errors.ts";
+import { givenData } from "../../runtime/background_worker.ts";
+import { HELPER } from "./library.ts";
+
+/** What a helper is given. */
+export interface HelperData {
+  /** The library's file. */
+  readonly path: string;
+  /** Address of the helper's pool. */
+  readonly pool: number;
+}
+
+function isHelperData(data: unknown): data is HelperData {
+  return typeof data === "object" && data !== null && "path" in data && "pool" in data;
+}
+
+const data = givenData();
+if (!isHelperData(data)) throw new InternalError("a helper was started without its pool");
+const provider = await openProvider();
+const { symbols } = provider.load("native kernels", data.path, HELPER);
+symbols.pool_work(provider.offset(provider.nullAddress, data.pool));

@@ -1,0 +1,114 @@
+/**
+ * What is random in a training forward: dropout, and noise for routers.
+ *
+ * Note [Random numbers of a forward]: they are Philox of a key and a counter. The key is `keyOf(seed, "<FQN of the layer> <what for>")`,
+ * the counter is the sample's number and the place in the sample. So a sample has the same numbers on any rank, in any
+ * micro-batch, in a recomputation and in a run that goes on from a checkpoint; another layer, sample or seed has others.
+ *
+ * @module
+ */
+import type { Device } from "../device/device.ts";
+import { float32 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import { type DropoutAttrs, dropoutOp, requireProbability, type SampleStream } from "../ops/dropout.ts";
+import { checkSeed, keyOf, type RandomSource } from "../random.ts";
+import { applyOne } from "../tensor/apply.ts";
+import { track } from "../tensor/scope.ts";
+import { Tensor } from "../tensor/tensor.ts";
+import { Module } from "./module.ts";
+
+/** What a layer is given that draws random numbers. */
+export interface RandomContext {
+  /** What they are drawn from; needed where a layer draws, which none does in evaluation. */
+  readonly random?: RandomSource | undefined;
+}
+
+/**
+ * Where a layer draws from in a call; see Note [Random numbers of a forward].
+ *
+ * @param purpose tells apart what one layer draws
+ * @throws {ArgumentError} if the call was not told which samples it is given
+ */
+export function streamOf(layer: Module, purpose: string, context: RandomContext | undefined): SampleStream {
+  const { fqn = "" } = layer;
+  const random = context?.random;
+  if (random === undefined) {
+    throw new ArgumentError(
+      `Cannot draw the ${purpose} of '${fqn}' in training without knowing which samples these are: give the model ` +
+        "'random: { seed, firstSample }', as batches of textData have it, or call model.eval()",
+    );
+  }
+  checkSeed(random.firstSample, "firstSample");
+  return { key: keyOf(random.seed, `${fqn} ${purpose}`), sample: random.firstSample };
+}
+
+/** Float32 numbers in (low, high) for each element of [batch, rows, cols], of samples that follow each other. */
+export function sampleUniform(
+  device: Device,
+  shape: readonly [batch: number, rows: number, cols: number],
+  stream: SampleStream,
+  [low, high]: readonly [low: number, high: number],
+): Tensor {
+  const [batch, rows, cols] = shape;
+  const made = track(Tensor.empty(device, shape, float32, "noise"));
+  device.kernels.sampleUniform({ batch, rows, cols, ...stream, low, high, dst: made.ptr });
+  return made;
+}
+
+/**
+ * Dropout: in training, each element becomes zero with probability `p`, and the others are divided by `1 - p`; in evaluation,
+ * nothing changes. Which elements depends on the seed, the layer's FQN, the sample and the place in it, and not on ranks or
+ * micro-batches: on as many ranks as you like, the same samples are trained with the same masks.
+ *
+ * @example
+ * ```ts
+ * import { Dropout, full } from "fullyshard/nn";
+ * import { openDevice } from "fullyshard/device";
+ * const x = full(await openDevice("cpu"), [4, 3, 8], 1);
+ * const dropout = new Dropout(0.5);
+ * const all = dropout.call(x, { random: { seed: 0, firstSample: 10 } });
+ * const last = dropout.call(x.narrow(0, 3, 1), { random: { seed: 0, firstSample: 13 } });
+ * if (all.narrow(0, 3, 1).toArray().join() !== last.toArray().join()) throw new Error("a sample has its own mask");
+ * if (dropout.eval().call(x).toArray().join() !== x.toArray().join()) throw new Error("changed");
+ * ```
+ */
+export class Dropout extends Module<[x: Tensor, context?: RandomContext], Tensor> {
+  /** Probability that an element becomes zero. */
+  readonly p: number;
+
+  /**
+   * Takes the probability.
+   *
+   * @throws {ArgumentError} if it is none
+   */
+  constructor(p: number) {
+    super();
+    this.p = requireProbability(p);
+  }
+
+  /**
+   * x [batch, .., cols] → the same shape
+   *
+   * @throws {ArgumentError} in training, without `random`
+   */
+  forward(x: Tensor, context?: RandomContext): Tensor {
+    if (!this.training || this.p === 0) return x;
+    return applyOne(dropoutOp, [x], { p: this.p, ...streamOf(this, "dropout", context) });
+  }
+}
+
+/** A layer that drops out, where there is something to drop. */
+export function dropoutOf(p: number = 0): Dropout | undefined {
+  return p === 0 ? undefined : new Dropout(p);
+}
+
+/** What a layer of {@link dropoutOf} leaves of x. */
+export function dropOut(dropout: Dropout | undefined, x: Tensor, context: RandomContext | undefined): Tensor {
+  return dropout === undefined ? x : dropout.call(x, context);
+}
+
+/** What an attention drops of its probabilities in a call; undefined where that is nothing. */
+export function attentionDropout(layer: Module, p: number = 0, context: RandomContext): DropoutAttrs | undefined {
+  if (p === 0 || !layer.training) return undefined;
+  return { p, ...streamOf(layer, "attention dropout", context) };
+}

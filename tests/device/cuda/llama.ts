@@ -1,0 +1,87 @@
+/** A small Llama, what it learns, and how it is trained alone or on a part of each batch. @module */
+import assert from "node:assert/strict";
+import type { ProcessGroup } from "../../../src/comm/process_group.ts";
+import type { Device } from "../../../src/device/device.ts";
+import { int32 } from "../../../src/dtype.ts";
+import type { CausalLm } from "../../../src/models/causal_lm.ts";
+import { buildModel } from "../../../src/models/registry.ts";
+import { initializeParameters } from "../../../src/nn/initialize.ts";
+import { AdamW } from "../../../src/optim/adamw.ts";
+import { clipGradNorm } from "../../../src/optim/clip.ts";
+import { tensor } from "../../../src/tensor/create.ts";
+import { scope } from "../../../src/tensor/scope.ts";
+
+export const CONFIG = {
+  model_type: "llama",
+  vocab_size: 96,
+  hidden_size: 32,
+  intermediate_size: 48,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+};
+const SEQ = 24;
+
+/** Tokens of a step: a text that can be learnt. */
+function tokensOf(step: number, batch: number): Int32Array {
+  return Int32Array.from({ length: batch * SEQ + 1 }, (_, i) => (step * 31 + i * i + 5 * i) % CONFIG.vocab_size);
+}
+
+/** Of each step: this rank's part of the mean loss, and the norm of the gradients. */
+export type Steps = readonly (readonly [loss: number, norm: number])[];
+
+/** How a Llama is trained. */
+export interface Training {
+  readonly steps: number;
+  /** Samples of a step, over all ranks. */
+  readonly batch: number;
+  /** Whose ranks share the batch; one rank has it all unless given. */
+  readonly group?: ProcessGroup;
+  /** Shards or replicates the model, whose gradients are then means over ranks. */
+  readonly parallelize?: (model: CausalLm) => void;
+  /** Called before each step, and before its update. */
+  readonly mark?: (place: "step" | "update") => void;
+}
+
+/** Trains; the host reads what came of a step at its end only. */
+export function train(device: Device, { steps, batch, group, parallelize, mark }: Training): Steps {
+  const model = buildModel(device, CONFIG);
+  initializeParameters(model, 7);
+  parallelize?.(model);
+  const optimizer = new AdamW(model.parameters(), { learningRate: 0.01 });
+  const { rank, size } = group ?? { rank: 0, size: 1 };
+  const own = batch / size;
+  const results = Array.from({ length: steps }, (_, step) => {
+    using _frame = scope();
+    mark?.("step");
+    optimizer.zeroGrad();
+    const tokens = tokensOf(step % 4, batch).subarray(rank * own * SEQ, (rank + 1) * own * SEQ + 1);
+    const shape = [own, SEQ];
+    const { loss } = model.call({
+      inputIds: tensor(device, tokens.subarray(0, -1), { shape, dtype: int32 }),
+      labels: tensor(device, tokens.subarray(1), { shape, dtype: int32 }),
+    });
+    assert.ok(loss !== undefined);
+    const mean = loss.mul(1 / (own * SEQ));
+    mean.backward();
+    const norm = clipGradNorm(model.parameters(), 1);
+    mark?.("update");
+    optimizer.step();
+    return [mean.item() / size, norm.item()] as const;
+  });
+  optimizer.dispose();
+  return results;
+}
+
+/** Fails unless losses and norms are equal within what rounding in another order may change. */
+export function requireSameSteps(found: Steps, expected: Steps): void {
+  assert.equal(found.length, expected.length);
+  for (const [step, [loss, norm]] of found.entries()) {
+    const [wantLoss, wantNorm] = expected[step] ?? assert.fail();
+    const fits = (value: number, want: number): boolean => Math.abs(value - want) <= 2e-4 * Math.abs(want);
+    assert.ok(fits(loss, wantLoss), `step ${step}: loss ${loss}, on the CPU ${wantLoss}`);
+    assert.ok(fits(norm, wantNorm), `step ${step}: norm ${norm}, on the CPU ${wantNorm}`);
+  }
+  // What was compared is a run that learns: after four steps it knows more than that there are so many tokens.
+  for (const [loss] of expected.slice(4)) assert.ok(loss < Math.log(CONFIG.vocab_size), `loss ${loss}`);
+}

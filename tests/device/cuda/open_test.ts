@@ -1,0 +1,115 @@
+/**
+ * What opening a CUDA device says where the runtime, the driver or the card is missing, and what the public door opens.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import process from "node:process";
+import { test } from "node:test";
+import { CudaDevice, openCudaDevice } from "../../../src/device/cuda/device.ts";
+import { devicePtr } from "../../../src/device/device.ts";
+import { openDevice } from "../../../src/device/registry.ts";
+import { LibraryNotFoundError, OutOfMemoryError, UnsupportedError } from "../../../src/errors.ts";
+import { environmentFrom } from "../../../src/runtime/env.ts";
+import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
+
+const lacking = lackingForTwin();
+const twin = lacking === undefined ? await buildCudaTwin() : undefined;
+
+test("openCudaDevice() without the CUDA runtime says how to install it", async () => {
+  const environment = environmentFrom((name) =>
+    name === "FULLYSHARD_CUDART_LIBRARY" ? "/nowhere/libcudart.so" : undefined
+  );
+  await assert.rejects(openCudaDevice(0, { environment }), (error) => {
+    assert.ok(error instanceof LibraryNotFoundError, String(error));
+    assert.match(error.message, /^Cannot open CUDA runtime\. Install it with 'pip install nvidia-cuda-runtime'/);
+    return true;
+  });
+});
+
+/** What the double is told to lack, and what is said then. */
+const MISSING: readonly (readonly [what: string, state: number, said: RegExp])[] = [
+  [
+    "a driver",
+    1,
+    /^Cannot open device 'cuda:0': there is no NVIDIA driver\. Install NVIDIA's driver of CUDA 12 or newer/,
+  ],
+  [
+    "a new driver",
+    2,
+    /the NVIDIA driver is one of CUDA 12, the CUDA runtime \(.+\) needs one of CUDA 13\. Install a newer driver/,
+  ],
+  ["a card", 3, /^Cannot open device 'cuda:0': the driver shows no card\. .*cudaErrorNoDevice/],
+];
+for (const [what, state, said] of MISSING) {
+  test(`openCudaDevice() without ${what} says so`, { skip: lacking }, async () => {
+    assert.ok(twin !== undefined);
+    twin.runtime.symbols.twinSetMissing(state);
+    try {
+      await assert.rejects(openCudaDevice(0, { environment: twin.environment }), (error) => {
+        assert.ok(error instanceof UnsupportedError, String(error));
+        assert.match(error.message, said);
+        return true;
+      });
+    } finally {
+      twin.runtime.symbols.twinSetMissing(0);
+    }
+  });
+}
+
+test(
+  "openDevice('cuda:0') opens a card by the public door, and 'cuda:1' says how many there are",
+  { skip: lacking },
+  async () => {
+    const names = ["FULLYSHARD_CUDART_LIBRARY", "FULLYSHARD_NVRTC_LIBRARY", "FULLYSHARD_CUBLASLT_LIBRARY"] as const;
+    for (const name of names) process.env[name] = twin?.environment.text(name) ?? assert.fail();
+    try {
+      const device = await openDevice("cuda:0");
+      assert.ok(device instanceof CudaDevice);
+      assert.deepEqual([device.name, device.mathName], ["cuda:0", "cuda"]);
+      assert.match(device.detail, /^CUDA kernels by NVRTC 13\.0 for sm_90 \(.+\/cudart\.so\)$/);
+      device.dispose();
+      await assert.rejects(
+        openDevice("cuda:1"),
+        /Cannot open device 'cuda:1': the driver shows 1 card\. See 'nvidia-smi'/,
+      );
+    } finally {
+      for (const name of names) delete process.env[name];
+    }
+  },
+);
+
+test("a CUDA device copies what overlaps, tells what a byte too many would take, and frees in the order of streams", {
+  skip: lacking,
+}, async () => {
+  assert.ok(twin !== undefined);
+  const device = await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 24 });
+  const { allocator, streams } = device;
+  const block = allocator.allocate(3 * 2 ** 20, "block"); // more than one piece
+  const bytes = Uint8Array.from({ length: 3 * 2 ** 20 }, (_, i) => i % 251);
+  device.copyIn(block, bytes);
+  device.copy(block, block, 10);
+  device.copy(devicePtr(block + 1000), block, 2 ** 20);
+  bytes.copyWithin(1000, 0, 2 ** 20);
+  const found = new Uint8Array(bytes.byteLength);
+  device.copyOut(found, block);
+  assert.deepEqual(found, bytes);
+  assert.throws(() => allocator.allocate(2 ** 24, "too much"), (error) => {
+    assert.ok(error instanceof OutOfMemoryError);
+    assert.match(error.message, /Largest owners: block: 3145728/);
+    return true;
+  });
+  const event = streams.get("compute").record();
+  streams.on("gather", () => {
+    streams.get("gather").wait(event);
+    device.copy(devicePtr(block + 2 ** 20), block, 1024);
+    allocator.free(block);
+  });
+  const again = streams.get("gather").record();
+  assert.equal(again.done, false);
+  device.synchronize();
+  assert.equal(again.done, true);
+  assert.equal(allocator.stats.inUse, 0);
+  device.dispose();
+  assert.equal(twinReports(twin), "");
+});

@@ -1,0 +1,58 @@
+/** What ranks with a card each do in tests. @module */
+import assert from "node:assert/strict";
+import type { ProcessGroup } from "../../../src/comm/process_group.ts";
+import { replicate } from "../../../src/ddp/replicate.ts";
+import { CudaDevice } from "../../../src/device/cuda/device.ts";
+import { fullyShard } from "../../../src/fsdp/fully_shard.ts";
+import type { CausalLm } from "../../../src/models/causal_lm.ts";
+import { openTwin, twinLog, type TwinOperation } from "../../native/cuda/build.ts";
+import { rankFunctions, type WorldRank } from "../../support/world.ts";
+import { type Steps, train } from "./llama.ts";
+
+/** A training of several ranks. */
+export interface SharedTraining {
+  readonly strategy: "fsdp" | "ddp";
+  readonly steps: number;
+  readonly batch: number;
+}
+
+/** Makes each block a unit, and the rest another. */
+function shard(model: CausalLm, mesh: ProcessGroup): void {
+  for (const layer of model.layers) fullyShard(layer, { mesh });
+  fullyShard(model, { mesh });
+}
+
+/** Trains the small Llama. */
+export function trainShared({ group, device }: WorldRank, { strategy, ...run }: SharedTraining): Steps {
+  const parallelize = (model: CausalLm): void => {
+    if (strategy === "ddp") replicate(model, { mesh: group });
+    else shard(model, group);
+  };
+  return train(device, { ...run, group, parallelize });
+}
+
+/** What a step enqueues until its update, and how often the host waits for the card meanwhile. */
+export interface StepEvents {
+  readonly operations: readonly TwinOperation[];
+  readonly hostWaits: number;
+}
+
+/** Takes two steps with FSDP and tells of the second. */
+export async function eventsOfStep({ group, device }: WorldRank): Promise<StepEvents> {
+  assert.ok(device instanceof CudaDevice);
+  const twin = await openTwin();
+  let [hostWaits, events]: [number, StepEvents?] = [0];
+  using _wait = device.waitBy((ready) => {
+    hostWaits++;
+    while (!ready());
+  });
+  const mark = (place: "step" | "update"): void => {
+    const operations = twinLog(twin);
+    if (place === "update") events = { operations, hostWaits };
+    hostWaits = 0;
+  };
+  train(device, { steps: 2, batch: 4, group, parallelize: (model) => shard(model, group), mark });
+  return events ?? assert.fail("no step was taken");
+}
+
+rankFunctions(import.meta.url, { trainShared, eventsOfStep });

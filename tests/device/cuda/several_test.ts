@@ -1,0 +1,66 @@
+/**
+ * Several ranks, each with a card of its own, on doubles of NVIDIA's libraries: FSDP and DDP train as one rank on the CPU does, and
+ * no access is a race.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { openDevice } from "../../../src/device/registry.ts";
+import { buildCudaTwin, lackingForTwin, type TwinOperation } from "../../native/cuda/build.ts";
+import { shareOf } from "../../support/share.ts";
+import { valuesOf, world } from "../../support/world.ts";
+import { requireSameSteps, train } from "./llama.ts";
+import { eventsOfStep, trainShared } from "./ranks.ts";
+
+const skip = lackingForTwin();
+const CASES = [["fsdp", 4, 20], ["fsdp", 2, 20], ["ddp", 2, 8]] as const;
+for (const [strategy, size, steps] of shareOf(CASES)) {
+  test(`${strategy} over ${size} cards trains as one rank on the CPU`, { skip, timeout: 300_000 }, async () => {
+    const cpu = await openDevice("cpu", { memoryBytes: 2 ** 26 });
+    const run = { steps, batch: 4 };
+    const expected = train(cpu, run);
+    cpu.dispose();
+    const { variables } = await buildCudaTwin();
+    const data = { ...run, strategy };
+    const ranks = valuesOf(await world(size, trainShared, { over: "nccl", variables, data }));
+    // The ranks' parts of the mean loss make the whole one; the norm is the whole one on each.
+    const sums = ranks[0]?.map(([, norm], step): readonly [number, number] => {
+      for (const steps of ranks) assert.equal(steps[step]?.[1], norm, `step ${step}: ranks have other norms`);
+      return [ranks.reduce((sum, steps) => sum + (steps[step]?.[0] ?? NaN), 0), norm];
+    });
+    requireSameSteps(sums ?? [], expected);
+  });
+}
+
+const [COMPUTE, REDUCE] = [1, 3];
+
+/** Work of the compute stream. */
+function computeOf(operations: readonly TwinOperation[]): readonly TwinOperation[] {
+  return operations.filter(({ stream }) => stream === COMPUTE);
+}
+
+test("collectives of FSDP run beside compute, and the host waits for nothing before the update", {
+  skip,
+  timeout: 300_000,
+}, async () => {
+  const { variables } = await buildCudaTwin();
+  const ranks = valuesOf(await world(2, eventsOfStep, { over: "nccl", variables }));
+  for (const { operations, hostWaits } of ranks) {
+    assert.equal(hostWaits, 0);
+    const gathers = operations.filter(({ name }) => name === "all-gather");
+    const reductions = operations.filter(({ name }) => name === "reduce-scatter");
+    // The root, which stays gathered, and each block twice; each unit is reduced once.
+    assert.deepEqual([gathers.length, reductions.length], [5, 3]);
+    for (const gather of gathers.slice(1)) {
+      const before = computeOf(operations.slice(0, operations.indexOf(gather)));
+      const beside = before.filter(({ index }) => index > (gather.after[COMPUTE] ?? NaN));
+      assert.ok(beside.length >= 20, `a gather comes after all but ${beside.length} of ${before.length} calls`);
+    }
+    // That of the last block beside the backward of the first.
+    const reduction = reductions[0] ?? assert.fail();
+    const later = computeOf(operations.slice(operations.indexOf(reduction)));
+    const beside = later.filter(({ after }) => (after[REDUCE] ?? NaN) < reduction.index);
+    assert.ok(beside.length >= 50, `all but ${beside.length} of ${later.length} calls come after a reduction`);
+  }
+});

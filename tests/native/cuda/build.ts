@@ -1,0 +1,125 @@
+/**
+ * Builds the doubles of the CUDA libraries with g++, and makes an environment in which they are found by the ordinary overrides.
+ * They are kept under `.cache/`, by the text of their sources, so that files of tests and both runtimes share one build.
+ *
+ * @module
+ */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { openProvider } from "../../../ffi/mod.ts";
+import type { Library } from "../../../ffi/types.ts";
+import { type Environment, environmentFrom, processEnvironment } from "../../../src/runtime/env.ts";
+
+const folder = fileURLToPath(new URL(".", import.meta.url));
+const cache = fileURLToPath(new URL("../../../.cache/twin", import.meta.url));
+
+/** What the doubles need that is not here; undefined where they can be built. */
+export function lackingForTwin(): string | undefined {
+  if (process.platform !== "linux" || process.arch !== "x64") return "Linux on x86-64";
+  return spawnSync("g++", ["--version"]).status === 0 ? undefined : "g++";
+}
+
+/** What tests ask the double of the CUDA runtime. */
+const TWIN_BINDINGS = {
+  twinReport: { args: ["buffer", "usize"], result: "i32", check: "none" },
+  twinLog: { args: ["buffer", "usize"], result: "i32", check: "none" },
+  // of threads and blocks: 0 ascending, 1 descending, 2 random
+  twinSetOrder: { args: ["i32"], result: "i32", check: "status" },
+  // 0 nothing, 1 the driver, 2 a new driver, 3 the card
+  twinSetMissing: { args: ["i32"], result: "i32", check: "status" },
+} as const;
+
+/** The built doubles. */
+export interface CudaTwin {
+  /** The double of the CUDA runtime, as tests see it. */
+  readonly runtime: Library<typeof TWIN_BINDINGS>;
+  /** Variables that name the doubles as the libraries to load, for processes. */
+  readonly variables: Readonly<Record<string, string>>;
+  /** The same, for this process. */
+  readonly environment: Environment;
+}
+
+/** The races and other faults that were seen since the last call, a line each; waits for all work. */
+export function twinReports({ runtime }: Pick<CudaTwin, "runtime">): string {
+  const text = new Uint8Array(2 ** 14);
+  runtime.symbols.twinReport(text, text.byteLength);
+  return new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
+}
+
+/** Something that was enqueued. */
+export interface TwinOperation {
+  /** 1 compute, 2 gather, 3 reduce, 4 copy; 0 is the host. */
+  readonly stream: number;
+  /** Its number in its stream. */
+  readonly index: number;
+  /** The last number of each stream that it comes after; its own for its own stream. */
+  readonly after: readonly number[];
+  readonly name: string;
+}
+
+/** What was enqueued since the last call, in that order. */
+export function twinLog({ runtime }: Pick<CudaTwin, "runtime">): readonly TwinOperation[] {
+  const text = new Uint8Array(2 ** 22);
+  const length = runtime.symbols.twinLog(text, text.byteLength);
+  assert.ok(length < text.byteLength, "the log is longer than there is room for");
+  return new TextDecoder().decode(text.subarray(0, length)).split("\n").slice(0, -1).map((line) => {
+    const [stream = NaN, index = NaN, ...after] = line.split(" ", 6).map(Number);
+    return { stream, index, after: [0, ...after], name: line.split(" ").slice(6).join(" ") };
+  });
+}
+
+/** Builds the doubles, or takes those of the same sources. */
+export async function buildCudaTwin(): Promise<CudaTwin> {
+  const sources = readdirSync(folder).filter((name) => !name.endsWith(".ts")).sort();
+  const hash = createHash("sha256");
+  for (const name of sources) hash.update(readFileSync(`${folder}${name}`));
+  const place = `${cache}/${hash.digest("hex").slice(0, 16)}`;
+  if (!existsSync(place)) {
+    mkdirSync(cache, { recursive: true });
+    const made = mkdtempSync(`${cache}/building-`);
+    // Kernels name the double that they are linked to by its last place.
+    compile("cudart", made, []);
+    compile("nvrtc", made, [`-DTWIN_FOLDER="${folder}"`, `-DTWIN_RUNTIME="${place}/cudart.so"`]);
+    compile("cublaslt", made, [`${made}/cudart.so`]);
+    compile("nccl", made, [`${made}/cudart.so`]);
+    try {
+      renameSync(made, place);
+    } catch (error) {
+      if (!existsSync(place)) throw error; // another process was faster
+      rmSync(made, { recursive: true });
+    }
+  }
+  const variables: Readonly<Record<string, string>> = {
+    FULLYSHARD_CUDART_LIBRARY: `${place}/cudart.so`,
+    FULLYSHARD_NVRTC_LIBRARY: `${place}/nvrtc.so`,
+    FULLYSHARD_CUBLASLT_LIBRARY: `${place}/cublaslt.so`,
+    FULLYSHARD_NCCL_LIBRARY: `${place}/nccl.so`,
+    FULLYSHARD_KERNEL_CACHE: `${place}/kernels`,
+  };
+  const environment = environmentFrom((name) => variables[name]);
+  return { ...await openTwin(environment), variables, environment };
+}
+
+/** The double of the CUDA runtime that an environment names. */
+export async function openTwin(environment: Environment = processEnvironment()): Promise<Pick<CudaTwin, "runtime">> {
+  const provider = await openProvider();
+  const path = environment.text("FULLYSHARD_CUDART_LIBRARY") ?? assert.fail("no double is named");
+  return { runtime: provider.load("double of the CUDA runtime", path, TWIN_BINDINGS) };
+}
+
+function compile(name: string, to: string, options: readonly string[]): void {
+  const soname = `-Wl,-soname,fullyshard-twin-${name}.so`;
+  const flags = ["-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", "-fno-strict-aliasing", soname, "-ldl"];
+  const { status, stderr } = spawnSync(
+    "g++",
+    [`${folder}${name}.cpp`, "-o", `${to}/${name}.so`, ...flags, ...options],
+    {
+      encoding: "utf8",
+    },
+  );
+  assert.equal(status, 0, `g++ cannot build ${name}.cpp: ${stderr}`);
+}

@@ -1,0 +1,20 @@
+// What the doubles of the CUDA libraries share: work on streams.
+#pragma once
+#include <stdint.h>
+#include <functional>
+extern "C" {
+// The one lock of all doubles: work runs under it.
+void twinLock();
+void twinUnlock();
+// Enqueues work that touches memory by twinTouch() when it runs.
+void twinEnqueue(void *stream, const char *name, const std::function<void()> *run);
+void twinTouch(const void *p, uint64_t bytes, bool writes);
+// The end of an operation in its stream's order.
+struct TwinPlace { int stream; uint32_t index; };
+// Enqueues work that says whether it has ended, and is run again if not.
+TwinPlace twinEnqueueUnending(void *stream, const char *name, const std::function<bool()> *run);
+// What is enqueued from now on runs after that, though no event says so: the race detector sees no order.
+void twinRunAfter(void *stream, TwinPlace place);
+// Runs what has been enqueued up to that, as far as it can.
+void twinRun(TwinPlace place);
+}

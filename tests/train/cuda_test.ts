@@ -1,0 +1,55 @@
+/** Training runs from the command line on doubles of NVIDIA's cards, one for each rank. @module */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { flagsIn, losses, run } from "./runs.ts";
+
+const skip = lackingForTwin();
+const TIMEOUT = { skip, timeout: 300_000 };
+const SMALL = ["tokens=bytes", "--steps", "4"];
+
+test(
+  "'fullyshard run' trains on cards, stops, resumes and writes a model, as it does on the CPU",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const { variables } = await buildCudaTwin();
+    const env = { ...variables, TWIN_CARDS: "2" };
+    const cuda = flagsIn(folder, ...SMALL, "--device", "cuda");
+    const stopped = await run([...cuda, "--stop-after", "2"], { env });
+    assert.equal(stopped.code, 0, stopped.stdout + stopped.stderr);
+    assert.match(stopped.stderr, /FSDP over 2 ranks \(nccl\)/);
+    assert.match(stopped.stderr, /On cuda:0, CUDA kernels by NVRTC/);
+    const resumed = await run([...cuda, "--resume", "auto"], { env });
+    assert.equal(resumed.code, 0, resumed.stdout + resumed.stderr);
+    assert.match(resumed.stderr, /Resumed '.*checkpoint-2' at step 2/);
+    assert.match(resumed.stdout + resumed.stderr, /out\/model/);
+    const cpu = await run(flagsIn(folder, ...SMALL, "--out", folder.file("cpu")));
+    assert.equal(cpu.code, 0, cpu.stdout + cpu.stderr);
+    const expected = losses(folder, "cpu");
+    assert.equal(expected.size, 4);
+    for (const [step, loss] of losses(folder)) {
+      const want = expected.get(step) ?? assert.fail(`step ${step}`);
+      assert.ok(Math.abs(loss - want) <= 2e-4 * want, `step ${step}: loss ${loss}, on the CPU ${want}`);
+    }
+  },
+);
+
+test("fewer cards than ranks are one clear error", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { variables } = await buildCudaTwin();
+  const flags = flagsIn(folder, ...SMALL, "--device", "cuda");
+  const two = await run(flags, { env: { ...variables, TWIN_CARDS: "2" }, ranks: 3 });
+  assert.notEqual(two.code, 0);
+  assert.match(
+    two.stderr,
+    /Cannot open device 'cuda': the driver shows 2 cards for the 3 ranks of this host.*at most one rank for each card/,
+  );
+  const one = await run(flags, { env: { ...variables, TWIN_CARDS: "1" } });
+  assert.notEqual(one.code, 0);
+  assert.match(
+    one.stderr,
+    /ranks 0, 1 have one card \(twin:0\): start at most as many ranks on a host as it has cards/,
+  );
+});
