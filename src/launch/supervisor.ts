@@ -45,14 +45,14 @@ export interface StopTimes {
 export interface RunOutcome {
   /** 0, the code of the rank that was the cause, or 128 + the signal that the user sent. */
   readonly exitCode: number;
-  /** Ranks that failed before they were stopped, the cause first. */
+  /** Ranks that failed, the cause first: before they were stopped, or with an error of which they told. */
   readonly failures: readonly RankFailure[];
-  /** Ranks that had to be stopped. */
+  /** Ranks that had to be stopped, and told of no error. */
   readonly stopped: readonly number[];
 }
 
 /** Times that hold where the user sets none. */
-export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
+export const defaultStopTimes: StopTimes = { noticeMs: 3000, graceMs: 3000, userGraceMs: 30_000 };
 
 /** Last lines of a rank that are kept: as many as a runtime's report of an error may have. */
 const numLastLines = 40;
@@ -104,9 +104,13 @@ class Supervisor {
       clearTimeout(this.#timer);
       clearTimeout(this.#patience);
       this.#watchdog.stdin?.end("done\n");
-      const failures = orderFailures(this.#failures.map((failure) => this.#withRecord(failure)));
+      // A rank that says why it failed is heard, even if it was told to stop before it could say so.
+      const stopped = this.#stopped.filter((rank) => !this.#records.has(rank));
+      const failures = orderFailures(
+        this.#failures.filter(({ rank }) => !stopped.includes(rank)).map((failure) => this.#withRecord(failure)),
+      );
       const code = this.#userSignal === undefined ? failures[0]?.exitCode ?? 0 : exitCodeOf(this.#userSignal);
-      return { exitCode: code, failures, stopped: this.#stopped };
+      return { exitCode: code, failures, stopped };
     });
   }
 
@@ -196,7 +200,7 @@ class Supervisor {
 
   #ended(rank: number, end: Pick<RankFailure, "exitCode" | "detail" | "lastLines">): void {
     this.#running.delete(rank);
-    if (end.exitCode === 0 || this.#userSignal !== undefined || this.#stopped.includes(rank)) return;
+    if (end.exitCode === 0 || this.#userSignal !== undefined) return;
     const pid = this.#children.get(rank)?.pid;
     this.#failures.push({ rank, pid, record: undefined, time: Date.now(), ...end });
     if (this.#failures.length > 1 || this.#running.size === 0) return;

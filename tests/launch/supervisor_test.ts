@@ -64,6 +64,20 @@ test(
   },
 );
 
+test("supervise() hears a rank that says why it failed after it was told to stop", { timeout: 30_000 }, async () => {
+  const record = { name: "CollectiveError", message: "rank 0 died", frames: [], uncaught: false, followed: 0, time: 5 };
+  // It takes longer than the others have to see a failure, as on a machine with too much to do.
+  const slow = `trap 'printf "%s\\n" "$LINE" >&2; exit 1' TERM; while :; do sleep 0.1; done`;
+  const variables = { LINE: encodeControlLine({ failure: record }), PATH: process.env["PATH"] ?? "" };
+  const silent = "trap 'exit 1' TERM; while :; do sleep 0.1; done";
+  const starts = [shell("exit 7"), shell(slow, variables), shell(silent, variables)];
+  const { exitCode, failures, stopped } = await supervise(starts, keeping([]), times);
+  assert.equal(exitCode, 7);
+  assert.deepEqual(failures.map(({ rank }) => rank), [0, 1]);
+  assert.deepEqual(failures[1]?.record, record);
+  assert.deepEqual(stopped, [2]);
+});
+
 for (const throws of [true, false]) {
   test(
     `supervise() stops ranks whose output nobody reads, which ${throws ? "a write" : "an event"} tells`,
