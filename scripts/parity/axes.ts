@@ -78,13 +78,19 @@ function pairsOf(combination: object): readonly string[] {
 
 /** As few of some combinations as hold every two values that go together in any of them, as far as choosing greedily goes. */
 export function pairwise<C extends object>(all: readonly C[]): readonly C[] {
-  const missing = new Set(all.flatMap(pairsOf));
+  const candidates = all.map((one) => ({ one, pairs: pairsOf(one) }));
+  const missing = new Set(candidates.flatMap(({ pairs }) => pairs));
   const chosen = new Set<C>();
+  const gainOf = (pairs: readonly string[]): number => pairs.reduce((n, pair) => missing.has(pair) ? n + 1 : n, 0);
   while (missing.size > 0) {
-    const gainOf = (one: C): number => pairsOf(one).filter((pair) => missing.has(pair)).length;
-    const best = all.reduce((most, one) => gainOf(one) > gainOf(most) ? one : most);
-    chosen.add(best);
-    for (const pair of pairsOf(best)) missing.delete(pair);
+    let [best, most] = [candidates[0], 0];
+    for (const candidate of candidates) {
+      const gain = gainOf(candidate.pairs);
+      if (gain > most) [best, most] = [candidate, gain];
+    }
+    if (best === undefined) break;
+    chosen.add(best.one);
+    for (const pair of best.pairs) missing.delete(pair);
   }
   return all.filter((one) => chosen.has(one));
 }

@@ -7,7 +7,7 @@
  * @module
  */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
@@ -16,6 +16,7 @@ import { type CpuMath, openDevice } from "../../doors/device.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
 import { programOf, runProcesses, type RuntimeName } from "./processes.ts";
 import { combinations, pairwise } from "./axes.ts";
+import { TraceFolder } from "./store.ts";
 import { caseGroups, compare, type Pair, type WholeTrace } from "./traces.ts";
 
 const flags: readonly Flag[] = [
@@ -67,13 +68,14 @@ function tracesOf(
   { steps, all }: Extent,
   folder: string,
 ): readonly WholeTrace[][] {
-  const file = `${folder}/${runtime}-${math}.json`;
+  const name = `${runtime}-${math}`;
   const lead = runtime === "deno" ? ["run", "--allow-all"] : ["run"];
-  const args = [...lead, "scripts/parity/run.ts", math, String(steps), file, all ? "all" : "pairs"];
+  const args = [...lead, "scripts/parity/run.ts", math, String(steps), folder, name, all ? "all" : "pairs"];
   const { status } = spawnSync(programOf(runtime), args, { cwd: root, stdio: ["ignore", "inherit", "inherit"] });
   if (status !== 0) throw new Error(`${runtime} with ${math} math ended with status ${status}`);
-  const groups: readonly WholeTrace[][] = JSON.parse(readFileSync(file, "utf8"));
-  return groups.map((traces) => traces.map((trace) => ({ ...trace, name: `${runtime} ${math} ${trace.name}` })));
+  return new TraceFolder(folder).read(name).map((traces) =>
+    traces.map((trace) => ({ ...trace, name: `${runtime} ${math} ${trace.name}` }))
+  );
 }
 
 /** In each group every case against the first. */

@@ -21,4 +21,5 @@ using group = await openProcessGroup({ device, backend: "shm" });
 const traces: Trace[] = [];
 for (const training of trainings) traces.push(await train(device, group, training));
 group.barrier("end");
-writeFileSync(out, JSON.stringify(traces));
+const asNumbers = (_key: string, value: unknown): unknown => value instanceof Float32Array ? [...value] : value;
+writeFileSync(out, JSON.stringify(traces, asNumbers));

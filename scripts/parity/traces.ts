@@ -14,7 +14,7 @@ export interface WholeTrace {
   readonly name: string;
   readonly losses: readonly number[];
   readonly gradNorms: readonly number[];
-  readonly weights: readonly number[];
+  readonly weights: Float32Array;
 }
 
 /** Distances of two traces, in units in the last place. */
@@ -68,26 +68,37 @@ export function assemble(name: string, traces: readonly Trace[], world: number):
       throw new Error(`${name}: rank ${rank} saw another loss or norm than rank 0`);
     }
   }
-  const whole = new Map<string, Map<number, number>>();
-  for (const { owned } of traces) {
-    for (const { fqn, offset, values } of owned) {
-      const elements = whole.get(fqn) ?? new Map<number, number>();
-      whole.set(fqn, elements);
-      values.forEach((value, i) => {
-        const before = elements.get(offset + i);
-        if (before !== undefined && !Object.is(before, value)) throw new Error(`${name}: ranks differ in '${fqn}'`);
-        elements.set(offset + i, value);
-      });
+  const weights = [...Map.groupBy(traces.flatMap(({ owned }) => owned), ({ fqn }) => fqn)]
+    .sort(([a], [b]) => a < b ? -1 : 1)
+    .map(([fqn, parts]) => joinParts(`${name}: '${fqn}'`, parts));
+  return { name, losses: first.losses, gradNorms: first.gradNorms, weights: concat(weights) };
+}
+
+/** The whole of a parameter; ranks that own the same element must have the same bits. */
+function joinParts(what: string, parts: Trace["owned"]): Float32Array {
+  const whole = new Float32Array(Math.max(...parts.map(({ offset, values }) => offset + values.length)));
+  const isOwned = new Uint8Array(whole.length);
+  for (const { offset, values } of parts) {
+    for (let i = 0; i < values.length; i++) {
+      const [at, value] = [offset + i, values[i] ?? NaN];
+      if (isOwned[at] === 1 && !Object.is(whole[at], value)) throw new Error(`${what}: ranks differ at ${at}`);
+      whole[at] = value;
+      isOwned[at] = 1;
     }
   }
-  const weights = [...whole].sort(([a], [b]) => a < b ? -1 : 1).flatMap(([fqn, elements]) =>
-    Array.from({ length: elements.size }, (_, i) => {
-      const value = elements.get(i);
-      if (value === undefined) throw new Error(`${name}: no rank owns element ${i} of '${fqn}'`);
-      return value;
-    })
-  );
-  return { name, losses: first.losses, gradNorms: first.gradNorms, weights };
+  const missing = isOwned.indexOf(0);
+  if (missing >= 0) throw new Error(`${what}: no rank owns element ${missing}`);
+  return whole;
+}
+
+function concat(parts: readonly Float32Array[]): Float32Array {
+  const whole = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
 }
 
 /** What cases have in common besides the world. */
@@ -173,25 +184,35 @@ export function caseGroups(
   ];
 }
 
-/** Bits of a float64, ordered like the number. */
-export function doubleBits(value: number): bigint {
-  const bits = new BigInt64Array(Float64Array.of(value).buffer)[0] ?? 0n;
-  return bits < 0n ? -(bits & 0x7fffffffffffffffn) : bits;
+/** Bits of numbers, ordered like the numbers, as integers that are exact. */
+type Bits = (values: ArrayLike<number>) => (index: number) => bigint;
+
+const doubleBits: Bits = (values) => {
+  const bits = new BigInt64Array(Float64Array.from(values).buffer);
+  return (index) => ordered(bits[index] ?? 0n, 0x7fffffffffffffffn);
+};
+
+const floatBits: Bits = (values) => {
+  const bits = new Int32Array(Float32Array.from(values).buffer);
+  return (index) => ordered(BigInt(bits[index] ?? 0), 0x7fffffffn);
+};
+
+/** Of a sign and a magnitude, the number. */
+function ordered(bits: bigint, magnitude: bigint): bigint {
+  return bits < 0n ? -(bits & magnitude) : bits;
 }
 
-/** Bits of a float32, ordered like the number. */
-export function floatBits(value: number): bigint {
-  const bits = new Int32Array(Float32Array.of(value).buffer)[0] ?? 0;
-  return BigInt(bits < 0 ? -(bits & 0x7fffffff) : bits);
-}
-
-function ulps(a: readonly number[], b: readonly number[], bitsOf: (value: number) => bigint): number {
+/** The largest distance of two numbers at the same place, in units in the last place; infinite where one is not finite. */
+function ulps(a: ArrayLike<number>, b: ArrayLike<number>, bitsOf: Bits): number {
   if (a.length !== b.length) return Infinity;
+  const [bitsOfA, bitsOfB] = [bitsOf(a), bitsOf(b)];
   let most = 0n;
-  for (const [i, x] of a.entries()) {
-    const y = b[i] ?? NaN;
+  for (let i = 0; i < a.length; i++) {
+    const [x, y] = [a[i] ?? NaN, b[i] ?? NaN];
     if (!Number.isFinite(x) || !Number.isFinite(y)) return Infinity;
-    const distance = bitsOf(x) - bitsOf(y);
+    // Zeros of two signs are as far apart as their bits: not at all.
+    if (x === y) continue;
+    const distance = bitsOfA(i) - bitsOfB(i);
     const size = distance < 0n ? -distance : distance;
     if (size > most) most = size;
   }

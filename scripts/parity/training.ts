@@ -97,7 +97,8 @@ export interface Trace {
   readonly owned: readonly {
     readonly fqn: string;
     readonly offset: number;
-    readonly values: readonly number[];
+    /** Of type float32; numbers where a trace was written as JSON. */
+    readonly values: ArrayLike<number>;
   }[];
 }
 
@@ -193,7 +194,7 @@ export function ownedParts(model: CausalLm): Trace["owned"] {
   return [...model.parameters()].map((parameter) => {
     const values = new Float32Array(parameter.storage.shard.numel);
     if (values.length > 0) parameter.storage.run.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values: [...values] };
+    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values };
   });
 }
 

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { isDeepStrictEqual } from "node:util";
 import type { CpuMath } from "../../doors/device.ts";
 import { runPooled } from "../../tests/support/rank_pool.ts";
 import { assemble, compare, type Pair } from "../parity/traces.ts";
@@ -53,7 +54,7 @@ function structure({ units }: ZooModel, [report]: readonly ZooReport[]): string 
 }
 
 function savedAndLoaded(reports: readonly ZooReport[]): string {
-  const isSame = reports.every(({ saved, loaded }) => JSON.stringify(saved) === JSON.stringify(loaded));
+  const isSame = reports.every(({ saved, loaded }) => isDeepStrictEqual(saved, loaded));
   return isSame ? "" : "what was loaded is not what was saved";
 }
 
