@@ -17,5 +17,7 @@ export const ATTENTION: Subject = {
     ["forward", "backward"].map((name) => ({ name: `${math}-${name}`, ...math === "native" ? { target: 1.8 } : {} }))
   ),
   ours: program(({ runtime }, names) => rank(runtime, "bench/ranks/attention.ts", ...names)),
-  torch: program(({ python }, names) => [python, "bench/peers/attention.py", ...names]),
+  peers: {
+    torch: program(({ python }, names) => [python, "bench/peers/attention.py", ...names]),
+  },
 };

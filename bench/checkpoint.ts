@@ -19,9 +19,11 @@ export const CHECKPOINT: Subject = {
     SIZES.map((size) => ({ name: `${what}-${size}`, target: 1.3 }))
   ),
   ours: program(({ runtime }, names) => launch(runtime, 2, "bench/ranks/checkpoint.ts", ...names)),
-  torch: program(({ python }, names) => [
-    python,
-    ...["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/checkpoint.py"],
-    ...names,
-  ]),
+  peers: {
+    torch: program(({ python }, names) => [
+      python,
+      ...["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/checkpoint.py"],
+      ...names,
+    ]),
+  },
 };

@@ -14,5 +14,7 @@ export const DISPATCH: Subject = {
   isApart: false,
   cases: [{ name: "add-4", target: 1.3 }, { name: "mlp-forward-backward", target: 2 }, { name: "adamw-4", target: 2 }],
   ours: program(({ runtime }, names) => rank(runtime, "bench/ranks/dispatch.ts", ...names)),
-  torch: program(({ python }, names) => [python, "bench/peers/dispatch.py", ...names]),
+  peers: {
+    torch: program(({ python }, names) => [python, "bench/peers/dispatch.py", ...names]),
+  },
 };

@@ -16,5 +16,7 @@ export const KERNELS: Subject = {
   isApart: false,
   cases: ["native", "wasm-relaxed"].flatMap((math) => [...NAMES, "adamw"].map((name) => ({ name: `${math}-${name}` }))),
   ours: program(({ runtime }, names) => rank(runtime, "bench/ranks/kernels.ts", ...names)),
-  torch: program(({ python }, names) => [python, "bench/peers/kernel_times.py", ...names]),
+  peers: {
+    torch: program(({ python }, names) => [python, "bench/peers/kernel_times.py", ...names]),
+  },
 };

@@ -1,7 +1,8 @@
 /**
- * `npm run bench -- <subject> [--peer torch|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times us and,
- * when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch is run by
- * the Python that PEER_PYTHON names; `one-thread` is our side with one.
+ * `npm run bench -- <subject> [--peer torch|mpi|jax-js|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
+ * us and, when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch and
+ * MPI are run by the Python that PEER_PYTHON names; jax-js lies in the folder that PEER_JAX_JS names, or is fetched for the time of
+ * the run; `one-thread` is our side with one. A peer that is not there is told in each line.
  *
  * @module
  */
@@ -14,9 +15,10 @@ import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
 import { MEMORY } from "./memory.ts";
-import { measure } from "./runner.ts";
+import { openJaxJs } from "./jax_js.ts";
+import { jsonOf, lineOf, measure, type Peer } from "./runner.ts";
 import { ROUTING } from "./routing.ts";
-import type { BenchSetting, Side, Subject } from "./subject.ts";
+import { type BenchSetting, casesOf, PEERS, type Subject } from "./subject.ts";
 import { STARTUP } from "./startup.ts";
 import { STEP } from "./step.ts";
 
@@ -37,8 +39,9 @@ const flags: readonly Flag[] = [
   {
     name: "peer",
     takes: "one",
-    placeholder: "<torch|one-thread>",
-    description: "Run alternately PyTorch, by the Python in PEER_PYTHON, or ours with one thread",
+    placeholder: "<torch|mpi|jax-js|one-thread>",
+    description:
+      "Run alternately PyTorch or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours with one thread",
   },
   {
     name: "threads",
@@ -62,18 +65,21 @@ async function main(argv: readonly string[]): Promise<number> {
   const threads = Number(text("threads") ?? 1);
   const python = process.env["PEER_PYTHON"];
   const subject = SUBJECTS.find(({ name }) => named && name === argv[0]);
+  const peers = [...PEERS.filter((name) => subject?.peers?.[name] !== undefined), "one-thread"];
+  const isPython = peer === "torch" || peer === "mpi";
   const wrong = [
     ...problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`),
     ...subject === undefined
       ? [`subject: expected ${SUBJECTS.map(({ name }) => name).join(", ")}, got ${argv[0] ?? "nothing"}`]
+      : peer !== undefined && !peers.includes(peer)
+      ? [`--peer: expected ${peers.join(" or ")} for ${subject.name}, got ${peer}`]
       : [],
     ...runtime !== "bun" && runtime !== "deno" ? [`--runtime: expected bun or deno, got ${runtime}`] : [],
     ...!(rounds >= 1) ? [`--rounds: expected a positive integer, got ${text("rounds")}`] : [],
     ...!(threads >= 1) ? [`--threads: expected a positive integer, got ${text("threads")}`] : [],
-    ...peer !== undefined && peer !== "torch" && peer !== "one-thread"
-      ? [`--peer: expected torch or one-thread, got ${peer}`]
+    ...isPython && python === undefined
+      ? [`PEER_PYTHON: expected a Python that has ${peer === "mpi" ? "mpi4py" : "torch"}, got nothing`]
       : [],
-    ...peer === "torch" && python === undefined ? ["PEER_PYTHON: expected a Python that has torch, got nothing"] : [],
   ];
   if (subject === undefined || wrong.length > 0 || uses.has("help") || (runtime !== "bun" && runtime !== "deno")) {
     process.stderr.write(
@@ -83,22 +89,28 @@ async function main(argv: readonly string[]): Promise<number> {
     );
     return uses.has("help") ? 0 : 2;
   }
+  const against = peerOf(subject, peer);
   const wanted = text("case") ?? "";
-  const cases = subject.cases.filter(({ name }) => name.includes(wanted));
+  const name = PEERS.find((one) => one === peer);
+  const cases = casesOf(subject, name).filter((one) => one.name.includes(wanted));
   const ranks = uses.has("threads") ? { ranks: 1 } : {};
-  const setting: BenchSetting = { runtime, python: python ?? "python3", threads, ...ranks };
-  const alone: Side = (given, names) => subject.ours({ ...given, threads: 1 }, names);
-  const side = peer === "torch" ? subject.torch : alone;
-  const theirs = peer === undefined || side === undefined ? undefined : { name: peer, side };
-  await measure(subject, cases, theirs, rounds, setting, (row) => {
-    const short = (value: number | undefined): string => value === undefined ? "-" : value.toPrecision(4);
-    const said =
-      `${row.subject} ${row.case} (${runtime}): ${short(row.ours)} ${row.unit}, peer ${short(row.theirs)}, ` +
-      `ratio ${short(row.ratio)}, target ${short(row.target)}, spread ${short(row.spread)}`;
-    const why = row.cannot === undefined ? "" : `; cannot: ${row.cannot}`;
-    process.stdout.write(uses.has("json") ? `${JSON.stringify(row)}\n` : `${said}${why}\n`);
+  await using fetched = peer === "jax-js" ? await openJaxJs(process.env["PEER_JAX_JS"]) : undefined;
+  const jaxJs = fetched === undefined ? {} : { jaxJs: fetched.jaxJs };
+  const setting: BenchSetting = { runtime, python: python ?? "python3", threads, ...ranks, ...jaxJs };
+  await measure(subject, cases, against, rounds, setting, (row) => {
+    process.stdout.write(`${uses.has("json") ? jsonOf(row) : lineOf(row)}\n`);
   });
   return 0;
+}
+
+/** The side that is named. */
+function peerOf(subject: Subject, named: string | undefined): Peer | undefined {
+  if (named === "one-thread") {
+    return { name: named, side: (setting, names) => subject.ours({ ...setting, threads: 1 }, names) };
+  }
+  const name = PEERS.find((one) => one === named);
+  const side = name === undefined ? undefined : subject.peers?.[name];
+  return name === undefined || side === undefined ? undefined : { name, side };
 }
 
 process.exitCode = await main(process.argv.slice(2));

@@ -6,7 +6,18 @@
 import { readFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { runProgram, runtimePath } from "./process.ts";
-import type { BenchCase, BenchSetting, Isa, Outcomes, Side, Subject } from "./subject.ts";
+import { figureOf } from "./figures.ts";
+import {
+  type BenchCase,
+  type BenchSetting,
+  type Facts,
+  type Isa,
+  type Outcomes,
+  type PeerName,
+  type Side,
+  type Subject,
+  targetOf,
+} from "./subject.ts";
 
 /** What was measured of one case; a line of `--json`. */
 export interface Row {
@@ -28,17 +39,15 @@ export interface Row {
   readonly rounds: number;
   readonly date: string;
   readonly threads: number;
+  /** Who computed the peer's figure, where several can, and the medians of all of them. */
+  readonly by?: string | undefined;
+  readonly medians?: Readonly<Record<string, number>> | undefined;
   /** Of the runtime and, where there is one, the peer. */
   readonly versions: readonly string[];
+  /** What else the subject tells; on a line of `--json` each stands beside the figures. */
+  readonly more?: Facts;
   /** Why there is no figure of one side. */
   readonly cannot?: string | undefined;
-}
-
-/** The middle one, or the mean of both. */
-export function median(values: readonly number[]): number | undefined {
-  const sorted = values.toSorted((a, b) => a - b);
-  const [low, high] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]];
-  return low === undefined || high === undefined ? undefined : (low + high) / 2;
 }
 
 /** The widest vectors of this processor. */
@@ -52,39 +61,53 @@ function isaOf(): Isa {
   return /\bavx512vl\b/.test(flags) ? "avx512" : /\bavx2\b/.test(flags) ? "avx2" : "other";
 }
 
+/** The line of an error that tells most: what a program calls an error, or its last one. */
+export function reasonOf(error: unknown): string {
+  const reason = error instanceof Error ? error.message : String(error);
+  const lines = reason.trim().split("\n");
+  return lines.find((line) => /\w*Error\b/.test(line)) ?? lines.at(-1) ?? reason;
+}
+
 /** What one side says of some cases; its failure is told of each of them. */
 async function outcomes(side: Side, setting: BenchSetting, names: readonly string[]): Promise<Outcomes> {
   try {
     return await side(setting, names);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    const lines = reason.trim().split("\n");
-    // The line that tells most: what a program calls an error, or its last one.
-    const told = lines.find((line) => /\w*Error\b/.test(line)) ?? lines.at(-1) ?? reason;
+    const told = reasonOf(error);
     return new Map(names.map((name) => [name, told]));
   }
 }
 
-async function versionsOf({ runtime, python }: BenchSetting, hasPeer: boolean): Promise<readonly string[]> {
+/** Versions of our runtime and of a peer that does not tell its own with a figure. A peer that is not there has none. */
+async function versionsOf(
+  { runtime, python, jaxJs }: BenchSetting,
+  peer: string | undefined,
+): Promise<readonly string[]> {
+  const { output } = await runProgram(runtimePath(runtime), ["--version"]);
+  const own = `${runtime} ${output.trim().split("\n")[0]?.replace(/^deno /, "")}`;
+  if (peer === "jax-js" && jaxJs !== undefined && "version" in jaxJs) return [own, `jax-js ${jaxJs.version}`];
+  if (peer !== "torch") return [own];
   const script = 'import torch; print("torch", torch.__version__)';
-  const [own, peer] = await Promise.all([
-    runProgram(runtimePath(runtime), ["--version"]),
-    hasPeer ? runProgram(python, ["-c", script]) : undefined,
-  ]);
-  const first = own.output.trim().split("\n")[0]?.replace(/^deno /, "") ?? "";
-  return [`${runtime} ${first}`, ...peer === undefined ? [] : [peer.output.trim()]];
+  const torch = await runProgram(python, ["-c", script]).catch(() => undefined);
+  return [own, ...torch === undefined ? [] : [torch.output.trim()]];
+}
+
+/** A side that a figure is compared with. */
+export interface Peer {
+  readonly name: PeerName | "one-thread";
+  readonly side: Side;
 }
 
 /** Measures cases and calls `tell` with each row. */
 export async function measure(
   subject: Subject,
   cases: readonly BenchCase[],
-  peer: { readonly name: string; readonly side: Side } | undefined,
+  peer: Peer | undefined,
   rounds: number,
   setting: BenchSetting,
   tell: (row: Row) => void,
 ): Promise<void> {
-  const versions = await versionsOf(setting, peer?.name === "torch");
+  const versions = await versionsOf(setting, peer?.name);
   const groups = subject.isApart ? cases.map((one) => [one]) : [cases];
   for (const group of groups) {
     const names = group.map(({ name }) => name);
@@ -93,43 +116,67 @@ export async function measure(
       ours.push(await outcomes(subject.ours, setting, names));
       if (peer !== undefined) theirs.push(await outcomes(peer.side, setting, names));
     }
-    for (const one of group) {
-      const row = await rowOf(subject, one, ours, theirs, setting);
-      const target = peer?.name === "one-thread" ? subject.threadsTarget : row.target;
-      tell({ ...row, target, peer: peer?.name, versions });
-    }
+    for (const one of group) tell({ ...await rowOf(subject, one, peer, ours, theirs, setting), versions });
   }
 }
 
 async function rowOf(
   subject: Subject,
-  { name, target }: BenchCase,
+  one: BenchCase,
+  peer: Peer | undefined,
   ours: readonly Outcomes[],
   theirs: readonly Outcomes[],
   setting: BenchSetting,
-): Promise<Omit<Row, "versions" | "peer">> {
-  const ofCase = (side: readonly Outcomes[]): (number | string | undefined)[] => side.map((round) => round.get(name));
-  const numbers = (side: readonly Outcomes[]): number[] => ofCase(side).filter((one) => typeof one === "number");
-  const own = numbers(ours);
-  const [a, b, isa] = [median(own), median(numbers(theirs)), isaOf()];
+): Promise<Omit<Row, "versions">> {
+  const { name } = one;
+  const sum = (side: readonly Outcomes[]) => figureOf(side.map((round) => round.get(name)), subject.higherIsBetter);
+  const [own, other, isa] = [sum(ours), sum(theirs), isaOf()];
+  const { value: a, rounds } = own;
+  const { value: b, by, medians } = other;
   const isBoth = a !== undefined && b !== undefined;
-  const cannot = [...ofCase(ours), ...ofCase(theirs)].find((one) => typeof one === "string");
+  let cannot = [own.cannot, other.cannot].filter((why) => why !== undefined).join("; ");
+  let more: Facts = {};
+  try {
+    if (a !== undefined) more = await subject.more?.(setting, name, a, b) ?? {};
+  } catch (error) {
+    cannot ||= reasonOf(error);
+  }
   return {
     subject: subject.name,
     case: name,
+    peer: peer?.name,
     runtime: setting.runtime,
     ours: a,
     theirs: b,
     unit: subject.unit,
     ratio: isBoth ? (subject.higherIsBetter ? a / b : b / a) : undefined,
-    target: typeof target === "object" ? target[isa] : target,
-    spread: a === undefined ? undefined : (Math.max(...own) - Math.min(...own)) / a,
+    target: peer?.name === "one-thread" ? subject.threadsTarget : targetOf(one, peer?.name, isa),
+    spread: a === undefined ? undefined : (Math.max(...rounds) - Math.min(...rounds)) / a,
+    ...by === undefined ? {} : { by, medians },
     cpu: cpus()[0]?.model.trim(),
     isa,
     rounds: ours.length,
     threads: setting.threads,
     date: new Date().toISOString().slice(0, 10),
-    ...cannot === undefined ? {} : { cannot },
-    ...a === undefined ? {} : await subject.more?.(setting, name, a, b),
+    ...cannot === "" ? {} : { cannot },
+    ...Object.keys(more).length === 0 ? {} : { more },
   };
+}
+
+/** A row for people. */
+export function lineOf(row: Row): string {
+  const short = (value: number | undefined): string => value === undefined ? "-" : value.toPrecision(4);
+  const { subject, case: name, runtime, ours, unit, theirs, by, ratio, target, spread, cannot } = row;
+  const peer = by === undefined ? short(theirs) : `${short(theirs)} (${by})`;
+  const said = `${subject} ${name} (${runtime}): ${short(ours)} ${unit}, peer ${peer}, ratio ${short(ratio)}, ` +
+    `target ${short(target)}, spread ${short(spread)}`;
+  const told = Object.entries(row.more ?? {}).map(([fact, value]) =>
+    `, ${fact} ${typeof value === "number" ? short(value) : value}`
+  );
+  return `${said}${told.join("")}${cannot === undefined ? "" : `; cannot: ${cannot}`}`;
+}
+
+/** A row as one line of JSON. */
+export function jsonOf({ more, ...row }: Row): string {
+  return JSON.stringify({ ...row, ...more });
 }

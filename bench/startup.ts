@@ -19,8 +19,10 @@ export const STARTUP: Subject = {
     const [path, ...args] = launch(runtime, 2, "bench/ranks/all_reduce.ts");
     return new Map([[name, (await runProgram(path, args)).seconds]]);
   },
-  torch: async ({ python }) => {
-    const args = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/all_reduce.py"];
-    return new Map([[name, (await runProgram(python, args, { OMP_NUM_THREADS: "1" })).seconds]]);
+  peers: {
+    torch: async ({ python }) => {
+      const args = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "bench/peers/all_reduce.py"];
+      return new Map([[name, (await runProgram(python, args, { OMP_NUM_THREADS: "1" })).seconds]]);
+    },
   },
 };

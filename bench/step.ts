@@ -1,14 +1,23 @@
 /**
- * One optimizer step of the 7.9 M Llama on two ranks: sequence 256, four samples a rank, AdamW. With
- * `--threads` on one rank.
+ * One optimizer step with AdamW: of the 7.9 M Llama on two ranks, sequence 256, four samples a rank, or with `--threads` on one
+ * rank; and of a GPT of 0.47 M parameters on one rank, eight samples of 64 tokens, against jax-js.
  *
  * @module
  */
 import { fmaPeak } from "./peak.ts";
-import { launch } from "./process.ts";
-import { program, type Subject } from "./subject.ts";
+import { jaxJsSide } from "./jax_js.ts";
+import { launch, rank } from "./process.ts";
+import { type BenchCase, program, type Subject } from "./subject.ts";
 
-const CASES = [
+/** A case, the flags of our side, and what PyTorch's side is called, where it has one. */
+interface StepCase extends BenchCase {
+  readonly args: readonly string[];
+  readonly mode?: string;
+  /** Whether it is one rank's, whatever is asked for. */
+  readonly isAlone?: true;
+}
+
+const CASES: readonly StepCase[] = [
   { name: "llama-8m-f32", args: ["--cpu-math", "native"], mode: "fsdp2", target: { avx2: 1.7, avx512: 2.2 } },
   {
     name: "llama-8m-f32-ddp",
@@ -24,9 +33,17 @@ const CASES = [
     mode: "fsdp2",
     target: { avx2: 0.55, avx512: 0.45 },
   },
-] as const;
+  {
+    name: "gpt-0.5m",
+    args: ["--cpu-math", "native"],
+    isAlone: true,
+    peers: ["jax-js"],
+    targets: { "jax-js": 4 },
+  },
+  { name: "gpt-0.5m-wasm", args: ["--cpu-math", "wasm-relaxed"], isAlone: true, peers: ["jax-js"] },
+];
 
-function caseOf(names: readonly string[]): typeof CASES[number] {
+function caseOf(names: readonly string[]): StepCase {
   const found = CASES.find(({ name }) => name === names[0]);
   if (found === undefined) throw new Error(`no step '${names[0]}'`);
   return found;
@@ -47,14 +64,19 @@ export const STEP: Subject = {
   threadsTarget: 1.65,
   isApart: true,
   cases: CASES,
-  ours: program(({ runtime, ranks = 2 }, names) =>
-    launch(runtime, ranks, "bench/ranks/step.ts", ...caseOf(names).args, names[0] ?? "")
-  ),
-  torch: program(({ python, ranks = 2 }, names) => [
-    python,
-    ...["-m", "torch.distributed.run", "--nproc_per_node", String(ranks), "bench/peers/step.py"],
-    ...["--mode", caseOf(names).mode, "--case", ...names],
-  ]),
+  ours: program(({ runtime, ranks = 2 }, names) => {
+    const { args, isAlone, name } = caseOf(names);
+    const script = ["bench/ranks/step.ts", ...args, name];
+    return isAlone ? rank(runtime, ...script) : launch(runtime, ranks, ...script);
+  }),
+  peers: {
+    torch: program(({ python, ranks = 2 }, names) => [
+      python,
+      ...["-m", "torch.distributed.run", "--nproc_per_node", String(ranks), "bench/peers/step.py"],
+      ...["--mode", caseOf(names).mode ?? "none", "--case", ...names],
+    ]),
+    "jax-js": jaxJsSide("jax_js_step.mjs"),
+  },
   // MFU: FLOPs over the time, by the FMA peak with both cores busy.
   more: async ({ ranks = 2 }, name, ours, theirs) => {
     if (!name.startsWith("llama-8m-f32")) return {};

@@ -3,31 +3,47 @@
  *
  * @module
  */
+import type { Outcome } from "./figures.ts";
+import type { JaxJs } from "./jax_js.ts";
 import { runProgram } from "./process.ts";
 
 /** Instruction sets by which targets differ. */
 export type Isa = "avx2" | "avx512" | "other";
+
+/** Whom our side may be compared with, besides itself with one thread. */
+export const PEERS = ["torch", "mpi", "jax-js"] as const;
+/** One of these. */
+export type PeerName = typeof PEERS[number];
 
 /** How to run. */
 export interface BenchSetting {
   readonly runtime: "bun" | "deno";
   /** The Python that runs the peer. */
   readonly python: string;
+  /** Where jax-js is, if it is the peer. */
+  readonly jaxJs?: JaxJs;
   /** Ranks of a step, where that is told. */
   readonly ranks?: number;
   /** Threads of a rank, on either side. */
   readonly threads: number;
 }
 
+/** A ratio that is aimed at; by instruction set where that differs. */
+export type Target = number | Readonly<Partial<Record<Isa, number>>>;
+
 /** One measured thing. */
 export interface BenchCase {
   readonly name: string;
-  /** The ratio that is aimed at; by instruction set where that differs. */
-  readonly target?: number | Readonly<Partial<Record<Isa, number>>>;
+  /** The ratio aimed at beside PyTorch. */
+  readonly target?: Target;
+  /** Those aimed at beside other peers. */
+  readonly targets?: Readonly<Partial<Record<PeerName, Target>>>;
+  /** Peers that have such a case. @default PyTorch alone */
+  readonly peers?: readonly PeerName[];
 }
 
-/** What one round gave of each case: a number, or why there is none. */
-export type Outcomes = ReadonlyMap<string, number | string>;
+/** What one round gave of each case. */
+export type Outcomes = ReadonlyMap<string, Outcome>;
 
 /** One side of a comparison: one round of some cases. */
 export type Side = (setting: BenchSetting, names: readonly string[]) => Promise<Outcomes>;
@@ -43,10 +59,24 @@ export interface Subject {
   /** Whether each case is a run of its own; else all cases are one run of either side. */
   readonly isApart: boolean;
   readonly ours: Side;
-  /** PyTorch's side. */
-  readonly torch?: Side;
+  /** The other sides that there are. */
+  readonly peers?: Readonly<Partial<Record<PeerName, Side>>>;
   /** What is to be told beside the figures of a case, of one round. */
-  more?(setting: BenchSetting, name: string, ours: number, theirs: number | undefined): Promise<Record<string, number>>;
+  more?(setting: BenchSetting, name: string, ours: number, theirs: number | undefined): Promise<Facts>;
+}
+
+/** What is told of a case by name; what there is no figure of is left out, or said in words. */
+export type Facts = Readonly<Record<string, number | string>>;
+
+/** The cases of a subject that a peer has; all, where there is none. */
+export function casesOf({ cases }: Subject, peer: PeerName | undefined): readonly BenchCase[] {
+  return cases.filter(({ peers = ["torch"] }) => peer === undefined || peers.includes(peer));
+}
+
+/** What is aimed at in a case beside a peer. */
+export function targetOf({ target, targets }: BenchCase, peer: PeerName | undefined, isa: Isa): number | undefined {
+  const aim = peer === undefined || peer === "torch" ? target : targets?.[peer];
+  return typeof aim === "object" ? aim[isa] : aim;
 }
 
 /** A side that is one program, which prints `<case> <number>` a line, or `<case> cannot: <reason>`. */
@@ -61,9 +91,17 @@ export function program(
   };
 }
 
-function outcomeOf(output: string, name: string): number | string {
-  const line = output.split("\n").find((one) => one.includes(`${name} `));
-  const text = line?.slice(line.indexOf(`${name} `) + name.length + 1).trim() ?? "nothing was printed of it";
+/** What a program printed of a case: behind its name, at the begin of a line or after what a launcher writes there. */
+export function outcomeOf(output: string, name: string): number | string {
+  const [, text = "nothing was printed of it"] = linesOf(output).find(([one]) => one === name) ?? [];
   const value = Number(text);
   return Number.isFinite(value) ? value : text.replace(/^cannot: /, "");
+}
+
+/** Lines of a program's output as their first word and the rest, without the rank that a launcher writes before them. */
+export function linesOf(output: string): readonly (readonly [name: string, text: string])[] {
+  return output.split("\n").flatMap((line) => {
+    const [, name, text] = /^(?:\[[^\]]*\]:?\s*)?(\S+)\s+(.*?)\s*$/.exec(line) ?? [];
+    return name === undefined || text === undefined ? [] : [[name, text] as const];
+  });
 }

@@ -7,16 +7,16 @@ import torch.distributed as dist
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-case, size = sys.argv[1], dist.get_world_size()
-MIB = 2**20 // 4
-word, whole, part = torch.ones(2), torch.ones(MIB), torch.ones(MIB // size)
-shard, gathered = torch.ones(64 * MIB // size), torch.empty(64 * MIB)
-calls = {
-    "all-reduce-8B": (100, lambda: dist.all_reduce(word)),
-    "reduce-scatter-1MiB": (10, lambda: dist.reduce_scatter_tensor(part, whole)),
-    "gather-64MiB": (1, lambda: dist.all_gather_into_tensor(gathered, shard)),
-}
-times, call = calls[case]
+case, ranks = sys.argv[1], dist.get_world_size()
+what, text = case.rsplit("-", 1)
+size = 8 if text == "8B" else int(text[:-3]) * {"KiB": 2**10, "MiB": 2**20}[text[-3:]]
+whole, part = torch.ones(size // 4), torch.ones(max(1, size // 4 // ranks))
+call = {
+    "all-reduce": lambda: dist.all_reduce(whole),
+    "reduce-scatter": lambda: dist.reduce_scatter_tensor(part, whole),
+    "gather": lambda: dist.all_gather_into_tensor(whole, part),
+}[what]
+times = max(1, min(100, 2**23 // size))
 best = float("inf")
 for _ in range(60):
     dist.barrier()

@@ -9,7 +9,7 @@ import process from "node:process";
 import { fullyShard, launch } from "fullyshard";
 import { asyncSave, CheckpointStager, loadCheckpoint, saveCheckpoint } from "fullyshard/checkpoint";
 import { initializeParameters, Module, Parameter } from "fullyshard/nn";
-import { median } from "../runner.ts";
+import { median } from "../figures.ts";
 
 const MATRICES = 16;
 const ROUNDS = 5;

@@ -8,7 +8,6 @@ import { float32 } from "fullyshard";
 import { openDevice } from "fullyshard/device";
 import { openProcessGroup } from "fullyshard/comm";
 
-const MIB = 2 ** 20;
 const ROUNDS = 60;
 
 const device = await openDevice("cpu");
@@ -16,36 +15,41 @@ using group = await openProcessGroup({ device });
 const all = Array.from({ length: group.size }, (_, rank) => rank);
 const take = (bytes: number) => device.allocator.allocate(bytes, "bench");
 
-/** What is timed: how often in a round, and the call. */
-const collectives: Readonly<Record<string, () => { readonly times: number; call(): void }>> = {
-  "all-reduce-8B": () => {
-    const ptr = take(8);
-    return { times: 100, call: () => group.allReduce(ptr, 2, float32, { unit: "bench" }).wait() };
+/** What is timed, by the bytes of the whole array. */
+const collectives: Readonly<Record<string, (bytes: number) => () => void>> = {
+  "all-reduce": (bytes) => {
+    const ptr = take(bytes);
+    return () => group.allReduce(ptr, bytes / 4, float32, { unit: "bench" }).wait();
   },
-  "reduce-scatter-1MiB": () => {
-    const length = MIB / 4 / group.size;
+  "reduce-scatter": (bytes) => {
+    const length = bytes / 4 / group.size;
     const runs = all.map((rank) => ({ offset: rank * length, length }));
     const args = {
-      src: take(MIB),
-      dst: take(MIB),
+      src: take(bytes),
+      dst: take(bytes),
       dtype: float32,
       dstDtype: float32,
       runs,
       scale: device.scalars.make(0.5),
       accumulate: false,
     };
-    return { times: 10, call: () => group.reduceScatter(args, "bench").wait() };
+    return () => group.reduceScatter(args, "bench").wait();
   },
-  "gather-64MiB": () => {
-    const bytes = 64 * MIB / group.size;
-    const window = group.openWindow(all.map(() => bytes), "bench");
-    const dst = take(64 * MIB);
-    return { times: 1, call: () => window.gather(dst, all.map((rank) => rank * bytes), "bench", "forward").wait() };
+  gather: (bytes) => {
+    const part = bytes / group.size;
+    const window = group.openWindow(all.map(() => part), "bench");
+    const dst = take(bytes);
+    return () => window.gather(dst, all.map((rank) => rank * part), "bench", "forward").wait();
   },
 };
 
 const name = process.argv[2] ?? "";
-const { times, call } = collectives[name]?.() ?? { times: 1, call: (): void => {} };
+const [, what = "", number, unit = ""] = /^(.*)-(\d+)(B|KiB|MiB)$/.exec(name) ?? [];
+const bytes = Number(number) * ({ B: 1, KiB: 2 ** 10, MiB: 2 ** 20 }[unit] ?? NaN);
+const call = collectives[what]?.(bytes);
+if (call === undefined) throw new Error(`no case '${name}'`);
+// As many calls in a round as are not over before a clock has seen them.
+const times = Math.max(1, Math.min(100, 2 ** 23 / bytes));
 let best = Infinity;
 for (let round = 0; round < ROUNDS; round++) {
   group.barrier("round");

@@ -21,9 +21,11 @@ import {
 import { type DeviceMesh, openProcessGroup, type ProcessGroup } from "fullyshard/comm";
 import { type Device, openDevice } from "fullyshard/device";
 import { buildModel, initializeParameters } from "fullyshard/nn";
+import { LLAMA_8M } from "./models.ts";
 import { memoryPeak } from "../../src/train/dry_run.ts";
 
-const [BATCH, SEQ, VOCAB] = [2, 256, 4096];
+const { config, seq } = LLAMA_8M;
+const BATCH = 2;
 
 interface Parts {
   readonly device: Device;
@@ -47,24 +49,15 @@ function shard(model: CausalLm, policy: string, mesh: Parts["mesh"]): void {
 
 function training(policy: string): (parts: Parts) => () => void {
   return ({ device, mesh }) => {
-    const model = buildModel(device, {
-      model_type: "llama",
-      vocab_size: VOCAB,
-      hidden_size: 256,
-      intermediate_size: 688,
-      num_hidden_layers: 8,
-      num_attention_heads: 8,
-      num_key_value_heads: 4,
-      max_position_embeddings: SEQ,
-    });
+    const model = buildModel(device, config);
     shard(model, policy, mesh);
     initializeParameters(model, 0);
     const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
     return () => {
       using _step = scope();
       optimizer.zeroGrad();
-      const ids = Int32Array.from({ length: BATCH * SEQ }, (_, i) => (i * 7919) % VOCAB);
-      const x = tensor(device, ids, { shape: [BATCH, SEQ], dtype: int32 });
+      const ids = Int32Array.from({ length: BATCH * seq }, (_, i) => (i * 7919) % config.vocab_size);
+      const x = tensor(device, ids, { shape: [BATCH, seq], dtype: int32 });
       model.call({ inputIds: x, labels: x }).loss?.backward();
       optimizer.step();
     };

@@ -9,26 +9,17 @@ import { buildModel, initializeParameters } from "fullyshard/nn";
 import { openDevice } from "fullyshard/device";
 import { openProcessGroup } from "fullyshard/comm";
 import { resolveConfig, TRAIN_SECTIONS } from "fullyshard/config";
+import { GPT_05M, LLAMA_8M } from "./models.ts";
 import { threadsOfCase } from "./timing.ts";
 
-const BATCH = 4;
-const SEQ = 256;
 const WARMUP = 3;
 const STEPS = 10;
 
 const config = await resolveConfig(TRAIN_SECTIONS, { argv: process.argv.slice(2, -1) });
 const device = await openDevice("cpu", { cpuMath: config.cpuMath, threads: threadsOfCase() });
 using group = await openProcessGroup({ device });
-const model = buildModel(device, {
-  model_type: "llama",
-  vocab_size: 4096,
-  hidden_size: 256,
-  intermediate_size: 688,
-  num_hidden_layers: 8,
-  num_attention_heads: 8,
-  num_key_value_heads: 4,
-  max_position_embeddings: SEQ,
-});
+const { config: sizes, batch, seq } = process.argv.at(-1)?.startsWith("gpt-0.5m") ? GPT_05M : LLAMA_8M;
+const model = buildModel(device, sizes);
 const precision = { paramDtype: config.precision === "bfloat16" ? bfloat16 : float32, reduceDtype: float32 };
 const shard = (): { setGradientDivideFactor(factor: number): void } => {
   for (const block of model.layers) fullyShard(block, { mesh: group, precision });
@@ -37,16 +28,16 @@ const shard = (): { setGradientDivideFactor(factor: number): void } => {
 const parallel = config.strategy === "ddp" ? replicate(model, { mesh: group }) : shard();
 initializeParameters(model, 0);
 const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
-const ids = Int32Array.from({ length: BATCH * SEQ }, (_, i) => (i * 7919 + group.rank * 104729) % 4096);
+const ids = Int32Array.from({ length: batch * seq }, (_, i) => (i * 7919 + group.rank * 104729) % sizes.vocab_size);
 const times: number[] = [];
 for (let step = 0; step < WARMUP + STEPS; step++) {
   group.barrier("step");
   const started = performance.now();
   {
     using _step = scope();
-    parallel.setGradientDivideFactor(BATCH * SEQ * group.size);
+    parallel.setGradientDivideFactor(batch * seq * group.size);
     optimizer.zeroGrad();
-    const x = tensor(device, ids, { shape: [BATCH, SEQ], dtype: int32 });
+    const x = tensor(device, ids, { shape: [batch, seq], dtype: int32 });
     const { loss } = model.call({ inputIds: x, labels: x });
     loss?.backward();
     optimizer.step();
