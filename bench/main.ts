@@ -11,6 +11,7 @@ import { describeFlags, type Flag, readFlags } from "../src/config/flags.ts";
 import { ATTENTION } from "./attention.ts";
 import { CHECKPOINT } from "./checkpoint.ts";
 import { COLLECTIVES } from "./collectives.ts";
+import { DATALOADER } from "./dataloader.ts";
 import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
@@ -26,6 +27,7 @@ const SUBJECTS: readonly Subject[] = [
   ATTENTION,
   CHECKPOINT,
   COLLECTIVES,
+  DATALOADER,
   DISPATCH,
   GEMM,
   KERNELS,

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import { test } from "node:test";
 import { COLLECTIVES } from "../../bench/collectives.ts";
+import { readSide } from "../../bench/dataloader.ts";
 import { figureOf } from "../../bench/figures.ts";
 import { GEMM } from "../../bench/gemm.ts";
 import { jaxJsIn } from "../../bench/jax_js.ts";
@@ -44,6 +45,12 @@ test("outcomeOf() finds a case by its whole name, behind what a launcher writes"
   assert.equal(outcomeOf(output, "add"), 7);
   assert.equal(outcomeOf(output, "native-gelu"), "no AVX2");
   assert.equal(outcomeOf(output, "gelu"), "nothing was printed of it");
+});
+
+test("readSide() gives a side's tokens beside its figures", () => {
+  const { digest, outcomes } = readSide("tokens 5eed\n4x256 50.25\n", ["4x256"]);
+  assert.deepEqual([digest, outcomes.get("4x256")], ["5eed", 50.25]);
+  assert.throws(() => readSide("4x256 50.25\n", ["4x256"]), /nothing was printed of the tokens/);
 });
 
 test("casesOf() and targetOf() know which peers a case is compared with", () => {
