@@ -15,6 +15,7 @@ import { DATALOADER } from "./dataloader.ts";
 import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
+import { LARGE } from "./large.ts";
 import { MEMORY } from "./memory.ts";
 import { openJaxJs } from "./jax_js.ts";
 import { jsonOf, lineOf, measure, type Peer } from "./runner.ts";
@@ -31,6 +32,7 @@ const SUBJECTS: readonly Subject[] = [
   DISPATCH,
   GEMM,
   KERNELS,
+  LARGE,
   MEMORY,
   ROUTING,
   STARTUP,

@@ -5,72 +5,20 @@
  * @module
  */
 import process from "node:process";
-import {
-  AdamW,
-  bfloat16,
-  type CausalLm,
-  cpuOffloadPolicy,
-  dryRun,
-  float32,
-  fullyShard,
-  int32,
-  replicate,
-  scope,
-  tensor,
-} from "fullyshard";
-import { type DeviceMesh, openProcessGroup, type ProcessGroup } from "fullyshard/comm";
-import { type Device, openDevice } from "fullyshard/device";
-import { buildModel, initializeParameters } from "fullyshard/nn";
-import { LLAMA_8M } from "./models.ts";
+import { dryRun } from "fullyshard";
+import { openProcessGroup } from "fullyshard/comm";
+import { openDevice } from "fullyshard/device";
 import { memoryPeak } from "../../src/train/dry_run.ts";
-
-const { config, seq } = LLAMA_8M;
-const BATCH = 2;
-
-interface Parts {
-  readonly device: Device;
-  readonly mesh: ProcessGroup | DeviceMesh;
-}
-
-/** Blocks and head are units of their own, so the root's unit has the embedding and the final norm. */
-function shard(model: CausalLm, policy: string, mesh: Parts["mesh"]): void {
-  if (policy === "ddp") return void replicate(model, { mesh });
-  const paramDtype = policy === "fsdp-bf16" ? bfloat16 : float32;
-  const options = {
-    mesh,
-    reshardAfterForward: policy !== "fsdp-keep",
-    precision: { paramDtype, reduceDtype: float32 },
-    ...policy === "fsdp-offload" ? { offloadPolicy: cpuOffloadPolicy() } : {},
-  };
-  const head = new Map(model.namedModules()).get("lm_head");
-  if (head === undefined) throw new Error("a model without a head");
-  for (const module of [...model.layers, head, model]) fullyShard(module, options);
-}
-
-function training(policy: string): (parts: Parts) => () => void {
-  return ({ device, mesh }) => {
-    const model = buildModel(device, config);
-    shard(model, policy, mesh);
-    initializeParameters(model, 0);
-    const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
-    return () => {
-      using _step = scope();
-      optimizer.zeroGrad();
-      const ids = Int32Array.from({ length: BATCH * seq }, (_, i) => (i * 7919) % config.vocab_size);
-      const x = tensor(device, ids, { shape: [BATCH, seq], dtype: int32 });
-      model.call({ inputIds: x, labels: x }).loss?.backward();
-      optimizer.step();
-    };
-  };
-}
+import { LLAMA_8M } from "./models.ts";
+import { training } from "./training.ts";
 
 const name = process.argv[2] ?? "";
-const policy = name.replace(/-w\d+$/, "");
+const steps = training({ ...LLAMA_8M, batch: 2 }, name.replace(/-w\d+$/, ""), 1e-3);
 const device = await openDevice("cpu", { ranksOnHost: Number(process.env["WORLD_SIZE"] ?? 1) });
 using group = await openProcessGroup({ device });
 const { rank, size: worldSize } = group;
-const predicted = await dryRun(training(policy), { rank, worldSize, device });
-const step = training(policy)({ device, mesh: group });
+const predicted = await dryRun(steps, { rank, worldSize, device });
+const step = steps({ device, mesh: group });
 step();
 device.allocator.resetPeak();
 device.offload.resetPeak();
