@@ -4,6 +4,7 @@
  * @module
  */
 import { jaxJsSide } from "./jax_js.ts";
+import { fmaPeak } from "./peak.ts";
 import { rank } from "./process.ts";
 import { type BenchCase, program, type Subject } from "./subject.ts";
 
@@ -30,5 +31,11 @@ export const GEMM: Subject = {
   peers: {
     torch: program(({ python }, names) => [python, "bench/peers/gemm.py", ...names]),
     "jax-js": jaxJsSide("jax_js_gemm.mjs"),
+  },
+  // What is not native computes 128 bits at a time, which the peak is not of.
+  more: async ({ threads }, name, ours) => {
+    if (!name.startsWith("native-")) return {};
+    const peak = threads * await fmaPeak(threads);
+    return { fmaPeak: peak, ofPeak: ours / peak };
   },
 };

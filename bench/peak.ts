@@ -1,5 +1,6 @@
 /**
- * What the processor could do at most, by gcc's fused multiply-adds in registers.
+ * What the machine could do at most, by programs that gcc builds for it: fused multiply-adds in registers, and arrays that are read
+ * and written beyond the caches.
  *
  * @module
  */
@@ -9,18 +10,31 @@ import { join } from "node:path";
 import { runProgram } from "./process.ts";
 
 /** GFLOP/s of one core while so many are busy, float32. */
-export async function fmaPeak(busy: number): Promise<number> {
+export function fmaPeak(busy: number): Promise<number> {
+  return peakOf("fma_peak.c", busy);
+}
+
+/** GB/s of one core while so many are busy, read and written. */
+export function memoryPeak(busy: number): Promise<number> {
+  return peakOf("memory_peak.c", busy);
+}
+
+/** What was measured in this run, by program and busy cores. */
+const measured = new Map<string, Promise<number>>();
+
+function peakOf(source: string, busy: number): Promise<number> {
+  const key = `${source} ${busy}`;
+  const peak = measured.get(key) ?? measurePeak(source, busy);
+  measured.set(key, peak);
+  return peak;
+}
+
+async function measurePeak(source: string, busy: number): Promise<number> {
   const directory = await mkdtemp(join(tmpdir(), "fullyshard-peak-"));
   try {
     const path = join(directory, "peak");
-    await runProgram("gcc", [
-      "-O2",
-      "-march=native",
-      "-mprefer-vector-width=512",
-      "bench/peers/fma_peak.c",
-      "-o",
-      path,
-    ]);
+    const flags = ["-O3", "-march=native", "-mprefer-vector-width=512"];
+    await runProgram("gcc", [...flags, `bench/peers/${source}`, "-o", path]);
     const each = await Promise.all(Array.from({ length: busy }, () => runProgram(path, [])));
     return Math.min(...each.map(({ output }) => Number(output)));
   } finally {

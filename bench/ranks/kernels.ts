@@ -1,11 +1,15 @@
 /**
- * Times kernels on one core: `kernels.ts <math>-<case>…` prints the microseconds of the best of many calls of each. Rows and columns are those of a step of the 7.9 M Llama.
+ * Times kernels on one core: `kernels.ts <math>-<case>…` prints the microseconds of the best of many calls of each, and
+ * what a call calculates and moves. Rows and columns are those of a step of the 7.9 M Llama.
  *
  * @module
  */
+import process from "node:process";
 import type { Device, DevicePtr, Kernels } from "fullyshard/device";
 import { float32 } from "fullyshard";
+import { WORK } from "../kernels.ts";
 import { bestOf, randomArray, timeCases } from "./timing.ts";
+import { workOf } from "./work.ts";
 
 const dtype = float32;
 const [rows, cols, inner, vocab, n] = [1024, 256, 688, 4096, 2 ** 20];
@@ -95,7 +99,10 @@ const CASES: Readonly<Record<string, Prepare>> = {
 };
 
 await timeCases((device, name) => {
-  const call = CASES[name]?.(new Arrays(device), device.kernels);
-  if (call === undefined) throw new Error(`no case '${name}'`);
-  return bestOf(call) * 1000;
+  const prepare = CASES[name];
+  if (prepare === undefined) throw new Error(`no case '${name}'`);
+  const arrays = new Arrays(device);
+  const { flops, bytes } = workOf((kernels) => prepare(arrays, kernels)());
+  process.stdout.write(`${WORK}${name} ${flops} ${bytes}\n`);
+  return bestOf(prepare(arrays, device.kernels)) * 1000;
 });
