@@ -27,6 +27,7 @@ export type { Buffer } from "../src/device/buffer.ts";
 export type { DeviceEvent, Stream, StreamName, STREAMS, Streams } from "../src/device/stream.ts";
 export type {
   IDENTITY_EVENT,
+  KernelFacts,
   Span,
   Trace,
   TraceCategory,

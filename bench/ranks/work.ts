@@ -1,26 +1,17 @@
 /**
- * What calls of kernels calculate and move, by the table of kernels.
+ * The work of a benchmark's call.
  *
  * @module
  */
-import { accessesOf, flopsOf } from "../../src/device/kernels/accesses.ts";
-import { type Kernels, makeKernels } from "../../src/device/kernels/table.ts";
-import { devicePtr } from "../../src/device/device.ts";
+import type { Kernels } from "../../src/device/kernels/table.ts";
+import { countingKernels, type KernelWork } from "../../src/device/kernels/work.ts";
 
-/** Floating-point operations, and bytes read and written, each element once. */
-export interface Work {
-  readonly flops: number;
-  readonly bytes: number;
-}
-
-/** The work of the calls that are made of the kernels that `call` is given; nothing is computed. */
-export function workOf(call: (kernels: Kernels) => void): Work {
+/** What the calls of the kernels that `call` is given calculate and move; nothing is computed. */
+export function workOf(call: (kernels: Kernels) => void): KernelWork {
   let [flops, bytes] = [0, 0];
-  call(makeKernels((_name, entry) => (args) => {
-    flops += flopsOf(entry, args);
-    for (const { direction, movedBytes } of accessesOf(entry, args, devicePtr(0))) {
-      bytes += direction === "updates" ? 2 * movedBytes : movedBytes;
-    }
+  call(countingKernels((work) => {
+    flops += work.flops;
+    bytes += work.bytes;
   }));
   return { flops, bytes };
 }

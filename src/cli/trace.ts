@@ -112,23 +112,47 @@ function textOf(file: string, ranks: readonly RankSummary[]): string[] {
         `other calls ${milliseconds(host)}`,
     );
   }
-  const [{ rank, units } = { rank: 0, units: [] }] = ranks;
-  if (units.length === 0) return lines;
-  const heads = ["forward", "backward", "gather wait", "communication", "bytes"];
-  const width = Math.max(...units.map(({ unit }) => unit.length), `Rank ${rank}, a step`.length);
-  const row = (name: string, cells: readonly string[]): string =>
-    `  ${name.padEnd(width)}${cells.map((cell) => cell.padStart(15)).join("")}`;
-  lines.push(row(`Rank ${rank}, a step`, heads));
-  for (const { unit, forward, backward, wait, communication, bytes } of units) {
-    lines.push(
-      row(unit, [...[forward, backward, wait, communication].map(milliseconds), formatBytes(Math.round(bytes))]),
-    );
-  }
-  return lines;
+  const [first] = ranks;
+  return first === undefined ? lines : [...lines, ...unitLines(first), ...kernelLines(first)];
+}
+
+/** A table of what each unit has part in; none where there are no units. */
+function unitLines({ rank, units }: RankSummary): string[] {
+  const rows = units.map(({ unit, forward, backward, wait, communication, bytes }) => [
+    unit,
+    ...[forward, backward, wait, communication].map(milliseconds),
+    formatBytes(Math.round(bytes)),
+  ]);
+  return tableOf([`Rank ${rank}, a step`, "forward", "backward", "gather wait", "communication", "bytes"], rows);
+}
+
+/** A table of kernels; none where none ran. */
+function kernelLines({ rank, kernels }: RankSummary): string[] {
+  const rate = (count: number | undefined, seconds: number): string =>
+    count === undefined || seconds === 0 ? "-" : (count / seconds / 1e9).toPrecision(4);
+  const rows = kernels.map(({ kernel, calls, seconds, flops, bytes }) => [
+    kernel,
+    calls.toFixed(1),
+    milliseconds(seconds),
+    rate(flops, seconds),
+    rate(bytes, seconds),
+  ]);
+  return tableOf([`Rank ${rank}, kernels`, "calls", "time", "GFLOP/s", "GB/s"], rows);
+}
+
+function tableOf(heads: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  if (rows.length === 0) return [];
+  const all = [heads, ...rows];
+  const width = Math.max(...all.map(([name = ""]) => name.length));
+  return all.map(([name = "", ...cells]) =>
+    `  ${name.padEnd(width)}${cells.map((cell) => cell.padStart(15)).join("")}`
+  );
 }
 
 /** A rank as `--json` has it, with names as in `metrics.jsonl`. */
-function jsonOf({ rank, isCutOff, steps, step, compute, communication, exposed, host, units }: RankSummary): object {
+function jsonOf(
+  { rank, isCutOff, steps, step, compute, communication, exposed, host, units, kernels }: RankSummary,
+): object {
   return {
     rank,
     cut_off: isCutOff,
@@ -146,5 +170,6 @@ function jsonOf({ rank, isCutOff, steps, step, compute, communication, exposed, 
       communication_seconds: communication,
       bytes,
     })),
+    kernels,
   };
 }

@@ -7,7 +7,7 @@
  * @module
  */
 import { at, placeAfter } from "../at.ts";
-import { TRACKS } from "../runtime/trace.ts";
+import { type TraceFacts, TRACKS } from "../runtime/trace.ts";
 import { type RankTrace, spansOf, type TraceSpan } from "./trace_files.ts";
 
 /** Seconds of a unit in a step, on one rank. */
@@ -21,6 +21,16 @@ export interface UnitSummary {
   /** Calls about it that move tensors, and their bytes. */
   readonly communication: number;
   readonly bytes: number;
+}
+
+/** Calls of a kernel in a step, on one rank. */
+export interface KernelSummary {
+  readonly kernel: string;
+  readonly calls: number;
+  readonly seconds: number;
+  /** Floating-point operations, and bytes read and written, each element once a call; undefined where the trace does not tell. */
+  readonly flops: number | undefined;
+  readonly bytes: number | undefined;
 }
 
 /** Seconds of a step, on one rank. */
@@ -37,9 +47,12 @@ export interface RankSummary {
   /** Other calls of groups, which are waiting mostly. */
   readonly host: number;
   readonly units: readonly UnitSummary[];
+  /** The longest first. */
+  readonly kernels: readonly KernelSummary[];
 }
 
 type Interval = Pick<TraceSpan, "begin" | "end">;
+type MutableKernel = { -readonly [K in keyof KernelSummary]: KernelSummary[K] };
 type MutableUnit = { -readonly [K in keyof UnitSummary]: UnitSummary[K] };
 
 const HOST = TRACKS.indexOf("host");
@@ -54,6 +67,7 @@ export function summarize(trace: RankTrace): RankSummary {
   const seconds = (microseconds: number): number => microseconds / 1e6 / Math.max(1, steps.length);
   const kernels: Interval[] = [];
   const calls: Interval[] = [];
+  const byKernel = new Map<string, MutableKernel>();
   let host = 0;
   const units = new Map<string, MutableUnit>();
   const unitOf = (name: string): MutableUnit => {
@@ -67,6 +81,7 @@ export function summarize(trace: RankTrace): RankSummary {
     const time = seconds(end - begin);
     if (cat === "kernel" && tid === COMPUTE) kernels.push({ begin, end });
     const { unit, bytes } = args;
+    if (cat === "kernel") addCall(byKernel, name, time, 1 / steps.length, args);
     if (cat === "collective" && tid === HOST && around.every((one) => one.cat === "step")) host += end - begin;
     if (cat === "collective" && tid !== HOST) calls.push({ begin, end });
     if (typeof unit !== "string") continue;
@@ -92,7 +107,26 @@ export function summarize(trace: RankTrace): RankSummary {
     exposed: seconds(lengthOf(calls) - overlap(calls, kernels)),
     host: seconds(host),
     units: [...units.values()].map((unit) => ({ ...unit, bytes: unit.bytes / Math.max(1, steps.length) })),
+    kernels: [...byKernel.values()].sort((a, b) => b.seconds - a.seconds),
   };
+}
+
+/** Adds a call of a kernel, of which a part counts for a step. */
+function addCall(
+  kernels: Map<string, MutableKernel>,
+  kernel: string,
+  seconds: number,
+  part: number,
+  { flops, bytes }: TraceFacts,
+): void {
+  const found = kernels.get(kernel) ?? { kernel, calls: 0, seconds: 0, flops: 0, bytes: 0 };
+  const add = (sum: number | undefined, more: TraceFacts[string] | undefined): number | undefined =>
+    sum === undefined || typeof more !== "number" ? undefined : sum + more * part;
+  found.calls += part;
+  found.seconds += seconds;
+  found.flops = add(found.flops, flops);
+  found.bytes = add(found.bytes, bytes);
+  kernels.set(kernel, found);
 }
 
 /** The steps that a mean is taken of: not the first, which allocates, nor the last, which the end of the run belongs to, if there are others. */

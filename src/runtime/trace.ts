@@ -22,6 +22,14 @@ export type TraceFacts = Readonly<Record<string, string | number | boolean>>;
 /** What an event is about: a step, a call of a group, the forward or backward of a unit, waiting for its parameters, a kernel. */
 export type TraceCategory = "step" | "collective" | "unit" | "wait" | "kernel";
 
+/** What a kernel calculated and moved: floating-point operations, and bytes read and written. */
+export interface KernelFacts {
+  /** Floating-point operations. */
+  readonly flops: number;
+  /** Bytes read and written, each element once. */
+  readonly bytes: number;
+}
+
 /** Something that has begun. */
 export interface Span extends Disposable {
   /** Ends it; a second call does nothing. */
@@ -122,11 +130,17 @@ export class Trace {
     return span;
   }
 
-  /** A kernel has run. @param begin when it began, by {@link now} */
-  kernel(track: Track, name: string, begin: number): void {
+  /** A kernel has run. @param when it began and ended, by {@link now} */
+  kernel(
+    track: Track,
+    name: string,
+    { begin, end }: { readonly begin: number; readonly end: number },
+    work: KernelFacts,
+  ): void {
     const tid = TRACKS.indexOf(this.within ?? track);
-    const dur = Math.round((this.now() - begin) * 1e3) / 1e3;
-    this.#write({ name, cat: "kernel", ph: "X", ts: begin, dur, tid });
+    const dur = Math.round((end - begin) * 1e3) / 1e3;
+    const { flops, bytes } = work;
+    this.#write({ name, cat: "kernel", ph: "X", ts: begin, dur, tid, args: { flops, bytes } });
   }
 
   /** Writes what is kept back, so that it is there even if this process is killed. */

@@ -34,6 +34,7 @@ const traceSchema = z.strictObject({
       name: z.string(),
       cat: z.literal("kernel"),
       dur: z.number().nonnegative(),
+      args: z.strictObject({ flops: z.number().nonnegative(), bytes: z.number().nonnegative() }),
     }),
   ])),
 });
@@ -137,6 +138,8 @@ test("fullyshard trace merges the ranks' files of a run and sums up its steps", 
     /Rank 1, mean of steps 2 to 3: .* a step; compute [\d.]+ ms, communication .* \(\d+ % of the step\)/,
   );
   assert.match(stdout, /\n {2}model\.layers\.1( +[\d.]+ ms){4} +\d/);
+  assert.match(stdout, /\n {2}Rank 0, kernels +calls +time +GFLOP\/s +GB\/s\n/);
+  assert.match(stdout, /\n {2}gemm +\d+\.0 +[\d.]+ ms +[\d.e+-]+ +[\d.e+-]+\n/);
   requireNested(eventsIn(folder.file("trace/trace.json")));
   const { ranks } = JSON.parse(fullyshard("trace", folder.file("trace"), "--json").stdout);
   assert.equal(ranks.length, 2);
@@ -147,6 +150,10 @@ test("fullyshard trace merges the ranks' files of a run and sums up its steps", 
     const layer = rank.units.find(({ unit }: { unit: string }) => unit === "model.layers.0");
     // Gathered twice and reduced once, in float32.
     assert.equal(layer.bytes, 3 * 9728);
+    const gemm = rank.kernels.find(({ kernel }: { kernel: string }) => kernel === "gemm");
+    assert.ok(gemm.calls > 0 && gemm.seconds > 0 && gemm.flops > 0 && gemm.bytes > 0, JSON.stringify(gemm));
+    const seconds = rank.kernels.map((kernel: { seconds: number }) => kernel.seconds);
+    assert.deepEqual(seconds, seconds.toSorted((a: number, b: number) => b - a));
     assert.ok(layer.forward_seconds >= layer.gather_wait_seconds / 2 && layer.backward_seconds > 0);
   }
 });

@@ -52,11 +52,16 @@ export function isKernelName(name: string): name is KernelName {
   return Object.hasOwn(KERNELS, name);
 }
 
-/** Kernels, each of which is called by `around`. */
-export function wrapKernels(kernels: Kernels, around: (name: KernelName, call: () => void) => void): Kernels {
+/** Kernels, each of which is called by `around`, which may call the one of `beside` with the same arguments. */
+export function wrapKernels(
+  kernels: Kernels,
+  beside: Kernels,
+  around: (name: KernelName, call: () => void, other: () => void) => void,
+): Kernels {
   const wrap = <K extends KernelName>(name: K): (args: ArgsOf<K>) => void => {
     const call: (args: ArgsOf<K>) => void = kernels[name];
-    return (args) => around(name, () => call(args));
+    const other: (args: ArgsOf<K>) => void = beside[name];
+    return (args) => around(name, () => call(args), () => other(args));
   };
   const calls = Object.fromEntries(Object.keys(KERNELS).filter(isKernelName).map((name) => [name, wrap(name)]));
   if (!isComplete(calls)) throw new InternalError("a kernel was not wrapped");
