@@ -13,6 +13,7 @@ import { COLLECTIVES } from "./collectives.ts";
 import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
+import { LAUNCHES } from "./launches.ts";
 import { MEMORY } from "./memory.ts";
 import { measure } from "./runner.ts";
 import { ROUTING } from "./routing.ts";
@@ -27,6 +28,7 @@ const SUBJECTS: readonly Subject[] = [
   DISPATCH,
   GEMM,
   KERNELS,
+  LAUNCHES,
   MEMORY,
   ROUTING,
   STARTUP,
