@@ -16,6 +16,7 @@ import { DISPATCH } from "./dispatch.ts";
 import { GEMM } from "./gemm.ts";
 import { KERNELS } from "./kernels.ts";
 import { LARGE } from "./large.ts";
+import { LAUNCHES } from "./launches.ts";
 import { MEMORY } from "./memory.ts";
 import { openJaxJs } from "./jax_js.ts";
 import { jsonOf, lineOf, measure, type Peer } from "./runner.ts";
@@ -33,6 +34,7 @@ const SUBJECTS: readonly Subject[] = [
   GEMM,
   KERNELS,
   LARGE,
+  LAUNCHES,
   MEMORY,
   ROUTING,
   STARTUP,

@@ -80,6 +80,8 @@ export interface Device {
   readonly mathName: string;
   /** Which code computes what, and why it was chosen, for a log line. */
   readonly detail: string;
+  /** Logits that a fused loss computes at a time, in elements: as many as make its products large. @default 2^20, of 4 MiB */
+  readonly logitsAtOnce?: number | undefined;
   /** Bytes that a call of a kernel takes from the allocator until it returns. */
   scratchBytes(kernel: string, args: Arguments): number;
   /** Copies host bytes into device memory. */

@@ -24,7 +24,7 @@ export interface CrossEntropyAttrs {
   readonly ignoreIndex: number;
 }
 
-/** Logits held at a time by the fused form, in elements. */
+/** Logits held at a time by the fused form, in elements, unless the device says another number: a CPU's caches hold them. */
 const LOGITS_CHUNK_ELEMENTS = 1 << 20;
 
 function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
@@ -153,8 +153,8 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
     const [vocab, width] = twoSizes("linearCrossEntropy", weight.shape);
     const alpha = 1 / lossScaleOf(hidden.dtype);
     const rows = labels.numel;
-    const { kernels } = call.device;
-    const perChunk = Math.max(1, Math.min(rows, Math.floor(LOGITS_CHUNK_ELEMENTS / vocab)));
+    const { kernels, logitsAtOnce = LOGITS_CHUNK_ELEMENTS } = call.device;
+    const perChunk = Math.max(1, Math.min(rows, Math.floor(logitsAtOnce / vocab)));
     const losses = call.empty([rows], float32);
     const allLogits = call.empty([perChunk, vocab], float32);
     const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;

@@ -6,6 +6,7 @@
  * @module
  */
 import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
+import type { Out } from "../../../ffi/types.ts";
 import { NativeError } from "../../errors.ts";
 import { Allocator } from "../allocator.ts";
 import type { Cudart } from "./libraries.ts";
@@ -15,6 +16,8 @@ import type { CudaStream } from "./streams.ts";
 export class CudaAllocator extends Allocator {
   readonly #cudart: Cudart;
   readonly #stream: () => CudaStream;
+  /** Where the driver writes the address of a block. */
+  readonly #place: Out<"address">;
 
   /**
    * Makes the driver keep what is freed.
@@ -25,6 +28,7 @@ export class CudaAllocator extends Allocator {
   constructor(name: string, index: number, capacity: number, cudart: Cudart, stream: () => CudaStream) {
     super(name, 0, capacity);
     this.#cudart = cudart;
+    this.#place = cudart.provider.out("address");
     this.#stream = stream;
     const pool = cudart.provider.out("cudaMemPool_t");
     cudart.symbols.cudaDeviceGetDefaultMemPool(pool, index);
@@ -34,8 +38,9 @@ export class CudaAllocator extends Allocator {
 
   protected override reserve(bytes: number): number | undefined {
     const { symbols, provider } = this.#cudart;
-    if (this.stats.inUse + bytes > this.stats.capacity) return undefined;
-    const place = provider.out("address");
+    const { inUse, capacity } = this.stats;
+    if (inUse + bytes > capacity) return undefined;
+    const place = this.#place;
     try {
       symbols.cudaMallocAsync(place, bytes, this.#stream().handle);
     } catch (error) {

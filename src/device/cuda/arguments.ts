@@ -40,7 +40,11 @@ export function argumentBlock(kernel: string, entry: KernelEntry, status: Device
     if (typeof given !== "object" || "code" in given) return missing(name, given);
     if (given.length > most) throw new InternalError(`'${kernel}' takes at most ${most} ${name}, got ${given.length}`);
     if (hasCount) whole(at, given.length);
-    for (const [i, value] of given.entries()) whole(at + SLOT_BYTES * (i + (hasCount ? 1 : 0)), value);
+    let place = hasCount ? at + SLOT_BYTES : at;
+    for (const value of given) {
+      whole(place, value);
+      place += SLOT_BYTES;
+    }
   };
   const writers: Writer[] = [];
   let at = 0;

@@ -51,6 +51,12 @@ interface CudaParts {
 /** Pages of the memory in which the host's exact functions work. */
 const MATH_PAGES = 256;
 
+/**
+ * Logits that a fused loss computes at a time. The gradient of the weight is read and written once for each such part, so
+ * that few rows at a time would cost a card more than the products do: with 128 thousand tokens a part is 1046 rows.
+ */
+const LOGITS_AT_ONCE = 2 ** 27;
+
 /** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
@@ -60,6 +66,7 @@ export class CudaDevice implements Device {
   readonly kernels: Kernels;
   readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
+  readonly logitsAtOnce: number = LOGITS_AT_ONCE;
   readonly math: ExactMath;
   readonly trace: Trace | undefined;
   readonly streams: Streams;

@@ -6,13 +6,13 @@
  */
 import { CUDA_LAUNCH_CONFIG } from "../../../ffi/bindings/cudart.ts";
 import type { Handle } from "../../../ffi/types.ts";
-import { float32 } from "../../dtype.ts";
+import { DTYPES, float32 } from "../../dtype.ts";
 import { FileError, InternalError, UnsupportedError } from "../../errors.ts";
 import { permissionRemedy } from "../../runtime/permissions.ts";
 import type { Allocator } from "../allocator.ts";
 import type { DevicePtr } from "../device.ts";
-import { productOf } from "../kernels/accesses.ts";
-import { numberArgument } from "../kernels/arguments.ts";
+import { productReader } from "../kernels/accesses.ts";
+import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
 import type { Arguments, KernelEntry, KernelTable } from "../kernels/signature.ts";
 import {
   isKernelName,
@@ -115,17 +115,20 @@ export interface Launcher {
   readonly stream: () => CudaStream;
 }
 
-/** Blocks that a call is spread over. */
-function blocksOf(launch: Launch, entry: KernelEntry, args: Arguments): number {
-  if ("elements" in launch) return Math.ceil(productOf(launch.elements, entry, args) / THREADS);
-  const rows = productOf(launch.rows, entry, args);
+/** Makes what tells over how many blocks a call is spread. */
+function blocksReader(launch: Launch, entry: KernelEntry): (args: Arguments) => number {
+  if ("elements" in launch) {
+    const elements = productReader(launch.elements, entry);
+    return (args) => Math.ceil(elements(args) / THREADS);
+  }
+  const rows = productReader(launch.rows, entry);
   if ("tiles" in launch) {
     const [a, b, of] = launch.tiles;
-    return rows * (Math.ceil(numberArgument(args, a) / of) + Math.ceil(numberArgument(args, b) / of));
+    return (args) => rows(args) * (Math.ceil(numberArgument(args, a) / of) + Math.ceil(numberArgument(args, b) / of));
   }
   if (launch.tile === undefined) return rows;
   const [size, of] = launch.tile;
-  return rows * Math.ceil(numberArgument(args, size) / of);
+  return (args) => rows(args) * Math.ceil(numberArgument(args, size) / of);
 }
 
 /** All kernels of a card. One that is not written is refused when it is called. */
@@ -154,7 +157,6 @@ function kernelCall(
   const config = provider.struct(CUDA_LAUNCH_CONFIG);
   config.set("blockDim.x", THREADS);
   const list = BigUint64Array.of(BigInt(provider.numberOf(provider.addressOf(bytes))));
-  const kernels = new Map<string, Handle<"cudaKernel_t">>();
   let library: Handle<"cudaLibrary_t"> | undefined;
   const load = (point: string): Handle<"cudaKernel_t"> => {
     if (library === undefined) {
@@ -165,26 +167,31 @@ function kernelCall(
     }
     const place = provider.out("cudaKernel_t");
     cudart.need("cudaLibraryGetKernel")(place, library, point);
-    kernels.set(point, place.value);
     return place.value;
   };
-  const [, after] = functionsOf(name);
-  const run = (point: string, blocks: number): void => {
-    config.set("gridDim.x", blocks);
-    symbols.cudaLaunchKernelExC(config, kernels.get(point) ?? load(point), list);
-  };
+  // The functions of a call in order, each by the codes of the call's element types.
+  const runs = functionsOf(name).map((which) => ({ which, loaded: new Map<number, Handle<"cudaKernel_t">>() }));
   const enqueue = (args: Arguments, blocks: number): void => {
     write(args);
     config.set("stream", stream().handle);
-    run(entryPoint(name, parameters, args), blocks);
-    if (after !== undefined) run(entryPoint(after, parameters, args), 1);
+    let code = 0;
+    for (const parameter of parameters) code = code * DTYPES.length + dtypeArgument(args, parameter).code;
+    let grid = blocks;
+    for (const { which, loaded } of runs) {
+      let kernel = loaded.get(code);
+      if (kernel === undefined) loaded.set(code, kernel = load(entryPoint(which, parameters, args)));
+      config.set("gridDim.x", grid);
+      symbols.cudaLaunchKernelExC(config, kernel, list);
+      grid = 1;
+    }
   };
+  const blocksOf = blocksReader(launch, entry);
   // One block even where there is nothing: some kernels tell that.
-  const atMost = (most: number, args: Arguments): number => Math.max(1, Math.min(most, blocksOf(launch, entry, args)));
-  const { scratch: products } = launch;
-  if (products === undefined) return (args) => enqueue(args, atMost(MOST_BLOCKS, args));
+  const atMost = (most: number, args: Arguments): number => Math.max(1, Math.min(most, blocksOf(args)));
+  if (launch.scratch === undefined) return (args) => enqueue(args, atMost(MOST_BLOCKS, args));
+  const products = launch.scratch.map((product) => productReader(product, entry));
   return (args) => {
-    const room = products.reduce((sum, product) => sum + productOf(product, entry, args), 0);
+    const room = products.reduce((sum, product) => sum + product(args), 0);
     const bytes = float32.byteLength * room;
     const blocks = atMost(Math.floor(MOST_SCRATCH / bytes), args);
     const scratch = allocator.allocate(blocks * bytes, `scratch of ${name}`);

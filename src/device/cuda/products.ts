@@ -21,8 +21,12 @@ type MatrixLayout = Handle<"cublasLtMatrixLayout_t">;
 /** What NVIDIA advises for its largest cards. */
 const WORKSPACE_BYTES = 2 ** 25;
 
+/** Numbers that tell products apart for which other descriptors or another algorithm are needed. */
+const TRAITS = 17;
+
 /** A product of one shape, ready to be enqueued. */
 interface Plan {
+  readonly traits: Float64Array;
   readonly desc: Handle<"cublasLtMatmulDesc_t">;
   readonly a: MatrixLayout;
   readonly b: MatrixLayout;
@@ -37,7 +41,9 @@ export class Products {
   readonly #stream: () => CudaStream;
   readonly #handle: Handle<"cublasLtHandle_t">;
   readonly #preference: Handle<"cublasLtMatmulPreference_t">;
-  readonly #plans = new Map<string, Plan>();
+  /** By a number made of what tells shapes apart; different shapes may have the same one. */
+  readonly #plans = new Map<number, Plan[]>();
+  readonly #traits = new Float64Array(TRAITS);
   /** Each stream has its own, as products of several go on side by side. */
   readonly #workspaces = new Map<CudaStream, NativeAddress>();
   readonly #checks = checksOf("gemm", KERNELS.gemm);
@@ -96,7 +102,7 @@ export class Products {
   /** Gives its descriptions and workspaces back. */
   dispose(): void {
     const { cublaslt: { symbols }, cudart } = this.#libraries;
-    for (const { desc, a, b, c } of this.#plans.values()) {
+    for (const { desc, a, b, c } of [...this.#plans.values()].flat()) {
       for (const layout of [a, b, c]) symbols.cublasLtMatrixLayoutDestroy(layout);
       symbols.cublasLtMatmulDescDestroy(desc);
     }
@@ -116,27 +122,21 @@ export class Products {
   }
 
   #planOf(args: GemmArgs): Plan {
+    const traits = this.#traits;
+    writeTraits(traits, args);
+    let key = 0;
+    for (const trait of traits) key = (Math.imul(key, 31) + trait) | 0;
+    const alike = this.#plans.get(key);
+    if (alike !== undefined) { for (const plan of alike) if (isSame(plan.traits, traits)) return plan; }
+    const plan = this.#makePlan(args, traits.slice());
+    if (alike === undefined) this.#plans.set(key, [plan]);
+    else alike.push(plan);
+    return plan;
+  }
+
+  #makePlan(args: GemmArgs, traits: Float64Array): Plan {
     const { dtype, outDtype, transA, transB, m, n, k, lda, ldb, ldc, batch, strideA, strideB, strideC } = args;
     const alignments = [args.b, args.a, args.c, args.c].map(alignmentOf);
-    const key = [
-      ...alignments,
-      dtype.code,
-      outDtype.code,
-      transA,
-      transB,
-      m,
-      n,
-      k,
-      lda,
-      ldb,
-      ldc,
-      batch,
-      strideA,
-      strideB,
-      strideC,
-    ].join();
-    const found = this.#plans.get(key);
-    if (found !== undefined) return found;
     const { cublaslt, provider } = this.#libraries;
     const { symbols } = cublaslt;
     const { CUBLAS_COMPUTE_32F, CUDA_R_32F, CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB } =
@@ -157,10 +157,34 @@ export class Products {
     }
     symbols.cublasLtMatmulAlgoGetHeuristic(this.#handle, desc.value, b, a, c, c, preference, 1, result, count);
     if (count.value === 0) throw new UnsupportedError(`cuBLASLt has no algorithm for a product of ${m} x ${k} x ${n}`);
-    const plan = { desc: desc.value, a, b, c, algorithm: result.get("algo").slice() };
-    this.#plans.set(key, plan);
-    return plan;
+    return { traits, desc: desc.value, a, b, c, algorithm: result.get("algo").slice() };
   }
+}
+
+/** Writes what tells a product from others: element types, sizes and how far its matrices are aligned. */
+function writeTraits(to: Float64Array, args: GemmArgs): void {
+  to[0] = args.dtype.code;
+  to[1] = args.outDtype.code;
+  to[2] = Number(args.transA);
+  to[3] = Number(args.transB);
+  to[4] = args.m;
+  to[5] = args.n;
+  to[6] = args.k;
+  to[7] = args.lda;
+  to[8] = args.ldb;
+  to[9] = args.ldc;
+  to[10] = args.batch;
+  to[11] = args.strideA;
+  to[12] = args.strideB;
+  to[13] = args.strideC;
+  to[14] = alignmentOf(args.a);
+  to[15] = alignmentOf(args.b);
+  to[16] = alignmentOf(args.c);
+}
+
+function isSame(a: Float64Array, b: Float64Array): boolean {
+  for (let i = 0; i < TRAITS; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
 
 /** A matrix of ours by rows, as cuBLASLt sees it: the transposed one by columns. */
@@ -183,9 +207,8 @@ function layoutOf(
 
 /** The largest power of two up to 256 that divides an address. */
 function alignmentOf(address: number): number {
-  let alignment = 256;
-  while (address % alignment !== 0) alignment /= 2;
-  return alignment;
+  const rest = address % 256;
+  return rest === 0 ? 256 : rest & -rest;
 }
 
 function typeOf(dtype: DType): number {

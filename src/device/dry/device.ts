@@ -97,6 +97,7 @@ export class DryDevice implements Device {
   readonly math: ExactMath;
   readonly mathName: string;
   readonly detail: string;
+  readonly logitsAtOnce: number | undefined;
   readonly #model: Device;
   readonly #hazards = new Hazards();
   readonly #uses = new Map<string, KernelUse>();
@@ -104,6 +105,7 @@ export class DryDevice implements Device {
   /** @param model the device that it stands for; it is not touched */
   constructor(model: Device, name: string = model.name) {
     this.#model = model;
+    this.logitsAtOnce = model.logitsAtOnce;
     this.name = name;
     this.offload = new OffloadPool(() => new DryDevice(model, POOL_NAME));
     this.lacks = model.lacks ?? new Set();

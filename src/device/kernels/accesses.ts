@@ -159,9 +159,17 @@ export function boundsOf(kernel: string, entry: KernelEntry, begin: number, end:
 
 /** The product of sizes of a call. */
 export function productOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number {
-  const sizes = new Sizes();
-  sizesReader(dims, entry)(args, sizes);
-  return sizes.product();
+  return productReader(dims, entry)(args);
+}
+
+/** Makes what tells the product of sizes of a call, for many calls. */
+export function productReader(dims: readonly Dim[], entry: KernelEntry): (args: Arguments) => number {
+  const [read, sizes] = [sizesReader(dims, entry), new Sizes()];
+  return (args) => {
+    sizes.count = 0;
+    read(args, sizes);
+    return sizes.product();
+  };
 }
 
 function isConstant(name: string): name is keyof typeof CONSTANTS {

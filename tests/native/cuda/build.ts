@@ -41,6 +41,8 @@ export interface CudaTwin {
   readonly variables: Readonly<Record<string, string>>;
   /** The same, for this process. */
   readonly environment: Environment;
+  /** Variables that name the double on which nothing runs, for processes that measure what the host does. */
+  readonly idle: Readonly<Record<string, string>>;
 }
 
 /** The races and other faults that were seen since the last call, a line each; waits for all work. */
@@ -86,6 +88,7 @@ export async function buildCudaTwin(): Promise<CudaTwin> {
     compile("nvrtc", made, [`-DTWIN_FOLDER="${folder}"`, `-DTWIN_RUNTIME="${place}/cudart.so"`]);
     compile("cublaslt", made, [`${made}/cudart.so`]);
     compile("nccl", made, [`${made}/cudart.so`]);
+    compile("idle", made, []);
     try {
       renameSync(made, place);
     } catch (error) {
@@ -93,15 +96,20 @@ export async function buildCudaTwin(): Promise<CudaTwin> {
       rmSync(made, { recursive: true });
     }
   }
-  const variables: Readonly<Record<string, string>> = {
-    FULLYSHARD_CUDART_LIBRARY: `${place}/cudart.so`,
-    FULLYSHARD_NVRTC_LIBRARY: `${place}/nvrtc.so`,
-    FULLYSHARD_CUBLASLT_LIBRARY: `${place}/cublaslt.so`,
-    FULLYSHARD_NCCL_LIBRARY: `${place}/nccl.so`,
-    FULLYSHARD_KERNEL_CACHE: `${place}/kernels`,
-  };
+  const variables = variablesOf((name) => `${place}/${name}.so`, `${place}/kernels`);
+  const idle = variablesOf(() => `${place}/idle.so`, `${place}/idle-kernels`);
   const environment = environmentFrom((name) => variables[name]);
-  return { ...await openTwin(environment), variables, environment };
+  return { ...await openTwin(environment), variables, environment, idle };
+}
+
+function variablesOf(library: (name: string) => string, kernels: string): Readonly<Record<string, string>> {
+  return {
+    FULLYSHARD_CUDART_LIBRARY: library("cudart"),
+    FULLYSHARD_NVRTC_LIBRARY: library("nvrtc"),
+    FULLYSHARD_CUBLASLT_LIBRARY: library("cublaslt"),
+    FULLYSHARD_NCCL_LIBRARY: library("nccl"),
+    FULLYSHARD_KERNEL_CACHE: kernels,
+  };
 }
 
 /** The double of the CUDA runtime that an environment names. */

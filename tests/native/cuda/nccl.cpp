@@ -56,6 +56,8 @@ struct Comm {
   int state = IN_PROGRESS;
   bool isAborted = false, isFinalized = false, isBusy = false, wasBusy = false;
   u64 calls = 0;
+  int missing = -1; // the first rank that has not come to what this one waits in
+  u64 missedCall = 0; // its number; 0 is the making of the communicator
   std::deque<TwinPlace> pending; // operations that have not ended
   Peer &own() { return shared->peers[rank]; }
   u8 *slot(int r) { return (u8 *)shared + sizeof(Shared) + r * SLOT; }
@@ -126,7 +128,9 @@ static void make(Comm *c) {
     int status = attach(c);
     if (status) { c->state = status, c->error = lastError; return; }
   }
-  for (int r = 0; r < c->ranks; r++) if (!c->shared->peers[r].attached) return;
+  for (int r = 0; r < c->ranks; r++)
+    if (!c->shared->peers[r].attached) return (void)(c->missing = r);
+  c->missing = -1;
   shm_unlink(c->name.c_str());
   c->state = OK;
 }
@@ -225,7 +229,9 @@ static bool runCollective(Comm *c, u64 number, const Call &call, const u8 *from,
     own.call = call;
     own.posted = number;
   }
-  for (int r = 0; r < c->ranks; r++) if (c->shared->peers[r].posted < number) return end(c, false);
+  for (int r = 0; r < c->ranks; r++)
+    if (c->shared->peers[r].posted < number) return c->missing = r, c->missedCall = number, end(c, false);
+  c->missing = -1;
   for (int r = 0; r < c->ranks; r++) {
     const Call &other = c->shared->peers[r].call;
     if (!memcmp(&other, &call, sizeof call)) continue;
@@ -336,7 +342,15 @@ API const char *ncclGetErrorString(int status) {
     default: return "another";
   }
 }
-API const char *ncclGetLastError(Comm *c) { return c && !c->error.empty() ? c->error.c_str() : lastError.c_str(); }
+/** What went wrong, or else which rank a communicator waits for: NCCL itself would only wait. */
+API const char *ncclGetLastError(Comm *c) {
+  static std::string waits;
+  if (c && !c->error.empty()) return c->error.c_str();
+  if (!c || c->missing < 0) return lastError.c_str();
+  std::string what = c->missedCall ? "collective " + std::to_string(c->missedCall) : "the communicator";
+  waits = "rank " + std::to_string(c->rank) + " waits in " + what + " for rank " + std::to_string(c->missing);
+  return waits.c_str();
+}
 API int ncclGetVersion(int *version) { return *version = 22809, OK; }
 API int ncclGetUniqueId(char *id) {
   static int number = 0;

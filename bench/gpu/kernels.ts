@@ -1,0 +1,112 @@
+/**
+ * Kernels of a step of Llama 3.2 1B, or small ones, as calls that enqueue one each on a card.
+ *
+ * @module
+ */
+import { bfloat16, type DType, float32 } from "fullyshard";
+import type { Device, DevicePtr } from "fullyshard/device";
+import { KERNELS } from "../../src/device/kernels/table.ts";
+import { accessesOf, flopsOf } from "../../src/device/kernels/accesses.ts";
+import type { Arguments, KernelEntry } from "../../src/device/kernels/signature.ts";
+import { devicePtr } from "../../src/device/device.ts";
+import type { LlamaSize } from "../ranks/llama_step.ts";
+
+/** One kernel with its arguments. */
+export interface KernelCase {
+  readonly call: () => void;
+  readonly flops: number;
+  /** What it reads and writes, each element once. */
+  readonly bytes: number;
+}
+
+const RECORD_BYTES = 56;
+
+/** Memory of random numbers in [-1, 1). */
+function random(device: Device, n: number, dtype: DType): DevicePtr {
+  const [dst, values] = [
+    device.allocator.allocate(n * dtype.byteLength, "bench"),
+    device.allocator.allocate(n * 4, "bench"),
+  ];
+  device.kernels.uniform({ n, key: 1, offset: 0, low: -1, high: 1, dst: values });
+  device.kernels.cast({ srcDtype: float32, dstDtype: dtype, n, dst, src: values });
+  device.allocator.free(values);
+  return dst;
+}
+
+function of(device: Device, values: Uint8Array): DevicePtr {
+  const dst = device.allocator.allocate(values.byteLength, "bench");
+  device.copyIn(dst, values);
+  return dst;
+}
+
+function caseOf(entry: KernelEntry, args: Arguments, call: () => void): KernelCase {
+  const moved = accessesOf(entry, args, devicePtr(0)).map(({ direction, movedBytes }) =>
+    direction === "updates" ? 2 * movedBytes : movedBytes
+  );
+  const bytes = moved.reduce((sum, one) => sum + one, 0);
+  return { call, flops: flopsOf(entry, args), bytes };
+}
+
+/** Makes a case; its memory stays until the device is disposed. */
+export const KERNEL_CASES: Readonly<Record<string, (device: Device, size: LlamaSize) => KernelCase>> = {
+  gemm: (device, { seq, batch, hidden, inner }) => {
+    const dtype = bfloat16;
+    const [m, n, k] = [seq * batch, inner, hidden];
+    const args = {
+      ...{ dtype, outDtype: dtype, transA: false, transB: true, m, n, k, lda: k, ldb: k, ldc: n, batch: 1 },
+      ...{ strideA: 0, strideB: 0, strideC: 0, alpha: 1, beta: 0 },
+      ...{ c: random(device, m * n, dtype), a: random(device, m * k, dtype), b: random(device, n * k, dtype) },
+    };
+    return caseOf(KERNELS.gemm, args, () => device.kernels.gemm(args));
+  },
+  attention: (device, { seq, batch, heads, kvHeads, hidden }) => {
+    const [dtype, headDim] = [bfloat16, hidden / heads];
+    const [queries, keys] = [batch * seq * heads * headDim, batch * seq * kvHeads * headDim];
+    const args = {
+      ...{ dtype, batch, seqQ: seq, seqK: seq, heads, kvHeads, headDim, valueDim: headDim, scale: headDim ** -0.5 },
+      ...{ strideQ: heads * headDim, strideK: kvHeads * headDim, strideV: kvHeads * headDim },
+      ...{ causal: true, window: 0, maskRows: 1, p: 0, key: 0, sample: 0 },
+      o: random(device, queries, dtype),
+      lse: random(device, batch * heads * seq, float32),
+      q: random(device, queries, dtype),
+      k: random(device, keys, dtype),
+      v: random(device, keys, dtype),
+    };
+    return caseOf(KERNELS.attention, args, () => device.kernels.attention(args));
+  },
+  "rms-norm": (device, { seq, batch, hidden: cols }) => {
+    const [dtype, rows] = [bfloat16, seq * batch];
+    const args = {
+      ...{ dtype, rows, cols, eps: 1e-5, zeroCentered: false, rstd: random(device, rows, float32) },
+      ...{
+        y: random(device, rows * cols, dtype),
+        x: random(device, rows * cols, dtype),
+        w: random(device, cols, dtype),
+      },
+    };
+    return caseOf(KERNELS.rmsNorm, args, () => device.kernels.rmsNorm(args));
+  },
+  "cross-entropy": (device, { seq, vocab: cols }) => {
+    const rows = Math.min(seq, 1024);
+    const labels = Int32Array.from({ length: rows }, (_, i) => i * 7919 % cols);
+    const logits = random(device, rows * cols, float32);
+    const args = {
+      ...{ dtype: float32, rows, cols, ignoreIndex: -100, firstRow: 0, losses: random(device, rows, float32) },
+      ...{ dlogits: random(device, rows * cols, float32), logits, labels: of(device, new Uint8Array(labels.buffer)) },
+    };
+    return caseOf(KERNELS.crossEntropy, args, () => device.kernels.crossEntropy(args));
+  },
+  adamw: (device, { hidden, inner }) => {
+    const n = 4 * hidden * inner;
+    const record = new Uint8Array(RECORD_BYTES);
+    new Uint32Array(record.buffer).set([0, n, 0, 1]);
+    new Float64Array(record.buffer, 16).set([1e-4, 0.1, 0.9, 0.999, 1e-8]);
+    const [param, grad, expAvg, expAvgSq] = [1, 2, 3, 4].map(() => random(device, n, float32));
+    if (param === undefined || grad === undefined || expAvg === undefined || expAvgSq === undefined) {
+      throw new Error("no memory");
+    }
+    const tables = { records: of(device, record), steps: of(device, new Uint8Array(4)) };
+    const args = { n, numStates: n, numRecords: 1, param, grad, expAvg, expAvgSq, ...tables };
+    return caseOf(KERNELS.adamw, args, () => device.kernels.adamw(args));
+  },
+};

@@ -1,0 +1,95 @@
+/**
+ * Times what the host does for a card, on the double of NVIDIA's libraries on which nothing runs: `launches.ts <case>…` prints the
+ * microseconds of the best of many calls of each, and `launches.ts counts` the calls of a step as JSON. Time is that of the
+ * process on all processors, which others do not lengthen on a busy machine, as they do that of the clock.
+ *
+ * @module
+ */
+import process from "node:process";
+import { bfloat16, float32 } from "fullyshard";
+import { openProcessGroup } from "fullyshard/comm";
+import { type Device, openDevice } from "fullyshard/device";
+import { openProvider } from "../../ffi/mod.ts";
+import { LLAMA_SIZES, llamaStep } from "./llama_step.ts";
+
+/** Calls of a round, and rounds; the first ones are those in which a runtime compiles. */
+const [CALLS, ROUNDS] = [20_000, 12];
+const [WARMUP, STEPS] = [40, 40];
+/** What the double counts, in its order. */
+const COUNTS = ["launches", "products", "collectives", "copies", "allocations", "frees", "records", "waits"] as const;
+
+function cpuMicroseconds(): number {
+  const { user, system } = process.cpuUsage();
+  return user + system;
+}
+
+const device = await openDevice("cuda:0");
+
+function callsOf(device: Device): Readonly<Record<string, () => void>> {
+  const { allocator, kernels } = device;
+  const [a, b, c] = [1, 2, 3].map(() => allocator.allocate(4096, "bench"));
+  if (a === undefined || b === undefined || c === undefined) throw new Error("nothing was allocated");
+  const few = { dtype: float32, rows: 4, cols: 256, eps: 1e-6, zeroCentered: false, y: a, rstd: b, x: c, w: b };
+  const many = {
+    dtype: float32,
+    op: "add",
+    shape: [4, 64],
+    aStrides: [64, 1],
+    bStrides: [0, 1],
+    dst: a,
+    a: b,
+    b: c,
+  } as const;
+  const product = {
+    ...{ dtype: bfloat16, outDtype: bfloat16, transA: false, transB: true, m: 16, n: 16, k: 16, lda: 16, ldb: 16 },
+    ...{ ldc: 16, batch: 1, strideA: 0, strideB: 0, strideC: 0, alpha: 1, beta: 0, a, b, c },
+  };
+  return {
+    launch: () => kernels.rmsNorm(few),
+    "launch-strided": () => kernels.binary(many),
+    product: () => kernels.gemm(product),
+    allocation: () => allocator.free(allocator.allocate(4096, "bench")),
+    copy: () => device.copy(a, b, 1024),
+  };
+}
+
+async function timeStep(): Promise<{ readonly us: number; readonly counts: Readonly<Record<string, number>> }> {
+  using group = await openProcessGroup({ device, backend: "nccl" });
+  const { step, parameters } = llamaStep(device, group, LLAMA_SIZES["1b"]);
+  const double = process.env["FULLYSHARD_CUDART_LIBRARY"];
+  if (double === undefined) throw new Error("no double is named: run 'npm run bench -- launches'");
+  const { symbols } = (await openProvider()).load("idle double", double, {
+    idleCounts: { args: ["buffer"], result: "void", check: "none" },
+  });
+  const counts = new BigUint64Array(COUNTS.length);
+  const times: number[] = [];
+  for (let i = 0; i < WARMUP + STEPS; i++) {
+    symbols.idleCounts(counts);
+    const started = cpuMicroseconds();
+    step();
+    if (i >= WARMUP) times.push(cpuMicroseconds() - started);
+    device.synchronize();
+  }
+  symbols.idleCounts(counts);
+  const told = COUNTS.map((name, i): [string, number] => [name, Number(counts[i])]);
+  return { us: Math.min(...times), counts: { parameters, ...Object.fromEntries(told) } };
+}
+
+const calls = callsOf(device);
+for (const name of process.argv.slice(2)) {
+  const call = calls[name];
+  if (name === "counts") {
+    process.stdout.write(`${JSON.stringify((await timeStep()).counts)}\n`);
+  } else if (name === "llama-1b-step") {
+    process.stdout.write(`${name} ${(await timeStep()).us.toFixed(1)}\n`);
+  } else if (call === undefined) throw new Error(`no case '${name}'`);
+  else {
+    let best = Infinity;
+    for (let round = 0; round < ROUNDS; round++) {
+      const started = cpuMicroseconds();
+      for (let i = 0; i < CALLS; i++) call();
+      best = Math.min(best, cpuMicroseconds() - started);
+    }
+    process.stdout.write(`${name} ${(best / CALLS).toFixed(4)}\n`);
+  }
+}

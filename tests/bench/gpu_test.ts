@@ -1,0 +1,107 @@
+/** The run on a card by one command, on doubles of NVIDIA's libraries: its arguments, its order, what it writes and leaves out. @module */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { appendFileSync, readFileSync } from "node:fs";
+import process from "node:process";
+import { test } from "node:test";
+import { GPU_ITEMS } from "../../bench/gpu/items.ts";
+import { differenceOf, OPERATIONS } from "../../bench/gpu/operations.ts";
+import { rank, ROOT } from "../../bench/process.ts";
+import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const skip = lackingForTwin();
+const runtime = process.versions["bun"] === undefined ? "deno" : "bun";
+
+interface Line {
+  readonly item: string;
+  readonly case: string;
+  readonly outcome: string;
+  readonly reason?: string;
+}
+
+interface Ended {
+  readonly code: number | null;
+  readonly errors: string;
+}
+
+async function runGpu(args: readonly string[], variables: Readonly<Record<string, string>> = {}): Promise<Ended> {
+  const [program, ...rest] = rank(runtime, "bench/gpu.ts", "--runtime", runtime, "--size", "small", ...args);
+  const { PEER_PYTHON: _, ...environment } = process.env;
+  const env = { ...environment, ...(await buildCudaTwin()).variables, ...variables };
+  const { status, stderr } = spawnSync(program, rest, { cwd: ROOT, env, encoding: "utf8" });
+  return { code: status, errors: stderr };
+}
+
+function linesOf(file: string): readonly Line[] {
+  return readFileSync(file, "utf8").split("\n").filter((line) => line.endsWith("}")).map((line): Line =>
+    JSON.parse(line)
+  );
+}
+
+test("gpu.ts names what is wrong with its arguments", { skip }, async () => {
+  const { code, errors } = await runGpu(["--only", "train,nothing", "--budget", "soon", "--fast"]);
+  assert.equal(code, 2);
+  assert.match(errors, /--only: expected self-check, operations, .*, got nothing/);
+  assert.match(errors, /--budget: expected a positive number of seconds, got soon/);
+  assert.match(errors, /--fast/);
+});
+
+test("gpu.ts tells what cannot run, goes on, and leaves out what passed when it resumes", { skip }, async () => {
+  using folder = temporaryDirectory();
+  const file = folder.file("gpu.jsonl");
+  const args = ["--out", file, "--only", "two-ranks,self-check,ratios"];
+  const first = await runGpu(args);
+  assert.equal(first.code, 0, first.errors);
+  const told = linesOf(file).map(({ item, case: what, outcome }) => [item, what, outcome]);
+  assert.deepEqual(told, [
+    ["self-check", "three numbers", "passed"],
+    ["self-check", "self-check", "passed"],
+    ["two-ranks", "two ranks", "cannot"],
+    ["two-ranks", "two-ranks", "cannot"],
+    ["ratios", "ratios", "cannot"],
+    ["ratios", "ratios", "cannot"],
+  ]);
+  assert.match(linesOf(file)[2]?.reason ?? "", /ranks 0, 1 have one card/);
+  assert.match(linesOf(file)[4]?.reason ?? "", /PEER_PYTHON/);
+  const again = await runGpu(args);
+  assert.equal(again.code, 2);
+  assert.match(again.errors, /--out: expected a new file, got .*; go on with it by --resume/);
+  appendFileSync(file, '{"item":"self-check","case":"self'); // cut off
+  const resumed = await runGpu([...args, "--resume"], { FULLYSHARD_CUDART_LIBRARY: "/nowhere/cudart.so" });
+  assert.equal(resumed.code, 0, resumed.errors);
+  const later = linesOf(file).slice(6).map(({ item, outcome }) => [item, outcome]);
+  assert.deepEqual(later, ["two-ranks", "two-ranks", "ratios", "ratios"].map((item) => [item, "cannot"]));
+});
+
+test("gpu.ts starts nothing when its budget is spent", { skip }, async () => {
+  using folder = temporaryDirectory();
+  const file = folder.file("gpu.jsonl");
+  const { code, errors } = await runGpu(["--out", file, "--budget", "0.5"]);
+  assert.equal(code, 0, errors);
+  const starts = linesOf(file).filter((line) => line.case === "start");
+  assert.deepEqual(starts.map(({ item }) => item), GPU_ITEMS.map(({ name }) => name));
+  for (const { outcome, reason } of starts) assert.deepEqual([outcome, reason], ["cannot", "the budget is spent"]);
+});
+
+test("gpu.ts computes each operation of dev.cuh on both sides", { skip }, async () => {
+  using folder = temporaryDirectory();
+  const file = folder.file("gpu.jsonl");
+  const { code, errors } = await runGpu(["--out", file, "--only", "operations"]);
+  assert.equal(code, 0, errors);
+  const names = linesOf(file).filter((line) => line.outcome === "passed").map((line) => line.case);
+  assert.deepEqual(names, [...Object.keys(OPERATIONS), "operations"]);
+});
+
+test("differenceOf() finds a word that differs by more than is allowed", () => {
+  const words = (...values: readonly number[]): Uint32Array => new Uint32Array(Float32Array.from(values).buffer);
+  assert.equal(differenceOf("philox", words(1, 2), words(1, 2)), undefined);
+  assert.match(
+    differenceOf("philox", words(1, 2), words(1, 3)) ?? "",
+    /^element 1: 0x40000000 on the card, 0x40400000/,
+  );
+  assert.equal(differenceOf("sigmoid", words(1.0000001), words(1)), undefined);
+  assert.match(differenceOf("sigmoid", words(1.00001), words(1)) ?? "", /^element 0/);
+  assert.match(differenceOf("sigmoid", words(NaN), words(1)) ?? "", /^element 0/);
+  assert.match(differenceOf("philox", words(1, 2), words(1)) ?? "", /2 words on the card, 1 on the host/);
+});
