@@ -17,7 +17,7 @@ import type { BindingTable, FfiProvider, Library } from "./types.ts";
 /** Options of {@link openLibrary}. */
 export interface OpenLibraryOptions {
   /** A provider that is open already; its addresses and the library's are then of one kind. */
-  readonly provider?: FfiProvider;
+  readonly provider?: FfiProvider | undefined;
   /** Load this file, and no other. Stronger than the environment's override. */
   readonly path?: string;
   /** Variables to read; those of the process unless given. */

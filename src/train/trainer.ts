@@ -97,10 +97,7 @@ const stateSchema = z.strictObject({
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
-  const { device, cpuMath, threads, memoryBytes, trace } = config;
-  const { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
-  const planes = { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds };
-  await using run = await launch({ device, cpuMath, threads, memoryBytes, trace, log: options.log, ...planes });
+  await using run = await launch({ ...config, log: options.log });
   try {
     return await new Training(config, options, run).train();
   } catch (error) {
@@ -171,12 +168,12 @@ class Training {
   }
 
   #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
-    const { tokenizer, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
-    requireData(this.#config);
-    if (tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
+    const config = this.#config;
+    requireData(config);
+    if (config.tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
     return textData(this.#run, model, inputs, {
-      ...tokenizer === undefined ? {} : { tokenizer },
-      ...{ textField, sequenceLength, batch, microBatches, seed, cache },
+      ...config,
+      batch: config.globalBatch,
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${countOf(files.length, "file")}, ${formatBytes(byteLength)}`),
     });
@@ -326,9 +323,8 @@ class Training {
     await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
     this.#log.once().info(`Wrote the model to '${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
-    const { eosId } = tokenizer;
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
-    const ids = generate(model, prompt.ids, { maxNewTokens, seed, ...eosId === undefined ? {} : { eosId } });
+    const ids = generate(model, prompt.ids, { maxNewTokens, seed, eosId: tokenizer.eosId });
     return { folder, sample: `${prompt.text}${tokenizer.decode(ids.filter((id) => id < tokenizer.vocabSize))}` };
   }
 }

@@ -32,7 +32,7 @@ import { openThreads, type ThreadPool } from "./threads.ts";
 /** Options of {@link openNativeDevice}. */
 export interface NativeDeviceOptions {
   /** Size of the memory in bytes. @default what the host has */
-  readonly memoryBytes?: number;
+  readonly memoryBytes?: number | undefined;
   /** What the library is built for. @default the best that the processor has */
   readonly level?: NativeLevel;
   /** Ranks on this host, which share its cores among their threads. */

@@ -24,7 +24,7 @@ import { exactMath, wasmKernels } from "./kernels.ts";
 /** Options of {@link openWasmDevice}. */
 export interface WasmDeviceOptions {
   /** Size of the memory in bytes. @default 4 GiB, which is also the most */
-  readonly memoryBytes?: number;
+  readonly memoryBytes?: number | undefined;
   /** Which code computes. @default `wasm`, the same bits in every runtime */
   readonly cpuMath?: "wasm" | "wasm-relaxed" | "onednn";
   /** Why this device was taken and not another, for its log line. */
