@@ -15,7 +15,7 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
 import { requireWritableDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
-import { formatDuration, systemClock } from "../runtime/clock.ts";
+import { formatDuration } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
 import { requireData, requireOwnFolder, requirePrompt, requireSameConfig, requireSaves } from "./checks.ts";
@@ -229,7 +229,7 @@ class Training {
     using progress = main ? new Progress(this.#options.output, steps, logEvery) : undefined;
     using stop = watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`));
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
-    const [first, begun] = [this.#step, systemClock.elapsed()];
+    const [first, begun] = [this.#step, performance.now()];
     let signal: StopSignal | undefined;
     while (this.#step < last && signal === undefined) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
@@ -246,7 +246,7 @@ class Training {
     const saves = saveEvery > 0 || this.#step < steps;
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
     await saver.settle();
-    const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(systemClock.elapsed() - begun)}`;
+    const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
     const why = signal === undefined ? "" : `, as ${signal} came`;
     const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
     log.info(`${where}: ${taken}`);
@@ -256,7 +256,7 @@ class Training {
 
   /** One step and what is told of it, with the seconds that it took. */
   async #takeStep(context: StepContext, loader: DataLoader): Promise<{ line: StepMetrics; seconds: number }> {
-    const started = systemClock.elapsed();
+    const started = performance.now();
     const batch = await loader.next();
     this.#step++;
     const { loss, gradNorm, tokens, learningRate } = trainStep(context, batch, this.#step);
@@ -267,14 +267,14 @@ class Training {
         `Step ${this.#step} changed nothing: gradients overflowed; the loss is scaled by ${scale} from now on`,
       );
     }
-    const seconds = (systemClock.elapsed() - started) / 1000;
+    const seconds = (performance.now() - started) / 1000;
     const line: StepMetrics = {
       step: this.#step,
       loss,
       learning_rate: learningRate,
       grad_norm: gradNorm,
       tokens_per_second: tokens / seconds,
-      wall_time: systemClock.now() / 1000,
+      wall_time: Date.now() / 1000,
       peak_bytes: memoryPeak(this.#run).peakBytes,
     };
     return { line, seconds };
