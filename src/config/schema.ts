@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Flag } from "./flags.ts";
 import type { Section } from "./section.ts";
@@ -79,8 +80,7 @@ export async function readSections(sections: readonly Section<object>[]): Promis
  * the check names it.
  */
 export function valueOf(texts: readonly string[], schema: JsonSchema): unknown {
-  const last = texts.at(-1) ?? "";
-  if (!isList(schema)) return scalar(last, schema);
+  if (!isList(schema)) return scalar(at(texts, texts.length - 1, "text of flag"), schema);
   const items = itemsOf(schema);
   // A comma is part of a text but separates everything else: `--sizes 8,16`.
   const parts = names(items).has("string") ? texts : texts.flatMap((text) => text.split(","));
