@@ -42,7 +42,7 @@ export interface StopTimes {
 }
 
 /** How a run ended. */
-export interface RunOutcome {
+export interface LaunchOutcome {
   /** 0, the code of the rank that was the cause, or 128 + the signal that the user sent. */
   readonly exitCode: number;
   /** Ranks that failed, the cause first: before they were stopped, or with an error of which they told. */
@@ -63,12 +63,12 @@ export function supervise(
   starts: readonly RankStart[],
   terminal: StatusTerminal,
   times: StopTimes = defaultStopTimes,
-): Promise<RunOutcome> {
+): Promise<LaunchOutcome> {
   return new Supervisor(starts, terminal, times).outcome;
 }
 
 class Supervisor {
-  readonly outcome: Promise<RunOutcome>;
+  readonly outcome: Promise<LaunchOutcome>;
   readonly #terminal: StatusTerminal;
   readonly #times: StopTimes;
   /** The processes that were started, by rank. */
