@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "da99d3474800d76a8b2d04100bd1b702e7779baea3a80c5cb29ce74586938c92",
-  v4: "476b6493268e0dc1f237a543c69e034c64cee46a284eb4aa4940cf886ee95428",
+  v3: "69ac07ec0f67668b3f196322d545ca9bb6fe7d9fde4f6d43267f946b32107138",
+  v4: "98b7438f4153d70f75d1bbf57bf41cb8de5e0dc34ed4a98fae039fb0a0653b8b",
 } as const;

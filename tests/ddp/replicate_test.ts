@@ -1,9 +1,9 @@
 /** DDP: buckets, accumulation, broadcast, and the same norms as FSDP. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { AdamW, fullyShard, gradNorm, replicate, scope, type Tensor } from "../../mod.ts";
+import { AdamW, fullyShard, gradNorm, replicate, scope, type Tensor, tensor } from "../../mod.ts";
 import type { Device } from "../../doors/device.ts";
-import { initializeParameters, type Module } from "../../doors/nn.ts";
+import { initializeParameters, Linear, Module } from "../../doors/nn.ts";
 import { runLoopback } from "../../doors/testing.ts";
 import { byteLengthOf } from "../../src/comm/call.ts";
 import { planBuckets } from "../../src/ddp/bucket.ts";
@@ -202,5 +202,55 @@ describe("replicate()", () => {
       const mean = reports.reduce((sum, { own }) => sum + (own[i] ?? NaN), 0) / 3;
       assert.ok(Math.abs(value - mean) <= 1e-5 * (1 + Math.abs(mean)), `${value} is not ${mean}`);
     }
+  });
+
+  it("does not scale again what was reduced before, as fullyShard() does not", async () => {
+    const gradient = async (sharded: boolean): Promise<readonly number[]> => {
+      const { device, group } = await openRank();
+      using _frame = scope();
+      const model = new Linear(device, 2, 1, { bias: false });
+      const parallel = sharded ? fullyShard(model, { mesh: group }) : replicate(model, { mesh: group });
+      initializeParameters(model, 0);
+      parallel.setGradientDivideFactor(10);
+      for (let pass = 0; pass < 3; pass++) model.call(tensor(device, [1, 2], { shape: [1, 2] })).sum().backward();
+      return [...model.weight.grad?.toArray() ?? []];
+    };
+    const [ddp, fsdp] = [await gradient(false), await gradient(true)];
+    assert.deepEqual(ddp, fsdp);
+    assert.ok(Math.abs((ddp[0] ?? NaN) - 0.3) < 1e-6 && Math.abs((ddp[1] ?? NaN) - 0.6) < 1e-6);
+  });
+
+  it("leaves one run to the optimizer when it is undone", async () => {
+    const { device, group } = await openRank();
+    using _frame = scope();
+    const model = new Linear(device, 2, 1, { bias: false });
+    initializeParameters(model, 0);
+    const optimizer = new AdamW(model.parameters());
+    const step = (): void => {
+      model.call(tensor(device, [1, 2], { shape: [1, 2] })).sum().backward();
+      optimizer.step();
+      optimizer.zeroGrad();
+    };
+    step();
+    const replica = replicate(model, { mesh: group });
+    step();
+    replica.dispose();
+    step();
+    assert.equal(optimizer.stepsOf(model.weight), 3);
+  });
+
+  it("changes nothing when it refuses", async () => {
+    const { device, group } = await openRank();
+    class Two extends Module<[x: Tensor], Tensor> {
+      readonly a: Linear = new Linear(device, 2, 2);
+      readonly b: Linear = new Linear(device, 2, 2);
+      forward(x: Tensor): Tensor {
+        return this.b.call(this.a.call(x));
+      }
+    }
+    const two = new Two();
+    fullyShard(two.a, { mesh: group });
+    assert.throws(() => replicate(two, { mesh: group }), /is sharded already/);
+    replicate(two.b, { mesh: group });
   });
 });

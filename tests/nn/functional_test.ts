@@ -1,14 +1,14 @@
 /**
- * Losses of regressions and of yes or no: their ends, and what is refused.
+ * Losses of regressions and of yes or no, and rotary embeddings: their ends, and what is refused.
  *
  * @module
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { tensor } from "../../mod.ts";
-import { binaryCrossEntropyWithLogits, l1Loss, mseLoss, zeros } from "../../doors/nn.ts";
+import { type Tensor, tensor } from "../../mod.ts";
+import { binaryCrossEntropyWithLogits, l1Loss, mseLoss, rope, zeros } from "../../doors/nn.ts";
 import { openDevice } from "../../src/device/registry.ts";
-import { bfloat16 } from "../../src/dtype.ts";
+import { bfloat16, int32 } from "../../src/dtype.ts";
 import { DTypeError } from "../../src/errors.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import { allClose } from "../support/allclose.ts";
@@ -41,4 +41,13 @@ test("losses leave nothing but their result, in a scope or not", () => {
   assert.equal(loss.item(), 6.5);
   loss.dispose();
   assert.equal(device.allocator.stats.inUse, before);
+});
+
+test("rope() refuses tables of two shapes, and positions that the tables do not hold", () => {
+  using _frame = scope();
+  const table = (rows: number): Tensor => zeros(device, [rows, 1]);
+  const x = zeros(device, [1, 1, 2]);
+  assert.throws(() => rope(x, table(2), table(1), 2), /both tables must have one shape/);
+  const far = tensor(device, [7], { shape: [1, 1], dtype: int32 });
+  assert.throws(() => rope(x, table(2), table(2), 2, far), /Cannot use position 7: positions must be in \[0, 2\)/);
 });

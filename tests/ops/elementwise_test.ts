@@ -166,3 +166,9 @@ test("add() and others refuse shapes and dtypes that do not fit", () => {
   assert.throws(() => zeros(device, [2], int32).exp(), /'exp' as the input must be a float: dtypes int32/);
   assert.equal(x.dtype, float32);
 });
+
+test("div(number) divides, and does not multiply by a reciprocal", () => {
+  using _frame = scope();
+  assert.deepEqual([...tensor(device, [5, 7, 10]).div(3).toArray()], [5 / 3, 7 / 3, 10 / 3].map(Math.fround));
+  assert.equal(zeros(device, [1]).div(1e-39).item(), 0);
+});

@@ -299,3 +299,10 @@ test("AdamW() and SGD() refuse hyper-parameters out of range and parameters give
   );
   parameters.forEach(disposeLeaf);
 });
+
+test("a parameter group with a setting that is out of range is refused", () => {
+  const parameters = [leaf(device, { shape: [1], data: [0] })];
+  assert.throws(() => new AdamW([{ parameters, learningRate: -1 }]), /learningRate -1/);
+  assert.throws(() => new SGD([{ parameters, weightDecay: NaN }]), /weightDecay NaN/);
+  for (const parameter of parameters) disposeLeaf(parameter);
+});

@@ -241,3 +241,8 @@ test("console.log shows a tensor's values", () => {
   using x = tensor(device, [1, 2]);
   assert.equal(inspect(x), String(x));
 });
+
+test("copyFromHost() refuses values of another dtype", () => {
+  using _frame = scope();
+  assert.throws(() => zeros(device, [3]).copyFromHost(new Int32Array(3)), /DTypeError.*int32/s);
+});

@@ -61,7 +61,8 @@ use attention::Shape;
 use attention_backward::Arrays;
 use core::ops::Range;
 use dropout::Dropout;
-use gated_delta::{floats, Gradients, Inputs, Shape as Delta};
+use gated_delta::backward::{backward as gated_delta_gradients, Gradients};
+use gated_delta::{floats, Inputs, Shape as Delta};
 use index::Index;
 use router::Routing;
 use workspace::Workspace;
@@ -277,7 +278,7 @@ export! { space:
         value_dim: Size, chunk: Size, chunks: Size, scale: f32, d_state: Address, dq: Address, dk: Address, dv: Address,
         dg: Address, dbeta: Address, d_o: Address, states: Address, q: Address, k: Address, v: Address, g: Address,
         beta: Address)
-        = gated_delta::backward(
+        = gated_delta_gradients(
             &Delta { batch, seq, key_heads, value_heads, key_dim, value_dim, chunk, chunks, scale, space },
             d_state,
             &Gradients {
