@@ -18,7 +18,6 @@ export { runTrainingScript, type TrainingScript } from "../src/train/script.ts";
 export type { StepMetrics } from "../src/train/metrics.ts";
 export { type FinishedModel, runTraining, type TrainerOptions, type TrainResult } from "../src/train/trainer.ts";
 export {
-  type LogFacts,
   Logger,
   type LoggerOptions,
   type LogLevel,
@@ -45,4 +44,3 @@ export type {
 export type { ProgressOutput } from "../src/train/progress.ts";
 export type { STOP_SIGNALS, StopSignal } from "../src/runtime/signals.ts";
 export type { LOG_LEVELS } from "../src/runtime/log.ts";
-export type { Clock } from "../src/runtime/clock.ts";

@@ -9,6 +9,7 @@
  *
  * @module
  */
+import { at } from "../src/at.ts";
 
 /** Name and text of each error number that the C library's calls here can give. */
 export const ERRNO: Readonly<Record<number, readonly [name: string, text: string]>> = {
@@ -68,7 +69,7 @@ export function errnoOver(view: Int32Array): Errno {
       view[0] = 0;
     },
     read(): number {
-      return view[0] ?? 0;
+      return at(view, 0, "errno");
     },
   };
 }

@@ -12,7 +12,6 @@ import { FileError, UnsupportedError } from "../src/errors.ts";
 import type { Environment } from "../src/runtime/env.ts";
 import { listDirectory, pathKind, readTextSync } from "../src/runtime/files.ts";
 import { platform } from "../src/runtime/processes.ts";
-import { type ElfFacts, readElf, unresolvedDependencies } from "./elf.ts";
 import type { BindingTable, LoadOptions } from "./types.ts";
 
 /** Where a library is looked for, and what it is good for. */
@@ -82,7 +81,7 @@ export function companionPaths({ companions }: LibrarySource, path: string): str
 }
 
 /** The system's library directories on this architecture. */
-export function systemDirectories(): string[] {
+function systemDirectories(): string[] {
   const { arch, os } = platform();
   if (os !== "linux") return ["/usr/local/lib", "/opt/homebrew/lib", "/usr/lib"];
   const triplet = arch === "arm64" ? "aarch64-linux-gnu" : "x86_64-linux-gnu";
@@ -90,7 +89,7 @@ export function systemDirectories(): string[] {
 }
 
 /** Directories of the dynamic linker's configuration, beyond {@link systemDirectories}. */
-export function configuredDirectories(): string[] {
+function configuredDirectories(): string[] {
   const files = entriesOf("/etc/ld.so.conf.d").filter((name) => name.endsWith(".conf"));
   const lines = ["/etc/ld.so.conf", ...files.map((name) => `/etc/ld.so.conf.d/${name}`)].flatMap(linesOf);
   return lines.filter((line) => line.startsWith("/"));
@@ -122,31 +121,6 @@ function entriesOf(directory: string): string[] {
   }
 }
 
-/** What is known about one candidate without loading it. */
-export type FileState =
-  | { readonly state: "absent" }
-  /** It could not be looked at, or is a soname without a directory. */
-  | { readonly state: "unknown" }
-  | { readonly state: "broken"; readonly reason: string }
-  | { readonly state: "library"; readonly elf: ElfFacts; readonly unresolved: readonly string[] };
-
-/** Looks at a candidate's file: absent, broken, or a library with the dependencies that it would not find. */
-export function inspectFile(path: string): FileState {
-  if (!path.startsWith("/")) return { state: "unknown" };
-  try {
-    const kind = pathKind(path);
-    if (kind === "none") return { state: "absent" };
-    if (kind !== "file") return { state: "broken", reason: "it is not a file" };
-    const elf = readElf(path);
-    if (typeof elf === "string") return { state: "broken", reason: elf };
-    const directories = [...systemDirectories(), ...configuredDirectories()];
-    return { state: "library", elf, unresolved: unresolvedDependencies(path, elf, directories) };
-  } catch (error) {
-    if (error instanceof FileError) return { state: "unknown" };
-    throw error;
-  }
-}
-
 const NO_FILE = "no such file";
 const NOT_KNOWN = "not known to the dynamic linker";
 
@@ -159,25 +133,28 @@ export function isAbsence(reason: string): boolean {
 }
 
 /**
- * Why a candidate did not load, in words: a missing file, a broken one and a missing dependency are told apart.
+ * Why a candidate did not load: the dynamic linker's own words, which name what a library needs and is not found; a file
+ * that is not there is told apart.
  *
  * @param path the candidate
  * @param error what the runtime threw
  */
 export function explainFailure(path: string, error: unknown): string {
   if (error instanceof UnsupportedError) return error.message; // it loaded, and lacks functions
-  const text = (error instanceof Error ? error.message : String(error)).replaceAll("Could not open library: ", "");
-  const file = inspectFile(path);
-  // Where the file may not be looked at, the loader's own words tell; of a missing dependency they name that instead.
-  if (file.state === "absent" || text.includes(`${path}: cannot open shared object file: No such file`)) {
+  const text = error instanceof Error ? error.message : String(error);
+  const words = text.replace(/^(?:Could not open library: |Failed to open library ".*?": )+/, "").trim();
+  if (words.endsWith(`${path}: cannot open shared object file: No such file or directory`) || isAbsent(path)) {
     return path.includes("/") ? NO_FILE : NOT_KNOWN;
   }
-  if (file.state === "broken") return file.reason;
-  if (file.state === "library" && file.unresolved.length > 0) {
-    return `it needs ${file.unresolved.join(", ")}, which ${file.unresolved.length === 1 ? "is" : "are"} not found`;
+  return words.replace(`${path}: `, "");
+}
+
+/** Whether there is surely nothing at a path, whatever words the system's linker has for it. */
+function isAbsent(path: string): boolean {
+  try {
+    return path.startsWith("/") && pathKind(path) === "none";
+  } catch (error) {
+    if (error instanceof FileError) return false;
+    throw error;
   }
-  if (!path.includes("/") && /cannot open shared object file|failed to open library/i.test(text)) {
-    return NOT_KNOWN;
-  }
-  return text.trim();
 }

@@ -17,12 +17,15 @@ import type { BindingTable, FfiProvider, Library } from "./types.ts";
 /** Options of {@link openLibrary}. */
 export interface OpenLibraryOptions {
   /** A provider that is open already; its addresses and the library's are then of one kind. */
-  readonly provider?: FfiProvider;
+  readonly provider?: FfiProvider | undefined;
   /** Load this file, and no other. Stronger than the environment's override. */
   readonly path?: string;
   /** Variables to read; those of the process unless given. */
   readonly environment?: Environment;
 }
+
+/** A library, and what was tried before it and did not load. */
+export interface OpenedLibrary<T extends BindingTable> extends Library<T>, Pick<LibraryNotFoundError, "tried"> {}
 
 /**
  * Opens the FFI provider of the runtime that this is.
@@ -53,7 +56,7 @@ export async function openProvider(): Promise<FfiProvider> {
 export async function openLibrary<T extends BindingTable>(
   spec: LibrarySpec<T>,
   options: OpenLibraryOptions = {},
-): Promise<Library<T>> {
+): Promise<OpenedLibrary<T>> {
   // Asked for as a whole: an answer for one library would admit neither its memory nor a soname without a directory.
   if (!requestPermission({ name: "ffi" })) {
     const remedy = "Deno may not call native code: add --allow-ffi, without a list of libraries";
@@ -66,7 +69,7 @@ export async function openLibrary<T extends BindingTable>(
     try {
       const library = provider.load(spec.name, path, spec.bindings, spec);
       if (spec.cuda === true || spec.driver === true) await keepLoaded(provider, [path, ...companionPaths(spec, path)]);
-      return library;
+      return { ...library, tried };
     } catch (error) {
       tried.push({ path, reason: explainFailure(path, error) });
     }

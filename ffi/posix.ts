@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { at } from "../src/at.ts";
 import { NativeError, UnsupportedError } from "../src/errors.ts";
 import { type Platform, platform } from "../src/runtime/processes.ts";
 import * as c from "./bindings/libc.ts";
@@ -275,5 +276,5 @@ function number(name: string): number {
 }
 
 function bit(mask: Uint8Array, index: number): boolean {
-  return ((mask[index >> 3] ?? 0) >> (index & 7) & 1) === 1;
+  return (at(mask, index >> 3, "byte of mask") >> (index & 7) & 1) === 1;
 }

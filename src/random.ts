@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { at } from "./at.ts";
 import { ArgumentError } from "./errors.ts";
 
 /**
@@ -94,17 +95,21 @@ export function keyOf(seed: number, name: string): number {
   padded.set(bytes);
   const view = new DataView(padded.buffer);
   const state = Uint32Array.of(seed % WORD, Math.floor(seed / WORD), bytes.length, 0);
-  for (let at = 0; at < padded.length; at += 8) {
-    absorb(state, view.getUint32(at, true), view.getUint32(at + 4, true));
+  for (let place = 0; place < padded.length; place += 8) {
+    absorb(state, view.getUint32(place, true), view.getUint32(place + 4, true));
   }
   absorb(state, 0, 1);
-  const [low = 0, high = 0] = state;
-  return (high & 0x1fffff) * WORD + low;
+  return integerOf(state);
+}
+
+/** The integer below 2^53 that the first two words make. */
+function integerOf(words: Uint32Array): number {
+  return (at(words, 1, "word") & 0x1fffff) * WORD + at(words, 0, "word");
 }
 
 function absorb(state: Uint32Array, k0: number, k1: number): void {
-  const [c0 = 0, c1 = 0, c2 = 0, c3 = 0] = state;
-  philox4x32(state, c0, c1, c2, c3, k0, k1);
+  const word = (place: number): number => at(state, place, "word");
+  philox4x32(state, word(0), word(1), word(2), word(3), k0, k1);
 }
 
 /**
@@ -126,8 +131,7 @@ export function uniformInt(key: number, index: number, bound: number): number {
   const usable = LIMIT - LIMIT % bound;
   for (let attempt = 0;; attempt++) {
     philox4x32(block, index % WORD, Math.floor(index / WORD), attempt, 0, key % WORD, Math.floor(key / WORD));
-    const [low = 0, high = 0] = block;
-    const value = (high & 0x1fffff) * WORD + low;
+    const value = integerOf(block);
     if (value < usable) return value % bound;
   }
 }
@@ -190,8 +194,7 @@ export class Permutation {
     let right = value % half;
     for (let round = 0; round < 8; round++) {
       philox4x32(this.#block, right, round, this.#tweak0, this.#tweak1, this.#k0, this.#k1);
-      const [word = 0] = this.#block;
-      [left, right] = [right, (left ^ word) & (half - 1)];
+      [left, right] = [right, (left ^ at(this.#block, 0, "word")) & (half - 1)];
     }
     return left * half + right;
   }

@@ -31,22 +31,22 @@ interface BunFfi {
   CString: new (address: number) => { toString(): string };
 }
 
-const RESULTS: Readonly<Record<ResultType, string>> = {
-  void: "void",
-  i32: "i32",
-  u32: "u32",
+/** Types that Bun calls otherwise than the bindings do. */
+const OWN_NAMES: Readonly<Partial<Record<ResultType, string>>> = {
   i64: "i64_fast",
   u64: "u64_fast",
   usize: "u64_fast",
-  f32: "f32",
-  f64: "f64",
   address: "ptr",
   cstring: "ptr",
 };
 
+function nameOf(type: ResultType): string {
+  return OWN_NAMES[type] ?? type;
+}
+
 function typeOf(type: ArgumentType): string {
   const isPointer = typeof type === "object" || type === "buffer" || type === "optionalBuffer" || isHandleType(type);
-  return isPointer ? RESULTS.address : RESULTS[type];
+  return nameOf(isPointer ? "address" : type);
 }
 
 /** Makes the provider. Opens `bun:ffi`, and nothing else until a library is loaded. */
@@ -163,7 +163,7 @@ const REGISTERS = 6;
 
 function declare(binding: Binding): Declaration {
   const { args, result } = binding;
-  const returns = RESULTS[result];
+  const returns = nameOf(result);
   const { os, arch } = platform();
   if (!takesStruct(binding) || arch === "arm64") return { args: args.map(typeOf), returns };
   const others = args.filter((type) => !isStruct(type));

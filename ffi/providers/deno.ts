@@ -33,25 +33,17 @@ interface DenoFfi {
   };
 }
 
-const RESULTS: Readonly<Record<ResultType, string>> = {
-  void: "void",
-  i32: "i32",
-  u32: "u32",
-  i64: "i64",
-  u64: "u64",
-  usize: "usize",
-  f32: "f32",
-  f64: "f64",
-  address: "u64",
-  cstring: "u64",
-};
+/** The name of a result's type, which but for addresses is that of the bindings. */
+function nameOf(type: ResultType): string {
+  return type === "address" || type === "cstring" ? "u64" : type;
+}
 
 function typeOf(type: ArgumentType): DenoType {
   if (typeof type === "object") {
     return "value" in type ? { struct: Array<string>(type.byteLength / 8).fill("u64") } : "buffer";
   }
-  if (isHandleType(type)) return RESULTS.address;
-  return type === "buffer" || type === "optionalBuffer" || type === "cstring" ? "buffer" : RESULTS[type];
+  if (isHandleType(type)) return nameOf("address");
+  return type === "buffer" || type === "optionalBuffer" || type === "cstring" ? "buffer" : nameOf(type);
 }
 
 /** Makes the provider. Loads nothing until a library is asked for. */
@@ -111,7 +103,7 @@ class DenoRuntime implements RuntimeFfi<bigint> {
   open(path: string, entries: readonly Entry[]): OpenedFile {
     const declarations: Parameters<DenoFfi["dlopen"]>[1] = {};
     for (const [key, { symbol = key, args, result }] of entries) {
-      declarations[key] = { name: symbol, parameters: args.map(typeOf), result: RESULTS[result], optional: true };
+      declarations[key] = { name: symbol, parameters: args.map(typeOf), result: nameOf(result), optional: true };
     }
     const opened = this.#ffi.dlopen(path, declarations);
     const functions = new Map<string, RawFunction>();

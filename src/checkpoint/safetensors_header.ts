@@ -220,7 +220,7 @@ function parseEntry(
   if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize)) {
     throw refuse(`data_offsets must be two integers from 0 to 2^53 - 1, got ${kindOf(offsets)}`);
   }
-  const [begin = 0, end = 0] = offsets;
+  const [begin, end] = [at(offsets, 0, "offset"), at(offsets, 1, "offset")];
   if (end < begin) throw refuse(`data_offsets must not fall, got [${begin}, ${end}]`);
   if (end - begin !== expected) {
     throw refuse(`${code} ${kindOf(shape)} takes ${countOf(expected, "byte")}, got ${end - begin} by data_offsets`);

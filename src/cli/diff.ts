@@ -35,7 +35,8 @@ export async function diff(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const { places, json } = await resolveConfig(SECTIONS, { argv, positional: "places" });
-  const [left = "", right = ""] = requirePlaces(places, ["checkpoint", "checkpoint"]);
+  requirePlaces(places, ["checkpoint", "checkpoint"]);
+  const [left, right] = places;
   using first = await openStored(left);
   using second = await openStored(right);
   const differences = [...differencesOf(first, second)];

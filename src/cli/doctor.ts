@@ -1,6 +1,6 @@
 /**
- * `fullyshard doctor`: what this machine has and lacks. It changes nothing. Libraries are opened where their version tells
- * something; of the others it reads the files' heads. What is found but does not work is told apart from what is not there.
+ * `fullyshard doctor`: what this machine has and lacks. It changes nothing. Libraries that are used are opened; of others
+ * it finds the files. What is found but does not work is told apart from what is not there.
  *
  * Permissions on Deno: `--allow-ffi --allow-read --allow-env`. What it may not look at, it says it does not know.
  *
@@ -15,7 +15,7 @@ import { NCCL } from "../../ffi/bindings/nccl.ts";
 import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
 import { MPI } from "../../ffi/catalog.ts";
-import { candidatePaths, inspectFile, isAbsence, type LibrarySource, type LibrarySpec } from "../../ffi/library.ts";
+import { candidatePaths, isAbsence, type LibrarySource, type LibrarySpec } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
@@ -26,7 +26,7 @@ import { readProcessor } from "../device/native/processor.ts";
 import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
 import { FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
-import type { Space } from "../runtime/files.ts";
+import { pathKind, type Space } from "../runtime/files.ts";
 import {
   coreCount,
   type PlatformVerdict,
@@ -39,12 +39,10 @@ import { type CudaReport, describeCuda, examineCuda, ncclBuild, ncclVersion } fr
 
 /** What is known about one library. */
 export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "used" | "gives" | "remedy">> {
-  /** `loaded`: opened. `present`: a sound file, not opened. `broken`: found, does not work. `missing`: not found. */
+  /** `loaded`: opened. `present`: a file, not opened. `broken`: found, does not work. `missing`: not found. */
   readonly state: "loaded" | "present" | "broken" | "missing";
   readonly path: string | null;
   readonly version: string | null;
-  /** Libraries that it needs and that are not found. */
-  readonly unresolved: readonly string[];
   /** Files that were found and do not work, with the reason. */
   readonly broken: LibraryNotFoundError["tried"];
   /** How many paths were tried. */
@@ -100,14 +98,16 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     return cudaVersion(version.value);
   });
   const nvrtc = await examineOpened(NVRTC, environment, nvrtcVersion);
+  const driver = await examineOpened(CUDA, environment, () => null);
+  const cublas = await examineOpened(CUBLASLT, environment, () => null);
   const nccl = await examineOpened(NCCL, environment, ncclVersion);
   const builtFor = nccl.library === undefined ? null : ncclBuild(nccl.library.path);
   const version = builtFor === null ? nccl.report.version : `${nccl.report.version} for CUDA ${builtFor}`;
   const opened = { cudart: cudart.library, nvrtc: nvrtc.library, nccl: nccl.library, builtFor };
   const cuda = await examineCuda(opened, environment);
   const libraries = [
-    ...[libc.report, onednn.report, examineFile(CUDA, environment), cudart.report, nvrtc.report],
-    ...[examineFile(CUBLASLT, environment), { ...nccl.report, version }, examineFile(MPI, environment)],
+    ...[libc.report, onednn.report, driver.report, cudart.report, nvrtc.report, cublas.report],
+    ...[{ ...nccl.report, version }, examineFile(MPI, environment)],
   ];
   const problems: string[] = [];
   if (platform.support === "none") {
@@ -132,7 +132,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     libraries,
     problems,
   };
-  for (const one of [onednn, cudart, nvrtc, nccl, libc]) one.library?.close();
+  for (const one of [onednn, driver, cudart, nvrtc, cublas, nccl, libc]) one.library?.close();
   return report;
 }
 
@@ -163,37 +163,29 @@ async function examineOpened<T extends BindingTable>(
 ): Promise<{ readonly report: LibraryReport; readonly library: Library<T> | undefined }> {
   try {
     const library = await openLibrary(spec, { environment });
-    // What lies before it in the search and does not work would have been used instead.
-    const paths = candidatePaths(spec, environment);
-    const before = paths.slice(0, Math.max(0, paths.indexOf(library.path)));
-    const broken = before.flatMap((path) => {
-      const file = inspectFile(path);
-      return file.state === "broken" ? [{ path, reason: file.reason }] : [];
-    });
-    const facts = { state: "loaded", path: library.path, version: readVersion(library), unresolved: [] } as const;
-    return { library, report: reportOf(spec, { ...facts, broken, tried: before.length + 1 }) };
+    const { path, tried } = library;
+    const found = { state: "loaded", path, version: readVersion(library), tried: tried.length + 1 } as const;
+    return { library, report: reportOf(spec, { ...found, broken: brokenOf(tried) }) };
   } catch (error) {
     if (!(error instanceof LibraryNotFoundError)) throw error;
-    const broken = error.tried.filter(({ reason }) => !isAbsence(reason));
-    const files = broken.map(({ path }) => inspectFile(path));
-    const unresolved = [...new Set(files.flatMap((file) => file.state === "library" ? file.unresolved : []))];
-    return { library: undefined, report: reportOf(spec, { ...absent(broken), unresolved, tried: error.tried.length }) };
+    const broken = brokenOf(error.tried);
+    const found = { path: broken[0]?.path ?? null, version: null, broken, tried: error.tried.length };
+    const state = broken.length === 0 ? "missing" : "broken";
+    return { library: undefined, report: reportOf(spec, { state, ...found }) };
   }
+}
+
+/** What was found and does not work: where it comes first in the search, it would have been used. */
+function brokenOf(tried: LibraryNotFoundError["tried"]): LibraryNotFoundError["tried"] {
+  return tried.filter(({ reason }) => !isAbsence(reason));
 }
 
 /** Looks for a library's file without opening it. */
 function examineFile(source: LibrarySource, environment: Environment): LibraryReport {
   const paths = candidatePaths(source, environment);
-  const broken: { path: string; reason: string }[] = [];
-  for (const path of paths) {
-    const file = inspectFile(path);
-    if (file.state === "library") {
-      const { unresolved, elf: { soname = null } } = file;
-      return reportOf(source, { state: "present", path, version: soname, unresolved, broken, tried: paths.length });
-    }
-    if (file.state === "broken") broken.push({ path, reason: file.reason });
-  }
-  return reportOf(source, { ...absent(broken), unresolved: [], tried: paths.length });
+  const path = paths.find((file) => ifKnown(() => pathKind(file)) === "file") ?? null;
+  const state = path === null ? "missing" : "present";
+  return reportOf(source, { state, path, version: null, broken: [], tried: paths.length });
 }
 
 /** What was found of a library, with what is known of it in any case. */
@@ -204,17 +196,13 @@ function reportOf(
   return { name, ...found, used, gives, remedy };
 }
 
-/** No file of a library works. */
-function absent(broken: LibraryReport["broken"]): Pick<LibraryReport, "state" | "path" | "version" | "broken"> {
-  return { state: broken.length === 0 ? "missing" : "broken", path: broken[0]?.path ?? null, version: null, broken };
-}
-
 /** What an action gives; undefined where the system does not let it be known. */
 function ifKnown<T>(action: () => T): T | undefined {
   try {
     return action();
   } catch (error) {
-    if (error instanceof NativeError || error instanceof UnsupportedError) return undefined;
+    const isUnknown = error instanceof NativeError || error instanceof UnsupportedError || error instanceof FileError;
+    if (isUnknown) return undefined;
     throw error;
   }
 }
@@ -308,14 +296,13 @@ function isFound({ state }: LibraryReport): boolean {
 
 /** What is known of a library, a fact a line. */
 function describeLibrary(library: LibraryReport): string[] {
-  const { state, path, version, unresolved, broken, tried, used, gives, remedy } = library;
+  const { state, path, version, broken, tried, used, gives, remedy } = library;
   const facts = isFound(library)
     ? `${version === null ? "" : ` ${version}`}, ${path}`
     : ` (${tried} path${tried === 1 ? "" : "s"} tried)`;
   return [
     `${state}${facts}`,
     ...broken.map(({ path: file, reason }) => `${file}: ${reason}`),
-    ...unresolved.length > 0 ? [`needs ${unresolved.join(", ")}, not found`] : [],
     ...!used ? [`for ${gives}`] : isFound(library) ? [] : [`would give: ${gives}`, remedy],
   ];
 }

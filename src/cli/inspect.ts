@@ -44,7 +44,8 @@ export async function inspect(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const { places, tensors, verify, json } = await resolveConfig(SECTIONS, { argv, positional: "places" });
-  const [path = ""] = requirePlaces(places, ["checkpoint"]);
+  requirePlaces(places, ["checkpoint"]);
+  const [path] = places;
   using stored = await openStored(path);
   if (verify) await requireSound(stored);
   const facts = factsOf(stored, { tensors, verified: verify });

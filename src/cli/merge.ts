@@ -54,7 +54,8 @@ export async function merge(argv: readonly string[]): Promise<number> {
     argv,
     positional: "places",
   });
-  const [from = "", to = ""] = requirePlaces(places, ["checkpoint", "folder"]);
+  requirePlaces(places, ["checkpoint", "folder"]);
+  const [from, to] = places;
   if (!overwrite && [SINGLE_FILE, INDEX_FILE].some((name) => pathExists(`${to}/${name}`))) {
     const expected = "a folder without weights, or --overwrite to write over them";
     throw new ConfigError([{ path: "folder", expected, got: `'${to}', which has some` }]);

@@ -9,9 +9,12 @@ import { ConfigError } from "../errors.ts";
 /** The key that such arguments are values of. */
 export const placesKey: z.ZodDefault<z.ZodArray<z.ZodString>> = z.array(z.string()).default([]);
 
-/** The arguments, of which there must be as many as the command takes. @throws {ConfigError} if there are more or fewer */
-export function requirePlaces(places: readonly string[], names: readonly string[]): readonly string[] {
-  if (places.length === names.length) return places;
+/** Refuses more or fewer arguments than the command takes. @throws {ConfigError} */
+export function requirePlaces<const Names extends readonly string[]>(
+  places: readonly string[],
+  names: Names,
+): asserts places is { readonly [Index in keyof Names]: string } {
+  if (places.length === names.length) return;
   const got = places.length === 0 ? "nothing" : places.map((place) => `'${place}'`).join(" ");
   throw new ConfigError([{ path: "arguments", expected: names.map((name) => `<${name}>`).join(" "), got }]);
 }

@@ -48,7 +48,8 @@ export async function pull(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const { places, endpoint: given } = await resolveConfig(SECTIONS, { argv, positional: "places" });
-  const [text = ""] = requirePlaces(places, ["name"]);
+  requirePlaces(places, ["name"]);
+  const [text] = places;
   const model = parseHubName(text);
   if (model === undefined) {
     const expected = "a model of the Hub, such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main";

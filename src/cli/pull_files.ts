@@ -13,7 +13,7 @@ import { INDEX_FILE, readWeightMap, SINGLE_FILE } from "../checkpoint/hf_index.t
 import { findSnapshot, formatHubName, hubFolder, type HubName, isCommit } from "../checkpoint/hub_cache.ts";
 import { CheckpointError, FileError } from "../errors.ts";
 import { byteHash } from "../runtime/checksum.ts";
-import { systemClock } from "../runtime/clock.ts";
+import { sleep } from "../runtime/clock.ts";
 import {
   fileByteLength,
   makeDirectory,
@@ -149,7 +149,7 @@ async function download(
           const detail = `the answer ends ${error.message} again and again; pull it again to go on from there`;
           throw new FileError(formatHubName(model), "pull", detail, undefined, { cause: error });
         }
-        await systemClock.sleep(failures === 0 ? 0 : 200 * 2 ** failures);
+        await sleep(failures === 0 ? 0 : 200 * 2 ** failures);
       }
     }
     writer.sync();

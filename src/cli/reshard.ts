@@ -37,7 +37,8 @@ export async function reshard(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const { places, nproc } = await resolveConfig(SECTIONS, { argv, positional: "places" });
-  const [from = "", to = ""] = requirePlaces(places, ["checkpoint", "checkpoint"]);
+  requirePlaces(places, ["checkpoint", "checkpoint"]);
+  const [from, to] = places;
   if (pathExists(to)) {
     const expected = "a name that is free: give another, or remove what has it";
     throw new ConfigError([{ path: "checkpoint", expected, got: `'${to}', which exists` }]);

@@ -43,7 +43,8 @@ export async function trace(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const { places, out, json } = await resolveConfig(SECTIONS, { argv, positional: "places" });
-  const [path = ""] = requirePlaces(places, ["folder or flight record"]);
+  requirePlaces(places, ["folder or flight record"]);
+  const [path] = places;
   if (pathKind(path) === "file") {
     const extra = Object.entries({ out, json: json || undefined }).find(([, value]) => value !== undefined);
     if (extra !== undefined) {

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { parseArgs } from "node:util";
 import type { ConfigProblem } from "../errors.ts";
 import { didYouMean } from "./nearest.ts";
@@ -128,7 +129,7 @@ export function describeFlags(flags: readonly Flag[], width: number = 80): strin
   // A narrow terminal leaves the descriptions more than half of it.
   const column = Math.min(34, Math.floor(width * 0.425), Math.max(0, ...heads.map((head) => head.length)) + 2);
   return flags.map((flag, index) => {
-    const head = heads[index] ?? "";
+    const head = at(heads, index, "head of flag");
     const suffix = flag.default === undefined || flag.takes === "switch" ? "" : ` (default: ${flag.default})`;
     const lines = wrapWords(`${flag.description}${suffix}`.trim(), width - column);
     const first = head.length < column ? [head.padEnd(column) + (lines.shift() ?? "")] : [head];

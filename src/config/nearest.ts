@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 
 /**
  * The known name that was probably meant, or undefined where none is close.
@@ -46,17 +47,17 @@ function editDistance(left: string, right: string): number {
     for (let column = 1; column <= right.length; column++) {
       const same = left[row - 1] === right[column - 1];
       let cost = Math.min(
-        (last[column] ?? 0) + 1,
-        (current[column - 1] ?? 0) + 1,
-        (last[column - 1] ?? 0) + (same ? 0 : 1),
+        at(last, column, "column") + 1,
+        at(current, column - 1, "column") + 1,
+        at(last, column - 1, "column") + (same ? 0 : 1),
       );
       const swapped = row > 1 && column > 1 && left[row - 1] === right[column - 2] &&
         left[row - 2] === right[column - 1];
-      if (swapped) cost = Math.min(cost, (beforeLast[column - 2] ?? 0) + 1);
+      if (swapped) cost = Math.min(cost, at(beforeLast, column - 2, "column") + 1);
       current.push(cost);
     }
     beforeLast = last;
     last = current;
   }
-  return last[right.length] ?? 0;
+  return at(last, right.length, "column");
 }

@@ -65,13 +65,13 @@ export async function resolveConfig<const Sections extends readonly Section<obje
   const reading = readFlags([...builtinFlags, ...keys.map((key) => key.flag)], argv, { positional });
   const file = await readFile(reading.uses.get("config")?.texts.at(-1) ?? options.file, options.cwd, parts);
 
-  const values = { ...file.values };
+  const values: Record<string, unknown> = { ...file.values };
   const flags = new Map<string, string>();
   for (const key of keys) {
     const use = reading.uses.get(key.flag.name);
     if (use === undefined) continue;
-    setIn(values, key.path, valueOf(use.texts, key.schema));
-    flags.set(key.path.join("."), use.typed);
+    values[key.name] = valueOf(use.texts, key.schema);
+    flags.set(key.name, use.typed);
   }
 
   const presets = await options.presets?.(values);
@@ -131,7 +131,7 @@ async function readFile(
 /** A missing value says how to give one. */
 function withRemedy(problem: ConfigProblem, parts: readonly SectionKeys[], reading: FlagReading): ConfigProblem {
   if (problem.got !== "nothing") return problem;
-  const key = parts.flatMap((part) => part.keys).find(({ path }) => path.join(".") === problem.path);
+  const key = parts.flatMap((part) => part.keys).find(({ name }) => name === problem.path);
   if (key === undefined || reading.uses.has(key.flag.name)) return problem;
   return { ...problem, got: `nothing. Set '--${key.flag.name}', or '${problem.path}' in the file of '--config'` };
 }
@@ -142,26 +142,13 @@ function originOf(
   flags: ReadonlyMap<string, string>,
   places: ReadonlyMap<string, string>,
 ): Origin {
+  const flag = flags.get(String(path[0]));
+  if (flag !== undefined) return { flag };
   for (let length = path.length; length > 0; length--) {
-    const name = path.slice(0, length).map(String).join(".");
-    const flag = flags.get(name);
-    if (flag !== undefined) return { flag };
-    const where = places.get(name);
+    const where = places.get(path.slice(0, length).map(String).join("."));
     if (where !== undefined) return { where };
   }
   return {};
-}
-
-function isTree(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function setIn(tree: Record<string, unknown>, [name, ...rest]: readonly string[], value: unknown): void {
-  if (name === undefined) return;
-  const child = tree[name];
-  const inner = isTree(child) ? child : {};
-  tree[name] = rest.length === 0 ? value : inner;
-  setIn(inner, rest, value);
 }
 
 function deepFreeze<Value>(value: Value): Value {

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Flag } from "./flags.ts";
 import type { Section } from "./section.ts";
@@ -20,16 +21,13 @@ export interface JsonSchema {
   readonly properties?: Readonly<Record<string, JsonSchema>>;
   readonly required?: readonly string[];
   readonly items?: JsonSchema | boolean;
-  /** Elements of a list of fixed length. */
-  readonly prefixItems?: readonly JsonSchema[];
   readonly anyOf?: readonly JsonSchema[];
   readonly oneOf?: readonly JsonSchema[];
 }
 
 /** One key of a configuration that a flag can set. */
 export interface Key {
-  /** Keys from the root. */
-  readonly path: readonly string[];
+  readonly name: string;
   readonly schema: JsonSchema;
   /** The flag that sets it. */
   readonly flag: Flag;
@@ -61,7 +59,11 @@ export async function readSections(sections: readonly Section<object>[]): Promis
     // Through text, because zod types every keyword of the standard and the parts read here are few.
     const text = JSON.stringify(z.toJSONSchema(section.schema, { io: "input", unrepresentable: "any" }));
     const schema: JsonSchema = JSON.parse(text);
-    const keys = leaves(schema, []);
+    const keys = Object.entries(schema.properties ?? {}).map(([name, key]): Key => ({
+      name,
+      schema: key,
+      flag: flagOf(name, key),
+    }));
     for (const { flag } of keys) {
       const owner = owners.get(flag.name);
       if (owner !== undefined) {
@@ -78,15 +80,11 @@ export async function readSections(sections: readonly Section<object>[]): Promis
  * the check names it.
  */
 export function valueOf(texts: readonly string[], schema: JsonSchema): unknown {
-  const last = texts.at(-1) ?? "";
-  if (!isList(schema)) return scalar(last, schema);
-  const items = schema.prefixItems ?? [];
-  const rest = typeof schema.items === "object" ? schema.items : {};
-  // A comma is part of a text but separates everything else: `--betas 0.9,0.95`.
-  const parts = names(rest).has("string") || items.some((item) => names(item).has("string"))
-    ? texts
-    : texts.flatMap((text) => text.split(","));
-  return parts.map((part, index) => scalar(part.trim(), items[index] ?? rest));
+  if (!isList(schema)) return scalar(at(texts, texts.length - 1, "text of flag"), schema);
+  const items = itemsOf(schema);
+  // A comma is part of a text but separates everything else: `--sizes 8,16`.
+  const parts = names(items).has("string") ? texts : texts.flatMap((text) => text.split(","));
+  return parts.map((part) => scalar(part.trim(), items));
 }
 
 /** The name that a key has in code, whatever spelling a file used: `learningRate` for `learning_rate` or `learning-rate`. */
@@ -99,23 +97,13 @@ export function kebabCase(name: string): string {
   return name.replace(/([a-z0-9])([A-Z])/g, "$1-$2").toLowerCase();
 }
 
-function leaves(schema: JsonSchema, path: readonly string[]): Key[] {
-  return Object.entries(schema.properties ?? {}).flatMap(([name, property]) => {
-    const here = [...path, name];
-    return property.properties === undefined
-      ? [{ path: here, schema: property, flag: flagOf(here, property) }]
-      : leaves(property, here);
-  });
-}
-
-function flagOf(path: readonly string[], schema: JsonSchema): Flag {
-  const name = path.map(kebabCase).join(".");
+function flagOf(name: string, schema: JsonSchema): Flag {
   const takes = isList(schema) ? "many" : schema.type === "boolean" ? "switch" : "one";
   const shown = schema.default === undefined || (Array.isArray(schema.default) && schema.default.length === 0)
     ? {}
     : { default: typeof schema.default === "string" ? schema.default : JSON.stringify(schema.default) };
   return {
-    name,
+    name: kebabCase(name),
     takes,
     ...(takes === "switch" ? {} : { placeholder: `<${describeType(schema)}>` }),
     description: schema.description ?? "",
@@ -132,8 +120,7 @@ function describeType(schema: JsonSchema): string {
   }
   if (schema.const !== undefined) return String(schema.const);
   if (schema.enum !== undefined) return schema.enum.map(String).join("|");
-  if (schema.prefixItems !== undefined) return schema.prefixItems.map(describeType).join(",");
-  if (isList(schema)) return typeof schema.items === "object" ? describeType(schema.items) : "value";
+  if (isList(schema)) return describeType(itemsOf(schema));
   const words: Readonly<Record<string, string>> = { integer: "int", string: "text", boolean: "true|false" };
   return [...names(schema)].map((name) => words[name] ?? name).join("|") || "value";
 }
@@ -144,7 +131,6 @@ function scalar(text: string, schema: JsonSchema): unknown {
     return Number(text);
   }
   if (types.has("boolean") && (text === "true" || text === "false")) return text === "true";
-  if (types.has("null") && text === "null") return null;
   if (types.has("object") && text.startsWith("{")) return parsed(text);
   return text;
 }
@@ -167,6 +153,11 @@ function holdsObjects(schema: JsonSchema): boolean {
 /** Whether a key holds a list, for which a file may give a single value. */
 export function isList(schema: JsonSchema): boolean {
   return names(schema).has("array");
+}
+
+/** What a list holds; of any kind where the schema does not say. */
+function itemsOf({ items }: JsonSchema): JsonSchema {
+  return typeof items === "object" ? items : {};
 }
 
 /** All type names that a schema allows. */

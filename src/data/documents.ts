@@ -40,7 +40,7 @@ export interface TextSource {
 /** How files are read. */
 export interface TextOptions {
   /** The key of a JSONL line that holds the text. @default `text` */
-  readonly field?: string;
+  readonly field?: string | undefined;
 }
 
 /**

@@ -48,8 +48,8 @@ export interface CpuDeviceOptions {
  * be had here
  */
 export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
-  const { cpuMath = "wasm", memoryBytes, ranksOnHost = 1, ...others } = options;
-  const given = { ...others, ranksOnHost, ...memoryBytes === undefined ? {} : { memoryBytes } };
+  const { cpuMath = "wasm", ranksOnHost = 1, ...others } = options;
+  const given = { ...others, ranksOnHost };
   if (cpuMath === "native") return await openNative(given);
   if (cpuMath !== "auto") return await openWasmDevice({ ...given, cpuMath });
   // Nobody is asked to permit what is done without as well.

@@ -41,7 +41,7 @@ export function devicePtr(address: number): DevicePtr {
 export const NO_PTR: DevicePtr = devicePtr(0);
 
 /** Functions of one number that give the same bits in every runtime, for host code whose results reach tensors. */
-export interface ExactMath {
+export interface PortableMath {
   /** e to the power of x. */
   exp(x: number): number;
   /** The natural logarithm. */
@@ -75,7 +75,7 @@ export interface Device {
   /** Records every call of a kernel; undefined where nothing is traced. */
   readonly trace?: Trace | undefined;
   /** Host functions with the same bits in every runtime. */
-  readonly math: ExactMath;
+  readonly math: PortableMath;
   /** The code that computes, e.g. `wasm` or `native`; recorded in checkpoints. */
   readonly mathName: string;
   /** Which code computes what, and why it was chosen, for a log line. */

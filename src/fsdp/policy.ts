@@ -106,7 +106,7 @@ export interface FullyShardOptions {
    */
   readonly reshardAfterForward?: ReshardAfterForward;
   /** Dtypes of the unit. */
-  readonly precision?: MixedPrecision;
+  readonly precision?: MixedPrecision | undefined;
   /**
    * Whether the backward gathers the next unit while one computes. Undefined: no. CPU transports copy when asked, so there
    * it only costs a second unit's memory.
@@ -120,7 +120,7 @@ export interface FullyShardOptions {
    */
   readonly shardPlacement?: (parameter: Parameter) => number | undefined;
   /** Where shards, their gradients and optimizer states lie. @default on the device */
-  readonly offloadPolicy?: OffloadPolicy;
+  readonly offloadPolicy?: OffloadPolicy | undefined;
   /** What gathers a parameter in a form of its own; it is cut along dim 0 then, unless `shardPlacement` gives another one. */
   readonly gatherExtension?: (parameter: Parameter) => GatherExtension | undefined;
 }

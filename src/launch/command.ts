@@ -8,7 +8,7 @@ import { accessSync, constants } from "node:fs";
 import { UnsupportedError } from "../errors.ts";
 import { environmentNames } from "../runtime/env.ts";
 import { executablePath, runtime } from "../runtime/processes.ts";
-import type { RunPlan } from "./plan.ts";
+import type { LaunchPlan } from "./plan.ts";
 
 /** Environment variables by name. */
 export type Variables = Readonly<Record<string, string | undefined>>;
@@ -26,7 +26,7 @@ export interface Command {
  * @param variables where another runtime than the launcher's own is looked for
  * @throws {UnsupportedError} where the runtime asked for is not found
  */
-export function rankCommand(plan: RunPlan, script: string, variables: Variables): Command {
+export function rankCommand(plan: LaunchPlan, script: string, variables: Variables): Command {
   const own = runtime().name;
   const wanted = plan.runtime === "auto" ? own : plan.runtime;
   if (wanted === "node") throw new UnsupportedError("Cannot run ranks on Node: expected Bun or Deno");
@@ -47,7 +47,7 @@ export function denoPermissions(): readonly string[] {
 }
 
 /** What all ranks of a run share. */
-export interface RunIdentity extends Pick<RunPlan, "numRanks" | "masterAddr"> {
+export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "masterAddr"> {
   /** Port by which they meet. */
   readonly masterPort: number;
   /** Name of the run, different for every run on a host. */
@@ -63,7 +63,7 @@ export interface RunIdentity extends Pick<RunPlan, "numRanks" | "masterAddr"> {
 }
 
 /** All variables that a rank is started with; `inherited` are the launcher's own. */
-export function rankVariables(rank: number, run: RunIdentity, inherited: Variables): Variables {
+export function rankVariables(rank: number, run: LaunchIdentity, inherited: Variables): Variables {
   return {
     // Ranks share the cores; a native library that took all of them would stop the others.
     OMP_NUM_THREADS: String(Math.max(1, Math.floor(run.numCores / run.numRanks))),

@@ -24,7 +24,7 @@ export interface TracePlan {
 }
 
 /** A run, as asked for. */
-export interface RunPlan {
+export interface LaunchPlan {
   /** The script that every rank runs. */
   readonly script: string;
   /** The script's arguments, untouched. */
@@ -122,7 +122,7 @@ export function misplacedFlags(scriptArgs: readonly string[]): readonly string[]
  * @throws {ConfigError} for arguments that are wrong
  * @throws {UnsupportedError} for what torchrun has and this launcher does not
  */
-export function planRun(argv: readonly string[], numCores: number): RunPlan | "help" {
+export function planRun(argv: readonly string[], numCores: number): LaunchPlan | "help" {
   const { uses, rest, problems: found } = readFlags(runFlags, argv, { stopAtPositional: true });
   if (uses.has("help")) return "help";
   const problems: ConfigProblem[] = [];
@@ -216,7 +216,7 @@ function readStreams(
   text: (name: string) => string | undefined,
   numRanks: number,
   problems: ConfigProblem[],
-): RunPlan["stream"] {
+): LaunchPlan["stream"] {
   const redirects = readStreamBits("redirects", text("redirects"), problems);
   const asked = text("tee") ?? (text("log-dir") !== undefined && text("redirects") === undefined ? "3" : undefined);
   const tee = readStreamBits("tee", asked, problems);
@@ -267,6 +267,6 @@ function portOf(endpoint: string): string {
   return endpoint.slice(endpoint.lastIndexOf(":") + 1);
 }
 
-function isRuntime(value: string): value is RunPlan["runtime"] {
+function isRuntime(value: string): value is LaunchPlan["runtime"] {
   return value === "bun" || value === "deno" || value === "auto";
 }

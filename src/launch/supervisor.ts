@@ -42,7 +42,7 @@ export interface StopTimes {
 }
 
 /** How a run ended. */
-export interface RunOutcome {
+export interface LaunchOutcome {
   /** 0, the code of the rank that was the cause, or 128 + the signal that the user sent. */
   readonly exitCode: number;
   /** Ranks that failed, the cause first: before they were stopped, or with an error of which they told. */
@@ -52,7 +52,7 @@ export interface RunOutcome {
 }
 
 /** Times that hold where the user sets none. */
-export const defaultStopTimes: StopTimes = { noticeMs: 3000, graceMs: 3000, userGraceMs: 30_000 };
+export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
 
 /** Last lines of a rank that are kept: as many as a runtime's report of an error may have. */
 const numLastLines = 40;
@@ -63,12 +63,12 @@ export function supervise(
   starts: readonly RankStart[],
   terminal: StatusTerminal,
   times: StopTimes = defaultStopTimes,
-): Promise<RunOutcome> {
+): Promise<LaunchOutcome> {
   return new Supervisor(starts, terminal, times).outcome;
 }
 
 class Supervisor {
-  readonly outcome: Promise<RunOutcome>;
+  readonly outcome: Promise<LaunchOutcome>;
   readonly #terminal: StatusTerminal;
   readonly #times: StopTimes;
   /** The processes that were started, by rank. */

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../at.ts";
 import type { OtherFiles } from "../checkpoint/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
@@ -100,9 +101,10 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
   }
 
   forward({ inputIds, attentionMask, positionIds, pastKeyValues, random }: CausalLmInputs): BodyOutput {
-    const [batch = 0, seq = 0] = inputIds.shape;
+    const [batch, seq] = inputIds.shape;
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
-    if (inputIds.ndim !== 2 || (positionIds === undefined && past + seq > this.#maxPositions)) {
+    const isMatrix = batch !== undefined && seq !== undefined && inputIds.ndim === 2;
+    if (!isMatrix || (positionIds === undefined && past + seq > this.#maxPositions)) {
       const [shape, left] = [inputIds.shape.join(", "), this.#maxPositions - past];
       const why = past === 0 ? "" : `, as ${past} of ${this.#maxPositions} positions are in the cache`;
       throw new ArgumentError(
@@ -203,9 +205,8 @@ function balanced(
   { inputIds, labels, attentionMask }: CausalLmInputs,
   { topK, coefficient }: RouterBalance,
 ): HeadOutput {
-  const [, seq = 0] = inputIds.shape;
-  const [, all = 0] = attentionMask?.shape ?? [];
-  const mask = attentionMask?.narrow(1, all - seq, seq).reshape([inputIds.numel]);
+  const seq = at(inputIds.shape, 1, "size of dim");
+  const mask = attentionMask?.narrow(1, at(attentionMask.shape, 1, "size of dim") - seq, seq).reshape([inputIds.numel]);
   const auxLoss = loadBalancingLoss(routerLogits, topK, mask);
   if (output.loss === undefined || labels === undefined) return { ...output, auxLoss };
   const tokens = labels.ne(IGNORE_INDEX).to(float32).sum();

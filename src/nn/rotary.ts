@@ -4,7 +4,7 @@
  * @module
  */
 import { at } from "../at.ts";
-import type { Device, ExactMath } from "../device/device.ts";
+import type { Device, PortableMath } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -84,7 +84,7 @@ export function inverseFrequencies(
 }
 
 /** The function from `theta^(2i / dim)` and i to the rescaled inverse. */
-function rescaling(math: ExactMath, options: RotaryOptions, long: boolean): (inverse: number, i: number) => number {
+function rescaling(math: PortableMath, options: RotaryOptions, long: boolean): (inverse: number, i: number) => number {
   const { scaling } = options;
   switch (scaling.type) {
     case "default":

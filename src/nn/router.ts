@@ -42,7 +42,7 @@ export interface RouterOptions {
   /** What weights are multiplied by. @default 1 */
   readonly scale?: number;
   /** Only experts of some groups are candidates. @default all are */
-  readonly groups?: Pick<RouteAttrs, "groups" | "topGroups" | "groupBest">;
+  readonly groups?: Pick<RouteAttrs, "groups" | "topGroups" | "groupBest"> | undefined;
   /** How far behind the best an expert may be, for `sparseMixer`. @default 0 */
   readonly jitter?: number;
   /** Whether logits have a bias. @default false */

@@ -44,10 +44,9 @@ function reduceAll(
   let current = context.dense(x);
   const sizes = [...x.shape];
   const order = [...dims].sort((a, b) => b - a);
-  while (order.length > 0) {
-    const last = order.shift() ?? 0;
+  for (let last = order.shift(); last !== undefined; last = order.shift()) {
     let first = last;
-    while (order[0] === first - 1) first = order.shift() ?? 0; // adjacent dims are one block
+    for (; order[0] === first - 1; first--) order.shift(); // adjacent dims are one block
     const outer = numelOf(sizes.slice(0, first));
     const n = numelOf(sizes.slice(first, last + 1));
     const inner = numelOf(sizes.slice(last + 1));

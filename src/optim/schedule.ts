@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ExactMath } from "../device/device.ts";
+import type { PortableMath } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 
 /** A factor on the learning rate, by step. */
@@ -17,7 +17,7 @@ export interface Schedule {
    * @param math the device's functions: `Math.cos` differs between runtimes
    * @param step from 1
    */
-  factorAt(math: ExactMath, step: number): number;
+  factorAt(math: PortableMath, step: number): number;
 }
 
 /** How a schedule begins and ends. */
@@ -34,7 +34,7 @@ export interface ScheduleOptions {
 function schedule(
   name: string,
   options: ScheduleOptions,
-  shareAt: (math: ExactMath, progress: number) => number,
+  shareAt: (math: PortableMath, progress: number) => number,
 ): Schedule {
   const { warmupSteps = 0, steps, minRatio = 0 } = options;
   if (!(Number.isInteger(steps) && steps > 0)) {

@@ -20,7 +20,7 @@ export interface CpuOffloadOptions {
   /** Whether the memory is pinned. @default true */
   readonly pinMemory?: boolean;
   /** Where optimizer states rest; of `openFilePool`, whose caller disposes it after the optimizer. @default in host memory */
-  readonly optimizerStates?: StatePool;
+  readonly optimizerStates?: StatePool | undefined;
 }
 
 /**

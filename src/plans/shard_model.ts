@@ -20,7 +20,7 @@ export interface ShardModelOptions
   /** Whether each unit of the plan is gathered while the one before computes its forward. @default false */
   readonly forwardPrefetch?: boolean;
   /** Takes what a user should know, e.g. which units share weights and were made one. */
-  readonly note?: (text: string) => void;
+  readonly note?: ((text: string) => void) | undefined;
 }
 
 /** What "mixed_precision" stands for in a plan, as in Hugging Face's. */
@@ -90,13 +90,11 @@ function unitOptions(
   { free, cpuOffload, mixedPrecision }: Omit<PlannedUnit, "modules">,
   { mesh, reshardAfterForward, precision, backwardPrefetch = false, offloadPolicy }: ShardModelOptions,
 ): FullyShardOptions {
-  const offload = offloadPolicy ?? (cpuOffload ? cpuOffloadPolicy() : undefined);
-  const own = mixedPrecision ? MIXED : precision;
   return {
     mesh,
     backwardPrefetch,
     reshardAfterForward: free ?? reshardAfterForward,
-    ...own === undefined ? {} : { precision: own },
-    ...offload === undefined ? {} : { offloadPolicy: offload },
+    precision: mixedPrecision ? MIXED : precision,
+    offloadPolicy: offloadPolicy ?? (cpuOffload ? cpuOffloadPolicy() : undefined),
   };
 }

@@ -1,33 +1,24 @@
 /**
- * Time, as an object where a test would else have to wait; code that only measures how long something took reads the machine's clock itself.
+ * Time: waiting, a scale that processes share, and durations in words.
  *
  * Permissions on Deno: none.
  *
  * @module
  */
 
-/** A source of time. */
-export interface Clock {
-  /** Milliseconds since the epoch; may jump when the machine's clock is set. */
-  now(): number;
-  /** Milliseconds since some fixed moment; never goes back. For durations and deadlines. */
-  elapsed(): number;
-  /** Resolves after `ms` milliseconds. */
-  sleep(ms: number): Promise<void>;
+/** Resolves after `ms` milliseconds. */
+export function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => void setTimeout(resolve, ms));
 }
 
-/** The machine's clock. */
-export const systemClock: Clock = {
-  now: () => Date.now(),
-  elapsed: () => performance.now(),
-  sleep: (ms) => new Promise((resolve) => void setTimeout(resolve, ms)),
-};
-
 /**
- * Milliseconds since the epoch when {@link Clock.elapsed} was 0, to some microseconds: processes of one host that measure it at about
- * the same time share one scale by it. Takes some milliseconds, as the wall clock is read at moments when it turns.
+ * Milliseconds since the epoch when `performance.now()` was 0, to some microseconds: processes of one host that measure it at
+ * about the same time share one scale by it. Takes some milliseconds, as the wall clock is read at moments when it turns.
  */
-export function originOfElapsed({ now, elapsed }: Clock = systemClock): number {
+export function originOfElapsed(
+  now: () => number = Date.now,
+  elapsed: () => number = () => performance.now(),
+): number {
   let origin = -Infinity;
   for (let turn = 0; turn < 4; turn++) {
     const before = now();

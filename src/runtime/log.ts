@@ -1,6 +1,5 @@
 /**
- * Log lines: a level, the rank that speaks, one sentence, and facts as `name=value`. The sink is injected; the library
- * prints nothing by itself. Whether all ranks or only rank 0 says something is the caller's choice, by {@link
+ * Log lines: a level, the rank that speaks, and one sentence. The sink is injected; the library prints nothing by itself. Whether all ranks or only rank 0 says something is the caller's choice, by {@link
  * Logger.once}.
  *
  * Permissions on Deno: none.
@@ -8,16 +7,12 @@
  * @module
  */
 import { ArgumentError } from "../errors.ts";
-import { type Clock, systemClock } from "./clock.ts";
 import { styled, terminal } from "./terminal.ts";
 
 /** Levels, least first. */
 export const LOG_LEVELS = ["debug", "info", "warn", "error"] as const;
 /** How much a line matters. */
 export type LogLevel = typeof LOG_LEVELS[number];
-
-/** Facts that go with a line. */
-export type LogFacts = Readonly<Record<string, string | number | boolean>>;
 
 /** One line, before it is text. */
 export interface LogRecord {
@@ -29,8 +24,6 @@ export interface LogRecord {
   readonly rank: number | undefined;
   /** What is said. */
   readonly message: string;
-  /** Values that belong to it, by name. */
-  readonly facts: LogFacts;
 }
 
 /** Where lines go. */
@@ -44,8 +37,6 @@ export interface LoggerOptions {
   readonly level?: LogLevel;
   /** The rank that speaks. */
   readonly rank?: number;
-  /** The clock that tells the time of lines. @default the machine's */
-  readonly clock?: Clock;
 }
 
 /** Writes log lines of one rank. */
@@ -74,29 +65,29 @@ export class Logger {
   }
 
   /** Writes a line for somebody who debugs. */
-  debug(message: string, facts: LogFacts = {}): void {
-    this.#write("debug", message, facts);
+  debug(message: string): void {
+    this.#write("debug", message);
   }
 
   /** Writes a line about what was decided or reached. */
-  info(message: string, facts: LogFacts = {}): void {
-    this.#write("info", message, facts);
+  info(message: string): void {
+    this.#write("info", message);
   }
 
   /** Writes a line about something that was done, but not as it was asked for. */
-  warn(message: string, facts: LogFacts = {}): void {
-    this.#write("warn", message, facts);
+  warn(message: string): void {
+    this.#write("warn", message);
   }
 
   /** Writes a line about what failed. */
-  error(message: string, facts: LogFacts = {}): void {
-    this.#write("error", message, facts);
+  error(message: string): void {
+    this.#write("error", message);
   }
 
-  #write(level: LogLevel, message: string, facts: LogFacts): void {
-    const { sink, rank, level: least = "info", clock = systemClock } = this.#options;
+  #write(level: LogLevel, message: string): void {
+    const { sink, rank, level: least = "info" } = this.#options;
     if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(least)) return;
-    sink({ time: clock.now(), level, rank, message, facts });
+    sink({ time: Date.now(), level, rank, message });
   }
 }
 
@@ -109,14 +100,12 @@ export function standardErrorSink(): LogSink {
 /** Style of each level on a terminal: colors are for what a person should not overlook. */
 const STYLES = { debug: "dim", info: "dim", warn: "yellow", error: "red" } as const;
 
-/** A line as text: `warn  [rank 1] Peer is late seconds=12.5 op="all-gather"`; with its level in color if asked for. */
-export function formatLogRecord({ level, rank, message, facts }: LogRecord, hasColors = false): string {
+/** A line as text: `warn  [rank 1] Peer is late`; with its level in color if asked for. */
+export function formatLogRecord({ level, rank, message }: LogRecord, hasColors = false): string {
   const speaker = rank === undefined ? "" : `[rank ${rank}] `;
-  const list = Object.entries(facts).map(([name, value]) => ` ${name}=${formatFact(value)}`).join("");
   // A line is a line: a message with breaks in it (an error's list of paths) is indented under its first.
-  return `${styled(STYLES[level], level.padEnd(5), hasColors)} ${speaker}${
-    message.replaceAll("\n", "\n      ")
-  }${list}`;
+  const text = message.replaceAll("\n", "\n      ");
+  return `${styled(STYLES[level], level.padEnd(5), hasColors)} ${speaker}${text}`;
 }
 
 /** The level of a name, e.g. of FULLYSHARD_LOG. @throws {ArgumentError} if there is none of that name */
@@ -124,8 +113,4 @@ export function logLevelFrom(name: string): LogLevel {
   const found = LOG_LEVELS.find((level) => level === name.toLowerCase());
   if (found !== undefined) return found;
   throw new ArgumentError(`Cannot log at level '${name}' as the levels are ${LOG_LEVELS.join(", ")}`);
-}
-
-function formatFact(value: string | number | boolean): string {
-  return typeof value === "string" && !/^[\w./:+-]+$/.test(value) ? JSON.stringify(value) : String(value);
 }

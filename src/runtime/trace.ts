@@ -8,7 +8,7 @@
  *
  * @module
  */
-import { type Clock, originOfElapsed, systemClock } from "./clock.ts";
+import { originOfElapsed } from "./clock.ts";
 import { makeDirectory, openWritable, removeQuietly, renamePath, type WritableFile } from "./files.ts";
 
 /** Lines of a rank on which things happen one after another: what the host does, and a device's lines of work. */
@@ -65,7 +65,6 @@ export const UNFINISHED = ".partial";
 
 /** Records what a rank does. It records nothing before it is opened, and after its file has failed. */
 export class Trace {
-  readonly #clock: Clock;
   #file: WritableFile | undefined;
   #path = "";
   #rank = 0;
@@ -75,15 +74,6 @@ export class Trace {
   readonly #spans: Readonly<Record<Track, Span[]>> = { host: [], compute: [], gather: [], reduce: [] };
   /** The track of the collective that runs kernels now; undefined where kernels belong to the track of their stream. */
   within: Track | undefined;
-
-  /**
-   * Records nothing yet.
-   *
-   * @param clock @default the machine's
-   */
-  constructor(clock: Clock = systemClock) {
-    this.#clock = clock;
-  }
 
   /**
    * Begins a file, in place of one that an earlier run has left.
@@ -98,7 +88,7 @@ export class Trace {
     removeQuietly(this.#path);
     this.#rank = rank;
     this.#report = report;
-    const origin = originOfElapsed(this.#clock);
+    const origin = originOfElapsed();
     this.#write({ name: IDENTITY_EVENT, ph: "M", args: { rank, worldSize, run, origin } });
     this.#write({ name: "process_name", ph: "M", args: { name: `rank ${rank}` } });
     this.#write({ name: "process_sort_index", ph: "M", args: { sort_index: rank } });
@@ -111,7 +101,7 @@ export class Trace {
 
   /** Microseconds, as events have them. */
   now(): number {
-    return Math.round(this.#clock.elapsed() * 1e6) / 1e3;
+    return Math.round(performance.now() * 1e6) / 1e3;
   }
 
   /** Something begins. See Note [Spans nest]. */

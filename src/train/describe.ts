@@ -122,7 +122,7 @@ export class ShardingDescription {
     const [{ world, replicas } = { world: 1, replicas: 1 }] = this.units;
     const copies = replicas === 1 ? "" : `, ${countOf(replicas, "copy", "copies")}`;
     return [
-      ...rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")),
+      ...rows.map((row) => row.map((cell, column) => cell.padEnd(at(widths, column, "column"))).join("  ")),
       `${total("numel")} elements, ${formatBytes(total("bytesPerRank"))} a rank of ${world}${copies}`,
     ].join("\n");
   }

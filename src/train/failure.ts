@@ -15,7 +15,6 @@ import {
   RendezvousError,
   UnsupportedError,
 } from "../errors.ts";
-import { systemClock } from "../runtime/clock.ts";
 import { encodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
 import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
 import { onUncaughtError } from "../runtime/processes.ts";
@@ -59,7 +58,7 @@ export function failureOf(error: unknown, uncaught = false): FailureRecord {
     : error instanceof RendezvousError
     ? error.stoppedBy
     : undefined;
-  return { name, message, frames, uncaught, followed, time: systemClock.now() };
+  return { name, message, frames, uncaught, followed, time: Date.now() };
 }
 
 /** Tells the launcher, on the stream where a runtime's own report of the error would follow. */

@@ -23,7 +23,7 @@ export interface GenerateOptions {
   /** Decides what is drawn. @default 0 */
   readonly seed?: number;
   /** Ends the text when drawn. */
-  readonly eosId?: number;
+  readonly eosId?: number | undefined;
   /** Whether what the model made of earlier tokens is kept, rather than made again for each new one. @default true */
   readonly useCache?: boolean;
 }

@@ -102,12 +102,10 @@ export async function estimateStep(
 
 /** A rank's part of a step, all of one token. */
 export function emptyBatch(
-  { globalBatch, microBatches, sequenceLength: seq }: Pick<
-    StepConfig,
-    "globalBatch" | "microBatches" | "sequenceLength"
-  >,
+  sizes: Pick<StepConfig, "globalBatch" | "microBatches" | "sequenceLength">,
   worldSize: number,
 ): Batch {
+  const { globalBatch, microBatches, sequenceLength: seq } = sizes;
   const batch = globalBatch / worldSize / microBatches;
   const tokens = new Int32Array(batch * seq);
   const microBatch = { inputIds: tokens, labels: tokens, batch, seq, random: { seed: 0, firstSample: 0 } };
@@ -186,7 +184,7 @@ function ledgerLines(units: readonly { readonly name: string; readonly dtypes: D
 /** What {@link parallelize} may be given besides the configuration. */
 interface ParallelizeOptions {
   readonly optimizerStates?: StatePool | undefined;
-  readonly note?: (text: string) => void;
+  readonly note?: ((text: string) => void) | undefined;
 }
 
 /**
@@ -211,12 +209,9 @@ export function parallelize(
     const dtypes = ledgerOf(resolvePrecision(precision));
     return ledgerLines([{ name: model.constructor.name, dtypes }]).forEach((line) => note?.(line));
   }
-  const { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch } = config;
   const mesh = meshOf(run, config.mesh);
-  const choices = { fsdpPlan, reshardAfterForward, backwardPrefetch, forwardPrefetch };
-  const policy = cpuOffloadPolicy(optimizerStates === undefined ? {} : { optimizerStates });
-  const offload = config.cpuOffload ? { offloadPolicy: policy } : {};
-  const root = shardModel(model, { mesh, precision, ...choices, ...offload, ...note === undefined ? {} : { note } });
+  const offloadPolicy = config.cpuOffload ? cpuOffloadPolicy({ optimizerStates }) : undefined;
+  const root = shardModel(model, { ...config, mesh, precision, offloadPolicy, note });
   const units = root.units().map(({ name, policy }) => ({ name, dtypes: ledgerOf(policy) }));
   ledgerLines(units).forEach((line) => note?.(line));
 }

@@ -23,7 +23,7 @@ export interface TextDataOptions {
   /** Micro-batches that each rank computes its share of a step in. @default 1 */
   readonly microBatches?: number;
   /** A `tokenizer.json` or its folder. @default that of the model's folder, or bytes for a model from scratch */
-  readonly tokenizer?: string | Tokenizer;
+  readonly tokenizer?: string | Tokenizer | undefined;
   /** Key of a .jsonl line that holds its text. @default text */
   readonly textField?: string;
   /** What the order is shuffled by. @default 0 */
@@ -113,7 +113,7 @@ export async function textData(
     const tokenizer = typeof named === "string" ? await loadTokenizer(named) : named;
     requireVocabulary(tokenizer, model);
     requirePositions(sequenceLength, model);
-    return { tokenizer, source: openText(patterns, textField === undefined ? {} : { field: textField }) };
+    return { tokenizer, source: openText(patterns, { field: textField }) };
   });
   const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
   if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${patterns.join(", ")}`);

@@ -15,7 +15,7 @@ import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
 import { requireWritableDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
-import { formatDuration, systemClock } from "../runtime/clock.ts";
+import { formatDuration } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
 import { requireData, requireOwnFolder, requirePrompt, requireSameConfig, requireSaves } from "./checks.ts";
@@ -97,10 +97,7 @@ const stateSchema = z.strictObject({
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
-  const { device, cpuMath, threads, memoryBytes, trace } = config;
-  const { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds } = config;
-  const planes = { stagingBytes, timeoutSeconds, joinTimeoutSeconds, reportSeconds };
-  await using run = await launch({ device, cpuMath, threads, memoryBytes, trace, log: options.log, ...planes });
+  await using run = await launch({ ...config, log: options.log });
   try {
     return await new Training(config, options, run).train();
   } catch (error) {
@@ -171,12 +168,12 @@ class Training {
   }
 
   #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
-    const { tokenizer, textField, sequenceLength, globalBatch: batch, microBatches, seed, cache } = this.#config;
-    requireData(this.#config);
-    if (tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
+    const config = this.#config;
+    requireData(config);
+    if (config.tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
     return textData(this.#run, model, inputs, {
-      ...tokenizer === undefined ? {} : { tokenizer },
-      ...{ textField, sequenceLength, batch, microBatches, seed, cache },
+      ...config,
+      batch: config.globalBatch,
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${countOf(files.length, "file")}, ${formatBytes(byteLength)}`),
     });
@@ -232,7 +229,7 @@ class Training {
     using progress = main ? new Progress(this.#options.output, steps, logEvery) : undefined;
     using stop = watchStopSignals((signal) => log.info(`${signal} came: saving after this step, then stopping`));
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
-    const [first, begun] = [this.#step, systemClock.elapsed()];
+    const [first, begun] = [this.#step, performance.now()];
     let signal: StopSignal | undefined;
     while (this.#step < last && signal === undefined) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
@@ -249,7 +246,7 @@ class Training {
     const saves = saveEvery > 0 || this.#step < steps;
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
     await saver.settle();
-    const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(systemClock.elapsed() - begun)}`;
+    const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
     const why = signal === undefined ? "" : `, as ${signal} came`;
     const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
     log.info(`${where}: ${taken}`);
@@ -259,7 +256,7 @@ class Training {
 
   /** One step and what is told of it, with the seconds that it took. */
   async #takeStep(context: StepContext, loader: DataLoader): Promise<{ line: StepMetrics; seconds: number }> {
-    const started = systemClock.elapsed();
+    const started = performance.now();
     const batch = await loader.next();
     this.#step++;
     const { loss, gradNorm, tokens, learningRate } = trainStep(context, batch, this.#step);
@@ -270,14 +267,14 @@ class Training {
         `Step ${this.#step} changed nothing: gradients overflowed; the loss is scaled by ${scale} from now on`,
       );
     }
-    const seconds = (systemClock.elapsed() - started) / 1000;
+    const seconds = (performance.now() - started) / 1000;
     const line: StepMetrics = {
       step: this.#step,
       loss,
       learning_rate: learningRate,
       grad_norm: gradNorm,
       tokens_per_second: tokens / seconds,
-      wall_time: systemClock.now() / 1000,
+      wall_time: Date.now() / 1000,
       peak_bytes: memoryPeak(this.#run).peakBytes,
     };
     return { line, seconds };
@@ -326,9 +323,8 @@ class Training {
     await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
     this.#log.once().info(`Wrote the model to '${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
-    const { eosId } = tokenizer;
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
-    const ids = generate(model, prompt.ids, { maxNewTokens, seed, ...eosId === undefined ? {} : { eosId } });
+    const ids = generate(model, prompt.ids, { maxNewTokens, seed, eosId: tokenizer.eosId });
     return { folder, sample: `${prompt.text}${tokenizer.decode(ids.filter((id) => id < tokenizer.vocabSize))}` };
   }
 }

@@ -33,14 +33,12 @@ const trainSection = section(
     steps: z.int().positive().default(100).describe("Optimizer steps"),
     learningRate: z.number().gt(0).max(1).default(3e-4).describe("Peak learning rate"),
     precision: z.enum(["float32", "bfloat16"]).default("float32").describe("Compute dtype"),
-    betas: z.tuple([z.number(), z.number()]).default([0.9, 0.95]).describe("Adam's decay rates"),
+    betas: z.array(z.number()).length(2).default([0.9, 0.95]).describe("Adam's decay rates"),
     resume: z.union([z.literal("auto"), z.int()]).optional().describe("Step to go on from"),
     compile: z.boolean().default(true).describe("Compile the model"),
     out: z.string().describe("Output directory"),
-    shape: z.strictObject({
-      hiddenSize: z.int().default(64).describe("Width"),
-      headDims: z.array(z.int()).default([]).describe("Dims of the heads"),
-    }).prefault({}),
+    hiddenSize: z.int().default(64).describe("Width"),
+    headDims: z.array(z.int()).default([]).describe("Dims of the heads"),
   }).refine((value) => value.steps >= 1 || value.resume === undefined, { message: "steps after a resume" }),
 );
 
@@ -74,10 +72,10 @@ async function withFile<Result>(
 
 test("resolveConfig() lets flags win over the file and the file over defaults", async () => {
   const config = await withFile(
-    "steps: 5\nlearning_rate: 1e-3\nshape: { hidden-size: 32 }\ndata: [a.txt]\nout: here # a remark\n",
+    "steps: 5\nlearning_rate: 1e-3\nhidden-size: 32\ndata: [a.txt]\nout: here # a remark\n",
     (file) =>
       resolveConfig(sections, {
-        argv: ["--steps", "7", "--data=b.txt", "--data", "c.txt", "--shape.head_dims", "8,16", "--no-compile"],
+        argv: ["--steps", "7", "--data=b.txt", "--data", "c.txt", "--head_dims", "8,16", "--no-compile"],
         ...(file === undefined ? {} : { file }),
       }),
   );
@@ -90,7 +88,8 @@ test("resolveConfig() lets flags win over the file and the file over defaults", 
     betas: [0.9, 0.95],
     compile: false,
     out: "here",
-    shape: { hiddenSize: 32, headDims: [8, 16] },
+    hiddenSize: 32,
+    headDims: [8, 16],
   });
   const steps: number = config.steps;
   const data: readonly string[] = config.data;
@@ -114,8 +113,7 @@ test("resolveConfig() reads flags of every type", async () => {
 test("resolveConfig() freezes what it returns, all the way down", async () => {
   const config = await resolveConfig(sections, { argv: ["--out", "x"] });
   assert.ok(Object.isFrozen(config));
-  assert.ok(Object.isFrozen(config.shape));
-  assert.ok(Object.isFrozen(config.shape.headDims));
+  assert.ok(Object.isFrozen(config.headDims));
 });
 
 test("resolveConfig() names the nearest flag for an unknown one", async () => {
@@ -127,9 +125,9 @@ test("resolveConfig() names the nearest flag for an unknown one", async () => {
 });
 
 test("resolveConfig() names the nearest key and its place for an unknown one", async () => {
-  assert.deepEqual(await problemsFor(["--out=x"], "steps: 3\nlerning_rate: 1\nshape:\n  hiddensize: 3\n"), [
+  assert.deepEqual(await problemsFor(["--out=x"], "steps: 3\nlerning_rate: 1\nhiddensize: 3\n"), [
     "run.yaml:2:1 | lerning_rate | a known key | 'lerning_rate'. Did you mean 'learningRate'?",
-    "run.yaml:4:3 | shape.hiddensize | a known key | 'hiddensize'. Did you mean 'hiddenSize'?",
+    "run.yaml:3:1 | hiddensize | a known key | 'hiddensize'. Did you mean 'hiddenSize'?",
   ]);
 });
 
@@ -151,10 +149,10 @@ test("resolveConfig() reports all problems of file, flags and values at once", a
   ]);
 });
 
-test("resolveConfig() gives the place of a wrong element and of a wrong nested value", async () => {
-  assert.deepEqual(await problemsFor(["--out=x"], "data:\n  - a\n  - 3\nshape: { hiddenSize: wide }\n"), [
+test("resolveConfig() gives the place of a wrong element and of a wrong value", async () => {
+  assert.deepEqual(await problemsFor(["--out=x"], "data:\n  - a\n  - 3\nhiddenSize: wide\n"), [
     "run.yaml:3:5 | data.1 | a text | 3",
-    "run.yaml:4:22 | shape.hiddenSize | a number | 'wide'",
+    "run.yaml:4:13 | hiddenSize | a number | 'wide'",
   ]);
 });
 
@@ -212,10 +210,10 @@ test("configHelp() shows name, type, default and description of every key by sec
   assert.match(help, /--data <text> \.\.\. +Text and JSONL files\n/);
   assert.match(help, /--learning-rate <number> +Peak learning rate \(default: 0\.0003\)/);
   assert.match(help, /--precision <float32\|bfloat16> +Compute dtype \(default: float32\)/);
-  assert.match(help, /--betas <number,number> \.\.\. +Adam's decay rates \(default: \[0\.9,0\.95\]\)/);
+  assert.match(help, /--betas <number> \.\.\. +Adam's decay rates \(default: \[0\.9,0\.95\]\)/);
   assert.match(help, /--resume <auto\|int> +Step to go on from/);
   assert.match(help, /--no-compile +Compile the model\n/);
-  assert.match(help, /--shape\.hidden-size <int> +Width \(default: 64\)/);
+  assert.match(help, /--hidden-size <int> +Width \(default: 64\)/);
   assert.ok(help.split("\n").every((line) => line.length <= 100));
 });
 

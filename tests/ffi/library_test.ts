@@ -14,17 +14,14 @@ import { NCCL } from "../../ffi/bindings/nccl.ts";
 import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
 import { ONEDNN } from "../../ffi/bindings/onednn.ts";
 import { MPI } from "../../ffi/catalog.ts";
-import { candidatePaths, inspectFile, isAbsence } from "../../ffi/library.ts";
+import { candidatePaths, isAbsence } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { LibraryNotFoundError } from "../../src/errors.ts";
 import type { Environment, EnvName } from "../../src/runtime/env.ts";
 import { environmentFrom } from "../../src/runtime/env.ts";
-import { platform } from "../../src/runtime/processes.ts";
 import { buildTwin } from "../native/build.ts";
 import { elfFile } from "../support/elf_file.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-
-const MACHINE = platform().arch === "arm64" ? 183 : 62;
 
 function environment(values: Partial<Record<EnvName, string>> = {}): Environment {
   return environmentFrom((name) => values[name]);
@@ -122,20 +119,18 @@ describe("openLibrary()", () => {
     const text = `${directory.path}/libdnnl.so.3`;
     writeFileSync(text, "This is a text file that somebody has named like a library, of more than sixty-four bytes.\n");
     const error = await refusal(openLibrary(ONEDNN, { environment: environment({ FULLYSHARD_ONEDNN_LIBRARY: text }) }));
-    assert.deepEqual(error.tried, [
-      { path: text, reason: "not a shared library: it does not begin with an ELF header" },
-    ]);
+    assert.deepEqual(error.tried, [{ path: text, reason: "invalid ELF header" }]);
     assert.ok(!isAbsence(error.tried[0]?.reason ?? ""));
   });
 
-  it("names the dependencies that a library lacks", async () => {
+  it("names the dependency that a library lacks, as the dynamic linker does", async () => {
     using directory = temporaryDirectory();
     const path = `${directory.path}/libneedy.so`;
-    writeFileSync(path, elfFile({ machine: MACHINE, needed: ["libc.so.6", "libOpenCL-not-there.so.1", "libno.so.2"] }));
+    writeFileSync(path, elfFile(["libc.so.6", "libOpenCL-not-there.so.1", "libno.so.2"]));
     const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
-    assert.deepEqual(error.tried, [
-      { path, reason: "it needs libOpenCL-not-there.so.1, libno.so.2, which are not found" },
-    ]);
+    const reason = "libOpenCL-not-there.so.1: cannot open shared object file: No such file or directory";
+    assert.deepEqual(error.tried, [{ path, reason }]);
+    assert.ok(!isAbsence(reason));
   });
 
   it("names the symbol that a library lacks", async () => {
@@ -149,6 +144,7 @@ describe("openLibrary()", () => {
     writeFileSync(`${directory.path}/lib/libc.so.6`, "broken");
     const spec = { ...LIBC, systemOnly: false };
     const library = await openLibrary(spec, { environment: environment({ CONDA_PREFIX: directory.path }) });
+    assert.deepEqual(library.tried[0], { path: `${directory.path}/lib/libc.so.6`, reason: "file too short" });
     assert.match(library.path, /^\/.*libc\.so\.6$|^libc\.so\.6$/);
     assert.ok(library.symbols.getpid() > 0);
     library.close();
@@ -172,71 +168,5 @@ describe("openLibrary() of a CUDA library", () => {
     assert.ok(!isLoaded(`${directory.path}/libfriend.so.13\n`));
     library.close();
     assert.ok(isLoaded(path), "a thread of the library would have lost its code");
-  });
-});
-
-describe("inspectFile()", () => {
-  it("follows $ORIGIN and the dependencies of dependencies", () => {
-    using directory = temporaryDirectory();
-    mkdirSync(`${directory.path}/deps`);
-    const path = `${directory.path}/liba.so`;
-    const runPath = "$ORIGIN/deps:/nowhere";
-    writeFileSync(path, elfFile({ machine: MACHINE, soname: "liba.so.1", needed: ["libb.so"], runPath }));
-    writeFileSync(
-      `${directory.path}/deps/libb.so`,
-      elfFile({ machine: MACHINE, needed: ["libmissing.so.3", "libb.so"] }),
-    );
-    const file = inspectFile(path);
-    assert.equal(file.state, "library");
-    if (file.state !== "library") return;
-    assert.equal(file.elf.soname, "liba.so.1");
-    assert.deepEqual(file.elf.needed, ["libb.so"]);
-    assert.deepEqual(file.elf.runPath, ["$ORIGIN/deps", "/nowhere"]);
-    assert.deepEqual(file.unresolved, ["libmissing.so.3 (for libb.so)"]);
-  });
-
-  it("says what is wrong with a file", () => {
-    using directory = temporaryDirectory();
-    const good = elfFile({ machine: MACHINE, soname: "x", needed: ["liby.so"] });
-    const wrongEnd = good.slice();
-    wrongEnd[5] = 2;
-    const headersBeyond = good.slice();
-    new DataView(headersBeyond.buffer).setBigUint64(32, 2n ** 62n, true);
-    const dynamicBeyond = good.slice();
-    new DataView(dynamicBeyond.buffer).setBigUint64(120 + 8, 10_000n, true);
-    const hugeStrings = good.slice();
-    // The tags are NEEDED, SONAME, STRTAB, STRSZ.
-    new DataView(hugeStrings.buffer).setBigUint64(176 + 3 * 16 + 8, 2n ** 40n, true);
-    const cases: [Uint8Array, RegExp][] = [
-      [new Uint8Array(0), /only 0 bytes/],
-      [good.subarray(0, 63), /only 63 bytes/],
-      [new Uint8Array(200), /does not begin with an ELF header/],
-      [wrongEnd, /not a 64-bit little-endian/],
-      [elfFile({ machine: 8 }), /another machine \(ELF machine 8, expected/],
-      [elfFile({ machine: MACHINE, type: 2 }), /not a shared library/],
-      [headersBeyond, /program headers lie beyond/],
-      [dynamicBeyond, /dynamic section lies beyond/],
-      [hugeStrings, /string table lies beyond/],
-      [good.subarray(0, good.byteLength - 3), /string table lies beyond/],
-    ];
-    cases.forEach(([bytes, reason], index) => {
-      const path = `${directory.path}/${index}.so`;
-      writeFileSync(path, bytes);
-      const file = inspectFile(path);
-      assert.equal(file.state, "broken", `case ${index}`);
-      assert.match(file.state === "broken" ? file.reason : "", reason);
-    });
-    assert.deepEqual(inspectFile(directory.path), { state: "broken", reason: "it is not a file" });
-    assert.deepEqual(inspectFile(`${directory.path}/none.so`), { state: "absent" });
-    assert.deepEqual(inspectFile("libbare.so"), { state: "unknown" });
-  });
-
-  it("reads a library of this system", () => {
-    const paths = candidatePaths({ ...LIBC, systemOnly: false, sonames: ["libc.so.6"] }, environment());
-    const libraries = paths.map(inspectFile).filter((file) => file.state === "library");
-    const elf = libraries[0]?.elf;
-    if (elf === undefined) return; // not a glibc system
-    assert.equal(elf.soname, "libc.so.6");
-    assert.deepEqual(libraries[0]?.unresolved, []);
   });
 });

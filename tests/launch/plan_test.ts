@@ -7,9 +7,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
-import { misplacedFlags, planRun, type RunPlan } from "../../src/launch/plan.ts";
+import { type LaunchPlan, misplacedFlags, planRun } from "../../src/launch/plan.ts";
 
-function plan(...argv: string[]): RunPlan {
+function plan(...argv: string[]): LaunchPlan {
   const result = planRun(argv, 8);
   assert.ok(result !== "help");
   return result;
@@ -57,7 +57,7 @@ test("planRun() gives ranks 30 s to stop, or what --stop-grace-seconds says", ()
 });
 
 test("planRun() decides for each rank and stream what is shown and kept", () => {
-  const shown = (result: RunPlan, rank: number): string =>
+  const shown = (result: LaunchPlan, rank: number): string =>
     (["stdout", "stderr"] as const).map((stream) => {
       const { shown, kept } = result.stream(rank, stream);
       return `${shown ? "shown" : ""}${kept ? "kept" : ""}`;

@@ -2,25 +2,20 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import { type Clock, originOfElapsed } from "../../src/runtime/clock.ts";
+import { originOfElapsed } from "../../src/runtime/clock.ts";
 import { Trace } from "../../src/runtime/trace.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-/** A clock on which every reading takes 7 µs, and whose wall clock shows whole milliseconds. */
-function slowClock(): Clock {
-  let now = 1_700_000_000_000.4;
-  const read = (): number => now += 0.007;
-  return { now: () => Math.floor(read()), elapsed: () => read() - 1_699_999_999_000.4, sleep: () => Promise.resolve() };
-}
-
 test("originOfElapsed() finds when a process' clock began, to the time that readings take", () => {
-  const origin = originOfElapsed(slowClock());
+  let now = 1_700_000_000_000.4;
+  const read = (): number => now += 0.007; // every reading takes 7 µs, and the wall clock shows whole milliseconds
+  const origin = originOfElapsed(() => Math.floor(read()), () => read() - 1_699_999_999_000.4);
   assert.ok(Math.abs(origin - 1_699_999_999_000.4) < 0.03, String(origin));
 });
 
 test("Trace ends what began later on a track with what ends, and records nothing before it is opened", () => {
   using folder = temporaryDirectory();
-  const trace = new Trace(slowClock());
+  const trace = new Trace();
   trace.begin("host", "step", "too early", {});
   trace.open(folder.path, { rank: 3, worldSize: 4, run: "a run" }, (text) => assert.fail(text));
   const outer = trace.begin("compute", "unit", "outer", {});

@@ -5,7 +5,7 @@
  * @module
  */
 import type { Allocator } from "../../src/device/allocator.ts";
-import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
+import type { Device, DevicePtr, PortableMath } from "../../src/device/device.ts";
 import { type Access, accessesOf } from "../../src/device/kernels/accesses.ts";
 import { overlapOf } from "./overlap.ts";
 import { type KernelCall, type Kernels, makeKernels } from "../../src/device/kernels/table.ts";
@@ -28,7 +28,7 @@ export class CheckedDevice implements Device {
   readonly scalars: DeviceScalars;
   readonly offload: OffloadPool;
   readonly streams: Streams;
-  readonly math: ExactMath;
+  readonly math: PortableMath;
   readonly detail: string;
   /** How often each kernel was called. */
   readonly calls: Map<string, number> = new Map();

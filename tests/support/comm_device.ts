@@ -5,7 +5,7 @@
  * @module
  */
 import type { Allocator } from "../../src/device/allocator.ts";
-import type { Device, DevicePtr, ExactMath } from "../../src/device/device.ts";
+import type { Device, DevicePtr, PortableMath } from "../../src/device/device.ts";
 import type { Kernels } from "../../src/device/kernels/table.ts";
 import type { Arguments } from "../../src/device/kernels/signature.ts";
 import type { OffloadPool } from "../../src/device/offload.ts";
@@ -51,7 +51,7 @@ export class WasmCommDevice implements CommDevice {
   readonly allocator: Allocator;
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
-  readonly math: ExactMath;
+  readonly math: PortableMath;
   readonly detail: string;
   readonly streams: Streams;
   readonly scalars: DeviceScalars;

@@ -1,23 +1,18 @@
 /**
- * Makes the smallest ELF shared libraries that a reader can be tested with: headers, one dynamic section, one string
- * table, no code.
+ * Makes the smallest ELF shared library that the dynamic linker refuses for what it needs: headers, one dynamic section,
+ * one string table, no code.
  *
  * @module
  */
 
-/** What the library shall say of itself. */
-export interface ElfDescription {
-  readonly soname?: string;
-  readonly needed?: readonly string[];
-  readonly runPath?: string;
-  /** `e_machine`: 62 is x86-64, 183 arm64. */
-  readonly machine: number;
-  /** `e_type`: 3 is a shared object. */
-  readonly type?: number;
-}
+import { platform } from "../../src/runtime/processes.ts";
 
-/** The bytes of such a library. */
-export function elfFile({ soname, needed = [], runPath, machine, type = 3 }: ElfDescription): Uint8Array {
+const EM_X86_64 = 62;
+const EM_AARCH64 = 183;
+const ET_DYN = 3;
+
+/** The bytes of such a library for this machine. @param needed names of libraries, the first not there is refused */
+export function elfFile(needed: readonly string[]): Uint8Array {
   const strings: number[] = [0];
   const place = (text: string): bigint => {
     const at = strings.length;
@@ -25,8 +20,6 @@ export function elfFile({ soname, needed = [], runPath, machine, type = 3 }: Elf
     return BigInt(at);
   };
   const tags: [bigint, bigint][] = needed.map((name) => [1n, place(name)]);
-  if (soname !== undefined) tags.push([14n, place(soname)]);
-  if (runPath !== undefined) tags.push([29n, place(runPath)]);
   const dynamicAt = 64 + 2 * 56;
   const stringsAt = dynamicAt + (tags.length + 3) * 16;
   const base = 0x1000n; // the file is loaded there, so that addresses and file offsets differ
@@ -35,8 +28,8 @@ export function elfFile({ soname, needed = [], runPath, machine, type = 3 }: Elf
   const bytes = new Uint8Array(stringsAt + strings.length);
   const view = new DataView(bytes.buffer);
   bytes.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1]);
-  view.setUint16(16, type, true);
-  view.setUint16(18, machine, true);
+  view.setUint16(16, ET_DYN, true);
+  view.setUint16(18, platform().arch === "arm64" ? EM_AARCH64 : EM_X86_64, true);
   view.setUint32(20, 1, true);
   view.setBigUint64(32, 64n, true);
   view.setUint16(52, 64, true);

@@ -10,7 +10,7 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { NativeError, RendezvousError } from "../../errors.ts";
-import { systemClock } from "../../runtime/clock.ts";
+import { sleep } from "../../runtime/clock.ts";
 
 /** How long a lock may be held by somebody who only looks. */
 const GLANCE_MS = 400;
@@ -65,7 +65,7 @@ export class RunFiles {
             "once; give runs that should not meet different MASTER_PORTs or FULLYSHARD_RUN_IDs",
         );
       }
-      await systemClock.sleep(5);
+      await sleep(5);
     }
   }
 

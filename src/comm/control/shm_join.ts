@@ -10,7 +10,7 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import { ArgumentError, RendezvousError } from "../../errors.ts";
-import { systemClock } from "../../runtime/clock.ts";
+import { sleep } from "../../runtime/clock.ts";
 import { sha256 } from "../../runtime/checksum.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, placeInWorld } from "../control_plane.ts";
@@ -136,7 +136,7 @@ class Joining {
       new AbortArea(words).set(rank, error instanceof Error ? error.message : String(error));
       // Ranks that are just starting would find nobody, and wait for long.
       const end = Math.min(this.#deadline, performance.now() + LINGER_MS);
-      while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await systemClock.sleep(5);
+      while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await sleep(5);
     }
     this.#files.release(this.#options.rank, this.#lock);
   }
@@ -153,7 +153,7 @@ class Joining {
         posix.close(descriptor);
       }
       if (performance.now() > this.#deadline) throw this.#absent([0]);
-      await systemClock.sleep(1);
+      await sleep(1);
     }
   }
 
@@ -186,7 +186,7 @@ class Joining {
         if (dead !== undefined) throw new RendezvousError(`Rank ${dead} died while the ranks were joining`);
       }
       // A first few looks are free; then let others run.
-      if (turn > 200) await systemClock.sleep(1);
+      if (turn > 200) await sleep(1);
     }
   }
 

@@ -74,8 +74,8 @@ function* receive({ control, words, staging, layout }: Lanes, { ptr, byteLength,
   do {
     yield () => sent.reached(peer, taken.own + 1);
     if (start === 0) {
-      const [low = 0, high = 0] = at(words, peer, "words of rank").subarray(2 * (size + rank));
-      const given = (low >>> 0) + high * 2 ** 32;
+      const told = at(words, peer, "words of rank").subarray(2 * (size + rank));
+      const given = (at(told, 0, "word") >>> 0) + at(told, 1, "word") * 2 ** 32;
       const [from, to] = [control.worldRank(peer), control.worldRank(rank)];
       if (given !== byteLength) {
         control.stop(`rank ${from} sends ${given} bytes, but rank ${to} receives ${byteLength}`);

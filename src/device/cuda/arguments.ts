@@ -3,10 +3,12 @@
  *
  * @module
  */
+import { at as elementAt } from "../../at.ts";
 import { InternalError } from "../../errors.ts";
 import type { DevicePtr } from "../device.ts";
 import { checksOf } from "../kernels/arguments.ts";
-import { type Arguments, type KernelEntry, MAX_DIMS, OPS, type ValueKind } from "../kernels/signature.ts";
+import { functionsOf } from "../kernels/packing.ts";
+import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "../kernels/signature.ts";
 import { dtypeParameters, MAX_LIST, SHAPE_SLOTS, SLOT_BYTES } from "./source.ts";
 
 /** Writes one argument of a call. */
@@ -53,7 +55,7 @@ export function argumentBlock(kernel: string, entry: KernelEntry, status: Device
     writers.push(
       isList ? list(at, name, MAX_DIMS, kind === "shape") : valueWriter(view, at, name, kind, whole, missing),
     );
-    at += SLOT_BYTES * (slots[i] ?? 0);
+    at += SLOT_BYTES * elementAt(slots, i, "slots of value");
   }
   for (const [i, [name, kind]] of Object.entries(entry.arrays).entries()) {
     const place = at;
@@ -65,7 +67,7 @@ export function argumentBlock(kernel: string, entry: KernelEntry, status: Device
         else missing(name, value);
       },
     );
-    at += SLOT_BYTES * (slots[values.length + i] ?? 0);
+    at += SLOT_BYTES * elementAt(slots, values.length + i, "slots of array");
   }
   if (entry.faults) whole(at, status);
   const checks = checksOf(kernel, entry);
@@ -84,7 +86,7 @@ function valueWriter(
   whole: (at: number, value: number) => void,
   missing: (name: string, value: unknown) => never,
 ): Writer {
-  const names: readonly string[] = Object.entries(OPS).find(([of]) => of === kind)?.[1] ?? [];
+  const names = functionsOf(kind);
   return (args) => {
     const value = args[name];
     if (typeof value === "boolean") whole(at, Number(value));

@@ -11,14 +11,14 @@ import { UnsupportedError } from "../../errors.ts";
 import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import type { Allocator } from "../allocator.ts";
-import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
+import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import type { KernelName, Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
 import { OffloadPool } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type StreamName, Streams } from "../stream.ts";
-import { exactMath } from "../wasm/kernels.ts";
+import { portableMath } from "../wasm/kernels.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
 import { cudaKernels, type KernelTexts, readKernelTexts, unwrittenKernels } from "./kernels.ts";
@@ -44,7 +44,7 @@ export interface CudaDeviceOptions {
 interface CudaParts {
   readonly libraries: CudaLibraries;
   readonly texts: KernelTexts;
-  readonly math: ExactMath;
+  readonly math: PortableMath;
   readonly options: CudaDeviceOptions;
 }
 
@@ -67,7 +67,7 @@ export class CudaDevice implements Device {
   readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
   readonly logitsAtOnce: number = LOGITS_AT_ONCE;
-  readonly math: ExactMath;
+  readonly math: PortableMath;
   readonly trace: Trace | undefined;
   readonly streams: Streams;
   readonly scalars: DeviceScalars = new DeviceScalars(this);
@@ -241,6 +241,6 @@ export async function openCudaDevice(
   const libraries = await openCudaLibraries(which, options.environment ?? processEnvironment());
   const texts = await readKernelTexts();
   const memory = new WebAssembly.Memory({ initial: MATH_PAGES, maximum: MATH_PAGES });
-  const math = exactMath(instantiateKernels(await loadKernelModule("strict"), memory));
+  const math = portableMath(instantiateKernels(await loadKernelModule("strict"), memory));
   return new CudaDevice({ libraries, texts, math, options });
 }

@@ -39,8 +39,8 @@ export type KernelTexts = ReadonlyMap<string, string>;
 
 /** Reads the texts of all kernels. */
 export async function readKernelTexts(): Promise<KernelTexts> {
-  const files = [["dev", "dev.cuh"], ...Object.keys(LAUNCHES).map((file) => [file, `${file}.cu`])] as const;
-  const texts = files.map(async ([key = "", name = ""]) => {
+  const files = [["dev", "dev.cuh"], ...Object.keys(LAUNCHES).map((file) => [file, `${file}.cu`] as const)] as const;
+  const texts = files.map(async ([key, name]) => {
     const url = new URL(`./kernels/${name}`, import.meta.url);
     try {
       const response = await fetch(url);

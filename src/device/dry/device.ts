@@ -7,7 +7,7 @@
  */
 import { InternalError } from "../../errors.ts";
 import { Allocator, type MemoryKind } from "../allocator.ts";
-import type { Device, DevicePtr, ExactMath } from "../device.ts";
+import type { Device, DevicePtr, PortableMath } from "../device.ts";
 import { accessesOf, flopsOf } from "../kernels/accesses.ts";
 import { checksOf } from "../kernels/arguments.ts";
 import { type KernelCall, type KernelName, type Kernels, makeKernels } from "../kernels/table.ts";
@@ -94,7 +94,7 @@ export class DryDevice implements Device {
   readonly streams: Streams;
   readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly offload: OffloadPool;
-  readonly math: ExactMath;
+  readonly math: PortableMath;
   readonly mathName: string;
   readonly detail: string;
   readonly logitsAtOnce: number | undefined;

@@ -61,7 +61,7 @@ function slotsOf(entry: KernelEntry): { readonly slots: readonly Slot[]; readonl
 }
 
 /** The functions that a kind names, whose places are their codes; none if it is of another sort. */
-function functionsOf(kind: ValueKind): readonly string[] {
+export function functionsOf(kind: ValueKind): readonly string[] {
   return Object.entries(OPS).find(([name]) => name === kind)?.[1] ?? [];
 }
 

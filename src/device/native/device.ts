@@ -16,7 +16,7 @@ import { threadsOfRank } from "../../runtime/processes.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import { countOf } from "../../words.ts";
 import { Allocator } from "../allocator.ts";
-import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
+import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import { boundsOf } from "../kernels/accesses.ts";
 import { exportName, LIST_WORDS, type ListArea, packer } from "../kernels/packing.ts";
 import { type Kernels, makeKernels } from "../kernels/table.ts";
@@ -32,7 +32,7 @@ import { openThreads, type ThreadPool } from "./threads.ts";
 /** Options of {@link openNativeDevice}. */
 export interface NativeDeviceOptions {
   /** Size of the memory in bytes. @default what the host has */
-  readonly memoryBytes?: number;
+  readonly memoryBytes?: number | undefined;
   /** What the library is built for. @default the best that the processor has */
   readonly level?: NativeLevel;
   /** Ranks on this host, which share its cores among their threads. */
@@ -59,7 +59,7 @@ export class NativeDevice implements Device {
   readonly allocator: Allocator;
   readonly kernels: Kernels;
   readonly status: DeviceStatus;
-  readonly math: ExactMath;
+  readonly math: PortableMath;
   readonly trace: Trace | undefined;
   readonly offload: OffloadPool;
   readonly streams: Streams = new Streams(immediateStream);
@@ -106,7 +106,7 @@ export class NativeDevice implements Device {
     const words = new Int32Array(memory.viewOf(lists, LIST_WORDS * 4));
     const kernels = nativeKernels(memory, library, { words, address: lists, addressWords: 2 }, numbers, heap);
     this.kernels = tracedKernels(kernels, trace, this.streams);
-    this.math = exactMath(memory, library, numbers);
+    this.math = portableMath(memory, library, numbers);
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
@@ -160,7 +160,7 @@ function nativeKernels(
   });
 }
 
-function exactMath(memory: NativeMemory, { others }: NativeLibrary, numbers: Float64Array): ExactMath {
+function portableMath(memory: NativeMemory, { others }: NativeLibrary, numbers: Float64Array): PortableMath {
   const space = memory.address(memory.begin);
   const of = (call: (space: NativeAddress) => number) => (...values: readonly number[]): number => {
     memory.requireMapped();

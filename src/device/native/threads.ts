@@ -10,7 +10,7 @@
 import type { Posix } from "../../../ffi/posix.ts";
 import { ArgumentError, UnsupportedError } from "../../errors.ts";
 import { type BackgroundWorker, startBackgroundWorker } from "../../runtime/background_worker.ts";
-import { systemClock } from "../../runtime/clock.ts";
+import { sleep } from "../../runtime/clock.ts";
 import { permissionRemedy } from "../../runtime/permissions.ts";
 import type { HelperData } from "./helper.ts";
 import type { NativeLibrary } from "./library.ts";
@@ -98,11 +98,11 @@ export async function openThreads(
 }
 
 async function allHelp(helpers: () => number, wanted: number): Promise<void> {
-  const deadline = systemClock.elapsed() + START_MS;
+  const deadline = performance.now() + START_MS;
   while (helpers() < wanted) {
-    if (systemClock.elapsed() > deadline) {
+    if (performance.now() > deadline) {
       throw new Error(`${helpers()} of ${wanted} helpers have come within ${START_MS / 1000} seconds`);
     }
-    await systemClock.sleep(POLL_MS);
+    await sleep(POLL_MS);
   }
 }

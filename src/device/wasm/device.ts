@@ -9,7 +9,7 @@ import { instantiateKernels, type KernelVariant, loadKernelModule } from "../../
 import { ArgumentError, UnsupportedError } from "../../errors.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import { Allocator } from "../allocator.ts";
-import { type Device, type DevicePtr, devicePtr, type ExactMath } from "../device.ts";
+import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import { checksOf } from "../kernels/arguments.ts";
 import type { Arguments } from "../kernels/signature.ts";
 import { KERNELS, type Kernels } from "../kernels/table.ts";
@@ -19,12 +19,12 @@ import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { immediateStream, Streams } from "../stream.ts";
 import type { OnednnOptions } from "./gemm_onednn.ts";
-import { exactMath, wasmKernels } from "./kernels.ts";
+import { portableMath, wasmKernels } from "./kernels.ts";
 
 /** Options of {@link openWasmDevice}. */
 export interface WasmDeviceOptions {
   /** Size of the memory in bytes. @default 4 GiB, which is also the most */
-  readonly memoryBytes?: number;
+  readonly memoryBytes?: number | undefined;
   /** Which code computes. @default `wasm`, the same bits in every runtime */
   readonly cpuMath?: "wasm" | "wasm-relaxed" | "onednn";
   /** Why this device was taken and not another, for its log line. */
@@ -65,7 +65,7 @@ export class WasmDevice implements Device {
   readonly status: DeviceStatus;
   readonly offload: OffloadPool;
   readonly trace: Trace | undefined;
-  readonly math: ExactMath;
+  readonly math: PortableMath;
   readonly mathName: string;
   readonly detail: string;
   readonly streams: Streams = new Streams(immediateStream);
@@ -157,7 +157,7 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
       trace,
       allocator: new Allocator(name, ptr + STATUS_AREA_BYTES, memory.buffer.byteLength),
       kernels: wasmKernels(module, memory, ptr),
-      math: exactMath(module),
+      math: portableMath(module),
       status: new DeviceStatus(ptr, lateStatus, { read: () => record, clear: () => record.setUint32(0, 0, true) }),
       // Nothing of a pool is offloaded further.
       offload: new OffloadPool(() =>

@@ -211,7 +211,7 @@ export class OnednnGemm {
  * @throws {LibraryNotFoundError} listing each path tried, if it is not installed
  */
 export async function openOnednn(options: OnednnOptions): Promise<OnednnGemm> {
-  const posix = await openPosix(options.provider === undefined ? {} : { provider: options.provider });
+  const posix = await openPosix({ provider: options.provider });
   if (posix.variable("OMP_NUM_THREADS") === undefined) {
     posix.setVariable("OMP_NUM_THREADS", String(options.threads ?? threadsOfRank(options.ranksOnHost)));
   }

@@ -4,7 +4,7 @@
  * @module
  */
 import type { KernelModule } from "../../../wasm/mod.ts";
-import type { DevicePtr, ExactMath } from "../device.ts";
+import type { DevicePtr, PortableMath } from "../device.ts";
 import { exportName, LIST_WORDS, type ListArea, numbersOf, packer } from "../kernels/packing.ts";
 import { type Kernels, makeKernels } from "../kernels/table.ts";
 
@@ -30,7 +30,7 @@ export function wasmKernels(module: KernelModule, memory: WebAssembly.Memory, st
 }
 
 /** Functions of one number with the same bits in every runtime. */
-export function exactMath(module: KernelModule): ExactMath {
+export function portableMath(module: KernelModule): PortableMath {
   return {
     exp: module.function("exact_exp"),
     log: module.function("exact_log"),

@@ -22,7 +22,7 @@ export class DeepseekV2ForCausalLm extends DecoderForCausalLm {
     const { topK, routedScale: scale, groups, moeIntermediateSize: intermediateSize, mlpBias: bias } = config;
     const norm = (): RMSNorm => new RMSNorm(device, config.hiddenSize, config.rmsNormEps);
     const attention = { ...config.attention, rotary: new RotaryTables(device, config.rope) };
-    const router = { topK, scale, float32Logits: true, ...groups === undefined ? {} : { groups } };
+    const router = { topK, scale, float32Logits: true, groups };
     const mixture = { ...config, intermediateSize, router, names: { sharedExpert: "shared_experts" } };
     super(device, config, hfConfig, {
       hfClasses: { prefix: "DeepseekV2", mixture: "DeepseekV2Moe" },

@@ -227,7 +227,7 @@ export const TRAINING_CASES: Cases<"adamw" | "sgd" | "sumRanks" | "uniform" | "n
 
 /** What else holds for random numbers, and for functions of host numbers. */
 export const TRAINING_PROPERTIES: Properties = {
-  "ExactMath agrees with float64 and has the same bits wherever it runs": ({ device: { math } }) => {
+  "PortableMath agrees with float64 and has the same bits wherever it runs": ({ device: { math } }) => {
     for (const x of [1e-300, 1e-5, 0.1, 0.5, 1, 2, 3.7, 10, 100, 700]) {
       const got = [math.exp(x), math.log(x), math.sin(x), math.cos(x)];
       close(got, [Math.exp(x), Math.log(x), Math.sin(x), Math.cos(x)], 4e-16, 1e-16, `${x}`);
