@@ -8,7 +8,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import process from "node:process";
 import { rank, ROOT } from "../process.ts";
-import { median } from "../runner.ts";
+import { median } from "../figures.ts";
 import type { Row } from "./row.ts";
 
 const CASES = [
