@@ -122,7 +122,8 @@ export class ShardingDescription {
     const [{ world, replicas } = { world: 1, replicas: 1 }] = this.units;
     const copies = replicas === 1 ? "" : `, ${countOf(replicas, "copy", "copies")}`;
     return [
-      ...rows.map((row) => row.map((cell, column) => cell.padEnd(at(widths, column, "column"))).join("  ")),
+      // The last column has no width: nothing follows it.
+      ...rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? cell.length)).join("  ")),
       `${total("numel")} elements, ${formatBytes(total("bytesPerRank"))} a rank of ${world}${copies}`,
     ].join("\n");
   }
