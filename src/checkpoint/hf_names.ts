@@ -58,7 +58,7 @@ export function directoryTensorsOf(model: CheckpointModel, whole: readonly strin
   return whole.length === 0 ? apart : [...apart, ...[...plainDirectoryTensors(model)].filter(isWhole)];
 }
 
-/** Names in few words: those that differ in numbers alone are one, e.g. `h.*.attn.bias (12)`. */
+/** A list of names in which those that differ only in numbers stand once, with their count: `h.*.attn.bias (12)`. */
 export function summarizeNames(names: readonly string[]): string {
   const counts = new Map<string, number>();
   for (const name of names) {

@@ -85,7 +85,8 @@ function fail(job: SaveJob, progress: SaveProgress, error: unknown): void {
   } catch {
     // Rank 0 learns it from the ranks' next collective: what failed may have been the disk.
   }
-  progress.fail(failureOf(error)); // last: whoever waits for the end may use the directory then
+  // This is the last call: a rank that waits for it may use the directory at once.
+  progress.fail(failureOf(error));
 }
 
 function isJob(data: unknown): data is SaveJob {

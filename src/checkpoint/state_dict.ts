@@ -47,7 +47,7 @@ export interface CheckpointModel extends NamedParts {
   readonly otherFiles?: OtherFiles;
 }
 
-/** How files of a family may differ from those that are written of it, as far as transformers reads them. */
+/** Names that transformers reads in files of a family, and that this library does not write. */
 export interface OtherFiles {
   /** Where the body without its head lies: files of it alone have names without that, e.g. `model.`. */
   readonly bodyPrefix: string;

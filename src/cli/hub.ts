@@ -101,8 +101,12 @@ export class HubServer {
   ): AsyncGenerator<{ readonly at: number; readonly bytes: Uint8Array }> {
     const url = this.#urlOf(model, commit, file);
     const { response, stall } = await this.#request(model, url, "GET", from > 0 ? { range: `bytes=${from}-` } : {});
-    const [, start = "0"] = /^bytes (\d+)-/.exec(response.headers.get("content-range") ?? "") ?? [];
-    let at = response.status === 206 ? Number(start) : 0;
+    const start = response.status === 206 ? startOf(response) : "0";
+    if (start === undefined) {
+      await response.body?.cancel();
+      throw this.#failure(model, `expected a part of '${file}' with its place, got no usable content-range`);
+    }
+    let at = Number(start);
     const reader = response.body?.getReader();
     try {
       while (reader !== undefined) {
@@ -209,4 +213,9 @@ export class HubServer {
   #failure(model: HubName, detail: string, cause?: unknown): FileError {
     return new FileError(formatHubName(model), "pull", detail, undefined, { cause });
   }
+}
+
+/** The place in its file, in bytes, of the part that a server sends; undefined where the answer does not tell it. */
+function startOf({ headers }: Response): string | undefined {
+  return /^bytes (\d+)-/.exec(headers.get("content-range") ?? "")?.[1];
 }

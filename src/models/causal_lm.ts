@@ -116,7 +116,7 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
     return this.#requireFiles().save(directory, options);
   }
 
-  /** What other files of the family hold than those that are written. */
+  /** Names in files of the family that are read, and not written. */
   abstract get otherFiles(): OtherFiles;
 
   /** The tensors of a Hugging Face directory: overridden by families whose files are laid out otherwise than their parameters. */

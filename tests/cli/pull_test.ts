@@ -146,6 +146,20 @@ describe("fullyshard pull", () => {
     }
   });
 
+  it("refuses a part of a file that does not tell its place", async () => {
+    using temporary = temporaryDirectory();
+    await using hub = await TestHub.open(FILES);
+    hub.trick = ({ method }, response, file) => {
+      if (method !== "GET" || file !== "model.safetensors") return false;
+      response.writeHead(206, { "content-length": 3000 });
+      response.end(WEIGHTS.subarray(0, 3000));
+      return true;
+    };
+    const { code, stderr } = await pull(hub, temporary.path);
+    assert.notEqual(code, 0);
+    assert.match(stderr, /expected a part of 'model\.safetensors' with its place, got no usable content-range/);
+  });
+
   it("keeps nothing that is damaged, too large for the disk, or named as a path", async () => {
     using temporary = temporaryDirectory();
     await using hub = await TestHub.open(FILES);

@@ -80,7 +80,9 @@ function combinations(values: KernelEntry["values"], parameters: readonly string
         const wider = DTYPES.filter(({ name }) => name === "float32" && source.kind === "float");
         return [...new Set([source, ...wider])].map((dtype) => [...given, dtype]);
       }
-      return (typesOf(values, parameter) ?? []).map((dtype) => [...given, dtype]);
+      const types = typesOf(values, parameter);
+      if (types === undefined) throw new InternalError(`'${parameter}' is no element type`);
+      return types.map((dtype) => [...given, dtype]);
     });
   }
   return all;
