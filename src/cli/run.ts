@@ -7,11 +7,11 @@
 import process from "node:process";
 import { rankCommand, rankVariables, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
-import { misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
+import { asksForCards, misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
 import { ConfigError, FileError } from "../errors.ts";
-import { inheritedVariables } from "../runtime/env.ts";
+import { inheritedVariables, processEnvironment } from "../runtime/env.ts";
 import {
   makeDirectory,
   makeTemporaryDirectory,
@@ -32,13 +32,13 @@ import { coreCount, processId, requirePlatform, requireSharedMemory, workingDire
  */
 export async function run(argv: readonly string[], variables: Variables = {}): Promise<number> {
   const numCores = coreCount();
-  const plan = planRun(argv, numCores);
+  const plan = planRun(argv, numCores, asksForCards(argv) ? await countCards() : undefined);
   if (plan === "help") {
     const out = terminal("stdout");
     out.write(`${runHelp(out.columns())}\n`);
     return 0;
   }
-  if (plan.numRanks > 1) requireSharedMemory();
+  if (plan.numRanks * plan.numHosts > 1) requireSharedMemory();
   else requirePlatform();
   const script = plan.script.startsWith("/") ? plan.script : `${workingDirectory()}/${plan.script}`;
   if (pathKind(script) !== "file") {
@@ -57,6 +57,8 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   const unique = (Date.now() * 1000 + Math.floor(Math.random() * 1000)).toString(36);
   const shared = {
     numRanks: plan.numRanks,
+    numHosts: plan.numHosts,
+    hostRank: plan.hostRank,
     masterAddr: plan.masterAddr,
     masterPort: plan.masterPort ?? 49152 + Math.floor(Math.random() * 16384),
     runId: `${plan.runName}-${processId()}-${unique}`,
@@ -65,6 +67,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     showsColors: screen.hasColors("stderr"),
     columns: process.stdout.columns,
   };
+  const firstRank = plan.hostRank * plan.numRanks;
   using files = new DisposableStack();
   let folder: string | undefined;
   // What a rank writes is kept byte for byte, in one file a stream.
@@ -72,11 +75,12 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     if (!plan.stream(rank, stream).kept) return undefined;
     // Other users have no business in it, and their folders are not in the way.
     folder ??= `${plan.logDir ?? makeTemporaryDirectory("fullyshard-")}/${shared.runId}`;
-    makeDirectory(`${folder}/rank${rank}`);
-    const file = files.use(openWritable(`${folder}/rank${rank}/${stream}.log`, "create"));
+    makeDirectory(`${folder}/rank${firstRank + rank}`);
+    const file = files.use(openWritable(`${folder}/rank${firstRank + rank}/${stream}.log`, "create"));
     return (bytes) => file.write(bytes);
   };
   const starts = Array.from({ length: plan.numRanks }, (_, rank) => ({
+    rank: firstRank + rank,
     command,
     variables: rankVariables(rank, shared, inherited),
     shown: { stdout: plan.stream(rank, "stdout").shown, stderr: plan.stream(rank, "stderr").shown },
@@ -98,6 +102,12 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   return trace?.file === undefined
     ? outcome.exitCode
     : await mergeRanks(trace.folder, trace.file, outcome.exitCode, screen);
+}
+
+/** The cards of this host that ranks will see, at least one. @throws {UnsupportedError} saying why there is none */
+async function countCards(): Promise<number> {
+  const { numCards } = await import("../device/cuda/libraries.ts");
+  return await numCards(processEnvironment());
 }
 
 /** Makes one file of what the ranks traced, and gives the exit code: a trace that is lacking is no success. */
