@@ -94,7 +94,8 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   }
   const outcome = await supervise(starts, screen, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
   screen.status("");
-  screen.lines("stderr", describeFailures(outcome.failures, outcome.stopped, screen.hasColors("stderr")));
+  const isHere = (rank: number): boolean => starts.some((start) => start.rank === rank);
+  screen.lines("stderr", describeFailures(outcome.failures, outcome.stopped, screen.hasColors("stderr"), isHere));
   const [refused] = misplacedFlags(plan.scriptArgs).filter((flag) =>
     outcome.failures.some(({ record }) => record?.message.includes(`${flag}: `))
   );

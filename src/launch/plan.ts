@@ -262,6 +262,10 @@ function checkHosts(text: (name: string) => string | undefined, problems: Config
       got: "'0'",
     });
   }
+  if (text("profile") === "true") {
+    const expected = "to be left out, or '--trace <folder>', as each host has its own ranks' part of a run";
+    problems.push({ path: "--profile", expected, got: "it" });
+  }
   if (text("standalone") === "true") {
     problems.push({
       path: "--standalone",

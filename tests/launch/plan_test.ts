@@ -134,6 +134,7 @@ test("planRun() plans a part of several hosts", () => {
       [["--node-rank=1", "t.ts"], /--node-rank: expected a number below --nnodes 1, got '1'/],
       [["--nnodes=0", "t.ts"], /--nnodes: expected a number from 1, got '0'/],
       [[...flags, "--master-port=0", "t.ts"], /--master-port: expected a port that is free on the first host/],
+      [[...flags, "--profile", "t.ts"], /--profile: expected to be left out/],
       [[...flags, "--standalone", "t.ts"], /--standalone: expected to be left out/],
       [[...flags, "--trace=run.json", "t.ts"], /--trace: expected a folder, as each host has its own ranks' part/],
     ] as const
