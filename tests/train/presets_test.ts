@@ -143,11 +143,13 @@ describe("fsdp_config", () => {
 });
 
 for (
-  const [name, flag, files] of shareOf([
-    ["seed_001.json", "--fsdp-config", true],
-    ["seed_000.yaml", "--accelerate-config", false],
-    ["seed_003.yaml", "--accelerate-config", false],
-  ] as const)
+  const [name, flag, files] of shareOf(
+    [
+      ["seed_001.json", "--fsdp-config", true],
+      ["seed_000.yaml", "--accelerate-config", false],
+      ["seed_003.yaml", "--accelerate-config", false],
+    ] as const,
+  )
 ) {
   test(`${name} trains on two ranks, and its checkpoints hold what it says`, TIMEOUT, async () => {
     using folder = temporaryDirectory();
