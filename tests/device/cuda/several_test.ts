@@ -17,7 +17,7 @@ const skip = lackingForTwin();
 const CASES = [
   ["fsdp", 4, 20, 1],
   ["fsdp", 2, 20, 1],
-  ["ddp", 2, 20, 1],
+  ["ddp", 2, 8, 1],
   ["fsdp", 4, 8, 2],
   ["hsdp", 4, 8, 2],
 ] as const;
