@@ -20,7 +20,8 @@ export type { AllReduceArgs, Transfer, Window } from "../src/comm/data_plane.ts"
 export type { AnnouncedWindow } from "../src/comm/gather_window.ts";
 export type { MeshAxis } from "../src/comm/mesh.ts";
 export type { CallListener, ReduceScatterOptions } from "../src/comm/process_group.ts";
-export type { BACKENDS, HostsPlace } from "../src/comm/registry.ts";
+export type { BACKENDS } from "../src/comm/registry.ts";
+export type { HostsPlace } from "../src/comm/data/nccl.ts";
 export type { HostsJoinOptions } from "../src/comm/hosts/join.ts";
 export type { ShmOptions } from "../src/comm/data/shm.ts";
 export type { StagingOptions } from "../src/comm/data/sizes.ts";
