@@ -60,6 +60,9 @@ const LOGITS_AT_ONCE = 2 ** 27;
 /** Bytes behind the status: the first sample that kernels in graphs count from. */
 const SAMPLE_BYTES = 8;
 
+/** What no capture allows, as nothing of it is done yet. */
+const WAITED = "the host reads a value or waits for the card in it, before anything is computed; do so after a launch";
+
 /** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
@@ -159,7 +162,7 @@ export class CudaDevice implements Device {
   }
 
   copyOut(dst: Uint8Array, src: DevicePtr): void {
-    this.graphs.refuse("a value is read in it, before anything is computed");
+    this.graphs.refuse(WAITED);
     this.#staging.copyOut(dst, src, this.#current);
   }
 
@@ -212,7 +215,7 @@ export class CudaDevice implements Device {
   }
 
   synchronize(): void {
-    this.graphs.refuse("the host waits for the card in it");
+    this.graphs.refuse(WAITED);
     for (const stream of this.#streams.values()) stream.synchronize();
   }
 
