@@ -13,7 +13,7 @@ import { type GraphTraining, trainByGraph, type Trained } from "./graph_ranks.ts
 import { CONFIG } from "./llama.ts";
 
 const skip = lackingForTwin();
-const OPTIONS = { skip, timeout: 300_000 };
+const OPTIONS = { skip, timeout: 600_000 };
 
 async function trained(size: number, data: GraphTraining): Promise<readonly Trained[]> {
   const { variables } = await buildCudaTwin();
