@@ -53,25 +53,3 @@ test("fewer cards than ranks are one clear error", TIMEOUT, async () => {
     /ranks 0, 1 have one card \(twin:0\): start at most as many ranks on a host as it has cards/,
   );
 });
-
-test(
-  "'--cuda-graphs' takes steps by graphs on cards, to the same losses, and is refused on the CPU",
-  TIMEOUT,
-  async () => {
-    using folder = temporaryDirectory();
-    const { variables } = await buildCudaTwin();
-    const env = { ...variables, TWIN_CARDS: "2" };
-    const flags = flagsIn(folder, "tokens=bytes", "--steps", "5", "--cuda-graphs");
-    const refused = await run(flags);
-    assert.equal(refused.code, 2, refused.stdout + refused.stderr);
-    assert.match(refused.stderr, /cudaGraphs: expected device cuda with it, got 'cpu:0', which has no graphs/);
-    const cuda = ["--device", "cuda"];
-    const captured = await run([...flags, ...cuda], { env });
-    assert.equal(captured.code, 0, captured.stdout + captured.stderr);
-    const calls = flagsIn(folder, "tokens=bytes", "--steps", "5", ...cuda, "--out", folder.file("calls"));
-    assert.equal((await run(calls, { env })).code, 0);
-    const expected = losses(folder, "calls");
-    assert.equal(expected.size, 5);
-    assert.deepEqual(losses(folder), expected);
-  },
-);
