@@ -27,8 +27,10 @@ import { type StepContext, update } from "./step.ts";
 const WARMUP_STEPS = 3;
 
 /** What a step gave, on the device; the graph's or the scope's. */
-interface StepTensors {
+export interface StepTensors {
+  /** Mean cross-entropy of the tokens of all ranks. */
   readonly loss: Tensor;
+  /** Total norm of the gradients, before they were clipped. */
   readonly norm: Tensor;
 }
 
@@ -102,7 +104,11 @@ export class StepGraph implements Disposable {
   #plan: GraphPlan<unknown> | undefined;
   #captured: CapturedStep | undefined;
 
-  /** @throws {UnsupportedError} if the device has no graphs */
+  /**
+   * Begins without a graph.
+   *
+   * @throws {UnsupportedError} if the device has no graphs
+   */
   constructor({ name, graphs }: Device) {
     if (graphs === undefined) throw new UnsupportedError(`Cannot capture steps on ${name}: only cuda has graphs`);
     this.#graphs = graphs;
