@@ -69,6 +69,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const text = (name: string): string | undefined => uses.get(name)?.texts.at(-1);
   const [runtime, rounds, peer] = [text("runtime") ?? "bun", Number(text("rounds") ?? 5), text("peer")];
   const threads = Number(text("threads") ?? 1);
+  const names = SUBJECTS.map(({ name }) => name).join(", ");
   const python = process.env["PEER_PYTHON"];
   const subject = SUBJECTS.find(({ name }) => named && name === argv[0]);
   const peers = [...PEERS.filter((name) => subject?.peers?.[name] !== undefined), "one-thread"];
@@ -76,7 +77,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const wrong = [
     ...problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`),
     ...subject === undefined
-      ? [`subject: expected ${SUBJECTS.map(({ name }) => name).join(", ")}, got ${argv[0] ?? "nothing"}`]
+      ? [`subject: expected ${names}, got ${argv[0] ?? "nothing"}`]
       : peer !== undefined && !peers.includes(peer)
       ? [`--peer: expected ${peers.join(" or ")} for ${subject.name}, got ${peer}`]
       : [],
@@ -87,13 +88,14 @@ async function main(argv: readonly string[]): Promise<number> {
       ? [`PEER_PYTHON: expected a Python that has ${peer === "mpi" ? "mpi4py" : "torch"}, got nothing`]
       : [],
   ];
-  if (subject === undefined || wrong.length > 0 || uses.has("help") || (runtime !== "bun" && runtime !== "deno")) {
-    process.stderr.write(
-      `${wrong.map((line) => `${line}\n`).join("")}Usage: npm run bench -- <subject> [flags]\n\n${
-        describeFlags(flags)
-      }\n`,
-    );
-    return uses.has("help") ? 0 : 2;
+  const usage = `Usage: npm run bench -- <subject> [flags]\n\nSubjects: ${names}\n\n${describeFlags(flags)}\n`;
+  if (uses.has("help")) {
+    process.stdout.write(usage);
+    return 0;
+  }
+  if (subject === undefined || wrong.length > 0 || (runtime !== "bun" && runtime !== "deno")) {
+    process.stderr.write(`${wrong.map((line) => `${line}\n`).join("")}${usage}`);
+    return 2;
   }
   const against = peerOf(subject, peer);
   const wanted = text("case") ?? "";
