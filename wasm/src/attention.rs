@@ -221,7 +221,7 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     for c in (0..width).step_by(NR) {
         tile(dim, f.queries.add(row * dim), f.keys.add(c * dim), f.scores.add(c), KEYS, s.scale, 0.0);
     }
-    let (mut bases, mut falls) = ([0.0; MR], [0.0; LANES]);
+    let (mut bases, mut falls) = ([0.0; MR], [[0.0; LANES]; MR.div_ceil(LANES)]);
     for i in 0..MR {
         let scores = f.scores.add(i * KEYS);
         let query = b.q0 + row + i;
@@ -229,13 +229,13 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
         let (old, top) = (f.tops.add(row + i), largest(*f.tops.add(row + i), scores, width));
         // While a row has seen no key, its weights are e^(-inf - 0) = 0; -inf - -inf would be NaN.
         bases[i] = if top == f32::NEG_INFINITY { 0.0 } else { top };
-        falls[i] = if *old == top { 0.0 } else { *old - bases[i] };
+        falls[i / LANES][i % LANES] = if *old == top { 0.0 } else { *old - bases[i] };
         *old = top;
     }
     // What earlier sums shrink by, of all rows at once.
-    let shrinks = exp(F32s::from_lanes(falls)).lanes();
+    let shrinks = falls.map(|lanes| exp(F32s::from_lanes(lanes)).lanes());
     for i in 0..MR {
-        let (scores, base, shrink) = (f.scores.add(i * KEYS), F32s::splat(bases[i]), shrinks[i]);
+        let (scores, base, shrink) = (f.scores.add(i * KEYS), F32s::splat(bases[i]), shrinks[i / LANES][i % LANES]);
         let sum = sum_lanes(width, |sum, j, _| {
             let e = exp(F32s::load(scores.add(j)) - base);
             e.store(scores.add(j));
