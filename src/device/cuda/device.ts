@@ -7,10 +7,9 @@
 import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
 import type { FfiProvider, Handle, NativeAddress } from "../../../ffi/types.ts";
 import { instantiateKernels, loadKernelModule } from "../../../wasm/mod.ts";
-import { UnsupportedError } from "../../errors.ts";
+import { InternalError, UnsupportedError } from "../../errors.ts";
 import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import type { Trace } from "../../runtime/trace.ts";
-import type { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import type { KernelName, Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
@@ -22,6 +21,7 @@ import { portableMath } from "../wasm/kernels.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
 import { cudaKernels, type KernelTexts, readKernelTexts, unwrittenKernels } from "./kernels.ts";
+import { CudaGraphs } from "./graphs.ts";
 import { LAUNCHES, type Launches } from "./launches.ts";
 import { attributeOf, type CudaLibraries, type LocalRank, openCudaLibraries } from "./libraries.ts";
 import { Products } from "./products.ts";
@@ -57,12 +57,18 @@ const MATH_PAGES = 256;
  */
 const LOGITS_AT_ONCE = 2 ** 27;
 
+/** Bytes behind the status: the first sample that kernels in graphs count from. */
+const SAMPLE_BYTES = 8;
+
+/** What no capture allows, as nothing of it is done yet. */
+const WAITED = "the host reads a value or waits for the card in it, before anything is computed; do so after a launch";
+
 /** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
   readonly mathName = "cuda";
   readonly detail: string;
-  readonly allocator: Allocator;
+  readonly allocator: CudaAllocator;
   readonly kernels: Kernels;
   readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
@@ -70,6 +76,7 @@ export class CudaDevice implements Device {
   readonly math: PortableMath;
   readonly trace: Trace | undefined;
   readonly streams: Streams;
+  readonly graphs: CudaGraphs;
   readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly offload: OffloadPool;
   readonly #libraries: CudaLibraries;
@@ -99,10 +106,10 @@ export class CudaDevice implements Device {
     const capacity = Math.min(free.value, memoryBytes ?? free.value);
     this.allocator = new CudaAllocator(this.name, index, capacity, cudart, () => this.#current);
     this.#staging = new Staging(cudart);
-    cudart.symbols.cudaMalloc(area, STATUS_AREA_BYTES);
+    cudart.symbols.cudaMalloc(area, STATUS_AREA_BYTES + SAMPLE_BYTES);
     this.#statusArea = area.value;
     const status = devicePtr(provider.numberOf(area.value));
-    cudart.symbols.cudaMemsetAsync(area.value, 0, STATUS_AREA_BYTES, this.#current.handle);
+    cudart.symbols.cudaMemsetAsync(area.value, 0, STATUS_AREA_BYTES + SAMPLE_BYTES, this.#current.handle);
     cudart.symbols.cudaDeviceSynchronize();
     const record = new Uint8Array(STATUS_AREA_BYTES);
     this.status = new DeviceStatus(status, true, {
@@ -117,6 +124,14 @@ export class CudaDevice implements Device {
         this.synchronize();
       },
       readLater: () => this.#staging.readLater(status, STATUS_AREA_BYTES, this.#current),
+      isCapturing: () => this.graphs.isCapturing,
+    });
+    const firstSample = devicePtr(status + STATUS_AREA_BYTES);
+    const [origin, ...others] = [...this.#streams.values()];
+    if (origin === undefined) throw new InternalError("a card without streams");
+    this.graphs = new CudaGraphs({
+      ...{ cudart, allocator: this.allocator, origin, others, synchronize: () => this.synchronize() },
+      writeFirstSample: (sample) => this.copyIn(firstSample, new Uint8Array(Float64Array.of(sample).buffer)),
     });
     const capability = attributeOf(cudart, index, "cudaDevAttrComputeCapabilityMajor") * 10 +
       attributeOf(cudart, index, "cudaDevAttrComputeCapabilityMinor");
@@ -128,7 +143,11 @@ export class CudaDevice implements Device {
     this.detail = `CUDA kernels by ${compiler.detail} (${cudart.path})`;
     const { name: device, allocator } = this;
     const stream = (): CudaStream => this.#current;
-    const kernels = cudaKernels({ device, cudart, compiler, texts, launches, allocator, status, stream });
+    const shared = { status, firstSample, sampleBase: () => this.graphs.sampleBase };
+    const mayLoad = (kernel: string): void => {
+      this.graphs.refuse(`kernel '${kernel}' runs for the first time in it; run the work once more before`);
+    };
+    const kernels = cudaKernels({ device, cudart, compiler, texts, launches, allocator, stream, shared, mayLoad });
     this.#products = new Products(libraries, kernels.gemm, () => this.#current);
     const gemm: Kernels["gemm"] = (args) => this.#products.gemm(args);
     this.kernels = tracedKernels({ ...kernels, gemm }, trace, this.streams);
@@ -138,10 +157,12 @@ export class CudaDevice implements Device {
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
+    this.graphs.refuse("values of the host are copied to the card in it, which would be the same whenever it is done");
     this.#staging.copyIn(dst, src, this.#current);
   }
 
   copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.graphs.refuse(WAITED);
     this.#staging.copyOut(dst, src, this.#current);
   }
 
@@ -194,6 +215,7 @@ export class CudaDevice implements Device {
   }
 
   synchronize(): void {
+    this.graphs.refuse(WAITED);
     for (const stream of this.#streams.values()) stream.synchronize();
   }
 
