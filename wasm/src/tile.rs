@@ -143,7 +143,12 @@ impl Left {
 unsafe fn add_product(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b: *const f32) {
     let (mut left, mut b) = (a.data, b);
     for _ in 0..depth / UNROLLED {
+        #[cfg(target_arch = "aarch64")]
         add_steps(sums, Left { data: left, ..a }, b);
+        #[cfg(not(target_arch = "aarch64"))]
+        for s in 0..UNROLLED {
+            add_step(sums, left.add(s * a.step), a.row, b.add(s * NR));
+        }
         left = left.add(UNROLLED * a.step);
         b = b.add(UNROLLED * NR);
     }
@@ -154,17 +159,8 @@ unsafe fn add_product(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b
     }
 }
 
-/// `UNROLLED` steps of the summed dim.
-#[cfg(not(target_arch = "aarch64"))]
-#[inline(always)]
-unsafe fn add_steps(sums: &mut [[F32s; VECTORS]; MR], a: Left, b: *const f32) {
-    for s in 0..UNROLLED {
-        add_step(sums, a.data.add(s * a.step), a.row, b.add(s * NR));
-    }
-}
-
-/// The same four steps where a product takes its factor from one lane of a register: the left operand is loaded by four
-/// neighbors, along its rows or along its steps.
+/// `UNROLLED` steps of the summed dim where a product takes its factor from one lane of a register: the left operand is loaded
+/// by four neighbors, along its rows or along its steps.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 unsafe fn add_steps(sums: &mut [[F32s; VECTORS]; MR], a: Left, b: *const f32) {
