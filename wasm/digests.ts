@@ -6,7 +6,7 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "69eb0843f7b960dcd8f49fa1673f1369493978c88471f60ec8054200574ab773",
-  v4: "7eaa2917b64bdfe89d8e4a7942585cc5df9700455b1aa57c5e5c0bd6bafaf132",
-  neon: "5bd2d91fed8329c7c6b2bd4a6123e88e76e0d73bfaa3fac85d08820550f7bae7",
+  v3: "d5304c5c3d0360f2b143db4b186f369654849d674faa6cf268cd8ef2e8e0e467",
+  v4: "e4b40fe76823224af01444e45e72ee19b2eb413141ede37e43fa79928701b759",
+  neon: "8ab1a47f809ff6fedc49c7a42bac76fe91abf88bf82554dbaa543e1197a70507",
 } as const;

@@ -20,7 +20,7 @@ import { TRACES } from "../support/traces.ts";
 
 const OTHERS = [
   ...["heap_base", "list_area", "pool_bytes", "pool_helpers", "pool_work", "pool_end"],
-  ...["exact_exp", "exact_log", "exact_sin", "exact_cos", "exact_pow"],
+  ...["portable_exp", "portable_log", "portable_sin", "portable_cos", "portable_pow"],
 ];
 
 for (const level of ["v3", "v4", "neon"] as const) {

@@ -29,8 +29,8 @@ async function binary(variant: KernelVariant): Promise<Uint8Array<ArrayBuffer>> 
 const OTHERS: readonly (readonly [string, readonly WasmType[], readonly WasmType[]])[] = [
   ["heap_base", [], ["i32"]],
   ["list_area", [], ["i32"]],
-  ...["exact_exp", "exact_log", "exact_sin", "exact_cos"].map((name) => [name, ["f64"], ["f64"]] as const),
-  ["exact_pow", ["f64", "f64"], ["f64"]],
+  ...["portable_exp", "portable_log", "portable_sin", "portable_cos"].map((name) => [name, ["f64"], ["f64"]] as const),
+  ["portable_pow", ["f64", "f64"], ["f64"]],
 ];
 
 /** What a kernel's export takes. */

@@ -358,11 +358,11 @@ export! { space:
         = philox::sample_uniform;
     normal(n: Size, key: Large, offset: Large, mean: f32, std: f32, dst: Address) = philox::normal over n;
 
-    exact_exp(x: f64) -> f64 = libm::exp;
-    exact_log(x: f64) -> f64 = libm::log;
-    exact_sin(x: f64) -> f64 = libm::sin;
-    exact_cos(x: f64) -> f64 = libm::cos;
-    exact_pow(x: f64, y: f64) -> f64 = libm::pow;
+    portable_exp(x: f64) -> f64 = libm::exp;
+    portable_log(x: f64) -> f64 = libm::log;
+    portable_sin(x: f64) -> f64 = libm::sin;
+    portable_cos(x: f64) -> f64 = libm::cos;
+    portable_pow(x: f64, y: f64) -> f64 = libm::pow;
 }
 
 /// Threads that share the work of calls, by the address of their control block.

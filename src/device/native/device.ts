@@ -172,8 +172,14 @@ function portableMath(memory: NativeMemory, { others }: NativeLibrary, numbers: 
     numbers.set(values);
     return call(space);
   };
-  const { exact_exp, exact_log, exact_sin, exact_cos, exact_pow } = others;
-  return { exp: of(exact_exp), log: of(exact_log), sin: of(exact_sin), cos: of(exact_cos), pow: of(exact_pow) };
+  const { portable_exp, portable_log, portable_sin, portable_cos, portable_pow } = others;
+  return {
+    exp: of(portable_exp),
+    log: of(portable_log),
+    sin: of(portable_sin),
+    cos: of(portable_cos),
+    pow: of(portable_pow),
+  };
 }
 
 /**

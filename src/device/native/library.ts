@@ -30,7 +30,9 @@ function ofSpace<R extends ResultType>(result: R): OfSpace<R> {
 type Others =
   & { readonly [N in "heap_base" | "list_area" | "pool_bytes" | "pool_helpers"]: OfSpace<"usize"> }
   & { readonly pool_end: OfSpace<"void"> }
-  & { readonly [N in "exact_exp" | "exact_log" | "exact_sin" | "exact_cos" | "exact_pow"]: OfSpace<"f64"> };
+  & {
+    readonly [N in "portable_exp" | "portable_log" | "portable_sin" | "portable_cos" | "portable_pow"]: OfSpace<"f64">;
+  };
 
 const OTHERS: Others = {
   heap_base: ofSpace("usize"),
@@ -38,11 +40,11 @@ const OTHERS: Others = {
   pool_bytes: ofSpace("usize"),
   pool_helpers: ofSpace("usize"),
   pool_end: ofSpace("void"),
-  exact_exp: ofSpace("f64"),
-  exact_log: ofSpace("f64"),
-  exact_sin: ofSpace("f64"),
-  exact_cos: ofSpace("f64"),
-  exact_pow: ofSpace("f64"),
+  portable_exp: ofSpace("f64"),
+  portable_log: ofSpace("f64"),
+  portable_sin: ofSpace("f64"),
+  portable_cos: ofSpace("f64"),
+  portable_pow: ofSpace("f64"),
 };
 
 /** The function that a helper calls, and does not return from until its pool ends. */

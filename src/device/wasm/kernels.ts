@@ -32,10 +32,10 @@ export function wasmKernels(module: KernelModule, memory: WebAssembly.Memory, st
 /** Functions of one number with the same bits in every runtime. */
 export function portableMath(module: KernelModule): PortableMath {
   return {
-    exp: module.function("exact_exp"),
-    log: module.function("exact_log"),
-    sin: module.function("exact_sin"),
-    cos: module.function("exact_cos"),
-    pow: module.function("exact_pow"),
+    exp: module.function("portable_exp"),
+    log: module.function("portable_log"),
+    sin: module.function("portable_sin"),
+    cos: module.function("portable_cos"),
+    pow: module.function("portable_pow"),
   };
 }
