@@ -21,12 +21,13 @@ import { type StreamName, Streams } from "../stream.ts";
 import { portableMath } from "../wasm/kernels.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
-import { cudaKernels, type KernelTexts, readKernelTexts, unwrittenKernels } from "./kernels.ts";
+import { cudaKernels, unwrittenKernels } from "./kernels.ts";
 import { LAUNCHES, type Launches } from "./launches.ts";
 import { attributeOf, type CudaLibraries, type LocalRank, openCudaLibraries } from "./libraries.ts";
 import { Products } from "./products.ts";
 import { Staging } from "./staging.ts";
 import { CudaStream, type HostWait } from "./streams.ts";
+import { type KernelTexts, readKernelTexts } from "./texts.ts";
 
 /** Options of {@link openCudaDevice}. */
 export interface CudaDeviceOptions {
@@ -128,7 +129,7 @@ export class CudaDevice implements Device {
     this.detail = `CUDA kernels by ${compiler.detail} (${cudart.path})`;
     const { name: device, allocator } = this;
     const stream = (): CudaStream => this.#current;
-    const kernels = cudaKernels({ device, cudart, compiler, texts, launches, allocator, status, stream });
+    const kernels = cudaKernels({ device, index, cudart, compiler, texts, launches, allocator, status, stream });
     this.#products = new Products(libraries, kernels.gemm, () => this.#current);
     const gemm: Kernels["gemm"] = (args) => this.#products.gemm(args);
     this.kernels = tracedKernels({ ...kernels, gemm }, trace, this.streams);

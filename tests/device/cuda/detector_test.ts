@@ -10,7 +10,7 @@ import { NVRTC } from "../../../ffi/bindings/nvrtc.ts";
 import { openLibrary } from "../../../ffi/mod.ts";
 import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import { compileKernel } from "../../../src/device/cuda/compiler.ts";
-import { readKernelTexts } from "../../../src/device/cuda/kernels.ts";
+import { readKernelTexts } from "../../../src/device/cuda/texts.ts";
 import { buildCudaTwin, type CudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
 
 type StreamHandle = Handle<"cudaStream_t">;
@@ -50,13 +50,109 @@ DEVICE void warpAtOnce(const Args& a) {
   s[threadIdx.x] = a.x[threadIdx.x];
   a.x[threadIdx.x] = s[threadIdx.x ^ 1];
 }
+DEVICE void load(float* s, const Args& a) {
+  if (threadIdx.x < 64) copyLater16(s + 4 * threadIdx.x, a.x + 4 * threadIdx.x, true);
+  closeCopies();
+}
+DEVICE void copy(const Args& a) {
+  SHARED(float, s, 256);
+  load(s, a);
+  awaitCopies<0>();
+  __syncthreads();
+  a.x[threadIdx.x] = s[255 - threadIdx.x];
+}
+DEVICE void copyAtOnce(const Args& a) {
+  SHARED(float, s, 256);
+  load(s, a);
+  __syncthreads();
+  const float own = s[255 - threadIdx.x];
+  awaitCopies<0>();
+  __syncthreads();
+  a.x[threadIdx.x] = own;
+}
+DEVICE void copyTooFew(const Args& a) {
+  SHARED(float, s, 256);
+  load(s, a);
+  awaitCopies<1>();
+  __syncthreads();
+  const float own = s[255 - threadIdx.x];
+  awaitCopies<0>();
+  __syncthreads();
+  a.x[threadIdx.x] = own;
+}
+DEVICE void copyApart(const Args& a) {
+  SHARED(float, s, 256);
+  load(s, a);
+  awaitCopies<0>();
+  const float own = s[255 - threadIdx.x];
+  __syncthreads();
+  a.x[threadIdx.x] = own;
+}
+DEVICE void copyOver(const Args& a) {
+  SHARED(float, s, 256);
+  load(s, a);
+  awaitCopies<0>();
+  __syncthreads();
+  const float own = s[255 - threadIdx.x];
+  load(s, a);
+  awaitCopies<0>();
+  __syncthreads();
+  a.x[threadIdx.x] = own;
+}
+DEVICE void copyForNobody(const Args& a) {
+  SHARED(float, s, 256);
+  load(s, a);
+}
+DEVICE void matrices(const Args& a) {
+  SHARED(float, s, 256);
+  u32 own[4];
+  s[threadIdx.x] = a.x[threadIdx.x];
+  __syncthreads();
+  loadMatrices(own, s + 4 * (threadIdx.x % 64));
+  a.x[threadIdx.x] = (float)(own[0] & 1);
+}
+DEVICE void matricesAtOnce(const Args& a) {
+  SHARED(float, s, 256);
+  u32 own[4];
+  s[threadIdx.x] = a.x[threadIdx.x];
+  loadMatrices(own, s + 4 * (threadIdx.x % 64));
+  a.x[threadIdx.x] = (float)(own[0] & 1);
+}
+DEVICE void matricesAside(const Args& a) {
+  SHARED(float, s, 256);
+  u32 own[4];
+  s[threadIdx.x] = a.x[threadIdx.x];
+  __syncthreads();
+  loadMatrices(own, s + 4 * (threadIdx.x % 63) + 1);
+  a.x[threadIdx.x] = (float)(own[0] & 1);
+}
+DEVICE void shuffled(const Args& a) {
+  SHARED(float, s, 256);
+  s[threadIdx.x] = __shfl_xor_sync(~0u, a.x[threadIdx.x], 1);
+  const float other = __shfl_xor_sync(~0u, 1.0f, 1);
+  a.x[threadIdx.x] = s[threadIdx.x ^ 1] + other;
+}
+DEVICE void uneven(const Args& a) {
+  SHARED(float, s, 256);
+  u32 own[4] = {0, 0, 0, 0};
+  s[threadIdx.x] = a.x[threadIdx.x];
+  __syncthreads();
+  if (threadIdx.x % 32 == 5) __any_sync(~0u, true);
+  else
+    loadMatrices(own, s + 4 * (threadIdx.x % 64));
+  a.x[threadIdx.x] = (float)(own[0] & 1);
+}
+DEVICE void beyondShared(const Args& a) {
+  DYNAMIC_SHARED(s);
+  s[threadIdx.x] = 1;
+}
 DEVICE void apart(const Args& a) {
   if (threadIdx.x < 32) __syncthreads();
   else
     __syncthreads();
 }
 `;
-const NAMES = [...TEXT.matchAll(/DEVICE void (\w+)\(/g)].map(([, name = ""]) => name);
+const NAMES = [...TEXT.matchAll(/DEVICE void (\w+)\(const Args& a\)/g)].map(([, name = ""]) => name);
 
 /** What a mistake is made with. */
 interface Stage {
@@ -217,6 +313,66 @@ const MISTAKES: readonly Mistake[] = [
     ({ launch, first }) => launch("all", first, 2),
     /'run_all' on stream \d: a thread writes byte 0 of a block of 1024, which another one writes/,
     ({ launch, first }) => launch("all", first),
+  ],
+  [
+    "a copy to shared memory that is not waited for",
+    ({ launch, first }) => (launch("write", first), launch("copyAtOnce", first)),
+    /'run_copyAtOnce': thread \d+ touches shared memory to which a copy is under way/,
+    ({ launch, first }) => (launch("write", first), launch("copy", first)),
+  ],
+  [
+    "a wait for all copies but those that are read",
+    ({ launch, first }) => (launch("write", first), launch("copyTooFew", first)),
+    /'run_copyTooFew': thread \d+ touches shared memory to which a copy is under way/,
+    ({ launch, first }) => (launch("write", first), launch("copy", first)),
+  ],
+  [
+    "a missing barrier between copies to shared memory and reads",
+    ({ launch, first }) => (launch("write", first), launch("copyApart", first)),
+    /'run_copyApart': threads \d+ and \d+ touch the same shared memory, with no barrier/,
+    ({ launch, first }) => (launch("write", first), launch("copy", first)),
+  ],
+  [
+    "a copy to shared memory that others may still read",
+    ({ launch, first }) => (launch("write", first), launch("copyOver", first)),
+    /'run_copyOver': threads \d+ and \d+ touch the same shared memory, with no barrier/,
+    ({ launch, first }) => (launch("write", first), launch("copy", first)),
+  ],
+  [
+    "a copy to shared memory that nobody waits for",
+    ({ launch, first }) => (launch("write", first), launch("copyForNobody", first)),
+    /'run_copyForNobody': a thread ends with copies to shared memory under way/,
+    ({ launch, first }) => (launch("write", first), launch("copy", first)),
+  ],
+  [
+    "a missing barrier between writes and matrices of shared memory",
+    ({ launch, first }) => (launch("write", first), launch("matricesAtOnce", first)),
+    /'run_matricesAtOnce': threads \d+ and \d+ touch the same shared memory, with no barrier/,
+    ({ launch, first }) => (launch("write", first), launch("matrices", first)),
+  ],
+  [
+    "a row of a matrix that does not begin on a multiple of 16 bytes",
+    ({ launch, first }) => (launch("write", first), launch("matricesAside", first)),
+    /'run_matricesAside': 16 bytes of shared memory are not on a multiple of that/,
+    ({ launch, first }) => (launch("write", first), launch("matrices", first)),
+  ],
+  [
+    "a shuffle taken for a barrier of a warp",
+    ({ launch, first }) => (launch("write", first), launch("shuffled", first)),
+    /'run_shuffled': threads \d+ and \d+ touch the same shared memory/,
+    ({ launch, first }) => (launch("write", first), launch("warp", first)),
+  ],
+  [
+    "lanes of a warp at different operations",
+    ({ launch, first }) => (launch("write", first), launch("uneven", first)),
+    /'run_uneven': lanes of a warp are at different operations/,
+    ({ launch, first }) => (launch("write", first), launch("matrices", first)),
+  ],
+  [
+    "shared memory that the launch did not ask for",
+    ({ launch, first }) => launch("beyondShared", first),
+    /'run_beyondShared': thread \d+ touches shared memory that the block does not have/,
+    ({ launch, first }) => launch("write", first),
   ],
   [
     "threads of a block at different barriers",
