@@ -80,6 +80,8 @@ function denoPermissions(deno) {
   const run = isLinked || programs.some((program) => program.includes(","))
     ? "--allow-run"
     : `--allow-run=${programs.join(",")}`;
-  const writes = args.some((text) => /^(--log[-_]dir|--redirects|--tee|--trace|-r|-t)/.test(text));
-  return [...all, run, ...writes ? ["--allow-write"] : []];
+  const writes = args.some((text) => /^(--log[-_]dir|--redirects|--tee|--trace|--profile|-r|-t)/.test(text));
+  // A profile is told beside what this machine reaches.
+  const measures = args.includes("--profile");
+  return [...all, run, ...writes ? ["--allow-write"] : [], ...measures ? ["--allow-ffi"] : []];
 }

@@ -6,6 +6,6 @@
 
 /** Hexadecimal digests, by the level of x86-64 that a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "69ac07ec0f67668b3f196322d545ca9bb6fe7d9fde4f6d43267f946b32107138",
-  v4: "98b7438f4153d70f75d1bbf57bf41cb8de5e0dc34ed4a98fae039fb0a0653b8b",
+  v3: "03a9dedc8f8183925315b856114b811e99559677538b4636b1f7debefd75efce",
+  v4: "c27478933d610dc0c37d43bc43ead96e0e52346c1c06add4537319635f961afd",
 } as const;

@@ -16,7 +16,11 @@ const WARMUP = 3;
 const STEPS = 10;
 
 const config = await resolveConfig(TRAIN_SECTIONS, { argv: process.argv.slice(2, -1) });
-const device = await openDevice("cpu", { cpuMath: config.cpuMath, threads: threadsOfCase() });
+const device = await openDevice("cpu", { cpuMath: config.cpuMath, threads: threadsOfCase() }).catch((error: Error) => {
+  const rank = process.env["RANK"];
+  if (rank === undefined || rank === "0") process.stdout.write(`${process.argv.at(-1)} cannot: ${error.message}\n`);
+  process.exit();
+});
 using group = await openProcessGroup({ device });
 const { config: sizes, batch, seq } = process.argv.at(-1)?.startsWith("gpt-0.5m") ? GPT_05M : LLAMA_8M;
 const model = buildModel(device, sizes);

@@ -204,7 +204,7 @@ export const ITEMS: readonly ConformanceItem[] = [
   ]),
 
   shown("_mixed_precision: compute dtype", [boundary, "casts float"], [precision, "moves parameters as"]),
-  shown("_mixed_precision: reduce dtype float32 and bfloat16", [precision, "near float32, reducing in"]),
+  shown("_mixed_precision: reduce dtype float32 and bfloat16", [precision, "leads from float32 no further"]),
   shown("_mixed_precision: accumulation in the reduce dtype", [
     precision,
     "on 2 ranks as replicated, and as on one that accumulates",

@@ -79,6 +79,8 @@ export interface TrainingCase {
   readonly checkpointing?: ActivationCheckpointingOptions | undefined;
   /** Whether the second half of the steps is taken by another model, which loads what the first half saved. @default false */
   readonly resumed?: boolean;
+  /** Names the initial weights. @default 7 */
+  readonly seed?: number;
   /** Whether attention, and what goes back to the residual, are dropped out of. @default false */
   readonly dropout?: boolean;
 }
@@ -106,13 +108,19 @@ const BATCH = 2;
 const SEQ = 24;
 const VOCAB = 160;
 
+/** AdamW's; its other settings are PyTorch's defaults. */
+export const LEARNING_RATE = 3e-3;
+/** Total norm that gradients are clipped to. */
+export const MAX_GRAD_NORM = 1;
+
 /**
  * A model that drops out. It is not Phi, whose attention and feed-forward share an input: a unit around one of them, as the size
  * plan makes, adds that one's gradients of the input first.
  */
 const DROPOUT = { model_type: "phi3", attention_dropout: 0.3, resid_pdrop: 0.2, pad_token_id: 0 };
 
-function configOf({ tied, dropout = false }: TrainingCase): Record<string, unknown> {
+/** The model's Hugging Face config. */
+export function configOf({ tied, dropout = false }: TrainingCase): Record<string, unknown> {
   return {
     model_type: "llama",
     vocab_size: VOCAB,
@@ -129,7 +137,7 @@ function configOf({ tied, dropout = false }: TrainingCase): Record<string, unkno
 }
 
 /** A micro-batch of which some labels are to be ignored, more in some micro-batches than in others. */
-function microBatch(step: number, micro: number, microBatches: number): MicroBatch {
+export function microBatch(step: number, micro: number, microBatches: number): MicroBatch {
   const key = keyOf(1, `step ${step}, micro-batch ${micro}`);
   const inputIds = Int32Array.from({ length: BATCH * SEQ }, (_, i) => uniformInt(key, i, VOCAB));
   const labels = inputIds.map((_, i) => {
@@ -213,7 +221,7 @@ function open(
   if (training.checkpointing !== undefined) applyActivationCheckpointing(model.layers, training.checkpointing);
   parallelize(model, training, group, pool);
   initializeParameters(model, seed);
-  return { model, optimizer: new AdamW(model.parameters(), { learningRate: 3e-3 }), begin };
+  return { model, optimizer: new AdamW(model.parameters(), { learningRate: LEARNING_RATE }), begin };
 }
 
 /** Saves what was trained, and goes on with a model of other weights and a new optimizer that load it. */
@@ -229,14 +237,14 @@ async function resume(group: ProcessGroup, { model, optimizer }: Trained, other:
 export async function train(device: Device, group: ProcessGroup, training: TrainingCase): Promise<Trace> {
   const { microBatches, steps } = training;
   using pool = training.offload === "file" ? await openFilePool(tmpdir()) : undefined;
-  let trained = open(device, group, training, 7, pool);
+  let trained = open(device, group, training, training.seed ?? 7, pool);
   const losses: number[] = [];
   const gradNorms: number[] = [];
   for (let step = 0; step < steps; step++) {
     if (training.resumed === true && step === Math.ceil(steps / 2)) {
       trained = await resume(group, trained, open(device, group, training, 8, pool));
     }
-    const context: StepContext = { device, group, maxGradNorm: 1, ...trained };
+    const context: StepContext = { device, group, maxGradNorm: MAX_GRAD_NORM, ...trained };
     trained.begin?.(step);
     const mine = Array.from(
       { length: microBatches / group.size },

@@ -49,7 +49,10 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   if (trace?.file !== undefined && pathKind(trace.file) === "directory") {
     throw new ConfigError([{ path: "--trace", expected: "a file", got: `'${trace.file}', which is a folder` }]);
   }
-  const traced = trace === undefined ? {} : { FULLYSHARD_TRACE: trace.folder };
+  using temporary = new DisposableStack();
+  const traces = trace?.folder ??
+    (plan.profile ? temporary.adopt(makeTemporaryDirectory("fullyshard-"), removePath) : undefined);
+  const traced = traces === undefined ? {} : { FULLYSHARD_TRACE: traces };
   const inherited = { ...inheritedVariables(), ...variables, ...traced };
   const command = rankCommand(plan, script, inherited);
   const screen = new StatusTerminal();
@@ -95,9 +98,22 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     const place = `'fullyshard run ${refused} … ${plan.script}'`;
     screen.lines("stderr", [`fullyshard: ${refused} belongs to the launcher, before the script: ${place}`]);
   }
-  return trace?.file === undefined
-    ? outcome.exitCode
-    : await mergeRanks(trace.folder, trace.file, outcome.exitCode, screen);
+  const isProfiled = plan.profile && traces !== undefined && outcome.exitCode === 0;
+  const exitCode = isProfiled ? await tellProfile(traces, screen) : outcome.exitCode;
+  return trace?.file === undefined ? exitCode : await mergeRanks(trace.folder, trace.file, exitCode, screen);
+}
+
+/** Tells of a step's kernels, and gives the exit code: a profile that is lacking is no success. */
+async function tellProfile(folder: string, screen: StatusTerminal): Promise<number> {
+  const { profileLines } = await import("./profile.ts");
+  try {
+    screen.lines("stderr", await profileLines(folder));
+    return 0;
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+    screen.lines("stderr", [`fullyshard: ${error.message}`]);
+    return 1;
+  }
 }
 
 /** Makes one file of what the ranks traced, and gives the exit code: a trace that is lacking is no success. */

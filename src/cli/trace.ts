@@ -13,10 +13,10 @@ import { ConfigError, FileError } from "../errors.ts";
 import { pathKind, replaceFile, resolveLinks } from "../runtime/files.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { formatDuration } from "../runtime/clock.ts";
-import { formatBytes } from "../train/progress.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 import { flightLines } from "./trace_flight.ts";
 import { eventsOf, openTraces, type RankTrace } from "./trace_files.ts";
+import { kernelLines, milliseconds, unitLines } from "./trace_tables.ts";
 import { type RankSummary, summarize } from "./trace_summary.ts";
 
 const SECTIONS = [section(
@@ -92,8 +92,6 @@ function* pieces(traces: readonly RankTrace[]): Generator<Uint8Array> {
   yield encoder.encode(`${text}\n]}\n`);
 }
 
-const milliseconds = (seconds: number): string => `${(seconds * 1000).toFixed(2)} ms`;
-
 /** Lines for people. */
 function textOf(file: string, ranks: readonly RankSummary[]): string[] {
   const lines = [`Wrote '${file}': open it at https://ui.perfetto.dev`];
@@ -115,39 +113,6 @@ function textOf(file: string, ranks: readonly RankSummary[]): string[] {
   }
   const [first] = ranks;
   return first === undefined ? lines : [...lines, ...unitLines(first), ...kernelLines(first)];
-}
-
-/** A table of what each unit has part in; none where there are no units. */
-function unitLines({ rank, units }: RankSummary): string[] {
-  const rows = units.map(({ unit, forward, backward, wait, communication, bytes }) => [
-    unit,
-    ...[forward, backward, wait, communication].map(milliseconds),
-    formatBytes(Math.round(bytes)),
-  ]);
-  return tableOf([`Rank ${rank}, a step`, "forward", "backward", "gather wait", "communication", "bytes"], rows);
-}
-
-/** A table of kernels; none where none ran. */
-function kernelLines({ rank, kernels }: RankSummary): string[] {
-  const rate = (count: number | undefined, seconds: number): string =>
-    count === undefined || seconds === 0 ? "-" : (count / seconds / 1e9).toPrecision(4);
-  const rows = kernels.map(({ kernel, calls, seconds, flops, bytes }) => [
-    kernel,
-    calls.toFixed(1),
-    milliseconds(seconds),
-    rate(flops, seconds),
-    rate(bytes, seconds),
-  ]);
-  return tableOf([`Rank ${rank}, kernels`, "calls", "time", "GFLOP/s", "GB/s"], rows);
-}
-
-function tableOf(heads: readonly string[], rows: readonly (readonly string[])[]): string[] {
-  if (rows.length === 0) return [];
-  const all = [heads, ...rows];
-  const width = Math.max(...all.map(([name = ""]) => name.length));
-  return all.map(([name = "", ...cells]) =>
-    `  ${name.padEnd(width)}${cells.map((cell) => cell.padStart(15)).join("")}`
-  );
 }
 
 /** A rank as `--json` has it, with names as in `metrics.jsonl`. */

@@ -44,6 +44,8 @@ export interface LaunchPlan {
   readonly stopGraceSeconds: number;
   /** Where ranks trace what they do; undefined: nowhere. */
   readonly trace: TracePlan | undefined;
+  /** Whether rank 0's kernels are told of at the end. */
+  readonly profile: boolean;
   /** Folder of the log files; undefined lets the launcher choose one where any is written. */
   readonly logDir: string | undefined;
   /** What happens to a stream of a rank. */
@@ -78,6 +80,11 @@ export const runFlags: readonly Flag[] = [
     "<folder|file.json>",
     "Trace what ranks do when, for Perfetto: a file, or a folder for 'fullyshard trace'",
   ),
+  {
+    name: "profile",
+    takes: "switch",
+    description: "Tell at the end how long each kernel of rank 0's steps takes, at which rates, beside the machine's",
+  },
   one("log-dir", "<folder>", "Keep each rank's output here too, in <run>/rank<r>/{stdout,stderr}.log"),
   one("redirects", "<0-3|r:n,...>", "Output to log files only: 1 stdout, 2 stderr, 3 both", "0", "r"),
   one("tee", "<0-3|r:n,...>", "Output to log files and here: 1 stdout, 2 stderr, 3 both", "0", "t"),
@@ -201,6 +208,7 @@ export function planRun(argv: readonly string[], numCores: number): LaunchPlan |
     denoArgs: text("deno-args")?.split(/\s+/).filter((part) => part !== ""),
     stopGraceSeconds: Number(grace),
     trace: tracePlan(trace),
+    profile: uses.has("profile"),
     logDir: text("log-dir"),
     stream: streams,
   };

@@ -1,45 +1,47 @@
-/** Units in bfloat16 and float16: what moves, what stays float32, and how near the losses are. @module */
+/** Units in bfloat16 and float16: what moves, what stays float32, and how near the trainings are. @module */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { bfloat16, type DType, float16, float32, fullyShard, scope, SGD } from "../../mod.ts";
 import { initializeParameters, ownedPtr } from "../../doors/nn.ts";
 import { byteLengthOf } from "../../src/comm/call.ts";
-import { compare, type ParityCase, runCases } from "../../scripts/parity/traces.ts";
-import { assertSameBits, trainAlike } from "../support/parity.ts";
+import { type Distance, meanOf } from "../../scripts/parity/distance.ts";
+import { distancesOf, nameOf, NARROW, STEPS, trainOurs } from "../../scripts/parity/precisions.ts";
+import type { ParityCase } from "../../scripts/parity/traces.ts";
+import { trainAlike } from "../support/parity.ts";
 import type { TrainingCase } from "../../scripts/parity/training.ts";
 import { WIDTH } from "./life_cycle_scenario.ts";
 import { input, Stack } from "./modules.ts";
 import { openRank } from "./run.ts";
 
-const STEPS = 4;
-/** What is computed in, and reduced in. */
-const NARROW = [
-  ["bfloat16", "float32"],
-  ["bfloat16", "bfloat16"],
-  ["float16", "float32"],
-  ["float16", "float16"],
-] as const;
+/** How far PyTorch's trainings lead from float32: see `scripts/parity/precision.ts`. */
+const PYTORCH: {
+  readonly steps: number;
+  readonly distances: Readonly<Record<string, { readonly furthest: Distance; readonly mean: Distance }>>;
+} = JSON.parse(readFileSync(new URL("../fixtures/precision.json", import.meta.url), "utf8"));
 
 function caseOf(ranks: number, part: Partial<TrainingCase>): ParityCase {
-  const training: TrainingCase = { mode: "fsdp-reshard", tied: true, microBatches: 2, steps: STEPS, ...part };
+  const training: TrainingCase = { mode: "fsdp-reshard", tied: true, microBatches: 2, steps: 4, ...part };
   return { name: `${ranks} ranks`, ranks, training };
 }
 
 describe("fullyShard() with mixed precision", () => {
-  for (const [paramDtype, reduceDtype] of NARROW) {
-    it(`computes in ${paramDtype} near float32, reducing in ${reduceDtype}`, async () => {
-      const precision = { paramDtype, reduceDtype };
-      const cases = [caseOf(2, {}), caseOf(2, { precision }), caseOf(2, { precision, mode: "fsdp-keep" })];
-      const [wide, reshard, keep] = await runCases(cases, "wasm");
-      assert.ok(wide !== undefined && reshard !== undefined && keep !== undefined);
-      assertSameBits(reshard, keep);
-      assert.ok(compare(wide, reshard).max_ulp_loss > 0, "it is another precision");
-      for (const [i, loss] of wide.losses.entries()) {
-        const other = reshard.losses[i] ?? NaN;
-        assert.ok(Math.abs(other - loss) < 0.02 * loss, `step ${i}: ${other} is not near ${loss}`);
-        const norm = wide.gradNorms[i] ?? NaN;
-        assert.ok(Math.abs((reshard.gradNorms[i] ?? NaN) - norm) < 0.1 * norm, `norm of step ${i}`);
+  it("leads from float32 no further than PyTorch's does on the same weights and data", async () => {
+    assert.equal(STEPS, PYTORCH.steps);
+    const ours = [distancesOf(await trainOurs(1, "wasm")), distancesOf(await trainOurs(2, "wasm"))];
+    assert.deepEqual(Object.keys(ours[0] ?? {}), Object.keys(PYTORCH.distances));
+    for (const [precision, { furthest }] of Object.entries(PYTORCH.distances)) {
+      const mean = meanOf(ours.flatMap((distances) => distances[precision] ?? []));
+      for (const key of ["loss", "gradNorm", "weights"] as const) {
+        assert.ok(mean[key] > 0, `${precision}: it is another precision`);
+        assert.ok(mean[key] <= furthest[key], `${precision}: ${key} by ${mean[key]}, PyTorch's by ${furthest[key]}`);
       }
+    }
+  });
+
+  for (const precision of NARROW) {
+    it(`gives the same bits in ${nameOf(precision)} whether parameters are kept or not`, async () => {
+      await trainAlike([caseOf(2, { precision }), caseOf(2, { precision, mode: "fsdp-keep" })]);
     });
   }
 

@@ -1,4 +1,4 @@
-//! Transcendental functions on four lanes, each within about 2 ulp of the true value.
+//! Transcendental functions of lanes, each within about 2 ulp of the true value where that is a normal number.
 //!
 //! A lane's result depends on that lane alone, so a tensor's element gets the same bits wherever it lies. Polynomials
 //! are near-minimax fits on the reduced ranges named beside them.
@@ -28,7 +28,7 @@ fn exp_parts(x: F32s) -> (F32s, U32s) {
     (F32s::splat(1.0) + (r + r * r * p), shifted.bits().sub(U32s::splat(0x4b40_0000)))
 }
 
-/// `2^n` for integer lanes from -126 to 127.
+/// `2^n` for integer lanes from -126 to 127; infinity for 128.
 #[inline(always)]
 fn power_of_two(n: U32s) -> F32s {
     n.add(U32s::splat(127)).shl::<23>().floats()
@@ -49,6 +49,13 @@ pub fn exp_of_negative(x: F32s) -> F32s {
     let lowest = F32s::splat(-87.336_54);
     let (y, n) = exp_parts(x.at_least(-87.336_54));
     x.lt(lowest).select(F32s::zero(), y * power_of_two(n))
+}
+
+/// `e^x` from -87 on, and `e^-87` below; infinity where the power of two is 128, from 88.4 on.
+#[inline(always)]
+fn exp_from_lowest(x: F32s) -> F32s {
+    let (y, n) = exp_parts(x.at_least(-87.0).at_most(89.0));
+    y * power_of_two(n)
 }
 
 /// Natural logarithm of positive normal lanes (0 gives -87.3; not for infinities or NaN).
@@ -85,10 +92,10 @@ pub fn cos_sin_turns(u: F32s) -> (F32s, F32s) {
     (odd.select(sin, cos).bits().xor(cos_sign).floats(), odd.select(cos, sin).bits().xor(sin_sign).floats())
 }
 
-/// `1 / (1 + e^-x)`.
+/// `1 / (1 + e^-x)`; 0 where that would be subnormal.
 #[inline(always)]
 pub fn sigmoid(x: F32s) -> F32s {
-    F32s::splat(1.0) / (F32s::splat(1.0) + exp(-x))
+    F32s::splat(1.0) / (F32s::splat(1.0) + exp_from_lowest(-x))
 }
 
 /// Hyperbolic tangent.
@@ -99,7 +106,7 @@ pub fn tanh(x: F32s) -> F32s {
     // |x| < 0.625
     let p = polynomial(z, [-0.333_333_3, 0.133_332_04, -0.053_946_454, 0.021_698_69, -0.008_171_706, 0.002_137_163]);
     let near = x + x * z * p;
-    let far = F32s::splat(1.0) - F32s::splat(2.0) / (exp(magnitude + magnitude) + F32s::splat(1.0));
+    let far = F32s::splat(1.0) - F32s::splat(2.0) / (exp_from_lowest(magnitude + magnitude) + F32s::splat(1.0));
     let sign = x.bits().and(U32s::splat(0x8000_0000));
     magnitude.lt(F32s::splat(0.625)).select(near, far.bits().or(sign).floats())
 }
@@ -139,7 +146,7 @@ pub fn normal_cdf(x: F32s) -> F32s {
     let near = F32s::splat(0.5) + x * polynomial(z, CDF_NEAR);
     // The tail below -|x| is e^(-x^2 / 2) times a smooth function of t.
     let t = F32s::splat(1.0) / (F32s::splat(1.0) + F32s::splat(0.212_132_04) * magnitude);
-    let tail = exp(F32s::splat(-0.5) * z) * t * polynomial(t, CDF_TAIL);
+    let tail = exp_of_negative(F32s::splat(-0.5) * z) * t * polynomial(t, CDF_TAIL);
     let far = x.lt(F32s::zero()).select(tail, F32s::splat(1.0) - tail);
     magnitude.lt(F32s::splat(0.75)).select(near, far)
 }
@@ -147,7 +154,7 @@ pub fn normal_cdf(x: F32s) -> F32s {
 /// The standard normal density.
 #[inline(always)]
 pub fn normal_density(x: F32s) -> F32s {
-    F32s::splat(0.398_942_3) * exp(F32s::splat(-0.5) * x * x)
+    F32s::splat(0.398_942_3) * exp_of_negative(F32s::splat(-0.5) * (x * x))
 }
 
 const CDF_TAIL: [f32; 9] = [

@@ -13,6 +13,8 @@ pub const MR: usize = match LANES {
     8 => 6,
     _ => 12,
 };
+/// Steps of the summed dim between which nothing is counted nor compared; in WASM, whose compilers keep less in registers, one.
+const UNROLLED: usize = if LANES > 4 { 4 } else { 1 };
 /// Vectors in a row of a tile.
 const VECTORS: usize = 2;
 /// Columns of a tile: width of the right operand's panels.
@@ -139,16 +141,29 @@ impl Left {
 #[inline(always)]
 unsafe fn add_product(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b: *const f32) {
     let (mut left, mut b) = (a.data, b);
-    for _ in 0..depth {
-        let right: [F32s; VECTORS] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
-        for i in 0..MR {
-            let value = F32s::load_splat(left.add(i * a.row));
-            for j in 0..VECTORS {
-                sums[i][j] = value.madd(right[j], sums[i][j]);
-            }
+    for _ in 0..depth / UNROLLED {
+        for s in 0..UNROLLED {
+            add_step(sums, left.add(s * a.step), a.row, b.add(s * NR));
         }
+        left = left.add(UNROLLED * a.step);
+        b = b.add(UNROLLED * NR);
+    }
+    for _ in 0..depth % UNROLLED {
+        add_step(sums, left, a.row, b);
         left = left.add(a.step);
         b = b.add(NR);
+    }
+}
+
+/// One step of the summed dim.
+#[inline(always)]
+unsafe fn add_step(sums: &mut [[F32s; VECTORS]; MR], left: *const f32, row: usize, b: *const f32) {
+    let right: [F32s; VECTORS] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
+    for i in 0..MR {
+        let value = F32s::load_splat(left.add(i * row));
+        for j in 0..VECTORS {
+            sums[i][j] = value.madd(right[j], sums[i][j]);
+        }
     }
 }
 
