@@ -8,50 +8,107 @@
  * @module
  */
 
-import { transform } from "esbuild";
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { type Node, type SourceFile, SyntaxKind } from "typescript/unstable/ast";
+import {
+  isCallExpression,
+  isExportDeclaration,
+  isIdentifier,
+  isImportDeclaration,
+  isImportTypeNode,
+  isNewExpression,
+  isStringLiteral,
+} from "typescript/unstable/ast/is";
+import { API } from "typescript/unstable/async";
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 
-/** Addresses of sibling files, which end in `.js` there: imports, workers and the choice of an FFI provider. */
-const sibling = /(["'`])(\.{1,2}\/[^"'`\s]+)\.ts\1/g;
-
-/** A package that a file loads, after what comes before it on the line. */
-const bare = /^((?!\s*\*).*(?:\bfrom |\bimport\())"([^."][^":]*)"/gm;
+/** The sources on their way to the compiler. */
+const staged = "dist/sources";
+const project = "scripts/tsconfig.package.json";
 
 rmSync("dist", { recursive: true, force: true });
 const kernels = ["wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts"];
 const sources = ["mod.ts", ...kernels, ...filesIn("doors"), ...filesIn("src"), ...filesIn("ffi")];
-for (const file of sources) {
-  const { code } = await transform(readFileSync(file, "utf8"), { loader: "ts", format: "esm", target: "esnext" });
-  write(`dist/${file.replace(/\.ts$/, ".js")}`, code.replace(sibling, "$1$2.js$1"));
-}
+for (const file of sources) write(`${staged}/${file}`, readFileSync(file, "utf8"));
 const deno: { imports: Record<string, string> } = JSON.parse(readFileSync("deno.json", "utf8"));
-for (const file of sources) {
-  const text = readFileSync(file, "utf8");
-  write(`dist/deno/${file}`, text.replace(bare, (_, before, name) => `${before}"${packageAddress(name)}"`));
+for (const [file, tree] of await parse(sources)) {
+  const addresses = addressesIn(tree);
+  write(`dist/deno/${file}`, readdress(tree.text, addresses, packageAddress));
+  write(`${staged}/${file}`, readdress(tree.text, addresses, compiledAddress));
 }
-const compiler = fileURLToPath(new URL("../node_modules/typescript/bin/tsc", import.meta.url));
-execFileSync("node", [compiler, "--project", "scripts/tsconfig.declarations.json"], { stdio: "inherit" });
-for (const name of readdirSync("dist", { recursive: true, encoding: "utf8" })) {
-  if (!name.endsWith(".d.ts")) continue;
-  write(`dist/${name}`, readFileSync(`dist/${name}`, "utf8").replace(sibling, "$1$2.js$1"));
-}
-for (const folder of ["dist", "dist/deno"]) cpSync("wasm/pkg", `${folder}/wasm/pkg`, { recursive: true });
+execFileSync("node", ["node_modules/typescript/bin/tsc", "--project", project], { stdio: "inherit" });
+rmSync(staged, { recursive: true });
 for (const folder of ["dist", "dist/deno"]) {
-  cpSync("src/device/cuda/kernels", `${folder}/src/device/cuda/kernels`, { recursive: true });
+  for (const copied of ["wasm/pkg", "src/device/cuda/kernels"]) {
+    cpSync(copied, `${folder}/${copied}`, { recursive: true });
+  }
 }
 const { version }: { version: string } = JSON.parse(readFileSync("package.json", "utf8"));
 write("dist/package.json", `${JSON.stringify({ version, type: "module" })}\n`);
 
-function packageAddress(name: string): string {
-  const address = deno.imports[name];
-  if (address === undefined) throw new Error(`deno.json has no import '${name}'`);
-  return address;
+/** The syntax trees of files as they are staged. */
+async function parse(files: readonly string[]): Promise<ReadonlyMap<string, SourceFile>> {
+  const compiler = new API({ cwd: process.cwd() });
+  try {
+    const { program } = (await compiler.updateSnapshot({ openProjects: [project] })).getProjects()[0] ?? fail(project);
+    const trees = await Promise.all(files.map((file) => program.getSourceFile(`${process.cwd()}/${staged}/${file}`)));
+    return new Map(files.map((file, i) => [file, trees[i] ?? fail(file)]));
+  } finally {
+    await compiler.close();
+  }
+}
+
+/** Texts that name a module: where it is imported, exported or the type of something, and in `new URL("./worker.ts", …)`. */
+function addressesIn(tree: SourceFile): readonly { readonly text: string; readonly start: number }[] {
+  const found: { text: string; start: number }[] = [];
+  const visit = (node: Node): void => {
+    // A literal ends with its quote; a comment may come before it.
+    if (isStringLiteral(node) && namesModule(node)) {
+      found.push({ text: node.text, start: node.end - 1 - node.text.length });
+    }
+    node.forEachChild(visit);
+  };
+  visit(tree);
+  return found;
+}
+
+function namesModule(literal: Node): boolean {
+  const { parent } = literal;
+  if (isCallExpression(parent)) return parent.expression.kind === SyntaxKind.ImportKeyword;
+  if (isNewExpression(parent)) return isIdentifier(parent.expression) && parent.expression.text === "URL";
+  return isImportDeclaration(parent) || isExportDeclaration(parent) || isImportTypeNode(parent.parent);
+}
+
+/** A file's text with other addresses. */
+function readdress(
+  text: string,
+  addresses: ReturnType<typeof addressesIn>,
+  change: (address: string) => string,
+): string {
+  let [result, done] = ["", 0];
+  for (const { text: address, start } of addresses) {
+    const end = start + address.length;
+    if (text.slice(start, end) !== address) throw new Error(`expected '${address}', got '${text.slice(start, end)}'`);
+    result += text.slice(done, start) + change(address);
+    done = end;
+  }
+  return result + text.slice(done);
+}
+
+/** The address of a sibling as the compiler names it. */
+function compiledAddress(address: string): string {
+  return address.startsWith(".") && address.endsWith(".ts") ? `${address.slice(0, -".ts".length)}.js` : address;
+}
+
+/** The address of a package in Deno without an import map. */
+function packageAddress(address: string): string {
+  if (address.startsWith(".") || address.includes(":")) return address;
+  return deno.imports[address] ?? fail(`the import '${address}' in deno.json`);
 }
 
 function filesIn(folder: string): string[] {
@@ -63,4 +120,8 @@ function filesIn(folder: string): string[] {
 function write(file: string, text: string): void {
   mkdirSync(dirname(file), { recursive: true });
   writeFileSync(file, text);
+}
+
+function fail(missing: string): never {
+  throw new Error(`There is no ${missing}`);
 }

@@ -1,6 +1,6 @@
 /**
  * Runs the code blocks of the README and of `docs/` from the packed npm package, in a folder of each document's own, once under
- * Bun and once under Deno. What the word behind a block's language makes of it:
+ * Bun and once under Deno, as many at a time as there are cores. What the word behind a block's language makes of it:
  *
  *     ```ts            a program: it is run
  *     ```ts train.ts   a file: it is written, and the document's commands use it; so for yaml and json
@@ -13,8 +13,9 @@
  *
  * @module
  */
-import { spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { cpSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { delimiter } from "node:path";
 import process from "node:process";
 import { installInto, packInto, ROOT, temporaryFolder } from "./packed.ts";
@@ -44,14 +45,15 @@ let [passed, failed] = [0, 0];
 using pack = temporaryFolder();
 const tarball = packInto(pack.path);
 const llama = `${pack.path}/llama`;
-makeLlama();
-for (const document of documents) {
-  for (const runtime of RUNTIMES) runDocument(document, runtime);
-}
+await makeLlama();
+const queue = documents.flatMap((document) => RUNTIMES.map((runtime) => [document, runtime] as const));
+await Promise.all(Array.from({ length: availableParallelism() }, async () => {
+  for (let next = queue.shift(); next !== undefined; next = queue.shift()) await runDocument(...next);
+}));
 process.stdout.write(`${passed} passed, ${failed} failed\n`);
 process.exitCode = failed === 0 ? 0 : 1;
 
-function runDocument(document: string, runtime: (typeof RUNTIMES)[number]): void {
+async function runDocument(document: string, runtime: (typeof RUNTIMES)[number]): Promise<void> {
   const blocks = blocksOf(document);
   if (!blocks.some((block) => commandOf(block, runtime) !== undefined)) return;
   using folder = temporaryFolder();
@@ -62,7 +64,7 @@ function runDocument(document: string, runtime: (typeof RUNTIMES)[number]): void
     if (command === undefined) continue;
     if (block.language === "ts") writeFileSync(`${folder.path}/${programOf(block)}`, block.text);
     const started = performance.now();
-    const fault = execute(folder.path, command, runtime);
+    const fault = await execute(folder.path, command, runtime);
     const took = ((performance.now() - started) / 1000).toFixed(1);
     const where = `${document}:${block.line} under ${runtime}, ${took} s`;
     process.stdout.write(fault === undefined ? `ok ${where}\n` : `FAILED ${where}\n${command}\n${fault}\n`);
@@ -91,12 +93,12 @@ function programOf({ line }: Block): string {
 }
 
 /** Runs a command; what went wrong, if anything. */
-function execute(folder: string, command: string, runtime: string): string | undefined {
+function execute(folder: string, command: string, runtime: string): Promise<string | undefined> {
   // A function of the shell that started this would hide the runtimes' programs.
   const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("BASH_FUNC_")));
-  const { status, stdout, stderr } = spawnSync("bash", ["-euo", "pipefail", "-c", command], {
+  const child = spawn("bash", ["-euo", "pipefail", "-c", command], {
     cwd: folder,
-    encoding: "utf8",
+    stdio: ["ignore", "pipe", "pipe"],
     timeout: BLOCK_SECONDS * 1000,
     env: {
       ...inherited,
@@ -105,7 +107,12 @@ function execute(folder: string, command: string, runtime: string): string | und
       NO_COLOR: "1",
     },
   });
-  return status === 0 ? undefined : `exit status ${status}\n${stdout}${stderr}`;
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text) => output += text);
+  return new Promise((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (status) => resolve(status === 0 ? undefined : `exit status ${status}\n${output}`));
+  });
 }
 
 function blocksOf(document: string): Block[] {
@@ -128,7 +135,7 @@ function prepare(folder: string): void {
 }
 
 /** Makes a small Llama with random weights, in the way of the documents. */
-function makeLlama(): void {
+async function makeLlama(): Promise<void> {
   using folder = temporaryFolder();
   installInto(folder.path, tarball);
   const sizes = { hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 2 };
@@ -141,7 +148,7 @@ function makeLlama(): void {
     `await model.save(${JSON.stringify(llama)});`,
   ];
   writeFileSync(`${folder.path}/make.ts`, lines.join("\n"));
-  const fault = execute(folder.path, "bun make.ts", "bun");
+  const fault = await execute(folder.path, "bun make.ts", "bun");
   if (fault !== undefined) throw new Error(`Cannot make a model for the documents: ${fault}`);
   for (const name of readdirSync(`${ROOT}examples/data`)) cpSync(`${ROOT}examples/data/${name}`, `${llama}/${name}`);
 }

@@ -8,6 +8,7 @@
  */
 import { basename } from "node:path";
 import process from "node:process";
+import { at } from "../src/at.ts";
 import { loadHfWeights, readHfConfig, saveHfDirectory } from "../doors/checkpoint.ts";
 import { openDevice } from "../doors/device.ts";
 import { buildModel } from "../doors/nn.ts";
@@ -25,8 +26,8 @@ for (const folder of folders) {
   await saveHfDirectory(model, written);
   const stored = await StoredTensors.read(`${folder}/expected.safetensors`);
   const [ids, shape] = [stored.ints("input_ids"), stored.shape("input_ids")];
-  const seq = shape[1] ?? 0;
-  const labels = ids.map((_, i) => i % seq === seq - 1 ? -100 : ids[i + 1] ?? -100);
+  const seq = at(shape, 1, "dim of input_ids");
+  const labels = ids.map((_, i) => i % seq === seq - 1 ? -100 : at(ids, i + 1, "token"));
   const loss = noGrad(() => {
     const inputIds = tensor(device, ids, { shape, dtype: int32 });
     return model.call({ inputIds, labels: tensor(device, labels, { shape, dtype: int32 }) }).loss?.item() ?? NaN;

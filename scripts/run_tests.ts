@@ -18,8 +18,8 @@ import { readReport, type TestOutcome } from "./test_report.ts";
 
 /** Longest time for one file; a file that hangs is killed and counts as failed. */
 const fileTimeoutMs = 600_000;
-/** Folders of tests that end ranks and wait for the others to say so, within seconds: nothing runs beside them. */
-const alone = ["tests/faults/"];
+/** Tests that end ranks and wait for the others to say so, within seconds: nothing runs beside them. */
+const alone = ["checkpoint", "memory", "ranks"].map((subject) => `tests/faults/${subject}_test.ts`);
 
 type RuntimeName = "bun" | "deno";
 
@@ -66,7 +66,7 @@ async function main(argv: readonly string[]): Promise<number> {
     .filter((file) => file.endsWith("_test.ts") && (rest.length === 0 || rest.some((part) => file.includes(part))))
     .sort();
   const all = runtimes.flatMap((name) => files.map((file) => ({ runtime: name, file })));
-  const isAlone = ({ file }: Job): boolean => alone.some((folder) => file.startsWith(folder));
+  const isAlone = ({ file }: Job): boolean => alone.includes(file);
 
   const reports = mkdtempSync(`${tmpdir()}/fullyshard-tests-`);
   try {

@@ -28,8 +28,12 @@ export interface KernelModule {
   function(name: string): WasmFunction;
 }
 
+/** The modules beside this file that were read: what is compiled as they run serves each device of a thread. */
+const compiled = new Map<KernelVariant, Promise<WebAssembly.Module>>();
+
 /**
- * Reads and compiles one of the two kernel modules. A module may be instantiated many times, also in other workers.
+ * Reads and compiles one of the two kernel modules. A module may be instantiated many times, also in other workers; the one
+ * beside this file is read once.
  *
  * @param variant which arithmetic
  * @param source the binary or where it lies, a `file:`, `http:` or `https:` URL; by default the file beside this one
@@ -40,7 +44,18 @@ export async function loadKernelModule(
   source?: URL | Uint8Array<ArrayBuffer>,
 ): Promise<WebAssembly.Module> {
   if (source instanceof Uint8Array) return await WebAssembly.compile(source);
-  const url = source ?? defaultSource(variant);
+  if (source !== undefined) return await compileFrom(source);
+  const known = compiled.get(variant) ?? compileFrom(defaultSource(variant));
+  compiled.set(variant, known);
+  try {
+    return await known;
+  } catch (error) {
+    compiled.delete(variant); // it may be there the next time
+    throw error;
+  }
+}
+
+async function compileFrom(url: URL): Promise<WebAssembly.Module> {
   let bytes: ArrayBuffer;
   try {
     const response = await fetch(url);

@@ -4,6 +4,8 @@
  * @module
  */
 
+import { LLAMA_8M as EXAMPLE } from "../../examples/llama_8m.ts";
+
 /** A model, and what a rank computes in a step. */
 export interface BenchModel {
   readonly config: { readonly model_type: string; readonly vocab_size: number } & Readonly<Record<string, unknown>>;
@@ -15,16 +17,7 @@ export interface BenchModel {
 
 /** A Llama of 7.9 M parameters. */
 export const LLAMA_8M: BenchModel = {
-  config: {
-    model_type: "llama",
-    vocab_size: 4096,
-    hidden_size: 256,
-    intermediate_size: 688,
-    num_hidden_layers: 8,
-    num_attention_heads: 8,
-    num_key_value_heads: 4,
-    max_position_embeddings: 256,
-  },
+  config: EXAMPLE,
   batch: 4,
   seq: 256,
 };

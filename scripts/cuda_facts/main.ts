@@ -12,7 +12,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
+import type { Flag } from "../../src/config/flags.ts";
+import { readScriptFlags } from "../flags.ts";
 import { mismatches } from "./compare.ts";
 import { type LibraryFacts, mergeObservations, type Observation } from "./facts.ts";
 import { probeProgram } from "./probe.ts";
@@ -40,12 +41,8 @@ const flags: readonly Flag[] = [
 process.exitCode = main(process.argv.slice(2));
 
 function main(argv: readonly string[]): number {
-  const { uses, problems } = readFlags(flags, argv, { stopAtPositional: true });
-  if (problems.length > 0 || uses.has("help")) {
-    for (const { path, expected, got } of problems) print(`${path}: expected ${expected}, got ${got}`);
-    print(describeFlags(flags));
-    return uses.has("help") ? 0 : 2;
-  }
+  const uses = readScriptFlags(flags, argv);
+  if (typeof uses === "number") return uses;
   const only = uses.get("only")?.texts.at(-1);
   if (only !== undefined && AUDITED[only] === undefined) {
     print(`--only: expected one of ${Object.keys(AUDITED).join(", ")}, got ${only}`);

@@ -16,7 +16,8 @@ import { existsSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { describeFlags, type Flag, readFlags } from "../../src/config/flags.ts";
+import type { Flag } from "../../src/config/flags.ts";
+import { readScriptFlags } from "../flags.ts";
 import { nvrtcVersion } from "../../src/device/cuda/compiler.ts";
 import { FETCHED, findCompiler, JOBS, type Outcome } from "./compile.ts";
 import { documentOf, faultsOf, tableOf } from "./report.ts";
@@ -38,12 +39,8 @@ process.chdir(fileURLToPath(new URL("../..", import.meta.url)));
 process.exitCode = await main(process.argv.slice(2));
 
 async function main(argv: readonly string[]): Promise<number> {
-  const { uses, problems } = readFlags(flags, argv, { stopAtPositional: true });
-  if (problems.length > 0 || uses.has("help")) {
-    for (const { path, expected, got } of problems) print(`${path}: expected ${expected}, got ${got}`);
-    print(describeFlags(flags));
-    return uses.has("help") ? 0 : 2;
-  }
+  const uses = readScriptFlags(flags, argv);
+  if (typeof uses === "number") return uses;
   const only = uses.get("only")?.texts.at(-1);
   if (only !== undefined && JOBS.every(({ kernel }) => kernel !== only)) {
     print(`--only: expected a kernel, got ${only}`);

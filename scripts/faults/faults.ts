@@ -6,6 +6,7 @@
  */
 import * as fs from "node:fs";
 import { spawnSync } from "node:child_process";
+import { at } from "../../src/at.ts";
 import { findCheckpoint, verifyFiles } from "../../src/checkpoint/find.ts";
 import { listCheckpoints } from "../../src/checkpoint/directory.ts";
 import { ALONE } from "../../src/checkpoint/ranks.ts";
@@ -111,7 +112,7 @@ export function faults(kills: number): readonly Fault[] {
 
 function flip(file: string): void {
   const bytes = fs.readFileSync(file);
-  bytes[bytes.length - 9] = (bytes[bytes.length - 9] ?? 0) ^ 0x10;
+  bytes[bytes.length - 9] = at(bytes, bytes.length - 9, "byte") ^ 0x10;
   fs.writeFileSync(file, bytes);
 }
 
@@ -180,7 +181,9 @@ async function damaged(
   if (first.code !== 0) wrong.push(`the run that saves ended with ${first.code}:\n${first.stderr}`);
   const whole = metricLines(folder).map(essence);
   const path = folder.file("out/checkpoint-4");
-  damage(path, fs.readdirSync(path).find((file) => file.startsWith("shard-")) ?? "");
+  const shard = fs.readdirSync(path).find((file) => file.startsWith("shard-"));
+  if (shard === undefined) throw new Error(`'${path}' has no shard that could be damaged`);
+  damage(path, shard);
   const running = startRun([...flags, "--resume", path]);
   const { code, stderr, seconds } = await running.ended;
   const named = stderr.split("\n").find((line) => says.test(line) && line.includes("checkpoint-4")) ?? "";

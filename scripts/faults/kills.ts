@@ -7,6 +7,7 @@
  */
 import * as fs from "node:fs";
 import process from "node:process";
+import { at } from "../../src/at.ts";
 import { listCheckpoints } from "../../src/checkpoint/directory.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, type Running, startRun } from "../../tests/train/runs.ts";
@@ -45,8 +46,8 @@ export async function killAgainAndAgain(kills: number): Promise<FaultReport> {
     if (newest() < saved) lost.push(`checkpoint-${saved} ${when}`);
   };
   for (let kill = 0; kill < kills; kill++) {
-    const runtime = RUNTIMES[kill % RUNTIMES.length] ?? "bun";
-    const victims = VICTIMS[Math.floor(Math.random() * VICTIMS.length)] ?? [];
+    const runtime = at(RUNTIMES, kill % RUNTIMES.length, "runtime");
+    const victims = at(VICTIMS, Math.floor(Math.random() * VICTIMS.length), "victims");
     const before = newest();
     const running = startRun([...flags, "--steps", "100000"], { runtime, allowAll: true });
     const when = `after kill ${kill + 1} (${runtime}, ${victims.join(" and ")})`;
@@ -83,9 +84,10 @@ export async function killAgainAndAgain(kills: number): Promise<FaultReport> {
 
 /** Launcher and ranks of a run, once both ranks are there. */
 async function membersOf({ child }: Running): Promise<Member[]> {
+  if (child.pid === undefined) throw new Error("The run was not started");
   for (;;) {
     // The command is a script of Node, whose child is the launcher, whose children are ranks and a shell.
-    const launchers = childrenOf(child.pid ?? 0);
+    const launchers = childrenOf(child.pid);
     const ranks = launchers.flatMap(childrenOf).flatMap((pid): Member[] => {
       const rank = /(?:^|\0)RANK=(\d+)/.exec(readQuietly(`/proc/${pid}/environ`))?.[1];
       return rank === undefined ? [] : [{ pid, part: `rank ${rank}` }];

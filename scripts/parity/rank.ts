@@ -1,11 +1,12 @@
 /**
- * One rank of a parity run: a Worker.
+ * One rank of parity runs, one after another: a Worker.
  *
  * @module
  */
 import { type CpuMath, openDevice } from "../../doors/device.ts";
-import { openLoopback, serveRank } from "../../doors/testing.ts";
+import { openLoopback } from "../../doors/testing.ts";
 import type { LoopbackWorld } from "../../src/comm/control/workers.ts";
+import { serveRanks } from "../../tests/support/rank_pool.ts";
 import { type Trace, train, type TrainingCase } from "./training.ts";
 
 /** What a run of ranks is given. */
@@ -19,7 +20,7 @@ function isRankData(data: unknown): data is RankData {
   return typeof data === "object" && data !== null && "parts" in data && "cpuMath" in data;
 }
 
-serveRank(async ({ rank, size, data }) => {
+serveRanks(async ({ rank, size, data }) => {
   if (!isRankData(data)) throw new Error("not what a parity rank is given");
   const traces: Trace[] = [];
   for (const { world, trainings } of data.parts) {

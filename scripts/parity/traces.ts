@@ -4,8 +4,9 @@
  * @module
  */
 import type { CpuMath } from "../../doors/device.ts";
-import { runLoopback } from "../../doors/testing.ts";
+import { at } from "../../src/at.ts";
 import { createLoopbackWorld } from "../../src/comm/data/loopback.ts";
+import { runPooled } from "../../tests/support/rank_pool.ts";
 import { axisGroups, type Combination } from "./axes.ts";
 import type { Mode, PrecisionNames, Trace, TrainingCase } from "./training.ts";
 
@@ -48,13 +49,17 @@ export async function runCases(cases: readonly ParityCase[], cpuMath: CpuMath): 
       const members = alike.slice(part * CASES_OF_A_WORLD, (part + 1) * CASES_OF_A_WORLD);
       return { world: createLoopbackWorld(world), trainings: members.map(({ training }) => training) };
     });
-    const results = await runLoopback(world, new URL("./rank.ts", import.meta.url), { cpuMath, parts });
+    const results = await runPooled(world, new URL("./rank.ts", import.meta.url), { cpuMath, parts });
     for (const [i, one] of alike.entries()) {
       const ofRanks = results.filter(areTraces).flatMap((ofRank) => ofRank.slice(i, i + 1));
       traces.set(one, assemble(one.name, ofRanks, world));
     }
   }
-  return cases.flatMap((one) => traces.get(one) ?? []);
+  return cases.map((one) => {
+    const trace = traces.get(one);
+    if (trace === undefined) throw new Error(`no trace of ${one.name}`);
+    return trace;
+  });
 }
 
 /** Puts the ranks' shares together; checks that all saw the same and that every element is owned (in DDP: equal). */
@@ -80,10 +85,10 @@ function joinParts(what: string, parts: Trace["owned"]): Float32Array {
   const isOwned = new Uint8Array(whole.length);
   for (const { offset, values } of parts) {
     for (let i = 0; i < values.length; i++) {
-      const [at, value] = [offset + i, values[i] ?? NaN];
-      if (isOwned[at] === 1 && !Object.is(whole[at], value)) throw new Error(`${what}: ranks differ at ${at}`);
-      whole[at] = value;
-      isOwned[at] = 1;
+      const [place, value] = [offset + i, at(values, i, `element of ${what}`)];
+      if (isOwned[place] === 1 && !Object.is(whole[place], value)) throw new Error(`${what}: ranks differ at ${place}`);
+      whole[place] = value;
+      isOwned[place] = 1;
     }
   }
   const missing = isOwned.indexOf(0);
@@ -93,10 +98,10 @@ function joinParts(what: string, parts: Trace["owned"]): Float32Array {
 
 function concat(parts: readonly Float32Array[]): Float32Array {
   const whole = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
+  let place = 0;
   for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
+    whole.set(part, place);
+    place += part.length;
   }
   return whole;
 }
@@ -189,12 +194,12 @@ type Bits = (values: ArrayLike<number>) => (index: number) => bigint;
 
 const doubleBits: Bits = (values) => {
   const bits = new BigInt64Array(Float64Array.from(values).buffer);
-  return (index) => ordered(bits[index] ?? 0n, 0x7fffffffffffffffn);
+  return (index) => ordered(at(bits, index, "number"), 0x7fffffffffffffffn);
 };
 
 const floatBits: Bits = (values) => {
   const bits = new Int32Array(Float32Array.from(values).buffer);
-  return (index) => ordered(BigInt(bits[index] ?? 0), 0x7fffffffn);
+  return (index) => ordered(BigInt(at(bits, index, "number")), 0x7fffffffn);
 };
 
 /** Of a sign and a magnitude, the number. */
@@ -208,7 +213,7 @@ function ulps(a: ArrayLike<number>, b: ArrayLike<number>, bitsOf: Bits): number 
   const [bitsOfA, bitsOfB] = [bitsOf(a), bitsOf(b)];
   let most = 0n;
   for (let i = 0; i < a.length; i++) {
-    const [x, y] = [a[i] ?? NaN, b[i] ?? NaN];
+    const [x, y] = [at(a, i, "number"), at(b, i, "number")];
     if (!Number.isFinite(x) || !Number.isFinite(y)) return Infinity;
     // Zeros of two signs are as far apart as their bits: not at all.
     if (x === y) continue;

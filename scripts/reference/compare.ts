@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { at } from "../../src/at.ts";
 import { loadHfWeights, readHfConfig } from "../../doors/checkpoint.ts";
 import { type Device, uint8 } from "../../doors/device.ts";
 import { buildModel, Parameter } from "../../doors/nn.ts";
@@ -195,8 +196,9 @@ class Comparison {
 }
 
 /** Hugging Face's labels, moved to the position that predicts them. */
-function shifted(labels: Int32Array, [, seq = 0]: readonly number[]): Int32Array {
-  return labels.map((_, i) => i % seq === seq - 1 ? IGNORED : labels[i + 1] ?? IGNORED);
+function shifted(labels: Int32Array, shape: readonly number[]): Int32Array {
+  const seq = at(shape, 1, "dim of labels");
+  return labels.map((_, i) => i % seq === seq - 1 ? IGNORED : at(labels, i + 1, "label"));
 }
 
 /** How many labels count. */

@@ -36,11 +36,16 @@ export const CLUSTER_KEYS: readonly ForeignKey[] = [
     (count, to) => void (to.ranks.count = count),
     { question: { text: "Ranks", usual: "1" } },
   ),
-  foreignKey("num_machines", whole(1), "1: several hosts are refused, as they are not there yet", (count, to) => {
-    if (count > 1) to.refuse("1", `${count}: several hosts are not there yet`);
-  }),
+  foreignKey(
+    "num_machines",
+    whole(1),
+    "1: several hosts are refused, as `fullyshard run --nnodes` starts them",
+    (count, to) => {
+      if (count > 1) to.refuse("1", `${count}: start several hosts by 'fullyshard run --nnodes'`);
+    },
+  ),
   foreignKey("machine_rank", whole(0), "0, as there is one host", (rank, to) => {
-    if (rank > 0) to.refuse("0", `${rank}: several hosts are not there yet`);
+    if (rank > 0) to.refuse("0", `${rank}: start several hosts by 'fullyshard run --nnodes'`);
   }),
   foreignKey("main_process_ip", text, "`--master-addr`", (address, to) => void (to.ranks.masterAddr = address)),
   foreignKey("main_process_port", whole(0), "`--master-port`", (port, to) => void (to.ranks.masterPort = port)),

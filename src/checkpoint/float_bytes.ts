@@ -46,7 +46,7 @@ export function decodeToFloat32(code: string, bytes: Uint8Array, out?: Float32Ar
   } else {
     const halves = new Uint16Array(buffer, byteOffset, count);
     const words = new Uint32Array(result.buffer, result.byteOffset, count);
-    for (let i = 0; i < count; i++) words[i] = (halves[i] ?? 0) << 16;
+    halves.forEach((half, i) => void (words[i] = half << 16));
   }
   return result;
 }
@@ -55,11 +55,10 @@ export function decodeToFloat32(code: string, bytes: Uint8Array, out?: Float32Ar
 export function encodeBfloat16(values: Float32Array): Uint8Array {
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   const halves = new Uint16Array(values.length);
-  for (let i = 0; i < words.length; i++) {
-    const word = words[i] ?? 0;
+  words.forEach((word, i) => {
     // Rounding could carry a NaN's mantissa over into infinity, so it is cut, with the quiet bit set.
     halves[i] = (word & 0x7fffffff) > 0x7f800000 ? (word >>> 16) | 0x40 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
-  }
+  });
   return new Uint8Array(halves.buffer);
 }
 

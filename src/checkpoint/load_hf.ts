@@ -72,7 +72,8 @@ export async function loadHfWeights(
     const weights = opened.use(await openHfWeights(directory));
     return await check(model, weights, broadcastFromRank0 ? ALONE : ranks);
   });
-  const [found = ""] = broadcastFromRank0 ? ranks.exchangeText(own?.text ?? "", "what is stored") : [own?.text];
+  const texts = broadcastFromRank0 ? ranks.exchangeText(own?.text ?? "", "what is stored") : [own?.text];
+  const found = at(texts, 0, "text of rank") ?? "";
   const { ignored, whole, boxes }: StoredNames = JSON.parse(found);
   const tensors = directoryTensorsOf(model, whole);
   const parts = tensors.flatMap((tensor, i) =>

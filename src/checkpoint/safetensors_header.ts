@@ -9,7 +9,7 @@
  */
 import { at } from "../at.ts";
 import { type DType, DTYPES } from "../dtype.ts";
-import { ArgumentError, CheckpointError } from "../errors.ts";
+import { ArgumentError, CheckpointError, InternalError } from "../errors.ts";
 import type { Shape } from "../shape.ts";
 import { countOf } from "../words.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
@@ -149,7 +149,7 @@ export function renderHeader(
     const { code, byteLength } = storedAs(spec);
     return { name, code, dtype: dtypeOf(code), shape, byteLength };
   });
-  planned.sort((a, b) => (ELEMENT_BITS.get(b.code) ?? 0) - (ELEMENT_BITS.get(a.code) ?? 0));
+  planned.sort((a, b) => bitsOf(b.code) - bitsOf(a.code));
 
   // Written by hand: an object would move names that look like numbers to its front.
   const parts: string[] = [];
@@ -258,6 +258,13 @@ function checkCover(
       countOf(fileLength - end, "trailing byte")
     }`,
   );
+}
+
+/** Bits of an element of a dtype that is in the table. */
+function bitsOf(code: string): number {
+  const bits = ELEMENT_BITS.get(code);
+  if (bits === undefined) throw new InternalError(`no size of an element of '${code}'`);
+  return bits;
 }
 
 /** Bytes of a tensor; `undefined` if the dtype is unknown, or the size no whole number of bytes or above 2^53. */

@@ -7,11 +7,11 @@
 import process from "node:process";
 import { rankCommand, rankVariables, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
-import { misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
+import { asksForCards, misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
 import { ConfigError, FileError } from "../errors.ts";
-import { inheritedVariables } from "../runtime/env.ts";
+import { inheritedVariables, processEnvironment } from "../runtime/env.ts";
 import {
   makeDirectory,
   makeTemporaryDirectory,
@@ -32,13 +32,13 @@ import { coreCount, processId, requirePlatform, requireSharedMemory, workingDire
  */
 export async function run(argv: readonly string[], variables: Variables = {}): Promise<number> {
   const numCores = coreCount();
-  const plan = planRun(argv, numCores);
+  const plan = planRun(argv, numCores, asksForCards(argv) ? await countCards() : undefined);
   if (plan === "help") {
     const out = terminal("stdout");
     out.write(`${runHelp(out.columns())}\n`);
     return 0;
   }
-  if (plan.numRanks > 1) requireSharedMemory();
+  if (plan.numRanks * plan.numHosts > 1) requireSharedMemory();
   else requirePlatform();
   const script = plan.script.startsWith("/") ? plan.script : `${workingDirectory()}/${plan.script}`;
   if (pathKind(script) !== "file") {
@@ -60,6 +60,8 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   const unique = (Date.now() * 1000 + Math.floor(Math.random() * 1000)).toString(36);
   const shared = {
     numRanks: plan.numRanks,
+    numHosts: plan.numHosts,
+    hostRank: plan.hostRank,
     masterAddr: plan.masterAddr,
     masterPort: plan.masterPort ?? 49152 + Math.floor(Math.random() * 16384),
     runId: `${plan.runName}-${processId()}-${unique}`,
@@ -68,6 +70,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     showsColors: screen.hasColors("stderr"),
     columns: process.stdout.columns,
   };
+  const firstRank = plan.hostRank * plan.numRanks;
   using files = new DisposableStack();
   let folder: string | undefined;
   // What a rank writes is kept byte for byte, in one file a stream.
@@ -75,11 +78,12 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     if (!plan.stream(rank, stream).kept) return undefined;
     // Other users have no business in it, and their folders are not in the way.
     folder ??= `${plan.logDir ?? makeTemporaryDirectory("fullyshard-")}/${shared.runId}`;
-    makeDirectory(`${folder}/rank${rank}`);
-    const file = files.use(openWritable(`${folder}/rank${rank}/${stream}.log`, "create"));
+    makeDirectory(`${folder}/rank${firstRank + rank}`);
+    const file = files.use(openWritable(`${folder}/rank${firstRank + rank}/${stream}.log`, "create"));
     return (bytes) => file.write(bytes);
   };
   const starts = Array.from({ length: plan.numRanks }, (_, rank) => ({
+    rank: firstRank + rank,
     command,
     variables: rankVariables(rank, shared, inherited),
     shown: { stdout: plan.stream(rank, "stdout").shown, stderr: plan.stream(rank, "stderr").shown },
@@ -90,7 +94,8 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   }
   const outcome = await supervise(starts, screen, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
   screen.status("");
-  screen.lines("stderr", describeFailures(outcome.failures, outcome.stopped, screen.hasColors("stderr")));
+  const isHere = (rank: number): boolean => starts.some((start) => start.rank === rank);
+  screen.lines("stderr", describeFailures(outcome.failures, outcome.stopped, screen.hasColors("stderr"), isHere));
   const [refused] = misplacedFlags(plan.scriptArgs).filter((flag) =>
     outcome.failures.some(({ record }) => record?.message.includes(`${flag}: `))
   );
@@ -114,6 +119,12 @@ async function tellProfile(folder: string, screen: StatusTerminal): Promise<numb
     screen.lines("stderr", [`fullyshard: ${error.message}`]);
     return 1;
   }
+}
+
+/** The cards of this host that ranks will see, at least one. @throws {UnsupportedError} saying why there is none */
+async function countCards(): Promise<number> {
+  const { numCards } = await import("../device/cuda/libraries.ts");
+  return await numCards(processEnvironment());
 }
 
 /** Makes one file of what the ranks traced, and gives the exit code: a trace that is lacking is no success. */

@@ -1,15 +1,16 @@
 /**
  * The list of backends, and the door to a process group: a control plane and a data plane that go together. What was named
  * explicitly is opened or refused, never replaced; `auto` follows the launch environment: none is a world of one, several
- * ranks on a host share memory, or join their cards.
+ * ranks on a host share memory, or join their cards; cards of several hosts meet at a store.
  *
  * @module
  */
 import type { Device } from "../device/device.ts";
-import { ArgumentError, RendezvousError } from "../errors.ts";
+import { ArgumentError, ConfigError, RendezvousError } from "../errors.ts";
 import { type Environment, processEnvironment, type RankEnvironment, readRankEnvironment } from "../runtime/env.ts";
 import type { LoopbackWorld } from "./control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "./data/loopback.ts";
+import type { HostsPlace } from "./data/nccl.ts";
 import { openShm, type ShmOptions } from "./data/shm.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
@@ -26,6 +27,8 @@ export interface ProcessGroupOptions extends Partial<ShmOptions> {
   readonly backend?: "auto" | Backend | undefined;
   /** For `loopback` with several ranks: the world that this Worker was given. */
   readonly world?: LoopbackWorld | undefined;
+  /** For `nccl`: where ranks of several hosts meet. @default what the environment says, if there are several */
+  readonly hosts?: HostsPlace | undefined;
 }
 
 /** What a group is opened with: options with nothing left open that others decide. */
@@ -41,29 +44,54 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
     }
     return openLoopback(request.world ?? createLoopbackWorld(1), rank, device, request);
   },
-  shm: (request) => openShm(request.device, onOneHost("shm", request)),
+  shm: (request) => openShm(request.device, onOneHost(request)),
   async nccl(request) {
     const { openNccl } = await import("./data/nccl.ts");
-    return await openNccl(request.device, onOneHost("nccl", request));
+    return await openNccl(request.device, { ...inMemory(request), hosts: request.hosts ?? hostsOf(request) });
   },
 };
 
-/** How ranks of one host meet. @throws {RendezvousError} if the environment says that they are on several */
-function onOneHost(name: Backend, request: Request): Request & ShmOptions {
-  const { backend, launch, worldSize, run, directory } = request;
+/** How ranks of one host meet, though they count as several hosts. @throws {RendezvousError} if they are on several */
+function onOneHost(request: Request): Request & ShmOptions {
+  const { backend, launch, worldSize } = request;
   // Who names the backend may let ranks of one host count as several hosts, to try out meshes over hosts.
-  if (backend !== name && launch !== undefined && launch.localWorldSize < worldSize) {
+  if (backend !== "shm" && launch !== undefined && launch.localWorldSize < worldSize) {
     throw new RendezvousError(
-      `Backend '${name}' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}; ` +
-        `if they are on one host all the same, name the backend '${name}'`,
+      `Backend 'shm' joins ranks of one host, but LOCAL_WORLD_SIZE is ${launch.localWorldSize} of ${worldSize}. Several ` +
+        "hosts train on cards, by backend 'nccl': take device 'cuda' ('--device cuda'); if the ranks are on one host all " +
+        "the same, name the backend 'shm'",
     );
   }
+  return inMemory(request);
+}
+
+/** How processes of a host find each other's memory. */
+function inMemory(request: Request): Request & ShmOptions {
   const environment = processEnvironment();
   return {
     ...request,
-    run: run ?? runOf(environment),
-    directory: directory ?? environment.text("FULLYSHARD_SHM_DIRECTORY"),
+    run: request.run ?? runOf(request, environment),
+    directory: request.directory ?? environment.text("FULLYSHARD_SHM_DIRECTORY"),
   };
+}
+
+/** Where the ranks of several hosts meet; undefined if the environment does not say that there are several. */
+function hostsOf({ launch, worldSize, rank, report }: Request): HostsPlace | undefined {
+  if (launch === undefined || launch.localWorldSize >= worldSize) return undefined;
+  const { localWorldSize, masterAddr: address, masterPort: port } = launch;
+  if (address === undefined || port === undefined) {
+    const expected =
+      `to be set, as LOCAL_WORLD_SIZE is ${localWorldSize} of ${worldSize}: rank 0's host and a free port there`;
+    const missing = address === undefined ? "MASTER_ADDR" : "MASTER_PORT";
+    throw new ConfigError([{ path: missing, expected, got: "nothing" }]);
+  }
+  const token = processEnvironment().text("FULLYSHARD_TOKEN");
+  if (token === undefined && rank === 0) {
+    report?.(
+      `Whoever reaches port ${port} of this host may join this run: give all ranks one FULLYSHARD_TOKEN that nobody else knows`,
+    );
+  }
+  return { address, port, localWorldSize, token: token ?? "" };
 }
 
 /**
@@ -95,9 +123,9 @@ export async function openProcessGroup(options: ProcessGroupOptions): Promise<Pr
 }
 
 /** A run's identity: by default one run at a time and user on a host. */
-function runOf(environment: Environment): string {
-  const address = environment.text("MASTER_ADDR") ?? "127.0.0.1";
-  const port = environment.whole("MASTER_PORT") ?? 29500;
-  const id = environment.text("FULLYSHARD_RUN_ID");
+function runOf({ launch }: Request, environment: Environment): string {
+  const address = launch?.masterAddr ?? environment.text("MASTER_ADDR") ?? "127.0.0.1";
+  const port = launch?.masterPort ?? environment.whole("MASTER_PORT") ?? 29500;
+  const id = launch?.runId ?? environment.text("FULLYSHARD_RUN_ID");
   return `${address}:${port}${id === undefined ? "" : `/${id}`}`;
 }

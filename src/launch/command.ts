@@ -47,10 +47,10 @@ export function denoPermissions(): readonly string[] {
 }
 
 /** What all ranks of a run share. */
-export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "masterAddr"> {
+export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "numHosts" | "hostRank" | "masterAddr"> {
   /** Port by which they meet. */
   readonly masterPort: number;
-  /** Name of the run, different for every run on a host. */
+  /** Name of the run on this host, different for every run there. */
   readonly runId: string;
   /** Cores of this host. */
   readonly numCores: number;
@@ -62,17 +62,17 @@ export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "masterAdd
   readonly columns: number | undefined;
 }
 
-/** All variables that a rank is started with; `inherited` are the launcher's own. */
-export function rankVariables(rank: number, run: LaunchIdentity, inherited: Variables): Variables {
+/** All variables that the rank of a number on this host is started with; `inherited` are the launcher's own. */
+export function rankVariables(localRank: number, run: LaunchIdentity, inherited: Variables): Variables {
   return {
     // Ranks share the cores; a native library that took all of them would stop the others.
     OMP_NUM_THREADS: String(Math.max(1, Math.floor(run.numCores / run.numRanks))),
     ...inherited,
-    RANK: String(rank),
-    LOCAL_RANK: String(rank),
-    WORLD_SIZE: String(run.numRanks),
+    RANK: String(run.hostRank * run.numRanks + localRank),
+    LOCAL_RANK: String(localRank),
+    WORLD_SIZE: String(run.numHosts * run.numRanks),
     LOCAL_WORLD_SIZE: String(run.numRanks),
-    GROUP_RANK: "0",
+    GROUP_RANK: String(run.hostRank),
     MASTER_ADDR: run.masterAddr,
     MASTER_PORT: String(run.masterPort),
     FULLYSHARD_RUN_ID: run.runId,

@@ -34,11 +34,13 @@ export function orderFailures(failures: readonly RankFailure[]): readonly RankFa
  * What is said at the end of a run, in lines; none if no rank failed. What several ranks say is said once.
  *
  * @param stopped ranks that had to be stopped
+ * @param isHere whether a rank is one of this host; what became of others, their launcher says
  */
 export function describeFailures(
   failures: readonly RankFailure[],
   stopped: readonly number[],
   hasColors = false,
+  isHere: (rank: number) => boolean = () => true,
 ): readonly string[] {
   const [first, ...others] = orderFailures(failures);
   if (first === undefined) return [];
@@ -55,7 +57,11 @@ export function describeFailures(
     rank !== undefined && failures.every((failure) => failure.rank !== rank)
   );
   if (follows(first) && early !== undefined) {
-    say(`rank ${early} ended, without an error of its own, while others awaited it`);
+    say(
+      isHere(early)
+        ? `rank ${early} ended, without an error of its own, while others awaited it`
+        : `rank ${early}, on another host, ended or stopped all before`,
+    );
   }
   const isAlone = failures.length + stopped.length === 1;
   say(`${nameOf(alike(first))} failed${isAlone || alike(first).length > 1 ? "" : " first"}: ${textOf(first)}`);

@@ -5,7 +5,7 @@
  * @module
  */
 import { describeFlags, type Flag, readFlags } from "../config/flags.ts";
-import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
+import { ConfigError, type ConfigProblem, InternalError, UnsupportedError } from "../errors.ts";
 
 /** What happens to one output stream of a rank. */
 export interface StreamPlan {
@@ -29,7 +29,11 @@ export interface LaunchPlan {
   readonly script: string;
   /** The script's arguments, untouched. */
   readonly scriptArgs: readonly string[];
+  /** Ranks on this host, as on every other. */
   readonly numRanks: number;
+  readonly numHosts: number;
+  /** Number of this host, from 0. */
+  readonly hostRank: number;
   /** Address of the host of rank 0. */
   readonly masterAddr: string;
   /** Port by which the ranks meet; undefined lets the launcher choose. */
@@ -55,17 +59,26 @@ export interface LaunchPlan {
 /** The flags of `fullyshard run`. */
 export const runFlags: readonly Flag[] = [
   {
-    ...one("nproc-per-node", "<n|auto|cpu>", "Ranks to start on this host; auto and cpu: one for each core", "1"),
+    ...one(
+      "nproc-per-node",
+      "<n|auto|cpu|gpu>",
+      "Ranks to start on this host; auto and cpu: one for each core; gpu: one for each card",
+      "1",
+    ),
     otherNames: ["nproc", "num-processes", "np", "n"],
   },
-  one("nnodes", "<n>", "Hosts; only 1 so far", "1"),
-  one("node-rank", "<n>", "Number of this host; only 0 so far", "0"),
-  one("master-addr", "<address>", "Address of the host of rank 0", "127.0.0.1"),
-  one("master-port", "<port>", "Port by which the ranks meet; 0, or none given: the launcher chooses one"),
+  one("nnodes", "<n>", "Hosts, on each of which this command is given; several need cards", "1"),
+  one("node-rank", "<n>", "Number of this host, from 0", "0"),
+  one("master-addr", "<address>", "Address of the host of rank 0, which all hosts reach", "127.0.0.1"),
+  one(
+    "master-port",
+    "<port>",
+    "Port by which the ranks meet; 0, or none given: the launcher chooses one, for several hosts 29500",
+  ),
   {
     name: "standalone",
     takes: "switch",
-    description: "One host and no outside rendezvous, which is how it always runs",
+    description: "One host and no outside rendezvous, which is how it runs unless --nnodes says otherwise",
   },
   one("max-restarts", "<n>", "Restarts after a failure; only 0 so far", "0"),
   one("monitor-interval", "<seconds>", "Accepted as torchrun does; ranks are watched without polling"),
@@ -89,7 +102,7 @@ export const runFlags: readonly Flag[] = [
   one("redirects", "<0-3|r:n,...>", "Output to log files only: 1 stdout, 2 stderr, 3 both", "0", "r"),
   one("tee", "<0-3|r:n,...>", "Output to log files and here: 1 stdout, 2 stderr, 3 both", "0", "t"),
   one("local-ranks-filter", "<r,...>", "Show the output of these ranks only"),
-  one("rdzv-backend", "<name>", "static or c10d, which on one host are the same", "static"),
+  one("rdzv-backend", "<name>", "static or c10d, which are the same here", "static"),
   one("rdzv-endpoint", "<host:port>", "As --master-addr and --master-port"),
   one("rdzv-id", "<name>", "Prefix of the run's name"),
   one("runtime", "<bun|deno|auto>", "Runtime of the ranks; auto: the one that runs this command", "auto"),
@@ -97,13 +110,16 @@ export const runFlags: readonly Flag[] = [
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
+/** The port of torchrun where none is given. */
+const TORCHRUN_PORT = 29500;
+
 /** Flags of torchrun that mean something else here, or nothing. */
 const refused: Readonly<Record<string, string>> = {
   "module": "Python modules are not run; name a script",
   "no-python": "Every script is run by Bun or Deno; see '--runtime'",
   "run-path": "Every script is run as it is; leave the flag out",
   "start-method": "Ranks are always processes of their own",
-  "rdzv-conf": "A rendezvous on one host has no settings",
+  "rdzv-conf": "The rendezvous has no settings",
   "signals-to-handle": "SIGINT, SIGTERM and SIGHUP are always forwarded",
   "role": "All ranks have one role",
 };
@@ -121,15 +137,22 @@ export function misplacedFlags(scriptArgs: readonly string[]): readonly string[]
   return typed.filter((flag) => names.has(flag.replaceAll("_", "-")));
 }
 
+/** Whether the arguments of `fullyshard run` ask for a rank for each card of this host. */
+export function asksForCards(argv: readonly string[]): boolean {
+  const { uses } = readFlags(runFlags, argv, { stopAtPositional: true });
+  return !uses.has("help") && uses.get("nproc-per-node")?.texts.at(-1) === "gpu";
+}
+
 /**
  * Reads the arguments of `fullyshard run`.
  *
  * @param numCores cores of this host, for `--nproc-per-node auto`
+ * @param numCards its cards, for `--nproc-per-node gpu`, at least 1; not asked for otherwise
  * @returns the plan, or `help` where the help text is asked for
  * @throws {ConfigError} for arguments that are wrong
  * @throws {UnsupportedError} for what torchrun has and this launcher does not
  */
-export function planRun(argv: readonly string[], numCores: number): LaunchPlan | "help" {
+export function planRun(argv: readonly string[], numCores: number, numCards?: number): LaunchPlan | "help" {
   const { uses, rest, problems: found } = readFlags(runFlags, argv, { stopAtPositional: true });
   if (uses.has("help")) return "help";
   const problems: ConfigProblem[] = [];
@@ -150,20 +173,26 @@ export function planRun(argv: readonly string[], numCores: number): LaunchPlan |
 
   const processes = expect(
     "nproc-per-node",
-    "a number from 1, auto or cpu",
+    "a number from 1, auto, cpu or gpu",
     (value) => ["auto", "cpu", "gpu"].includes(value) || (isWhole(value) && Number(value) >= 1),
   ) ?? "1";
-  if (processes === "gpu") {
-    throw new UnsupportedError("Cannot count GPUs for '--nproc-per-node gpu'. Give the number of ranks");
-  }
   const nodes = expect("nnodes", "a number, or a range such as 1:4", (value) => /^\d+(:\d+)?$/.test(value)) ?? "1";
-  if (nodes !== "1" && nodes !== "1:1") {
-    throw new UnsupportedError(`Cannot run on several hosts: expected '--nnodes 1', got '${nodes}'`);
+  const [fewest, most = fewest] = nodes.split(":").map(Number);
+  if (fewest !== most) {
+    throw new UnsupportedError(
+      `Cannot add or take away hosts while ranks run: expected '--nnodes' with one number, got '${nodes}'`,
+    );
   }
-  const nodeRank = expect("node-rank", "a number", isWhole) ?? "0";
-  if (nodeRank !== "0") {
-    throw new UnsupportedError(`Cannot run on several hosts: expected '--node-rank 0', got '${nodeRank}'`);
+  if (most === undefined || most < 1) {
+    problems.push({ path: "--nnodes", expected: "a number from 1", got: `'${nodes}'` });
   }
+  const numHosts = most ?? 1;
+  const hostRank = Number(
+    expect("node-rank", `a number below --nnodes ${numHosts}`, (value) => {
+      return isWhole(value) && Number(value) < numHosts;
+    }) ?? "0",
+  );
+  if (numHosts > 1) checkHosts(text, problems);
   const restarts = expect("max-restarts", "a number", isWhole) ?? "0";
   if (restarts !== "0") {
     throw new UnsupportedError(
@@ -185,10 +214,13 @@ export function planRun(argv: readonly string[], numCores: number): LaunchPlan |
   );
   const port = expect("master-port", "a port from 0 to 65535", isPort) ??
     (endpoint === undefined ? undefined : portOf(endpoint));
-  const trace = expect("trace", "a folder, or a file that ends in .json", (value) => value !== "");
+  const trace = numHosts > 1
+    ? expect("trace", "a folder, as each host has its own ranks' part of a run", (value) => !/^$|\.json$/.test(value))
+    : expect("trace", "a folder, or a file that ends in .json", (value) => value !== "");
   const runtime = expect("runtime", "bun, deno or auto", isRuntime);
 
-  const numRanks = isWhole(processes) ? Number(processes) : numCores;
+  if (processes === "gpu" && numCards === undefined) throw new InternalError("Nobody has counted the cards");
+  const numRanks = isWhole(processes) ? Number(processes) : processes === "gpu" ? numCards ?? NaN : numCores;
   const streams = readStreams(text, numRanks, problems);
   const script = rest[0];
   if (script === undefined && problems.length === 0) {
@@ -200,9 +232,11 @@ export function planRun(argv: readonly string[], numCores: number): LaunchPlan |
     script,
     scriptArgs: rest.slice(1),
     numRanks,
+    numHosts,
+    hostRank,
     masterAddr: text("master-addr") ?? endpoint?.slice(0, endpoint.lastIndexOf(":")) ?? "127.0.0.1",
-    // torchrun's idiom: port 0 is any that is free.
-    masterPort: Number(port ?? 0) === 0 ? undefined : Number(port),
+    // torchrun's idiom: port 0 is any that is free. Launchers on several hosts cannot agree on one.
+    masterPort: Number(port ?? 0) !== 0 ? Number(port) : numHosts > 1 ? TORCHRUN_PORT : undefined,
     runName: text("rdzv-id") ?? "run",
     runtime: runtime !== undefined && isRuntime(runtime) ? runtime : "auto",
     denoArgs: text("deno-args")?.split(/\s+/).filter((part) => part !== ""),
@@ -212,6 +246,33 @@ export function planRun(argv: readonly string[], numCores: number): LaunchPlan |
     logDir: text("log-dir"),
     stream: streams,
   };
+}
+
+/** What several hosts need beyond what one does. */
+function checkHosts(text: (name: string) => string | undefined, problems: ConfigProblem[]): void {
+  if (text("master-addr") === undefined && text("rdzv-endpoint") === undefined) {
+    const expected = "the address of the host with --node-rank 0, the same on all hosts";
+    problems.push({ path: "--master-addr", expected, got: "nothing" });
+  }
+  const port = text("master-port");
+  if (port !== undefined && Number(port) === 0) {
+    problems.push({
+      path: "--master-port",
+      expected: "a port that is free on the first host, the same on all",
+      got: "'0'",
+    });
+  }
+  if (text("profile") === "true") {
+    const expected = "to be left out, or '--trace <folder>', as each host has its own ranks' part of a run";
+    problems.push({ path: "--profile", expected, got: "it" });
+  }
+  if (text("standalone") === "true") {
+    problems.push({
+      path: "--standalone",
+      expected: "to be left out, as --nnodes says that there are several hosts",
+      got: "it",
+    });
+  }
 }
 
 function tracePlan(place: string | undefined): TracePlan | undefined {

@@ -23,6 +23,8 @@ import { type StatusTerminal, type StreamName, styled } from "../runtime/termina
 
 /** One rank to start. */
 export interface RankStart {
+  /** Its rank in the world, which is shown. */
+  readonly rank: number;
   readonly command: Command;
   readonly variables: Variables;
   /** Whether lines of a stream are shown. */
@@ -96,7 +98,7 @@ class Supervisor {
       this.#forward("SIGTERM");
       for (const child of this.#children.values()) for (const source of [child.stdout, child.stderr]) source?.resume();
     };
-    const ends = starts.map((start, rank) => this.#start(start, rank));
+    const ends = starts.map((start) => this.#start(start));
     this.#watchdog = startWatchdog([...this.#children.values()]);
     this.outcome = Promise.all(ends).then(() => {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
@@ -115,7 +117,7 @@ class Supervisor {
   }
 
   /** Starts a rank; the promise is kept when it has ended and its output was passed on. */
-  #start({ command, variables, shown, keep }: RankStart, rank: number): Promise<void> {
+  #start({ rank, command, variables, shown, keep }: RankStart): Promise<void> {
     // The run has failed already, so this rank is not waited for.
     if (this.#failures.length > 0) return Promise.resolve();
     const lastLines: string[] = [];

@@ -83,7 +83,11 @@ export const attentionOp: ComputeOp<AttentionAttrs> = {
       );
     }
     if (q === undefined || k === undefined || v === undefined || q.dtype !== k.dtype || q.dtype !== v.dtype) {
-      throw new DTypeError("attention", "q, k and v must have one dtype", q?.dtype.name ?? "", k?.dtype.name ?? "");
+      throw new DTypeError(
+        "attention",
+        "q, k and v must have one dtype",
+        ...[q, k, v].map((x) => x?.dtype.name ?? "nothing"),
+      );
     }
     const expected = `${heads} query and ${kvHeads} kv heads must fit`;
     const [batch, seqQ, widthQ] = threeSizes("attention", q.shape, expected);

@@ -29,7 +29,7 @@ const LOGITS_CHUNK_ELEMENTS = 1 << 20;
 
 function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
   if (labels === undefined || labels.dtype !== int32) {
-    throw new DTypeError(op, "labels must be int32", labels?.dtype.name ?? "");
+    throw new DTypeError(op, "labels must be int32", labels?.dtype.name ?? "nothing");
   }
   if (numelOf(x.shape.slice(0, -1)) !== labels.numel) {
     throw new ShapeError(op, "there must be one label a row", x.shape, labels.shape);
@@ -73,7 +73,11 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   name: "crossEntropy",
   infer: ([logits, labels]) => {
     if (logits === undefined || logits.dtype.kind !== "float" || logits.ndim === 0) {
-      throw new DTypeError("crossEntropy", "logits must be a float with at least one dim", logits?.dtype.name ?? "");
+      throw new DTypeError(
+        "crossEntropy",
+        "logits must be a float with at least one dim",
+        logits?.dtype.name ?? "nothing",
+      );
     }
     checkLabels("crossEntropy", logits, labels);
     return [{ shape: [], dtype: float32 }];

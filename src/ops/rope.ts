@@ -38,7 +38,12 @@ export const ropeOp: ComputeOp<RopeAttrs> = {
   name: "rope",
   infer: ([x, cos, sin, positions], { headDim, start }) => {
     if (x === undefined || cos === undefined || sin === undefined || cos.dtype !== float32 || sin.dtype !== float32) {
-      throw new DTypeError("rope", "the tables must be float32", cos?.dtype.name ?? "", sin?.dtype.name ?? "");
+      throw new DTypeError(
+        "rope",
+        "the tables must be float32",
+        cos?.dtype.name ?? "nothing",
+        sin?.dtype.name ?? "nothing",
+      );
     }
     const expected = `x must be [batch, seq, n * ${headDim}] and tables [positions, <= ${(headDim - start) / 2}]`;
     const [batch, seq, width] = threeSizes("rope", x.shape, expected);

@@ -10,6 +10,8 @@ import { Worker, workerData } from "node:worker_threads";
 export interface BackgroundWorker {
   /** Rejects when it has ended, by an error or by itself. */
   readonly ended: Promise<never>;
+  /** From now on, the process waits for it all the same. */
+  hold(): void;
   /** Ends it, if it is not within native code: that goes on. */
   terminate(): void;
 }
@@ -23,7 +25,7 @@ export function startBackgroundWorker(url: URL, data: unknown): BackgroundWorker
     worker.on("exit", () => reject(new Error("its Worker has ended")));
   });
   ended.catch(() => {}); // who does not wait for it is not told
-  return { ended, terminate: () => void worker.terminate() };
+  return { ended, hold: () => worker.ref(), terminate: () => void worker.terminate() };
 }
 
 /** What the Worker that this is was given. */

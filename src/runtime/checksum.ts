@@ -1,10 +1,10 @@
 /**
- * Checksums of byte streams, by the runtime's native code: CRC-32 against damage, at memory speed, and SHA-256 where two
- * contents must not be taken for each other.
+ * Checksums of byte streams, by the runtime's native code: CRC-32 against damage, at memory speed, SHA-256 where two
+ * contents must not be taken for each other, and HMAC where somebody is to prove that he knows a secret.
  *
  * @module
  */
-import { createHash } from "node:crypto";
+import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { crc32 as zlibCrc32 } from "node:zlib";
 
 /** CRC-32 (zlib's) of bytes that continue others, whose CRC-32 is `before`. */
@@ -35,4 +35,16 @@ export function sha256(pieces: Iterable<string | Uint8Array>): string {
   const hash = byteHash("sha256");
   for (const piece of pieces) hash.update(piece);
   return hash.finish();
+}
+
+/** HMAC-SHA256 of pieces, one after the other. */
+export function hmacSha256(secret: string, pieces: Iterable<Uint8Array>): Uint8Array {
+  const mac = createHmac("sha256", secret);
+  for (const piece of pieces) mac.update(piece);
+  return new Uint8Array(mac.digest());
+}
+
+/** Whether two codes are equal; takes as long wherever they differ. */
+export function equalCodes(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && timingSafeEqual(a, b);
 }

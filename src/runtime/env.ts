@@ -12,6 +12,7 @@
 import process from "node:process";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { isPermitted, requestPermission } from "./permissions.ts";
+import { slurmVariables } from "./slurm.ts";
 
 /** Declaration of one variable. */
 export interface EnvVariable {
@@ -33,6 +34,25 @@ export const ENV = {
   MASTER_ADDR: { meaning: "address of the host of rank 0", kind: "text", mustBeReadable: true },
   MASTER_PORT: { meaning: "port at which the ranks meet", kind: "whole", mustBeReadable: true },
   FULLYSHARD_RUN_ID: { meaning: "name that the ranks of one run share", kind: "text", mustBeReadable: true },
+  FULLYSHARD_TOKEN: {
+    meaning: "secret that the ranks of a run on several hosts share: who does not know it is not let in",
+    kind: "text",
+    mustBeReadable: true,
+  },
+  FULLYSHARD_LAUNCHER: {
+    meaning: "whose variables say which rank this is: torchrun or slurm; by default torchrun's, else SLURM's",
+    kind: "text",
+  },
+  SLURM_PROCID: { meaning: "RANK, of a task that srun started", kind: "whole" },
+  SLURM_STEP_NUM_TASKS: { meaning: "WORLD_SIZE, of tasks that srun started", kind: "whole" },
+  SLURM_NTASKS: { meaning: "the same, where SLURM_STEP_NUM_TASKS is not set", kind: "whole" },
+  SLURM_LOCALID: { meaning: "LOCAL_RANK, of a task that srun started", kind: "whole" },
+  SLURM_NTASKS_PER_NODE: { meaning: "LOCAL_WORLD_SIZE, of tasks that srun started", kind: "whole" },
+  SLURM_STEP_TASKS_PER_NODE: { meaning: "the same, such as 4(x2), where that is not set", kind: "text" },
+  SLURM_NODEID: { meaning: "GROUP_RANK, of a task that srun started", kind: "whole" },
+  SLURM_STEP_NODELIST: { meaning: "hosts of srun's tasks; the first is MASTER_ADDR", kind: "text" },
+  SLURM_JOB_ID: { meaning: "number of SLURM's job, from which MASTER_PORT follows", kind: "whole" },
+  SLURM_STEP_ID: { meaning: "number of srun's step in it", kind: "whole" },
   FULLYSHARD_TIMEOUT_SECONDS: {
     meaning: "how long a collective waits for a late rank, but for one that loads or saves",
     kind: "seconds",
@@ -154,17 +174,37 @@ export interface RankEnvironment {
   readonly groupRank: number;
   readonly masterAddr: string | undefined;
   readonly masterPort: number | undefined;
+  /** What the ranks of this run have in common, where the launcher gives it. */
+  readonly runId: string | undefined;
 }
 
 /**
- * Reads which rank this process is.
+ * Reads which rank this process is, from torchrun's variables; where none of RANK, WORLD_SIZE, LOCAL_RANK and
+ * LOCAL_WORLD_SIZE is set, from those of a task that SLURM's srun started. FULLYSHARD_LAUNCHER says that it is to be one
+ * of the two.
  *
  * Absent LOCAL_* are derived: one host is assumed unless LOCAL_WORLD_SIZE says otherwise.
  *
- * @returns undefined when none of RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE is set: a process on its own
+ * @returns undefined when neither says anything: a process on its own
  * @throws {ConfigError} listing everything that is missing, malformed or inconsistent
  */
 export function readRankEnvironment(source: EnvSource = processSource): RankEnvironment | undefined {
+  const chosen = source("FULLYSHARD_LAUNCHER");
+  if (chosen !== undefined && !["", "torchrun", "slurm"].includes(chosen)) {
+    throw new ConfigError([{
+      path: "FULLYSHARD_LAUNCHER",
+      expected: "torchrun or slurm",
+      got: JSON.stringify(chosen),
+    }]);
+  }
+  const own = chosen === "slurm" ? undefined : readTorchrun(source);
+  if (own !== undefined || chosen === "torchrun") return own;
+  const variables = slurmVariables(source, chosen === "slurm");
+  return variables === undefined ? undefined : readTorchrun((name) => variables[name]);
+}
+
+/** What torchrun's variables say. */
+function readTorchrun(source: EnvSource): RankEnvironment | undefined {
   const problems: ConfigProblem[] = [];
   const whole = (name: EnvName, low: number, high: number): number | undefined => {
     const raw = source(name);
@@ -185,7 +225,7 @@ export function readRankEnvironment(source: EnvSource = processSource): RankEnvi
   if (set.length === 0) return undefined;
   const groupRank = whole("GROUP_RANK", 0, MAX_RANKS);
   const masterPort = whole("MASTER_PORT", 1, 65535);
-  const masterAddr = source("MASTER_ADDR");
+  const [masterAddr, runId] = [source("MASTER_ADDR"), source("FULLYSHARD_RUN_ID")];
 
   for (const name of ["RANK", "WORLD_SIZE"] as const) {
     if (all[name] !== undefined) continue;
@@ -214,6 +254,7 @@ export function readRankEnvironment(source: EnvSource = processSource): RankEnvi
     groupRank: groupRank ?? Math.floor(rank / perHost),
     masterAddr: masterAddr === "" ? undefined : masterAddr,
     masterPort,
+    runId: runId === "" ? undefined : runId,
   };
 }
 

@@ -136,7 +136,7 @@ describe("fullyshard launch", () => {
     assert.equal(wrong.code, 2);
     assert.match(
       wrong.stderr,
-      /default_config\.yaml:2:\d+: num_machines: expected 1, got 2: several hosts are not there/,
+      /default_config\.yaml:2:\d+: num_machines: expected 1, got 2: start several hosts by/,
     );
     assert.match(command(["launch", "--help"], "", folder.path).stdout, /--config <file>.*\n[^]*--nproc-per-node/);
   });

@@ -5,8 +5,9 @@ import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.
 import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import { conformPlanes } from "../conformance/planes.ts";
 import { openCommDevice } from "../support/comm_device.ts";
+import { shareOf } from "../support/share.ts";
 
-conformPlanes("loopback", [1, 2, 3, 4], { planes: { stagingBytes: 2 ** 23 } });
+conformPlanes("loopback", shareOf([1, 2, 3, 4]), { planes: { stagingBytes: 2 ** 23 } });
 // Staging so small that everything takes many rounds.
 conformPlanes("loopback with little staging", [3], { planes: { stagingBytes: 16384 } });
 

@@ -95,19 +95,21 @@ function* refused(
  * @param device undefined where it is not to be had
  * @param missing what it needs
  * @param properties what holds for this device besides
+ * @param kernels those whose cases are run
  */
 export function conformDevice(
   name: string,
   device: Device | undefined,
   missing: string = "it is not here",
   properties: Properties = {},
+  kernels: readonly string[] = Object.keys(CASES),
 ): void {
   describe(`${name} device`, () => {
     if (device === undefined) return it("passes the suite", { skip: missing });
     after(() => device.dispose());
     const bed = new Bed(device);
     const lacks = new Set<string>(device.lacks);
-    for (const [kernel, cases] of Object.entries(CASES)) {
+    for (const [kernel, cases] of Object.entries(CASES).filter(([kernel]) => kernels.includes(kernel))) {
       const list: readonly AnyCase[] = cases;
       const { values, arrays } = entryOf(kernel);
       if (lacks.has(kernel)) {

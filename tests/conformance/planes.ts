@@ -42,13 +42,18 @@ export async function conform({ open, device, size }: WorldRank): Promise<readon
 rankFunctions(import.meta.url, { conform });
 
 /** Registers the suite for one way of running ranks. */
-export function conformPlanes(name: string, sizes: readonly number[], options: WorldOptions<unknown> = {}): void {
+export function conformPlanes(
+  name: string,
+  sizes: readonly number[],
+  options: WorldOptions<unknown> = {},
+  timeout: number = 120_000,
+): void {
   for (const size of sizes) {
     const scenarios = Object.keys(scenariosOf(size));
     // Starting ranks costs more than a scenario: the first test runs them all.
     let running: Promise<readonly (readonly string[])[]> | undefined;
     for (const [index, scenario] of scenarios.entries()) {
-      test(`${name} of ${size}: ${scenario}`, { timeout: 120_000 }, async () => {
+      test(`${name} of ${size}: ${scenario}`, { timeout }, async () => {
         running ??= world(size, conform, { ...options, groups: scenarios.length }).then(valuesOf);
         for (const [rank, problems] of (await running).entries()) {
           assert.equal(problems[index], "", `rank ${rank}: ${problems[index]}`);

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
-import { type LaunchPlan, misplacedFlags, planRun } from "../../src/launch/plan.ts";
+import { asksForCards, type LaunchPlan, misplacedFlags, planRun } from "../../src/launch/plan.ts";
 
 function plan(...argv: string[]): LaunchPlan {
   const result = planRun(argv, 8);
@@ -95,7 +95,7 @@ test("planRun() reports everything that is wrong at once", () => {
     return true;
   });
   assert.throws(() => planRun(["--nproc", "2", "t.ts"], 2), /got '--nproc'\. Here it is '--nproc-per-node'/);
-  assert.throws(() => planRun(["--nproc-per-node"], 2), /expected a value <n\|auto\|cpu>, got nothing/);
+  assert.throws(() => planRun(["--nproc-per-node"], 2), /expected a value <n\|auto\|cpu\|gpu>, got nothing/);
   assert.throws(() => planRun(["--nproc-per-node", "--standalone", "t.ts"], 2), /got '--standalone'/);
   assert.throws(() => planRun(["--standalone"], 2), /script: expected a script after the flags, got nothing/);
   assert.throws(() => planRun(["--local-ranks-filter", "2", "t.ts"], 2), /expected ranks from 0 to 0, got '2'/);
@@ -104,17 +104,47 @@ test("planRun() reports everything that is wrong at once", () => {
 test("planRun() refuses what torchrun has and this launcher has not, with the reason", () => {
   for (
     const [argv, pattern] of [
-      [["--nnodes=2", "t.ts"], /'--nnodes 1', got '2'/],
-      [["--nnodes=1:4", "t.ts"], /'--nnodes 1', got '1:4'/],
-      [["--node_rank", "1", "t.ts"], /'--node-rank 0', got '1'/],
+      [["--nnodes=1:4", "t.ts"], /add or take away hosts while ranks run: expected .* one number, got '1:4'/],
       [["--max-restarts", "3", "t.ts"], /Resume from a checkpoint/],
-      [["--nproc-per-node", "gpu", "t.ts"], /Give the number of ranks/],
       [["--rdzv-backend=etcd", "t.ts"], /Cannot use the rendezvous 'etcd'/],
-      [["--rdzv_conf", "a=b", "t.ts"], /A rendezvous on one host has no settings/],
+      [["--rdzv_conf", "a=b", "t.ts"], /The rendezvous has no settings/],
       [["--no-python", "x"], /Every script is run by Bun or Deno/],
     ] as const
   ) {
     assert.throws(() => planRun(argv, 2), (error) => error instanceof UnsupportedError && pattern.test(error.message));
   }
   assert.equal(plan("--nnodes=1:1", "--node-rank=0", "--rdzv-backend=c10d", "t.ts").numRanks, 1);
+});
+
+test("planRun() plans a part of several hosts", () => {
+  const flags = ["--nnodes=2", "--node_rank", "1", "--nproc-per-node=4", "--master-addr=10.0.0.1"];
+  const { numRanks, numHosts, hostRank, masterAddr, masterPort } = plan(...flags, "t.ts");
+  assert.deepEqual({ numRanks, numHosts, hostRank, masterAddr, masterPort }, {
+    numRanks: 4,
+    numHosts: 2,
+    hostRank: 1,
+    masterAddr: "10.0.0.1",
+    masterPort: 29500,
+  });
+  assert.equal(plan("--nnodes=2:2", "--rdzv-endpoint=h:4321", "t.ts").masterPort, 4321);
+  for (
+    const [argv, pattern] of [
+      [["--nnodes=2", "t.ts"], /--master-addr: expected the address of the host with --node-rank 0, .* got nothing/],
+      [[...flags, "--node-rank=2", "t.ts"], /--node-rank: expected a number below --nnodes 2, got '2'/],
+      [["--node-rank=1", "t.ts"], /--node-rank: expected a number below --nnodes 1, got '1'/],
+      [["--nnodes=0", "t.ts"], /--nnodes: expected a number from 1, got '0'/],
+      [[...flags, "--master-port=0", "t.ts"], /--master-port: expected a port that is free on the first host/],
+      [[...flags, "--profile", "t.ts"], /--profile: expected to be left out/],
+      [[...flags, "--standalone", "t.ts"], /--standalone: expected to be left out/],
+      [[...flags, "--trace=run.json", "t.ts"], /--trace: expected a folder, as each host has its own ranks' part/],
+    ] as const
+  ) assert.throws(() => planRun(argv, 2), pattern);
+});
+
+test("planRun() starts a rank for each card", () => {
+  const argv = ["--nproc-per-node", "gpu", "t.ts"];
+  assert.equal(asksForCards(argv), true);
+  assert.equal(asksForCards(["--nproc-per-node=2", "t.ts", "--nproc-per-node=gpu"]), false);
+  const planned = planRun(argv, 2, 8);
+  assert.equal(planned === "help" ? planned : planned.numRanks, 8);
 });

@@ -38,6 +38,18 @@ test("run() gives the script its arguments untouched", async () => {
   assert.equal(rest.length, 0);
 });
 
+test("run() gives the ranks of a second host the numbers after the first's", async () => {
+  const hosts = ["--nnodes=3", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29512"];
+  const ranks = await reports([...hosts, "--nproc-per-node=2", report]);
+  assert.deepEqual(ranks.map(({ rank }) => rank), [2, 3]);
+  for (const { variables, rank } of ranks) {
+    const { RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT } = variables;
+    assert.deepEqual([RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT], [
+      ...[String(rank), String(rank - 2), "6", "2", "1", "10.0.0.1", "29512"],
+    ]);
+  }
+});
+
 test("run() gives each rank the variables that torchrun gives", async () => {
   const ranks = await reports(["--nproc_per_node=3", "--master-port", "29511", report], { OMP_NUM_THREADS: "5" });
   assert.deepEqual(ranks.map(({ variables }) => variables["RANK"]), ["0", "1", "2"]);
@@ -211,7 +223,7 @@ test("main() exits with 2 for wrong usage, and says what was meant", async () =>
     const [args, pattern] of [
       [["run", "--nproc-per-nod", "2", report], /'--nproc-per-nod'\. Did you mean '--nproc-per-node'\?/],
       [["run", "gone.ts"], /script: expected a file, got 'gone\.ts'/],
-      [["run", "--nnodes", "2", report], /Cannot run on several hosts: expected '--nnodes 1', got '2'/],
+      [["run", "--nnodes", "2", report], /--master-addr: expected the address of the host with --node-rank 0/],
       [["rnu"], /there is no command 'rnu'\. Did you mean 'run'\?/],
       [["doctor", "--jsn"], /Did you mean '--json'\?/],
     ] as const
@@ -223,7 +235,7 @@ test("main() exits with 2 for wrong usage, and says what was meant", async () =>
 });
 
 test("main() prints help and version", async () => {
-  assert.match((await runCli(["run", "--help"])).stdout, /--nproc-per-node <n\|auto\|cpu>/);
+  assert.match((await runCli(["run", "--help"])).stdout, /--nproc-per-node <n\|auto\|cpu\|gpu>/);
   const { stdout } = await runCli(["--help"]);
   assert.match(stdout, /^Usage: fullyshard \[--runtime <bun\|deno\|auto>\] <command>/);
   assert.match(stdout, /^ +FULLYSHARD_LOG +least level that is logged/m);

@@ -15,13 +15,18 @@ import { pidsAfter, untilDead } from "./launcher.ts";
 const times = { noticeMs: 200, graceMs: 2000, userGraceMs: 2000 };
 
 /** A rank that runs a shell's script. */
-function shell(script: string, variables: Readonly<Record<string, string>> = {}): RankStart {
+function shell(script: string, variables: Readonly<Record<string, string>> = {}): Omit<RankStart, "rank"> {
   return {
     command: { program: "/bin/sh", args: ["-c", script] },
     variables,
     shown: { stdout: true, stderr: true },
     keep: { stdout: undefined, stderr: undefined },
   };
+}
+
+/** Ranks by their number, from 0. */
+function numbered(...ranks: readonly Omit<RankStart, "rank">[]): RankStart[] {
+  return ranks.map((start, rank) => ({ rank, ...start }));
 }
 
 /** A terminal that keeps what it is sent. */
@@ -34,7 +39,7 @@ test("supervise() stops the ranks that run when a later one cannot be started", 
   const said: string[] = [];
   const waits = "echo pid $$; while :; do sleep 1; done";
   // No program can be given an argument with a null character, so spawn() throws.
-  const starts = [shell(waits), shell("exit 0 \0"), shell("echo pid 1")];
+  const starts = numbered(shell(waits), shell("exit 0 \0"), shell("echo pid 1"));
   const { exitCode, failures: [failure], stopped } = await supervise(starts, keeping(said), times);
   assert.equal(exitCode, 127);
   assert.equal(failure?.rank, 1);
@@ -54,7 +59,7 @@ test(
     const late = `setsid sh -c 'sleep 0.6; printf "%s\\nits report\\n" "$LINE" >&2' & sleep 0.2; exit 1`;
     const said: string[] = [];
     const variables = { LINE: encodeControlLine({ failure: record }), PATH: process.env["PATH"] ?? "" };
-    const { failures } = await supervise([shell("sleep 0.3; exit 3"), shell(late, variables)], keeping(said), {
+    const { failures } = await supervise(numbered(shell("sleep 0.3; exit 3"), shell(late, variables)), keeping(said), {
       ...times,
       noticeMs: 5000,
     });
@@ -70,7 +75,7 @@ test("supervise() hears a rank that says why it failed after it was told to stop
   const slow = `trap 'printf "%s\\n" "$LINE" >&2; exit 1' TERM; while :; do sleep 0.1; done`;
   const variables = { LINE: encodeControlLine({ failure: record }), PATH: process.env["PATH"] ?? "" };
   const silent = "trap 'exit 1' TERM; while :; do sleep 0.1; done";
-  const starts = [shell("exit 7"), shell(slow, variables), shell(silent, variables)];
+  const starts = numbered(shell("exit 7"), shell(slow, variables), shell(silent, variables));
   const { exitCode, failures, stopped } = await supervise(starts, keeping([]), times);
   assert.equal(exitCode, 7);
   assert.deepEqual(failures.map(({ rank }) => rank), [0, 1]);
@@ -95,7 +100,7 @@ for (const throws of [true, false]) {
           return false;
         },
       };
-      const starts = [shell("while :; do echo line; sleep 0.05; done"), shell("while :; do sleep 1; done")];
+      const starts = numbered(shell("while :; do echo line; sleep 0.05; done"), shell("while :; do sleep 1; done"));
       const { exitCode, failures } = await supervise(starts, new StatusTerminal(out, out), times);
       assert.deepEqual([exitCode, failures.length], [143, 0]);
       assert.ok(writes < 10, "what nobody reads is written no more");

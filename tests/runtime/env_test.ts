@@ -60,11 +60,12 @@ describe("readRankEnvironment()", () => {
       groupRank: 1,
       masterAddr: "10.0.0.1",
       masterPort: 29500,
+      runId: undefined,
     });
   });
 
   it("derives what is left out", () => {
-    const rest = { masterAddr: undefined, masterPort: undefined };
+    const rest = { masterAddr: undefined, masterPort: undefined, runId: undefined };
     const alone = { rank: 1, worldSize: 2, localRank: 1, localWorldSize: 2, groupRank: 0, ...rest };
     assert.deepEqual(rankOf({ RANK: "1", WORLD_SIZE: "2" }), alone);
     const hosts = { rank: 5, worldSize: 8, localRank: 1, localWorldSize: 4, groupRank: 1, ...rest };

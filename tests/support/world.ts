@@ -30,7 +30,10 @@ export interface WorldRank {
 export type RankFunction<D, R> = (rank: WorldRank, data: D) => R | Promise<R>;
 
 /** What ranks can be told about their planes. */
-export type PlaneOptions = Partial<Omit<ShmOptions, "rank" | "report">>;
+export type PlaneOptions = Partial<Omit<ShmOptions, "rank" | "report">> & {
+  /** Lets ranks of `nccl` meet as those of several hosts, so many on each. */
+  readonly ranksPerHost?: number;
+};
 
 /** How a world is run. */
 export interface WorldOptions<D> {
@@ -107,6 +110,11 @@ function orderOf<D>(run: object, rank: number, options: WorldOptions<D>): RankOr
   };
 }
 
+/** The first of many ports that are most likely free: below those that systems give out themselves. */
+export function freePorts(): number {
+  return 12_000 + Math.floor(Math.random() * 190) * 100;
+}
+
 /** Starts ranks as processes; those of `only`, if given. */
 export function startWorld<D, R>(
   size: number,
@@ -116,11 +124,12 @@ export function startWorld<D, R>(
 ): RunningWorld<R> {
   const { over = "shm", runtimes = [RUNTIME], variables = {} } = options;
   const name = crypto.randomUUID();
+  const port = freePorts();
   const processes = only.map((rank) => {
     const order = orderOf(run, rank, options);
     const planes: Omit<ShmOptions, "report"> = { run: name, worldSize: size, ...order.planes, rank };
     const script = new URL("./world_process.ts", import.meta.url);
-    return startRank(script, [JSON.stringify({ ...order, over, planes })], {
+    return startRank(script, [JSON.stringify({ ...order, over, planes, port })], {
       runtime: runtimes[rank % runtimes.length] ?? RUNTIME,
       env: { ...variables, TWIN_CARDS: String(size) },
     });

@@ -1,5 +1,6 @@
 /** A process that is a rank of `world()`. @module */
 import process from "node:process";
+import type { HostsPlace } from "../../src/comm/data/nccl.ts";
 import type { ShmOptions } from "../../src/comm/data/shm.ts";
 import { type Backend, openProcessGroup } from "../../src/comm/registry.ts";
 import { openTwin, twinReports } from "../native/cuda/build.ts";
@@ -10,10 +11,18 @@ import { runRank } from "./world_rank.ts";
 /** What `startWorld()` tells a process. */
 interface ProcessOrder extends Omit<RankOrder, "planes"> {
   readonly over: Backend;
-  readonly planes: ShmOptions;
+  readonly planes: ShmOptions & { readonly ranksPerHost?: number };
+  /** The first of ports that ranks of several hosts may use. */
+  readonly port: number;
 }
 
-const { over, planes, ...order }: ProcessOrder = JSON.parse(process.argv[2] ?? "{}");
+const { over, planes, port, ...order }: ProcessOrder = JSON.parse(process.argv[2] ?? "{}");
+const { ranksPerHost: localWorldSize } = planes;
+/** Where ranks meet for the world of that number, if they are to be of several hosts. */
+const hostsOf = (index: number): HostsPlace | undefined =>
+  localWorldSize === undefined
+    ? undefined
+    : { localWorldSize, address: "127.0.0.1", port: port + index, token: `${planes.run}/${index}` };
 const write = (text: string): void => void process.stdout.write(`${text}\n`);
 const say = (text: string): void => write(`say ${text}`);
 const end = await runRank({ ...order, planes }, {
@@ -28,7 +37,14 @@ const end = await runRank({ ...order, planes }, {
   openDevice: async (memoryBytes = 2 ** 29) =>
     over === "nccl" ? await openCudaCommDevice(planes.rank, memoryBytes) : await openCommDevice(order.memoryBytes),
   open: (device, index) =>
-    openProcessGroup({ ...planes, device, backend: over, run: `${planes.run}/${index}`, report: say }),
+    openProcessGroup({
+      ...planes,
+      device,
+      backend: over,
+      run: `${planes.run}/${index}`,
+      hosts: hostsOf(index),
+      report: say,
+    }),
 });
 const seen = over === "nccl" ? twinReports(await openTwin()) : "";
 write(`end ${JSON.stringify(seen === "" ? end : { error: `the race detector saw: ${seen}${end.error ?? ""}` })}`);

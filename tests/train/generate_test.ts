@@ -17,6 +17,7 @@ import type { Tensor } from "../../src/tensor/tensor.ts";
 import { generate } from "../../src/train/generate.ts";
 import { allClose } from "../support/allclose.ts";
 import { fixturePath, readJson } from "../support/golden.ts";
+import { shareOf } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { generateAll, type GenerateReport, type Mode, SIZES } from "./generate_ranks.ts";
 
@@ -90,7 +91,7 @@ describe("generate()", () => {
     assert.deepEqual(sharded?.texts[0], alone?.texts[0]);
   });
 
-  for (const name of MODELS) {
+  for (const name of shareOf(MODELS)) {
     it(`gives transformers' greedy tokens, with and without a cache: ${name}`, async () => {
       const { prompt, tokens, margin } = generatedSchema.parse(readJson(`${name}/generated.json`));
       assert.ok(tokens.length > 24 && margin > 1e-3);

@@ -8,6 +8,7 @@ import { TRAIN_SECTIONS } from "../../src/train/config.ts";
 import { foreignPresets } from "../../src/train/presets.ts";
 import { estimateStep, type StepEstimate } from "../../src/train/setup.ts";
 import { SIZES } from "../plans/plan_ranks.ts";
+import { shareOf } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, run } from "./runs.ts";
 
@@ -142,11 +143,13 @@ describe("fsdp_config", () => {
 });
 
 for (
-  const [name, flag, files] of [
-    ["seed_000.yaml", "--accelerate-config", false],
-    ["seed_003.yaml", "--accelerate-config", false],
-    ["seed_001.json", "--fsdp-config", true],
-  ] as const
+  const [name, flag, files] of shareOf(
+    [
+      ["seed_001.json", "--fsdp-config", true],
+      ["seed_000.yaml", "--accelerate-config", false],
+      ["seed_003.yaml", "--accelerate-config", false],
+    ] as const,
+  )
 ) {
   test(`${name} trains on two ranks, and its checkpoints hold what it says`, TIMEOUT, async () => {
     using folder = temporaryDirectory();

@@ -2,8 +2,9 @@
 import assert from "node:assert/strict";
 import { appendFileSync, existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import process from "node:process";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { shareOf } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, losses, metricLines, run, startRun } from "./runs.ts";
 
@@ -14,12 +15,20 @@ function succeeds(ended: Ended): void {
   assert.equal(ended.code, 0, ended.stdout + ended.stderr);
 }
 
-test("a run that stops at step 10 of 20 and resumes is the uninterrupted one, bit for bit", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  succeeds(await run(flagsIn(folder, ...steps)));
-  const whole = metricLines(folder).map(essence);
-  assert.equal(whole.length, 20);
+/** The folder of a run of 20 steps in `out`, with a checkpoint of step 10: what runs that stop are compared with. */
+const folder = temporaryDirectory();
+after(() => folder[Symbol.dispose]());
+let uninterrupted: Promise<readonly string[]> | undefined;
 
+async function runUninterrupted(): Promise<readonly string[]> {
+  succeeds(await run(flagsIn(folder, ...steps, "--save-every", "10")));
+  const lines = metricLines(folder).map(essence);
+  assert.equal(lines.length, 20);
+  return lines;
+}
+
+test("a run that stops at step 10 of 20 and resumes is the uninterrupted one, bit for bit", TIMEOUT, async () => {
+  const whole = await (uninterrupted ??= runUninterrupted());
   const second = flagsIn(folder, ...steps, "--out", folder.file("second"));
   const stopped = await run([...second, "--stop-after", "10"]);
   succeeds(stopped);
@@ -37,30 +46,28 @@ test("a run that stops at step 10 of 20 and resumes is the uninterrupted one, bi
   assert.ok(a !== undefined && b !== undefined && a.equals(b), "the models differ");
 });
 
-test(
-  "a run with dropout goes on with the numbers of the uninterrupted one, sharded, replicated and on one rank",
-  TIMEOUT,
-  async () => {
-    using folder = temporaryDirectory();
-    const few = ["dropout=0.2", "--steps", "6", "--global-batch", "8"];
-    const flags = (out: string, ...more: readonly string[]): readonly string[] =>
-      flagsIn(folder, ...few, "--out", folder.file(out), ...more);
-    succeeds(await run(flags("whole")));
-    const whole = metricLines(folder, "whole").map(essence);
-    assert.equal(whole.length, 6);
-    succeeds(await run(flags("half", "--stop-after", "3")));
-    succeeds(await run(flags("half", "--resume", "auto", "--activation-checkpointing", "full")));
-    assert.deepEqual(metricLines(folder, "half").map(essence), whole);
-    succeeds(await run(flags("replicated", "--strategy", "ddp")));
-    assert.deepEqual(metricLines(folder, "replicated").map(essence), whole);
-    succeeds(await run(flags("alone", "--micro-batches", "2"), { ranks: 1 }));
-    assert.deepEqual(metricLines(folder, "alone").map(essence), whole);
-    succeeds(await run(flagsIn(folder, ...few, "--out", folder.file("other"), "--seed", "1")));
-    assert.notDeepEqual(metricLines(folder, "other").map(essence), whole);
-  },
-);
+/** Trains with dropout, stops and goes on; sharded, replicated and on one rank. */
+async function resumeWithDropout(): Promise<void> {
+  using folder = temporaryDirectory();
+  const few = ["dropout=0.2", "--steps", "6", "--global-batch", "8"];
+  const flags = (out: string, ...more: readonly string[]): readonly string[] =>
+    flagsIn(folder, ...few, "--out", folder.file(out), ...more);
+  succeeds(await run(flags("whole")));
+  const whole = metricLines(folder, "whole").map(essence);
+  assert.equal(whole.length, 6);
+  succeeds(await run(flags("half", "--stop-after", "3")));
+  succeeds(await run(flags("half", "--resume", "auto", "--activation-checkpointing", "full")));
+  assert.deepEqual(metricLines(folder, "half").map(essence), whole);
+  succeeds(await run(flags("replicated", "--strategy", "ddp")));
+  assert.deepEqual(metricLines(folder, "replicated").map(essence), whole);
+  succeeds(await run(flags("alone", "--micro-batches", "2"), { ranks: 1 }));
+  assert.deepEqual(metricLines(folder, "alone").map(essence), whole);
+  succeeds(await run(flagsIn(folder, ...few, "--out", folder.file("other"), "--seed", "1")));
+  assert.notDeepEqual(metricLines(folder, "other").map(essence), whole);
+}
 
-test("a run in float16 goes on with its loss scale, bit for bit, sharded and replicated", TIMEOUT, async () => {
+/** Trains with a scaled loss, stops and goes on; sharded and replicated. */
+async function resumeInFloat16(): Promise<void> {
   using folder = temporaryDirectory();
   const few = ["--steps", "8", "--precision", "float16"];
   const scalerOf = (checkpoint: string): unknown =>
@@ -86,11 +93,22 @@ test("a run in float16 goes on with its loss scale, bit for bit, sharded and rep
   }
   const [sharded, replicated] = ["fsdp-whole", "ddp-whole"].map((out) => metricLines(folder, out).map(essence));
   assert.deepEqual(sharded, replicated);
-});
+}
+
+for (
+  const [what, check] of shareOf(
+    [
+      [
+        "with dropout goes on with the numbers of the uninterrupted one, sharded, replicated, on one rank",
+        resumeWithDropout,
+      ],
+      ["in float16 goes on with its loss scale, bit for bit, sharded and replicated", resumeInFloat16],
+    ] as const,
+  )
+) test(`a run ${what}`, TIMEOUT, check);
 
 test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  succeeds(await run(flagsIn(folder, ...steps, "--save-every", "10")));
+  await (uninterrupted ??= runUninterrupted());
   const expected = losses(folder);
   for (const ranks of [1, 4]) {
     const from = ["--out", folder.file(`on${ranks}`), "--resume", folder.file("out/checkpoint-10")];
@@ -107,18 +125,16 @@ test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async ()
 });
 
 test("a run whose ranks were killed goes on from its newest checkpoint", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  succeeds(await run(flagsIn(folder, ...steps)));
-  const whole = metricLines(folder).map(essence);
-  const second = flagsIn(folder, ...steps, "--out", folder.file("second"), "--save-every", "4");
+  const whole = await (uninterrupted ??= runUninterrupted());
+  const second = flagsIn(folder, ...steps, "--out", folder.file("killed"), "--save-every", "4");
   const killed = await run([...second, "fault=1:11:kill"], { allowAll: true });
   assert.equal(killed.code, 137, killed.stderr);
   const resumed = await run([...second, "--resume", "auto"]);
   succeeds(resumed);
   assert.match(resumed.stderr, /Resumed '.*checkpoint-8' at step 8/);
-  assert.deepEqual(metricLines(folder, "second").map(essence), whole);
+  assert.deepEqual(metricLines(folder, "killed").map(essence), whole);
   // Three are kept, and the last step's is one of them.
-  const kept = readdirSync(folder.file("second")).filter((name) => name.startsWith("checkpoint-")).sort();
+  const kept = readdirSync(folder.file("killed")).filter((name) => name.startsWith("checkpoint-")).sort();
   assert.deepEqual(kept, ["checkpoint-12", "checkpoint-16", "checkpoint-20"]);
 });
 

@@ -8,6 +8,7 @@ import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
 import { NativeError, OutOfMemoryError } from "../../errors.ts";
 import type { ControlPlane } from "../control_plane.ts";
+import type { ShareParts } from "../rank_parts.ts";
 import { acquire, type Acquired, attempt, settle } from "../together.ts";
 import type { RunFiles } from "./run_files.ts";
 
@@ -80,4 +81,23 @@ export function shareSegment<T>(
     kept.defer(() => posix.unmap(address, mappedBytes));
     return use(descriptor, address, kept);
   }, noteOf);
+}
+
+/** What shares memory between ranks of this host. */
+export function shareInSegments(files: RunFiles): ShareParts {
+  return (control, byteLength, owner) => {
+    const request = { byteLength: control.size * byteLength, owner, leader: 0 };
+    const { value, kept } = shareSegment(
+      control,
+      files,
+      request,
+      (_, address) => files.posix.provider.viewOf(address, request.byteLength),
+    );
+    return {
+      parts: control.worldRanks.map((_, rank) => new Uint8Array(value, rank * byteLength, byteLength)),
+      publish(): void {},
+      onChange(): void {},
+      [Symbol.dispose]: () => kept.dispose(),
+    };
+  };
 }

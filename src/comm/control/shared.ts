@@ -24,6 +24,12 @@ const STATE = 0;
 const BELL = 32;
 const SLEEPERS = 33;
 const LOG = 64;
+/** The words of a block that say who sleeps. */
+export const SLEEP_WORDS: { readonly begin: number; readonly end: number; readonly sleepers: number } = {
+  begin: BELL,
+  end: LOG,
+  sleepers: SLEEPERS,
+};
 const MAILBOX: number = LOG + CALL_LOG_WORDS;
 /** Bytes of one rank's block. */
 export const BLOCK_BYTES: number = MAILBOX * 4 + MAILBOX_BYTES;
@@ -102,7 +108,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#log.write(call);
     if (!isCollective(call)) return;
     this.notify();
-    for (const peer of this.#peers) this.#compare(peer);
+    this.compareCalls();
   }
 
   notify(): void {
@@ -211,7 +217,7 @@ export abstract class SharedControlPlane extends ControlPlane {
       const now = performance.now();
       if (now >= probeAt || Atomics.load(words, STATE) === LEFT) {
         probeAt = now + PROBE_MS;
-        for (const peer of this.#peers) this.#compare(peer);
+        this.compareCalls();
         for (const peer of ranks) this.#stopIfGone(peer, { ready, stage, mayHaveLeft });
       }
       if (now >= reportAt) {
@@ -292,6 +298,11 @@ export abstract class SharedControlPlane extends ControlPlane {
     const call = this.#log.read(rank, sequence, APART) ?? this.#log.read(rank, sequence);
     const where = Atomics.load(this.#block(rank), STATE) === WAITING ? "in" : "after";
     return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)} of step ${call.step}`}`;
+  }
+
+  /** Compares this rank's calls with all others', as far as they are known by now. */
+  protected compareCalls(): void {
+    for (const peer of this.#peers) this.#compare(peer);
   }
 
   /** Stops the world if a peer is known to have made other calls. See Note [Rolling hash] in `call_log.ts`. */

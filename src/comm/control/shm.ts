@@ -8,8 +8,9 @@ import type { Posix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
 import type { Place } from "../control_plane.ts";
+import type { ShareParts } from "../rank_parts.ts";
 import type { RunFiles } from "./run_files.ts";
-import { shareSegment } from "./segments.ts";
+import { shareInSegments, shareSegment } from "./segments.ts";
 import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, type World } from "./shared.ts";
 
 /** Blocks that lie one after another in a native mapping, which stays: it is small, and a late abort() must find it. */
@@ -33,10 +34,12 @@ export function nativeBlocks(
 /** The ranks of a group that are processes. */
 export class ShmControlPlane extends SharedControlPlane {
   readonly files: RunFiles;
+  readonly share: ShareParts;
 
   constructor(files: RunFiles, place: Place, memory: BlockMemory, world: World, timeoutSeconds?: number) {
     super(place, memory, world, timeoutSeconds);
     this.files = files;
+    this.share = shareInSegments(files);
   }
 
   split(ranks: readonly number[], name: string): ShmControlPlane {

@@ -1,66 +1,87 @@
 /**
  * Lengths of messages between two ranks, compared before NCCL gets them: NCCL compares nothing, and where lengths differ it may wait
- * for ever. Each rank writes its length into shared memory; the second of the two to write compares both. Neither waits.
+ * for ever. Each rank tells its length; whoever hears of the other's, when it tells its own or later, compares both. Nobody waits.
  *
  * @module
  */
 import { at } from "../../at.ts";
 import type { ControlPlane } from "../control_plane.ts";
-import type { RunFiles } from "../control/run_files.ts";
-import { shareSegment } from "../control/segments.ts";
 import type { Transfer } from "../data_plane.ts";
+import type { RankParts, ShareParts } from "../rank_parts.ts";
 
 /** How many messages one rank may be ahead of the other; the lengths of those further ahead are not compared. */
 const KEPT = 64;
 /** Bytes of a message: its number, from 1, and from the eighth byte its length. */
 const MESSAGE_BYTES = 16;
 
+/** A message whose other end has told no length yet. */
+interface Untold {
+  readonly transfer: Transfer;
+  readonly number: number;
+}
+
 /** What the ranks of a group have sent each other, and received. */
 export class MessageLengths implements Disposable {
   readonly #control: ControlPlane;
-  readonly #numbers: Int32Array;
-  readonly #lengths: Float64Array;
-  readonly #kept: DisposableStack;
+  readonly #shared: RankParts;
+  readonly #numbers: readonly Int32Array[];
+  readonly #lengths: readonly Float64Array[];
   /** How many there were, by direction and peer. */
   readonly #counts: Uint32Array;
+  #untold: Untold[] = [];
 
   /** Collective. */
-  constructor(control: ControlPlane, files: RunFiles) {
-    const byteLength = 2 * control.size ** 2 * KEPT * MESSAGE_BYTES;
-    const request = { byteLength, owner: "lengths of messages", leader: 0 };
-    const { value, kept } = shareSegment(
-      control,
-      files,
-      request,
-      (_, address) => files.posix.provider.viewOf(address, byteLength),
-    );
+  constructor(control: ControlPlane, share: ShareParts) {
+    const byteLength = 2 * control.size * KEPT * MESSAGE_BYTES;
     this.#control = control;
-    this.#numbers = new Int32Array(value);
-    this.#lengths = new Float64Array(value);
-    this.#kept = kept;
+    this.#shared = share(control, byteLength, "lengths of messages");
+    const { parts } = this.#shared;
+    this.#numbers = parts.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, byteLength / 4));
+    this.#lengths = parts.map(({ buffer, byteOffset }) => new Float64Array(buffer, byteOffset, byteLength / 8));
     this.#counts = new Uint32Array(2 * control.size);
+    this.#shared.onChange(() => this.#compare());
   }
 
-  /** Tells the other end of a message its length. @throws {CollectiveError} if that has another one */
-  announce({ kind, byteLength, peer }: Transfer): void {
-    const { rank, size, worldRanks } = this.#control;
-    const counter = (kind === "send" ? 0 : size) + peer;
+  /** Tells the other end of a message its length. @throws {CollectiveError} if that has told another one */
+  announce(transfer: Transfer): void {
+    const { rank, size } = this.#control;
+    const counter = (transfer.kind === "send" ? 0 : size) + transfer.peer;
     const number = at(this.#counts, counter, "count of messages") + 1;
     this.#counts[counter] = number;
-    const [from, to] = kind === "send" ? [rank, peer] : [peer, rank];
-    const placeOf = (end: number): number => (((end * size + from) * size + to) * KEPT + number % KEPT);
-    const [sender, receiver] = [placeOf(0), placeOf(1)];
-    const [own, other] = kind === "send" ? [sender, receiver] : [receiver, sender];
-    this.#lengths[own * 2 + 1] = byteLength;
-    Atomics.store(this.#numbers, own * 4, number | 0);
-    if (Atomics.load(this.#numbers, other * 4) !== (number | 0)) return;
-    const [sent, received] = [sender, receiver].map((end) => at(this.#lengths, end * 2 + 1, "length"));
-    if (sent === received) return;
-    const [source, target] = [from, to].map((end) => at(worldRanks, end, "world rank of rank"));
+    const place = placeOf(transfer.kind === "send", transfer.peer, number);
+    at(this.#lengths, rank, "lengths of rank")[place * 2 + 1] = transfer.byteLength;
+    Atomics.store(at(this.#numbers, rank, "numbers of rank"), place * 4, number | 0);
+    this.#untold.push({ transfer, number });
+    this.#shared.publish();
+    this.#compare();
+  }
+
+  /** Looks at what others have told meanwhile. @throws {CollectiveError} if the two lengths of a message differ */
+  #compare(): void {
+    if (this.#untold.length > 0) this.#untold = this.#untold.filter((message) => !this.#isTold(message));
+  }
+
+  /** Whether the other end has told its length, which is this one's, or has gone on to where it is not kept. */
+  #isTold({ transfer: { kind, byteLength, peer }, number }: Untold): boolean {
+    const { rank, worldRanks } = this.#control;
+    const place = placeOf(kind === "receive", rank, number);
+    const told = Atomics.load(at(this.#numbers, peer, "numbers of rank"), place * 4);
+    if (told !== (number | 0)) return ((told - number) | 0) > 0;
+    const theirs = at(at(this.#lengths, peer, "lengths of rank"), place * 2 + 1, "length");
+    if (theirs === byteLength) return true;
+    const [own, other] = [rank, peer].map((end) => at(worldRanks, end, "world rank of rank"));
+    const [source, sent, target, received] = kind === "send"
+      ? [own, byteLength, other, theirs]
+      : [other, theirs, own, byteLength];
     this.#control.stop(`rank ${source} sends ${sent} bytes, but rank ${target} receives ${received}`);
   }
 
   [Symbol.dispose](): void {
-    this.#kept.dispose();
+    this.#shared[Symbol.dispose]();
   }
+}
+
+/** Where in a rank's part the length of a message is. */
+function placeOf(isSent: boolean, peer: number, number: number): number {
+  return (2 * peer + (isSent ? 0 : 1)) * KEPT + number % KEPT;
 }

@@ -29,8 +29,10 @@ import {
   type Window,
   type Work,
 } from "../data_plane.ts";
-import type { RunFiles } from "../control/run_files.ts";
+import type { ShareParts } from "../rank_parts.ts";
 import type { ShmControlPlane } from "../control/shm.ts";
+import { type HostsJoinOptions, joinHosts } from "../hosts/join.ts";
+import type { HostsControlPlane } from "../hosts/plane.ts";
 import { ProcessGroup } from "../process_group.ts";
 import { acquire, settle } from "../together.ts";
 import { MessageLengths } from "./message_lengths.ts";
@@ -60,16 +62,16 @@ class NcclDataPlane implements DataPlane {
   readonly #device: CudaDevice;
   readonly #communicator: Communicator;
   readonly #lengths: MessageLengths;
-  readonly #files: RunFiles;
+  readonly #share: ShareParts;
   readonly #kept = new DisposableStack();
 
   /** @param resources what is given up with the plane */
-  constructor(device: CudaDevice, communicator: Communicator, files: RunFiles, resources: Disposable) {
+  constructor(device: CudaDevice, communicator: Communicator, share: ShareParts, resources: Disposable) {
     this.#device = device;
     this.#communicator = communicator;
-    this.#files = files;
+    this.#share = share;
     this.#kept.use(resources);
-    this.#lengths = this.#kept.use(new MessageLengths(communicator.control, files));
+    this.#lengths = this.#kept.use(new MessageLengths(communicator.control, share));
   }
 
   openWindow(byteLengths: readonly number[], unit: string): Window {
@@ -172,7 +174,7 @@ class NcclDataPlane implements DataPlane {
   split(control: ControlPlane): DataPlane {
     const communicator = this.#communicator.split(control);
     const resources = { [Symbol.dispose]: () => communicator.close() };
-    return new NcclDataPlane(this.#device, communicator, this.#files, resources);
+    return new NcclDataPlane(this.#device, communicator, this.#share, resources);
   }
 
   dispose(): void {
@@ -209,8 +211,17 @@ function typeOf(dtype: DType): number {
   return type;
 }
 
+/** Where ranks of several hosts meet. */
+export type HostsPlace = Pick<HostsJoinOptions, "address" | "port" | "token" | "localWorldSize">;
+
+/** How ranks with a card each join. */
+export interface NcclOptions extends ShmJoinOptions {
+  /** Where they meet, unless all are on this host. */
+  readonly hosts?: HostsPlace | undefined;
+}
+
 /**
- * Joins the other ranks of this host, each with a card of its own.
+ * Joins the other ranks of this host, or of several, each with a card of its own.
  *
  * @param device a CUDA device
  * @throws {ArgumentError} if it is another one
@@ -222,7 +233,7 @@ function typeOf(dtype: DType): number {
  * using group = await openNccl(device, { rank: 0, worldSize: 2, run: "127.0.0.1:29500" });
  * ```
  */
-export async function openNccl(device: Device, options: ShmJoinOptions): Promise<ProcessGroup> {
+export async function openNccl(device: Device, options: NcclOptions): Promise<ProcessGroup> {
   if (!(device instanceof CudaDevice)) {
     throw new ArgumentError(
       `Backend 'nccl' moves memory of NVIDIA's cards, but the device is ${device.name}: use 'shm'`,
@@ -232,10 +243,14 @@ export async function openNccl(device: Device, options: ShmJoinOptions): Promise
   const [loaded] = await Promise.allSettled([
     openLibrary(NCCL, { provider: device.provider, environment: processEnvironment() }),
   ]);
-  const control = await joinShm(await openPosix(), options);
+  const { hosts, rank } = options;
+  const control = hosts === undefined
+    ? await joinShm(await openPosix(), options)
+    : await joinHosts({ ...options, ...hosts });
   try {
+    const host = hosts === undefined ? "" : `host ${Math.floor(rank / hosts.localWorldSize)}, `;
     // Where one rank lacks NCCL, the others hear of it instead of waiting.
-    const { value: nccl, notes } = settle(control, loaded, () => device.busId);
+    const { value: nccl, notes } = settle(control, loaded, () => `${host}${device.busId}`);
     requireCards(control, notes);
     return new ProcessGroup(control, openData(control, nccl, device));
   } catch (error) {
@@ -244,10 +259,10 @@ export async function openNccl(device: Device, options: ShmJoinOptions): Promise
   }
 }
 
-function openData(control: ShmControlPlane, nccl: Nccl, device: CudaDevice): DataPlane {
+function openData(control: ShmControlPlane | HostsControlPlane, nccl: Nccl, device: CudaDevice): DataPlane {
   const all = new Communicators(nccl, device, control);
   try {
-    return new NcclDataPlane(device, all.join(), control.files, all);
+    return new NcclDataPlane(device, all.join(), control.share, all);
   } catch (error) {
     all[Symbol.dispose]();
     throw error;

@@ -104,6 +104,15 @@ export function cudaState({ symbols, provider, path }: Cudart): CudaState {
   }
 }
 
+/** How many cards this process may use, at least one. @throws {UnsupportedError} if there is none, saying why */
+export async function numCards(environment: Environment): Promise<number> {
+  const cudart = await openLibrary(CUDART, { environment });
+  const { cards, obstacle } = cudaState(cudart);
+  cudart.close();
+  if (cards > 0) return cards;
+  throw new UnsupportedError(`Cannot count the cards: ${obstacle ?? "the driver shows none"}`);
+}
+
 /** A version as people write it, e.g. 12.8 for 12080. */
 export function cudaVersion(version: number): string {
   return `${Math.floor(version / 1000)}.${Math.floor(version % 1000 / 10)}`;

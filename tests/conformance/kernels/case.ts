@@ -108,11 +108,15 @@ export function places(shape: readonly number[], strides: readonly number[]): nu
 /** Nearest float32. */
 export const fround: (x: number) => number = Math.fround;
 
+/** One float32 and its bits. */
+const single = new DataView(new ArrayBuffer(4));
+
 /** Nearest bfloat16; NaN stays NaN. */
 export function toBfloat16(x: number): number {
-  const word = new Uint32Array(Float32Array.of(x).buffer);
-  if (!Number.isNaN(x)) word[0] = (pick(word, 0) + 0x7fff + ((pick(word, 0) >>> 16) & 1)) & 0xffff0000;
-  return pick(new Float32Array(word.buffer), 0);
+  single.setFloat32(0, x);
+  const word = single.getUint32(0);
+  if (!Number.isNaN(x)) single.setUint32(0, (word + 0x7fff + ((word >>> 16) & 1)) & 0xffff0000);
+  return single.getFloat32(0);
 }
 
 /** What a store in a float dtype followed by a load gives. */

@@ -1,5 +1,6 @@
 /** What ranks with a card each do in tests. @module */
 import assert from "node:assert/strict";
+import { type DeviceMesh, deviceMesh } from "../../../src/comm/mesh.ts";
 import type { ProcessGroup } from "../../../src/comm/process_group.ts";
 import { replicate } from "../../../src/ddp/replicate.ts";
 import { CudaDevice } from "../../../src/device/cuda/device.ts";
@@ -11,13 +12,14 @@ import { type Steps, train } from "./llama.ts";
 
 /** A training of several ranks. */
 export interface SharedTraining {
-  readonly strategy: "fsdp" | "ddp";
+  /** `hsdp` shards over two neighbouring ranks each. */
+  readonly strategy: "fsdp" | "hsdp" | "ddp";
   readonly steps: number;
   readonly batch: number;
 }
 
 /** Makes each block a unit, and the rest another. */
-function shard(model: CausalLm, mesh: ProcessGroup): void {
+function shard(model: CausalLm, mesh: ProcessGroup | DeviceMesh): void {
   for (const layer of model.layers) fullyShard(layer, { mesh });
   fullyShard(model, { mesh });
 }
@@ -26,7 +28,7 @@ function shard(model: CausalLm, mesh: ProcessGroup): void {
 export function trainShared({ group, device }: WorldRank, { strategy, ...run }: SharedTraining): Steps {
   const parallelize = (model: CausalLm): void => {
     if (strategy === "ddp") replicate(model, { mesh: group });
-    else shard(model, group);
+    else shard(model, strategy === "fsdp" ? group : deviceMesh(group, { replicate: group.size / 2, shard: 2 }));
   };
   return train(device, { ...run, group, parallelize });
 }

@@ -14,16 +14,27 @@ import { requireSameSteps, train } from "./llama.ts";
 import { eventsOfStep, trainShared } from "./ranks.ts";
 
 const skip = lackingForTwin();
-const CASES = [["fsdp", 4, 20], ["fsdp", 2, 20], ["ddp", 2, 8]] as const;
-for (const [strategy, size, steps] of shareOf(CASES)) {
-  test(`${strategy} over ${size} cards trains as one rank on the CPU`, { skip, timeout: 300_000 }, async () => {
+const CASES = [
+  ["fsdp", 4, 20, 1],
+  ["fsdp", 2, 20, 1],
+  ["ddp", 2, 8, 1],
+  ["fsdp", 4, 8, 2],
+  ["hsdp", 4, 8, 2],
+] as const;
+for (const [strategy, size, steps, hosts] of shareOf(CASES)) {
+  const where = hosts === 1 ? "" : ` of ${hosts} hosts`;
+  test(`${strategy} over ${size} cards${where} trains as one rank on the CPU`, { skip, timeout: 600_000 }, async () => {
     const cpu = await openDevice("cpu", { memoryBytes: 2 ** 26 });
     const run = { steps, batch: 4 };
     const expected = train(cpu, run);
     cpu.dispose();
     const { variables } = await buildCudaTwin();
     const data = { ...run, strategy };
-    const ranks = valuesOf(await world(size, trainShared, { over: "nccl", variables, data }));
+    const options = { over: "nccl", variables, data } as const;
+    const planes = hosts === 1 ? {} : { ranksPerHost: size / hosts };
+    const ranks = valuesOf(await world(size, trainShared, { ...options, planes }));
+    // How ranks meet changes no bit.
+    if (hosts > 1) assert.deepEqual(ranks, valuesOf(await world(size, trainShared, options)));
     // The ranks' parts of the mean loss make the whole one; the norm is the whole one on each.
     const sums = ranks[0]?.map(([, norm], step): readonly [number, number] => {
       for (const steps of ranks) assert.equal(steps[step]?.[1], norm, `step ${step}: ranks have other norms`);

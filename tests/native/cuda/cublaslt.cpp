@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include "sixteen_bits.hpp"
 #include "twin.hpp"
 #define API extern "C" __attribute__((visibility("default")))
 
@@ -10,28 +11,11 @@ struct Layout { int type; u64 rows, cols; int64_t ld; int batch; int64_t stride;
 struct Desc { int transA, transB; };
 
 static float load(const void *p, int type, int64_t i) {
-  if (type == 0) return ((const float *)p)[i];
-  uint16_t bits = ((const uint16_t *)p)[i];
-  if (type == 2) {
-    _Float16 h;
-    memcpy(&h, &bits, 2);
-    return (float)h;
-  }
-  uint32_t word = (uint32_t)bits << 16;
-  float x;
-  memcpy(&x, &word, 4);
-  return x;
+  return type == 0 ? ((const float *)p)[i] : widen(((const uint16_t *)p)[i], type == 2);
 }
 static void store(void *p, int type, int64_t i, float x) {
   if (type == 0) ((float *)p)[i] = x;
-  else if (type == 2) {
-    _Float16 h = (_Float16)x;
-    memcpy((uint16_t *)p + i, &h, 2);
-  } else {
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    ((uint16_t *)p)[i] = x != x ? (uint16_t)(bits >> 16 | 0x40) : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-  }
+  else ((uint16_t *)p)[i] = narrow(x, type == 2);
 }
 static int bytesOf(int type) { return type == 0 ? 4 : 2; }
 static const char *at(const void *p, const Layout &l, int b) { return (const char *)p + b * l.stride * bytesOf(l.type); }

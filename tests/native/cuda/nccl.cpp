@@ -20,6 +20,7 @@
 #include <functional>
 #include <string>
 #include <vector>
+#include "sixteen_bits.hpp"
 #include "twin.hpp"
 #define API extern "C" __attribute__((visibility("default")))
 
@@ -146,29 +147,11 @@ static int sizeOf(int type) {
   }
 }
 static float load(const u8 *p, int type, u64 i) {
-  if (type == 7) return ((const float *)p)[i];
-  uint16_t bits = ((const uint16_t *)p)[i];
-  if (type == 6) {
-    _Float16 half;
-    memcpy(&half, &bits, 2);
-    return (float)half;
-  }
-  u32 word = (u32)bits << 16;
-  float value;
-  memcpy(&value, &word, 4);
-  return value;
+  return type == 7 ? ((const float *)p)[i] : widen(((const uint16_t *)p)[i], type == 6);
 }
 static void store(u8 *p, int type, u64 i, float value) {
-  if (type == 7) { ((float *)p)[i] = value; return; }
-  if (type == 6) {
-    _Float16 half = (_Float16)value;
-    memcpy(p + 2 * i, &half, 2);
-    return;
-  }
-  u32 word;
-  memcpy(&word, &value, 4);
-  uint16_t bits = (word & 0x7fffffff) > 0x7f800000 ? 0x7fff : (uint16_t)((word + 0x7fff + ((word >> 16) & 1)) >> 16);
-  memcpy(p + 2 * i, &bits, 2);
+  if (type == 7) ((float *)p)[i] = value;
+  else ((uint16_t *)p)[i] = narrow(value, type == 6);
 }
 /** Combines an element of all ranks: sum 0, max 2, average 4. */
 static void combine(Comm &c, u8 *to, u64 n, u64 from, int type, int op) {

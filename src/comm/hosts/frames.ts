@@ -1,0 +1,207 @@
+/**
+ * What goes over a stream between a rank and the store: frames of a length (4 bytes, of what follows), a kind (1 byte) and
+ * a body; numbers are little-endian. A reader has a limit, and refuses a longer frame before it is there.
+ *
+ * Note [Kinds of frames]: the store begins with a `challenge`, a random number. A rank answers with `hello`: version, rank,
+ * world size, a number of its own, and the code of both numbers by the run's token; the store proves by the code in
+ * `welcome` that it knows the token too, or tells in `refused` why not. Then `roll` says who is missing; `open` and
+ * `leave` begin and end a rank's part in a group, `update` changes bytes of a rank's block in it, `gone` names a rank
+ * whose stream ended without a `bye`, and `abort` carries the words of the abort area.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+
+/** What a frame may be. */
+export const FRAME_KINDS = [
+  "challenge",
+  "hello",
+  "welcome",
+  "refused",
+  "roll",
+  "open",
+  "leave",
+  "update",
+  "gone",
+  "abort",
+  "bye",
+] as const;
+/** Name of a kind of frames. */
+export type FrameKind = typeof FRAME_KINDS[number];
+
+/** Begins every `hello`. */
+export const VERSION = "fullyshard store 1";
+/** Bytes of a random number, of a code, and of a group's id. */
+export const NUMBER_BYTES = 32;
+export const ID_BYTES = 8;
+/** Longest frame of who has not proved that he knows the token, and of a rank. */
+export const STRANGER_BYTES = 256;
+export const RANK_BYTES: number = 2 ** 22;
+
+const HEAD_BYTES = 4;
+
+/** Bytes that are no frames, or not those that may come. */
+export class FrameError extends Error {
+  override readonly name = "FrameError";
+}
+
+/** A frame whose body is valid until more is received. */
+export interface Frame {
+  readonly kind: FrameKind;
+  readonly body: Fields;
+}
+
+/** Makes frames of what comes in. */
+export class FrameReader {
+  /** Longest frame. */
+  limit: number;
+  #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(4096);
+  #begin = 0;
+  #end = 0;
+
+  constructor(limit: number) {
+    this.limit = limit;
+  }
+
+  /** Where to put what is received next; then call {@link received}. */
+  get room(): Uint8Array {
+    if (this.#begin > 0) {
+      this.#bytes.copyWithin(0, this.#begin, this.#end);
+      this.#end -= this.#begin;
+      this.#begin = 0;
+    }
+    // Grows with what has come, never with what a length promises.
+    if (this.#end * 2 > this.#bytes.length && this.#bytes.length < HEAD_BYTES + this.limit) {
+      const longer = new Uint8Array(Math.min(HEAD_BYTES + this.limit, this.#bytes.length * 4));
+      longer.set(this.#bytes.subarray(0, this.#end));
+      this.#bytes = longer;
+    }
+    return this.#bytes.subarray(this.#end);
+  }
+
+  /** So many bytes have come. */
+  received(count: number): void {
+    this.#end += count;
+  }
+
+  /** The next whole frame. @throws {FrameError} if it is too long, or of no kind */
+  next(): Frame | undefined {
+    const available = this.#end - this.#begin;
+    if (available < HEAD_BYTES) return undefined;
+    const length = new DataView(this.#bytes.buffer).getUint32(this.#begin, true);
+    if (length < 1 || length > this.limit) {
+      throw new FrameError(`a frame of ${length} bytes, where 1 to ${this.limit} are taken`);
+    }
+    if (available < HEAD_BYTES + length) return undefined;
+    const begin = this.#begin + HEAD_BYTES;
+    const code = at(this.#bytes, begin, "kind of frame");
+    const kind = FRAME_KINDS[code];
+    if (kind === undefined) throw new FrameError(`a frame of the unknown kind ${code}`);
+    this.#begin = begin + length;
+    return { kind, body: new Fields(this.#bytes.subarray(begin + 1, this.#begin)) };
+  }
+}
+
+/** The body of a frame, field by field. */
+export class Fields {
+  readonly #bytes: Uint8Array;
+  #begin = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
+
+  /** Whether nothing is left. */
+  get isEmpty(): boolean {
+    return this.#begin === this.#bytes.length;
+  }
+
+  /** The next bytes; all that are left unless a number is given. @throws {FrameError} if there are fewer */
+  bytes(count: number = this.#bytes.length - this.#begin): Uint8Array {
+    if (count > this.#bytes.length - this.#begin) {
+      throw new FrameError(`a frame that ends within a field of ${count} bytes`);
+    }
+    this.#begin += count;
+    return this.#bytes.subarray(this.#begin - count, this.#begin);
+  }
+
+  /** The next number. */
+  number(): number {
+    const bytes = this.bytes(4);
+    return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+  }
+
+  /** So many numbers, as the next one says. */
+  numbers(): readonly number[] {
+    const bytes = this.bytes(this.number() * 4);
+    return Array.from(
+      { length: bytes.length / 4 },
+      (_, i) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(i * 4, true),
+    );
+  }
+
+  /** A group's id, in hexadecimal digits. */
+  id(): string {
+    return this.bytes(ID_BYTES).toHex();
+  }
+
+  /** The text that is left. */
+  text(): string {
+    return new TextDecoder().decode(this.bytes());
+  }
+}
+
+/** A field: bytes, a number of 32 bits, or a text, which is the last one. */
+export type Field = Uint8Array | number | string;
+
+/** Frames on their way out. */
+export class FrameWriter {
+  #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(4096);
+  #begin = 0;
+  #end = 0;
+
+  /** What is to be sent; then call {@link sent}. */
+  get pending(): Uint8Array {
+    return this.#bytes.subarray(this.#begin, this.#end);
+  }
+
+  /** So many bytes are on their way. */
+  sent(count: number): void {
+    this.#begin += count;
+    if (this.#begin === this.#end) this.#begin = this.#end = 0;
+  }
+
+  /** Appends a frame. */
+  write(kind: FrameKind, ...fields: readonly Field[]): void {
+    const parts = fields.map((field) => typeof field === "string" ? new TextEncoder().encode(field) : field);
+    const length = parts.reduce<number>((sum, part) => sum + (typeof part === "number" ? 4 : part.length), 1);
+    this.#reserve(HEAD_BYTES + length);
+    const view = new DataView(this.#bytes.buffer);
+    view.setUint32(this.#end, length, true);
+    this.#bytes[this.#end + HEAD_BYTES] = FRAME_KINDS.indexOf(kind);
+    this.#end += HEAD_BYTES + 1;
+    for (const part of parts) {
+      if (typeof part === "number") view.setUint32(this.#end, part, true);
+      else this.#bytes.set(part, this.#end);
+      this.#end += typeof part === "number" ? 4 : part.length;
+    }
+  }
+
+  #reserve(byteLength: number): void {
+    if (this.#end + byteLength <= this.#bytes.length) return;
+    const used = this.#end - this.#begin;
+    const longer = new Uint8Array(Math.max(this.#bytes.length, 2 * (used + byteLength)));
+    longer.set(this.pending);
+    [this.#bytes, this.#begin, this.#end] = [longer, 0, used];
+  }
+}
+
+/** Numbers with how many there are, as {@link Fields.numbers} reads them. */
+export function listField(numbers: readonly number[]): Uint8Array {
+  return new Uint8Array(Uint32Array.of(numbers.length, ...numbers).buffer);
+}
+
+/** What who knows the token makes of two random numbers. */
+export function codePieces(speaker: "rank" | "store", first: Uint8Array, second: Uint8Array): readonly Uint8Array[] {
+  return [new TextEncoder().encode(`${VERSION} ${speaker}`), first, second];
+}

@@ -1,0 +1,77 @@
+/**
+ * What SLURM says of a task that `srun` started, as torchrun's variables. A batch script and `salloc`'s shell have some of
+ * its variables too and are no task: only `srun` sets SLURM_STEP_NODELIST. A step of one task is a process on its own.
+ *
+ * @module
+ */
+import { ConfigError, type ConfigProblem } from "../errors.ts";
+import type { EnvName, EnvSource } from "./env.ts";
+
+/** The first port, and how many there are, below those that systems give out themselves. */
+const [FIRST_PORT, PORTS] = [20_000, 10_000];
+
+/**
+ * Torchrun's variables of this task.
+ *
+ * @param isRequired whether it is an error that this is no task of several
+ * @returns undefined if this is none
+ * @throws {ConfigError} if SLURM's variables do not say which rank this is, or spread ranks otherwise than host by host
+ */
+export function slurmVariables(
+  source: EnvSource,
+  isRequired: boolean,
+): Readonly<Partial<Record<EnvName, string>>> | undefined {
+  const nodes = source("SLURM_STEP_NODELIST");
+  const size = source("SLURM_STEP_NUM_TASKS") ?? source("SLURM_NTASKS");
+  const isTask = nodes !== undefined && nodes !== "" && source("SLURM_PROCID") !== undefined && size !== undefined;
+  if (!isTask || size === "1") {
+    if (!isRequired || isTask) return undefined;
+    const expected = "to be set by srun, as FULLYSHARD_LAUNCHER is slurm";
+    throw new ConfigError([{ path: "SLURM_STEP_NODELIST", expected, got: nodes ?? "nothing" }]);
+  }
+  const problems: ConfigProblem[] = [];
+  const whole = (name: EnvName, text: string | undefined = source(name)): number => {
+    if (text !== undefined && /^\d{1,9}$/.test(text)) return Number(text);
+    problems.push({ path: name, expected: "a whole number from 0", got: text === undefined ? "nothing" : `'${text}'` });
+    return NaN;
+  };
+  const perNode = source("SLURM_NTASKS_PER_NODE") ?? tasksPerNode(source("SLURM_STEP_TASKS_PER_NODE"));
+  const [rank, local, node] = [whole("SLURM_PROCID"), whole("SLURM_LOCALID"), whole("SLURM_NODEID")];
+  const perHost = whole("SLURM_NTASKS_PER_NODE", perNode);
+  const [job, step] = [whole("SLURM_JOB_ID"), whole("SLURM_STEP_ID")];
+  const place = node * perHost + local;
+  if (problems.length === 0 && place !== rank) {
+    const expected = `rank ${place}, as this is task ${local} of host ${node} with ${perHost} on each: ` +
+      "start with 'srun --distribution=block' and as many tasks on each host";
+    problems.push({ path: "SLURM_PROCID", expected, got: String(rank) });
+  }
+  const first = firstHost(nodes);
+  if (first === undefined) {
+    problems.push({ path: "SLURM_STEP_NODELIST", expected: "a list of hosts such as node[01-04]", got: `'${nodes}'` });
+  }
+  if (first === undefined || problems.length > 0) throw new ConfigError(problems);
+  return {
+    RANK: String(rank),
+    WORLD_SIZE: size,
+    LOCAL_RANK: String(local),
+    LOCAL_WORLD_SIZE: String(perHost),
+    GROUP_RANK: String(node),
+    MASTER_ADDR: source("MASTER_ADDR") ?? first,
+    // Steps of one job may run at once, and so may jobs on one host.
+    MASTER_PORT: source("MASTER_PORT") ?? String(FIRST_PORT + (job * 31 + step) % PORTS),
+    FULLYSHARD_RUN_ID: source("FULLYSHARD_RUN_ID") ?? `slurm-${job}-${step}`,
+  };
+}
+
+/** `4(x2)` is 4 on each of two hosts; undefined where hosts have unequal numbers. */
+function tasksPerNode(text: string | undefined): string | undefined {
+  return /^(\d+)(\(x\d+\))?$/.exec(text ?? "")?.[1];
+}
+
+/** The first host of a list such as `node[01-04,07],other`. */
+export function firstHost(nodes: string): string | undefined {
+  const match = /^([^[\],]+)(\[(\d+)[^\]]*\]([^,[\]]*))?(,|$)/.exec(nodes);
+  if (match === null) return undefined;
+  const [, prefix = "", , number = "", suffix = ""] = match;
+  return `${prefix}${number}${suffix}`;
+}

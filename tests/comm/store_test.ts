@@ -1,0 +1,190 @@
+/** Ranks of several hosts meeting at a store: who is let in, who is missed, and what is not taken. @module */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { openSockets, type Sockets } from "../../ffi/sockets.ts";
+import {
+  codePieces,
+  FrameReader,
+  FrameWriter,
+  NUMBER_BYTES,
+  RANK_BYTES,
+  VERSION,
+} from "../../src/comm/hosts/frames.ts";
+import { type HostsJoinOptions, joinHosts } from "../../src/comm/hosts/join.ts";
+import type { HostsControlPlane } from "../../src/comm/hosts/plane.ts";
+import { hmacSha256 } from "../../src/runtime/checksum.ts";
+import { freePorts } from "../support/world.ts";
+
+const TIMEOUT = { timeout: 60_000 };
+const TOKEN = "a secret of the tests";
+
+/** Options of the ranks of one run. */
+function runOf(worldSize: number, more: Partial<HostsJoinOptions> = {}): (rank: number) => HostsJoinOptions {
+  const port = freePorts();
+  return (rank) => ({
+    rank,
+    worldSize,
+    localWorldSize: 2,
+    address: "127.0.0.1",
+    port,
+    token: TOKEN,
+    joinTimeoutSeconds: 20,
+    timeoutSeconds: 20,
+    ...more,
+  });
+}
+
+/** Joins ranks, each of which is this process; gives the error of each that failed. */
+async function errorsOf(options: readonly HostsJoinOptions[]): Promise<readonly (string | undefined)[]> {
+  const ends = await Promise.allSettled(options.map(joinHosts));
+  for (const end of ends) if (end.status === "fulfilled") end.value.dispose();
+  return ends.map((end) => end.status === "rejected" ? String(end.reason) : undefined);
+}
+
+/** Opens a stream to the store as a stranger. */
+async function openStream(sockets: Sockets, port: number): Promise<number> {
+  for (let attempt = 0; attempt < 400; attempt++) {
+    const stream = sockets.connect(sockets.resolve("127.0.0.1", port));
+    assert.ok(typeof stream === "number");
+    await pause(25);
+    if (sockets.connected(stream) === true) return stream;
+    sockets.close(stream);
+  }
+  assert.fail("there is no store");
+}
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Sends bytes and gives what comes until the store ends the stream, and how long that took. */
+async function untilEnd(sockets: Sockets, stream: number, bytes: Uint8Array): Promise<[text: string, seconds: number]> {
+  sockets.send(stream, bytes);
+  const [begin, room] = [performance.now(), new Uint8Array(4096)];
+  let text = "";
+  for (;;) {
+    const moved = sockets.receive(stream, room);
+    const seconds = (performance.now() - begin) / 1000;
+    if ("end" in moved) {
+      sockets.close(stream);
+      return [text, seconds];
+    }
+    text += new TextDecoder().decode(room.subarray(0, moved.count));
+    assert.ok(seconds < 20, "the store keeps the stream");
+    await pause(5);
+  }
+}
+
+/** Proves on a stream to be a rank, as a rank does. */
+async function enter(sockets: Sockets, stream: number, rank: number, worldSize: number): Promise<void> {
+  const reader = new FrameReader(RANK_BYTES);
+  const next = async (): Promise<ReturnType<FrameReader["next"]>> => {
+    for (let frame = reader.next();; frame = reader.next()) {
+      if (frame !== undefined) return frame;
+      const moved = sockets.receive(stream, reader.room);
+      assert.ok("count" in moved);
+      reader.received(moved.count);
+      await pause(5);
+    }
+  };
+  const challenge = (await next())?.body.bytes(NUMBER_BYTES).slice() ?? assert.fail();
+  const number = crypto.getRandomValues(new Uint8Array(NUMBER_BYTES));
+  const writer = new FrameWriter();
+  writer.write("hello", rank, worldSize, number, hmacSha256(TOKEN, codePieces("rank", challenge, number)), VERSION);
+  sockets.send(stream, writer.pending);
+  assert.equal((await next())?.kind, "welcome");
+}
+
+test("joinHosts() names the ranks that never come, their host, and how long they were awaited", TIMEOUT, async () => {
+  const options = runOf(4, { joinTimeoutSeconds: 8 });
+  const errors = await errorsOf([options(0), options(2)]);
+  const pattern = /Rank 1, 3 of 4 \(host 0, 1\) did not come within 8 s to the store of rank 0 at 127\.0\.0\.1:\d+/;
+  // Whoever's time is over first tells the other.
+  assert.ok(errors.some((error) => pattern.test(error ?? "")), String(errors));
+  for (const error of errors) assert.match(error ?? "", /RendezvousError.*Rank 1, 3 of 4/);
+  const [alone] = await errorsOf([runOf(4, { joinTimeoutSeconds: 1 })(1)]);
+  assert.match(alone ?? "", /Rank 0 of 4 \(host 0\) did not come within 1 s .*last attempt to reach it: ECONNREFUSED/);
+});
+
+test("joinHosts() lets nobody in who does not know the token", TIMEOUT, async () => {
+  const options = runOf(2, { joinTimeoutSeconds: 8 });
+  const [first, second] = await errorsOf([options(0), { ...options(1), token: "guessed" }]);
+  assert.match(second ?? "", /refused rank 1: its FULLYSHARD_TOKEN is not rank 0's/);
+  assert.match(
+    first ?? "",
+    /Rank 1 of 2 .* did not come within 8 s .*refused meanwhile: 127\.0\.0\.1:\d+ \(its FULLYSHARD_TOKEN/,
+  );
+});
+
+test(
+  "joinHosts() refuses a port that another process has, a rank that comes twice, and another world",
+  TIMEOUT,
+  async () => {
+    const sockets = await openSockets();
+    const taken = runOf(2)(0);
+    const listener = sockets.listen("127.0.0.1", taken.port) ?? assert.fail("the test's port is taken");
+    const [inUse] = await errorsOf([taken]);
+    sockets.close(listener);
+    assert.match(inUse ?? "", /cannot serve the store at port \d+, which another process .*another MASTER_PORT/);
+
+    const twice = runOf(3, { joinTimeoutSeconds: 8 });
+    const errors = await errorsOf([twice(0), twice(1), twice(1)]);
+    assert.match(
+      errors.find((error) => error?.includes("refused rank 1")) ?? "",
+      /rank 1 of this run has joined already/,
+    );
+
+    const [main, other] = await errorsOf([runOf(2)(0)].flatMap((one) => [one, { ...one, rank: 1, worldSize: 3 }]));
+    assert.match(other ?? "", /ranks disagree: rank 0 was started with a world size of 2, rank 1 with 3/);
+    assert.match(main ?? "", /Rank 1 gave up joining: ranks disagree/);
+  },
+);
+
+test("the store ends streams of strangers, and ranks join beside them", TIMEOUT, async () => {
+  const sockets = await openSockets();
+  const options = runOf(2);
+  const first = joinHosts(options(0));
+  const { port } = options(0);
+  const send = async (bytes: Uint8Array): Promise<number> => {
+    const [, seconds] = await untilEnd(sockets, await openStream(sockets, port), bytes);
+    return seconds;
+  };
+  const abort = new FrameWriter();
+  abort.write("abort", new Uint8Array(100));
+  const garbage = [
+    new TextEncoder().encode("GET / HTTP/1.1\r\nHost: store\r\n\r\n"),
+    new Uint8Array(Uint32Array.of(2 ** 31, 1).buffer),
+    abort.pending.slice(),
+  ];
+  for (const bytes of garbage) assert.ok(await send(bytes) < 4);
+  // As many as the store lets wait, and none of them says anything.
+  const address = sockets.resolve("127.0.0.1", port);
+  const silent = Array.from({ length: 64 }, () => sockets.connect(address));
+  await pause(200);
+  const [one, other] = await Promise.all([first, joinHosts(options(1))]);
+  for (const stream of silent) if (typeof stream === "number") sockets.close(stream);
+  assert.deepEqual([one.size, other.rank], [2, 1]);
+  other.dispose();
+  one.dispose();
+});
+
+test("the store cuts off a rank that sends what it does not take, and stops the others", TIMEOUT, async () => {
+  const sockets = await openSockets();
+  for (
+    const [bytes, reason] of [
+      [
+        new Uint8Array(Uint32Array.of(2 ** 31).buffer),
+        /rank 1 sent the store a frame of 2147483648 bytes, where 1 to 4194304/,
+      ],
+      [Uint8Array.of(1, 0, 0, 0, 99), /rank 1 sent the store a frame of the unknown kind 99/],
+      [Uint8Array.of(3, 0, 0, 0, 7, 1, 2), /rank 1 sent the store a frame that ends within a field/],
+    ] as const
+  ) {
+    const options = runOf(2);
+    const joining = joinHosts(options(0));
+    const stream = await openStream(sockets, options(0).port);
+    await enter(sockets, stream, 1, 2);
+    const plane: HostsControlPlane = await joining;
+    await untilEnd(sockets, stream, bytes);
+    assert.throws(() => plane.wait(() => false, "waiting"), reason);
+    plane.dispose();
+  }
+});
