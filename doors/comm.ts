@@ -21,6 +21,8 @@ export type { AnnouncedWindow } from "../src/comm/gather_window.ts";
 export type { MeshAxis } from "../src/comm/mesh.ts";
 export type { CallListener, ReduceScatterOptions } from "../src/comm/process_group.ts";
 export type { BACKENDS } from "../src/comm/registry.ts";
+export type { HostsPlace } from "../src/comm/data/nccl.ts";
+export type { HostsJoinOptions } from "../src/comm/hosts/join.ts";
 export type { ShmOptions } from "../src/comm/data/shm.ts";
 export type { StagingOptions } from "../src/comm/data/sizes.ts";
 export type { DryOptions } from "../src/comm/data/dry.ts";

@@ -8,6 +8,7 @@ export { configHelp, resolveConfig, type ResolvedConfig, type ResolveOptions } f
 export { type Section, section, type SectionSchema, type SectionValue } from "../src/config/section.ts";
 export { type RunConfig, TRAIN_SECTIONS } from "../src/train/config.ts";
 export { type StepContext, type StepResult, trainStep } from "../src/train/step.ts";
+export { StepGraph, type StepTensors } from "../src/train/step_graph.ts";
 export {
   type ForeignConfig,
   type ForeignSource,

@@ -8,6 +8,7 @@ export { dtypeFrom, DTYPES, float64, int64, uint8 } from "../src/dtype.ts";
 export type { Device, DevicePtr, PortableMath } from "../src/device/device.ts";
 export type { BinaryOp, CompareOp, ReduceOp, UnaryOp } from "../src/device/kernels/signature.ts";
 export type { ArgsOf, KernelName, Kernels } from "../src/device/kernels/table.ts";
+export type { DeviceGraph, DeviceGraphs, GraphPlan } from "../src/device/graphs.ts";
 export type { DeviceStatus, Fault } from "../src/device/status.ts";
 export type { Allocator, MemoryHolder, MemoryKind, MemoryStats, MemoryTerms } from "../src/device/allocator.ts";
 export { type DeviceOptions, openDevice } from "../src/device/registry.ts";

@@ -13,6 +13,7 @@ export {
   type ConfigProblem,
   DTypeError,
   FileError,
+  GraphCaptureError,
   HazardError,
   InternalError,
   LibraryNotFoundError,

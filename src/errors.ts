@@ -278,6 +278,24 @@ export class UnsupportedError extends Error {
   override readonly name = "UnsupportedError";
 }
 
+/** Work that was to be captured as a graph of a device, and does what cannot be. */
+export class GraphCaptureError extends Error {
+  /** The class's name. */
+  override readonly name = "GraphCaptureError";
+  /** What was to be captured, e.g. `a training step`. */
+  readonly work: string;
+
+  /**
+   * Writes the sentence from the facts.
+   *
+   * @param detail what was met, and what to do
+   */
+  constructor(work: string, detail: string, options?: ErrorOptions) {
+    super(`Cannot capture ${work}: ${detail}`, options);
+    this.work = work;
+  }
+}
+
 /** Accesses to device memory in no defined order, whose results could differ from run to run. */
 export class HazardError extends Error {
   /** The class's name. */

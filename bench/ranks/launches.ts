@@ -1,6 +1,7 @@
 /**
  * Times what the host does for a card, on the double of NVIDIA's libraries on which nothing runs: `launches.ts <case>…` prints the
- * microseconds of the best of many calls of each, and `launches.ts counts` the calls of a step as JSON. Time is that of the
+ * microseconds of the best of many calls of each, and `launches.ts counts` the calls of a step as JSON, `counts-replayed` those of
+ * one that a graph takes. Time is that of the
  * process on all processors, which others do not lengthen on a busy machine, as they do that of the clock.
  *
  * @module
@@ -10,13 +11,23 @@ import { bfloat16, float32 } from "fullyshard";
 import { openProcessGroup } from "fullyshard/comm";
 import { type Device, openDevice } from "fullyshard/device";
 import { openProvider } from "../../ffi/mod.ts";
-import { LLAMA_SIZES, llamaStep } from "./llama_step.ts";
+import { capturedStep, LLAMA_SIZES, llamaStep } from "./llama_step.ts";
 
 /** Calls of a round, and rounds; the first ones are those in which a runtime compiles. */
 const [CALLS, ROUNDS] = [20_000, 12];
 const [WARMUP, STEPS] = [40, 40];
 /** What the double counts, in its order. */
-const COUNTS = ["launches", "products", "collectives", "copies", "allocations", "frees", "records", "waits"] as const;
+const COUNTS = [
+  "launches",
+  "products",
+  "collectives",
+  "copies",
+  "allocations",
+  "frees",
+  "records",
+  "waits",
+  "graphs",
+] as const;
 
 function cpuMicroseconds(): number {
   const { user, system } = process.cpuUsage();
@@ -53,9 +64,10 @@ function callsOf(device: Device): Readonly<Record<string, () => void>> {
   };
 }
 
-async function timeStep(): Promise<{ readonly us: number; readonly counts: Readonly<Record<string, number>> }> {
+/** Times a whole step, call by call or by a graph. */
+async function timeStep(by: "calls" | "graph"): Promise<{ us: number; counts: Readonly<Record<string, number>> }> {
   using group = await openProcessGroup({ device, backend: "nccl" });
-  const { step, parameters } = llamaStep(device, group, LLAMA_SIZES["1b"]);
+  const { step, parameters } = (by === "graph" ? capturedStep : llamaStep)(device, group, LLAMA_SIZES["1b"]);
   const double = process.env["FULLYSHARD_CUDART_LIBRARY"];
   if (double === undefined) throw new Error("no double is named: run 'npm run bench -- launches'");
   const { symbols } = (await openProvider()).load("idle double", double, {
@@ -78,10 +90,10 @@ async function timeStep(): Promise<{ readonly us: number; readonly counts: Reado
 const calls = callsOf(device);
 for (const name of process.argv.slice(2)) {
   const call = calls[name];
-  if (name === "counts") {
-    process.stdout.write(`${JSON.stringify((await timeStep()).counts)}\n`);
-  } else if (name === "llama-1b-step") {
-    process.stdout.write(`${name} ${(await timeStep()).us.toFixed(1)}\n`);
+  if (name === "counts" || name === "counts-replayed") {
+    process.stdout.write(`${JSON.stringify((await timeStep(name === "counts" ? "calls" : "graph")).counts)}\n`);
+  } else if (name === "llama-1b-step" || name === "llama-1b-step-replayed") {
+    process.stdout.write(`${name} ${(await timeStep(name === "llama-1b-step" ? "calls" : "graph")).us.toFixed(1)}\n`);
   } else if (call === undefined) throw new Error(`no case '${name}'`);
   else {
     let best = Infinity;

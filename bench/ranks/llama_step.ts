@@ -6,6 +6,7 @@
  */
 import { AdamW, bfloat16, clipGradNorm, float32, fullyShard, int32, scope, type Tensor, tensor } from "fullyshard";
 import type { ProcessGroup } from "fullyshard/comm";
+import { StepGraph, trainStep } from "fullyshard/config";
 import type { Device } from "fullyshard/device";
 import { buildModel, initializeParameters } from "fullyshard/nn";
 
@@ -34,8 +35,8 @@ export interface LlamaStep {
   readonly step: (seen?: (loss: Tensor) => void) => void;
 }
 
-/** Makes the model on a device, sharded over a group. */
-export function llamaStep(device: Device, group: ProcessGroup, size: LlamaSize): LlamaStep {
+/** Makes the model on a device, sharded over a group, with its optimizer and the tokens of a step. */
+function setUp(device: Device, group: ProcessGroup, size: LlamaSize) {
   const { vocab, seq, batch } = size;
   const model = buildModel(device, {
     model_type: "llama",
@@ -53,17 +54,26 @@ export function llamaStep(device: Device, group: ProcessGroup, size: LlamaSize):
   for (const block of model.layers) fullyShard(block, options);
   const root = fullyShard(model, options);
   initializeParameters(model, 0);
-  root.setGradientDivideFactor(batch * seq * group.size);
   const parameters = [...model.parameters()];
   const optimizer = new AdamW(parameters, { learningRate: 1e-4, weightDecay: 0.1 });
   const ids = Int32Array.from({ length: batch * seq + 1 }, (_, i) => (i * 7919 + group.rank * 104729) % vocab);
+  const tokens = { inputIds: ids.subarray(0, -1), labels: ids.subarray(1), batch, seq };
+  const count = parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+  return { model, root, parameters, optimizer, tokens, count };
+}
+
+/** Makes the model, and steps of it call by call. */
+export function llamaStep(device: Device, group: ProcessGroup, size: LlamaSize): LlamaStep {
+  const { model, root, parameters, optimizer, tokens, count } = setUp(device, group, size);
+  const { inputIds, labels, batch, seq } = tokens;
+  root.setGradientDivideFactor(batch * seq * group.size);
   const shape = [batch, seq];
   const step = (seen?: (loss: Tensor) => void): void => {
     using _frame = scope();
     optimizer.zeroGrad();
     const { loss } = model.call({
-      inputIds: tensor(device, ids.subarray(0, -1), { shape, dtype: int32 }),
-      labels: tensor(device, ids.subarray(1), { shape, dtype: int32 }),
+      inputIds: tensor(device, inputIds, { shape, dtype: int32 }),
+      labels: tensor(device, labels, { shape, dtype: int32 }),
     });
     if (loss === undefined) throw new Error("a model without a loss");
     loss.backward();
@@ -71,5 +81,13 @@ export function llamaStep(device: Device, group: ProcessGroup, size: LlamaSize):
     optimizer.step();
     seen?.(loss);
   };
-  return { parameters: parameters.reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0), step };
+  return { parameters: count, step };
+}
+
+/** Makes the model, and steps of it as the trainer takes them by a graph: with their loss and norm read. */
+export function capturedStep(device: Device, group: ProcessGroup, size: LlamaSize): LlamaStep {
+  const { model, optimizer, tokens, count } = setUp(device, group, size);
+  const context = { device, group, model, optimizer, maxGradNorm: 1, graph: new StepGraph(device) };
+  let number = 0;
+  return { parameters: count, step: () => void trainStep(context, { microBatches: [tokens] }, ++number) };
 }

@@ -23,6 +23,7 @@ export const CALL_KINDS = [
   "gather",
   "split",
   "send and receive",
+  "replay",
 ] as const;
 /** Name of a call, as messages spell it. */
 export type CallKind = typeof CALL_KINDS[number];
@@ -42,7 +43,7 @@ export interface Call {
   readonly phase: Phase | undefined;
   /** dtype of the elements; undefined where bytes are counted. */
   readonly dtype: DType | undefined;
-  /** Elements, or bytes where there is no dtype. */
+  /** Elements, or bytes where there is no dtype; calls of a replay. */
   readonly count: number;
   /** Hash of what else must agree: runs, root, operation, factor. */
   readonly detail: number;
@@ -58,14 +59,14 @@ export function isCollective({ kind }: Pick<Call, "kind">): boolean {
 }
 
 /** Bytes of what is moved, as counted on one rank. */
-export function byteLengthOf({ count, dtype }: Pick<Call, "count" | "dtype">): number {
-  return count * (dtype?.byteLength ?? 1);
+export function byteLengthOf({ kind, count, dtype }: Pick<Call, "kind" | "count" | "dtype">): number {
+  return kind === "replay" ? 0 : count * (dtype?.byteLength ?? 1);
 }
 
 /** A call in words, e.g. `gather 'layers.7' (forward, 4096 bytes)`. */
 export function describeCall(call: Omit<Call, "detail">): string {
   const { kind, unit, phase, dtype, count } = call;
-  const facts = [
+  const facts = kind === "replay" ? [countOf(count, "call")] : [
     ...phase === undefined ? [] : [phase],
     ...dtype === undefined ? [] : [dtype.name, countOf(count, "element")],
     ...count === 0 && dtype === undefined ? [] : [countOf(byteLengthOf(call), "byte")],
@@ -94,4 +95,9 @@ export function hashNumbers(values: readonly number[]): number {
     hash = hashWord(hashWord(hash, at(HALVES, 0, "half")), at(HALVES, 1, "half"));
   }
   return hash;
+}
+
+/** A hash of a text. */
+export function hashText(text: string): number {
+  return new TextEncoder().encode(text).reduce(hashWord, HASH_START);
 }

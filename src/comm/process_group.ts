@@ -12,7 +12,7 @@ import type { DType } from "../dtype.ts";
 import type { DevicePtr } from "../device/device.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
-import { type Call, hashNumbers, isCollective, type Phase } from "./call.ts";
+import { type Call, hashNumbers, hashText, isCollective, type Phase } from "./call.ts";
 import { checkAllReduce, checkCount, checkParts, checkPerRank, checkRank, checkReduceScatter } from "./checks.ts";
 import type { ControlPlane } from "./control_plane.ts";
 import type { AllReduceArgs, DataPlane, ReduceScatterArgs, Transfer, Work } from "./data_plane.ts";
@@ -309,6 +309,29 @@ export class ProcessGroup {
     const child = new ProcessGroup(control, this.#data.split(control), this, mesh);
     this.#children.push(child);
     return child;
+  }
+
+  /**
+   * Takes down the calls of a group, and of those split from it, that `work` makes; gives also what announces them as one call: for
+   * work that is captured and then done again, which makes no call of its own.
+   *
+   * @param unit what is done again, e.g. `training step`
+   */
+  captureCalls<T>(unit: string, work: () => T): { readonly value: T; readonly replay: () => void } {
+    const words: number[] = [];
+    let count = 0;
+    const end = this.observe(({ kind, unit, dtype, count: length }) => {
+      words.push(hashText(`${kind} ${unit}`), length, dtype === undefined ? -1 : dtype.code);
+      count++;
+    });
+    try {
+      const value = work();
+      const detail = hashNumbers(words);
+      const replay = (): void => this.#announce({ kind: "replay", unit, count, detail })?.[Symbol.dispose]();
+      return { value, replay };
+    } finally {
+      end();
+    }
   }
 
   /** Tells the user of this rank something worth knowing; goes where the group's maker wants reports. */

@@ -7,6 +7,7 @@
 import type { Allocator } from "./allocator.ts";
 import { InternalError } from "../errors.ts";
 import type { Trace } from "../runtime/trace.ts";
+import type { DeviceGraphs } from "./graphs.ts";
 import type { Arguments } from "./kernels/signature.ts";
 import type { KernelName, Kernels } from "./kernels/table.ts";
 import type { OffloadPool } from "./offload.ts";
@@ -70,6 +71,8 @@ export interface Device {
   readonly scalars: DeviceScalars;
   /** The device's lines of work. Kernels, copies, allocations and frees are enqueued on the current one. */
   readonly streams: Streams;
+  /** Captures work, to do it again by one call; undefined where there is nothing that does. */
+  readonly graphs?: DeviceGraphs | undefined;
   /** Memory of the host for what is offloaded. */
   readonly offload: OffloadPool;
   /** Records every call of a kernel; undefined where nothing is traced. */

@@ -1,6 +1,7 @@
 /**
  * Numbers that vary from step to step and that work on the device reads: divide factors, loss scales. The host sets them; those
- * of a table reach the device by one copy, when one of them is used next.
+ * of a table reach the device by one copy, when one of them is used next, or all by {@link DeviceScalars.flush}. What is captured
+ * uses them without a copy: who launches the graph sets them and flushes before.
  *
  * @module
  */
@@ -20,6 +21,13 @@ class ScalarTable {
   readonly free: number[] = Array.from({ length: CAPACITY }, (_, i) => CAPACITY - 1 - i);
   /** Whether device memory holds the values. */
   isCurrent = false;
+}
+
+/** Copies a table to the device, unless it is there. */
+function flush(device: Device, table: ScalarTable): void {
+  if (table.buffer === undefined || table.isCurrent) return;
+  device.copyIn(table.buffer.ptr, new Uint8Array(table.values.buffer));
+  table.isCurrent = true;
 }
 
 /** A float32 number in device memory. */
@@ -43,7 +51,9 @@ export class DeviceScalar implements Disposable {
   }
 
   set value(value: number) {
-    this.#table.isCurrent &&= this.value === Math.fround(value);
+    if (this.value === Math.fround(value)) return;
+    this.#device.graphs?.refuse("a number that the card reads is changed in it; set it before");
+    this.#table.isCurrent = false;
     this.#table.values[this.#index] = value;
   }
 
@@ -51,10 +61,8 @@ export class DeviceScalar implements Disposable {
   get ptr(): DevicePtr {
     const table = this.#table;
     if (table.buffer === undefined) throw new InternalError("a scalar is used after it was disposed");
-    const { ptr } = table.buffer;
-    if (!table.isCurrent) this.#device.copyIn(ptr, new Uint8Array(table.values.buffer));
-    table.isCurrent = true;
-    return devicePtr(ptr + this.#index * float32.byteLength);
+    if (this.#device.graphs?.isCapturing !== true) flush(this.#device, table);
+    return devicePtr(table.buffer.ptr + this.#index * float32.byteLength);
   }
 
   /** Gives its place back. */
@@ -78,8 +86,14 @@ export class DeviceScalars {
     this.#device = device;
   }
 
+  /** Enqueues copies of what was set since the last ones. */
+  flush(): void {
+    for (const table of this.#tables) flush(this.#device, table);
+  }
+
   /** A scalar of that value; its maker disposes it. */
   make(value: number): DeviceScalar {
+    this.#device.graphs?.refuse("a number that the card reads is made in it; make it before");
     let table = this.#tables.find(({ free }) => free.length > 0);
     if (table === undefined) {
       table = new ScalarTable();

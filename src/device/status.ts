@@ -47,6 +47,8 @@ export interface StatusMemory {
   clear(): void;
   /** Asks for the record as it is after all work enqueued so far, and gives what gets it later; where reading it is to wait. */
   readLater?(): () => DataView;
+  /** Whether work is being captured, so that nothing can be read. @default never */
+  isCapturing?(): boolean;
 }
 
 /** The fault that a record tells, if any. */
@@ -138,6 +140,8 @@ export class DeviceStatus {
     this.#gated = undefined;
     this.#closed.clear();
     if (!this.isLate) return;
+    // Who launches the graph reads the record after it.
+    if (this.#memory.isCapturing?.() === true) return void (this.#atBackward = undefined);
     if (this.#atBackward?.() !== undefined) this.check();
     const record = this.#memory.readLater?.();
     const fault = record === undefined ? this.read() : undefined;

@@ -88,6 +88,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #given = new Map<Parameter, number>();
   /** Room for the records of the blocks on a device, and for its copy of the gate. */
   readonly #records = new Map<Device, Buffer>();
+  /** By device, where the records of a captured update lie, and which of them are updated. */
+  readonly #captured = new Map<Device, CapturedRecords<S>>();
 
   /**
    * Makes no states yet: they come with the first step.
@@ -122,7 +124,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /**
-   * Updates every parameter that has a gradient, unless a fault keeps all from it; see Note [Gate].
+   * Updates every parameter that has a gradient, unless a fault keeps all from it; see Note [Gate]. Where a device captures the update
+   * it counts for nothing yet: {@link replayStep} goes before each launch.
    *
    * @throws {ArgumentError} if nothing reduces some parameters while others are sharded
    */
@@ -133,6 +136,17 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     if (gate === "closed") return;
     for (const [device, blocks] of Map.groupBy(this.#blocks, ({ run }) => run.device)) {
       this.#update(device, blocks, gate);
+    }
+    if (this.#device.graphs?.isCapturing !== true) this.stepsTaken++;
+  }
+
+  /**
+   * Gives the device what a captured {@link step} reads of the host: rates and decays as they are now, of the parameters that had a
+   * gradient then. Counts the step.
+   */
+  replayStep(): void {
+    for (const [device, { ptr, members, active }] of this.#captured) {
+      device.copyIn(ptr, this.#tableOf(members, active, 0));
     }
     this.stepsTaken++;
   }
@@ -275,16 +289,9 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     gate: DevicePtr | undefined,
   ): { readonly next: DevicePtr; readonly gate: DevicePtr | undefined } {
     const members = blocks.flatMap((block) => block.members);
+    const active = members.map(isActive);
     const end = members.length * RECORD_BYTES;
-    const table = new DataView(new ArrayBuffer(device === this.#device ? end : end + int32.byteLength));
-    for (const [i, member] of members.entries()) {
-      const { parameter: { storage: { runOffset, shard } }, group, state } = member;
-      const words = [runOffset, runOffset + shard.numel, state, Number(isActive(member))];
-      const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
-      const at = i * RECORD_BYTES;
-      words.forEach((word, place) => table.setUint32(at + 4 * place, word, true));
-      settings.forEach((value, place) => table.setFloat64(at + 16 + 8 * place, value, true));
-    }
+    const table = this.#tableOf(members, active, device === this.#device ? 0 : int32.byteLength);
     let records = this.#records.get(device);
     if (records?.byteLength !== table.byteLength) {
       records?.release();
@@ -292,12 +299,34 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       this.#records.set(device, records);
     }
     const { ptr: next } = records;
-    device.copyIn(next, new Uint8Array(table.buffer));
+    if (device.graphs?.isCapturing === true) this.#captured.set(device, { ptr: next, members, active });
+    else device.copyIn(next, table);
     if (gate === undefined || device === this.#device) return { next, gate };
     const copy = devicePtr(next + end);
     copyAcross({ device, ptr: copy }, { device: this.#device, ptr: gate }, int32.byteLength);
     return { next, gate: copy };
   }
+
+  /** The records of some parameters, as the kernels of updates read them, with bytes behind them. */
+  #tableOf(members: readonly Member<S>[], active: readonly boolean[], behind: number): Uint8Array<ArrayBuffer> {
+    const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
+    for (const [i, { parameter, group, state }] of members.entries()) {
+      const { runOffset, shard } = parameter.storage;
+      const words = [runOffset, runOffset + shard.numel, state, Number(active[i])];
+      const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
+      const at = i * RECORD_BYTES;
+      words.forEach((word, place) => table.setUint32(at + 4 * place, word, true));
+      settings.forEach((value, place) => table.setFloat64(at + 16 + 8 * place, value, true));
+    }
+    return new Uint8Array(table.buffer);
+  }
+}
+
+/** Records of a captured update. */
+interface CapturedRecords<S extends OptimizerSettings> {
+  readonly ptr: DevicePtr;
+  readonly members: readonly Member<S>[];
+  readonly active: readonly boolean[];
 }
 
 function isActive({ parameter }: { readonly parameter: Parameter }): boolean {

@@ -7,16 +7,20 @@
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch, MicroBatch } from "../data/loader.ts";
+import { Buffer } from "../device/buffer.ts";
 import type { Device } from "../device/device.ts";
+import type { DeviceScalar } from "../device/scalars.ts";
 import { float32, int32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
-import type { CausalLm } from "../models/causal_lm.ts";
+import type { CausalLm, CausalLmInputs } from "../models/causal_lm.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
 import type { GradScaler } from "../optim/grad_scaler.ts";
 import { requireReducers } from "../optim/reduced.ts";
+import { denseLayout } from "../shape.ts";
 import { tensor, zeros } from "../tensor/create.ts";
+import type { GradientReducer } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
-import type { Tensor } from "../tensor/tensor.ts";
+import { Tensor } from "../tensor/tensor.ts";
 
 /** What a step's forward gave; the same on every rank. */
 export interface StepLoss {
@@ -36,6 +40,80 @@ export const IGNORED_ROW: MicroBatch = {
   random: { seed: 0, firstSample: 0 },
 };
 
+/** What a step is computed with. */
+export interface StepParts {
+  readonly model: CausalLm;
+  readonly device: Device;
+  readonly group: ProcessGroup;
+  /** Scales the loss, and so the gradients. */
+  readonly scaler?: GradScaler | undefined;
+}
+
+/**
+ * Numbers that follow from the tokens of a step and that its work reads from device memory: what gradients are divided by, and the
+ * factors of losses.
+ */
+export class StepFactors implements Disposable {
+  readonly #reducers: readonly GradientReducer[];
+  readonly #isScaled: boolean;
+  readonly #ofPart: DeviceScalar;
+  /** Makes the mean loss of the sum over all ranks. */
+  readonly ofLoss: DeviceScalar;
+
+  /** @throws {ArgumentError} if there are several ranks and nothing reduces some trained parameters */
+  constructor({ model, device, group, scaler }: StepParts) {
+    const parameters = [...model.parameters()];
+    requireReducers(parameters, "run a backward", group.size);
+    this.#reducers = [...new Set(parameters.flatMap(({ storage }) => storage.reducer ?? []))];
+    this.#isScaled = this.#reducers.length === 0 || scaler !== undefined;
+    this.#ofPart = device.scalars.make(1);
+    this.ofLoss = device.scalars.make(1);
+  }
+
+  /** Runs `work` with what follows from the tokens of all ranks. */
+  within<T>(tokens: number, work: () => T): T {
+    const share = 1 / Math.max(1, tokens);
+    const reducers = this.#reducers;
+    // A sum over tokens, times a loss scale, would overflow float16: the part of the mean that is a power of two goes before.
+    const before16 = this.#isScaled ? 2 ** (Math.clz32(tokens) - 32) : 1;
+    this.ofLoss.value = share;
+    this.#ofPart.value = reducers.length === 0 ? share : before16;
+    const before = reducers.map(({ requiresGradientSync, gradientDivideFactor }) => ({
+      requiresGradientSync,
+      gradientDivideFactor,
+    }));
+    try {
+      for (const reducer of reducers) reducer.gradientDivideFactor = before16 / share;
+      return work();
+    } finally {
+      for (const [i, reducer] of reducers.entries()) Object.assign(reducer, before[i]);
+    }
+  }
+
+  /** Says whether the next backward reduces gradients. */
+  synchronize(isLast: boolean): void {
+    for (const reducer of this.#reducers) reducer.requiresGradientSync = isLast;
+  }
+
+  /** A part's sum of losses as its backward begins with it. */
+  scaled(part: Tensor): Tensor {
+    if (!this.#isScaled) return part;
+    const { ptr } = this.#ofPart;
+    using factor = new Tensor(
+      Buffer.borrow(part.device, ptr, float32.byteLength, "factor of losses"),
+      denseLayout([]),
+      float32,
+    );
+    return part.mul(factor.to(part.dtype));
+  }
+
+  /** Gives the numbers' places back. */
+  [Symbol.dispose](): void {
+    this.#ofPart[Symbol.dispose]();
+    this.ofLoss[Symbol.dispose]();
+  }
+}
+
 /**
  * Adds the gradients of the mean loss to the gradients of the model. Gradients are reduced with the last micro-batch. Every rank of
  * the group must call it.
@@ -50,47 +128,56 @@ export function backwardStep(
   group: ProcessGroup,
   scaler?: GradScaler,
 ): StepLoss {
-  const parameters = [...model.parameters()];
-  requireReducers(parameters, "run a backward", group.size);
-  const reducers = [...new Set(parameters.flatMap(({ storage }) => storage.reducer ?? []))];
-  const counts = countAll(microBatches, group);
-  const share = 1 / Math.max(1, counts.tokens);
-  // A sum over tokens, times a loss scale, would overflow float16: the part of the mean that is a power of two goes before.
-  const before16 = scaler === undefined ? 1 : 2 ** (Math.clz32(counts.tokens) - 32);
+  const parts = { model, device, group, scaler };
+  using factors = new StepFactors(parts);
+  const { tokens, microBatches: count } = countAll(microBatches, group);
+  const forwards = Array.from({ length: count }, (_, i) => (): Tensor => {
+    return forward(model, microBatches[i] ?? IGNORED_ROW, device);
+  });
+  return { loss: factors.within(tokens, () => backwardAll(parts, factors, forwards)), tokens };
+}
+
+/**
+ * Forward and backward of all micro-batches; gives the mean loss. Between {@link StepFactors.within} and its end.
+ *
+ * @param forwards each gives the sum of a micro-batch's loss
+ */
+export function backwardAll(
+  { device, group, scaler }: StepParts,
+  factors: StepFactors,
+  forwards: readonly (() => Tensor)[],
+): Tensor {
   const loss = zeros(device, []);
-  const before = reducers.map(({ requiresGradientSync, gradientDivideFactor }) => ({
-    requiresGradientSync,
-    gradientDivideFactor,
-  }));
   try {
-    for (const reducer of reducers) reducer.gradientDivideFactor = before16 / share;
-    for (let i = 0; i < counts.microBatches; i++) {
-      for (const reducer of reducers) reducer.requiresGradientSync = i === counts.microBatches - 1;
+    for (const [i, forward] of forwards.entries()) {
+      factors.synchronize(i === forwards.length - 1);
       using _frame = scope();
-      const part = forward(model, microBatches[i] ?? IGNORED_ROW, device);
-      const summed = reducers.length === 0 ? part.mul(share) : before16 === 1 ? part : part.mul(before16);
+      const part = forward();
+      const summed = factors.scaled(part);
       (scaler?.scale(summed) ?? summed).backward();
       device.kernels.accumulate({ dstDtype: float32, srcDtype: part.dtype, n: 1, dst: loss.ptr, src: part.ptr });
     }
-    using scale = device.scalars.make(share);
-    group.allReduce(loss.ptr, 1, float32, { scale, unit: "loss" }).wait();
+    group.allReduce(loss.ptr, 1, float32, { scale: factors.ofLoss, unit: "loss" }).wait();
   } catch (error) {
     loss.dispose();
     throw error;
-  } finally {
-    for (const [i, reducer] of reducers.entries()) Object.assign(reducer, before[i]);
   }
-  return { loss, tokens: counts.tokens };
+  return loss;
 }
 
 /** Forward of one micro-batch: the sum of its loss. */
 export function forward(model: CausalLm, { batch, seq, inputIds, labels, random }: MicroBatch, device: Device): Tensor {
   const shape = [batch, seq];
-  const { loss } = model.call({
+  return lossOf(model, {
     inputIds: tensor(device, inputIds, { shape, dtype: int32 }),
     labels: tensor(device, labels, { shape, dtype: int32 }),
     random,
   });
+}
+
+/** The sum of a model's loss. */
+export function lossOf(model: CausalLm, inputs: CausalLmInputs & { readonly labels: Tensor }): Tensor {
+  const { loss } = model.call(inputs);
   if (loss === undefined) throw new InternalError("the model gave no loss for labels");
   return loss;
 }

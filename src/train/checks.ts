@@ -8,6 +8,7 @@ import { listCheckpoints, stepOfPath } from "../checkpoint/directory.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { eosOf } from "../data/packing.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
+import type { Device } from "../device/device.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
@@ -91,6 +92,23 @@ export function requireSaves({ asyncSave, saveEvery, stateDictType }: RunConfig)
     const got =
       `'${stateDictType}', which all ranks stop to write; make a model of a checkpoint with 'fullyshard merge'`;
     problems.push({ path: "stateDictType", expected: "sharded with asyncSave", got });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * Refuses to capture steps on a device without graphs, and with a trace, which sees nothing of a launched one.
+ *
+ * @throws {ConfigError}
+ */
+export function requireGraphs({ cudaGraphs }: RunConfig, { name, graphs, trace }: Device): void {
+  if (!cudaGraphs) return;
+  const problems: ConfigProblem[] = [];
+  if (graphs === undefined) {
+    problems.push({ path: "cudaGraphs", expected: "device cuda with it", got: `'${name}', which has no graphs` });
+  }
+  if (trace !== undefined) {
+    problems.push({ path: "trace", expected: "nothing with cudaGraphs", got: "a folder: a graph shows no kernels" });
   }
   if (problems.length > 0) throw new ConfigError(problems);
 }

@@ -54,6 +54,7 @@ export interface ParallelConfig {
   readonly precision: "float32" | "bfloat16" | "float16";
   readonly cpuMath: CpuMath;
   readonly threads?: number | undefined;
+  readonly cudaGraphs: boolean;
 }
 
 /**
@@ -211,6 +212,9 @@ export const parallelSection: Section<ParallelConfig> = section(
     threads: size.optional().describe(
       "Threads that share a rank's work; the host's cores by its ranks unless given, and one with WASM",
     ),
+    cudaGraphs: z.boolean().default(false).describe(
+      "With cuda: take steps by launching a graph, captured from the fourth step of a shape, instead of call by call",
+    ).meta({ otherNames: ["cuda-graph", "use-cuda-graphs", "graphs"] }),
   }),
 );
 

@@ -16,8 +16,10 @@ import type { Optimizer } from "../optim/optimizer.ts";
 import { zeros } from "../tensor/create.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
+import type { Tensor } from "../tensor/tensor.ts";
 import { ownedPtr } from "../tensor/write.ts";
 import { backwardStep } from "./backward.ts";
+import type { StepGraph } from "./step_graph.ts";
 
 /** What a step works on. */
 export interface StepContext {
@@ -33,6 +35,8 @@ export interface StepContext {
   readonly maxGradNorm: number;
   /** Scales the loss, where float16 is computed in. */
   readonly scaler?: GradScaler | undefined;
+  /** Captures steps, where they are to be: as {@link StepGraph} says. */
+  readonly graph?: StepGraph | undefined;
 }
 
 /** What a step gave; the same on every rank. */
@@ -54,29 +58,52 @@ export interface StepResult {
  * @throws {NonFiniteError} if the loss or a gradient is not finite, before anything is updated
  */
 export function trainStep(context: StepContext, batch: Batch, step: number): StepResult {
-  const { group, device, model, optimizer, maxGradNorm, scaler } = context;
+  const { group, device, model, optimizer, graph, scaler } = context;
   group.step = step;
   using _frame = scope();
-  optimizer.zeroGrad();
-  const { loss, tokens } = backwardStep(model, batch, device, group, scaler);
-  const mean = loss.item();
-  if (!Number.isFinite(mean)) throw nonFinite(context, `Loss is ${mean} at step ${step}`);
+  const learningRate = optimizer.learningRateOf(at(optimizer.groups, 0, "parameter group"));
   try {
-    const learningRate = optimizer.learningRateOf(at(optimizer.groups, 0, "parameter group"));
-    const norm = clipGradNorm(
-      model.parameters(),
-      maxGradNorm,
-      scaler === undefined ? { errorIfNonfinite: true } : { scaler },
-    );
-    if (scaler === undefined) optimizer.step();
-    else {
-      scaler.step(optimizer);
-      scaler.update();
+    if (graph !== undefined) {
+      const { loss, norm, tokens } = graph.take(context, batch);
+      return { ...readBoth(context, loss, norm), tokens, learningRate };
     }
+    optimizer.zeroGrad();
+    const { loss, tokens } = backwardStep(model, batch, device, group, scaler);
+    const mean = finiteLoss(loss.item());
+    const norm = update(context);
     return { loss: mean, gradNorm: norm.item(), tokens, learningRate };
   } catch (error) {
     throw error instanceof NonFiniteError ? nonFinite(context, `${error.message} at step ${step}`) : error;
   }
+}
+
+/** Clips and updates; gives the norm before that. */
+export function update({ model, optimizer, maxGradNorm, scaler }: StepContext): Tensor {
+  const norm = clipGradNorm(
+    model.parameters(),
+    maxGradNorm,
+    scaler === undefined ? { errorIfNonfinite: true } : { scaler },
+  );
+  if (scaler === undefined) optimizer.step();
+  else {
+    scaler.step(optimizer);
+    scaler.update();
+  }
+  return norm;
+}
+
+function finiteLoss(loss: number): number {
+  if (!Number.isFinite(loss)) throw new NonFiniteError(`Loss is ${loss}`);
+  return loss;
+}
+
+/** Loss and norm of a whole step. That a norm was not finite goes with a loss that was not, and is no news then. */
+function readBoth({ device }: StepContext, loss: Tensor, norm: Tensor): { loss: number; gradNorm: number } {
+  const word = new Float32Array(1);
+  device.copyOut(new Uint8Array(word.buffer), loss.ptr);
+  const mean = at(word, 0, "loss");
+  if (!Number.isFinite(mean)) device.status.clear();
+  return { loss: finiteLoss(mean), gradNorm: norm.item() };
 }
 
 /** Names the first parameter, over all ranks, whose weight or gradient is not finite. Every rank calls it. */

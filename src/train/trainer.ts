@@ -18,7 +18,14 @@ import type { Logger } from "../runtime/log.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
-import { requireData, requireOwnFolder, requirePrompt, requireSameConfig, requireSaves } from "./checks.ts";
+import {
+  requireData,
+  requireGraphs,
+  requireOwnFolder,
+  requirePrompt,
+  requireSameConfig,
+  requireSaves,
+} from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
 import { evaluate } from "./evaluate.ts";
@@ -29,6 +36,7 @@ import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { launch, type Run } from "./run.ts";
 import { type StepContext, trainStep } from "./step.ts";
+import { StepGraph } from "./step_graph.ts";
 import { type TextData, textData } from "./text_data.ts";
 
 /** What a run is given besides its configuration. */
@@ -128,6 +136,7 @@ class Training {
     const { device, group } = this.#run;
     requireSameConfig(group, config);
     requireSaves(config);
+    requireGraphs(config, device);
     const { hfConfig } = this.#options;
     const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
     await group.together("check the output folder", () => {
@@ -149,7 +158,8 @@ class Training {
     await model.load();
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
-    const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, scaler };
+    using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
+    const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, scaler, graph };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
     using saver = new CheckpointSaver(context, config, this.#log);
     const signal = await this.#loop(context, data, heldOut, saver);

@@ -54,9 +54,9 @@ const FAULTS: readonly (readonly [string, (args: ArgsOf<"scale">) => void, RegEx
   ["a byte behind the result", ({ dst, n }) => write(dst + 4 * n, 0), /byte 20 of 'dst' \(20\) changed/],
   ["a byte before it", ({ dst }) => write(dst - 4, 0), /byte -4 of 'dst'/],
   ["another input", ({ src, dst }) => src === dst || write(src + 8, 9), /byte \d+ of 'src'/],
-  ["other bits the next time", ({ dst }) => calls++ % 2 === 1 && write(dst, 9), /elsewhere: bits of dst/],
-  ["other bits elsewhere", ({ dst }) => dst % 16 === 12 && write(dst, 9), /elsewhere: bits of dst/],
-  ["another result in place", ({ src, dst }) => src === dst && write(dst, 9), /dst over src: bits of dst/],
+  ["other bits the next time", ({ dst }) => calls++ % 2 === 1 && write(dst, 9), /elsewhere: byte 0 of dst is/],
+  ["other bits elsewhere", ({ dst }) => dst % 16 === 12 && write(dst, 9), /elsewhere: byte 0 of dst is/],
+  ["another result in place", ({ src, dst }) => src === dst && write(dst, 9), /dst over src: byte 0 of dst is/],
   [
     "a fault where there is none",
     () => kernels.embedding({ dtype: float32, n: 1, vocab: 0, cols: 0, y: rubbish, w: rubbish, ids: rubbish }),

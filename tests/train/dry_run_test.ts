@@ -146,7 +146,7 @@ describe("dryRun()", () => {
         group.reduceScatter = (...args) => (reduce(...args), FINISHED);
         return stepOf(ranks, {});
       },
-      /'copyIn' on stream compute writes 'dst' of 'device scalars', which 'reduce-scatter' on stream reduce reads as 'what is sent', with no event/,
+      /'sumPowers' on stream compute reads 'src' of 'LlamaForCausalLm gradient shard', which 'reduce-scatter' on stream reduce writes as 'what is received', with no event/,
     ],
     ["a use of parameters that were freed", (ranks) =>
       stepOf(ranks, {

@@ -9,7 +9,7 @@ import type { DevicePtr } from "../device.ts";
 import { checksOf } from "../kernels/arguments.ts";
 import { functionsOf } from "../kernels/packing.ts";
 import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "../kernels/signature.ts";
-import { dtypeParameters, MAX_LIST, SHAPE_SLOTS, SLOT_BYTES } from "./source.ts";
+import { dtypeParameters, MAX_LIST, SAMPLE, SHAPE_SLOTS, SLOT_BYTES } from "./source.ts";
 
 /** Writes one argument of a call. */
 type Writer = (args: Arguments) => void;
@@ -20,12 +20,23 @@ export interface ArgumentBlock {
   readonly write: (args: Arguments) => void;
 }
 
+/** What calls of all kernels are given besides their arguments. */
+export interface SharedArguments {
+  /** Where faults are written. */
+  readonly status: DevicePtr;
+  /** Where the number lies that is added to the numbers of samples; what is added now, which they are given less. */
+  readonly firstSample: DevicePtr;
+  readonly sampleBase: () => number;
+}
+
 /** Makes the arguments of a kernel; they are read when a call is enqueued, so one block serves all calls. */
-export function argumentBlock(kernel: string, entry: KernelEntry, status: DevicePtr): ArgumentBlock {
+export function argumentBlock(kernel: string, entry: KernelEntry, shared: SharedArguments): ArgumentBlock {
   const dtypes = dtypeParameters(entry);
   const values = Object.entries(entry.values).filter(([name]) => !dtypes.includes(name));
   const slots = [
-    ...values.map(([, kind]) => kind === "shape" ? SHAPE_SLOTS : kind === "strides" ? SHAPE_SLOTS - 1 : 1),
+    ...values.map(([name, kind]) =>
+      name === SAMPLE ? 2 : kind === "shape" ? SHAPE_SLOTS : kind === "strides" ? SHAPE_SLOTS - 1 : 1
+    ),
     ...Object.values(entry.arrays).map(({ list }) => list ? 1 + MAX_LIST : 1),
   ];
   const bytes = new Uint8Array(SLOT_BYTES * (slots.reduce((sum, count) => sum + count, 0) + (entry.faults ? 1 : 0)));
@@ -52,9 +63,17 @@ export function argumentBlock(kernel: string, entry: KernelEntry, status: Device
   let at = 0;
   for (const [i, [name, kind]] of values.entries()) {
     const isList = kind === "shape" || kind === "strides";
-    writers.push(
-      isList ? list(at, name, MAX_DIMS, kind === "shape") : valueWriter(view, at, name, kind, whole, missing),
-    );
+    const place = at;
+    if (name === SAMPLE) {
+      whole(place + SLOT_BYTES, shared.firstSample);
+      writers.push((args) => {
+        const sample = args[name];
+        if (typeof sample !== "number") return missing(name, sample);
+        view.setFloat64(place, sample - shared.sampleBase(), true);
+      });
+    } else {writers.push(
+        isList ? list(at, name, MAX_DIMS, kind === "shape") : valueWriter(view, at, name, kind, whole, missing),
+      );}
     at += SLOT_BYTES * elementAt(slots, i, "slots of value");
   }
   for (const [i, [name, kind]] of Object.entries(entry.arrays).entries()) {
@@ -69,7 +88,7 @@ export function argumentBlock(kernel: string, entry: KernelEntry, status: Device
     );
     at += SLOT_BYTES * elementAt(slots, values.length + i, "slots of array");
   }
-  if (entry.faults) whole(at, status);
+  if (entry.faults) whole(at, shared.status);
   const checks = checksOf(kernel, entry);
   const write = (args: Arguments): void => {
     for (const check of checks) check(args);

@@ -7,10 +7,9 @@
 import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
 import type { FfiProvider, Handle, NativeAddress } from "../../../ffi/types.ts";
 import { instantiateKernels, loadKernelModule } from "../../../wasm/mod.ts";
-import { UnsupportedError } from "../../errors.ts";
+import { InternalError, UnsupportedError } from "../../errors.ts";
 import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import type { Trace } from "../../runtime/trace.ts";
-import type { Allocator } from "../allocator.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import type { KernelName, Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
@@ -21,6 +20,7 @@ import { type StreamName, Streams } from "../stream.ts";
 import { portableMath } from "../wasm/kernels.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
+import { CudaGraphs } from "./graphs.ts";
 import { cudaKernels, unwrittenKernels } from "./kernels.ts";
 import { LAUNCHES, type Launches } from "./launches.ts";
 import { attributeOf, type CudaLibraries, type LocalRank, openCudaLibraries } from "./libraries.ts";
@@ -58,12 +58,18 @@ const MATH_PAGES = 256;
  */
 const LOGITS_AT_ONCE = 2 ** 27;
 
+/** Bytes behind the status: the first sample that kernels in graphs count from. */
+const SAMPLE_BYTES = 8;
+
+/** What no capture allows, as nothing of it is done yet. */
+const WAITED = "the host reads a value or waits for the card in it, before anything is computed; do so after a launch";
+
 /** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
   readonly mathName = "cuda";
   readonly detail: string;
-  readonly allocator: Allocator;
+  readonly allocator: CudaAllocator;
   readonly kernels: Kernels;
   readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
@@ -71,6 +77,7 @@ export class CudaDevice implements Device {
   readonly math: PortableMath;
   readonly trace: Trace | undefined;
   readonly streams: Streams;
+  readonly graphs: CudaGraphs;
   readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly offload: OffloadPool;
   readonly #libraries: CudaLibraries;
@@ -100,10 +107,10 @@ export class CudaDevice implements Device {
     const capacity = Math.min(free.value, memoryBytes ?? free.value);
     this.allocator = new CudaAllocator(this.name, index, capacity, cudart, () => this.#current);
     this.#staging = new Staging(cudart);
-    cudart.symbols.cudaMalloc(area, STATUS_AREA_BYTES);
+    cudart.symbols.cudaMalloc(area, STATUS_AREA_BYTES + SAMPLE_BYTES);
     this.#statusArea = area.value;
     const status = devicePtr(provider.numberOf(area.value));
-    cudart.symbols.cudaMemsetAsync(area.value, 0, STATUS_AREA_BYTES, this.#current.handle);
+    cudart.symbols.cudaMemsetAsync(area.value, 0, STATUS_AREA_BYTES + SAMPLE_BYTES, this.#current.handle);
     cudart.symbols.cudaDeviceSynchronize();
     const record = new Uint8Array(STATUS_AREA_BYTES);
     this.status = new DeviceStatus(status, true, {
@@ -118,6 +125,14 @@ export class CudaDevice implements Device {
         this.synchronize();
       },
       readLater: () => this.#staging.readLater(status, STATUS_AREA_BYTES, this.#current),
+      isCapturing: () => this.graphs.isCapturing,
+    });
+    const firstSample = devicePtr(status + STATUS_AREA_BYTES);
+    const [origin, ...others] = [...this.#streams.values()];
+    if (origin === undefined) throw new InternalError("a card without streams");
+    this.graphs = new CudaGraphs({
+      ...{ cudart, allocator: this.allocator, origin, others, synchronize: () => this.synchronize() },
+      writeFirstSample: (sample) => this.copyIn(firstSample, new Uint8Array(Float64Array.of(sample).buffer)),
     });
     const capability = attributeOf(cudart, index, "cudaDevAttrComputeCapabilityMajor") * 10 +
       attributeOf(cudart, index, "cudaDevAttrComputeCapabilityMinor");
@@ -129,7 +144,12 @@ export class CudaDevice implements Device {
     this.detail = `CUDA kernels by ${compiler.detail} (${cudart.path})`;
     const { name: device, allocator } = this;
     const stream = (): CudaStream => this.#current;
-    const kernels = cudaKernels({ device, index, cudart, compiler, texts, launches, allocator, status, stream });
+    const shared = { status, firstSample, sampleBase: () => this.graphs.sampleBase };
+    const mayLoad = (kernel: string): void => {
+      this.graphs.refuse(`kernel '${kernel}' runs for the first time in it; run the work once more before`);
+    };
+    const parts = { device, index, cudart, compiler, texts, launches, allocator };
+    const kernels = cudaKernels({ ...parts, stream, shared, mayLoad });
     this.#products = new Products(libraries, kernels.gemm, () => this.#current);
     const gemm: Kernels["gemm"] = (args) => this.#products.gemm(args);
     this.kernels = tracedKernels({ ...kernels, gemm }, trace, this.streams);
@@ -139,10 +159,12 @@ export class CudaDevice implements Device {
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
+    this.graphs.refuse("values of the host are copied to the card in it, which would be the same whenever it is done");
     this.#staging.copyIn(dst, src, this.#current);
   }
 
   copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.graphs.refuse(WAITED);
     this.#staging.copyOut(dst, src, this.#current);
   }
 
@@ -195,6 +217,7 @@ export class CudaDevice implements Device {
   }
 
   synchronize(): void {
+    this.graphs.refuse(WAITED);
     for (const stream of this.#streams.values()) stream.synchronize();
   }
 

@@ -9,7 +9,6 @@ import type { Handle } from "../../../ffi/types.ts";
 import { DTYPES, float32 } from "../../dtype.ts";
 import { UnsupportedError } from "../../errors.ts";
 import type { Allocator } from "../allocator.ts";
-import type { DevicePtr } from "../device.ts";
 import { productReader } from "../kernels/accesses.ts";
 import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
 import type { Arguments, KernelEntry } from "../kernels/signature.ts";
@@ -21,7 +20,7 @@ import {
   type Kernels,
   makeKernels,
 } from "../kernels/table.ts";
-import { argumentBlock } from "./arguments.ts";
+import { argumentBlock, type SharedArguments } from "./arguments.ts";
 import type { KernelCompiler } from "./compiler.ts";
 import { type Launch, type Launches, MOST_BLOCKS, THREADS } from "./launches.ts";
 import type { Cudart } from "./libraries.ts";
@@ -49,7 +48,10 @@ export interface Launcher {
   readonly texts: KernelTexts;
   readonly launches: Launches;
   readonly allocator: Allocator;
-  readonly status: DevicePtr;
+  /** What calls are given besides their arguments. */
+  readonly shared: SharedArguments;
+  /** Throws where a kernel must not be loaded now. */
+  readonly mayLoad: (kernel: string) => void;
   /** The stream under way. */
   readonly stream: () => CudaStream;
 }
@@ -85,20 +87,21 @@ export function cudaKernels(launcher: Launcher): Kernels {
 }
 
 function kernelCall(
-  { cudart, compiler, texts, allocator, status, stream }: Launcher,
+  { cudart, compiler, texts, allocator, shared, mayLoad, stream }: Launcher,
   name: string,
   entry: KernelEntry,
   file: string,
   launch: Launch,
 ): KernelCall {
   const { symbols, provider } = cudart;
-  const { bytes, write } = argumentBlock(name, cardEntry(entry, launch.scratch !== undefined), status);
+  const { bytes, write } = argumentBlock(name, cardEntry(entry, launch.scratch !== undefined), shared);
   const parameters = dtypeParameters(entry);
   const config = provider.struct(CUDA_LAUNCH_CONFIG);
   config.set("blockDim.x", THREADS);
   const list = BigUint64Array.of(BigInt(provider.numberOf(provider.addressOf(bytes))));
   let library: Handle<"cudaLibrary_t"> | undefined;
   const load = (point: string): Handle<"cudaKernel_t"> => {
+    mayLoad(name);
     if (library === undefined) {
       const place = provider.out("cudaLibrary_t");
       const code = compiler.code(name, kernelText(texts, name, file));

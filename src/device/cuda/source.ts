@@ -24,6 +24,9 @@ export const SHAPE_SLOTS = 9;
 /** Most addresses of a list. */
 export const MAX_LIST = 64;
 
+/** The value that is the number of a batch's first sample: its place after a number on the card, which a graph reads anew. */
+export const SAMPLE = "sample";
+
 /** The parameters of a kernel that are element types, in order. */
 export function dtypeParameters({ values }: KernelEntry): readonly string[] {
   return Object.keys(values).filter((name) => typesOf(values, name) !== undefined);
@@ -50,7 +53,8 @@ export function argumentStruct(kernel: string, entry: KernelEntry): string {
   const parameters = dtypeParameters(entry);
   const members: string[] = [];
   for (const [name, kind] of Object.entries(entry.values)) {
-    if (!parameters.includes(name)) members.push(`${valueType(kind)} ${name};`);
+    if (name === SAMPLE) members.push(`Sample ${name};`);
+    else if (!parameters.includes(name)) members.push(`${valueType(kind)} ${name};`);
   }
   for (const [name, kind] of Object.entries(entry.arrays)) members.push(`${arrayType(kind)} ${name};`);
   if (entry.faults) members.push("Status* status;");

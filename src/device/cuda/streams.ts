@@ -4,6 +4,10 @@
  * Note [Events are used again]: a stream has a ring of events, so that what waits for none of them costs nothing to forget.
  * A point whose event has been recorded anew since is waited for by the later record, which comes after it.
  *
+ * Note [Points and captures]: a graph comes after all that was enqueued before its launch and before all that is enqueued after it,
+ * on any stream. So while work is captured, points from before are waited for by waiting for nothing; and after a capture its
+ * points, and those before, are waited for by the point after the last launch, as CUDA lets no one ask for an event of a graph.
+ *
  * @module
  */
 import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
@@ -50,6 +54,10 @@ export class CudaStream implements Stream {
   #mark: Handle<"cudaEvent_t"> | undefined;
   #recorded = 0;
   #done = 0;
+  /** The newest record before the capture under way. */
+  #beforeCapture: number | undefined;
+  /** The record after the last capture or launch, which stands for all before it: see Note [Points and captures]. */
+  #fence = 0;
 
   /**
    * Does not wait for the stream of the same number as that of other libraries, and goes first if it brings data.
@@ -94,13 +102,29 @@ export class CudaStream implements Stream {
   wait(event: DeviceEvent): void {
     if (!(event instanceof CudaEvent)) throw new InternalError("a stream waits for an event of another device");
     if (event.stream === this || event.number <= event.stream.#done) return;
-    this.#cudart.symbols.cudaStreamWaitEvent(this.handle, event.stream.#slot(event.number).event, 0);
+    const { stream } = event;
+    if (stream.#beforeCapture !== undefined && event.number <= stream.#beforeCapture) return;
+    const { event: point } = stream.#slot(Math.max(event.number, stream.#fence));
+    this.#cudart.symbols.cudaStreamWaitEvent(this.handle, point, 0);
+  }
+
+  /** What is enqueued from now on is captured, in a capture that another stream begins or this one does. */
+  beginCapture(): void {
+    this.#beforeCapture = this.#recorded;
+  }
+
+  /** The capture has ended, or the graph was launched. See Note [Points and captures]. */
+  renewFence(): void {
+    this.#beforeCapture = undefined;
+    this.record();
+    this.#fence = this.#recorded;
   }
 
   /** Whether the work before a record has been done. */
   isDone(number: number): boolean {
     if (number <= this.#done) return true;
-    const slot = this.#slot(number);
+    if (this.#beforeCapture !== undefined) return false; // CUDA lets no one ask meanwhile
+    const slot = this.#slot(Math.max(number, this.#fence));
     if (this.#cudart.symbols.cudaEventQuery(slot.event) !== 0) return false;
     this.#done = slot.number;
     return true;

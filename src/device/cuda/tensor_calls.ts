@@ -39,12 +39,13 @@ export function tensorCall(launcher: Launcher, name: string, entry: KernelEntry,
 
 /** A call of one form: its passes, one after the other. */
 function formCall(launcher: Launcher, name: string, entry: KernelEntry, form: TensorForm): KernelCall {
-  const { cudart, compiler, texts, allocator, status, stream } = launcher;
+  const { cudart, compiler, texts, allocator, shared, mayLoad, stream } = launcher;
   const { provider } = cudart;
-  const { bytes, write } = argumentBlock(name, cardEntry(entry, form.scratch !== undefined), status);
+  const { bytes, write } = argumentBlock(name, cardEntry(entry, form.scratch !== undefined), shared);
   const list = BigUint64Array.of(BigInt(provider.numberOf(provider.addressOf(bytes))));
   let library: Handle<"cudaLibrary_t"> | undefined;
   const load = (point: string): Handle<"cudaKernel_t"> => {
+    mayLoad(name);
     if (library === undefined) {
       const place = provider.out("cudaLibrary_t");
       const code = compiler.code(formName(name, form), formText(texts, name, form));

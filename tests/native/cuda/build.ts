@@ -27,6 +27,8 @@ export function lackingForTwin(): string | undefined {
 const TWIN_BINDINGS = {
   twinReport: { args: ["buffer", "usize"], result: "i32", check: "none" },
   twinLog: { args: ["buffer", "usize"], result: "i32", check: "none" },
+  // captures and graphs that there are
+  twinGraphs: { args: [], result: "i32", check: "none" },
   // of threads and blocks: 0 ascending, 1 descending, 2 random
   twinSetOrder: { args: ["i32"], result: "i32", check: "status" },
   // 0 nothing, 1 the driver, 2 a new driver, 3 the card
@@ -52,9 +54,12 @@ export function twinReports({ runtime }: Pick<CudaTwin, "runtime">): string {
   return new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
 }
 
+/** Streams that the double counts in: those of a device, and those in a graph. */
+const STREAMS = 8;
+
 /** Something that was enqueued. */
 export interface TwinOperation {
-  /** 1 compute, 2 gather, 3 reduce, 4 copy; 0 is the host. */
+  /** 1 compute, 2 gather, 3 reduce, 4 copy, and from 5 on the same in a graph; 0 is the host. */
   readonly stream: number;
   /** Its number in its stream. */
   readonly index: number;
@@ -69,8 +74,8 @@ export function twinLog({ runtime }: Pick<CudaTwin, "runtime">): readonly TwinOp
   const length = runtime.symbols.twinLog(text, text.byteLength);
   assert.ok(length < text.byteLength, "the log is longer than there is room for");
   return new TextDecoder().decode(text.subarray(0, length)).split("\n").slice(0, -1).map((line) => {
-    const [stream = NaN, index = NaN, ...after] = line.split(" ", 6).map(Number);
-    return { stream, index, after: [0, ...after], name: line.split(" ").slice(6).join(" ") };
+    const [stream = NaN, index = NaN, ...after] = line.split(" ", 2 + STREAMS).map(Number);
+    return { stream, index, after: [0, ...after], name: line.split(" ").slice(2 + STREAMS).join(" ") };
   });
 }
 

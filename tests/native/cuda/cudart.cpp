@@ -8,9 +8,12 @@
 // was never recorded. Reports are kept for the test: twinReport(). Work may also say that it cannot end yet, as a collective does
 // whose other ranks have not come: then its stream stays there, and whoever waits tries again.
 //
+// Graphs: see cudart_graphs.hpp.
+//
 // Kernels: one fibre a thread. g++ -fsanitize=thread makes each access call the hooks defined here.
 #include <dlfcn.h>
 #include <elf.h>
+#include "cudart_graphs.hpp"
 #include "cudart_warp.hpp"
 
 // ---- What tests ask ----
@@ -64,6 +67,12 @@ API const char *cudaGetErrorName(int status) {
     case INVALID_IMAGE: return "cudaErrorInvalidKernelImage";
     case NOT_FOUND: return "cudaErrorSymbolNotFound";
     case NOT_READY: return "cudaErrorNotReady";
+    case CAPTURE_UNSUPPORTED: return "cudaErrorStreamCaptureUnsupported";
+    case CAPTURE_INVALIDATED: return "cudaErrorStreamCaptureInvalidated";
+    case CAPTURE_UNMATCHED: return "cudaErrorStreamCaptureUnmatched";
+    case CAPTURE_UNJOINED: return "cudaErrorStreamCaptureUnjoined";
+    case CAPTURE_ISOLATION: return "cudaErrorStreamCaptureIsolation";
+    case CAPTURED_EVENT: return "cudaErrorCapturedEvent";
     default: return "cudaErrorUnknown";
   }
 }
@@ -95,17 +104,20 @@ API int cudaDeviceGetAttribute(int *value, int which, int) {
 API int cudaDeviceGetPCIBusId(char *text, int room, int d) { return snprintf(text, room, "twin:%d", d), OK; }
 API int cudaDeviceSynchronize() {
   LOCK;
+  UNSAFE("cudaDeviceSynchronize");
   for (int i = 1; i < t.numStreams; i++) synchronize(t.streams[i]);
   return OK;
 }
 API int cudaDeviceCanAccessPeer(int *can, int, int) { return *can = 0, OK; }
 API int cudaMalloc(void **p, u64 bytes) {
   LOCK;
+  UNSAFE("cudaMalloc");
   return allocate(p, bytes, t.streams[0]);
 }
 API int cudaFree(void *p) {
   LOCK;
   if (!p) return OK;
+  UNSAFE("cudaFree");
   for (int i = 1; i < t.numStreams; i++) synchronize(t.streams[i]);
   return release(p, t.streams[0]);
 }
@@ -121,7 +133,11 @@ API int cudaMemGetInfo(u64 *free, u64 *total) { return *free = ARENA - (1 << 20)
 API int cudaDeviceGetDefaultMemPool(void **pool, int) { return *pool = (void *)8, OK; }
 API int cudaMemPoolSetAttribute(void *, int, void *) { return OK; }
 API int cudaMemPoolTrimTo(void *, u64) { return OK; }
-API int cudaHostAlloc(void **p, u64 bytes, unsigned) { return *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), OK; }
+API int cudaHostAlloc(void **p, u64 bytes, unsigned) {
+  LOCK;
+  UNSAFE("cudaHostAlloc");
+  return *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), OK;
+}
 API int cudaFreeHost(void *p) { return free(p), OK; }
 API int cudaMemcpyAsync(void *to, const void *from, u64 bytes, int kind, void *s) {
   LOCK;
@@ -146,7 +162,7 @@ API int cudaStreamCreateWithPriority(void **s, unsigned, int) {
   LOCK;
   // Streams of devices that were closed are taken again.
   static int taken = 0;
-  int number = 1 + taken++ % (STREAMS - 1);
+  int number = 1 + taken++ % REAL;
   if (number >= t.numStreams) t.numStreams = number + 1;
   *s = &t.streams[number];
   return OK;
@@ -154,10 +170,15 @@ API int cudaStreamCreateWithPriority(void **s, unsigned, int) {
 API int cudaStreamDestroy(void *) { return OK; }
 API int cudaStreamSynchronize(void *s) {
   LOCK;
+  UNSAFE("cudaStreamSynchronize");
   synchronize(*(Stream *)s);
   return OK;
 }
-API int cudaStreamQuery(void *s) { return ((Stream *)s)->queue.empty() ? OK : NOT_READY; }
+API int cudaStreamQuery(void *s) {
+  LOCK;
+  UNSAFE("cudaStreamQuery");
+  return ((Stream *)s)->queue.empty() ? OK : NOT_READY;
+}
 API int cudaStreamWaitEvent(void *stream, void *event, unsigned) {
   LOCK;
   Stream &s = *(Stream *)stream;
@@ -166,8 +187,17 @@ API int cudaStreamWaitEvent(void *stream, void *event, unsigned) {
     report("stream " + std::to_string(s.number) + " waits for an event that was never recorded");
     return OK;
   }
-  for (int i = 0; i < STREAMS; i++)
-    if (e.clock.of[i] > s.clock.of[i]) s.clock.of[i] = e.clock.of[i];
+  if (e.capture) {
+    if (!t.capture || t.capture->id != e.capture)
+      return refuseInCapture("stream " + std::to_string(s.number) + " waits for an event of a capture that has ended", CAPTURED_EVENT);
+    if (!s.capture) s.captured = {}; // it joins
+    s.capture = t.capture;
+    join(s.captured, e.clock);
+    return OK;
+  }
+  if (s.capture)
+    return refuseInCapture("stream " + std::to_string(s.number) + " waits in a capture for an event from before it", CAPTURE_ISOLATION);
+  join(s.clock, e.clock);
   s.clock.of[s.number]++;
   s.queue.push_back({s.clock.of[s.number], 0, nullptr, e.stream, e.index});
   return OK;
@@ -177,7 +207,8 @@ API int cudaEventDestroy(void *e) { return delete (Event *)e, OK; }
 API int cudaEventRecord(void *event, void *stream) {
   LOCK;
   Stream &s = *(Stream *)stream;
-  *(Event *)event = Event{true, s.clock, s.number, s.clock.of[s.number]};
+  if (s.capture) *(Event *)event = Event{true, s.captured, s.number, 0, s.capture->id};
+  else *(Event *)event = Event{true, s.clock, s.number, s.clock.of[s.number], 0};
   return OK;
 }
 static bool hasCome(const Event &e) {
@@ -186,7 +217,9 @@ static bool hasCome(const Event &e) {
 }
 API int cudaEventQuery(void *event) {
   LOCK;
+  UNSAFE("cudaEventQuery");
   Event &e = *(Event *)event;
+  if (e.capture) return refuseInCapture("the host asks for an event of a capture", CAPTURED_EVENT);
   // Whoever asks again and again sees work go on, faster and faster.
   static u32 asked = 0, atOperation = 0;
   asked = atOperation == t.operations.size() && asked < 1u << 20 ? asked * 2 : 1;
@@ -201,7 +234,9 @@ API int cudaEventQuery(void *event) {
 }
 API int cudaEventSynchronize(void *event) {
   LOCK;
+  UNSAFE("cudaEventSynchronize");
   Event &e = *(Event *)event;
+  if (e.capture) return refuseInCapture("the host waits for an event of a capture", CAPTURED_EVENT);
   runAll(e.stream, e.index);
   hostWaits(e.clock);
   return OK;
@@ -212,6 +247,7 @@ struct Library { void *handle; };
 struct Kernel { std::string name; void (*entry)(void *); size_t bytes; u64 mostDynamic = 48 * 1024; };
 API int cudaLibraryLoadData(void **library, const u8 *code, void *, void *, unsigned, void *, void *, unsigned) {
   LOCK;
+  UNSAFE("cudaLibraryLoadData");
   const Elf64_Ehdr *elf = (const Elf64_Ehdr *)code;
   if (memcmp(code, ELFMAG, 4)) return INVALID_IMAGE;
   size_t bytes = elf->e_shoff + (size_t)elf->e_shnum * elf->e_shentsize;
@@ -256,7 +292,4 @@ API int cudaLaunchKernelExC(const LaunchConfig *config, const void *kernel, void
 #define NOT_MODELLED(name) API int name() { return report(#name " is not modelled"), 801; }
 NOT_MODELLED(cudaDeviceEnablePeerAccess) NOT_MODELLED(cudaDeviceDisablePeerAccess) NOT_MODELLED(cudaMemPoolGetAttribute)
 NOT_MODELLED(cudaHostRegister) NOT_MODELLED(cudaHostUnregister) NOT_MODELLED(cudaMemcpy2DAsync) NOT_MODELLED(cudaMemcpyPeerAsync)
-NOT_MODELLED(cudaStreamBeginCapture) NOT_MODELLED(cudaStreamEndCapture) NOT_MODELLED(cudaStreamIsCapturing)
-NOT_MODELLED(cudaThreadExchangeStreamCaptureMode) NOT_MODELLED(cudaGraphInstantiate) NOT_MODELLED(cudaGraphExecUpdate)
-NOT_MODELLED(cudaGraphGetNodes) NOT_MODELLED(cudaGraphUpload) NOT_MODELLED(cudaGraphLaunch) NOT_MODELLED(cudaGraphDestroy)
-NOT_MODELLED(cudaGraphExecDestroy)
+NOT_MODELLED(cudaGraphExecUpdate) NOT_MODELLED(cudaGraphGetNodes) NOT_MODELLED(cudaThreadExchangeStreamCaptureMode)

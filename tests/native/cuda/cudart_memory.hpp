@@ -96,6 +96,12 @@ API void twinEnqueue(void *stream, const char *name, const std::function<void()>
   LOCK;
   enqueue(*(Stream *)stream, name, *run);
 }
+API bool twinIsCaptured(void *stream) { return ((Stream *)stream)->capture; }
+API void twinCapture(void *stream, const std::function<void(void *)> *enqueue) {
+  LOCK;
+  auto run = *enqueue;
+  addNode(*(Stream *)stream, [=](Stream &lane) { run(&lane); });
+}
 API void twinLock() { twin().lock.lock(); }
 API void twinUnlock() { twin().lock.unlock(); }
 API TwinPlace twinEnqueueUnending(void *stream, const char *name, const std::function<bool()> *run) {
@@ -133,6 +139,7 @@ static u64 roomFor(u64 room) {
 static int allocate(void **p, u64 bytes, Stream &s) {
   Twin &t = twin();
   if (bytes == 0) return INVALID_VALUE;
+  if (s.capture) return refuseInCapture("memory is allocated on a stream that is captured");
   u64 room = (bytes + 511) / 256 * 256; // at least a byte that is nobody's
   u64 begin = roomFor(room);
   if (!begin) {
@@ -150,6 +157,7 @@ static int allocate(void **p, u64 bytes, Stream &s) {
 }
 static int release(void *p, Stream &s) {
   Twin &t = twin();
+  if (s.capture) return refuseInCapture("memory is freed on a stream that is captured, which no node of it allocates", INVALID_VALUE);
   u64 begin = (u64)((u8 *)p - t.arena);
   auto it = t.blocks.find(begin);
   if (begin >= ARENA || it == t.blocks.end() || it->second.death) {

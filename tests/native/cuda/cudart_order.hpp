@@ -20,15 +20,18 @@ typedef uint64_t u64;
 #define API extern "C" __attribute__((visibility("default")))
 
 enum { OK = 0, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400,
-       NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILURE = 719 };
+       NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILURE = 719, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
+       CAPTURE_UNMATCHED = 903, CAPTURE_UNJOINED = 904, CAPTURE_ISOLATION = 905, CAPTURED_EVENT = 907 };
 
 static const u64 ARENA = 1ull << 31;
-static const int STREAMS = 5; // the host and four streams
+static const int REAL = 4, STREAMS = 1 + 2 * REAL; // the host, four streams, and the lane of each in a graph
 struct Clock { u32 of[STREAMS]; };
 struct Operation { int stream; u32 index; Clock clock; std::string name; };
-struct Event { bool recorded = false; Clock clock{}; int stream = 0; u32 index = 0; };
+struct Event { bool recorded = false; Clock clock{}; int stream = 0; u32 index = 0; u64 capture = 0; };
 struct Item { u32 index; u32 operation; std::function<bool()> run; int waitStream; u32 waitIndex; };
-struct Stream { int number; Clock clock{}; std::deque<Item> queue; u32 done = 0; };
+struct Capture;
+// `captured`: what comes before what the stream captures next, as numbers of nodes of lanes.
+struct Stream { int number; Clock clock{}; std::deque<Item> queue; u32 done = 0; Capture *capture = nullptr; Clock captured{}; };
 struct Block { u64 begin, bytes, room; u32 birth, death; bool isFreed; u32 lastUse[STREAMS]; };
 // For 4 bytes of device memory: the last writer, and the last reader of each stream; which bytes, and by which thread.
 struct Cell {
@@ -51,6 +54,9 @@ struct Twin {
   std::vector<std::string> reports;
   size_t told = 0; // operations
   u64 launches = 0;
+  Capture *capture = nullptr; // the one under way
+  u64 captures = 0;
+  int graphs = 0; // those that have not been destroyed
   int order = 0;
   Twin() {
     arena = (u8 *)mmap(0, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -77,8 +83,9 @@ static bool isBefore(u32 earlier, u32 later) {
 }
 static std::string nameOf(u32 operation) {
   const Operation &o = twin().operations[operation];
-  static const char *roles[] = {"the host", "stream 1", "stream 2", "stream 3", "stream 4"};
-  return "'" + o.name + "' on " + roles[o.stream];
+  if (o.stream == 0) return "'" + o.name + "' on the host";
+  if (o.stream > REAL) return "'" + o.name + "' on stream " + std::to_string(o.stream - REAL) + " of a graph";
+  return "'" + o.name + "' on stream " + std::to_string(o.stream);
 }
 static u32 newOperation(Stream &s, const std::string &name) {
   Twin &t = twin();
@@ -86,7 +93,37 @@ static u32 newOperation(Stream &s, const std::string &name) {
   t.operations.push_back({s.number, s.clock.of[s.number], s.clock, name});
   return (u32)t.operations.size() - 1;
 }
+
+// What a capture takes down: in which lane, after how many nodes of each lane, and what enqueues it when a graph is launched.
+struct Node { int lane; Clock after; std::function<void(Stream &)> enqueue; };
+struct Capture {
+  u64 id;
+  Stream *origin;
+  bool isValid = true;
+  std::vector<Node> nodes;
+  u32 counts[STREAMS] = {};
+};
+static void addNode(Stream &s, std::function<void(Stream &)> enqueue) {
+  int lane = s.number + REAL;
+  s.captured.of[lane] = ++s.capture->counts[lane];
+  s.capture->nodes.push_back({lane, s.captured, enqueue});
+}
+/** Reports what a capture does not allow, which ends it. */
+static int refuseInCapture(const std::string &what, int status = CAPTURE_UNSUPPORTED) {
+  report(what);
+  if (twin().capture) twin().capture->isValid = false;
+  return status;
+}
+/** Of a call that a capture of this thread does not allow. */
+#define UNSAFE(name) \
+  if (t.capture) return refuseInCapture("'" name "' is called while work is captured")
+static void join(Clock &to, const Clock &from) {
+  for (int i = 0; i < STREAMS; i++)
+    if (from.of[i] > to.of[i]) to.of[i] = from.of[i];
+}
+
 static void enqueueUnending(Stream &s, const std::string &name, std::function<bool()> run) {
+  if (s.capture) return addNode(s, [=](Stream &lane) { enqueueUnending(lane, name, run); });
   u32 operation = newOperation(s, name);
   s.queue.push_back({s.clock.of[s.number], operation, run, -1, 0});
 }

@@ -281,14 +281,23 @@ static int endGroup() {
   c->isBusy = c->wasBusy = !c->wasBusy;
   return c->isBusy ? IN_PROGRESS : OK;
 }
-static int enqueue(Comm *c, void *stream, const char *name, const std::function<bool()> &run) {
-  LOCK;
-  if (c->state != OK || c->isFinalized) return fail(INVALID_USAGE, std::string(name) + " on a communicator that is not ready");
-  if (c->isBusy) return fail(INVALID_USAGE, std::string(name) + " while the last call is in progress");
+/** Makes the work of a call, when it is enqueued: by the call, or by each launch of a graph that it was captured in. */
+using Work = std::function<std::function<bool()>()>;
+static void enqueueWork(Comm *c, void *stream, const char *name, const Work &make) {
   if (!c->pending.empty()) twinRunAfter(stream, c->pending.back());
   // Under the lock, so that it does not run before it is known.
   c->pending.push_back({});
+  auto run = make();
   c->pending.back() = twinEnqueueUnending(stream, name, &run);
+}
+static int enqueue(Comm *c, void *stream, const char *name, const Work &make) {
+  LOCK;
+  if (c->state != OK || c->isFinalized) return fail(INVALID_USAGE, std::string(name) + " on a communicator that is not ready");
+  if (c->isBusy) return fail(INVALID_USAGE, std::string(name) + " while the last call is in progress");
+  if (twinIsCaptured(stream)) {
+    std::function<void(void *)> launched = [=](void *lane) { enqueueWork(c, lane, name, make); };
+    twinCapture(stream, &launched);
+  } else enqueueWork(c, stream, name, make);
   groupComm = c;
   return depth ? OK : endGroup();
 }
@@ -297,10 +306,10 @@ static int collective(const char *kind, const void *from, void *to, u64 count, i
   strcpy(call.kind, kind);
   call.type = type, call.op = op, call.root = root, call.count = count;
   if (count * sizeOf(type) * (!strcmp(kind, "reduce-scatter") ? c->ranks : 1) > SLOT) return fail(INVALID_ARGUMENT, "more than the double takes");
-  u64 number = c->calls + 1;
-  int status = enqueue(c, stream, kind, [=] { return runCollective(c, number, call, (const u8 *)from, (u8 *)to); });
-  if (status == OK || status == IN_PROGRESS) c->calls = number;
-  return status;
+  return enqueue(c, stream, kind, [=]() -> std::function<bool()> {
+    u64 number = ++c->calls;
+    return [=] { return runCollective(c, number, call, (const u8 *)from, (u8 *)to); };
+  });
 }
 
 // Messages of a group go together; its collectives go one after another, as on any rank.
@@ -424,7 +433,9 @@ API int ncclGroupEnd() {
   auto messages = std::move(grouped);
   grouped.clear();
   Comm *c = groupComm;
-  return enqueue(c, groupStream, "messages", [=]() mutable { return runMessages(c, messages); });
+  return enqueue(c, groupStream, "messages", [=]() -> std::function<bool()> {
+    return [c, under = messages]() mutable { return runMessages(c, under); };
+  });
 }
 API int ncclAllReduce(const void *from, void *to, u64 count, int type, int op, Comm *c, void *stream) {
   return collective("all-reduce", from, to, count, type, op, -1, c, stream);

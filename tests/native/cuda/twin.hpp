@@ -15,6 +15,9 @@ struct TwinPlace { int stream; uint32_t index; };
 TwinPlace twinEnqueueUnending(void *stream, const char *name, const std::function<bool()> *run);
 // What is enqueued from now on runs after that, though no event says so: the race detector sees no order.
 void twinRunAfter(void *stream, TwinPlace place);
+// Whether a stream is being captured, and adds a node to the capture that enqueues by itself, on a stream of the graph that it is given.
+bool twinIsCaptured(void *stream);
+void twinCapture(void *stream, const std::function<void(void *)> *enqueue);
 // Runs what has been enqueued up to that, as far as it can.
 void twinRun(TwinPlace place);
 }

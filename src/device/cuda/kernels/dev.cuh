@@ -212,6 +212,12 @@ DEVICE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u64 key) {
   }
   return {{c0, c1, c2, c3}};
 }
+/** The number of a batch's first sample: its place after one that lies on the card, which a graph reads anew each time. */
+struct Sample {
+  double place;
+  const double* first;
+  DEVICE_METHOD operator double() const { return *first + place; }
+};
 /**
  * Words of four elements of a sample's matrix, whatever batch the sample lies in: see `Row` in `wasm/src/philox.rs`.
  */

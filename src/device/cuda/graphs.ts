@@ -1,0 +1,152 @@
+/**
+ * CUDA graphs: work of all streams of a card, taken down by stream capture, collectives of NCCL included.
+ *
+ * The capture begins on the compute stream, which the others join by an event and come back to by one. Only calls of this thread
+ * are refused meanwhile: NCCL may prepare a call on a thread of its own. A launch comes after all streams and before them, so
+ * that no point in a stream leads into a graph or out of it.
+ *
+ * @module
+ */
+import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
+import type { Out } from "../../../ffi/types.ts";
+import { GraphCaptureError, NativeError } from "../../errors.ts";
+import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../graphs.ts";
+import type { CudaAllocator } from "./allocator.ts";
+import type { Cudart } from "./libraries.ts";
+import type { CudaStream } from "./streams.ts";
+
+/** What graphs are made with. */
+export interface GraphParts {
+  readonly cudart: Cudart;
+  readonly allocator: CudaAllocator;
+  /** The stream that launches graphs. */
+  readonly origin: CudaStream;
+  /** All other streams. */
+  readonly others: readonly CudaStream[];
+  /** Waits for all streams. */
+  readonly synchronize: () => void;
+  /** Writes the number of the first sample that kernels in graphs count from. */
+  readonly writeFirstSample: (sample: number) => void;
+}
+
+/** The graphs of one card. */
+export class CudaGraphs implements DeviceGraphs {
+  readonly #parts: GraphParts;
+  /** What is being captured, in words. */
+  #what: string | undefined;
+  /** The first sample of the next launch, and the one that lies on the card. */
+  #firstSample = 0;
+  #written = 0;
+
+  constructor(parts: GraphParts) {
+    this.#parts = parts;
+  }
+
+  get isCapturing(): boolean {
+    return this.#what !== undefined;
+  }
+
+  /** What is added on the card to the numbers of samples that kernels enqueued now are given. */
+  get sampleBase(): number {
+    return this.#what === undefined ? this.#written : this.#firstSample;
+  }
+
+  /**
+   * Refuses what a capture does not allow.
+   *
+   * @param does what is being done, e.g. `a value is read`
+   * @throws {GraphCaptureError} if work is being captured
+   */
+  refuse(does: string): void {
+    if (this.#what !== undefined) throw new GraphCaptureError(this.#what, does);
+  }
+
+  setFirstSample(sample: number): void {
+    this.#firstSample = sample;
+  }
+
+  rehearse<T>(work: () => T): GraphPlan<T> {
+    return this.#parts.allocator.rehearse(work);
+  }
+
+  capture<T>(what: string, { bytes }: GraphPlan<unknown>, work: () => T): { graph: DeviceGraph; value: T } {
+    this.refuse("another capture begins in it");
+    const { cudart: { symbols, provider }, allocator, origin, synchronize } = this.#parts;
+    synchronize();
+    const memory = allocator.openGraph(bytes);
+    const graph = provider.out("cudaGraph_t");
+    try {
+      const value = this.#take(what, graph, () => memory.capture(work));
+      const exec = provider.out("cudaGraphExec_t");
+      symbols.cudaGraphInstantiate(exec, graph.value, 0);
+      symbols.cudaGraphDestroy(graph.value);
+      const close = (): void => {
+        symbols.cudaGraphExecDestroy(exec.value);
+        memory.close();
+      };
+      return { graph: this.#made(bytes, () => symbols.cudaGraphLaunch(exec.value, origin.handle), close), value };
+    } catch (error) {
+      memory.close();
+      if (!(error instanceof NativeError)) throw error;
+      const remedy = "Train without CUDA graphs (cudaGraphs: false)";
+      throw new GraphCaptureError(what, `${error.message}. ${remedy}`, { cause: error });
+    }
+  }
+
+  /** Captures what `work` enqueues. A capture that fails is ended. */
+  #take<T>(what: string, graph: Out<"cudaGraph_t">, work: () => T): T {
+    const { cudart: { symbols }, origin, others } = this.#parts;
+    const streams = [origin, ...others];
+    symbols.cudaStreamBeginCapture(origin.handle, CUDART_CONSTANTS.cudaStreamCaptureModeThreadLocal);
+    this.#what = what;
+    for (const stream of streams) stream.beginCapture();
+    const end = (): void => {
+      this.#what = undefined;
+      try {
+        symbols.cudaStreamEndCapture(origin.handle, graph);
+      } finally {
+        for (const stream of streams) stream.renewFence();
+      }
+    };
+    let value: T;
+    try {
+      const begin = origin.record();
+      for (const stream of others) stream.wait(begin);
+      value = work();
+      for (const stream of others) origin.wait(stream.record());
+    } catch (error) {
+      try {
+        end();
+        symbols.cudaGraphDestroy(graph.value);
+      } catch (again) {
+        if (!(again instanceof NativeError)) throw again; // what failed first says more
+      }
+      throw error;
+    }
+    end();
+    return value;
+  }
+
+  #made(bytes: number, launch: () => void, close: () => void): DeviceGraph {
+    const { origin, others, writeFirstSample } = this.#parts;
+    let isClosed = false;
+    return {
+      bytes,
+      launch: () => {
+        this.refuse("a graph is launched in it");
+        if (this.#firstSample !== this.#written) writeFirstSample(this.#firstSample);
+        this.#written = this.#firstSample;
+        for (const stream of others) origin.wait(stream.record());
+        launch();
+        const end = origin.record();
+        for (const stream of others) stream.wait(end);
+        for (const stream of [origin, ...others]) stream.renewFence();
+      },
+      [Symbol.dispose]: () => {
+        if (isClosed) return;
+        isClosed = true;
+        close();
+      },
+    };
+  }
+}

@@ -1,0 +1,204 @@
+/**
+ * Steps that a device takes by one call: a step like those before it is captured as a graph, collectives included, and then the
+ * graph is launched for each step.
+ *
+ * Note [What a captured step reads anew]: token ids and labels lie in tensors of their own, which are written before a launch; so are
+ * the number of the first sample, which dropout counts from, what follows from the number of tokens, and the optimizer's records
+ * with its rates. Steps taken by a parameter, from which bias corrections follow, and the loss scale were on the device already.
+ * Everything else is as it was captured: sizes, which parameters are trained, addresses. Gradients, loss and norm stay where the
+ * graph writes them.
+ *
+ * @module
+ */
+import type { ProcessGroup } from "../comm/process_group.ts";
+import type { Batch, MicroBatch } from "../data/loader.ts";
+import type { Device } from "../device/device.ts";
+import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../device/graphs.ts";
+import { int32 } from "../dtype.ts";
+import { UnsupportedError } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import type { RandomSource } from "../random.ts";
+import { scope, untrack } from "../tensor/scope.ts";
+import { Tensor } from "../tensor/tensor.ts";
+import { backwardAll, countAll, IGNORED_ROW, lossOf, StepFactors } from "./backward.ts";
+import { type StepContext, update } from "./step.ts";
+
+/** Steps that are taken as usual before one is captured: the first make states and compile kernels, the last is the rehearsal. */
+const WARMUP_STEPS = 3;
+
+/** What a step gave, on the device; the graph's or the scope's. */
+export interface StepTensors {
+  /** Mean cross-entropy of the tokens of all ranks. */
+  readonly loss: Tensor;
+  /** Total norm of the gradients, before they were clipped. */
+  readonly norm: Tensor;
+}
+
+/** A step's micro-batches, where a graph reads them. */
+class StepInputs implements Disposable {
+  readonly #device: Device;
+  readonly #parts: readonly {
+    readonly inputIds: Tensor;
+    readonly labels: Tensor;
+    readonly random: RandomSource | undefined;
+  }[];
+
+  constructor(device: Device, microBatches: readonly MicroBatch[]) {
+    this.#device = device;
+    this.#parts = microBatches.map(({ batch, seq, random }) => {
+      const make = (): Tensor => Tensor.empty(device, [batch, seq], int32, "inputs of a step");
+      return { inputIds: make(), labels: make(), random };
+    });
+  }
+
+  /** Takes the values of a step with micro-batches of the same sizes. */
+  write(microBatches: readonly MicroBatch[]): void {
+    for (const [i, { inputIds, labels }] of this.#parts.entries()) {
+      const part = microBatches[i] ?? IGNORED_ROW;
+      inputIds.copyFromHost(Int32Array.from(part.inputIds));
+      labels.copyFromHost(Int32Array.from(part.labels));
+    }
+    const first = firstSampleOf(microBatches);
+    if (first !== undefined) this.#device.graphs?.setFirstSample(first);
+  }
+
+  /** What runs the forward of each micro-batch. */
+  forwards({ model }: StepContext, microBatches: readonly MicroBatch[]): (() => Tensor)[] {
+    return this.#parts.map(({ inputIds, labels }, i) => () =>
+      lossOf(model, { inputIds, labels, random: microBatches[i]?.random })
+    );
+  }
+
+  [Symbol.dispose](): void {
+    for (const { inputIds, labels } of this.#parts) {
+      inputIds.dispose();
+      labels.dispose();
+    }
+  }
+}
+
+/** A captured step. */
+interface CapturedStep extends StepTensors {
+  readonly graph: DeviceGraph;
+  /** Announces its collectives. */
+  readonly announce: () => void;
+}
+
+/**
+ * Takes steps, from the fourth of one shape on by a graph. A step of another shape drops the graph, and begins anew.
+ *
+ * @example
+ * ```ts ignore
+ * using graph = new StepGraph(device);
+ * const context = { device, group, model, optimizer, maxGradNorm: 1, graph };
+ * for (let step = 1; step <= 100; step++) trainStep(context, await loader.next(), step);
+ * ```
+ */
+export class StepGraph implements Disposable {
+  readonly #graphs: DeviceGraphs;
+  #shape: string | undefined;
+  /** Steps of that shape. */
+  #taken = 0;
+  #inputs: StepInputs | undefined;
+  #factors: StepFactors | undefined;
+  #plan: GraphPlan<unknown> | undefined;
+  #captured: CapturedStep | undefined;
+
+  /**
+   * Begins without a graph.
+   *
+   * @throws {UnsupportedError} if the device has no graphs
+   */
+  constructor({ name, graphs }: Device) {
+    if (graphs === undefined) throw new UnsupportedError(`Cannot capture steps on ${name}: only cuda has graphs`);
+    this.#graphs = graphs;
+  }
+
+  /**
+   * Takes a step; what it gave is not computed yet when this returns.
+   *
+   * @throws {GraphCaptureError} if a step does what cannot be captured
+   */
+  take(context: StepContext, { microBatches }: Batch): StepTensors & { readonly tokens: number } {
+    const { group } = context;
+    const { tokens, microBatches: count } = countAll(microBatches, group);
+    const parts = Array.from({ length: count }, (_, i) => microBatches[i] ?? IGNORED_ROW);
+    const shape = shapeOf(parts, context.model);
+    const [changed] = group.sum([Number(shape !== this.#shape)], "shape of the step");
+    if (changed !== 0) this.#drop();
+    this.#shape = shape;
+    const inputs = this.#inputs ??= new StepInputs(context.device, parts);
+    const factors = this.#factors ??= new StepFactors(context);
+    inputs.write(parts);
+    const work = (): StepTensors => {
+      using frame = scope();
+      const loss = backwardAll(context, factors, inputs.forwards(context, parts));
+      const norm = update(context);
+      frame.keep(loss, norm);
+      return { loss, norm };
+    };
+    return factors.within(tokens, () => ({ ...this.#takeBy(work, context), tokens }));
+  }
+
+  /** Drops the graph, and what it reads. */
+  [Symbol.dispose](): void {
+    this.#drop();
+  }
+
+  #takeBy(work: () => StepTensors, { device, group, optimizer }: StepContext): StepTensors {
+    this.#taken++;
+    if (this.#captured === undefined) optimizer.zeroGrad();
+    if (this.#taken < WARMUP_STEPS) return work();
+    if (this.#plan === undefined) {
+      const rehearsed = this.#graphs.rehearse(work);
+      this.#plan = rehearsed;
+      return rehearsed.value;
+    }
+    const step = this.#captured ??= this.#capture(work, this.#plan, group);
+    optimizer.replayStep();
+    device.scalars.flush();
+    step.announce();
+    step.graph.launch();
+    return step;
+  }
+
+  #capture(work: () => StepTensors, plan: GraphPlan<unknown>, group: ProcessGroup): CapturedStep {
+    const what = "training step";
+    const { value, replay } = group.captureCalls(what, () => this.#graphs.capture(`a ${what}`, plan, work));
+    const { loss, norm } = value.value;
+    untrack(loss);
+    untrack(norm);
+    return { loss, norm, graph: value.graph, announce: replay };
+  }
+
+  #drop(): void {
+    this.#captured?.loss.dispose();
+    this.#captured?.norm.dispose();
+    this.#captured?.graph[Symbol.dispose]();
+    this.#inputs?.[Symbol.dispose]();
+    this.#factors?.[Symbol.dispose]();
+    this.#captured =
+      this.#inputs =
+      this.#factors =
+      this.#plan =
+        undefined;
+    this.#taken = 0;
+  }
+}
+
+/** What of a step a graph does not read anew, in words. */
+function shapeOf(parts: readonly MicroBatch[], model: CausalLm): string {
+  const first = firstSampleOf(parts);
+  const sizes = parts.map((part) => {
+    if (part === IGNORED_ROW) return "nothing";
+    const { batch, seq, random } = part;
+    return `${batch} x ${seq}, ${random?.seed}, ${random === undefined ? "" : random.firstSample - (first ?? 0)}`;
+  });
+  const frozen = [...model.parameters()].filter(({ trainable }) => !trainable).map(({ fqn }) => fqn);
+  return [...sizes, ...frozen].join("\n");
+}
+
+/** The number of the first sample of a rank's part of a step, where something is drawn. */
+function firstSampleOf(parts: readonly MicroBatch[]): number | undefined {
+  return parts.find((part) => part !== IGNORED_ROW)?.random?.firstSample;
+}

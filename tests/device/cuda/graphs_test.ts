@@ -1,0 +1,171 @@
+/** Graphs of one card, on a double of NVIDIA's libraries: what is read anew, what is refused, and where memory comes from. @module */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { GraphMemory } from "../../../src/device/cuda/graph_memory.ts";
+import { type CudaDevice, openCudaDevice } from "../../../src/device/cuda/device.ts";
+import { float32 } from "../../../src/dtype.ts";
+import { GraphCaptureError } from "../../../src/errors.ts";
+import type { DeviceEvent, Stream, StreamName } from "../../../src/device/stream.ts";
+import { tensor } from "../../../src/tensor/create.ts";
+import { scope } from "../../../src/tensor/scope.ts";
+import { Tensor } from "../../../src/tensor/tensor.ts";
+import { buildCudaTwin, type CudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
+
+const skip = lackingForTwin();
+
+async function onCard(play: (device: CudaDevice, twin: CudaTwin) => void): Promise<void> {
+  const twin = await buildCudaTwin();
+  const device = await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 24 });
+  try {
+    play(device, twin);
+    assert.equal(twin.runtime.symbols.twinGraphs(), 0);
+    assert.deepEqual(device.allocator.owners(10), []);
+  } finally {
+    device.dispose();
+  }
+  assert.equal(twinReports(twin), "");
+}
+
+/** Adds 1 to what lies in `x`, and gives it times a number on the card, by way of the reduce stream. */
+function workOf(device: CudaDevice, x: Tensor, factor: { readonly ptr: Tensor["ptr"] }): () => Tensor {
+  return () => {
+    using _frame = scope();
+    const { streams } = device;
+    const y = x.add(1);
+    streams.get("reduce").wait(streams.current.record());
+    const done = streams.on("reduce", () => {
+      device.kernels.scaleBy({ dtype: float32, n: y.numel, dst: y.ptr, src: y.ptr, factor: factor.ptr });
+      return streams.current.record();
+    });
+    streams.current.wait(done);
+    const result = Tensor.empty(device, [3], float32, "result");
+    device.copy(result.ptr, y.ptr, 12);
+    return result;
+  };
+}
+
+test(
+  "a graph reads tensors and numbers anew whenever it is launched, and gives its memory back",
+  { skip },
+  async () => {
+    await onCard((device) => {
+      const x = Tensor.empty(device, [3], float32, "x").copyFromHost(Float32Array.of(1, 2, 3));
+      using factor = device.scalars.make(2);
+      const work = workOf(device, x, factor);
+      const plan = device.graphs.rehearse(work);
+      assert.deepEqual([...plan.value.toArray()], [4, 6, 8]);
+      plan.value.dispose();
+      assert.equal(plan.bytes, 512, "the result takes memory that nothing else has, as y's was in use");
+      const { graph, value } = device.graphs.capture("a test", plan, work);
+      for (const [input, number, expected] of [[5, 2, 12], [7, 3, 24], [0, -1, -1]] as const) {
+        x.copyFromHost(new Float32Array(3).fill(input));
+        factor.value = number;
+        device.scalars.flush();
+        graph.launch();
+        assert.deepEqual([...value.toArray()], [expected, expected, expected]);
+      }
+      value.dispose();
+      graph[Symbol.dispose]();
+      x.dispose();
+    });
+  },
+);
+
+test("what outlives a graph keeps the graph's memory", { skip }, async () => {
+  await onCard((device) => {
+    const x = tensor(device, [1, 2, 3]);
+    using factor = device.scalars.make(2);
+    const work = workOf(device, x, factor);
+    const plan = device.graphs.rehearse(work);
+    plan.value.dispose();
+    const { graph, value } = device.graphs.capture("a test", plan, work);
+    device.scalars.flush();
+    graph.launch();
+    graph[Symbol.dispose]();
+    assert.deepEqual([...value.toArray()], [4, 6, 8]);
+    value.dispose();
+    x.dispose();
+  });
+});
+
+const REFUSED: readonly (readonly [what: string, work: (device: CudaDevice, x: Tensor) => void, said: RegExp])[] = [
+  [
+    "reads a value",
+    (_, x) => void x.toArray(),
+    /^Cannot capture a test: the host reads a value or waits for the card in it, before anything is computed; do so after a launch$/,
+  ],
+  [
+    "copies values of the host",
+    (_, x) => void x.copyFromHost(new Float32Array(3)),
+    /^Cannot capture a test: values of the host are copied to the card in it, which would be the same whenever it is done$/,
+  ],
+  [
+    "waits for the card",
+    (device) => device.synchronize(),
+    /^Cannot capture a test: the host reads a value or waits for the card in it/,
+  ],
+  [
+    "runs a kernel that was not loaded",
+    (device, x) => device.kernels.fill({ dtype: float32, n: 3, value: 0, dst: x.ptr }),
+    /^Cannot capture a test: kernel 'fill' runs for the first time in it; run the work once more before$/,
+  ],
+  [
+    "makes a number of the card's",
+    (device) => void device.scalars.make(3),
+    /^Cannot capture a test: a number that the card reads is made in it; make it before$/,
+  ],
+  [
+    "begins another capture",
+    (device) => void device.graphs.capture("another", { value: 0, bytes: 256 }, () => {}),
+    /^Cannot capture a test: another capture begins in it$/,
+  ],
+];
+
+for (const [what, work, said] of REFUSED) {
+  test(`work that ${what} is refused in a capture, after which the card works on`, { skip }, async () => {
+    await onCard((device) => {
+      const x = Tensor.empty(device, [3], float32, "x").copyFromHost(Float32Array.of(1, 2, 3));
+      const capture = (): unknown =>
+        device.graphs.capture("a test", { value: undefined, bytes: 4096 }, () => {
+          device.copy(x.ptr, x.ptr, 0);
+          work(device, x);
+        });
+      assert.throws(capture, (error) => {
+        assert.ok(error instanceof GraphCaptureError);
+        assert.match(error.message, said);
+        return error.work === "a test";
+      });
+      assert.deepEqual([...x.toArray()], [1, 2, 3]);
+      x.dispose();
+    });
+  });
+}
+
+test("memory of a graph goes to another stream late, by turns, and after an event", () => {
+  const waits: string[] = [];
+  const streamOf = (name: StreamName): Stream => {
+    const event: DeviceEvent = { done: false };
+    return { name, record: () => event, wait: () => void waits.push(name) };
+  };
+  const [compute, gather] = [streamOf("compute"), streamOf("gather")];
+  let current = gather;
+  const memory = new GraphMemory("test", 4096, 2 ** 20, () => current, () => true);
+  const on = <T>(stream: Stream, body: () => T): T => {
+    current = stream;
+    return body();
+  };
+  const places: number[] = [];
+  for (let i = 0; i < 5; i++) {
+    const whole = on(gather, () => memory.allocate(1024, "whole"));
+    places.push(whole);
+    on(compute, () => memory.free(whole));
+  }
+  // The second does not wait for the first one's end, the third does.
+  assert.deepEqual(places, [4096, 5120, 4096, 5120, 4096]);
+  assert.deepEqual(waits, ["gather", "gather", "gather"]);
+  // What a stream has freed itself it takes at once.
+  const first = on(compute, () => memory.allocate(512, "own"));
+  on(compute, () => memory.free(first));
+  assert.equal(on(compute, () => memory.allocate(512, "own")), first);
+  assert.equal(waits.length, 3);
+});
