@@ -21,9 +21,8 @@ import {
   makeKernels,
 } from "../kernels/table.ts";
 import { argumentBlock, type SharedArguments } from "./arguments.ts";
-import type { KernelCompiler } from "./compiler.ts";
 import { type Launch, type Launches, MOST_BLOCKS, THREADS } from "./launches.ts";
-import type { Cudart } from "./libraries.ts";
+import { functionLoader, type Loader } from "./loader.ts";
 import { dtypeParameters, entryPoint } from "./source.ts";
 import type { CudaStream } from "./streams.ts";
 import { tensorCall } from "./tensor_calls.ts";
@@ -39,19 +38,15 @@ export function unwrittenKernels(launches: Launches): ReadonlySet<KernelName> {
 }
 
 /** What calls of kernels need. */
-export interface Launcher {
+export interface Launcher extends Loader {
   readonly device: string;
   /** The card's number for this process. */
   readonly index: number;
-  readonly cudart: Cudart;
-  readonly compiler: KernelCompiler;
   readonly texts: KernelTexts;
   readonly launches: Launches;
   readonly allocator: Allocator;
   /** What calls are given besides their arguments. */
   readonly shared: SharedArguments;
-  /** Throws where a kernel must not be loaded now. */
-  readonly mayLoad: (kernel: string) => void;
   /** The stream under way. */
   readonly stream: () => CudaStream;
 }
@@ -87,31 +82,20 @@ export function cudaKernels(launcher: Launcher): Kernels {
 }
 
 function kernelCall(
-  { cudart, compiler, texts, allocator, shared, mayLoad, stream }: Launcher,
+  launcher: Launcher,
   name: string,
   entry: KernelEntry,
   file: string,
   launch: Launch,
 ): KernelCall {
-  const { symbols, provider } = cudart;
+  const { allocator, shared, stream } = launcher;
+  const { symbols, provider } = launcher.cudart;
   const { bytes, write } = argumentBlock(name, cardEntry(entry, launch.scratch !== undefined), shared);
   const parameters = dtypeParameters(entry);
   const config = provider.struct(CUDA_LAUNCH_CONFIG);
   config.set("blockDim.x", THREADS);
   const list = BigUint64Array.of(BigInt(provider.numberOf(provider.addressOf(bytes))));
-  let library: Handle<"cudaLibrary_t"> | undefined;
-  const load = (point: string): Handle<"cudaKernel_t"> => {
-    mayLoad(name);
-    if (library === undefined) {
-      const place = provider.out("cudaLibrary_t");
-      const code = compiler.code(name, kernelText(texts, name, file));
-      cudart.need("cudaLibraryLoadData")(place, code, null, null, 0, null, null, 0);
-      library = place.value;
-    }
-    const place = provider.out("cudaKernel_t");
-    cudart.need("cudaLibraryGetKernel")(place, library, point);
-    return place.value;
-  };
+  const load = functionLoader(launcher, name, name, () => kernelText(launcher.texts, name, file));
   // The functions of a call in order, each by the codes of the call's element types.
   const runs = functionsOf(name).map((which) => ({ which, loaded: new Map<number, Handle<"cudaKernel_t">>() }));
   const enqueue = (args: Arguments, blocks: number): void => {

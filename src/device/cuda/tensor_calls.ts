@@ -13,6 +13,7 @@ import type { KernelCall } from "../kernels/table.ts";
 import { argumentBlock } from "./arguments.ts";
 import type { Launcher } from "./kernels.ts";
 import { MOST_BLOCKS } from "./launches.ts";
+import { functionLoader } from "./loader.ts";
 import { dtypeParameters, entryPoint } from "./source.ts";
 import {
   formName,
@@ -39,23 +40,11 @@ export function tensorCall(launcher: Launcher, name: string, entry: KernelEntry,
 
 /** A call of one form: its passes, one after the other. */
 function formCall(launcher: Launcher, name: string, entry: KernelEntry, form: TensorForm): KernelCall {
-  const { cudart, compiler, texts, allocator, shared, mayLoad, stream } = launcher;
-  const { provider } = cudart;
+  const { allocator, shared, stream } = launcher;
+  const { provider } = launcher.cudart;
   const { bytes, write } = argumentBlock(name, cardEntry(entry, form.scratch !== undefined), shared);
   const list = BigUint64Array.of(BigInt(provider.numberOf(provider.addressOf(bytes))));
-  let library: Handle<"cudaLibrary_t"> | undefined;
-  const load = (point: string): Handle<"cudaKernel_t"> => {
-    mayLoad(name);
-    if (library === undefined) {
-      const place = provider.out("cudaLibrary_t");
-      const code = compiler.code(formName(name, form), formText(texts, name, form));
-      cudart.need("cudaLibraryLoadData")(place, code, null, null, 0, null, null, 0);
-      library = place.value;
-    }
-    const place = provider.out("cudaKernel_t");
-    cudart.need("cudaLibraryGetKernel")(place, library, point);
-    return place.value;
-  };
+  const load = functionLoader(launcher, name, formName(name, form), () => formText(launcher.texts, name, form));
   const launches = form.passes.map((pass) => passLaunch(launcher, name, entry, { form, pass, list, load }));
   const enqueue = (args: Arguments): void => {
     write(args);
