@@ -56,7 +56,12 @@ const flags: readonly Flag[] = [
     description:
       "Threads of a rank, of either side, for gemm, attention and step, which is then one rank's (default: 1)",
   },
-  { name: "case", takes: "one", placeholder: "<name>", description: "Only cases whose name contains this" },
+  {
+    name: "case",
+    takes: "one",
+    placeholder: "<name>",
+    description: "The case of this name, or where none has it those whose names contain it",
+  },
   { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "What runs our side (default: bun)" },
   { name: "rounds", takes: "one", placeholder: "<n>", description: "Timed rounds of each side (default: 5)" },
   { name: "json", takes: "switch", description: "One JSON object a line" },
@@ -69,6 +74,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const text = (name: string): string | undefined => uses.get(name)?.texts.at(-1);
   const [runtime, rounds, peer] = [text("runtime") ?? "bun", Number(text("rounds") ?? 5), text("peer")];
   const threads = Number(text("threads") ?? 1);
+  const names = SUBJECTS.map(({ name }) => name).join(", ");
   const python = process.env["PEER_PYTHON"];
   const subject = SUBJECTS.find(({ name }) => named && name === argv[0]);
   const peers = [...PEERS.filter((name) => subject?.peers?.[name] !== undefined), "one-thread"];
@@ -76,7 +82,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const wrong = [
     ...problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`),
     ...subject === undefined
-      ? [`subject: expected ${SUBJECTS.map(({ name }) => name).join(", ")}, got ${argv[0] ?? "nothing"}`]
+      ? [`subject: expected ${names}, got ${argv[0] ?? "nothing"}`]
       : peer !== undefined && !peers.includes(peer)
       ? [`--peer: expected ${peers.join(" or ")} for ${subject.name}, got ${peer}`]
       : [],
@@ -87,18 +93,21 @@ async function main(argv: readonly string[]): Promise<number> {
       ? [`PEER_PYTHON: expected a Python that has ${peer === "mpi" ? "mpi4py" : "torch"}, got nothing`]
       : [],
   ];
-  if (subject === undefined || wrong.length > 0 || uses.has("help") || (runtime !== "bun" && runtime !== "deno")) {
-    process.stderr.write(
-      `${wrong.map((line) => `${line}\n`).join("")}Usage: npm run bench -- <subject> [flags]\n\n${
-        describeFlags(flags)
-      }\n`,
-    );
-    return uses.has("help") ? 0 : 2;
+  const usage = `Usage: npm run bench -- <subject> [flags]\n\nSubjects: ${names}\n\n${describeFlags(flags)}\n`;
+  if (uses.has("help")) {
+    process.stdout.write(usage);
+    return 0;
+  }
+  if (subject === undefined || wrong.length > 0 || (runtime !== "bun" && runtime !== "deno")) {
+    process.stderr.write(`${wrong.map((line) => `${line}\n`).join("")}${usage}`);
+    return 2;
   }
   const against = peerOf(subject, peer);
   const wanted = text("case") ?? "";
   const name = PEERS.find((one) => one === peer);
-  const cases = casesOf(subject, name).filter((one) => one.name.includes(wanted));
+  const all = casesOf(subject, name);
+  const exact = all.filter((one) => one.name === wanted);
+  const cases = exact.length > 0 ? exact : all.filter((one) => one.name.includes(wanted));
   const ranks = uses.has("threads") ? { ranks: 1 } : {};
   await using fetched = peer === "jax-js" ? await openJaxJs(process.env["PEER_JAX_JS"]) : undefined;
   const jaxJs = fetched === undefined ? {} : { jaxJs: fetched.jaxJs };

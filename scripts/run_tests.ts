@@ -35,7 +35,12 @@ export interface JobResult extends Job {
 
 const flags: readonly Flag[] = [
   { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "Run under this runtime only" },
-  { name: "jobs", takes: "one", placeholder: "<n>", description: "Files at a time (default: one for each core)" },
+  {
+    name: "jobs",
+    takes: "one",
+    placeholder: "<n>",
+    description: "Files at a time (default: one more than cores, as ranks wait for each other)",
+  },
   {
     name: "all",
     takes: "switch",
@@ -52,7 +57,7 @@ process.exitCode = await main(process.argv.slice(2));
 async function main(argv: readonly string[]): Promise<number> {
   const { uses, rest, problems } = readFlags(flags, argv, { stopAtPositional: true });
   const runtime = uses.get("runtime")?.texts.at(-1);
-  const jobs = Number(uses.get("jobs")?.texts.at(-1) ?? availableParallelism());
+  const jobs = Number(uses.get("jobs")?.texts.at(-1) ?? availableParallelism() + 1);
   const isWrong = !(jobs >= 1) || (runtime !== undefined && runtime !== "bun" && runtime !== "deno");
   if (problems.length > 0 || isWrong || uses.has("help")) {
     for (const { path, expected, got } of problems) print(`${path}: expected ${expected}, got ${got}`);

@@ -5,6 +5,7 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
 import { createLoopbackWorld } from "../../src/comm/data/loopback.ts";
 import type { ShmOptions } from "../../src/comm/data/shm.ts";
 import type { ProcessGroup } from "../../src/comm/process_group.ts";
@@ -110,9 +111,28 @@ function orderOf<D>(run: object, rank: number, options: WorldOptions<D>): RankOr
   };
 }
 
-/** The first of many ports that are most likely free: below those that systems give out themselves. */
+/** The first of a hundred ports that nobody on this host has open, below those that systems give out themselves. */
 export function freePorts(): number {
-  return 12_000 + Math.floor(Math.random() * 190) * 100;
+  const taken = [...openPorts(), ...givenPorts];
+  for (;;) {
+    const first = 12_000 + Math.floor(Math.random() * 190) * 100;
+    if (taken.some((port) => port >= first && port < first + 100)) continue;
+    givenPorts.add(first);
+    return first;
+  }
+}
+
+/** The first of each hundred that this process took. */
+const givenPorts = new Set<number>();
+
+/** The local ports of this host's TCP sockets, as Linux lists them. */
+function openPorts(): readonly number[] {
+  return ["/proc/net/tcp", "/proc/net/tcp6"].filter((path) => existsSync(path)).flatMap((path) =>
+    readFileSync(path, "utf8").split("\n").slice(1).filter((line) => line.trim() !== "").map((line) => {
+      const [, local] = line.trim().split(/\s+/);
+      return Number.parseInt(local?.split(":")[1] ?? assert.fail(line), 16);
+    })
+  );
 }
 
 /** Starts ranks as processes; those of `only`, if given. */
