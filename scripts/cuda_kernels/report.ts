@@ -13,7 +13,7 @@ const TRADED_SPILLS = 64;
 export const EXPLAINED: Readonly<Record<string, { registers: number; spills: number; reason: string }>> = {
   attentionBackward: {
     registers: 168,
-    spills: 116,
+    spills: TRADED_SPILLS,
     reason: "for sm_100 and 120 the compiler takes more registers than for older cards, of the same text; whether a " +
       "limit would be faster, a card has to tell",
   },
@@ -99,8 +99,9 @@ export function documentOf(outcomes: readonly Outcome[], compiler: string, date:
     ...Object.entries(EXPLAINED).map(([kernel, { reason }]) => `- \`${kernel}\`: ${reason}.`),
     "",
     "A name that ends in a number is a form of the kernel for 2-byte floats on tensor cores, for heads of up to so many dims",
-    `(keys × values where they differ). Its blocks have 128 threads, so that two go side by side whatever a thread takes, and up to`,
-    `${TENSOR_MOST.shared} bytes of shared memory, as much as a block has on any of these cards.`,
+    "(keys × values where they differ). Its blocks have 128 threads, so that registers let two go side by side whatever a thread",
+    `takes, and up to ${TENSOR_MOST.shared} bytes of shared memory, as much as a block has on any of these cards; how many go side by`,
+    "side with that on which card, `src/device/cuda/tensor_cores.ts` says.",
     "",
     "| kernel | entry points | registers of a thread | bytes spilled | bytes of shared memory of a block |",
     "| --- | --- | --- | --- | --- |",

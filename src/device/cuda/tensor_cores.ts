@@ -4,8 +4,9 @@
  *
  * A form of a kernel holds heads of up to so many dims, for which it is compiled. How many rows a warp takes is
  * chosen so that threads keep all sums in registers, and a block's tiles fit into 99 KiB, which every card from sm_80
- * on has. Two blocks then run side by side on cards with 164 KiB or more (sm_80, 90, 100), and one on those with 100
- * (sm_86, 89, 120).
+ * on gives one. How many blocks of 128 threads run side by side registers limit to two, or to three where they
+ * are few, and shared memory: of 228 KiB (sm_90, 100) to two or more; of 164 KiB (sm_80) to two or more, but to one of
+ * heads of 256 dims and of `dq` of 192; of 100 KiB (sm_86, 89, 120) to one, but to two of the forward of 64.
  *
  * @module
  */
@@ -112,7 +113,7 @@ export const TENSOR_FORMS: { readonly [K in KernelName]?: readonly TensorForm[] 
     backward(64, 64, [2, 32], [1, 64]),
     backward(96, 96, [1, 32], [1, 32]),
     backward(128, 128, [1, 32], [1, 32]),
-    backward(192, 128, [1, 32], [1, 32]),
+    backward(192, 128, [1, 32], [1, 16]),
     backward(256, 256, [1, 16], [1, 16], true),
   ],
 };
