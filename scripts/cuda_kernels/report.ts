@@ -66,7 +66,7 @@ export function tableOf(outcomes: readonly Outcome[]): string[] {
   const kernels = kernelsOf(outcomes);
   return [
     "registers/bytes spilled/bytes of shared memory, the most of a kernel's entry points",
-    `${"".padEnd(24)}${ARCHITECTURES.map((name) => name.padEnd(14)).join("")}`.trimEnd(),
+    `${"".padEnd(26)}${ARCHITECTURES.map((name) => name.padEnd(14)).join("")}`.trimEnd(),
     ...kernels.map((kernel) => {
       const cells = ARCHITECTURES.map((architecture) => {
         const found = outcomes.find((one) => jobName(one) === kernel && one.architecture === architecture);
@@ -74,7 +74,7 @@ export function tableOf(outcomes: readonly Outcome[]): string[] {
         const { registers, spills, shared } = worstOf(found.uses);
         return `${registers}/${spills}/${shared}`;
       });
-      return `${kernel.padEnd(24)}${cells.map((cell) => cell.padEnd(14)).join("")}`.trimEnd();
+      return `${kernel.padEnd(26)}${cells.map((cell) => cell.padEnd(14)).join("")}`.trimEnd();
     }),
   ];
 }
@@ -101,7 +101,8 @@ export function documentOf(outcomes: readonly Outcome[], compiler: string, date:
     "A name that ends in a number is a form of the kernel for 2-byte floats on tensor cores, for heads of up to so many dims",
     "(keys × values where they differ). Its blocks have 128 threads, so that registers let two go side by side whatever a thread",
     `takes, and up to ${TENSOR_MOST.shared} bytes of shared memory, as much as a block has on any of these cards; how many go side by`,
-    "side with that on which card, `src/device/cuda/tensor_cores.ts` says.",
+    "side with that on which card, `src/device/cuda/tensor_cores.ts` says. Where sums take all 255 registers, a few bytes of the rest",
+    "are spilled.",
     "",
     "| kernel | entry points | registers of a thread | bytes spilled | bytes of shared memory of a block |",
     "| --- | --- | --- | --- | --- |",
