@@ -1,8 +1,8 @@
 // Attention of 2-byte floats on tensor cores, after FlashAttention-2: a warp has PARTS * 16 queries, whose weights
 // stay in registers between the two products, and goes over the keys by KEYS at a time. Weights are rounded to the
 // element type, as products take them. Sums of the output take PARTS * VALUE_DIM / 2 registers of a thread and scores
-// PARTS * KEYS / 2; these limit a multiprocessor to two blocks, or to three where they are few, and shared memory
-// does to as many where it has 164 KiB or more, to one where it has 100.
+// PARTS * KEYS / 2; these limit a multiprocessor to two blocks, or to three where they are few. What shared memory
+// limits it to is told where the forms are: `tensor_cores.ts`.
 
 template <class dtype, int KEY_DIM, int VALUE_DIM, int PARTS, int KEYS>
 DEVICE void attentionTiles(const attentionArgs<dtype>& a) {

@@ -11,8 +11,8 @@ DEVICE float weightOf(float score, float scale, float lse) {
 }
 
 /**
- * `dq`. Its sums take PARTS * KEY_DIM / 2 registers of a thread, scores and their gradients PARTS * KEYS; with these
- * a multiprocessor of 164 KiB of shared memory or more has two blocks.
+ * `dq`. Its sums take PARTS * KEY_DIM / 2 registers of a thread, scores and their gradients PARTS * KEYS; these limit
+ * a multiprocessor to two blocks, or to three where they are few.
  */
 template <class dtype, int KEY_DIM, int VALUE_DIM, int PARTS, int KEYS>
 DEVICE void attentionQueryGradients(const attentionBackwardArgs<dtype>& a) {
