@@ -22,9 +22,9 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     if (index === 0) return openCpuDevice(options);
     throw new UnsupportedError(`Cannot open device 'cpu:${index}': there is one CPU, 'cpu:0'`);
   },
-  cuda: async (index, { memoryBytes, trace, localRank = 0, ranksOnHost = 1 }) => {
+  cuda: async (index, { memoryBytes, trace, threads, localRank = 0, ranksOnHost = 1 }) => {
     const { openCudaDevice } = await import("./cuda/device.ts");
-    return await openCudaDevice(index ?? { localRank, ranksOnHost }, { memoryBytes, trace });
+    return await openCudaDevice(index ?? { localRank, ranksOnHost }, { memoryBytes, trace, threads });
   },
 };
 
