@@ -47,6 +47,27 @@ function caseOf(entry: KernelEntry, args: Arguments, call: () => void): KernelCa
   return { call, flops: flopsOf(entry, args), bytes };
 }
 
+/** Elements of so many heads of some tokens. */
+function elementsOf(seq: number, heads: number, { batch, headDim }: { batch: number; headDim: number }): number {
+  return batch * seq * heads * headDim;
+}
+
+/** The arguments of causal attention, which runs on tensor cores. */
+function attentionArgs(device: Device, { seq, batch, heads, kvHeads, hidden }: LlamaSize) {
+  const [dtype, headDim] = [bfloat16, hidden / heads];
+  const [queries, keys] = [elementsOf(seq, heads, { batch, headDim }), elementsOf(seq, kvHeads, { batch, headDim })];
+  return {
+    ...{ dtype, batch, seqQ: seq, seqK: seq, heads, kvHeads, headDim, valueDim: headDim, scale: headDim ** -0.5 },
+    ...{ strideQ: heads * headDim, strideK: kvHeads * headDim, strideV: kvHeads * headDim },
+    ...{ causal: true, window: 0, maskRows: 1, p: 0, key: 0, sample: 0 },
+    o: random(device, queries, dtype),
+    lse: random(device, batch * heads * seq, float32),
+    q: random(device, queries, dtype),
+    k: random(device, keys, dtype),
+    v: random(device, keys, dtype),
+  };
+}
+
 /** Makes a case; its memory stays until the device is disposed. */
 export const KERNEL_CASES: Readonly<Record<string, (device: Device, size: LlamaSize) => KernelCase>> = {
   gemm: (device, { seq, batch, hidden, inner }) => {
@@ -59,20 +80,23 @@ export const KERNEL_CASES: Readonly<Record<string, (device: Device, size: LlamaS
     };
     return caseOf(KERNELS.gemm, args, () => device.kernels.gemm(args));
   },
-  attention: (device, { seq, batch, heads, kvHeads, hidden }) => {
-    const [dtype, headDim] = [bfloat16, hidden / heads];
-    const [queries, keys] = [batch * seq * heads * headDim, batch * seq * kvHeads * headDim];
-    const args = {
-      ...{ dtype, batch, seqQ: seq, seqK: seq, heads, kvHeads, headDim, valueDim: headDim, scale: headDim ** -0.5 },
-      ...{ strideQ: heads * headDim, strideK: kvHeads * headDim, strideV: kvHeads * headDim },
-      ...{ causal: true, window: 0, maskRows: 1, p: 0, key: 0, sample: 0 },
-      o: random(device, queries, dtype),
-      lse: random(device, batch * heads * seq, float32),
-      q: random(device, queries, dtype),
-      k: random(device, keys, dtype),
-      v: random(device, keys, dtype),
-    };
+  attention: (device, size) => {
+    const args = attentionArgs(device, size);
     return caseOf(KERNELS.attention, args, () => device.kernels.attention(args));
+  },
+  "attention-backward": (device, size) => {
+    const forward = attentionArgs(device, size);
+    device.kernels.attention(forward);
+    const { q, k, v, o, lse, ...values } = forward;
+    const [queries, keys] = [
+      elementsOf(values.seqQ, values.heads, values),
+      elementsOf(values.seqK, values.kvHeads, values),
+    ];
+    const args = {
+      ...{ ...values, q, k, v, o, lse, dO: random(device, queries, bfloat16), dq: random(device, queries, bfloat16) },
+      ...{ dk: random(device, keys, bfloat16), dv: random(device, keys, bfloat16) },
+    };
+    return caseOf(KERNELS.attentionBackward, args, () => device.kernels.attentionBackward(args));
   },
   "rms-norm": (device, { seq, batch, hidden: cols }) => {
     const [dtype, rows] = [bfloat16, seq * batch];

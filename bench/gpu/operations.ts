@@ -8,7 +8,7 @@ import { CUDA_LAUNCH_CONFIG, CUDART, CUDART_CONSTANTS } from "../../ffi/bindings
 import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { compileKernel } from "../../src/device/cuda/compiler.ts";
-import { readKernelTexts } from "../../src/device/cuda/kernels.ts";
+import { readKernelTexts } from "../../src/device/cuda/texts.ts";
 import { attributeOf } from "../../src/device/cuda/libraries.ts";
 import type { Environment } from "../../src/runtime/env.ts";
 
@@ -31,6 +31,27 @@ const shared = (barrier: string, place: string): Operation => ({
     `EACH_ROW(r, a.n / 256) { SHARED(u32, s, 256); __syncthreads(); s[threadIdx.x] = a.in[r * 256 + threadIdx.x]; ` +
     `${barrier}; a.out[r * 256 + threadIdx.x] = s[${place}]; }`,
 });
+/** A product of fragments of small whole numbers, which is exact in any order. */
+const product = (type: string): Operation => ({
+  body: `EACH_ROW(r, a.n / 256) { const i64 i = r * 256 + threadIdx.x; const u32 x = a.in[i]; u32 f[6]; ` +
+    `for (int j = 0; j < 6; j++) f[j] = pairOf((float)(x >> 4 * j & 7) - 3.0f, (float)(x >> (4 * j + 3) & 7) - 3.0f, ${type}()); ` +
+    `float c[4] = {1.0f, 2.0f, 3.0f, 4.0f}; const u32 own[4] = {f[0], f[1], f[2], f[3]}; ` +
+    `multiplyFragments(c, own, f[4], f[5], ${type}()); ` +
+    `a.out[i] = bitsOf(c[0] + 37.0f * c[1] + 101.0f * c[2] + 211.0f * c[3]); }`,
+});
+/** Four words of each thread in shared memory, and what threads make of them. */
+const rows = (fill: string, take: string): Operation => ({
+  body:
+    `EACH_ROW(r, a.n / 256) { SHARED(u32, s, 1024); u32 t[4] = {0, 0, 0, 0}; __syncthreads(); ${fill} __syncthreads(); ` +
+    `${take} a.out[r * 256 + threadIdx.x] = t[0] + 3 * t[1] + 5 * t[2] + 7 * t[3]; }`,
+});
+const FILL = "for (int j = 0; j < 4; j++) s[4 * threadIdx.x + j] = a.in[(r * 1024 + 4 * threadIdx.x + j) % a.n];";
+const COPY = "copyLater16(s + 4 * threadIdx.x, a.in + (r * 1024 + 4 * threadIdx.x) % a.n, threadIdx.x % 3 != 0); " +
+  "closeCopies(); awaitCopies<0>();";
+const COPY4 =
+  "for (int j = 0; j < 4; j++) copyLater4(s + 4 * threadIdx.x + j, a.in + (r * 256 + threadIdx.x + j) % a.n, j != 2); " +
+  "closeCopies(); awaitCopies<0>();";
+const TAKE = "for (int j = 0; j < 4; j++) t[j] = s[4 * (threadIdx.x ^ 77) + j];";
 const SHAPE = "Shape s; s.ndim = 3; s.size[0] = 16; s.size[1] = 8; s.size[2] = 32;";
 
 /** The operations, by name. */
@@ -54,6 +75,19 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   minOverBlock: block("overBlock(x, Min())"),
   shuffle: block("__shfl_sync(~0u, x, (int)(threadIdx.x * 7 + 3) & 31)"),
   shuffleXor: block("__shfl_xor_sync(~0u, x, 5)"),
+  anyOfWarp: block("(float)__any_sync(~0u, x > 64000.0f)"),
+  pairOfBfloat16: each("told(widened(bfloat16{(u16)pairOf(floatOf(x), 2.5f, bfloat16())}))"),
+  pairOfFloat16: each("told(widened(float16{(u16)(pairOf(2.5f, floatOf(x), float16()) >> 16)}))"),
+  powerOf2: {
+    body: "EACH(i, a.n) a.out[i] = bitsOf(powerOf2((float)(int)(a.in[i] & 0x3fff) / 256.0f - 60.0f));",
+    within: 1e-6,
+  },
+  multiplyBfloat16: product("bfloat16"),
+  multiplyFloat16: product("float16"),
+  loadMatrices: rows(FILL, "loadMatrices(t, s + 4 * (threadIdx.x ^ 5));"),
+  loadTransposed: rows(FILL, "loadTransposed(t, s + 4 * (threadIdx.x ^ 5));"),
+  copyLater16: rows(COPY, TAKE),
+  copyLater4: rows(COPY4, TAKE),
   sharedMemory: shared("__syncthreads()", "255 - threadIdx.x"),
   warpOrder: shared("__syncwarp()", "threadIdx.x ^ 9"),
   atomicAdd: { body: "EACH(i, a.n) atomicAdd(&a.out[a.in[i] & 255], 1u);" },

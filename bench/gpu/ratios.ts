@@ -12,7 +12,8 @@ import { median } from "../figures.ts";
 import type { Row } from "./row.ts";
 
 const CASES = [
-  ...["gemm", "attention:flash", "attention:cudnn", "rms-norm", "cross-entropy", "adamw"],
+  ...["gemm", "attention:flash", "attention:cudnn", "attention-backward:flash", "attention-backward:cudnn"],
+  ...["rms-norm", "cross-entropy", "adamw"],
   ...["step:eager-flash", "step:eager", "step:compiled"],
 ];
 const ROUNDS = 5;

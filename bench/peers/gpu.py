@@ -42,6 +42,15 @@ def attention(kind):
     return call
 
 
+def attention_backward(kind):
+    head_dim = HIDDEN // HEADS
+    q, k, v = (random(BATCH, HEADS, SEQ, head_dim).requires_grad_() for _ in range(3))
+    with sdpa_kernel(BACKENDS[kind]):
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    grad = random(*out.shape)
+    return lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
+
+
 def rms_norm():
     x, w = random(SEQ * BATCH, HIDDEN), random(HIDDEN)
     return lambda: F.rms_norm(x, (HIDDEN,), w, 1e-5)
@@ -112,6 +121,8 @@ MAKE = {
     "gemm": gemm,
     "attention:flash": lambda: attention("flash"),
     "attention:cudnn": lambda: attention("cudnn"),
+    "attention-backward:flash": lambda: attention_backward("flash"),
+    "attention-backward:cudnn": lambda: attention_backward("cudnn"),
     "rms-norm": rms_norm,
     "cross-entropy": cross_entropy,
     "adamw": adamw,

@@ -10,9 +10,10 @@ import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
 import { isAbsence } from "../../ffi/library.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { compileKernel, kernelDigest, nvrtcVersion } from "../../src/device/cuda/compiler.ts";
-import { kernelText, type KernelTexts } from "../../src/device/cuda/kernels.ts";
 import { LAUNCHES } from "../../src/device/cuda/launches.ts";
 import type { Nvrtc } from "../../src/device/cuda/libraries.ts";
+import { formName, passName, type TensorForm, tensorFormsOf } from "../../src/device/cuda/tensor_cores.ts";
+import { formText, kernelText, type KernelTexts } from "../../src/device/cuda/texts.ts";
 import { InternalError, LibraryNotFoundError } from "../../src/errors.ts";
 import { environmentFrom, processEnvironment } from "../../src/runtime/env.ts";
 
@@ -30,11 +31,23 @@ export interface Job {
   /** The file that it is written in. */
   readonly file: string;
   readonly architecture: string;
+  /** Which form of it, of those for tensor cores. */
+  readonly form?: TensorForm;
 }
 
-/** All kernels for all kinds of cards. */
+/** What a job is called: its kernel, or the form of it. */
+export function jobName({ kernel, form }: Job): string {
+  return form === undefined ? kernel : formName(kernel, form);
+}
+
+/** All kernels, and all forms of them, for all kinds of cards. */
 export const JOBS: readonly Job[] = Object.entries(LAUNCHES).flatMap(([file, kernels]) =>
-  Object.keys(kernels).flatMap((kernel) => ARCHITECTURES.map((architecture) => ({ kernel, file, architecture })))
+  Object.keys(kernels).flatMap((kernel) => {
+    const forms = tensorFormsOf(kernel).map((form): Omit<Job, "architecture"> => ({ kernel, file, form }));
+    return [{ kernel, file }, ...forms].flatMap((one) =>
+      ARCHITECTURES.map((architecture): Job => ({ ...one, architecture }))
+    );
+  })
 );
 
 /** What one entry point takes. */
@@ -43,7 +56,7 @@ export interface Use {
   readonly registers: number;
   /** Bytes that registers did not hold, which are stored to memory. */
   readonly spills: number;
-  /** Bytes of a block's shared memory. */
+  /** Bytes of a block's shared memory: what it declares, and what its launch asks for. */
   readonly shared: number;
 }
 
@@ -66,19 +79,27 @@ export async function findCompiler(): Promise<Nvrtc | undefined> {
 
 /** Does a job, or takes what came of the same one before. */
 export function outcomeOf(nvrtc: Nvrtc, texts: KernelTexts, job: Job): Outcome {
-  const text = kernelText(texts, job.kernel, job.file);
-  const kept = `${KEPT}/${job.kernel}-${kernelDigest(job.architecture, nvrtcVersion(nvrtc), text)}.json`;
-  if (existsSync(kept)) return { ...job, uses: JSON.parse(readFileSync(kept, "utf8")) };
+  const { kernel, file, form } = job;
+  const text = form === undefined ? kernelText(texts, kernel, file) : formText(texts, kernel, form);
+  const kept = `${KEPT}/${jobName(job)}-${kernelDigest(job.architecture, nvrtcVersion(nvrtc), text)}.json`;
+  const launched = (uses: readonly Use[]): Outcome => ({ ...job, uses: uses.map((use) => withLaunched(use, job)) });
+  if (existsSync(kept)) return launched(JSON.parse(readFileSync(kept, "utf8")));
   try {
-    const uses = usesIn(compileKernel(nvrtc, job.kernel, text, job.architecture).log);
+    const uses = usesIn(compileKernel(nvrtc, jobName(job), text, job.architecture).log);
     mkdirSync(KEPT, { recursive: true });
     writeFileSync(`${kept}.${process.pid}`, JSON.stringify(uses));
     renameSync(`${kept}.${process.pid}`, kept);
-    return { ...job, uses };
+    return launched(uses);
   } catch (error) {
     if (error instanceof InternalError) return { ...job, refusal: error.message };
     throw error;
   }
+}
+
+/** What an entry point takes with the shared memory that its launch asks for. */
+function withLaunched(use: Use, { kernel, form }: Job): Use {
+  const pass = form?.passes.find((one) => use.point.startsWith(`run_${passName(kernel, form, one)}_`));
+  return pass === undefined ? use : { ...use, shared: use.shared + pass.sharedBytes };
 }
 
 /** Reads what each entry point takes from the compiler's log. */

@@ -5,7 +5,7 @@
  * @module
  */
 import process from "node:process";
-import { readKernelTexts } from "../../src/device/cuda/kernels.ts";
+import { readKernelTexts } from "../../src/device/cuda/texts.ts";
 import { findCompiler, JOBS, outcomeOf } from "./compile.ts";
 
 const [share, shares, only] = process.argv.slice(2);

@@ -22,14 +22,15 @@ import { type StreamName, Streams } from "../stream.ts";
 import { portableMath } from "../wasm/kernels.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
-import { cudaKernels, type KernelTexts, readKernelTexts, unwrittenKernels } from "./kernels.ts";
 import { CudaGraphs } from "./graphs.ts";
+import { cudaKernels, unwrittenKernels } from "./kernels.ts";
 import { LAUNCHES, type Launches } from "./launches.ts";
 import { attributeOf, type CudaLibraries, type LocalRank, openCudaLibraries } from "./libraries.ts";
 import { PinnedCopies } from "./pinned.ts";
 import { Products } from "./products.ts";
 import { Staging } from "./staging.ts";
 import { CudaStream, type HostWait } from "./streams.ts";
+import { type KernelTexts, readKernelTexts } from "./texts.ts";
 
 /** Options of {@link openCudaDevice}. */
 export interface CudaDeviceOptions {
@@ -156,7 +157,8 @@ export class CudaDevice implements Device {
     const mayLoad = (kernel: string): void => {
       this.graphs.refuse(`kernel '${kernel}' runs for the first time in it; run the work once more before`);
     };
-    const kernels = cudaKernels({ device, cudart, compiler, texts, launches, allocator, stream, shared, mayLoad });
+    const parts = { device, index, cudart, compiler, texts, launches, allocator };
+    const kernels = cudaKernels({ ...parts, stream, shared, mayLoad });
     this.#products = new Products(libraries, kernels.gemm, () => this.#current);
     const gemm: Kernels["gemm"] = (args) => this.#products.gemm(args);
     this.kernels = tracedKernels({ ...kernels, gemm }, trace, this.streams);

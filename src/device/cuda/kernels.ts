@@ -7,12 +7,11 @@
 import { CUDA_LAUNCH_CONFIG } from "../../../ffi/bindings/cudart.ts";
 import type { Handle } from "../../../ffi/types.ts";
 import { DTYPES, float32 } from "../../dtype.ts";
-import { FileError, InternalError, UnsupportedError } from "../../errors.ts";
-import { permissionRemedy } from "../../runtime/permissions.ts";
+import { UnsupportedError } from "../../errors.ts";
 import type { Allocator } from "../allocator.ts";
 import { productReader } from "../kernels/accesses.ts";
 import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
-import type { Arguments, KernelEntry, KernelTable } from "../kernels/signature.ts";
+import type { Arguments, KernelEntry } from "../kernels/signature.ts";
 import {
   isKernelName,
   type KernelCall,
@@ -22,97 +21,32 @@ import {
   makeKernels,
 } from "../kernels/table.ts";
 import { argumentBlock, type SharedArguments } from "./arguments.ts";
-import type { KernelCompiler } from "./compiler.ts";
-import { type Launch, LAUNCHES, type Launches, THREADS } from "./launches.ts";
-import type { Cudart } from "./libraries.ts";
-import { argumentStruct, dtypeParameters, entryPoint, entryPoints, tableDeclarations } from "./source.ts";
+import { type Launch, type Launches, MOST_BLOCKS, THREADS } from "./launches.ts";
+import { functionLoader, type Loader } from "./loader.ts";
+import { dtypeParameters, entryPoint } from "./source.ts";
 import type { CudaStream } from "./streams.ts";
+import { tensorCall } from "./tensor_calls.ts";
+import { tensorFormsOf } from "./tensor_cores.ts";
+import { cardEntry, functionsOf, kernelText, type KernelTexts, launchOf } from "./texts.ts";
 
-/** Most blocks of a launch; what lies beyond is done by the same blocks. */
-const MOST_BLOCKS = 2 ** 20;
 /** Most bytes of scratch of all blocks of a launch, unless one block needs more. */
 const MOST_SCRATCH = 2 ** 28;
-
-/** The texts of kernels, by the names of their files; `dev` is what all share. */
-export type KernelTexts = ReadonlyMap<string, string>;
-
-/** Reads the texts of all kernels. */
-export async function readKernelTexts(): Promise<KernelTexts> {
-  const files = [["dev", "dev.cuh"], ...Object.keys(LAUNCHES).map((file) => [file, `${file}.cu`] as const)] as const;
-  const texts = files.map(async ([key, name]) => {
-    const url = new URL(`./kernels/${name}`, import.meta.url);
-    try {
-      const response = await fetch(url);
-      if (!response.ok) throw new Error(`HTTP status ${response.status}`);
-      return [key, await response.text()] as const;
-    } catch (cause) {
-      const detail = permissionRemedy(cause) ?? "the package is incomplete; install it again";
-      throw new FileError(url.href, "read", detail, undefined, { cause });
-    }
-  });
-  return new Map(await Promise.all(texts));
-}
 
 /** Kernels of the table that are not written for CUDA. */
 export function unwrittenKernels(launches: Launches): ReadonlySet<KernelName> {
   return new Set(Object.keys(KERNELS).filter(isKernelName).filter((name) => launchOf(name, launches) === undefined));
 }
 
-/** Where a kernel is written; undefined if it is not. */
-function launchOf(kernel: string, launches: Launches): { readonly file: string; readonly launch: Launch } | undefined {
-  for (const [file, kernels] of Object.entries(launches)) {
-    const launch = Object.entries(kernels).find(([name]) => name === kernel)?.[1];
-    if (launch !== undefined) return { file, launch };
-  }
-  return undefined;
-}
-
-/** The functions that a call of a kernel runs, in order. */
-function functionsOf(kernel: string): readonly string[] {
-  const launch = launchOf(kernel, LAUNCHES)?.launch;
-  return launch !== undefined && "after" in launch ? [kernel, `${kernel}After`] : [kernel];
-}
-
-/** A kernel's entry with what a card passes besides: the scratch of all blocks, and the float32 of one (`room`). */
-function cardEntry(entry: KernelEntry, { scratch }: Launch): KernelEntry {
-  if (scratch === undefined) return entry;
-  return {
-    ...entry,
-    values: { ...entry.values, room: "size" },
-    arrays: { ...entry.arrays, scratch: { writes: "float32", shape: ["room"] } },
-  };
-}
-
-/** The whole text of a kernel, as the compiler gets it. */
-export function kernelText(texts: KernelTexts, kernel: string, file: string): string {
-  const text = (name: string): string => {
-    const found = texts.get(name);
-    if (found === undefined) throw new InternalError(`no text of '${name}'`);
-    return found;
-  };
-  const table: KernelTable = KERNELS;
-  const entry = (name: string): KernelEntry => {
-    const [found, launch] = [table[name], launchOf(name, LAUNCHES)?.launch];
-    if (found === undefined || launch === undefined) throw new InternalError(`no kernel '${name}'`);
-    return cardEntry(found, launch);
-  };
-  const structs = Object.keys(LAUNCHES[file] ?? {}).map((name) => argumentStruct(name, entry(name)));
-  const points = functionsOf(kernel).map((name) => entryPoints(name, kernel, entry(kernel), THREADS));
-  return [text("dev"), tableDeclarations(), ...structs, `#line 1 "${file}.cu"\n`, text(file), ...points].join("");
-}
-
 /** What calls of kernels need. */
-export interface Launcher {
+export interface Launcher extends Loader {
   readonly device: string;
-  readonly cudart: Cudart;
-  readonly compiler: KernelCompiler;
+  /** The card's number for this process. */
+  readonly index: number;
   readonly texts: KernelTexts;
   readonly launches: Launches;
   readonly allocator: Allocator;
   /** What calls are given besides their arguments. */
   readonly shared: SharedArguments;
-  /** Throws where a kernel must not be loaded now. */
-  readonly mayLoad: (kernel: string) => void;
   /** The stream under way. */
   readonly stream: () => CudaStream;
 }
@@ -142,36 +76,26 @@ export function cudaKernels(launcher: Launcher): Kernels {
         throw new UnsupportedError(`Cannot run kernel '${name}' on ${launcher.device}: it is not written for CUDA yet`);
       };
     }
-    return kernelCall(launcher, name, entry, found.file, found.launch);
+    const plain = kernelCall(launcher, name, entry, found.file, found.launch);
+    return tensorFormsOf(name).length === 0 ? plain : tensorCall(launcher, name, entry, plain);
   });
 }
 
 function kernelCall(
-  { cudart, compiler, texts, allocator, shared, mayLoad, stream }: Launcher,
+  launcher: Launcher,
   name: string,
   entry: KernelEntry,
   file: string,
   launch: Launch,
 ): KernelCall {
-  const { symbols, provider } = cudart;
-  const { bytes, write } = argumentBlock(name, cardEntry(entry, launch), shared);
+  const { allocator, shared, stream } = launcher;
+  const { symbols, provider } = launcher.cudart;
+  const { bytes, write } = argumentBlock(name, cardEntry(entry, launch.scratch !== undefined), shared);
   const parameters = dtypeParameters(entry);
   const config = provider.struct(CUDA_LAUNCH_CONFIG);
   config.set("blockDim.x", THREADS);
   const list = BigUint64Array.of(BigInt(provider.numberOf(provider.addressOf(bytes))));
-  let library: Handle<"cudaLibrary_t"> | undefined;
-  const load = (point: string): Handle<"cudaKernel_t"> => {
-    mayLoad(name);
-    if (library === undefined) {
-      const place = provider.out("cudaLibrary_t");
-      const code = compiler.code(name, kernelText(texts, name, file));
-      cudart.need("cudaLibraryLoadData")(place, code, null, null, 0, null, null, 0);
-      library = place.value;
-    }
-    const place = provider.out("cudaKernel_t");
-    cudart.need("cudaLibraryGetKernel")(place, library, point);
-    return place.value;
-  };
+  const load = functionLoader(launcher, name, name, () => kernelText(launcher.texts, name, file));
   // The functions of a call in order, each by the codes of the call's element types.
   const runs = functionsOf(name).map((which) => ({ which, loaded: new Map<number, Handle<"cudaKernel_t">>() }));
   const enqueue = (args: Arguments, blocks: number): void => {

@@ -27,6 +27,9 @@ export type Launch =
 /** Threads of a block. */
 export const THREADS = 256;
 
+/** Most blocks of a launch; what lies beyond is done by the same blocks. */
+export const MOST_BLOCKS: number = 2 ** 20;
+
 /** One block in all. */
 const ONE: Launch = { rows: [] };
 
@@ -40,6 +43,13 @@ const CHUNK: readonly (readonly Factor[])[] = [
   [4, "chunk", "chunk"],
   [4, "chunk"],
 ];
+
+/** Files that come before a file in the text of its kernels; all come after `dev.cuh`. */
+export const BEFORE: Readonly<Record<string, readonly string[]>> = {
+  attention: ["sight"],
+  flash: ["sight", "tiles"],
+  flash_backward: ["sight", "tiles"],
+};
 
 /** Files of kernels, and those in each. */
 export type Launches = Readonly<Record<string, { readonly [K in KernelName]?: Launch }>>;

@@ -61,15 +61,32 @@ export function argumentStruct(kernel: string, entry: KernelEntry): string {
   return `${templateOf(parameters)}struct ${kernel}Args { ${members.join(" ")} };\n`;
 }
 
-/** The entry points of a function with a kernel's arguments, one for each combination of element types. */
-export function entryPoints(name: string, kernel: string, entry: KernelEntry, threads: number): string {
+/** The entry points of a function with a kernel's arguments. */
+export interface EntryPoints {
+  readonly kernel: string;
+  readonly entry: KernelEntry;
+  /** Threads of a block. */
+  readonly threads: number;
+  /** What the names of entry points begin with, before the element types. */
+  readonly name: string;
+  /** The function; with a template, what that takes after the element types. */
+  readonly calls: string;
+  readonly template?: readonly (number | boolean)[];
+  /** The element types that it takes; all that the kernel does unless given. */
+  readonly takes?: (dtype: DType) => boolean;
+}
+
+/** The text of entry points, one for each combination of element types. */
+export function entryPoints(points: EntryPoints): string {
+  const { kernel, entry, threads, name, calls, template, takes = () => true } = points;
   const parameters = dtypeParameters(entry);
   const point = (dtypes: readonly DType[]): string => {
     const names = dtypes.map(({ name }) => name);
     const struct = names.length === 0 ? `${kernel}Args` : `${kernel}Args<${names.join(", ")}>`;
-    return `ENTRY(${threads}) ${["run", name, ...names].join("_")}(const ${struct} args) { ${name}(args); }\n`;
+    const called = template === undefined ? calls : `${calls}<${[...names, ...template].join(", ")}>`;
+    return `ENTRY(${threads}) ${["run", name, ...names].join("_")}(const ${struct} args) { ${called}(args); }\n`;
   };
-  return combinations(entry.values, parameters).map(point).join("");
+  return combinations(entry.values, parameters).filter((dtypes) => dtypes.every(takes)).map(point).join("");
 }
 
 /** All combinations of element types that a kernel's checks let through. */

@@ -42,7 +42,8 @@ export const PRODUCT_KERNELS = {
    * key, from all queries where `maskRows` is 1 and from one query where it is seqQ; a `window` of w keys hides those before the
    * last w up to i's own (0: no window). A query that sees no key gives 0. Memory is linear in the sequence, but for a mask of
    * queries. Heads of values may have a width of their own. With a `p`, each probability becomes zero, or is divided by `1 - p`, as in
-   * `dropout`: with the head as the plane, the query as the row, the key as the column. Operations are counted as if all keys were seen and values were as
+   * `dropout`: with the head as the plane, the query as the row, the key as the column. With 2-byte floats a device may round weights, and in the backward gradients of scores,
+   * once before it multiplies them, as tensor cores take them. Operations are counted as if all keys were seen and values were as
    * wide as keys.
    */
   attention: {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { DType } from "../../../src/dtype.ts";
+import { type DType, float32 } from "../../../src/dtype.ts";
 import { type CasesOf, each, eachFloat, fround, pick, spread, sum } from "./case.ts";
 import { dropoutFactor } from "./philox.ts";
 
@@ -24,6 +24,8 @@ interface Attention {
   readonly gap?: number;
   /** Probability that a key is dropped for a query. */
   readonly p?: number;
+  /** @default 1 / sqrt(headDim) */
+  readonly scale?: number;
 }
 
 const ATTENTIONS: readonly Attention[] = [
@@ -75,13 +77,47 @@ const ATTENTIONS: readonly Attention[] = [
   { batch: 1, seqQ: 7, seqK: 7, heads: 1, kvHeads: 1, headDim: 4, causal: false, hidden: (_, j) => j === 2, p: 0.2 },
   { batch: 1, seqQ: 5, seqK: 5, heads: 2, kvHeads: 1, headDim: 4, causal: true, p: 1 },
 ];
+
+/**
+ * Of 2-byte floats, whose products tensor cores make by tiles: each size of heads, and lengths about a tile's edges.
+ */
+const TILED: readonly Attention[] = [
+  { batch: 1, seqQ: 1, seqK: 1, heads: 2, kvHeads: 1, headDim: 64, causal: true },
+  { batch: 1, seqQ: 1, seqK: 130, heads: 2, kvHeads: 1, headDim: 128, causal: true },
+  { batch: 2, seqQ: 17, seqK: 17, heads: 4, kvHeads: 2, headDim: 64, causal: true, gap: 8 },
+  { batch: 1, seqQ: 63, seqK: 63, heads: 2, kvHeads: 2, headDim: 80, causal: true },
+  { batch: 1, seqQ: 64, seqK: 64, heads: 2, kvHeads: 1, headDim: 128, causal: true },
+  { batch: 1, seqQ: 65, seqK: 65, heads: 3, kvHeads: 1, headDim: 96, causal: true, gap: 5 },
+  { batch: 1, seqQ: 130, seqK: 130, heads: 4, kvHeads: 2, headDim: 64, causal: true },
+  { batch: 1, seqQ: 130, seqK: 130, heads: 2, kvHeads: 1, headDim: 128, causal: false },
+  { batch: 1, seqQ: 65, seqK: 130, heads: 2, kvHeads: 1, headDim: 192, valueDim: 128, causal: true },
+  { batch: 1, seqQ: 65, seqK: 64, heads: 2, kvHeads: 1, headDim: 256, causal: true },
+  { batch: 1, seqQ: 130, seqK: 130, heads: 2, kvHeads: 1, headDim: 256, causal: true, window: 40 },
+  { batch: 1, seqQ: 130, seqK: 200, heads: 2, kvHeads: 1, headDim: 128, causal: true, window: 33 },
+  { batch: 1, seqQ: 200, seqK: 130, heads: 2, kvHeads: 1, headDim: 64, causal: true, window: 64 },
+  { batch: 1, seqQ: 130, seqK: 130, heads: 2, kvHeads: 1, headDim: 64, causal: false, window: 70 },
+  { batch: 2, seqQ: 65, seqK: 65, heads: 2, kvHeads: 1, headDim: 64, causal: true, hidden: (b, j) => j < 20 * b },
+  {
+    batch: 2,
+    seqQ: 17,
+    seqK: 130,
+    heads: 2,
+    kvHeads: 1,
+    headDim: 96,
+    causal: true,
+    hidden: (_, j, i) => (i + j) % 3 > 1,
+  },
+  { batch: 2, seqQ: 130, seqK: 130, heads: 2, kvHeads: 1, headDim: 128, causal: true, p: 0.2 },
+  { batch: 1, seqQ: 65, seqK: 65, heads: 2, kvHeads: 1, headDim: 64, causal: true, scale: -0.1 },
+  { batch: 1, seqQ: 17, seqK: 33, heads: 1, kvHeads: 1, headDim: 64, causal: false, scale: 0 },
+];
 const DROPOUT = { key: 987654321012, sample: 2 ** 32 - 1 };
 
 /** One attention: its arguments, its arrays, and the formula's results and gradients. */
 function attend(dtype: DType, attention: Attention) {
   const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim = headDim, causal, window = 0 } = attention;
   const { hidden, gap = 0, p: dropped = 0 } = attention;
-  const scale = fround(1 / Math.sqrt(headDim));
+  const scale = fround(attention.scale ?? 1 / Math.sqrt(headDim));
   const [strideQ, strideK, strideV] = [heads * headDim + gap, kvHeads * headDim + 2 * gap, kvHeads * valueDim + gap];
   const span = (rows: number, stride: number, row: number): number => (rows - 1) * stride + row;
   const q = spread(span(batch * seqQ, strideQ, heads * headDim), 1, 2, dtype);
@@ -91,6 +127,8 @@ function attend(dtype: DType, attention: Attention) {
   const zeros = (rows: number, width: number): number[] => new Array<number>(batch * rows * width).fill(0);
   const [o, dq] = [zeros(seqQ, heads * valueDim), zeros(seqQ, heads * headDim)];
   const [dk, dv] = [zeros(seqK, kvHeads * headDim), zeros(seqK, kvHeads * valueDim)];
+  // What dv's terms are in sum without their signs.
+  const sizesOfDv = zeros(seqK, kvHeads * valueDim);
   const lse = new Array<number>(batch * heads * seqQ).fill(-Infinity);
   const add = (list: number[], at: number, value: number): void => {
     list[at] = pick(list, at) + value;
@@ -125,7 +163,9 @@ function attend(dtype: DType, attention: Attention) {
       const ds = pick(p, s) * (pick(dp, s) - delta) * scale;
       for (let d = 0; d < valueDim; d++) {
         add(o, out + d, pick(kept, s) * pick(v, vAt(j) + d));
-        add(dv, dense(j) * valueDim + d, pick(kept, s) * pick(dO, out + d));
+        const term = pick(kept, s) * pick(dO, out + d);
+        add(dv, dense(j) * valueDim + d, term);
+        add(sizesOfDv, dense(j) * valueDim + d, Math.abs(term));
       }
       for (let d = 0; d < headDim; d++) {
         add(dq, row + d, ds * pick(k, kAt(j) + d));
@@ -142,32 +182,47 @@ function attend(dtype: DType, attention: Attention) {
   });
   const arrays = hidden === undefined ? { q, k, v } : { q, k, v, keyMask };
   const without = hidden === undefined ? ["keyMask"] as const : [];
-  return { args, arrays, without, o, lse, dO, dq, dk, dv };
+  const mostOfDv = sizesOfDv.reduce((most, size) => Math.max(most, size), 0);
+  return { args, arrays, without, o, lse, dO, dq, dk, dv, mostOfDv };
 }
 
+/** The attentions of an element type. */
+const attentionsOf = (dtype: DType): readonly Attention[] => dtype === float32 ? ATTENTIONS : [...ATTENTIONS, ...TILED];
+
+/** What the formula gives, of which the cases of forward and backward each have a part. */
+const ATTENDED = eachFloat((dtype, epsilon) =>
+  attentionsOf(dtype).map((one) => ({ dtype, epsilon, one, ...attend(dtype, one) }))
+);
+
 /** Cases of the forward. */
-export const attention: CasesOf<"attention"> = eachFloat((dtype, epsilon) =>
-  ATTENTIONS.map((one) => {
-    const { args, arrays, without, o, lse } = attend(dtype, one);
+export const attention: CasesOf<"attention"> = ATTENDED.map(
+  ({ dtype, epsilon, one, args, arrays, without, o, lse }) => {
+    // Weights, which are at most 1 in sum, may be rounded before they are multiplied by values of at most 1; dropout
+    // makes what it keeps larger. Tensor cores cut their sums off, each of headDim / 16 at 2^-22 of the largest,
+    // which are below 4 here.
+    const isTwoByte = dtype !== float32;
+    const weights = isTwoByte ? epsilon / (1 - Math.min(one.p ?? 0, 0.5)) : 0;
     const expect = () => ({
-      o: { values: o, relative: epsilon + 2e-6, absolute: 5e-7 },
-      lse: { values: lse, relative: 1e-6, absolute: 1e-6 },
+      o: { values: o, relative: epsilon + 2e-6, absolute: 5e-7 + weights },
+      lse: { values: lse, relative: 1e-6, absolute: isTwoByte ? 1e-5 : 1e-6 },
     });
     return { args, arrays, without, expect };
-  })
+  },
 );
 
 /** Cases of the backward. */
-export const attentionBackward: CasesOf<"attentionBackward"> = eachFloat((dtype, epsilon) =>
-  ATTENTIONS.map((one) => {
-    const { args, arrays, without, o, lse, dO, dq, dk, dv } = attend(dtype, one);
+export const attentionBackward: CasesOf<"attentionBackward"> = ATTENDED.map(
+  ({ dtype, epsilon, args, arrays, without, o, lse, dO, dq, dk, dv, mostOfDv }) => {
     // The stored output is rounded, and enters every gradient through its product with dO.
     const [relative, slack] = [epsilon + 5e-6, 2.6 * 2 * epsilon + 1e-5];
+    // Of 2-byte floats each weight may be rounded before it is multiplied by dO; as gradients of scores may, which are
+    // small beside what the output's rounding makes of them.
+    const ofValues = dtype === float32 ? slack / 5 : epsilon * mostOfDv + 1e-5;
     const expect = () => ({
       dq: { values: dq, relative, absolute: slack },
       dk: { values: dk, relative, absolute: slack },
-      dv: { values: dv, relative, absolute: slack / 5 },
+      dv: { values: dv, relative, absolute: ofValues },
     });
     return { args, arrays: { ...arrays, o, lse, dO }, without, expect };
-  })
+  },
 );

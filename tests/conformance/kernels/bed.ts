@@ -129,7 +129,8 @@ export class Bed {
     const entry = entryOf(kernel);
     const label = `${kernel} ${one.label ?? ""} ${describe(one.args)}`;
     const bits = this.#runOnce(kernel, one, { shift: 1 }, label);
-    this.#runOnce(kernel, one, { shift: 3 }, `${label}, elsewhere`, bits);
+    // What copies 16 bytes at once can only do so there.
+    this.#runOnce(kernel, one, { shift: 8 }, `${label}, elsewhere`, bits);
     for (const [name, kind] of Object.entries(entry.arrays)) {
       if (one.without?.includes(name)) continue;
       for (const of of kind.mayBe ?? []) {

@@ -7,7 +7,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { compileKernel, KernelCompiler } from "../../../src/device/cuda/compiler.ts";
-import { kernelText, readKernelTexts } from "../../../src/device/cuda/kernels.ts";
+import { TENSOR_FORMS, tensorFormsOf } from "../../../src/device/cuda/tensor_cores.ts";
+import { kernelText, readKernelTexts } from "../../../src/device/cuda/texts.ts";
 import { ARCHITECTURES, findCompiler, JOBS, usesIn } from "../../../scripts/cuda_kernels/compile.ts";
 import { documentOf, EXPLAINED, faultsOf, tableOf } from "../../../scripts/cuda_kernels/report.ts";
 import { KERNELS } from "../../../src/device/kernels/table.ts";
@@ -47,6 +48,14 @@ test("usesIn() reads registers, spills and shared memory of NVRTC's log", { skip
   assert.equal(crowded.shared, 4 * 96);
 });
 
+test("forms for tensor cores hold all heads that a kernel takes, the narrowest first, in 99 KiB", () => {
+  for (const [kernel, forms] of Object.entries(TENSOR_FORMS)) {
+    assert.deepEqual([forms.at(-1)?.headDim, forms.at(-1)?.valueDim], [256, 256], kernel);
+    assert.deepEqual(forms, forms.toSorted((a, b) => a.headDim - b.headDim || a.valueDim - b.valueDim), kernel);
+    for (const { sharedBytes } of forms.flatMap(({ passes }) => passes)) assert.ok(sharedBytes <= 99 * 1024, kernel);
+  }
+});
+
 test("faultsOf() finds refusals, spills, and too many registers and bytes of shared memory", () => {
   const job = { kernel: "fill", file: "elementwise", architecture: "sm_90" };
   const use = { point: "run_fill", registers: 128, spills: 64, shared: 48 * 1024 };
@@ -59,6 +68,13 @@ test("faultsOf() finds refusals, spills, and too many registers and bytes of sha
       2,
     );
   }
+  const [form] = tensorFormsOf("attention");
+  assert.ok(form !== undefined);
+  const tensor = { kernel: "attention", file: "attention", architecture: "sm_90", form };
+  const full = { point: "run_attention64_bfloat16", registers: 255, spills: 0, shared: 99 * 1024 };
+  assert.deepEqual(faultsOf({ ...tensor, uses: [full] }), []);
+  assert.equal(faultsOf({ ...tensor, uses: [{ ...full, spills: 68, shared: 99 * 1024 + 1 }] }).length, 2);
+  assert.deepEqual(faultsOf({ ...tensor, uses: [] }), ["attention64 for sm_90: no entry point"]);
   assert.deepEqual(faultsOf({ ...job, uses: [] }), ["fill for sm_90: no entry point"]);
   assert.deepEqual(faultsOf({ ...job, refusal: "no" }), ["no"]);
   assert.deepEqual(faultsOf({ ...job, uses: [use, { ...use, registers: 129, spills: 68, shared: 49_153 }] }), [

@@ -12,53 +12,11 @@ import { openLibrary } from "../../../ffi/mod.ts";
 import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import { NativeError } from "../../../src/errors.ts";
 import { compileKernel } from "../../../src/device/cuda/compiler.ts";
-import { readKernelTexts } from "../../../src/device/cuda/kernels.ts";
+import { readKernelTexts } from "../../../src/device/cuda/texts.ts";
 import { buildCudaTwin, type CudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
+import { MISTAKE_NAMES, MISTAKE_TEXT } from "./detector_kernels.ts";
 
 type StreamHandle = Handle<"cudaStream_t">;
-
-/** A few kernels with and without mistakes; each gets the address of some floats and how many there are. */
-const TEXT = `
-struct Args { float* x; i64 n; };
-DEVICE void write(const Args& a) { EACH(i, a.n) a.x[i] = (float)i; }
-DEVICE void read(const Args& a) { EACH(i, a.n) if (a.x[i] < 0.0f) a.x[i] = 0.0f; }
-DEVICE void beyond(const Args& a) { EACH(i, a.n + 100) a.x[i] = 0.0f; }
-DEVICE void reverse(const Args& a) {
-  SHARED(float, s, 256);
-  s[threadIdx.x] = a.x[threadIdx.x];
-  __syncthreads();
-  a.x[threadIdx.x] = s[255 - threadIdx.x];
-}
-DEVICE void reverseAtOnce(const Args& a) {
-  SHARED(float, s, 256);
-  s[threadIdx.x] = a.x[threadIdx.x];
-  a.x[threadIdx.x] = s[255 - threadIdx.x];
-}
-DEVICE void rotate(const Args& a) {
-  const float next = a.x[(threadIdx.x + 1) % 256];
-  __syncthreads();
-  a.x[threadIdx.x] = next;
-}
-DEVICE void rotateAtOnce(const Args& a) { a.x[threadIdx.x] = a.x[(threadIdx.x + 1) % 256]; }
-DEVICE void all(const Args& a) { a.x[threadIdx.x] = 1.0f; }
-DEVICE void warp(const Args& a) {
-  SHARED(float, s, 256);
-  s[threadIdx.x] = a.x[threadIdx.x];
-  __syncwarp();
-  a.x[threadIdx.x] = s[threadIdx.x ^ 1];
-}
-DEVICE void warpAtOnce(const Args& a) {
-  SHARED(float, s, 256);
-  s[threadIdx.x] = a.x[threadIdx.x];
-  a.x[threadIdx.x] = s[threadIdx.x ^ 1];
-}
-DEVICE void apart(const Args& a) {
-  if (threadIdx.x < 32) __syncthreads();
-  else
-    __syncthreads();
-}
-`;
-const NAMES = [...TEXT.matchAll(/DEVICE void (\w+)\(/g)].map(([, name = ""]) => name);
 
 /** What a mistake is made with. */
 export interface Stage {
@@ -94,8 +52,8 @@ async function openStage(twin: CudaTwin): Promise<(play: (stage: Stage) => void)
   const { symbols, provider } = await openLibrary(CUDART, { environment });
   const nvrtc = await openLibrary(NVRTC, { environment });
   const dev = (await readKernelTexts()).get("dev");
-  const points = NAMES.map((name) => `ENTRY(256) run_${name}(const Args args) { ${name}(args); }\n`).join("");
-  const { code } = compileKernel(nvrtc, "mistakes", `${dev}${TEXT}${points}`, "sm_90");
+  const points = MISTAKE_NAMES.map((name) => `ENTRY(256) run_${name}(const Args args) { ${name}(args); }\n`).join("");
+  const { code } = compileKernel(nvrtc, "mistakes", `${dev}${MISTAKE_TEXT}${points}`, "sm_90");
   const library = provider.out("cudaLibrary_t");
   symbols.cudaLibraryLoadData?.(library, code, null, null, 0, null, null, 0);
   const stream = (): StreamHandle => {

@@ -3,12 +3,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { GraphMemory } from "../../../src/device/cuda/graph_memory.ts";
 import { type CudaDevice, openCudaDevice } from "../../../src/device/cuda/device.ts";
-import { float32 } from "../../../src/dtype.ts";
+import { bfloat16, type DType, float32 } from "../../../src/dtype.ts";
 import { GraphCaptureError } from "../../../src/errors.ts";
 import type { DeviceEvent, Stream, StreamName } from "../../../src/device/stream.ts";
 import { tensor } from "../../../src/tensor/create.ts";
 import { scope } from "../../../src/tensor/scope.ts";
 import { Tensor } from "../../../src/tensor/tensor.ts";
+import { encode } from "../../conformance/kernels/bed.ts";
 import { buildCudaTwin, type CudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
 
 const skip = lackingForTwin();
@@ -85,6 +86,60 @@ test("what outlives a graph keeps the graph's memory", { skip }, async () => {
     assert.deepEqual([...value.toArray()], [4, 6, 8]);
     value.dispose();
     x.dispose();
+  });
+});
+
+test("attention on tensor cores reads its arrays and the sample of its dropout anew in a graph", { skip }, async () => {
+  await onCard((device) => {
+    const [tokens, headDim] = [20, 16];
+    const arrays = new Map<string, Tensor>();
+    const array = (name: string, heads: number, dtype: DType = bfloat16): Tensor["ptr"] => {
+      const made = Tensor.empty(device, [tokens * heads * (dtype === float32 ? 1 : headDim)], dtype, name);
+      arrays.set(name, made);
+      device.copyIn(made.ptr, new Uint8Array(made.numel * dtype.byteLength));
+      return made.ptr;
+    };
+    const args = {
+      ...{ dtype: bfloat16, batch: 1, seqQ: tokens, seqK: tokens, heads: 2, kvHeads: 1, headDim, valueDim: headDim },
+      ...{ strideQ: 2 * headDim, strideK: headDim, strideV: headDim, scale: 0.25, causal: true, window: 0 },
+      ...{ maskRows: 1, p: 0.25, key: 7, q: array("q", 2), k: array("k", 1), v: array("v", 1) },
+      ...{ o: array("o", 2), lse: array("lse", 2, float32) },
+    };
+    const gradients = { dO: array("dO", 2), dq: array("dq", 2), dk: array("dk", 1), dv: array("dv", 1) };
+    const attend = (sample: number): void => {
+      device.kernels.attention({ ...args, sample });
+      device.kernels.attentionBackward({ ...args, ...gradients, sample });
+    };
+    const fill = (shift: number): void => {
+      for (const name of ["q", "k", "v", "dO"]) {
+        const input = arrays.get(name) ?? assert.fail(name);
+        const values = Array.from({ length: input.numel }, (_, i) => Math.sin(shift + i * (1 + name.length)));
+        device.copyIn(input.ptr, encode(bfloat16, values));
+      }
+    };
+    const results = (): number[][] =>
+      ["o", "lse", "dq", "dk", "dv"].map((name) => [...(arrays.get(name) ?? assert.fail(name)).toArray()]);
+    fill(1);
+    const plan = device.graphs.rehearse(() => attend(0));
+    const before = results();
+    const { graph } = device.graphs.capture("a test", plan, () => attend(0));
+    fill(2);
+    attend(5);
+    const expected = results();
+    device.graphs.setFirstSample(5);
+    for (const name of ["o", "lse", "dq", "dk", "dv"]) {
+      const result = arrays.get(name) ?? assert.fail(name);
+      device.clear(result.ptr, result.numel * result.dtype.byteLength);
+    }
+    graph.launch();
+    assert.deepEqual(results(), expected);
+    fill(1);
+    device.graphs.setFirstSample(0);
+    graph.launch();
+    assert.deepEqual(results(), before);
+    assert.notDeepEqual(before, expected);
+    graph[Symbol.dispose]();
+    for (const one of arrays.values()) one.dispose();
   });
 });
 

@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include "cudart_graphs.hpp"
+#include "cudart_warp.hpp"
 
 // ---- What tests ask ----
 
@@ -268,7 +269,7 @@ API int cudaEventSynchronize(void *event) {
 API int cudaEventElapsedTime(float *ms, void *, void *) { return *ms = 1, OK; }
 
 struct Library { void *handle; };
-struct Kernel { std::string name; void (*entry)(void *); size_t bytes; };
+struct Kernel { std::string name; void (*entry)(void *); size_t bytes; u64 mostDynamic = 48 * 1024; };
 API int cudaLibraryLoadData(void **library, const u8 *code, void *, void *, unsigned, void *, void *, unsigned) {
   LOCK;
   UNSAFE("cudaLibraryLoadData");
@@ -295,7 +296,12 @@ API int cudaLibraryGetKernel(void **kernel, void *library, const char *name) {
   *kernel = new Kernel{name, entry, *bytes};
   return OK;
 }
-API int cudaKernelSetAttributeForDevice(void *, int, int, int) { return OK; }
+/** What a block may have besides static shared memory, if it is asked for: attribute 8. */
+API int cudaKernelSetAttributeForDevice(void *kernel, int which, int value, int) {
+  if (which == 8 && (value < 0 || (size_t)value > SHARED_BYTES)) return INVALID_VALUE;
+  if (which == 8) ((Kernel *)kernel)->mostDynamic = (u64)value;
+  return OK;
+}
 API int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *, int, u64) { return *n = 2, OK; }
 struct LaunchConfig { dim3 grid, block; u64 dynamicBytes; void *stream, *attributes; unsigned count; };
 API int cudaLaunchKernelExC(const LaunchConfig *config, const void *kernel, void **args) {
@@ -303,8 +309,9 @@ API int cudaLaunchKernelExC(const LaunchConfig *config, const void *kernel, void
   const Kernel *k = (const Kernel *)kernel;
   LaunchConfig c = *config;
   if (c.grid.x == 0 || c.grid.y != 1 || c.grid.z != 1 || c.block.x == 0 || c.block.x > 1024) return INVALID_VALUE;
+  if (c.dynamicBytes > k->mostDynamic) return INVALID_VALUE;
   std::vector<u8> copy((u8 *)args[0], (u8 *)args[0] + k->bytes);
-  enqueue(*(Stream *)c.stream, k->name, [=]() mutable { launch(k->name, k->entry, copy.data(), c.grid, c.block); });
+  enqueue(*(Stream *)c.stream, k->name, [=]() mutable { launch(k->name, k->entry, copy.data(), c.grid, c.block, c.dynamicBytes); });
   return OK;
 }
 #define NOT_MODELLED(name) API int name() { return report(#name " is not modelled"), 801; }

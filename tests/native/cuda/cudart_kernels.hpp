@@ -2,16 +2,21 @@
 #pragma once
 #include "cudart_memory.hpp"
 
-struct Fibre { void *sp; char *stack; bool isDone; TwinThread self; u32 warpEpoch; };
-struct Warp { u8 slots[32][16]; u32 arrived = 0, epoch = 0; };
-struct SharedCell { u32 writer, writerEpoch, writerWarpEpoch, reader, readerEpoch, readerWarpEpoch; bool several; };
+/** A copy to shared memory that is under way, of a group. */
+struct LateCopy { u8 *to; const u8 *from; int bytes; bool isThere; u32 group; };
+struct Fibre { void *sp; char *stack; bool isDone; TwinThread self; u32 warpEpoch, groups; std::deque<LateCopy> copies; };
+/** What a lane brings to an operation of its warp, and takes from it. */
+struct Lane { u32 in[10]; const u8 *row; u32 out[4]; };
+/** `epoch` counts meetings of all lanes, `order` those that order accesses to memory. */
+struct Warp { u8 slots[32][16]; u32 arrived = 0, epoch = 0, order = 0; int doing = 0; bool isMixed = false; Lane lanes[32]; };
+struct SharedCell { u32 writer, writerEpoch, writerWarpEpoch, reader, readerEpoch, readerWarpEpoch; bool several; u8 coming; };
 struct Run {
   std::vector<Fibre> fibres;
   std::vector<Warp> warps;
   std::unordered_map<const void *, std::pair<u8 *, size_t>> places;
   std::vector<SharedCell> sharedCells;
   u8 *shared = nullptr;
-  size_t sharedUsed = 0;
+  size_t sharedUsed = 0, dynamicBytes = 0;
   int count = 0, alive = 0, atBarrier = 0, barrierLine = 0, at = 0;
   u32 epoch = 0, blockNumber = 0;
   u64 idleTurns = 0;
@@ -64,6 +69,7 @@ static void passBarrier() {
 }
 static void entryOfFibre() {
   run.entry(run.args);
+  if (!now->copies.empty()) report("'" + run.name + "': a thread ends with copies to shared memory under way");
   now->isDone = true;
   run.alive--;
   if (run.atBarrier && run.atBarrier == run.alive) passBarrier();
@@ -81,7 +87,8 @@ API void twinBarrier(int line) {
   else while (run.epoch == epoch) yield();
 }
 static Warp &warpOf(int thread) { return run.warps[thread >> 5]; }
-API void twinSyncWarp(unsigned mask) {
+/** Lanes of a warp wait for each other; the last that comes calls `complete`. */
+static void meet(unsigned mask, void (*complete)(Warp &)) {
   int me = (int)(now - run.fibres.data());
   Warp &w = warpOf(me);
   u32 epoch = w.epoch;
@@ -98,16 +105,20 @@ API void twinSyncWarp(unsigned mask) {
     w.arrived = 0;
     w.epoch++;
     run.idleTurns = 0;
+    if (complete && !w.isMixed) complete(w);
+    w.isMixed = false;
   } else while (w.epoch == epoch) yield();
 }
+API void twinSyncWarp(unsigned mask) { meet(mask, [](Warp &w) { w.order++; }); }
 API void twinShuffle(void *value, int bytes, int lane, unsigned mask) {
   int me = (int)(now - run.fibres.data());
   Warp &w = warpOf(me);
   memcpy(w.slots[me & 31], value, bytes);
-  twinSyncWarp(mask);
+  meet(mask, nullptr);
   memcpy(value, w.slots[lane], bytes);
-  twinSyncWarp(mask);
+  meet(mask, nullptr);
 }
+static const char dynamicPlace = 0;
 API void *sharedMemory(const void *place, size_t bytes) {
   auto &found = run.places[place];
   if (!found.first) {
@@ -123,13 +134,15 @@ API void *sharedMemory(const void *place, size_t bytes) {
 }
 static void touchShared(size_t at, size_t bytes, bool writes) {
   u32 me = (u32)(now - run.fibres.data());
-  u32 warpEpoch = warpOf((int)me).epoch;
+  u32 warpEpoch = warpOf((int)me).order;
   auto apart = [&](u32 who, u32 epoch, u32 itsWarpEpoch) {
     if (who == me || epoch != run.epoch) return false;
     return (who >> 5) != (me >> 5) || itsWarpEpoch == warpEpoch;
   };
   for (size_t i = at / 4; i < (at + bytes + 3) / 4; i++) {
     SharedCell &c = run.sharedCells[i];
+    if (c.coming == 1)
+      report("'" + run.name + "': thread " + std::to_string(me) + " touches shared memory to which a copy is under way");
     bool hasWriter = c.writerEpoch != ~0u, hasReader = c.readerEpoch != ~0u;
     if ((hasWriter && apart(c.writer, c.writerEpoch, c.writerWarpEpoch)) ||
         (writes && hasReader && (apart(c.reader, c.readerEpoch, c.readerWarpEpoch) || (c.several && c.readerEpoch == run.epoch))))
@@ -150,11 +163,13 @@ static void runBlock() {
   if (run.sharedUsed) memset((void *)run.sharedCells.data(), 0xff, run.sharedUsed / 4 * sizeof(SharedCell));
   run.places.clear();
   run.sharedUsed = 0;
-  for (Warp &w : run.warps) w.arrived = 0, w.epoch = 0;
+  for (Warp &w : run.warps) w.arrived = 0, w.epoch = 0, w.order = 0, w.isMixed = false;
   epochOfBlock = 0;
   for (int i = 0; i < run.count; i++) {
     Fibre &f = run.fibres[i];
     f.isDone = false;
+    f.groups = 0;
+    f.copies.clear();
     void **s = (void **)(f.stack + STACK - 64);
     *--s = 0;
     *--s = (void *)entryOfFibre;
@@ -165,11 +180,12 @@ static void runBlock() {
   become(&run.fibres[run.order[0]]);
   twinSwap(&run.home, now->sp);
 }
-static void launch(const std::string &name, void (*entry)(void *), void *args, dim3 grid, dim3 block) {
+static void launch(const std::string &name, void (*entry)(void *), void *args, dim3 grid, dim3 block, u64 dynamicBytes) {
   Twin &t = twin();
   run.name = name;
   run.entry = entry;
   run.args = args;
+  run.dynamicBytes = dynamicBytes;
   run.count = (int)block.x;
   gridDimension = grid;
   blockDimension = block;
@@ -179,9 +195,8 @@ static void launch(const std::string &name, void (*entry)(void *), void *args, d
     memset((void *)run.sharedCells.data(), 0xff, run.sharedCells.size() * sizeof(SharedCell));
   }
   while ((int)run.fibres.size() < 1024) {
-    Fibre f{};
-    f.stack = (char *)mmap(0, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    run.fibres.push_back(f);
+    run.fibres.emplace_back();
+    run.fibres.back().stack = (char *)mmap(0, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
   run.warps.resize(32);
   run.order.resize(block.x);
@@ -208,7 +223,9 @@ static inline void access(void *p, int bytes, bool writes) {
   if (!now) return;
   if ((u64)((u8 *)p - t.arena) < ARENA) return touch(p, bytes, writes);
   size_t at = (size_t)((u8 *)p - run.shared);
-  if (at < run.sharedUsed) touchShared(at, bytes, writes);
+  if (at + bytes <= run.sharedUsed) touchShared(at, bytes, writes);
+  else if (at < SHARED_BYTES)
+    report("'" + run.name + "': thread " + std::to_string(now - run.fibres.data()) + " touches shared memory that the block does not have");
 }
 API void twinAtomic(void *p, int bytes) {
   if ((u64)((u8 *)p - twin().arena) < ARENA) touch(p, bytes, true, true);

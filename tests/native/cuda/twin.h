@@ -16,6 +16,13 @@ void twinSyncWarp(unsigned mask);
 void twinShuffle(void *value, int bytes, int lane, unsigned mask);
 void *sharedMemory(const void *place, size_t bytes);
 void twinAtomic(void *p, int bytes);
+void *twinDynamicShared();
+void twinMultiply(float *c, const unsigned *a, unsigned b0, unsigned b1, int isBfloat16);
+void twinLoadMatrices(unsigned *to, const void *row, int isTransposed);
+void twinCopyLater(void *to, const void *from, int bytes, int isThere);
+void twinCloseCopies();
+void twinAwaitCopies(int most);
+int twinAny(unsigned mask, int isSo);
 }
 
 #define threadIdx (twinThread()->thread)
@@ -32,6 +39,7 @@ template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int s
   twinShuffle(&value, sizeof value, ((int)threadIdx.x & 31) ^ step, mask);
   return value;
 }
+static inline bool __any_sync(unsigned mask, bool isSo) { return twinAny(mask, isSo); }
 #define UNTRACED __attribute__((no_sanitize("thread"), noinline))
 template <class T> UNTRACED static T atomicAdd(T *p, T value) {
   twinAtomic(p, sizeof value);

@@ -1,27 +1,8 @@
-// Attention by tiles of 16 queries and 16 keys, a thread for each pair; what a softmax needs is kept as it goes on, so memory is
-// linear in the sequence. Products are float32.
+// Attention of float32 by tiles of 16 queries and 16 keys, a thread for each pair; what a softmax needs is kept as it goes on, so
+// memory is linear in the sequence. Attention of 2-byte floats is in flash.cu. And attention sinks, of all element types.
 
 enum { TILE = 16, MOST_DIM = 256, PARTS = MOST_DIM / TILE };
 
-/** Whether a query may see a key. */
-template <class A> DEVICE bool isSeen(const A& a, i64 batch, i64 query, i64 key) {
-  if (query >= a.seqQ || key >= a.seqK) return false;
-  const i64 own = query + a.seqK - a.seqQ;
-  if (a.causal && key > own) return false;
-  if (a.window != 0 && key <= own - a.window) return false;
-  if (!a.keyMask || a.maskRows == 0) return true;
-  return a.keyMask[(batch * a.maskRows + (a.maskRows == 1 ? 0 : query)) * a.seqK + key] != 0;
-}
-/** The keys that queries [first, first + TILE) may see at most: where they begin, at a tile, and end. */
-template <class A> DEVICE i64 firstKey(const A& a, i64 query) {
-  const i64 key = a.window == 0 ? 0 : query + a.seqK - a.seqQ - a.window + 1;
-  return key < 0 ? 0 : key / TILE * TILE;
-}
-template <class A> DEVICE i64 endOfKeys(const A& a, i64 query) {
-  const i64 last = query + TILE - 1 < a.seqQ ? query + TILE - 1 : a.seqQ - 1;
-  const i64 end = a.causal ? last + a.seqK - a.seqQ + 1 : a.seqK;
-  return end < a.seqK ? end : a.seqK;
-}
 /** Sums of 16 neighbors. */
 template <class T, class F> DEVICE T overTile(T value, F f) {
   for (int step = TILE / 2; step > 0; step >>= 1) value = f(value, __shfl_xor_sync(~0u, value, step));
@@ -49,7 +30,7 @@ template <class dtype> DEVICE void attention(const attentionArgs<dtype>& a) {
     }
     float top = -infinity, sum = 0.0f, out[PARTS];
     for (int i = 0; i < PARTS; i++) out[i] = 0.0f;
-    for (i64 key0 = firstKey(a, first); key0 < endOfKeys(a, first); key0 += TILE) {
+    for (i64 key0 = beginOfKeys(a, first) / TILE * TILE; key0 < endOfKeys(a, first + TILE - 1); key0 += TILE) {
       const i64 key = key0 + row; // that this thread helps to load
       __syncthreads();
       for (i64 d = lane; d < a.headDim; d += TILE) {
@@ -140,7 +121,7 @@ template <class dtype> DEVICE void attentionBackward(const attentionBackwardArgs
       __syncthreads();
       deltasOf(a, batch, head, first, deltas);
       __syncthreads();
-      for (i64 key0 = firstKey(a, first); key0 < endOfKeys(a, first); key0 += TILE) {
+      for (i64 key0 = beginOfKeys(a, first) / TILE * TILE; key0 < endOfKeys(a, first + TILE - 1); key0 += TILE) {
         float weight, gradient;
         pairGradient(a, batch, head, query, key0 + lane, deltas[row], weight, gradient);
         __syncthreads();
@@ -163,7 +144,7 @@ template <class dtype> DEVICE void attentionBackward(const attentionBackwardArgs
     const i64 key0 = (tile - queryTiles) * TILE, key = key0 + row;
     for (i64 h = head; h < head + group; h++) {
       for (i64 first = 0; first < a.seqQ; first += TILE) {
-        if (key0 >= endOfKeys(a, first) || key0 + TILE <= firstKey(a, first)) continue;
+        if (key0 >= endOfKeys(a, first + TILE - 1) || key0 + TILE <= beginOfKeys(a, first)) continue;
         __syncthreads();
         deltasOf(a, batch, h, first, deltas);
         __syncthreads();

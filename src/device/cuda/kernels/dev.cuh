@@ -1,6 +1,6 @@
-// What all kernels share: types by the names of the kernel table, loads and stores, walks, reductions of a block, faults.
-// Kernels include nothing else, and NVIDIA's headers not at all. What is the hardware's own (conversions, bits, shared
-// memory) has a device form here, and a host form for g++, by which tests run the same texts.
+// What all kernels share: types by the names of the kernel table, loads and stores, walks, reductions of a block,
+// faults. Kernels include nothing else, and NVIDIA's headers not at all. What is the hardware's own (conversions,
+// bits, shared memory) has a device form here, and a host form for g++, by which tests run the same texts.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -22,6 +22,7 @@ struct float16 { u16 bits; };
 #define DEVICE_CALL static __device__ __noinline__ // a function with many callers, compiled once
 #define ENTRY(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define SHARED(T, name, count) __shared__ T name[count]
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) u8 name[] // as many bytes as the launch says
 DEVICE u32 bitsOf(float x) { return __float_as_uint(x); }
 DEVICE float floatOf(u32 bits) { return __uint_as_float(bits); }
 DEVICE u64 bitsOf(double x) { return (u64)__double_as_longlong(x); }
@@ -36,6 +37,47 @@ DEVICE float16 narrowed(float x, float16) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
   return h;
 }
+DEVICE u32 pairOf(float low, float high, bfloat16) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+DEVICE u32 pairOf(float low, float high, float16) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+DEVICE float powerOf2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#define MULTIPLY_FRAGMENTS(type) \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 " \
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+DEVICE void multiplyFragments(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, bfloat16) { MULTIPLY_FRAGMENTS("bf16"); }
+DEVICE void multiplyFragments(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, float16) { MULTIPLY_FRAGMENTS("f16"); }
+DEVICE u32 sharedAddress(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+DEVICE void loadMatrices(u32 (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(sharedAddress(row)) : "memory");
+}
+DEVICE void loadTransposed(u32 (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(sharedAddress(row)) : "memory");
+}
+DEVICE void copyLater16(void* to, const void* from, bool isThere) {
+  const int bytes = isThere ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(sharedAddress(to)), "l"(from), "r"(bytes) : "memory");
+}
+DEVICE void copyLater4(void* to, const void* from, bool isThere) {
+  const int bytes = isThere ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(sharedAddress(to)), "l"(from), "r"(bytes) : "memory");
+}
+DEVICE void closeCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void awaitCopies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 #else
 #define DEVICE static inline
 #define DEVICE_METHOD inline
@@ -56,7 +98,25 @@ DEVICE float16 narrowed(float x, float16) {
   __builtin_memcpy(&h, &y, 2);
   return h;
 }
+#define DYNAMIC_SHARED(name) u8* const name = (u8*)twinDynamicShared()
+template <class T> DEVICE u32 pairOf(float low, float high, T type);
+DEVICE float powerOf2(float x) { return exp2f(x); }
+DEVICE void multiplyFragments(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, bfloat16) { twinMultiply(c, a, b0, b1, 1); }
+DEVICE void multiplyFragments(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, float16) { twinMultiply(c, a, b0, b1, 0); }
+DEVICE void loadMatrices(u32 (&to)[4], const void* row) { twinLoadMatrices(to, row, 0); }
+DEVICE void loadTransposed(u32 (&to)[4], const void* row) { twinLoadMatrices(to, row, 1); }
+DEVICE void copyLater16(void* to, const void* from, bool isThere) { twinCopyLater(to, from, 16, isThere); }
+DEVICE void copyLater4(void* to, const void* from, bool isThere) { twinCopyLater(to, from, 4, isThere); }
+DEVICE void closeCopies() { twinCloseCopies(); }
+template <int N> DEVICE void awaitCopies() { twinAwaitCopies(N); }
 #endif
+// A warp's products: `c` [16, 8] += `a` [16, 16] * `b` [16, 8], float32 sums of 2-byte floats. With `g` = lane / 4
+// and `t` = lane % 4 a lane holds of `c` rows g (0, 1) and g + 8 (2, 3), columns 2t and 2t + 1; of `a` pairs (g, 2t),
+// (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); of `b` rows 2t, 2t + 1 (`b0`) and those + 8 (`b1`) of column g.
+// `loadMatrices` gives four matrices [8, 8] of shared memory, whose rows lanes 0 … 31 point to, one after the other:
+// of each a lane gets the pair (g, 2t), transposed elements (2t, g) and (2t + 1, g).
+// `copyLater` copies from device to shared memory (zeros unless it `isThere`), which is there when its thread has
+// waited: `awaitCopies<N>` waits for all but the last N groups of copies, each ended by `closeCopies`.
 
 // Values: widened on load, rounded once, to nearest even, on store.
 DEVICE float widened(float x) { return x; }
@@ -67,6 +127,11 @@ DEVICE bfloat16 narrowed(float x, bfloat16) {
   if (x != x) return {(u16)((bits >> 16) | 0x40)};
   return {(u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
+#ifndef __CUDACC__
+template <class T> DEVICE u32 pairOf(float low, float high, T type) {
+  return (u32)narrowed(low, type).bits | (u32)narrowed(high, type).bits << 16;
+}
+#endif
 template <class T> DEVICE float get(const T* p, i64 i) { return widened(p[i]); }
 template <class T> DEVICE void put(T* p, i64 i, float x) { p[i] = narrowed(x, T()); }
 /** What a store and a load make of a value. */
@@ -153,14 +218,23 @@ struct Sample {
   const double* first;
   DEVICE_METHOD operator double() const { return *first + place; }
 };
-/** The word of an element of a sample's matrix, whatever batch the sample lies in: see `Row` in `wasm/src/philox.rs`. */
-DEVICE u32 wordOf(double key, double sample, i64 entry, i64 plane, i64 row, i64 col) {
+/**
+ * Words of four elements of a sample's matrix, whatever batch the sample lies in: see `Row` in `wasm/src/philox.rs`.
+ */
+DEVICE Words wordsOf(double key, double sample, i64 entry, i64 plane, i64 row, i64 col) {
   const u64 own = (u64)sample + (u64)entry;
-  return philox((u32)(col / 4), (u32)row, (u32)own, (u32)(own >> 32) | (u32)plane << 21, (u64)key).word[col % 4];
+  return philox((u32)(col / 4), (u32)row, (u32)own, (u32)(own >> 32) | (u32)plane << 21, (u64)key);
+}
+DEVICE u32 wordOf(double key, double sample, i64 entry, i64 plane, i64 row, i64 col) {
+  const Words words = wordsOf(key, sample, entry, plane, row, col);
+  const u32 low = col & 1 ? words.word[1] : words.word[0], high = col & 1 ? words.word[3] : words.word[2];
+  return col & 2 ? high : low;
+}
+/** What dropout multiplies an element by whose word is given. */
+template <class A> DEVICE float dropoutFactorOf(const A& a, u32 word) {
+  return word < (u64)(a.p * 4294967296.0) ? 0.0f : (float)(1.0 / (1.0 - a.p));
 }
 /** What dropout multiplies an element by. */
 template <class A> DEVICE float dropoutFactor(const A& a, i64 entry, i64 plane, i64 row, i64 col) {
-  if (a.p == 0.0) return 1.0f;
-  const bool isDropped = wordOf(a.key, a.sample, entry, plane, row, col) < (u64)(a.p * 4294967296.0);
-  return isDropped ? 0.0f : (float)(1.0 / (1.0 - a.p));
+  return a.p == 0.0 ? 1.0f : dropoutFactorOf(a, wordOf(a.key, a.sample, entry, plane, row, col));
 }

@@ -1,0 +1,51 @@
+// Which queries see which keys: those of an interval, of which a mask may hide some. Sequences are shorter than 2^31.
+
+/** The keys that a query may see lie from here on. */
+template <class A> DEVICE int beginOfKeys(const A& a, i64 query) {
+  const i64 key = a.window == 0 ? 0 : query + a.seqK - a.seqQ - a.window + 1;
+  return key < 0 ? 0 : (int)key;
+}
+/** And end here; those of a query that is not there are those of the last. */
+template <class A> DEVICE int endOfKeys(const A& a, i64 query) {
+  const i64 own = (query < a.seqQ ? query : a.seqQ - 1) + a.seqK - a.seqQ;
+  return (int)(a.causal && own < a.seqK - 1 ? own + 1 : a.seqK);
+}
+/** The queries that may see a key lie from here on. */
+template <class A> DEVICE int beginOfQueries(const A& a, i64 key) {
+  const i64 query = a.causal ? key - (a.seqK - a.seqQ) : 0;
+  return query < 0 ? 0 : (int)query;
+}
+/** And end here; those of a key that is not there are those of the last. */
+template <class A> DEVICE int endOfQueries(const A& a, i64 key) {
+  const i64 end = (key < a.seqK ? key : a.seqK - 1) + a.window - (a.seqK - a.seqQ);
+  return (int)(a.window == 0 || end > a.seqQ ? a.seqQ : end);
+}
+template <class A> DEVICE bool hasMask(const A& a) { return a.keyMask && a.maskRows != 0; }
+/** Whether a mask lets a query see a key; both are there. */
+template <class A> DEVICE bool isUnmasked(const A& a, i64 batch, i64 query, i64 key) {
+  return a.keyMask[(batch * a.maskRows + (a.maskRows == 1 ? 0 : query)) * a.seqK + key] != 0;
+}
+/** Whether a query may see a key. */
+template <class A> DEVICE bool isSeen(const A& a, i64 batch, i64 query, i64 key) {
+  if (query >= a.seqQ || key < beginOfKeys(a, query) || key >= endOfKeys(a, query)) return false;
+  return !hasMask(a) || isUnmasked(a, batch, query, key);
+}
+/**
+ * For some queries the keys, or for some keys the queries: those of which any pair may be seen, and those of which all
+ * are.
+ */
+struct Span {
+  int from, to, openFrom, openTo;
+  DEVICE_METHOD bool has(int first, int count) const { return first < to && first + count > from; }
+  DEVICE_METHOD bool isOpen(int first, int count) const { return first >= openFrom && first + count <= openTo; }
+};
+template <class A> DEVICE Span keysOf(const A& a, i64 query, int count) {
+  const bool isClosed = hasMask(a) || query + count > a.seqQ;
+  const i64 last = query + count - 1;
+  return {beginOfKeys(a, query), endOfKeys(a, last), beginOfKeys(a, last), isClosed ? 0 : endOfKeys(a, query)};
+}
+template <class A> DEVICE Span queriesOf(const A& a, i64 key, int count) {
+  const bool isClosed = hasMask(a) || key + count > a.seqK;
+  const i64 last = key + count - 1;
+  return {beginOfQueries(a, key), endOfQueries(a, last), beginOfQueries(a, last), isClosed ? 0 : endOfQueries(a, key)};
+}
