@@ -56,7 +56,12 @@ const flags: readonly Flag[] = [
     description:
       "Threads of a rank, of either side, for gemm, attention and step, which is then one rank's (default: 1)",
   },
-  { name: "case", takes: "one", placeholder: "<name>", description: "Only cases whose name contains this" },
+  {
+    name: "case",
+    takes: "one",
+    placeholder: "<name>",
+    description: "The case of this name, or where none has it those whose names contain it",
+  },
   { name: "runtime", takes: "one", placeholder: "<bun|deno>", description: "What runs our side (default: bun)" },
   { name: "rounds", takes: "one", placeholder: "<n>", description: "Timed rounds of each side (default: 5)" },
   { name: "json", takes: "switch", description: "One JSON object a line" },
@@ -100,7 +105,9 @@ async function main(argv: readonly string[]): Promise<number> {
   const against = peerOf(subject, peer);
   const wanted = text("case") ?? "";
   const name = PEERS.find((one) => one === peer);
-  const cases = casesOf(subject, name).filter((one) => one.name.includes(wanted));
+  const all = casesOf(subject, name);
+  const exact = all.filter((one) => one.name === wanted);
+  const cases = exact.length > 0 ? exact : all.filter((one) => one.name.includes(wanted));
   const ranks = uses.has("threads") ? { ranks: 1 } : {};
   await using fetched = peer === "jax-js" ? await openJaxJs(process.env["PEER_JAX_JS"]) : undefined;
   const jaxJs = fetched === undefined ? {} : { jaxJs: fetched.jaxJs };

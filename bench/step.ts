@@ -1,12 +1,13 @@
 /**
- * One optimizer step with AdamW: of the 7.9 M Llama on two ranks, sequence 256, four samples a rank, or with `--threads` on one
- * rank; and of a GPT of 0.47 M parameters on one rank, eight samples of 64 tokens, against jax-js.
+ * One optimizer step with AdamW: of Llamas of 7.9 M and 110 M parameters on two ranks, sequence 256, four and two samples a rank,
+ * or with `--threads` on one rank; and of a GPT of 0.47 M parameters on one rank, eight samples of 64 tokens, against jax-js.
  *
  * @module
  */
 import { fmaPeak } from "./peak.ts";
 import { jaxJsSide } from "./jax_js.ts";
 import { launch, rank } from "./process.ts";
+import { type BenchModel, modelOfCase } from "./ranks/models.ts";
 import { type BenchCase, program, type Subject } from "./subject.ts";
 
 /** A case, the flags of our side, and what PyTorch's side is called, where it has one. */
@@ -17,6 +18,9 @@ interface StepCase extends BenchCase {
   readonly isAlone?: true;
 }
 
+/** PyTorch computes in bfloat16 where the processor has AVX512_BF16, and emulates it elsewhere. */
+const BFLOAT16 = { avx2: 3, avx512: 1.8 } as const;
+
 const CASES: readonly StepCase[] = [
   { name: "llama-8m-f32", args: ["--cpu-math", "native"], mode: "fsdp2", target: { avx2: 1.7, avx512: 2.2 } },
   {
@@ -25,7 +29,19 @@ const CASES: readonly StepCase[] = [
     mode: "ddp",
     target: { avx2: 1.5, avx512: 1.6 },
   },
-  { name: "llama-8m-bf16", args: ["--cpu-math", "native", "--precision", "bfloat16"], mode: "fsdp2-bf16", target: 1.8 },
+  {
+    name: "llama-8m-bf16",
+    args: ["--cpu-math", "native", "--precision", "bfloat16"],
+    mode: "fsdp2-bf16",
+    target: BFLOAT16,
+  },
+  { name: "llama-110m-f32", args: ["--cpu-math", "native"], mode: "fsdp2", target: 2 },
+  {
+    name: "llama-110m-bf16",
+    args: ["--cpu-math", "native", "--precision", "bfloat16"],
+    mode: "fsdp2-bf16",
+    target: 1.8,
+  },
   { name: "llama-8m-f32-onednn", args: ["--cpu-math", "onednn"], mode: "fsdp2" },
   {
     name: "llama-8m-f32-wasm",
@@ -50,11 +66,13 @@ function caseOf(names: readonly string[]): StepCase {
 }
 
 /** A rank's FLOPs: six for each weight of a product and token, and attention's, of which a causal one does half. */
-const FLOPS = ((): number => {
-  const [tokens, hidden, kv, inner, layers, vocab, seq] = [1024, 256, 128, 688, 8, 4096, 256];
-  const weights = layers * (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner) + hidden * vocab;
-  return 6 * weights * tokens + 3 * layers * (4 * tokens * seq * hidden / 2);
-})();
+function flopsOf({ config, batch, seq }: BenchModel): number {
+  const size = (key: string): number => Number(config[key]);
+  const [hidden, heads, layers] = [size("hidden_size"), size("num_attention_heads"), size("num_hidden_layers")];
+  const [kv, inner] = [hidden * size("num_key_value_heads") / heads, size("intermediate_size")];
+  const weights = layers * (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner) + hidden * size("vocab_size");
+  return 6 * weights * batch * seq + 3 * layers * (4 * batch * seq * seq * hidden / 2);
+}
 
 /** Milliseconds of a step, the median of one process's steps. */
 export const STEP: Subject = {
@@ -70,18 +88,20 @@ export const STEP: Subject = {
     return isAlone ? rank(runtime, ...script) : launch(runtime, ranks, ...script);
   }),
   peers: {
-    torch: program(({ python, ranks = 2 }, names) => [
-      python,
-      ...["-m", "torch.distributed.run", "--nproc_per_node", String(ranks), "bench/peers/step.py"],
-      ...["--mode", caseOf(names).mode ?? "none", "--case", ...names],
-    ]),
+    torch: program(({ python, ranks = 2 }, names) => {
+      const { name, mode = "none" } = caseOf(names);
+      const launcher = ["-m", "torch.distributed.run", "--nproc_per_node", String(ranks)];
+      const model = JSON.stringify(modelOfCase(name));
+      return [python, ...launcher, "bench/peers/step.py", "--mode", mode, "--model", model, "--case", name];
+    }),
     "jax-js": jaxJsSide("jax_js_step.mjs"),
   },
   // MFU: FLOPs over the time, by the FMA peak with both cores busy.
   more: async ({ ranks = 2 }, name, ours, theirs) => {
-    if (!name.startsWith("llama-8m-f32")) return {};
+    if (!/^llama-.*-f32/.test(name)) return {};
+    const flops = flopsOf(modelOfCase(name));
     const peak = await fmaPeak(2);
-    const mfu = (ms: number): number => ranks * FLOPS / ms / 1e6 / (2 * peak);
+    const mfu = (ms: number): number => ranks * flops / ms / 1e6 / (2 * peak);
     return { fmaPeak: peak, mfu: mfu(ours), ...theirs === undefined ? {} : { theirMfu: mfu(theirs) } };
   },
 };

@@ -80,7 +80,7 @@ export {
   type ParamGroup,
   type UpdateArgs,
 } from "../src/optim/optimizer.ts";
-export type { ScheduleName, ScheduleOptions } from "../src/optim/schedule.ts";
+export type { SCHEDULE_NAMES, ScheduleName, ScheduleOptions } from "../src/optim/schedule.ts";
 export { buildModel, FAMILIES, type ModelFamily } from "../src/models/registry.ts";
 export type { ModelFiles } from "../src/models/causal_lm.ts";
 export type { UnitDescription } from "../src/train/describe.ts";

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds wasm/pkg from the Rust crate in wasm/: the strict and the relaxed-simd module, and native libraries for x86-64-v3 and
-# x86-64-v4 on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the libraries are known.
+# Builds wasm/pkg from the Rust crate in wasm/: the strict and the relaxed-simd module, and native libraries for x86-64-v3,
+# x86-64-v4 and aarch64 (NEON) on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the
+# libraries are known.
 # With --check, builds aside and fails if what is there differs.
 #
 # Needs rustup and cargo; wasm-pack and wasm-bindgen of the versions below are installed into $FULLYSHARD_TOOLS
@@ -35,9 +36,9 @@ for tool in rustup cargo; do
 done
 
 channel="$(sed -n 's/^channel = "\(.*\)"$/\1/p' "$crate/rust-toolchain.toml")"
-readonly NATIVE_TARGET=x86_64-unknown-linux-gnu
+readonly X86_TARGET=x86_64-unknown-linux-gnu ARM_TARGET=aarch64-unknown-linux-gnu
 installed="$(rustup target list --toolchain "$channel" --installed 2> /dev/null || true)"
-for target in wasm32-unknown-unknown "$NATIVE_TARGET"; do
+for target in wasm32-unknown-unknown "$X86_TARGET" "$ARM_TARGET"; do
   if ! grep -qx "$target" <<< "$installed"; then
     rustup toolchain install "$channel" --profile minimal --target "$target"
   fi
@@ -92,9 +93,10 @@ build_module strict +simd128
 build_module relaxed +simd128,+relaxed-simd
 
 # With the toolchain's own linker, so that the bytes do not depend on the machine's.
-build_library() { # <level of x86-64>
+build_library() { # <level> <target> <processor> [more flags]
   local flags=(
-    -C "target-cpu=x86-64-$1"
+    "${@:4}"
+    -C "target-cpu=$3"
     -C force-unwind-tables=no
     -C relocation-model=pic
     -C linker=rust-lld
@@ -103,12 +105,15 @@ build_library() { # <level of x86-64>
     -C link-arg=--build-id=none
     -C "link-arg=-soname=fullyshard-native-$1.so"
   )
-  in_crate cargo build --quiet --release --lib --locked --features native --target "$NATIVE_TARGET" \
+  in_crate cargo build --quiet --release --lib --locked --features native --target "$2" \
     --target-dir "$work/target"
-  cp "$work/target/$NATIVE_TARGET/release/libfullyshard_wasm.so" "$work/pkg/native-$1.so"
+  cp "$work/target/$2/release/libfullyshard_wasm.so" "$work/pkg/native-$1.so"
 }
-build_library v3
-build_library v4
+build_library v3 "$X86_TARGET" x86-64-v3
+build_library v4 "$X86_TARGET" x86-64-v4
+# Atomics as instructions that every processor has: calls that choose among them want the C library. rustc warns of every such
+# switch.
+build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
 
 digest() {
   if command -v sha256sum > /dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d ' ' -f 1
@@ -120,15 +125,16 @@ cat > "$work/digests.ts" << END
  * @module
  */
 
-/** Hexadecimal digests, by the level of x86-64 that a library is built for. */
+/** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
   v3: "$(digest "$work/pkg/native-v3.so")",
   v4: "$(digest "$work/pkg/native-v4.so")",
+  neon: "$(digest "$work/pkg/native-neon.so")",
 } as const;
 END
 
 if $check; then
-  for file in pkg/strict.wasm pkg/relaxed.wasm pkg/native-v3.so pkg/native-v4.so digests.ts; do
+  for file in pkg/strict.wasm pkg/relaxed.wasm pkg/native-v3.so pkg/native-v4.so pkg/native-neon.so digests.ts; do
     if ! cmp -s "$work/$file" "$crate/$file"; then
       echo "build_wasm: wasm/$file is not what wasm/src builds to; run scripts/build_wasm.sh" >&2
       exit 1

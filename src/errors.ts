@@ -316,3 +316,25 @@ export class InternalError extends Error {
     super(`Internal: ${detail}`);
   }
 }
+
+/** A class of errors, whatever its constructor takes. */
+type ErrorClass = abstract new (...facts: never[]) => Error;
+
+/** Wrong arguments, settings or files: a command ends with 2 and one sentence. */
+export const USAGE_ERRORS: readonly ErrorClass[] = [CheckpointError, ConfigError, FileError, UnsupportedError];
+
+/** What settings, files or machines are to blame for: the place in the program would be noise. */
+export const OUTER_ERRORS: readonly ErrorClass[] = [
+  ...USAGE_ERRORS,
+  CollectiveError,
+  LibraryNotFoundError,
+  NativeError,
+  NonFiniteError,
+  OutOfMemoryError,
+  RendezvousError,
+];
+
+/** Whether an error is of one of the classes. */
+export function isOneOf(error: unknown, classes: readonly ErrorClass[]): error is Error {
+  return classes.some((kind) => error instanceof kind);
+}

@@ -4,8 +4,9 @@
  * @module
  */
 
-/** Hexadecimal digests, by the level of x86-64 that a library is built for. */
+/** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "03a9dedc8f8183925315b856114b811e99559677538b4636b1f7debefd75efce",
-  v4: "c27478933d610dc0c37d43bc43ead96e0e52346c1c06add4537319635f961afd",
+  v3: "69eb0843f7b960dcd8f49fa1673f1369493978c88471f60ec8054200574ab773",
+  v4: "7eaa2917b64bdfe89d8e4a7942585cc5df9700455b1aa57c5e5c0bd6bafaf132",
+  neon: "5bd2d91fed8329c7c6b2bd4a6123e88e76e0d73bfaa3fac85d08820550f7bae7",
 } as const;

@@ -25,7 +25,8 @@ export function tell(row: Row): void {
 
 /** The lines among what a program printed. */
 export function rowsIn(output: string): readonly Row[] {
-  return output.split("\n").filter((line) => line.startsWith('{"case":')).map((line): Row => JSON.parse(line));
+  const lines = output.split("\n").map((line) => line.replace(/^\[rank\d+\] /, ""));
+  return lines.filter((line) => line.startsWith('{"case":')).map((line): Row => JSON.parse(line));
 }
 
 /** The line that tells most of a program's or an error's words. */

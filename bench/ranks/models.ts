@@ -13,13 +13,39 @@ export interface BenchModel {
   readonly batch: number;
   /** Tokens of each. */
   readonly seq: number;
+  /** Steps before those that are timed, and how many are. */
+  readonly steps: { readonly warmUp: number; readonly timed: number };
 }
+
+/** Steps of models of which one takes a second or less. */
+const MANY = { warmUp: 3, timed: 10 } as const;
+/** Steps of the others. */
+const FEW = { warmUp: 1, timed: 3 } as const;
 
 /** A Llama of 7.9 M parameters. */
 export const LLAMA_8M: BenchModel = {
   config: EXAMPLE,
   batch: 4,
   seq: 256,
+  steps: MANY,
+};
+
+/** A Llama of 110 M parameters, of which the embeddings are also the head's. */
+export const LLAMA_110M: BenchModel = {
+  config: {
+    model_type: "llama",
+    vocab_size: 32000,
+    hidden_size: 768,
+    intermediate_size: 2048,
+    num_hidden_layers: 12,
+    num_attention_heads: 12,
+    num_key_value_heads: 12,
+    max_position_embeddings: 1024,
+    tie_word_embeddings: true,
+  },
+  batch: 2,
+  seq: 256,
+  steps: FEW,
 };
 
 /** A GPT-2 of 0.47 M parameters; bench/peers/jax_js_step.mjs has the same sizes. */
@@ -38,6 +64,7 @@ export const GPT_05M: BenchModel = {
   },
   batch: 8,
   seq: 64,
+  steps: MANY,
 };
 
 /** A Llama of 0.6 B parameters. */
@@ -54,6 +81,7 @@ export const LLAMA_600M: BenchModel = {
   },
   batch: 1,
   seq: 256,
+  steps: FEW,
 };
 
 /** A Llama of 1.1 B parameters, with the sizes of TinyLlama. */
@@ -70,4 +98,13 @@ export const LLAMA_1100M: BenchModel = {
   },
   batch: 1,
   seq: 256,
+  steps: FEW,
 };
+
+/** The model of a step's case, by how the case's name begins. */
+export function modelOfCase(name: string): BenchModel {
+  const found = Object.entries({ "gpt-0.5m": GPT_05M, "llama-8m": LLAMA_8M, "llama-110m": LLAMA_110M })
+    .find(([begin]) => name === begin || name.startsWith(`${begin}-`));
+  if (found === undefined) throw new Error(`no model of '${name}'`);
+  return found[1];
+}

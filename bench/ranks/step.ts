@@ -9,20 +9,18 @@ import { buildModel, initializeParameters } from "fullyshard/nn";
 import { openDevice } from "fullyshard/device";
 import { openProcessGroup } from "fullyshard/comm";
 import { resolveConfig, TRAIN_SECTIONS } from "fullyshard/config";
-import { GPT_05M, LLAMA_8M } from "./models.ts";
+import { modelOfCase } from "./models.ts";
 import { threadsOfCase } from "./timing.ts";
 
-const WARMUP = 3;
-const STEPS = 10;
-
+const name = process.argv.at(-1) ?? "";
 const config = await resolveConfig(TRAIN_SECTIONS, { argv: process.argv.slice(2, -1) });
 const device = await openDevice("cpu", { cpuMath: config.cpuMath, threads: threadsOfCase() }).catch((error: Error) => {
   const rank = process.env["RANK"];
-  if (rank === undefined || rank === "0") process.stdout.write(`${process.argv.at(-1)} cannot: ${error.message}\n`);
+  if (rank === undefined || rank === "0") process.stdout.write(`${name} cannot: ${error.message}\n`);
   process.exit();
 });
 using group = await openProcessGroup({ device });
-const { config: sizes, batch, seq } = process.argv.at(-1)?.startsWith("gpt-0.5m") ? GPT_05M : LLAMA_8M;
+const { config: sizes, batch, seq, steps } = modelOfCase(name);
 const model = buildModel(device, sizes);
 const precision = { paramDtype: config.precision === "bfloat16" ? bfloat16 : float32, reduceDtype: float32 };
 const shard = (): { setGradientDivideFactor(factor: number): void } => {
@@ -34,7 +32,7 @@ initializeParameters(model, 0);
 const optimizer = new AdamW(model.parameters(), { learningRate: 1e-3 });
 const ids = Int32Array.from({ length: batch * seq }, (_, i) => (i * 7919 + group.rank * 104729) % sizes.vocab_size);
 const times: number[] = [];
-for (let step = 0; step < WARMUP + STEPS; step++) {
+for (let step = 0; step < steps.warmUp + steps.timed; step++) {
   group.barrier("step");
   const started = performance.now();
   {
@@ -46,7 +44,7 @@ for (let step = 0; step < WARMUP + STEPS; step++) {
     loss?.backward();
     optimizer.step();
   }
-  if (step >= WARMUP) times.push(performance.now() - started);
+  if (step >= steps.warmUp) times.push(performance.now() - started);
 }
-const median = times.toSorted((a, b) => a - b)[STEPS >> 1] ?? NaN;
-if (group.rank === 0) process.stdout.write(`${process.argv.at(-1)} ${median.toFixed(2)}\n`);
+const median = times.toSorted((a, b) => a - b)[steps.timed >> 1] ?? NaN;
+if (group.rank === 0) process.stdout.write(`${name} ${median.toFixed(2)}\n`);

@@ -59,7 +59,7 @@ export interface DoctorReport {
   readonly cpu: { readonly model: string | null; readonly features: Readonly<Record<string, boolean>> } | null;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number } | null;
   readonly sharedMemory: Space & { readonly directory: string; readonly remedy: string } | null;
-  /** The native kernels: the level of x86-64 and the file of those that `cpuMath` 'native' opens here, or why there are none. */
+  /** The native kernels: the level and the file of those that `cpuMath` 'native' opens here, or why there are none. */
   readonly native: { readonly level: string; readonly path: string } | { readonly obstacle: string };
   readonly cuda: CudaReport;
   readonly libraries: readonly LibraryReport[];
@@ -124,7 +124,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     platform,
     cores: coreCount(),
     threads: { ofOneRank: threadsOfRank(1), ofEachOfTwo: threadsOfRank(2) },
-    cpu: posix === undefined ? null : readCpu(posix),
+    cpu: posix === undefined ? null : readCpu(posix, platform.arch),
     memory: posix === undefined ? null : readMemory(posix),
     sharedMemory: posix === undefined ? null : readSharedMemory(posix, environment),
     native: "level" in native ? native : { obstacle: native.obstacle },
@@ -208,12 +208,16 @@ function ifKnown<T>(action: () => T): T | undefined {
 }
 
 /** Processor flags that decide how fast native CPU math is, as the kernel names them. */
-const FEATURES = ["avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"] as const;
+const FEATURES: Readonly<Record<string, readonly string[]>> = {
+  x64: ["avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"],
+  arm64: ["asimd", "bf16", "i8mm", "sve"],
+};
 
-function readCpu(posix: Posix): DoctorReport["cpu"] {
+function readCpu(posix: Posix, arch: string): DoctorReport["cpu"] {
   const processor = readProcessor(posix);
   if (processor === undefined) return null;
-  const features = Object.fromEntries(FEATURES.map((name) => [name, processor.features.has(name)]));
+  const names = FEATURES[arch] ?? [];
+  const features = Object.fromEntries(names.map((name) => [name, processor.features.has(name)]));
   return { model: processor.model ?? null, features };
 }
 
@@ -239,7 +243,7 @@ function readSystemText(posix: Posix, path: string): string | undefined {
 /** The report as text for people: what is used, what would help, and at last what a later version is to use. */
 export function formatReport(report: DoctorReport, width: number): string {
   const { platform, threads, cpu, memory, sharedMemory, problems } = report;
-  const has = (flag: string): string => `${cpu?.features[flag] === true ? "+" : "-"}${flag}`;
+  const features = Object.entries(cpu?.features ?? {}).map(([flag, has]) => `${has ? "+" : "-"}${flag}`);
   const available = memory !== null && `${gib(memory.availableBytes)} of ${gib(memory.totalBytes)} available`;
   const free = sharedMemory !== null &&
     `${sharedMemory.directory}: ${gib(sharedMemory.freeBytes)} of ${gib(sharedMemory.totalBytes)} free`;
@@ -259,7 +263,7 @@ export function formatReport(report: DoctorReport, width: number): string {
       "threads",
       `${threads.ofOneRank} of one rank, ${threads.ofEachOfTwo} of each of two, unless --threads is given`,
     ),
-    ...entry("cpu features", cpu === null ? "unknown" : FEATURES.map(has).join(" ")),
+    ...entry("cpu features", features.join(" ") || "unknown"),
     ...entry("cpu math", describeMath(report)),
     ...entry("cuda", ...describeCuda(report.cuda)),
     ...entry("memory", available || "unknown"),

@@ -11,20 +11,11 @@ import { scriptArguments } from "../runtime/processes.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { VERSION } from "../version.ts";
 
-const usage = `Usage: fullyshard [--runtime <bun|deno|auto>] <command> [flags]
+/** The text before the variables, with the list of commands. */
+const usage = (list: string): string =>
+  `Usage: fullyshard [--runtime <bun|deno|auto>] <command> [flags]
 
-  run        start a script on several ranks, with torchrun's flags
-  launch     start a script as a file of Accelerate says (accelerate launch)
-  config     ask what such a file should say, and write it
-  estimate   tell what a training step takes on any number of ranks
-  tokenizer  learn a tokenizer from text, without Python
-  pull       get a model of Hugging Face's Hub into its cache
-  trace      make a file for Perfetto of what ranks traced, and sum it up
-  inspect    tell what a checkpoint holds, and whether it is whole
-  diff       compare two checkpoints, tensor by tensor
-  merge      make a Hugging Face folder of a checkpoint
-  reshard    rewrite a checkpoint for another number of ranks
-  doctor     show what this machine has, and what a missing library would give
+${list}
 
   fullyshard <command> --help   the flags of a command
   fullyshard --version          the version
@@ -49,37 +40,82 @@ function help(): string {
     const meaning = wrapWords(ENV[name].meaning, terminal("stdout").columns() - column);
     return meaning.map((text, line) => `  ${(line === 0 ? name : "").padEnd(column - 2)}${text}`);
   });
-  return [usage, ...lines].join("\n");
+  const list = Object.entries(commands).map(([name, { does }]) => `  ${name.padEnd(9)}  ${does}`);
+  return [usage(list.join("\n")), ...lines].join("\n");
 }
 
-const commands: Readonly<Record<string, (argv: readonly string[]) => Promise<number>>> = {
-  run: async (argv) => await (await import("./run.ts")).run(argv),
-  launch: async (argv) => await (await import("./launch.ts")).launch(argv),
-  config: async (argv) => await (await import("./config.ts")).config(argv),
-  estimate: async (argv) => await (await import("./estimate.ts")).estimate(argv),
-  tokenizer: async (argv) => await (await import("./tokenizer.ts")).tokenizer(argv),
-  pull: async (argv) => await (await import("./pull.ts")).pull(argv),
-  trace: async (argv) => await (await import("./trace.ts")).trace(argv),
-  inspect: async (argv) => await (await import("./inspect.ts")).inspect(argv),
-  diff: async (argv) => await (await import("./diff.ts")).diff(argv),
-  merge: async (argv) => await (await import("./merge.ts")).merge(argv),
-  reshard: async (argv) => await (await import("./reshard.ts")).reshard(argv),
-  doctor: async (argv) => {
-    const { readFlags } = await import("../config/flags.ts");
-    const { ConfigError } = await import("../errors.ts");
-    const reading = readFlags([
-      { name: "json", takes: "switch", description: "Print one JSON object" },
-      { name: "help", short: "h", takes: "switch", description: "Show this text" },
-    ], argv);
-    if (reading.problems.length > 0) throw new ConfigError(reading.problems);
-    if (reading.uses.has("help")) {
-      process.stdout.write("Usage: fullyshard doctor [--json]\n");
-      return 0;
-    }
-    const { doctor } = await import("./doctor.ts");
-    const json = reading.uses.get("json")?.texts.at(-1) === "true";
-    const out = terminal("stdout");
-    return await doctor({ json, width: out.columns() }, out.write);
+/** A command. */
+interface Command {
+  /** What it does, for the help text. */
+  readonly does: string;
+  /** Runs it with the arguments that follow its name; gives the exit code. */
+  readonly run: (argv: readonly string[]) => Promise<number>;
+}
+
+const commands: Readonly<Record<string, Command>> = {
+  run: {
+    does: "start a script on several ranks, with torchrun's flags",
+    run: async (argv) => await (await import("./run.ts")).run(argv),
+  },
+  launch: {
+    does: "start a script as a file of Accelerate says (accelerate launch)",
+    run: async (argv) => await (await import("./launch.ts")).launch(argv),
+  },
+  config: {
+    does: "ask what such a file should say, and write it",
+    run: async (argv) => await (await import("./config.ts")).config(argv),
+  },
+  estimate: {
+    does: "tell what a training step takes on any number of ranks",
+    run: async (argv) => await (await import("./estimate.ts")).estimate(argv),
+  },
+  tokenizer: {
+    does: "learn a tokenizer from text, without Python",
+    run: async (argv) => await (await import("./tokenizer.ts")).tokenizer(argv),
+  },
+  pull: {
+    does: "get a model of Hugging Face's Hub into its cache",
+    run: async (argv) => await (await import("./pull.ts")).pull(argv),
+  },
+  trace: {
+    does: "make a file for Perfetto of what ranks traced, and sum it up",
+    run: async (argv) => await (await import("./trace.ts")).trace(argv),
+  },
+  inspect: {
+    does: "tell what a checkpoint holds, and whether it is whole",
+    run: async (argv) => await (await import("./inspect.ts")).inspect(argv),
+  },
+  diff: {
+    does: "compare two checkpoints, tensor by tensor",
+    run: async (argv) => await (await import("./diff.ts")).diff(argv),
+  },
+  merge: {
+    does: "make a Hugging Face folder of a checkpoint",
+    run: async (argv) => await (await import("./merge.ts")).merge(argv),
+  },
+  reshard: {
+    does: "rewrite a checkpoint for another number of ranks",
+    run: async (argv) => await (await import("./reshard.ts")).reshard(argv),
+  },
+  doctor: {
+    does: "show what this machine has, and what a missing library would give",
+    run: async (argv) => {
+      const { readFlags } = await import("../config/flags.ts");
+      const { ConfigError } = await import("../errors.ts");
+      const reading = readFlags([
+        { name: "json", takes: "switch", description: "Print one JSON object" },
+        { name: "help", short: "h", takes: "switch", description: "Show this text" },
+      ], argv);
+      if (reading.problems.length > 0) throw new ConfigError(reading.problems);
+      if (reading.uses.has("help")) {
+        process.stdout.write("Usage: fullyshard doctor [--json]\n");
+        return 0;
+      }
+      const { doctor } = await import("./doctor.ts");
+      const json = reading.uses.get("json")?.texts.at(-1) === "true";
+      const out = terminal("stdout");
+      return await doctor({ json, width: out.columns() }, out.write);
+    },
   },
 };
 
@@ -102,11 +138,10 @@ export async function main(argv: readonly string[]): Promise<number> {
     return 2;
   }
   try {
-    return await command(rest);
+    return await command.run(rest);
   } catch (error) {
-    const { CheckpointError, ConfigError, FileError, UnsupportedError } = await import("../errors.ts");
-    const usage = [CheckpointError, ConfigError, FileError, UnsupportedError];
-    if (!(error instanceof Error) || !usage.some((kind) => error instanceof kind)) throw error;
+    const { isOneOf, USAGE_ERRORS } = await import("../errors.ts");
+    if (!isOneOf(error, USAGE_ERRORS)) throw error;
     process.stderr.write(`fullyshard ${name}: ${error.message}\n`);
     return 2;
   }

@@ -47,7 +47,8 @@ const OPENERS: Readonly<Record<Backend, (request: Request) => ProcessGroup | Pro
   shm: (request) => openShm(request.device, onOneHost(request)),
   async nccl(request) {
     const { openNccl } = await import("./data/nccl.ts");
-    return await openNccl(request.device, { ...inMemory(request), hosts: request.hosts ?? hostsOf(request) });
+    const mayStage = request.backend !== "nccl";
+    return await openNccl(request.device, { ...inMemory(request), hosts: request.hosts ?? hostsOf(request), mayStage });
   },
 };
 

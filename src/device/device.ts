@@ -10,7 +10,7 @@ import type { Trace } from "../runtime/trace.ts";
 import type { DeviceGraphs } from "./graphs.ts";
 import type { Arguments } from "./kernels/signature.ts";
 import type { KernelName, Kernels } from "./kernels/table.ts";
-import type { OffloadPool } from "./offload.ts";
+import type { MemoryPlace, OffloadPool } from "./offload.ts";
 import type { DeviceScalars } from "./scalars.ts";
 import type { DeviceStatus } from "./status.ts";
 import type { Streams } from "./stream.ts";
@@ -93,6 +93,11 @@ export interface Device {
   copyOut(dst: Uint8Array, src: DevicePtr): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
+  /**
+   * Enqueues a copy between its memory and that of its {@link offload}, which it pins for that; returns false, with nothing done,
+   * where it is not that or cannot be pinned. @default a copy goes by way of host bytes
+   */
+  copyPinned?(to: MemoryPlace, from: MemoryPlace, byteLength: number): boolean;
   /** Where device address 0 lies, if device memory lies in that of this process: at its address 0, or where a buffer begins. */
   readonly origin?: "native" | ArrayBufferLike;
   /** Waits for all enqueued work. */

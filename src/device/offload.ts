@@ -16,13 +16,14 @@ const PIECE_BYTES = 2 ** 20;
 /** A place in the memory of a device. */
 export interface MemoryPlace {
   /** What the memory belongs to. */
-  readonly device: Pick<Device, "copyIn" | "copyOut">;
+  readonly device: Pick<Device, "copyIn" | "copyOut" | "copyPinned">;
   /** The first byte. */
   readonly ptr: DevicePtr;
 }
 
-/** Copies bytes between the memories of two devices, piece by piece. */
+/** Copies bytes between the memories of two devices: by one of them on its own if it can, else by way of host bytes, piece by piece. */
 export function copyAcross(to: MemoryPlace, from: MemoryPlace, byteLength: number): void {
+  for (const { device } of [to, from]) if (device.copyPinned?.(to, from, byteLength) === true) return;
   const piece = new Uint8Array(Math.min(PIECE_BYTES, byteLength));
   for (let done = 0; done < byteLength; done += piece.byteLength) {
     const part = piece.subarray(0, Math.min(piece.byteLength, byteLength - done));
@@ -35,6 +36,7 @@ export function copyAcross(to: MemoryPlace, from: MemoryPlace, byteLength: numbe
 export class OffloadPool {
   readonly #open: () => Device;
   #device: Device | undefined;
+  #isPinned = true;
 
   /**
    * Opens nothing yet.
@@ -48,6 +50,16 @@ export class OffloadPool {
   /** The device that is the pool. */
   get device(): Device {
     return this.#device ??= this.#open();
+  }
+
+  /** Whether the device beside it may pin what it copies. */
+  get isPinned(): boolean {
+    return this.#isPinned;
+  }
+
+  /** Keeps all of it from being pinned from now on. */
+  leaveUnpinned(): void {
+    this.#isPinned = false;
   }
 
   /** What the pool's allocator has given out; undefined before the first use. */

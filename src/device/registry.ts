@@ -22,11 +22,14 @@ const OPENERS: Readonly<Record<string, Opener>> = {
     if (index === 0) return openCpuDevice(options);
     throw new UnsupportedError(`Cannot open device 'cpu:${index}': there is one CPU, 'cpu:0'`);
   },
-  cuda: async (index, { memoryBytes, trace, localRank = 0, ranksOnHost = 1 }) => {
+  cuda: async (index, { memoryBytes, trace, threads, localRank = 0, ranksOnHost = 1 }) => {
     const { openCudaDevice } = await import("./cuda/device.ts");
-    return await openCudaDevice(index ?? { localRank, ranksOnHost }, { memoryBytes, trace });
+    return await openCudaDevice(index ?? { localRank, ranksOnHost }, { memoryBytes, trace, threads });
   },
 };
+
+/** Names of devices, without a number. */
+export const DEVICES: readonly string[] = Object.keys(OPENERS);
 
 /**
  * Opens a device. A device that is not there is an error: nothing else is chosen instead.
@@ -46,7 +49,7 @@ export function openDevice(name: string, options: DeviceOptions = {}): Promise<D
   const kind = number === null ? name : name.slice(0, number.index);
   const open = Object.hasOwn(OPENERS, kind) ? OPENERS[kind] : undefined;
   if (open === undefined) {
-    throw new UnsupportedError(`Cannot open device '${name}': ${whichAre(Object.keys(OPENERS), "available")}`);
+    throw new UnsupportedError(`Cannot open device '${name}': ${whichAre(DEVICES, "available")}`);
   }
   return open(number === null ? undefined : Number(number[1]), options);
 }

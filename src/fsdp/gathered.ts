@@ -104,6 +104,7 @@ export class GatheredRun {
     extension: GatherExtension | undefined,
   ) {
     this.#device = device;
+    if (policy.offloadPolicy?.pinMemory === false) device.offload.leaveUnpinned();
     this.home = policy.offloadPolicy === undefined ? device : device.offload.device;
     this.#policy = policy;
     this.#extension = extension;

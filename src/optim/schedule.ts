@@ -88,7 +88,9 @@ export function constant(options: ScheduleOptions): Schedule {
   return schedule("constant", options, () => 1);
 }
 
+/** Names of schedules. */
+export const SCHEDULE_NAMES = ["cosine", "linear", "constant"] as const;
+/** Name of a schedule. */
+export type ScheduleName = typeof SCHEDULE_NAMES[number];
 /** All schedules, by name. */
 export const SCHEDULES: Readonly<Record<ScheduleName, typeof cosine>> = { cosine, linear, constant };
-/** Name of a schedule. */
-export type ScheduleName = "cosine" | "linear" | "constant";

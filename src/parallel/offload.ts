@@ -9,7 +9,10 @@ import type { StatePool } from "../device/state_pool.ts";
 export interface OffloadPolicy {
   /** Memory of the host. */
   readonly kind: "cpu";
-  /** Whether that memory is pinned, so that copies go beside compute; without effect where the device is the CPU. */
+  /**
+   * Whether that memory is pinned, so that a card copies it beside compute; one unit without keeps all of the device's from it. It
+   * is without effect where the device is the CPU.
+   */
   readonly pinMemory: boolean;
   /** Where optimizer states rest between updates: in a file, or, undefined, in that memory too. */
   readonly optimizerStates: StatePool | undefined;

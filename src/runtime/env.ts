@@ -39,6 +39,7 @@ export const ENV = {
     kind: "text",
     mustBeReadable: true,
   },
+  NCCL_MULTI_RANK_GPU_ENABLE: { meaning: "1: NCCL 2.30 and newer joins ranks that have one card", kind: "whole" },
   FULLYSHARD_LAUNCHER: {
     meaning: "whose variables say which rank this is: torchrun or slurm; by default torchrun's, else SLURM's",
     kind: "text",

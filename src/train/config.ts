@@ -6,7 +6,8 @@
 import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
-import type { ScheduleName } from "../optim/schedule.ts";
+import { DEVICES } from "../device/registry.ts";
+import { SCHEDULE_NAMES, type ScheduleName } from "../optim/schedule.ts";
 import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
 
 /**
@@ -238,10 +239,10 @@ export const foreignSection: Section<ForeignKeys> = section(
 export const hostSection: Section<HostConfig> = section(
   "host",
   z.strictObject({
-    device: z.string().regex(/^(?:cpu|cuda)(?::\d+)?$/, "cpu, cuda, or one card such as cuda:0").default("cpu")
-      .describe(
-        "What is computed on: cpu, or cuda for NVIDIA's cards, one for each rank of a host",
-      ),
+    device: z.string().regex(
+      new RegExp(`^(?:${DEVICES.join("|")})(?::\\d+)?$`),
+      `${DEVICES.join(", ")}, or one card such as cuda:0`,
+    ).default("cpu").describe("What is computed on: cpu, or cuda for NVIDIA's cards, one for each rank of a host"),
     memoryBytes: size.min(2 ** 24).optional().describe(
       "Memory that a rank may use; 4 GiB with WASM math, what the host has with native math unless given",
     ),
@@ -278,7 +279,7 @@ export const trainSection: Section<TrainConfig> = section(
       `Peak learning rate (default: ${PEAK_LEARNING_RATES.fromScratch}; with a model to fine-tune ` +
         `${PEAK_LEARNING_RATES.fineTuning.toExponential()})`,
     ).meta({ otherNames: ["lr"] }),
-    schedule: z.enum(["cosine", "linear", "constant"]).default("cosine").describe(
+    schedule: z.enum(SCHEDULE_NAMES).default("cosine").describe(
       "How the learning rate falls after the warm-up",
     ),
     warmupSteps: count.optional().describe(

@@ -3,18 +3,7 @@
  *
  * @module
  */
-import {
-  CheckpointError,
-  CollectiveError,
-  ConfigError,
-  FileError,
-  LibraryNotFoundError,
-  NativeError,
-  NonFiniteError,
-  OutOfMemoryError,
-  RendezvousError,
-  UnsupportedError,
-} from "../errors.ts";
+import { CollectiveError, isOneOf, OUTER_ERRORS, RendezvousError } from "../errors.ts";
 import { encodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
 import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
 import { onUncaughtError } from "../runtime/processes.ts";
@@ -34,25 +23,10 @@ export function rankOf(): number | undefined {
   }
 }
 
-/** What settings, files and machines are to blame for: the place in the program would be noise. */
-const OUTER_ERRORS = [
-  CheckpointError,
-  CollectiveError,
-  ConfigError,
-  FileError,
-  LibraryNotFoundError,
-  NativeError,
-  NonFiniteError,
-  OutOfMemoryError,
-  RendezvousError,
-  UnsupportedError,
-];
-
 /** What is told of an error. */
 export function failureOf(error: unknown, uncaught = false): FailureRecord {
   const { name, message, stack = "" } = error instanceof Error ? error : { name: "Error", message: String(error) };
-  const isOuter = OUTER_ERRORS.some((kind) => error instanceof kind);
-  const frames = isOuter ? [] : stack.split("\n").filter((line) => /^\s+at /.test(line));
+  const frames = isOneOf(error, OUTER_ERRORS) ? [] : stack.split("\n").filter((line) => /^\s+at /.test(line));
   const followed = error instanceof CollectiveError
     ? error.facts.stoppedBy
     : error instanceof RendezvousError

@@ -47,16 +47,18 @@ describe("doctor()", () => {
     assert.ok(report.memory !== null && report.memory.availableBytes <= report.memory.totalBytes);
     assert.ok(report.sharedMemory !== null && report.sharedMemory.totalBytes > 0);
     assert.match(report.sharedMemory.remedy, /--shm-size/);
-    assert.equal(typeof report.cpu?.features["avx512_bf16"], "boolean");
+    assert.equal(typeof report.cpu?.features[platform().arch === "arm64" ? "bf16" : "avx512_bf16"], "boolean");
   });
 
   it("says which native kernels run here, or why none do", async () => {
     const { native, cpu } = await examine(environment());
-    const runs = platform().os === "linux" && platform().arch === "x64" && cpu?.features["avx2"] === true;
+    const { os, arch } = platform();
+    const runs = os === "linux" && cpu?.features[arch === "arm64" ? "asimd" : "avx2"] === true;
     const { text } = await run(false, {});
     if (runs && "level" in native) {
       const hasWide = cpu.features["avx512f"] === true;
-      assert.match(native.level, hasWide ? /^x86-64-v[34] / : /^x86-64-v3 \(AVX2\)$/);
+      const x86 = hasWide ? /^x86-64-v[34] / : /^x86-64-v3 \(AVX2\)$/;
+      assert.match(native.level, arch === "arm64" ? /^aarch64 \(NEON\)$/ : x86);
       assert.ok(text.includes(`cpu math       native: ${native.level}, ${native.path}\n`));
     } else {
       assert.ok("obstacle" in native && !runs);

@@ -4,6 +4,7 @@
  * @module
  */
 import { type NativeDeviceOptions, openNativeDevice } from "../../src/device/native/device.ts";
+import { LEVEL_NAMES } from "../../src/device/native/library.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../src/errors.ts";
 import { conformDevice } from "../conformance/device.ts";
@@ -33,10 +34,12 @@ for (
     ["native v3", { level: "v3" }],
     ["native v4", { level: "v4" }],
     ["native with 3 threads", { threads: 3, leastWork: 1 }],
+    ["native neon", { level: "neon" }],
   ])
 ) {
   const device = await tryOpen(openNativeDevice({ ...options, memoryBytes }));
-  conformDevice(name, device, `this is no Linux on x86-64-${options.level ?? "v3"}`, OWN_PRODUCT_PROPERTIES);
+  const wanted = options.level === undefined ? "a processor of native kernels" : LEVEL_NAMES[options.level];
+  conformDevice(name, device, `this is no Linux on ${wanted}`, OWN_PRODUCT_PROPERTIES);
 }
 
 const onednn = await tryOpen(openDevice("cpu", { cpuMath: "onednn", memoryBytes }));

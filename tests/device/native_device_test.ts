@@ -115,7 +115,10 @@ test("NativeDevice is an error after its end, not a fault", { skip }, async () =
 test("openDevice() takes native kernels where they run, if the choice is left to it", { skip }, async () => {
   const device = await openDevice("cpu", { cpuMath: "auto", memoryBytes: 2 ** 24 });
   assert.equal(device.mathName, "native");
-  assert.match(device.detail, /^native kernels for x86-64-v[34] \(AVX\S*\), \d+ threads? \(.*native-v[34]\.so\)$/);
+  assert.match(
+    device.detail,
+    /^native kernels for (x86-64-v[34] \(AVX\S*\)|aarch64 \(NEON\)), \d+ threads? \(.*native-\w+\.so\)$/,
+  );
   device.dispose();
 });
 

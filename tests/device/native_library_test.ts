@@ -10,9 +10,8 @@ import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { exportName } from "../../src/device/kernels/packing.ts";
 import { KERNELS } from "../../src/device/kernels/table.ts";
-import { lackingFor, levelOf } from "../../src/device/native/processor.ts";
+import { lackingFor, leastLevel, levelOf } from "../../src/device/native/processor.ts";
 import { FileError, UnsupportedError } from "../../src/errors.ts";
-import { platform } from "../../src/runtime/processes.ts";
 import { LIBRARY_DIGESTS } from "../../wasm/digests.ts";
 import { nativeLibraryPath } from "../../wasm/native.ts";
 import { dynamicSymbols } from "../support/elf_symbols.ts";
@@ -23,21 +22,16 @@ const OTHERS = [
   ...["heap_base", "list_area", "pool_bytes", "pool_helpers", "pool_work", "pool_end"],
   ...["exact_exp", "exact_log", "exact_sin", "exact_cos", "exact_pow"],
 ];
-const isX64 = platform().arch === "x64";
 
-for (const level of ["v3", "v4"] as const) {
+for (const level of ["v3", "v4", "neon"] as const) {
   const file = new URL(`../../wasm/pkg/native-${level}.so`, import.meta.url);
 
-  test(
-    `native-${level}.so gives the kernels of the table, and wants no symbol and no library`,
-    { skip: !isX64 },
-    () => {
-      const symbols = dynamicSymbols(new Uint8Array(readFileSync(file)));
-      assert.deepEqual(symbols.defined, [...Object.keys(KERNELS).map(exportName), ...OTHERS].sort());
-      assert.deepEqual(symbols.undefined, []);
-      assert.equal(symbols.needed, 0);
-    },
-  );
+  test(`native-${level}.so gives the kernels of the table, and wants no symbol and no library`, () => {
+    const symbols = dynamicSymbols(new Uint8Array(readFileSync(file)));
+    assert.deepEqual(symbols.defined, [...Object.keys(KERNELS).map(exportName), ...OTHERS].sort());
+    assert.deepEqual(symbols.undefined, []);
+    assert.equal(symbols.needed, 0);
+  });
 
   test(`native-${level}.so holds no trace of where it was built`, () => {
     const text = new TextDecoder("latin1").decode(readFileSync(file));
@@ -77,4 +71,8 @@ test("levelOf() takes the best level of which the processor has every flag", () 
   assert.equal(levelOf(processor(v3.filter((flag) => flag !== "fma"))), undefined);
   assert.equal(levelOf(processor(v4.slice(v3.length))), undefined, "AVX-512 alone");
   assert.deepEqual(lackingFor("v4", processor(v3)), v4.slice(v3.length));
+  assert.equal(levelOf(processor(["fp", "asimd", "evtstrm"])), "neon");
+  assert.equal(levelOf(processor(["fp"])), undefined);
+  assert.deepEqual(lackingFor("neon", processor(v4)), ["asimd"]);
+  assert.deepEqual(["x64", "arm64", "riscv64"].map(leastLevel), ["v3", "neon", undefined]);
 });

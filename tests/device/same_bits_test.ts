@@ -44,15 +44,26 @@ function bitsOf(device: Device, kernels: readonly string[]): ReadonlyMap<string,
 const strict = await openWasmDevice({ cpuMath: "wasm", memoryBytes });
 const relaxed = await openWasmDevice({ cpuMath: "wasm-relaxed", memoryBytes });
 const [v3, v4] = [await openNative({ level: "v3" }), await openNative({ level: "v4" })];
+const neon = await openNative({ level: "neon" });
+const native = v4 ?? v3 ?? neon;
 // Pieces of one element: what can be cut, is.
 const shared = await Promise.all(
   shareOf([2, 3]).map(async (threads) => [threads, await openNative({ threads, leastWork: 1 })] as const),
 );
-after(() => [strict, relaxed, v3, v4, ...shared.map(([, device]) => device)].forEach((device) => device?.dispose()));
+after(() =>
+  [strict, relaxed, v3, v4, neon, ...shared.map(([, device]) => device)].forEach((device) => device?.dispose())
+);
 
 const expected = bitsOf(strict, OTHERS);
 assert.equal(expected.size, OTHERS.length);
-for (const [name, device] of [["relaxed WASM", relaxed], ["native v3", v3], ["native v4", v4]] as const) {
+for (
+  const [name, device] of [
+    ["relaxed WASM", relaxed],
+    ["native v3", v3],
+    ["native v4", v4],
+    ["native neon", neon],
+  ] as const
+) {
   test(`${name} gives the bits of strict WASM but for products`, { skip: device === undefined && "not here" }, () => {
     for (const [kernel, values] of device === undefined ? [] : bitsOf(device, OTHERS)) {
       assert.ok(isDeepStrictEqual(values, expected.get(kernel)), kernel);
@@ -67,17 +78,16 @@ test("native v3 and v4 give the same products", { skip: (v3 === undefined || v4 
 
 const products = bitsOf(relaxed, PRODUCTS);
 const fuses = !isDeepStrictEqual(products, bitsOf(strict, PRODUCTS));
-const why = v3 === undefined ? "not here" : !fuses && "relaxed WASM does not fuse in this runtime";
+const why = native === undefined ? "not here" : !fuses && "relaxed WASM does not fuse in this runtime";
 test("native products are those of relaxed WASM where that fuses", { skip: why }, () => {
-  if (v3 !== undefined) assert.ok(isDeepStrictEqual(bitsOf(v3, PRODUCTS), products));
+  if (native !== undefined) assert.ok(isDeepStrictEqual(bitsOf(native, PRODUCTS), products));
 });
 
 for (const [threads, device] of shared) {
   test(`${threads} threads give the bits of one`, { skip: device === undefined && "not here" }, () => {
-    const alone = v4 ?? v3;
-    if (device === undefined || alone === undefined) return;
+    if (device === undefined || native === undefined) return;
     const kernels = Object.keys(CASES);
-    const expected = bitsOf(alone, kernels);
+    const expected = bitsOf(native, kernels);
     for (const [kernel, values] of bitsOf(device, kernels)) {
       assert.ok(isDeepStrictEqual(values, expected.get(kernel)), kernel);
     }

@@ -8,19 +8,23 @@ import { test } from "node:test";
 import * as z from "zod";
 import { openDevice } from "../../src/device/registry.ts";
 import { ArgumentError } from "../../src/errors.ts";
-import { constant, cosine, linear, SCHEDULES } from "../../src/optim/schedule.ts";
+import { constant, cosine, linear, SCHEDULE_NAMES, SCHEDULES } from "../../src/optim/schedule.ts";
 import { allClose } from "../support/allclose.ts";
 import { readJson } from "../support/golden.ts";
 
 const { math } = await openDevice("cpu", { memoryBytes: 16 * 2 ** 20 });
 const { schedules } = z.object({
   schedules: z.array(z.object({
-    schedule: z.enum(["cosine", "linear", "constant"]),
+    schedule: z.enum(SCHEDULE_NAMES),
     warmup: z.number(),
     total: z.number(),
     rates: z.array(z.number()),
   })),
 }).parse(readJson("optim/expected.json"));
+
+test("every schedule is compared with transformers'", () => {
+  assert.deepEqual(new Set(schedules.map(({ schedule }) => schedule)), new Set(SCHEDULE_NAMES));
+});
 
 for (const { schedule, warmup, total, rates } of schedules) {
   test(`${schedule}(), ${warmup} of ${total} steps of warm-up, is transformers'`, () => {

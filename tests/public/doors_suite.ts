@@ -1,6 +1,6 @@
 /**
  * The public API as a program sees it: the values and signatures of each door. `doors_test.ts` runs this where JSR answers, from
- * which `@std/testing` comes. After a change that is meant: `deno test -A tests/public/doors_suite.ts -- --update`.
+ * which `@std/testing` comes. After a change that is meant, `take_snapshots.ts` writes them anywhere.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * The dynamic symbols of a shared library for x86-64: what it gives and what it wants, and how many libraries it needs.
+ * The dynamic symbols of a shared library of 64 bits: what it gives and what it wants, and how many libraries it needs.
  *
  * @module
  */

@@ -1,6 +1,7 @@
 /**
- * Runs a function as the ranks of a world: Workers of this process (`loopback`) or processes (any other backend; with a
- * card each `nccl`), under this runtime, the other one, or both in one world. What it takes and gives is plain data.
+ * Runs a function as the ranks of a world: Workers of this process (`loopback`, others by {@link WorldOptions.workers}) or
+ * processes (with a card each `nccl`), under this runtime, the other one, or both in one world. What it takes and gives is
+ * plain data.
  *
  * @module
  */
@@ -40,6 +41,8 @@ export type PlaneOptions = Partial<Omit<ShmOptions, "rank" | "report">> & {
 export interface WorldOptions<D> {
   /** What joins the ranks. @default loopback, which {@link world} runs as Workers */
   readonly over?: Backend;
+  /** Whether ranks are Workers, which are given a world of `createLoopbackWorld()`. @default of loopback they are */
+  readonly workers?: boolean;
   /** Variables of the ranks of `nccl`: the doubles of NVIDIA's libraries. */
   readonly variables?: Readonly<Record<string, string>>;
   /** Runtimes of ranks that are processes, in turn. @default this one */
@@ -185,11 +188,12 @@ export async function world<D, R>(
   run: RankFunction<D, R>,
   options: WorldOptions<D> = {},
 ): Promise<readonly RankEnd<R>[]> {
-  if (options.over !== undefined && options.over !== "loopback") return await startWorld(size, run, options).ends;
+  const { over = "loopback", workers = over === "loopback" } = options;
+  if (!workers) return await startWorld(size, run, options).ends;
   const orders = Array.from({ length: size }, (_, rank) => orderOf(run, rank, options));
   const { stagingBytes } = orders[0]?.planes ?? {};
   const worlds = Array.from({ length: 1 + (options.groups ?? 0) }, () => createLoopbackWorld(size, { stagingBytes }));
-  const ends = await runPooled(size, new URL("./world_worker.ts", import.meta.url), { orders, worlds });
+  const ends = await runPooled(size, new URL("./world_worker.ts", import.meta.url), { over, orders, worlds });
   return ends.map((text): RankEnd<R> => JSON.parse(String(text)));
 }
 

@@ -1,6 +1,6 @@
 /** A Worker that is a rank of `world()`. @module */
 import type { LoopbackWorld } from "../../src/comm/control/workers.ts";
-import { openLoopback } from "../../src/comm/data/loopback.ts";
+import { type Backend, openProcessGroup } from "../../src/comm/registry.ts";
 import { openCommDevice } from "./comm_device.ts";
 import { serveRanks } from "./rank_pool.ts";
 import type { RankOrder } from "./world.ts";
@@ -8,6 +8,7 @@ import { runRank } from "./world_rank.ts";
 
 /** What all Workers are given. */
 interface Orders {
+  readonly over: Backend;
   readonly orders: readonly RankOrder[];
   readonly worlds: readonly LoopbackWorld[];
 }
@@ -19,6 +20,7 @@ function isOrders(data: unknown): data is Orders {
 serveRanks(async ({ rank, size, data }) => {
   const order = isOrders(data) ? data.orders[rank] : undefined;
   if (!isOrders(data) || order === undefined) throw new Error(`rank ${rank} has no orders`);
+  const { over, worlds } = data;
   const said: string[] = [];
   const say = (text: string): void => void said.push(text);
   const end = await runRank(order, {
@@ -28,9 +30,9 @@ serveRanks(async ({ rank, size, data }) => {
     joined: () => Promise.resolve(),
     openDevice: openCommDevice,
     open: (device, index) => {
-      const world = data.worlds[index];
-      if (world === undefined) throw new Error(`there are ${data.worlds.length} worlds: see WorldOptions.groups`);
-      return openLoopback(world, rank, device, { ...order.planes, report: say });
+      const world = worlds[index];
+      if (world === undefined) throw new Error(`there are ${worlds.length} worlds: see WorldOptions.groups`);
+      return openProcessGroup({ ...order.planes, device, world, rank, backend: over, report: say });
     },
   });
   return JSON.stringify({ ...end, said });

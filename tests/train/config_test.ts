@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { configHelp, resolveConfig } from "../../src/config/resolve.ts";
 import { readSections } from "../../src/config/schema.ts";
+import { DEVICES } from "../../src/device/registry.ts";
 import { CheckpointError, ConfigError, FileError } from "../../src/errors.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
 import { readHfConfig } from "../../src/train/open_model.ts";
@@ -81,7 +82,7 @@ const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--precision", "float64"], /--precision: expected .*bfloat16.*got 'float64'/],
   [["--cpu-math", "mkl"], /--cpu-math: expected .*onednn.*got 'mkl'/],
   [["--strategy", "zero"], /--strategy: expected .*fsdp.*got 'zero'/],
-  [["--device", "gpu"], /--device: expected cpu, cuda, or one card such as cuda:0, got 'gpu'/],
+  [["--device", "gpu"], new RegExp(`--device: expected ${DEVICES.join(", ")}, or one card such as cuda:0, got 'gpu'`)],
   [["--cuda-graphs=twice"], /--cuda-graphs: expected .*got 'twice'/],
   [["--memory-bytes", "1000"], /--memory-bytes: expected .*16777216.*got 1000/],
   [["--timeout-seconds", "0"], /--timeout-seconds: expected .*got 0/],

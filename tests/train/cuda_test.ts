@@ -21,7 +21,8 @@ test(
     assert.equal(stopped.code, 0, stopped.stdout + stopped.stderr);
     assert.match(stopped.stderr, /FSDP over 2 ranks \(nccl\)/);
     assert.match(stopped.stderr, /On cuda:0, CUDA kernels by NVRTC/);
-    const resumed = await run([...cuda, "--resume", "auto"], { env });
+    // What was saved lies elsewhere from then on.
+    const resumed = await run([...cuda, "--resume", "auto", "--cpu-offload"], { env });
     assert.equal(resumed.code, 0, resumed.stdout + resumed.stderr);
     assert.match(resumed.stderr, /Resumed '.*checkpoint-2' at step 2/);
     assert.match(resumed.stdout + resumed.stderr, /out\/model/);
@@ -46,10 +47,34 @@ test("fewer cards than ranks are one clear error", TIMEOUT, async () => {
     two.stderr,
     /Cannot open device 'cuda': the driver shows 2 cards for the 3 ranks of this host.*at most one rank for each card/,
   );
-  const one = await run(flags, { env: { ...variables, TWIN_CARDS: "1" } });
-  assert.notEqual(one.code, 0);
-  assert.match(
-    one.stderr,
-    /ranks 0, 1 have one card \(twin:0\): start at most as many ranks on a host as it has cards/,
-  );
 });
+
+test(
+  "ranks that share a card go through memory of the host, or by an NCCL that joins them, and say which",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const { variables } = await buildCudaTwin();
+    const env = { ...variables, TWIN_CARDS: "1" };
+    const flags = flagsIn(folder, ...SMALL, "--device", "cuda");
+    const staged = await run(flags, { env });
+    assert.equal(staged.code, 0, staged.stdout + staged.stderr);
+    assert.match(
+      staged.stderr,
+      /ranks 0, 1 have one card \(twin:0\): what they exchange goes through memory of the host/,
+    );
+    assert.match(staged.stderr, /FSDP over 2 ranks \(shm\)/);
+    const switched = { ...env, NCCL_MULTI_RANK_GPU_ENABLE: "1" };
+    const old = await run([...flags, "--overwrite"], { env: switched });
+    assert.match(old.stderr, /goes through memory of the host/);
+    const joined = await run([...flags, "--out", folder.file("joined")], { env: { ...switched, TWIN_NCCL: "23000" } });
+    assert.equal(joined.code, 0, joined.stdout + joined.stderr);
+    assert.match(joined.stderr, /ranks 0, 1 have one card \(twin:0\): NCCL joins them there/);
+    assert.match(joined.stderr, /FSDP over 2 ranks \(nccl\)/);
+    const expected = losses(folder, "joined");
+    for (const [step, loss] of losses(folder)) {
+      const want = expected.get(step) ?? assert.fail(`step ${step}`);
+      assert.ok(Math.abs(loss - want) <= 2e-4 * want, `step ${step}: loss ${loss}, by NCCL ${want}`);
+    }
+  },
+);

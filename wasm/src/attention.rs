@@ -221,7 +221,7 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     for c in (0..width).step_by(NR) {
         tile(dim, f.queries.add(row * dim), f.keys.add(c * dim), f.scores.add(c), KEYS, s.scale, 0.0);
     }
-    let (mut bases, mut falls) = ([0.0; MR], [0.0; LANES]);
+    let (mut bases, mut falls) = ([0.0; MR], [0.0; PANEL]);
     for i in 0..MR {
         let scores = f.scores.add(i * KEYS);
         let query = b.q0 + row + i;
@@ -233,7 +233,7 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
         *old = top;
     }
     // What earlier sums shrink by, of all rows at once.
-    let shrinks = exp(F32s::from_lanes(falls)).lanes();
+    let shrinks = exp_of_rows(falls);
     for i in 0..MR {
         let (scores, base, shrink) = (f.scores.add(i * KEYS), F32s::splat(bases[i]), shrinks[i]);
         let sum = sum_lanes(width, |sum, j, _| {
@@ -257,6 +257,25 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
         // A panel of values is as deep as the block, of which only the keys seen are used.
         tile_in_place(seen, weights, f.values.add(c * b.keys), f.output.add(row * padded + c), padded, true);
     }
+}
+
+/// Rows of a panel, filled up to whole vectors: to one, but for NEON, whose panel takes two.
+const PANEL: usize = if MR > LANES { MR } else { LANES };
+
+/// [`exp`] of a value of each row.
+#[cfg(not(target_arch = "aarch64"))]
+#[inline(always)]
+fn exp_of_rows(rows: [f32; PANEL]) -> [f32; PANEL] {
+    exp(F32s::from_lanes(rows)).lanes()
+}
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn exp_of_rows(mut rows: [f32; PANEL]) -> [f32; PANEL] {
+    const _: () = assert!(PANEL.is_multiple_of(LANES));
+    for lanes in rows.as_chunks_mut().0 {
+        *lanes = exp(F32s::from_lanes(*lanes)).lanes();
+    }
+    rows
 }
 
 /// The largest of `width` scores (whole tiles) and `start`, NaN left out.

@@ -42,9 +42,11 @@ pub mod reduce;
 pub mod rope;
 pub mod router;
 pub mod simd;
-#[cfg(not(any(target_arch = "wasm32", target_feature = "avx2")))]
+#[cfg(target_arch = "aarch64")]
+mod simd_neon;
+#[cfg(not(any(target_arch = "wasm32", target_arch = "aarch64", target_feature = "avx2")))]
 mod simd_portable;
-#[cfg(not(target_feature = "avx2"))]
+#[cfg(not(any(target_arch = "aarch64", target_feature = "avx2")))]
 mod simd_wasm;
 #[cfg(target_feature = "avx2")]
 mod simd_x86;
@@ -75,7 +77,14 @@ fn trap(_: &core::panic::PanicInfo) -> ! {
 #[cfg(feature = "native")]
 #[panic_handler]
 fn trap(_: &core::panic::PanicInfo) -> ! {
-    unsafe { core::arch::asm!("ud2", options(noreturn)) }
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!("ud2", options(noreturn))
+    }
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        core::arch::asm!("brk #1", options(noreturn))
+    }
 }
 
 /// A byte of memory; 0 is one left out.

@@ -51,10 +51,14 @@ fn parts(state: u64) -> (u32, usize, usize) {
 
 /// A system call of futexes private to the process: 0 waits while the word holds `value`, 1 wakes up to `value` waiters.
 unsafe fn futex(word: *const AtomicU32, operation: usize, value: u32) {
-    const FUTEX: usize = 202;
     const PRIVATE: usize = 128;
-    asm!("syscall", inout("rax") FUTEX => _, in("rdi") word, in("rsi") operation | PRIVATE, in("rdx") value as usize,
-        in("r10") 0, out("rcx") _, out("r11") _, options(nostack));
+    let (operation, value) = (operation | PRIVATE, value as usize);
+    #[cfg(target_arch = "x86_64")]
+    asm!("syscall", inout("rax") 202usize => _, in("rdi") word, in("rsi") operation, in("rdx") value, in("r10") 0,
+        out("rcx") _, out("r11") _, options(nostack));
+    #[cfg(target_arch = "aarch64")]
+    asm!("svc #0", in("x8") 98, inout("x0") word => _, in("x1") operation, in("x2") value, in("x3") 0,
+        options(nostack));
 }
 unsafe fn sleep(word: *const AtomicU32, value: u32) {
     futex(word, 0, value);

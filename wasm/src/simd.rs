@@ -1,10 +1,12 @@
-//! The few vectors that kernels are written in: of 4 lanes over the instructions of WASM (`simd_wasm.rs`), of 8 and 16 over
-//! those of AVX2 and AVX-512 (`simd_x86.rs`), which this file takes under one set of names.
+//! The few vectors that kernels are written in: of 4 lanes over the instructions of WASM (`simd_wasm.rs`) and NEON
+//! (`simd_neon.rs`), of 8 and 16 over those of AVX2 and AVX-512 (`simd_x86.rs`), which this file takes under one set of names.
 //!
 //! Only [`F32s::madd`] may be fused, and only in the relaxed build and the native ones. All else gives the same bits in every
 //! build, sums over lanes too: they are kept in [`SUM_LANES`] lanes whatever a vector's width.
 
-#[cfg(not(target_feature = "avx2"))]
+#[cfg(target_arch = "aarch64")]
+use crate::simd_neon as registers;
+#[cfg(not(any(target_arch = "aarch64", target_feature = "avx2")))]
 use crate::simd_wasm as registers;
 #[cfg(target_feature = "avx2")]
 use crate::simd_x86 as registers;
@@ -134,6 +136,12 @@ impl F32s {
     #[inline(always)]
     pub unsafe fn load_splat(p: *const f32) -> F32s {
         F32s(registers::load_splat(p))
+    }
+    /// Four neighbors, each in all lanes.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub unsafe fn load_splats(p: *const f32) -> [F32s; 4] {
+        registers::load_splats(p).map(F32s)
     }
     #[inline(always)]
     pub unsafe fn store(self, p: *mut f32) {

@@ -7,14 +7,15 @@ use crate::dtype::Element;
 use crate::simd::{F32s, Quad, LANES};
 
 /// Rows of a tile: width of the left operand's panels. With the right operand's two vectors and one of the left, its sums fill
-/// the registers.
+/// the registers; of NEON's 32 they take half, as much as hides how long a fused product takes in four units at once.
 pub const MR: usize = match LANES {
+    4 if cfg!(target_arch = "aarch64") => 8,
     4 => 4,
     8 => 6,
     _ => 12,
 };
 /// Steps of the summed dim between which nothing is counted nor compared; in WASM, whose compilers keep less in registers, one.
-const UNROLLED: usize = if LANES > 4 { 4 } else { 1 };
+const UNROLLED: usize = if LANES > 4 || cfg!(target_arch = "aarch64") { 4 } else { 1 };
 /// Vectors in a row of a tile.
 const VECTORS: usize = 2;
 /// Columns of a tile: width of the right operand's panels.
@@ -121,7 +122,7 @@ unsafe fn pack_rows<T: Element, const W: usize>(
     }
 }
 
-/// Where a left operand lies: element (row, step) is `data[row * row + step * step]`.
+/// Where a left operand lies: element (row, step) is `data[row * row + step * step]`; one of the two is 1.
 #[derive(Clone, Copy)]
 pub struct Left {
     pub data: *const f32,
@@ -142,6 +143,9 @@ impl Left {
 unsafe fn add_product(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b: *const f32) {
     let (mut left, mut b) = (a.data, b);
     for _ in 0..depth / UNROLLED {
+        #[cfg(target_arch = "aarch64")]
+        add_steps(sums, Left { data: left, ..a }, b);
+        #[cfg(not(target_arch = "aarch64"))]
         for s in 0..UNROLLED {
             add_step(sums, left.add(s * a.step), a.row, b.add(s * NR));
         }
@@ -152,6 +156,37 @@ unsafe fn add_product(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b
         add_step(sums, left, a.row, b);
         left = left.add(a.step);
         b = b.add(NR);
+    }
+}
+
+/// `UNROLLED` steps of the summed dim where a product takes its factor from one lane of a register: the left operand is loaded
+/// by four neighbors, along its rows or along its steps.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+unsafe fn add_steps(sums: &mut [[F32s; VECTORS]; MR], a: Left, b: *const f32) {
+    const _: () = assert!(UNROLLED == 4 && MR.is_multiple_of(4));
+    let mut values = [[F32s::zero(); MR]; UNROLLED];
+    if a.row == 1 {
+        for (s, step) in values.iter_mut().enumerate() {
+            for i in (0..MR).step_by(4) {
+                step[i..i + 4].copy_from_slice(&F32s::load_splats(a.data.add(s * a.step + i)));
+            }
+        }
+    } else {
+        for i in 0..MR {
+            let along = F32s::load_splats(a.data.add(i * a.row));
+            for s in 0..UNROLLED {
+                values[s][i] = along[s];
+            }
+        }
+    }
+    for s in 0..UNROLLED {
+        let right: [F32s; VECTORS] = core::array::from_fn(|j| F32s::load(b.add(s * NR + LANES * j)));
+        for i in 0..MR {
+            for j in 0..VECTORS {
+                sums[i][j] = values[s][i].madd(right[j], sums[i][j]);
+            }
+        }
     }
 }
 

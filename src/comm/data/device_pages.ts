@@ -17,21 +17,20 @@ export class DevicePages {
   readonly posix: Posix;
   readonly #base: NativeAddress;
 
-  /** @throws {UnsupportedError} if the device's memory cannot hold shared pages */
   constructor(device: Device, posix: Posix) {
     const { origin } = device;
-    if (origin === undefined) {
-      throw new UnsupportedError(
-        `Cannot share memory of device ${device.name} between processes: it does not lie in this process' memory`,
-      );
-    }
     this.device = device;
     this.posix = posix;
-    this.#base = origin === "native" ? posix.provider.nullAddress : posix.provider.addressOf(origin);
+    this.#base = origin === undefined || origin === "native"
+      ? posix.provider.nullAddress
+      : posix.provider.addressOf(origin);
   }
 
-  /** The native address of device memory. */
+  /** The native address of device memory. @throws {UnsupportedError} if the device's memory cannot hold shared pages */
   native(ptr: DevicePtr): NativeAddress {
+    if (this.device.origin === undefined) {
+      throw new UnsupportedError(`memory of ${this.device.name} does not lie in this process`);
+    }
     return this.posix.provider.offset(this.#base, ptr);
   }
 

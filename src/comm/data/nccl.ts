@@ -18,7 +18,7 @@ import { ArgumentError, InternalError } from "../../errors.ts";
 import { processEnvironment } from "../../runtime/env.ts";
 import { requireSharedMemory } from "../../runtime/processes.ts";
 import type { ControlPlane } from "../control_plane.ts";
-import { joinShm, type ShmJoinOptions } from "../control/shm_join.ts";
+import { joinShm } from "../control/shm_join.ts";
 import {
   type AllReduceArgs,
   type DataPlane,
@@ -30,12 +30,13 @@ import {
   type Work,
 } from "../data_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
-import type { ShmControlPlane } from "../control/shm.ts";
+import { ShmControlPlane } from "../control/shm.ts";
 import { type HostsJoinOptions, joinHosts } from "../hosts/join.ts";
 import type { HostsControlPlane } from "../hosts/plane.ts";
 import { ProcessGroup } from "../process_group.ts";
 import { acquire, settle } from "../together.ts";
 import { MessageLengths } from "./message_lengths.ts";
+import { openShmData, type ShmOptions } from "./shm.ts";
 import { type Communicator, Communicators, type Nccl, type NcclCall } from "./nccl_communicator.ts";
 
 const { ncclUint8, ncclSum, ncclMax } = NCCL_CONSTANTS;
@@ -214,20 +215,23 @@ function typeOf(dtype: DType): number {
 /** Where ranks of several hosts meet. */
 export type HostsPlace = Pick<HostsJoinOptions, "address" | "port" | "token" | "localWorldSize">;
 
-/** How ranks with a card each join. */
-export interface NcclOptions extends ShmJoinOptions {
+/** How ranks join on cards. */
+export interface NcclOptions extends ShmOptions {
   /** Where they meet, unless all are on this host. */
   readonly hosts?: HostsPlace | undefined;
+  /** Whether ranks of one host that share a card, which NCCL may not join, go through memory of the host instead. @default false */
+  readonly mayStage?: boolean | undefined;
 }
 
 /**
- * Joins the other ranks of this host, or of several, each with a card of its own.
+ * Joins the other ranks of this host, or of several, each with a card of its own. Ranks that have one card are joined by NCCL 2.30
+ * and newer where NCCL_MULTI_RANK_GPU_ENABLE is 1, else as `mayStage` says; which it is, is reported.
  *
  * @param device a CUDA device
  * @throws {ArgumentError} if it is another one
  * @throws {LibraryNotFoundError} if NCCL is not found
  * @throws {RendezvousError} if a rank does not start in time, is started twice, or disagrees about the world's size
- * @throws {CollectiveError} if two ranks have one card
+ * @throws {CollectiveError} if two ranks have one card, and nothing joins them
  * @example
  * ```ts ignore
  * using group = await openNccl(device, { rank: 0, worldSize: 2, run: "127.0.0.1:29500" });
@@ -240,23 +244,50 @@ export async function openNccl(device: Device, options: NcclOptions): Promise<Pr
     );
   }
   requireSharedMemory();
-  const [loaded] = await Promise.allSettled([
-    openLibrary(NCCL, { provider: device.provider, environment: processEnvironment() }),
-  ]);
-  const { hosts, rank } = options;
-  const control = hosts === undefined
-    ? await joinShm(await openPosix(), options)
-    : await joinHosts({ ...options, ...hosts });
+  const environment = processEnvironment();
+  const [loaded] = await Promise.allSettled([openLibrary(NCCL, { provider: device.provider, environment })]);
+  const { hosts, rank, mayStage = false } = options;
+  const say = (text: string): void => rank === 0 ? options.report?.(text) : undefined;
+  const posix = await openPosix();
+  const control = hosts === undefined ? await joinShm(posix, options) : await joinHosts({ ...options, ...hosts });
   try {
     const host = hosts === undefined ? "" : `host ${Math.floor(rank / hosts.localWorldSize)}, `;
     // Where one rank lacks NCCL, the others hear of it instead of waiting.
-    const { value: nccl, notes } = settle(control, loaded, () => `${host}${device.busId}`);
-    requireCards(control, notes);
-    return new ProcessGroup(control, openData(control, nccl, device));
+    const { value: nccl, notes } = settle(control, loaded, (found) => {
+      const joins = environment.whole("NCCL_MULTI_RANK_GPU_ENABLE") === 1 && versionOf(found) >= JOINS_ON_ONE_CARD;
+      return JSON.stringify([`${host}${device.busId}`, joins]);
+    });
+    const cards = notes.map((note): readonly [card: string, joins: boolean] => JSON.parse(note));
+    const shared = sharedCard(cards.map(([card]) => card));
+    if (shared === undefined) return new ProcessGroup(control, openData(control, nccl, device));
+    if (cards.every(([, joins]) => joins)) {
+      say(`${shared}: NCCL joins them there, as NCCL_MULTI_RANK_GPU_ENABLE is 1`);
+      return new ProcessGroup(control, openData(control, nccl, device));
+    }
+    if (!(control instanceof ShmControlPlane) || !mayStage) {
+      throw control.failure(
+        `${shared}: start at most as many ranks on a host as it has cards, each with LOCAL_RANK or a CUDA_VISIBLE_DEVICES of its own`,
+      );
+    }
+    nccl.close();
+    say(
+      `${shared}: what they exchange goes through memory of the host. NCCL 2.30 and newer joins them on the card where ` +
+        "NCCL_MULTI_RANK_GPU_ENABLE is 1 for all ranks",
+    );
+    return new ProcessGroup(control, openShmData(control, posix, device, { ...options, mapping: "copy" }));
   } catch (error) {
     control.dispose();
     throw error;
   }
+}
+
+/** The first version of NCCL that joins ranks on one card, as `ncclGetVersion` tells it. */
+const JOINS_ON_ONE_CARD = 23_000;
+
+function versionOf({ provider, symbols }: Nccl): number {
+  const version = provider.out("i32");
+  symbols.ncclGetVersion(version);
+  return version.value;
 }
 
 function openData(control: ShmControlPlane | HostsControlPlane, nccl: Nccl, device: CudaDevice): DataPlane {
@@ -269,15 +300,10 @@ function openData(control: ShmControlPlane | HostsControlPlane, nccl: Nccl, devi
   }
 }
 
-/** Refuses two ranks on one card, which NCCL cannot join. */
-function requireCards(control: ControlPlane, cards: readonly string[]): void {
+/** Which ranks have one card, in words; undefined if each has its own. */
+function sharedCard(cards: readonly string[]): string | undefined {
   for (const [card, ranks] of Map.groupBy(cards.keys(), (rank) => at(cards, rank, "card of rank"))) {
-    if (ranks.length < 2) continue;
-    throw control.failure(
-      `ranks ${
-        ranks.join(", ")
-      } have one card (${card}): start at most as many ranks on a host as it has cards, each with ` +
-        "LOCAL_RANK or a CUDA_VISIBLE_DEVICES of its own",
-    );
+    if (ranks.length > 1) return `ranks ${ranks.join(", ")} have one card (${card})`;
   }
+  return undefined;
 }

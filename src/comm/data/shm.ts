@@ -4,12 +4,13 @@
  *
  * @module
  */
-import { openPosix } from "../../../ffi/posix.ts";
+import { openPosix, type Posix } from "../../../ffi/posix.ts";
 import type { Device } from "../../device/device.ts";
 import { requireSharedMemory } from "../../runtime/processes.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import type { RunFiles } from "../control/run_files.ts";
 import { shareSegment } from "../control/segments.ts";
+import type { ShmControlPlane } from "../control/shm.ts";
 import { joinShm, type ShmJoinOptions } from "../control/shm_join.ts";
 import type { DataPlane, Window } from "../data_plane.ts";
 import { ProcessGroup } from "../process_group.ts";
@@ -86,15 +87,19 @@ function openData(control: ControlPlane, shared: Shared): DataPlane {
 export async function openShm(device: Device, options: ShmOptions): Promise<ProcessGroup> {
   requireSharedMemory();
   const posix = await openPosix();
-  const pages = new DevicePages(device, posix);
   const control = await joinShm(posix, options);
   try {
-    const slotBytes = slotBytesOf("shm", control.size, options);
-    const obstacle = options.mapping === "copy" ? "copying was asked for" : undefined;
-    const data = openData(control, { files: control.files, pages, slotBytes, options, obstacle });
-    return new ProcessGroup(control, data);
+    return new ProcessGroup(control, openShmData(control, posix, device, options));
   } catch (error) {
     control.dispose();
     throw error;
   }
+}
+
+/** The data plane of ranks that have joined. Collective. */
+export function openShmData(control: ShmControlPlane, posix: Posix, device: Device, options: ShmOptions): DataPlane {
+  const pages = new DevicePages(device, posix);
+  const slotBytes = slotBytesOf("shm", control.size, options);
+  const obstacle = options.mapping === "copy" ? "copying was asked for" : undefined;
+  return openData(control, { files: control.files, pages, slotBytes, options, obstacle });
 }

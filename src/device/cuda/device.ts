@@ -10,10 +10,12 @@ import { instantiateKernels, loadKernelModule } from "../../../wasm/mod.ts";
 import { InternalError, UnsupportedError } from "../../errors.ts";
 import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import type { Trace } from "../../runtime/trace.ts";
+import { openCpuDevice } from "../cpu.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import type { KernelName, Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
-import { OffloadPool } from "../offload.ts";
+import { NativeDevice } from "../native/device.ts";
+import { type MemoryPlace, OffloadPool } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type StreamName, Streams } from "../stream.ts";
@@ -24,6 +26,7 @@ import { cudaKernels, type KernelTexts, readKernelTexts, unwrittenKernels } from
 import { CudaGraphs } from "./graphs.ts";
 import { LAUNCHES, type Launches } from "./launches.ts";
 import { attributeOf, type CudaLibraries, type LocalRank, openCudaLibraries } from "./libraries.ts";
+import { PinnedCopies } from "./pinned.ts";
 import { Products } from "./products.ts";
 import { Staging } from "./staging.ts";
 import { CudaStream, type HostWait } from "./streams.ts";
@@ -34,6 +37,8 @@ export interface CudaDeviceOptions {
   readonly memoryBytes?: number | undefined;
   /** Gets every call of a kernel. */
   readonly trace?: Trace | undefined;
+  /** Threads that share the work of a kernel on what is offloaded. @default 1 */
+  readonly threads?: number | undefined;
   /** Variables that say where libraries and compiled kernels lie; those of the process unless given. */
   readonly environment?: Environment;
   /** The kernels that are written; default all of this version. */
@@ -45,6 +50,8 @@ interface CudaParts {
   readonly libraries: CudaLibraries;
   readonly texts: KernelTexts;
   readonly math: PortableMath;
+  /** The CPU, of whose memory a part is this card's pool. */
+  readonly host: Device;
   readonly options: CudaDeviceOptions;
 }
 
@@ -80,6 +87,8 @@ export class CudaDevice implements Device {
   readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly offload: OffloadPool;
   readonly #libraries: CudaLibraries;
+  readonly #host: Device;
+  #pinned: PinnedCopies | undefined;
   readonly #streams = new Map<StreamName, CudaStream>();
   readonly #staging: Staging;
   readonly #products: Products;
@@ -88,7 +97,7 @@ export class CudaDevice implements Device {
   #isOpen = true;
 
   /** Use {@link openCudaDevice}. */
-  constructor({ libraries, texts, math, options }: CudaParts) {
+  constructor({ libraries, texts, math, host, options }: CudaParts) {
     const { memoryBytes, trace, environment, launches = LAUNCHES } = options;
     const { index, cudart, nvrtc, provider } = libraries;
     this.name = `cuda:${index}`;
@@ -151,8 +160,11 @@ export class CudaDevice implements Device {
     this.#products = new Products(libraries, kernels.gemm, () => this.#current);
     const gemm: Kernels["gemm"] = (args) => this.#products.gemm(args);
     this.kernels = tracedKernels({ ...kernels, gemm }, trace, this.streams);
+    this.#host = host;
     this.offload = new OffloadPool(() => {
-      throw new UnsupportedError(`Cannot offload from ${this.name}: pinned host memory beside a card is not there yet`);
+      const { device } = host.offload;
+      if (device instanceof NativeDevice) this.#pinned = new PinnedCopies(cudart, device.memory);
+      return device;
     });
   }
 
@@ -173,6 +185,16 @@ export class CudaDevice implements Device {
     this.#copyApart(aside, src, byteLength);
     this.#copyApart(dst, aside, byteLength);
     this.allocator.free(aside);
+  }
+
+  copyPinned(to: MemoryPlace, from: MemoryPlace, byteLength: number): boolean {
+    const { isPinned, device: pool } = this.offload;
+    const pinned = this.#pinned;
+    const isOurs = (to.device === this && from.device === pool) || (to.device === pool && from.device === this);
+    if (!isPinned || pinned === undefined || !isOurs) return false;
+    this.graphs.refuse(WAITED);
+    pinned.enqueue(to.device === this ? "to card" : "from card", to, from, byteLength, this.#current);
+    return true;
   }
 
   /** Writes zeros. */
@@ -223,6 +245,8 @@ export class CudaDevice implements Device {
     if (!this.#isOpen) return;
     this.#isOpen = false;
     this.synchronize();
+    this.#pinned?.dispose();
+    this.#host.dispose(); // and the pool, which is the host's own
     this.#products.dispose();
     this.#staging.dispose();
     const { symbols } = this.#libraries.cudart;
@@ -264,5 +288,8 @@ export async function openCudaDevice(
   const texts = await readKernelTexts();
   const memory = new WebAssembly.Memory({ initial: MATH_PAGES, maximum: MATH_PAGES });
   const math = portableMath(instantiateKernels(await loadKernelModule("strict"), memory));
-  return new CudaDevice({ libraries, texts, math, options });
+  // What is offloaded is updated by the CPU, whose memory costs nothing until it is touched.
+  const { threads = 1, trace } = options;
+  const host = await openCpuDevice({ cpuMath: "auto", threads, lateStatus: true, trace });
+  return new CudaDevice({ libraries, texts, math, host, options });
 }

@@ -130,6 +130,16 @@ export class CudaStream implements Stream {
     return true;
   }
 
+  /** Lets the host wait for what came before one of its events. */
+  waitOnHost(event: DeviceEvent): void {
+    if (!(event instanceof CudaEvent)) throw new InternalError("the host waits for an event of another device");
+    const hostWait = this.#hostWait();
+    if (hostWait !== undefined) return hostWait(() => event.done);
+    const slot = this.#slot(Math.max(event.number, this.#fence));
+    this.#cudart.symbols.cudaEventSynchronize(slot.event);
+    this.#done = Math.max(this.#done, slot.number);
+  }
+
   /** Waits for all that has been enqueued. */
   synchronize(): void {
     const hostWait = this.#hostWait();

@@ -125,6 +125,11 @@ export class NativeDevice implements Device {
     return 0;
   }
 
+  /** The memory, for a device that copies to it and from it on its own. */
+  get memory(): NativeMemory {
+    return this.#memory;
+  }
+
   synchronize(): void {}
 
   dispose(): void {

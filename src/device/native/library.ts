@@ -13,7 +13,7 @@ import { LibraryNotFoundError, UnsupportedError } from "../../errors.ts";
 import { platform } from "../../runtime/processes.ts";
 import { exportName } from "../kernels/packing.ts";
 import { KERNELS } from "../kernels/table.ts";
-import { lackingFor, levelOf, readProcessor } from "./processor.ts";
+import { lackingFor, leastLevel, levelOf, readProcessor } from "./processor.ts";
 
 /** A function of the working space. */
 interface OfSpace<R extends ResultType> {
@@ -60,7 +60,11 @@ export interface NativeLibrary {
 }
 
 /** A level in words. */
-export const LEVEL_NAMES: Readonly<Record<NativeLevel, string>> = { v3: "x86-64-v3 (AVX2)", v4: "x86-64-v4 (AVX-512)" };
+export const LEVEL_NAMES: Readonly<Record<NativeLevel, string>> = {
+  v3: "x86-64-v3 (AVX2)",
+  v4: "x86-64-v4 (AVX-512)",
+  neon: "aarch64 (NEON)",
+};
 
 /**
  * Opens the library for this processor.
@@ -90,12 +94,14 @@ export async function openNativeLibrary(posix: Posix, asked?: NativeLevel): Prom
 
 function requireLevel(posix: Posix, asked: NativeLevel | undefined): NativeLevel {
   const { os, arch } = platform();
-  if (os !== "linux" || arch !== "x64") {
-    throw new UnsupportedError(`Cannot run native kernels on ${os} ${arch}: they are built for Linux on x86-64`);
+  const least = leastLevel(arch);
+  if (os !== "linux" || least === undefined) {
+    const built = "they are built for Linux on x86-64 and arm64";
+    throw new UnsupportedError(`Cannot run native kernels on ${os} ${arch}: ${built}`);
   }
   const processor = readProcessor(posix);
   if (processor === undefined) throw new UnsupportedError("Cannot run native kernels: /proc/cpuinfo cannot be read");
-  const level = asked ?? levelOf(processor) ?? "v3";
+  const level = asked ?? levelOf(processor) ?? least;
   const lacking = lackingFor(level, processor);
   if (lacking.length === 0) return level;
   throw new UnsupportedError(

@@ -24,6 +24,7 @@ export class NativeMemory {
   readonly #posix: Posix;
   readonly #base: NativeAddress;
   readonly #views: Uint8Array[] = [];
+  #beforeUse: (() => void) | undefined;
   #isMapped = true;
 
   /** @throws {NativeError} if the system has no room for so many addresses */
@@ -54,9 +55,15 @@ export class NativeMemory {
     return this.#posix.provider.viewOf(this.address(ptr), byteLength);
   }
 
-  /** @throws {UseAfterDisposeError} if it was given back */
+  /** Calls `wait` before the CPU reads or writes any of it: another device may copy to it and from it on its own. */
+  waitBeforeUse(wait: () => void): void {
+    this.#beforeUse = wait;
+  }
+
+  /** Makes it ready for use. @throws {UseAfterDisposeError} if it was given back */
   requireMapped(): void {
     if (!this.#isMapped) throw new UseAfterDisposeError("Cannot use a CPU device after it was disposed");
+    this.#beforeUse?.();
   }
 
   /** @throws {InternalError} if these bytes do not all lie in it */

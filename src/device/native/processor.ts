@@ -14,11 +14,17 @@ export interface Processor {
   readonly features: ReadonlySet<string>;
 }
 
-/** Flags of each level of x86-64, best first; a level has those of the ones behind it too. */
-const LEVELS: readonly (readonly [level: NativeLevel, flags: readonly string[]])[] = [
-  ["v4", ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]],
-  ["v3", ["avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"]],
-];
+/** Levels of one architecture with their flags, best first; a level has those of the ones behind it too. */
+type Levels = readonly (readonly [level: NativeLevel, flags: readonly string[]])[];
+
+/** By the names of architectures. */
+const LEVELS: Readonly<Record<string, Levels>> = {
+  x64: [
+    ["v4", ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]],
+    ["v3", ["avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"]],
+  ],
+  arm64: [["neon", ["asimd"]]],
+};
 
 /** This processor; undefined where the system does not tell. */
 export function readProcessor(posix: Posix): Processor | undefined {
@@ -36,11 +42,18 @@ export function readProcessor(posix: Posix): Processor | undefined {
 
 /** Flags that a processor lacks for a level. */
 export function lackingFor(level: NativeLevel, { features }: Processor): readonly string[] {
-  const from = LEVELS.findIndex(([name]) => name === level);
-  return LEVELS.slice(from).flatMap(([, flags]) => flags).filter((flag) => !features.has(flag));
+  return Object.values(LEVELS).flatMap((levels) => {
+    const from = levels.findIndex(([name]) => name === level);
+    return from < 0 ? [] : levels.slice(from).flatMap(([, flags]) => flags);
+  }).filter((flag) => !features.has(flag));
 }
 
 /** The best level that a processor has. */
 export function levelOf(processor: Processor): NativeLevel | undefined {
-  return LEVELS.find(([level]) => lackingFor(level, processor).length === 0)?.[0];
+  return Object.values(LEVELS).flat().find(([level]) => lackingFor(level, processor).length === 0)?.[0];
+}
+
+/** The level of an architecture that asks for least; undefined where there is none. */
+export function leastLevel(arch: string): NativeLevel | undefined {
+  return LEVELS[arch]?.at(-1)?.[0];
 }

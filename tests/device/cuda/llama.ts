@@ -39,8 +39,8 @@ export interface Training {
   readonly group?: ProcessGroup;
   /** Shards or replicates the model, whose gradients are then means over ranks. */
   readonly parallelize?: (model: CausalLm) => void;
-  /** Called before each step, and before its update. */
-  readonly mark?: (place: "step" | "update") => void;
+  /** Called before each step, after its backward, and before its update. */
+  readonly mark?: (place: "step" | "backward" | "update") => void;
 }
 
 /** Trains; the host reads what came of a step at its end only. */
@@ -64,6 +64,7 @@ export function train(device: Device, { steps, batch, group, parallelize, mark }
     assert.ok(loss !== undefined);
     const mean = loss.mul(1 / (own * SEQ));
     mean.backward();
+    mark?.("backward");
     const norm = clipGradNorm(model.parameters(), 1);
     mark?.("update");
     optimizer.step();

@@ -20,6 +20,8 @@ const CASES = [
   ["ddp", 2, 8, 1],
   ["fsdp", 4, 8, 2],
   ["hsdp", 4, 8, 2],
+  ["offload", 2, 8, 1],
+  ["unpinned", 2, 4, 1],
 ] as const;
 for (const [strategy, size, steps, hosts] of shareOf(CASES)) {
   const where = hosts === 1 ? "" : ` of ${hosts} hosts`;
@@ -44,7 +46,7 @@ for (const [strategy, size, steps, hosts] of shareOf(CASES)) {
   });
 }
 
-const [COMPUTE, REDUCE] = [1, 3];
+const [COMPUTE, GATHER, REDUCE] = [1, 2, 3];
 
 /** Work of the compute stream. */
 function computeOf(operations: readonly TwinOperation[]): readonly TwinOperation[] {
@@ -56,7 +58,7 @@ test("collectives of FSDP run beside compute, and the host waits for nothing bef
   timeout: 300_000,
 }, async () => {
   const { variables } = await buildCudaTwin();
-  const ranks = valuesOf(await world(2, eventsOfStep, { over: "nccl", variables }));
+  const ranks = valuesOf(await world(2, eventsOfStep, { over: "nccl", variables, data: false }));
   for (const { operations, hostWaits } of ranks) {
     assert.equal(hostWaits, 0);
     const gathers = operations.filter(({ name }) => name === "all-gather");
@@ -73,5 +75,20 @@ test("collectives of FSDP run beside compute, and the host waits for nothing bef
     const later = computeOf(operations.slice(operations.indexOf(reduction)));
     const beside = later.filter(({ after }) => (after[REDUCE] ?? NaN) < reduction.index);
     assert.ok(beside.length >= 50, `all but ${beside.length} of ${later.length} calls come after a reduction`);
+  }
+});
+
+test("what is offloaded is copied beside compute, and the host waits for nothing before the norm", {
+  skip,
+  timeout: 300_000,
+}, async () => {
+  const { variables } = await buildCudaTwin();
+  const ranks = valuesOf(await world(2, eventsOfStep, { over: "nccl", variables, data: true }));
+  for (const { operations, hostWaits } of ranks) {
+    assert.equal(hostWaits, 0);
+    const copiesOf = (stream: number): number =>
+      operations.filter((one) => one.name === "copy" && one.stream === stream).length;
+    // Each of the five gathers brings this rank's part, and each of the three reductions takes its result away.
+    assert.deepEqual([copiesOf(GATHER), copiesOf(REDUCE)], [5, 3]);
   }
 });

@@ -132,15 +132,40 @@ API int cudaMemGetInfo(u64 *free, u64 *total) { return *free = ARENA - (1 << 20)
 API int cudaDeviceGetDefaultMemPool(void **pool, int) { return *pool = (void *)8, OK; }
 API int cudaMemPoolSetAttribute(void *, int, void *) { return OK; }
 API int cudaMemPoolTrimTo(void *, u64) { return OK; }
+/** Where pinned memory of the host begins, and its bytes. */
+static std::map<u64, u64> pinned;
+/** Whether all of it lies in one pinned piece. */
+static bool isPinned(const void *p, u64 bytes) {
+  auto after = pinned.upper_bound((u64)p);
+  if (after == pinned.begin()) return false;
+  auto [begin, length] = *std::prev(after);
+  return (u64)p + bytes <= begin + length;
+}
 API int cudaHostAlloc(void **p, u64 bytes, unsigned) {
   LOCK;
   UNSAFE("cudaHostAlloc");
-  return *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), OK;
+  *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return pinned[(u64)*p] = bytes, OK;
 }
-API int cudaFreeHost(void *p) { return free(p), OK; }
+API int cudaFreeHost(void *p) {
+  LOCK;
+  return pinned.erase((u64)p), free(p), OK;
+}
+API int cudaHostRegister(void *p, u64 bytes, unsigned) {
+  LOCK;
+  UNSAFE("cudaHostRegister");
+  if ((u64)p % 4096 || isPinned(p, 1)) return INVALID_VALUE;
+  return pinned[(u64)p] = bytes, OK;
+}
+API int cudaHostUnregister(void *p) {
+  LOCK;
+  return pinned.erase((u64)p) ? OK : INVALID_VALUE;
+}
 API int cudaMemcpyAsync(void *to, const void *from, u64 bytes, int kind, void *s) {
   LOCK;
   if (kind < 1 || kind > 4) return INVALID_VALUE;
+  // Of other memory a copy would not go on beside the host.
+  if ((kind == 1 && !isPinned(from, bytes)) || (kind == 2 && !isPinned(to, bytes))) return INVALID_VALUE;
   enqueue(*(Stream *)s, "copy", [=] {
     twinTouch(from, bytes, false);
     twinTouch(to, bytes, true);
@@ -284,5 +309,5 @@ API int cudaLaunchKernelExC(const LaunchConfig *config, const void *kernel, void
 }
 #define NOT_MODELLED(name) API int name() { return report(#name " is not modelled"), 801; }
 NOT_MODELLED(cudaDeviceEnablePeerAccess) NOT_MODELLED(cudaDeviceDisablePeerAccess) NOT_MODELLED(cudaMemPoolGetAttribute)
-NOT_MODELLED(cudaHostRegister) NOT_MODELLED(cudaHostUnregister) NOT_MODELLED(cudaMemcpy2DAsync) NOT_MODELLED(cudaMemcpyPeerAsync)
+NOT_MODELLED(cudaMemcpy2DAsync) NOT_MODELLED(cudaMemcpyPeerAsync)
 NOT_MODELLED(cudaGraphExecUpdate) NOT_MODELLED(cudaGraphGetNodes) NOT_MODELLED(cudaThreadExchangeStreamCaptureMode)

@@ -343,7 +343,10 @@ API const char *ncclGetLastError(Comm *c) {
   waits = "rank " + std::to_string(c->rank) + " waits in " + what + " for rank " + std::to_string(c->missing);
   return waits.c_str();
 }
-API int ncclGetVersion(int *version) { return *version = 22809, OK; }
+API int ncclGetVersion(int *version) {
+  const char *told = getenv("TWIN_NCCL");
+  return *version = told ? atoi(told) : 22809, OK;
+}
 API int ncclGetUniqueId(char *id) {
   static int number = 0;
   memset(id, 0, 128);

@@ -1,0 +1,86 @@
+/**
+ * Copies that a card makes on its own between its memory and memory of the host that stays where it is: the pool of what is
+ * offloaded. The host enqueues them; it waits for them before the CPU next touches the pool.
+ *
+ * @module
+ */
+import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
+import type { NativeAddress } from "../../../ffi/types.ts";
+import type { NativeMemory } from "../native/memory.ts";
+import type { MemoryPlace } from "../offload.ts";
+import type { DeviceEvent } from "../stream.ts";
+import type { Cudart } from "./libraries.ts";
+import type { CudaStream } from "./streams.ts";
+
+/** Bytes that are pinned at once: pinning takes the host's pages, whether they were touched or not. */
+const CHUNK_BYTES = 2 ** 24;
+
+const { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaHostRegisterPortable } = CUDART_CONSTANTS;
+
+/** The copies of one card to and from one memory. */
+export class PinnedCopies {
+  readonly #cudart: Cudart;
+  readonly #memory: NativeMemory;
+  /** Chunks that are pinned, by their number from the begin of memory. */
+  readonly #chunks = new Map<number, NativeAddress>();
+  /** The last copy on each stream, if the host has not waited for it. */
+  readonly #pending = new Map<CudaStream, DeviceEvent>();
+
+  constructor(cudart: Cudart, memory: NativeMemory) {
+    this.#cudart = cudart;
+    this.#memory = memory;
+    memory.waitBeforeUse(() => this.#settle());
+  }
+
+  /**
+   * Enqueues the copy after all others that are under way.
+   *
+   * @param direction which of the two is the card's
+   * @throws {NativeError} if the host's memory cannot be pinned
+   */
+  enqueue(
+    direction: "to card" | "from card",
+    to: MemoryPlace,
+    from: MemoryPlace,
+    byteLength: number,
+    stream: CudaStream,
+  ): void {
+    for (const [other, event] of this.#pending) if (other !== stream) stream.wait(event);
+    const { symbols, provider } = this.#cudart;
+    const kind = direction === "to card" ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+    const host = direction === "to card" ? from.ptr : to.ptr;
+    for (let done = 0; done < byteLength;) {
+      const offset = host + done - this.#memory.begin;
+      const chunk = Math.floor(offset / CHUNK_BYTES);
+      this.#pin(chunk);
+      const count = Math.min(byteLength - done, (chunk + 1) * CHUNK_BYTES - offset);
+      const [target, source] = [to.ptr, from.ptr].map((ptr) => provider.offset(provider.nullAddress, ptr + done));
+      if (target !== undefined && source !== undefined) {
+        symbols.cudaMemcpyAsync(target, source, count, kind, stream.handle);
+      }
+      done += count;
+    }
+    this.#pending.set(stream, stream.record());
+  }
+
+  /** Lets go of the memory; nothing may be under way. */
+  dispose(): void {
+    for (const address of this.#chunks.values()) this.#cudart.symbols.cudaHostUnregister(address);
+    this.#chunks.clear();
+  }
+
+  #pin(chunk: number): void {
+    if (this.#chunks.has(chunk)) return;
+    const begin = this.#memory.begin + chunk * CHUNK_BYTES;
+    const address = this.#memory.address(begin);
+    const byteLength = Math.min(CHUNK_BYTES, this.#memory.end - begin);
+    this.#cudart.symbols.cudaHostRegister(address, byteLength, cudaHostRegisterPortable);
+    this.#chunks.set(chunk, address);
+  }
+
+  #settle(): void {
+    if (this.#pending.size === 0) return;
+    for (const [stream, event] of this.#pending) if (!event.done) stream.waitOnHost(event);
+    this.#pending.clear();
+  }
+}
