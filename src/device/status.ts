@@ -72,7 +72,7 @@ export class DeviceStatus {
   readonly #memory: StatusMemory;
   /** The parameters whose updates the gate's word keeps back. */
   #gated: ReadonlySet<object> | undefined;
-  /** Parameters whose updates a word kept back before it was written anew for others. */
+  /** Parameters whose updates a word kept back before it was written anew. */
   readonly #closed = new Set<object>();
   /** Gives the fault that was there when the last backward began. */
   #atBackward: (() => Fault | undefined) | undefined;
@@ -115,16 +115,19 @@ export class DeviceStatus {
 
   /**
    * What keeps back the update of some parameters: the word of a norm that was taken of gradients of theirs since they changed;
-   * `closed` if such a word was set and has been written anew for others; undefined if there is none.
+   * `closed` if such a word was set and has been written anew; undefined if there is none.
    */
   gateOf(parameters: readonly object[]): DevicePtr | "closed" | undefined {
     if (parameters.some((parameter) => this.#closed.has(parameter))) return "closed";
     return parameters.some((parameter) => this.#gated?.has(parameter)) ? this.#gatePtr : undefined;
   }
 
-  /** Makes a gate for the gradients of some parameters; the caller lets a kernel write the word. */
+  /**
+   * Makes a gate for the gradients of some parameters; the caller lets a kernel write the word. Waits for the device where a gate was
+   * made since the last backward: what that one keeps back stays so.
+   */
   makeGate(parameters: readonly object[]): DevicePtr {
-    if (this.#gated !== undefined && !parameters.some((parameter) => this.#gated?.has(parameter))) {
+    if (this.#gated !== undefined) {
       const isSet = this.#memory.read().getUint32(RECORD.gate, true) !== 0;
       if (isSet) { for (const parameter of this.#gated) this.#closed.add(parameter); }
     }

@@ -69,6 +69,8 @@ export class GradScaler implements Disposable {
   readonly #memory: Buffer;
   /** Parameters whose gradients were unscaled since the last update. */
   readonly #unscaled = new Set<Parameter>();
+  /** Optimizers that have stepped since the last update. */
+  readonly #stepped = new Set<Optimizer>();
   #settings: GradScalerSettings;
 
   /**
@@ -104,10 +106,26 @@ export class GradScaler implements Disposable {
   /**
    * Takes the optimizer's step, which changes nothing on any rank if gradients overflowed on one; unscales them first, if need be.
    * Schedules count skipped steps too, as the host does not wait to know. Every rank must call it.
+   *
+   * @throws {ArgumentError} if the optimizer has stepped since the last update, or only some of its gradients were unscaled
    */
   step(optimizer: Optimizer): void {
-    if (!parametersOf(optimizer).some((parameter) => this.#unscaled.has(parameter))) this.unscale(optimizer);
+    if (this.#stepped.has(optimizer)) {
+      throw new ArgumentError(
+        "Cannot step: the optimizer has stepped since the last update(); call update() after each",
+      );
+    }
+    const parameters = parametersOf(optimizer);
+    if (!parameters.some((parameter) => this.#unscaled.has(parameter))) this.unscale(optimizer);
+    const scaled = parameters.find((parameter) => parameter.grad !== undefined && !this.#unscaled.has(parameter));
+    if (scaled !== undefined) {
+      throw new ArgumentError(
+        `Cannot step: the gradient of '${scaled.fqn}' is scaled, and others of its optimizer are not; give clipGradNorm all of them with ` +
+          "the scaler, or call unscale(optimizer) and clip without it",
+      );
+    }
     optimizer.step();
+    this.#stepped.add(optimizer);
   }
 
   /**
@@ -122,6 +140,7 @@ export class GradScaler implements Disposable {
       );
     }
     this.#unscaled.clear();
+    this.#stepped.clear();
     const { growthFactor: growth, backoffFactor: backoff, growthInterval: interval } = this.#settings;
     const [scale, progress, overflow] = [this.#at("scale"), this.#at("progress"), this.#at("overflow")];
     this.#device.kernels.updateScale({ growth, backoff, interval, scale, progress, overflow });

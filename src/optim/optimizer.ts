@@ -133,9 +133,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     requireReduced(this.#parameters, "take an optimizer step");
     this.#adopt();
     const gate = gateOf(this.#parameters);
-    if (gate === "closed") return;
-    for (const [device, blocks] of Map.groupBy(this.#blocks, ({ run }) => run.device)) {
-      this.#update(device, blocks, gate);
+    if (gate !== "closed") {
+      for (const [device, blocks] of Map.groupBy(this.#blocks, ({ run }) => run.device)) {
+        this.#update(device, blocks, gate);
+      }
     }
     if (this.#device.graphs?.isCapturing !== true) this.stepsTaken++;
   }

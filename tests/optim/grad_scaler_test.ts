@@ -7,6 +7,7 @@ import {
   float16,
   float32,
   fullyShard,
+  gradNorm,
   GradScaler,
   replicate,
   scope,
@@ -14,7 +15,7 @@ import {
   type Tensor,
   tensor,
 } from "../../mod.ts";
-import { Linear, Module } from "../../doors/nn.ts";
+import { initializeParameters, Linear, Module, type Parameter } from "../../doors/nn.ts";
 import type { Device } from "../../doors/device.ts";
 import { openRank } from "../fsdp/run.ts";
 import { allClose } from "../support/allclose.ts";
@@ -62,6 +63,22 @@ class Pair extends Module<[x: Tensor], Tensor> {
     return this.linear1.call(this.linear0.call(x).tanh());
   }
 }
+
+/** What may come between a backward and the scaler's step. */
+const NORMS: readonly [string, (scaler: GradScaler, optimizer: SGD, parameters: readonly Parameter[]) => void][] = [
+  ["clipped after unscale()", (scaler, optimizer, parameters) => {
+    scaler.unscale(optimizer);
+    clipGradNorm(parameters, 1);
+  }],
+  ["where another norm is taken after clipping", (scaler, _optimizer, parameters) => {
+    clipGradNorm(parameters, 1, { scaler });
+    gradNorm(parameters);
+  }],
+  ["where a part is clipped after unscale()", (scaler, optimizer, parameters) => {
+    scaler.unscale(optimizer);
+    clipGradNorm(parameters.slice(1), 1);
+  }],
+];
 
 describe("GradScaler", () => {
   for (const parallelize of [fullyShard, replicate]) {
@@ -114,6 +131,50 @@ describe("GradScaler", () => {
       );
     });
   }
+
+  for (const [after, act] of NORMS) {
+    it(`skips a step whose gradients overflowed, also ${after}`, async () => {
+      const { device, group } = await openRank();
+      using _frame = scope();
+      const model = new Linear(device, 2, 2);
+      fullyShard(model, { mesh: group });
+      initializeParameters(model, 0);
+      const optimizer = new SGD(model.parameters(), { learningRate: 0.1 });
+      using scaler = new GradScaler(device);
+      const before = ownedValues(model.weight);
+      scaler.scale(model.call(tensor(device, [1, 2], { shape: [1, 2] })).sum().mul(Infinity)).backward();
+      act(scaler, optimizer, [...model.parameters()]);
+      scaler.step(optimizer);
+      scaler.update();
+      assert.deepEqual(ownedValues(model.weight), before);
+      assert.equal(optimizer.stepsTaken, 1);
+      assert.equal(scaler.getScale(), 32768);
+    });
+  }
+
+  it("refuses a second step before its update, and one with gradients that are scaled still", async () => {
+    const { device, group } = await openRank();
+    using _frame = scope();
+    const model = new Linear(device, 2, 2);
+    fullyShard(model, { mesh: group });
+    initializeParameters(model, 0);
+    const optimizer = new SGD(model.parameters(), { learningRate: 0.1 });
+    using scaler = new GradScaler(device);
+    const run = (): void => {
+      optimizer.zeroGrad();
+      scaler.scale(model.call(tensor(device, [1, 2], { shape: [1, 2] })).sum()).backward();
+    };
+    run();
+    clipGradNorm([model.weight], 1, { scaler });
+    const before = ownedValues(model.weight);
+    assert.throws(() => scaler.step(optimizer), /Cannot step: the gradient of 'bias' is scaled, and others/);
+    assert.deepEqual(ownedValues(model.weight), before);
+    scaler.update();
+    run();
+    scaler.step(optimizer);
+    run();
+    assert.throws(() => scaler.step(optimizer), /Cannot step: the optimizer has stepped since the last update\(\)/);
+  });
 
   it("goes on from its state, and refuses calls and settings that make no sense", async () => {
     const { device } = await openRank();
