@@ -5,7 +5,8 @@
  */
 import { replaceFile } from "../runtime/files.ts";
 import { commitCheckpoint, partialPath, pruneCheckpoints } from "./directory.ts";
-import { type Manifest, MANIFEST_FILE, renderManifest } from "./manifest.ts";
+import { CONFIG_FILE, type Manifest, MANIFEST_FILE, renderManifest } from "./manifest.ts";
+import { writtenFile } from "./pieces.ts";
 
 /** What is left to do when the files of all ranks are written: plain data, which a Worker can be given. */
 export interface Completion {
@@ -19,14 +20,16 @@ export interface Completion {
   readonly manifest: Omit<Manifest, "files">;
 }
 
-/** Makes the written files of a step the checkpoint of that step. */
+/** Makes the written files of a step the checkpoint of that step. @param files what tensors lie in */
 export function completeCheckpoint(
   { directory, keepLast, config, manifest }: Completion,
   files: Manifest["files"],
 ): void {
   const partial = partialPath(directory, manifest.step);
-  replaceFile(`${partial}/config.json`, config);
-  replaceFile(`${partial}/${MANIFEST_FILE}`, renderManifest({ ...manifest, files }));
+  const bytes = new TextEncoder().encode(config);
+  replaceFile(`${partial}/${CONFIG_FILE}`, bytes);
+  const all = new Map([[CONFIG_FILE, writtenFile(bytes)], ...files]);
+  replaceFile(`${partial}/${MANIFEST_FILE}`, renderManifest({ ...manifest, files: all }));
   const path = commitCheckpoint(directory, manifest.step);
   if (keepLast !== undefined) pruneCheckpoints(directory, path, keepLast);
 }

@@ -9,15 +9,18 @@ import { at } from "../at.ts";
 import { CheckpointError, FileError } from "../errors.ts";
 import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
 import { listCheckpoints, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
-import { type Manifest, MANIFEST_FILE } from "./manifest.ts";
+import { type JsonObject, parseJsonObject } from "./json.ts";
+import { CONFIG_FILE, type Manifest, MANIFEST_DEPTH, MANIFEST_FILE } from "./manifest.ts";
 import { parseManifest } from "./parse_manifest.ts";
-import { openVerified, PIECE_BYTES } from "./pieces.ts";
+import { openVerified, PIECE_BYTES, type WrittenFile } from "./pieces.ts";
 import type { Ranks } from "./ranks.ts";
 
 /** A whole checkpoint. */
 export interface FoundCheckpoint {
   readonly path: string;
   readonly manifest: Manifest;
+  /** The model's configuration; undefined where the manifest does not list it. */
+  readonly config: JsonObject | undefined;
   /** Newer ones that are not whole, each with what is wrong with it. */
   readonly skipped: readonly string[];
 }
@@ -52,7 +55,7 @@ export async function findCheckpoint(
   // Nothing else there is tidied: it may be the directory of a run that is saving.
   await ranks.together("restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
   const verdict = await judge(wanted, ranks, read);
-  if (typeof verdict !== "string") return { path: wanted, manifest: verdict, skipped: [] };
+  if (typeof verdict !== "string") return { path: wanted, ...verdict, skipped: [] };
   const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");
   for (const place of new Set([parent === "" ? "." : parent, directory])) {
     const found = await newestWhole(place, wanted, ranks, [], (path, manifest) => verifyFiles(path, manifest, ranks));
@@ -103,23 +106,41 @@ async function newestWhole(
   for (const path of paths) {
     if (path === except) continue;
     const verdict = await judge(path, ranks, read);
-    if (typeof verdict !== "string") return { path, manifest: verdict, skipped };
+    if (typeof verdict !== "string") return { path, ...verdict, skipped };
     skipped.push(`${path}: ${verdict}`);
   }
   return undefined;
 }
 
-/** A checkpoint's manifest if it is whole and was read, else what is wrong, the same on every rank. */
-async function judge(path: string, ranks: Ranks, read: ReadCheckpoint): Promise<Manifest | string> {
-  let own = "";
+/** A checkpoint's manifest and configuration if it is whole and was read, else what is wrong, the same on every rank. */
+async function judge(
+  path: string,
+  ranks: Ranks,
+  read: ReadCheckpoint,
+): Promise<Pick<FoundCheckpoint, "manifest" | "config"> | string> {
+  let own: readonly [manifest: string, config: JsonObject | null] = ["", null];
   const problem = await verdictOf(path, ranks, async () => {
-    if (ranks.rank === 0) own = new TextDecoder().decode(await readManifest(path));
+    if (ranks.rank !== 0) return;
+    const bytes = await readManifest(path);
+    const { files } = parseManifest(bytes, `${path}/${MANIFEST_FILE}`);
+    own = [new TextDecoder().decode(bytes), readConfig(path, files.get(CONFIG_FILE)) ?? null];
   });
   if (problem !== "") return problem;
-  const text = at(ranks.exchangeText(own, "read manifest"), 0, "manifest of rank");
+  const [text, config]: typeof own = JSON.parse(
+    at(ranks.exchangeText(JSON.stringify(own), "read manifest"), 0, "manifest of rank"),
+  );
   const manifest = parseManifest(new TextEncoder().encode(text), `${path}/${MANIFEST_FILE}`);
   const damage = await read(path, manifest);
-  return damage === "" ? manifest : damage;
+  return damage === "" ? { manifest, config: config ?? undefined } : damage;
+}
+
+/** The configuration, if the manifest lists it. */
+function readConfig(path: string, written: WrittenFile | undefined): JsonObject | undefined {
+  if (written === undefined) return undefined;
+  using file = openVerified(`${path}/${CONFIG_FILE}`, written);
+  const bytes = new Uint8Array(file.byteLength);
+  file.read(0, bytes);
+  return parseJsonObject(bytes, { file: file.path, what: "configuration", maxDepth: MANIFEST_DEPTH });
 }
 
 /**

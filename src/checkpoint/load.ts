@@ -9,7 +9,7 @@ import { CheckpointError } from "../errors.ts";
 import { findCheckpoint, verdictOf } from "./find.ts";
 import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
-import type { Manifest, SavedTensor } from "./manifest.ts";
+import { CONFIG_FILE, type Manifest, type SavedTensor } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
 import { environmentOf, type SaveCheckpointOptions } from "./save_plan.ts";
 import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
@@ -46,7 +46,7 @@ export interface LoadedCheckpoint extends LoadReport {
   readonly skipped: readonly string[];
   /** What differs from the run that saved, e.g. `cpuMath was onednn, is wasm`: results need not agree to the bit. */
   readonly differences: readonly string[];
-  /** Settings of the optimizer's groups that are not as they were saved; the optimizer's own are kept. */
+  /** Keys of `config.json` and settings of the optimizer's groups that are not as they were saved; the present ones are kept. */
   readonly changes: readonly string[];
   /** Bytes of tensors that this rank read. */
   readonly bytesRead: number;
@@ -84,7 +84,7 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
     throw new CheckpointError(error.file, detail, error.tensor, { cause: error });
   });
   if (found === undefined) return undefined;
-  const { path, manifest, skipped } = found;
+  const { path, manifest, config, skipped } = found;
   const saved = manifest.optimizer;
   if (optimizer !== undefined && saved !== undefined) {
     for (const [name, parameter] of model.namedParameters()) {
@@ -99,9 +99,10 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
     state: manifest.state,
     skipped,
     differences: differencesOf(manifest, environmentOf(model, options.environment), group.size),
-    changes: optimizer === undefined || saved === undefined
-      ? []
-      : compareGroups(saved.groups, groupsOf(model, optimizer)),
+    changes: [
+      ...config === undefined ? [] : compareConfigs(config, model.hfConfig),
+      ...optimizer === undefined || saved === undefined ? [] : compareGroups(saved.groups, groupsOf(model, optimizer)),
+    ],
     ...report,
     ...read,
   };
@@ -165,6 +166,14 @@ function checkFit(path: string, manifest: Manifest, options: LoadCheckpointOptio
     missing: [...report.missing, ...states.missing],
     unexpected: [...report.unexpected, ...states.unexpected],
   };
+}
+
+/** What differs between two configurations, a line for each key. */
+function compareConfigs(saved: JsonObject, now: JsonObject): readonly string[] {
+  return [...new Set([...Object.keys(saved), ...Object.keys(now)])].flatMap((key) => {
+    const [was, is] = [saved[key], now[key]].map((value) => JSON.stringify(value) ?? "not set");
+    return was === is ? [] : [`${key} of ${CONFIG_FILE} was ${was}, is ${is}`];
+  });
 }
 
 function differencesOf(manifest: Manifest, now: Readonly<Record<string, string>>, worldSize: number): string[] {

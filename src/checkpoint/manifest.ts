@@ -14,6 +14,9 @@ import type { WrittenFile } from "./pieces.ts";
 /** The manifest's name in a checkpoint. */
 export const MANIFEST_FILE = "manifest.json";
 
+/** The name of the model's configuration in a checkpoint. */
+export const CONFIG_FILE = "config.json";
+
 /** What a manifest says that it is. */
 export const MANIFEST_FORMAT = "fullyshard-checkpoint";
 /** The version of that format. */
@@ -53,6 +56,7 @@ export interface Manifest {
   readonly worldSize: number;
   /** What computed, e.g. `cpuMath`, `runtime`, `version`. */
   readonly environment: Readonly<Record<string, string>>;
+  /** The model's configuration, and what tensors lie in. */
   readonly files: ReadonlyMap<string, WrittenFile>;
   /** Parameters, by FQN. */
   readonly model: ReadonlyMap<string, SavedTensor>;

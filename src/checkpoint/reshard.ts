@@ -18,8 +18,9 @@ import {
 import { numelOf } from "../shape.ts";
 import { elementRuns, rangeLayout, SHARD_BLOCK } from "../tensor/shard_layout.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
-import { MANIFEST_FILE, renderManifest } from "./manifest.ts";
+import { CONFIG_FILE, MANIFEST_FILE, renderManifest } from "./manifest.ts";
 import type { Writer } from "./partition.ts";
+import { writtenFile } from "./pieces.ts";
 import { placeBoxes, type PlacedBox, savedTensors, type Section, writeShardFiles } from "./shard_files.ts";
 import { openStored, valuesOf } from "./stored.ts";
 
@@ -51,11 +52,12 @@ export async function reshardCheckpoint(from: string, to: string, worldSize: num
     }
     const { optimizer } = manifest;
     const [model, states] = placed.map((section) => savedTensors(section));
-    replaceFile(`${partial}/config.json`, await readBytes(`${from}/config.json`));
+    const config = await readBytes(`${from}/${CONFIG_FILE}`);
+    replaceFile(`${partial}/${CONFIG_FILE}`, config);
     const renewed = {
       ...manifest,
       worldSize,
-      files,
+      files: new Map([[CONFIG_FILE, writtenFile(config)], ...files]),
       model: model ?? new Map(),
       optimizer: optimizer === undefined ? undefined : { ...optimizer, tensors: states ?? new Map() },
     };

@@ -12,7 +12,7 @@ import { sharedRuns, wholeBox } from "../tensor/shard_layout.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
 import { readManifest } from "./find.ts";
 import { openHfWeights } from "./hf_index.ts";
-import { type Manifest, MANIFEST_FILE, type SavedTensor } from "./manifest.ts";
+import { CONFIG_FILE, type Manifest, MANIFEST_FILE, type SavedTensor } from "./manifest.ts";
 import { parseManifest } from "./parse_manifest.ts";
 import { openVerified } from "./pieces.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
@@ -49,6 +49,7 @@ export async function openStored(path: string): Promise<StoredCheckpoint> {
   using opened = new DisposableStack();
   const files = new Map<string, SafetensorsFile>();
   for (const [name, written] of manifest.files) {
+    if (name === CONFIG_FILE) continue;
     files.set(name, opened.use(await openSafetensors(`${path}/${name}`, (file) => openVerified(file, written))));
   }
   const tensors = (saved: ReadonlyMap<string, SavedTensor> = new Map()): ReadonlyMap<string, StoredTensor> =>

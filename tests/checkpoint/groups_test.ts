@@ -64,3 +64,19 @@ test("loadCheckpoint() goes on with the schedule, and says which group settings 
     "learningRate was 0.5, is 0.25 (of 'lm_head.weight')",
   ]);
 });
+
+test("loadCheckpoint() says which keys of the configuration are not as they were saved", async () => {
+  using folder = temporaryDirectory();
+  await using run = await launch({ cpuMath: "wasm", memoryBytes: 2 ** 26 });
+  const { group } = run;
+  const model = await openModel(run, SIZES);
+  await model.load();
+  await saveCheckpoint({ directory: folder.path, step: 1, model, group, state: {} });
+  const other = await openModel(run, { ...SIZES, rms_norm_eps: 0.1, rope_theta: 77 });
+  await other.load();
+  // Shapes are those of before, so that nothing else tells.
+  assert.deepEqual((await loadCheckpoint({ directory: folder.path, model: other, group }))?.changes, [
+    "rms_norm_eps of config.json was not set, is 0.1",
+    "rope_theta of config.json was not set, is 77",
+  ]);
+});
