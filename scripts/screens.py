@@ -51,7 +51,7 @@ def record(shown, command, columns, rows, until):
         while time.monotonic() < deadline:
             if select.select([leader], [], [], 0.2)[0]:
                 data = os.read(leader, 65536)
-                stream.feed(data)
+                stream.feed(data.replace(str(ROOT).encode(), b"."))
                 seen += data
                 if until is not None and until.encode() in seen:
                     break
