@@ -49,6 +49,16 @@ test("fewer cards than ranks are one clear error", TIMEOUT, async () => {
   );
 });
 
+test("memory of the host that cannot be pinned is one clear error", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { variables } = await buildCudaTwin();
+  const env = { ...variables, TWIN_CARDS: "1", TWIN_UNPINNABLE: "1" };
+  const flags = flagsIn(folder, ...SMALL, "--device", "cuda", "--cpu-offload");
+  const { code, stderr } = await run(flags, { env, ranks: 1 });
+  assert.notEqual(code, 0);
+  assert.match(stderr, /Cannot pin 16777216 more bytes of the host .*cudaErrorMemoryAllocation.*pinMemory: false/s);
+});
+
 test(
   "ranks that share a card go through memory of the host, or by an NCCL that joins them, and say which",
   TIMEOUT,

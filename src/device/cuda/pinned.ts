@@ -6,6 +6,7 @@
  */
 import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
+import { InternalError, NativeError, UnsupportedError } from "../../errors.ts";
 import type { NativeMemory } from "../native/memory.ts";
 import type { MemoryPlace } from "../offload.ts";
 import type { DeviceEvent } from "../stream.ts";
@@ -36,7 +37,7 @@ export class PinnedCopies {
    * Enqueues the copy after all others that are under way.
    *
    * @param direction which of the two is the card's
-   * @throws {NativeError} if the host's memory cannot be pinned
+   * @throws {UnsupportedError} if the host's memory cannot be pinned
    */
   enqueue(
     direction: "to card" | "from card",
@@ -49,6 +50,9 @@ export class PinnedCopies {
     const { symbols, provider } = this.#cudart;
     const kind = direction === "to card" ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
     const host = direction === "to card" ? from.ptr : to.ptr;
+    if (!this.#memory.holds(host, byteLength)) {
+      throw new InternalError(`${byteLength} bytes at ${host} are not the pool's`);
+    }
     for (let done = 0; done < byteLength;) {
       const offset = host + done - this.#memory.begin;
       const chunk = Math.floor(offset / CHUNK_BYTES);
@@ -74,7 +78,17 @@ export class PinnedCopies {
     const begin = this.#memory.begin + chunk * CHUNK_BYTES;
     const address = this.#memory.address(begin);
     const byteLength = Math.min(CHUNK_BYTES, this.#memory.end - begin);
-    this.#cudart.symbols.cudaHostRegister(address, byteLength, cudaHostRegisterPortable);
+    try {
+      this.#cudart.symbols.cudaHostRegister(address, byteLength, cudaHostRegisterPortable);
+    } catch (error) {
+      if (!(error instanceof NativeError)) throw error;
+      const pinned = this.#chunks.size * CHUNK_BYTES / 2 ** 20;
+      throw new UnsupportedError(
+        `Cannot pin ${byteLength} more bytes of the host for what is offloaded, ${pinned} MiB are: ${error.message}. Let the host ` +
+          "pin more ('ulimit -l'), or offload with 'cpuOffloadPolicy({ pinMemory: false })'",
+        { cause: error },
+      );
+    }
     this.#chunks.set(chunk, address);
   }
 

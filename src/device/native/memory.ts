@@ -66,10 +66,15 @@ export class NativeMemory {
     this.#beforeUse?.();
   }
 
+  /** Whether these bytes all lie in it. */
+  holds(ptr: number, byteLength: number): boolean {
+    return ptr >= this.begin && ptr + byteLength <= this.end;
+  }
+
   /** @throws {InternalError} if these bytes do not all lie in it */
   requireInside(ptr: number, byteLength: number): void {
     this.requireMapped();
-    if (ptr >= this.begin && ptr + byteLength <= this.end) return;
+    if (this.holds(ptr, byteLength)) return;
     const memory = `memory lies in [${this.begin}, ${this.end})`;
     throw new InternalError(`Cannot copy ${byteLength} bytes at ${ptr}: ${memory}`);
   }

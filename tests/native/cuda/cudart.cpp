@@ -156,6 +156,7 @@ API int cudaHostRegister(void *p, u64 bytes, unsigned) {
   LOCK;
   UNSAFE("cudaHostRegister");
   if ((u64)p % 4096 || isPinned(p, 1)) return INVALID_VALUE;
+  if (getenv("TWIN_UNPINNABLE")) return MEMORY_ALLOCATION;
   return pinned[(u64)p] = bytes, OK;
 }
 API int cudaHostUnregister(void *p) {
