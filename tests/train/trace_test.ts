@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
-import { tmpdir } from "node:os";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import * as z from "zod";
@@ -352,15 +351,15 @@ test("fullyshard trace tells what a flight record says", TIMEOUT, async () => {
 
 test("fullyshard run --profile tells how long each kernel takes, and leaves no file", TIMEOUT, async () => {
   using folder = temporaryDirectory();
-  const before = new Set(fs.readdirSync(tmpdir()).filter((name) => name.startsWith("fullyshard-")));
-  const { code, stderr } = await run([], { script: loop, flags: ["--profile"], allowAll: true });
+  const env = { TMPDIR: folder.path };
+  const { code, stderr } = await run([], { script: loop, flags: ["--profile"], allowAll: true, env });
   assert.equal(code, 0, stderr);
   assert.match(stderr, /^Rank 0, mean of steps? .* a step, of which kernels [\d.]+ ms/m);
   const [, calls = NaN, ms = NaN, rate = NaN] =
     /^ +gemm +([\d.]+) +([\d.]+) ms +([\d.]+) +[\d.]+$/m.exec(stderr)?.map(Number) ?? [];
   assert.ok(calls >= 1 && ms > 0 && rate > 0, stderr);
   assert.match(stderr, /One thread reaches [\d.]+ GFLOP\/s in a product of 512 x 512 x 512, and [\d.]+ GB\/s/);
-  const left = fs.readdirSync(tmpdir()).filter((name) => name.startsWith("fullyshard-") && !before.has(name));
+  const left = fs.readdirSync(folder.path).filter((name) => name.startsWith("fullyshard-"));
   assert.deepEqual(left, [], folder.path);
 });
 
