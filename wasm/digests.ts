@@ -6,7 +6,7 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "d5304c5c3d0360f2b143db4b186f369654849d674faa6cf268cd8ef2e8e0e467",
-  v4: "e4b40fe76823224af01444e45e72ee19b2eb413141ede37e43fa79928701b759",
-  neon: "8ab1a47f809ff6fedc49c7a42bac76fe91abf88bf82554dbaa543e1197a70507",
+  v3: "111154f01abbfcb59f152c172dd3a09a131902bfbff7ca06bc7b9aedf23c888c",
+  v4: "63e4b8a508603e84d74ee5483b225d8b941af55aa4ff62134050a7a54246bfed",
+  neon: "3260d20aac8f33efb18cbff78d0e503260ab4d2f5bfce8f257840566c68bd493",
 } as const;

@@ -5,7 +5,7 @@
 //! cannot see, and with a window no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
 use crate::dropout::{multiply, Dropout};
 use crate::dtype::{load_part, store_part, Element};
-use crate::math::exp_of_negative as exp;
+use crate::math::{exp_of_negative as exp, exps_of_negatives};
 use crate::scratch_areas;
 use crate::simd::{max, sum_lanes, F32s, LANES};
 use crate::tile::{pack, tile, tile_in_place, Left, MR, NR};
@@ -157,7 +157,7 @@ scratch_areas! { Forward {
     output: ROWS * MAX_HEAD_DIM,     // [ROWS, padded value dim]
     keys: KEYS * MAX_HEAD_DIM,       // panels of keys
     values: KEYS * MAX_HEAD_DIM,     // panels of columns
-    scores: MR * KEYS,               // [MR, KEYS]
+    scores: MR * KEYS + LANES,       // [MR, KEYS], behind which one vector is read
     factors: KEYS,
     tops: ROWS,
     sums: ROWS,
@@ -236,11 +236,8 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     let shrinks = exp_of_rows(falls);
     for i in 0..MR {
         let (scores, base, shrink) = (f.scores.add(i * KEYS), F32s::splat(bases[i]), shrinks[i]);
-        let sum = sum_lanes(width, |sum, j, _| {
-            let e = exp(F32s::load(scores.add(j)) - base);
-            e.store(scores.add(j));
-            sum + e
-        });
+        exps_of_negatives(width, |j| F32s::load(scores.add(j)) - base, |j, e| e.store(scores.add(j)));
+        let sum = sum_lanes(width, |sum, j, _| sum + F32s::load(scores.add(j)));
         *f.sums.add(row + i) = *f.sums.add(row + i) * shrink + sum;
         if s.dropped(b, b.q0 + row + i, width, f.factors) {
             multiply(width, scores, f.factors);

@@ -7,7 +7,7 @@
 use crate::attention::{hide, padded, row_dot, Block, Shape, MAX_HEAD_DIM};
 use crate::dropout::multiply;
 use crate::dtype::{load_part, store_part, Element};
-use crate::math::exp_of_negative;
+use crate::math::exps_of_negatives;
 use crate::scratch_areas;
 use crate::simd::{F32s, LANES};
 use crate::tile::{pack, tile, tile_in_place, Left, MR, NR};
@@ -16,6 +16,9 @@ const QUERIES: usize = 64;
 const KEYS: usize = 128;
 const QUERY_ROWS: usize = QUERIES.next_multiple_of(MR);
 const KEY_ROWS: usize = KEYS.next_multiple_of(MR);
+
+/// Behind the last row: a panel of the last keys reads beyond, and exponentials one vector more.
+const PADDING: usize = if MR > LANES { MR } else { LANES };
 
 /// The arrays of one call.
 #[derive(Clone, Copy)]
@@ -40,8 +43,8 @@ scratch_areas! { Space {
     keys: KEYS * MAX_HEAD_DIM,                // panels of keys along the head dim
     values: KEYS * MAX_HEAD_DIM,              // likewise
     key_columns: KEYS * MAX_HEAD_DIM,         // panels of columns along the keys
-    p: QUERY_ROWS * KEYS + MR,                // probabilities [QUERY_ROWS, KEYS]; a panel of the last keys reads beyond
-    ds: QUERY_ROWS * KEYS + MR,               // gradients of scores, likewise
+    p: QUERY_ROWS * KEYS + PADDING,           // probabilities [QUERY_ROWS, KEYS]
+    ds: QUERY_ROWS * KEYS + PADDING,          // gradients of scores, likewise
     factors: KEYS,                            // of a row
     dq: QUERY_ROWS * MAX_HEAD_DIM,            // [QUERY_ROWS, padded]
     dk: KEY_ROWS * MAX_HEAD_DIM,              // [KEY_ROWS, padded]
@@ -186,16 +189,21 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
             if drops {
                 multiply(width, ds, w.factors);
             }
-            for j in (0..width).step_by(LANES) {
-                let probability = exp_of_negative(F32s::load(p.add(j)) - lse);
-                probability.store(p.add(j));
-                (probability * (F32s::load(ds.add(j)) - delta) * scale).store(ds.add(j));
-            }
+            exps_of_negatives(
+                width,
+                |j| F32s::load(p.add(j)) - lse,
+                |j, probability| {
+                    probability.store(p.add(j));
+                    (probability * (F32s::load(ds.add(j)) - delta) * scale).store(ds.add(j));
+                },
+            );
             if drops {
                 multiply(width, p, w.factors);
             }
-            core::ptr::write_bytes(p.add(width), 0, all - width);
-            core::ptr::write_bytes(ds.add(width), 0, all - width);
+            for j in (width..all).step_by(LANES) {
+                F32s::zero().store(p.add(j));
+                F32s::zero().store(ds.add(j));
+            }
         }
     }
 }

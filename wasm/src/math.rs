@@ -2,7 +2,7 @@
 //!
 //! A lane's result depends on that lane alone, so a tensor's element gets the same bits wherever it lies. Polynomials
 //! are near-minimax fits on the reduced ranges named beside them.
-use crate::simd::{F32s, U32s};
+use crate::simd::{F32s, U32s, LANES};
 
 #[inline(always)]
 fn polynomial<const N: usize>(x: F32s, coefficients: [f32; N]) -> F32s {
@@ -15,17 +15,31 @@ fn polynomial<const N: usize>(x: F32s, coefficients: [f32; N]) -> F32s {
     sum
 }
 
-/// `x = n ln 2 + r` with integer `n` (its bits in the second result) and |r| <= ln 2 / 2; `e^r` is the first.
+/// `x = n ln 2 + r` with integer `n` and |r| <= ln 2 / 2: first `r`, then `n` as the low bits of a float.
 #[inline(always)]
-fn exp_parts(x: F32s) -> (F32s, U32s) {
+fn exp_reduced(x: F32s) -> (F32s, F32s) {
     // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
     let shift = F32s::splat(12_582_912.0);
     let shifted = x * F32s::splat(core::f32::consts::LOG2_E) + shift;
     let n = shifted - shift;
     // ln 2 in two parts; the first has so few bits that n times it is exact.
-    let r = x - n * F32s::splat(0.693_359_4) - n * F32s::splat(-2.121_944_4e-4);
-    let p = polynomial(r, [0.5, 0.166_666_66, 0.041_666_28, 0.008_333_504, 0.001_394_575_2, 0.000_197_892_66]);
-    (F32s::splat(1.0) + (r + r * r * p), shifted.bits().sub(U32s::splat(0x4b40_0000)))
+    (x - n * F32s::splat(0.693_359_4) - n * F32s::splat(-2.121_944_4e-4), shifted)
+}
+
+/// `e^r` and the bits of `n`, of [`exp_reduced`]. The polynomial is summed by pairs, of which none waits for another.
+#[inline(always)]
+fn exp_of_reduced((r, shifted): (F32s, F32s)) -> (F32s, U32s) {
+    let square = r * r;
+    let low = F32s::splat(0.5) + F32s::splat(0.166_666_66) * r;
+    let middle = F32s::splat(0.041_666_28) + F32s::splat(0.008_333_504) * r;
+    let high = F32s::splat(0.001_394_575_2) + F32s::splat(0.000_197_892_66) * r;
+    let p = low + square * (middle + square * high);
+    (F32s::splat(1.0) + (r + square * p), shifted.bits().sub(U32s::splat(0x4b40_0000)))
+}
+
+#[inline(always)]
+fn exp_parts(x: F32s) -> (F32s, U32s) {
+    exp_of_reduced(exp_reduced(x))
 }
 
 /// `2^n` for integer lanes from -126 to 127; infinity for 128.
@@ -43,12 +57,35 @@ pub fn exp(x: F32s) -> F32s {
     y * power_of_two(half) * power_of_two(n.sub(half))
 }
 
+/// Below it, [`exp_of_negative`] is 0.
+const LOWEST: f32 = -87.336_54;
+
 /// `e^x` for x <= 0 (or NaN), as softmax needs it: 0 where the result would be subnormal.
 #[inline(always)]
 pub fn exp_of_negative(x: F32s) -> F32s {
-    let lowest = F32s::splat(-87.336_54);
-    let (y, n) = exp_parts(x.at_least(-87.336_54));
-    x.lt(lowest).select(F32s::zero(), y * power_of_two(n))
+    exp_of_negative_reduced(x, exp_reduced(x.at_least(LOWEST)))
+}
+
+#[inline(always)]
+fn exp_of_negative_reduced(x: F32s, reduced: (F32s, F32s)) -> F32s {
+    let (y, n) = exp_of_reduced(reduced);
+    x.lt(F32s::splat(LOWEST)).select(F32s::zero(), y * power_of_two(n))
+}
+
+/// Calls `f(i, e^x(i))` with [`exp_of_negative`] for each vector's first place `i` below `n`, a multiple of [`LANES`]. The next
+/// argument is reduced before the power is there, so that neither waits for the other; `x` is also called with `n`.
+#[inline(always)]
+pub fn exps_of_negatives(n: usize, x: impl Fn(usize) -> F32s, mut f: impl FnMut(usize, F32s)) {
+    let reduced = |i: usize| {
+        let x = x(i);
+        (x, exp_reduced(x.at_least(LOWEST)))
+    };
+    let mut held = reduced(0);
+    for i in (0..n).step_by(LANES) {
+        let next = reduced(i + LANES);
+        f(i, exp_of_negative_reduced(held.0, held.1));
+        held = next;
+    }
 }
 
 /// `e^x` from -87 on, and `e^-87` below; infinity where the power of two is 128, from 88.4 on.
@@ -140,21 +177,39 @@ fn softplus_of_one(x: f32) -> f32 {
 /// The standard normal distribution function.
 #[inline(always)]
 pub fn normal_cdf(x: F32s) -> F32s {
-    let magnitude = x.abs();
-    let z = x * x;
-    // |x| < 0.75: 1/2 + x Q(x^2)
-    let near = F32s::splat(0.5) + x * polynomial(z, CDF_NEAR);
-    // The tail below -|x| is e^(-x^2 / 2) times a smooth function of t.
-    let t = F32s::splat(1.0) / (F32s::splat(1.0) + F32s::splat(0.212_132_04) * magnitude);
-    let tail = exp_of_negative(F32s::splat(-0.5) * z) * t * polynomial(t, CDF_TAIL);
-    let far = x.lt(F32s::zero()).select(tail, F32s::splat(1.0) - tail);
-    magnitude.lt(F32s::splat(0.75)).select(near, far)
+    cdf_of_tail(x, cdf_tail(x, exp_of_negative(normal_exponent(x))))
 }
 
-/// The standard normal density.
+/// The exponent of the standard normal density.
 #[inline(always)]
-pub fn normal_density(x: F32s) -> F32s {
-    F32s::splat(0.398_942_3) * exp_of_negative(F32s::splat(-0.5) * (x * x))
+pub fn normal_exponent(x: F32s) -> F32s {
+    F32s::splat(-0.5) * (x * x)
+}
+
+/// What of the distribution lies below -|x|: `power`, which is e to [`normal_exponent`], times a smooth function of `t`. Its
+/// polynomial is summed by pairs, of which none waits for another.
+#[inline(always)]
+pub fn cdf_tail(x: F32s, power: F32s) -> F32s {
+    let t = F32s::splat(1.0) / (F32s::splat(1.0) + F32s::splat(0.212_132_04) * x.abs());
+    let square = t * t;
+    let pair = |i: usize| F32s::splat(CDF_TAIL[i]) + F32s::splat(CDF_TAIL[i + 1]) * t;
+    let fourth = square * square;
+    let high = pair(4) + square * pair(6) + fourth * F32s::splat(CDF_TAIL[8]);
+    power * t * (pair(0) + square * pair(2) + fourth * high)
+}
+
+/// [`normal_cdf`] by its tail; for |x| < 0.75 it is 1/2 + x Q(x^2).
+#[inline(always)]
+pub fn cdf_of_tail(x: F32s, tail: F32s) -> F32s {
+    let near = F32s::splat(0.5) + x * polynomial(x * x, CDF_NEAR);
+    let far = x.lt(F32s::zero()).select(tail, F32s::splat(1.0) - tail);
+    x.abs().lt(F32s::splat(0.75)).select(near, far)
+}
+
+/// The standard normal density by `power`, which is e to [`normal_exponent`].
+#[inline(always)]
+pub fn normal_density(power: F32s) -> F32s {
+    F32s::splat(0.398_942_3) * power
 }
 
 const CDF_TAIL: [f32; 9] = [

@@ -6,7 +6,7 @@ use crate::dtype::{load_part, Element};
 use crate::scratch_areas;
 use crate::simd::sum_lanes;
 use crate::strided::gather;
-use crate::tile::{pack, tile, tile_part, MR, NR};
+use crate::tile::{fetch_output, pack, tile, tile_part, MR, NR};
 use crate::with_wider;
 use crate::workspace::Workspace;
 use core::ops::Range;
@@ -165,6 +165,7 @@ unsafe fn block<T: Element>(
                         let (pa, pb) = (left.add(i * kc), right.add(j * kc));
                         let pc = c.add((ic + i) * ldc + j);
                         if mc - i >= MR && nc - j >= NR {
+                            fetch_output(pc, ldc);
                             tile(kc, pa, pb, pc, ldc, alpha, beta);
                         } else {
                             tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));

@@ -90,6 +90,12 @@ pub unsafe fn load_splats(p: *const f32) -> [Floats; 4] {
     [vdupq_laneq_f32::<0>(four), vdupq_laneq_f32::<1>(four), vdupq_laneq_f32::<2>(four), vdupq_laneq_f32::<3>(four)]
 }
 
+/// Fetches the cache line of an address, which need not be one of the process.
+#[inline(always)]
+pub fn prefetch<T>(p: *const T) {
+    unsafe { core::arch::asm!("prfm pldl1keep, [{}]", in(reg) p, options(nostack, readonly, preserves_flags)) }
+}
+
 /// Four f32, as in other vectors.
 #[derive(Clone, Copy)]
 pub struct Quad(Floats);

@@ -172,6 +172,10 @@ pub fn narrow_f16(a: v128) -> v128 {
     or(select(ne(a, a), nan, limited), shr(sign, 16))
 }
 
+/// There is no instruction for it.
+#[inline(always)]
+pub fn prefetch<T>(_p: *const T) {}
+
 /// Four f32, whatever the width of other vectors.
 #[derive(Clone, Copy)]
 pub struct Quad(v128);

@@ -154,6 +154,12 @@ pub unsafe fn store_u16(p: *mut u16, a: Words) {
     core::ptr::write_unaligned(p.cast(), narrow_u16(a))
 }
 
+/// Fetches the cache line of an address, which need not be one of the process.
+#[inline(always)]
+pub fn prefetch<T>(p: *const T) {
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+}
+
 /// Four f32, whatever the width of other vectors.
 #[derive(Clone, Copy)]
 pub struct Quad(__m128);

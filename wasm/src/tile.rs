@@ -4,7 +4,7 @@
 //! reads both operands front to back. The sum of each output element runs over that dim in order, in one chain:
 //! its bits do not depend on the sizes of the output nor on its place in it.
 use crate::dtype::Element;
-use crate::simd::{F32s, Quad, LANES};
+use crate::simd::{prefetch, F32s, Quad, LANES};
 
 /// Rows of a tile: width of the left operand's panels. With the right operand's two vectors and one of the left, its sums fill
 /// the registers; of NEON's 32 they take half, as much as hides how long a fused product takes in four units at once.
@@ -21,6 +21,13 @@ const VECTORS: usize = 2;
 /// Columns of a tile: width of the right operand's panels.
 pub const NR: usize = VECTORS * LANES;
 
+/// Neighbors that are packed together, as far as whole panels go: so that each line of the source is fetched once.
+const TOGETHER: usize = 64;
+/// Steps between a line's prefetch and its use, where each step has lines of its own.
+const AHEAD: usize = 8;
+/// Elements of the longest line that is fetched at once.
+const LINE: usize = 16;
+
 /// Packs `count` rows of length `depth` into panels of `W`, missing rows as zeros.
 /// Element (row, step) of the source is `src[row * row_stride + step * step_stride]`; one of the strides is 1.
 /// `dst` holds `count` rounded up to `W`, times `depth`.
@@ -32,38 +39,40 @@ pub unsafe fn pack<T: Element, const W: usize>(
     count: usize,
     depth: usize,
 ) {
-    for row in (0..count).step_by(W) {
-        let panel = dst.add(row * depth);
-        let rows = if count - row < W { count - row } else { W };
-        let from = src.add(row * row_stride);
-        if row_stride == 1 {
-            pack_neighbors::<T, W>(panel, from, step_stride, rows, depth);
-        } else {
-            for g in (0..W).step_by(4) {
-                let four = rows.saturating_sub(g);
-                pack_rows::<T, W>(panel, g, from.add(g * row_stride), row_stride, step_stride, four, depth);
-            }
+    let whole = count / W * W;
+    if row_stride == 1 {
+        let together = TOGETHER / W * W;
+        for row in (0..whole).step_by(together) {
+            let width = together.min(whole - row);
+            pack_neighbors::<T, W>(dst.add(row * depth), src.add(row), step_stride, width, depth);
         }
+    } else {
+        for row in (0..whole).step_by(W) {
+            pack_rows::<T, W>(dst.add(row * depth), src.add(row * row_stride), row_stride, step_stride, W, depth);
+        }
+    }
+    if whole < count {
+        let (to, from) = (dst.add(whole * depth), src.add(whole * row_stride));
+        pack_part::<T, W>(to, from, row_stride, step_stride, count - whole, depth);
     }
 }
 
-/// A panel whose rows lie next to each other at each step.
+/// Whole panels, `width` rows in all, whose rows lie next to each other at each step.
 #[inline(always)]
 unsafe fn pack_neighbors<T: Element, const W: usize>(
-    panel: *mut f32,
+    panels: *mut f32,
     src: *const T,
     step_stride: usize,
-    rows: usize,
+    width: usize,
     depth: usize,
 ) {
     for s in 0..depth {
-        let (to, from) = (panel.add(s * W), src.add(s * step_stride));
-        if rows == W {
-            copy_row::<T, W>(to, from);
-        } else {
-            for i in 0..W {
-                *to.add(i) = if i < rows { T::load(from.add(i)) } else { 0.0 };
-            }
+        let from = src.add(s * step_stride);
+        for i in (0..width).step_by(LINE) {
+            prefetch(src.wrapping_add((s + AHEAD) * step_stride + i));
+        }
+        for row in (0..width).step_by(W) {
+            copy_row::<T, W>(panels.add(row * depth + s * W), from.add(row));
         }
     }
 }
@@ -76,50 +85,68 @@ unsafe fn copy_row<T: Element, const W: usize>(to: *mut f32, from: *const T) {
         T::load_lanes(from.add(i)).store(to.add(i));
         i += LANES;
     }
-    while i + 4 <= W {
-        T::load_quad(from.add(i)).store(to.add(i));
-        i += 4;
-    }
     while i < W {
-        *to.add(i) = T::load(from.add(i));
-        i += 1;
+        // The last four may have been copied in part.
+        let at = i.min(W - 4);
+        T::load_quad(from.add(at)).store(to.add(at));
+        i += 4;
     }
 }
 
-/// Four rows of a panel from row `g` on (those from `rows` on as zeros, none beyond `W`), each running along its steps.
+/// A panel whose rows run along their steps, of which `rows` are there; the next panel's are fetched meanwhile.
 #[inline(always)]
 unsafe fn pack_rows<T: Element, const W: usize>(
     panel: *mut f32,
-    g: usize,
     src: *const T,
     row_stride: usize,
     step_stride: usize,
     rows: usize,
     depth: usize,
 ) {
-    let to = panel.add(g);
-    let mut s = 0;
-    if step_stride == 1 {
-        while s + 4 <= depth {
-            let at = src.add(s);
-            let row = |r: usize| if r < rows { T::load_quad(at.add(r * row_stride)) } else { Quad::zero() };
+    let whole = if step_stride == 1 { depth / 4 * 4 } else { 0 };
+    for s in (0..whole).step_by(4) {
+        let (from, to) = (src.add(s), panel.add(s * W));
+        if s % LINE == 0 {
+            for r in W..2 * W {
+                prefetch(from.wrapping_add(r * row_stride));
+            }
+        }
+        for g in (0..W).step_by(4) {
+            let row = |r: usize| {
+                if g + r < W && g + r < rows {
+                    T::load_quad(from.add((g + r) * row_stride))
+                } else {
+                    Quad::zero()
+                }
+            };
             let columns = Quad::transpose([row(0), row(1), row(2), row(3)]);
             for (i, column) in columns.into_iter().enumerate() {
                 if g + 4 <= W {
-                    column.store(to.add((s + i) * W));
+                    column.store(to.add(i * W + g));
                 } else {
-                    column.store_half(to.add((s + i) * W));
+                    column.store_half(to.add(i * W + g));
                 }
             }
-            s += 4;
         }
     }
-    while s < depth {
-        for r in 0..4.min(W - g) {
-            *to.add(s * W + r) = if r < rows { T::load(src.add(r * row_stride + s * step_stride)) } else { 0.0 };
+    for s in whole..depth {
+        for r in 0..W {
+            *panel.add(s * W + r) = if r < rows { T::load(src.add(r * row_stride + s * step_stride)) } else { 0.0 };
         }
-        s += 1;
     }
+}
+
+/// A panel of fewer rows than `W`. Not inlined, as it is the same again but for that.
+#[inline(never)]
+unsafe fn pack_part<T: Element, const W: usize>(
+    panel: *mut f32,
+    src: *const T,
+    row_stride: usize,
+    step_stride: usize,
+    rows: usize,
+    depth: usize,
+) {
+    pack_rows::<T, W>(panel, src, row_stride, step_stride, rows, depth);
 }
 
 /// Where a left operand lies: element (row, step) is `data[row * row + step * step]`; one of the two is 1.
@@ -214,6 +241,16 @@ pub unsafe fn tile(depth: usize, a: *const f32, b: *const f32, c: *mut f32, ldc:
             let new = scale * sums[i][j];
             let value = if beta == 0.0 { new } else { keep * F32s::load(p) + new };
             value.store(p);
+        }
+    }
+}
+
+/// Fetches a tile's place in the output, which is read or written once its product is there.
+#[inline(always)]
+pub fn fetch_output(c: *const f32, ldc: usize) {
+    for i in 0..MR {
+        for j in (0..NR).step_by(LINE) {
+            prefetch(c.wrapping_add(i * ldc + j));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Functions of one value and their derivatives, by the code of `unaryOp`.
-use crate::dtype::Element;
+use crate::dtype::{load_part, store_part, Element};
 use crate::elementwise::{map, zip};
 use crate::math;
 use crate::scratch_areas;
-use crate::simd::F32s;
+use crate::simd::{F32s, LANES};
 use crate::workspace::Workspace;
 use core::ops::Range;
 
@@ -45,6 +45,29 @@ fn gelu_inner(x: F32s) -> F32s {
     math::tanh(splat(SQRT_2_OVER_PI) * (x + splat(GELU_CUBIC) * x * x * x))
 }
 
+/// Elements of which the parts of a distribution function are computed one after the other.
+const TOGETHER: usize = 256;
+
+/// Calls `f` with the places of vectors, their values, the normal distribution function of these, and e to its exponent. In parts,
+/// each of so few operations that a processor computes several vectors of it at a time.
+#[inline(always)]
+unsafe fn each_normal<T: Element>(n: usize, src: *const T, f: impl Fn(usize, F32s, F32s, F32s)) {
+    let (mut powers, mut tails) = ([0.0f32; TOGETHER], [0.0f32; TOGETHER]);
+    let (powers, tails) = (powers.as_mut_ptr(), tails.as_mut_ptr());
+    for start in (0..n).step_by(TOGETHER) {
+        let count = TOGETHER.min(n - start);
+        let last = (count - 1) / LANES * LANES;
+        let x = |i: usize| load_part(src.add(start + i), count - i);
+        math::exps_of_negatives(last + LANES, |i| math::normal_exponent(x(i.min(last))), |i, e| e.store(powers.add(i)));
+        for i in (0..count).step_by(LANES) {
+            math::cdf_tail(x(i), F32s::load(powers.add(i))).store(tails.add(i));
+        }
+        for i in (0..count).step_by(LANES) {
+            f(start + i, x(i), math::cdf_of_tail(x(i), F32s::load(tails.add(i))), F32s::load(powers.add(i)));
+        }
+    }
+}
+
 /// `dst = op(src)`.
 pub unsafe fn forward<T: Element>(op: u32, n: Range<usize>, p0: f32, p1: f32, dst: *mut T, src: *const T) {
     let (dst, src, n) = (dst.add(n.start), src.add(n.start), n.len());
@@ -59,7 +82,7 @@ pub unsafe fn forward<T: Element>(op: u32, n: Range<usize>, p0: f32, p1: f32, ds
         TANH => map(dst, src, n, math::tanh),
         SIGMOID => map(dst, src, n, math::sigmoid),
         SILU => map(dst, src, n, |x| x * math::sigmoid(x)),
-        GELU => map(dst, src, n, |x| x * math::normal_cdf(x)),
+        GELU => each_normal(n, src, |i, x, cdf, _| store_part(dst.add(i), x * cdf, n - i)),
         GELU_TANH => map(dst, src, n, |x| splat(0.5) * x * (one + gelu_inner(x))),
         RELU => map(dst, src, n, |x| x.at_least(0.0)),
         SQUARE => map(dst, src, n, |x| x * x),
@@ -131,7 +154,10 @@ unsafe fn backward_f32(op: u32, n: usize, p0: f32, p1: f32, dx: *mut f32, dy: *c
             let s = math::sigmoid(x);
             d * s * (one + x * (one - s))
         }),
-        GELU => zip(dx, dy, x, n, |d, x| d * (math::normal_cdf(x) + x * math::normal_density(x))),
+        GELU => each_normal(n, x, |i, x, cdf, power| {
+            let d = load_part(dy.add(i), n - i);
+            store_part(dx.add(i), d * (cdf + x * math::normal_density(power)), n - i);
+        }),
         GELU_TANH => zip(dx, dy, x, n, |d, x| {
             let t = gelu_inner(x);
             let slope = splat(SQRT_2_OVER_PI) * (one + splat(3.0 * GELU_CUBIC) * x * x);
