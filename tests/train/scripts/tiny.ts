@@ -32,7 +32,7 @@ process.exitCode = await runTrainingScript({
     hidden_size: hidden,
     intermediate_size: hidden * 2,
     num_hidden_layers: Number(valueOf("layers") ?? 2),
-    num_attention_heads: 2,
+    num_attention_heads: Math.max(2, hidden / 256), // of at most 256 elements
     num_key_value_heads: 1,
     max_position_embeddings: 64,
     rms_norm_eps: 1e-6,
