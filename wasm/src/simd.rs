@@ -138,7 +138,7 @@ impl F32s {
         F32s(registers::load_splat(p))
     }
     /// Four neighbors, each in all lanes.
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(any(target_arch = "aarch64", target_arch = "wasm32"))]
     #[inline(always)]
     pub unsafe fn load_splats(p: *const f32) -> [F32s; 4] {
         registers::load_splats(p).map(F32s)

@@ -132,6 +132,16 @@ pub unsafe fn load_splat(p: *const f32) -> v128 {
     v128_load32_splat(p as *const u32)
 }
 #[inline(always)]
+pub unsafe fn load_splats(p: *const f32) -> [v128; 4] {
+    let v = load(p);
+    [
+        i32x4_shuffle::<0, 0, 0, 0>(v, v),
+        i32x4_shuffle::<1, 1, 1, 1>(v, v),
+        i32x4_shuffle::<2, 2, 2, 2>(v, v),
+        i32x4_shuffle::<3, 3, 3, 3>(v, v),
+    ]
+}
+#[inline(always)]
 pub unsafe fn store(p: *mut f32, a: v128) {
     v128_store(p as *mut v128, a)
 }

@@ -168,6 +168,10 @@ impl Left {
 /// Adds the product of a left operand and a right panel over `depth` steps.
 #[inline(always)]
 unsafe fn add_product(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b: *const f32) {
+    #[cfg(target_arch = "wasm32")]
+    if a.row == 1 {
+        return add_neighbors(sums, depth, a, b);
+    }
     let (mut left, mut b) = (a.data, b);
     for _ in 0..depth / UNROLLED {
         #[cfg(target_arch = "aarch64")]
@@ -181,6 +185,25 @@ unsafe fn add_product(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b
     }
     for _ in 0..depth % UNROLLED {
         add_step(sums, left, a.row, b);
+        left = left.add(a.step);
+        b = b.add(NR);
+    }
+}
+
+/// The same of a left operand whose rows lie next to each other, for compilers of WASM: they make less of four loads that each
+/// fill a vector than of one that is shuffled, and keep more of the sums in registers where those of a column come together.
+#[cfg(target_arch = "wasm32")]
+#[inline(always)]
+unsafe fn add_neighbors(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b: *const f32) {
+    let (mut left, mut b) = (a.data, b);
+    for _ in 0..depth {
+        let right: [F32s; VECTORS] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
+        let values: [F32s; MR] = F32s::load_splats(left);
+        for j in 0..VECTORS {
+            for i in 0..MR {
+                sums[i][j] = values[i].madd(right[j], sums[i][j]);
+            }
+        }
         left = left.add(a.step);
         b = b.add(NR);
     }
