@@ -1,6 +1,7 @@
 /** What ranks with a card each do in tests of graphs. @module */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import process from "node:process";
 import { at } from "../../../src/at.ts";
 import { noGrad } from "../../../src/autograd/mode.ts";
 import { deviceMesh } from "../../../src/comm/mesh.ts";
@@ -27,6 +28,7 @@ import { type StepContext, trainStep } from "../../../src/train/step.ts";
 import { StepGraph } from "../../../src/train/step_graph.ts";
 import { openTwin } from "../../native/cuda/build.ts";
 import { rankFunctions, type WorldRank } from "../../support/world.ts";
+import { CONFIG } from "./llama.ts";
 
 /** How a model is trained. */
 export interface GraphTraining {
@@ -59,6 +61,13 @@ export interface GraphTraining {
   readonly goesOn?: boolean;
   /** What is changed before a step. */
   readonly changed?: Readonly<Record<number, "norm" | "mode" | "rate" | "betas">>;
+}
+
+/** What becomes of rank 1, and before which step or in the forward of which. */
+export interface Loss {
+  readonly step: number;
+  readonly how: "is killed before a step" | "is killed in a forward" | "throws in a forward";
+  readonly hasGraph: boolean;
 }
 
 /** What came of it. */
@@ -191,4 +200,26 @@ export async function trainByBoth(
   return [without, await trainByGraph(world, { ...run, hasGraph: true })];
 }
 
-rankFunctions(import.meta.url, { trainByBoth });
+/** Trains the small Llama until rank 1 is lost, and then on as long as that goes. */
+export async function loseRank(world: WorldRank, { step: last, how, hasGraph }: Loss): Promise<void> {
+  const { group, device, rank } = world;
+  const model = buildModel(device, CONFIG);
+  initializeParameters(model, 7);
+  for (const module of [...model.layers, model]) fullyShard(module, { mesh: group });
+  const optimizer = new AdamW(model.parameters());
+  using graph = hasGraph ? new StepGraph(device) : undefined;
+  let now = 0;
+  const fail = (): void => {
+    if (rank !== 1 || now !== last) return;
+    if (how === "throws in a forward") throw new RangeError("a block throws");
+    process.kill(process.pid, "SIGKILL");
+  };
+  if (how !== "is killed before a step") model.layers.at(-1)?.registerForwardPreHook(fail);
+  const run = { config: CONFIG, steps: 0, hasGraph, size: [8, 1] } as const;
+  for (; now < last + 2; now++) {
+    if (how === "is killed before a step") fail();
+    trainStep({ device, group, model, optimizer, maxGradNorm: 1, graph }, batchOf(now, world, run), now + 1);
+  }
+}
+
+rankFunctions(import.meta.url, { trainByBoth, loseRank });
