@@ -39,10 +39,13 @@ export class OffloadedWindow implements GatherWindow {
   gather(dst: DevicePtr, _offsets: readonly number[], unit: string, phase: Phase): Work {
     const { byteLength } = this.#memory;
     const own = Buffer.allocate(this.#device, byteLength, `${unit} on its way`, "gathered");
-    copyAcross({ device: this.#device, ptr: own.ptr }, { device: this.#memory.device, ptr: this.pointer }, byteLength);
-    const work = this.#group.allGather(dst, own.ptr, byteLength, unit, phase);
-    own.release();
-    return work;
+    try {
+      const from = { device: this.#memory.device, ptr: this.pointer };
+      copyAcross({ device: this.#device, ptr: own.ptr }, from, byteLength);
+      return this.#group.allGather(dst, own.ptr, byteLength, unit, phase);
+    } finally {
+      own.release();
+    }
   }
 
   dispose(): void {

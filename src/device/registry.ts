@@ -8,8 +8,13 @@ import { whichAre } from "../words.ts";
 import { type CpuDeviceOptions, openCpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
 
-/** Options of {@link openDevice}; those of how the CPU computes count there only. */
+/** Options of {@link openDevice}; those of how the CPU computes count there only, but for threads of what a card offloads. */
 export interface DeviceOptions extends CpuDeviceOptions {
+  /**
+   * Most bytes of memory. @default of a card what is free; of the host what it has with `native`, else 4 GiB, which is also the most
+   * there
+   */
+  readonly memoryBytes?: number | undefined;
   /** Which rank of its host this process is: `cuda` is the card of that number. @default 0 */
   readonly localRank?: number | undefined;
 }
@@ -34,8 +39,9 @@ export const DEVICES: readonly string[] = Object.keys(OPENERS);
 /**
  * Opens a device. A device that is not there is an error: nothing else is chosen instead.
  *
- * @param name `cpu`, or `cuda:0` for a GPU of NVIDIA; `cuda` is that of this rank
- * @throws {UnsupportedError} if there is no such device
+ * @param name `cpu`, or `cuda:0` for a GPU of NVIDIA; `cuda` is that of this rank, or the only one that it sees. A thread has one card
+ * open at a time
+ * @throws {UnsupportedError} if there is no such device, or the thread has another card open
  * @throws {LibraryNotFoundError} if a library that it needs is not found
  * @example
  * ```ts

@@ -97,11 +97,16 @@ export function requireSaves({ asyncSave, saveEvery, stateDictType }: RunConfig)
 }
 
 /**
- * Refuses to capture steps on a device without graphs, and with a trace, which sees nothing of a launched one.
+ * Refuses to capture steps on a device without graphs; with a trace, which sees nothing of a launched one; and where the host takes
+ * part in a step: in what is offloaded, or between ranks that share a card.
  *
  * @throws {ConfigError}
  */
-export function requireGraphs({ cudaGraphs }: RunConfig, { name, graphs, trace }: Device): void {
+export function requireGraphs(
+  { cudaGraphs, cpuOffload }: Pick<RunConfig, "cudaGraphs" | "cpuOffload">,
+  { name, graphs, trace }: Pick<Device, "name" | "graphs" | "trace">,
+  { size, kind }: Pick<ProcessGroup, "size" | "kind">,
+): void {
   if (!cudaGraphs) return;
   const problems: ConfigProblem[] = [];
   if (graphs === undefined) {
@@ -109,6 +114,14 @@ export function requireGraphs({ cudaGraphs }: RunConfig, { name, graphs, trace }
   }
   if (trace !== undefined) {
     problems.push({ path: "trace", expected: "nothing with cudaGraphs", got: "a folder: a graph shows no kernels" });
+  }
+  if (cpuOffload) {
+    const got = "true: the host updates what is offloaded, and a graph has no work of the host";
+    problems.push({ path: "cpuOffload", expected: "false with cudaGraphs", got });
+  }
+  if (graphs !== undefined && size > 1 && kind !== "nccl") {
+    const got = `ranks joined by '${kind}', which goes through memory of the host`;
+    problems.push({ path: "cudaGraphs", expected: "ranks joined by 'nccl', a card each", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);
 }

@@ -244,7 +244,7 @@ export const hostSection: Section<HostConfig> = section(
       `${DEVICES.join(", ")}, or one card such as cuda:0`,
     ).default("cpu").describe("What is computed on: cpu, or cuda for NVIDIA's cards, one for each rank of a host"),
     memoryBytes: size.min(2 ** 24).optional().describe(
-      "Memory that a rank may use; 4 GiB with WASM math, what the host has with native math unless given",
+      "Memory that a rank may use; what is free on a card, 4 GiB with WASM math, what the host has with native math unless given",
     ),
     stagingBytes: size.optional().describe(
       "Shared memory for reductions, over all ranks; by their number unless given",

@@ -62,6 +62,7 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
   group.step = step;
   using _frame = scope();
   const learningRate = optimizer.learningRateOf(at(optimizer.groups, 0, "parameter group"));
+  const { stepsTaken } = optimizer;
   try {
     if (graph !== undefined) {
       const { loss, norm, tokens } = graph.take(context, batch);
@@ -73,6 +74,7 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
     const norm = update(context);
     return { loss: mean, gradNorm: norm.item(), tokens, learningRate };
   } catch (error) {
+    optimizer.stepsTaken = stepsTaken; // nothing was updated, wherever that was found
     throw error instanceof NonFiniteError ? nonFinite(context, `${error.message} at step ${step}`) : error;
   }
 }

@@ -16,7 +16,7 @@ import type { Device } from "../device/device.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../device/graphs.ts";
 import { int32 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
-import type { CausalLm } from "../models/causal_lm.ts";
+import { unitsOf } from "../fsdp/handle.ts";
 import type { RandomSource } from "../random.ts";
 import { scope, untrack } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -118,12 +118,16 @@ export class StepGraph implements Disposable {
    * Takes a step; what it gave is not computed yet when this returns.
    *
    * @throws {GraphCaptureError} if a step does what cannot be captured
+   * @throws {UnsupportedError} if parameters are offloaded, as the host updates them
    */
   take(context: StepContext, { microBatches }: Batch): StepTensors & { readonly tokens: number } {
     const { group } = context;
+    requireOnDevice(context);
     const { tokens, microBatches: count } = countAll(microBatches, group);
     const parts = Array.from({ length: count }, (_, i) => microBatches[i] ?? IGNORED_ROW);
-    const shape = shapeOf(parts, context.model);
+    const shape = shapeOf(parts, context);
+    // What a forward without a backward has left gathered would be missing in a capture, and grow stale in a launch.
+    for (const unit of unitsOf([context.model])) unit.reshard();
     const [changed] = group.sum([Number(shape !== this.#shape)], "shape of the step");
     if (changed !== 0) this.#drop();
     this.#shape = shape;
@@ -186,8 +190,19 @@ export class StepGraph implements Disposable {
   }
 }
 
+/** A graph has no work of the host. */
+function requireOnDevice({ model, device }: StepContext): void {
+  for (const { fqn, storage } of model.parameters()) {
+    if (storage.run.device === device) continue;
+    throw new UnsupportedError(
+      `Cannot capture steps on ${device.name}: '${fqn}' is offloaded to ${storage.run.device.name}, and the host updates it there. Train ` +
+        "without offload or without graphs",
+    );
+  }
+}
+
 /** What of a step a graph does not read anew, in words. */
-function shapeOf(parts: readonly MicroBatch[], model: CausalLm): string {
+function shapeOf(parts: readonly MicroBatch[], { model, maxGradNorm }: StepContext): string {
   const first = firstSampleOf(parts);
   const sizes = parts.map((part) => {
     if (part === IGNORED_ROW) return "nothing";
@@ -195,7 +210,8 @@ function shapeOf(parts: readonly MicroBatch[], model: CausalLm): string {
     return `${batch} x ${seq}, ${random?.seed}, ${random === undefined ? "" : random.firstSample - (first ?? 0)}`;
   });
   const frozen = [...model.parameters()].filter(({ trainable }) => !trainable).map(({ fqn }) => fqn);
-  return [...sizes, ...frozen].join("\n");
+  const evaluated = [...model.namedModules()].filter(([, { training }]) => !training).map(([name]) => `'${name}'`);
+  return [maxGradNorm, ...sizes, ...frozen, ...evaluated].join("\n");
 }
 
 /** The number of the first sample of a rank's part of a step, where something is drawn. */

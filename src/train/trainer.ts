@@ -136,7 +136,7 @@ class Training {
     const { device, group } = this.#run;
     requireSameConfig(group, config);
     requireSaves(config);
-    requireGraphs(config, device);
+    requireGraphs(config, device, group);
     const { hfConfig } = this.#options;
     const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
     await group.together("check the output folder", () => {

@@ -1,4 +1,4 @@
-/** Matrices of cases that are long: each runtime runs a half. @module */
+/** Matrices of cases that are long: each runtime runs a half, or none unless all are asked for. @module */
 import process from "node:process";
 import { RUNTIME } from "./rank_process.ts";
 
@@ -6,4 +6,9 @@ import { RUNTIME } from "./rank_process.ts";
 export function shareOf<T>(cases: readonly T[]): readonly T[] {
   if (process.env["FULLYSHARD_TEST_ALL"] !== undefined) return cases;
   return cases.filter((_, i) => i % 2 === (RUNTIME === "bun" ? 0 : 1));
+}
+
+/** Cases that only 'npm test -- --all' runs. */
+export function onlyInAll<T>(cases: readonly T[]): readonly T[] {
+  return process.env["FULLYSHARD_TEST_ALL"] === undefined ? [] : cases;
 }

@@ -34,6 +34,7 @@ export class CudaAllocator extends Allocator {
   readonly #place: Out<"address">;
   readonly #pool: Handle<"cudaMemPool_t">;
   readonly #graphs = new Set<GraphBlock>();
+  #isClosed = false;
   /** What is being captured into. */
   #capturing: GraphBlock | undefined;
   /** Where it is counted what a graph would take, and the blocks that stand for those there are. */
@@ -78,6 +79,14 @@ export class CudaAllocator extends Allocator {
       rehearsal?.blocks.delete(ptr);
     }
     super.free(ptr);
+  }
+
+  /** Gives the driver all that is given out or kept; what is freed later is only counted. Nothing may be under way. */
+  close(): void {
+    for (const start of this.addresses) this.release(start);
+    this.#isClosed = true;
+    this.#stream().synchronize();
+    this.#cudart.symbols.cudaMemPoolTrimTo(this.#pool, 0);
   }
 
   /** Counts what `work` would take in a graph. */
@@ -136,6 +145,7 @@ export class CudaAllocator extends Allocator {
   }
 
   protected override release(start: number): void {
+    if (this.#isClosed) return;
     const { symbols, provider } = this.#cudart;
     symbols.cudaFreeAsync(provider.offset(provider.nullAddress, start), this.#stream().handle);
   }

@@ -25,7 +25,7 @@ import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
 import { CudaGraphs } from "./graphs.ts";
 import { cudaKernels, unwrittenKernels } from "./kernels.ts";
 import { LAUNCHES, type Launches } from "./launches.ts";
-import { attributeOf, type CudaLibraries, type LocalRank, openCudaLibraries } from "./libraries.ts";
+import { attributeOf, type CudaLibraries, leaveCard, type LocalRank, openCudaLibraries } from "./libraries.ts";
 import { PinnedCopies } from "./pinned.ts";
 import { Products } from "./products.ts";
 import { Staging } from "./staging.ts";
@@ -246,14 +246,17 @@ export class CudaDevice implements Device {
   dispose(): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
-    this.synchronize();
-    this.#pinned?.dispose();
-    this.#host.dispose(); // and the pool, which is the host's own
-    this.#products.dispose();
-    this.#staging.dispose();
     const { symbols } = this.#libraries.cudart;
-    symbols.cudaFree(this.#statusArea);
-    for (const stream of this.#streams.values()) stream.destroy();
+    using last = new DisposableStack(); // the last one goes first, and each goes whatever becomes of those before it
+    last.defer(leaveCard);
+    for (const stream of this.#streams.values()) last.defer(() => stream.destroy());
+    last.defer(() => symbols.cudaFree(this.#statusArea));
+    last.defer(() => this.allocator.close());
+    last.defer(() => this.#staging.dispose());
+    last.defer(() => this.#products.dispose());
+    last.defer(() => this.#host.dispose()); // and the pool, which is the host's own
+    last.defer(() => this.#pinned?.dispose());
+    this.synchronize();
   }
 
   get #current(): CudaStream {
@@ -280,13 +283,23 @@ export class CudaDevice implements Device {
  *
  * @param which of the visible ones, or which rank's
  * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC or cuBLASLt is not found
- * @throws {UnsupportedError} if there is no driver, it is too old, there is no such card, or not one for each rank
+ * @throws {UnsupportedError} if there is no driver, it is too old, there is no such card, or not one for each rank, or this thread has
+ * another one open
  */
 export async function openCudaDevice(
   which: number | LocalRank,
   options: CudaDeviceOptions = {},
 ): Promise<CudaDevice> {
   const libraries = await openCudaLibraries(which, options.environment ?? processEnvironment());
+  try {
+    return await openOn(libraries, options);
+  } catch (error) {
+    leaveCard();
+    throw error;
+  }
+}
+
+async function openOn(libraries: CudaLibraries, options: CudaDeviceOptions): Promise<CudaDevice> {
   const texts = await readKernelTexts();
   const memory = new WebAssembly.Memory({ initial: MATH_PAGES, maximum: MATH_PAGES });
   const math = portableMath(instantiateKernels(await loadKernelModule("strict"), memory));

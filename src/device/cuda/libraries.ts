@@ -37,11 +37,18 @@ export interface LocalRank {
 }
 
 /**
- * Opens the libraries, and makes a card the one of this thread.
+ * The card that CUDA knows as that of this thread, which its calls go to, and how many devices here count on it: a stream of another
+ * card would be refused, and memory would come from the wrong one.
+ */
+const ofThread = { index: 0, users: 0 };
+
+/**
+ * Opens the libraries, and makes a card the one of this thread until {@link leaveCard}.
  *
  * @param which of the visible cards, or which rank's
  * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC or cuBLASLt is not found
- * @throws {UnsupportedError} if there is no driver, it is too old, there is no such card, or not one for each rank
+ * @throws {UnsupportedError} if there is no driver, it is too old, there is no such card, or not one for each rank, or this thread has
+ * another one open
  */
 export async function openCudaLibraries(which: number | LocalRank, environment: Environment): Promise<CudaLibraries> {
   const provider = await openProvider();
@@ -50,12 +57,24 @@ export async function openCudaLibraries(which: number | LocalRank, environment: 
     const index = cardOf(cudart, which);
     const nvrtc = await openLibrary(NVRTC, { provider, environment });
     const cublaslt = await openLibrary(CUBLASLT, { provider, environment });
+    if (ofThread.users > 0 && ofThread.index !== index) {
+      throw new UnsupportedError(
+        `Cannot open device 'cuda:${index}': this thread works on 'cuda:${ofThread.index}', and CUDA knows one card for each ` +
+          "thread. Dispose that device first, or open this one in a Worker or another process",
+      );
+    }
     cudart.symbols.cudaSetDevice(index);
+    [ofThread.index, ofThread.users] = [index, ofThread.users + 1];
     return { provider, index, cudart, nvrtc, cublaslt };
   } catch (error) {
     cudart.close();
     throw error;
   }
+}
+
+/** A device that was opened has been disposed. */
+export function leaveCard(): void {
+  ofThread.users--;
 }
 
 /** What is known of driver, runtime and cards before one is opened; versions are 1000 times the major and 10 times the minor. */

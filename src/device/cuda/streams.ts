@@ -13,7 +13,7 @@
 import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
 import type { Handle } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
-import { InternalError } from "../../errors.ts";
+import { InternalError, UseAfterDisposeError } from "../../errors.ts";
 import type { DeviceEvent, Stream, StreamName } from "../stream.ts";
 import type { Cudart } from "./libraries.ts";
 
@@ -47,7 +47,7 @@ export type HostWait = (ready: () => boolean) => void;
 /** One line of work on the card. */
 export class CudaStream implements Stream {
   readonly name: StreamName;
-  readonly handle: Handle<"cudaStream_t">;
+  #handle: Handle<"cudaStream_t"> | undefined;
   readonly #cudart: Cudart;
   readonly #hostWait: () => HostWait | undefined;
   readonly #ring: Slot[] = [];
@@ -73,14 +73,21 @@ export class CudaStream implements Stream {
     symbols.cudaDeviceGetStreamPriorityRange(least, greatest);
     const priority = name === "gather" || name === "reduce" ? greatest.value : least.value;
     symbols.cudaStreamCreateWithPriority(handle, CUDART_CONSTANTS.cudaStreamNonBlocking, priority);
-    this.handle = handle.value;
+    this.#handle = handle.value;
+  }
+
+  /** The stream as CUDA knows it. @throws {UseAfterDisposeError} if it was given back with its device */
+  get handle(): Handle<"cudaStream_t"> {
+    if (this.#handle === undefined) throw new UseAfterDisposeError("Cannot use a CUDA device after it was disposed");
+    return this.#handle;
   }
 
   record(): DeviceEvent {
     const number = ++this.#recorded;
     const place = number % RING;
+    const { handle } = this;
     const slot = this.#ring[place] ??= { event: this.#makeEvent(), number };
-    this.#cudart.symbols.cudaEventRecord(slot.event, this.handle);
+    this.#cudart.symbols.cudaEventRecord(slot.event, handle);
     slot.number = number;
     return new CudaEvent(this, number);
   }
@@ -154,9 +161,13 @@ export class CudaStream implements Stream {
   /** Gives the stream back. */
   destroy(): void {
     const { symbols } = this.#cudart;
+    const { handle } = this;
+    this.#handle = undefined;
+    // Whatever was enqueued here has been done, or never will be.
+    this.#done = this.#recorded;
     if (this.#mark !== undefined) symbols.cudaEventDestroy(this.#mark);
     for (const slot of this.#ring) if (slot !== undefined) symbols.cudaEventDestroy(slot.event);
-    symbols.cudaStreamDestroy(this.handle);
+    symbols.cudaStreamDestroy(handle);
   }
 
   /** The event of a record, or of a later one. */

@@ -1,43 +1,111 @@
 /**
  * Training by CUDA graphs on doubles of NVIDIA's libraries: steps that are launched give the bits of steps that are enqueued call by
- * call, and no access is a race.
+ * call, and no access is a race. Where a case is not what the others are, it is run alone by `npm test -- --all`.
  *
  * @module
  */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { buildCudaTwin, lackingForTwin } from "../../native/cuda/build.ts";
-import { shareOf } from "../../support/share.ts";
+import { onlyInAll, shareOf } from "../../support/share.ts";
 import { valuesOf, world } from "../../support/world.ts";
-import { type GraphTraining, trainByGraph, type Trained } from "./graph_ranks.ts";
+import { type GraphTraining, trainByBoth, type Trained } from "./graph_ranks.ts";
 import { CONFIG } from "./llama.ts";
 
 const skip = lackingForTwin();
 const OPTIONS = { skip, timeout: 600_000 };
 
-async function trained(size: number, data: GraphTraining): Promise<readonly Trained[]> {
+type Run = Omit<GraphTraining, "hasGraph">;
+
+/** What each rank got without graphs, and with them. */
+async function both(size: number, run: Run): Promise<readonly (readonly [without: Trained, by: Trained])[]> {
   const { variables } = await buildCudaTwin();
-  return valuesOf(await world(size, trainByGraph, { over: "nccl", variables, data, planes: { timeoutSeconds: 200 } }));
+  const options = { over: "nccl", variables, data: run, planes: { timeoutSeconds: 200 } } as const;
+  return valuesOf(await world(size, trainByBoth, options));
 }
 
-/** Fails unless a training gives the same with and without graphs. */
-async function requireSame(size: number, run: Omit<GraphTraining, "hasGraph">, replays: number): Promise<void> {
-  const expected = await trained(size, { ...run, hasGraph: false });
-  const found = await trained(size, { ...run, hasGraph: true });
-  for (const [rank, one] of found.entries()) {
-    const other = expected[rank] ?? assert.fail();
+/** Fails unless a training gives the same with and without graphs, of which there are some after it. */
+async function requireSame(size: number, run: Run, replays: number, graphs = 1): Promise<void> {
+  for (const [rank, [other, one]] of (await both(size, run)).entries()) {
     assert.deepEqual([one.error, one.steps, one.digest], [other.error, other.steps, other.digest], `rank ${rank}`);
     assert.deepEqual([one.replays, other.replays], [replays, 0]);
-    assert.deepEqual([one.graphs, one.left], [[1, 0], 0]);
+    assert.deepEqual([one.graphs, one.left], [[graphs, 0], 0]);
   }
 }
 
-type Case = readonly [what: string, size: number, run: Omit<GraphTraining, "hasGraph">, replays: number];
+type Case = readonly [what: string, size: number, run: Run, replays: number, graphs?: number];
 const LLAMA = { config: CONFIG, steps: 20 };
+/** Three steps by calls, a capture, and three launches of it more. */
+const SHORT = { config: CONFIG, steps: 7, size: [8, 1] } as const;
+const DROPOUT = { ...SHORT, config: { ...CONFIG, attention_dropout: 0.2 } };
+/** Heads of 12 dims, and sizes that are multiples of nothing. */
+const ODD = {
+  ...{ ...CONFIG, hidden_size: 36, intermediate_size: 50, vocab_size: 97 },
+  ...{ num_attention_heads: 3, num_key_value_heads: 1 },
+};
+
 const CASES: readonly Case[] = [
   ["FSDP on 1 card", 1, LLAMA, 17],
   ["FSDP on 2 cards", 2, LLAMA, 17],
+  [
+    "dropout, forwards and evaluations between steps, and rates that change",
+    1,
+    { ...DROPOUT, triedAfter: [2, 4], evaluatedAfter: [3], changed: { 5: "rate" } },
+    4,
+  ],
+  [
+    "micro-batches, of which one rank has less, dropout, what is computed again, and a bound of the norm that changes",
+    2,
+    { ...DROPOUT, microBatches: 2, isUneven: true, isCheckpointed: true, changed: { 5: "norm" } },
+    2,
+    0,
+  ],
 ];
-for (const [what, size, run, replays] of shareOf(CASES)) {
-  test(`${what} trains by graphs to the bits of single calls`, OPTIONS, () => requireSame(size, run, replays));
+const LONG_CASES: readonly Case[] = [
+  ["DDP on 2 cards", 2, LLAMA, 17],
+  ["DDP with dropout and micro-batches", 2, { ...DROPOUT, microBatches: 2, strategy: "ddp" }, 4],
+  ["HSDP on 4 cards", 4, { ...SHORT, strategy: "hsdp" }, 4],
+  ["FSDP on 3 cards", 3, SHORT, 4],
+  ["bfloat16", 1, { ...SHORT, precision: "bfloat16" }, 4],
+  ["bfloat16 with DDP", 2, { ...SHORT, precision: "bfloat16", strategy: "ddp" }, 4],
+  [
+    "losses scaled so that they overflow before and after the capture",
+    2,
+    { ...SHORT, precision: "float16", initScale: 2 ** 27, steps: 12 },
+    9,
+  ],
+  ["samples of another length for a while", 2, { ...SHORT, steps: 10, short: [4, 5] }, 2],
+  ["forwards without a backward", 2, { ...SHORT, triedAfter: [2, 4, 5] }, 4],
+  ["a label that is no class", 2, { ...SHORT, badLabelAt: 5, goesOn: true }, 4],
+  ["a block that throws while a step is captured", 2, { ...SHORT, throwsAt: 3, goesOn: true }, 3],
+  ["modes that change", 1, { ...DROPOUT, changed: { 4: "mode" } }, 1, 0],
+  ["other betas", 1, { ...SHORT, changed: { 4: "betas" } }, 4],
+  ["a token at a time", 1, { ...SHORT, size: [1, 1] }, 4],
+  ["odd sizes in bfloat16 on 3 cards", 3, { ...SHORT, config: ODD, size: [7, 3], precision: "bfloat16" }, 4],
+];
+for (const [what, size, run, replays, graphs] of [...shareOf(CASES), ...onlyInAll(LONG_CASES)]) {
+  test(`${what}: graphs give the bits of single calls`, OPTIONS, () => requireSame(size, run, replays, graphs));
+}
+
+const GPT2: Readonly<Record<string, unknown>> = JSON.parse(
+  readFileSync(new URL("../../fixtures/zoo/gpt2.json", import.meta.url), "utf8"),
+);
+const REFUSED: readonly (readonly [what: string, size: number, run: Run, said: RegExp])[] = [
+  ["a family that copies positions from the host", 2, { ...SHORT, config: GPT2 }, /values of the host are copied to/],
+  [
+    "what is offloaded",
+    2,
+    { ...SHORT, strategy: "offload" },
+    /^UnsupportedError: Cannot capture steps on cuda:\d: '.+' is offloaded/,
+  ],
+];
+for (const [what, size, run, said] of onlyInAll(REFUSED)) {
+  test(`${what} is refused by graphs, after which single calls go on`, OPTIONS, async () => {
+    for (const [rank, [other, one]] of (await both(size, { ...run, goesOn: true })).entries()) {
+      assert.match(one.error ?? "", said);
+      assert.deepEqual([one.steps, one.digest], [other.steps, other.digest], `rank ${rank}`);
+      assert.deepEqual([one.replays, one.graphs], [0, [0, 0]]);
+    }
+  });
 }

@@ -43,15 +43,23 @@ export interface Training {
   readonly mark?: (place: "step" | "backward" | "update") => void;
 }
 
-/** Trains; the host reads what came of a step at its end only. */
-export function train(device: Device, { steps, batch, group, parallelize, mark }: Training): Steps {
+/** A training under way: its steps are counted from 0. */
+export interface OpenTraining extends Disposable {
+  readonly model: CausalLm;
+  readonly optimizer: AdamW;
+  /** Takes a step; the host reads what came of it at its end only. */
+  take(step: number): Steps[number];
+}
+
+/** Makes the model, its shards or replicas and the optimizer. */
+export function openTraining(device: Device, { batch, group, parallelize, mark }: Training): OpenTraining {
   const model = buildModel(device, CONFIG);
   initializeParameters(model, 7);
   parallelize?.(model);
   const optimizer = new AdamW(model.parameters(), { learningRate: 0.01 });
   const { rank, size } = group ?? { rank: 0, size: 1 };
   const own = batch / size;
-  const results = Array.from({ length: steps }, (_, step) => {
+  const take = (step: number): Steps[number] => {
     using _frame = scope();
     mark?.("step");
     optimizer.zeroGrad();
@@ -68,10 +76,15 @@ export function train(device: Device, { steps, batch, group, parallelize, mark }
     const norm = clipGradNorm(model.parameters(), 1);
     mark?.("update");
     optimizer.step();
-    return [mean.item() / size, norm.item()] as const;
-  });
-  optimizer.dispose();
-  return results;
+    return [mean.item() / size, norm.item()];
+  };
+  return { model, optimizer, take, [Symbol.dispose]: () => optimizer.dispose() };
+}
+
+/** Trains from the first step on. */
+export function train(device: Device, run: Training): Steps {
+  using training = openTraining(device, run);
+  return Array.from({ length: run.steps }, (_, step) => training.take(step));
 }
 
 /** Fails unless losses and norms are equal within what rounding in another order may change. */

@@ -9,9 +9,11 @@ import { test } from "node:test";
 import { CudaDevice, openCudaDevice } from "../../../src/device/cuda/device.ts";
 import { devicePtr } from "../../../src/device/device.ts";
 import { openDevice } from "../../../src/device/registry.ts";
-import { LibraryNotFoundError, OutOfMemoryError, UnsupportedError } from "../../../src/errors.ts";
+import { openPosix } from "../../../ffi/posix.ts";
+import { LibraryNotFoundError, OutOfMemoryError, UnsupportedError, UseAfterDisposeError } from "../../../src/errors.ts";
 import { environmentFrom } from "../../../src/runtime/env.ts";
-import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
+import { tensor } from "../../../src/tensor/create.ts";
+import { buildCudaTwin, lackingForTwin, twinLog, twinReports } from "../../native/cuda/build.ts";
 
 const lacking = lackingForTwin();
 const twin = lacking === undefined ? await buildCudaTwin() : undefined;
@@ -111,5 +113,66 @@ test("a CUDA device copies what overlaps, tells what a byte too many would take,
   assert.equal(again.done, true);
   assert.equal(allocator.stats.inUse, 0);
   device.dispose();
+  assert.equal(twinReports(twin), "");
+});
+
+test("a CUDA device gives all memory back when it is disposed, and is used no more", { skip: lacking }, async () => {
+  assert.ok(twin !== undefined);
+  const device = await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 24 });
+  twinLog(twin);
+  const x = tensor(device, [1, 2, 3]);
+  const sum = x.add(1);
+  const point = device.streams.get("gather").record();
+  device.dispose();
+  const names = twinLog(twin).map(({ name }) => name);
+  const count = (what: string): number => names.filter((name) => name === what).length;
+  // The status, which was there before, goes too.
+  assert.deepEqual([count("allocation"), count("free")], [2, 3]);
+  const uses: readonly (() => unknown)[] = [
+    () => sum.add(1),
+    () => sum.toArray(),
+    () => tensor(device, [1]),
+    () => device.clear(x.ptr, 4),
+    () => device.synchronize(),
+    () => device.streams.get("compute").record(),
+  ];
+  for (const use of uses) {
+    assert.throws(use, (error) => {
+      assert.ok(error instanceof UseAfterDisposeError, String(error));
+      assert.equal(error.message, "Cannot use a CUDA device after it was disposed");
+      return true;
+    });
+  }
+  assert.equal(point.done, true);
+  x.dispose();
+  sum.dispose();
+  device.dispose();
+  assert.equal(twinReports(twin), "");
+});
+
+test("one card at a time is open in a thread, as CUDA knows no more", { skip: lacking }, async () => {
+  assert.ok(twin !== undefined);
+  const { environment } = twin;
+  const posix = await openPosix();
+  posix.setVariable("TWIN_CARDS", "2");
+  try {
+    const first = await openCudaDevice(0, { environment });
+    const again = await openCudaDevice(0, { environment });
+    first.dispose();
+    await assert.rejects(openCudaDevice(1, { environment }), (error) => {
+      assert.ok(error instanceof UnsupportedError);
+      assert.match(
+        error.message,
+        /^Cannot open device 'cuda:1': this thread works on 'cuda:0', .* Dispose that device first/,
+      );
+      return true;
+    });
+    again.dispose();
+    const second = await openCudaDevice(1, { environment });
+    assert.deepEqual([...tensor(second, [1, 2]).add(1).toArray()], [2, 3]);
+    second.dispose();
+  } finally {
+    posix.libc.symbols.unsetenv("TWIN_CARDS");
+  }
   assert.equal(twinReports(twin), "");
 });

@@ -8,10 +8,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openDevice } from "../../../src/device/registry.ts";
 import { buildCudaTwin, lackingForTwin, type TwinOperation } from "../../native/cuda/build.ts";
-import { shareOf } from "../../support/share.ts";
+import { onlyInAll, shareOf } from "../../support/share.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
 import { valuesOf, world } from "../../support/world.ts";
-import { requireSameSteps, train } from "./llama.ts";
-import { eventsOfStep, trainShared } from "./ranks.ts";
+import { requireSameSteps, type Steps, train } from "./llama.ts";
+import { eventsOfStep, trainInterrupted, trainOddly, trainShared } from "./ranks.ts";
 
 const skip = lackingForTwin();
 const CASES = [
@@ -23,11 +24,17 @@ const CASES = [
   ["offload", 2, 8, 1],
   ["unpinned", 2, 4, 1],
 ] as const;
-for (const [strategy, size, steps, hosts] of shareOf(CASES)) {
+const LONG_CASES = [
+  ["ddp", 2, 20, 1],
+  ["ddp", 4, 20, 1],
+  ["fsdp", 3, 20, 1],
+  ["ddp", 3, 20, 1],
+] as const;
+for (const [strategy, size, steps, hosts] of [...shareOf(CASES), ...onlyInAll(LONG_CASES)]) {
   const where = hosts === 1 ? "" : ` of ${hosts} hosts`;
   test(`${strategy} over ${size} cards${where} trains as one rank on the CPU`, { skip, timeout: 600_000 }, async () => {
     const cpu = await openDevice("cpu", { memoryBytes: 2 ** 26 });
-    const run = { steps, batch: 4 };
+    const run = { steps, batch: size === 3 ? 6 : 4 };
     const expected = train(cpu, run);
     cpu.dispose();
     const { variables } = await buildCudaTwin();
@@ -37,12 +44,46 @@ for (const [strategy, size, steps, hosts] of shareOf(CASES)) {
     const ranks = valuesOf(await world(size, trainShared, { ...options, planes }));
     // How ranks meet changes no bit.
     if (hosts > 1) assert.deepEqual(ranks, valuesOf(await world(size, trainShared, options)));
-    // The ranks' parts of the mean loss make the whole one; the norm is the whole one on each.
-    const sums = ranks[0]?.map(([, norm], step): readonly [number, number] => {
-      for (const steps of ranks) assert.equal(steps[step]?.[1], norm, `step ${step}: ranks have other norms`);
-      return [ranks.reduce((sum, steps) => sum + (steps[step]?.[0] ?? NaN), 0), norm];
-    });
-    requireSameSteps(sums ?? [], expected);
+    requireSameSteps(wholeOf(ranks), expected);
+  });
+}
+
+/** The steps of a world: the ranks' parts of the mean loss make the whole one; the norm is the whole one on each. */
+function wholeOf(ranks: readonly Steps[]): Steps {
+  return (ranks[0] ?? assert.fail()).map(([, norm], step) => {
+    for (const steps of ranks) assert.equal(steps[step]?.[1], norm, `step ${step}: ranks have other norms`);
+    return [ranks.reduce((sum, steps) => sum + (steps[step]?.[0] ?? NaN), 0), norm];
+  });
+}
+
+for (const strategy of onlyInAll(["fsdp", "ddp"] as const)) {
+  test(
+    `${strategy} over 4 cards goes on from its checkpoint on 4 cards and on 2`,
+    { skip, timeout: 600_000 },
+    async () => {
+      using folder = temporaryDirectory();
+      const { variables } = await buildCudaTwin();
+      const data = { strategy, steps: 12, batch: 4, directory: folder.path, savedAfter: 6 };
+      const options = { over: "nccl", variables, data } as const;
+      const whole = wholeOf(valuesOf(await world(4, trainInterrupted, options)));
+      assert.equal(whole.length, 12);
+      const again = wholeOf(valuesOf(await world(4, trainInterrupted, options)));
+      assert.deepEqual(again, whole.slice(6));
+      requireSameSteps(wholeOf(valuesOf(await world(2, trainInterrupted, options))), whole.slice(6));
+    },
+  );
+}
+
+for (const size of onlyInAll([2, 4])) {
+  test(`odd orders of unsharding, resharding and prefetching change nothing on ${size} cards`, {
+    skip,
+    timeout: 600_000,
+  }, async () => {
+    const { variables } = await buildCudaTwin();
+    const data = { strategy: "fsdp", steps: 7, batch: 4 } as const;
+    const options = { over: "nccl", variables, data } as const;
+    const plain = valuesOf(await world(size, trainShared, options));
+    assert.deepEqual(valuesOf(await world(size, trainOddly, options)), plain);
   });
 }
 

@@ -1,0 +1,49 @@
+/** What a run with CUDA graphs is refused for before it begins. @module */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { DeviceGraphs } from "../../src/device/graphs.ts";
+import { ConfigError } from "../../src/errors.ts";
+import { Trace } from "../../src/runtime/trace.ts";
+import { requireGraphs } from "../../src/train/checks.ts";
+
+const graphs: DeviceGraphs = {
+  isCapturing: false,
+  refuse: () => {},
+  rehearse: (work) => ({ value: work(), bytes: 0 }),
+  capture: () => assert.fail("nothing is captured"),
+  setFirstSample: () => {},
+};
+const CARD = { name: "cuda:0", graphs, trace: undefined };
+const ASKED = { cudaGraphs: true, cpuOffload: false };
+const [ALONE, BY_NCCL, STAGED] = [{ size: 1, kind: "loopback" }, { size: 2, kind: "nccl" }, { size: 2, kind: "shm" }];
+
+test("requireGraphs() refuses by key what a graph cannot hold", () => {
+  requireGraphs({ cudaGraphs: false, cpuOffload: true }, { ...CARD, graphs: undefined }, STAGED);
+  requireGraphs(ASKED, CARD, ALONE);
+  requireGraphs(ASKED, CARD, BY_NCCL);
+  const refused: readonly (readonly [run: () => void, paths: readonly string[], said: RegExp])[] = [
+    [
+      () => requireGraphs(ASKED, { ...CARD, name: "cpu:0", graphs: undefined }, STAGED),
+      ["cudaGraphs"],
+      /expected device cuda with it, got 'cpu:0', which has no graphs/,
+    ],
+    [
+      () => requireGraphs({ ...ASKED, cpuOffload: true }, { ...CARD, trace: new Trace() }, BY_NCCL),
+      ["trace", "cpuOffload"],
+      /cpuOffload: expected false with cudaGraphs, got true: the host updates what is offloaded/,
+    ],
+    [
+      () => requireGraphs(ASKED, CARD, STAGED),
+      ["cudaGraphs"],
+      /expected ranks joined by 'nccl', a card each, got ranks joined by 'shm', which goes through memory of the host/,
+    ],
+  ];
+  for (const [run, paths, said] of refused) {
+    assert.throws(run, (error) => {
+      assert.ok(error instanceof ConfigError);
+      assert.deepEqual(error.problems.map(({ path }) => path), paths);
+      assert.match(error.message, said);
+      return true;
+    });
+  }
+});
