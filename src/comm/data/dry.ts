@@ -14,7 +14,7 @@ import { checkRank } from "../checks.ts";
 import { DryControlPlane } from "../control/dry.ts";
 import { type DataPlane, enqueuedWork, FINISHED, type Transfer, type Window, type Work } from "../data_plane.ts";
 import { ProcessGroup } from "../process_group.ts";
-import { GatherSlots, registeredBytes } from "./gather_slots.ts";
+import { GatherSlots, isRegisteredWindow, registeredBytes } from "./gather_slots.ts";
 import {
   allocatePages,
   divideSlot,
@@ -90,7 +90,7 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
     gatherMemory: () => registers ? gathered.open() : undefined,
     openWindow(byteLengths, unit): Window {
       const own = at(byteLengths, rank, "part of rank");
-      const isRegistered = registers && byteLengths.every((length) => length === own);
+      const isRegistered = registers && isRegisteredWindow(byteLengths);
       const pointer = allocate(isRegistered ? registeredBytes(own) : own, `window '${unit}'`, "parameters");
       const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
         const parts = byteLengths.map((byteLength, r) => range(dst + at(offsets, r, "offset of rank"), byteLength));

@@ -24,6 +24,14 @@ import type { GatherMemory } from "../data_plane.ts";
  */
 export const GRANULARITY: number = 2 ** 21;
 
+/** Windows of less are not registered: a piece of memory for each would cost more than kernels do that gather so little. */
+const LEAST_WINDOW = 4096;
+
+/** Whether a window with these parts is registered by ranks that register: parts are equal, and worth a piece of memory. */
+export function isRegisteredWindow(byteLengths: readonly number[]): boolean {
+  return byteLengths.every((length) => length >= LEAST_WINDOW && length === byteLengths[0]);
+}
+
 /** What a block takes of memory that is registered. */
 export function registeredBytes(byteLength: number): number {
   return Math.max(1, Math.ceil(byteLength / GRANULARITY)) * GRANULARITY;

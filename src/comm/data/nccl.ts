@@ -41,6 +41,7 @@ import { ProcessGroup } from "../process_group.ts";
 import { acquire, settle } from "../together.ts";
 import { MessageLengths } from "./message_lengths.ts";
 import { openShmData, type ShmOptions } from "./shm.ts";
+import { isRegisteredWindow } from "./gather_slots.ts";
 import { type Communicator, Communicators, type NcclCall } from "./nccl_communicator.ts";
 import { SymmetricMemory } from "./nccl_symmetric.ts";
 import { describeGathers, gathersBy, isWithoutWindows, joinsOnOneCard, type Nccl, versionOf } from "./nccl_version.ts";
@@ -107,8 +108,7 @@ class NcclDataPlane implements DataPlane {
     const [device, { control }] = [this.#device, this.#communicator];
     const own = at(byteLengths, control.rank, "part of rank");
     const owner = `window '${unit}'`;
-    const isEqual = byteLengths.every((length) => length === own);
-    const { value: pointer, kept } = this.#symmetric !== undefined && isEqual
+    const { value: pointer, kept } = this.#symmetric !== undefined && isRegisteredWindow(byteLengths)
       ? symmetricWindow(this.#symmetric, own, owner)
       : acquire(control, (taken) => {
         const memory = device.allocator.allocate(own, owner, "parameters");

@@ -80,7 +80,7 @@ export async function reopenWindows({ group, device }: WorldRank): Promise<reado
   const { symbols: { twinNcclMemory } } = await openNcclTwin();
   const counts: number[] = [];
   for (let round = 0; round < 4; round++) {
-    const windows = ["a", "b"].map((unit) => group.openWindow([256, 256], unit));
+    const windows = ["a", "b"].map((unit) => group.openWindow([4096, 4096], unit));
     for (const window of group.rank === 0 ? windows : windows.toReversed()) window.dispose();
     device.synchronize();
     group.barrier("windows are done with");
