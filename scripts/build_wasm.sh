@@ -51,8 +51,10 @@ install_tool() {
 }
 
 # wasm-pack fixes what it depends on; wasm-bindgen-cli's own lock file names a release that was withdrawn.
-has wasm-pack "$WASM_PACK_VERSION" || install_tool wasm-pack --version "$WASM_PACK_VERSION" --locked
+# One builds beside the other.
+{ has wasm-pack "$WASM_PACK_VERSION" || install_tool wasm-pack --version "$WASM_PACK_VERSION" --locked; } &
 has wasm-bindgen "$WASM_BINDGEN_VERSION" || install_tool wasm-bindgen-cli --bin wasm-bindgen --version "$WASM_BINDGEN_VERSION"
+wait $!
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT

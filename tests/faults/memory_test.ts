@@ -14,7 +14,7 @@ test(
   TIMEOUT,
   async () => {
     using folder = temporaryDirectory();
-    const { code, stdout, stderr } = await run([...flagsIn(folder), "layers=300", "hidden=512"]);
+    const { code, stdout, stderr } = await run([...flagsIn(folder), "layers=12", "hidden=2560"]);
     assert.equal(code, 1, stderr);
     assert.match(
       stderr,

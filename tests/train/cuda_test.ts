@@ -7,7 +7,7 @@ import { flagsIn, losses, run } from "./runs.ts";
 
 const skip = lackingForTwin();
 const TIMEOUT = { skip, timeout: 300_000 };
-const SMALL = ["tokens=bytes", "--steps", "4"];
+const SMALL = ["tokens=bytes", "vocab=257", "--steps", "4"];
 
 test(
   "'fullyshard run' trains on cards, stops, resumes and writes a model, as it does on the CPU",

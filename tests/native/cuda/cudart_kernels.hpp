@@ -4,11 +4,21 @@
 
 /** A copy to shared memory that is under way, of a group. */
 struct LateCopy { u8 *to; const u8 *from; int bytes; bool isThere; u32 group; };
-struct Fibre { void *sp; char *stack; bool isDone; TwinThread self; u32 warpEpoch, groups; std::deque<LateCopy> copies; };
+/** `counter`: what the thread waits for to be another number than `seen`; null where it may run. */
+struct Fibre {
+  void *sp;
+  char *stack;
+  bool isDone;
+  const u32 *counter;
+  u32 seen;
+  TwinThread self;
+  u32 groups;
+  std::deque<LateCopy> copies;
+};
 /** What a lane brings to an operation of its warp, and takes from it. */
 struct Lane { u32 in[10]; const u8 *row; u32 out[4]; };
-/** `epoch` counts meetings of all lanes, `order` those that order accesses to memory. */
-struct Warp { u8 slots[32][16]; u32 arrived = 0, epoch = 0, order = 0; int doing = 0; bool isMixed = false; Lane lanes[32]; };
+/** `epoch` counts meetings of all lanes, `order` those that order accesses to memory; lanes of `ended` have ended. */
+struct Warp { u8 slots[2][32][16]; u32 arrived = 0, ended = 0, epoch = 0, order = 0; int doing = 0; bool isMixed = false; Lane lanes[32]; };
 struct SharedCell { u32 writer, writerEpoch, writerWarpEpoch, reader, readerEpoch, readerWarpEpoch; bool several; u8 coming; };
 struct Run {
   std::vector<Fibre> fibres;
@@ -19,14 +29,14 @@ struct Run {
   size_t sharedUsed = 0, dynamicBytes = 0;
   int count = 0, alive = 0, atBarrier = 0, barrierLine = 0, at = 0;
   u32 epoch = 0, blockNumber = 0;
-  u64 idleTurns = 0;
   void *home = nullptr;
   void (*entry)(void *) = nullptr;
   void *args = nullptr;
   std::string name;
   std::vector<int> order;
 };
-static const size_t STACK = 65536, SHARED_BYTES = 232448;
+// Stacks begin at other lines of a cache: a multiple of the page would put them all at the same.
+static const size_t STACK = 65536 + 192, THREADS = 1024, SHARED_BYTES = 232448;
 static Run run;
 static Fibre *now;
 static dim3 blockDimension, gridDimension;
@@ -42,81 +52,86 @@ static void become(Fibre *f) {
   now = f;
   whoRuns = run.blockNumber << 10 | (u32)(f - run.fibres.data());
 }
+/** The thread after the one that runs that may go on; null where none may. */
 static Fibre *next() {
-  for (int i = 1; i <= run.count; i++) {
-    int k = (run.at + i) % run.count;
+  for (int i = 1, k = run.at; i <= run.count; i++) {
+    if (++k >= run.count) k = 0;
     Fibre *f = &run.fibres[run.order[k]];
-    if (!f->isDone) return run.at = k, f;
+    if (!f->isDone && !(f->counter && *f->counter == f->seen)) return run.at = k, f;
   }
   return nullptr;
 }
-static void yield() {
-  Fibre *from = now, *to = next();
-  if (++run.idleTurns > 4000000) {
-    report("'" + run.name + "' hangs: threads wait for others that do not come (the last barrier is on line " + std::to_string(run.barrierLine) + ")");
-    fprintf(stderr, "twin: '%s' hangs\n", run.name.c_str());
-    abort();
-  }
-  if (from == to) return;
+[[noreturn]] static void hang() {
+  fprintf(stderr, "twin: '%s' hangs: threads wait for others that do not come (the last barrier is on line %d)\n", run.name.c_str(),
+          run.barrierLine);
+  abort();
+}
+/** Others run until a counter has another number. */
+static void waitFor(const u32 &counter) {
+  Fibre *from = now;
+  from->counter = &counter;
+  from->seen = counter;
+  Fibre *to = next();
+  if (!to) hang();
   become(to);
   twinSwap(&from->sp, to->sp);
+  from->counter = nullptr;
 }
+static Warp &warpOf(int thread) { return run.warps[thread >> 5]; }
 static void passBarrier() {
   run.atBarrier = 0;
   run.epoch++;
   epochOfBlock = run.epoch;
-  run.idleTurns = 0;
 }
 static void entryOfFibre() {
   run.entry(run.args);
   if (!now->copies.empty()) report("'" + run.name + "': a thread ends with copies to shared memory under way");
   now->isDone = true;
+  int me = (int)(now - run.fibres.data());
+  warpOf(me).ended |= 1u << (me & 31);
   run.alive--;
   if (run.atBarrier && run.atBarrier == run.alive) passBarrier();
   Fibre *from = now, *to = next();
+  if (!to && run.alive) hang();
   if (to) become(to);
   twinSwap(&from->sp, to ? to->sp : run.home);
   abort();
 }
 API void twinBarrier(int line) {
-  u32 epoch = run.epoch;
   if (run.atBarrier && run.barrierLine != line)
     report("'" + run.name + "': threads of a block are at barriers of lines " + std::to_string(run.barrierLine) + " and " + std::to_string(line));
   run.barrierLine = line;
   if (++run.atBarrier == run.alive) passBarrier();
-  else while (run.epoch == epoch) yield();
+  else waitFor(run.epoch);
 }
-static Warp &warpOf(int thread) { return run.warps[thread >> 5]; }
 /** Lanes of a warp wait for each other; the last that comes calls `complete`. */
 static void meet(unsigned mask, void (*complete)(Warp &)) {
   int me = (int)(now - run.fibres.data());
   Warp &w = warpOf(me);
-  u32 epoch = w.epoch;
   unsigned expected = mask;
   int size = run.count - (me & ~31);
   if (size < 32) expected &= (1u << size) - 1;
-  for (int lane = 0; lane < 32; lane++)
-    if ((expected >> lane & 1) && run.fibres[(me & ~31) + lane].isDone) {
-      report("'" + run.name + "': a warp waits for a lane that has ended");
-      expected &= ~(1u << lane);
-    }
+  if (expected & w.ended) {
+    report("'" + run.name + "': a warp waits for a lane that has ended");
+    expected &= ~w.ended;
+  }
   w.arrived |= 1u << (me & 31);
   if ((w.arrived & expected) == expected) {
     w.arrived = 0;
     w.epoch++;
-    run.idleTurns = 0;
     if (complete && !w.isMixed) complete(w);
     w.isMixed = false;
-  } else while (w.epoch == epoch) yield();
+  } else waitFor(w.epoch);
 }
 API void twinSyncWarp(unsigned mask) { meet(mask, [](Warp &w) { w.order++; }); }
 API void twinShuffle(void *value, int bytes, int lane, unsigned mask) {
   int me = (int)(now - run.fibres.data());
   Warp &w = warpOf(me);
-  memcpy(w.slots[me & 31], value, bytes);
+  // By turns: lanes that have not read yet do so before the next but one.
+  auto &slots = w.slots[w.epoch & 1];
+  memcpy(slots[me & 31], value, bytes);
   meet(mask, nullptr);
-  memcpy(value, w.slots[lane], bytes);
-  meet(mask, nullptr);
+  memcpy(value, slots[lane], bytes);
 }
 static const char dynamicPlace = 0;
 API void *sharedMemory(const void *place, size_t bytes) {
@@ -159,15 +174,15 @@ static void runBlock() {
   run.alive = run.count;
   run.atBarrier = 0;
   run.epoch = 0;
-  run.idleTurns = 0;
   if (run.sharedUsed) memset((void *)run.sharedCells.data(), 0xff, run.sharedUsed / 4 * sizeof(SharedCell));
   run.places.clear();
   run.sharedUsed = 0;
-  for (Warp &w : run.warps) w.arrived = 0, w.epoch = 0, w.order = 0, w.isMixed = false;
+  for (Warp &w : run.warps) w.arrived = 0, w.ended = 0, w.epoch = 0, w.order = 0, w.isMixed = false;
   epochOfBlock = 0;
   for (int i = 0; i < run.count; i++) {
     Fibre &f = run.fibres[i];
     f.isDone = false;
+    f.counter = nullptr;
     f.groups = 0;
     f.copies.clear();
     void **s = (void **)(f.stack + STACK - 64);
@@ -194,9 +209,10 @@ static void launch(const std::string &name, void (*entry)(void *), void *args, d
     run.sharedCells.resize(SHARED_BYTES / 4 + 256);
     memset((void *)run.sharedCells.data(), 0xff, run.sharedCells.size() * sizeof(SharedCell));
   }
-  while ((int)run.fibres.size() < 1024) {
-    run.fibres.emplace_back();
-    run.fibres.back().stack = (char *)mmap(0, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (run.fibres.empty()) {
+    run.fibres.resize(THREADS);
+    char *stacks = (char *)mmap(0, THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t i = 0; i < THREADS; i++) run.fibres[i].stack = stacks + i * STACK;
   }
   run.warps.resize(32);
   run.order.resize(block.x);
@@ -218,7 +234,7 @@ static void launch(const std::string &name, void (*entry)(void *), void *args, d
   now = nullptr;
 }
 
-static inline void access(void *p, int bytes, bool writes) {
+static inline __attribute__((always_inline)) void access(void *p, int bytes, bool writes) {
   Twin &t = twin();
   if (!now) return;
   if ((u64)((u8 *)p - t.arena) < ARENA) return touch(p, bytes, writes);

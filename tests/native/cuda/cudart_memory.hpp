@@ -31,16 +31,22 @@ static void touchCell(u64 at, u8 mask, bool writes, bool isAtomic, Block &b, u32
     return who != whoRuns && ((who >> 10) != (whoRuns >> 10) || epoch == epochOfBlock);
   };
   u32 writer = c.writer > b.birth ? c.writer : 0;
+  auto isOrdered = [&](u32 earlier) {
+    if (earlier == t.earlier) return true;
+    if (!isBefore(earlier, me)) return false;
+    t.earlier = earlier;
+    return true;
+  };
   if (writer == me) {
     bool bothAtomic = isAtomic && c.writerIsAtomic;
     if ((c.writerMask & mask) && !bothAtomic && isApart(c.writerThread, c.writerEpoch)) raceInside("writes");
-  } else if (writer && !isBefore(writer, me)) race(writer, "writes");
+  } else if (writer && !isOrdered(writer)) race(writer, "writes");
   int stream = t.operations[me].stream ? t.operations[me].stream - 1 : 0;
   if (writes) {
     for (u32 reader : c.readers) {
       if (reader <= b.birth) continue;
       if (reader != me) {
-        if (!isBefore(reader, me)) race(reader, "reads");
+        if (!isOrdered(reader)) race(reader, "reads");
       } else if (c.readerMask & mask) {
         bool byOthers = c.severalReaders == 2 || (c.severalReaders == 1 && c.readerEpoch == epochOfBlock);
         if (byOthers || isApart(c.readerThread, c.readerEpoch)) raceInside("reads");
@@ -63,6 +69,18 @@ static void touchCell(u64 at, u8 mask, bool writes, bool isAtomic, Block &b, u32
   }
 }
 
+/** Checks that an operation may use a block: once for each block that it comes to. */
+static void use(Block &b, u32 me) {
+  Twin &t = twin();
+  const Operation &operation = t.operations[me];
+  if (b.birth > me || !isBefore(b.birth, me))
+    report(nameOf(me) + " uses a block of " + std::to_string(b.bytes) + " bytes before it was given out there");
+  if (b.death && !isBefore(me, b.death))
+    report(nameOf(me) + (me > b.death ? " uses a block after it was freed: " : " may use a block while it is freed: ") +
+           std::to_string(b.bytes) + " bytes");
+  if (operation.index > b.lastUse[operation.stream]) b.lastUse[operation.stream] = operation.index;
+  t.used = &b;
+}
 static void touch(const void *p, u64 bytes, bool writes, bool isAtomic = false) {
   Twin &t = twin();
   u64 at = (u64)((const u8 *)p - t.arena);
@@ -73,13 +91,7 @@ static void touch(const void *p, u64 bytes, bool writes, bool isAtomic = false) 
     report(nameOf(me) + (writes ? " writes " : " reads ") + std::to_string(bytes) + " bytes outside of any block");
     return;
   }
-  u32 stream = t.operations[me].stream;
-  if (b->birth > me || !isBefore(b->birth, me))
-    report(nameOf(me) + " uses a block of " + std::to_string(b->bytes) + " bytes before it was given out there");
-  if (b->death && !isBefore(me, b->death))
-    report(nameOf(me) + (me > b->death ? " uses a block after it was freed: " : " may use a block while it is freed: ") +
-           std::to_string(b->bytes) + " bytes");
-  if (t.operations[me].index > b->lastUse[stream]) b->lastUse[stream] = t.operations[me].index;
+  if (b != t.used) use(*b, me);
   for (u64 i = at & ~3ull; i < at + bytes; i += 4) {
     u8 mask = 15;
     if (i < at) mask &= (u8)(15 << (at - i));
@@ -152,7 +164,7 @@ static int allocate(void **p, u64 bytes, Stream &s) {
     begin = roomFor(room);
   }
   if (!begin) return MEMORY_ALLOCATION;
-  t.recent = nullptr;
+  t.recent = t.used = nullptr;
   auto fill = [begin, bytes] { memset(twin().arena + begin, 0xff, bytes); };
   u32 birth = s.number ? (enqueue(s, "allocation", fill), (u32)t.operations.size() - 1) : newOperation(s, "allocation");
   if (!s.number) fill();
@@ -176,7 +188,7 @@ static int release(void *p, Stream &s) {
     memset(t.arena + begin, 0xff, it->second.bytes);
     t.idle.emplace(it->second.room, begin);
     t.blocks.erase(it);
-    t.recent = nullptr;
+    t.recent = t.used = nullptr;
   };
   if (s.number) enqueue(s, "free", finish);
   else newOperation(s, "free");

@@ -50,7 +50,8 @@ struct Twin {
   Stream streams[STREAMS];
   int numStreams = 1;
   u32 current = 0; // operation that runs
-  Block *recent = nullptr;
+  Block *recent = nullptr, *used = nullptr; // the latest that was looked up; the latest that `current` may use
+  u32 earlier = 0;                          // the latest operation that was seen to come before `current`
   std::vector<std::string> reports;
   size_t told = 0; // operations
   u64 launches = 0;
@@ -65,10 +66,8 @@ struct Twin {
     for (int i = 0; i < STREAMS; i++) streams[i].number = i;
   }
 };
-static Twin &twin() {
-  static Twin *the = new Twin;
-  return *the;
-}
+static Twin *const theTwin = new Twin;
+static inline Twin &twin() { return *theTwin; }
 #define LOCK Twin &t = twin(); std::lock_guard<std::recursive_mutex> guard(t.lock)
 
 static void report(const std::string &what) {
@@ -140,7 +139,8 @@ static bool runUntil(int number, u32 index) {
       if (!runUntil(item.waitStream, item.waitIndex)) return false;
     } else {
       t.current = item.operation;
-      t.recent = nullptr;
+      t.recent = t.used = nullptr;
+      t.earlier = 0;
       bool hasEnded = item.run();
       t.current = 0;
       if (!hasEnded) return false;

@@ -3,7 +3,8 @@
  * `fault=<rank or *>:<step>:<what>`, where what is `exit=<code>`, `kill`, `throw`, `sleep=<seconds>`, `hang`, `other` (calls what the
  * other ranks do not), `poison` (a weight becomes NaN), `allocate`, `config` or
  * `nonfinite` (throws such an error); `kill-in=<kind>` and `vanish-in=<kind>`: from then on, at the first call of that kind, or about
- * something that begins so, the rank is killed, or the checkpoint that is being written vanishes. `layers=<n>` and `hidden=<n>` size the model, with `dropout=<p>` it is a Phi that drops out, `data=<file>` is the
+ * something that begins so, the rank is killed, or the checkpoint that is being written vanishes. `layers=<n>`, `hidden=<n>` and
+ * `vocab=<n>` size the model, with `dropout=<p>` it is a Phi that drops out, `tokens=bytes` takes bytes as tokens, `data=<file>` is the
  * script's own data. All other arguments are the trainer's flags.
  *
  * @module
@@ -14,7 +15,7 @@ import { ConfigError, NonFiniteError } from "../../../doors/errors.ts";
 import { ownedPtr, writeParameters } from "../../../doors/nn.ts";
 import { runTrainingScript, type StepContext } from "../../../doors/config.ts";
 
-const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden|dropout|data|tokens)=/.test(text));
+const own = process.argv.slice(2).filter((text) => /^(fault|layers|hidden|vocab|dropout|data|tokens)=/.test(text));
 const valueOf = (name: string): string | undefined =>
   own.find((text) => text.startsWith(`${name}=`))?.slice(name.length + 1);
 const hidden = Number(valueOf("hidden") ?? 16);
@@ -26,11 +27,11 @@ process.exitCode = await runTrainingScript({
   argv: process.argv.slice(2).filter((text) => !own.includes(text)),
   hfConfig: {
     model_type: "llama",
-    vocab_size: 4096,
+    vocab_size: Number(valueOf("vocab") ?? 4096),
     hidden_size: hidden,
     intermediate_size: hidden * 2,
     num_hidden_layers: Number(valueOf("layers") ?? 2),
-    num_attention_heads: 2,
+    num_attention_heads: Math.max(2, hidden / 256), // of at most 256 elements
     num_key_value_heads: 1,
     max_position_embeddings: 64,
     rms_norm_eps: 1e-6,
