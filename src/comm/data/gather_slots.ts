@@ -4,8 +4,9 @@
  *
  * Note [Turns of slots]: a slot that was freed is used again after that by an event, which holds back a gather that could go on
  * elsewhere. So a unit takes one that was freed before one of that size was last taken (two take turns then, and a gather runs
- * beside what computes with the one before it); or any while another unit has one of that size, as there is something to compute
- * meanwhile; or what it had itself. Else a new one is made. While work is captured none can be made, so any that is free will do.
+ * beside what computes with the one before it); or one that was taken before another that is still in use, with which there is
+ * something to compute meanwhile; or what it had itself. Else a new one is made. While work is captured none can be made, so any
+ * that is free will do.
  *
  * Note [Slots of graphs]: a graph writes to its slots whenever it is launched, so until it is dropped nothing else has them.
  *
@@ -43,6 +44,8 @@ interface Slot {
   readonly byteLength: number;
   /** Which unit has it, or had it last. */
   user: object;
+  /** When it was last taken. */
+  taken: number;
   /** Who freed it when; undefined while it is in use. */
   freed: { readonly stream: StreamName; readonly event: DeviceEvent; readonly time: number } | undefined;
   /** Graphs that write to it. */
@@ -90,7 +93,8 @@ export class GatherSlots {
     const [oldest] = free;
     const last = this.#taken.get(byteLength);
     if (oldest === undefined || last === undefined) return undefined;
-    const mayWait = isCapturing || free.length < all.length || timeOf(oldest) < last;
+    const isFollowed = all.some(({ freed, taken }) => freed === undefined && taken > oldest.taken);
+    const mayWait = isCapturing || isFollowed || timeOf(oldest) < last;
     return mayWait ? oldest : free.find((slot) => slot.user === user);
   }
 
@@ -100,13 +104,14 @@ export class GatherSlots {
     if (slot === undefined) {
       const ptr = this.#make(byteLength, owner, kind);
       if (ptr === undefined) return undefined;
-      slot = { ptr, byteLength, user, freed: undefined, graphs: 0 };
+      slot = { ptr, byteLength, user, taken: 0, freed: undefined, graphs: 0 };
       this.#slots.push(slot);
     }
     if (slot.freed !== undefined && slot.freed.stream !== current.name) current.wait(slot.freed.event);
     slot.user = user;
     slot.freed = undefined;
-    this.#taken.set(byteLength, ++this.#time);
+    slot.taken = ++this.#time;
+    this.#taken.set(byteLength, slot.taken);
     if (graphs?.isCapturing === true) {
       const taken = slot;
       taken.graphs++;
