@@ -89,4 +89,20 @@ export async function reopenWindows({ group, device }: WorldRank): Promise<reado
   return counts;
 }
 
-rankFunctions(import.meta.url, { gatherRegistered, gatherElsewhere, reopenWindows });
+/** Trains, and then rank 1 stops all; tells what the double of NCCL has before and after a rank leaves. */
+export async function leaveByForce({ group, device }: WorldRank): Promise<readonly [number, number, string]> {
+  const { symbols: { twinNcclMemory } } = await openNcclTwin();
+  trainIn(device, group, false);
+  const before = twinNcclMemory();
+  let error = "";
+  try {
+    if (group.rank === 1) group.abort("on purpose");
+    group.barrier("the end");
+  } catch (thrown) {
+    error = String(thrown);
+  }
+  group.dispose();
+  return [before, twinNcclMemory(), error];
+}
+
+rankFunctions(import.meta.url, { gatherRegistered, gatherElsewhere, reopenWindows, leaveByForce });

@@ -10,7 +10,7 @@ import { buildCudaTwin, lackingForTwin } from "../../native/cuda/build.ts";
 import { errorsOf, valuesOf, world } from "../../support/world.ts";
 import { type GraphTraining, trainByGraph, type Trained } from "./graph_ranks.ts";
 import { CONFIG } from "./llama.ts";
-import { gatherElsewhere, gatherRegistered, reopenWindows } from "./symmetric_ranks.ts";
+import { gatherElsewhere, gatherRegistered, leaveByForce, reopenWindows } from "./symmetric_ranks.ts";
 
 const skip = lackingForTwin();
 const OPTIONS = { skip, timeout: 900_000 };
@@ -114,4 +114,13 @@ test("windows are deregistered when all ranks are done with them, in whatever or
   const ends = await world(2, reopenWindows, { over: "nccl", variables: await withNccl("22809"), planes });
   // Two of a round are given back when the next one's are opened.
   for (const counts of valuesOf(ends)) assert.deepEqual(counts, [4, 4, 4, 4]);
+});
+
+test("an abort frees what was registered", OPTIONS, async () => {
+  const ends = await world(2, leaveByForce, { over: "nccl", variables: await withNccl("22809"), planes });
+  for (const [before, after, error] of valuesOf(ends)) {
+    assert.ok(before > 0);
+    assert.equal(after, 0);
+    assert.match(error, /on purpose/);
+  }
 });
