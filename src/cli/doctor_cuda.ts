@@ -7,9 +7,9 @@
 import { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
 import { NVML, NVML_CONSTANTS } from "../../ffi/bindings/nvml.ts";
 import { openLibrary } from "../../ffi/mod.ts";
-import type { Library } from "../../ffi/types.ts";
 import { attributeOf, type Cudart, cudaState, cudaVersion, type Nvrtc } from "../device/cuda/libraries.ts";
 import { nvrtcVersion } from "../device/cuda/compiler.ts";
+import { describeGathers, describeVersion, isWithoutWindows, type Nccl, versionOf } from "../comm/data/nccl_version.ts";
 import { FileError, LibraryNotFoundError, NativeError } from "../errors.ts";
 import type { Environment } from "../runtime/env.ts";
 import { openReadable, pathExists } from "../runtime/files.ts";
@@ -32,6 +32,8 @@ export interface CudaReport {
   readonly driver: string | null;
   readonly runtime: string | null;
   readonly compiler: string | null;
+  /** How several ranks' parameters are gathered. */
+  readonly gathers: string | null;
   /** Why no card can be used, and what to do about it. */
   readonly obstacle: string | null;
   readonly cards: readonly CardReport[];
@@ -45,7 +47,7 @@ export interface CudaReport {
 export interface OpenedLibraries {
   readonly cudart: Cudart | undefined;
   readonly nvrtc: Nvrtc | undefined;
-  readonly nccl: Library<typeof NCCL_BINDINGS> | undefined;
+  readonly nccl: Nccl | undefined;
   /** The CUDA that NCCL was built for, as {@link ncclBuild} reads it of a file of hundreds of MiB. */
   readonly builtFor: string | null;
 }
@@ -63,6 +65,7 @@ export async function examineCuda(
     driver,
     runtime: state === undefined ? null : cudaVersion(state.runtime),
     compiler,
+    gathers: nccl === undefined ? null : describeGathers(versionOf(nccl), isWithoutWindows(environment)),
     obstacle,
     cards: cudart === undefined || state === undefined ? [] : await examineCards(cudart, state.cards, environment),
     hasMps: hasPipe(environment.text("CUDA_MPS_PIPE_DIRECTORY") ?? "/tmp/nvidia-mps"),
@@ -93,7 +96,7 @@ function tooNew(name: string, cuda: string | null, driver: string | null, wheel:
 }
 
 /** Whether NCCL lacks the function by which ranks join. */
-function tooOld(nccl: Library<typeof NCCL_BINDINGS>, builtFor: string | null): string[] {
+function tooOld(nccl: Nccl, builtFor: string | null): string[] {
   if (nccl.symbols.ncclCommInitRankScalable !== undefined) return [];
   const { since } = NCCL_BINDINGS.ncclCommInitRankScalable;
   const wheel = builtFor === null ? "nvidia-nccl" : `nvidia-nccl-cu${parseInt(builtFor)}`;
@@ -101,11 +104,8 @@ function tooOld(nccl: Library<typeof NCCL_BINDINGS>, builtFor: string | null): s
 }
 
 /** NCCL's version, e.g. `2.28.9`. */
-export function ncclVersion({ symbols, provider }: Library<typeof NCCL_BINDINGS>): string {
-  const version = provider.out("i32");
-  symbols.ncclGetVersion(version);
-  const [major, rest] = [Math.floor(version.value / 10_000), version.value % 10_000];
-  return `${major}.${Math.floor(rest / 100)}.${rest % 100}`;
+export function ncclVersion(nccl: Nccl): string {
+  return describeVersion(versionOf(nccl));
 }
 
 /** The CUDA that NCCL was built with, which its file says and no function; null where it does not. */
@@ -183,7 +183,7 @@ async function examineByNvml(
 }
 
 /** The report as text for people, a fact a line. */
-export function describeCuda({ driver, runtime, compiler, obstacle, cards, hasMps }: CudaReport): string[] {
+export function describeCuda({ driver, runtime, compiler, gathers, obstacle, cards, hasMps }: CudaReport): string[] {
   const versions = [
     ...driver === null ? [] : [`driver of CUDA ${driver}`],
     ...runtime === null ? [] : [`runtime ${runtime}`],
@@ -197,6 +197,7 @@ export function describeCuda({ driver, runtime, compiler, obstacle, cards, hasMp
   return [
     ...versions.length === 0 ? [] : [`${versions.join(", ")}${obstacle === null ? `: ${together}` : ""}`],
     ...obstacle === null ? [] : [`no GPU can be used: ${obstacle}`],
+    ...gathers === null ? [] : [gathers],
     ...cards.map((card, index) => {
       const { name, capability, computeMode, isDivided, peers } = card;
       const mode = { default: "for all processes", exclusive: "for one process", prohibited: "for none" }[computeMode];

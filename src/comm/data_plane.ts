@@ -12,6 +12,7 @@
  * @module
  */
 import type { DType } from "../dtype.ts";
+import type { BlockSource } from "../device/buffer.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import type { ControlPlane } from "./control_plane.ts";
 
@@ -98,6 +99,15 @@ export interface Transfer {
   readonly peer: number;
 }
 
+/**
+ * Memory for what one unit gathers, where a transport moves that best between memory which its ranks have registered with each
+ * other. All ranks take and give back in one order, so that a gather is between the same places on each.
+ */
+export interface GatherMemory extends BlockSource {
+  /** Whether to allocate so many bytes now is collective, as there is not enough that is registered. */
+  grows(byteLength: number): boolean;
+}
+
 /** Moves tensors between the ranks of a group. */
 export interface DataPlane {
   /** `loopback`, `shm`, … */
@@ -112,6 +122,12 @@ export interface DataPlane {
    * @param unit what it holds, for messages
    */
   openWindow(byteLengths: readonly number[], unit: string): Window;
+  /** Whether windows and what is gathered lie in memory that ranks register with each other. @default false */
+  readonly registersMemory?: boolean;
+  /** Memory for what one unit gathers; without it any of the device's serves as well. Not collective. */
+  gatherMemory?(): GatherMemory | undefined;
+  /** A number of the place in registered memory that begins there, the same on all ranks; 0 for any other. */
+  placeOf?(ptr: DevicePtr): number;
   /** Sums over the ranks; each gets the sums of its own elements. */
   reduceScatter(args: ReduceScatterArgs): Work;
   /** Every rank gets the same bits. */

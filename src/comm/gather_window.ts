@@ -4,14 +4,30 @@
  *
  * @module
  */
+import type { BlockSource } from "../device/buffer.ts";
 import type { DevicePtr } from "../device/device.ts";
 import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
 import type { Call, Phase } from "./call.ts";
 import { checkPerRank } from "./checks.ts";
-import type { Window, Work } from "./data_plane.ts";
+import type { GatherMemory, Window, Work } from "./data_plane.ts";
 
 /** Gives what tells that the call has ended. */
-type Announce = (call: Pick<Call, "kind" | "unit" | "phase">) => Disposable | undefined;
+type Announce = (call: Pick<Call, "kind" | "unit" | "phase">, dst?: DevicePtr) => Disposable | undefined;
+
+/** Memory of a unit, of which to allocate more than there is registered is announced. */
+export function announcedMemory(
+  memory: GatherMemory,
+  announce: (call: Pick<Call, "kind" | "unit" | "count">) => Disposable | undefined,
+): BlockSource {
+  return {
+    allocate: (count, owner, kind) => {
+      if (!memory.grows(count)) return memory.allocate(count, owner, kind);
+      using _call = announce({ kind: "open window", unit: owner, count });
+      return memory.allocate(count, owner, kind);
+    },
+    free: (ptr) => memory.free(ptr),
+  };
+}
 
 /** Memory of which each rank writes a part and gathers all. Made by `ProcessGroup.openWindow`. */
 export type GatherWindow = Pick<AnnouncedWindow, keyof AnnouncedWindow>;
@@ -58,7 +74,7 @@ export class AnnouncedWindow {
   gather(dst: DevicePtr, offsets: readonly number[], unit: string, phase: Phase): Work {
     this.#expect("readable", "gather", unit);
     checkPerRank(offsets, this.byteLengths.length, `Offsets of '${unit}'`);
-    using _call = this.#announce({ kind: "gather", unit, phase });
+    using _call = this.#announce({ kind: "gather", unit, phase }, dst);
     return this.#window.gather(dst, offsets);
   }
 

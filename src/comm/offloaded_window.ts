@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { Buffer } from "../device/buffer.ts";
+import { type BlockSource, Buffer } from "../device/buffer.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import { copyAcross } from "../device/offload.ts";
 import type { Phase } from "./call.ts";
@@ -18,12 +18,14 @@ export class OffloadedWindow implements GatherWindow {
   readonly #group: ProcessGroup;
   readonly #device: Device;
   readonly #memory: Buffer;
+  readonly #onDevice: BlockSource | undefined;
 
   /** @param name what it holds, for messages */
   constructor(group: ProcessGroup, device: Device, byteLength: number, name: string) {
     this.byteLengths = new Array<number>(group.size).fill(byteLength);
     this.#group = group;
     this.#device = device;
+    this.#onDevice = group.gatherMemory();
     this.#memory = Buffer.allocate(device.offload.device, byteLength, `${name} parameters`, "parameters");
   }
 
@@ -38,7 +40,8 @@ export class OffloadedWindow implements GatherWindow {
 
   gather(dst: DevicePtr, _offsets: readonly number[], unit: string, phase: Phase): Work {
     const { byteLength } = this.#memory;
-    const own = Buffer.allocate(this.#device, byteLength, `${unit} on its way`, "gathered");
+    const own = Buffer.empty(this.#device, byteLength, `${unit} on its way`, "gathered", this.#onDevice);
+    own.attach();
     try {
       const from = { device: this.#memory.device, ptr: this.pointer };
       copyAcross({ device: this.#device, ptr: own.ptr }, from, byteLength);

@@ -9,6 +9,7 @@
  */
 import { at } from "../at.ts";
 import type { DType } from "../dtype.ts";
+import type { BlockSource } from "../device/buffer.ts";
 import type { DevicePtr } from "../device/device.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
@@ -17,7 +18,7 @@ import { checkAllReduce, checkCount, checkParts, checkPerRank, checkRank, checkR
 import type { ControlPlane } from "./control_plane.ts";
 import type { AllReduceArgs, DataPlane, ReduceScatterArgs, Transfer, Work } from "./data_plane.ts";
 import type { FlightRecord } from "./flight_record.ts";
-import { AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
+import { announcedMemory, AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
 import type { MeshAxis } from "./mesh.ts";
 import { attempt, settle } from "./together.ts";
 
@@ -74,6 +75,8 @@ export class ProcessGroup {
   readonly sums: DataPlane["sums"];
   /** Bytes that this rank's allocator counts as in use although all ranks share them: staging. */
   readonly stagingBytes: number;
+  /** Whether what is gathered lies in memory that its ranks register with each other. */
+  readonly registersMemory: boolean;
   /** The axis of a larger mesh that this group is; `undefined` for a plain group. */
   readonly mesh: MeshAxis | undefined;
   readonly #control: ControlPlane;
@@ -97,6 +100,7 @@ export class ProcessGroup {
     this.kind = data.kind;
     this.sums = data.sums;
     this.stagingBytes = data.stagingBytes;
+    this.registersMemory = data.registersMemory === true;
     this.mesh = mesh;
     this.#control = control;
     this.#data = data;
@@ -178,7 +182,8 @@ export class ProcessGroup {
   /** Gives every rank the `byteLength` bytes of each: rank r's at `dst + r * byteLength`. */
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number, unit: string, phase?: Phase): Work {
     checkCount("byteLength", byteLength);
-    using _call = this.#announce({ kind: "all-gather", unit, phase, count: byteLength });
+    const detail = hashNumbers([this.#placeOf(dst), this.#placeOf(src)]);
+    using _call = this.#announce({ kind: "all-gather", unit, phase, count: byteLength, detail });
     return this.#data.allGather(dst, src, byteLength);
   }
 
@@ -293,7 +298,15 @@ export class ProcessGroup {
     const count = byteLengths.reduce((sum, bytes) => sum + bytes, 0);
     using _call = this.#announce({ kind: "open window", unit, count, detail: hashNumbers(byteLengths) });
     const window = this.#data.openWindow([...byteLengths], unit);
-    return new AnnouncedWindow(window, [...byteLengths], (call) => this.#announce({ ...call, count }));
+    return new AnnouncedWindow(window, [...byteLengths], (call, dst) => {
+      return this.#announce({ ...call, count, detail: dst === undefined ? 0 : this.#placeOf(dst) });
+    });
+  }
+
+  /** Where memory for what one unit gathers comes from, if not from the device's allocator. To take more may be collective. */
+  gatherMemory(): BlockSource | undefined {
+    const memory = this.#data.gatherMemory?.();
+    return memory && announcedMemory(memory, (call) => this.#announce(call));
   }
 
   /**
@@ -361,6 +374,11 @@ export class ProcessGroup {
   /** Same as {@link dispose}, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
+  }
+
+  /** Of registered memory ranks gather to the same place. */
+  #placeOf(ptr: DevicePtr): number {
+    return this.#data.placeOf === undefined ? 0 : this.#data.placeOf(ptr);
   }
 
   /** @returns tells that the call has ended; undefined where nobody asks */

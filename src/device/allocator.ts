@@ -133,8 +133,18 @@ export class Allocator {
     kind: MemoryKind = "activations",
     alignment: number = ALIGNMENT,
   ): DevicePtr {
+    return this.adopt(bytes, owner, kind, (size) => this.reserve(size, alignment));
+  }
+
+  /**
+   * A block that something else finds and counts as this one's. It goes back there by hand, after {@link disown}.
+   *
+   * @param take finds so many bytes; undefined where there are none
+   * @throws {OutOfMemoryError} as {@link allocate}
+   */
+  adopt(bytes: number, owner: string, kind: MemoryKind, take: (size: number) => number | undefined): DevicePtr {
     const size = blockBytes(bytes);
-    const start = this.reserve(size, alignment);
+    const start = take(size);
     if (start === undefined) {
       throw new OutOfMemoryError(this.#where, size, this.#inUse, this.#end - this.#begin, this.#explain(size));
     }
@@ -151,12 +161,17 @@ export class Allocator {
 
   /** Gives a block back. */
   free(ptr: DevicePtr): void {
+    this.release(ptr, this.disown(ptr));
+  }
+
+  /** Counts a block no longer; gives its bytes. */
+  disown(ptr: DevicePtr): number {
     const block = this.#blocks.get(ptr);
     if (block === undefined) throw new InternalError(`freed address ${ptr} that is not allocated`);
     this.#blocks.delete(ptr);
     this.#inUse -= block.bytes;
     this.#terms[block.kind] -= block.bytes;
-    this.release(ptr, block.bytes);
+    return block.bytes;
   }
 
   /** Finds `size` bytes; undefined where there are none. */

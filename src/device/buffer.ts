@@ -6,7 +6,7 @@
  * @module
  */
 import { InternalError, UseAfterDisposeError } from "../errors.ts";
-import type { MemoryKind } from "./allocator.ts";
+import type { Allocator, MemoryKind } from "./allocator.ts";
 import type { Device, DevicePtr } from "./device.ts";
 
 /** How what has no memory gets some. */
@@ -15,6 +15,9 @@ const REMEDIES = {
     "what is sharded is gathered while its module runs; call model.call(x), not model.forward(x), or unshard it first",
   own: "it has no values; initialize or load it first",
 } as const;
+
+/** What gives blocks of a device's memory and takes them back: its allocator, or a part of one. */
+export type BlockSource = Pick<Allocator, "allocate" | "free">;
 
 /** A block of device memory with counted owners. */
 export class Buffer {
@@ -28,17 +31,28 @@ export class Buffer {
   version = 0;
   /** Which term of the peak it belongs to. */
   readonly kind: MemoryKind;
+  readonly #source: BlockSource;
   #ptr: DevicePtr | undefined;
   #refs = 1;
-  /** Whether the allocator gave the memory, so that it goes back there. */
+  /** Whether the source gave the memory, so that it goes back there. */
   #owned: boolean;
 
-  private constructor(device: Device, byteLength: number, owner: string, kind: MemoryKind, borrowed?: DevicePtr) {
+  private constructor(
+    device: Device,
+    byteLength: number,
+    owner: string,
+    kind: MemoryKind,
+    { borrowed, source = device.allocator }: {
+      readonly borrowed?: DevicePtr;
+      readonly source?: BlockSource | undefined;
+    } = {},
+  ) {
     this.device = device;
     this.byteLength = byteLength;
     this.owner = owner;
     this.kind = kind;
     this.#ptr = borrowed;
+    this.#source = source;
     this.#owned = false;
   }
 
@@ -51,12 +65,12 @@ export class Buffer {
 
   /** Memory with another owner, which outlives the buffer. */
   static borrow(device: Device, ptr: DevicePtr, byteLength: number, owner: string): Buffer {
-    return new Buffer(device, byteLength, owner, "parameters", ptr);
+    return new Buffer(device, byteLength, owner, "parameters", { borrowed: ptr });
   }
 
-  /** A buffer with no memory yet. */
-  static empty(device: Device, byteLength: number, owner: string, kind: MemoryKind): Buffer {
-    return new Buffer(device, byteLength, owner, kind);
+  /** A buffer with no memory yet. @param source where it gets some @default the device's allocator */
+  static empty(device: Device, byteLength: number, owner: string, kind: MemoryKind, source?: BlockSource): Buffer {
+    return new Buffer(device, byteLength, owner, kind, { source });
   }
 
   /** Whether the buffer has memory now. */
@@ -90,16 +104,16 @@ export class Buffer {
     return this.#refs === 0;
   }
 
-  /** Gives it memory from the device's allocator. */
+  /** Gives it memory. */
   attach(): void {
     if (this.#ptr !== undefined) throw new InternalError(`'${this.owner}' has memory already`);
-    this.#ptr = this.device.allocator.allocate(this.byteLength, this.owner, this.kind);
+    this.#ptr = this.#source.allocate(this.byteLength, this.owner, this.kind);
     this.#owned = true;
   }
 
   /** Gives its memory back; references stay. */
   detach(): void {
-    if (this.#ptr !== undefined && this.#owned) this.device.allocator.free(this.#ptr);
+    if (this.#ptr !== undefined && this.#owned) this.#source.free(this.#ptr);
     this.#ptr = undefined;
     this.#owned = false;
   }

@@ -44,6 +44,8 @@ export interface DeviceGraphs {
    * @throws {GraphCaptureError} if the work does what cannot be captured, or the device refuses the capture
    */
   capture<T>(what: string, plan: GraphPlan<unknown>, work: () => T): { readonly graph: DeviceGraph; readonly value: T };
+  /** Does something when the graph is dropped that is being captured now. */
+  afterGraph(end: () => void): void;
   /** Sets the sample that kernels in graphs count from: the first one of the step to come, in the place of the captured one's. */
   setFirstSample(sample: number): void;
 }

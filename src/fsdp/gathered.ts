@@ -119,7 +119,8 @@ export class GatheredRun {
     this.#master = this.#dtype === float32
       ? Buffer.borrow(this.home, this.#window.pointer, bytes, `${name} parameters`)
       : Buffer.allocate(this.home, plan.runLength * float32.byteLength, `${name} master weights`, "parameters");
-    this.whole = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered");
+    const source = policy.group.gatherMemory();
+    this.whole = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered", source);
     this.#written = device.streams.current.record();
   }
 

@@ -40,6 +40,7 @@ export const ENV = {
     mustBeReadable: true,
   },
   NCCL_MULTI_RANK_GPU_ENABLE: { meaning: "1: NCCL 2.30 and newer joins ranks that have one card", kind: "whole" },
+  NCCL_WIN_ENABLE: { meaning: "0: NCCL registers no memory, and gathers by kernels", kind: "whole" },
   FULLYSHARD_LAUNCHER: {
     meaning: "whose variables say which rank this is: torchrun or slurm; by default torchrun's, else SLURM's",
     kind: "text",

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { standInOf } from "../comm/data/dry.ts";
 import { at } from "../at.ts";
 import { DeviceMesh, deviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
@@ -82,10 +83,11 @@ export class ShardingDescription {
       );
     }
     const { options } = sharding;
-    const { rank, size: worldSize, stagingBytes } = shardRanksOf(options.mesh).all;
+    const { all } = shardRanksOf(options.mesh);
+    const { rank, size: worldSize, stagingBytes } = all;
     const seq = sequenceLength ?? Math.min(model.maxPositions, 256);
     const sizes = { globalBatch: batch * worldSize, microBatches: 1, sequenceLength: seq };
-    const plane = stagingBytes > 0 ? { standsFor: "shm", stagingBytes } as const : { standsFor: "loopback" } as const;
+    const plane = { ...standInOf(all), ...stagingBytes > 0 ? { stagingBytes } : {} };
     const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
       parallelize: (twin, { group }) => {
         const modules = [...model.namedModules()];

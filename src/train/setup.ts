@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { standInOf } from "../comm/data/dry.ts";
 import { CheckpointStager } from "../checkpoint/stager.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
@@ -135,9 +136,8 @@ export async function planModel(
   }
   const { device, group, group: { rank, size }, localWorldSize } = run;
   const { stagingBytes, strategy, seed, broadcastFromRank0 } = config;
-  const standsFor = group.stagingBytes > 0 ? "shm" : "loopback"; // mapped, or copied
   const estimate = await estimateStep(config, source, {
-    ...{ device, rank, worldSize: size, localWorldSize, standsFor, stagingBytes },
+    ...{ device, rank, worldSize: size, localWorldSize, stagingBytes, ...standInOf(group) },
   });
   const { capacity } = device.allocator.stats;
   const fitsHere = ({ highest, offloaded }: StepEstimate): boolean =>

@@ -144,6 +144,7 @@ describe("doctor() of GPUs", { skip }, () => {
     const { code, text } = await run({ FULLYSHARD_NCCL_LIBRARY: nccl });
     assert.equal(code, 1);
     assert.match(text, /^NCCL +loaded 2\.18\.5 for CUDA 12\.2, /m);
+    assert.match(text, /NCCL 2\.18\.5 gathers by kernels; from 2\.28 on by copy engines between symmetric\s+memory/);
     const said = "NCCL 2.18.5 is too old, 2.23 is the oldest that serves: 'pip install --upgrade nvidia-nccl-cu12'";
     assert.ok(text.includes(`Problems (1):\n  ${said}\n`), text);
   });

@@ -14,6 +14,7 @@ import { checkRank } from "../checks.ts";
 import { DryControlPlane } from "../control/dry.ts";
 import { type DataPlane, enqueuedWork, FINISHED, type Transfer, type Window, type Work } from "../data_plane.ts";
 import { ProcessGroup } from "../process_group.ts";
+import { GatherSlots, isRegisteredWindow, registeredBytes } from "./gather_slots.ts";
 import {
   allocatePages,
   divideSlot,
@@ -40,9 +41,19 @@ export interface DryOptions extends StagingOptions {
   readonly rank: number;
   readonly worldSize: number;
   /** The plane whose memory is taken; default `shm`. */
-  readonly standsFor?: "shm" | "loopback" | undefined;
+  readonly standsFor?: "shm" | "loopback" | "nccl" | undefined;
+  /** Whether ranks of `nccl` register what they gather. @default false */
+  readonly registersMemory?: boolean | undefined;
   /** Bytes of a memory page; default 4096. */
   readonly pageBytes?: number | undefined;
+}
+
+/** What stands for a group in a dry run. */
+export function standInOf(
+  { kind, stagingBytes, registersMemory }: Pick<ProcessGroup, "kind" | "stagingBytes" | "registersMemory">,
+): Pick<DryOptions, "standsFor" | "registersMemory"> {
+  if (kind === "nccl") return { standsFor: kind, registersMemory };
+  return { standsFor: stagingBytes > 0 ? "shm" : "loopback" }; // mapped, or copied
 }
 
 /** Takes memory and moves nothing. */
@@ -50,7 +61,10 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
   const { standsFor = "shm", pageBytes = 4096 } = options;
   const { rank, size } = control;
   const { allocator } = device;
-  const layout = divideSlot(slotBytes, size, options);
+  // Cards stage nothing.
+  const layout = standsFor === "nccl" ? undefined : divideSlot(slotBytes, size, options);
+  const registers = options.registersMemory === true && size > 1;
+  const gathered = new GatherSlots(device, (bytes, owner, kind) => allocator.allocate(bytes, owner, kind));
   // Mapped memory comes in whole pages.
   const isMapped = standsFor === "shm" && size > 1;
   const allocate = (byteLength: number, owner: string, kind: MemoryKind): DevicePtr =>
@@ -63,17 +77,21 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
   const scratch = new Scratch(allocator);
   /** Takes the scratch that a sum of `length` elements of this rank needs, of which its own chunk is one if `withOwn`. */
   const reserve = (length: number, unit: number, withOwn: boolean): void => {
+    if (layout === undefined || isMapped || size === 1) return;
     const byteLength = Math.min(length, Math.floor(layout.chunkBytes / unit)) * unit;
-    if (isMapped || size === 1 || byteLength === 0) return;
+    if (byteLength === 0) return;
     for (let from = 0; from < size; from++) if (withOwn || from !== rank) scratch.of(from, byteLength);
   };
   return {
     kind: "dry",
     sums: "rank-order",
     stagingBytes,
+    registersMemory: registers,
+    gatherMemory: () => registers ? gathered.open() : undefined,
     openWindow(byteLengths, unit): Window {
       const own = at(byteLengths, rank, "part of rank");
-      const pointer = allocate(own, `window '${unit}'`, "parameters");
+      const isRegistered = registers && isRegisteredWindow(byteLengths);
+      const pointer = allocate(isRegistered ? registeredBytes(own) : own, `window '${unit}'`, "parameters");
       const gather = (dst: DevicePtr, offsets: readonly number[]): Work => {
         const parts = byteLengths.map((byteLength, r) => range(dst + at(offsets, r, "offset of rank"), byteLength));
         return enqueue(device, `gather '${unit}'`, [range(pointer, own)], parts);
@@ -83,15 +101,22 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
     reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }): Work {
       const { length } = at(runs, rank, "run of rank");
       reserve(length, dtype.byteLength, false);
+      const isCast = dtype !== dstDtype || accumulate;
+      const sums = layout === undefined && isCast
+        ? allocator.allocate(length * dtype.byteLength, "reduce-scatter", "staging")
+        : undefined;
+      if (sums !== undefined) allocator.free(sums);
       const written = range(dst, length * dstDtype.byteLength);
       const read = runs.map((run) => range(src + run.offset * dtype.byteLength, run.length * dtype.byteLength));
       return enqueue(device, "reduce-scatter", [...read, ...accumulate ? [written] : [], ...factor(scale)], [written]);
     },
     allReduce({ ptr, n, dtype, op, scale }): Work {
-      const oneShot = oneShotLength(layout, dtype.byteLength);
-      const isAtOnce = n <= oneShot || op === "max";
-      const length = isAtOnce ? Math.min(n, oneShot) : at(evenRuns(n, size), rank, "run of rank").length;
-      reserve(length, dtype.byteLength, op === "max");
+      if (layout !== undefined) {
+        const oneShot = oneShotLength(layout, dtype.byteLength);
+        const isAtOnce = n <= oneShot || op === "max";
+        const length = isAtOnce ? Math.min(n, oneShot) : at(evenRuns(n, size), rank, "run of rank").length;
+        reserve(length, dtype.byteLength, op === "max");
+      }
       const whole = [range(ptr, n * dtype.byteLength)];
       return enqueue(device, "all-reduce", [...whole, ...factor(scale)], whole);
     },
@@ -163,6 +188,6 @@ export function openDry(device: Device, options: DryOptions): ProcessGroup {
   const { rank, worldSize, standsFor = "shm" } = options;
   checkRank(rank, worldSize, "A dry group");
   const control = new DryControlPlane(placeInWorld(rank, worldSize));
-  const slotBytes = slotBytesOf(standsFor, worldSize, options);
+  const slotBytes = standsFor === "nccl" ? 0 : slotBytesOf(standsFor, worldSize, options);
   return new ProcessGroup(control, dryPlane(control, device, slotBytes, options));
 }

@@ -2,6 +2,9 @@
  * The data plane between NVIDIA's cards, one a rank, by NCCL: everything is enqueued on the stream under way, and the host
  * waits for nothing. A window is memory of the rank's own card, which peers read by gathering it.
  *
+ * Where NCCL can, windows and what FSDP gathers into lie in memory that the ranks have registered with each other, so that gathers
+ * leave multiprocessors to what computes. See nccl_symmetric.ts. What is reduced lies anywhere: copy engines do not add.
+ *
  * Sums are made in an order that NCCL chooses, and in the dtype that travels. The factor, a wider destination and what is added
  * to come after the sum, in the kernel that sums over ranks everywhere.
  *
@@ -24,6 +27,7 @@ import {
   type DataPlane,
   type ElementRange,
   enqueuedWork,
+  type GatherMemory,
   type ReduceScatterArgs,
   type Transfer,
   type Window,
@@ -37,7 +41,10 @@ import { ProcessGroup } from "../process_group.ts";
 import { acquire, settle } from "../together.ts";
 import { MessageLengths } from "./message_lengths.ts";
 import { openShmData, type ShmOptions } from "./shm.ts";
-import { type Communicator, Communicators, type Nccl, type NcclCall } from "./nccl_communicator.ts";
+import { isRegisteredWindow } from "./gather_slots.ts";
+import { type Communicator, Communicators, type NcclCall } from "./nccl_communicator.ts";
+import { SymmetricMemory } from "./nccl_symmetric.ts";
+import { describeGathers, gathersBy, isWithoutWindows, joinsOnOneCard, type Nccl, versionOf } from "./nccl_version.ts";
 
 const { ncclUint8, ncclSum, ncclMax } = NCCL_CONSTANTS;
 const TYPES: ReadonlyMap<DType, number> = new Map([
@@ -55,6 +62,13 @@ function isEven(parts: readonly ElementRange[]): boolean {
   );
 }
 
+/** What planes of one world have in common. */
+interface PlaneOptions {
+  readonly share: ShareParts;
+  /** Whether ranks register memory, where there are several. */
+  readonly registersMemory: boolean;
+}
+
 /** Moves memory of cards. */
 class NcclDataPlane implements DataPlane {
   readonly kind = "nccl";
@@ -63,27 +77,45 @@ class NcclDataPlane implements DataPlane {
   readonly #device: CudaDevice;
   readonly #communicator: Communicator;
   readonly #lengths: MessageLengths;
-  readonly #share: ShareParts;
+  readonly #options: PlaneOptions;
   readonly #kept = new DisposableStack();
+  readonly #symmetric: SymmetricMemory | undefined;
 
   /** @param resources what is given up with the plane */
-  constructor(device: CudaDevice, communicator: Communicator, share: ShareParts, resources: Disposable) {
+  constructor(device: CudaDevice, communicator: Communicator, options: PlaneOptions, resources: Disposable) {
     this.#device = device;
     this.#communicator = communicator;
-    this.#share = share;
+    this.#options = options;
     this.#kept.use(resources);
-    this.#lengths = this.#kept.use(new MessageLengths(communicator.control, share));
+    this.#lengths = this.#kept.use(new MessageLengths(communicator.control, options.share));
+    const registers = options.registersMemory && communicator.control.size > 1;
+    this.#symmetric = registers ? this.#kept.use(new SymmetricMemory(device, communicator)) : undefined;
+  }
+
+  get registersMemory(): boolean {
+    return this.#symmetric !== undefined;
+  }
+
+  gatherMemory(): GatherMemory | undefined {
+    return this.#symmetric?.gatherMemory();
+  }
+
+  placeOf(ptr: DevicePtr): number {
+    return this.#symmetric === undefined ? 0 : this.#symmetric.placeOf(ptr);
   }
 
   openWindow(byteLengths: readonly number[], unit: string): Window {
     const [device, { control }] = [this.#device, this.#communicator];
     const own = at(byteLengths, control.rank, "part of rank");
-    const { value: pointer, kept } = acquire(control, (taken) => {
-      const memory = device.allocator.allocate(own, `window '${unit}'`, "parameters");
-      taken.defer(() => device.allocator.free(memory));
-      device.clear(memory, own);
-      return memory;
-    });
+    const owner = `window '${unit}'`;
+    const { value: pointer, kept } = this.#symmetric !== undefined && isRegisteredWindow(byteLengths)
+      ? symmetricWindow(this.#symmetric, own, owner)
+      : acquire(control, (taken) => {
+        const memory = device.allocator.allocate(own, owner, "parameters");
+        taken.defer(() => device.allocator.free(memory));
+        return memory;
+      });
+    device.clear(pointer, own);
     let last: Work | undefined;
     return {
       pointer,
@@ -175,7 +207,7 @@ class NcclDataPlane implements DataPlane {
   split(control: ControlPlane): DataPlane {
     const communicator = this.#communicator.split(control);
     const resources = { [Symbol.dispose]: () => communicator.close() };
-    return new NcclDataPlane(this.#device, communicator, this.#share, resources);
+    return new NcclDataPlane(this.#device, communicator, this.#options, resources);
   }
 
   dispose(): void {
@@ -203,6 +235,18 @@ class NcclDataPlane implements DataPlane {
     }
     return enqueuedWork(device);
   }
+}
+
+/** The memory of a window that all ranks register, and what gives it back. */
+function symmetricWindow(
+  symmetric: SymmetricMemory,
+  byteLength: number,
+  owner: string,
+): { readonly value: DevicePtr; readonly kept: DisposableStack } {
+  const { ptr, close } = symmetric.openWindow(byteLength, owner);
+  const kept = new DisposableStack();
+  kept.defer(close);
+  return { value: ptr, kept };
 }
 
 /** How NCCL names a dtype. */
@@ -252,17 +296,25 @@ export async function openNccl(device: Device, options: NcclOptions): Promise<Pr
   const control = hosts === undefined ? await joinShm(posix, options) : await joinHosts({ ...options, ...hosts });
   try {
     const host = hosts === undefined ? "" : `host ${Math.floor(rank / hosts.localWorldSize)}, `;
+    const isSwitchedOff = isWithoutWindows(environment);
     // Where one rank lacks NCCL, the others hear of it instead of waiting.
     const { value: nccl, notes } = settle(control, loaded, (found) => {
-      const joins = environment.whole("NCCL_MULTI_RANK_GPU_ENABLE") === 1 && versionOf(found) >= JOINS_ON_ONE_CARD;
-      return JSON.stringify([`${host}${device.busId}`, joins]);
+      const version = versionOf(found);
+      const joins = environment.whole("NCCL_MULTI_RANK_GPU_ENABLE") === 1 && joinsOnOneCard(version);
+      const registers = gathersBy(version) !== "kernels" && !isSwitchedOff;
+      return JSON.stringify([`${host}${device.busId}`, joins, registers]);
     });
-    const cards = notes.map((note): readonly [card: string, joins: boolean] => JSON.parse(note));
+    const cards = notes.map((note): readonly [card: string, joins: boolean, registers: boolean] => JSON.parse(note));
     const shared = sharedCard(cards.map(([card]) => card));
-    if (shared === undefined) return new ProcessGroup(control, openData(control, nccl, device));
+    const join = (): ProcessGroup => {
+      if (control.size > 1) say(describeGathers(versionOf(nccl), isSwitchedOff));
+      const registersMemory = cards.every(([, , registers]) => registers);
+      return new ProcessGroup(control, openData(control, nccl, device, registersMemory));
+    };
+    if (shared === undefined) return join();
     if (cards.every(([, joins]) => joins)) {
       say(`${shared}: NCCL joins them there, as NCCL_MULTI_RANK_GPU_ENABLE is 1`);
-      return new ProcessGroup(control, openData(control, nccl, device));
+      return join();
     }
     if (!(control instanceof ShmControlPlane) || !mayStage) {
       throw control.failure(
@@ -281,19 +333,15 @@ export async function openNccl(device: Device, options: NcclOptions): Promise<Pr
   }
 }
 
-/** The first version of NCCL that joins ranks on one card, as `ncclGetVersion` tells it. */
-const JOINS_ON_ONE_CARD = 23_000;
-
-function versionOf({ provider, symbols }: Nccl): number {
-  const version = provider.out("i32");
-  symbols.ncclGetVersion(version);
-  return version.value;
-}
-
-function openData(control: ShmControlPlane | HostsControlPlane, nccl: Nccl, device: CudaDevice): DataPlane {
+function openData(
+  control: ShmControlPlane | HostsControlPlane,
+  nccl: Nccl,
+  device: CudaDevice,
+  registersMemory: boolean,
+): DataPlane {
   const all = new Communicators(nccl, device, control);
   try {
-    return new NcclDataPlane(device, all.join(), control.share, all);
+    return new NcclDataPlane(device, all.join(), { share: control.share, registersMemory }, all);
   } catch (error) {
     all[Symbol.dispose]();
     throw error;

@@ -6,19 +6,22 @@
  *
  * Note [Giving up communicators]: what a rank has sent may lie in its own memory until it is received, so a communicator is
  * destroyed when all its ranks have finished with it. No rank waits for that before it leaves its first group, and then not long.
+ * Registered memory is deregistered when the card has finished with it, before the communicator is given up, and freed after that.
  *
  * @module
  */
-import { NCCL_CONFIG, NCCL_STATUSES, NCCL_UNIQUE_ID } from "../../../ffi/bindings/nccl.ts";
+import { NCCL_CONFIG, NCCL_CONSTANTS, NCCL_STATUSES, NCCL_UNIQUE_ID } from "../../../ffi/bindings/nccl.ts";
 import type { NCCL_BINDINGS } from "../../../ffi/bindings/nccl.ts";
-import type { Handle, Library, Struct, Symbols } from "../../../ffi/types.ts";
+import type { Handle, NativeAddress, Struct, Symbols } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
 import type { CudaDevice } from "../../device/cuda/device.ts";
+import { STREAMS } from "../../device/stream.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { attempt, settle } from "../together.ts";
+import { gathersBy, type Nccl, versionOf } from "./nccl_version.ts";
 
-/** NCCL, loaded. */
-export type Nccl = Library<typeof NCCL_BINDINGS>;
+/** Memory that the ranks of a communicator have registered with each other. */
+export type RegisteredWindow = Handle<"ncclWindow_t">;
 /** A communicator as NCCL knows it. */
 type Comm = Handle<"ncclComm_t">;
 /** A call that enqueues work; gives its status. */
@@ -32,6 +35,8 @@ export class Communicator {
   readonly control: ControlPlane;
   readonly #all: Communicators;
   readonly #comm: Comm;
+  /** Memory that NCCL gave, and what it is registered as. */
+  readonly #memory = new Map<NativeAddress, RegisteredWindow | undefined>();
   #isClosing = false;
 
   /** Use {@link Communicators}. */
@@ -61,9 +66,54 @@ export class Communicator {
     return this.#all.add(control, comm.value);
   }
 
+  /** Memory of this rank's card that may be registered. The host waits for it. */
+  allocate(byteLength: number): NativeAddress {
+    const { nccl: { provider, symbols } } = this.#all;
+    const place = provider.out("address");
+    symbols.ncclMemAlloc(place, byteLength);
+    this.#memory.set(place.value, undefined);
+    return place.value;
+  }
+
+  /**
+   * Registers memory of all ranks, as long on each, so that collectives between the same places of it find the other ranks'.
+   * Collective.
+   *
+   * @returns whether NCCL had a use for it
+   */
+  register(memory: NativeAddress, byteLength: number): boolean {
+    const { nccl } = this.#all;
+    const window = nccl.provider.out("ncclWindow_t");
+    const flags = NCCL_CONSTANTS.NCCL_WIN_COLL_SYMMETRIC;
+    nccl.need("ncclCommWindowRegister")(this.#comm, memory, byteLength, window, flags);
+    this.#all.wait(() => !this.isInProgress, "registering memory");
+    this.#all.throwIfFailed();
+    const isUsed = window.value !== nccl.provider.nullAddress;
+    if (isUsed) this.#memory.set(memory, window.value);
+    return isUsed;
+  }
+
+  /** Gives back memory that nothing uses any more. Of what is registered all ranks give back the same, between the same calls. */
+  release(memory: NativeAddress): void {
+    this.#deregister(memory);
+    this.#memory.delete(memory);
+    this.#all.nccl.symbols.ncclMemFree(memory);
+  }
+
+  #deregister(memory: NativeAddress): void {
+    const window = this.#memory.get(memory);
+    if (window === undefined) return;
+    this.#all.nccl.need("ncclCommWindowDeregister")(this.#comm, window);
+    this.#all.wait(() => !this.isInProgress, "deregistering memory");
+    this.#memory.set(memory, undefined);
+  }
+
   /** Begins to give it up. */
   close(): void {
     if (this.#isClosing || this.control.stopped) return;
+    // What the card has not finished with goes with the communicator, by force.
+    if (this.hasMemory && !this.#all.finish(() => this.control.stopped)) return;
+    for (const memory of this.#memory.keys()) this.#deregister(memory);
     this.#isClosing = true;
     this.#all.nccl.symbols.ncclCommFinalize(this.#comm);
   }
@@ -85,6 +135,17 @@ export class Communicator {
     const { symbols } = this.#all.nccl;
     if (this.#isClosing && this.#status === undefined) symbols.ncclCommDestroy(this.#comm);
     else symbols.ncclCommAbort(this.#comm);
+  }
+
+  /** Whether it has memory of NCCL. */
+  get hasMemory(): boolean {
+    return this.#memory.size > 0;
+  }
+
+  /** Frees its memory, of a communicator that is freed. */
+  freeMemory(): void {
+    for (const memory of this.#memory.keys()) this.#all.nccl.symbols.ncclMemFree(memory);
+    this.#memory.clear();
   }
 
   /** The name of its state; undefined for success. */
@@ -111,6 +172,9 @@ export class Communicators implements Disposable {
     this.device = device;
     this.config = nccl.provider.struct(NCCL_CONFIG);
     this.config.set("blocking", 0);
+    if (gathersBy(versionOf(nccl)) === "copy engines") {
+      this.config.set("CTAPolicy", NCCL_CONSTANTS.NCCL_CTA_POLICY_ZERO);
+    }
     this.#control = control;
     this.#kept.use(device.waitBy((ready) => this.wait(ready, "computing")));
   }
@@ -163,10 +227,15 @@ export class Communicators implements Disposable {
   [Symbol.dispose](): void {
     this.#kept.dispose();
     for (const one of this.#open) one.close();
-    const [end, never] = [performance.now() + CLOSING_MS, new Int32Array(new SharedArrayBuffer(4))];
-    const isDone = (): boolean => [...this.#open].every((one) => !one.isInProgress);
-    while (!this.#control.stopped && !isDone() && performance.now() < end) Atomics.wait(never, 0, 0, 1);
+    comesToPass(() => [...this.#open].every((one) => !one.isInProgress), () => this.#control.stopped);
     this.#abort();
+  }
+
+  /** Waits, not long, until the card has finished with all that was enqueued; returns whether it has. */
+  finish(isInVain: () => boolean): boolean {
+    const { streams } = this.device;
+    const ends = STREAMS.map((name) => streams.get(name).record());
+    return comesToPass(() => ends.every(({ done }) => done), isInVain);
   }
 
   get #failed(): Communicator | undefined {
@@ -176,6 +245,19 @@ export class Communicators implements Disposable {
 
   #abort(): void {
     for (const one of this.#open) one.free();
+    // What computes may still read it. What a card does not come to the end of, the driver frees with the process.
+    const withMemory = [...this.#open].filter(({ hasMemory }) => hasMemory);
+    if (withMemory.length > 0 && this.finish(() => false)) { for (const one of withMemory) one.freeMemory(); }
     this.#open.clear();
   }
+}
+
+/** Whether something comes to pass before a rank has waited too long for others, or waits in vain. */
+function comesToPass(isSo: () => boolean, isInVain: () => boolean): boolean {
+  const [end, never] = [performance.now() + CLOSING_MS, new Int32Array(new SharedArrayBuffer(4))];
+  while (!isSo()) {
+    if (isInVain() || performance.now() >= end) return false;
+    Atomics.wait(never, 0, 0, 1);
+  }
+  return true;
 }

@@ -20,7 +20,8 @@ const ENDLESS = 2 ** 52;
 /** Memory of a graph, and what it may read that was freed while it was captured. */
 interface GraphBlock {
   readonly memory: GraphMemory;
-  readonly kept: DevicePtr[];
+  /** What is done when it is gone. */
+  readonly kept: (() => void)[];
   /** Whether the graph is gone, so that what is left of it goes with the last block. */
   isClosed: boolean;
 }
@@ -72,7 +73,7 @@ export class CudaAllocator extends Allocator {
       block.memory.free(ptr);
       return this.#endBlock(block);
     }
-    if (this.#capturing !== undefined) return void this.#capturing.kept.push(ptr);
+    if (this.#capturing !== undefined) return void this.#capturing.kept.push(() => this.free(ptr));
     const [rehearsal, counted] = [this.#rehearsal, this.#rehearsal?.blocks.get(ptr)];
     if (counted !== undefined) {
       rehearsal?.memory.free(counted);
@@ -98,6 +99,21 @@ export class CudaAllocator extends Allocator {
     } finally {
       this.#rehearsal = undefined;
     }
+  }
+
+  /** Does something when the graph is gone that is being captured. */
+  afterGraph(end: () => void): void {
+    this.#capturing?.kept.push(end);
+  }
+
+  /** A block from outside of the driver's pool, which gives up for it what it has only cached. */
+  adoptOutside(bytes: number, owner: string, kind: MemoryKind, take: (size: number) => number | undefined): DevicePtr {
+    return this.adopt(bytes, owner, kind, (size) => {
+      const { inUse, capacity } = this.stats;
+      if (inUse + size > capacity) return undefined;
+      this.#cudart.symbols.cudaMemPoolTrimTo(this.#pool, 0);
+      return take(size);
+    });
   }
 
   /** Takes memory for a graph; gives what lets `work` allocate there, and gives it back. What was cached may go to it: nothing is under way. */
@@ -126,7 +142,7 @@ export class CudaAllocator extends Allocator {
   #endBlock(block: GraphBlock): void {
     if (!block.isClosed || block.memory.stats.inUse > 0) return;
     this.#graphs.delete(block);
-    for (const ptr of block.kept) this.free(ptr);
+    for (const end of block.kept) end();
     super.free(devicePtr(block.memory.begin));
   }
 

@@ -65,6 +65,10 @@ export class CudaGraphs implements DeviceGraphs {
     this.#firstSample = sample;
   }
 
+  afterGraph(end: () => void): void {
+    this.#parts.allocator.afterGraph(end);
+  }
+
   rehearse<T>(work: () => T): GraphPlan<T> {
     return this.#parts.allocator.rehearse(work);
   }

@@ -9,18 +9,28 @@ import { test } from "node:test";
 import { CUDART } from "../../../ffi/bindings/cudart.ts";
 import { NCCL, NCCL_CONFIG, NCCL_CONSTANTS, NCCL_UNIQUE_ID } from "../../../ffi/bindings/nccl.ts";
 import { openLibrary } from "../../../ffi/mod.ts";
-import type { Handle, NativeAddress } from "../../../ffi/types.ts";
-import { buildCudaTwin, type CudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
+import type { Handle, NativeAddress, Out } from "../../../ffi/types.ts";
+import { buildCudaTwin, type CudaTwin, lackingForTwin, openNcclTwin, twinReports } from "../../native/cuda/build.ts";
 
 const IN_PROGRESS = 7;
 const REMOTE_ERROR = 6;
 const COUNT = 64;
-const { ncclFloat32, ncclSum } = NCCL_CONSTANTS;
+const { ncclFloat32, ncclSum, NCCL_CTA_POLICY_ZERO, NCCL_WIN_COLL_SYMMETRIC } = NCCL_CONSTANTS;
 
 /** A rank of a world of two. */
 interface Rank {
   allReduce(count?: number): void;
   broadcast(): void;
+  /** Memory that NCCL gives. */
+  allocate(bytes: number): NativeAddress;
+  free(memory: NativeAddress): void;
+  /** Begins to register memory. */
+  register(memory: NativeAddress, bytes: number): Out<"ncclWindow_t">;
+  deregister(window: Out<"ncclWindow_t">): void;
+  /** Gathers `COUNT` floats of each rank. */
+  gather(from: NativeAddress, to: NativeAddress): void;
+  /** Leaves as if all ranks were done. */
+  destroy(): void;
   /** The state of its communicator, once its work has ended or an error was found, and what is said of it. */
   settled(atMostMs?: number): readonly [state: number, words: string | null, hasEnded: boolean];
 }
@@ -38,11 +48,26 @@ function waitFor(hasCome: () => boolean, atMostMs: number): boolean {
   return false;
 }
 
-async function openWorld(twin: CudaTwin): Promise<(ranks: number, play: (ranks: readonly Rank[]) => void) => void> {
+/** What ranks do, and what the double reports of it. */
+type Play = (ranks: readonly Rank[], twin: Twin) => RegExp | undefined | void;
+
+/** What more than NCCL a test may call. */
+interface Twin {
+  /** Ordinary memory of the first rank's card. */
+  readonly memory: NativeAddress;
+  /** An address `bytes` further on. */
+  offset(address: NativeAddress, bytes: number): NativeAddress;
+  /** Does something while the first rank's stream is captured. */
+  capture(work: () => void): void;
+}
+
+async function openWorld(twin: CudaTwin): Promise<(ranks: number, play: Play) => void> {
   const { environment } = twin;
   const cuda = await openLibrary(CUDART, { environment });
   const nccl = await openLibrary(NCCL, { environment });
   const { symbols, provider } = cuda;
+  /** What ranks have not freed. */
+  const given = new Set<NativeAddress>();
   const stateOf = (comm: Handle<"ncclComm_t">): number => {
     const state = provider.out("i32");
     nccl.symbols.ncclCommGetAsyncError(comm, state);
@@ -51,6 +76,7 @@ async function openWorld(twin: CudaTwin): Promise<(ranks: number, play: (ranks: 
   const join = (id: ReturnType<typeof provider.struct<typeof NCCL_UNIQUE_ID>>, rank: number): Handle<"ncclComm_t"> => {
     const [config, comm] = [provider.struct(NCCL_CONFIG), provider.out("ncclComm_t")];
     config.set("blocking", 0);
+    config.set("CTAPolicy", NCCL_CTA_POLICY_ZERO);
     nccl.need("ncclCommInitRankScalable")(comm, 2, rank, 1, id, config);
     return comm.value;
   };
@@ -72,6 +98,31 @@ async function openWorld(twin: CudaTwin): Promise<(ranks: number, play: (ranks: 
       broadcast: () => {
         nccl.symbols.ncclBroadcast(memory, memory, COUNT, ncclFloat32, 0, comm, stream);
         taken();
+      },
+      allocate: (bytes) => {
+        const place = provider.out("address");
+        nccl.symbols.ncclMemAlloc(place, bytes);
+        given.add(place.value);
+        return place.value;
+      },
+      free: (address) => {
+        given.delete(address);
+        nccl.symbols.ncclMemFree(address);
+      },
+      register: (address, bytes) => {
+        const window = provider.out("ncclWindow_t");
+        nccl.need("ncclCommWindowRegister")(comm, address, bytes, window, NCCL_WIN_COLL_SYMMETRIC);
+        return window;
+      },
+      deregister: (window) => void nccl.need("ncclCommWindowDeregister")(comm, window.value),
+      gather: (from, to) => {
+        nccl.symbols.ncclAllGather(from, to, COUNT, ncclFloat32, comm, stream);
+        taken();
+      },
+      destroy: () => {
+        nccl.symbols.ncclCommFinalize(comm);
+        taken(SHORT_MS);
+        nccl.symbols.ncclCommDestroy(comm);
       },
       settled: (atMostMs = LONG_MS) => {
         symbols.cudaEventRecord(event.value, stream);
@@ -98,14 +149,29 @@ async function openWorld(twin: CudaTwin): Promise<(ranks: number, play: (ranks: 
       return [memory.value, stream.value] as const;
     });
     const ranks = comms.map((comm, rank) => rankOf(comm, ...places[rank] ?? assert.fail(), count === 1));
+    const [memory, stream] = places[0] ?? assert.fail();
+    const capture = (work: () => void): void => {
+      const graph = provider.out("cudaGraph_t");
+      symbols.cudaStreamBeginCapture(stream, 1);
+      try {
+        work();
+      } finally {
+        symbols.cudaStreamEndCapture(stream, graph);
+        symbols.cudaGraphDestroy(graph.value);
+      }
+    };
+    let reported: RegExp | void = undefined;
     try {
-      play(ranks);
+      reported = play(ranks, { memory, offset: (address, bytes) => provider.offset(address, bytes), capture });
     } finally {
       for (const comm of comms) nccl.symbols.ncclCommAbort(comm);
+      for (const address of given) nccl.symbols.ncclMemFree(address);
+      given.clear();
       for (const [memory, stream] of places) symbols.cudaFreeAsync(memory, stream);
       symbols.cudaDeviceSynchronize();
     }
-    assert.equal(twinReports(twin), "");
+    if (reported === undefined) assert.equal(twinReports(twin), "");
+    else assert.match(twinReports(twin), reported);
   };
 }
 
@@ -171,5 +237,121 @@ test("the twin of NCCL finds a rank that does not join", { skip }, () => {
   world(1, ([alone]) => {
     const [state, words] = alone?.settled(SHORT_MS) ?? assert.fail();
     assert.deepEqual([state, words], [IN_PROGRESS, "rank 0 waits in the communicator for rank 1"]);
+  });
+});
+
+const WINDOW_BYTES = 8192;
+
+/** Memory that both ranks have registered: of each two pieces, and what they are registered as. */
+function registerAll(ranks: readonly Rank[]) {
+  const pieces = [0, 1].map(() => ranks.map((rank) => rank.allocate(WINDOW_BYTES)));
+  const windows = pieces.map((piece) => {
+    const made = ranks.map((rank, i) => rank.register(piece[i] ?? assert.fail(), WINDOW_BYTES));
+    for (const rank of ranks) assert.equal(rank.settled()[0], 0);
+    return made;
+  });
+  return ranks.map((rank, i) => {
+    const [from = assert.fail(), to = assert.fail()] = pieces.map((piece) => piece[i] ?? assert.fail());
+    const giveBack = (): void => {
+      for (const made of windows) rank.deregister(made[i] ?? assert.fail());
+      rank.free(from);
+      rank.free(to);
+    };
+    return { rank, from, to, windows: windows.map((made) => made[i] ?? assert.fail()), giveBack };
+  });
+}
+
+test("the twin of NCCL lets ranks pass that gather between what they registered alike", { skip }, () => {
+  world(2, (ranks) => {
+    const all = registerAll(ranks);
+    for (const { rank, from, to } of all) rank.gather(from, to);
+    for (const rank of ranks) assert.equal(rank.settled()[2], true);
+    for (const { giveBack } of all) giveBack();
+  });
+});
+
+test("the twin of NCCL finds windows of unequal sizes", { skip }, () => {
+  world(2, ([first = assert.fail(), second = assert.fail()]) => {
+    first.register(first.allocate(WINDOW_BYTES), WINDOW_BYTES);
+    second.register(second.allocate(WINDOW_BYTES), WINDOW_BYTES / 2);
+    requireMismatch([first, second], /^window 1: rank \d registers (8192|4096) bytes, rank \d (8192|4096)$/);
+  });
+});
+
+test("the twin of NCCL finds a rank that does not register", { skip }, () => {
+  world(2, ([first = assert.fail()]) => {
+    first.register(first.allocate(WINDOW_BYTES), WINDOW_BYTES);
+    const words = "rank 0 waits in the registration of window 1 for rank 1";
+    assert.deepEqual(first.settled(SHORT_MS), [IN_PROGRESS, words, false]);
+  });
+});
+
+test(
+  "the twin of NCCL refuses to register other memory than NCCL's, or none that begins on 4096 bytes",
+  { skip },
+  () => {
+    world(2, ([first = assert.fail()], { memory, offset }) => {
+      assert.throws(() => first.register(memory, 256), /memory is registered that ncclMemAlloc did not give/);
+      const own = first.allocate(WINDOW_BYTES);
+      assert.throws(() => first.register(offset(own, 256), 256), /does not begin on a multiple of 4096/);
+    });
+  },
+);
+
+test("the twin of NCCL finds ranks that gather to different places of a window", { skip }, () => {
+  world(2, (ranks, { offset }) => {
+    const all = registerAll(ranks);
+    for (const [i, { rank, from, to }] of all.entries()) rank.gather(from, offset(to, i * 1024));
+    requireMismatch(ranks, /all-gather of 64 float32 from byte 0 of window 1 to byte (0|1024) of window 2, rank \d /);
+  });
+});
+
+test("the twin of NCCL finds a zero-CTA gather from memory that is not registered", { skip }, async () => {
+  const { symbols } = await openNcclTwin((await buildCudaTwin()).environment);
+  for (const isStrict of [false, true]) {
+    symbols.twinStrictWindows(Number(isStrict));
+    world(2, (ranks) => {
+      const all = registerAll(ranks);
+      for (const { rank, to } of all) rank.gather(rank.allocate(WINDOW_BYTES), to);
+      for (const rank of ranks) assert.equal(rank.settled()[2], true);
+      return isStrict ? /^rank 0 gathers with the zero-CTA policy, and the source is not registered$/m : undefined;
+    });
+  }
+  symbols.twinStrictWindows(0);
+});
+
+test("the twin of NCCL finds a window that is used after it was deregistered", { skip }, () => {
+  world(2, (ranks) => {
+    const all = registerAll(ranks);
+    for (const { rank, from, to } of all) rank.gather(from, to);
+    for (const { rank, windows } of all) for (const window of windows) rank.deregister(window);
+    for (const rank of ranks) assert.equal(rank.settled()[2], true);
+    return /^all-gather uses window 1 of rank \d, which was deregistered$/m;
+  });
+});
+
+test("the twin of NCCL finds memory that is freed while it is registered", { skip }, () => {
+  world(2, (ranks) => {
+    const [{ rank, from } = assert.fail()] = registerAll(ranks);
+    rank.free(from);
+    return /^window 1 of rank 0 is registered when its memory is freed$/m;
+  });
+});
+
+test("the twin of NCCL finds a registration in a capture", { skip }, () => {
+  world(2, ([first = assert.fail()], { capture }) => {
+    const memory = first.allocate(WINDOW_BYTES);
+    capture(() => assert.throws(() => first.register(memory, WINDOW_BYTES), /a registration in a capture/));
+    return /^memory is registered while work is captured$/m;
+  });
+});
+
+test("the twin of NCCL finds a communicator that is destroyed with its windows", { skip }, () => {
+  world(2, (ranks) => {
+    registerAll(ranks);
+    // The first waits for the second.
+    assert.throws(() => ranks[0]?.destroy(), /destroyed before it was finalized/);
+    ranks[1]?.destroy();
+    return /^window 1 of rank 1 is registered when its communicator is destroyed$/m;
   });
 });

@@ -79,6 +79,23 @@ export function twinLog({ runtime }: Pick<CudaTwin, "runtime">): readonly TwinOp
   });
 }
 
+/** What tests ask the double of NCCL. */
+const NCCL_TWIN_BINDINGS = {
+  // windows, and pieces of memory for them, that this process has
+  twinNcclMemory: { args: [], result: "i32", check: "none" },
+  // 1: a zero-CTA gather of which one side alone is registered is a fault
+  twinStrictWindows: { args: ["i32"], result: "i32", check: "status" },
+} as const;
+
+/** The double of NCCL that an environment names. */
+export async function openNcclTwin(
+  environment: Environment = processEnvironment(),
+): Promise<Library<typeof NCCL_TWIN_BINDINGS>> {
+  const provider = await openProvider();
+  const path = environment.text("FULLYSHARD_NCCL_LIBRARY") ?? assert.fail("no double is named");
+  return provider.load("double of NCCL", path, NCCL_TWIN_BINDINGS);
+}
+
 /** Builds the doubles, or takes those of the same sources. */
 export async function buildCudaTwin(): Promise<CudaTwin> {
   const sources = readdirSync(folder).filter((name) => !name.endsWith(".ts")).sort();

@@ -109,6 +109,11 @@ API void twinEnqueue(void *stream, const char *name, const std::function<void()>
   enqueue(*(Stream *)stream, name, *run);
 }
 API bool twinIsCaptured(void *stream) { return ((Stream *)stream)->capture; }
+API bool twinIsCapturing() { return twin().capture; }
+API void twinReportFault(const char *what) {
+  LOCK;
+  report(what);
+}
 API void twinCapture(void *stream, const std::function<void(void *)> *enqueue) {
   LOCK;
   auto run = *enqueue;

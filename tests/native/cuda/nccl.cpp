@@ -7,6 +7,8 @@
 // on a card. Work is kept back until a host waits (see cudart.cpp), so a thread runs it where another rank's collective waits
 // for it. Collectives of one communicator run in the order of their calls, whatever streams they are on, but the race
 // detector sees no order in that. Floats are added in an order that differs from block to block, and rounded each time.
+//
+// Windows: see nccl_windows.hpp.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -34,12 +36,16 @@ static const u64 SLOT = 1ull << 25, MESSAGE = 1ull << 22;
 
 // ---- What ranks share ----
 
-struct Call { char kind[16]; int type, op, root; u64 count; };
+// Where a buffer lies: the number of the registration that its window came from, from 1, and how far in; 0 where it is in no window.
+struct Place { u64 window, offset; };
+struct Call { char kind[16]; int type, op, root; u64 count; Place from, to; };
 struct Peer {
   std::atomic<u32> attached, finalized;
   std::atomic<u64> posted, taken; // collectives: contributed to, done with
   std::atomic<u32> waits;         // for work of other ranks
   Call call;
+  std::atomic<u64> registered; // windows
+  u64 registeredBytes;         // of the last one
   struct Split { std::atomic<u32> is; int color, key; } splits[MAX_SPLITS];
   // Messages to each rank.
   struct Lane { std::atomic<u64> sent, taken; u64 bytes; } lanes[MAX_RANKS];
@@ -47,6 +53,8 @@ struct Peer {
 struct Shared { Peer peers[MAX_RANKS]; };
 static u64 bytesOf(int ranks) { return sizeof(Shared) + ranks * SLOT + (u64)ranks * ranks * MESSAGE; }
 
+/** Memory that all ranks have registered; it is kept, as work may know it. */
+struct Window { u64 number; const u8 *begin; u64 bytes; bool isRegistered = true; };
 struct Comm {
   int rank = 0, ranks = 0;
   std::string name, error;
@@ -60,6 +68,11 @@ struct Comm {
   int missing = -1; // the first rank that has not come to what this one waits in
   u64 missedCall = 0; // its number; 0 is the making of the communicator
   std::deque<TwinPlace> pending; // operations that have not ended
+  int policy = 0; // of what takes multiprocessors: 2 is zero-CTA
+  u64 registrations = 0;
+  Window *registering = nullptr; // what waits for the other ranks, and where it is told
+  Window **registeringTo = nullptr;
+  std::vector<Window *> windows;
   Peer &own() { return shared->peers[rank]; }
   u8 *slot(int r) { return (u8 *)shared + sizeof(Shared) + r * SLOT; }
   u8 *message(int from, int to) { return (u8 *)shared + sizeof(Shared) + ranks * SLOT + ((u64)from * ranks + to) * MESSAGE; }
@@ -75,6 +88,11 @@ struct Guard {
 };
 #define LOCK Guard guard
 
+/** The release that it counts as. */
+static int version() {
+  const char *told = getenv("TWIN_NCCL");
+  return told ? atoi(told) : 22809;
+}
 static int fail(int status, const std::string &text) {
   lastError = text;
   return status;
@@ -179,8 +197,12 @@ static std::string textOf(const Call &call) {
   std::string text = std::string(call.kind) + " of " + std::to_string(call.count) + " " + types[call.type];
   if (call.op >= 0) text += std::string(" by ") + ops[call.op];
   if (call.root >= 0) text += " of rank " + std::to_string(call.root);
+  if (call.from.window) text += " from byte " + std::to_string(call.from.offset) + " of window " + std::to_string(call.from.window);
+  if (call.to.window) text += " to byte " + std::to_string(call.to.offset) + " of window " + std::to_string(call.to.window);
   return text;
 }
+
+#include "nccl_windows.hpp"
 
 // ---- Operations ----
 
@@ -199,6 +221,7 @@ static int setError(Comm *c, const std::string &text) {
 /** One step of the collective of that number. */
 static bool runCollective(Comm *c, u64 number, const Call &call, const u8 *from, u8 *to) {
   if (c->isAborted || c->state != OK) return end(c, false);
+  requireRegistered(c, call);
   Peer &own = c->own();
   bool gathers = !strcmp(call.kind, "all-gather"), scatters = !strcmp(call.kind, "reduce-scatter");
   bool broadcasts = !strcmp(call.kind, "broadcast"), reduces = !strcmp(call.kind, "reduce");
@@ -293,7 +316,7 @@ static void enqueueWork(Comm *c, void *stream, const char *name, const Work &mak
 static int enqueue(Comm *c, void *stream, const char *name, const Work &make) {
   LOCK;
   if (c->state != OK || c->isFinalized) return fail(INVALID_USAGE, std::string(name) + " on a communicator that is not ready");
-  if (c->isBusy) return fail(INVALID_USAGE, std::string(name) + " while the last call is in progress");
+  if (c->isBusy || c->registering) return fail(INVALID_USAGE, std::string(name) + " while the last call is in progress");
   if (twinIsCaptured(stream)) {
     std::function<void(void *)> launched = [=](void *lane) { enqueueWork(c, lane, name, make); };
     twinCapture(stream, &launched);
@@ -305,8 +328,10 @@ static int collective(const char *kind, const void *from, void *to, u64 count, i
   Call call{};
   strcpy(call.kind, kind);
   call.type = type, call.op = op, call.root = root, call.count = count;
+  call.from = placeOf(c, from), call.to = placeOf(c, to);
+  const char *name = wayOf(c, call, kind);
   if (count * sizeOf(type) * (!strcmp(kind, "reduce-scatter") ? c->ranks : 1) > SLOT) return fail(INVALID_ARGUMENT, "more than the double takes");
-  return enqueue(c, stream, kind, [=]() -> std::function<bool()> {
+  return enqueue(c, stream, name, [=]() -> std::function<bool()> {
     u64 number = ++c->calls;
     return [=] { return runCollective(c, number, call, (const u8 *)from, (u8 *)to); };
   });
@@ -339,21 +364,31 @@ API const char *ncclGetLastError(Comm *c) {
   static std::string waits;
   if (c && !c->error.empty()) return c->error.c_str();
   if (!c || c->missing < 0) return lastError.c_str();
-  std::string what = c->missedCall ? "collective " + std::to_string(c->missedCall) : "the communicator";
+  std::string what = c->registering ? "the registration of window " + std::to_string(c->registering->number) : c->missedCall ? "collective " + std::to_string(c->missedCall) : "the communicator";
   waits = "rank " + std::to_string(c->rank) + " waits in " + what + " for rank " + std::to_string(c->missing);
   return waits.c_str();
 }
-API int ncclGetVersion(int *version) {
-  const char *told = getenv("TWIN_NCCL");
-  return *version = told ? atoi(told) : 22809, OK;
-}
+API int ncclGetVersion(int *told) { return *told = version(), OK; }
 API int ncclGetUniqueId(char *id) {
   static int number = 0;
   memset(id, 0, 128);
   snprintf(id, 128, "/fullyshard-nccl-twin-%d-%d", (int)getpid(), number++);
   return OK;
 }
-struct Config { size_t size; unsigned magic, version; int blocking; };
+struct Config {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cgaClusterSize, minCTAs, maxCTAs;
+  const char *netName;
+  int splitShare, trafficClass;
+  const char *commName;
+  int collnetEnable, policy;
+};
+/** The policy of a configuration, which releases before 2.27 do not read; -1 if the release does not know it. */
+static int policyOf(const Config *config) {
+  if (version() < 22700 || config->size < sizeof(Config) || config->version < 22700 || config->policy == INT32_MIN) return 0;
+  return config->policy < 0 || config->policy > (version() < 22800 ? 1 : 2) ? -1 : config->policy;
+}
 static Comm *begin() {
   static bool isServed = false;
   LOCK;
@@ -369,14 +404,16 @@ static Comm *begin() {
 API int ncclCommInitRankScalable(Comm **comm, int ranks, int rank, int count, const char *id, const Config *config) {
   if (ranks < 1 || ranks > MAX_RANKS || rank < 0 || rank >= ranks || count != 1) return fail(INVALID_ARGUMENT, "ranks");
   if (config->magic != 0xcafebeef || config->size < 48 || config->blocking != 0) return fail(INVALID_ARGUMENT, "config");
+  if (policyOf(config) < 0) return fail(INVALID_ARGUMENT, "a policy that this release does not know");
   *comm = begin();
-  (*comm)->rank = rank, (*comm)->ranks = ranks, (*comm)->name = id;
+  (*comm)->rank = rank, (*comm)->ranks = ranks, (*comm)->name = id, (*comm)->policy = policyOf(config);
   return IN_PROGRESS;
 }
 API int ncclCommSplit(Comm *c, int color, int key, Comm **comm, const Config *config) {
   LOCK;
   if (c->state != OK || c->splits == MAX_SPLITS) return fail(INVALID_USAGE, "split");
   Comm *made = *comm = begin();
+  made->policy = policyOf(config);
   made->parent = c, made->splitNumber = c->splits++, made->color = color;
   Peer::Split &own = c->own().splits[made->splitNumber];
   own.color = color, own.key = key, own.is = 1;
@@ -388,7 +425,8 @@ API int ncclCommGetAsyncError(Comm *c, int *state) {
   {
     LOCK;
     if (c->state == IN_PROGRESS) make(c);
-    *state = c->isBusy && c->state == OK ? IN_PROGRESS : c->state;
+    if (c->state == OK && c->registering) goOnRegistering(c);
+    *state = (c->isBusy || c->registering) && c->state == OK ? IN_PROGRESS : c->state;
     c->isBusy = false;
     if (c->state != OK || !c->isFinalized) return OK;
     isPending = !c->pending.empty();
@@ -419,10 +457,17 @@ API int ncclCommDestroy(Comm *c) {
   int state;
   ncclCommGetAsyncError(c, &state);
   if (!c->isFinalized || state != OK) return fail(INVALID_USAGE, "destroyed before it was finalized");
+  for (Window *window : c->windows)
+    if (window->isRegistered) twinReportFault((nameOf(c, window) + " is registered when its communicator is destroyed").c_str());
   return leave(c);
 }
 API int ncclCommAbort(Comm *c) {
-  { LOCK; c->isAborted = true; }
+  {
+    LOCK;
+    c->isAborted = true;
+    for (Window *window : c->windows) window->isRegistered = false;
+    c->registering = nullptr;
+  }
   if (c->shared) shm_unlink(c->name.c_str());
   return leave(c);
 }
@@ -463,5 +508,5 @@ API int ncclRecv(void *to, u64 count, int type, int peer, Comm *c, void *stream)
 }
 #define NOT_MODELLED(name) API int name() { return fail(INVALID_USAGE, #name " is not modelled"); }
 NOT_MODELLED(ncclCommInitRankConfig) NOT_MODELLED(ncclCommInitRank) NOT_MODELLED(ncclCommCount) NOT_MODELLED(ncclCommUserRank)
-NOT_MODELLED(ncclCommCuDevice) NOT_MODELLED(ncclMemAlloc) NOT_MODELLED(ncclMemFree) NOT_MODELLED(ncclRedOpCreatePreMulSum)
+NOT_MODELLED(ncclCommCuDevice) NOT_MODELLED(ncclRedOpCreatePreMulSum)
 NOT_MODELLED(ncclRedOpDestroy)

@@ -18,6 +18,10 @@ void twinRunAfter(void *stream, TwinPlace place);
 // Whether a stream is being captured, and adds a node to the capture that enqueues by itself, on a stream of the graph that it is given.
 bool twinIsCaptured(void *stream);
 void twinCapture(void *stream, const std::function<void(void *)> *enqueue);
+// Whether work is being captured.
+bool twinIsCapturing();
+// Something wrong, for twinReport().
+void twinReportFault(const char *what);
 // Runs what has been enqueued up to that, as far as it can.
 void twinRun(TwinPlace place);
 }

@@ -1,0 +1,153 @@
+/**
+ * Memory that the ranks of one communicator register with each other, so that NCCL moves it by copy engines or by its kernels for
+ * symmetric memory: windows of parameters, and slots that units gather into. It is made where all ranks are, stays until the group
+ * is given up, and is counted by the device's allocator.
+ *
+ * Note [Registered memory is the same on all ranks]: NCCL finds another rank's memory by where its own lies, so ranks register the
+ * same sizes in one order, gather between the same pieces, and give pieces back between the same calls. Windows are disposed in
+ * any order, and when the card has finished with one depends on the card: so those that every rank has finished with are given back
+ * with the next registration, when all have told each other which these are.
+ *
+ * @module
+ */
+import type { NativeAddress } from "../../../ffi/types.ts";
+import { at } from "../../at.ts";
+import type { MemoryKind } from "../../device/allocator.ts";
+import type { CudaDevice } from "../../device/cuda/device.ts";
+import type { DevicePtr } from "../../device/device.ts";
+import { type DeviceEvent, STREAMS } from "../../device/stream.ts";
+import { NativeError } from "../../errors.ts";
+import type { GatherMemory } from "../data_plane.ts";
+import { attempt, settle } from "../together.ts";
+import { GatherSlots, registeredBytes } from "./gather_slots.ts";
+import type { Communicator } from "./nccl_communicator.ts";
+
+/** A piece of memory that all ranks have registered. */
+interface Piece {
+  readonly ptr: DevicePtr;
+  readonly address: NativeAddress;
+  /** After the last work that uses it; undefined while it is in use. */
+  ends: readonly DeviceEvent[] | undefined;
+}
+
+/** What ranks tell each other of a piece to be. */
+interface Note {
+  readonly byteLength: number;
+  /** Numbers of pieces that this rank has finished with. */
+  readonly finished: readonly number[];
+}
+
+/** How registering is switched off by who cannot use it. */
+const REMEDY = "Set NCCL_WIN_ENABLE=0 for all ranks to gather without symmetric memory";
+
+/** The registered memory of one communicator. */
+export class SymmetricMemory implements Disposable {
+  readonly #device: CudaDevice;
+  readonly #communicator: Communicator;
+  readonly #slots: GatherSlots;
+  /** By numbers, which are the same on all ranks. */
+  readonly #pieces = new Map<number, Piece>();
+  #number = 0;
+  /** Whether NCCL had no use for a registration: then nothing more is registered. */
+  #isRefused = false;
+
+  constructor(device: CudaDevice, communicator: Communicator) {
+    this.#device = device;
+    this.#communicator = communicator;
+    this.#slots = new GatherSlots(device, (byteLength, owner, kind) => this.#make(byteLength, owner, kind)?.ptr);
+  }
+
+  /** A window's memory, given back by the function that comes with it. Collective. */
+  openWindow(byteLength: number, owner: string): { readonly ptr: DevicePtr; readonly close: () => void } {
+    const { allocator, streams } = this.#device;
+    const piece = this.#make(registeredBytes(byteLength), owner, "parameters");
+    if (piece === undefined) {
+      const ptr = allocator.allocate(byteLength, owner, "parameters");
+      return { ptr, close: () => allocator.free(ptr) };
+    }
+    return { ptr: piece.ptr, close: () => void (piece.ends ??= STREAMS.map((name) => streams.get(name).record())) };
+  }
+
+  /** What one unit gathers into. */
+  gatherMemory(): GatherMemory {
+    const slots = this.#slots.open();
+    return { ...slots, grows: (byteLength) => !this.#isRefused && slots.grows(byteLength) };
+  }
+
+  /** The number of the slot that begins there, from 1; 0 for none. */
+  placeOf(ptr: DevicePtr): number {
+    return this.#slots.numberOf(ptr);
+  }
+
+  /** Counts it no longer; NCCL has it as long as the communicator. */
+  [Symbol.dispose](): void {
+    for (const { ptr } of this.#pieces.values()) this.#device.allocator.disown(ptr);
+    this.#pieces.clear();
+  }
+
+  /** Makes a piece; undefined where NCCL has no use for one. See Note [Registered memory is the same on all ranks]. */
+  #make(byteLength: number, owner: string, kind: MemoryKind): Piece | undefined {
+    if (this.#isRefused) return undefined;
+    const { allocator, graphs, provider } = this.#device;
+    graphs.refuse(`memory for '${owner}' is registered with NCCL in it, more than the steps before it had`);
+    const { control } = this.#communicator;
+    const allocate = (): Pick<Piece, "ptr" | "address"> => {
+      let address: NativeAddress = provider.nullAddress;
+      const ptr = allocator.adoptOutside(byteLength, owner, kind, (size) => {
+        address = this.#communicator.allocate(size);
+        return provider.numberOf(address);
+      });
+      return { ptr, address };
+    };
+    const finished = [...this.#pieces].filter(([, { ends }]) => ends?.every(({ done }) => done)).map(([number]) =>
+      number
+    );
+    const note: Note = { byteLength, finished };
+    const { value: made, notes } = settle(control, attempt(allocate), () => JSON.stringify(note));
+    const all = notes.map((text): Note => JSON.parse(text));
+    const other = all.findIndex((theirs) => theirs.byteLength !== byteLength);
+    if (other >= 0) {
+      const [own, another] = [control.rank, other].map((rank) => `rank ${control.worldRank(rank)}`);
+      throw control.failure(
+        `${own} registers ${byteLength} bytes for '${owner}', but ${another} ${
+          at(all, other, "note of rank").byteLength
+        }`,
+      );
+    }
+    for (const number of finished) if (all.every((theirs) => theirs.finished.includes(number))) this.#release(number);
+    const isUsed = this.#register(made.address, byteLength);
+    const { notes: uses } = settle(control, attempt(() => isUsed), String);
+    if (uses.every((use) => use === "true")) {
+      const piece: Piece = { ...made, ends: undefined };
+      this.#pieces.set(this.#number++, piece);
+      return piece;
+    }
+    this.#isRefused = true;
+    this.#communicator.release(made.address);
+    allocator.disown(made.ptr);
+    if (control.worldRank(control.rank) === 0) {
+      control.report(
+        `NCCL has no use for symmetric memory between the ranks of '${control.name}': it gathers by kernels`,
+      );
+    }
+    return undefined;
+  }
+
+  /** Registers memory with that of the other ranks, who wait for this one. */
+  #register(address: NativeAddress, byteLength: number): boolean {
+    try {
+      return this.#communicator.register(address, byteLength);
+    } catch (error) {
+      if (!(error instanceof NativeError)) throw error;
+      this.#communicator.control.stop(`${error.message}. ${REMEDY}`);
+    }
+  }
+
+  #release(number: number): void {
+    const piece = this.#pieces.get(number);
+    if (piece === undefined) return;
+    this.#pieces.delete(number);
+    this.#communicator.release(piece.address);
+    this.#device.allocator.disown(piece.ptr);
+  }
+}
