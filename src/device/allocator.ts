@@ -205,11 +205,6 @@ export class Allocator {
     return this.#free.reduce((most, range) => Math.max(most, range.end - range.start), 0);
   }
 
-  /** Where the blocks begin that are given out. */
-  protected get addresses(): Iterable<number> {
-    return this.#blocks.keys();
-  }
-
   /** The owners with the most bytes, largest first. */
   owners(limit: number): readonly { readonly owner: string; readonly bytes: number }[] {
     const byOwner = new Map<string, number>();

@@ -11,6 +11,7 @@ const graphs: DeviceGraphs = {
   refuse: () => {},
   rehearse: (work) => ({ value: work(), bytes: 0 }),
   capture: () => assert.fail("nothing is captured"),
+  afterGraph: () => {},
   setFirstSample: () => {},
 };
 const CARD = { name: "cuda:0", graphs, trace: undefined };

@@ -35,6 +35,8 @@ export class CudaAllocator extends Allocator {
   readonly #place: Out<"address">;
   readonly #pool: Handle<"cudaMemPool_t">;
   readonly #graphs = new Set<GraphBlock>();
+  /** Where blocks of the driver's pool begin that have not gone back to it. */
+  readonly #taken = new Set<number>();
   #isClosed = false;
   /** What is being captured into. */
   #capturing: GraphBlock | undefined;
@@ -82,9 +84,12 @@ export class CudaAllocator extends Allocator {
     super.free(ptr);
   }
 
-  /** Gives the driver all that is given out or kept; what is freed later is only counted. Nothing may be under way. */
+  /**
+   * Gives the driver all of its pool that is given out or kept; what is freed later is only counted. Nothing may be under way. Blocks
+   * from outside go back to whoever made them.
+   */
   close(): void {
-    for (const start of this.addresses) this.release(start);
+    for (const start of this.#taken) this.release(start);
     this.#isClosed = true;
     this.#stream().synchronize();
     this.#cudart.symbols.cudaMemPoolTrimTo(this.#pool, 0);
@@ -157,11 +162,14 @@ export class CudaAllocator extends Allocator {
       if (error instanceof NativeError && error.code === "cudaErrorMemoryAllocation") return undefined;
       throw error;
     }
-    return provider.numberOf(place.value);
+    const start = provider.numberOf(place.value);
+    this.#taken.add(start);
+    return start;
   }
 
   protected override release(start: number): void {
     if (this.#isClosed) return;
+    this.#taken.delete(start);
     const { symbols, provider } = this.#cudart;
     symbols.cudaFreeAsync(provider.offset(provider.nullAddress, start), this.#stream().handle);
   }

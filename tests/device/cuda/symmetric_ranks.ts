@@ -96,6 +96,7 @@ export async function leaveByForce({ group, device }: WorldRank): Promise<readon
   const before = twinNcclMemory();
   let error = "";
   try {
+    group.barrier("both have trained");
     if (group.rank === 1) group.abort("on purpose");
     group.barrier("the end");
   } catch (thrown) {

@@ -7,8 +7,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildCudaTwin, lackingForTwin } from "../../native/cuda/build.ts";
+import { shareOf } from "../../support/share.ts";
 import { errorsOf, valuesOf, world } from "../../support/world.ts";
-import { type GraphTraining, trainByGraph, type Trained } from "./graph_ranks.ts";
+import { trainByBoth } from "./graph_ranks.ts";
 import { CONFIG } from "./llama.ts";
 import { gatherElsewhere, gatherRegistered, leaveByForce, reopenWindows } from "./symmetric_ranks.ts";
 
@@ -32,7 +33,7 @@ const VERSIONS = [
   ],
   ["22605", "all-gather", /^NCCL 2\.26\.5 gathers by kernels; from 2\.28 on by copy engines/],
 ] as const;
-for (const [version, name, told] of VERSIONS) {
+for (const [version, name, told] of shareOf(VERSIONS)) {
   test(`NCCL ${version} gathers units by '${name}', counts what is registered and gives it back`, OPTIONS, async () => {
     const variables = await withNccl(version);
     const ends = await world(2, gatherRegistered, { over: "nccl", variables, data: false, planes });
@@ -90,17 +91,20 @@ test(
 );
 
 test("FSDP trains by copy engines, and by graphs, to the bits of gathers by kernels", OPTIONS, async () => {
-  const trained = async (version: string, run: Partial<GraphTraining>): Promise<readonly Trained[]> => {
-    const data: GraphTraining = { config: CONFIG, steps: 20, hasGraph: false, precision: "bfloat16", ...run };
-    return valuesOf(await world(2, trainByGraph, { over: "nccl", variables: await withNccl(version), data, planes }));
-  };
-  const expected = await trained("22605", {});
-  const runs = [await trained("22809", {}), await trained("22809", { hasGraph: true, evaluatedAfter: [] })];
-  for (const [i, run] of runs.entries()) {
-    for (const [rank, { steps, digest, error, replays, left }] of run.entries()) {
-      const other = expected[rank] ?? assert.fail();
-      assert.deepEqual([error, steps, digest], [undefined, other.steps, other.digest], `rank ${rank} of run ${i}`);
-      assert.deepEqual([replays, left], [i === 0 ? 0 : 17, 0]);
+  const run = { config: CONFIG, steps: 8, precision: "bfloat16" } as const;
+  const [kernels, engines] = await Promise.all(["22605", "22809"].map(async (version) => {
+    const variables = await withNccl(version);
+    return valuesOf(await world(2, trainByBoth, { over: "nccl", variables, data: run, planes }));
+  }));
+  for (const [rank, both] of engines?.entries() ?? []) {
+    const [expected] = kernels?.[rank] ?? assert.fail();
+    for (const [i, { steps, digest, error, replays, left }] of both.entries()) {
+      assert.deepEqual(
+        [error, steps, digest],
+        [undefined, expected.steps, expected.digest],
+        `rank ${rank} of run ${i}`,
+      );
+      assert.deepEqual([replays, left], [i === 0 ? 0 : 5, 0]);
     }
   }
 });
