@@ -157,7 +157,7 @@ export class FlatSegment implements ParameterRun {
     const { policy: { group, replicas, reduceDtype: dtype }, custom } = this.unit;
     const isFinal = replicas === undefined && custom.allReduceHook === undefined;
     const isOffloaded = isFinal && this.device !== this.computeDevice;
-    this.#reduction = this.#onReduceStream(scale, () => {
+    this.#onReduceStream(scale, () => {
       const before = isOffloaded ? undefined : isFinal ? this.#runGrad : this.#partialGrad;
       const sum = before ?? this.#allocateRun(this.computeDevice);
       if (!isFinal) this.#partialGrad = sum;
@@ -188,7 +188,7 @@ export class FlatSegment implements ParameterRun {
     const partial = this.#partialGrad;
     if (partial === undefined) return;
     this.#partialGrad = undefined;
-    this.#reduction = this.#onReduceStream(scale, () => {
+    this.#onReduceStream(scale, () => {
       replicas?.allReduce(partial.ptr, this.length, float32, { scale, unit: this.name, phase: "backward" }).wait();
       if (allReduceHook !== undefined) {
         partial.retain();
@@ -271,12 +271,19 @@ export class FlatSegment implements ParameterRun {
     values.release();
   }
 
-  /** Enqueues a reduction, which reads `scale`, after what has been enqueued. */
-  #onReduceStream(scale: DeviceScalar, reduce: () => Work): Work {
+  /** Enqueues a reduction, which reads `scale`, after what has been enqueued. Of one that fails, what it began is waited for too. */
+  #onReduceStream(scale: DeviceScalar, reduce: () => Work): void {
     void scale.ptr; // copied on the compute stream, if need be
     const { streams } = this.computeDevice;
     streams.get("reduce").wait(streams.current.record());
-    return streams.on("reduce", reduce);
+    streams.on("reduce", () => {
+      try {
+        this.#reduction = reduce();
+      } catch (error) {
+        this.#reduction = enqueuedWork(this.computeDevice);
+        throw error;
+      }
+    });
   }
 
   /** A copy of the whole gradient in which each rank's chunk is a run, where a parameter is cut so that they are none. */

@@ -99,7 +99,13 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#own = this.#block(place.rank);
     this.#peers = place.worldRanks.map((_, rank) => rank).filter((rank) => rank !== place.rank);
     this.#log = new CallLog(this.#blocks.map((words) => words.subarray(LOG)), place.rank);
-    this.exchange = openMailboxes(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
+    const exchange = openMailboxes(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
+    this.exchange = (bytes) => {
+      const all = exchange(bytes);
+      // Between hosts a peer's calls may have come with what it exchanges, and no sooner.
+      this.compareCalls();
+      return all;
+    };
   }
 
   announce(call: Call): void {

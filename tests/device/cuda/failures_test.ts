@@ -6,9 +6,12 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { openProcessGroup } from "../../../src/comm/registry.ts";
 import { openCudaDevice } from "../../../src/device/cuda/device.ts";
 import { int32, uint8 } from "../../../src/dtype.ts";
 import { ArgumentError, OutOfMemoryError } from "../../../src/errors.ts";
+import { fullyShard } from "../../../src/fsdp/fully_shard.ts";
+import type { CausalLm } from "../../../src/models/causal_lm.ts";
 import { tensor } from "../../../src/tensor/create.ts";
 import { scope } from "../../../src/tensor/scope.ts";
 import { Tensor } from "../../../src/tensor/tensor.ts";
@@ -97,6 +100,31 @@ test("a step that fails on a card leaves nothing, and the next ones are as if it
   assert.deepEqual(steps, expected);
   device.dispose();
   assert.equal(twinReports(twin), "");
+});
+
+test("gradients of a reduction that fails are cleared after what it began", { skip }, async () => {
+  const twin = await buildCudaTwin();
+  const device = await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 28 });
+  using group = await openProcessGroup({ device });
+  let fails = true;
+  const parallelize = (model: CausalLm): void => {
+    for (const layer of model.layers) {
+      fullyShard(layer, { mesh: group }).setCustomReduceScatter(({ group, unit, phase, ...args }) => {
+        if (fails) throw new RangeError("nothing is reduced");
+        return group.reduceScatter(args, unit, phase);
+      });
+    }
+    fullyShard(model, { mesh: group });
+  };
+  using training = openTraining(device, { ...RUN, group, parallelize });
+  assert.throws(() => training.take(0), /^RangeError: nothing is reduced$/);
+  assert.equal(twinReports(twin), "");
+  fails = false;
+  const steps = Array.from({ length: RUN.steps }, (_, step) => training.take(step));
+  using whole = openTraining(device, RUN);
+  assert.deepEqual(steps, Array.from({ length: RUN.steps }, (_, step) => whole.take(step)));
+  assert.equal(twinReports(twin), "");
+  device.dispose();
 });
 
 const LOSSES: readonly (readonly [loss: Loss, said: RegExp])[] = [
