@@ -154,7 +154,8 @@ test("fullyshard trace merges the ranks' files of a run and sums up its steps", 
     assert.ok(gemm.calls > 0 && gemm.seconds > 0 && gemm.flops > 0 && gemm.bytes > 0, JSON.stringify(gemm));
     const seconds = rank.kernels.map((kernel: { seconds: number }) => kernel.seconds);
     assert.deepEqual(seconds, seconds.toSorted((a: number, b: number) => b - a));
-    assert.ok(layer.forward_seconds >= layer.gather_wait_seconds / 2 && layer.backward_seconds > 0);
+    const { forward_seconds: forward, backward_seconds: backward, gather_wait_seconds: wait } = layer;
+    assert.ok(forward > 0 && backward > 0 && wait <= forward + backward, JSON.stringify(layer));
   }
 });
 
