@@ -16,7 +16,7 @@ export { type Backend, openProcessGroup, type ProcessGroupOptions } from "../src
 // What the types above are made of.
 export type { CALL_KINDS, PHASES } from "../src/comm/call.ts";
 export type { ControlOptions, Place } from "../src/comm/control_plane.ts";
-export type { AllReduceArgs, Transfer, Window } from "../src/comm/data_plane.ts";
+export type { AllReduceArgs, GatherMemory, Transfer, Window } from "../src/comm/data_plane.ts";
 export type { AnnouncedWindow } from "../src/comm/gather_window.ts";
 export type { MeshAxis } from "../src/comm/mesh.ts";
 export type { CallListener, ReduceScatterOptions } from "../src/comm/process_group.ts";

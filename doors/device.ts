@@ -24,7 +24,7 @@ export type { DeviceScalar, DeviceScalars } from "../src/device/scalars.ts";
 export type { Arguments, KernelArgs, OPS } from "../src/device/kernels/signature.ts";
 export type { Table } from "../src/device/kernels/table.ts";
 export type { CPU_MATH } from "../src/device/cpu.ts";
-export type { Buffer } from "../src/device/buffer.ts";
+export type { BlockSource, Buffer } from "../src/device/buffer.ts";
 export type { DeviceEvent, Stream, StreamName, STREAMS, Streams } from "../src/device/stream.ts";
 export type {
   IDENTITY_EVENT,
