@@ -4,9 +4,9 @@
  * is given up, and is counted by the device's allocator.
  *
  * Note [Registered memory is the same on all ranks]: NCCL finds another rank's memory by where its own lies, so ranks register the
- * same sizes in one order, gather between the same pieces, and give pieces back between the same calls. Windows are disposed in
- * any order, and when the card has finished with one depends on the card: so those that every rank has finished with are given back
- * with the next registration, when all have told each other which these are.
+ * same sizes in one order, gather between the same pieces, and give pieces back between the same calls. But windows are disposed in
+ * any order, and cards finish with them at different times. So at each registration the ranks tell each other the windows that their
+ * cards have finished with, and give back those that all have named.
  *
  * @module
  */

@@ -86,7 +86,7 @@ export class CudaAllocator extends Allocator {
 
   /**
    * Gives the driver all of its pool that is given out or kept; what is freed later is only counted. Nothing may be under way. Blocks
-   * from outside go back to whoever made them.
+   * of {@link adoptOutside} are not the pool's, and stay.
    */
   close(): void {
     for (const start of this.#taken) this.release(start);
