@@ -44,7 +44,7 @@ const flags: readonly Flag[] = [
   {
     name: "all",
     takes: "switch",
-    description: "All cases of long matrices under both runtimes, not a half under each",
+    description: "All tests of files that take long under both runtimes, not a half under each",
   },
   { name: "report", takes: "one", placeholder: "<file>", description: "Write every test's outcome there, as JSON" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },

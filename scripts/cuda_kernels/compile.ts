@@ -19,6 +19,8 @@ import { environmentFrom, processEnvironment } from "../../src/runtime/env.ts";
 
 /** The kinds of cards that kernels are compiled for. */
 export const ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"] as const;
+/** Those that kernels are compiled for unless all are asked for: the oldest, the most used, the newest. */
+const FEW: readonly string[] = ["sm_80", "sm_90", "sm_120"];
 
 /** Where `scripts/cuda_libraries.sh` puts the libraries. */
 export const FETCHED: string = fileURLToPath(new URL("../../.cuda", import.meta.url));
@@ -49,6 +51,21 @@ export const JOBS: readonly Job[] = Object.entries(LAUNCHES).flatMap(([file, ker
     );
   })
 );
+
+/** Which jobs are done. */
+export interface Selection {
+  /** For every kind of card, not for three. */
+  readonly all: boolean;
+  /** Of one kernel alone. @default of all */
+  readonly only: string | undefined;
+}
+
+/** The jobs of a selection. */
+export function jobsOf({ all, only }: Selection): readonly Job[] {
+  return JOBS.filter(({ kernel, architecture }) =>
+    (all || FEW.includes(architecture)) && (only === undefined || kernel === only)
+  );
+}
 
 /** What one entry point takes. */
 export interface Use {

@@ -1,8 +1,8 @@
 /**
- * What can be shown of CUDA without a card: `npm run test:cuda [-- --only kernel | --document]`.
+ * What can be shown of CUDA without a card: `npm run test:cuda [-- --all | --only kernel | --document]`.
  *
- * 1. Every kernel is compiled by NVIDIA's compiler for every kind of card, with a table of what it takes. What was compiled
- *    before is not compiled again.
+ * 1. Every kernel is compiled by NVIDIA's compiler for three kinds of cards, or with `--all` for every kind, with a table of
+ *    what it takes. What was compiled before is not compiled again.
  * 2. The tables of bindings are compared with what NVIDIA's headers say, and the real libraries are loaded and asked, in both
  *    runtimes: `tests/ffi`.
  *
@@ -19,7 +19,7 @@ import { fileURLToPath } from "node:url";
 import type { Flag } from "../../src/config/flags.ts";
 import { readScriptFlags } from "../flags.ts";
 import { nvrtcVersion } from "../../src/device/cuda/compiler.ts";
-import { FETCHED, findCompiler, JOBS, type Outcome } from "./compile.ts";
+import { FETCHED, findCompiler, JOBS, jobsOf, type Outcome, type Selection } from "./compile.ts";
 import { documentOf, faultsOf, tableOf } from "./report.ts";
 
 /** What is counted. */
@@ -30,8 +30,18 @@ interface Counts {
 }
 
 const flags: readonly Flag[] = [
-  { name: "only", takes: "one", placeholder: "<kernel>", description: "Compile one kernel, and do nothing else" },
-  { name: "document", takes: "switch", description: "Write docs/cuda-kernels.md" },
+  {
+    name: "all",
+    takes: "switch",
+    description: "Compile for every kind of card, not for the oldest, newest and most used",
+  },
+  {
+    name: "only",
+    takes: "one",
+    placeholder: "<kernel>",
+    description: "Compile one kernel for every kind of card, and do nothing else",
+  },
+  { name: "document", takes: "switch", description: "Compile for every kind of card, and write docs/cuda-kernels.md" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
@@ -47,7 +57,9 @@ async function main(argv: readonly string[]): Promise<number> {
     return 2;
   }
   fetchLibraries();
-  const counts = [await compileAll(only, uses.has("document")), ...only === undefined ? [runTests()] : []];
+  const writes = uses.has("document");
+  const selection = { all: uses.has("all") || writes || only !== undefined, only };
+  const counts = [await compileAll(selection, writes && only === undefined), ...only === undefined ? [runTests()] : []];
   const sum = (of: keyof Counts): number => counts.reduce((total, count) => total + count[of], 0);
   print(`\n${sum("skipped")} skipped\n${sum("passed")} passed, ${sum("failed")} failed`);
   return sum("failed") === 0 ? 0 : 1;
@@ -62,22 +74,23 @@ function fetchLibraries(): void {
 }
 
 /** Compiles kernels side by side, and prints what they take and what is wrong. */
-async function compileAll(only: string | undefined, writes: boolean): Promise<Counts> {
-  const jobs = JOBS.filter(({ kernel }) => only === undefined || kernel === only).length;
+async function compileAll(selection: Selection, writes: boolean): Promise<Counts> {
+  const jobs = jobsOf(selection).length;
   const nvrtc = await findCompiler();
   if (nvrtc === undefined) {
     print(`skipped: ${jobs} compilations of kernels, which need NVRTC (scripts/cuda_libraries.sh)`);
     return { passed: 0, failed: 0, skipped: jobs };
   }
   const shares = Math.min(availableParallelism(), jobs);
-  const options = only === undefined ? [] : [only];
+  const { all, only } = selection;
+  const options = [all ? "all" : "few", ...only === undefined ? [] : [only]];
   const outcomes = (await Promise.all(
     Array.from({ length: shares }, (_, i) => work([`${i}`, `${shares}`, ...options])),
   )).flat();
   for (const line of tableOf(outcomes)) print(line);
   const faults = outcomes.map(faultsOf).filter((list) => list.length > 0);
   for (const fault of faults.flat()) print(fault);
-  if (writes && only === undefined && outcomes.length === jobs) {
+  if (writes && outcomes.length === jobs) {
     const date = new Date().toISOString().slice(0, 10);
     writeFileSync("docs/cuda-kernels.md", documentOf(outcomes, `NVRTC ${nvrtcVersion(nvrtc)}`, date));
   }

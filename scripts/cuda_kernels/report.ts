@@ -61,14 +61,15 @@ function kernelsOf(outcomes: readonly Outcome[]): string[] {
   return [...all].filter((name) => outcomes.some((one) => jobName(one) === name));
 }
 
-/** A line a kernel, a column a kind of card. */
+/** A line a kernel, a column a kind of card that outcomes are of. */
 export function tableOf(outcomes: readonly Outcome[]): string[] {
   const kernels = kernelsOf(outcomes);
+  const architectures = ARCHITECTURES.filter((name) => outcomes.some(({ architecture }) => architecture === name));
   return [
     "registers/bytes spilled/bytes of shared memory, the most of a kernel's entry points",
-    `${"".padEnd(26)}${ARCHITECTURES.map((name) => name.padEnd(14)).join("")}`.trimEnd(),
+    `${"".padEnd(26)}${architectures.map((name) => name.padEnd(14)).join("")}`.trimEnd(),
     ...kernels.map((kernel) => {
-      const cells = ARCHITECTURES.map((architecture) => {
+      const cells = architectures.map((architecture) => {
         const found = outcomes.find((one) => jobName(one) === kernel && one.architecture === architecture);
         if (found === undefined || "refusal" in found) return "refused";
         const { registers, spills, shared } = worstOf(found.uses);

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { appendFileSync, readFileSync } from "node:fs";
 import process from "node:process";
-import { test } from "node:test";
 import { GPU_ITEMS } from "../../bench/gpu/items.ts";
 import { differenceOf, OPERATIONS } from "../../bench/gpu/operations.ts";
 import { rank, ROOT } from "../../bench/process.ts";
 import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const skip = lackingForTwin();

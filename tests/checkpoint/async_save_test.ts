@@ -1,11 +1,11 @@
 /** Saves that go on beside the ranks: the same bytes, whatever the ranks do meanwhile, and failures that all hear of. @module */
-import { test } from "node:test";
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import process from "node:process";
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { programOf, RUNTIME } from "../support/rank_process.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import type { Task } from "./bed.ts";
 import { runRanks } from "./run_ranks.ts";

@@ -1,10 +1,10 @@
 /** Checkpoints that are damaged, do not fit, or cannot be written. @module */
-import { test } from "node:test";
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import process from "node:process";
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Task, TINY_LLAMA } from "./bed.ts";
 import { runRanks } from "./run_ranks.ts";

@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
-import { after, before, describe, it } from "node:test";
+import { after, before, describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { TINY_LLAMA } from "../checkpoint/bed.ts";
 import { runRanks } from "../checkpoint/run_ranks.ts";
 import { RUNTIME } from "../support/rank_process.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const bin = fileURLToPath(new URL("../../bin/fullyshard.mjs", import.meta.url));

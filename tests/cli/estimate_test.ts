@@ -1,9 +1,10 @@
 /** `fullyshard estimate`: its figures, in both forms, its speed at scale, and what it refuses. @module */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const bin = fileURLToPath(new URL("../../bin/fullyshard.mjs", import.meta.url));

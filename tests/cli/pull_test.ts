@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import type { ServerResponse } from "node:http";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { FileError } from "../../doors/errors.ts";
 import { launch, openModel } from "../../mod.ts";
 import { fixturePath } from "../support/golden.ts";
 import { RUNTIME } from "../support/rank_process.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { COMMIT, gitHash, NAME, pull, run, sha256, TestHub, type Trick } from "./test_hub.ts";
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { typescriptLib } from "../../examples/typescript_lib.ts";
@@ -11,6 +11,7 @@ import { loadTokenizer } from "../../src/data/tokenizer.ts";
 import { trainTokenizer } from "../../src/data/train_tokenizer.ts";
 import { ArgumentError, FileError } from "../../src/errors.ts";
 import { RUNTIME } from "../support/rank_process.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));

@@ -1,8 +1,7 @@
 /** Ranks of `shm` that die, are late, never start, come twice, or leave files behind. @module */
-import { test } from "node:test";
 import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as test } from "../support/share.ts";
 import {
   errorsOf,
   type PlaneOptions,
@@ -97,7 +96,7 @@ test("a rank beyond the timeout fails the others, who say where it is", TIMEOUT,
 });
 
 for (const mapping of ["auto", "copy"] as const) {
-  for (const what of shareOf(["large window", "closed window", "closed group", "large group"] as const)) {
+  for (const what of ["large window", "closed window", "closed group", "large group"] as const) {
     // Without mapped pages a window is no segment, so there is nothing of others to be opened.
     if (mapping === "copy" && what === "closed window") continue;
     test(`a ${what} that one rank cannot have leaves nothing on any (${mapping})`, TIMEOUT, async () => {

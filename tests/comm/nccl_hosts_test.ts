@@ -1,7 +1,7 @@
 /** The suite over doubles of NVIDIA's cards on what counts as two hosts, whose ranks meet at a store. @module */
-import { test } from "node:test";
 import { conformPlanes } from "../conformance/planes.ts";
 import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
+import { sharedTest as test } from "../support/share.ts";
 
 const lacking = lackingForTwin();
 if (lacking !== undefined) test("nccl of several hosts", { skip: lacking }, () => {});

@@ -1,6 +1,5 @@
 /** Ranks of several hosts meeting at a store: who is let in, who is missed, and what is not taken. @module */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { openSockets, type Sockets } from "../../ffi/sockets.ts";
 import {
   codePieces,
@@ -13,6 +12,7 @@ import {
 import { type HostsJoinOptions, joinHosts } from "../../src/comm/hosts/join.ts";
 import type { HostsControlPlane } from "../../src/comm/hosts/plane.ts";
 import { hmacSha256 } from "../../src/runtime/checksum.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { freePorts } from "../support/world.ts";
 
 const TIMEOUT = { timeout: 60_000 };

@@ -3,8 +3,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, rmSync, truncateSync } from "node:fs";
 import process from "node:process";
-import { test } from "node:test";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, startAlone, startRun } from "../train/runs.ts";
 
@@ -55,7 +54,7 @@ test("a rank whose disk is full while it saves leaves the checkpoint before as i
   assert.match(resumed.stderr, /Resumed '.*checkpoint-1' at step 1/);
 });
 
-for (const aside of shareOf([[], ["--async-save"]])) {
+for (const aside of [[], ["--async-save"]]) {
   const what = ["a full disk", ...aside].join(" with ");
   test(`${what} is told with the file and the bytes, and keeps the checkpoint before`, TIMEOUT, async (context) => {
     using folder = temporaryDirectory();

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync } from "node:fs";
 import process from "node:process";
-import { test } from "node:test";
+import { sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, run, startAlone, startRanks, startRun } from "../train/runs.ts";
 

@@ -7,11 +7,10 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import process from "node:process";
-import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RUNTIME } from "../support/rank_process.ts";
 import type { FlightRecord } from "../../doors/comm.ts";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, startAlone, startRanks } from "../train/runs.ts";
 
@@ -74,7 +73,7 @@ test("a loop of one's own that throws is the cause, whoever ends first", TIMEOUT
   );
 });
 
-for (const when of shareOf(["first", "last"])) {
+for (const when of ["first", "last"]) {
   test(`a model that rank 0 alone saves ${when} tells that every rank must`, TIMEOUT, async () => {
     using folder = temporaryDirectory();
     const script = fileURLToPath(new URL("../train/scripts/save_alone.ts", import.meta.url));
@@ -114,7 +113,7 @@ test("with no launcher, every rank tells the cause", TIMEOUT, async () => {
   assert.match(one?.stderr ?? "", /error \[rank 1\] Error: out of coffee/);
 });
 
-for (const [rank, missing] of shareOf([[0, 1], [1, 0]])) {
+for (const [rank, missing] of [[0, 1], [1, 0]]) {
   test(`rank ${rank} does not wait for ever for rank ${missing}, which never starts`, TIMEOUT, async () => {
     using folder = temporaryDirectory();
     const env = { RANK: String(rank), WORLD_SIZE: "2", FULLYSHARD_RUN_ID: folder.path };

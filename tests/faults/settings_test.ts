@@ -1,8 +1,7 @@
 /** Settings that are wrong, as a user meets them: every process ends with code 2 and says what is wrong. @module */
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { test } from "node:test";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, run, startAlone, startRanks } from "../train/runs.ts";
 
@@ -23,7 +22,7 @@ const wrong: readonly (readonly [what: string, flags: readonly string[], said: r
   ]],
 ];
 
-for (const [what, flags, said] of shareOf(wrong)) {
+for (const [what, flags, said] of wrong) {
   test(`a run with ${what} is refused`, TIMEOUT, async () => {
     using folder = temporaryDirectory();
     const ended = await run([...flagsIn(folder), ...flags]);
@@ -64,7 +63,7 @@ const environments: readonly (readonly [env: Readonly<Record<string, string>>, s
   [{ RANK: "0", WORLD_SIZE: "2", MASTER_PORT: "http" }, /MASTER_PORT: expected a whole number.*got "http"/],
 ];
 
-for (const [env, said] of shareOf(environments)) {
+for (const [env, said] of environments) {
   const text = Object.entries(env).map((pair) => pair.join("=")).join(" ");
   test(`a rank started with ${text} is refused`, TIMEOUT, async () => {
     using folder = temporaryDirectory();

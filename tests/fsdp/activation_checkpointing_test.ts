@@ -1,6 +1,6 @@
 /** Activation checkpointing with units: what is gathered, the same bits in every mode, and the memory that it saves. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import {
   type ActivationCheckpointingOptions,
   applyActivationCheckpointing,
@@ -18,6 +18,7 @@ import { casesOf, hybridCasesOf } from "../../scripts/parity/traces.ts";
 import { estimateStep, type StepEstimate } from "../../src/train/setup.ts";
 import { messageOf } from "../support/message.ts";
 import { trainAlike } from "../support/parity.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { WIDTH } from "./life_cycle_scenario.ts";
 import { measureMemory, runConfig } from "./memory_scenario.ts";

@@ -1,6 +1,6 @@
 /** Sharding over one axis of a mesh and replicating over the other. @module */
 import assert from "node:assert/strict";
-import { after, describe, it } from "node:test";
+import { after, describe } from "node:test";
 import { dryRun, fullyShard, scope } from "../../mod.ts";
 import { deviceMesh } from "../../doors/comm.ts";
 import { initializeParameters, Linear, zeros } from "../../doors/nn.ts";
@@ -9,6 +9,7 @@ import { DryDevice } from "../../src/device/dry/device.ts";
 import { makeTemporaryDirectory, removeQuietly } from "../../src/runtime/files.ts";
 import { Run } from "../../src/train/run.ts";
 import { startRank } from "../support/rank_process.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { errorsOf, valuesOf, world } from "../support/world.ts";
 import {
   accumulate,

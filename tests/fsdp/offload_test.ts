@@ -1,6 +1,6 @@
 /** Shards, gradients and optimizer states in host memory: the same bits, what memory holds, and everything that reads them. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import {
   AdamW,
   bfloat16,
@@ -21,6 +21,7 @@ import { casesOf, hybridCasesOf, type ParityCase } from "../../scripts/parity/tr
 import { copyAcross } from "../../src/device/offload.ts";
 import { estimateStep } from "../../src/train/setup.ts";
 import { ownedValues } from "../support/owned.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { trainAlike } from "../support/parity.ts";
 import { valuesOf, world } from "../support/world.ts";

@@ -1,6 +1,7 @@
 /** Parameters that are cut along a dim, and those that are gathered in a form of their own. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
+import { sharedTest as it } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { extend, extendUnevenly, type PlacementCase, type PlacementReport, refuse, train } from "./placement_ranks.ts";
 

@@ -1,7 +1,7 @@
 /** Units in bfloat16 and float16: what moves, what stays float32, and how near the trainings are. @module */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { bfloat16, type DType, float16, float32, fullyShard, scope, SGD } from "../../mod.ts";
 import { initializeParameters, ownedPtr } from "../../doors/nn.ts";
 import { byteLengthOf } from "../../src/comm/call.ts";
@@ -10,6 +10,7 @@ import { distancesOf, nameOf, NARROW, STEPS, trainOurs } from "../../scripts/par
 import type { ParityCase } from "../../scripts/parity/traces.ts";
 import { trainAlike } from "../support/parity.ts";
 import type { TrainingCase } from "../../scripts/parity/training.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { WIDTH } from "./life_cycle_scenario.ts";
 import { input, Stack } from "./modules.ts";
 import { openRank } from "./run.ts";

@@ -8,11 +8,11 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { compareDirectory } from "../../scripts/reference/compare.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { fixturePath } from "../support/golden.ts";
+import { sharedTest as test } from "../support/share.ts";
 
 const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 28 });
 

@@ -4,13 +4,13 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { openDevice } from "../../doors/device.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
 import { runProcesses } from "../../scripts/parity/processes.ts";
 import { casesOf, compare, hybridCasesOf, runCases } from "../../scripts/parity/traces.ts";
 import { assertSameBits, trainAlike } from "../support/parity.ts";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 async function hasNative(): Promise<boolean> {
   try {
@@ -25,7 +25,7 @@ async function hasNative(): Promise<boolean> {
 const skip = !await hasNative() && "native kernels do not run here";
 
 describe("parity", () => {
-  for (const [world, tied] of shareOf([[2, true], [3, false]] as const)) {
+  for (const [world, tied] of [[2, true], [3, false]] as const) {
     it(`fullyShard() and replicate() give the same bits on ${world} ranks as one rank that accumulates`, async () => {
       const cases = casesOf(world, { tied, steps: 4 });
       assert.equal(cases.length, 6);
@@ -33,7 +33,7 @@ describe("parity", () => {
     });
   }
 
-  for (const [world, tied] of shareOf([[2, true], [4, false]] as const)) {
+  for (const [world, tied] of [[2, true], [4, false]] as const) {
     it(`dropout gives the same bits sharded, replicated and accumulated, on ${world} ranks as on one`, async () => {
       const cases = casesOf(world, { tied, steps: 3, dropout: true });
       assert.equal((await trainAlike(cases)).losses.length, 3);
@@ -47,7 +47,7 @@ describe("parity", () => {
     await trainAlike(cases);
   });
 
-  for (const [replicas, shard] of shareOf([[2, 1], [2, 2]] as const)) {
+  for (const [replicas, shard] of [[2, 1], [2, 2]] as const) {
     it(`HSDP on ${replicas} x ${shard} ranks gives the bits of plain parameters, summed in its order`, async () => {
       const cases = hybridCasesOf(replicas, shard, { tied: true, steps: 3 });
       assert.equal(cases.length, 3);
@@ -56,7 +56,7 @@ describe("parity", () => {
   }
 
   // Processes are the same whoever starts them; the Workers that they are compared with are this runtime's.
-  for (const runtimes of shareOf([["bun", "deno"], ["bun"], ["deno"]] as const)) {
+  for (const runtimes of [["bun", "deno"], ["bun"], ["deno"]] as const) {
     it(`processes under ${runtimes.join(" and ")} give the bits that Workers give`, { timeout: 60_000 }, async () => {
       const cases = casesOf(2, { tied: true, steps: 3 }).filter(({ ranks }) => ranks === 2);
       assert.equal(cases.length, 3);

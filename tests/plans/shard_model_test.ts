@@ -1,10 +1,10 @@
 /** Models that were sharded by a plan: they learn what replicated ones do to the bit, and are described. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { describeSharding, openModel, shardModel } from "../../mod.ts";
 import { openRank } from "../fsdp/run.ts";
 import { startRank } from "../support/rank_process.ts";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { type PlanCase, type PlanReport, SIZES } from "./plan_ranks.ts";
 import { run, whole, WORLD } from "./trained.ts";
 
@@ -33,8 +33,8 @@ const cases: Readonly<Record<string, PlanCase>> = {
 };
 
 /** Each plan with and without tied weights, of which a runtime takes one, by turns. */
-const plans = shareOf(
-  Object.entries(cases).flatMap(([name, data], i) => [i % 2 === 0, i % 2 === 1].map((tied) => ({ name, data, tied }))),
+const plans = Object.entries(cases).flatMap(([name, data], i) =>
+  [i % 2 === 0, i % 2 === 1].map((tied) => ({ name, data, tied }))
 );
 
 for (const tied of [false, true]) {
@@ -80,7 +80,7 @@ const expertUnits = {
 } as const;
 
 describe("shardModel() of mixtures of experts", () => {
-  for (const [model, config] of shareOf(Object.entries(mixtures))) {
+  for (const [model, config] of Object.entries(mixtures)) {
     it(`${model} learns what DDP learns, by blocks and with experts as units of their own`, async () => {
       const data = { config: { ...config, model_type: model }, tied: model === "mixtral" };
       const [reference] = await run(data);

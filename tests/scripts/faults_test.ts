@@ -1,9 +1,8 @@
 /** `npm run faults`, for one fault of ranks, one of files, and a kill from outside. @module */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as test } from "../support/share.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
@@ -14,13 +13,11 @@ function faults(...flags: readonly string[]) {
 
 // The script runs under Bun, whatever this runtime is, and starts runs under both.
 for (
-  const [only, says] of shareOf(
-    [
-      ["killed in a save", /rank 1 .* failed first: it was killed by SIGKILL/],
-      ["1 kills", /1 kills under Bun and Deno, each resumed from the newest checkpoint/],
-      ["bit-flipped", /checkpoint-4: shard-.* Bytes 0 to \d+ should have checksum/],
-    ] as const,
-  )
+  const [only, says] of [
+    ["killed in a save", /rank 1 .* failed first: it was killed by SIGKILL/],
+    ["1 kills", /1 kills under Bun and Deno, each resumed from the newest checkpoint/],
+    ["bit-flipped", /checkpoint-4: shard-.* Bytes 0 to \d+ should have checksum/],
+  ] as const
 ) {
   test(`faults does what it is asked for, and reports it: ${only}`, { timeout: 120_000 }, () => {
     const { status, stdout, stderr } = faults("--json", "--kills", "1", "--only", only);

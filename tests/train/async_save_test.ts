@@ -1,7 +1,7 @@
 /** Runs that save while they train, as a user starts them. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
-import { test } from "node:test";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run } from "./runs.ts";
 

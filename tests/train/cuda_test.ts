@@ -1,7 +1,7 @@
 /** Training runs from the command line on doubles of NVIDIA's cards, one for each rank. @module */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, run } from "./runs.ts";
 

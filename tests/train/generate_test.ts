@@ -1,7 +1,7 @@
 /** Generation: what a cache keeps changes no token, on one rank and on several; and what transformers generates. @module */
 import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import * as z from "zod";
 import { noGrad } from "../../src/autograd/mode.ts";
 import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
@@ -17,7 +17,7 @@ import type { Tensor } from "../../src/tensor/tensor.ts";
 import { generate } from "../../src/train/generate.ts";
 import { allClose } from "../support/allclose.ts";
 import { fixturePath, readJson } from "../support/golden.ts";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { generateAll, type GenerateReport, type Mode, SIZES } from "./generate_ranks.ts";
 
@@ -91,7 +91,7 @@ describe("generate()", () => {
     assert.deepEqual(sharded?.texts[0], alone?.texts[0]);
   });
 
-  for (const name of shareOf(MODELS)) {
+  for (const name of MODELS) {
     it(`gives transformers' greedy tokens, with and without a cache: ${name}`, async () => {
       const { prompt, tokens, margin } = generatedSchema.parse(readJson(`${name}/generated.json`));
       assert.ok(tokens.length > 24 && margin > 1e-3);

@@ -1,14 +1,14 @@
 /** What each key of Accelerate's and Transformers' configurations does to a step: its memory, collectives and files. @module */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
-import { describe, it, test } from "node:test";
+import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { resolveConfig } from "../../src/config/resolve.ts";
 import { TRAIN_SECTIONS } from "../../src/train/config.ts";
 import { foreignPresets } from "../../src/train/presets.ts";
 import { estimateStep, type StepEstimate } from "../../src/train/setup.ts";
 import { SIZES } from "../plans/plan_ranks.ts";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, run } from "./runs.ts";
 
@@ -143,15 +143,13 @@ describe("fsdp_config", () => {
 });
 
 for (
-  const [name, flag, files] of shareOf(
-    [
-      ["seed_001.json", "--fsdp-config", true],
-      ["seed_000.yaml", "--accelerate-config", false],
-      ["seed_003.yaml", "--accelerate-config", false],
-    ] as const,
-  )
+  const [name, flag, files] of [
+    ["seed_001.json", "--fsdp-config", true],
+    ["seed_000.yaml", "--accelerate-config", false],
+    ["seed_003.yaml", "--accelerate-config", false],
+  ] as const
 ) {
-  test(`${name} trains on two ranks, and its checkpoints hold what it says`, TIMEOUT, async () => {
+  it(`${name} trains on two ranks, and its checkpoints hold what it says`, TIMEOUT, async () => {
     using folder = temporaryDirectory();
     const { code, stderr } = await run(flagsIn(folder, flag, fixture(name), "--steps", "2", "--save-every", "2"));
     assert.equal(code, 0, stderr);
@@ -165,7 +163,7 @@ for (
   });
 }
 
-test("the BertLayer form of a file is refused by the name of the model's block", TIMEOUT, async () => {
+it("the BertLayer form of a file is refused by the name of the model's block", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { code, stderr } = await run(flagsIn(folder, "--accelerate-config", fixture("seed_000_bert.yaml")));
   assert.equal(code, 2, stderr);

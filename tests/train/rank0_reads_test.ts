@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { copyFileSync, mkdirSync, statSync } from "node:fs";
 import process from "node:process";
-import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { essence, flagsIn, metricLines, run, startRanks } from "./runs.ts";
 

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { appendFileSync, existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import process from "node:process";
-import { after, test } from "node:test";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
-import { shareOf } from "../support/share.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, losses, metricLines, run, startRun } from "./runs.ts";
 
@@ -96,15 +96,13 @@ async function resumeInFloat16(): Promise<void> {
 }
 
 for (
-  const [what, check] of shareOf(
+  const [what, check] of [
     [
-      [
-        "with dropout goes on with the numbers of the uninterrupted one, sharded, replicated, on one rank",
-        resumeWithDropout,
-      ],
-      ["in float16 goes on with its loss scale, bit for bit, sharded and replicated", resumeInFloat16],
-    ] as const,
-  )
+      "with dropout goes on with the numbers of the uninterrupted one, sharded, replicated, on one rank",
+      resumeWithDropout,
+    ],
+    ["in float16 goes on with its loss scale, bit for bit, sharded and replicated", resumeInFloat16],
+  ] as const
 ) test(`a run ${what}`, TIMEOUT, check);
 
 test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async () => {

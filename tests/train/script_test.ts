@@ -1,8 +1,8 @@
 /** A training script from outside: help, exit codes, what it prints and writes. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, rmSync } from "node:fs";
-import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, losses, metricLines, run, startAlone } from "./runs.ts";
 

@@ -1,8 +1,8 @@
 /** The optimizer step, on one rank and on two. @module */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import { IGNORE_INDEX } from "../../src/nn/functional.ts";
+import { sharedTest as test } from "../support/share.ts";
 import type { Orders, Sample, Told } from "./step_rank.ts";
 
 async function runSteps(world: number, orders: Orders): Promise<Told[]> {

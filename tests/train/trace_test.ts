@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
-import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import * as z from "zod";
 import { RUNTIME } from "../support/rank_process.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { flagsIn, run } from "./runs.ts";
 

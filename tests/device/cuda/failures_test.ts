@@ -5,7 +5,6 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { openProcessGroup } from "../../../src/comm/registry.ts";
 import { openCudaDevice } from "../../../src/device/cuda/device.ts";
 import { int32, uint8 } from "../../../src/dtype.ts";
@@ -16,7 +15,7 @@ import { tensor } from "../../../src/tensor/create.ts";
 import { scope } from "../../../src/tensor/scope.ts";
 import { Tensor } from "../../../src/tensor/tensor.ts";
 import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
-import { shareOf } from "../../support/share.ts";
+import { sharedTest as test } from "../../support/share.ts";
 import { startWorld } from "../../support/world.ts";
 import { loseRank, type Loss } from "./graph_ranks.ts";
 import { CONFIG, type OpenTraining, openTraining } from "./llama.ts";
@@ -139,7 +138,7 @@ const LOSSES: readonly (readonly [loss: Loss, said: RegExp])[] = [
   [{ step: 1, how: "throws in a forward", hasGraph: false }, /^CollectiveError: .*RangeError: a block throws/],
   [{ step: 3, how: "throws in a forward", hasGraph: true }, /^CollectiveError: .*RangeError: a block throws/],
 ];
-for (const [loss, said] of shareOf(LOSSES)) {
+for (const [loss, said] of LOSSES) {
   const by = loss.hasGraph ? "with graphs" : "by single calls";
   test(`a rank that ${loss.how} (${loss.step}, ${by}) ends the other, which says why`, {
     skip,

@@ -5,7 +5,6 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { ZOO, zooModels } from "../../../scripts/zoo/families.ts";
 import { openCudaDevice } from "../../../src/device/cuda/device.ts";
 import { LAUNCHES } from "../../../src/device/cuda/launches.ts";
@@ -19,7 +18,7 @@ import { gradNorm } from "../../../src/optim/clip.ts";
 import { tensor } from "../../../src/tensor/create.ts";
 import { scope } from "../../../src/tensor/scope.ts";
 import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
-import { shareOf } from "../../support/share.ts";
+import { sharedTest as test } from "../../support/share.ts";
 
 const [BATCH, SEQ] = [1, 9];
 
@@ -45,7 +44,7 @@ const twin = lacking === undefined ? await buildCudaTwin() : undefined;
 const card = twin && await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 29 });
 const cpu = await openDevice("cpu", { memoryBytes: 2 ** 28 });
 
-for (const family of shareOf(ZOO)) {
+for (const family of ZOO) {
   test(`${family} has the CPU's loss and gradients on the twin of CUDA`, { skip: lacking }, () => {
     assert.ok(twin !== undefined && card !== undefined);
     const [{ hfConfig } = assert.fail()] = zooModels(family);

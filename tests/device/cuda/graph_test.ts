@@ -6,9 +6,8 @@
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { test } from "node:test";
 import { buildCudaTwin, lackingForTwin } from "../../native/cuda/build.ts";
-import { onlyInAll, shareOf } from "../../support/share.ts";
+import { onlyInAll, sharedTest as test } from "../../support/share.ts";
 import { valuesOf, world } from "../../support/world.ts";
 import { type GraphTraining, trainByBoth, type Trained } from "./graph_ranks.ts";
 import { CONFIG } from "./llama.ts";
@@ -84,7 +83,7 @@ const LONG_CASES: readonly Case[] = [
   ["a token at a time", 1, { ...SHORT, size: [1, 1] }, 4],
   ["odd sizes in bfloat16 on 3 cards", 3, { ...SHORT, config: ODD, size: [7, 3], precision: "bfloat16" }, 4],
 ];
-for (const [what, size, run, replays, graphs] of [...shareOf(CASES), ...onlyInAll(LONG_CASES)]) {
+for (const [what, size, run, replays, graphs] of [...CASES, ...onlyInAll(LONG_CASES)]) {
   test(`${what}: graphs give the bits of single calls`, OPTIONS, () => requireSame(size, run, replays, graphs));
 }
 

@@ -5,10 +5,9 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { openDevice } from "../../../src/device/registry.ts";
 import { buildCudaTwin, lackingForTwin, type TwinOperation } from "../../native/cuda/build.ts";
-import { onlyInAll, shareOf } from "../../support/share.ts";
+import { onlyInAll, sharedTest as test } from "../../support/share.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 import { valuesOf, world } from "../../support/world.ts";
 import { requireSameSteps, type Steps, train } from "./llama.ts";
@@ -30,7 +29,7 @@ const LONG_CASES = [
   ["fsdp", 3, 20, 1],
   ["ddp", 3, 20, 1],
 ] as const;
-for (const [strategy, size, steps, hosts] of [...shareOf(CASES), ...onlyInAll(LONG_CASES)]) {
+for (const [strategy, size, steps, hosts] of [...CASES, ...onlyInAll(LONG_CASES)]) {
   const where = hosts === 1 ? "" : ` of ${hosts} hosts`;
   test(`${strategy} over ${size} cards${where} trains as one rank on the CPU`, { skip, timeout: 600_000 }, async () => {
     const cpu = await openDevice("cpu", { memoryBytes: 2 ** 26 });

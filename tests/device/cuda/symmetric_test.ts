@@ -5,9 +5,8 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { buildCudaTwin, lackingForTwin } from "../../native/cuda/build.ts";
-import { shareOf } from "../../support/share.ts";
+import { sharedTest as test } from "../../support/share.ts";
 import { errorsOf, valuesOf, world } from "../../support/world.ts";
 import { trainByBoth } from "./graph_ranks.ts";
 import { CONFIG } from "./llama.ts";
@@ -33,7 +32,7 @@ const VERSIONS = [
   ],
   ["22605", "all-gather", /^NCCL 2\.26\.5 gathers by kernels; from 2\.28 on by copy engines/],
 ] as const;
-for (const [version, name, told] of shareOf(VERSIONS)) {
+for (const [version, name, told] of VERSIONS) {
   test(`NCCL ${version} gathers units by '${name}', counts what is registered and gives it back`, OPTIONS, async () => {
     const variables = await withNccl(version);
     const ends = await world(2, gatherRegistered, { over: "nccl", variables, data: false, planes });
