@@ -1,7 +1,7 @@
 /** Models to fine-tune that are damaged or do not fit, as a user meets them. @module */
 import assert from "node:assert/strict";
 import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { sharedTest as test } from "../support/share.ts";
+import { test } from "node:test";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, flagsIn, run } from "../train/runs.ts";
 

@@ -1,7 +1,7 @@
 /** Flags that save memory, through the launcher: the run that has none, to the bit. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
-import { sharedTest as test } from "../support/share.ts";
+import { test } from "node:test";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, flagsIn, losses, run } from "./runs.ts";
 

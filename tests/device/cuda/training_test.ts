@@ -5,10 +5,10 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { test } from "node:test";
 import { openCudaDevice } from "../../../src/device/cuda/device.ts";
 import { openDevice } from "../../../src/device/registry.ts";
 import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
-import { sharedTest as test } from "../../support/share.ts";
 import { requireSameSteps, train } from "./llama.ts";
 
 const lacking = lackingForTwin();
