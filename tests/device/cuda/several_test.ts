@@ -16,7 +16,6 @@ import { eventsOfStep, trainInterrupted, trainOddly, trainShared } from "./ranks
 const skip = lackingForTwin();
 const CASES = [
   ["fsdp", 4, 20, 1],
-  ["fsdp", 2, 20, 1],
   ["ddp", 2, 8, 1],
   ["fsdp", 4, 8, 2],
   ["hsdp", 4, 8, 2],
@@ -24,6 +23,7 @@ const CASES = [
   ["unpinned", 2, 4, 1],
 ] as const;
 const LONG_CASES = [
+  ["fsdp", 2, 20, 1],
   ["ddp", 2, 20, 1],
   ["ddp", 4, 20, 1],
   ["fsdp", 3, 20, 1],
