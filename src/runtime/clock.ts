@@ -11,6 +11,11 @@ export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => void setTimeout(resolve, ms));
 }
 
+/** Lets this thread sleep for `ms` milliseconds: no event of it is handled meanwhile. */
+export function blockFor(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}
+
 /**
  * Milliseconds since the epoch when `performance.now()` was 0, to some microseconds: processes of one host that measure it at
  * about the same time share one scale by it. Takes some milliseconds, as the wall clock is read at moments when it turns.

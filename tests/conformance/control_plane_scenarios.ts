@@ -245,11 +245,7 @@ export const CONTROL_SCENARIOS_OF_SEVERAL: Scenarios = {
       sleep(20);
       group.abort("the loss is NaN at step 3");
     }
-    const who = group.rank === 0 ? "" : "";
-    return failsWith(
-      () => group.barrier("after"),
-      new RegExp(`rank 0 stopped all ranks: the loss is NaN at step 3${who}`),
-    );
+    return failsWith(() => group.barrier("after"), /rank 0 stopped all ranks: the loss is NaN at step 3/);
   },
 
   "a rank that left is named": ({ group }) => {

@@ -3,19 +3,20 @@
  *
  * @module
  */
+import { blockFor } from "../../runtime/clock.ts";
 
-const STATE = 0;
-const RANK = 1;
-const LENGTH = 2;
-const LOSS = 3;
+// Its words: who set it, as rank plus 2 so that -1 has a number too; 0 while nobody has. Then the bytes of the text plus 1;
+// 0 while it is not filled in.
+const SETTER = 0;
+const LENGTH = 1;
+const LOSS = 2;
 const TEXT = 8;
 const TEXT_WORDS = 1024;
 /** Words of the abort area. */
 export const ABORT_WORDS: number = TEXT + TEXT_WORDS;
 
-const FREE = 0;
-const WRITING = 1;
-const READY = 2;
+/** How long a rank that sets the area may be off its core before its text is given up. */
+const TEXT_MS = 2000;
 
 // What LOSS holds; from DEAD on a dead rank.
 const NO_LOSS = 0;
@@ -46,17 +47,12 @@ export class AbortArea {
    * @param loss if a rank is dead, late or elsewhere, and did not fail with a reason: then every rank is to tell what it waits in
    */
   set(rank: number, reason: string, loss?: Loss): void {
-    if (Atomics.compareExchange(this.#words, STATE, FREE, WRITING) !== FREE) return;
     const bytes = new TextEncoder().encode(reason).subarray(0, this.#text.length);
+    if (Atomics.compareExchange(this.#words, SETTER, 0, rank + 2) !== 0) return;
     this.#text.set(bytes);
-    Atomics.store(this.#words, RANK, rank);
-    Atomics.store(
-      this.#words,
-      LOSS,
-      loss === undefined ? NO_LOSS : loss.dead === undefined ? ALL_LIVE : DEAD + loss.dead,
-    );
-    Atomics.store(this.#words, LENGTH, bytes.length);
-    Atomics.store(this.#words, STATE, READY);
+    const kind = loss === undefined ? NO_LOSS : loss.dead === undefined ? ALL_LIVE : DEAD + loss.dead;
+    Atomics.store(this.#words, LOSS, kind);
+    Atomics.store(this.#words, LENGTH, bytes.length + 1);
   }
 
   /** The loss of which this rank is to tell what it waits in; none when it asks again. */
@@ -69,13 +65,12 @@ export class AbortArea {
 
   /** Who stopped the world, by world rank or -1 for who started the ranks, and why; or `undefined`. */
   get cause(): { readonly rank: number; readonly reason: string } | undefined {
-    if (Atomics.load(this.#words, STATE) === FREE) return undefined;
-    // A rank may die between claiming the word and filling in the text.
-    for (let i = 0; i < 1e6 && Atomics.load(this.#words, STATE) !== READY; i++);
+    const setter = Atomics.load(this.#words, SETTER);
+    if (setter === 0) return undefined;
+    // A rank may lose its core, or die, before it has filled in the text.
+    for (let ms = 0; ms < TEXT_MS && Atomics.load(this.#words, LENGTH) === 0; ms++) blockFor(1);
     const length = Atomics.load(this.#words, LENGTH);
-    return {
-      rank: Atomics.load(this.#words, RANK),
-      reason: new TextDecoder().decode(this.#text.slice(0, length)),
-    };
+    const text = length === 0 ? "it ended before it told why" : new TextDecoder().decode(this.#text.slice(0, length - 1));
+    return { rank: setter - 2, reason: text };
   }
 }

@@ -213,6 +213,8 @@ export abstract class SharedControlPlane extends ControlPlane {
     const start = performance.now();
     let [probeAt, reportAt] = [start + PROBE_MS, start + reportSeconds * 1000];
     for (;;) {
+      // What is done is not undone by an abort that came after it.
+      if (ready()) return;
       this.#throwIfAborted();
       Atomics.add(words, SLEEPERS, 1);
       const bell = Atomics.load(words, BELL);

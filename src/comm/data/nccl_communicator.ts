@@ -16,6 +16,7 @@ import type { Handle, NativeAddress, Struct, Symbols } from "../../../ffi/types.
 import { at } from "../../at.ts";
 import type { CudaDevice } from "../../device/cuda/device.ts";
 import { STREAMS } from "../../device/stream.ts";
+import { blockFor } from "../../runtime/clock.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { attempt, settle } from "../together.ts";
 import { gathersBy, type Nccl, versionOf } from "./nccl_version.ts";
@@ -254,10 +255,10 @@ export class Communicators implements Disposable {
 
 /** Whether something comes to pass before a rank has waited too long for others, or waits in vain. */
 function comesToPass(isSo: () => boolean, isInVain: () => boolean): boolean {
-  const [end, never] = [performance.now() + CLOSING_MS, new Int32Array(new SharedArrayBuffer(4))];
+  const end = performance.now() + CLOSING_MS;
   while (!isSo()) {
     if (isInVain() || performance.now() >= end) return false;
-    Atomics.wait(never, 0, 0, 1);
+    blockFor(1);
   }
   return true;
 }

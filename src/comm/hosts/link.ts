@@ -8,6 +8,7 @@
  */
 import { SILENCE_SECONDS, type Sockets } from "../../../ffi/sockets.ts";
 import { sha256 } from "../../runtime/checksum.ts";
+import { blockFor } from "../../runtime/clock.ts";
 import { ABORT_WORDS, AbortArea } from "../control/abort.ts";
 import {
   type Fields,
@@ -117,7 +118,7 @@ export class StoreLink {
       this.#sockets.poll([{ descriptor: this.#descriptor, wantsOutput: false }], Math.max(0, left));
     }
     // Without a stream there is nothing to wait for, but the caller wants some time to pass.
-    if (isFirst && timeoutMs > 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, timeoutMs);
+    if (isFirst && timeoutMs > 0) blockFor(timeoutMs);
   }
 
   /** Looks at what has come. */
