@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Builds wasm/pkg from the Rust crate in wasm/: the strict and the relaxed-simd module, and native libraries for x86-64-v3,
 # x86-64-v4 and aarch64 (NEON) on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the
-# libraries are known.
-# With --check, builds aside and fails if what is there differs.
+# libraries are known, and wasm/SHA256SUMS, which tells from which sources all that was built.
+#
+#   scripts/build_wasm.sh              builds
+#   scripts/build_wasm.sh --check      fails if sources or results are others than wasm/SHA256SUMS says; takes a moment
+#   scripts/build_wasm.sh --reproduce  builds aside and fails if what is there differs in any byte
 #
 # Needs rustup and cargo; wasm-pack and wasm-bindgen of the versions below are installed into $FULLYSHARD_TOOLS
 # (default: .tools in the repository) when they are not on PATH.
@@ -16,12 +19,33 @@ crate="$root/wasm"
 tools="${FULLYSHARD_TOOLS:-$root/.tools}"
 export PATH="$tools/bin:$PATH"
 
-check=false
-case "${1:-}" in
-  "") ;;
-  --check) check=true ;;
-  *) echo "usage: scripts/build_wasm.sh [--check]" >&2; exit 2 ;;
+mode="${1:-build}"
+case "$mode" in
+  build | --check | --reproduce) ;;
+  *) echo "usage: scripts/build_wasm.sh [--check | --reproduce]" >&2; exit 2 ;;
 esac
+
+digest() {
+  if command -v sha256sum > /dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d ' ' -f 1
+}
+# Digests of all that is built from, and of all that is built, in the form of sha256sum.
+sums() {
+  local file
+  cd "$root"
+  for file in scripts/build_wasm.sh wasm/{Cargo.toml,Cargo.lock,rust-toolchain.toml,digests.ts} \
+    $(find wasm/src wasm/pkg -type f | LC_ALL=C sort); do
+    printf '%s  %s\n' "$(digest "$file")" "$file"
+  done
+}
+if [ "$mode" = --check ]; then
+  if ! difference="$(diff "$crate/SHA256SUMS" <(sums))"; then
+    echo "build_wasm: these are others than those of the last build; run scripts/build_wasm.sh" >&2
+    sed -nE 's/^[<>] [0-9a-f]+  //p' <<< "$difference" | sort -u >&2
+    exit 1
+  fi
+  echo "wasm/pkg was built from these sources"
+  exit
+fi
 
 # Is the named program there in the right version?
 has() {
@@ -117,9 +141,6 @@ build_library v4 "$X86_TARGET" x86-64-v4
 # switch.
 build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
 
-digest() {
-  if command -v sha256sum > /dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d ' ' -f 1
-}
 cat > "$work/digests.ts" << END
 /**
  * SHA-256 of the native libraries in \`wasm/pkg\`. Made by \`scripts/build_wasm.sh\`.
@@ -135,7 +156,7 @@ export const LIBRARY_DIGESTS = {
 } as const;
 END
 
-if $check; then
+if [ "$mode" = --reproduce ]; then
   for file in pkg/strict.wasm pkg/relaxed.wasm pkg/native-v3.so pkg/native-v4.so pkg/native-neon.so digests.ts; do
     if ! cmp -s "$work/$file" "$crate/$file"; then
       echo "build_wasm: wasm/$file is not what wasm/src builds to; run scripts/build_wasm.sh" >&2
@@ -151,5 +172,6 @@ else
     cp "$file" "$crate/pkg/"
   done
   cp "$work/digests.ts" "$crate/"
+  sums > "$crate/SHA256SUMS"
   wc -c "$crate/pkg"/*
 fi

@@ -1,10 +1,10 @@
 /** Checkpoints saved on N ranks and loaded on M: every pair of 1, 2, 3, 4 and 8, bit for bit. @module */
-import { test } from "node:test";
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { temporaryDirectory } from "../support/temporary.ts";
 import type { Task } from "./bed.ts";
 import { runRanks } from "./run_ranks.ts";
+import { sharedTest as test } from "../support/share.ts";
 
 const ELEMENTS = 37 * 24 + 2 * (40 * 12 + 3 * 50 * 8 + 100) + 1;
 /** Elements of buffers, which every rank has. */

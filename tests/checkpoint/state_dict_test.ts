@@ -1,8 +1,9 @@
 /** State dicts as objects: sharded, whole on rank 0 or everywhere, and back. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { valuesOf, world } from "../support/world.ts";
 import { type Cut, get, keep, move, partly, type Plain, refuse, type Way, WIDTH } from "./state_dict_ranks.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 const NUMEL = 3 * (WIDTH * WIDTH + WIDTH);
 

@@ -1,5 +1,4 @@
 /** The planes that move nothing: memory as on the real ones, accesses told, no waiting, any world. @module */
-import { test } from "node:test";
 import assert from "node:assert/strict";
 import { byteLengthOf } from "../../src/comm/call.ts";
 import { openDry } from "../../src/comm/data/dry.ts";
@@ -10,6 +9,7 @@ import { float32 } from "../../src/dtype.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { exercise } from "./ranks.ts";
+import { sharedTest as test } from "../support/share.ts";
 
 for (const standsFor of ["shm", "loopback"] as const) {
   for (const [size, stagingBytes] of [[1, 2 ** 22], [2, 2 ** 22], [3, 2 ** 22], [4, undefined], [3, 16384]] as const) {

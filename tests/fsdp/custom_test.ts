@@ -1,8 +1,9 @@
 /** Collectives and hooks that users put in. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { valuesOf, world } from "../support/world.ts";
 import { replaceCollectives, stepInBackward } from "./custom_ranks.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 for (const over of ["loopback", "shm"] as const) {
   describe(`custom collectives over ${over}`, () => {

@@ -1,8 +1,9 @@
 /** Units that ranks write or dispose in an order of their own. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { errorsOf, valuesOf, world } from "../support/world.ts";
 import { disposeInOtherOrder, stepInOtherOrder } from "./order_ranks.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 for (const over of ["shm", "loopback"] as const) {
   describe(`fullyShard() over ${over}`, () => {

@@ -1,6 +1,6 @@
 /** Resharding to fewer ranks after a forward. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { casesOf } from "../../scripts/parity/traces.ts";
 import { trainAlike } from "../support/parity.ts";
 import { dryRun, fullyShard, scope } from "../../mod.ts";
@@ -8,6 +8,7 @@ import { initializeParameters, zeros } from "../../doors/nn.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { Stack } from "./modules.ts";
 import { keepParts, refusals } from "./partial_ranks.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 const WIDTH = 64;
 

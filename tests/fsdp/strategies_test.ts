@@ -1,10 +1,11 @@
 /** FSDP1's strategies and ZeRO's stages: what each row of the table in `docs/fsdp.md` keeps and communicates. @module */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { allClose } from "../support/allclose.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { runStrategy, type StrategyReport } from "./strategies_ranks.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 /** What a strategy has to do in a step of two micro-batches of a root and two blocks. */
 type Row = Omit<StrategyReport, "weights" | "share" | "isOffloaded">;

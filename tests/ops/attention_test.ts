@@ -5,7 +5,6 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { openDevice } from "../../src/device/registry.ts";
 import { bfloat16, uint8 } from "../../src/dtype.ts";
 import { DTypeError, ShapeError } from "../../src/errors.ts";
@@ -18,6 +17,7 @@ import type { Tensor } from "../../src/tensor/tensor.ts";
 import { allClose, allCloseToScale } from "../support/allclose.ts";
 import { disposeLeaf, gradcheck, gradcheckLayouts, leaf } from "../support/gradcheck.ts";
 import { at, build, type Nd, random, softmaxRow, sum } from "../support/reference.ts";
+import { sharedTest as test } from "../support/share.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 256 * 2 ** 20 });
 

@@ -1,6 +1,5 @@
 /** The gated delta rule against the plain recurrence: values and gradients, states that are moved on, and what is refused. @module */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { openDevice } from "../../src/device/registry.ts";
 import { bfloat16, float32 } from "../../src/dtype.ts";
 import { DTypeError, ShapeError } from "../../src/errors.ts";
@@ -11,6 +10,7 @@ import type { Tensor } from "../../src/tensor/tensor.ts";
 import { allClose, toleranceOf } from "../support/allclose.ts";
 import { gradcheck, gradcheckLayouts } from "../support/gradcheck.ts";
 import { at, build, type Nd, random } from "../support/reference.ts";
+import { sharedTest as test } from "../support/share.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 64 * 2 ** 20 });
 const ATTRS = { keyHeads: 1, valueHeads: 2, scale: 0.5 } as const;

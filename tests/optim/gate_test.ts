@@ -4,9 +4,9 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { test } from "node:test";
 import { runLoopback } from "../../doors/testing.ts";
 import type { GateReport } from "./gate_rank.ts";
+import { sharedTest as test } from "../support/share.ts";
 
 function isReport(value: unknown): value is GateReport {
   return typeof value === "object" && value !== null && "told" in value;

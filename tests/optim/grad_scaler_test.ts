@@ -1,6 +1,6 @@
 /** Training in float16 with a scaled loss: PyTorch's trace, and an overflow on one rank that skips the step on all. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import * as z from "zod";
 import {
   clipGradNorm,
@@ -23,6 +23,7 @@ import { readGolden, readJson } from "../support/golden.ts";
 import { ownedValues } from "../support/owned.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { trainScaled } from "./grad_scaler_ranks.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 const golden = await readGolden("float16/expected.safetensors");
 const expected = z.object({

@@ -1,6 +1,6 @@
 /** Evaluation: the mean over all tokens of all ranks, and nothing changed by it. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { openText } from "../../src/data/documents.ts";
 import { packInMemory } from "../../src/data/packing.ts";
 import { BYTE_TOKENIZER } from "../../src/data/tokenizer.ts";
@@ -11,6 +11,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 import { errorsOf, valuesOf, world } from "../support/world.ts";
 import { type EvaluateOrders, type EvaluateReport, evaluateTwice } from "./evaluate_ranks.ts";
 import { microBatch, SIZES } from "./loop_ranks.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 const CPU = { cpuMath: "wasm", memoryBytes: 2 ** 26 } as const;
 

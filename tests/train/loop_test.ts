@@ -1,7 +1,7 @@
 /** The loop of one's own: what `Run`, `openModel` and `textData` do, on one rank and on several. @module */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
 import { AdamW } from "../../src/optim/adamw.ts";
 import { cosine } from "../../src/optim/schedule.ts";
 import { buildModel } from "../../src/models/registry.ts";
@@ -13,6 +13,7 @@ import { textData } from "../../src/train/text_data.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { loop, type LoopReport, microBatch, parallelize, SIZES } from "./loop_ranks.ts";
+import { sharedTest as it } from "../support/share.ts";
 
 const CPU = { cpuMath: "wasm", memoryBytes: 2 ** 26 } as const;
 

@@ -70,7 +70,9 @@ export class AbortArea {
     // A rank may lose its core, or die, before it has filled in the text.
     for (let ms = 0; ms < TEXT_MS && Atomics.load(this.#words, LENGTH) === 0; ms++) blockFor(1);
     const length = Atomics.load(this.#words, LENGTH);
-    const text = length === 0 ? "it ended before it told why" : new TextDecoder().decode(this.#text.slice(0, length - 1));
+    const text = length === 0
+      ? "it ended before it told why"
+      : new TextDecoder().decode(this.#text.slice(0, length - 1));
     return { rank: setter - 2, reason: text };
   }
 }
