@@ -126,6 +126,8 @@ test("gradients of a reduction that fails are cleared after what it began", { sk
   device.dispose();
 });
 
+const BROKEN =
+  /^CollectiveError: .*rank 1 stopped all ranks: .*\bNCCL\b.*ncclRemoteError\b.*the connection of rank 1 was reset/;
 const LOSSES: readonly (readonly [loss: Loss, said: RegExp])[] = [
   [
     { step: 1, how: "is killed in a forward", hasGraph: false },
@@ -137,6 +139,14 @@ const LOSSES: readonly (readonly [loss: Loss, said: RegExp])[] = [
   ],
   [{ step: 1, how: "throws in a forward", hasGraph: false }, /^CollectiveError: .*RangeError: a block throws/],
   [{ step: 3, how: "throws in a forward", hasGraph: true }, /^CollectiveError: .*RangeError: a block throws/],
+  [
+    { step: 1, how: "loses the network in a forward", hasGraph: false },
+    BROKEN,
+  ],
+  [
+    { step: 5, how: "loses the network before a step", hasGraph: true },
+    BROKEN,
+  ],
 ];
 for (const [loss, said] of LOSSES) {
   const by = loss.hasGraph ? "with graphs" : "by single calls";

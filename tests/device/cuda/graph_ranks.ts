@@ -26,7 +26,7 @@ import { forward } from "../../../src/train/backward.ts";
 import { evaluate } from "../../../src/train/evaluate.ts";
 import { type StepContext, trainStep } from "../../../src/train/step.ts";
 import { StepGraph } from "../../../src/train/step_graph.ts";
-import { openTwin } from "../../native/cuda/build.ts";
+import { openNcclTwin, openTwin } from "../../native/cuda/build.ts";
 import { rankFunctions, type WorldRank } from "../../support/world.ts";
 import { CONFIG } from "./llama.ts";
 
@@ -66,7 +66,7 @@ export interface GraphTraining {
 /** What becomes of rank 1, and before which step or in the forward of which. */
 export interface Loss {
   readonly step: number;
-  readonly how: "is killed before a step" | "is killed in a forward" | "throws in a forward";
+  readonly how: `${"is killed" | "loses the network"} ${"before a step" | "in a forward"}` | "throws in a forward";
   readonly hasGraph: boolean;
 }
 
@@ -208,16 +208,18 @@ export async function loseRank(world: WorldRank, { step: last, how, hasGraph }: 
   for (const module of [...model.layers, model]) fullyShard(module, { mesh: group });
   const optimizer = new AdamW(model.parameters());
   using graph = hasGraph ? new StepGraph(device) : undefined;
+  const nccl = await openNcclTwin();
   let now = 0;
   const fail = (): void => {
     if (rank !== 1 || now !== last) return;
     if (how === "throws in a forward") throw new RangeError("a block throws");
-    process.kill(process.pid, "SIGKILL");
+    if (how.startsWith("loses")) nccl.symbols.twinNcclBreak();
+    else process.kill(process.pid, "SIGKILL");
   };
-  if (how !== "is killed before a step") model.layers.at(-1)?.registerForwardPreHook(fail);
+  if (how.endsWith("in a forward")) model.layers.at(-1)?.registerForwardPreHook(fail);
   const run = { config: CONFIG, steps: 0, hasGraph, size: [8, 1] } as const;
   for (; now < last + 2; now++) {
-    if (how === "is killed before a step") fail();
+    if (how.endsWith("before a step")) fail();
     trainStep({ device, group, model, optimizer, maxGradNorm: 1, graph }, batchOf(now, world, run), now + 1);
   }
 }

@@ -83,6 +83,8 @@ export function twinLog({ runtime }: Pick<CudaTwin, "runtime">): readonly TwinOp
 const NCCL_TWIN_BINDINGS = {
   // windows, and pieces of memory for them, that this process has
   twinNcclMemory: { args: [], result: "i32", check: "none" },
+  // an asynchronous error on each communicator
+  twinNcclBreak: { args: [], result: "i32", check: "status" },
   // 1: a zero-CTA gather of which one side alone is registered is a fault
   twinStrictWindows: { args: ["i32"], result: "i32", check: "status" },
 } as const;

@@ -218,6 +218,13 @@ static int setError(Comm *c, const std::string &text) {
   return REMOTE;
 }
 
+/** An error that comes up beside all calls, on every communicator of this process. */
+API int twinNcclBreak() {
+  LOCK;
+  for (Comm *c : comms()) setError(c, "the connection of rank " + std::to_string(c->rank) + " was reset");
+  return OK;
+}
+
 /** One step of the collective of that number. */
 static bool runCollective(Comm *c, u64 number, const Call &call, const u8 *from, u8 *to) {
   if (c->isAborted || c->state != OK) return end(c, false);
@@ -315,6 +322,7 @@ static void enqueueWork(Comm *c, void *stream, const char *name, const Work &mak
 }
 static int enqueue(Comm *c, void *stream, const char *name, const Work &make) {
   LOCK;
+  if (c->state != OK && c->state != IN_PROGRESS) return fail(c->state, c->error);
   if (c->state != OK || c->isFinalized) return fail(INVALID_USAGE, std::string(name) + " on a communicator that is not ready");
   if (c->isBusy || c->registering) return fail(INVALID_USAGE, std::string(name) + " while the last call is in progress");
   if (twinIsCaptured(stream)) {
