@@ -49,6 +49,12 @@ const flags: readonly Flag[] = [
     takes: "switch",
     description: "All tests of files that take long under both runtimes, not a half under each",
   },
+  {
+    name: "file",
+    takes: "many",
+    placeholder: "<part>",
+    description: "Run files with this in their names; --file itself may be left out",
+  },
   { name: "report", takes: "one", placeholder: "<file>", description: "Write every test's outcome there, as JSON" },
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
@@ -58,7 +64,7 @@ process.chdir(root);
 process.exitCode = await main(process.argv.slice(2));
 
 async function main(argv: readonly string[]): Promise<number> {
-  const { uses, rest, problems } = readFlags(flags, argv, { stopAtPositional: true });
+  const { uses, problems } = readFlags(flags, argv, { positional: "file" });
   const runtime = uses.get("runtime")?.texts.at(-1);
   const jobs = Number(uses.get("jobs")?.texts.at(-1) ?? availableParallelism() + 1);
   const isWrong = !(jobs >= 1) || (runtime !== undefined && runtime !== "bun" && runtime !== "deno");
@@ -69,10 +75,17 @@ async function main(argv: readonly string[]): Promise<number> {
   }
   const runtimes: readonly RuntimeName[] = runtime === undefined ? ["bun", "deno"] : [runtime];
   if (uses.has("all")) process.env["FULLYSHARD_TEST_ALL"] = "1";
-  const files = readdirSync("tests", { recursive: true, encoding: "utf8" })
+  const there = readdirSync("tests", { recursive: true, encoding: "utf8" })
     .map((file) => `tests/${file}`)
-    .filter((file) => file.endsWith("_test.ts") && (rest.length === 0 || rest.some((part) => file.includes(part))))
+    .filter((file) => file.endsWith("_test.ts"))
     .sort();
+  const parts = uses.get("file")?.texts ?? [""];
+  const absent = parts.filter((part) => !there.some((file) => file.includes(part)));
+  if (absent.length > 0) {
+    print(`expected a part of a test file's name, got ${absent.join(" ")}, which is in none`);
+    return 2;
+  }
+  const files = there.filter((file) => parts.some((part) => file.includes(part)));
   const all = runtimes.flatMap((name) => files.map((file) => ({ runtime: name, file })));
   const isAlone = ({ file }: Job): boolean => alone.includes(file);
 
