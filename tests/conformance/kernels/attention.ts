@@ -3,8 +3,9 @@
  *
  * @module
  */
+import assert from "node:assert/strict";
 import { type DType, float32 } from "../../../src/dtype.ts";
-import { type CasesOf, each, eachFloat, fround, pick, spread, sum } from "./case.ts";
+import { type CasesOf, each, eachFloat, fround, numbers, pick, spread, sum } from "./case.ts";
 import { dropoutFactor } from "./philox.ts";
 
 interface Attention {
@@ -113,10 +114,22 @@ const TILED: readonly Attention[] = [
 ];
 const DROPOUT = { key: 987654321012, sample: 2 ** 32 - 1 };
 
-/** One attention: its arguments, its arrays, and the formula's results and gradients. */
-function attend(dtype: DType, attention: Attention) {
+/** The sum of products of `n` elements; of one that is not there, NaN. */
+function dot(a: Float64Array, aAt: number, b: Float64Array, bAt: number, n: number): number {
+  let total = 0;
+  for (let i = 0; i < n; i++) total += (a[aAt + i] ?? NaN) * (b[bAt + i] ?? NaN);
+  return total;
+}
+
+/** Adds `n` elements, times a factor, to others. */
+function addTimes(to: Float64Array, toAt: number, factor: number, from: Float64Array, fromAt: number, n: number): void {
+  for (let i = 0; i < n; i++) to[toAt + i] = (to[toAt + i] ?? NaN) + factor * (from[fromAt + i] ?? NaN);
+}
+
+/** One attention: its arguments, its arrays, and how the gradient of its output begins. */
+function problemOf(dtype: DType, attention: Attention) {
   const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim = headDim, causal, window = 0 } = attention;
-  const { hidden, gap = 0, p: dropped = 0 } = attention;
+  const { hidden, gap = 0, p = 0 } = attention;
   const scale = fround(attention.scale ?? 1 / Math.sqrt(headDim));
   const [strideQ, strideK, strideV] = [heads * headDim + gap, kvHeads * headDim + 2 * gap, kvHeads * valueDim + gap];
   const span = (rows: number, stride: number, row: number): number => (rows - 1) * stride + row;
@@ -124,15 +137,32 @@ function attend(dtype: DType, attention: Attention) {
   const k = spread(span(batch * seqK, strideK, kvHeads * headDim), 2, 2, dtype);
   const v = spread(span(batch * seqK, strideV, kvHeads * valueDim), 3, 1, dtype);
   const dO = spread(batch * seqQ * heads * valueDim, 4, 1, dtype);
-  const zeros = (rows: number, width: number): number[] => new Array<number>(batch * rows * width).fill(0);
+  const sizes = { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV };
+  const maskRows = (hidden?.length ?? 0) > 2 ? seqQ : 1;
+  const args = { dtype, ...sizes, scale, causal, window, maskRows, p, ...DROPOUT };
+  const keyMask = each(batch * maskRows * seqK, (at) => {
+    const row = Math.floor(at / seqK);
+    return Number(!hidden?.(Math.floor(row / maskRows), at % seqK, row % maskRows));
+  });
+  const inputs = { q, k, v };
+  const arrays = hidden === undefined ? inputs : { ...inputs, keyMask };
+  const without = hidden === undefined ? ["keyMask"] as const : [];
+  return { args, inputs, arrays, without, dO, hidden };
+}
+
+/** The formula's results and gradients. */
+function attend({ args, inputs, dO: dOutput, hidden }: ReturnType<typeof problemOf>) {
+  const { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV } = args;
+  const { scale, causal, window, p: dropped } = args;
+  const [q, k, v, dO] = [inputs.q, inputs.k, inputs.v, dOutput].map((list) => new Float64Array(list));
+  assert.ok(q !== undefined && k !== undefined && v !== undefined && dO !== undefined);
+  const zeros = (rows: number, width: number): Float64Array => new Float64Array(batch * rows * width);
   const [o, dq] = [zeros(seqQ, heads * valueDim), zeros(seqQ, heads * headDim)];
   const [dk, dv] = [zeros(seqK, kvHeads * headDim), zeros(seqK, kvHeads * valueDim)];
+  const sizes = dO.map((value) => Math.abs(value));
   // What dv's terms are in sum without their signs.
   const sizesOfDv = zeros(seqK, kvHeads * valueDim);
   const lse = new Array<number>(batch * heads * seqQ).fill(-Infinity);
-  const add = (list: number[], at: number, value: number): void => {
-    list[at] = pick(list, at) + value;
-  };
   for (let place = 0; place < batch * heads * seqQ; place++) {
     const [b, h, i] = [Math.floor(place / (heads * seqQ)), Math.floor(place / seqQ) % heads, place % seqQ];
     const kv = Math.floor(h / (heads / kvHeads));
@@ -146,7 +176,7 @@ function attend(dtype: DType, attention: Attention) {
       return (!causal || j <= own) && (window === 0 || j > own - window) && !hidden?.(b, j, i);
     });
     if (seen.length === 0) continue;
-    const scores = seen.map((j) => scale * sum(headDim, (d) => pick(q, qAt + d) * pick(k, kAt(j) + d)));
+    const scores = seen.map((j) => scale * dot(q, qAt, k, kAt(j), headDim));
     const top = Math.max(...scores);
     const total = scores.reduce((t, s) => t + Math.exp(s - top), 0);
     lse[place] = top + Math.log(total);
@@ -155,74 +185,76 @@ function attend(dtype: DType, attention: Attention) {
       return dropoutFactor(dropped, { key: DROPOUT.key, sample: DROPOUT.sample + b, plane: h, row: i, col });
     });
     const kept = p.map((share, s) => share * pick(factors, s));
-    const dp = seen.map((j, s) => {
-      return pick(factors, s) * sum(valueDim, (d) => pick(dO, out + d) * pick(v, vAt(j) + d));
-    });
+    const dp = seen.map((j, s) => pick(factors, s) * dot(dO, out, v, vAt(j), valueDim));
     const delta = sum(seen.length, (s) => pick(p, s) * pick(dp, s));
     seen.forEach((j, s) => {
       const ds = pick(p, s) * (pick(dp, s) - delta) * scale;
-      for (let d = 0; d < valueDim; d++) {
-        add(o, out + d, pick(kept, s) * pick(v, vAt(j) + d));
-        const term = pick(kept, s) * pick(dO, out + d);
-        add(dv, dense(j) * valueDim + d, term);
-        add(sizesOfDv, dense(j) * valueDim + d, Math.abs(term));
-      }
-      for (let d = 0; d < headDim; d++) {
-        add(dq, row + d, ds * pick(k, kAt(j) + d));
-        add(dk, dense(j) * headDim + d, ds * pick(q, qAt + d));
-      }
+      addTimes(o, out, pick(kept, s), v, vAt(j), valueDim);
+      addTimes(dv, dense(j) * valueDim, pick(kept, s), dO, out, valueDim);
+      addTimes(sizesOfDv, dense(j) * valueDim, pick(kept, s), sizes, out, valueDim);
+      addTimes(dq, row, ds, k, kAt(j), headDim);
+      addTimes(dk, dense(j) * headDim, ds, q, qAt, headDim);
     });
   }
-  const sizes = { batch, seqQ, seqK, heads, kvHeads, headDim, valueDim, strideQ, strideK, strideV };
-  const maskRows = (hidden?.length ?? 0) > 2 ? seqQ : 1;
-  const args = { dtype, ...sizes, scale, causal, window, maskRows, p: dropped, ...DROPOUT };
-  const keyMask = each(batch * maskRows * seqK, (at) => {
-    const row = Math.floor(at / seqK);
-    return Number(!hidden?.(Math.floor(row / maskRows), at % seqK, row % maskRows));
-  });
-  const arrays = hidden === undefined ? { q, k, v } : { q, k, v, keyMask };
-  const without = hidden === undefined ? ["keyMask"] as const : [];
   const mostOfDv = sizesOfDv.reduce((most, size) => Math.max(most, size), 0);
-  return { args, arrays, without, o, lse, dO, dq, dk, dv, mostOfDv };
+  return { o: numbers(o), lse, dq: numbers(dq), dk: numbers(dk), dv: numbers(dv), mostOfDv };
 }
 
 /** The attentions of an element type. */
 const attentionsOf = (dtype: DType): readonly Attention[] => dtype === float32 ? ATTENTIONS : [...ATTENTIONS, ...TILED];
 
-/** What the formula gives, of which the cases of forward and backward each have a part. */
-const ATTENDED = eachFloat((dtype, epsilon) =>
-  attentionsOf(dtype).map((one) => ({ dtype, epsilon, one, ...attend(dtype, one) }))
+/** The attentions of all element types; the formula's results are those that a first call asks for, as they take seconds. */
+const PROBLEMS = eachFloat((dtype, epsilon) =>
+  attentionsOf(dtype).map((one) => {
+    const problem = problemOf(dtype, one);
+    let attended: ReturnType<typeof attend> | undefined;
+    return { dtype, epsilon, one, ...problem, attended: () => attended ??= attend(problem) };
+  })
 );
 
 /** Cases of the forward. */
-export const attention: CasesOf<"attention"> = ATTENDED.map(
-  ({ dtype, epsilon, one, args, arrays, without, o, lse }) => {
+export const attention: CasesOf<"attention"> = PROBLEMS.map(
+  ({ dtype, epsilon, one, args, arrays, without, attended }) => {
     // Weights, which are at most 1 in sum, may be rounded before they are multiplied by values of at most 1; dropout
     // makes what it keeps larger. Tensor cores cut their sums off, each of headDim / 16 at 2^-22 of the largest,
     // which are below 4 here.
     const isTwoByte = dtype !== float32;
     const weights = isTwoByte ? epsilon / (1 - Math.min(one.p ?? 0, 0.5)) : 0;
-    const expect = () => ({
-      o: { values: o, relative: epsilon + 2e-6, absolute: 5e-7 + weights },
-      lse: { values: lse, relative: 1e-6, absolute: isTwoByte ? 1e-5 : 1e-6 },
-    });
+    const expect = () => {
+      const { o, lse } = attended();
+      return {
+        o: { values: o, relative: epsilon + 2e-6, absolute: 5e-7 + weights },
+        lse: { values: lse, relative: 1e-6, absolute: isTwoByte ? 1e-5 : 1e-6 },
+      };
+    };
     return { args, arrays, without, expect };
   },
 );
 
 /** Cases of the backward. */
-export const attentionBackward: CasesOf<"attentionBackward"> = ATTENDED.map(
-  ({ dtype, epsilon, args, arrays, without, o, lse, dO, dq, dk, dv, mostOfDv }) => {
+export const attentionBackward: CasesOf<"attentionBackward"> = PROBLEMS.map(
+  ({ dtype, epsilon, args, arrays, without, dO, attended }) => {
     // The stored output is rounded, and enters every gradient through its product with dO.
     const [relative, slack] = [epsilon + 5e-6, 2.6 * 2 * epsilon + 1e-5];
-    // Of 2-byte floats each weight may be rounded before it is multiplied by dO; as gradients of scores may, which are
-    // small beside what the output's rounding makes of them.
-    const ofValues = dtype === float32 ? slack / 5 : epsilon * mostOfDv + 1e-5;
-    const expect = () => ({
-      dq: { values: dq, relative, absolute: slack },
-      dk: { values: dk, relative, absolute: slack },
-      dv: { values: dv, relative, absolute: ofValues },
-    });
-    return { args, arrays: { ...arrays, o, lse, dO }, without, expect };
+    const expect = () => {
+      const { dq, dk, dv, mostOfDv } = attended();
+      // Of 2-byte floats each weight may be rounded before it is multiplied by dO; as gradients of scores may, which
+      // are small beside what the output's rounding makes of them.
+      const ofValues = dtype === float32 ? slack / 5 : epsilon * mostOfDv + 1e-5;
+      return {
+        dq: { values: dq, relative, absolute: slack },
+        dk: { values: dk, relative, absolute: slack },
+        dv: { values: dv, relative, absolute: ofValues },
+      };
+    };
+    return {
+      args,
+      without,
+      expect,
+      get arrays() {
+        const { o, lse } = attended();
+        return { ...arrays, o, lse, dO };
+      },
+    };
   },
 );

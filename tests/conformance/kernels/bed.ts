@@ -11,7 +11,7 @@ import { type Device, type DevicePtr, devicePtr } from "../../../src/device/devi
 import { type Access, accessesOf } from "../../../src/device/kernels/accesses.ts";
 import type { Argument, Arguments, KernelEntry, KernelTable } from "../../../src/device/kernels/signature.ts";
 import { type KernelCall, KERNELS } from "../../../src/device/kernels/table.ts";
-import { type AnyCase, close, type Content, pick, type Reader, toBfloat16 } from "./case.ts";
+import { type AnyCase, close, type Content, each, numbers, pick, type Reader, toBfloat16 } from "./case.ts";
 
 const GUARD = 64;
 const GUARD_BYTE = 0x5a;
@@ -115,7 +115,7 @@ export class Bed {
 
   /** The next `n` test values, spread evenly over [low, high). */
   values(n: number, low: number = -1, high: number = 1): number[] {
-    return Array.from({ length: n }, () => {
+    return each(n, () => {
       this.#seed = (Math.imul(this.#seed, 1664525) + 1013904223) >>> 0;
       return low + (high - low) * (this.#seed / 2 ** 32);
     });
@@ -323,36 +323,42 @@ function differsAt(a: ArrayLike<number>, b: ArrayLike<number>): number {
 
 /** Values in the bytes of a dtype. */
 export function encode(dtype: DType, values: readonly number[]): Uint8Array<ArrayBuffer> {
-  const halves = (): Uint16Array<ArrayBuffer> =>
-    Uint16Array.from(new Uint32Array(Float32Array.from(values, toBfloat16).buffer), (word) => word >>> 16);
+  const halves = (): Uint16Array<ArrayBuffer> => {
+    const rounded = new Uint32Array(new Float32Array(values.map(toBfloat16)).buffer);
+    const halves = new Uint16Array(rounded.length);
+    for (let i = 0; i < halves.length; i++) halves[i] = pick(rounded, i) >>> 16;
+    return halves;
+  };
   const array = dtype === float32
-    ? Float32Array.from(values)
+    ? new Float32Array(values)
     : dtype === float64
-    ? Float64Array.from(values)
+    ? new Float64Array(values)
     : dtype === bfloat16
     ? halves()
     : dtype === float16
-    ? Float16Array.from(values)
+    ? new Float16Array(values)
     : dtype === int32
-    ? Int32Array.from(values)
+    ? new Int32Array(values)
     : dtype === int64
     ? BigInt64Array.from(values, (value) => BigInt(Math.trunc(value)))
-    : Uint8Array.from(values);
+    : new Uint8Array(values);
   return new Uint8Array(array.buffer);
 }
 
 /** The values in bytes of a dtype. */
 export function decode(dtype: DType, bytes: Uint8Array<ArrayBuffer>): number[] {
   const { buffer } = bytes.slice();
-  if (dtype === float32) return Array.from(new Float32Array(buffer));
-  if (dtype === float64) return Array.from(new Float64Array(buffer));
-  if (dtype === int32) return Array.from(new Int32Array(buffer));
-  if (dtype === uint8) return Array.from(new Uint8Array(buffer));
-  if (dtype === int64) return Array.from(new BigInt64Array(buffer), Number);
-  if (dtype === float16) return Array.from(new Float16Array(buffer));
+  if (dtype === float32) return numbers(new Float32Array(buffer));
+  if (dtype === float64) return numbers(new Float64Array(buffer));
+  if (dtype === int32) return numbers(new Int32Array(buffer));
+  if (dtype === uint8) return numbers(new Uint8Array(buffer));
+  if (dtype === int64) return numbers(new BigInt64Array(buffer));
+  if (dtype === float16) return numbers(new Float16Array(buffer));
   assert.equal(dtype, bfloat16);
-  const words = Uint32Array.from(new Uint16Array(buffer), (half) => (half << 16) >>> 0);
-  return Array.from(new Float32Array(words.buffer));
+  const halves = new Uint16Array(buffer);
+  const words = new Uint32Array(halves.length);
+  for (let i = 0; i < words.length; i++) words[i] = pick(halves, i) << 16;
+  return numbers(new Float32Array(words.buffer));
 }
 
 function describe(args: Arguments): string {

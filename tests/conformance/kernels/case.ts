@@ -85,9 +85,16 @@ export function pick(list: ArrayLike<number>, i: number): number {
   return value;
 }
 
-/** `n` values by their place. */
+/** `n` values by their place; without iterators, with which this would be most of what references take. */
 export function each(n: number, f: (i: number) => number): number[] {
-  return Array.from({ length: n }, (_, i) => f(i));
+  const values: number[] = [];
+  for (let i = 0; i < n; i++) values.push(f(i));
+  return values;
+}
+
+/** The elements of an array that is not of plain numbers. */
+export function numbers(list: ArrayLike<number | bigint>): number[] {
+  return each(list.length, (i) => Number(list[i]));
 }
 
 /** Sum of `f(i)` for i below n. */
@@ -161,7 +168,8 @@ export function close(
   what: string,
 ): void {
   assert.equal(actual.length, expected.length, `${what}: length`);
-  for (const [i, e] of expected.entries()) {
+  for (let i = 0; i < expected.length; i++) {
+    const e = expected[i];
     if (e === undefined) continue;
     const a = pick(actual, i);
     const fits = Number.isFinite(e) ? Math.abs(a - e) <= relative * Math.abs(e) + absolute : Object.is(a, e);
