@@ -4,11 +4,12 @@
 # libraries are known, and wasm/SHA256SUMS, which tells from which sources all that was built.
 #
 #   scripts/build_wasm.sh              builds
-#   scripts/build_wasm.sh --check      fails if sources or results are others than wasm/SHA256SUMS says; takes a moment
-#   scripts/build_wasm.sh --reproduce  builds aside and fails if what is there differs in any byte
+#   scripts/build_wasm.sh --check      fails if sources or results are others than wasm/SHA256SUMS says, or if the native
+#                                      libraries, built aside, differ in any byte from those that are there
+#   scripts/build_wasm.sh --check-all  the same of the modules
 #
-# Needs rustup and cargo; wasm-pack and wasm-bindgen of the versions below are installed into $FULLYSHARD_TOOLS
-# (default: .tools in the repository) when they are not on PATH.
+# Needs rustup and cargo. Modules also need wasm-pack and wasm-bindgen: the versions below are installed into
+# $FULLYSHARD_TOOLS (default: .tools in the repository), in some minutes, when they are not on PATH.
 set -euo pipefail
 
 readonly WASM_PACK_VERSION=0.15.1
@@ -21,8 +22,8 @@ export PATH="$tools/bin:$PATH"
 
 mode="${1:-build}"
 case "$mode" in
-  build | --check | --reproduce) ;;
-  *) echo "usage: scripts/build_wasm.sh [--check | --reproduce]" >&2; exit 2 ;;
+  build | --check | --check-all) ;;
+  *) echo "usage: scripts/build_wasm.sh [--check | --check-all]" >&2; exit 2 ;;
 esac
 
 digest() {
@@ -37,14 +38,12 @@ sums() {
     printf '%s  %s\n' "$(digest "$file")" "$file"
   done
 }
-if [ "$mode" = --check ]; then
+if [ "$mode" != build ]; then
   if ! difference="$(diff "$crate/SHA256SUMS" <(sums))"; then
     echo "build_wasm: these are others than those of the last build; run scripts/build_wasm.sh" >&2
     sed -nE 's/^[<>] [0-9a-f]+  //p' <<< "$difference" | sort -u >&2
     exit 1
   fi
-  echo "wasm/pkg was built from these sources"
-  exit
 fi
 
 # Is the named program there in the right version?
@@ -76,9 +75,12 @@ install_tool() {
 
 # wasm-pack fixes what it depends on; wasm-bindgen-cli's own lock file names a release that was withdrawn.
 # One builds beside the other.
-{ has wasm-pack "$WASM_PACK_VERSION" || install_tool wasm-pack --version "$WASM_PACK_VERSION" --locked; } &
-has wasm-bindgen "$WASM_BINDGEN_VERSION" || install_tool wasm-bindgen-cli --bin wasm-bindgen --version "$WASM_BINDGEN_VERSION"
-wait $!
+if [ "$mode" != --check ]; then
+  { has wasm-pack "$WASM_PACK_VERSION" || install_tool wasm-pack --version "$WASM_PACK_VERSION" --locked; } &
+  has wasm-bindgen "$WASM_BINDGEN_VERSION" ||
+    install_tool wasm-bindgen-cli --bin wasm-bindgen --version "$WASM_BINDGEN_VERSION"
+  wait $!
+fi
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
@@ -112,11 +114,9 @@ mkdir "$work/pkg"
 build_module() { # <variant> <target features>
   local flags=(-C "target-feature=$2" -C link-arg=--import-memory)
   in_crate wasm-pack --quiet build --mode no-install --target web --release --no-typescript \
-    --out-dir "$work/out-$1" -- --locked --target-dir "$work/target"
+    --out-dir "$work/out-$1" -- --locked --target-dir "$work/target-$1"
   cp "$work/out-$1/fullyshard_wasm_bg.wasm" "$work/pkg/$1.wasm"
 }
-build_module strict +simd128
-build_module relaxed +simd128,+relaxed-simd
 
 # With the toolchain's own linker, so that the bytes do not depend on the machine's.
 build_library() { # <level> <target> <processor> [more flags]
@@ -132,14 +132,23 @@ build_library() { # <level> <target> <processor> [more flags]
     -C "link-arg=-soname=fullyshard-native-$1.so"
   )
   in_crate cargo build --quiet --release --lib --locked --features native --target "$2" \
-    --target-dir "$work/target"
-  cp "$work/target/$2/release/libfullyshard_wasm.so" "$work/pkg/native-$1.so"
+    --target-dir "$work/target-$1"
+  cp "$work/target-$1/$2/release/libfullyshard_wasm.so" "$work/pkg/native-$1.so"
 }
-build_library v3 "$X86_TARGET" x86-64-v3
-build_library v4 "$X86_TARGET" x86-64-v4
+
+# Each build takes one core, so they go on side by side.
+builds=()
+begin() { "$@" & builds+=($!); }
+begin build_library v3 "$X86_TARGET" x86-64-v3
+begin build_library v4 "$X86_TARGET" x86-64-v4
 # Atomics as instructions that every processor has: calls that choose among them want the C library. rustc warns of every such
 # switch.
-build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
+begin build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
+if [ "$mode" != --check ]; then
+  begin build_module strict +simd128
+  begin build_module relaxed +simd128,+relaxed-simd
+fi
+for build in "${builds[@]}"; do wait "$build"; done
 
 cat > "$work/digests.ts" << END
 /**
@@ -156,14 +165,14 @@ export const LIBRARY_DIGESTS = {
 } as const;
 END
 
-if [ "$mode" = --reproduce ]; then
-  for file in pkg/strict.wasm pkg/relaxed.wasm pkg/native-v3.so pkg/native-v4.so pkg/native-neon.so digests.ts; do
+if [ "$mode" != build ]; then
+  for file in digests.ts $(cd "$work" && echo pkg/*); do
     if ! cmp -s "$work/$file" "$crate/$file"; then
       echo "build_wasm: wasm/$file is not what wasm/src builds to; run scripts/build_wasm.sh" >&2
       exit 1
     fi
   done
-  echo "wasm/pkg is up to date"
+  echo "wasm/pkg was built from these sources"
 else
   mkdir -p "$crate/pkg"
   # New files, not new bytes in files that a running process may have mapped.
