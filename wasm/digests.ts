@@ -6,7 +6,7 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "111154f01abbfcb59f152c172dd3a09a131902bfbff7ca06bc7b9aedf23c888c",
-  v4: "63e4b8a508603e84d74ee5483b225d8b941af55aa4ff62134050a7a54246bfed",
-  neon: "3260d20aac8f33efb18cbff78d0e503260ab4d2f5bfce8f257840566c68bd493",
+  v3: "175b088550ea7f849dbf4061d35edb2b93d65a979d9d12f8f6a5ab1f6b951989",
+  v4: "f560340c2b3175e7e1967834c2bfb225adbc0fe0ccb7655090fcdb871ffb2fd8",
+  neon: "0979874076828a6abf3de5aed1ea3cfadb27f46532ef2d79147ac735352860d1",
 } as const;

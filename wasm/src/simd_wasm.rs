@@ -131,6 +131,7 @@ pub unsafe fn load(p: *const f32) -> v128 {
 pub unsafe fn load_splat(p: *const f32) -> v128 {
     v128_load32_splat(p as *const u32)
 }
+#[cfg(target_arch = "wasm32")]
 #[inline(always)]
 pub unsafe fn load_splats(p: *const f32) -> [v128; 4] {
     let v = load(p);

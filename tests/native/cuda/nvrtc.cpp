@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <fstream>
-#include <regex>
 #include <sstream>
 #include <string>
 #define API extern "C" __attribute__((visibility("default")))
@@ -38,11 +37,12 @@ API int nvrtcCompileProgram(void *program, int, const char *const *) {
   if (!mkdtemp(folder)) return 11;
   std::string at = folder, text = "#include \"twin.h\"\n#line 1\n" + p.source + "\n";
   // Each entry point by the address of its one argument, and that one's size.
-  std::regex entry("ENTRY\\(\\d+\\) (\\w+)\\(const ([^)]+) args\\)");
-  for (std::sregex_iterator i(p.source.begin(), p.source.end(), entry), end; i != end; ++i) {
-    std::string name = (*i)[1], type = (*i)[2];
-    text += "extern \"C\" __attribute__((no_sanitize(\"thread\"))) void twin_" + name + "(void *args) { " + name + "(*(const " +
-            type + " *)args); }\nextern \"C\" { extern const size_t twinBytes_" + name + " = sizeof(" + type + "); }\n";
+  for (size_t i = 0; (i = p.source.find("ENTRY(", i)) != std::string::npos; i++) {
+    char name[200], parameter[200];
+    if (sscanf(p.source.c_str() + i, "ENTRY(%*u) %199[a-zA-Z0-9_](const %199[^)]", name, parameter) != 2) continue;
+    *strrchr(parameter, ' ') = 0; // its name, behind its type
+    text += std::string("extern \"C\" __attribute__((no_sanitize(\"thread\"))) void twin_") + name + "(void *args) { " + name +
+            "(*(const " + parameter + " *)args); }\nextern \"C\" { extern const size_t twinBytes_" + name + " = sizeof(" + parameter + "); }\n";
   }
   std::ofstream(at + "/kernel.cpp") << text;
   std::string flags = " -std=c++17 -O1 -fPIC -ffp-contract=off -fno-strict-aliasing -fsanitize=thread -w"
