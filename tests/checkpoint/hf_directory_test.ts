@@ -1,5 +1,5 @@
 /** Hugging Face directories in and out of whole and sharded models. @module */
-import { test } from "node:test";
+import { sharedTest as test } from "../support/share.ts";
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import { writeSafetensors } from "../../src/checkpoint/safetensors.ts";

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readdirSync } from "node:fs";
-import { test } from "node:test";
+import { sharedTest as test } from "../support/share.ts";
 import { fileURLToPath } from "node:url";
 import { openPosix } from "../../ffi/posix.ts";
 import { openDevice } from "../../src/device/registry.ts";

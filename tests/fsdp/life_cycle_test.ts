@@ -1,6 +1,7 @@
 /** When units are gathered, freed and reduced, and that gradients are those of a model in one piece. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
+import { sharedTest as it } from "../support/share.ts";
 import { initializeParameters } from "../../doors/nn.ts";
 import { noGrad, scope, SGD } from "../../mod.ts";
 import type { Call } from "../../src/comm/call.ts";

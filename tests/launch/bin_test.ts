@@ -9,7 +9,7 @@ import { spawnSync } from "node:child_process";
 import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
-import { test } from "node:test";
+import { sharedTest as test } from "../support/share.ts";
 import { fileURLToPath } from "node:url";
 import { scriptPath } from "./launcher.ts";
 

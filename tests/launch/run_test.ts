@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
-import { test } from "node:test";
+import { sharedTest as test } from "../support/share.ts";
 import { pidsAfter, runCli, scriptPath, startCli, untilDead } from "./launcher.ts";
 
 const report = scriptPath("report.ts");

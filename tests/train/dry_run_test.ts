@@ -1,6 +1,7 @@
 /** Dry runs: what they tell, that the step of every policy is ordered, and that mistakes in its order are found. @module */
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { describe } from "node:test";
+import { sharedTest as it } from "../support/share.ts";
 import {
   AdamW,
   bfloat16,

@@ -1,7 +1,7 @@
 /** Flags that save memory, through the launcher: the run that has none, to the bit. @module */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
-import { test } from "node:test";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, flagsIn, losses, run } from "./runs.ts";
 
@@ -27,14 +27,31 @@ test("a run with checkpointed activations and offloaded states is the run withou
   const [a, b] = ["out", "saving"].map((out) => readFileSync(folder.file(`${out}/model/model.safetensors`)));
   assert.ok(a !== undefined && b !== undefined && a.equals(b), "the models differ");
   assert.deepEqual(readdirSync(disk), ["kept"]);
-  const missing = await run(
-    flagsIn(folder, ...steps, "--cpu-offload", "--offload-states", folder.file("none"), "--out", folder.file("x")),
-  );
-  assert.equal(missing.code, 1);
-  assert.match(missing.stderr, /Cannot write '.*none\/\.fullyshard-states-.*': there is no such file or directory/);
-  const twice = await run(
-    flagsIn(folder, "--activation-checkpointing", "full", "--gradient-checkpointing", "--out", folder.file("y")),
-  );
-  assert.equal(twice.code, 2);
-  assert.match(twice.stderr, /gradientCheckpointing: expected one of two names for one thing/);
 });
+
+test(
+  "a folder for states that is not there, and one setting by two names, are refused",
+  { timeout: 60_000 },
+  async () => {
+    using folder = temporaryDirectory();
+    const missing = await run(
+      flagsIn(
+        folder,
+        "--steps",
+        "6",
+        "--cpu-offload",
+        "--offload-states",
+        folder.file("none"),
+        "--out",
+        folder.file("x"),
+      ),
+    );
+    assert.equal(missing.code, 1);
+    assert.match(missing.stderr, /Cannot write '.*none\/\.fullyshard-states-.*': there is no such file or directory/);
+    const twice = await run(
+      flagsIn(folder, "--activation-checkpointing", "full", "--gradient-checkpointing", "--out", folder.file("y")),
+    );
+    assert.equal(twice.code, 2);
+    assert.match(twice.stderr, /gradientCheckpointing: expected one of two names for one thing/);
+  },
+);

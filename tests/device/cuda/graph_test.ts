@@ -45,8 +45,8 @@ const ODD = {
 };
 
 const CASES: readonly Case[] = [
-  ["FSDP on 1 card", 1, LLAMA, 17],
-  ["FSDP on 2 cards", 2, LLAMA, 17],
+  ["FSDP on 1 card", 1, SHORT, 4],
+  ["FSDP on 2 cards", 2, SHORT, 4],
   [
     "dropout, forwards and evaluations between steps, and rates that change",
     1,
@@ -62,6 +62,8 @@ const CASES: readonly Case[] = [
   ],
 ];
 const LONG_CASES: readonly Case[] = [
+  ["FSDP on 1 card, for 20 steps", 1, LLAMA, 17],
+  ["FSDP on 2 cards, for 20 steps", 2, LLAMA, 17],
   ["DDP on 2 cards", 2, LLAMA, 17],
   ["DDP with dropout and micro-batches", 2, { ...DROPOUT, microBatches: 2, strategy: "ddp" }, 4],
   ["HSDP on 4 cards", 4, { ...SHORT, strategy: "hsdp" }, 4],

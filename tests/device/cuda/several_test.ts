@@ -15,14 +15,15 @@ import { eventsOfStep, trainInterrupted, trainOddly, trainShared } from "./ranks
 
 const skip = lackingForTwin();
 const CASES = [
-  ["fsdp", 4, 20, 1],
+  ["fsdp", 4, 8, 1],
   ["ddp", 2, 8, 1],
-  ["fsdp", 4, 8, 2],
-  ["hsdp", 4, 8, 2],
+  ["fsdp", 4, 4, 2],
+  ["hsdp", 4, 4, 2],
   ["offload", 2, 8, 1],
   ["unpinned", 2, 4, 1],
 ] as const;
 const LONG_CASES = [
+  ["fsdp", 4, 20, 1],
   ["fsdp", 2, 20, 1],
   ["ddp", 2, 20, 1],
   ["ddp", 4, 20, 1],
@@ -31,7 +32,10 @@ const LONG_CASES = [
 ] as const;
 for (const [strategy, size, steps, hosts] of [...CASES, ...onlyInAll(LONG_CASES)]) {
   const where = hosts === 1 ? "" : ` of ${hosts} hosts`;
-  test(`${strategy} over ${size} cards${where} trains as one rank on the CPU`, { skip, timeout: 600_000 }, async () => {
+  test(`${strategy} over ${size} cards${where} trains ${steps} steps as one rank on the CPU`, {
+    skip,
+    timeout: 600_000,
+  }, async () => {
     const cpu = await openDevice("cpu", { memoryBytes: 2 ** 26 });
     const run = { steps, batch: size === 3 ? 6 : 4 };
     const expected = train(cpu, run);
