@@ -19,8 +19,8 @@ import { environmentFrom, processEnvironment } from "../../src/runtime/env.ts";
 
 /** The kinds of cards that kernels are compiled for. */
 export const ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"] as const;
-/** Those that kernels are compiled for unless all are asked for: the oldest and the newest. */
-const FEW: readonly string[] = ["sm_80", "sm_120"];
+/** Those that kernels are compiled for unless all are asked for: the oldest, whose instructions all others have. */
+const FEW: readonly string[] = ["sm_80"];
 
 /** Where `scripts/cuda_libraries.sh` puts the libraries. */
 export const FETCHED: string = fileURLToPath(new URL("../../.cuda", import.meta.url));
@@ -54,7 +54,7 @@ export const JOBS: readonly Job[] = Object.entries(LAUNCHES).flatMap(([file, ker
 
 /** Which jobs are done. */
 export interface Selection {
-  /** For every kind of card, not for two. */
+  /** For every kind of card, not for the oldest alone. */
   readonly all: boolean;
   /** Of one kernel alone. @default of all */
   readonly only: string | undefined;

@@ -1,7 +1,7 @@
 /**
  * What can be shown of CUDA without a card: `npm run test:cuda [-- --all | --only kernel | --document]`.
  *
- * 1. Every kernel is compiled by NVIDIA's compiler for two kinds of cards, or with `--all` for every kind, with a table of
+ * 1. Every kernel is compiled by NVIDIA's compiler for the oldest kind of card, or with `--all` for every kind, with a table of
  *    what it takes. What was compiled before is not compiled again.
  * 2. The tables of bindings are compared with what NVIDIA's headers say, and the real libraries are loaded and asked, in both
  *    runtimes: `tests/ffi`.
@@ -33,7 +33,7 @@ const flags: readonly Flag[] = [
   {
     name: "all",
     takes: "switch",
-    description: "Compile for every kind of card, not for the oldest and the newest alone",
+    description: "Compile for every kind of card, not for the oldest alone",
   },
   {
     name: "only",

@@ -9,38 +9,38 @@ import { temporaryDirectory } from "../support/temporary.ts";
 import { type Ended, essence, flagsIn, losses, metricLines, run, startRun } from "./runs.ts";
 
 const TIMEOUT = { timeout: 60_000 };
-const steps = ["--steps", "20"];
+const steps = ["--steps", "10"];
 
 function succeeds(ended: Ended): void {
   assert.equal(ended.code, 0, ended.stdout + ended.stderr);
 }
 
-/** The folder of a run of 20 steps in `out`, with a checkpoint of step 10: what runs that stop are compared with. */
+/** The folder of a run of 10 steps in `out`, with a checkpoint of step 5: what runs that stop are compared with. */
 const folder = temporaryDirectory();
 after(() => folder[Symbol.dispose]());
 let uninterrupted: Promise<readonly string[]> | undefined;
 
 async function runUninterrupted(): Promise<readonly string[]> {
-  succeeds(await run(flagsIn(folder, ...steps, "--save-every", "10")));
+  succeeds(await run(flagsIn(folder, ...steps, "--save-every", "5")));
   const lines = metricLines(folder).map(essence);
-  assert.equal(lines.length, 20);
+  assert.equal(lines.length, 10);
   return lines;
 }
 
-test("a run that stops at step 10 of 20 and resumes is the uninterrupted one, bit for bit", TIMEOUT, async () => {
+test("a run that stops at step 5 of 10 and resumes is the uninterrupted one, bit for bit", TIMEOUT, async () => {
   const whole = await (uninterrupted ??= runUninterrupted());
   const second = flagsIn(folder, ...steps, "--out", folder.file("second"));
-  const stopped = await run([...second, "--stop-after", "10"]);
+  const stopped = await run([...second, "--stop-after", "5"]);
   succeeds(stopped);
-  assert.match(stopped.stderr, /Saved '.*second\/checkpoint-10'\n.*Stopped after step 10 of 20: 10 steps in /);
-  assert.deepEqual(metricLines(folder, "second").map(essence), whole.slice(0, 10));
+  assert.match(stopped.stderr, /Saved '.*second\/checkpoint-5'\n.*Stopped after step 5 of 10: 5 steps in /);
+  assert.deepEqual(metricLines(folder, "second").map(essence), whole.slice(0, 5));
   assert.ok(!existsSync(folder.file("second/model")), "a run that only stopped writes no model");
   // A run that was killed may have written more, and half a line.
-  appendFileSync(folder.file("second/metrics.jsonl"), '{"step":11,"loss":1}\n{"step":12,"lo');
+  appendFileSync(folder.file("second/metrics.jsonl"), '{"step":6,"loss":1}\n{"step":7,"lo');
 
   const resumed = await run([...second, "--resume", "auto"]);
   succeeds(resumed);
-  assert.match(resumed.stderr, /Resumed '.*second\/checkpoint-10' at step 10/);
+  assert.match(resumed.stderr, /Resumed '.*second\/checkpoint-5' at step 5/);
   assert.deepEqual(metricLines(folder, "second").map(essence), whole);
   const [a, b] = ["out", "second"].map((out) => readFileSync(folder.file(`${out}/model/model.safetensors`)));
   assert.ok(a !== undefined && b !== undefined && a.equals(b), "the models differ");
@@ -109,12 +109,12 @@ test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async ()
   await (uninterrupted ??= runUninterrupted());
   const expected = losses(folder);
   for (const ranks of [1, 4]) {
-    const from = ["--out", folder.file(`on${ranks}`), "--resume", folder.file("out/checkpoint-10")];
+    const from = ["--out", folder.file(`on${ranks}`), "--resume", folder.file("out/checkpoint-5")];
     const resumed = await run(flagsIn(folder, ...steps, ...from), { ranks });
     succeeds(resumed);
     assert.match(resumed.stderr, /Results need not agree to the bit/);
     const found = losses(folder, `on${ranks}`);
-    assert.deepEqual([...found.keys()], Array.from({ length: 10 }, (_, i) => 11 + i));
+    assert.deepEqual([...found.keys()], Array.from({ length: 5 }, (_, i) => 6 + i));
     for (const [step, loss] of found) {
       const wanted = expected.get(step) ?? NaN;
       assert.ok(Math.abs(loss - wanted) <= 1e-5 * wanted, `step ${step} on ${ranks} ranks: ${loss}, not ${wanted}`);
@@ -124,16 +124,16 @@ test("a run resumes on 1 and on 4 ranks with the losses of 2", TIMEOUT, async ()
 
 test("a run whose ranks were killed goes on from its newest checkpoint", TIMEOUT, async () => {
   const whole = await (uninterrupted ??= runUninterrupted());
-  const second = flagsIn(folder, ...steps, "--out", folder.file("killed"), "--save-every", "4");
-  const killed = await run([...second, "fault=1:11:kill"], { allowAll: true });
+  const second = flagsIn(folder, ...steps, "--out", folder.file("killed"), "--save-every", "2");
+  const killed = await run([...second, "fault=1:7:kill"], { allowAll: true });
   assert.equal(killed.code, 137, killed.stderr);
   const resumed = await run([...second, "--resume", "auto"]);
   succeeds(resumed);
-  assert.match(resumed.stderr, /Resumed '.*checkpoint-8' at step 8/);
+  assert.match(resumed.stderr, /Resumed '.*checkpoint-6' at step 6/);
   assert.deepEqual(metricLines(folder, "killed").map(essence), whole);
   // Three are kept, and the last step's is one of them.
   const kept = readdirSync(folder.file("killed")).filter((name) => name.startsWith("checkpoint-")).sort();
-  assert.deepEqual(kept, ["checkpoint-12", "checkpoint-16", "checkpoint-20"]);
+  assert.deepEqual(kept, ["checkpoint-10", "checkpoint-6", "checkpoint-8"]);
 });
 
 test("Ctrl-C saves a run that saves nothing else, and says how to go on", TIMEOUT, async () => {
