@@ -1,6 +1,7 @@
 /**
  * Runs the code blocks of the README and of `docs/` from the packed npm package, in a folder of each document's own, once under
- * Bun and once under Deno, as many at a time as there are cores. What the word behind a block's language makes of it:
+ * Bun and once under Deno, one more at a time than there are cores, as ranks wait for each other. What the word behind a
+ * block's language makes of it:
  *
  *     ```ts            a program: it is run
  *     ```ts train.ts   a file: it is written, and the document's commands use it; so for yaml and json
@@ -47,7 +48,7 @@ const tarball = packInto(pack.path);
 const llama = `${pack.path}/llama`;
 await makeLlama();
 const queue = documents.flatMap((document) => RUNTIMES.map((runtime) => [document, runtime] as const));
-await Promise.all(Array.from({ length: availableParallelism() }, async () => {
+await Promise.all(Array.from({ length: availableParallelism() + 1 }, async () => {
   for (let next = queue.shift(); next !== undefined; next = queue.shift()) await runDocument(...next);
 }));
 process.stdout.write(`${passed} passed, ${failed} failed\n`);

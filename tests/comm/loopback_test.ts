@@ -7,9 +7,13 @@ import { conformPlanes } from "../conformance/planes.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 import { shareOf } from "../support/share.ts";
 
-conformPlanes("loopback", shareOf([1, 2, 3, 4]), { planes: { stagingBytes: 2 ** 23 } });
-// Staging so small that everything takes many rounds.
-conformPlanes("loopback with little staging", [3], { planes: { stagingBytes: 16384 } });
+for (
+  const [name, size, stagingBytes] of shareOf([
+    ...[1, 2, 3, 4].map((size) => ["loopback", size, 2 ** 23] as const),
+    // Staging so small that everything takes many rounds.
+    ["loopback with little staging", 3, 16384] as const,
+  ])
+) conformPlanes(name, [size], { planes: { stagingBytes } });
 
 test("runLoopback() names a rank that fails", async () => {
   const url = new URL("../ddp/rank.ts", import.meta.url);

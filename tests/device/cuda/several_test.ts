@@ -17,12 +17,13 @@ const skip = lackingForTwin();
 const CASES = [
   ["fsdp", 4, 8, 1],
   ["ddp", 2, 8, 1],
-  ["fsdp", 4, 4, 2],
+  ["fsdp", 2, 4, 2],
   ["hsdp", 4, 4, 2],
   ["offload", 2, 8, 1],
-  ["unpinned", 2, 4, 1],
 ] as const;
 const LONG_CASES = [
+  ["fsdp", 4, 8, 2],
+  ["unpinned", 2, 4, 1],
   ["fsdp", 4, 20, 1],
   ["fsdp", 2, 20, 1],
   ["ddp", 2, 20, 1],
