@@ -148,7 +148,9 @@ if [ "$mode" != --check ]; then
   begin build_module strict +simd128
   begin build_module relaxed +simd128,+relaxed-simd
 fi
-for build in "${builds[@]}"; do wait "$build"; done
+failed=0
+for build in "${builds[@]}"; do wait "$build" || failed=1; done
+((failed == 0))
 
 cat > "$work/digests.ts" << END
 /**

@@ -6,7 +6,7 @@ import { OutOfMemoryError } from "../../doors/errors.ts";
 import type { RunConfig } from "../../doors/config.ts";
 import { estimateStep, planModel } from "../../src/train/setup.ts";
 import { pairwise } from "../../scripts/parity/axes.ts";
-import { onlyInAll, shareOf } from "../support/share.ts";
+import { shareOf, usualFirst } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { measureMemory, type MemoryCase, type MemoryReport, runConfig } from "./memory_scenario.ts";
 import { openRank } from "./run.ts";
@@ -81,10 +81,8 @@ describe("planModel()", () => {
     cases.push([`${name} ${JSON.stringify({ ...policy, microBatches })}`, ranks, over, { hfConfig, config, steps: 2 }]);
   }
 
-  // Of each four, the first two by each `npm test`.
-  const isLong = (_: unknown, place: number): boolean => place % 4 > 1;
-  const chosen = cases.filter((one, place) => !isLong(one, place));
-  for (const [name, ranks, over, data] of shareOf([...chosen, ...onlyInAll(cases.filter(isLong))])) {
+  // Two of each four.
+  for (const [name, ranks, over, data] of shareOf(usualFirst(cases, (place) => place % 4 < 2))) {
     it(`tells the peak of ${name} on ${ranks} ranks over ${over}, to the byte`, { timeout: 120_000 }, async () => {
       for (const [rank, { expected, measured }] of (await measure(ranks, data, over)).entries()) {
         assert.deepEqual(measured, expected, `rank ${rank}`);

@@ -24,6 +24,14 @@ export function onlyInAll<T>(cases: readonly T[]): readonly T[] {
   return isAll ? cases : [];
 }
 
+/** The cases at places that are usual, and behind them, with `--all`, the others. */
+export function usualFirst<T>(cases: readonly T[], isUsual: (place: number) => boolean): readonly T[] {
+  return [
+    ...cases.filter((_, place) => isUsual(place)),
+    ...onlyInAll(cases.filter((_, place) => !isUsual(place))),
+  ];
+}
+
 /** What a test of `node:test` is told besides its name. */
 interface Options {
   readonly timeout?: number;

@@ -34,18 +34,8 @@ test(
   { timeout: 60_000 },
   async () => {
     using folder = temporaryDirectory();
-    const missing = await run(
-      flagsIn(
-        folder,
-        "--steps",
-        "6",
-        "--cpu-offload",
-        "--offload-states",
-        folder.file("none"),
-        "--out",
-        folder.file("x"),
-      ),
-    );
+    const offload = ["--cpu-offload", "--offload-states", folder.file("none")];
+    const missing = await run(flagsIn(folder, "--steps", "6", ...offload, "--out", folder.file("x")));
     assert.equal(missing.code, 1);
     assert.match(missing.stderr, /Cannot write '.*none\/\.fullyshard-states-.*': there is no such file or directory/);
     const twice = await run(

@@ -5,7 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { type DType, float16, float32 } from "../../../src/dtype.ts";
-import { onlyInAll } from "../../support/share.ts";
+import { usualFirst } from "../../support/share.ts";
 import { type CasesOf, each, eachFloat, fround, numbers, pick, spread, sum } from "./case.ts";
 import { dropoutFactor } from "./philox.ts";
 
@@ -204,12 +204,7 @@ function attend({ args, inputs, dO: dOutput, hidden }: ReturnType<typeof problem
 /** The attentions of an element type; of those by tiles, which take long, each is of one type unless all tests are run. */
 function attentionsOf(dtype: DType): readonly Attention[] {
   if (dtype === float32) return ATTENTIONS;
-  const isOwn = (_: Attention, place: number): boolean => place % 2 === Number(dtype === float16);
-  return [
-    ...ATTENTIONS,
-    ...TILED.filter(isOwn),
-    ...onlyInAll(TILED.filter((one, place) => !isOwn(one, place))),
-  ];
+  return [...ATTENTIONS, ...usualFirst(TILED, (place) => place % 2 === Number(dtype === float16))];
 }
 
 /** The attentions of all element types; the formula's results are those that a first call asks for, as they take seconds. */

@@ -139,14 +139,8 @@ const LOSSES: readonly (readonly [loss: Loss, said: RegExp])[] = [
   ],
   [{ step: 1, how: "throws in a forward", hasGraph: false }, /^CollectiveError: .*RangeError: a block throws/],
   [{ step: 3, how: "throws in a forward", hasGraph: true }, /^CollectiveError: .*RangeError: a block throws/],
-  [
-    { step: 1, how: "loses the network in a forward", hasGraph: false },
-    BROKEN,
-  ],
-  [
-    { step: 5, how: "loses the network before a step", hasGraph: true },
-    BROKEN,
-  ],
+  [{ step: 1, how: "loses the network in a forward", hasGraph: false }, BROKEN],
+  [{ step: 5, how: "loses the network before a step", hasGraph: true }, BROKEN],
 ];
 for (const [loss, said] of LOSSES) {
   const by = loss.hasGraph ? "with graphs" : "by single calls";

@@ -97,6 +97,10 @@ static int fail(int status, const std::string &text) {
   lastError = text;
   return status;
 }
+/** What a call on a communicator that takes none returns: the error of one that has failed, as NCCL does. */
+static int refuse(Comm *c, const std::string &text) {
+  return c->state == OK || c->state == IN_PROGRESS ? fail(INVALID_USAGE, text) : fail(c->state, c->error);
+}
 
 /** Runs this process' part of collectives that other ranks wait in. */
 static void *serve(void *) {
@@ -322,8 +326,7 @@ static void enqueueWork(Comm *c, void *stream, const char *name, const Work &mak
 }
 static int enqueue(Comm *c, void *stream, const char *name, const Work &make) {
   LOCK;
-  if (c->state != OK && c->state != IN_PROGRESS) return fail(c->state, c->error);
-  if (c->state != OK || c->isFinalized) return fail(INVALID_USAGE, std::string(name) + " on a communicator that is not ready");
+  if (c->state != OK || c->isFinalized) return refuse(c, std::string(name) + " on a communicator that is not ready");
   if (c->isBusy || c->registering) return fail(INVALID_USAGE, std::string(name) + " while the last call is in progress");
   if (twinIsCaptured(stream)) {
     std::function<void(void *)> launched = [=](void *lane) { enqueueWork(c, lane, name, make); };
@@ -419,7 +422,7 @@ API int ncclCommInitRankScalable(Comm **comm, int ranks, int rank, int count, co
 }
 API int ncclCommSplit(Comm *c, int color, int key, Comm **comm, const Config *config) {
   LOCK;
-  if (c->state != OK || c->splits == MAX_SPLITS) return fail(INVALID_USAGE, "split");
+  if (c->state != OK || c->splits == MAX_SPLITS) return refuse(c, "split");
   Comm *made = *comm = begin();
   made->policy = policyOf(config);
   made->parent = c, made->splitNumber = c->splits++, made->color = color;
@@ -447,7 +450,7 @@ API int ncclCommGetAsyncError(Comm *c, int *state) {
 }
 API int ncclCommFinalize(Comm *c) {
   LOCK;
-  if (c->state != OK) return fail(INVALID_USAGE, "finalize");
+  if (c->state != OK) return refuse(c, "finalize");
   c->isFinalized = true;
   return IN_PROGRESS;
 }

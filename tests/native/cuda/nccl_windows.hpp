@@ -98,7 +98,7 @@ API int ncclCommWindowRegister(Comm *c, void *p, u64 bytes, Window **window, int
     twinReportFault("memory is registered while work is captured");
     return fail(INVALID_USAGE, "a registration in a capture");
   }
-  if (c->state != OK || c->isBusy || c->registering) return fail(INVALID_USAGE, "a registration while a call is in progress");
+  if (c->state != OK || c->isBusy || c->registering) return refuse(c, "a registration while a call is in progress");
   *window = nullptr;
   if (getenv("TWIN_NO_WINDOWS")) return OK;
   auto it = memories().upper_bound((u8 *)p);
