@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds wasm/pkg from the Rust crate in wasm/: the strict and the relaxed-simd module, and native libraries for x86-64-v3,
-# x86-64-v4 and aarch64 (NEON) on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the
+# x86-64-v4 (with AVX512_BF16 too) and aarch64 (NEON) on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the
 # libraries are known, and wasm/SHA256SUMS, which tells from which sources all that was built.
 #
 #   scripts/build_wasm.sh              builds
@@ -141,6 +141,7 @@ builds=()
 begin() { "$@" & builds+=($!); }
 begin build_library v3 "$X86_TARGET" x86-64-v3
 begin build_library v4 "$X86_TARGET" x86-64-v4
+begin build_library v4-bf16 "$X86_TARGET" x86-64-v4 -C target-feature=+avx512bf16
 # Atomics as instructions that every processor has: calls that choose among them want the C library. rustc warns of every such
 # switch.
 begin build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
@@ -163,6 +164,7 @@ cat > "$work/digests.ts" << END
 export const LIBRARY_DIGESTS = {
   v3: "$(digest "$work/pkg/native-v3.so")",
   v4: "$(digest "$work/pkg/native-v4.so")",
+  "v4-bf16": "$(digest "$work/pkg/native-v4-bf16.so")",
   neon: "$(digest "$work/pkg/native-neon.so")",
 } as const;
 END

@@ -6,7 +6,8 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "175b088550ea7f849dbf4061d35edb2b93d65a979d9d12f8f6a5ab1f6b951989",
-  v4: "f560340c2b3175e7e1967834c2bfb225adbc0fe0ccb7655090fcdb871ffb2fd8",
-  neon: "0979874076828a6abf3de5aed1ea3cfadb27f46532ef2d79147ac735352860d1",
+  v3: "67d6b7a370061a89fa3b281f79efad3575a085a804a183cfa1cfe3536ca6fa1a",
+  v4: "325854a8c9e2f51c20e36881c845af731f45517399e7a90c1a597c905ca53155",
+  "v4-bf16": "64f356b790fe879cb14950b585a7d1b4c1a7a35a634b5d91277335f5b974d4a5",
+  neon: "c43d4d4070fbc9196a1021d2d9b40bfbacd6d235ca23bff2435a75abf80e05af",
 } as const;

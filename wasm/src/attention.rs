@@ -5,6 +5,7 @@
 //! cannot see, and with a window no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
 use crate::dropout::{multiply, Dropout};
 use crate::dtype::{load_part, store_part, Element};
+use crate::factors::{words, Widened};
 use crate::math::{exp_of_negative as exp, exps_of_negatives};
 use crate::scratch_areas;
 use crate::simd::{max, sum_lanes, F32s, LANES};
@@ -182,7 +183,7 @@ pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const
 unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q: *const T, k: *const T, v: *const T) {
     let f = Forward::new(s.space);
     let (dim, values, queries) = (s.head_dim, s.value_dim, b.queries);
-    pack::<T, MR>(f.queries, q.add(s.queries_at(b, s.stride_q, dim)), s.stride_q, 1, queries, dim);
+    pack::<T, T::Factors, MR>(f.queries, q.add(s.queries_at(b, s.stride_q, dim)), s.stride_q, 1, queries, dim);
     core::ptr::write_bytes(f.output, 0, queries.next_multiple_of(MR) * padded(values));
     for i in 0..queries.next_multiple_of(MR) {
         *f.tops.add(i) = f32::NEG_INFINITY;
@@ -191,10 +192,10 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
     let end = s.visible(b.q0 + queries - 1, 0, s.seq_k);
     for k0 in (s.first_block(b.q0, KEYS)..end).step_by(KEYS) {
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
-        pack::<T, NR>(f.keys, k.add(s.keys_at(b, s.stride_k, dim)), s.stride_k, 1, b.keys, dim);
-        pack::<T, NR>(f.values, v.add(s.keys_at(b, s.stride_v, values)), 1, s.stride_v, values, b.keys);
+        pack::<T, T::Factors, NR>(f.keys, k.add(s.keys_at(b, s.stride_k, dim)), s.stride_k, 1, b.keys, dim);
+        pack::<T, Widened, NR>(f.values, v.add(s.keys_at(b, s.stride_v, values)), 1, s.stride_v, values, b.keys);
         for row in (0..queries).step_by(MR) {
-            row_panel(s, &f, b, row);
+            row_panel::<T>(s, &f, b, row);
         }
     }
     for i in 0..queries {
@@ -211,15 +212,16 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
 
 /// The query rows of one panel against one block of keys: scores, online softmax, weighted values.
 #[inline(always)]
-unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
-    let (dim, padded) = (s.head_dim, padded(s.value_dim));
+unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
+    let (depth, padded) = (words::<T, T::Factors>(s.head_dim), padded(s.value_dim));
     let seen = s.seen(b, row + MR - 1);
     if seen <= s.passed(b.q0 + row, b.k0, b.keys) {
         return;
     }
     let width = seen.next_multiple_of(NR);
     for c in (0..width).step_by(NR) {
-        tile(dim, f.queries.add(row * dim), f.keys.add(c * dim), f.scores.add(c), KEYS, s.scale, 0.0);
+        let (queries, keys) = (f.queries.add(row * depth), f.keys.add(c * depth));
+        tile::<T::Factors>(depth, queries, keys, f.scores.add(c), KEYS, s.scale, 0.0);
     }
     let (mut bases, mut falls) = ([0.0; MR], [0.0; PANEL]);
     for i in 0..MR {

@@ -25,6 +25,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod exact;
 pub mod experts;
+pub mod factors;
 pub mod gated_delta;
 pub mod index;
 pub mod loss;

@@ -3,6 +3,7 @@
 //! Blocks along the summed dim are `KC` long whatever the other sizes, so an element's bits depend on its row, its
 //! column and `k` alone (products with few rows over a transposed `b` take another path; see [`is_skinny`]).
 use crate::dtype::{load_part, Element};
+use crate::factors::words;
 use crate::scratch_areas;
 use crate::simd::sum_lanes;
 use crate::strided::gather;
@@ -150,25 +151,27 @@ unsafe fn block<T: Element>(
     let mut pc = 0;
     while pc < p.k {
         let kc = KC.min(p.k - pc);
+        let depth = words::<T, T::Factors>(kc);
         let beta = if pc == 0 { beta } else { 1.0 };
         space.split(nc.div_ceil(NR), NR * kc, |panels, _| {
             let (j, end) = (panels.start * NR, nc.min(panels.end * NR));
-            pack::<T, NR>(right.add(j * kc), b.at(pc, jc + j), b.col, b.row, end - j, kc);
+            pack::<T, T::Factors, NR>(right.add(j * depth), b.at(pc, jc + j), b.col, b.row, end - j, kc);
         });
         space.split(rows.div_ceil(whole), whole * nc * kc / WORK, |blocks, own| {
             let left = Space::new(own).left;
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
-                pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
+                pack::<T, T::Factors, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
                 for j in (0..nc).step_by(NR) {
                     for i in (0..mc).step_by(MR) {
-                        let (pa, pb) = (left.add(i * kc), right.add(j * kc));
+                        let (pa, pb) = (left.add(i * depth), right.add(j * depth));
                         let pc = c.add((ic + i) * ldc + j);
                         if mc - i >= MR && nc - j >= NR {
                             fetch_output(pc, ldc);
-                            tile(kc, pa, pb, pc, ldc, alpha, beta);
+                            tile::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta);
                         } else {
-                            tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
+                            let (rows, cols) = (MR.min(mc - i), NR.min(nc - j));
+                            tile_part::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta, rows, cols);
                         }
                     }
                 }
