@@ -23,7 +23,7 @@ const OTHERS = [
   ...["portable_exp", "portable_log", "portable_sin", "portable_cos", "portable_pow"],
 ];
 
-for (const level of Object.keys(LIBRARY_DIGESTS)) {
+for (const level of ["v3", "v4", "v4-bf16", "neon"] as const) {
   const file = new URL(`../../wasm/pkg/native-${level}.so`, import.meta.url);
 
   test(`native-${level}.so gives the kernels of the table, and wants no symbol and no library`, () => {
