@@ -8,7 +8,7 @@ use crate::dtype::{load_part, store_part, Element};
 use crate::factors::{words, Widened};
 use crate::math::{exp_of_negative as exp, exps_of_negatives};
 use crate::scratch_areas;
-use crate::simd::{max, sum_lanes, F32s, LANES};
+use crate::simd::{max, sum_lanes, F32s, LANES, SUM_LANES};
 use crate::tile::{pack, tile, tile_in_place, Left, MR, NR};
 use crate::workspace::Workspace;
 
@@ -238,8 +238,7 @@ unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
     let shrinks = exp_of_rows(falls);
     for i in 0..MR {
         let (scores, base, shrink) = (f.scores.add(i * KEYS), F32s::splat(bases[i]), shrinks[i]);
-        exps_of_negatives(width, |j| F32s::load(scores.add(j)) - base, |j, e| e.store(scores.add(j)));
-        let sum = sum_lanes(width, |sum, j, _| sum + F32s::load(scores.add(j)));
+        let sum = exps_of_scores(scores, width, base);
         *f.sums.add(row + i) = *f.sums.add(row + i) * shrink + sum;
         if s.dropped(b, b.q0 + row + i, width, f.factors) {
             multiply(width, scores, f.factors);
@@ -256,6 +255,25 @@ unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
         // A panel of values is as deep as the block, of which only the keys seen are used.
         tile_in_place(seen, weights, f.values.add(c * b.keys), f.output.add(row * padded + c), padded, true);
     }
+}
+
+/// Replaces scores by `e^(score - base)`, and gives their sum.
+#[inline(always)]
+unsafe fn exps_of_scores(scores: *mut f32, width: usize, base: F32s) -> f32 {
+    let mut lanes = F32s::zero();
+    exps_of_negatives(
+        width,
+        |j| F32s::load(scores.add(j)) - base,
+        |j, e| {
+            e.store(scores.add(j));
+            lanes = lanes + e;
+        },
+    );
+    if LANES == SUM_LANES {
+        // A vector's lanes are those that sums are kept in.
+        return lanes.fold(|a, b| a + b);
+    }
+    sum_lanes(width, |sum, j, _| sum + F32s::load(scores.add(j)))
 }
 
 /// Rows of a panel, filled up to whole vectors: to one, but for NEON, whose panel takes two.

@@ -5,7 +5,7 @@
 use crate::dtype::{load_part, Element};
 use crate::factors::words;
 use crate::scratch_areas;
-use crate::simd::sum_lanes;
+use crate::simd::{prefetch_near, sum_lanes};
 use crate::strided::gather;
 use crate::tile::{fetch_output, pack, tile, tile_part, MR, NR};
 use crate::with_wider;
@@ -162,8 +162,16 @@ unsafe fn block<T: Element>(
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
                 pack::<T, T::Factors, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
+                let next = ic + whole;
+                let ahead = if next < rows {
+                    Ahead::new(a.at(i0 + next, pc), a, whole.min(rows - next), kc)
+                } else {
+                    Ahead::new(a.at(i0, pc + kc), a, whole.min(rows), KC.min(p.k - pc - kc))
+                };
+                let mut ahead = ahead.over(nc.div_ceil(NR) * mc.div_ceil(MR));
                 for j in (0..nc).step_by(NR) {
                     for i in (0..mc).step_by(MR) {
+                        ahead.fetch();
                         let (pa, pb) = (left.add(i * depth), right.add(j * depth));
                         let pc = c.add((ic + i) * ldc + j);
                         if mc - i >= MR && nc - j >= NR {
@@ -178,6 +186,46 @@ unsafe fn block<T: Element>(
             }
         });
         pc += KC;
+    }
+}
+
+/// Lines of a part of a matrix that is packed next, fetched little by little while the tiles before it are computed.
+struct Ahead<T> {
+    data: *const T,
+    /// Elements from one run of neighbors to the next, lines of a run, and how many runs.
+    stride: usize,
+    lines: usize,
+    runs: usize,
+    /// Lines that are fetched at once, and where the next of them is.
+    together: usize,
+    run: usize,
+    line: usize,
+}
+
+impl<T> Ahead<T> {
+    #[inline(always)]
+    fn new(data: *const T, m: Matrix<T>, rows: usize, cols: usize) -> Ahead<T> {
+        let (stride, runs, run) = if m.row == 1 { (m.col, cols, rows) } else { (m.row, rows, cols) };
+        Ahead { data, stride, lines: run.div_ceil(Self::LINE), runs, together: 0, run: 0, line: 0 }
+    }
+    const LINE: usize = 64 / size_of::<T>();
+    /// The same, by so many calls of `fetch`.
+    #[inline(always)]
+    fn over(self, calls: usize) -> Ahead<T> {
+        Ahead { together: (self.runs * self.lines).div_ceil(calls.max(1)), ..self }
+    }
+    #[inline(always)]
+    fn fetch(&mut self) {
+        for _ in 0..self.together {
+            if self.run == self.runs {
+                return;
+            }
+            prefetch_near(self.data.wrapping_add(self.run * self.stride + self.line * Self::LINE));
+            self.line += 1;
+            if self.line == self.lines {
+                (self.line, self.run) = (0, self.run + 1);
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::simd_wasm as registers;
 #[cfg(target_feature = "avx2")]
 use crate::simd_x86 as registers;
 
-pub use registers::{prefetch, Quad, LANES};
+pub use registers::{prefetch, prefetch_near, Quad, LANES};
 
 /// Lanes of f32.
 #[derive(Clone, Copy)]

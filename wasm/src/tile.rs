@@ -3,7 +3,7 @@
 //! A panel holds `W` rows (or columns) of a matrix interleaved, step by step along the summed dim, so that the tile
 //! reads both operands front to back. The sum of each output element runs over that dim in order, in one chain:
 //! its bits do not depend on the sizes of the output nor on its place in it.
-use crate::dtype::Element;
+use crate::dtype::{load_part, store_part, Element};
 use crate::factors::{words, Factors, MultiplyAdd, Widened};
 use crate::simd::{prefetch, F32s, Quad, LANES};
 
@@ -19,6 +19,8 @@ pub const MR: usize = match LANES {
 const UNROLLED: usize = if LANES > 4 || cfg!(target_arch = "aarch64") { 4 } else { 1 };
 /// Vectors in a row of a tile.
 const VECTORS: usize = 2;
+/// Whether a tile of few columns is computed by half, as its sums still hide how long a fused product takes.
+const HALVED: bool = MR >= 12;
 /// Columns of a tile: width of the right operand's panels.
 pub const NR: usize = VECTORS * LANES;
 
@@ -82,7 +84,11 @@ unsafe fn pack_neighbors<T: Element, F: Factors<T>, const W: usize>(
     // Steps that fill no word.
     if whole < words {
         for row in (0..width).step_by(W) {
-            copy_row::<T, Widened, W>(panels.add(row * words + whole * W), src.add(whole * F::STEPS * step_stride + row), 0);
+            copy_row::<T, Widened, W>(
+                panels.add(row * words + whole * W),
+                src.add(whole * F::STEPS * step_stride + row),
+                0,
+            );
         }
     }
 }
@@ -179,7 +185,12 @@ impl Left {
 
 /// Adds the product of a left operand and a right panel over `depth` words.
 #[inline(always)]
-unsafe fn add_product<M: MultiplyAdd>(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b: *const f32) {
+unsafe fn add_product<M: MultiplyAdd, const N: usize>(
+    sums: &mut [[F32s; N]; MR],
+    depth: usize,
+    a: Left,
+    b: *const f32,
+) {
     #[cfg(target_arch = "wasm32")]
     if a.row == 1 {
         return add_neighbors(sums, depth, a, b);
@@ -190,13 +201,13 @@ unsafe fn add_product<M: MultiplyAdd>(sums: &mut [[F32s; VECTORS]; MR], depth: u
         add_steps(sums, Left { data: left, ..a }, b);
         #[cfg(not(target_arch = "aarch64"))]
         for s in 0..UNROLLED {
-            add_step::<M>(sums, left.add(s * a.step), a.row, b.add(s * NR));
+            add_step::<M, N>(sums, left.add(s * a.step), a.row, b.add(s * NR));
         }
         left = left.add(UNROLLED * a.step);
         b = b.add(UNROLLED * NR);
     }
     for _ in 0..depth % UNROLLED {
-        add_step::<M>(sums, left, a.row, b);
+        add_step::<M, N>(sums, left, a.row, b);
         left = left.add(a.step);
         b = b.add(NR);
     }
@@ -206,12 +217,12 @@ unsafe fn add_product<M: MultiplyAdd>(sums: &mut [[F32s; VECTORS]; MR], depth: u
 /// fill a vector than of one that is shuffled, and keep more of the sums in registers where those of a column come together.
 #[cfg(target_arch = "wasm32")]
 #[inline(always)]
-unsafe fn add_neighbors(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left, b: *const f32) {
+unsafe fn add_neighbors<const N: usize>(sums: &mut [[F32s; N]; MR], depth: usize, a: Left, b: *const f32) {
     let (mut left, mut b) = (a.data, b);
     for _ in 0..depth {
-        let right: [F32s; VECTORS] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
+        let right: [F32s; N] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
         let values: [F32s; MR] = F32s::load_splats(left);
-        for j in 0..VECTORS {
+        for j in 0..N {
             for i in 0..MR {
                 sums[i][j] = values[i].madd(right[j], sums[i][j]);
             }
@@ -225,7 +236,7 @@ unsafe fn add_neighbors(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: Left,
 /// by four neighbors, along its rows or along its steps.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-unsafe fn add_steps(sums: &mut [[F32s; VECTORS]; MR], a: Left, b: *const f32) {
+unsafe fn add_steps<const N: usize>(sums: &mut [[F32s; N]; MR], a: Left, b: *const f32) {
     const _: () = assert!(UNROLLED == 4 && MR.is_multiple_of(4));
     let mut values = [[F32s::zero(); MR]; UNROLLED];
     if a.row == 1 {
@@ -243,9 +254,9 @@ unsafe fn add_steps(sums: &mut [[F32s; VECTORS]; MR], a: Left, b: *const f32) {
         }
     }
     for s in 0..UNROLLED {
-        let right: [F32s; VECTORS] = core::array::from_fn(|j| F32s::load(b.add(s * NR + LANES * j)));
+        let right: [F32s; N] = core::array::from_fn(|j| F32s::load(b.add(s * NR + LANES * j)));
         for i in 0..MR {
-            for j in 0..VECTORS {
+            for j in 0..N {
                 sums[i][j] = values[s][i].madd(right[j], sums[i][j]);
             }
         }
@@ -254,11 +265,16 @@ unsafe fn add_steps(sums: &mut [[F32s; VECTORS]; MR], a: Left, b: *const f32) {
 
 /// One word of each operand.
 #[inline(always)]
-unsafe fn add_step<M: MultiplyAdd>(sums: &mut [[F32s; VECTORS]; MR], left: *const f32, row: usize, b: *const f32) {
-    let right: [F32s; VECTORS] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
+unsafe fn add_step<M: MultiplyAdd, const N: usize>(
+    sums: &mut [[F32s; N]; MR],
+    left: *const f32,
+    row: usize,
+    b: *const f32,
+) {
+    let right: [F32s; N] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
     for i in 0..MR {
         let value = F32s::load_splat(left.add(i * row));
-        for j in 0..VECTORS {
+        for j in 0..N {
             sums[i][j] = M::multiply_add(value, right[j], sums[i][j]);
         }
     }
@@ -276,7 +292,7 @@ pub unsafe fn tile<M: MultiplyAdd>(
     beta: f32,
 ) {
     let mut sums = [[F32s::zero(); VECTORS]; MR];
-    add_product::<M>(&mut sums, depth, Left::panel(a), b);
+    add_product::<M, VECTORS>(&mut sums, depth, Left::panel(a), b);
     let (scale, keep) = (F32s::splat(alpha), F32s::splat(beta));
     for i in 0..MR {
         for j in 0..VECTORS {
@@ -309,7 +325,7 @@ pub unsafe fn tile_in_place(depth: usize, a: Left, b: *const f32, c: *mut f32, l
             }
         }
     }
-    add_product::<Widened>(&mut sums, depth, a, b);
+    add_product::<Widened, VECTORS>(&mut sums, depth, a, b);
     for i in 0..MR {
         for j in 0..VECTORS {
             sums[i][j].store(c.add(i * ldc + LANES * j));
@@ -330,13 +346,34 @@ pub unsafe fn tile_part<M: MultiplyAdd>(
     rows: usize,
     cols: usize,
 ) {
-    let mut whole = [0.0f32; MR * NR];
-    tile::<M>(depth, a, b, whole.as_mut_ptr(), NR, 1.0, 0.0);
+    if HALVED && cols <= LANES {
+        return part::<M, 1>(depth, a, b, c, ldc, alpha, beta, rows, cols);
+    }
+    part::<M, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols);
+}
+
+/// The same of the first `N` vectors of a tile's rows.
+#[inline(always)]
+unsafe fn part<M: MultiplyAdd, const N: usize>(
+    depth: usize,
+    a: *const f32,
+    b: *const f32,
+    c: *mut f32,
+    ldc: usize,
+    alpha: f32,
+    beta: f32,
+    rows: usize,
+    cols: usize,
+) {
+    let mut sums = [[F32s::zero(); N]; MR];
+    add_product::<M, N>(&mut sums, depth, Left::panel(a), b);
+    let (scale, keep) = (F32s::splat(alpha), F32s::splat(beta));
     for i in 0..rows {
-        for j in 0..cols {
-            let p = c.add(i * ldc + j);
-            let new = alpha * *whole.as_ptr().add(i * NR + j);
-            *p = if beta == 0.0 { new } else { beta * *p + new };
+        for j in 0..N.min(cols.div_ceil(LANES)) {
+            let (p, count) = (c.add(i * ldc + LANES * j), cols - LANES * j);
+            let new = scale * sums[i][j];
+            let value = if beta == 0.0 { new } else { keep * load_part(p as *const f32, count) + new };
+            store_part(p, value, count);
         }
     }
 }
