@@ -6,7 +6,7 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "175b088550ea7f849dbf4061d35edb2b93d65a979d9d12f8f6a5ab1f6b951989",
-  v4: "f560340c2b3175e7e1967834c2bfb225adbc0fe0ccb7655090fcdb871ffb2fd8",
-  neon: "0979874076828a6abf3de5aed1ea3cfadb27f46532ef2d79147ac735352860d1",
+  v3: "b389ed3622ba595124e28195c056fd10c16078e174378034fd830451a2cc74ac",
+  v4: "da2b9d2e7b07b1464859b52c18d18d3f0e6e8b426330e4fabe617ee9f747f388",
+  neon: "15dc3ea49c429d31c0258dfc591a12623acb3ff400911ffe9c58d842693697c0",
 } as const;

@@ -6,12 +6,12 @@ use crate::dtype::{load_part, Element};
 use crate::scratch_areas;
 use crate::simd::sum_lanes;
 use crate::strided::gather;
-use crate::tile::{fetch_output, pack, tile, tile_part, MR, NR};
+use crate::tile::{fetch_output, pack, pack_left, spread, tile, tile_part, MR, NR, SPREAD};
 use crate::with_wider;
 use crate::workspace::Workspace;
 use core::ops::Range;
 
-const MC: usize = 128usize.next_multiple_of(MR);
+const MC: usize = (128 / SPREAD).next_multiple_of(MR);
 const KC: usize = 256;
 const NC: usize = 512;
 /// Rows kept as f32 at a time where the output is rounded.
@@ -22,10 +22,10 @@ const WORK: usize = 16;
 const SKINNY_ROWS: usize = 3;
 
 /// Words at the start of the scratch area that a product of f32 into f32 packs its operands into.
-pub const PANEL_WORDS: usize = MC * KC + KC * NC;
+pub const PANEL_WORDS: usize = MC * KC * SPREAD + KC * NC;
 
 scratch_areas! { Space {
-    left: MC * KC,                // panels of a block's rows
+    left: MC * KC * SPREAD,       // panels of a block's rows
     right: KC * NC,               // panels of its columns
     rounded: ROUNDED_ROWS * NC,   // sums that are rounded together
 } }
@@ -159,16 +159,28 @@ unsafe fn block<T: Element>(
             let left = Space::new(own).left;
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
-                pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
-                for j in (0..nc).step_by(NR) {
+                pack_left::<T>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
+                let product = |i: usize, j: usize| {
+                    let (pa, pb) = (left.add(i * kc * spread()), right.add(j * kc));
+                    let pc = c.add((ic + i) * ldc + j);
+                    if mc - i >= MR && nc - j >= NR {
+                        fetch_output(pc, ldc);
+                        tile(kc, pa, pb, pc, ldc, alpha, beta);
+                    } else {
+                        tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
+                    }
+                };
+                // The wider panel stays in the nearest cache while those of the other operand go by.
+                if MR * spread() > NR {
                     for i in (0..mc).step_by(MR) {
-                        let (pa, pb) = (left.add(i * kc), right.add(j * kc));
-                        let pc = c.add((ic + i) * ldc + j);
-                        if mc - i >= MR && nc - j >= NR {
-                            fetch_output(pc, ldc);
-                            tile(kc, pa, pb, pc, ldc, alpha, beta);
-                        } else {
-                            tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
+                        for j in (0..nc).step_by(NR) {
+                            product(i, j);
+                        }
+                    }
+                } else {
+                    for j in (0..nc).step_by(NR) {
+                        for i in (0..mc).step_by(MR) {
+                            product(i, j);
                         }
                     }
                 }
