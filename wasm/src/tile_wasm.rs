@@ -3,7 +3,7 @@
 //!
 //! A factor that is one value for all lanes costs the latter two or three instructions, of which shuffles wait for the units
 //! that products need. So there a left operand is spread before its tiles are computed: each value fills a vector of its own, and
-//! one instruction loads it from then on. The former check each load's address, so they get fewer loads.
+//! one instruction loads it from then on. V8 may check each load's address, so it gets fewer loads.
 use crate::simd::{F32s, LANES};
 use crate::tile::{pack, Left, MR, NR, VECTORS};
 
@@ -81,8 +81,8 @@ pub unsafe fn add_neighbors(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: L
     }
 }
 
-/// Adds the product of a spread left panel and a right panel over `depth` steps, by two: so that a quarter of the
-/// instructions is not the loop's own.
+/// Adds the product of a spread left panel and a right panel over `depth` steps, two at a time: which halves what the loop
+/// itself costs.
 #[inline(always)]
 pub unsafe fn add_spread(sums: &mut [[F32s; VECTORS]; MR], depth: usize, a: *const f32, b: *const f32) {
     let (mut a, mut b) = (a, b);
