@@ -111,8 +111,8 @@ in_crate() {
 mkdir "$work/pkg"
 
 # Of what wasm-pack writes, only the module is used: wasm/mod.ts is the glue.
-build_module() { # <variant> <target features>
-  local flags=(-C "target-feature=$2" -C link-arg=--import-memory)
+build_module() { # <variant> <target features> [more flags]
+  local flags=("${@:3}" -C "target-feature=$2" -C link-arg=--import-memory)
   in_crate wasm-pack --quiet build --mode no-install --target web --release --no-typescript \
     --out-dir "$work/out-$1" -- --locked --target-dir "$work/target-$1"
   cp "$work/out-$1/fullyshard_wasm_bg.wasm" "$work/pkg/$1.wasm"
@@ -147,7 +147,9 @@ begin build_library v4-bf16 "$X86_TARGET" x86-64-v4 -C target-feature=+avx512bf1
 begin build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
 if [ "$mode" != --check ]; then
   begin build_module strict +simd128
-  begin build_module relaxed +simd128,+relaxed-simd
+  # Without the pass that makes a sum of each address in a loop, addresses are offsets from few pointers, which engines take
+  # as parts of their loads.
+  begin build_module relaxed +simd128,+relaxed-simd -C llvm-args=-disable-lsr
 fi
 failed=0
 for build in "${builds[@]}"; do wait "$build" || failed=1; done

@@ -6,8 +6,8 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "67d6b7a370061a89fa3b281f79efad3575a085a804a183cfa1cfe3536ca6fa1a",
-  v4: "325854a8c9e2f51c20e36881c845af731f45517399e7a90c1a597c905ca53155",
-  "v4-bf16": "05e5893d333d6463e5239089fa75bbb5da0c3020f5826e91dd8d5ab0bfaf6226",
-  neon: "c43d4d4070fbc9196a1021d2d9b40bfbacd6d235ca23bff2435a75abf80e05af",
+  v3: "c68758a1b79d3ab886eeeac3f66c9bbad8e80aa7707afc891299ccdf45af7acb",
+  v4: "d6d3c43738fc6c72fbb0a723da3c481bdf094c18702fd5ab4e464f9855fb9023",
+  "v4-bf16": "9980963ba2aa02b797d3b80cd9c5d4af88c225dcbb5623932feb31606358f9ad",
+  neon: "f951df390395270e9f8b1209065da819b8cc007c7bcfc434b1435676998c2dc8",
 } as const;

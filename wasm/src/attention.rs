@@ -9,7 +9,7 @@ use crate::factors::{words, Widened};
 use crate::math::{exp_of_negative as exp, exps_of_negatives};
 use crate::scratch_areas;
 use crate::simd::{max, sum_lanes, F32s, LANES, SUM_LANES};
-use crate::tile::{pack, tile, tile_in_place, Left, MR, NR};
+use crate::tile::{pack, pack_left, spread, tile, tile_in_place, Left, MR, NR, SPREAD};
 use crate::workspace::Workspace;
 
 /// Largest head dim.
@@ -154,11 +154,12 @@ pub unsafe fn hide(row: *mut f32, passed: usize, visible: usize, width: usize, m
 }
 
 scratch_areas! { Forward {
-    queries: ROWS * MAX_HEAD_DIM,    // panels of rows
+    queries: ROWS * MAX_HEAD_DIM * SPREAD, // panels of rows
     output: ROWS * MAX_HEAD_DIM,     // [ROWS, padded value dim]
     keys: KEYS * MAX_HEAD_DIM,       // panels of keys
     values: KEYS * MAX_HEAD_DIM,     // panels of columns
     scores: MR * KEYS + LANES,       // [MR, KEYS], behind which one vector is read
+    weights: MR * KEYS * SPREAD,     // scores as a left operand
     factors: KEYS,
     tops: ROWS,
     sums: ROWS,
@@ -183,7 +184,7 @@ pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const
 unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q: *const T, k: *const T, v: *const T) {
     let f = Forward::new(s.space);
     let (dim, values, queries) = (s.head_dim, s.value_dim, b.queries);
-    pack::<T, T::Factors, MR>(f.queries, q.add(s.queries_at(b, s.stride_q, dim)), s.stride_q, 1, queries, dim);
+    pack_left::<T>(f.queries, q.add(s.queries_at(b, s.stride_q, dim)), s.stride_q, 1, queries, dim);
     core::ptr::write_bytes(f.output, 0, queries.next_multiple_of(MR) * padded(values));
     for i in 0..queries.next_multiple_of(MR) {
         *f.tops.add(i) = f32::NEG_INFINITY;
@@ -220,7 +221,7 @@ unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
     }
     let width = seen.next_multiple_of(NR);
     for c in (0..width).step_by(NR) {
-        let (queries, keys) = (f.queries.add(row * depth), f.keys.add(c * depth));
+        let (queries, keys) = (f.queries.add(row * depth * spread()), f.keys.add(c * depth));
         tile::<T::Factors>(depth, queries, keys, f.scores.add(c), KEYS, s.scale, 0.0);
     }
     let (mut bases, mut falls) = ([0.0; MR], [0.0; PANEL]);
@@ -250,7 +251,7 @@ unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
             }
         }
     }
-    let weights = Left { data: f.scores, row: KEYS, step: 1 };
+    let weights = Left { data: f.scores, row: KEYS, step: 1 }.prepared(seen, f.weights);
     for c in (0..padded).step_by(NR) {
         // A panel of values is as deep as the block, of which only the keys seen are used.
         tile_in_place(seen, weights, f.values.add(c * b.keys), f.output.add(row * padded + c), padded, true);

@@ -56,6 +56,8 @@ pub mod status;
 pub mod strided;
 pub mod swiglu;
 pub mod tile;
+#[cfg(target_arch = "wasm32")]
+mod tile_wasm;
 pub mod topk;
 pub mod unary;
 pub mod workspace;

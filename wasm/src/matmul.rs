@@ -7,12 +7,12 @@ use crate::factors::words;
 use crate::scratch_areas;
 use crate::simd::{prefetch_near, sum_lanes};
 use crate::strided::gather;
-use crate::tile::{fetch_output, pack, tile, tile_part, MR, NR};
+use crate::tile::{fetch_output, pack, pack_left, spread, tile, tile_part, MR, NR, SPREAD};
 use crate::with_wider;
 use crate::workspace::Workspace;
 use core::ops::Range;
 
-const MC: usize = 128usize.next_multiple_of(MR);
+const MC: usize = (128 / SPREAD).next_multiple_of(MR);
 const KC: usize = 256;
 const NC: usize = 512;
 /// Rows kept as f32 at a time where the output is rounded.
@@ -23,10 +23,10 @@ const WORK: usize = 16;
 const SKINNY_ROWS: usize = 3;
 
 /// Words at the start of the scratch area that a product of f32 into f32 packs its operands into.
-pub const PANEL_WORDS: usize = MC * KC + KC * NC;
+pub const PANEL_WORDS: usize = MC * KC * SPREAD + KC * NC;
 
 scratch_areas! { Space {
-    left: MC * KC,                // panels of a block's rows
+    left: MC * KC * SPREAD,       // panels of a block's rows
     right: KC * NC,               // panels of its columns
     rounded: ROUNDED_ROWS * NC,   // sums that are rounded together
 } }
@@ -161,7 +161,7 @@ unsafe fn block<T: Element>(
             let left = Space::new(own).left;
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
-                pack::<T, T::Factors, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
+                pack_left::<T>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
                 let next = ic + whole;
                 let ahead = if next < rows {
                     Ahead::new(a.at(i0 + next, pc), a, whole.min(rows - next), kc)
@@ -169,17 +169,29 @@ unsafe fn block<T: Element>(
                     Ahead::new(a.at(i0, pc + kc), a, whole.min(rows), KC.min(p.k - pc - kc))
                 };
                 let mut ahead = ahead.over(nc.div_ceil(NR) * mc.div_ceil(MR));
-                for j in (0..nc).step_by(NR) {
+                let mut product = |i: usize, j: usize| {
+                    ahead.fetch();
+                    let (pa, pb) = (left.add(i * depth * spread()), right.add(j * depth));
+                    let pc = c.add((ic + i) * ldc + j);
+                    if mc - i >= MR && nc - j >= NR {
+                        fetch_output(pc, ldc);
+                        tile::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta);
+                    } else {
+                        let (rows, cols) = (MR.min(mc - i), NR.min(nc - j));
+                        tile_part::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta, rows, cols);
+                    }
+                };
+                // The wider panel stays in the nearest cache while those of the other operand go by.
+                if MR * spread() > NR {
                     for i in (0..mc).step_by(MR) {
-                        ahead.fetch();
-                        let (pa, pb) = (left.add(i * depth), right.add(j * depth));
-                        let pc = c.add((ic + i) * ldc + j);
-                        if mc - i >= MR && nc - j >= NR {
-                            fetch_output(pc, ldc);
-                            tile::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta);
-                        } else {
-                            let (rows, cols) = (MR.min(mc - i), NR.min(nc - j));
-                            tile_part::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta, rows, cols);
+                        for j in (0..nc).step_by(NR) {
+                            product(i, j);
+                        }
+                    }
+                } else {
+                    for j in (0..nc).step_by(NR) {
+                        for i in (0..mc).step_by(MR) {
+                            product(i, j);
                         }
                     }
                 }
@@ -216,6 +228,9 @@ impl<T> Ahead<T> {
     }
     #[inline(always)]
     fn fetch(&mut self) {
+        if cfg!(target_arch = "wasm32") {
+            return; // there is no instruction for it
+        }
         for _ in 0..self.together {
             if self.run == self.runs {
                 return;

@@ -6,6 +6,8 @@
 use crate::dtype::{load_part, store_part, Element};
 use crate::factors::{words, Factors, MultiplyAdd, Widened};
 use crate::simd::{prefetch, F32s, Quad, LANES};
+#[cfg(target_arch = "wasm32")]
+use crate::tile_wasm as wasm;
 
 /// Rows of a tile: width of the left operand's panels. With the right operand's two vectors and one of the left, its sums fill
 /// the registers; of NEON's 32 they take half, as much as hides how long a fused product takes in four units at once.
@@ -18,11 +20,13 @@ pub const MR: usize = match LANES {
 /// Steps of the summed dim between which nothing is counted nor compared; in WASM, whose compilers keep less in registers, one.
 const UNROLLED: usize = if LANES > 4 || cfg!(target_arch = "aarch64") { 4 } else { 1 };
 /// Vectors in a row of a tile.
-const VECTORS: usize = 2;
+pub const VECTORS: usize = 2;
 /// Whether a tile of few columns is computed by half, as its sums still hide how long a fused product takes.
 const HALVED: bool = MR >= 12;
 /// Columns of a tile: width of the right operand's panels.
 pub const NR: usize = VECTORS * LANES;
+/// The most words that a value of a left panel takes.
+pub const SPREAD: usize = if cfg!(target_arch = "wasm32") { LANES } else { 1 };
 
 /// Neighbors that are packed together, as far as whole panels go: so that each line of the source is fetched once.
 const TOGETHER: usize = 64;
@@ -30,6 +34,34 @@ const TOGETHER: usize = 64;
 const AHEAD: usize = 8;
 /// Elements of the longest line that is fetched at once.
 const LINE: usize = 16;
+
+/// Words that a value of a left panel takes: some engines of WASM are faster where it fills a vector (`tile_wasm.rs`).
+#[inline(always)]
+pub fn spread() -> usize {
+    #[cfg(target_arch = "wasm32")]
+    if wasm::spreads() {
+        return SPREAD;
+    }
+    1
+}
+
+/// Packs rows of a left operand into panels of `MR` as [`tile`] takes them; `dst` holds [`spread`] times as many words.
+pub unsafe fn pack_left<T: Element>(
+    dst: *mut f32,
+    src: *const T,
+    row_stride: usize,
+    step_stride: usize,
+    count: usize,
+    depth: usize,
+) {
+    let values = count.next_multiple_of(MR) * words::<T, T::Factors>(depth);
+    let packed = dst.add(values * (spread() - 1));
+    pack::<T, T::Factors, MR>(packed, src, row_stride, step_stride, count, depth);
+    #[cfg(target_arch = "wasm32")]
+    if wasm::spreads() {
+        wasm::spread_panel(dst, packed, values);
+    }
+}
 
 /// Packs `count` rows of length `depth` into panels of `W`, missing rows as zeros; its words hold what `F` multiplies.
 /// Element (row, step) of the source is `src[row * row_stride + step * step_stride]`; one of the strides is 1.
@@ -181,6 +213,16 @@ impl Left {
     pub fn panel(data: *const f32) -> Left {
         Left { data, row: 1, step: MR }
     }
+
+    /// The operand as [`tile_in_place`] takes `depth` steps of it; `space` is for [`SPREAD`] panels of them, or for nothing
+    /// where that is as it lies.
+    #[inline(always)]
+    pub unsafe fn prepared(self, _depth: usize, _space: *mut f32) -> Left {
+        #[cfg(target_arch = "wasm32")]
+        return wasm::prepared(_space, self, _depth);
+        #[cfg(not(target_arch = "wasm32"))]
+        self
+    }
 }
 
 /// Adds the product of a left operand and a right panel over `depth` words.
@@ -192,8 +234,10 @@ unsafe fn add_product<M: MultiplyAdd, const N: usize>(
     b: *const f32,
 ) {
     #[cfg(target_arch = "wasm32")]
-    if a.row == 1 {
-        return add_neighbors(sums, depth, a, b);
+    if wasm::spreads() {
+        return wasm::add_spread(sums, depth, a.data, b);
+    } else if a.row == 1 {
+        return wasm::add_neighbors(sums, depth, a, b);
     }
     let (mut left, mut b) = (a.data, b);
     for _ in 0..depth / UNROLLED {
@@ -208,25 +252,6 @@ unsafe fn add_product<M: MultiplyAdd, const N: usize>(
     }
     for _ in 0..depth % UNROLLED {
         add_step::<M, N>(sums, left, a.row, b);
-        left = left.add(a.step);
-        b = b.add(NR);
-    }
-}
-
-/// The same of a left operand whose rows lie next to each other, for compilers of WASM: they make less of four loads that each
-/// fill a vector than of one that is shuffled, and keep more of the sums in registers where those of a column come together.
-#[cfg(target_arch = "wasm32")]
-#[inline(always)]
-unsafe fn add_neighbors<const N: usize>(sums: &mut [[F32s; N]; MR], depth: usize, a: Left, b: *const f32) {
-    let (mut left, mut b) = (a.data, b);
-    for _ in 0..depth {
-        let right: [F32s; N] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
-        let values: [F32s; MR] = F32s::load_splats(left);
-        for j in 0..N {
-            for i in 0..MR {
-                sums[i][j] = values[i].madd(right[j], sums[i][j]);
-            }
-        }
         left = left.add(a.step);
         b = b.add(NR);
     }
@@ -314,7 +339,7 @@ pub fn fetch_output(c: *const f32, ldc: usize) {
     }
 }
 
-/// `c += product`, or `c = product` unless it is kept, of a left operand in place: the sums begin with what is in `c`.
+/// `c += product`, or `c = product` unless it is kept, of a [prepared](Left::prepared) left operand in place: the sums begin with what is in `c`.
 #[inline(always)]
 pub unsafe fn tile_in_place(depth: usize, a: Left, b: *const f32, c: *mut f32, ldc: usize, keep: bool) {
     let mut sums = [[F32s::zero(); VECTORS]; MR];
