@@ -58,6 +58,7 @@ function isaOf(): Isa {
   } catch {
     return "other";
   }
+  if (/\bavx512_bf16\b/.test(flags)) return "avx512-bf16";
   return /\bavx512vl\b/.test(flags) ? "avx512" : /\bavx2\b/.test(flags) ? "avx2" : "other";
 }
 

@@ -8,7 +8,7 @@ import type { JaxJs } from "./jax_js.ts";
 import { runProgram } from "./process.ts";
 
 /** Instruction sets by which targets differ. */
-export type Isa = "avx2" | "avx512" | "other";
+export type Isa = "avx2" | "avx512" | "avx512-bf16" | "other";
 
 /** Whom our side may be compared with, besides itself with one thread. */
 export const PEERS = ["torch", "mpi", "jax-js"] as const;
@@ -28,7 +28,7 @@ export interface BenchSetting {
   readonly threads: number;
 }
 
-/** A ratio that is aimed at; by instruction set where that differs. */
+/** A ratio that is aimed at; by instruction set where that differs, AVX512_BF16 being AVX-512 too. */
 export type Target = number | Readonly<Partial<Record<Isa, number>>>;
 
 /** One measured thing. */
@@ -76,7 +76,8 @@ export function casesOf({ cases }: Subject, peer: PeerName | undefined): readonl
 /** What is aimed at in a case beside a peer. */
 export function targetOf({ target, targets }: BenchCase, peer: PeerName | undefined, isa: Isa): number | undefined {
   const aim = peer === undefined || peer === "torch" ? target : targets?.[peer];
-  return typeof aim === "object" ? aim[isa] : aim;
+  if (typeof aim !== "object") return aim;
+  return aim[isa] ?? (isa === "avx512-bf16" ? aim.avx512 : undefined);
 }
 
 /** A side that is one program, which prints `<case> <number>` a line, or `<case> cannot: <reason>`. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds wasm/pkg from the Rust crate in wasm/: the strict and the relaxed-simd module, and native libraries for x86-64-v3,
-# x86-64-v4 and aarch64 (NEON) on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the
+# x86-64-v4 (with AVX512_BF16 too) and aarch64 (NEON) on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the
 # libraries are known, and wasm/SHA256SUMS, which tells from which sources all that was built.
 #
 #   scripts/build_wasm.sh              builds
@@ -111,8 +111,8 @@ in_crate() {
 mkdir "$work/pkg"
 
 # Of what wasm-pack writes, only the module is used: wasm/mod.ts is the glue.
-build_module() { # <variant> <target features>
-  local flags=(-C "target-feature=$2" -C link-arg=--import-memory)
+build_module() { # <variant> <target features> [more flags]
+  local flags=("${@:3}" -C "target-feature=$2" -C link-arg=--import-memory)
   in_crate wasm-pack --quiet build --mode no-install --target web --release --no-typescript \
     --out-dir "$work/out-$1" -- --locked --target-dir "$work/target-$1"
   cp "$work/out-$1/fullyshard_wasm_bg.wasm" "$work/pkg/$1.wasm"
@@ -141,12 +141,15 @@ builds=()
 begin() { "$@" & builds+=($!); }
 begin build_library v3 "$X86_TARGET" x86-64-v3
 begin build_library v4 "$X86_TARGET" x86-64-v4
+begin build_library v4-bf16 "$X86_TARGET" x86-64-v4 -C target-feature=+avx512bf16
 # Atomics as instructions that every processor has: calls that choose among them want the C library. rustc warns of every such
 # switch.
 begin build_library neon "$ARM_TARGET" generic -C target-feature=-outline-atomics -A warnings
 if [ "$mode" != --check ]; then
   begin build_module strict +simd128
-  begin build_module relaxed +simd128,+relaxed-simd
+  # Without the pass that makes a sum of each address in a loop, addresses are offsets from few pointers, which engines take
+  # as parts of their loads.
+  begin build_module relaxed +simd128,+relaxed-simd -C llvm-args=-disable-lsr
 fi
 failed=0
 for build in "${builds[@]}"; do wait "$build" || failed=1; done
@@ -163,6 +166,7 @@ cat > "$work/digests.ts" << END
 export const LIBRARY_DIGESTS = {
   v3: "$(digest "$work/pkg/native-v3.so")",
   v4: "$(digest "$work/pkg/native-v4.so")",
+  "v4-bf16": "$(digest "$work/pkg/native-v4-bf16.so")",
   neon: "$(digest "$work/pkg/native-neon.so")",
 } as const;
 END

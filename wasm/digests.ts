@@ -6,7 +6,8 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "175b088550ea7f849dbf4061d35edb2b93d65a979d9d12f8f6a5ab1f6b951989",
-  v4: "f560340c2b3175e7e1967834c2bfb225adbc0fe0ccb7655090fcdb871ffb2fd8",
-  neon: "0979874076828a6abf3de5aed1ea3cfadb27f46532ef2d79147ac735352860d1",
+  v3: "c68758a1b79d3ab886eeeac3f66c9bbad8e80aa7707afc891299ccdf45af7acb",
+  v4: "d6d3c43738fc6c72fbb0a723da3c481bdf094c18702fd5ab4e464f9855fb9023",
+  "v4-bf16": "9980963ba2aa02b797d3b80cd9c5d4af88c225dcbb5623932feb31606358f9ad",
+  neon: "f951df390395270e9f8b1209065da819b8cc007c7bcfc434b1435676998c2dc8",
 } as const;

@@ -13,15 +13,22 @@ import { sha256 } from "../src/runtime/checksum.ts";
 import { filePath, readBytes } from "../src/runtime/files.ts";
 import { LIBRARY_DIGESTS } from "./digests.ts";
 
-/** What a library is built for: x86-64-v3 has AVX2 and FMA, x86-64-v4 has AVX-512 too; aarch64 has NEON. */
+/** What a library is built for: x86-64-v3 has AVX2 and FMA, x86-64-v4 has AVX-512 too, and v4-bf16 products of bfloat16 besides; aarch64 has
+ * NEON. */
 export type NativeLevel = keyof typeof LIBRARY_DIGESTS;
 
 /** One literal URL a file, so that bundlers see them. */
 function sourceOf(level: NativeLevel): URL {
-  if (level === "neon") return new URL("./pkg/native-neon.so", import.meta.url);
-  return level === "v3"
-    ? new URL("./pkg/native-v3.so", import.meta.url)
-    : new URL("./pkg/native-v4.so", import.meta.url);
+  switch (level) {
+    case "v3":
+      return new URL("./pkg/native-v3.so", import.meta.url);
+    case "v4":
+      return new URL("./pkg/native-v4.so", import.meta.url);
+    case "v4-bf16":
+      return new URL("./pkg/native-v4-bf16.so", import.meta.url);
+    case "neon":
+      return new URL("./pkg/native-neon.so", import.meta.url);
+  }
 }
 
 /**

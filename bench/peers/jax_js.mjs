@@ -3,10 +3,15 @@
  *
  * @module
  */
+import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-/** jax-js with its WASM backend as the default, and arrays of numbers in [-0.5, 0.5) times a scale. */
+/**
+ * jax-js with its WASM backend as the default, and arrays of numbers in [-0.5, 0.5) times a scale. It has as many threads as the
+ * benchmark told all programs; by itself it would take one for each core.
+ */
 export async function openJaxJs(folder) {
+  Object.defineProperty(navigator, "hardwareConcurrency", { value: Number(process.env.OMP_NUM_THREADS ?? 1) });
   const jax = await import(pathToFileURL(`${folder}/dist/index.js`).href);
   await jax.init("wasm");
   jax.defaultDevice("wasm");

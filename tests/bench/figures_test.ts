@@ -65,6 +65,7 @@ test("casesOf() and targetOf() know which peers a case is compared with", () => 
   assert.deepEqual([target("gather-64KiB", "mpi"), target("reduce-scatter-1MiB", "mpi")], [1.2, 2]);
   assert.equal(target("all-reduce-8B", "mpi"), undefined);
   assert.equal(targetOf({ name: "a", target: { avx512: 2 } }, "torch", "avx2"), undefined);
+  assert.equal(targetOf({ name: "a", target: { avx512: 2 } }, "torch", "avx512-bf16"), 2);
 });
 
 test("jaxJsIn() takes the folder of the package only", () => {

@@ -33,6 +33,7 @@ for (
   const [name, options] of shareOf<[string, NativeDeviceOptions]>([
     ["native v3", { level: "v3" }],
     ["native v4", { level: "v4" }],
+    ["native v4-bf16", { level: "v4-bf16" }],
     ["native with 3 threads", { threads: 3, leastWork: 1 }],
     ["native neon", { level: "neon" }],
   ])

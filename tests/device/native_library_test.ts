@@ -23,7 +23,7 @@ const OTHERS = [
   ...["portable_exp", "portable_log", "portable_sin", "portable_cos", "portable_pow"],
 ];
 
-for (const level of ["v3", "v4", "neon"] as const) {
+for (const level of ["v3", "v4", "v4-bf16", "neon"] as const) {
   const file = new URL(`../../wasm/pkg/native-${level}.so`, import.meta.url);
 
   test(`native-${level}.so gives the kernels of the table, and wants no symbol and no library`, () => {
@@ -65,6 +65,7 @@ test("levelOf() takes the best level of which the processor has every flag", () 
   const v3 = ["avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"];
   const v4 = [...v3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"];
   const processor = (flags: readonly string[]) => ({ model: undefined, features: new Set(flags) });
+  assert.equal(levelOf(processor([...v4, "avx512_bf16"])), "v4-bf16");
   assert.equal(levelOf(processor(v4)), "v4");
   assert.equal(levelOf(processor(v4.filter((flag) => flag !== "avx512vl"))), "v3");
   assert.equal(levelOf(processor(v3)), "v3");

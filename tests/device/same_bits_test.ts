@@ -43,15 +43,19 @@ function bitsOf(device: Device, kernels: readonly string[]): ReadonlyMap<string,
 
 const strict = await openWasmDevice({ cpuMath: "wasm", memoryBytes });
 const relaxed = await openWasmDevice({ cpuMath: "wasm-relaxed", memoryBytes });
-const [v3, v4] = [await openNative({ level: "v3" }), await openNative({ level: "v4" })];
+const [v3, v4, bf16] = [
+  await openNative({ level: "v3" }),
+  await openNative({ level: "v4" }),
+  await openNative({ level: "v4-bf16" }),
+];
 const neon = await openNative({ level: "neon" });
-const native = v4 ?? v3 ?? neon;
+const native = bf16 ?? v4 ?? v3 ?? neon;
 // Pieces of one element: what can be cut, is.
 const shared = await Promise.all(
   shareOf([2, 3]).map(async (threads) => [threads, await openNative({ threads, leastWork: 1 })] as const),
 );
 after(() =>
-  [strict, relaxed, v3, v4, neon, ...shared.map(([, device]) => device)].forEach((device) => device?.dispose())
+  [strict, relaxed, v3, v4, bf16, neon, ...shared.map(([, device]) => device)].forEach((device) => device?.dispose())
 );
 
 const expected = bitsOf(strict, OTHERS);
@@ -61,6 +65,7 @@ for (
     ["relaxed WASM", relaxed],
     ["native v3", v3],
     ["native v4", v4],
+    ["native v4-bf16", bf16],
     ["native neon", neon],
   ] as const
 ) {
@@ -71,10 +76,14 @@ for (
   });
 }
 
-test("native v3 and v4 give the same products", { skip: (v3 === undefined || v4 === undefined) && "not here" }, () => {
-  if (v3 === undefined || v4 === undefined) return;
-  assert.ok(isDeepStrictEqual(bitsOf(v4, PRODUCTS), bitsOf(v3, PRODUCTS)));
-});
+for (const [name, device] of [["v4", v4], ["v4-bf16", bf16]] as const) {
+  const skip = (v3 === undefined || device === undefined) && "not here";
+  test(`native ${name} gives the products of v3`, { skip }, () => {
+    if (v3 === undefined || device === undefined) return;
+    const [values, expected] = [bitsOf(device, PRODUCTS), bitsOf(v3, PRODUCTS)];
+    for (const kernel of PRODUCTS) assert.ok(isDeepStrictEqual(values.get(kernel), expected.get(kernel)), kernel);
+  });
+}
 
 const products = bitsOf(relaxed, PRODUCTS);
 const fuses = !isDeepStrictEqual(products, bitsOf(strict, PRODUCTS));

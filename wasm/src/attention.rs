@@ -5,10 +5,11 @@
 //! cannot see, and with a window no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
 use crate::dropout::{multiply, Dropout};
 use crate::dtype::{load_part, store_part, Element};
+use crate::factors::{words, Widened};
 use crate::math::{exp_of_negative as exp, exps_of_negatives};
 use crate::scratch_areas;
-use crate::simd::{max, sum_lanes, F32s, LANES};
-use crate::tile::{pack, tile, tile_in_place, Left, MR, NR};
+use crate::simd::{max, sum_lanes, F32s, LANES, SUM_LANES};
+use crate::tile::{pack, pack_left, spread, tile, tile_in_place, Left, MR, NR, SPREAD};
 use crate::workspace::Workspace;
 
 /// Largest head dim.
@@ -153,11 +154,12 @@ pub unsafe fn hide(row: *mut f32, passed: usize, visible: usize, width: usize, m
 }
 
 scratch_areas! { Forward {
-    queries: ROWS * MAX_HEAD_DIM,    // panels of rows
+    queries: ROWS * MAX_HEAD_DIM * SPREAD, // panels of rows
     output: ROWS * MAX_HEAD_DIM,     // [ROWS, padded value dim]
     keys: KEYS * MAX_HEAD_DIM,       // panels of keys
     values: KEYS * MAX_HEAD_DIM,     // panels of columns
     scores: MR * KEYS + LANES,       // [MR, KEYS], behind which one vector is read
+    weights: MR * KEYS * SPREAD,     // scores as a left operand
     factors: KEYS,
     tops: ROWS,
     sums: ROWS,
@@ -182,7 +184,7 @@ pub unsafe fn forward<T: Element>(s: &Shape, o: *mut T, lse: *mut f32, q: *const
 unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q: *const T, k: *const T, v: *const T) {
     let f = Forward::new(s.space);
     let (dim, values, queries) = (s.head_dim, s.value_dim, b.queries);
-    pack::<T, MR>(f.queries, q.add(s.queries_at(b, s.stride_q, dim)), s.stride_q, 1, queries, dim);
+    pack_left::<T>(f.queries, q.add(s.queries_at(b, s.stride_q, dim)), s.stride_q, 1, queries, dim);
     core::ptr::write_bytes(f.output, 0, queries.next_multiple_of(MR) * padded(values));
     for i in 0..queries.next_multiple_of(MR) {
         *f.tops.add(i) = f32::NEG_INFINITY;
@@ -191,10 +193,10 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
     let end = s.visible(b.q0 + queries - 1, 0, s.seq_k);
     for k0 in (s.first_block(b.q0, KEYS)..end).step_by(KEYS) {
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
-        pack::<T, NR>(f.keys, k.add(s.keys_at(b, s.stride_k, dim)), s.stride_k, 1, b.keys, dim);
-        pack::<T, NR>(f.values, v.add(s.keys_at(b, s.stride_v, values)), 1, s.stride_v, values, b.keys);
+        pack::<T, T::Factors, NR>(f.keys, k.add(s.keys_at(b, s.stride_k, dim)), s.stride_k, 1, b.keys, dim);
+        pack::<T, Widened, NR>(f.values, v.add(s.keys_at(b, s.stride_v, values)), 1, s.stride_v, values, b.keys);
         for row in (0..queries).step_by(MR) {
-            row_panel(s, &f, b, row);
+            row_panel::<T>(s, &f, b, row);
         }
     }
     for i in 0..queries {
@@ -211,15 +213,16 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
 
 /// The query rows of one panel against one block of keys: scores, online softmax, weighted values.
 #[inline(always)]
-unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
-    let (dim, padded) = (s.head_dim, padded(s.value_dim));
+unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
+    let (depth, padded) = (words::<T, T::Factors>(s.head_dim), padded(s.value_dim));
     let seen = s.seen(b, row + MR - 1);
     if seen <= s.passed(b.q0 + row, b.k0, b.keys) {
         return;
     }
     let width = seen.next_multiple_of(NR);
     for c in (0..width).step_by(NR) {
-        tile(dim, f.queries.add(row * dim), f.keys.add(c * dim), f.scores.add(c), KEYS, s.scale, 0.0);
+        let (queries, keys) = (f.queries.add(row * depth * spread()), f.keys.add(c * depth));
+        tile::<T::Factors>(depth, queries, keys, f.scores.add(c), KEYS, s.scale, 0.0);
     }
     let (mut bases, mut falls) = ([0.0; MR], [0.0; PANEL]);
     for i in 0..MR {
@@ -236,8 +239,7 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
     let shrinks = exp_of_rows(falls);
     for i in 0..MR {
         let (scores, base, shrink) = (f.scores.add(i * KEYS), F32s::splat(bases[i]), shrinks[i]);
-        exps_of_negatives(width, |j| F32s::load(scores.add(j)) - base, |j, e| e.store(scores.add(j)));
-        let sum = sum_lanes(width, |sum, j, _| sum + F32s::load(scores.add(j)));
+        let sum = exps_of_scores(scores, width, base);
         *f.sums.add(row + i) = *f.sums.add(row + i) * shrink + sum;
         if s.dropped(b, b.q0 + row + i, width, f.factors) {
             multiply(width, scores, f.factors);
@@ -249,11 +251,30 @@ unsafe fn row_panel(s: &Shape, f: &Forward, b: Block, row: usize) {
             }
         }
     }
-    let weights = Left { data: f.scores, row: KEYS, step: 1 };
+    let weights = Left { data: f.scores, row: KEYS, step: 1 }.prepared(seen, f.weights);
     for c in (0..padded).step_by(NR) {
         // A panel of values is as deep as the block, of which only the keys seen are used.
         tile_in_place(seen, weights, f.values.add(c * b.keys), f.output.add(row * padded + c), padded, true);
     }
+}
+
+/// Replaces scores by `e^(score - base)`, and gives their sum.
+#[inline(always)]
+unsafe fn exps_of_scores(scores: *mut f32, width: usize, base: F32s) -> f32 {
+    let mut lanes = F32s::zero();
+    exps_of_negatives(
+        width,
+        |j| F32s::load(scores.add(j)) - base,
+        |j, e| {
+            e.store(scores.add(j));
+            lanes = lanes + e;
+        },
+    );
+    if LANES == SUM_LANES {
+        // A vector's lanes are those that sums are kept in.
+        return lanes.fold(|a, b| a + b);
+    }
+    sum_lanes(width, |sum, j, _| sum + F32s::load(scores.add(j)))
 }
 
 /// Rows of a panel, filled up to whole vectors: to one, but for NEON, whose panel takes two.

@@ -7,10 +7,11 @@
 use crate::attention::{hide, padded, row_dot, Block, Shape, MAX_HEAD_DIM};
 use crate::dropout::multiply;
 use crate::dtype::{load_part, store_part, Element};
+use crate::factors::{words, Widened};
 use crate::math::exps_of_negatives;
 use crate::scratch_areas;
 use crate::simd::{F32s, LANES};
-use crate::tile::{pack, tile, tile_in_place, Left, MR, NR};
+use crate::tile::{pack, pack_left, spread, tile, tile_in_place, Left, MR, NR, SPREAD};
 
 const QUERIES: usize = 64;
 const KEYS: usize = 128;
@@ -36,8 +37,8 @@ pub struct Arrays<T> {
 
 // Panels are named by their rows, then by the dim they run along.
 scratch_areas! { Space {
-    queries: QUERY_ROWS * MAX_HEAD_DIM,       // panels of queries along the head dim
-    gradients: QUERY_ROWS * MAX_HEAD_DIM,     // `d_o`, likewise
+    queries: QUERY_ROWS * MAX_HEAD_DIM * SPREAD, // panels of queries along the head dim
+    gradients: QUERY_ROWS * MAX_HEAD_DIM * SPREAD, // `d_o`, likewise
     query_columns: QUERIES * MAX_HEAD_DIM,    // panels of columns of the head dim along the queries
     gradient_columns: QUERIES * MAX_HEAD_DIM, // `d_o`, likewise
     keys: KEYS * MAX_HEAD_DIM,                // panels of keys along the head dim
@@ -45,6 +46,7 @@ scratch_areas! { Space {
     key_columns: KEYS * MAX_HEAD_DIM,         // panels of columns along the keys
     p: QUERY_ROWS * KEYS + PADDING,           // probabilities [QUERY_ROWS, KEYS]
     ds: QUERY_ROWS * KEYS + PADDING,          // gradients of scores, likewise
+    left: MR * KEYS * SPREAD,                 // one panel of either
     factors: KEYS,                            // of a row
     dq: QUERY_ROWS * MAX_HEAD_DIM,            // [QUERY_ROWS, padded]
     dk: KEY_ROWS * MAX_HEAD_DIM,              // [KEY_ROWS, padded]
@@ -105,12 +107,12 @@ unsafe fn key_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, keys: Block
                 pack_queries(s, a, w, b);
                 let (stride_q, stride_o) = (s.stride_q, s.heads * values);
                 let q = a.q.add(s.queries_at(b, stride_q, dim));
-                pack::<T, NR>(w.query_columns, q, 1, stride_q, dim, b.queries);
+                pack::<T, Widened, NR>(w.query_columns, q, 1, stride_q, dim, b.queries);
                 let d_o = a.d_o.add(s.queries_at(b, stride_o, values));
-                pack::<T, NR>(w.gradient_columns, d_o, 1, stride_o, values, b.queries);
-                probabilities(s, w, b);
-                add_keys(s, b, w.p, w.gradient_columns, w.dv, padded(values));
-                add_keys(s, b, w.ds, w.query_columns, w.dk, padded(dim));
+                pack::<T, Widened, NR>(w.gradient_columns, d_o, 1, stride_o, values, b.queries);
+                probabilities::<T>(s, w, b);
+                add_keys(s, w, b, w.p, w.gradient_columns, w.dv, padded(values));
+                add_keys(s, w, b, w.ds, w.query_columns, w.dk, padded(dim));
                 if T::IS_F32 {
                     query_gradients(s, w, b, false);
                     add_queries(s, w, b, a.dq.add(s.queries_at(b, s.heads * dim, dim)) as *mut f32);
@@ -135,7 +137,7 @@ unsafe fn query_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, mut b: Bl
     for k0 in (s.first_block(b.q0, KEYS)..end).step_by(KEYS) {
         (b.k0, b.keys) = (k0, KEYS.min(end - k0));
         pack_keys(s, a, w, b);
-        probabilities(s, w, b);
+        probabilities::<T>(s, w, b);
         query_gradients(s, w, b, true);
     }
     for i in 0..b.queries {
@@ -146,9 +148,9 @@ unsafe fn query_block<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, mut b: Bl
 unsafe fn pack_keys<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block) {
     let k = a.k.add(s.keys_at(b, s.stride_k, s.head_dim));
     let v = a.v.add(s.keys_at(b, s.stride_v, s.value_dim));
-    pack::<T, NR>(w.keys, k, s.stride_k, 1, b.keys, s.head_dim);
-    pack::<T, NR>(w.values, v, s.stride_v, 1, b.keys, s.value_dim);
-    pack::<T, NR>(w.key_columns, k, 1, s.stride_k, s.head_dim, b.keys);
+    pack::<T, T::Factors, NR>(w.keys, k, s.stride_k, 1, b.keys, s.head_dim);
+    pack::<T, T::Factors, NR>(w.values, v, s.stride_v, 1, b.keys, s.value_dim);
+    pack::<T, Widened, NR>(w.key_columns, k, 1, s.stride_k, s.head_dim, b.keys);
 }
 
 unsafe fn pack_queries<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block) {
@@ -156,8 +158,8 @@ unsafe fn pack_queries<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block
     let place = s.queries_at(b, dense, values);
     let (d_o, o) = (a.d_o.add(place), a.o.add(place));
     let q = a.q.add(s.queries_at(b, s.stride_q, s.head_dim));
-    pack::<T, MR>(w.queries, q, s.stride_q, 1, b.queries, s.head_dim);
-    pack::<T, MR>(w.gradients, d_o, dense, 1, b.queries, values);
+    pack_left::<T>(w.queries, q, s.stride_q, 1, b.queries, s.head_dim);
+    pack_left::<T>(w.gradients, d_o, dense, 1, b.queries, values);
     for i in 0..b.queries.next_multiple_of(MR) {
         let inside = i < b.queries;
         let lse = if inside { a.lse.add(s.rows_at(b) + i).read_unaligned() } else { f32::INFINITY };
@@ -168,16 +170,18 @@ unsafe fn pack_queries<T: Element>(s: &Shape, a: &Arrays<T>, w: &Space, b: Block
 
 /// Fills `p`, without what was dropped, and `ds`, with zeros for what a row does not see.
 #[inline(never)]
-unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
-    let (dim, values) = (s.head_dim, s.value_dim);
+unsafe fn probabilities<T: Element>(s: &Shape, w: &Space, b: Block) {
+    let (dim, values) = (words::<T, T::Factors>(s.head_dim), words::<T, T::Factors>(s.value_dim));
     let all = b.keys.next_multiple_of(NR);
     for row in (0..b.queries).step_by(MR) {
         let seen = s.seen(b, row + MR - 1);
         let width = seen.next_multiple_of(NR);
         for c in (0..width).step_by(NR) {
             let place = row * KEYS + c;
-            tile(dim, w.queries.add(row * dim), w.keys.add(c * dim), w.p.add(place), KEYS, s.scale, 0.0);
-            tile(values, w.gradients.add(row * values), w.values.add(c * values), w.ds.add(place), KEYS, 1.0, 0.0);
+            let (q, k) = (w.queries.add(row * dim * spread()), w.keys.add(c * dim));
+            tile::<T::Factors>(dim, q, k, w.p.add(place), KEYS, s.scale, 0.0);
+            let (d_o, v) = (w.gradients.add(row * values * spread()), w.values.add(c * values));
+            tile::<T::Factors>(values, d_o, v, w.ds.add(place), KEYS, 1.0, 0.0);
         }
         for i in row..row + MR {
             let (p, ds) = (w.p.add(i * KEYS), w.ds.add(i * KEYS));
@@ -210,17 +214,27 @@ unsafe fn probabilities(s: &Shape, w: &Space, b: Block) {
 
 /// Adds `weights^T @ columns` to the sums of each key.
 #[inline(never)]
-unsafe fn add_keys(s: &Shape, b: Block, weights: *const f32, columns: *const f32, sums: *mut f32, padded: usize) {
+unsafe fn add_keys(
+    s: &Shape,
+    w: &Space,
+    b: Block,
+    weights: *const f32,
+    columns: *const f32,
+    sums: *mut f32,
+    padded: usize,
+) {
     for row in (0..b.keys).step_by(MR) {
         // Queries before the first that sees any of these keys have zero weights.
         let first = (b.k0 + row + s.seq_q) as isize - s.seq_k as isize - b.q0 as isize;
         let first = if s.causal && first > 0 { (first as usize).min(b.queries) } else { 0 };
+        if first >= b.queries {
+            continue;
+        }
         let left = Left { data: weights.add(first * KEYS + row), row: 1, step: KEYS };
-        let mut c = 0;
-        while c < padded && first < b.queries {
+        let left = left.prepared(b.queries - first, w.left);
+        for c in (0..padded).step_by(NR) {
             let right = columns.add(c * b.queries + first * NR);
             tile_in_place(b.queries - first, left, right, sums.add(row * padded + c), padded, true);
-            c += NR;
         }
     }
 }
@@ -231,7 +245,7 @@ unsafe fn query_gradients(s: &Shape, w: &Space, b: Block, keep: bool) {
     let padded = padded(s.head_dim);
     for row in (0..b.queries).step_by(MR) {
         let seen = s.seen(b, row + MR - 1);
-        let left = Left { data: w.ds.add(row * KEYS), row: KEYS, step: 1 };
+        let left = Left { data: w.ds.add(row * KEYS), row: KEYS, step: 1 }.prepared(seen, w.left);
         for c in (0..padded).step_by(NR) {
             tile_in_place(seen, left, w.key_columns.add(c * b.keys), w.dq.add(row * padded + c), padded, keep);
         }

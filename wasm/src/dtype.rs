@@ -2,6 +2,7 @@
 //!
 //! Kernels are written once over [`Element`]: values are widened to f32 on load and rounded once, to nearest even,
 //! on store.
+use crate::factors::{Factors, Widened};
 use crate::simd::{F32s, Quad, U32s, LANES};
 
 /// Codes of the dtypes, as kernel arguments.
@@ -27,6 +28,8 @@ pub fn bytes_of(dtype: u32) -> usize {
 pub trait Element: Copy + 'static {
     /// Storage holds an f32 unchanged.
     const IS_F32: bool;
+    /// What a product of such values multiplies.
+    type Factors: Factors<Self>;
     /// Reads one value.
     unsafe fn load(p: *const Self) -> f32;
     /// Writes one value, rounded.
@@ -93,6 +96,7 @@ impl Half {
 }
 
 impl Element for f32 {
+    type Factors = Widened;
     const IS_F32: bool = true;
     #[inline(always)]
     unsafe fn load(p: *const f32) -> f32 {
@@ -121,6 +125,10 @@ impl Element for f32 {
 }
 
 impl Element for Bf16 {
+    #[cfg(target_feature = "avx512bf16")]
+    type Factors = crate::factors::Pairs;
+    #[cfg(not(target_feature = "avx512bf16"))]
+    type Factors = Widened;
     const IS_F32: bool = false;
     #[inline(always)]
     unsafe fn load(p: *const Bf16) -> f32 {
@@ -149,6 +157,7 @@ impl Element for Bf16 {
 }
 
 impl Element for Half {
+    type Factors = Widened;
     const IS_F32: bool = false;
     #[inline(always)]
     unsafe fn load(p: *const Half) -> f32 {

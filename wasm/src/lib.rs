@@ -25,6 +25,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod exact;
 pub mod experts;
+pub mod factors;
 pub mod gated_delta;
 pub mod index;
 pub mod loss;
@@ -55,6 +56,8 @@ pub mod status;
 pub mod strided;
 pub mod swiglu;
 pub mod tile;
+#[cfg(target_arch = "wasm32")]
+mod tile_wasm;
 pub mod topk;
 pub mod unary;
 pub mod workspace;

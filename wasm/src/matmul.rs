@@ -3,15 +3,16 @@
 //! Blocks along the summed dim are `KC` long whatever the other sizes, so an element's bits depend on its row, its
 //! column and `k` alone (products with few rows over a transposed `b` take another path; see [`is_skinny`]).
 use crate::dtype::{load_part, Element};
+use crate::factors::words;
 use crate::scratch_areas;
-use crate::simd::sum_lanes;
+use crate::simd::{prefetch_near, sum_lanes};
 use crate::strided::gather;
-use crate::tile::{fetch_output, pack, tile, tile_part, MR, NR};
+use crate::tile::{fetch_output, pack, pack_left, spread, tile, tile_part, MR, NR, SPREAD};
 use crate::with_wider;
 use crate::workspace::Workspace;
 use core::ops::Range;
 
-const MC: usize = 128usize.next_multiple_of(MR);
+const MC: usize = (128 / SPREAD).next_multiple_of(MR);
 const KC: usize = 256;
 const NC: usize = 512;
 /// Rows kept as f32 at a time where the output is rounded.
@@ -22,10 +23,10 @@ const WORK: usize = 16;
 const SKINNY_ROWS: usize = 3;
 
 /// Words at the start of the scratch area that a product of f32 into f32 packs its operands into.
-pub const PANEL_WORDS: usize = MC * KC + KC * NC;
+pub const PANEL_WORDS: usize = MC * KC * SPREAD + KC * NC;
 
 scratch_areas! { Space {
-    left: MC * KC,                // panels of a block's rows
+    left: MC * KC * SPREAD,       // panels of a block's rows
     right: KC * NC,               // panels of its columns
     rounded: ROUNDED_ROWS * NC,   // sums that are rounded together
 } }
@@ -150,31 +151,96 @@ unsafe fn block<T: Element>(
     let mut pc = 0;
     while pc < p.k {
         let kc = KC.min(p.k - pc);
+        let depth = words::<T, T::Factors>(kc);
         let beta = if pc == 0 { beta } else { 1.0 };
         space.split(nc.div_ceil(NR), NR * kc, |panels, _| {
             let (j, end) = (panels.start * NR, nc.min(panels.end * NR));
-            pack::<T, NR>(right.add(j * kc), b.at(pc, jc + j), b.col, b.row, end - j, kc);
+            pack::<T, T::Factors, NR>(right.add(j * depth), b.at(pc, jc + j), b.col, b.row, end - j, kc);
         });
         space.split(rows.div_ceil(whole), whole * nc * kc / WORK, |blocks, own| {
             let left = Space::new(own).left;
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
-                pack::<T, MR>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
-                for j in (0..nc).step_by(NR) {
+                pack_left::<T>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
+                let next = ic + whole;
+                let ahead = if next < rows {
+                    Ahead::new(a.at(i0 + next, pc), a, whole.min(rows - next), kc)
+                } else {
+                    Ahead::new(a.at(i0, pc + kc), a, whole.min(rows), KC.min(p.k - pc - kc))
+                };
+                let mut ahead = ahead.over(nc.div_ceil(NR) * mc.div_ceil(MR));
+                let mut product = |i: usize, j: usize| {
+                    ahead.fetch();
+                    let (pa, pb) = (left.add(i * depth * spread()), right.add(j * depth));
+                    let pc = c.add((ic + i) * ldc + j);
+                    if mc - i >= MR && nc - j >= NR {
+                        fetch_output(pc, ldc);
+                        tile::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta);
+                    } else {
+                        let (rows, cols) = (MR.min(mc - i), NR.min(nc - j));
+                        tile_part::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta, rows, cols);
+                    }
+                };
+                // The wider panel stays in the nearest cache while those of the other operand go by.
+                if MR * spread() > NR {
                     for i in (0..mc).step_by(MR) {
-                        let (pa, pb) = (left.add(i * kc), right.add(j * kc));
-                        let pc = c.add((ic + i) * ldc + j);
-                        if mc - i >= MR && nc - j >= NR {
-                            fetch_output(pc, ldc);
-                            tile(kc, pa, pb, pc, ldc, alpha, beta);
-                        } else {
-                            tile_part(kc, pa, pb, pc, ldc, alpha, beta, MR.min(mc - i), NR.min(nc - j));
+                        for j in (0..nc).step_by(NR) {
+                            product(i, j);
+                        }
+                    }
+                } else {
+                    for j in (0..nc).step_by(NR) {
+                        for i in (0..mc).step_by(MR) {
+                            product(i, j);
                         }
                     }
                 }
             }
         });
         pc += KC;
+    }
+}
+
+/// Lines of a part of a matrix that is packed next, fetched little by little while the tiles before it are computed.
+struct Ahead<T> {
+    data: *const T,
+    /// Elements from one run of neighbors to the next, lines of a run, and how many runs.
+    stride: usize,
+    lines: usize,
+    runs: usize,
+    /// Lines that are fetched at once, and where the next of them is.
+    together: usize,
+    run: usize,
+    line: usize,
+}
+
+impl<T> Ahead<T> {
+    #[inline(always)]
+    fn new(data: *const T, m: Matrix<T>, rows: usize, cols: usize) -> Ahead<T> {
+        let (stride, runs, run) = if m.row == 1 { (m.col, cols, rows) } else { (m.row, rows, cols) };
+        Ahead { data, stride, lines: run.div_ceil(Self::LINE), runs, together: 0, run: 0, line: 0 }
+    }
+    const LINE: usize = 64 / size_of::<T>();
+    /// The same, by so many calls of `fetch`.
+    #[inline(always)]
+    fn over(self, calls: usize) -> Ahead<T> {
+        Ahead { together: (self.runs * self.lines).div_ceil(calls.max(1)), ..self }
+    }
+    #[inline(always)]
+    fn fetch(&mut self) {
+        if cfg!(target_arch = "wasm32") {
+            return; // there is no instruction for it
+        }
+        for _ in 0..self.together {
+            if self.run == self.runs {
+                return;
+            }
+            prefetch_near(self.data.wrapping_add(self.run * self.stride + self.line * Self::LINE));
+            self.line += 1;
+            if self.line == self.lines {
+                (self.line, self.run) = (0, self.run + 1);
+            }
+        }
     }
 }
 

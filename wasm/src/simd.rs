@@ -11,7 +11,7 @@ use crate::simd_wasm as registers;
 #[cfg(target_feature = "avx2")]
 use crate::simd_x86 as registers;
 
-pub use registers::{prefetch, Quad, LANES};
+pub use registers::{prefetch, prefetch_near, Quad, LANES};
 
 /// Lanes of f32.
 #[derive(Clone, Copy)]
@@ -142,6 +142,12 @@ impl F32s {
     #[inline(always)]
     pub unsafe fn load_splats(p: *const f32) -> [F32s; 4] {
         registers::load_splats(p).map(F32s)
+    }
+    /// This sum and the products of pairs of bf16, of their upper halves first; of subnormal numbers as zero.
+    #[cfg(target_feature = "avx512bf16")]
+    #[inline(always)]
+    pub fn add_pairs(self, a: F32s, b: F32s) -> F32s {
+        F32s(registers::add_pairs(self.0, a.0, b.0))
     }
     #[inline(always)]
     pub unsafe fn store(self, p: *mut f32) {

@@ -96,6 +96,12 @@ pub fn prefetch<T>(p: *const T) {
     unsafe { core::arch::asm!("prfm pldl1keep, [{}]", in(reg) p, options(nostack, readonly, preserves_flags)) }
 }
 
+/// The same, no closer than into the second cache.
+#[inline(always)]
+pub fn prefetch_near<T>(p: *const T) {
+    unsafe { core::arch::asm!("prfm pldl2keep, [{}]", in(reg) p, options(nostack, readonly, preserves_flags)) }
+}
+
 /// Four f32, as in other vectors.
 #[derive(Clone, Copy)]
 pub struct Quad(Floats);

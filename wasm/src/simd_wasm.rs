@@ -186,6 +186,8 @@ pub fn narrow_f16(a: v128) -> v128 {
 /// There is no instruction for it.
 #[inline(always)]
 pub fn prefetch<T>(_p: *const T) {}
+#[inline(always)]
+pub fn prefetch_near<T>(_p: *const T) {}
 
 /// Four f32, whatever the width of other vectors.
 #[derive(Clone, Copy)]

@@ -113,6 +113,14 @@ registers! {
     narrow_f16(a: Floats) -> Words = widen_u16(_mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a));
 }
 
+/// `sum` and the products of the upper halves of words, and then those of the lower ones.
+#[cfg(target_feature = "avx512bf16")]
+#[inline(always)]
+pub fn add_pairs(sum: Floats, a: Floats, b: Floats) -> Floats {
+    let pairs = |words: Floats| -> __m512bh { unsafe { core::mem::transmute(words) } };
+    unsafe { _mm512_dpbf16_ps(sum, pairs(a), pairs(b)) }
+}
+
 /// The larger, NaN if one is: the instruction takes the second where one is NaN, so that a NaN that is first is put back.
 #[inline(always)]
 pub fn max(a: Floats, b: Floats) -> Floats {
@@ -160,6 +168,12 @@ pub fn prefetch<T>(p: *const T) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
 }
 
+/// The same, no closer than into the second cache.
+#[inline(always)]
+pub fn prefetch_near<T>(p: *const T) {
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+}
+
 /// Four f32, whatever the width of other vectors.
 #[derive(Clone, Copy)]
 pub struct Quad(__m128);
@@ -183,6 +197,19 @@ impl Quad {
     #[inline(always)]
     pub unsafe fn load_f16(p: *const u16) -> Quad {
         Quad(_mm_cvtph_ps(_mm_loadl_epi64(p as *const __m128i)))
+    }
+    /// Four pairs of bf16, those of `upper` in the upper halves.
+    #[cfg(target_feature = "avx512bf16")]
+    #[inline(always)]
+    pub unsafe fn load_pairs(upper: *const u16, lower: *const u16) -> Quad {
+        let four = |p: *const u16| _mm_loadl_epi64(p as *const __m128i);
+        Quad(_mm_castsi128_ps(_mm_unpacklo_epi16(four(lower), four(upper))))
+    }
+    /// The halves of each word, swapped.
+    #[cfg(target_feature = "avx512bf16")]
+    #[inline(always)]
+    pub fn swap_halves(self) -> Quad {
+        unsafe { Quad(_mm_castsi128_ps(_mm_rol_epi32::<16>(_mm_castps_si128(self.0)))) }
     }
     #[inline(always)]
     pub unsafe fn store(self, p: *mut f32) {

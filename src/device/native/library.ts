@@ -65,6 +65,7 @@ export interface NativeLibrary {
 export const LEVEL_NAMES: Readonly<Record<NativeLevel, string>> = {
   v3: "x86-64-v3 (AVX2)",
   v4: "x86-64-v4 (AVX-512)",
+  "v4-bf16": "x86-64-v4 (AVX-512, AVX512_BF16)",
   neon: "aarch64 (NEON)",
 };
 

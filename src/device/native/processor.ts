@@ -20,6 +20,7 @@ type Levels = readonly (readonly [level: NativeLevel, flags: readonly string[]])
 /** By the names of architectures. */
 const LEVELS: Readonly<Record<string, Levels>> = {
   x64: [
+    ["v4-bf16", ["avx512_bf16"]],
     ["v4", ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]],
     ["v3", ["avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"]],
   ],
