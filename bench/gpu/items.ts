@@ -12,13 +12,17 @@ import type { JobResult } from "../../scripts/run_tests.ts";
 import { ratios } from "./ratios.ts";
 import { reasonIn, type Row, rowsIn } from "./row.ts";
 
-/** How items are run. */
+/** How an item is run. */
 export interface GpuSetting {
   readonly runtime: "bun" | "deno";
-  /** `1b`, or `small` for a double of the libraries. */
-  readonly size: string;
+  /** `small` is for a double of the libraries. */
+  readonly size: "1b" | "small";
+  /** Where PyTorch computes. */
+  readonly peerDevice: "cuda" | "cpu";
   /** When there is no time left, by `performance.now()`. */
   readonly until: number;
+  /** Cases of the item that the file says have passed. */
+  readonly passed: ReadonlySet<string>;
 }
 
 /** One item: it calls `tell` for each thing that it saw. */
@@ -145,7 +149,7 @@ function twoRanks({ runtime, size, until }: GpuSetting, tell: (row: Row) => void
 
 async function measureRatios(setting: GpuSetting, tell: (row: Row) => void): Promise<void> {
   const python = process.env["PEER_PYTHON"];
-  if (python !== undefined) return await ratios({ ...setting, python }, tell);
+  if (python !== undefined && python !== "") return await ratios({ ...setting, python }, tell);
   tell({ case: "ratios", outcome: "cannot", reason: "PEER_PYTHON names no Python that has torch" });
 }
 
@@ -156,7 +160,9 @@ export const GPU_ITEMS: readonly GpuItem[] = [
   { name: "conformance", run: conformance },
   { name: "sanitizer", run: sanitizer },
   own("train"),
+  own("train-graph"),
   { name: "two-ranks", run: twoRanks },
   { name: "ratios", run: measureRatios },
+  own("memory"),
   own("profile"),
 ];
