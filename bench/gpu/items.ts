@@ -7,6 +7,7 @@ import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
+import { variablesWithRuntimes } from "../../bin/runtimes.mjs";
 import { launch, rank, ROOT } from "../process.ts";
 import type { JobResult } from "../../scripts/run_tests.ts";
 import { ratios } from "./ratios.ts";
@@ -48,7 +49,8 @@ function runUntil(
   variables: Readonly<Record<string, string>> = {},
 ): Promise<Ended> {
   return new Promise((resolve) => {
-    const env = { ...process.env, ...variables };
+    // Programs that start a runtime by name find it, however this one was started.
+    const env = { ...variablesWithRuntimes(), ...variables };
     const child = spawn(program, args, { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"], detached: true });
     let [output, errors, isLate] = ["", "", false];
     const timer = setTimeout(() => {
