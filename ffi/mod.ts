@@ -11,6 +11,7 @@ import { LibraryNotFoundError, UnsupportedError } from "../src/errors.ts";
 import { type Environment, processEnvironment } from "../src/runtime/env.ts";
 import { requestPermission } from "../src/runtime/permissions.ts";
 import { LIBDL, RTLD_NOW } from "./bindings/libdl.ts";
+import { cutOff } from "./elf.ts";
 import { candidatePaths, companionPaths, explainFailure, type LibrarySpec } from "./library.ts";
 import type { BindingTable, FfiProvider, Library } from "./types.ts";
 
@@ -66,6 +67,11 @@ export async function openLibrary<T extends BindingTable>(
   const environment = options.environment ?? processEnvironment();
   const tried: { path: string; reason: string }[] = [];
   for (const path of candidatePaths(spec, environment, options.path)) {
+    const reason = cutOff(path);
+    if (reason !== undefined) {
+      tried.push({ path, reason });
+      continue;
+    }
     try {
       const library = provider.load(spec.name, path, spec.bindings, spec);
       if (spec.cuda === true || spec.driver === true) await keepLoaded(provider, [path, ...companionPaths(spec, path)]);

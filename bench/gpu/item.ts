@@ -9,15 +9,21 @@ import { openProcessGroup } from "fullyshard/comm";
 import { type Device, openDevice } from "fullyshard/device";
 import { processEnvironment } from "../../src/runtime/env.ts";
 import { buildCudaTwin, lackingForTwin } from "../../tests/native/cuda/build.ts";
-import { LLAMA_SIZES, type LlamaSize, llamaStep } from "../ranks/llama_step.ts";
-import { KERNEL_CASES } from "./kernels.ts";
+import { capturedStep, LLAMA_SIZES, llamaStep } from "../ranks/llama_step.ts";
+import { hostMillisecondsOf } from "./host_time.ts";
+import { caseNamed } from "./kernels.ts";
+import { H100_BYTES_PER_SECOND, modelFigures, modelWords } from "./mfu.ts";
 import { computeOperations, differenceOf } from "./operations.ts";
-import { type Row, tell } from "./row.ts";
+import { tell } from "./row.ts";
 
-/** bfloat16 FLOP/s of an H100, by which MFU is told. */
-const PEAK_FLOPS = 989.5e12;
 /** Kernels that the profile tells of: one of tensor cores, one of rows, one of elements. */
 const PROFILED = ["attention", "rms-norm", "adamw"];
+/** Kernels that memory bounds, and the share of its speed that they are to reach. */
+const [BOUND_BY_MEMORY, SHARE_OF_MEMORY] = [["rms-norm", "rms-norm-backward", "cross-entropy", "adamw"], 0.9];
+/** The share of a step's time that the host is to take at most. */
+const SHARE_OF_HOST = 0.05;
+/** Bytes of a copy that no cache of a card holds. */
+const COPIED_BYTES = 2 ** 28;
 
 async function selfCheck(): Promise<void> {
   const device = await openDevice("cuda:0");
@@ -46,48 +52,44 @@ async function operations(): Promise<void> {
   }
 }
 
-/** FLOPs of a token: six for each weight but the embedding's, which is the head's too, and all of attention's products. */
-function flopsOfToken(parameters: number, { layers, seq, hidden }: LlamaSize): number {
-  return 6 * parameters + 12 * layers * hidden * seq;
-}
-
-async function train(size: LlamaSize, warmup: number, steps: number): Promise<void> {
+async function train(by: "calls" | "graph", name: "1b" | "small"): Promise<void> {
+  const [warmup, steps] = name === "small" ? [5, 2] : [10, 20];
   const device = await openDevice("cuda:0");
   // One rank goes through NCCL all the same; several share the card as they can.
   const isAlone = process.env["WORLD_SIZE"] === undefined;
   using group = await openProcessGroup({ device, backend: isAlone ? "nccl" : "auto" });
-  const { step, parameters } = llamaStep(device, group, size);
-  let loss = NaN;
-  for (let i = 0; i < warmup; i++) step((seen) => void (loss = seen.item()));
-  const first = loss;
+  const { step, parameters } = (by === "graph" ? capturedStep : llamaStep)(device, group, LLAMA_SIZES[name]);
+  const read = { loss: NaN };
+  const take = (isRead: boolean): void => step(isRead ? (loss) => void (read.loss = loss.item()) : undefined);
+  take(true);
+  const first = read.loss;
+  for (let i = 1; i < warmup; i++) take(false);
   device.synchronize();
   device.allocator.resetPeak();
-  let hostMs = 0;
   const started = performance.now();
-  for (let i = 0; i < steps; i++) {
-    const began = performance.now();
-    step(i === steps - 1 ? (seen) => void (loss = seen.item()) : undefined);
-    if (i < steps - 1) hostMs += performance.now() - began;
-  }
+  for (let i = 0; i < steps; i++) take(false);
   device.synchronize();
   const msPerStep = (performance.now() - started) / steps;
-  const tokensPerSecond = size.batch * size.seq / msPerStep * 1000;
+  const hostMs = hostMillisecondsOf(device, step);
+  take(true);
+  const { loss } = read;
   const isRight = Number.isFinite(loss) && loss < first;
-  const who = `rank ${group.rank} of ${group.size}, ${group.kind}`;
-  const row: Row = {
-    case: `llama of ${parameters} parameters, ${size.batch} x ${size.seq} tokens, ${who}`,
+  const who = `rank ${group.rank} of ${group.size}, ${group.kind}, by ${by === "graph" ? "a graph" : "calls"}`;
+  const words = modelWords(name);
+  tell({
+    case: `llama of ${parameters} parameters, ${words.microBatch}, ${who}`,
     outcome: isRight ? "passed" : "failed",
     ...isRight ? {} : { reason: `the loss went from ${first} to ${loss}` },
     figures: {
-      ...{ msPerStep, tokensPerSecond, mfuOfH100: tokensPerSecond * flopsOfToken(parameters, size) / PEAK_FLOPS },
-      ...{ hostMsPerStep: hostMs / Math.max(1, steps - 1), peakBytes: device.allocator.stats.peak, loss },
+      ...{ msPerStep, ...modelFigures(name, parameters, msPerStep), ...words },
+      ...{ hostMs, hostShare: hostMs / msPerStep, hostShareGoal: SHARE_OF_HOST },
+      ...{ peakBytes: device.allocator.stats.peak, loss, by: device.detail },
     },
-  };
-  tell(row);
+  });
 }
 
 /** Milliseconds of a call, of the best of some rounds of several. */
-export function millisecondsOf(device: Device, call: () => void, rounds: number): number {
+function millisecondsOf(device: Device, call: () => void, rounds: number): number {
   const calls = 10;
   let best = Infinity;
   for (let round = 0; round <= rounds; round++) {
@@ -100,13 +102,32 @@ export function millisecondsOf(device: Device, call: () => void, rounds: number)
   return best;
 }
 
-async function profile(size: LlamaSize): Promise<void> {
+/** The kernels that memory bounds, beside a copy on the card and what a data sheet says of an H100. */
+async function memorySpeed(name: "1b" | "small"): Promise<void> {
   const device = await openDevice("cuda:0");
-  for (const name of PROFILED) {
-    const { call, flops, bytes } = KERNEL_CASES[name]?.(device, size) ?? { call: () => {}, flops: NaN, bytes: NaN };
-    const ms = millisecondsOf(device, call, size === LLAMA_SIZES["1b"] ? 10 : 1);
+  const [rounds, copied] = name === "small" ? [1, 2 ** 16] : [10, COPIED_BYTES];
+  const [dst, src] = [device.allocator.allocate(copied, "bench"), device.allocator.allocate(copied, "bench")];
+  const copy = 2 * copied / millisecondsOf(device, () => device.copy(dst, src, copied), rounds) * 1000;
+  const figures = (speed: number) => ({ gigabytesPerSecond: speed / 1e9, shareOfH100: speed / H100_BYTES_PER_SECOND });
+  tell({ case: "copy", outcome: "passed", figures: { ...figures(copy), bytes: 2 * copied, by: device.detail } });
+  // Rows of eight samples, as those of one would stay in a card's cache.
+  const size = { ...LLAMA_SIZES[name], batch: 8 };
+  for (const kernel of BOUND_BY_MEMORY) {
+    const { call, bytes } = caseNamed(kernel)(device, size);
+    const speed = bytes / millisecondsOf(device, call, rounds) * 1000;
+    const shares = { ...figures(speed), shareOfCopy: speed / copy, goal: SHARE_OF_MEMORY };
+    tell({ case: kernel, outcome: "passed", figures: { ...shares, bytes } });
+  }
+  device.dispose();
+}
+
+async function profile(name: "1b" | "small"): Promise<void> {
+  const device = await openDevice("cuda:0");
+  for (const kernel of PROFILED) {
+    const { call, flops, bytes } = caseNamed(kernel)(device, LLAMA_SIZES[name]);
+    const ms = millisecondsOf(device, call, name === "small" ? 1 : 10);
     tell({
-      case: name,
+      case: kernel,
       outcome: "passed",
       figures: { us: ms * 1000, bytes, flops, gigabytesPerSecond: bytes / ms / 1e6, teraflops: flops / ms / 1e9 },
     });
@@ -114,11 +135,12 @@ async function profile(size: LlamaSize): Promise<void> {
   device.dispose();
 }
 
-const [item, name] = process.argv.slice(2);
-const size = LLAMA_SIZES[name === "small" ? "small" : "1b"];
-const isSmall = name === "small";
+const [item, text] = process.argv.slice(2);
+const size = text === "small" ? "small" : "1b";
 if (item === "self-check") await selfCheck();
 else if (item === "operations") await operations();
-else if (item === "train") await train(size, isSmall ? 2 : 10, isSmall ? 2 : 20);
+else if (item === "train") await train("calls", size);
+else if (item === "train-graph") await train("graph", size);
+else if (item === "memory") await memorySpeed(size);
 else if (item === "profile") await profile(size);
 else throw new Error(`no item '${item}'`);

@@ -7,18 +7,23 @@ import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
+import { variablesWithRuntimes } from "../../bin/runtimes.mjs";
 import { launch, rank, ROOT } from "../process.ts";
 import type { JobResult } from "../../scripts/run_tests.ts";
 import { ratios } from "./ratios.ts";
 import { reasonIn, type Row, rowsIn } from "./row.ts";
 
-/** How items are run. */
+/** How an item is run. */
 export interface GpuSetting {
   readonly runtime: "bun" | "deno";
-  /** `1b`, or `small` for a double of the libraries. */
-  readonly size: string;
+  /** `small` is for a double of the libraries. */
+  readonly size: "1b" | "small";
+  /** Where PyTorch computes. */
+  readonly peerDevice: "cuda" | "cpu";
   /** When there is no time left, by `performance.now()`. */
   readonly until: number;
+  /** Cases of the item that the file says have passed. */
+  readonly passed: ReadonlySet<string>;
 }
 
 /** One item: it calls `tell` for each thing that it saw. */
@@ -44,7 +49,8 @@ function runUntil(
   variables: Readonly<Record<string, string>> = {},
 ): Promise<Ended> {
   return new Promise((resolve) => {
-    const env = { ...process.env, ...variables };
+    // Programs that start a runtime by name find it, however this one was started.
+    const env = { ...variablesWithRuntimes(), ...variables };
     const child = spawn(program, args, { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"], detached: true });
     let [output, errors, isLate] = ["", "", false];
     const timer = setTimeout(() => {
@@ -145,7 +151,7 @@ function twoRanks({ runtime, size, until }: GpuSetting, tell: (row: Row) => void
 
 async function measureRatios(setting: GpuSetting, tell: (row: Row) => void): Promise<void> {
   const python = process.env["PEER_PYTHON"];
-  if (python !== undefined) return await ratios({ ...setting, python }, tell);
+  if (python !== undefined && python !== "") return await ratios({ ...setting, python }, tell);
   tell({ case: "ratios", outcome: "cannot", reason: "PEER_PYTHON names no Python that has torch" });
 }
 
@@ -156,7 +162,9 @@ export const GPU_ITEMS: readonly GpuItem[] = [
   { name: "conformance", run: conformance },
   { name: "sanitizer", run: sanitizer },
   own("train"),
+  own("train-graph"),
   { name: "two-ranks", run: twoRanks },
   { name: "ratios", run: measureRatios },
+  own("memory"),
   own("profile"),
 ];

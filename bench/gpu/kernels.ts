@@ -68,18 +68,27 @@ function attentionArgs(device: Device, { seq, batch, heads, kvHeads, hidden }: L
   };
 }
 
+/** Makes the product `c = a b` of bfloat16, of which either may lie transposed. */
+function product(device: Device, [m, n, k]: readonly [number, number, number], transA: boolean, transB: boolean) {
+  const dtype = bfloat16;
+  const args = {
+    ...{ dtype, outDtype: dtype, transA, transB, m, n, k, lda: transA ? m : k, ldb: transB ? k : n, ldc: n, batch: 1 },
+    ...{ strideA: 0, strideB: 0, strideC: 0, alpha: 1, beta: 0 },
+    ...{ c: random(device, m * n, dtype), a: random(device, m * k, dtype), b: random(device, n * k, dtype) },
+  };
+  return caseOf(KERNELS.gemm, args, () => device.kernels.gemm(args));
+}
+
 /** Makes a case; its memory stays until the device is disposed. */
-export const KERNEL_CASES: Readonly<Record<string, (device: Device, size: LlamaSize) => KernelCase>> = {
-  gemm: (device, { seq, batch, hidden, inner }) => {
-    const dtype = bfloat16;
-    const [m, n, k] = [seq * batch, inner, hidden];
-    const args = {
-      ...{ dtype, outDtype: dtype, transA: false, transB: true, m, n, k, lda: k, ldb: k, ldc: n, batch: 1 },
-      ...{ strideA: 0, strideB: 0, strideC: 0, alpha: 1, beta: 0 },
-      ...{ c: random(device, m * n, dtype), a: random(device, m * k, dtype), b: random(device, n * k, dtype) },
-    };
-    return caseOf(KERNELS.gemm, args, () => device.kernels.gemm(args));
-  },
+type MakeCase = (device: Device, size: LlamaSize) => KernelCase;
+
+/** The products are those of the up projection: its outputs, and the gradients of its inputs and weights. */
+const KERNEL_CASES: Readonly<Record<string, MakeCase>> = {
+  gemm: (device, { seq, batch, hidden, inner }) => product(device, [seq * batch, inner, hidden], false, true),
+  "gemm:input-gradient": (device, { seq, batch, hidden, inner }) =>
+    product(device, [seq * batch, hidden, inner], false, false),
+  "gemm:weight-gradient": (device, { seq, batch, hidden, inner }) =>
+    product(device, [inner, hidden, seq * batch], true, false),
   attention: (device, size) => {
     const args = attentionArgs(device, size);
     return caseOf(KERNELS.attention, args, () => device.kernels.attention(args));
@@ -110,6 +119,16 @@ export const KERNEL_CASES: Readonly<Record<string, (device: Device, size: LlamaS
     };
     return caseOf(KERNELS.rmsNorm, args, () => device.kernels.rmsNorm(args));
   },
+  "rms-norm-backward": (device, { seq, batch, hidden: cols }) => {
+    const [dtype, rows] = [bfloat16, seq * batch];
+    const [dx, dy, x] = [1, 2, 3].map(() => random(device, rows * cols, dtype));
+    if (dx === undefined || dy === undefined || x === undefined) throw new Error("no memory");
+    const args = {
+      ...{ dtype, rows, cols, zeroCentered: false, dx, dw: random(device, cols, float32), dy, x },
+      ...{ w: random(device, cols, dtype), rstd: random(device, rows, float32) },
+    };
+    return caseOf(KERNELS.rmsNormBackward, args, () => device.kernels.rmsNormBackward(args));
+  },
   "cross-entropy": (device, { seq, vocab: cols }) => {
     const rows = Math.min(seq, 1024);
     const labels = Int32Array.from({ length: rows }, (_, i) => i * 7919 % cols);
@@ -134,3 +153,10 @@ export const KERNEL_CASES: Readonly<Record<string, (device: Device, size: LlamaS
     return caseOf(KERNELS.adamw, args, () => device.kernels.adamw(args));
   },
 };
+
+/** The case of that name. */
+export function caseNamed(name: string): MakeCase {
+  const make = KERNEL_CASES[name];
+  if (make === undefined) throw new Error(`no case '${name}'`);
+  return make;
+}

@@ -8,7 +8,7 @@
  */
 import process from "node:process";
 import { bfloat16, float32 } from "fullyshard";
-import { openProcessGroup } from "fullyshard/comm";
+import { openProcessGroup, type ProcessGroup } from "fullyshard/comm";
 import { type Device, openDevice } from "fullyshard/device";
 import { openProvider } from "../../ffi/mod.ts";
 import { capturedStep, LLAMA_SIZES, llamaStep } from "./llama_step.ts";
@@ -64,10 +64,16 @@ function callsOf(device: Device): Readonly<Record<string, () => void>> {
   };
 }
 
+/** A step by a graph, as the trainer takes it. */
+function readStepOf(group: ProcessGroup) {
+  const { readStep: step, parameters } = capturedStep(device, group, LLAMA_SIZES["1b"]);
+  return { step, parameters };
+}
+
 /** Times a whole step, call by call or by a graph. */
 async function timeStep(by: "calls" | "graph"): Promise<{ us: number; counts: Readonly<Record<string, number>> }> {
   using group = await openProcessGroup({ device, backend: "nccl" });
-  const { step, parameters } = (by === "graph" ? capturedStep : llamaStep)(device, group, LLAMA_SIZES["1b"]);
+  const { step, parameters } = by === "graph" ? readStepOf(group) : llamaStep(device, group, LLAMA_SIZES["1b"]);
   const double = process.env["FULLYSHARD_CUDART_LIBRARY"];
   if (double === undefined) throw new Error("no double is named: run 'npm run bench -- launches'");
   const { symbols } = (await openProvider()).load("idle double", double, {

@@ -35,6 +35,12 @@ export interface LlamaStep {
   readonly step: (seen?: (loss: Tensor) => void) => void;
 }
 
+/** A model that is ready to be trained by a graph. */
+export interface CapturedLlamaStep extends LlamaStep {
+  /** Takes a step as the trainer does, which reads loss and norm. */
+  readonly readStep: () => void;
+}
+
 /** Makes the model on a device, sharded over a group, with its optimizer and the tokens of a step. */
 function setUp(device: Device, group: ProcessGroup, size: LlamaSize) {
   const { vocab, seq, batch } = size;
@@ -84,10 +90,17 @@ export function llamaStep(device: Device, group: ProcessGroup, size: LlamaSize):
   return { parameters: count, step };
 }
 
-/** Makes the model, and steps of it as the trainer takes them by a graph: with their loss and norm read. */
-export function capturedStep(device: Device, group: ProcessGroup, size: LlamaSize): LlamaStep {
+/** Makes the model, and steps of it by a graph from the fourth on. */
+export function capturedStep(device: Device, group: ProcessGroup, size: LlamaSize): CapturedLlamaStep {
   const { model, optimizer, tokens, count } = setUp(device, group, size);
   const context = { device, group, model, optimizer, maxGradNorm: 1, graph: new StepGraph(device) };
+  const batch = { microBatches: [tokens] };
   let number = 0;
-  return { parameters: count, step: () => void trainStep(context, { microBatches: [tokens] }, ++number) };
+  const step = (seen?: (loss: Tensor) => void): void => {
+    using _frame = scope();
+    group.step = ++number;
+    const { loss } = context.graph.take(context, batch);
+    seen?.(loss);
+  };
+  return { parameters: count, step, readStep: () => void trainStep(context, batch, ++number) };
 }

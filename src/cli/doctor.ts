@@ -35,7 +35,7 @@ import {
   runtime,
   threadsOfRank,
 } from "../runtime/processes.ts";
-import { type CudaReport, describeCuda, examineCuda, ncclBuild, ncclVersion } from "./doctor_cuda.ts";
+import { type CudaReport, describeCuda, examineCuda, explainNccl, ncclBuild, ncclVersion } from "./doctor_cuda.ts";
 
 /** What is known about one library. */
 export interface LibraryReport extends Required<Pick<LibrarySource, "name" | "used" | "gives" | "remedy">> {
@@ -101,13 +101,14 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   const driver = await examineOpened(CUDA, environment, () => null);
   const cublas = await examineOpened(CUBLASLT, environment, () => null);
   const nccl = await examineOpened(NCCL, environment, ncclVersion);
-  const builtFor = nccl.library === undefined ? null : ncclBuild(nccl.library.path);
+  const builtFor = nccl.library === undefined ? null : ncclBuild(nccl.library.path)?.cuda ?? null;
+  const broken = nccl.report.broken.map((one) => ({ ...one, reason: explainNccl(one) }));
   const version = builtFor === null ? nccl.report.version : `${nccl.report.version} for CUDA ${builtFor}`;
   const opened = { cudart: cudart.library, nvrtc: nvrtc.library, nccl: nccl.library, builtFor };
   const cuda = await examineCuda(opened, environment);
   const libraries = [
     ...[libc.report, onednn.report, driver.report, cudart.report, nvrtc.report, cublas.report],
-    ...[{ ...nccl.report, version }, examineFile(MPI, environment)],
+    ...[{ ...nccl.report, version, broken }, examineFile(MPI, environment)],
   ];
   const problems: string[] = [];
   if (platform.support === "none") {

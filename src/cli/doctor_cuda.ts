@@ -98,9 +98,21 @@ function tooNew(name: string, cuda: string | null, driver: string | null, wheel:
 /** Whether NCCL lacks the function by which ranks join. */
 function tooOld(nccl: Nccl, builtFor: string | null): string[] {
   if (nccl.symbols.ncclCommInitRankScalable !== undefined) return [];
+  return [tooOldNccl(ncclVersion(nccl), builtFor)];
+}
+
+/** That a version of NCCL is too old, and what to do. */
+function tooOldNccl(version: string, builtFor: string | null): string {
   const { since } = NCCL_BINDINGS.ncclCommInitRankScalable;
   const wheel = builtFor === null ? "nvidia-nccl" : `nvidia-nccl-cu${parseInt(builtFor)}`;
-  return [`NCCL ${ncclVersion(nccl)} is too old, ${since} is the oldest that serves: 'pip install --upgrade ${wheel}'`];
+  return `NCCL ${version} is too old, ${since} is the oldest that serves: 'pip install --upgrade ${wheel}'`;
+}
+
+/** Why a file of NCCL could not be opened: that it is too old, where it lacks functions and tells its version. */
+export function explainNccl({ path, reason }: LibraryNotFoundError["tried"][number]): string {
+  if (!reason.startsWith("it lacks ")) return reason;
+  const build = ncclBuild(path);
+  return build === null ? reason : tooOldNccl(build.version, build.cuda);
 }
 
 /** NCCL's version, e.g. `2.28.9`. */
@@ -108,15 +120,15 @@ export function ncclVersion(nccl: Nccl): string {
   return describeVersion(versionOf(nccl));
 }
 
-/** The CUDA that NCCL was built with, which its file says and no function; null where it does not. */
-export function ncclBuild(path: string): string | null {
+/** The version of NCCL and the CUDA that it was built with, which its file says and no function; null where it does not. */
+export function ncclBuild(path: string): { readonly version: string; readonly cuda: string } | null {
   try {
     using file = openReadable(path);
     let before = "";
     for (const piece of file.pieces(0, file.byteLength)) {
       const text = before + new TextDecoder("latin1").decode(piece);
-      const found = /NCCL version [\d.]+\+cuda(\d+\.\d+)/.exec(text)?.[1];
-      if (found !== undefined) return found;
+      const [, version, cuda] = /NCCL version ([\d.]+)\+cuda(\d+\.\d+)/.exec(text) ?? [];
+      if (version !== undefined && cuda !== undefined) return { version, cuda };
       before = text.slice(-64);
     }
   } catch (error) {

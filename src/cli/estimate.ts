@@ -86,7 +86,9 @@ export async function estimate(argv: readonly string[]): Promise<number> {
   const globalBatch = batch * microBatches * worldSize;
   const run = { ...usual, ...config, sequenceLength, globalBatch };
   const localWorldSize = config.ranksPerHost ?? processEnvironment().whole("LOCAL_WORLD_SIZE");
-  const step = await estimateStep(run, model, { worldSize, rank, cpuMath, localWorldSize });
+  // Only ranks joined by NCCL take steps by graphs.
+  const planes = config.cudaGraphs ? { standsFor: "nccl" } as const : {};
+  const step = await estimateStep(run, model, { worldSize, rank, cpuMath, localWorldSize, ...planes });
   const time = speeds === undefined ? undefined : predictTime(step, speeds);
   const text = config.json
     ? [JSON.stringify(jsonOf(step, time, run))]

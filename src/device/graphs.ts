@@ -5,6 +5,12 @@
  * @module
  */
 
+/** Why a capture allows no reads, as nothing of it is done yet. */
+export const WAITED =
+  "the host reads a value or waits for the card in it, before anything is computed; do so after a launch";
+/** Why it allows no copies from the host. */
+export const COPIED_IN = "values of the host are copied to the card in it, which would be the same whenever it is done";
+
 /** What work takes that is to be captured, as one run of it has shown. */
 export interface GraphPlan<T> {
   /** What the run gave. */

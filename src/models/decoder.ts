@@ -22,11 +22,11 @@ import { GatedRMSNorm, LayerNorm, RMSNorm } from "../nn/norm.ts";
 import { Experts } from "../nn/experts.ts";
 import { IGNORE_INDEX } from "../nn/functional.ts";
 import { MixtureOfExperts } from "../nn/mixture_of_experts.ts";
+import { PositionNumbers } from "../nn/positions.ts";
 import type { Block } from "../nn/pre_norm_block.ts";
 import { type Names, RenamedModule } from "../nn/renamed.ts";
 import { loadBalancingLoss, Router } from "../nn/router.ts";
 import { sameShape } from "../shape.ts";
-import { arange } from "../tensor/create.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { CausalLm, type CausalLmInputs, type ModelParts } from "./causal_lm.ts";
 import type { DecoderConfig } from "./decoder_config.ts";
@@ -86,6 +86,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
   readonly layers: readonly Block[];
   readonly norm: Layer;
   readonly #maxPositions: number;
+  readonly #positions: PositionNumbers;
 
   constructor(device: Device, config: DecoderConfig, parts: DecoderParts) {
     super(parts.names?.body);
@@ -98,6 +99,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     this.layers = parts.layers;
     this.norm = parts.norm;
     this.#maxPositions = maxPositions;
+    this.#positions = new PositionNumbers(device, maxPositions);
   }
 
   forward({ inputIds, attentionMask, positionIds, pastKeyValues, random }: CausalLmInputs): BodyOutput {
@@ -120,7 +122,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     const context: LayerContext = { attentionMask, positionIds, pastKeyValues, random };
     let hidden = this.embedTokens.call(inputIds);
     if (this.embedPositions !== undefined) {
-      const positions = positionIds ?? arange(inputIds.device, past + seq, { start: past });
+      const positions = positionIds ?? this.#positions.of(past, seq);
       hidden = hidden.add(this.embedPositions.call(positions));
     }
     if (this.embedNorm !== undefined) hidden = this.embedNorm.call(hidden);

@@ -9,6 +9,8 @@ import { float32 } from "../dtype.ts";
 import { BufferTensor } from "../tensor/buffer_tensor.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext } from "./attention.ts";
+import { PositionRows, rowsFor } from "./position_rows.ts";
+import { PositionNumbers } from "./positions.ts";
 
 /** Rescaling of rotary frequencies, by transformers' `rope_type`. */
 export type RopeScaling =
@@ -154,14 +156,17 @@ export type CosSin = readonly [cos: Tensor, sin: Tensor];
 
 /** The tables of one model, or of one type of its layers. */
 export class RotaryTables {
+  /** The numbers of the positions that the tables are for. */
+  readonly positions: PositionNumbers;
   readonly #device: Device;
   readonly #options: RotaryOptions;
   /** Those for short texts, and those for long ones where they differ. */
-  readonly #tables = new Map<boolean, { readonly cosSin: readonly BufferTensor[]; readonly positions: number }>();
+  readonly #tables = new Map<boolean, PositionRows<CosSin>>();
 
   constructor(device: Device, options: RotaryOptions) {
     this.#device = device;
     this.#options = options;
+    this.positions = new PositionNumbers(device, options.maxPositions);
   }
 
   /** The tables for a call of `seq` tokens: theirs, or all where only the device knows which are theirs. */
@@ -191,10 +196,9 @@ export class RotaryTables {
   #tablesOf(long: boolean, positions: number): CosSin {
     const { dim, maxPositions, scaling } = this.#options;
     let made = this.#tables.get(long);
-    if (made === undefined || made.positions < positions) {
-      for (const table of made?.cosSin ?? []) table.dispose();
-      // Room to grow: a text that is generated token by token must not make new tables for each.
-      const rows = Math.max(positions, Math.min(maxPositions, 2 ** Math.ceil(Math.log2(positions))));
+    if (made === undefined || made.rows < positions) {
+      made?.[Symbol.dispose]();
+      const rows = rowsFor(positions, maxPositions);
       const table = (): BufferTensor => {
         const buffer = new BufferTensor(this.#device, [rows, dim / 2], { persistent: false, kind: "activations" });
         buffer.rename("rotary tables");
@@ -207,9 +211,9 @@ export class RotaryTables {
       const scale = attentionFactorOf(this.#device, scaling, long);
       const sizes = { positions: rows, half: dim / 2, scale };
       this.#device.kernels.ropeTable({ ...sizes, cos: cos.ptr, sin: sin.ptr, invFreq: invFreq.ptr });
-      made = { cosSin: [cos, sin], positions: rows };
+      made = new PositionRows(rows, [cos, sin]);
       this.#tables.set(long, made);
     }
-    return [at(made.cosSin, 0, "table"), at(made.cosSin, 1, "table")];
+    return made.read(this.#device);
   }
 }

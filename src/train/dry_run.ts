@@ -21,6 +21,11 @@ export interface DryRunOptions extends Omit<DryOptions, "rank"> {
   readonly localWorldSize?: number | undefined;
   /** The device it stands for, which is not touched. @default the CPU, opened for the time of the run */
   readonly device?: Device;
+  /**
+   * How often the step is run: memory is that of all but the first, which makes what stays, and all else that of the second.
+   * @default 2
+   */
+  readonly steps?: number;
   /** What would compute matrix products, where no device is given. */
   readonly cpuMath?: CpuMath;
 }
@@ -85,7 +90,7 @@ export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, 
 }
 
 /**
- * Runs a step twice on one rank of a world of any size and tells what the second took. Nothing is computed or sent, and no memory
+ * Runs a step twice, or more often, on one rank of a world of any size and tells what the second took. Nothing is computed or sent, and no memory
  * is taken: reads give zeros, and every other rank is taken to do what this one does.
  *
  * @param setup makes model, optimizer and batch, and gives the step
@@ -114,7 +119,7 @@ export function memoryPeak({ device, group: { stagingBytes, size } }: Pick<Run, 
  */
 export async function dryRun(
   setup: (run: Run) => (() => unknown) | Promise<() => unknown>,
-  { rank = 0, localWorldSize, device: given, cpuMath, ...planes }: DryRunOptions,
+  { rank = 0, localWorldSize, device: given, steps = 2, cpuMath, ...planes }: DryRunOptions,
 ): Promise<DryRun> {
   const math = cpuMath === undefined ? {} : { cpuMath };
   const real = given ?? await openDevice("cpu", { memoryBytes: 2 ** 24, threads: 1, ...math });
@@ -129,7 +134,7 @@ export async function dryRun(
     const collectives: CollectiveUse[] = [];
     let bytesCommunicated = 0;
     const flopsSoFar = (): number => [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
-    group.observe((call, { size, worldRanks }) => {
+    const end = group.observe((call, { size, worldRanks }) => {
       const { kind, unit, phase, count } = call;
       const received = RECEIVED[kind];
       if (received === undefined) return;
@@ -144,8 +149,10 @@ export async function dryRun(
     device.offload.resetPeak();
     device.resetUses();
     await step();
-    const highest = Math.max(before, allocator.stats.highest) - allocator.begin;
+    end();
     const flops = flopsSoFar();
+    for (let taken = 2; taken < steps; taken++) await step();
+    const highest = Math.max(before, allocator.stats.highest) - allocator.begin;
     return { ...memoryPeak(run), highest, bytesCommunicated: Math.ceil(bytesCommunicated), collectives, flops };
   } finally {
     if (given === undefined) real.dispose();

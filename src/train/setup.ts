@@ -29,6 +29,7 @@ import { meshOf, shardRanks } from "./mesh.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
 import { trainStep } from "./step.ts";
+import { StepGraph, STEPS_TO_GRAPH } from "./step_graph.ts";
 
 /** What a step of a model takes. */
 export interface StepEstimate extends DryRun {
@@ -51,6 +52,8 @@ interface StepTrial {
   readonly maxGradNorm: number;
   /** Whether there is memory for the copy of an asynchronous save. @default false */
   readonly asyncSave?: boolean;
+  /** Whether a step is captured, so that the memory of its graph counts. @default false */
+  readonly cudaGraphs?: boolean;
 }
 
 /** Tries a step of a model on one rank. Weights get memory and no values. */
@@ -60,6 +63,7 @@ export async function dryStep(
   options: DryRunOptions,
 ): Promise<Omit<StepEstimate, "stateFileBytes">> {
   let numParameters = 0;
+  const hasGraph = trial.cudaGraphs === true;
   const taken = await dryRun(async (run) => {
     const { device, group } = run;
     const model = await openModel(run, source);
@@ -70,9 +74,10 @@ export async function dryStep(
     const optimizer = trial.optimizer(model);
     const scaler = trial.scaler?.(device);
     if (trial.asyncSave === true) new CheckpointStager(device).reserve(model, optimizer);
-    const context = { device, group, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler };
+    const graph = hasGraph ? new StepGraph(device) : undefined;
+    const context = { device, group, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler, graph };
     return () => trainStep(context, trial.batch, 1);
-  }, options);
+  }, { ...options, ...hasGraph ? { steps: STEPS_TO_GRAPH } : {} });
   return { ...taken, numParameters };
 }
 
@@ -97,6 +102,7 @@ export async function estimateStep(
     batch: emptyBatch(config, worldSize),
     maxGradNorm: config.maxGradNorm,
     asyncSave: config.asyncSave,
+    cudaGraphs: config.cudaGraphs,
   }, options);
   return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
 }

@@ -26,6 +26,9 @@ import { type StepContext, update } from "./step.ts";
 /** Steps that are taken as usual before one is captured: the first make states and compile kernels, the last is the rehearsal. */
 const WARMUP_STEPS = 3;
 
+/** Steps of one shape up to the one that is captured. */
+export const STEPS_TO_GRAPH: number = WARMUP_STEPS + 1;
+
 /** What a step gave, on the device; the graph's or the scope's. */
 export interface StepTensors {
   /** Mean cross-entropy of the tokens of all ranks. */

@@ -11,6 +11,15 @@ import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const skip = lackingForTwin();
+const PEER_PYTHON = process.env["PEER_PYTHON"];
+const withoutPeer = PEER_PYTHON === undefined ? "PEER_PYTHON names no Python that has torch" : undefined;
+/** What is compared with PyTorch, in order. */
+const RATIOS = [
+  ...["gemm", "gemm:input-gradient", "gemm:weight-gradient"],
+  ...["attention", "attention-backward"].flatMap((name) => [`${name}:flash`, `${name}:cudnn`]),
+  ...["rms-norm", "rms-norm-backward", "cross-entropy", "adamw"],
+  ...["step", "graph"].flatMap((name) => ["eager-flash", "eager", "compiled"].map((kind) => `${name}:${kind}`)),
+];
 const runtime = process.versions["bun"] === undefined ? "deno" : "bun";
 
 interface Line {
@@ -18,6 +27,7 @@ interface Line {
   readonly case: string;
   readonly outcome: string;
   readonly reason?: string;
+  readonly figures?: Readonly<Record<string, number | string>>;
 }
 
 interface Ended {
@@ -27,8 +37,8 @@ interface Ended {
 
 async function runGpu(args: readonly string[], variables: Readonly<Record<string, string>> = {}): Promise<Ended> {
   const [program, ...rest] = rank(runtime, "bench/gpu.ts", "--runtime", runtime, "--size", "small", ...args);
-  const { PEER_PYTHON: _, ...environment } = process.env;
-  const env = { ...environment, ...(await buildCudaTwin()).variables, ...variables };
+  // Deno's programs inherit what is not named.
+  const env = { ...process.env, PEER_PYTHON: "", ...(await buildCudaTwin()).variables, ...variables };
   const { status, stderr } = spawnSync(program, rest, { cwd: ROOT, env, encoding: "utf8" });
   return { code: status, errors: stderr };
 }
@@ -40,10 +50,19 @@ function linesOf(file: string): readonly Line[] {
 }
 
 test("gpu.ts names what is wrong with its arguments", { skip }, async () => {
-  const { code, errors } = await runGpu(["--only", "train,nothing", "--budget", "soon", "--fast"]);
+  const { code, errors } = await runGpu([
+    "--only",
+    "train,nothing",
+    "--budget",
+    "soon",
+    "--peer-device",
+    "tpu",
+    "--fast",
+  ]);
   assert.equal(code, 2);
   assert.match(errors, /--only: expected self-check, operations, .*, got nothing/);
   assert.match(errors, /--budget: expected a positive number of seconds, got soon/);
+  assert.match(errors, /--peer-device: expected cuda or cpu, got tpu/);
   assert.match(errors, /--fast/);
 });
 
@@ -59,8 +78,8 @@ test("gpu.ts tells what cannot run, goes on, and leaves out what passed when it 
   assert.deepEqual(told, [
     ["self-check", "three numbers", "passed"],
     ["self-check", "self-check", "passed"],
-    ["two-ranks", "llama of 18592 parameters, 2 x 24 tokens, rank 0 of 2, shm", "passed"],
-    ["two-ranks", "llama of 18592 parameters, 2 x 24 tokens, rank 1 of 2, shm", "passed"],
+    ["two-ranks", "llama of 18592 parameters, 2 x 24 tokens, rank 0 of 2, shm, by calls", "passed"],
+    ["two-ranks", "llama of 18592 parameters, 2 x 24 tokens, rank 1 of 2, shm, by calls", "passed"],
     ["two-ranks", "two-ranks", "passed"],
     ["ratios", "ratios", "cannot"],
     ["ratios", "ratios", "cannot"],
@@ -74,6 +93,80 @@ test("gpu.ts tells what cannot run, goes on, and leaves out what passed when it 
   assert.equal(resumed.code, 0, resumed.errors);
   const later = linesOf(file).slice(7).map(({ item, outcome }) => [item, outcome]);
   assert.deepEqual(later, ["ratios", "ratios"].map((item) => [item, "cannot"]));
+});
+
+test("gpu.ts tells of a Python that is not there, and that there was no time for the ratios", { skip }, async () => {
+  using folder = temporaryDirectory();
+  const file = folder.file("gpu.jsonl");
+  const { code, errors } = await runGpu(["--out", file, "--only", "ratios"], { PEER_PYTHON: "/nowhere/python" });
+  assert.equal(code, 0, errors);
+  const told = linesOf(file);
+  assert.ok(RATIOS.every((name) => told.some((line) => line.case === name && line.outcome === "cannot")));
+  assert.match(told[0]?.reason ?? "", /^PyTorch: the process ended: Error: .*ENOENT.*/);
+  const late = folder.file("late.jsonl");
+  await runGpu(["--out", late, "--only", "ratios", "--budget", "1.5"], { PEER_PYTHON: "/nowhere/python" });
+  assert.match(linesOf(late).at(-2)?.reason ?? "", /^ours: the time was over$/);
+});
+
+test(
+  "gpu.ts takes turns with PyTorch over kernels and steps",
+  { skip: skip ?? withoutPeer, timeout: 300_000 },
+  async () => {
+    using folder = temporaryDirectory();
+    const file = folder.file("gpu.jsonl");
+    const args = ["--out", file, "--only", "ratios", "--peer-device", "cpu"];
+    const variables = { PEER_PYTHON: PEER_PYTHON ?? "" };
+    const { code, errors } = await runGpu(args, variables);
+    assert.equal(code, 0, errors);
+    const told = linesOf(file);
+    assert.deepEqual(told.map((line) => line.case), [...RATIOS, "ratios"]);
+    for (const { case: name, outcome, reason, figures } of told.slice(0, -1)) {
+      if (name.endsWith(":cudnn")) {
+        assert.deepEqual([outcome, reason], ["cannot", "PyTorch: RuntimeError: attention of cuDNN needs CUDA"]);
+        continue;
+      }
+      assert.deepEqual([name, outcome, reason], [name, "passed", undefined]);
+      const { oursMs, theirsMs, ratio, "theirs.by": by } = figures ?? {};
+      assert.ok(Math.abs(Number(ratio) - Number(theirsMs) / Number(oursMs)) < 1e-9, name);
+      assert.match(String(by), /^torch \S+ on the CPU$/);
+      if (!/^(?:step|graph):/.test(name)) continue;
+      // Both train the same model on the same tokens.
+      assert.equal(figures?.["ours.parameters"], figures?.["theirs.parameters"]);
+      const [own, other] = ["ours", "theirs"].map((side) => Number(figures?.[`${side}.tokensPerSecond`]));
+      assert.ok(Math.abs(Number(own) / Number(other) - Number(ratio)) < 1e-9, name);
+      assert.ok(Number(figures?.["ours.peakBytes"]) > 0);
+      assert.equal(figures?.["theirs.noPeak"], "peak memory of torch needs CUDA");
+      assert.equal(figures?.["microBatch"], "2 x 24 tokens");
+    }
+    const resumed = await runGpu([...args, "--resume"], variables);
+    assert.equal(resumed.code, 0, resumed.errors);
+    const later = linesOf(file).slice(told.length).map((line) => line.case);
+    assert.deepEqual(later, ["attention:cudnn", "attention-backward:cudnn", "ratios"]);
+  },
+);
+
+test("gpu.ts trains by calls and by a graph, and tells how fast memory and kernels are", { skip }, async () => {
+  using folder = temporaryDirectory();
+  const file = folder.file("gpu.jsonl");
+  const { code, errors } = await runGpu(["--out", file, "--only", "train,train-graph,memory,profile"]);
+  assert.equal(code, 0, errors);
+  const told = linesOf(file);
+  assert.deepEqual(told.map((line) => [line.item, line.case.replace(/^llama .*, (by .*)$/, "$1"), line.outcome]), [
+    ["train", "by calls", "passed"],
+    ["train", "train", "passed"],
+    ["train-graph", "by a graph", "passed"],
+    ["train-graph", "train-graph", "passed"],
+    ...["copy", "rms-norm", "rms-norm-backward", "cross-entropy", "adamw", "memory"].map((
+      one,
+    ) => ["memory", one, "passed"]),
+    ...["attention", "rms-norm", "adamw", "profile"].map((one) => ["profile", one, "passed"]),
+  ]);
+  for (const { figures, case: name } of told.filter((line) => line.case.startsWith("llama"))) {
+    const { msPerStep, tokensPerSecond, hostMs, hostShare, mfuIs } = figures ?? {};
+    assert.ok(Math.abs(Number(tokensPerSecond) * Number(msPerStep) / 48_000 - 1) < 1e-9, name);
+    assert.ok(Math.abs(Number(hostShare) - Number(hostMs) / Number(msPerStep)) < 1e-9, name);
+    assert.match(String(mfuIs), /parameters/);
+  }
 });
 
 test("gpu.ts starts nothing when its budget is spent", { skip }, async () => {

@@ -6,7 +6,7 @@
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { CUDART_BINDINGS } from "../../ffi/bindings/cudart.ts";
 import { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
@@ -147,6 +147,29 @@ describe("doctor() of GPUs", { skip }, () => {
     assert.match(text, /NCCL 2\.18\.5 gathers by kernels; from 2\.28 on by copy engines between symmetric\s+memory/);
     const said = "NCCL 2.18.5 is too old, 2.23 is the oldest that serves: 'pip install --upgrade nvidia-nccl-cu12'";
     assert.ok(text.includes(`Problems (1):\n  ${said}\n`), text);
+  });
+
+  it("with an NCCL that cannot be opened, as it is too old, says which is needed", async () => {
+    using directory = temporaryDirectory();
+    const nccl = buildStub(directory, "libnccl.so", NCCL_BINDINGS, {
+      ncclGetVersion: "int ncclGetVersion(int *v) { *v = 21801; return 0; }\n" +
+        'const char stubBuild[] = "NCCL version 2.18.1+cuda12.1";',
+      ...{ ncclMemAlloc: null, ncclMemFree: null, ncclCommInitRankScalable: null },
+    });
+    const { code, text } = await run({ FULLYSHARD_NCCL_LIBRARY: nccl });
+    assert.equal(code, 1);
+    const said = "NCCL 2.18.1 is too old, 2.23 is the oldest that serves: 'pip install --upgrade nvidia-nccl-cu12'";
+    assert.ok(text.includes(`Problems (1):\n  NCCL: ${nccl}: ${said}\n`), text);
+    assert.match(text, /^NCCL +broken/m);
+  });
+
+  it("with a runtime that is cut off says so, and ends", async () => {
+    using directory = temporaryDirectory();
+    const path = runtimeOf(directory, { driver: 13_000, runtime: 13_000 });
+    writeFileSync(path, readFileSync(path).subarray(0, 4096));
+    const { code, text } = await run({ FULLYSHARD_CUDART_LIBRARY: path });
+    assert.equal(code, 1);
+    assert.match(text, /^Problems \(1\):\n {2}CUDA runtime: .*: it is cut off: it has 4096 bytes, and needs \d+$/m);
   });
 
   it("with cards tells what those that share them should know", async () => {

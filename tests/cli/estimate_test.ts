@@ -185,6 +185,25 @@ describe("fullyshard estimate", () => {
     assert.doesNotMatch(ddp, /^ {2}gather /m);
   });
 
+  it("counts the memory of a step's graph, and only the calls of one step", () => {
+    using folder = temporaryDirectory();
+    const file = folder.write("tiny.json", JSON.stringify(small));
+    const of = (...flags: readonly string[]): Estimate => {
+      const { code, stdout, stderr } = run("--model", file, "--nproc", "2", "--seq", "16", "--json", ...flags);
+      assert.equal(code, 0, stderr);
+      return JSON.parse(stdout);
+    };
+    const [plain, byGraph] = [of(), of("--cuda-graphs")];
+    // A graph's block holds what a step allocates, whatever it is for, beside what was there before; NCCL stages nothing.
+    const { optimizer, activations = 0, gathered, gradients, staging } = byGraph.terms;
+    assert.deepEqual([optimizer, gathered, gradients, staging], [plain.terms["optimizer"], 0, 0, 0]);
+    assert.ok(activations > Number(plain.terms["gathered"]) + Number(plain.terms["gradients"]));
+    assert.deepEqual(byGraph.collectives, plain.collectives);
+    assert.equal(byGraph.flops, plain.flops);
+    const offloaded = run("--model", file, "--nproc", "2", "--seq", "16", "--cuda-graphs", "--cpu-offload");
+    assert.match(offloaded.stderr, /Cannot capture steps on cpu.*: '.+' is offloaded/);
+  });
+
   it("refuses what it cannot read or run, by name", () => {
     using folder = temporaryDirectory();
     const file = folder.write("config.json", JSON.stringify(small));

@@ -123,6 +123,23 @@ describe("openLibrary()", () => {
     assert.ok(!isAbsence(error.tried[0]?.reason ?? ""));
   });
 
+  it("tells a file that is cut off, which would end the process", async () => {
+    using directory = temporaryDirectory();
+    const path = `${directory.path}/libcut.so`;
+    const whole = elfFile(["libOpenCL-not-there.so.1"]);
+    for (const length of [70, 150, whole.byteLength - 1]) {
+      writeFileSync(path, whole.subarray(0, length));
+      const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+      const needed = length < 64 + 2 * 56 ? 64 + 2 * 56 : whole.byteLength;
+      const reason = `it is cut off: it has ${length} bytes, and needs ${needed}`;
+      assert.deepEqual(error.tried, [{ path, reason }]);
+      assert.ok(!isAbsence(reason));
+    }
+    writeFileSync(path, whole);
+    const error = await refusal(openLibrary(ONEDNN, { environment: environment(), path }));
+    assert.match(error.tried[0]?.reason ?? "", /^libOpenCL-not-there\.so\.1: cannot open/);
+  });
+
   it("names the dependency that a library lacks, as the dynamic linker does", async () => {
     using directory = temporaryDirectory();
     const path = `${directory.path}/libneedy.so`;

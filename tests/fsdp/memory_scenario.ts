@@ -4,6 +4,7 @@ import { resolveConfig, type RunConfig, TRAIN_SECTIONS } from "../../doors/confi
 import { memoryPeak } from "../../src/train/dry_run.ts";
 import { optimizerOf, parallelize, planModel } from "../../src/train/setup.ts";
 import { trainStep } from "../../src/train/step.ts";
+import { StepGraph } from "../../src/train/step_graph.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 
 /** What is trained. */
@@ -33,7 +34,9 @@ export async function measureMemory({ device, group }: WorldRank, data: MemoryCa
   parallelize(planned.model, { group, localWorldSize: group.size }, config);
   await planned.model.load();
   const { model, estimate: { peakBytes, terms, offloaded, highest } } = planned;
-  const context = { device, group, model, optimizer: optimizerOf(model, config), maxGradNorm: config.maxGradNorm };
+  using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
+  const optimizer = optimizerOf(model, config);
+  const context = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, graph };
   const inUse: number[] = [];
   const batch = config.globalBatch / group.size / config.microBatches;
   const seq = config.sequenceLength;

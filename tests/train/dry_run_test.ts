@@ -229,6 +229,17 @@ describe("dryRun()", () => {
     device.dispose();
   });
 
+  it("tells the memory of all steps but the first, and the calls of the second", async () => {
+    let taken = 0;
+    const { collectives, peakBytes } = await dryRun(({ device: { allocator }, group }) => () => {
+      const block = allocator.allocate([4096, 256, 1024, 512][taken++] ?? NaN, "block");
+      group.broadcast(block, 256, 0, `step ${taken}`).wait();
+      allocator.free(block);
+    }, { worldSize: 2, steps: 4, standsFor: "nccl", cpuMath: "wasm" });
+    assert.deepEqual([taken, peakBytes], [4, 1024]);
+    assert.deepEqual(collectives.map(({ unit }) => unit), ["step 2"]);
+  });
+
   it("refuses a rank that there is not", async () => {
     await assert.rejects(dryRun(() => () => {}, { worldSize: 2, rank: 2 }), /rank 2, which is not in a group of 2/);
   });

@@ -1,10 +1,13 @@
-/** What a run with CUDA graphs is refused for before it begins. @module */
+/** What a run with CUDA graphs is refused for before it begins, and which families' steps are captured. @module */
 import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { DeviceGraphs } from "../../src/device/graphs.ts";
 import { ConfigError } from "../../src/errors.ts";
 import { Trace } from "../../src/runtime/trace.ts";
 import { requireGraphs } from "../../src/train/checks.ts";
+import { estimateStep } from "../../src/train/setup.ts";
+import { runConfig } from "../fsdp/memory_scenario.ts";
 
 const graphs: DeviceGraphs = {
   isCapturing: false,
@@ -48,3 +51,18 @@ test("requireGraphs() refuses by key what a graph cannot hold", () => {
     });
   }
 });
+
+const ZOO = new URL("../fixtures/zoo/", import.meta.url);
+for (const file of readdirSync(ZOO)) {
+  test(`a step of ${file.replace(".json", "")} copies nothing from the host once it is captured`, async () => {
+    const hfConfig: Readonly<Record<string, unknown>> = JSON.parse(readFileSync(new URL(file, ZOO), "utf8"));
+    const config = await runConfig({ globalBatch: 2, sequenceLength: 8, cudaGraphs: true });
+    const world = { worldSize: 2, standsFor: "nccl", cpuMath: "wasm" } as const;
+    const [by, without] = [
+      await estimateStep(config, hfConfig, world),
+      await estimateStep({ ...config, cudaGraphs: false }, hfConfig, world),
+    ];
+    assert.deepEqual([by.flops, by.collectives], [without.flops, without.collectives]);
+    assert.equal(by.terms.optimizer, without.terms.optimizer);
+  });
+}

@@ -8,40 +8,22 @@
 import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
 import type { Handle, Out } from "../../../ffi/types.ts";
 import { NativeError } from "../../errors.ts";
-import { Allocator, type MemoryKind } from "../allocator.ts";
-import { type DevicePtr, devicePtr } from "../device.ts";
-import { GraphMemory } from "./graph_memory.ts";
+import type { MemoryKind } from "../allocator.ts";
+import type { DevicePtr } from "../device.ts";
+import { GraphAllocator } from "../graph_allocator.ts";
 import type { Cudart } from "./libraries.ts";
 import type { CudaStream } from "./streams.ts";
 
-/** One past the last address of memory that is only counted. */
-const ENDLESS = 2 ** 52;
-
-/** Memory of a graph, and what it may read that was freed while it was captured. */
-interface GraphBlock {
-  readonly memory: GraphMemory;
-  /** What is done when it is gone. */
-  readonly kept: (() => void)[];
-  /** Whether the graph is gone, so that what is left of it goes with the last block. */
-  isClosed: boolean;
-}
-
 /** Hands out blocks of a card's memory. */
-export class CudaAllocator extends Allocator {
-  readonly #name: string;
+export class CudaAllocator extends GraphAllocator {
   readonly #cudart: Cudart;
   readonly #stream: () => CudaStream;
   /** Where the driver writes the address of a block. */
   readonly #place: Out<"address">;
   readonly #pool: Handle<"cudaMemPool_t">;
-  readonly #graphs = new Set<GraphBlock>();
   /** Where blocks of the driver's pool begin that have not gone back to it. */
   readonly #taken = new Set<number>();
   #isClosed = false;
-  /** What is being captured into. */
-  #capturing: GraphBlock | undefined;
-  /** Where it is counted what a graph would take, and the blocks that stand for those there are. */
-  #rehearsal: { readonly memory: GraphMemory; readonly blocks: Map<DevicePtr, DevicePtr> } | undefined;
 
   /**
    * Makes the driver keep what is freed.
@@ -50,8 +32,7 @@ export class CudaAllocator extends Allocator {
    * @param stream the one under way
    */
   constructor(name: string, index: number, capacity: number, cudart: Cudart, stream: () => CudaStream) {
-    super(name, 0, capacity);
-    this.#name = name;
+    super(name, 0, capacity, stream);
     this.#cudart = cudart;
     this.#place = cudart.provider.out("address");
     this.#stream = stream;
@@ -60,28 +41,6 @@ export class CudaAllocator extends Allocator {
     this.#pool = pool.value;
     const all = BigUint64Array.of(2n ** 64n - 1n);
     cudart.symbols.cudaMemPoolSetAttribute(pool.value, CUDART_CONSTANTS.cudaMemPoolAttrReleaseThreshold, all);
-  }
-
-  override allocate(bytes: number, owner: string, kind?: MemoryKind, alignment?: number): DevicePtr {
-    if (this.#capturing !== undefined) return this.#capturing.memory.allocate(bytes, owner, kind, alignment);
-    const ptr = super.allocate(bytes, owner, kind, alignment);
-    this.#rehearsal?.blocks.set(ptr, this.#rehearsal.memory.allocate(bytes, owner, kind, alignment));
-    return ptr;
-  }
-
-  override free(ptr: DevicePtr): void {
-    for (const block of this.#graphs) {
-      if (!block.memory.has(ptr)) continue;
-      block.memory.free(ptr);
-      return this.#endBlock(block);
-    }
-    if (this.#capturing !== undefined) return void this.#capturing.kept.push(() => this.free(ptr));
-    const [rehearsal, counted] = [this.#rehearsal, this.#rehearsal?.blocks.get(ptr)];
-    if (counted !== undefined) {
-      rehearsal?.memory.free(counted);
-      rehearsal?.blocks.delete(ptr);
-    }
-    super.free(ptr);
   }
 
   /**
@@ -95,22 +54,6 @@ export class CudaAllocator extends Allocator {
     this.#cudart.symbols.cudaMemPoolTrimTo(this.#pool, 0);
   }
 
-  /** Counts what `work` would take in a graph. */
-  rehearse<T>(work: () => T): { readonly value: T; readonly bytes: number } {
-    const memory = new GraphMemory(this.#name, 0, ENDLESS, this.#stream, () => false);
-    this.#rehearsal = { memory, blocks: new Map() };
-    try {
-      return { value: work(), bytes: memory.stats.highest };
-    } finally {
-      this.#rehearsal = undefined;
-    }
-  }
-
-  /** Does something when the graph is gone that is being captured. */
-  afterGraph(end: () => void): void {
-    this.#capturing?.kept.push(end);
-  }
-
   /** A block from outside of the driver's pool, which gives up for it what it has only cached. */
   adoptOutside(bytes: number, owner: string, kind: MemoryKind, take: (size: number) => number | undefined): DevicePtr {
     return this.adopt(bytes, owner, kind, (size) => {
@@ -121,34 +64,10 @@ export class CudaAllocator extends Allocator {
     });
   }
 
-  /** Takes memory for a graph; gives what lets `work` allocate there, and gives it back. What was cached may go to it: nothing is under way. */
-  openGraph(bytes: number): { readonly capture: <T>(work: () => T) => T; readonly close: () => void } {
+  override openGraph(bytes: number): ReturnType<GraphAllocator["openGraph"]> {
+    // What the driver has only cached may go to the graph.
     this.#cudart.symbols.cudaMemPoolTrimTo(this.#pool, 0);
-    const begin = super.allocate(bytes, "memory of a graph");
-    const isOpen = (): boolean => this.#capturing === block;
-    const memory = new GraphMemory(`${this.#name} in a graph`, begin, begin + bytes, this.#stream, isOpen);
-    const block: GraphBlock = { memory, kept: [], isClosed: false };
-    this.#graphs.add(block);
-    const capture = <T>(work: () => T): T => {
-      this.#capturing = block;
-      try {
-        return work();
-      } finally {
-        this.#capturing = undefined;
-      }
-    };
-    const close = (): void => {
-      block.isClosed = true;
-      this.#endBlock(block);
-    };
-    return { capture, close };
-  }
-
-  #endBlock(block: GraphBlock): void {
-    if (!block.isClosed || block.memory.stats.inUse > 0) return;
-    this.#graphs.delete(block);
-    for (const end of block.kept) end();
-    super.free(devicePtr(block.memory.begin));
+    return super.openGraph(bytes);
   }
 
   protected override reserve(bytes: number): number | undefined {

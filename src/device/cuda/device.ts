@@ -12,6 +12,7 @@ import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import { openCpuDevice } from "../cpu.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
+import { COPIED_IN, WAITED } from "../graphs.ts";
 import type { KernelName, Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
 import { NativeDevice } from "../native/device.ts";
@@ -67,9 +68,6 @@ const LOGITS_AT_ONCE = 2 ** 27;
 
 /** Bytes behind the status: the first sample that kernels in graphs count from. */
 const SAMPLE_BYTES = 8;
-
-/** What no capture allows, as nothing of it is done yet. */
-const WAITED = "the host reads a value or waits for the card in it, before anything is computed; do so after a launch";
 
 /** A card. */
 export class CudaDevice implements Device {
@@ -171,7 +169,7 @@ export class CudaDevice implements Device {
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
-    this.graphs.refuse("values of the host are copied to the card in it, which would be the same whenever it is done");
+    this.graphs.refuse(COPIED_IN);
     this.#staging.copyIn(dst, src, this.#current);
   }
 

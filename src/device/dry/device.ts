@@ -6,8 +6,10 @@
  * @module
  */
 import { InternalError } from "../../errors.ts";
-import { Allocator, type MemoryKind } from "../allocator.ts";
+import type { Allocator } from "../allocator.ts";
 import type { Device, DevicePtr, PortableMath } from "../device.ts";
+import { GraphAllocator } from "../graph_allocator.ts";
+import { COPIED_IN, WAITED } from "../graphs.ts";
 import { accessesOf, flopsOf } from "../kernels/accesses.ts";
 import { checksOf } from "../kernels/arguments.ts";
 import { type KernelCall, type KernelName, type Kernels, makeKernels } from "../kernels/table.ts";
@@ -16,6 +18,7 @@ import { OffloadPool, POOL_NAME } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type DeviceEvent, type Stream, type StreamName, Streams } from "../stream.ts";
+import { DryGraphs } from "./graphs.ts";
 import { type Clock, Hazards, type Touch } from "./hazards.ts";
 
 /** One past the last address: far beyond any memory, and exact as a number. */
@@ -33,25 +36,22 @@ export interface KernelUse {
 }
 
 /** An allocator whose blocks are followed from stream to stream. */
-class FollowedAllocator extends Allocator {
+class FollowedAllocator extends GraphAllocator {
   readonly #hazards: Hazards;
-  readonly #stream: () => StreamName;
+  readonly #stream: () => Stream;
 
-  constructor(where: string, begin: number, hazards: Hazards, stream: () => StreamName) {
-    super(where, begin, END);
+  constructor(where: string, begin: number, hazards: Hazards, stream: () => Stream) {
+    super(where, begin, END, stream);
     this.#hazards = hazards;
     this.#stream = stream;
   }
 
-  override allocate(bytes: number, owner: string, kind?: MemoryKind, alignment?: number): DevicePtr {
-    const ptr = super.allocate(bytes, owner, kind, alignment);
-    this.#hazards.allocated(this.#stream(), ptr, bytes, owner);
-    return ptr;
+  protected override given(ptr: DevicePtr, bytes: number, owner: string): void {
+    this.#hazards.allocated(this.#stream().name, ptr, bytes, owner);
   }
 
-  override free(ptr: DevicePtr): void {
-    this.#hazards.freed(this.#stream(), ptr);
-    super.free(ptr);
+  protected override takenBack(ptr: DevicePtr): void {
+    this.#hazards.freed(this.#stream().name, ptr);
   }
 }
 
@@ -88,6 +88,8 @@ class DryStream implements Stream {
 export class DryDevice implements Device {
   readonly name: string;
   readonly allocator: Allocator;
+  /** They are there whether or not the other device has any. */
+  readonly graphs: DryGraphs;
   readonly kernels: Kernels;
   readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
@@ -114,11 +116,16 @@ export class DryDevice implements Device {
     this.detail = model.detail;
     this.streams = new Streams((name) => new DryStream(name, this.#hazards));
     const { begin } = model.allocator;
-    this.allocator = new FollowedAllocator(name, begin, this.#hazards, () => this.streams.current.name);
+    const allocator = new FollowedAllocator(name, begin, this.#hazards, () => this.streams.current);
+    this.allocator = allocator;
+    this.graphs = new DryGraphs(allocator, this.streams);
     // The record lies below what the allocator gives out, as on the device itself.
     const status = model.status.ptr;
     this.#hazards.allocated("compute", status, STATUS_AREA_BYTES, "status record");
-    this.status = new DeviceStatus(status, model.status.isLate, { read: () => NO_FAULT, clear: () => {} });
+    this.status = new DeviceStatus(status, model.status.isLate, {
+      ...{ read: () => NO_FAULT, clear: () => {} },
+      isCapturing: () => this.graphs.isCapturing,
+    });
     this.kernels = makeKernels((name, entry) => this.#kernel(name, entry, status));
   }
 
@@ -148,10 +155,12 @@ export class DryDevice implements Device {
   }
 
   copyIn(dst: DevicePtr, { byteLength }: Uint8Array): void {
+    this.graphs.refuse(COPIED_IN);
     this.enqueue("copyIn", [{ address: dst, byteLength, writes: true, what: "dst" }]);
   }
 
   copyOut(dst: Uint8Array, src: DevicePtr): void {
+    this.graphs.refuse(WAITED);
     this.enqueue("copyOut", [{ address: src, byteLength: dst.byteLength, writes: false, what: "src" }]);
     dst.fill(0);
   }

@@ -45,7 +45,7 @@ export interface GraphTraining {
   readonly microBatches?: number;
   /** Whether rank 1 has one micro-batch less than the others. */
   readonly isUneven?: boolean;
-  /** Tokens of a sample, and samples of a micro-batch. */
+  /** Tokens of a sample, and samples of a micro-batch. @default 24 and 2 */
   readonly size?: readonly [seq: number, batch: number];
   /** Steps with samples of half the length. */
   readonly short?: readonly number[];
@@ -53,6 +53,8 @@ export interface GraphTraining {
   readonly evaluatedAfter?: readonly number[];
   /** Steps after which the model is run without gradients, and left as that leaves it: what it gave is told. */
   readonly triedAfter?: readonly number[];
+  /** Steps after which the model is run without gradients on a sample of twice the length: what it gave is told. */
+  readonly longAfter?: readonly number[];
   /** The step with a label that is no class. */
   readonly badLabelAt?: number;
   /** The step in whose forward the last block throws. */
@@ -85,8 +87,11 @@ export interface Trained {
   readonly left: number;
 }
 
+/** Tokens of a sample, and samples. */
+const SIZE = [24, 2] as const;
+
 function batchOf(step: number, { rank, size }: WorldRank, run: GraphTraining): Batch {
-  const { microBatches = 1, short = [], badLabelAt, size: [length, batch] = [24, 2] } = run;
+  const { microBatches = 1, short = [], badLabelAt, size: [length, batch] = SIZE } = run;
   const seq = short.includes(step) ? length / 2 : length;
   const one = (part: number): Batch["microBatches"][number] => {
     const first = ((step * microBatches + part) * size + rank) * batch;
@@ -160,9 +165,12 @@ async function trainByGraph(world: WorldRank, run: GraphTraining): Promise<Train
     if (run.evaluatedAfter?.includes(step) === true) {
       steps.push([(await evaluate({ group }, model, [batchOf(step, world, run)])).loss]);
     }
-    if (run.triedAfter?.includes(step) === true) {
+    const isLong = run.longAfter?.includes(step) === true;
+    if (isLong || run.triedAfter?.includes(step) === true) {
       using _frame = scope();
-      const part = at(batchOf(step, world, run).microBatches, 0, "micro-batch");
+      const [seq, batch] = run.size ?? SIZE;
+      const sized = isLong ? { ...run, size: [2 * seq, batch] } as const : run;
+      const part = at(batchOf(step, world, sized).microBatches, 0, "micro-batch");
       steps.push([noGrad(() => forward(model, part, device)).item()]);
     }
   }

@@ -44,7 +44,14 @@ const ODD = {
   ...{ num_attention_heads: 3, num_key_value_heads: 1 },
 };
 
+/** A family's small config. */
+function zoo(family: string): Readonly<Record<string, unknown>> {
+  return JSON.parse(readFileSync(new URL(`../../fixtures/zoo/${family}.json`, import.meta.url), "utf8"));
+}
+
 const CASES: readonly Case[] = [
+  ["GPT-2, whose positions are looked up", 2, { ...SHORT, config: zoo("gpt2") }, 4],
+  ["GLM MoE DSA, whose indexer compares positions", 1, { ...SHORT, config: zoo("glm_moe_dsa") }, 4],
   ["FSDP on 1 card", 1, SHORT, 4],
   ["FSDP on 2 cards", 2, SHORT, 4],
   [
@@ -83,17 +90,20 @@ const LONG_CASES: readonly Case[] = [
   ["modes that change", 1, { ...DROPOUT, changed: { 4: "mode" } }, 1, 0],
   ["other betas", 1, { ...SHORT, changed: { 4: "betas" } }, 4],
   ["a token at a time", 1, { ...SHORT, size: [1, 1] }, 4],
+  [
+    "a longer text between launches, whose tables of positions grow",
+    1,
+    { ...SHORT, config: zoo("gpt2"), longAfter: [4] },
+    4,
+  ],
+  ["a longer text between launches, whose angles' tables grow", 1, { ...SHORT, longAfter: [4] }, 4],
   ["odd sizes in bfloat16 on 3 cards", 3, { ...SHORT, config: ODD, size: [7, 3], precision: "bfloat16" }, 4],
 ];
 for (const [what, size, run, replays, graphs] of [...CASES, ...onlyInAll(LONG_CASES)]) {
   test(`${what}: graphs give the bits of single calls`, OPTIONS, () => requireSame(size, run, replays, graphs));
 }
 
-const GPT2: Readonly<Record<string, unknown>> = JSON.parse(
-  readFileSync(new URL("../../fixtures/zoo/gpt2.json", import.meta.url), "utf8"),
-);
 const REFUSED: readonly (readonly [what: string, size: number, run: Run, said: RegExp])[] = [
-  ["a family that copies positions from the host", 2, { ...SHORT, config: GPT2 }, /values of the host are copied to/],
   [
     "what is offloaded",
     2,

@@ -1,7 +1,7 @@
 /** Graphs of one card, on a double of NVIDIA's libraries: what is read anew, what is refused, and where memory comes from. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { GraphMemory } from "../../../src/device/cuda/graph_memory.ts";
+import { GraphMemory } from "../../../src/device/graph_memory.ts";
 import { type CudaDevice, openCudaDevice } from "../../../src/device/cuda/device.ts";
 import { bfloat16, type DType, float32 } from "../../../src/dtype.ts";
 import { GraphCaptureError } from "../../../src/errors.ts";

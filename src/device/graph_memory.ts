@@ -10,9 +10,9 @@
  *
  * @module
  */
-import { at } from "../../at.ts";
-import { Allocator } from "../allocator.ts";
-import type { Stream, StreamName } from "../stream.ts";
+import { at } from "../at.ts";
+import { Allocator } from "./allocator.ts";
+import type { Stream, StreamName } from "./stream.ts";
 
 /** Addresses that are free. */
 interface Range {

@@ -1,0 +1,40 @@
+/** Memory of training steps on doubles of NVIDIA's libraries, as a dry run has told it before, by single calls and by a graph. @module */
+import assert from "node:assert/strict";
+import type { RunConfig } from "../../../doors/config.ts";
+import { measureMemory, type MemoryCase } from "../../fsdp/memory_scenario.ts";
+import { buildCudaTwin, lackingForTwin } from "../../native/cuda/build.ts";
+import { sharedTest as test } from "../../support/share.ts";
+import { valuesOf, world } from "../../support/world.ts";
+import { CONFIG } from "./llama.ts";
+
+const OPTIONS = { skip: lackingForTwin(), timeout: 300_000 };
+const SHARDED = { globalBatch: 2, sequenceLength: 8 } as const;
+
+const CASES: readonly (readonly [what: string, ranks: number, config: Partial<RunConfig>, nccl?: string])[] = [
+  ["a rank alone", 1, SHARDED],
+  ["two ranks", 2, SHARDED],
+  ["two ranks with two micro-batches in bfloat16", 2, {
+    ...SHARDED,
+    globalBatch: 4,
+    microBatches: 2,
+    precision: "bfloat16",
+  }],
+  ["two ranks that register what they gather", 2, SHARDED, "22800"],
+  ["two ranks with replicas", 2, { ...SHARDED, strategy: "ddp" }],
+];
+for (const [what, ranks, config, nccl] of CASES) {
+  for (const cudaGraphs of [false, true]) {
+    const by = cudaGraphs ? "by a graph" : "by single calls";
+    test(`estimate of ${what} ${by} is what is in use, to the byte`, OPTIONS, async () => {
+      const variables = { ...(await buildCudaTwin()).variables, ...nccl === undefined ? {} : { TWIN_NCCL: nccl } };
+      const data: MemoryCase = { hfConfig: CONFIG, config: { ...config, cudaGraphs }, steps: 6 };
+      for (
+        const { expected, measured } of valuesOf(await world(ranks, measureMemory, { over: "nccl", variables, data }))
+      ) {
+        const { highest: _, ...bytes } = expected;
+        const { highest: __, ...seen } = measured;
+        assert.deepEqual(seen, bytes);
+      }
+    });
+  }
+}
