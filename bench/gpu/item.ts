@@ -6,11 +6,12 @@
 import process from "node:process";
 import { float32, tensor } from "fullyshard";
 import { openProcessGroup } from "fullyshard/comm";
-import { type Device, openDevice } from "fullyshard/device";
+import { openDevice } from "fullyshard/device";
 import { processEnvironment } from "../../src/runtime/env.ts";
 import { buildCudaTwin, lackingForTwin } from "../../tests/native/cuda/build.ts";
 import { LLAMA_SIZES, type LlamaSize, llamaStep } from "../ranks/llama_step.ts";
-import { KERNEL_CASES } from "./kernels.ts";
+import { compareCudnn } from "./cudnn.ts";
+import { KERNEL_CASES, millisecondsOf } from "./kernels.ts";
 import { computeOperations, differenceOf } from "./operations.ts";
 import { type Row, tell } from "./row.ts";
 
@@ -86,20 +87,6 @@ async function train(size: LlamaSize, warmup: number, steps: number): Promise<vo
   tell(row);
 }
 
-/** Milliseconds of a call, of the best of some rounds of several. */
-export function millisecondsOf(device: Device, call: () => void, rounds: number): number {
-  const calls = 10;
-  let best = Infinity;
-  for (let round = 0; round <= rounds; round++) {
-    device.synchronize();
-    const started = performance.now();
-    for (let i = 0; i < calls; i++) call();
-    device.synchronize();
-    if (round > 0) best = Math.min(best, (performance.now() - started) / calls);
-  }
-  return best;
-}
-
 async function profile(size: LlamaSize): Promise<void> {
   const device = await openDevice("cuda:0");
   for (const name of PROFILED) {
@@ -120,5 +107,6 @@ const isSmall = name === "small";
 if (item === "self-check") await selfCheck();
 else if (item === "operations") await operations();
 else if (item === "train") await train(size, isSmall ? 2 : 10, isSmall ? 2 : 20);
+else if (item === "cudnn") await compareCudnn(size, isSmall ? 1 : 10);
 else if (item === "profile") await profile(size);
 else throw new Error(`no item '${item}'`);

@@ -155,6 +155,7 @@ export const GPU_ITEMS: readonly GpuItem[] = [
   own("operations"),
   { name: "conformance", run: conformance },
   { name: "sanitizer", run: sanitizer },
+  own("cudnn"),
   own("train"),
   { name: "two-ranks", run: twoRanks },
   { name: "ratios", run: measureRatios },
