@@ -14,6 +14,7 @@ export type { Allocator, MemoryHolder, MemoryKind, MemoryStats, MemoryTerms } fr
 export { type DeviceOptions, openDevice } from "../src/device/registry.ts";
 export { openFilePool, type StatePool } from "../src/device/state_pool.ts";
 export type { MemoryPlace, OffloadPool } from "../src/device/offload.ts";
+export type { Attention } from "../src/device/attention.ts";
 export type { CpuDeviceOptions, CpuMath } from "../src/device/cpu.ts";
 export type { CollectiveUse, MemoryPeak } from "../src/train/dry_run.ts";
 
@@ -23,6 +24,7 @@ export type { deviceAddress } from "../src/device/device.ts";
 export type { DeviceScalar, DeviceScalars } from "../src/device/scalars.ts";
 export type { Arguments, KernelArgs, OPS } from "../src/device/kernels/signature.ts";
 export type { Table } from "../src/device/kernels/table.ts";
+export type { ATTENTION } from "../src/device/attention.ts";
 export type { CPU_MATH } from "../src/device/cpu.ts";
 export type { BlockSource, Buffer } from "../src/device/buffer.ts";
 export type { DeviceEvent, Stream, StreamName, STREAMS, Streams } from "../src/device/stream.ts";

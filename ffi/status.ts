@@ -70,18 +70,29 @@ function statusNumber({ name, statuses }: CallSite, known: string): number {
   throw new InternalError(`binding '${name}' names the unknown status '${known}'`);
 }
 
+/** Most bytes of the text of an error. */
+const ERROR_BYTES = 1024;
+
+/** The last error's text, of libraries that write it to a place that they are given. */
+function lastErrorInto({ statuses, bound }: CallSite): string | undefined {
+  const write = statuses.lastErrorInto === undefined ? undefined : bound.get(statuses.lastErrorInto);
+  if (write === undefined) return undefined;
+  const text = new Uint8Array(ERROR_BYTES);
+  write(text, text.byteLength);
+  const words = new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
+  return words === "" ? undefined : words;
+}
+
 /** A status' name, and in words: name, text, and what the library says of its last error. */
-function statusWords(
-  { statuses, bound, provider }: CallSite,
-  status: number,
-): { code: string | undefined; words: string } {
+function statusWords(site: CallSite, status: number): { code: string | undefined; words: string } {
+  const { statuses, bound, provider } = site;
   const ask = (binding: string | undefined, argument: unknown): string | undefined => {
     const answer = binding === undefined ? null : bound.get(binding)?.(argument);
     return typeof answer === "string" && answer !== "" ? answer : undefined;
   };
   const code = statuses.names[status] ?? ask(statuses.nameOf, status);
   const text = ask(statuses.textOf, status);
-  const last = ask(statuses.lastError, provider.nullAddress)?.trim();
+  const last = (ask(statuses.lastError, provider.nullAddress) ?? lastErrorInto(site))?.trim();
   const details = [text === code ? undefined : text, last].filter((detail) => detail !== undefined);
   const words = code ?? "unknown status";
   return { code, words: details.length === 0 ? words : `${words} (${details.join("; ")})` };

@@ -170,6 +170,8 @@ export interface StatusWords {
   readonly textOf?: string;
   /** The binding that gives the last error's text; asked with NULL for the handle. */
   readonly lastError?: string;
+  /** The binding that writes the last error's text to a place of so many bytes. */
+  readonly lastErrorInto?: string;
 }
 
 /** One C function. */

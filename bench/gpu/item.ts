@@ -6,12 +6,13 @@
 import process from "node:process";
 import { float32, tensor } from "fullyshard";
 import { openProcessGroup } from "fullyshard/comm";
-import { type Device, openDevice } from "fullyshard/device";
+import { openDevice } from "fullyshard/device";
 import { processEnvironment } from "../../src/runtime/env.ts";
 import { buildCudaTwin, lackingForTwin } from "../../tests/native/cuda/build.ts";
 import { capturedStep, LLAMA_SIZES, llamaStep } from "../ranks/llama_step.ts";
+import { compareCudnn } from "./cudnn.ts";
 import { hostMillisecondsOf } from "./host_time.ts";
-import { caseNamed } from "./kernels.ts";
+import { caseNamed, millisecondsOf } from "./kernels.ts";
 import { H100_BYTES_PER_SECOND, modelFigures, modelWords } from "./mfu.ts";
 import { computeOperations, differenceOf } from "./operations.ts";
 import { tell } from "./row.ts";
@@ -88,20 +89,6 @@ async function train(by: "calls" | "graph", name: "1b" | "small"): Promise<void>
   });
 }
 
-/** Milliseconds of a call, of the best of some rounds of several. */
-function millisecondsOf(device: Device, call: () => void, rounds: number): number {
-  const calls = 10;
-  let best = Infinity;
-  for (let round = 0; round <= rounds; round++) {
-    device.synchronize();
-    const started = performance.now();
-    for (let i = 0; i < calls; i++) call();
-    device.synchronize();
-    if (round > 0) best = Math.min(best, (performance.now() - started) / calls);
-  }
-  return best;
-}
-
 /** The kernels that memory bounds, beside a copy on the card and what a data sheet says of an H100. */
 async function memorySpeed(name: "1b" | "small"): Promise<void> {
   const device = await openDevice("cuda:0");
@@ -142,5 +129,6 @@ else if (item === "operations") await operations();
 else if (item === "train") await train("calls", size);
 else if (item === "train-graph") await train("graph", size);
 else if (item === "memory") await memorySpeed(size);
+else if (item === "cudnn") await compareCudnn(LLAMA_SIZES[size], size === "small" ? 1 : 10);
 else if (item === "profile") await profile(size);
 else throw new Error(`no item '${item}'`);

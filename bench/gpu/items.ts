@@ -161,6 +161,7 @@ export const GPU_ITEMS: readonly GpuItem[] = [
   own("operations"),
   { name: "conformance", run: conformance },
   { name: "sanitizer", run: sanitizer },
+  own("cudnn"),
   own("train"),
   own("train-graph"),
   { name: "two-ranks", run: twoRanks },

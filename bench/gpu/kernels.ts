@@ -5,7 +5,7 @@
  */
 import { bfloat16, type DType, float32 } from "fullyshard";
 import type { Device, DevicePtr } from "fullyshard/device";
-import { KERNELS } from "../../src/device/kernels/table.ts";
+import { type ArgsOf, KERNELS } from "../../src/device/kernels/table.ts";
 import { accessesOf, flopsOf } from "../../src/device/kernels/accesses.ts";
 import type { Arguments, KernelEntry } from "../../src/device/kernels/signature.ts";
 import { devicePtr } from "../../src/device/device.ts";
@@ -53,7 +53,7 @@ function elementsOf(seq: number, heads: number, { batch, headDim }: { batch: num
 }
 
 /** The arguments of causal attention, which runs on tensor cores. */
-function attentionArgs(device: Device, { seq, batch, heads, kvHeads, hidden }: LlamaSize) {
+export function attentionArgs(device: Device, { seq, batch, heads, kvHeads, hidden }: LlamaSize): ArgsOf<"attention"> {
   const [dtype, headDim] = [bfloat16, hidden / heads];
   const [queries, keys] = [elementsOf(seq, heads, { batch, headDim }), elementsOf(seq, kvHeads, { batch, headDim })];
   return {
@@ -79,6 +79,18 @@ function product(device: Device, [m, n, k]: readonly [number, number, number], t
   return caseOf(KERNELS.gemm, args, () => device.kernels.gemm(args));
 }
 
+/** The arguments of the backward of an attention that was computed. */
+export function attentionBackwardArgs(device: Device, forward: ArgsOf<"attention">): ArgsOf<"attentionBackward"> {
+  const [queries, keys] = [
+    elementsOf(forward.seqQ, forward.heads, forward),
+    elementsOf(forward.seqK, forward.kvHeads, forward),
+  ];
+  return {
+    ...{ ...forward, dO: random(device, queries, bfloat16), dq: random(device, queries, bfloat16) },
+    ...{ dk: random(device, keys, bfloat16), dv: random(device, keys, bfloat16) },
+  };
+}
+
 /** Makes a case; its memory stays until the device is disposed. */
 type MakeCase = (device: Device, size: LlamaSize) => KernelCase;
 
@@ -96,15 +108,7 @@ const KERNEL_CASES: Readonly<Record<string, MakeCase>> = {
   "attention-backward": (device, size) => {
     const forward = attentionArgs(device, size);
     device.kernels.attention(forward);
-    const { q, k, v, o, lse, ...values } = forward;
-    const [queries, keys] = [
-      elementsOf(values.seqQ, values.heads, values),
-      elementsOf(values.seqK, values.kvHeads, values),
-    ];
-    const args = {
-      ...{ ...values, q, k, v, o, lse, dO: random(device, queries, bfloat16), dq: random(device, queries, bfloat16) },
-      ...{ dk: random(device, keys, bfloat16), dv: random(device, keys, bfloat16) },
-    };
+    const args = attentionBackwardArgs(device, forward);
     return caseOf(KERNELS.attentionBackward, args, () => device.kernels.attentionBackward(args));
   },
   "rms-norm": (device, { seq, batch, hidden: cols }) => {
@@ -159,4 +163,18 @@ export function caseNamed(name: string): MakeCase {
   const make = KERNEL_CASES[name];
   if (make === undefined) throw new Error(`no case '${name}'`);
   return make;
+}
+
+/** Milliseconds of a call, of the best of some rounds of several. */
+export function millisecondsOf(device: Device, call: () => void, rounds: number): number {
+  const calls = 10;
+  let best = Infinity;
+  for (let round = 0; round <= rounds; round++) {
+    device.synchronize();
+    const started = performance.now();
+    for (let i = 0; i < calls; i++) call();
+    device.synchronize();
+    if (round > 0) best = Math.min(best, (performance.now() - started) / calls);
+  }
+  return best;
 }

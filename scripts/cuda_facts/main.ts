@@ -1,7 +1,7 @@
 /**
  * Regenerates `tests/fixtures/cuda/facts.json` from NVIDIA's wheels on PyPI, and compares our tables with it:
  * `node scripts/runtime.mjs bun scripts/cuda_facts/main.ts [--check] [--only name] [--wheels folder]`.
- * `--check` writes nothing, and fails if the file would change. Needs pip, g++ and nm. Downloads about 4 GB, and keeps one
+ * `--check` writes nothing, and fails if the file would change. Needs pip, g++ and nm. Downloads about 6 GB, and keeps one
  * release at a time with the headers that several need, unless `--wheels` names a folder to keep unpacked wheels in.
  *
  * @module

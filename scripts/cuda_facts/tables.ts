@@ -14,6 +14,7 @@ import {
   CUDART,
   CUDART_CONSTANTS,
 } from "../../ffi/bindings/cudart.ts";
+import { CUDNN, CUDNN_CONSTANTS } from "../../ffi/bindings/cudnn.ts";
 import { NCCL, NCCL_CONFIG, NCCL_CONSTANTS, NCCL_UNIQUE_ID } from "../../ffi/bindings/nccl.ts";
 import { NVML, NVML_CONSTANTS, NVML_MEMORY } from "../../ffi/bindings/nvml.ts";
 import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
@@ -113,6 +114,18 @@ export const AUDITED: Readonly<Record<string, Audited>> = {
       { version: "12.9.1.4", wheels: ["nvidia-cublas-cu12==12.9.1.4", ...CUDA_12] },
       { version: "13.1.0.3", wheels: ["nvidia-cublas==13.1.0.3", ...CUDA_13] },
       { version: "13.10.0.20", wheels: ["nvidia-cublas==13.10.0.20", ...CUDA_13] },
+    ],
+  },
+  cudnn: {
+    spec: CUDNN,
+    constants: CUDNN_CONSTANTS,
+    structs: [],
+    headers: ["cudnn_graph.h"],
+    file: "libcudnn.so",
+    releases: [
+      { version: "9.28.0.42", wheels: ["nvidia-cudnn-cu12==9.28.0.42", ...CUDA_12] },
+      { version: "9.28.0.42+cu13", wheels: ["nvidia-cudnn-cu13==9.28.0.42", ...CUDA_13] },
+      { version: "9.28.1.4+cu13", wheels: ["nvidia-cudnn-cu13==9.28.1.4", ...CUDA_13] },
     ],
   },
   nccl: {

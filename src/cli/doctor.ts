@@ -10,6 +10,7 @@ import { wrapWords } from "../config/flags.ts";
 import { CUBLASLT } from "../../ffi/bindings/cublaslt.ts";
 import { CUDA } from "../../ffi/bindings/cuda.ts";
 import { CUDART } from "../../ffi/bindings/cudart.ts";
+import { CUDNN } from "../../ffi/bindings/cudnn.ts";
 import { LIBC } from "../../ffi/bindings/libc.ts";
 import { NCCL } from "../../ffi/bindings/nccl.ts";
 import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
@@ -20,6 +21,7 @@ import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
 import { nvrtcVersion } from "../device/cuda/compiler.ts";
+import { cudnnVersion } from "../device/cuda/cudnn/version.ts";
 import { cudaVersion } from "../device/cuda/libraries.ts";
 import { LEVEL_NAMES, openNativeLibrary } from "../device/native/library.ts";
 import { readProcessor } from "../device/native/processor.ts";
@@ -100,15 +102,16 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   const nvrtc = await examineOpened(NVRTC, environment, nvrtcVersion);
   const driver = await examineOpened(CUDA, environment, () => null);
   const cublas = await examineOpened(CUBLASLT, environment, () => null);
+  const cudnn = await examineOpened(CUDNN, environment, cudnnVersion);
   const nccl = await examineOpened(NCCL, environment, ncclVersion);
   const builtFor = nccl.library === undefined ? null : ncclBuild(nccl.library.path)?.cuda ?? null;
   const broken = nccl.report.broken.map((one) => ({ ...one, reason: explainNccl(one) }));
   const version = builtFor === null ? nccl.report.version : `${nccl.report.version} for CUDA ${builtFor}`;
-  const opened = { cudart: cudart.library, nvrtc: nvrtc.library, nccl: nccl.library, builtFor };
-  const cuda = await examineCuda(opened, environment);
+  const of = { cudart: cudart.library, nvrtc: nvrtc.library, cudnn: cudnn.library, nccl: nccl.library };
+  const cuda = await examineCuda({ ...of, builtFor }, environment);
   const libraries = [
     ...[libc.report, onednn.report, driver.report, cudart.report, nvrtc.report, cublas.report],
-    ...[{ ...nccl.report, version, broken }, examineFile(MPI, environment)],
+    ...[cudnn.report, { ...nccl.report, version, broken }, examineFile(MPI, environment)],
   ];
   const problems: string[] = [];
   if (platform.support === "none") {
@@ -133,7 +136,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
     libraries,
     problems,
   };
-  for (const one of [onednn, driver, cudart, nvrtc, cublas, nccl, libc]) one.library?.close();
+  for (const one of [onednn, driver, cudart, nvrtc, cublas, cudnn, nccl, libc]) one.library?.close();
   return report;
 }
 

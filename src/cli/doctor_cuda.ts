@@ -9,6 +9,7 @@ import { NVML, NVML_CONSTANTS } from "../../ffi/bindings/nvml.ts";
 import { openLibrary } from "../../ffi/mod.ts";
 import { attributeOf, type Cudart, cudaState, cudaVersion, type Nvrtc } from "../device/cuda/libraries.ts";
 import { nvrtcVersion } from "../device/cuda/compiler.ts";
+import { type Cudnn, cudnnObstacle, cudnnVersion } from "../device/cuda/cudnn/version.ts";
 import { describeGathers, describeVersion, isWithoutWindows, type Nccl, versionOf } from "../comm/data/nccl_version.ts";
 import { FileError, LibraryNotFoundError, NativeError } from "../errors.ts";
 import type { Environment } from "../runtime/env.ts";
@@ -34,6 +35,8 @@ export interface CudaReport {
   readonly compiler: string | null;
   /** How several ranks' parameters are gathered. */
   readonly gathers: string | null;
+  /** Whether cuDNN can compute attention where it is asked to; null where it is not there, or does not work. */
+  readonly attention: string | null;
   /** Why no card can be used, and what to do about it. */
   readonly obstacle: string | null;
   readonly cards: readonly CardReport[];
@@ -47,6 +50,7 @@ export interface CudaReport {
 export interface OpenedLibraries {
   readonly cudart: Cudart | undefined;
   readonly nvrtc: Nvrtc | undefined;
+  readonly cudnn: Cudnn | undefined;
   readonly nccl: Nccl | undefined;
   /** The CUDA that NCCL was built for, as {@link ncclBuild} reads it of a file of hundreds of MiB. */
   readonly builtFor: string | null;
@@ -54,7 +58,7 @@ export interface OpenedLibraries {
 
 /** What there is of CUDA. */
 export async function examineCuda(
-  { cudart, nvrtc, nccl, builtFor }: OpenedLibraries,
+  { cudart, nvrtc, cudnn, nccl, builtFor }: OpenedLibraries,
   environment: Environment,
 ): Promise<CudaReport> {
   const state = cudart === undefined ? undefined : cudaState(cudart);
@@ -66,6 +70,7 @@ export async function examineCuda(
     runtime: state === undefined ? null : cudaVersion(state.runtime),
     compiler,
     gathers: nccl === undefined ? null : describeGathers(versionOf(nccl), isWithoutWindows(environment)),
+    attention: cudnn === undefined ? null : describeAttention(cudnn),
     obstacle,
     cards: cudart === undefined || state === undefined ? [] : await examineCards(cudart, state.cards, environment),
     hasMps: hasPipe(environment.text("CUDA_MPS_PIPE_DIRECTORY") ?? "/tmp/nvidia-mps"),
@@ -73,9 +78,21 @@ export async function examineCuda(
       ...driver !== null && obstacle !== null ? [`no GPU can be used: ${obstacle}`] : [],
       ...tooNew("NVRTC", compiler, driver, "nvidia-cuda-nvrtc"),
       ...tooNew("NCCL", builtFor, driver, "nvidia-nccl"),
+      ...cudnn === undefined ? [] : tooNew("cuDNN", cudnnBuild(cudnn), driver, "nvidia-cudnn"),
       ...nccl === undefined ? [] : tooOld(nccl, builtFor),
     ],
   };
+}
+
+function describeAttention(cudnn: Cudnn): string {
+  const obstacle = cudnnObstacle(cudnn);
+  if (obstacle !== undefined) return `attention by our own kernels alone: ${obstacle}`;
+  return `attention by cuDNN ${cudnnVersion(cudnn)}, which is for CUDA ${cudnnBuild(cudnn)}, with --attention cudnn`;
+}
+
+/** The CUDA that cuDNN was built with. */
+function cudnnBuild(cudnn: Cudnn): string {
+  return cudaVersion(cudnn.symbols.cudnnGetCudartVersion());
 }
 
 /** Whether the daemon of MPS has its pipe in a folder. */
@@ -195,7 +212,8 @@ async function examineByNvml(
 }
 
 /** The report as text for people, a fact a line. */
-export function describeCuda({ driver, runtime, compiler, gathers, obstacle, cards, hasMps }: CudaReport): string[] {
+export function describeCuda(report: CudaReport): string[] {
+  const { driver, runtime, compiler, gathers, attention, obstacle, cards, hasMps } = report;
   const versions = [
     ...driver === null ? [] : [`driver of CUDA ${driver}`],
     ...runtime === null ? [] : [`runtime ${runtime}`],
@@ -210,6 +228,7 @@ export function describeCuda({ driver, runtime, compiler, gathers, obstacle, car
     ...versions.length === 0 ? [] : [`${versions.join(", ")}${obstacle === null ? `: ${together}` : ""}`],
     ...obstacle === null ? [] : [`no GPU can be used: ${obstacle}`],
     ...gathers === null ? [] : [gathers],
+    ...attention === null ? [] : [attention],
     ...cards.map((card, index) => {
       const { name, capability, computeMode, isDivided, peers } = card;
       const mode = { default: "for all processes", exclusive: "for one process", prohibited: "for none" }[computeMode];

@@ -6,6 +6,7 @@
 import { UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
 import { type CpuDeviceOptions, openCpuDevice } from "./cpu.ts";
+import type { Attention } from "./attention.ts";
 import type { Device } from "./device.ts";
 
 /** Options of {@link openDevice}; those of how the CPU computes count there only, but for threads of what a card offloads. */
@@ -17,6 +18,10 @@ export interface DeviceOptions extends CpuDeviceOptions {
   readonly memoryBytes?: number | undefined;
   /** Which rank of its host this process is: `cuda` is the card of that number. @default 0 */
   readonly localRank?: number | undefined;
+  /** Who computes attention on a card; the CPU takes `own` alone. @default own */
+  readonly attention?: Attention | undefined;
+  /** Gets a line for each kind of attention that cuDNN was to compute and does not. @default nobody */
+  readonly report?: ((text: string) => void) | undefined;
 }
 
 /** What opens a device, by its number if it is named with one. */
@@ -24,12 +29,19 @@ type Opener = (index: number | undefined, options: DeviceOptions) => Promise<Dev
 
 const OPENERS: Readonly<Record<string, Opener>> = {
   cpu: (index = 0, options) => {
+    if (options.attention === "cudnn") {
+      const remedy = "Leave it out, or open 'cuda'";
+      throw new UnsupportedError(
+        `Cannot open device 'cpu' with attention 'cudnn', which computes on cards only. ${remedy}`,
+      );
+    }
     if (index === 0) return openCpuDevice(options);
     throw new UnsupportedError(`Cannot open device 'cpu:${index}': there is one CPU, 'cpu:0'`);
   },
-  cuda: async (index, { memoryBytes, trace, threads, localRank = 0, ranksOnHost = 1 }) => {
+  cuda: async (index, { localRank = 0, ranksOnHost = 1, memoryBytes, trace, threads, attention, report }) => {
     const { openCudaDevice } = await import("./cuda/device.ts");
-    return await openCudaDevice(index ?? { localRank, ranksOnHost }, { memoryBytes, trace, threads });
+    const options = { memoryBytes, trace, threads, attention, report };
+    return await openCudaDevice(index ?? { localRank, ranksOnHost }, options);
   },
 };
 

@@ -78,6 +78,7 @@ export const ENV = {
   FULLYSHARD_CUDART_LIBRARY: { meaning: "file to load as the CUDA runtime", kind: "text" },
   FULLYSHARD_NCCL_LIBRARY: { meaning: "file to load as NCCL", kind: "text" },
   FULLYSHARD_CUBLASLT_LIBRARY: { meaning: "file to load as cuBLASLt", kind: "text" },
+  FULLYSHARD_CUDNN_LIBRARY: { meaning: "file to load as cuDNN", kind: "text" },
   FULLYSHARD_NVRTC_LIBRARY: { meaning: "file to load as NVRTC", kind: "text" },
   FULLYSHARD_MPI_LIBRARY: { meaning: "file to load as MPI", kind: "text" },
   FULLYSHARD_KERNEL_CACHE: {

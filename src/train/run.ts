@@ -172,7 +172,9 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
   const { localWorldSize: ranksOnHost = 1, localRank } = environment ?? {};
   const folder = options.trace ?? processEnvironment().text("FULLYSHARD_TRACE");
   const trace = folder === undefined ? undefined : new Trace();
+  const own = environment === undefined ? log : log.withRank(environment.rank);
   const device = await openDevice(options.device ?? "cpu", {
+    report: (text) => own.once().warn(text), // which is the same on all ranks
     cpuMath: "auto",
     ranksOnHost,
     localRank,
@@ -180,7 +182,6 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
     trace,
   });
   try {
-    const own = environment === undefined ? log : log.withRank(environment.rank);
     const report = (text: string): void => own.warn(text);
     const group = await openProcessGroup({ report, onStop: writeFlightRecord, ...options, device });
     if (folder !== undefined && trace !== undefined) openTrace(folder, trace, group);

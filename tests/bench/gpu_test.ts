@@ -188,6 +188,21 @@ test("gpu.ts computes each operation of dev.cuh on both sides", { skip }, async 
   assert.deepEqual(names, [...Object.keys(OPERATIONS), "operations"]);
 });
 
+test("gpu.ts compares attention by cuDNN with that by our own kernels, where there is cuDNN", { skip }, async () => {
+  using folder = temporaryDirectory();
+  const file = folder.file("gpu.jsonl");
+  const { code, errors } = await runGpu(["--out", file, "--only", "cudnn"]);
+  assert.equal(code, 0, errors);
+  const told = linesOf(file).map(({ case: what, outcome }) => [what, outcome]);
+  assert.deepEqual(told, [["attention by cuDNN", "passed"], ["cudnn", "passed"]]);
+  const without = folder.file("without.jsonl");
+  const nowhere = { FULLYSHARD_CUDNN_LIBRARY: "/nowhere/libcudnn.so.9" };
+  assert.equal((await runGpu(["--out", without, "--only", "cudnn"], nowhere)).code, 0);
+  const [line] = linesOf(without);
+  assert.deepEqual([line?.case, line?.outcome], ["attention by cuDNN", "cannot"]);
+  assert.match(line?.reason ?? "", /^Cannot open cuDNN\. Install it with 'pip install nvidia-cudnn-cu13'/);
+});
+
 test("differenceOf() finds a word that differs by more than is allowed", () => {
   const words = (...values: readonly number[]): Uint32Array => new Uint32Array(Float32Array.from(values).buffer);
   assert.equal(differenceOf("philox", words(1, 2), words(1, 2)), undefined);

@@ -9,6 +9,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { CUDART_BINDINGS } from "../../ffi/bindings/cudart.ts";
+import { CUDNN_BINDINGS } from "../../ffi/bindings/cudnn.ts";
 import { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
 import { NVML_BINDINGS } from "../../ffi/bindings/nvml.ts";
 import { NVRTC_BINDINGS } from "../../ffi/bindings/nvrtc.ts";
@@ -27,6 +28,7 @@ const NOTHING: Partial<Record<EnvName, string>> = {
   FULLYSHARD_NVRTC_LIBRARY: NOWHERE,
   FULLYSHARD_CUBLASLT_LIBRARY: NOWHERE,
   FULLYSHARD_NCCL_LIBRARY: NOWHERE,
+  FULLYSHARD_CUDNN_LIBRARY: NOWHERE,
   CUDA_MPS_PIPE_DIRECTORY: "/nonexistent",
 };
 const skip = platform().os !== "linux" || spawnSync("gcc", ["--version"]).status !== 0 ? "needs gcc on Linux" : false;
@@ -60,6 +62,7 @@ describe("doctor() of GPUs", { skip }, () => {
     assert.equal(code, 0);
     assert.match(text, /^cuda +no GPU can be used: the CUDA runtime is not there, or does not work$/m);
     assert.match(text, /^CUDA runtime +missing .*\n +would give: training on NVIDIA GPUs .*\n +Install it with 'pip /m);
+    assert.match(text, /^cuDNN +missing .*\n +would give: attention by cuDNN .*\n +Install it with 'pip /m);
     assert.match(text, /^NVRTC +missing .*\n +would give: compilation of the GPU kernels .*\n +Install it with 'pip /m);
     assert.doesNotMatch(text, /This version does not use it/);
   });
@@ -170,6 +173,33 @@ describe("doctor() of GPUs", { skip }, () => {
     const { code, text } = await run({ FULLYSHARD_CUDART_LIBRARY: path });
     assert.equal(code, 1);
     assert.match(text, /^Problems \(1\):\n {2}CUDA runtime: .*: it is cut off: it has 4096 bytes, and needs \d+$/m);
+  });
+
+  it("with cuDNN says whether it can compute attention, and which goes with the driver", async () => {
+    using directory = temporaryDirectory();
+    const cudnnOf = (name: string, version: number): string =>
+      buildStub(directory, name, CUDNN_BINDINGS, {
+        cudnnGetVersion: `unsigned long cudnnGetVersion(void) { return ${version}; }`,
+        cudnnGetCudartVersion: "unsigned long cudnnGetCudartVersion(void) { return 13020; }",
+      });
+    const good = await run({ FULLYSHARD_CUDNN_LIBRARY: cudnnOf("libcudnn_good.so", 92_801) });
+    assert.equal(good.code, 0);
+    assert.match(good.text, /^ +attention by cuDNN 9\.28\.1, which is for CUDA 13\.2, with --attention cudnn$/m);
+    assert.match(good.text, /^cuDNN +loaded 9\.28\.1, .*libcudnn_good\.so$/m);
+    const old = await run({ FULLYSHARD_CUDNN_LIBRARY: cudnnOf("libcudnn_old.so", 92_600) });
+    assert.equal(old.code, 0);
+    assert.match(
+      old.text,
+      /^ +attention by our own kernels alone: cuDNN 9\.26\.0 \(.+\) is too old, 9\.28 is the oldest that serves: 'pip install --upgrade nvidia-cudnn-cu13', or '-cu12' for a driver of CUDA 12$/m,
+    );
+    const cudart = runtimeOf(directory, { driver: 12_080, runtime: 12_080, cards: 1 });
+    const values = {
+      FULLYSHARD_CUDART_LIBRARY: cudart,
+      FULLYSHARD_CUDNN_LIBRARY: `${directory.path}/libcudnn_good.so`,
+    };
+    const { code, text } = await run(values);
+    assert.equal(code, 1);
+    assert.match(text, /^ {2}cuDNN is that of CUDA 13, the driver that of CUDA 12: 'pip install nvidia-cudnn-cu12'$/m);
   });
 
   it("with cards tells what those that share them should know", async () => {

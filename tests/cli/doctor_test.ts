@@ -88,6 +88,7 @@ describe("doctor()", () => {
       "CUDA runtime",
       "NVRTC",
       "cuBLASLt",
+      "cuDNN",
       "NCCL",
       "MPI",
     ]);

@@ -37,6 +37,28 @@ test(
   },
 );
 
+test("attention by cuDNN trains by graphs, and rank 0 says once what cuDNN does not get", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const { variables } = await buildCudaTwin();
+  const env = { ...variables, TWIN_CARDS: "2" };
+  const flags = flagsIn(folder, ...SMALL, "--device", "cuda", "--precision", "bfloat16", "--steps", "6");
+  const own = await run([...flags, "--out", folder.file("own")], { env });
+  assert.equal(own.code, 0, own.stdout + own.stderr);
+  const { code, stdout, stderr } = await run([...flags, "--attention", "cudnn", "--cuda-graphs"], { env });
+  assert.equal(code, 0, stdout + stderr);
+  assert.match(stderr, /On cuda:0, CUDA kernels by NVRTC .*, attention by cuDNN 9\.28\.1 \(/);
+  const told = stderr.match(/warn .*by our own kernels.*/g) ?? [];
+  // Only the sample of text at the end is written a token at a time.
+  assert.deepEqual(told, [
+    "warn  Attention of one query is computed by our own kernels: this library does not give it to cuDNN",
+  ]);
+  const expected = losses(folder, "own");
+  for (const [step, loss] of losses(folder)) {
+    const want = expected.get(step) ?? assert.fail(`step ${step}`);
+    assert.ok(Math.abs(loss - want) <= 5e-3 * want, `step ${step}: loss ${loss}, by our own kernels ${want}`);
+  }
+});
+
 test("fewer cards than ranks are one clear error", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { variables } = await buildCudaTwin();

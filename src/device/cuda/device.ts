@@ -21,8 +21,11 @@ import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type StreamName, Streams } from "../stream.ts";
 import { portableMath } from "../wasm/kernels.ts";
+import type { Attention } from "../attention.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
+import { CudnnAttention } from "./cudnn/attention.ts";
+import { cudnnVersion } from "./cudnn/version.ts";
 import { CudaGraphs } from "./graphs.ts";
 import { cudaKernels, unwrittenKernels } from "./kernels.ts";
 import { LAUNCHES, type Launches } from "./launches.ts";
@@ -41,6 +44,10 @@ export interface CudaDeviceOptions {
   readonly trace?: Trace | undefined;
   /** Threads that share the work of a kernel on what is offloaded. @default 1 */
   readonly threads?: number | undefined;
+  /** Who computes attention. @default own */
+  readonly attention?: Attention | undefined;
+  /** Gets a line for each kind of attention that cuDNN was to compute and does not. @default nobody */
+  readonly report?: ((text: string) => void) | undefined;
   /** Variables that say where libraries and compiled kernels lie; those of the process unless given. */
   readonly environment?: Environment;
   /** The kernels that are written; default all of this version. */
@@ -72,7 +79,7 @@ const SAMPLE_BYTES = 8;
 /** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
-  readonly mathName = "cuda";
+  readonly mathName: string;
   readonly detail: string;
   readonly allocator: CudaAllocator;
   readonly kernels: Kernels;
@@ -91,15 +98,17 @@ export class CudaDevice implements Device {
   readonly #streams = new Map<StreamName, CudaStream>();
   readonly #staging: Staging;
   readonly #products: Products;
+  readonly #cudnn: CudnnAttention | undefined;
   readonly #statusArea: NativeAddress;
   readonly #hostWaits: HostWait[] = [];
   #isOpen = true;
 
   /** Use {@link openCudaDevice}. */
   constructor({ libraries, texts, math, host, options }: CudaParts) {
-    const { memoryBytes, trace, environment, launches = LAUNCHES } = options;
-    const { index, cudart, nvrtc, provider } = libraries;
+    const { memoryBytes, trace, environment, launches = LAUNCHES, report = () => {} } = options;
+    const { index, cudart, nvrtc, cudnn, provider } = libraries;
     this.name = `cuda:${index}`;
+    this.mathName = cudnn === undefined ? "cuda" : "cuda with cudnn";
     this.math = math;
     this.trace = trace;
     this.lacks = unwrittenKernels(launches);
@@ -148,7 +157,8 @@ export class CudaDevice implements Device {
       `sm_${capability}`,
       kernelCacheFolder(environment ?? processEnvironment()),
     );
-    this.detail = `CUDA kernels by ${compiler.detail} (${cudart.path})`;
+    const byCudnn = cudnn === undefined ? "" : `, attention by cuDNN ${cudnnVersion(cudnn)} (${cudnn.path})`;
+    this.detail = `CUDA kernels by ${compiler.detail} (${cudart.path})${byCudnn}`;
     const { name: device, allocator } = this;
     const stream = (): CudaStream => this.#current;
     const shared = { status, firstSample, sampleBase: () => this.graphs.sampleBase };
@@ -159,7 +169,11 @@ export class CudaDevice implements Device {
     const kernels = cudaKernels({ ...parts, stream, shared, mayLoad });
     this.#products = new Products(libraries, kernels.gemm, () => this.#current);
     const gemm: Kernels["gemm"] = (args) => this.#products.gemm(args);
-    this.kernels = tracedKernels({ ...kernels, gemm }, trace, this.streams);
+    this.#cudnn = cudnn === undefined
+      ? undefined
+      : new CudnnAttention({ cudnn, device, own: kernels, stream, allocator, mayLoad, report });
+    const attention = this.#cudnn?.kernels;
+    this.kernels = tracedKernels({ ...kernels, gemm, ...attention }, trace, this.streams);
     this.#host = host;
     this.offload = new OffloadPool(() => {
       const { device } = host.offload;
@@ -252,6 +266,7 @@ export class CudaDevice implements Device {
     last.defer(() => this.allocator.close());
     last.defer(() => this.#staging.dispose());
     last.defer(() => this.#products.dispose());
+    last.defer(() => this.#cudnn?.dispose());
     last.defer(() => this.#host.dispose()); // and the pool, which is the host's own
     last.defer(() => this.#pinned?.dispose());
     this.synchronize();
@@ -280,15 +295,16 @@ export class CudaDevice implements Device {
  * Opens a card.
  *
  * @param which of the visible ones, or which rank's
- * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC or cuBLASLt is not found
- * @throws {UnsupportedError} if there is no driver, it is too old, there is no such card, or not one for each rank, or this thread has
- * another one open
+ * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC, cuBLASLt or a cuDNN that is asked for is not found
+ * @throws {UnsupportedError} if there is no driver, it or cuDNN is too old, there is no such card, or not one for each rank, or this
+ * thread has another one open
  */
 export async function openCudaDevice(
   which: number | LocalRank,
   options: CudaDeviceOptions = {},
 ): Promise<CudaDevice> {
-  const libraries = await openCudaLibraries(which, options.environment ?? processEnvironment());
+  const { attention, environment = processEnvironment() } = options;
+  const libraries = await openCudaLibraries(which, environment, attention);
   try {
     return await openOn(libraries, options);
   } catch (error) {

@@ -12,6 +12,8 @@ import type { FfiProvider, Library } from "../../../ffi/types.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
 import type { Environment } from "../../runtime/env.ts";
 import { countOf } from "../../words.ts";
+import type { Attention } from "../attention.ts";
+import { type Cudnn, openCudnn } from "./cudnn/version.ts";
 
 /** The CUDA runtime. */
 export type Cudart = Library<typeof CUDART_BINDINGS>;
@@ -28,6 +30,8 @@ export interface CudaLibraries {
   readonly cudart: Cudart;
   readonly nvrtc: Nvrtc;
   readonly cublaslt: Cublaslt;
+  /** Where it computes attention. */
+  readonly cudnn: Cudnn | undefined;
 }
 
 /** Which rank of its host a process is: each has a card of its own. */
@@ -46,17 +50,23 @@ const ofThread = { index: 0, users: 0 };
  * Opens the libraries, and makes a card the one of this thread until {@link leaveCard}.
  *
  * @param which of the visible cards, or which rank's
- * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC or cuBLASLt is not found
- * @throws {UnsupportedError} if there is no driver, it is too old, there is no such card, or not one for each rank, or this thread has
- * another one open
+ * @param attention who computes it; `cudnn` is opened for it alone
+ * @throws {LibraryNotFoundError} if the CUDA runtime, NVRTC, cuBLASLt or a cuDNN that is asked for is not found
+ * @throws {UnsupportedError} if there is no driver, it or cuDNN is too old, there is no such card, or not one for each rank, or this
+ * thread has another one open
  */
-export async function openCudaLibraries(which: number | LocalRank, environment: Environment): Promise<CudaLibraries> {
+export async function openCudaLibraries(
+  which: number | LocalRank,
+  environment: Environment,
+  attention: Attention = "own",
+): Promise<CudaLibraries> {
   const provider = await openProvider();
   const cudart = await openLibrary(CUDART, { provider, environment });
   try {
     const index = cardOf(cudart, which);
     const nvrtc = await openLibrary(NVRTC, { provider, environment });
     const cublaslt = await openLibrary(CUBLASLT, { provider, environment });
+    const cudnn = attention === "cudnn" ? await openCudnn(provider, environment) : undefined;
     if (ofThread.users > 0 && ofThread.index !== index) {
       throw new UnsupportedError(
         `Cannot open device 'cuda:${index}': this thread works on 'cuda:${ofThread.index}', and CUDA knows one card for each ` +
@@ -65,7 +75,7 @@ export async function openCudaLibraries(which: number | LocalRank, environment: 
     }
     cudart.symbols.cudaSetDevice(index);
     [ofThread.index, ofThread.users] = [index, ofThread.users + 1];
-    return { provider, index, cudart, nvrtc, cublaslt };
+    return { provider, index, cudart, nvrtc, cublaslt, cudnn };
   } catch (error) {
     cudart.close();
     throw error;

@@ -57,11 +57,17 @@ function isCall(value: unknown): value is KernelCall {
 /** The kernels of one device under test. */
 export class Bed {
   readonly device: Device;
+  readonly #shifts: readonly [number, number];
   #seed = 12345;
   #kept = 0;
 
-  constructor(device: Device) {
+  /**
+   * Puts arrays of a case at two places, told in elements after a multiple of 64 bytes. What copies 16 bytes at once can only do
+   * so at the second.
+   */
+  constructor(device: Device, shifts: readonly [number, number] = [1, 8]) {
     this.device = device;
+    this.#shifts = shifts;
   }
 
   /** Bytes that were given out by {@link room}. */
@@ -128,16 +134,16 @@ export class Bed {
   run(kernel: string, one: AnyCase): void {
     const entry = entryOf(kernel);
     const label = `${kernel} ${one.label ?? ""} ${describe(one.args)}`;
-    const bits = this.#runOnce(kernel, one, { shift: 1 }, label);
-    // What copies 16 bytes at once can only do so there.
-    this.#runOnce(kernel, one, { shift: 8 }, `${label}, elsewhere`, bits);
+    const [shift, other] = this.#shifts;
+    const bits = this.#runOnce(kernel, one, { shift }, label);
+    this.#runOnce(kernel, one, { shift: other }, `${label}, elsewhere`, bits);
     for (const [name, kind] of Object.entries(entry.arrays)) {
       if (one.without?.includes(name)) continue;
       for (const of of kind.mayBe ?? []) {
-        this.#runOnce(kernel, one, { shift: 1, alias: [name, of] }, `${label}, ${name} over ${of}`, bits);
+        this.#runOnce(kernel, one, { shift, alias: [name, of] }, `${label}, ${name} over ${of}`, bits);
       }
       if (kind.optional && "writes" in kind) {
-        this.#runOnce(kernel, { ...one, without: [...one.without ?? [], name] }, { shift: 1 }, `${label}, no ${name}`);
+        this.#runOnce(kernel, { ...one, without: [...one.without ?? [], name] }, { shift }, `${label}, no ${name}`);
       }
     }
   }

@@ -98,6 +98,19 @@ export async function openNcclTwin(
   return provider.load("double of NCCL", path, NCCL_TWIN_BINDINGS);
 }
 
+/** What tests ask the double of cuDNN. */
+const CUDNN_TWIN_BINDINGS = {
+  // descriptors that there are
+  twinCudnnDescriptors: { args: [], result: "i32", check: "none" },
+} as const;
+
+/** The double of cuDNN that an environment names. */
+export async function openCudnnTwin(environment: Environment): Promise<Library<typeof CUDNN_TWIN_BINDINGS>> {
+  const provider = await openProvider();
+  const path = environment.text("FULLYSHARD_CUDNN_LIBRARY") ?? assert.fail("no double is named");
+  return provider.load("double of cuDNN", path, CUDNN_TWIN_BINDINGS);
+}
+
 /** Builds the doubles, or takes those of the same sources. */
 export async function buildCudaTwin(): Promise<CudaTwin> {
   const sources = readdirSync(folder).filter((name) => !name.endsWith(".ts")).sort();
@@ -112,6 +125,7 @@ export async function buildCudaTwin(): Promise<CudaTwin> {
     compile("nvrtc", made, [`-DTWIN_FOLDER="${folder}"`, `-DTWIN_RUNTIME="${place}/cudart.so"`]);
     compile("cublaslt", made, [`${made}/cudart.so`]);
     compile("nccl", made, [`${made}/cudart.so`]);
+    compile("cudnn", made, [`${made}/cudart.so`]);
     compile("idle", made, []);
     try {
       renameSync(made, place);
@@ -132,6 +146,7 @@ function variablesOf(library: (name: string) => string, kernels: string): Readon
     FULLYSHARD_NVRTC_LIBRARY: library("nvrtc"),
     FULLYSHARD_CUBLASLT_LIBRARY: library("cublaslt"),
     FULLYSHARD_NCCL_LIBRARY: library("nccl"),
+    FULLYSHARD_CUDNN_LIBRARY: library("cudnn"),
     FULLYSHARD_KERNEL_CACHE: kernels,
   };
 }

@@ -1,0 +1,42 @@
+/**
+ * Which cuDNN there is, and whether it is new enough: plans for both directions of attention as one operation came with
+ * 9.28, whatever its headers declared before.
+ *
+ * @module
+ */
+import { CUDNN, type CUDNN_BINDINGS } from "../../../../ffi/bindings/cudnn.ts";
+import { openLibrary } from "../../../../ffi/mod.ts";
+import type { FfiProvider, Library } from "../../../../ffi/types.ts";
+import { UnsupportedError } from "../../../errors.ts";
+import type { Environment } from "../../../runtime/env.ts";
+
+/** cuDNN. */
+export type Cudnn = Library<typeof CUDNN_BINDINGS>;
+
+/** Its version, e.g. `9.28.1`. */
+export function cudnnVersion({ symbols }: Cudnn): string {
+  const version = symbols.cudnnGetVersion(); // 10000 times the major, 100 times the minor, and the patch
+  return [Math.floor(version / 10_000), Math.floor(version / 100) % 100, version % 100].join(".");
+}
+
+/** Why it cannot be used and what to do about it; undefined where it can. */
+export function cudnnObstacle(cudnn: Cudnn): string | undefined {
+  const [major = NaN, minor = NaN] = `${CUDNN.oldest}`.split(".").map(Number);
+  if (cudnn.symbols.cudnnGetVersion() >= major * 10_000 + minor * 100) return undefined;
+  return `cuDNN ${cudnnVersion(cudnn)} (${cudnn.path}) is too old, ${CUDNN.oldest} is the oldest that serves: ` +
+    "'pip install --upgrade nvidia-cudnn-cu13', or '-cu12' for a driver of CUDA 12";
+}
+
+/**
+ * Opens cuDNN.
+ *
+ * @throws {LibraryNotFoundError} if it is not found
+ * @throws {UnsupportedError} if it is too old
+ */
+export async function openCudnn(provider: FfiProvider, environment: Environment): Promise<Cudnn> {
+  const cudnn = await openLibrary(CUDNN, { provider, environment });
+  const obstacle = cudnnObstacle(cudnn);
+  if (obstacle === undefined) return cudnn;
+  cudnn.close();
+  throw new UnsupportedError(`Cannot compute attention by cuDNN: ${obstacle}, or leave attention 'cudnn' out`);
+}
