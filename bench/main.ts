@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- <subject> [--peer torch|mpi|jax-js|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
+ * `npm run bench -- <subject> [--peer torch|mpi|jax-js|ddp|apart|one-thread] [--threads n] [--runtime bun|deno] [--rounds n] [--json]`: times
  * us and, when asked, the peer, alternately in one run, and prints medians and their ratio (above 1: we are faster). PyTorch and
  * MPI are run by the Python that PEER_PYTHON names; jax-js lies in the folder that PEER_JAX_JS names, or is fetched for the time of
  * the run; `one-thread` is our side with one. A peer that is not there is told in each line.
@@ -45,9 +45,9 @@ const flags: readonly Flag[] = [
   {
     name: "peer",
     takes: "one",
-    placeholder: "<torch|mpi|jax-js|one-thread>",
+    placeholder: "<torch|mpi|jax-js|ddp|apart|one-thread>",
     description:
-      "Run alternately PyTorch or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours with one thread",
+      "Run alternately PyTorch or MPI, by the Python in PEER_PYTHON, jax-js, in PEER_JAX_JS if named, or ours: DDP, ranks that share nothing, or with one thread",
   },
   {
     name: "threads",

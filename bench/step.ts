@@ -8,7 +8,7 @@ import { fmaPeak } from "./peak.ts";
 import { jaxJsSide } from "./jax_js.ts";
 import { launch, rank } from "./process.ts";
 import { type BenchModel, modelOfCase } from "./ranks/models.ts";
-import { type BenchCase, program, type Subject } from "./subject.ts";
+import { type BenchCase, program, type Side, type Subject } from "./subject.ts";
 
 /** A case, the flags of our side, and what PyTorch's side is called, where it has one. */
 interface StepCase extends BenchCase {
@@ -22,7 +22,14 @@ interface StepCase extends BenchCase {
 const BFLOAT16 = { avx2: 3, avx512: 3, "avx512-bf16": 1.8 } as const;
 
 const CASES: readonly StepCase[] = [
-  { name: "llama-8m-f32", args: ["--cpu-math", "native"], mode: "fsdp2", target: { avx2: 1.7, avx512: 2.2 } },
+  {
+    name: "llama-8m-f32",
+    args: ["--cpu-math", "native"],
+    mode: "fsdp2",
+    peers: ["torch", "ddp", "apart"],
+    target: { avx2: 1.7, avx512: 2.2 },
+    targets: { ddp: 1 / 1.03, apart: 0.97 },
+  },
   {
     name: "llama-8m-f32-ddp",
     args: ["--cpu-math", "native", "--strategy", "ddp"],
@@ -74,6 +81,29 @@ function flopsOf({ config, batch, seq }: BenchModel): number {
   return 6 * weights * batch * seq + 3 * layers * (4 * batch * seq * seq * hidden / 2);
 }
 
+/** Our side, with more flags. */
+function ours(...more: readonly string[]): Side {
+  return program(({ runtime, ranks = 2 }, names) => {
+    const { args, isAlone, name } = caseOf(names);
+    const script = ["bench/ranks/step.ts", ...args, ...more, name];
+    return isAlone ? rank(runtime, ...script) : launch(runtime, ranks, ...script);
+  });
+}
+
+/** As many runs of one rank at the same time, of which each computes what a rank computes and none waits for another: their mean. */
+const apart: Side = async (setting, names) => {
+  const alone = program(({ runtime }) =>
+    rank(runtime, "bench/ranks/step.ts", ...caseOf(names).args, caseOf(names).name)
+  );
+  const runs = await Promise.all(Array.from({ length: setting.ranks ?? 2 }, () => alone(setting, names)));
+  return new Map(names.map((name) => {
+    const outcomes = runs.flatMap((run) => run.get(name) ?? []);
+    const failure = outcomes.find((outcome) => typeof outcome === "string");
+    const sum = outcomes.reduce<number>((total, ms) => total + Number(ms), 0);
+    return [name, failure ?? sum / outcomes.length];
+  }));
+};
+
 /** Milliseconds of a step, the median of one process's steps. */
 export const STEP: Subject = {
   name: "step",
@@ -82,11 +112,7 @@ export const STEP: Subject = {
   threadsTarget: 1.65,
   isApart: true,
   cases: CASES,
-  ours: program(({ runtime, ranks = 2 }, names) => {
-    const { args, isAlone, name } = caseOf(names);
-    const script = ["bench/ranks/step.ts", ...args, name];
-    return isAlone ? rank(runtime, ...script) : launch(runtime, ranks, ...script);
-  }),
+  ours: ours(),
   peers: {
     torch: program(({ python, ranks = 2 }, names) => {
       const { name, mode = "none" } = caseOf(names);
@@ -95,6 +121,8 @@ export const STEP: Subject = {
       return [python, ...launcher, "bench/peers/step.py", "--mode", mode, "--model", model, "--case", name];
     }),
     "jax-js": jaxJsSide("jax_js_step.mjs"),
+    ddp: ours("--strategy", "ddp"),
+    apart,
   },
   // MFU: FLOPs over the time, by the FMA peak with both cores busy.
   more: async ({ ranks = 2 }, name, ours, theirs) => {

@@ -6,6 +6,7 @@ import { COLLECTIVES } from "../../bench/collectives.ts";
 import { readSide } from "../../bench/dataloader.ts";
 import { figureOf } from "../../bench/figures.ts";
 import { GEMM } from "../../bench/gemm.ts";
+import { STEP } from "../../bench/step.ts";
 import { jaxJsIn } from "../../bench/jax_js.ts";
 import { jsonOf, lineOf, measure, reasonOf, type Row } from "../../bench/runner.ts";
 import { casesOf, outcomeOf, type Side, type Subject, targetOf } from "../../bench/subject.ts";
@@ -54,6 +55,7 @@ test("readSide() gives a side's tokens beside its figures", () => {
 });
 
 test("casesOf() and targetOf() know which peers a case is compared with", () => {
+  assert.deepEqual(casesOf(STEP, "apart").map(({ name }) => name), ["llama-8m-f32"]);
   assert.deepEqual(casesOf(GEMM, "jax-js").map(({ name }) => name), ["wasm-relaxed-512x512x512"]);
   assert.equal(casesOf(GEMM, undefined).length, GEMM.cases.length);
   const target = (name: string, peer: "torch" | "mpi"): number | undefined => {
