@@ -26,6 +26,8 @@ export interface CrossEntropyAttrs {
 
 /** Logits held at a time by the fused form, in elements, unless the device says another number: a CPU's caches hold them. */
 const LOGITS_CHUNK_ELEMENTS = 1 << 20;
+/** Rows of a chunk at least, whatever the vocabulary: for each chunk the weight is packed, and its gradient read and written. */
+const LEAST_ROWS = 256;
 
 function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
   if (labels === undefined || labels.dtype !== int32) {
@@ -158,7 +160,7 @@ export const linearCrossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
     const alpha = 1 / lossScaleOf(hidden.dtype);
     const rows = labels.numel;
     const { kernels, logitsAtOnce = LOGITS_CHUNK_ELEMENTS } = call.device;
-    const perChunk = Math.max(1, Math.min(rows, Math.floor(logitsAtOnce / vocab)));
+    const perChunk = Math.max(1, Math.min(rows, Math.max(LEAST_ROWS, Math.floor(logitsAtOnce / vocab))));
     const losses = call.empty([rows], float32);
     const allLogits = call.empty([perChunk, vocab], float32);
     const dhidden = call.needs(0) ? call.empty(hidden.shape, hidden.dtype) : undefined;
