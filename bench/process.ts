@@ -48,6 +48,11 @@ export function runProgram(
   });
 }
 
+/** Variables by which a rank meets those of no other run, while several benchmarks go on. */
+export function runOfItsOwn(): Readonly<Record<string, string>> {
+  return { FULLYSHARD_RUN_ID: crypto.randomUUID() };
+}
+
 /** The command that runs a script of `bench/ranks` in a process of its own. */
 export function rank(name: "bun" | "deno", ...script: string[]): readonly [string, ...string[]] {
   return [runtimePath(name), "run", ...name === "deno" ? ["--allow-all"] : [], ...script];

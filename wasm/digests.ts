@@ -6,8 +6,8 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "c68758a1b79d3ab886eeeac3f66c9bbad8e80aa7707afc891299ccdf45af7acb",
-  v4: "d6d3c43738fc6c72fbb0a723da3c481bdf094c18702fd5ab4e464f9855fb9023",
-  "v4-bf16": "9980963ba2aa02b797d3b80cd9c5d4af88c225dcbb5623932feb31606358f9ad",
-  neon: "f951df390395270e9f8b1209065da819b8cc007c7bcfc434b1435676998c2dc8",
+  v3: "120f95bf44d50c417df1319a15237d233d679ba223ac0ff18f2bc571e90224d8",
+  v4: "9520d37406414fdd12878724e87ea3cb210a6f9664f41fcd06c65ac14290a2f6",
+  "v4-bf16": "45c9f5e5099c2088b3e564ea2950101c31dfd2188e20cd30eba5faf82368aa71",
+  neon: "bc2c2cd76c2c2e4d291d149e679b8e1f78fb731b9a04ec7c265010d90eee0a5f",
 } as const;

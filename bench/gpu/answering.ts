@@ -6,7 +6,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import process from "node:process";
 import { createInterface } from "node:readline";
-import { ROOT } from "../process.ts";
+import { ROOT, runOfItsOwn } from "../process.ts";
 import { reasonIn } from "./row.ts";
 
 /** What one round of a case has seen, by name; `ms` is there. */
@@ -25,7 +25,8 @@ export class Answering {
 
   /** @param until when it is killed, by `performance.now()` */
   constructor([program, ...args]: readonly [string, ...string[]], until: number) {
-    const child = spawn(program, args, { cwd: ROOT, env: process.env, stdio: ["pipe", "pipe", "pipe"] });
+    const env = { ...process.env, ...runOfItsOwn() };
+    const child = spawn(program, args, { cwd: ROOT, env, stdio: ["pipe", "pipe", "pipe"] });
     this.#child = child;
     this.#lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
     child.stderr.setEncoding("utf8").on("data", (text: string) => this.#errors += text);

@@ -8,7 +8,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
 import { variablesWithRuntimes } from "../../bin/runtimes.mjs";
-import { launch, rank, ROOT } from "../process.ts";
+import { launch, rank, ROOT, runOfItsOwn } from "../process.ts";
 import type { JobResult } from "../../scripts/run_tests.ts";
 import { ratios } from "./ratios.ts";
 import { reasonIn, type Row, rowsIn } from "./row.ts";
@@ -50,7 +50,7 @@ function runUntil(
 ): Promise<Ended> {
   return new Promise((resolve) => {
     // Programs that start a runtime by name find it, however this one was started.
-    const env = { ...variablesWithRuntimes(), ...variables };
+    const env = { ...variablesWithRuntimes(), ...runOfItsOwn(), ...variables };
     const child = spawn(program, args, { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"], detached: true });
     let [output, errors, isLate] = ["", "", false];
     const timer = setTimeout(() => {

@@ -206,7 +206,9 @@ unsafe fn block<T: Element>(s: &Shape, mut b: Block, o: *mut T, lse: *mut f32, q
         let inverse = F32s::splat(if seen { 1.0 / sum } else { 0.0 });
         let to = o.add(i * s.heads * values);
         for j in (0..values).step_by(LANES) {
-            store_part(to.add(j), F32s::load(f.output.add(i * padded(values) + j)) * inverse, values - j);
+            // A zero is positive: its sign would tell how many keys that are not seen a panel has.
+            let value = F32s::load(f.output.add(i * padded(values) + j)) * inverse + F32s::zero();
+            store_part(to.add(j), value, values - j);
         }
     }
 }

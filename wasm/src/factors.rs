@@ -2,7 +2,7 @@
 //!
 //! Elements are widened to f32, one to a word. Where the processor multiplies bf16 itself (AVX512_BF16), a word holds those of
 //! two steps of the summed dim; as the products of bf16 are exact in f32 and the sum takes both in order, its bits are those of
-//! fused products of widened elements, but that subnormal numbers count as zero.
+//! fused products of widened elements, but that subnormal numbers, as factors, products and sums, count as zero.
 use crate::dtype::Element;
 use crate::simd::{F32s, Quad};
 

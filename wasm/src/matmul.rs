@@ -48,6 +48,10 @@ impl<T> Matrix<T> {
     unsafe fn at(&self, i: usize, j: usize) -> *const T {
         self.data.add(i * self.row + j * self.col)
     }
+    /// The same of an element that need not be one of the matrix.
+    fn beyond(&self, i: usize, j: usize) -> *const T {
+        self.data.wrapping_add(i * self.row + j * self.col)
+    }
 }
 
 /// Sizes and factors of a product.
@@ -166,7 +170,7 @@ unsafe fn block<T: Element>(
                 let ahead = if next < rows {
                     Ahead::new(a.at(i0 + next, pc), a, whole.min(rows - next), kc)
                 } else {
-                    Ahead::new(a.at(i0, pc + kc), a, whole.min(rows), KC.min(p.k - pc - kc))
+                    Ahead::new(a.beyond(i0, pc + kc), a, whole.min(rows), KC.min(p.k - pc - kc))
                 };
                 let mut ahead = ahead.over(nc.div_ceil(NR) * mc.div_ceil(MR));
                 let mut product = |i: usize, j: usize| {
