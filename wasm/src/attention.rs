@@ -1,15 +1,16 @@
 //! Attention in the flash manner: blocks of queries against blocks of keys with an online softmax, so that working
 //! space does not grow with the sequence.
 //!
-//! Scores are products of packed panels (`tile.rs`). In a causal call a row panel meets no key that all its rows
+//! Scores are products of packed panels (`pack.rs`, `tile.rs`). In a causal call a row panel meets no key that all its rows
 //! cannot see, and with a window no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
 use crate::dropout::{multiply, Dropout};
 use crate::dtype::{load_part, store_part, Element};
 use crate::factors::{words, Widened};
 use crate::math::{exp_of_negative as exp, exps_of_negatives};
+use crate::pack::{pack, pack_left, spread};
 use crate::scratch_areas;
 use crate::simd::{max, sum_lanes, F32s, LANES, SUM_LANES};
-use crate::tile::{pack, pack_left, spread, tile, tile_in_place, Left, MR, NR, SPREAD};
+use crate::tile::{tile, tile_in_place, Left, MR, NR, SPREAD};
 use crate::workspace::Workspace;
 
 /// Largest head dim.

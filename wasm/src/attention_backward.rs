@@ -9,9 +9,10 @@ use crate::dropout::multiply;
 use crate::dtype::{load_part, store_part, Element};
 use crate::factors::{words, Widened};
 use crate::math::exps_of_negatives;
+use crate::pack::{pack, pack_left, spread};
 use crate::scratch_areas;
 use crate::simd::{F32s, LANES};
-use crate::tile::{pack, pack_left, spread, tile, tile_in_place, Left, MR, NR, SPREAD};
+use crate::tile::{tile, tile_in_place, Left, MR, NR, SPREAD};
 
 const QUERIES: usize = 64;
 const KEYS: usize = 128;

@@ -36,6 +36,7 @@ pub mod matmul;
 mod memory;
 pub mod norm;
 pub mod optimizer;
+pub mod pack;
 pub mod philox;
 #[cfg(feature = "native")]
 mod pool;

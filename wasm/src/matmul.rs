@@ -4,10 +4,11 @@
 //! column and `k` alone (products with few rows over a transposed `b` take another path; see [`is_skinny`]).
 use crate::dtype::{load_part, Element};
 use crate::factors::words;
+use crate::pack::{pack, pack_left, spread};
 use crate::scratch_areas;
 use crate::simd::{prefetch_near, sum_lanes};
 use crate::strided::gather;
-use crate::tile::{fetch_output, pack, pack_left, spread, tile, tile_part, MR, NR, SPREAD};
+use crate::tile::{fetch_output, tile, tile_part, MR, NR, SPREAD};
 use crate::with_wider;
 use crate::workspace::Workspace;
 use core::ops::Range;

@@ -5,8 +5,9 @@
 //! that products need. So there a left operand is spread before its tiles are computed: each value fills a vector of its own, and
 //! one instruction loads it from then on. V8 may check each load's address, so it gets fewer loads.
 use crate::factors::Widened;
+use crate::pack::pack;
 use crate::simd::{F32s, LANES};
-use crate::tile::{pack, Left, MR, NR};
+use crate::tile::{Left, MR, NR};
 
 const _: () = assert!(MR == LANES);
 
