@@ -1,6 +1,6 @@
 /**
  * Whether a library's file is whole. The dynamic linker maps what a file says that it holds; where the file ends before, as after
- * a download that was cut off, the process is killed by SIGBUS instead of an error.
+ * a download that was cut off, the process is killed by SIGBUS instead of an error. A pipe it would wait for without end.
  *
  * @module
  */
@@ -12,10 +12,16 @@ const [HEADER_BYTES, ENTRY_BYTES] = [64, 56];
 /** A segment that is mapped. */
 const PT_LOAD = 1;
 
-/** Why a file cannot be loaded, as it is cut off; undefined where it is whole, or nothing like a 64-bit library, or not to be read. */
+/**
+ * Why a file cannot be loaded, as it is cut off or no file; undefined where it is whole, or nothing like a 64-bit library, or not
+ * to be read.
+ */
 export function cutOff(path: string): string | undefined {
   try {
-    if (!path.startsWith("/") || pathKind(path) !== "file") return undefined;
+    if (!path.startsWith("/")) return undefined;
+    const kind = pathKind(path);
+    if (kind === "other") return "it is a pipe, a socket or a device, not a file";
+    if (kind !== "file") return undefined;
     using file = openReadable(path);
     const header = viewOf(file, 0, HEADER_BYTES);
     // 64-bit and little-endian, as all that this library runs on.

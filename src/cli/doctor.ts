@@ -159,7 +159,7 @@ async function examineNative(
   }
 }
 
-/** Opens a library and reads its version. */
+/** Opens a library and reads its version; one that does not tell it is broken. */
 async function examineOpened<T extends BindingTable>(
   spec: LibrarySpec<T>,
   environment: Environment,
@@ -168,8 +168,16 @@ async function examineOpened<T extends BindingTable>(
   try {
     const library = await openLibrary(spec, { environment });
     const { path, tried } = library;
-    const found = { state: "loaded", path, version: readVersion(library), tried: tried.length + 1 } as const;
-    return { library, report: reportOf(spec, { ...found, broken: brokenOf(tried) }) };
+    const found = { path, tried: tried.length + 1 } as const;
+    try {
+      const broken = brokenOf(tried);
+      return { library, report: reportOf(spec, { ...found, state: "loaded", version: readVersion(library), broken }) };
+    } catch (error) {
+      if (!(error instanceof NativeError)) throw error;
+      library.close();
+      const broken = [...brokenOf(tried), { path, reason: error.message }];
+      return { library: undefined, report: reportOf(spec, { ...found, state: "broken", version: null, broken }) };
+    }
   } catch (error) {
     if (!(error instanceof LibraryNotFoundError)) throw error;
     const broken = brokenOf(error.tried);

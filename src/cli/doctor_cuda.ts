@@ -17,6 +17,8 @@ import { openReadable, pathExists } from "../runtime/files.ts";
 
 /** One card. Null is what only NVML knows, where that is not there. */
 export interface CardReport {
+  /** Its number for this process. */
+  readonly index: number;
   readonly name: string | null;
   /** E.g. `9.0`. */
   readonly capability: string;
@@ -64,6 +66,9 @@ export async function examineCuda(
   const state = cudart === undefined ? undefined : cudaState(cudart);
   const compiler = nvrtc === undefined ? null : nvrtcVersion(nvrtc);
   const driver = state === undefined || state.driver === 0 ? null : cudaVersion(state.driver);
+  const found = cudart === undefined || state === undefined
+    ? { cards: [], problems: [] }
+    : await examineCards(cudart, state.cards, environment);
   const obstacle = state === undefined ? "the CUDA runtime is not there, or does not work" : state.obstacle ?? null;
   return {
     driver,
@@ -72,10 +77,11 @@ export async function examineCuda(
     gathers: nccl === undefined ? null : describeGathers(versionOf(nccl), isWithoutWindows(environment)),
     attention: cudnn === undefined ? null : describeAttention(cudnn),
     obstacle,
-    cards: cudart === undefined || state === undefined ? [] : await examineCards(cudart, state.cards, environment),
+    cards: found.cards,
     hasMps: hasPipe(environment.text("CUDA_MPS_PIPE_DIRECTORY") ?? "/tmp/nvidia-mps"),
     problems: [
       ...driver !== null && obstacle !== null ? [`no GPU can be used: ${obstacle}`] : [],
+      ...found.problems,
       ...tooNew("NVRTC", compiler, driver, "nvidia-cuda-nvrtc"),
       ...tooNew("NCCL", builtFor, driver, "nvidia-nccl"),
       ...cudnn === undefined ? [] : tooNew("cuDNN", cudnnBuild(cudnn), driver, "nvidia-cudnn"),
@@ -154,26 +160,43 @@ export function ncclBuild(path: string): { readonly version: string; readonly cu
   return null;
 }
 
-async function examineCards(cudart: Cudart, count: number, environment: Environment): Promise<CardReport[]> {
-  if (count === 0) return [];
+/** The cards that answer, and what those say that do not. */
+async function examineCards(
+  cudart: Cudart,
+  count: number,
+  environment: Environment,
+): Promise<{ readonly cards: readonly CardReport[]; readonly problems: readonly string[] }> {
+  if (count === 0) return { cards: [], problems: [] };
   const { symbols, provider } = cudart;
-  const cards = Array.from({ length: count }, (_, index) => index);
+  const all = Array.from({ length: count }, (_, index) => index);
   const canReach = provider.out("i32");
-  const own = await examineByNvml(cudart, cards, environment);
-  return cards.map((index) => {
+  const own = await examineByNvml(cudart, all, environment);
+  const cards: CardReport[] = [];
+  const problems: string[] = [];
+  for (const index of all) {
     const attribute = (name: Parameters<typeof attributeOf>[2]): number => attributeOf(cudart, index, name);
-    const major = attribute("cudaDevAttrComputeCapabilityMajor");
-    return {
-      ...own[index] ?? { name: null, isDivided: null },
-      capability: `${major}.${attribute("cudaDevAttrComputeCapabilityMinor")}`,
-      computeMode: computeModeOf(attribute("cudaDevAttrComputeMode")),
-      peers: cards.filter((other) => {
-        if (other === index) return false;
-        symbols.cudaDeviceCanAccessPeer(canReach, index, other);
-        return canReach.value !== 0;
-      }),
-    };
-  });
+    try {
+      const major = attribute("cudaDevAttrComputeCapabilityMajor");
+      cards.push({
+        index,
+        ...own[index] ?? { name: null, isDivided: null },
+        capability: `${major}.${attribute("cudaDevAttrComputeCapabilityMinor")}`,
+        computeMode: computeModeOf(attribute("cudaDevAttrComputeMode")),
+        peers: all.filter((other) => {
+          if (other === index) return false;
+          symbols.cudaDeviceCanAccessPeer(canReach, index, other);
+          return canReach.value !== 0;
+        }),
+      });
+    } catch (error) {
+      if (!(error instanceof NativeError)) throw error;
+      problems.push(
+        `cuda:${index} does not answer: ${error.message}. See 'nvidia-smi' and the kernel's log, and reset the card, or leave it ` +
+          "out with CUDA_VISIBLE_DEVICES",
+      );
+    }
+  }
+  return { cards, problems };
 }
 
 function computeModeOf(mode: number): CardReport["computeMode"] {
@@ -229,8 +252,8 @@ export function describeCuda(report: CudaReport): string[] {
     ...obstacle === null ? [] : [`no GPU can be used: ${obstacle}`],
     ...gathers === null ? [] : [gathers],
     ...attention === null ? [] : [attention],
-    ...cards.map((card, index) => {
-      const { name, capability, computeMode, isDivided, peers } = card;
+    ...cards.map((card) => {
+      const { index, name, capability, computeMode, isDivided, peers } = card;
       const mode = { default: "for all processes", exclusive: "for one process", prohibited: "for none" }[computeMode];
       const mig = isDivided === null ? "MIG unknown, as NVML is not there" : `MIG ${isDivided ? "on" : "off"}`;
       const reach = peers.length === 0 ? "no other card" : peers.map((peer) => `cuda:${peer}`).join(", ");

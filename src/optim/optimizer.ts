@@ -152,6 +152,11 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     this.stepsTaken++;
   }
 
+  /** Whether what a captured {@link step} reads and writes is still there: not after {@link dispose}. */
+  get isCaptured(): boolean {
+    return this.#captured.size > 0;
+  }
+
   /** Updates the runs of one device. */
   #update(device: Device, blocks: readonly Block<S>[], gate: DevicePtr | undefined): void {
     const table = this.#writeTable(device, blocks, gate);
@@ -219,6 +224,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const { states, steps } of this.#blocks) for (const buffer of [...states.values(), steps]) buffer.release();
     for (const buffer of this.#records.values()) buffer.release();
     this.#records.clear();
+    this.#captured.clear();
     this.#blocks.length = 0;
     this.#places.clear();
   }

@@ -88,7 +88,8 @@ interface CapturedStep extends StepTensors {
 }
 
 /**
- * Takes steps, from the fourth of one shape on by a graph. A step of another shape drops the graph, and begins anew.
+ * Takes steps, from the fourth of one shape on by a graph. A step of another shape, or with another model, optimizer, scaler or group,
+ * drops the graph, and begins anew; so does one with an optimizer that was disposed meanwhile.
  *
  * @example
  * ```ts ignore
@@ -100,6 +101,8 @@ interface CapturedStep extends StepTensors {
 export class StepGraph implements Disposable {
   readonly #graphs: DeviceGraphs;
   #shape: string | undefined;
+  /** What those steps work on. */
+  #context: StepContext | undefined;
   /** Steps of that shape. */
   #taken = 0;
   #inputs: StepInputs | undefined;
@@ -131,9 +134,11 @@ export class StepGraph implements Disposable {
     const shape = shapeOf(parts, context);
     // What a forward without a backward has left gathered would be missing in a capture, and grow stale in a launch.
     for (const unit of unitsOf([context.model])) unit.reshard();
-    const [changed] = group.sum([Number(shape !== this.#shape)], "shape of the step");
+    const isOther = shape !== this.#shape || !this.#worksOn(context);
+    const [changed] = group.sum([Number(isOther)], "shape of the step");
     if (changed !== 0) this.#drop();
     this.#shape = shape;
+    this.#context = context;
     const inputs = this.#inputs ??= new StepInputs(context.device, parts);
     const factors = this.#factors ??= new StepFactors(context);
     inputs.write(parts);
@@ -150,6 +155,14 @@ export class StepGraph implements Disposable {
   /** Drops the graph, and what it reads. */
   [Symbol.dispose](): void {
     this.#drop();
+  }
+
+  /** Whether a graph, where there is one, has the addresses of what a step is to work on. */
+  #worksOn({ model, optimizer, scaler, group }: StepContext): boolean {
+    const before = this.#context;
+    const isSame = before?.model === model && before.optimizer === optimizer && before.scaler === scaler &&
+      before.group === group;
+    return isSame && (this.#captured === undefined || optimizer.isCaptured);
   }
 
   #takeBy(work: () => StepTensors, { device, group, optimizer }: StepContext): StepTensors {

@@ -6,7 +6,7 @@
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { CUDART_BINDINGS } from "../../ffi/bindings/cudart.ts";
 import { CUDNN_BINDINGS } from "../../ffi/bindings/cudnn.ts";
@@ -200,6 +200,51 @@ describe("doctor() of GPUs", { skip }, () => {
     const { code, text } = await run(values);
     assert.equal(code, 1);
     assert.match(text, /^ {2}cuDNN is that of CUDA 13, the driver that of CUDA 12: 'pip install nvidia-cudnn-cu12'$/m);
+  });
+
+  it("with a card that does not answer says which, and tells of the others", async () => {
+    using directory = temporaryDirectory();
+    const cudart = runtimeOf(directory, { driver: 13_000, runtime: 13_000, cards: 2 }, {
+      cudaDeviceGetAttribute:
+        "int cudaDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : 0; return d == 0 ? 999 : 0; }",
+      cudaDeviceCanAccessPeer: "int cudaDeviceCanAccessPeer(int *v, int a, int b) { *v = 0; return 0; }",
+      cudaDeviceGetPCIBusId: "int cudaDeviceGetPCIBusId(char *t, int n, int d) { t[0] = 0; return 0; }",
+    });
+    const { code, text } = await run({ FULLYSHARD_CUDART_LIBRARY: cudart });
+    assert.equal(code, 1);
+    assert.match(text, /^Problems \(1\):\n {2}cuda:0 does not answer: .*cudaDeviceGetAttribute.* See 'nvidia-smi' /m);
+    assert.match(text, /^ +cuda:1: compute capability 9\.0, /m);
+    assert.doesNotMatch(text, /^ +cuda:0: /m);
+  });
+
+  it("with a runtime that does not tell its version calls it broken", async () => {
+    using directory = temporaryDirectory();
+    const cudart = runtimeOf(directory, { driver: 13_000, runtime: 13_000 }, {
+      cudaRuntimeGetVersion: "int cudaRuntimeGetVersion(int *v) { return 999; }",
+    });
+    const { code, text } = await run({ FULLYSHARD_CUDART_LIBRARY: cudart });
+    assert.equal(code, 1);
+    assert.match(text, /^Problems \(1\):\n {2}CUDA runtime: .*cudaRuntimeGetVersion/m);
+    assert.match(text, /^CUDA runtime +broken/m);
+  });
+
+  it("with what is no library says so at once, and waits for no pipe", async () => {
+    using directory = temporaryDirectory();
+    const pipe = directory.file("pipe.so");
+    assert.equal(spawnSync("mkfifo", [pipe]).status, 0);
+    symlinkSync("loop.so", directory.file("loop.so"));
+    const cases: readonly (readonly [string, RegExp])[] = [
+      [pipe, /pipe\.so: it is a pipe, a socket or a device, not a file/],
+      [directory.path, /Is a directory/],
+      [directory.write("empty.so", ""), /empty\.so: file too short/],
+      [directory.file("loop.so"), /loop\.so: cannot open shared object file: Too many levels of symbolic links/],
+    ];
+    for (const [path, said] of cases) {
+      const { code, text } = await run({ FULLYSHARD_CUDART_LIBRARY: path });
+      assert.equal(code, 1);
+      assert.match(text, /^Problems \(1\):\n {2}CUDA runtime: /m);
+      assert.match(text, said);
+    }
   });
 
   it("with cards tells what those that share them should know", async () => {

@@ -62,7 +62,7 @@ export interface GraphTraining {
   /** Whether a step that failed is no reason to end: one that cannot be captured is taken again without a graph. */
   readonly goesOn?: boolean;
   /** What is changed before a step. */
-  readonly changed?: Readonly<Record<number, "norm" | "mode" | "rate" | "betas">>;
+  readonly changed?: Readonly<Record<number, "norm" | "mode" | "rate" | "betas" | "optimizer" | "states">>;
 }
 
 /** What becomes of rank 1, and before which step or in the forward of which. */
@@ -128,7 +128,8 @@ async function trainByGraph(world: WorldRank, run: GraphTraining): Promise<Train
     fullyShard(model, { mesh, precision, offloadPolicy });
   }
   const schedule = cosine({ warmupSteps: 3, steps: run.steps });
-  const optimizer = new AdamW(model.parameters(), { learningRate: 0.01, schedule, weightDecay: 0.1 });
+  const make = (): AdamW => new AdamW(model.parameters(), { learningRate: 0.01, schedule, weightDecay: 0.1 });
+  let optimizer = make();
   const scaler = run.precision === "float16"
     ? new GradScaler(device, { initScale: run.initScale ?? 1024, growthInterval: 4 })
     : undefined;
@@ -146,6 +147,8 @@ async function trainByGraph(world: WorldRank, run: GraphTraining): Promise<Train
     const change = run.changed?.[step];
     if (change === "norm") context = { ...context, maxGradNorm: 0.25 };
     if (change === "mode") model.eval();
+    if (change === "optimizer" || change === "states") optimizer.dispose();
+    if (change === "optimizer") context = { ...context, optimizer: optimizer = make() };
     for (const settings of optimizer.groups) {
       if (change === "rate") settings.learningRate *= 0.5;
       if (change === "betas") Object.assign(settings, { betas: [0.5, 0.6] });

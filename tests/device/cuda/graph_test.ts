@@ -60,6 +60,7 @@ const CASES: readonly Case[] = [
     { ...DROPOUT, triedAfter: [2, 4], evaluatedAfter: [3], changed: { 5: "rate" } },
     4,
   ],
+  ["another optimizer", 1, { ...SHORT, steps: 10, changed: { 5: "optimizer" } }, 4],
   [
     "micro-batches, of which one rank has less, dropout, what is computed again, and a bound of the norm that changes",
     2,
@@ -89,6 +90,7 @@ const LONG_CASES: readonly Case[] = [
   ["a block that throws while a step is captured", 2, { ...SHORT, throwsAt: 3, goesOn: true }, 3],
   ["modes that change", 1, { ...DROPOUT, changed: { 4: "mode" } }, 1, 0],
   ["other betas", 1, { ...SHORT, changed: { 4: "betas" } }, 4],
+  ["optimizer states that are given up on 2 cards", 2, { ...SHORT, steps: 10, changed: { 5: "states" } }, 4],
   ["a token at a time", 1, { ...SHORT, size: [1, 1] }, 4],
   [
     "a longer text between launches, whose tables of positions grow",
