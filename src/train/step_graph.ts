@@ -26,7 +26,7 @@ import { type StepContext, update } from "./step.ts";
 /** Steps that are taken as usual before one is captured: the first make states and compile kernels, the last is the rehearsal. */
 const WARMUP_STEPS = 3;
 
-/** Steps of one shape up to the one that is captured. */
+/** How many steps of one shape are taken until one is captured, that one included. */
 export const STEPS_TO_GRAPH: number = WARMUP_STEPS + 1;
 
 /** What a step gave, on the device; the graph's or the scope's. */

@@ -113,7 +113,7 @@ export function makePlan(descriptors: Descriptors, shape: SdpaShape, target: Pla
   }
 }
 
-/** The first plan that can be made, of those that cuDNN's heuristics propose and that give the same bits each time. */
+/** The first plan that can be made. It is one that cuDNN's heuristics propose, and gives the same bits each time; or why there is none. */
 function planOf(
   descriptors: Descriptors,
   graph: NativeAddress,
