@@ -1,14 +1,15 @@
 /**
  * Kernels from text to code for one kind of card, by NVRTC, which needs a tenth of a second for one. What was compiled is kept in
- * a folder, under the digest of text, card and compiler, so that no run compiles what another one has.
+ * a folder, under the digest of text, card and compiler, so that no run compiles what another one has. A file that was damaged is
+ * compiled anew.
  *
  * @module
  */
 import type { NativeAddress } from "../../../ffi/types.ts";
 import { FileError, InternalError } from "../../errors.ts";
-import { sha256 } from "../../runtime/checksum.ts";
+import { equalCodes, sha256 } from "../../runtime/checksum.ts";
 import type { Environment } from "../../runtime/env.ts";
-import { fileByteLength, makeDirectory, openReadable, pathKind, replaceFile } from "../../runtime/files.ts";
+import { makeDirectory, openReadable, pathKind, replaceFile } from "../../runtime/files.ts";
 import type { Nvrtc } from "./libraries.ts";
 
 /**
@@ -105,7 +106,8 @@ export class KernelCompiler {
   code(name: string, text: string): Uint8Array<ArrayBuffer> {
     const digest = kernelDigest(this.#architecture, this.#version, text);
     const file = this.#folder === undefined ? undefined : `${this.#folder}/${name}-${digest}.cubin`;
-    if (file !== undefined && pathKind(file) === "file") return readAll(file);
+    const kept = file === undefined ? undefined : keptCode(file);
+    if (kept !== undefined) return kept;
     const { code } = compileKernel(this.#nvrtc, name, text, this.#architecture);
     if (file !== undefined) this.#keep(file, code);
     return code;
@@ -115,16 +117,31 @@ export class KernelCompiler {
   #keep(file: string, code: Uint8Array): void {
     try {
       makeDirectory(file.slice(0, file.lastIndexOf("/")));
-      replaceFile(file, code);
+      replaceFile(file, [code, sealOf(code)]);
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
     }
   }
 }
 
-function readAll(file: string): Uint8Array<ArrayBuffer> {
-  using reader = openReadable(file);
-  const bytes = new Uint8Array(fileByteLength(file));
-  reader.read(0, bytes);
-  return bytes;
+/** Bytes behind the code in a file: the digest of the code. */
+const SEAL_BYTES = 64;
+
+function sealOf(code: Uint8Array): Uint8Array {
+  return new TextEncoder().encode(sha256([code]));
+}
+
+/** The code that a file has; undefined where it cannot be read, or is not what was written, so that it is compiled anew. */
+function keptCode(file: string): Uint8Array<ArrayBuffer> | undefined {
+  try {
+    if (pathKind(file) !== "file") return undefined;
+    using reader = openReadable(file);
+    const bytes = new Uint8Array(reader.byteLength);
+    reader.read(0, bytes);
+    const [code, seal] = [bytes.subarray(0, -SEAL_BYTES), bytes.subarray(-SEAL_BYTES)];
+    return equalCodes(seal, sealOf(code)) ? code : undefined;
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+    return undefined;
+  }
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { test } from "node:test";
 import { CudaDevice, openCudaDevice } from "../../../src/device/cuda/device.ts";
@@ -13,7 +14,9 @@ import { openPosix } from "../../../ffi/posix.ts";
 import { LibraryNotFoundError, OutOfMemoryError, UnsupportedError, UseAfterDisposeError } from "../../../src/errors.ts";
 import { environmentFrom } from "../../../src/runtime/env.ts";
 import { tensor } from "../../../src/tensor/create.ts";
+import { scope } from "../../../src/tensor/scope.ts";
 import { buildCudaTwin, lackingForTwin, twinLog, twinReports } from "../../native/cuda/build.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
 
 const lacking = lackingForTwin();
 const twin = lacking === undefined ? await buildCudaTwin() : undefined;
@@ -175,4 +178,42 @@ test("one card at a time is open in a thread, as CUDA knows no more", { skip: la
     posix.libc.symbols.unsetenv("TWIN_CARDS");
   }
   assert.equal(twinReports(twin), "");
+});
+
+/** What may become of a file of compiled code. */
+const DAMAGES: readonly (readonly [what: string, damage: (file: string) => void])[] = [
+  ["is empty", (file) => writeFileSync(file, "")],
+  ["was cut off", (file) => truncateSync(file, 5000)],
+  ["has another bit", (file) => {
+    const bytes = readFileSync(file);
+    bytes[1000] = (bytes[1000] ?? 0) ^ 1;
+    writeFileSync(file, bytes);
+  }],
+  ["is no code", (file) => writeFileSync(file, new Uint8Array(3000).fill(7))],
+  ["is a folder", (file) => {
+    rmSync(file);
+    mkdirSync(`${file}/inside`, { recursive: true });
+  }],
+];
+test("a kernel whose kept file is damaged is compiled anew, and kept", { skip: lacking }, async () => {
+  using directory = temporaryDirectory();
+  const variables = { ...twin?.variables, FULLYSHARD_KERNEL_CACHE: directory.path };
+  const environment = environmentFrom((name) => Object.entries(variables).find(([key]) => key === name)?.[1]);
+  const compute = async (): Promise<number[]> => {
+    const device = await openCudaDevice(0, { environment, memoryBytes: 2 ** 20 });
+    using _scope = scope();
+    const product = [...tensor(device, [1, 2, 3]).mul(tensor(device, [4, 5, 6])).toArray()];
+    device.dispose();
+    return product;
+  };
+  assert.deepEqual(await compute(), [4, 10, 18]);
+  const [name, ...others] = readdirSync(directory.path);
+  assert.ok(name !== undefined && name.startsWith("binary-") && others.length === 0, [name, ...others].join());
+  const file = directory.file(name);
+  const whole = readFileSync(file);
+  for (const [what, damage] of DAMAGES) {
+    damage(file);
+    assert.deepEqual(await compute(), [4, 10, 18], `a file that ${what}`);
+    if (what !== "is a folder") assert.ok(readFileSync(file).equals(whole), `a file that ${what} is not replaced`);
+  }
 });
