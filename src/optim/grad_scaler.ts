@@ -39,7 +39,7 @@ export interface GradScalerState extends GradScalerSettings {
   readonly growthTracker: number;
 }
 
-/** Byte offsets of what lies on the device. */
+/** Byte offsets of what lies on the device; behind it lies a copy, for {@link GradScaler.rewind}. */
 const PLACES = { scale: 0, progress: float32.byteLength, overflow: float32.byteLength + int32.byteLength } as const;
 const BYTES = PLACES.overflow + int32.byteLength;
 
@@ -74,7 +74,7 @@ export class GradScaler implements Disposable {
   #settings: GradScalerSettings;
 
   /**
-   * Takes 12 bytes of the device, until it is disposed.
+   * Takes 24 bytes of the device, until it is disposed.
    *
    * @throws {ArgumentError} if a setting is out of range
    */
@@ -83,7 +83,7 @@ export class GradScaler implements Disposable {
     this.#settings = { growthFactor, backoffFactor, growthInterval };
     this.#device = device;
     requireState({ ...this.#settings, scale: initScale, growthTracker: 0 });
-    this.#memory = Buffer.allocate(device, BYTES, "loss scale", "optimizer");
+    this.#memory = Buffer.allocate(device, 2 * BYTES, "loss scale", "optimizer");
     this.#write(initScale, 0);
   }
 
@@ -191,6 +191,27 @@ export class GradScaler implements Disposable {
     }
     for (const parameter of parameters) this.#unscaled.add(parameter);
     return { scale: this.#at("scale"), overflow: this.#at("overflow") };
+  }
+
+  /**
+   * A step begins, which {@link rewind} can undo. No gradients may have been unscaled since the last update.
+   *
+   * @internal
+   */
+  remember(): void {
+    this.#device.copy(devicePtr(this.#memory.ptr + BYTES), this.#memory.ptr, BYTES);
+  }
+
+  /**
+   * The step that began has failed and counts for nothing, however far it came.
+   *
+   * @internal
+   */
+  rewind(): void {
+    this.#unscaled.clear();
+    this.#stepped.clear();
+    this.#device.copy(this.#memory.ptr, devicePtr(this.#memory.ptr + BYTES), BYTES);
+    this.#memory.version++;
   }
 
   #at(place: keyof typeof PLACES): DevicePtr {

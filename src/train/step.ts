@@ -8,7 +8,7 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
-import { NonFiniteError } from "../errors.ts";
+import { NativeError, NonFiniteError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { clipGradNorm } from "../optim/clip.ts";
 import type { GradScaler } from "../optim/grad_scaler.ts";
@@ -63,6 +63,7 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
   using _frame = scope();
   const learningRate = optimizer.learningRateOf(at(optimizer.groups, 0, "parameter group"));
   const { stepsTaken } = optimizer;
+  scaler?.remember();
   try {
     if (graph !== undefined) {
       const { loss, norm, tokens } = graph.take(context, batch);
@@ -75,6 +76,7 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
     return { loss: mean, gradNorm: norm.item(), tokens, learningRate };
   } catch (error) {
     optimizer.stepsTaken = stepsTaken; // nothing was updated, wherever that was found
+    rewind(scaler);
     throw error instanceof NonFiniteError ? nonFinite(context, `${error.message} at step ${step}`) : error;
   }
 }
@@ -92,6 +94,15 @@ export function update({ model, optimizer, maxGradNorm, scaler }: StepContext): 
     scaler.update();
   }
   return norm;
+}
+
+/** Undoes what a step that failed has done to the loss scale. */
+function rewind(scaler: GradScaler | undefined): void {
+  try {
+    scaler?.rewind();
+  } catch (error) {
+    if (!(error instanceof NativeError)) throw error; // of a card that fails, what failed first says more
+  }
 }
 
 function finiteLoss(loss: number): number {

@@ -1,5 +1,11 @@
 /** The optimizer step, on one rank and on two. @module */
 import assert from "node:assert/strict";
+import { AdamW, type Batch, float16, fullyShard, GradScaler } from "../../mod.ts";
+import { openProcessGroup } from "../../doors/comm.ts";
+import { type StepContext, trainStep } from "../../doors/config.ts";
+import { type Allocator, type DevicePtr, openDevice } from "../../doors/device.ts";
+import { OutOfMemoryError } from "../../doors/errors.ts";
+import { buildModel, initializeParameters } from "../../doors/nn.ts";
 import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import { IGNORE_INDEX } from "../../src/nn/functional.ts";
 import { sharedTest as test } from "../support/share.ts";
@@ -98,4 +104,66 @@ test("trainStep() in float16 has the loss and the norm of float32, and skips ste
     assert.equal(gradNorms[first], narrow[0]?.gradNorms[0]);
     assert.notEqual(losses[first + 1], losses[0]);
   }
+});
+
+const SMALL = {
+  ...{ model_type: "llama", vocab_size: 32, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 1 },
+  ...{ num_attention_heads: 2, max_position_embeddings: 12, rms_norm_eps: 1e-6, initializer_range: 0.2 },
+};
+
+/** Takes memory until no more than so many bytes are free. */
+function takeAllBut(room: number, allocator: Allocator): DevicePtr[] {
+  const pieces: DevicePtr[] = [];
+  for (let size = 2 ** 23; size >= 256;) {
+    const { capacity, inUse } = allocator.stats;
+    try {
+      if (capacity - inUse - room >= size) pieces.push(allocator.allocate(size, "the rest"));
+      else size /= 2;
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError)) throw error;
+      size /= 2; // what is free lies in smaller pieces
+    }
+  }
+  return pieces;
+}
+
+test("trainStep() in float16 that finds no memory, at whatever place, leaves the loss scale and the next steps as they were", async () => {
+  const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 24 });
+  const ids = Int32Array.from({ length: 8 }, (_, i) => (7 + i * i * 3) % 32);
+  const batch: Batch = { microBatches: [{ inputIds: ids, labels: ids, batch: 1, seq: 8 }] };
+  const { allocator } = device;
+  using group = await openProcessGroup({ device });
+  /** Two steps; the first is tried with more and more memory, until there is enough. */
+  const train = (begins: number): { readonly steps: unknown[]; readonly scale: unknown; readonly failures: number } => {
+    const model = buildModel(device, SMALL);
+    fullyShard(model, { mesh: group, precision: { paramDtype: float16 } });
+    initializeParameters(model, 7);
+    const optimizer = new AdamW(model.parameters(), { learningRate: 0.01 });
+    using scaler = new GradScaler(device, { initScale: 1024, growthInterval: 2 });
+    const context: StepContext = { device, group, model, optimizer, maxGradNorm: 1, scaler };
+    let failures = 0;
+    for (let room = begins;; room += 1024) {
+      const pieces = takeAllBut(room, allocator);
+      try {
+        const first = trainStep(context, batch, 1);
+        for (const piece of pieces.splice(0)) allocator.free(piece);
+        const steps = [first, trainStep(context, batch, 2)];
+        const scale = scaler.state();
+        optimizer.dispose();
+        return { steps, scale, failures };
+      } catch (error) {
+        if (!(error instanceof OutOfMemoryError)) throw error;
+        failures++;
+      } finally {
+        for (const piece of pieces) allocator.free(piece);
+        optimizer.zeroGrad();
+      }
+    }
+  };
+  const expected = train(2 ** 22);
+  const found = train(1024);
+  assert.equal(expected.failures, 0);
+  assert.ok(found.failures > 20, `${found.failures} failures`);
+  assert.deepEqual([found.steps, found.scale], [expected.steps, expected.scale]);
+  device.dispose();
 });

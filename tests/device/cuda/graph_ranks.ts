@@ -76,7 +76,7 @@ export interface Loss {
 export interface Trained {
   /** Of each step loss, norm, tokens and rate; of an evaluation the loss. */
   readonly steps: readonly (readonly number[])[];
-  /** A digest of this rank's weights and optimizer states. */
+  /** A digest of this rank's weights, optimizer states and loss scale. */
   readonly digest: string;
   /** Steps that were taken by a graph. */
   readonly replays: number;
@@ -190,6 +190,7 @@ async function trainByGraph(world: WorldRank, run: GraphTraining): Promise<Train
   for (const { parameter, device, ptr } of optimizer.stateViews()) {
     tell(device, parameter.storage.shard.numel, ptr());
   }
+  if (scaler !== undefined) hash.update(JSON.stringify(scaler.state()));
   optimizer.zeroGrad();
   const { inUse } = device.allocator.stats;
   graph?.[Symbol.dispose]();

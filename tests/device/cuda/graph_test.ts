@@ -60,6 +60,12 @@ const CASES: readonly Case[] = [
     { ...DROPOUT, triedAfter: [2, 4], evaluatedAfter: [3], changed: { 5: "rate" } },
     4,
   ],
+  [
+    "a label that is no class, where losses are scaled",
+    1,
+    { ...SHORT, precision: "float16", badLabelAt: 5, goesOn: true },
+    4,
+  ],
   ["another optimizer", 1, { ...SHORT, steps: 10, changed: { 5: "optimizer" } }, 4],
   [
     "micro-batches, of which one rank has less, dropout, what is computed again, and a bound of the norm that changes",
