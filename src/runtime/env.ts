@@ -99,6 +99,7 @@ export const ENV = {
   HF_HUB_CACHE: { meaning: "Hugging Face's cache of models, instead of hub in HF_HOME", kind: "text" },
   HUGGINGFACE_HUB_CACHE: { meaning: "the former name of HF_HUB_CACHE", kind: "text" },
   HF_HOME: { meaning: "Hugging Face's folder, instead of ~/.cache/huggingface", kind: "text" },
+  TMPDIR: { meaning: "folder for temporary files, instead of /tmp", kind: "text" },
   XDG_CACHE_HOME: { meaning: "the user's folder for caches, instead of ~/.cache", kind: "text" },
   HOME: { meaning: "the user's folder, which a path's ~ stands for", kind: "text" },
   HF_ENDPOINT: { meaning: "server that models are pulled from, instead of https://huggingface.co", kind: "text" },

@@ -15,6 +15,7 @@ import * as path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { FileError } from "../errors.ts";
+import { processEnvironment } from "./env.ts";
 import { permissionRemedy } from "./permissions.ts";
 
 const REMEDIES: Readonly<Record<string, string>> = {
@@ -216,13 +217,13 @@ function removeEmpty(directory: string, last: string): void {
 
 /** Makes a new directory for temporary files that only this user can enter; its name begins with `prefix`. */
 export function makeTemporaryDirectory(prefix: string): string {
-  const start = path.join(os.tmpdir(), prefix);
+  const start = temporaryPath(prefix);
   return guarded(start, "make directory", () => fs.mkdtempSync(start));
 }
 
 /** The path of a file of that name in the system's temporary directory. */
 export function temporaryPath(name: string): string {
-  return path.join(os.tmpdir(), name);
+  return path.join(processEnvironment().text("TMPDIR") ?? "/tmp", name);
 }
 
 /** Removes a file, or a directory with all that is in it; nothing there is no error. */
