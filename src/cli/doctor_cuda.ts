@@ -15,7 +15,7 @@ import { FileError, LibraryNotFoundError, NativeError } from "../errors.ts";
 import type { Environment } from "../runtime/env.ts";
 import { openReadable, pathExists } from "../runtime/files.ts";
 
-/** One card. Null is what only NVML knows, where that is not there. */
+/** One card. Null is what only NVML knows, where that does not tell. */
 export interface CardReport {
   /** Its number for this process. */
   readonly index: number;
@@ -169,7 +169,17 @@ async function examineCards(
   if (count === 0) return { cards: [], problems: [] };
   const { symbols, provider } = cudart;
   const all = Array.from({ length: count }, (_, index) => index);
-  const canReach = provider.out("i32");
+  const reach = provider.out("i32");
+  /** Whether a card reaches another one; one that does not answer is not reached, and is told of for itself. */
+  const canReach = (index: number, other: number): boolean => {
+    try {
+      symbols.cudaDeviceCanAccessPeer(reach, index, other);
+      return reach.value !== 0;
+    } catch (error) {
+      if (!(error instanceof NativeError)) throw error;
+      return false;
+    }
+  };
   const own = await examineByNvml(cudart, all, environment);
   const cards: CardReport[] = [];
   const problems: string[] = [];
@@ -179,14 +189,10 @@ async function examineCards(
       const major = attribute("cudaDevAttrComputeCapabilityMajor");
       cards.push({
         index,
-        ...own[index] ?? { name: null, isDivided: null },
+        ...own[index] ?? UNKNOWN,
         capability: `${major}.${attribute("cudaDevAttrComputeCapabilityMinor")}`,
         computeMode: computeModeOf(attribute("cudaDevAttrComputeMode")),
-        peers: all.filter((other) => {
-          if (other === index) return false;
-          symbols.cudaDeviceCanAccessPeer(canReach, index, other);
-          return canReach.value !== 0;
-        }),
+        peers: all.filter((other) => other !== index && canReach(index, other)),
       });
     } catch (error) {
       if (!(error instanceof NativeError)) throw error;
@@ -204,7 +210,10 @@ function computeModeOf(mode: number): CardReport["computeMode"] {
   return mode === NVML_CONSTANTS.NVML_COMPUTEMODE_PROHIBITED ? "prohibited" : "exclusive";
 }
 
-/** What NVML knows of cards; nothing where it is not there, or does not know them. */
+/** What is known of a card where NVML is not there, or does not know it. */
+const UNKNOWN = { name: null, isDivided: null };
+
+/** What NVML knows of each card; nothing where it is not there. */
 async function examineByNvml(
   { symbols: { cudaDeviceGetPCIBusId } }: Cudart,
   cards: readonly number[],
@@ -218,13 +227,21 @@ async function examineByNvml(
       fill(bytes);
       return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
     };
-    const found = cards.map((index) => {
+    const examine = (index: number): Pick<CardReport, "name" | "isDivided"> => {
       const [device, mode, later] = [provider.out("nvmlDevice_t"), provider.out("u32"), provider.out("u32")];
       const place = read(64, (bytes) => cudaDeviceGetPCIBusId(bytes, bytes.length, index));
       symbols.nvmlDeviceGetHandleByPciBusId_v2(place, device);
       const name = read(96, (bytes) => symbols.nvmlDeviceGetName(device.value, bytes, bytes.length));
       const canDivide = symbols.nvmlDeviceGetMigMode(device.value, mode, later) === 0;
       return { name, isDivided: canDivide && mode.value === NVML_CONSTANTS.NVML_DEVICE_MIG_ENABLE };
+    };
+    const found = cards.map((index) => {
+      try {
+        return examine(index);
+      } catch (error) {
+        if (!(error instanceof NativeError)) throw error;
+        return UNKNOWN;
+      }
     });
     symbols.nvmlShutdown();
     return found;
@@ -255,7 +272,7 @@ export function describeCuda(report: CudaReport): string[] {
     ...cards.map((card) => {
       const { index, name, capability, computeMode, isDivided, peers } = card;
       const mode = { default: "for all processes", exclusive: "for one process", prohibited: "for none" }[computeMode];
-      const mig = isDivided === null ? "MIG unknown, as NVML is not there" : `MIG ${isDivided ? "on" : "off"}`;
+      const mig = isDivided === null ? "MIG unknown, as NVML does not tell" : `MIG ${isDivided ? "on" : "off"}`;
       const reach = peers.length === 0 ? "no other card" : peers.map((peer) => `cuda:${peer}`).join(", ");
       return `cuda:${index}: ${
         name === null ? "" : `${name}, `

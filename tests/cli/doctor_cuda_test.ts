@@ -217,6 +217,27 @@ describe("doctor() of GPUs", { skip }, () => {
     assert.doesNotMatch(text, /^ +cuda:0: /m);
   });
 
+  it("with a card that neither others nor NVML can ask tells all of the others", async () => {
+    using directory = temporaryDirectory();
+    const cudart = runtimeOf(directory, { driver: 13_000, runtime: 13_000, cards: 3 }, {
+      cudaDeviceGetAttribute:
+        "int cudaDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : 0; return d == 1 ? 999 : 0; }",
+      cudaDeviceCanAccessPeer:
+        "int cudaDeviceCanAccessPeer(int *v, int a, int b) { *v = 1; return a == 1 || b == 1 ? 999 : 0; }",
+      cudaDeviceGetPCIBusId:
+        "int cudaDeviceGetPCIBusId(char *t, int n, int d) { t[0] = '0' + d; t[1] = 0; return d == 1 ? 999 : 0; }",
+    });
+    buildStub(directory, "libnvidia-ml.so.1", NVML_BINDINGS, {
+      nvmlDeviceGetName: "int nvmlDeviceGetName(void *d, char *t, unsigned n) { t[0] = 'N'; t[1] = 0; return 0; }",
+      nvmlDeviceGetMigMode: "int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *next) { return 3; }",
+    });
+    const { code, text } = await run({ FULLYSHARD_CUDART_LIBRARY: cudart, LD_LIBRARY_PATH: directory.path });
+    assert.equal(code, 1);
+    assert.match(text, /^Problems \(1\):\n {2}cuda:1 does not answer: /m);
+    assert.match(text, /^ +cuda:0: N, compute capability 9\.0, .*, MIG off, reaches cuda:2 directly$/m);
+    assert.match(text, /^ +cuda:2: N, compute capability 9\.0, .*, MIG off, reaches cuda:0 directly$/m);
+  });
+
   it("with a runtime that does not tell its version calls it broken", async () => {
     using directory = temporaryDirectory();
     const cudart = runtimeOf(directory, { driver: 13_000, runtime: 13_000 }, {
