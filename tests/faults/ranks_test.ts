@@ -185,14 +185,18 @@ test("a rank that dies leaves the last calls of all ranks, with what the others 
   assert.match(stderr, /warn +The last calls of all ranks are in '.*fullyshard-flight-rank\d-\d+\.json'/);
 });
 
-test("the last calls are kept in the temporary directory by ranks under Deno with the launcher's permissions", TIMEOUT, async () => {
-  using folder = temporaryDirectory();
-  const env = { FULLYSHARD_FLIGHT_DIRECTORY: "", TMPDIR: folder.path };
-  const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:exit=3"], { env, runtime: "deno" });
-  assert.equal(code, 3, stderr);
-  assert.match(stderr, /warn +The last calls of all ranks are in '.*fullyshard-flight-rank0-\d+\.json'/);
-  assert.match(flightRecords(folder)[0]?.reason ?? "", /^rank 1 died/);
-});
+test(
+  "the last calls are kept in the temporary directory by ranks under Deno with the launcher's permissions",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const env = { FULLYSHARD_FLIGHT_DIRECTORY: "", TMPDIR: folder.path };
+    const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:exit=3"], { env, runtime: "deno" });
+    assert.equal(code, 3, stderr);
+    assert.match(stderr, /warn +The last calls of all ranks are in '.*fullyshard-flight-rank0-\d+\.json'/);
+    assert.match(flightRecords(folder)[0]?.reason ?? "", /^rank 1 died/);
+  },
+);
 
 test("ranks that call different collectives stop, and both calls are named", TIMEOUT, async () => {
   using folder = temporaryDirectory();
