@@ -10,14 +10,15 @@
  *
  * @module
  */
-import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch, MicroBatch } from "../data/loader.ts";
 import type { Device } from "../device/device.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../device/graphs.ts";
 import { int32 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import { unitsOf } from "../fsdp/handle.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
 import type { RandomSource } from "../random.ts";
+import type { ParameterStorage } from "../tensor/parameter.ts";
 import { scope, untrack } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { backwardAll, countAll, IGNORED_ROW, lossOf, StepFactors } from "./backward.ts";
@@ -83,13 +84,15 @@ class StepInputs implements Disposable {
 /** A captured step. */
 interface CapturedStep extends StepTensors {
   readonly graph: DeviceGraph;
+  /** Where the parameters lay, in order. */
+  readonly storages: readonly ParameterStorage[];
   /** Announces its collectives. */
   readonly announce: () => void;
 }
 
 /**
  * Takes steps, from the fourth of one shape on by a graph. A step of another shape, or with another model, optimizer, scaler or group,
- * drops the graph, and begins anew; so does one with an optimizer that was disposed meanwhile.
+ * drops the graph, and begins anew; so does one with an optimizer that was disposed meanwhile, or with a model whose parameters lie elsewhere.
  *
  * @example
  * ```ts ignore
@@ -162,10 +165,13 @@ export class StepGraph implements Disposable {
     const before = this.#context;
     const isSame = before?.model === model && before.optimizer === optimizer && before.scaler === scaler &&
       before.group === group;
-    return isSame && (this.#captured === undefined || optimizer.isCaptured);
+    const captured = this.#captured;
+    if (!isSame || captured === undefined) return isSame;
+    return optimizer.isCaptured && storagesOf(model).every((storage, i) => storage === captured.storages[i]);
   }
 
-  #takeBy(work: () => StepTensors, { device, group, optimizer }: StepContext): StepTensors {
+  #takeBy(work: () => StepTensors, context: StepContext): StepTensors {
+    const { device, optimizer } = context;
     this.#taken++;
     if (this.#captured === undefined) optimizer.zeroGrad();
     if (this.#taken < WARMUP_STEPS) return work();
@@ -174,7 +180,7 @@ export class StepGraph implements Disposable {
       this.#plan = rehearsed;
       return rehearsed.value;
     }
-    const step = this.#captured ??= this.#capture(work, this.#plan, group);
+    const step = this.#captured ??= this.#capture(work, this.#plan, context);
     optimizer.replayStep();
     device.scalars.flush();
     step.announce();
@@ -182,13 +188,13 @@ export class StepGraph implements Disposable {
     return step;
   }
 
-  #capture(work: () => StepTensors, plan: GraphPlan<unknown>, group: ProcessGroup): CapturedStep {
+  #capture(work: () => StepTensors, plan: GraphPlan<unknown>, { group, model }: StepContext): CapturedStep {
     const what = "training step";
     const { value, replay } = group.captureCalls(what, () => this.#graphs.capture(`a ${what}`, plan, work));
     const { loss, norm } = value.value;
     untrack(loss);
     untrack(norm);
-    return { loss, norm, graph: value.graph, announce: replay };
+    return { loss, norm, graph: value.graph, storages: storagesOf(model), announce: replay };
   }
 
   #drop(): void {
@@ -215,6 +221,10 @@ function requireOnDevice({ model, device }: StepContext): void {
         "without offload or without graphs",
     );
   }
+}
+
+function storagesOf(model: CausalLm): readonly ParameterStorage[] {
+  return Array.from(model.parameters(), ({ storage }) => storage);
 }
 
 /** What of a step a graph does not read anew, in words. */

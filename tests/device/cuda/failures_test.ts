@@ -14,6 +14,8 @@ import type { CausalLm } from "../../../src/models/causal_lm.ts";
 import { tensor } from "../../../src/tensor/create.ts";
 import { scope } from "../../../src/tensor/scope.ts";
 import { Tensor } from "../../../src/tensor/tensor.ts";
+import { trainStep } from "../../../src/train/step.ts";
+import { StepGraph } from "../../../src/train/step_graph.ts";
 import { buildCudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
 import { sharedTest as test } from "../../support/share.ts";
 import { startWorld } from "../../support/world.ts";
@@ -125,6 +127,29 @@ test("gradients of a reduction that fails are cleared after what it began", { sk
   assert.equal(twinReports(twin), "");
   device.dispose();
 });
+
+test(
+  "a captured step whose sharded model was disposed is not launched, which would write to freed memory",
+  { skip },
+  async () => {
+    const twin = await buildCudaTwin();
+    const device = await openCudaDevice(0, { environment: twin.environment, memoryBytes: 2 ** 28 });
+    using group = await openProcessGroup({ device });
+    const { model, optimizer } = openTraining(device, RUN);
+    const root = fullyShard(model, { mesh: group });
+    const graph = new StepGraph(device);
+    const inputIds = new Int32Array(8).fill(1);
+    const batch = { microBatches: [{ inputIds, labels: inputIds, batch: 1, seq: 8 }] };
+    const take = (): unknown => trainStep({ device, group, model, optimizer, maxGradNorm: 1, graph }, batch, 1);
+    for (let step = 0; step < 5; step++) take();
+    root.dispose();
+    assert.throws(take, /^UseAfterDisposeError: 'model\.embed_tokens\.weight' has no memory/);
+    graph[Symbol.dispose]();
+    optimizer.dispose();
+    device.dispose();
+    assert.equal(twinReports(twin), "");
+  },
+);
 
 const BROKEN =
   /^CollectiveError: .*rank 1 stopped all ranks: .*\bNCCL\b.*ncclRemoteError\b.*the connection of rank 1 was reset/;
