@@ -8,6 +8,7 @@
  */
 import process from "node:process";
 import { describeFlags, type Flag, readFlags } from "../src/config/flags.ts";
+import { exitCodeOf, watchStopSignals } from "../src/runtime/signals.ts";
 import { ATTENTION } from "./attention.ts";
 import { CHECKPOINT } from "./checkpoint.ts";
 import { COLLECTIVES } from "./collectives.ts";
@@ -19,6 +20,7 @@ import { LARGE } from "./large.ts";
 import { LAUNCHES } from "./launches.ts";
 import { MEMORY } from "./memory.ts";
 import { openJaxJs } from "./jax_js.ts";
+import { endPrograms } from "./process.ts";
 import { jsonOf, lineOf, measure, type Peer } from "./runner.ts";
 import { ROUTING } from "./routing.ts";
 import { type BenchSetting, casesOf, PEERS, type Subject } from "./subject.ts";
@@ -78,6 +80,10 @@ async function main(argv: readonly string[]): Promise<number> {
   const python = process.env["PEER_PYTHON"];
   const subject = SUBJECTS.find(({ name }) => named && name === argv[0]);
   const peers = [...PEERS.filter((name) => subject?.peers?.[name] !== undefined), "one-thread"];
+  const wanted = text("case") ?? "";
+  const all = subject === undefined ? [] : casesOf(subject, PEERS.find((one) => one === peer));
+  const exact = all.filter((one) => one.name === wanted);
+  const cases = exact.length > 0 ? exact : all.filter((one) => one.name.includes(wanted));
   const isPython = peer === "torch" || peer === "mpi";
   const wrong = [
     ...problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`),
@@ -85,10 +91,12 @@ async function main(argv: readonly string[]): Promise<number> {
       ? [`subject: expected ${names}, got ${argv[0] ?? "nothing"}`]
       : peer !== undefined && !peers.includes(peer)
       ? [`--peer: expected ${peers.join(" or ")} for ${subject.name}, got ${peer}`]
+      : cases.length === 0
+      ? [`--case: expected a part of ${all.map((one) => one.name).join(", ")}, got ${wanted}`]
       : [],
     ...runtime !== "bun" && runtime !== "deno" ? [`--runtime: expected bun or deno, got ${runtime}`] : [],
-    ...!(rounds >= 1) ? [`--rounds: expected a positive integer, got ${text("rounds")}`] : [],
-    ...!(threads >= 1) ? [`--threads: expected a positive integer, got ${text("threads")}`] : [],
+    ...!isPositive(rounds) ? [`--rounds: expected a positive integer, got ${text("rounds")}`] : [],
+    ...!isPositive(threads) ? [`--threads: expected a positive integer, got ${text("threads")}`] : [],
     ...isPython && python === undefined
       ? [`PEER_PYTHON: expected a Python that has ${peer === "mpi" ? "mpi4py" : "torch"}, got nothing`]
       : [],
@@ -103,19 +111,19 @@ async function main(argv: readonly string[]): Promise<number> {
     return 2;
   }
   const against = peerOf(subject, peer);
-  const wanted = text("case") ?? "";
-  const name = PEERS.find((one) => one === peer);
-  const all = casesOf(subject, name);
-  const exact = all.filter((one) => one.name === wanted);
-  const cases = exact.length > 0 ? exact : all.filter((one) => one.name.includes(wanted));
+  using ending = watchStopSignals(endPrograms);
   const ranks = uses.has("threads") ? { ranks: 1 } : {};
   await using fetched = peer === "jax-js" ? await openJaxJs(process.env["PEER_JAX_JS"]) : undefined;
   const jaxJs = fetched === undefined ? {} : { jaxJs: fetched.jaxJs };
   const setting: BenchSetting = { runtime, python: python ?? "python3", threads, ...ranks, ...jaxJs };
   await measure(subject, cases, against, rounds, setting, (row) => {
     process.stdout.write(`${uses.has("json") ? jsonOf(row) : lineOf(row)}\n`);
-  });
-  return 0;
+  }, () => ending.signal !== undefined);
+  return ending.signal === undefined ? 0 : exitCodeOf(ending.signal);
+}
+
+function isPositive(count: number): boolean {
+  return Number.isSafeInteger(count) && count >= 1;
 }
 
 /** The side that is named. */

@@ -3,10 +3,11 @@
  *
  * @module
  */
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { findRuntime } from "../bin/runtimes.mjs";
+import type { StopSignal } from "../src/runtime/signals.ts";
 
 /** The project's root. */
 export const ROOT: string = fileURLToPath(new URL("..", import.meta.url));
@@ -18,10 +19,23 @@ export function runtimePath(name: "bun" | "deno"): string {
   return path;
 }
 
+/** Programs that run now. */
+const running = new Set<ChildProcess>();
+let isEnding = false;
+
+/**
+ * Ends what runs, and lets nothing start any more. What a terminal sends comes to all programs of its group, and launchers end
+ * at once by a second signal of a kind, so another one is sent.
+ */
+export function endPrograms(signal: StopSignal): void {
+  isEnding = true;
+  for (const child of running) child.kill(signal === "SIGTERM" ? "SIGINT" : "SIGTERM");
+}
+
 /**
  * Runs a program; resolves with its output and the seconds that it took.
  *
- * @throws if it fails, with what it printed
+ * @throws if it fails, with what it printed; or after {@link endPrograms}
  */
 export function runProgram(
   program: string,
@@ -29,6 +43,7 @@ export function runProgram(
   variables: Readonly<Record<string, string>> = {},
 ): Promise<{ readonly output: string; readonly seconds: number }> {
   return new Promise((resolve, reject) => {
+    if (isEnding) return reject(new Error(`${program} was not started, as the benchmark was ended`));
     const started = performance.now();
     const child = spawn(program, args, {
       cwd: ROOT,
@@ -39,11 +54,16 @@ export function runProgram(
     let errors = "";
     child.stdout.on("data", (chunk) => out += chunk);
     child.stderr.on("data", (chunk) => errors += chunk);
-    child.on("error", reject);
-    child.on("close", (code) => {
+    running.add(child);
+    child.on("error", (error) => {
+      running.delete(child);
+      reject(error);
+    });
+    child.on("close", (code, signal) => {
+      running.delete(child);
       const seconds = (performance.now() - started) / 1000;
       if (code === 0) resolve({ output: out, seconds });
-      else reject(new Error(`${program} ${args.join(" ")} ended with ${code}:\n${out}${errors}`));
+      else reject(new Error(`${program} ${args.join(" ")} ended with ${code ?? signal}:\n${out}${errors}`));
     });
   });
 }

@@ -99,7 +99,7 @@ export interface Peer {
   readonly side: Side;
 }
 
-/** Measures cases and calls `tell` with each row. */
+/** Measures cases and calls `tell` with each row, until `isEnded` says that the rest is not wanted any more. */
 export async function measure(
   subject: Subject,
   cases: readonly BenchCase[],
@@ -107,17 +107,23 @@ export async function measure(
   rounds: number,
   setting: BenchSetting,
   tell: (row: Row) => void,
+  isEnded: () => boolean = () => false,
 ): Promise<void> {
   const versions = await versionsOf(setting, peer?.name);
   const groups = subject.isApart ? cases.map((one) => [one]) : [cases];
   for (const group of groups) {
     const names = group.map(({ name }) => name);
     const [ours, theirs]: [Outcomes[], Outcomes[]] = [[], []];
-    for (let round = 0; round < rounds; round++) {
+    for (let round = 0; round < rounds && !isEnded(); round++) {
       ours.push(await outcomes(subject.ours, setting, names));
       if (peer !== undefined) theirs.push(await outcomes(peer.side, setting, names));
     }
-    for (const one of group) tell({ ...await rowOf(subject, one, peer, ours, theirs, setting), versions });
+    for (const one of group) {
+      const row = { ...await rowOf(subject, one, peer, ours, theirs, setting), versions };
+      // What was ended has no figures.
+      if (isEnded()) return;
+      tell(row);
+    }
   }
 }
 
@@ -138,7 +144,9 @@ async function rowOf(
   let cannot = [own.cannot, other.cannot].filter((why) => why !== undefined).join("; ");
   let more: Facts = {};
   try {
-    if (a !== undefined) more = await subject.more?.(setting, name, a, b) ?? {};
+    // What is told of a peer's figure is of as many threads as ours.
+    const alike = peer?.name === "one-thread" ? undefined : b;
+    if (a !== undefined) more = await subject.more?.(setting, name, a, alike) ?? {};
   } catch (error) {
     cannot ||= reasonOf(error);
   }

@@ -124,12 +124,13 @@ export const STEP: Subject = {
     ddp: ours("--strategy", "ddp"),
     apart,
   },
-  // MFU: FLOPs over the time, by the FMA peak with both cores busy.
-  more: async ({ ranks = 2 }, name, ours, theirs) => {
+  // MFU: FLOPs over the time, by the FMA peak of as many cores as are busy.
+  more: async ({ ranks = 2, threads }, name, ours, theirs) => {
     if (!/^llama-.*-f32/.test(name)) return {};
     const flops = flopsOf(modelOfCase(name));
-    const peak = await fmaPeak(2);
-    const mfu = (ms: number): number => ranks * flops / ms / 1e6 / (2 * peak);
+    const cores = ranks * threads;
+    const peak = await fmaPeak(cores);
+    const mfu = (ms: number): number => ranks * flops / ms / 1e6 / (cores * peak);
     return { fmaPeak: peak, mfu: mfu(ours), ...theirs === undefined ? {} : { theirMfu: mfu(theirs) } };
   },
 };

@@ -37,7 +37,7 @@ const compiled = new Map<KernelVariant, Promise<WebAssembly.Module>>();
  *
  * @param variant which arithmetic
  * @param source the binary or where it lies, a `file:`, `http:` or `https:` URL; by default the file beside this one
- * @throws {FileError} if it cannot be read
+ * @throws {FileError} if it cannot be read, or is no module
  */
 export async function loadKernelModule(
   variant: KernelVariant,
@@ -65,7 +65,13 @@ async function compileFrom(url: URL): Promise<WebAssembly.Module> {
     const detail = permissionRemedy(cause) ?? "the package is incomplete; install it again";
     throw new FileError(url.href, "read", detail, undefined, { cause });
   }
-  return await WebAssembly.compile(bytes);
+  try {
+    return await WebAssembly.compile(bytes);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    const detail = `it is damaged (${reason}); install the package again`;
+    throw new FileError(url.href, "compile", detail, undefined, { cause });
+  }
 }
 
 /** One literal URL a file, so that bundlers see both. */

@@ -10,7 +10,7 @@
  */
 import { FileError, UnsupportedError } from "../src/errors.ts";
 import { sha256 } from "../src/runtime/checksum.ts";
-import { filePath, readBytes } from "../src/runtime/files.ts";
+import { filePath, pathKind, readBytes } from "../src/runtime/files.ts";
 import { LIBRARY_DIGESTS } from "./digests.ts";
 
 /** What a library is built for: x86-64-v3 has AVX2 and FMA, x86-64-v4 has AVX-512 too, and v4-bf16 products of bfloat16 besides; aarch64 has
@@ -45,6 +45,11 @@ export async function nativeLibraryPath(level: NativeLevel, source: URL = source
     );
   }
   const path = filePath(source);
+  const kind = pathKind(path);
+  if (kind !== "file") {
+    const found = kind === "none" ? "it is not there" : "it is not a regular file";
+    throw new FileError(path, "open", `${found}; the package is incomplete, install it anew`);
+  }
   const digest = sha256([await readBytes(path)]);
   if (digest === LIBRARY_DIGESTS[level]) return path;
   const expected = `its SHA-256 is ${digest}, that of this version's library ${LIBRARY_DIGESTS[level]}`;

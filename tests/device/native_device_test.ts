@@ -6,6 +6,7 @@
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import process from "node:process";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { type DevicePtr, devicePtr } from "../../src/device/device.ts";
@@ -19,7 +20,7 @@ import {
   UnsupportedError,
   UseAfterDisposeError,
 } from "../../src/errors.ts";
-import { programOf } from "../support/rank_process.ts";
+import { programOf, RUNTIME } from "../support/rank_process.ts";
 
 async function tryOpen(memoryBytes: number): Promise<NativeDevice | undefined> {
   try {
@@ -137,3 +138,30 @@ test(
     assert.match(said, /^wasm-relaxed: .*: 'auto' may call neither native kernels nor oneDNN without --allow-ffi\n$/);
   },
 );
+
+test("openDevice() says what to set where the system lends no such addresses", { skip }, async () => {
+  for (const memoryBytes of [1e15, 1e18, Infinity]) {
+    await assert.rejects(openDevice("cpu", { cpuMath: "native", memoryBytes }), {
+      name: "UnsupportedError",
+      message:
+        /^Cannot open a native CPU device of \S+ bytes: the system does not lend so many addresses .*set memoryBytes/,
+    });
+  }
+});
+
+test("openDevice() names the limit of addresses that keeps any CPU device from being opened", (context) => {
+  if (RUNTIME === "deno") return context.skip("Deno itself does not start within so few addresses");
+  const door = new URL("../../doors/device.ts", import.meta.url).href;
+  const script = `const { openDevice } = await import("${door}");
+    for (const cpuMath of ["wasm", "auto"]) {
+      try { await openDevice("cpu", { cpuMath }); } catch (error) { console.log(error.name, error.message); }
+    }`;
+  const said = execFileSync("sh", ["-c", 'ulimit -v 8000000; exec "$0" -e "$1"', process.execPath, script], {
+    encoding: "utf8",
+  });
+  const [wasm = "", auto = ""] = said.split("\n");
+  const named = /^UnsupportedError Cannot open a CPU device of \d+ bytes: the runtime gets no such memory .*ulimit -v/;
+  assert.match(wasm, named);
+  assert.match(auto, named);
+  assert.match(auto, /'auto' found neither native kernels .*set memoryBytes to less$/);
+});

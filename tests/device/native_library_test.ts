@@ -5,6 +5,7 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
@@ -51,7 +52,16 @@ for (const level of ["v3", "v4", "v4-bf16", "neon"] as const) {
       assert.ok(error.message.includes(LIBRARY_DIGESTS[level]));
       return true;
     });
-    await assert.rejects(nativeLibraryPath(level, pathToFileURL(`${directory.path}/none.so`)), FileError);
+    await assert.rejects(nativeLibraryPath(level, pathToFileURL(`${directory.path}/none.so`)), {
+      name: "FileError",
+      message: /none\.so': it is not there; the package is incomplete, install it anew$/,
+    });
+    const pipe = `${directory.path}/pipe.so`;
+    assert.equal(spawnSync("mkfifo", [pipe]).status, 0);
+    await assert.rejects(
+      nativeLibraryPath(level, pathToFileURL(pipe)),
+      /pipe\.so': it is not a regular file; the package/,
+    );
     const far = new URL("https://jsr.io/native.so");
     await assert.rejects(nativeLibraryPath(level, far), (error) => {
       assert.ok(error instanceof UnsupportedError);

@@ -5,8 +5,10 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
+import { pathToFileURL } from "node:url";
 import { devicePtr } from "../../src/device/device.ts";
 import { CONSTANTS, type KernelEntry, type KernelTable } from "../../src/device/kernels/signature.ts";
 import { KERNELS } from "../../src/device/kernels/table.ts";
@@ -17,6 +19,7 @@ import { float32 } from "../../src/dtype.ts";
 import { InternalError } from "../../src/errors.ts";
 import { instantiateKernels, loadKernelModule } from "../../wasm/mod.ts";
 import type { KernelVariant } from "../../wasm/mod.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 import { TRACES } from "../support/traces.ts";
 import { exportedSignatures, type WasmType } from "../support/wasm_binary.ts";
 
@@ -80,6 +83,13 @@ test("loadKernelModule() takes a URL or bytes and names what it cannot read", as
   await assert.rejects(loadKernelModule("strict", new URL("./nowhere.wasm", import.meta.url)), {
     name: "FileError",
     message: /nowhere\.wasm': the package is incomplete; install it again$/,
+  });
+  using directory = temporaryDirectory();
+  const torn = `${directory.path}/torn.wasm`;
+  writeFileSync(torn, bytes.subarray(0, 100_000));
+  await assert.rejects(loadKernelModule("strict", pathToFileURL(torn)), {
+    name: "FileError",
+    message: /^Cannot compile 'file:.*torn\.wasm': it is damaged \(.+\); install the package again$/,
   });
 });
 

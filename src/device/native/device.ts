@@ -9,9 +9,9 @@
  * @module
  */
 import type { NativeAddress } from "../../../ffi/types.ts";
-import { openPosix } from "../../../ffi/posix.ts";
+import { openPosix, type Posix } from "../../../ffi/posix.ts";
 import type { NativeLevel } from "../../../wasm/native.ts";
-import { ArgumentError, InternalError } from "../../errors.ts";
+import { ArgumentError, InternalError, NativeError, UnsupportedError } from "../../errors.ts";
 import { threadsOfRank } from "../../runtime/processes.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import { countOf } from "../../words.ts";
@@ -182,11 +182,29 @@ function portableMath(memory: NativeMemory, { others }: NativeLibrary, numbers: 
   };
 }
 
+/** Addresses that a process can have on any processor: a larger number cannot be passed to the system. */
+const MOST_BYTES = 2 ** 52;
+
+function mapMemory(posix: Posix, byteLength: number): NativeMemory {
+  const refused = "the system does not lend so many addresses (ulimit -v); set memoryBytes to less";
+  if (byteLength > MOST_BYTES) {
+    throw new UnsupportedError(`Cannot open a native CPU device of ${byteLength} bytes: ${refused}`);
+  }
+  try {
+    return new NativeMemory(posix, byteLength);
+  } catch (error) {
+    if (!(error instanceof NativeError)) throw error;
+    const why = `${refused} (${error.message})`;
+    throw new UnsupportedError(`Cannot open a native CPU device of ${byteLength} bytes: ${why}`, { cause: error });
+  }
+}
+
 /**
  * Opens the CPU with native kernels.
  *
  * @throws {ArgumentError} if the memory's size or the number of threads is out of range
- * @throws {UnsupportedError} if there is no library for this processor or system, or it is no file, or a thread cannot be started
+ * @throws {UnsupportedError} if there is no library for this processor or system, or it is no file, or a thread cannot be started,
+ * or the system does not lend the addresses
  * @throws {FileError} if the library cannot be read, or is not this version's
  * @throws {LibraryNotFoundError} if it cannot be opened
  */
@@ -200,7 +218,7 @@ export async function openNativeDevice(options: NativeDeviceOptions = {}): Promi
       throw new ArgumentError(`Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB at least`);
     }
     const byteLength = Math.floor(memoryBytes / posix.pageBytes) * posix.pageBytes;
-    const memory = new NativeMemory(posix, byteLength);
+    const memory = mapMemory(posix, byteLength);
     try {
       const pool = await openThreads(posix, library, threads, options.leastWork);
       return new NativeDevice("cpu:0", memory, library, pool, options);

@@ -117,11 +117,26 @@ export class WasmDevice implements Device {
   }
 }
 
+function wasmMemory(pages: number, why: string | undefined): WebAssembly.Memory {
+  try {
+    return new WebAssembly.Memory({ initial: pages, maximum: pages });
+  } catch (cause) {
+    if (!(cause instanceof RangeError)) throw cause;
+    const found = why === undefined ? "" : `, and ${why}`;
+    throw new UnsupportedError(
+      `Cannot open a CPU device of ${
+        pages * PAGE_BYTES
+      } bytes: the runtime gets no such memory from the system (ulimit -v)${found}; set memoryBytes to less`,
+      { cause },
+    );
+  }
+}
+
 /**
  * Opens the CPU with WASM kernels.
  *
  * @throws {ArgumentError} if the memory's size is out of range
- * @throws {UnsupportedError} if more than one thread is asked of WASM
+ * @throws {UnsupportedError} if more than one thread is asked of WASM, or the runtime gets no such memory
  * @throws {LibraryNotFoundError} if `cpuMath` is `onednn` and it is not found
  */
 export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<WasmDevice> {
@@ -147,7 +162,7 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
     );
   }
   const instantiate = (name: string, compiled: WebAssembly.Module): WasmParts => {
-    const memory = new WebAssembly.Memory({ initial: pages, maximum: pages });
+    const memory = wasmMemory(pages, why);
     const module = instantiateKernels(compiled, memory);
     const ptr = devicePtr(module.heapBase);
     const record = new DataView(memory.buffer, ptr);
