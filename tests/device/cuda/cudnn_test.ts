@@ -54,7 +54,7 @@ for (const kernel of ["attention", "attentionBackward"] as const) {
     async () => {
       assert.ok(twin !== undefined);
       const { device, reports } = await openCard(2 ** 28);
-      const bed = new Bed(device, [8, 24]);
+      const bed = new Bed(device, [8, 24], false);
       const list: readonly AnyCase[] = CASES[kernel];
       twinLog(twin);
       for (const one of list.filter(isForCudnn)) bed.run(kernel, one);
