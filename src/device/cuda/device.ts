@@ -70,7 +70,8 @@ const SAMPLE_BYTES = 8;
 /** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
-  readonly mathName: string;
+  readonly mathName = "cuda";
+  readonly attention: Attention;
   readonly detail: string;
   readonly allocator: CudaAllocator;
   readonly kernels: Kernels;
@@ -100,7 +101,7 @@ export class CudaDevice implements Device {
     const { memoryBytes, trace, environment, launches = LAUNCHES, report = () => {} } = options;
     const { index, cudart, nvrtc, cudnn, provider } = libraries;
     this.name = `cuda:${index}`;
-    this.mathName = cudnn === undefined ? "cuda" : "cuda with cudnn";
+    this.attention = cudnn === undefined ? "own" : "cudnn";
     this.math = math;
     this.trace = trace;
     const { lacks, logitsAtOnce, scratchBytes } = cardTraits(launches);

@@ -184,7 +184,7 @@ test("a small Llama trains in bfloat16 with cuDNN as with our own kernels and on
   const byOwn = await trainInBfloat16(own);
   own.dispose();
   const { device, reports } = await openCard(2 ** 27);
-  assert.equal(device.mathName, "cuda with cudnn");
+  assert.deepEqual([device.mathName, device.attention, own.attention], ["cuda", "cudnn", "own"]);
   assert.match(device.detail, /, attention by cuDNN 9\.28\.1 \(.+\/cudnn\.so\)$/);
   twinLog(twin);
   const found = await trainInBfloat16(device);
