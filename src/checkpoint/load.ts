@@ -11,7 +11,7 @@ import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
 import { CONFIG_FILE, type Manifest, type SavedTensor } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
-import { environmentOf, type SaveCheckpointOptions } from "./save_plan.ts";
+import { environmentOf, OWN_ATTENTION, type SaveCheckpointOptions } from "./save_plan.ts";
 import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
 import {
   type HeldTensor,
@@ -176,10 +176,17 @@ function compareConfigs(saved: JsonObject, now: JsonObject): readonly string[] {
   });
 }
 
+/** What computes otherwise than when it was saved, a line for each key, with what to do where one setting is all. */
 function differencesOf(manifest: Manifest, now: Readonly<Record<string, string>>, worldSize: number): string[] {
-  const was: Readonly<Record<string, string>> = { ...manifest.environment, worldSize: String(manifest.worldSize) };
-  const is: Readonly<Record<string, string>> = { ...now, worldSize: String(worldSize) };
-  return [...new Set([...Object.keys(was), ...Object.keys(is)])].filter((key) => was[key] !== is[key]).map((key) =>
-    `${key} was ${was[key] ?? "not recorded"}, is ${is[key] ?? "not recorded"}`
-  );
+  const usual = { attention: OWN_ATTENTION };
+  const was: Readonly<Record<string, string>> = {
+    ...usual,
+    ...manifest.environment,
+    worldSize: String(manifest.worldSize),
+  };
+  const is: Readonly<Record<string, string>> = { ...usual, ...now, worldSize: String(worldSize) };
+  return [...new Set([...Object.keys(was), ...Object.keys(is)])].filter((key) => was[key] !== is[key]).map((key) => {
+    const remedy = key === "attention" ? `; with attention '${was[key]}' it is computed as before` : "";
+    return `${key} was ${was[key] ?? "not recorded"}, is ${is[key] ?? "not recorded"}${remedy}`;
+  });
 }

@@ -6,6 +6,7 @@
  */
 import { at } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
+import type { Attention } from "../device/attention.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { Completion } from "./complete.ts";
 import { checkpointPath, partialPath } from "./directory.ts";
@@ -18,6 +19,9 @@ import type { Ranks } from "./ranks.ts";
 import { render } from "./save_hf.ts";
 import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
 import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
+
+/** Who computes attention where a manifest and a device name nobody. */
+export const OWN_ATTENTION: Attention = "own";
 
 /** Options of `saveCheckpoint`. */
 export interface SaveCheckpointOptions {
@@ -33,7 +37,10 @@ export interface SaveCheckpointOptions {
   readonly group: Ranks;
   /** What the trainer needs to go on: seeds, data cursor, schedule. Rank 0's is kept. Plain objects, arrays and what JSON keeps. */
   readonly state: JsonObject;
-  /** What computes: `runtime`, `version` and so on; `cpuMath` is added. A resume under another one says so. */
+  /**
+   * What computes: `runtime`, `version` and so on; `cpuMath` is added, and `attention` where it is not `own`. A resume under another
+   * one says so.
+   */
   readonly environment?: Readonly<Record<string, string>>;
   /** How many checkpoints remain, this one included. @default all */
   readonly keepLast?: number;
@@ -123,11 +130,13 @@ function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): 
   );
 }
 
-/** What computes, with the provider of matrix products. */
+/** What computes, with the providers of matrix products and, where it is not the device's own kernels, of attention. */
 export function environmentOf(
   model: CheckpointModel,
   environment: Readonly<Record<string, string>> = {},
 ): Readonly<Record<string, string>> {
-  for (const [, parameter] of model.namedParameters()) return { cpuMath: parameter.device.mathName, ...environment };
+  for (const [, { device: { mathName: cpuMath, attention = OWN_ATTENTION } }] of model.namedParameters()) {
+    return { cpuMath, ...attention === OWN_ATTENTION ? {} : { attention }, ...environment };
+  }
   return environment;
 }

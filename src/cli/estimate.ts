@@ -10,11 +10,13 @@ import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section, type SectionValue } from "../config/section.ts";
 import type { MemoryTerms } from "../device/allocator.ts";
+import { DEVICES } from "../device/registry.ts";
 import { ConfigError } from "../errors.ts";
 import {
   dataSection,
   foreignSection,
   outputSection,
+  type ParallelConfig,
   parallelSection,
   type StepConfig,
   trainSection,
@@ -44,6 +46,12 @@ const estimateSection = section(
       otherNames: ["seq-len", "sequence-length"],
     }),
     microBatches: size.default(usual.microBatches).describe("Micro-batches of a step on each rank"),
+    device: z.enum(DEVICES).optional().describe(
+      "What is computed on; no card need be here: cuda with cudaGraphs or attention cudnn, else cpu, unless given",
+    ),
+    registersMemory: z.boolean().default(true).describe(
+      "With cuda: an NCCL before 2.27, or with NCCL_WIN_ENABLE=0, so that what is gathered lies in ordinary memory",
+    ),
     ranksPerHost: size.optional().describe(
       "Ranks of a host, which share on mesh hybrid; LOCAL_WORLD_SIZE, else all, unless given",
     ),
@@ -78,7 +86,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
     return 0;
   }
   const config = await resolveConfig(SECTIONS, { argv, presets: foreignPresets({}, []) });
-  const { model, nproc: worldSize, rank, batch, seq: sequenceLength, microBatches, cpuMath } = config;
+  const { model, nproc: worldSize, rank, batch, seq: sequenceLength, microBatches, cpuMath, registersMemory } = config;
   if (rank >= worldSize) {
     throw new ConfigError([{ path: "--rank", expected: `a rank below ${worldSize}`, got: String(rank) }]);
   }
@@ -86,15 +94,28 @@ export async function estimate(argv: readonly string[]): Promise<number> {
   const globalBatch = batch * microBatches * worldSize;
   const run = { ...usual, ...config, sequenceLength, globalBatch };
   const localWorldSize = config.ranksPerHost ?? processEnvironment().whole("LOCAL_WORLD_SIZE");
-  // Only ranks joined by NCCL take steps by graphs.
-  const planes = config.cudaGraphs ? { standsFor: "nccl" } as const : {};
-  const step = await estimateStep(run, model, { worldSize, rank, cpuMath, localWorldSize, ...planes });
+  const place = isOnCard(config) ? { device: "cuda", registersMemory } as const : { cpuMath };
+  const step = await estimateStep(run, model, { worldSize, rank, localWorldSize, ...place });
   const time = speeds === undefined ? undefined : predictTime(step, speeds);
   const text = config.json
     ? [JSON.stringify(jsonOf(step, time, run))]
     : [...textOf(step, run), ...timeLines(time, run)];
   process.stdout.write(`${text.join("\n")}\n`);
   return 0;
+}
+
+/**
+ * Whether a card computes.
+ *
+ * @throws {ConfigError} if the CPU is to do what only cards do
+ */
+function isOnCard({ device, cudaGraphs, attention }: EstimateConfig & ParallelConfig): boolean {
+  const ofCards = { cudaGraphs, attention: attention !== "own" };
+  const asked = Object.entries(ofCards).filter(([, isAsked]) => isAsked).map(([path]) => path);
+  if (device !== undefined && device !== "cuda" && asked.length > 0) {
+    throw new ConfigError(asked.map((path) => ({ path, expected: "device cuda with it", got: `'${device}'` })));
+  }
+  return device === undefined ? asked.length > 0 : device === "cuda";
 }
 
 /** Speeds in operations and bytes a second; undefined where none is stated. */

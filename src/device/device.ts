@@ -5,6 +5,7 @@
  * @module
  */
 import type { Allocator } from "./allocator.ts";
+import type { Attention } from "./attention.ts";
 import { InternalError } from "../errors.ts";
 import type { Trace } from "../runtime/trace.ts";
 import type { DeviceGraphs } from "./graphs.ts";
@@ -81,6 +82,8 @@ export interface Device {
   readonly math: PortableMath;
   /** The code that computes, e.g. `wasm` or `native`; recorded in checkpoints. */
   readonly mathName: string;
+  /** Who computes attention, where there is a choice; recorded in checkpoints. @default own */
+  readonly attention?: Attention | undefined;
   /** Which code computes what, and why it was chosen, for a log line. */
   readonly detail: string;
   /** Logits that a fused loss computes at a time, in elements: as many as make its products large. @default 2^20, of 4 MiB */

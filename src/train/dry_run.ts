@@ -8,6 +8,7 @@ import { byteLengthOf, type Call, type CallKind } from "../comm/call.ts";
 import { type DryOptions, openDry } from "../comm/data/dry.ts";
 import { type MemoryTerms, NO_TERMS } from "../device/allocator.ts";
 import type { Device } from "../device/device.ts";
+import { openAbsentCard } from "../device/cuda/traits.ts";
 import { DryDevice } from "../device/dry/device.ts";
 import { openDevice } from "../device/registry.ts";
 import type { CpuMath } from "../device/cpu.ts";
@@ -19,8 +20,11 @@ export interface DryRunOptions extends Omit<DryOptions, "rank"> {
   readonly rank?: number;
   /** Ranks on a host. @default all */
   readonly localWorldSize?: number | undefined;
-  /** The device it stands for, which is not touched. @default the CPU, opened for the time of the run */
-  readonly device?: Device;
+  /**
+   * The device it stands for, which is not touched; `cuda` is a card that need not be here. Ranks with cards are joined by `nccl`
+   * unless `standsFor` says otherwise. @default the CPU, opened for the time of the run
+   */
+  readonly device?: Device | "cuda";
   /**
    * How often the step is run: memory is that of all but the first, which makes what stays, and all else that of the second.
    * @default 2
@@ -121,40 +125,42 @@ export async function dryRun(
   setup: (run: Run) => (() => unknown) | Promise<() => unknown>,
   { rank = 0, localWorldSize, device: given, steps = 2, cpuMath, ...planes }: DryRunOptions,
 ): Promise<DryRun> {
-  const math = cpuMath === undefined ? {} : { cpuMath };
-  const real = given ?? await openDevice("cpu", { memoryBytes: 2 ** 24, threads: 1, ...math });
-  try {
-    const device = new DryDevice(real);
-    const { allocator } = device;
-    const group = openDry(device, { ...planes, rank });
-    const run = new Run({ device, group, localWorldSize, print: () => {} });
-    const step = await setup(run);
-    await step();
-    const before = allocator.stats.highest;
-    const collectives: CollectiveUse[] = [];
-    let bytesCommunicated = 0;
-    const flopsSoFar = (): number => [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
-    const end = group.observe((call, { size, worldRanks }) => {
-      const { kind, unit, phase, count } = call;
-      const received = RECEIVED[kind];
-      if (received === undefined) return;
-      // An all-gather counts what one rank gives.
-      const bytes = kind === "all-gather" ? count * size : byteLengthOf(call);
-      const hosts = new Set(worldRanks.map((rank) => Math.floor(rank / run.localWorldSize))).size;
-      const moved = received(bytes, size);
-      collectives.push({ kind, unit, phase, bytes, received: moved, hosts, flopsBefore: flopsSoFar() });
-      bytesCommunicated += moved;
-    });
-    allocator.resetPeak();
-    device.offload.resetPeak();
-    device.resetUses();
-    await step();
-    end();
-    const flops = flopsSoFar();
-    for (let taken = 2; taken < steps; taken++) await step();
-    const highest = Math.max(before, allocator.stats.highest) - allocator.begin;
-    return { ...memoryPeak(run), highest, bytesCommunicated: Math.ceil(bytesCommunicated), collectives, flops };
-  } finally {
-    if (given === undefined) real.dispose();
-  }
+  using opened = new DisposableStack();
+  const openCpu = async (): Promise<Device> => {
+    const math = cpuMath === undefined ? {} : { cpuMath };
+    const cpu = await openDevice("cpu", { memoryBytes: 2 ** 24, threads: 1, ...math });
+    return opened.adopt(cpu, () => cpu.dispose());
+  };
+  const device = new DryDevice(given === "cuda" ? await openAbsentCard() : given ?? await openCpu());
+  const ofCards = planes.worldSize === 1 ? "loopback" : "nccl";
+  const { standsFor = device.name.startsWith("cuda") ? ofCards : undefined } = planes;
+  const { allocator } = device;
+  const group = openDry(device, { ...planes, standsFor, rank });
+  const run = new Run({ device, group, localWorldSize, print: () => {} });
+  const step = await setup(run);
+  await step();
+  const before = allocator.stats.highest;
+  const collectives: CollectiveUse[] = [];
+  let bytesCommunicated = 0;
+  const flopsSoFar = (): number => [...device.uses.values()].reduce((sum, use) => sum + use.flops, 0);
+  const end = group.observe((call, { size, worldRanks }) => {
+    const { kind, unit, phase, count } = call;
+    const received = RECEIVED[kind];
+    if (received === undefined) return;
+    // An all-gather counts what one rank gives.
+    const bytes = kind === "all-gather" ? count * size : byteLengthOf(call);
+    const hosts = new Set(worldRanks.map((rank) => Math.floor(rank / run.localWorldSize))).size;
+    const moved = received(bytes, size);
+    collectives.push({ kind, unit, phase, bytes, received: moved, hosts, flopsBefore: flopsSoFar() });
+    bytesCommunicated += moved;
+  });
+  allocator.resetPeak();
+  device.offload.resetPeak();
+  device.resetUses();
+  await step();
+  end();
+  const flops = flopsSoFar();
+  for (let taken = 2; taken < steps; taken++) await step();
+  const highest = Math.max(before, allocator.stats.highest) - allocator.begin;
+  return { ...memoryPeak(run), highest, bytesCommunicated: Math.ceil(bytesCommunicated), collectives, flops };
 }

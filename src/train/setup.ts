@@ -157,7 +157,7 @@ export async function planModel(
     const worldSize = replicas * shards;
     const globalBatch = config.globalBatch / size * worldSize;
     const same = { ...config, globalBatch, mesh: `${replicas}x${shards}` };
-    return fitsHere(await estimateStep(same, source, { device, worldSize }));
+    return fitsHere(await estimateStep(same, source, { device, worldSize, ...size > 1 ? standInOf(group) : {} }));
   };
   let shards = 2 ** Math.floor(1 + Math.log2(size / replicas));
   while (strategy === "fsdp" && replicas * shards <= MOST_RANKS && !await fits(shards)) shards *= 2;

@@ -3,9 +3,11 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { describe } from "node:test";
 import { fileURLToPath } from "node:url";
+import { buildCudaTwin, lackingForTwin } from "../native/cuda/build.ts";
 import { RUNTIME } from "../support/rank_process.ts";
 import { sharedTest as it } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { flagsIn, metricLines, run as runRanks } from "../train/runs.ts";
 
 const bin = fileURLToPath(new URL("../../bin/fullyshard.mjs", import.meta.url));
 
@@ -193,7 +195,7 @@ describe("fullyshard estimate", () => {
       assert.equal(code, 0, stderr);
       return JSON.parse(stdout);
     };
-    const [plain, byGraph] = [of(), of("--cuda-graphs")];
+    const [plain, byGraph] = [of(), of("--cuda-graphs", "--no-registers-memory")];
     // A graph's block holds what a step allocates, whatever it is for, beside what was there before; NCCL stages nothing.
     const { optimizer, activations = 0, gathered, gradients, staging } = byGraph.terms;
     assert.deepEqual([optimizer, gathered, gradients, staging], [plain.terms["optimizer"], 0, 0, 0]);
@@ -201,8 +203,67 @@ describe("fullyshard estimate", () => {
     assert.deepEqual(byGraph.collectives, plain.collectives);
     assert.equal(byGraph.flops, plain.flops);
     const offloaded = run("--model", file, "--nproc", "2", "--seq", "16", "--cuda-graphs", "--cpu-offload");
-    assert.match(offloaded.stderr, /Cannot capture steps on cpu.*: '.+' is offloaded/);
+    assert.match(offloaded.stderr, /Cannot capture steps on cuda: '.+' is offloaded/);
   });
+
+  it("takes the card that it is told of, or that others of its flags need, as one that computes more logits at once", () => {
+    using folder = temporaryDirectory();
+    const file = folder.write(
+      "wide.json",
+      JSON.stringify({ ...small, vocab_size: 8192, max_position_embeddings: 512 }),
+    );
+    const of = (...flags: readonly string[]): Estimate => {
+      const { code, stdout, stderr } = run("--model", file, "--nproc", "1", "--seq", "512", "--json", ...flags);
+      assert.equal(code, 0, stderr);
+      return JSON.parse(stdout);
+    };
+    const [cpu, card, byCudnn] = [of(), of("--device", "cuda"), of("--attention", "cudnn")];
+    assert.deepEqual(of("--device", "cpu"), cpu);
+    assert.deepEqual(byCudnn, card);
+    // Rows of float32, of which the CPU computes 256 at a time.
+    const more = Number(card.terms["activations"]) - Number(cpu.terms["activations"]);
+    assert.equal(more, (512 - 256) * 8192 * 4);
+    const { code, stderr } = run(
+      "--model",
+      file,
+      "--nproc",
+      "1",
+      "--device",
+      "cpu",
+      "--cuda-graphs",
+      "--attention",
+      "cudnn",
+    );
+    assert.equal(code, 2);
+    assert.match(
+      stderr,
+      /cudaGraphs: expected device cuda with it, got 'cpu'\n {2}attention: expected device cuda with it, got 'cpu'/,
+    );
+  });
+
+  // With these sizes a card computes 320 rows of logits at once, and the CPU 256.
+  const wide = { ...small, vocab_size: 4096, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1 };
+  const ofCards: readonly (readonly [what: string, flags: readonly string[], nccl: string, ...more: string[]])[] = [
+    ["by single calls", ["--device", "cuda"], "22809"],
+    ["by graphs", ["--device", "cuda", "--cuda-graphs", "--precision", "bfloat16"], "22809"],
+    ["by graphs by an NCCL of 2.26", ["--device", "cuda", "--cuda-graphs"], "22605", "--no-registers-memory"],
+  ];
+  const onTwin = { skip: lackingForTwin(), timeout: 300_000 };
+  for (const [what, flags, nccl, ...more] of ofCards) {
+    it(`tells what a run on cards uses ${what}, to the byte`, onTwin, async () => {
+      using folder = temporaryDirectory();
+      const file = folder.write("config.json", JSON.stringify(wide));
+      const env = { ...(await buildCudaTwin()).variables, TWIN_CARDS: "2", TWIN_NCCL: nccl };
+      const sizes = ["--sequence-length", "64", "--global-batch", "10", "--steps", "4"];
+      const taken = await runRanks(flagsIn(folder, "tokens=bytes", ...sizes, "--model", file, ...flags), { env });
+      assert.equal(taken.code, 0, taken.stdout + taken.stderr);
+      const { peak_bytes: seen }: Estimate = JSON.parse(metricLines(folder).at(-1) ?? "");
+      const shape = ["--nproc", "2", "--batch", "5", "--seq", "64"];
+      const { stdout, stderr } = run("--model", file, ...shape, ...flags, ...more, "--json");
+      const { peak_bytes: told }: Estimate = JSON.parse(stdout || assert.fail(stderr));
+      assert.equal(told, seen);
+    });
+  }
 
   it("refuses what it cannot read or run, by name", () => {
     using folder = temporaryDirectory();

@@ -44,7 +44,8 @@ export async function measureMemory({ device, group }: WorldRank, data: MemoryCa
     const microBatches = Array.from({ length: config.microBatches }, (_, micro) => {
       const inputIds = Int32Array.from({ length: batch * seq }, (_, i) => (i * 7 + step + micro) % model.vocabSize);
       const labels = inputIds.map((id) => (id + 1) % model.vocabSize);
-      return { inputIds, labels, batch, seq };
+      const firstSample = (((step - 1) * config.microBatches + micro) * group.size + group.rank) * batch;
+      return { inputIds, labels, batch, seq, random: { seed: config.seed, firstSample } };
     });
     trainStep(context, { microBatches }, step);
     inUse.push(device.allocator.stats.inUse);

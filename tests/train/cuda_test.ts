@@ -59,6 +59,25 @@ test("attention by cuDNN trains by graphs, and rank 0 says once what cuDNN does 
   }
 });
 
+test("a run that goes on with another attention says which it was, and how it is as before", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const env = { ...(await buildCudaTwin()).variables, TWIN_CARDS: "1" };
+  const flags = flagsIn(folder, ...SMALL, "--device", "cuda", "--precision", "bfloat16", "--resume", "auto");
+  const warnings: string[][] = [];
+  for (const [step, attention] of ["own", "cudnn", "cudnn", "own"].entries()) {
+    const part = ["--attention", attention, "--stop-after", String(step + 1)];
+    const { code, stdout, stderr } = await run([...flags, ...part], { env, ranks: 1 });
+    assert.equal(code, 0, stdout + stderr);
+    warnings.push(stderr.match(/(?<=Results need not agree to the bit: ).*/g) ?? []);
+  }
+  assert.deepEqual(warnings, [
+    [],
+    ["attention was own, is cudnn; with attention 'own' it is computed as before"],
+    [],
+    ["attention was cudnn, is own; with attention 'cudnn' it is computed as before"],
+  ]);
+});
+
 test("fewer cards than ranks are one clear error", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const { variables } = await buildCudaTwin();

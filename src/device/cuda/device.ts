@@ -6,13 +6,13 @@
  */
 import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
 import type { FfiProvider, Handle, NativeAddress } from "../../../ffi/types.ts";
-import { instantiateKernels, loadKernelModule } from "../../../wasm/mod.ts";
 import { InternalError, UnsupportedError } from "../../errors.ts";
 import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import { openCpuDevice } from "../cpu.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import { COPIED_IN, WAITED } from "../graphs.ts";
+import type { Arguments } from "../kernels/signature.ts";
 import type { KernelName, Kernels } from "../kernels/table.ts";
 import { tracedKernels } from "../kernels/traced.ts";
 import { NativeDevice } from "../native/device.ts";
@@ -20,14 +20,13 @@ import { type MemoryPlace, OffloadPool } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type StreamName, Streams } from "../stream.ts";
-import { portableMath } from "../wasm/kernels.ts";
 import type { Attention } from "../attention.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
 import { CudnnAttention } from "./cudnn/attention.ts";
 import { cudnnVersion } from "./cudnn/version.ts";
 import { CudaGraphs } from "./graphs.ts";
-import { cudaKernels, unwrittenKernels } from "./kernels.ts";
+import { cudaKernels } from "./kernels.ts";
 import { LAUNCHES, type Launches } from "./launches.ts";
 import { attributeOf, type CudaLibraries, leaveCard, type LocalRank, openCudaLibraries } from "./libraries.ts";
 import { PinnedCopies } from "./pinned.ts";
@@ -35,6 +34,7 @@ import { Products } from "./products.ts";
 import { Staging } from "./staging.ts";
 import { CudaStream, type HostWait } from "./streams.ts";
 import { type KernelTexts, readKernelTexts } from "./texts.ts";
+import { cardTraits, openCardMath } from "./traits.ts";
 
 /** Options of {@link openCudaDevice}. */
 export interface CudaDeviceOptions {
@@ -64,28 +64,20 @@ interface CudaParts {
   readonly options: CudaDeviceOptions;
 }
 
-/** Pages of the memory in which the host's exact functions work. */
-const MATH_PAGES = 256;
-
-/**
- * Logits that a fused loss computes at a time. The gradient of the weight is read and written once for each such part, so
- * that few rows at a time would cost a card more than the products do: with 128 thousand tokens a part is 1046 rows.
- */
-const LOGITS_AT_ONCE = 2 ** 27;
-
 /** Bytes behind the status: the first sample that kernels in graphs count from. */
 const SAMPLE_BYTES = 8;
 
 /** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
-  readonly mathName: string;
+  readonly mathName = "cuda";
+  readonly attention: Attention;
   readonly detail: string;
   readonly allocator: CudaAllocator;
   readonly kernels: Kernels;
   readonly lacks: ReadonlySet<KernelName>;
   readonly status: DeviceStatus;
-  readonly logitsAtOnce: number = LOGITS_AT_ONCE;
+  readonly logitsAtOnce: number;
   readonly math: PortableMath;
   readonly trace: Trace | undefined;
   readonly streams: Streams;
@@ -93,6 +85,7 @@ export class CudaDevice implements Device {
   readonly scalars: DeviceScalars = new DeviceScalars(this);
   readonly offload: OffloadPool;
   readonly #libraries: CudaLibraries;
+  readonly #scratchBytes: Device["scratchBytes"];
   readonly #host: Device;
   #pinned: PinnedCopies | undefined;
   readonly #streams = new Map<StreamName, CudaStream>();
@@ -108,10 +101,13 @@ export class CudaDevice implements Device {
     const { memoryBytes, trace, environment, launches = LAUNCHES, report = () => {} } = options;
     const { index, cudart, nvrtc, cudnn, provider } = libraries;
     this.name = `cuda:${index}`;
-    this.mathName = cudnn === undefined ? "cuda" : "cuda with cudnn";
+    this.attention = cudnn === undefined ? "own" : "cudnn";
     this.math = math;
     this.trace = trace;
-    this.lacks = unwrittenKernels(launches);
+    const { lacks, logitsAtOnce, scratchBytes } = cardTraits(launches);
+    this.lacks = lacks;
+    this.logitsAtOnce = logitsAtOnce;
+    this.#scratchBytes = scratchBytes;
     this.#libraries = libraries;
     this.streams = new Streams((name) => {
       const stream = new CudaStream(name, cudart, () => this.#hostWaits.at(-1));
@@ -246,8 +242,8 @@ export class CudaDevice implements Device {
     return { [Symbol.dispose]: () => void this.#hostWaits.splice(this.#hostWaits.lastIndexOf(wait), 1) };
   }
 
-  scratchBytes(): number {
-    return 0;
+  scratchBytes(kernel: string, args: Arguments): number {
+    return this.#scratchBytes(kernel, args);
   }
 
   synchronize(): void {
@@ -315,8 +311,7 @@ export async function openCudaDevice(
 
 async function openOn(libraries: CudaLibraries, options: CudaDeviceOptions): Promise<CudaDevice> {
   const texts = await readKernelTexts();
-  const memory = new WebAssembly.Memory({ initial: MATH_PAGES, maximum: MATH_PAGES });
-  const math = portableMath(instantiateKernels(await loadKernelModule("strict"), memory));
+  const math = await openCardMath();
   // What is offloaded is updated by the CPU, whose memory costs nothing until it is touched.
   const { threads = 1, trace } = options;
   const host = await openCpuDevice({ cpuMath: "auto", threads, lateStatus: true, trace });

@@ -6,36 +6,21 @@
  */
 import { CUDA_LAUNCH_CONFIG } from "../../../ffi/bindings/cudart.ts";
 import type { Handle } from "../../../ffi/types.ts";
-import { DTYPES, float32 } from "../../dtype.ts";
+import { DTYPES } from "../../dtype.ts";
 import { UnsupportedError } from "../../errors.ts";
 import type { Allocator } from "../allocator.ts";
-import { productReader } from "../kernels/accesses.ts";
-import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
+import { dtypeArgument } from "../kernels/arguments.ts";
 import type { Arguments, KernelEntry } from "../kernels/signature.ts";
-import {
-  isKernelName,
-  type KernelCall,
-  type KernelName,
-  KERNELS,
-  type Kernels,
-  makeKernels,
-} from "../kernels/table.ts";
+import { type KernelCall, type Kernels, makeKernels } from "../kernels/table.ts";
 import { argumentBlock, type SharedArguments } from "./arguments.ts";
-import { type Launch, type Launches, MOST_BLOCKS, THREADS } from "./launches.ts";
+import { type Launch, type Launches, launchOf, THREADS } from "./launches.ts";
 import { functionLoader, type Loader } from "./loader.ts";
 import { dtypeParameters, entryPoint } from "./source.ts";
+import { gridReader, scratchReader } from "./spread.ts";
 import type { CudaStream } from "./streams.ts";
 import { tensorCall } from "./tensor_calls.ts";
 import { tensorFormsOf } from "./tensor_cores.ts";
-import { cardEntry, functionsOf, kernelText, type KernelTexts, launchOf } from "./texts.ts";
-
-/** Most bytes of scratch of all blocks of a launch, unless one block needs more. */
-const MOST_SCRATCH = 2 ** 28;
-
-/** Kernels of the table that are not written for CUDA. */
-export function unwrittenKernels(launches: Launches): ReadonlySet<KernelName> {
-  return new Set(Object.keys(KERNELS).filter(isKernelName).filter((name) => launchOf(name, launches) === undefined));
-}
+import { cardEntry, functionsOf, kernelText, type KernelTexts } from "./texts.ts";
 
 /** What calls of kernels need. */
 export interface Launcher extends Loader {
@@ -49,22 +34,6 @@ export interface Launcher extends Loader {
   readonly shared: SharedArguments;
   /** The stream under way. */
   readonly stream: () => CudaStream;
-}
-
-/** Makes what tells over how many blocks a call is spread. */
-function blocksReader(launch: Launch, entry: KernelEntry): (args: Arguments) => number {
-  if ("elements" in launch) {
-    const elements = productReader(launch.elements, entry);
-    return (args) => Math.ceil(elements(args) / THREADS);
-  }
-  const rows = productReader(launch.rows, entry);
-  if ("tiles" in launch) {
-    const [a, b, of] = launch.tiles;
-    return (args) => rows(args) * (Math.ceil(numberArgument(args, a) / of) + Math.ceil(numberArgument(args, b) / of));
-  }
-  if (launch.tile === undefined) return rows;
-  const [size, of] = launch.tile;
-  return (args) => rows(args) * Math.ceil(numberArgument(args, size) / of);
 }
 
 /** All kernels of a card. One that is not written is refused when it is called. */
@@ -112,16 +81,14 @@ function kernelCall(
       grid = 1;
     }
   };
-  const blocksOf = blocksReader(launch, entry);
-  // One block even where there is nothing: some kernels tell that.
-  const atMost = (most: number, args: Arguments): number => Math.max(1, Math.min(most, blocksOf(args)));
-  if (launch.scratch === undefined) return (args) => enqueue(args, atMost(MOST_BLOCKS, args));
-  const products = launch.scratch.map((product) => productReader(product, entry));
+  const spreadOf = scratchReader(launch, entry);
+  if (spreadOf === undefined) {
+    const gridOf = gridReader(launch, entry);
+    return (args) => enqueue(args, gridOf(args));
+  }
   return (args) => {
-    const room = products.reduce((sum, product) => sum + product(args), 0);
-    const bytes = float32.byteLength * room;
-    const blocks = atMost(Math.floor(MOST_SCRATCH / bytes), args);
-    const scratch = allocator.allocate(blocks * bytes, `scratch of ${name}`);
+    const { blocks, room, byteLength } = spreadOf(args);
+    const scratch = allocator.allocate(byteLength, `scratch of ${name}`);
     try {
       enqueue({ ...args, room, scratch }, blocks);
     } finally {

@@ -27,9 +27,6 @@ export type Launch =
 /** Threads of a block. */
 export const THREADS = 256;
 
-/** Most blocks of a launch; what lies beyond is done by the same blocks. */
-export const MOST_BLOCKS: number = 2 ** 20;
-
 /** One block in all. */
 const ONE: Launch = { rows: [] };
 
@@ -149,3 +146,15 @@ export const LAUNCHES: Launches = {
     gemm: { rows: ["batch"], tile: ["m", 1] },
   },
 };
+
+/** Where a kernel is written; undefined if it is not. */
+export function launchOf(
+  kernel: string,
+  launches: Launches,
+): { readonly file: string; readonly launch: Launch } | undefined {
+  for (const [file, kernels] of Object.entries(launches)) {
+    const launch = Object.entries(kernels).find(([name]) => name === kernel)?.[1];
+    if (launch !== undefined) return { file, launch };
+  }
+  return undefined;
+}

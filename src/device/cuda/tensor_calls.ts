@@ -5,36 +5,26 @@
  */
 import { CUDA_LAUNCH_CONFIG, CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
 import type { Handle } from "../../../ffi/types.ts";
-import { float32 } from "../../dtype.ts";
-import { productReader } from "../kernels/accesses.ts";
-import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
+import { at } from "../../at.ts";
+import { dtypeArgument } from "../kernels/arguments.ts";
 import type { Arguments, KernelEntry } from "../kernels/signature.ts";
 import type { KernelCall } from "../kernels/table.ts";
 import { argumentBlock } from "./arguments.ts";
 import type { Launcher } from "./kernels.ts";
-import { MOST_BLOCKS } from "./launches.ts";
 import { functionLoader } from "./loader.ts";
 import { dtypeParameters, entryPoint } from "./source.ts";
-import {
-  formName,
-  passName,
-  runsOnTensorCores,
-  TENSOR_THREADS,
-  type TensorForm,
-  tensorFormsOf,
-  type TensorPass,
-} from "./tensor_cores.ts";
+import { formPlace, formScratchReader, passGridReader } from "./spread.ts";
+import { formName, passName, TENSOR_THREADS, type TensorForm, tensorFormsOf, type TensorPass } from "./tensor_cores.ts";
 import { cardEntry, formText } from "./texts.ts";
 
 /** A call that runs on tensor cores where its element type does, and else as `plain` does. */
 export function tensorCall(launcher: Launcher, name: string, entry: KernelEntry, plain: KernelCall): KernelCall {
-  const forms = tensorFormsOf(name).map((form) => ({ form, call: formCall(launcher, name, entry, form) }));
+  const forms = tensorFormsOf(name);
+  const calls = forms.map((form) => formCall(launcher, name, entry, form));
   return (args) => {
-    if (!runsOnTensorCores(dtypeArgument(args, "dtype"))) return plain(args);
-    const [headDim, valueDim] = [numberArgument(args, "headDim"), numberArgument(args, "valueDim")];
-    // More dims than the last form's are refused by the checks of any call.
-    const found = forms.find(({ form }) => headDim <= form.headDim && valueDim <= form.valueDim) ?? forms.at(-1);
-    found?.call(args);
+    const place = formPlace(forms, args);
+    const call = place === undefined ? plain : at(calls, place, "form");
+    call(args);
   };
 }
 
@@ -51,11 +41,11 @@ function formCall(launcher: Launcher, name: string, entry: KernelEntry, form: Te
     const { handle } = stream();
     for (const launch of launches) launch(args, handle);
   };
-  if (form.scratch === undefined) return enqueue;
-  const scratchOf = productReader(form.scratch, entry);
+  const scratchOf = formScratchReader(form, entry);
+  if (scratchOf === undefined) return enqueue;
   return (args) => {
-    const room = Math.max(1, scratchOf(args));
-    const scratch = allocator.allocate(float32.byteLength * room, `scratch of ${name}`);
+    const { room, byteLength } = scratchOf(args);
+    const scratch = allocator.allocate(byteLength, `scratch of ${name}`);
     try {
       enqueue({ ...args, room, scratch });
     } finally {
@@ -85,8 +75,7 @@ function passLaunch(
   const config = provider.struct(CUDA_LAUNCH_CONFIG);
   config.set("blockDim.x", TENSOR_THREADS);
   config.set("dynamicSmemBytes", pass.sharedBytes);
-  const planes = productReader(pass.planes, entry);
-  const [size, rows] = pass.tile;
+  const gridOf = passGridReader(pass, entry);
   const loaded = new Map<number, Handle<"cudaKernel_t">>();
   return (args, stream) => {
     const { code } = dtypeArgument(args, "dtype");
@@ -97,8 +86,7 @@ function passLaunch(
       cudart.need("cudaKernelSetAttributeForDevice")(kernel, attribute, pass.sharedBytes, index);
       loaded.set(code, kernel);
     }
-    const blocks = planes(args) * Math.ceil(numberArgument(args, size) / rows);
-    config.set("gridDim.x", Math.max(1, Math.min(MOST_BLOCKS, blocks)));
+    config.set("gridDim.x", gridOf(args));
     config.set("stream", stream);
     symbols.cudaLaunchKernelExC(config, kernel, list);
   };

@@ -7,7 +7,7 @@ import { FileError, InternalError } from "../../errors.ts";
 import { permissionRemedy } from "../../runtime/permissions.ts";
 import type { KernelEntry, KernelTable } from "../kernels/signature.ts";
 import { KERNELS } from "../kernels/table.ts";
-import { BEFORE, type Launch, LAUNCHES, type Launches, THREADS } from "./launches.ts";
+import { BEFORE, LAUNCHES, launchOf, THREADS } from "./launches.ts";
 import { argumentStruct, type EntryPoints, entryPoints, tableDeclarations } from "./source.ts";
 import {
   passName,
@@ -38,18 +38,6 @@ export async function readKernelTexts(): Promise<KernelTexts> {
     }
   });
   return new Map(await Promise.all(texts));
-}
-
-/** Where a kernel is written; undefined if it is not. */
-export function launchOf(
-  kernel: string,
-  launches: Launches,
-): { readonly file: string; readonly launch: Launch } | undefined {
-  for (const [file, kernels] of Object.entries(launches)) {
-    const launch = Object.entries(kernels).find(([name]) => name === kernel)?.[1];
-    if (launch !== undefined) return { file, launch };
-  }
-  return undefined;
 }
 
 /** The functions that a call of a kernel runs, in order. */

@@ -35,6 +35,13 @@ export interface KernelUse {
   readonly bytes: number;
 }
 
+/** What is known of a device that another one stands for. */
+export interface DryModel
+  extends Pick<Device, "name" | "lacks" | "math" | "mathName" | "detail" | "logitsAtOnce" | "scratchBytes"> {
+  readonly allocator: Pick<Allocator, "begin">;
+  readonly status: Pick<DeviceStatus, "ptr" | "isLate">;
+}
+
 /** An allocator whose blocks are followed from stream to stream. */
 class FollowedAllocator extends GraphAllocator {
   readonly #hazards: Hazards;
@@ -100,12 +107,12 @@ export class DryDevice implements Device {
   readonly mathName: string;
   readonly detail: string;
   readonly logitsAtOnce: number | undefined;
-  readonly #model: Device;
+  readonly #model: DryModel;
   readonly #hazards = new Hazards();
   readonly #uses = new Map<string, KernelUse>();
 
   /** @param model the device that it stands for; it is not touched */
-  constructor(model: Device, name: string = model.name) {
+  constructor(model: DryModel, name: string = model.name) {
     this.#model = model;
     this.logitsAtOnce = model.logitsAtOnce;
     this.name = name;

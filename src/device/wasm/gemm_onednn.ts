@@ -109,8 +109,9 @@ export class OnednnGemm {
 
   /** Bytes that {@link gemm} takes from its scratch memory. */
   scratchBytes(args: Arguments): number {
-    const [m, n] = [numberArgument(args, "m"), numberArgument(args, "n")];
-    const rounds = this.hasBfloat16 && dtypeArgument(args, "outDtype") === bfloat16 && m * n > 0;
+    const [m, n, factors] = [numberArgument(args, "m"), numberArgument(args, "n"), ["k", "batch", "alpha"]];
+    const isProduct = m * n > 0 && factors.every((name) => numberArgument(args, name) !== 0);
+    const rounds = this.hasBfloat16 && dtypeArgument(args, "outDtype") === bfloat16 && isProduct;
     return rounds ? rowsAtOnce(m, n) * n * float32.byteLength : 0;
   }
 

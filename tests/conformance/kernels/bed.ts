@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import { bfloat16, type DType, float16, float32, float64, int32, int64, uint8 } from "../../../src/dtype.ts";
 import { InternalError } from "../../../src/errors.ts";
+import { blockBytes } from "../../../src/device/allocator.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../../src/device/device.ts";
 import { type Access, accessesOf } from "../../../src/device/kernels/accesses.ts";
 import type { Argument, Arguments, KernelEntry, KernelTable } from "../../../src/device/kernels/signature.ts";
@@ -58,16 +59,20 @@ function isCall(value: unknown): value is KernelCall {
 export class Bed {
   readonly device: Device;
   readonly #shifts: readonly [number, number];
+  readonly #tellsScratch: boolean;
   #seed = 12345;
   #kept = 0;
 
   /**
    * Puts arrays of a case at two places, told in elements after a multiple of 64 bytes. What copies 16 bytes at once can only do
    * so at the second.
+   *
+   * @param tellsScratch whether the device tells all that calls work in, as it does but of those by cuDNN
    */
-  constructor(device: Device, shifts: readonly [number, number] = [1, 8]) {
+  constructor(device: Device, shifts: readonly [number, number] = [1, 8], tellsScratch: boolean = true) {
     this.device = device;
     this.#shifts = shifts;
+    this.#tellsScratch = tellsScratch;
   }
 
   /** Bytes that were given out by {@link room}. */
@@ -128,7 +133,7 @@ export class Bed {
   }
 
   /**
-   * Runs a case: results, guards, inputs and gaps as they were, the same bits again and at other addresses, in place of what
+   * Runs a case: results, guards, inputs and gaps as they were, the memory that it works in, the same bits again and at other addresses, in place of what
    * the table allows, and without what may be left out.
    */
   run(kernel: string, one: AnyCase): void {
@@ -201,7 +206,7 @@ export class Bed {
         const addresses = place(name).map(at);
         given[name] = entry.arrays[name]?.list ? addresses : pick(addresses, 0);
       }
-      this.call(kernel, given);
+      this.#callCounted(kernel, given, label);
       this.#checkKept(slots, moved, target, label);
       const found = new Map<string, Uint8Array<ArrayBuffer>>();
       for (const slot of slots.filter(({ access }) => access.direction !== "reads")) {
@@ -220,6 +225,18 @@ export class Bed {
     } finally {
       for (const { block } of slots) this.device.allocator.free(block);
     }
+  }
+
+  /** Calls a kernel, which works in as much memory as the device has said. */
+  #callCounted(kernel: string, args: Arguments, label: string): void {
+    const { allocator } = this.device;
+    allocator.resetPeak();
+    const { inUse } = allocator.stats;
+    this.call(kernel, args);
+    if (!this.#tellsScratch) return;
+    const told = this.device.scratchBytes(kernel, args);
+    assert.equal(allocator.stats.peak - inUse, told === 0 ? 0 : blockBytes(told), `${label}: bytes that it works in`);
+    assert.equal(allocator.stats.inUse, inUse, `${label}: bytes that it keeps`);
   }
 
   /** Nothing but what is written has changed: no guard, no input, and where an array took another's place, not its own. */

@@ -1,0 +1,119 @@
+/**
+ * Over how many blocks calls are spread, and what memory they work in besides their arguments: for their launches, and for dry
+ * runs, which have no card.
+ *
+ * @module
+ */
+import { float32 } from "../../dtype.ts";
+import { productReader } from "../kernels/accesses.ts";
+import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
+import type { Arguments, KernelEntry } from "../kernels/signature.ts";
+import { KERNELS } from "../kernels/table.ts";
+import { type Launch, type Launches, launchOf, THREADS } from "./launches.ts";
+import { runsOnTensorCores, type TensorForm, tensorFormsOf, type TensorPass } from "./tensor_cores.ts";
+
+/** Most blocks of a launch; what lies beyond is done by the same blocks. */
+const MOST_BLOCKS = 2 ** 20;
+
+/** Most bytes of scratch of all blocks of a launch, unless one block needs more. */
+const MOST_SCRATCH = 2 ** 28;
+
+/** How a call that works in scratch is spread. */
+export interface ScratchSpread {
+  readonly blocks: number;
+  /** Float32 that the kernel is told of: those of one block, or, where functions leave them to later ones, of the call. */
+  readonly room: number;
+  /** Bytes of all of it. */
+  readonly byteLength: number;
+}
+
+/** Makes what tells over how many blocks a call is spread, of at most some: one even where there is nothing, as some kernels tell that. */
+function spreadReader(launch: Launch, entry: KernelEntry): (args: Arguments, most: number) => number {
+  const blocksOf = blocksReader(launch, entry);
+  return (args, most) => Math.max(1, Math.min(most, MOST_BLOCKS, blocksOf(args)));
+}
+
+/** Makes what tells how many blocks would do all of a call at once. */
+function blocksReader(launch: Launch, entry: KernelEntry): (args: Arguments) => number {
+  if ("elements" in launch) {
+    const elements = productReader(launch.elements, entry);
+    return (args) => Math.ceil(elements(args) / THREADS);
+  }
+  const rows = productReader(launch.rows, entry);
+  if ("tiles" in launch) {
+    const [a, b, of] = launch.tiles;
+    return (args) => rows(args) * (Math.ceil(numberArgument(args, a) / of) + Math.ceil(numberArgument(args, b) / of));
+  }
+  if (launch.tile === undefined) return rows;
+  const [size, of] = launch.tile;
+  return (args) => rows(args) * Math.ceil(numberArgument(args, size) / of);
+}
+
+/** Makes what tells over how many blocks a call without scratch is spread. */
+export function gridReader(launch: Launch, entry: KernelEntry): (args: Arguments) => number {
+  const spread = spreadReader(launch, entry);
+  return (args) => spread(args, MOST_BLOCKS);
+}
+
+/** Makes what tells how a call with scratch is spread; undefined for kernels without. */
+export function scratchReader(launch: Launch, entry: KernelEntry): ((args: Arguments) => ScratchSpread) | undefined {
+  if (launch.scratch === undefined) return undefined;
+  const spread = spreadReader(launch, entry);
+  const products = launch.scratch.map((product) => productReader(product, entry));
+  return (args) => {
+    const room = Math.max(1, products.reduce((sum, product) => sum + product(args), 0));
+    const blockBytes = float32.byteLength * room;
+    const blocks = spread(args, Math.floor(MOST_SCRATCH / blockBytes));
+    return { blocks, room, byteLength: blocks * blockBytes };
+  };
+}
+
+/** Makes what tells over how many blocks a pass on tensor cores is spread. */
+export function passGridReader(pass: TensorPass, entry: KernelEntry): (args: Arguments) => number {
+  const planes = productReader(pass.planes, entry);
+  const [size, rows] = pass.tile;
+  return (args) => Math.max(1, Math.min(MOST_BLOCKS, planes(args) * Math.ceil(numberArgument(args, size) / rows)));
+}
+
+/** Makes what tells the scratch of a form's calls; undefined for forms without. */
+export function formScratchReader(
+  form: TensorForm,
+  entry: KernelEntry,
+): ((args: Arguments) => Omit<ScratchSpread, "blocks">) | undefined {
+  if (form.scratch === undefined) return undefined;
+  const numbers = productReader(form.scratch, entry);
+  return (args) => {
+    const room = Math.max(1, numbers(args));
+    return { room, byteLength: float32.byteLength * room };
+  };
+}
+
+/** Of a kernel's forms the place of the one that a call takes; undefined where it runs without tensor cores. */
+export function formPlace(forms: readonly TensorForm[], args: Arguments): number | undefined {
+  if (forms.length === 0 || !runsOnTensorCores(dtypeArgument(args, "dtype"))) return undefined;
+  const [headDim, valueDim] = [numberArgument(args, "headDim"), numberArgument(args, "valueDim")];
+  const place = forms.findIndex((form) => headDim <= form.headDim && valueDim <= form.valueDim);
+  return place < 0 ? forms.length - 1 : place; // more dims than the last form's are refused by the checks of any call
+}
+
+/** Makes what tells how many bytes a call of a kernel takes from the allocator until it returns. */
+export function scratchBytesReader(launches: Launches): (kernel: string, args: Arguments) => number {
+  const readers = new Map<string, (args: Arguments) => number>();
+  for (const [kernel, entry] of Object.entries<KernelEntry>(KERNELS)) {
+    const launch = launchOf(kernel, launches)?.launch;
+    if (launch === undefined) continue;
+    const plain = scratchReader(launch, entry);
+    const forms = tensorFormsOf(kernel);
+    const ofForms = forms.map((form) => formScratchReader(form, entry));
+    if ([plain, ...ofForms].every((reader) => reader === undefined)) continue;
+    readers.set(kernel, (args) => {
+      const place = formPlace(forms, args);
+      const reader = place === undefined ? plain : ofForms[place];
+      return reader === undefined ? 0 : reader(args).byteLength;
+    });
+  }
+  return (kernel, args) => {
+    const reader = readers.get(kernel);
+    return reader === undefined ? 0 : reader(args);
+  };
+}
