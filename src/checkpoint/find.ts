@@ -119,17 +119,18 @@ async function judge(
   read: ReadCheckpoint,
 ): Promise<Pick<FoundCheckpoint, "manifest" | "config"> | string> {
   let own: readonly [manifest: string, config: JsonObject | null] = ["", null];
+  let parsed: Manifest | undefined;
   const problem = await verdictOf(path, ranks, async () => {
     if (ranks.rank !== 0) return;
-    const bytes = await readManifest(path);
-    const { files } = parseManifest(bytes, `${path}/${MANIFEST_FILE}`);
-    own = [new TextDecoder().decode(bytes), readConfig(path, files.get(CONFIG_FILE)) ?? null];
+    const { bytes, manifest } = await readManifest(path);
+    parsed = manifest;
+    own = [new TextDecoder().decode(bytes), readConfig(path, manifest.files.get(CONFIG_FILE)) ?? null];
   });
   if (problem !== "") return problem;
   const [text, config]: typeof own = JSON.parse(
     at(ranks.exchangeText(JSON.stringify(own), "read manifest"), 0, "manifest of rank"),
   );
-  const manifest = parseManifest(new TextEncoder().encode(text), `${path}/${MANIFEST_FILE}`);
+  const manifest = parsed ?? parseManifest(new TextEncoder().encode(text), `${path}/${MANIFEST_FILE}`);
   const damage = await read(path, manifest);
   return damage === "" ? { manifest, config: config ?? undefined } : damage;
 }
@@ -144,11 +145,13 @@ function readConfig(path: string, written: WrittenFile | undefined): JsonObject 
 }
 
 /**
- * The bytes of a manifest that makes sense, all of whose files are there.
+ * A manifest that makes sense, all of whose files are there, and its bytes.
  *
  * @throws {CheckpointError} {@link FileError} if there is none
  */
-export async function readManifest(path: string): Promise<Uint8Array> {
+export async function readManifest(
+  path: string,
+): Promise<{ readonly bytes: Uint8Array; readonly manifest: Manifest }> {
   const kind = pathKind(path);
   if (kind !== "directory") {
     const got = kind === "none" ? "nothing there" : "a file";
@@ -159,8 +162,9 @@ export async function readManifest(path: string): Promise<Uint8Array> {
     throw new CheckpointError(path, `${MANIFEST_FILE} is missing: the checkpoint was not written to its end`);
   }
   const bytes = await readBytes(file);
+  const manifest = parseManifest(bytes, file);
   const problems: string[] = [];
-  for (const [name, { byteLength }] of parseManifest(bytes, file).files) {
+  for (const [name, { byteLength }] of manifest.files) {
     const found = pathKind(`${path}/${name}`) === "file" ? fileByteLength(`${path}/${name}`) : undefined;
     if (found === undefined) problems.push(`${name} is missing`);
     else if (found !== byteLength) {
@@ -168,7 +172,7 @@ export async function readManifest(path: string): Promise<Uint8Array> {
     }
   }
   if (problems.length > 0) throw new CheckpointError(path, problems.join("; "));
-  return bytes;
+  return { bytes, manifest };
 }
 
 /** Reads all files and loads none; ranks share the work. Gives what is wrong, or nothing. */

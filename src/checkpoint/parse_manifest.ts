@@ -34,7 +34,7 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
   }
   const found = bodyChecksum(body);
   if (expected !== found) throw refuse(`The checksum should be ${kindOf(expected)}, got "${found}": it is damaged`);
-  const result = schema().safeParse(body);
+  const result = (checked ??= schema()).safeParse(body);
   if (!result.success) {
     const problems = result.error.issues.flatMap((issue) => problemsOf(issue, body, () => ({})));
     throw refuse(problems.map(({ path, expected, got }) => `${path} must be ${expected}, got ${got}`).join("; "));
@@ -59,6 +59,9 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
 
 /** Tensors as the text has them. */
 type RenderedTensors = z.infer<ReturnType<typeof schema>>["model"];
+
+/** What {@link schema} gave when it was first needed: making it anew takes longer than reading a small manifest. */
+let checked: ReturnType<typeof schema> | undefined;
 
 /** What the text of a manifest holds besides format and checksum. */
 function schema() {

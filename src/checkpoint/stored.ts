@@ -45,7 +45,7 @@ export async function openStored(path: string): Promise<StoredCheckpoint> {
     const { files, tensors: model } = weights;
     return { path, manifest: undefined, files, model, optimizer: new Map(), [Symbol.dispose]: close };
   }
-  const manifest = parseManifest(await readManifest(path), `${path}/${MANIFEST_FILE}`);
+  const { manifest } = await readManifest(path);
   using opened = new DisposableStack();
   const files = new Map<string, SafetensorsFile>();
   for (const [name, written] of manifest.files) {

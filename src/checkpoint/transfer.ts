@@ -81,7 +81,8 @@ export function readFloats(
 }
 
 /**
- * Bytes of elements that this rank holds, piece by piece; a piece's memory is used again for the next.
+ * Bytes of elements that this rank holds, piece by piece; a piece is to be used before the next is asked for. Float32 is not
+ * copied where the device shows its memory.
  *
  * @param local first element, counted in the rank's memory
  * @param dtype float32, bfloat16 or float16 (rounded to nearest-even)
@@ -95,6 +96,13 @@ export function* elementPieces(
   if (length === 0) return;
   requireStorable(dtype);
   const base = ptr() + local * float32.byteLength;
+  if (dtype === float32 && device.bytesInPlace !== undefined) {
+    for (let done = 0; done < length; done += PIECE) {
+      const bytes = Math.min(PIECE, length - done) * float32.byteLength;
+      yield* device.bytesInPlace(devicePtr(base + done * float32.byteLength), bytes);
+    }
+    return;
+  }
   const values = new Float32Array(Math.min(PIECE, length));
   for (let done = 0; done < length; done += values.length) {
     const part = values.subarray(0, Math.min(values.length, length - done));

@@ -94,6 +94,11 @@ export interface Device {
   copyIn(dst: DevicePtr, src: Uint8Array): void;
   /** Copies device memory into host bytes. */
   copyOut(dst: Uint8Array, src: DevicePtr): void;
+  /**
+   * The bytes of its memory where they lie, in one part or several, to be read before anything else is enqueued. @default none
+   * can be seen: they are copied out
+   */
+  bytesInPlace?(src: DevicePtr, byteLength: number): Iterable<Uint8Array>;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
   /**

@@ -68,6 +68,9 @@ test("NativeDevice has more than 4 GiB, all of which kernels and copies reach", 
   const found = new Uint8Array(pattern.byteLength);
   device.copyOut(found, across);
   assert.equal(Buffer.compare(found, pattern), 0);
+  const parts = [...device.bytesInPlace(across, pattern.byteLength)];
+  assert.ok(parts.length <= 2);
+  assert.equal(Buffer.compare(Buffer.concat(parts), pattern), 0);
   device.dispose();
 });
 
@@ -95,6 +98,7 @@ test("NativeDevice refuses addresses outside of its memory, before anything is w
   refused(() => device.kernels.sumRanks(sum), /for 'sources'/);
   refused(() => device.copyIn(outside, new Uint8Array(1)), /Cannot copy 1 bytes/);
   refused(() => device.copyOut(new Uint8Array(65), inside), /Cannot copy 65 bytes/);
+  refused(() => [...device.bytesInPlace(inside, 65)], /Cannot copy 65 bytes/);
   refused(() => device.copy(inside, devicePtr(8), 8), /Cannot copy 8 bytes at 8/);
   assert.deepEqual(floats(device, inside, 16), new Array(16).fill(1));
   device.dispose();

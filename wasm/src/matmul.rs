@@ -162,20 +162,31 @@ unsafe fn block<T: Element>(
             let (j, end) = (panels.start * NR, nc.min(panels.end * NR));
             pack::<T, T::Factors, NR>(right.add(j * depth), b.at(pc, jc + j), b.col, b.row, end - j, kc);
         });
+        // What is packed next: the rows below, or the first ones of the next steps; and of the next columns' operand, or of the
+        // next steps' of these, as large a part as these rows are of all.
+        let next_rows = |ic: usize, mc: usize| {
+            let next = ic + mc;
+            if next < rows {
+                Ahead::new(a.at(i0 + next, pc), a, whole.min(rows - next), kc)
+            } else {
+                Ahead::new(a.beyond(i0, pc + kc), a, whole.min(rows), KC.min(p.k - pc - kc))
+            }
+        };
+        let next_columns = |ic: usize, mc: usize| {
+            let (step, column) = if pc + kc < p.k { (pc + kc, jc) } else { (0, jc + nc) };
+            let (steps, columns) = (KC.min(p.k - step), NC.min(p.n - column));
+            Ahead::new(b.beyond(step, column), b, steps, columns).part(ic, mc, rows)
+        };
         space.split(rows.div_ceil(whole), whole * nc * kc / WORK, |blocks, own| {
             let left = Space::new(own).left;
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
                 pack_left::<T>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
-                let next = ic + whole;
-                let ahead = if next < rows {
-                    Ahead::new(a.at(i0 + next, pc), a, whole.min(rows - next), kc)
-                } else {
-                    Ahead::new(a.beyond(i0, pc + kc), a, whole.min(rows), KC.min(p.k - pc - kc))
-                };
-                let mut ahead = ahead.over(nc.div_ceil(NR) * mc.div_ceil(MR));
+                let calls = nc.div_ceil(NR) * mc.div_ceil(MR);
+                let (mut rows_ahead, mut columns_ahead) = (next_rows(ic, mc).over(calls), next_columns(ic, mc).over(calls));
                 let mut product = |i: usize, j: usize| {
-                    ahead.fetch();
+                    rows_ahead.fetch();
+                    columns_ahead.fetch();
                     let (pa, pb) = (left.add(i * depth * spread()), right.add(j * depth));
                     let pc = c.add((ic + i) * ldc + j);
                     if mc - i >= MR && nc - j >= NR {
@@ -226,10 +237,15 @@ impl<T> Ahead<T> {
         Ahead { data, stride, lines: run.div_ceil(Self::LINE), runs, together: 0, run: 0, line: 0 }
     }
     const LINE: usize = 64 / size_of::<T>();
+    /// Of all runs as much as `count` items from `begin` on are of all of `of`.
+    #[inline(always)]
+    fn part(self, begin: usize, count: usize, of: usize) -> Ahead<T> {
+        Ahead { run: self.runs * begin / of, runs: self.runs * (begin + count) / of, ..self }
+    }
     /// The same, by so many calls of `fetch`.
     #[inline(always)]
     fn over(self, calls: usize) -> Ahead<T> {
-        Ahead { together: (self.runs * self.lines).div_ceil(calls.max(1)), ..self }
+        Ahead { together: ((self.runs - self.run) * self.lines).div_ceil(calls.max(1)), ..self }
     }
     #[inline(always)]
     fn fetch(&mut self) {

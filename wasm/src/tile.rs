@@ -22,8 +22,11 @@ pub const MR: usize = match LANES {
 const UNROLLED: usize = if LANES > 4 || cfg!(target_arch = "aarch64") { 4 } else { 1 };
 /// Vectors in a row of a tile.
 pub const VECTORS: usize = 2;
-/// Whether a tile of few columns is computed by half, as its sums still hide how long a fused product takes.
-const HALVED: bool = MR >= 12;
+/// Whether so many rows are a tile's that a part of them, or of its columns, has sums enough to hide how long a fused product
+/// takes; such a part is computed alone.
+const TALL: bool = MR >= 12;
+/// Rows of such a part.
+const THIRD: usize = MR / 3;
 /// Columns of a tile: width of the right operand's panels.
 pub const NR: usize = VECTORS * LANES;
 /// The most words that a value of a left panel takes.
@@ -57,8 +60,8 @@ impl Left {
 
 /// Adds the product of a left operand and a right panel over `depth` words.
 #[inline(always)]
-unsafe fn add_product<M: MultiplyAdd, const N: usize>(
-    sums: &mut [[F32s; N]; MR],
+unsafe fn add_product<M: MultiplyAdd, const R: usize, const N: usize>(
+    sums: &mut [[F32s; N]; R],
     depth: usize,
     a: Left,
     b: *const f32,
@@ -75,13 +78,13 @@ unsafe fn add_product<M: MultiplyAdd, const N: usize>(
         add_steps(sums, Left { data: left, ..a }, b);
         #[cfg(not(target_arch = "aarch64"))]
         for s in 0..UNROLLED {
-            add_step::<M, N>(sums, left.add(s * a.step), a.row, b.add(s * NR));
+            add_step::<M, R, N>(sums, left.add(s * a.step), a.row, b.add(s * NR));
         }
         left = left.add(UNROLLED * a.step);
         b = b.add(UNROLLED * NR);
     }
     for _ in 0..depth % UNROLLED {
-        add_step::<M, N>(sums, left, a.row, b);
+        add_step::<M, R, N>(sums, left, a.row, b);
         left = left.add(a.step);
         b = b.add(NR);
     }
@@ -91,7 +94,7 @@ unsafe fn add_product<M: MultiplyAdd, const N: usize>(
 /// by four neighbors, along its rows or along its steps.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-unsafe fn add_steps<const N: usize>(sums: &mut [[F32s; N]; MR], a: Left, b: *const f32) {
+unsafe fn add_steps<const R: usize, const N: usize>(sums: &mut [[F32s; N]; R], a: Left, b: *const f32) {
     const _: () = assert!(UNROLLED == 4 && MR.is_multiple_of(4));
     let mut values = [[F32s::zero(); MR]; UNROLLED];
     if a.row == 1 {
@@ -110,7 +113,7 @@ unsafe fn add_steps<const N: usize>(sums: &mut [[F32s; N]; MR], a: Left, b: *con
     }
     for s in 0..UNROLLED {
         let right: [F32s; N] = core::array::from_fn(|j| F32s::load(b.add(s * NR + LANES * j)));
-        for i in 0..MR {
+        for i in 0..R {
             for j in 0..N {
                 sums[i][j] = values[s][i].madd(right[j], sums[i][j]);
             }
@@ -120,14 +123,14 @@ unsafe fn add_steps<const N: usize>(sums: &mut [[F32s; N]; MR], a: Left, b: *con
 
 /// One word of each operand.
 #[inline(always)]
-unsafe fn add_step<M: MultiplyAdd, const N: usize>(
-    sums: &mut [[F32s; N]; MR],
+unsafe fn add_step<M: MultiplyAdd, const R: usize, const N: usize>(
+    sums: &mut [[F32s; N]; R],
     left: *const f32,
     row: usize,
     b: *const f32,
 ) {
     let right: [F32s; N] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
-    for i in 0..MR {
+    for i in 0..R {
         let value = F32s::load_splat(left.add(i * row));
         for j in 0..N {
             sums[i][j] = M::multiply_add(value, right[j], sums[i][j]);
@@ -147,7 +150,7 @@ pub unsafe fn tile<M: MultiplyAdd>(
     beta: f32,
 ) {
     let mut sums = [[F32s::zero(); VECTORS]; MR];
-    add_product::<M, VECTORS>(&mut sums, depth, Left::panel(a), b);
+    add_product::<M, MR, VECTORS>(&mut sums, depth, Left::panel(a), b);
     let (scale, keep) = (F32s::splat(alpha), F32s::splat(beta));
     for i in 0..MR {
         for j in 0..VECTORS {
@@ -180,7 +183,7 @@ pub unsafe fn tile_in_place(depth: usize, a: Left, b: *const f32, c: *mut f32, l
             }
         }
     }
-    add_product::<Widened, VECTORS>(&mut sums, depth, a, b);
+    add_product::<Widened, MR, VECTORS>(&mut sums, depth, a, b);
     for i in 0..MR {
         for j in 0..VECTORS {
             sums[i][j].store(c.add(i * ldc + LANES * j));
@@ -201,15 +204,20 @@ pub unsafe fn tile_part<M: MultiplyAdd>(
     rows: usize,
     cols: usize,
 ) {
-    if HALVED && cols <= LANES {
-        return part::<M, 1>(depth, a, b, c, ldc, alpha, beta, rows, cols);
+    if TALL && cols <= LANES {
+        part::<M, MR, 1>(depth, a, b, c, ldc, alpha, beta, rows, cols)
+    } else if TALL && rows <= THIRD {
+        part::<M, THIRD, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols)
+    } else if TALL && rows <= 2 * THIRD {
+        part::<M, { 2 * THIRD }, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols)
+    } else {
+        part::<M, MR, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols)
     }
-    part::<M, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols);
 }
 
-/// The same of the first `N` vectors of a tile's rows.
+/// The same of `R` rows of a panel, by the first `N` vectors of the other.
 #[inline(always)]
-unsafe fn part<M: MultiplyAdd, const N: usize>(
+unsafe fn part<M: MultiplyAdd, const R: usize, const N: usize>(
     depth: usize,
     a: *const f32,
     b: *const f32,
@@ -220,8 +228,8 @@ unsafe fn part<M: MultiplyAdd, const N: usize>(
     rows: usize,
     cols: usize,
 ) {
-    let mut sums = [[F32s::zero(); N]; MR];
-    add_product::<M, N>(&mut sums, depth, Left::panel(a), b);
+    let mut sums = [[F32s::zero(); N]; R];
+    add_product::<M, R, N>(&mut sums, depth, Left::panel(a), b);
     let (scale, keep) = (F32s::splat(alpha), F32s::splat(beta));
     for i in 0..rows {
         for j in 0..N.min(cols.div_ceil(LANES)) {

@@ -67,16 +67,21 @@ pub unsafe fn prepared(dst: *mut f32, a: Left, depth: usize) -> Left {
 /// Adds the product of a left operand whose rows lie next to each other: compilers keep more of the sums in registers where
 /// those of a column come together.
 #[inline(always)]
-pub unsafe fn add_neighbors<const N: usize>(sums: &mut [[F32s; N]; MR], depth: usize, a: Left, b: *const f32) {
+pub unsafe fn add_neighbors<const R: usize, const N: usize>(
+    sums: &mut [[F32s; N]; R],
+    depth: usize,
+    a: Left,
+    b: *const f32,
+) {
     let (mut left, mut b) = (a.data, b);
     for _ in 0..depth {
         let right: [F32s; N] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
         let values: [F32s; MR] = F32s::load_splats(left);
         let mut add = |i: usize, j: usize| sums[i][j] = values[i].madd(right[j], sums[i][j]);
         if cfg!(target_feature = "relaxed-simd") {
-            (0..MR).for_each(|i| (0..N).for_each(|j| add(i, j)));
+            (0..R).for_each(|i| (0..N).for_each(|j| add(i, j)));
         } else {
-            (0..N).for_each(|j| (0..MR).for_each(|i| add(i, j)));
+            (0..N).for_each(|j| (0..R).for_each(|i| add(i, j)));
         }
         left = left.add(a.step);
         b = b.add(NR);
@@ -86,7 +91,12 @@ pub unsafe fn add_neighbors<const N: usize>(sums: &mut [[F32s; N]; MR], depth: u
 /// Adds the product of a spread left panel and a right panel over `depth` steps, two at a time: which halves what the loop
 /// itself costs.
 #[inline(always)]
-pub unsafe fn add_spread<const N: usize>(sums: &mut [[F32s; N]; MR], depth: usize, a: *const f32, b: *const f32) {
+pub unsafe fn add_spread<const R: usize, const N: usize>(
+    sums: &mut [[F32s; N]; R],
+    depth: usize,
+    a: *const f32,
+    b: *const f32,
+) {
     let (mut a, mut b) = (a, b);
     let mut left = depth;
     while left >= 2 {
@@ -102,9 +112,9 @@ pub unsafe fn add_spread<const N: usize>(sums: &mut [[F32s; N]; MR], depth: usiz
 }
 
 #[inline(always)]
-unsafe fn add_step<const N: usize>(sums: &mut [[F32s; N]; MR], a: *const f32, b: *const f32) {
+unsafe fn add_step<const R: usize, const N: usize>(sums: &mut [[F32s; N]; R], a: *const f32, b: *const f32) {
     let right: [F32s; N] = core::array::from_fn(|j| F32s::load(b.add(LANES * j)));
-    for i in 0..MR {
+    for i in 0..R {
         let value = F32s::load(a.add(i * SPREAD));
         for j in 0..N {
             sums[i][j] = value.madd(right[j], sums[i][j]);

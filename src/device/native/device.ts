@@ -117,6 +117,10 @@ export class NativeDevice implements Device {
     this.#memory.copyOut(dst, src);
   }
 
+  bytesInPlace(src: DevicePtr, byteLength: number): Iterable<Uint8Array> {
+    return this.#memory.bytesInPlace(src, byteLength);
+  }
+
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
     this.#memory.copy(dst, src, byteLength);
   }

@@ -80,11 +80,18 @@ export class NativeMemory {
   }
 
   copyIn(dst: DevicePtr, src: Uint8Array): void {
-    this.#eachView(dst, src.byteLength, (bytes, done) => bytes.set(src.subarray(done, done + bytes.byteLength)));
+    let done = 0;
+    for (const bytes of this.bytesInPlace(dst, src.byteLength)) {
+      bytes.set(src.subarray(done, done += bytes.byteLength));
+    }
   }
 
   copyOut(dst: Uint8Array, src: DevicePtr): void {
-    this.#eachView(src, dst.byteLength, (bytes, done) => dst.set(bytes, done));
+    let done = 0;
+    for (const bytes of this.bytesInPlace(src, dst.byteLength)) {
+      dst.set(bytes, done);
+      done += bytes.byteLength;
+    }
   }
 
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
@@ -105,15 +112,15 @@ export class NativeMemory {
     this.#posix.unmap(this.#base, this.end - this.begin);
   }
 
-  /** Calls `f` with the bytes from `ptr` on, view by view, and how many came before. */
-  #eachView(ptr: DevicePtr, byteLength: number, f: (bytes: Uint8Array, done: number) => void): void {
+  /** The bytes from `ptr` on, view by view. */
+  *bytesInPlace(ptr: DevicePtr, byteLength: number): Generator<Uint8Array> {
     this.requireInside(ptr, byteLength);
     for (let done = 0; done < byteLength;) {
       const offset = ptr + done - this.begin;
       const view = at(this.#views, Math.floor(offset / VIEW_BYTES), "view");
       const start = offset % VIEW_BYTES;
       const bytes = view.subarray(start, start + byteLength - done);
-      f(bytes, done);
+      yield bytes;
       done += bytes.byteLength;
     }
   }
