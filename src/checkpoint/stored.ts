@@ -13,7 +13,6 @@ import type { StoredTensor } from "./dcp_shards.ts";
 import { readManifest } from "./find.ts";
 import { openHfWeights } from "./hf_index.ts";
 import { CONFIG_FILE, type Manifest, MANIFEST_FILE, type SavedTensor } from "./manifest.ts";
-import { parseManifest } from "./parse_manifest.ts";
 import { openVerified } from "./pieces.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
 import { readFloats } from "./transfer.ts";
