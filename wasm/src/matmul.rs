@@ -183,7 +183,8 @@ unsafe fn block<T: Element>(
                 let mc = whole.min(rows - ic);
                 pack_left::<T>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
                 let calls = nc.div_ceil(NR) * mc.div_ceil(MR);
-                let (mut rows_ahead, mut columns_ahead) = (next_rows(ic, mc).over(calls), next_columns(ic, mc).over(calls));
+                let (mut rows_ahead, mut columns_ahead) =
+                    (next_rows(ic, mc).over(calls), next_columns(ic, mc).over(calls));
                 let mut product = |i: usize, j: usize| {
                     rows_ahead.fetch();
                     columns_ahead.fetch();
