@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { OWN_ATTENTION } from "../device/attention.ts";
 import { float32 } from "../dtype.ts";
 import { CheckpointError } from "../errors.ts";
 import { findCheckpoint, verdictOf } from "./find.ts";
@@ -11,7 +12,7 @@ import { compareGroups, groupsOf } from "./group_settings.ts";
 import type { JsonObject } from "./json.ts";
 import { CONFIG_FILE, type Manifest, type SavedTensor } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
-import { environmentOf, OWN_ATTENTION, type SaveCheckpointOptions } from "./save_plan.ts";
+import { environmentOf, type SaveCheckpointOptions } from "./save_plan.ts";
 import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
 import {
   type HeldTensor,

@@ -6,7 +6,7 @@
  */
 import { at } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
-import type { Attention } from "../device/attention.ts";
+import { OWN_ATTENTION } from "../device/attention.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { Completion } from "./complete.ts";
 import { checkpointPath, partialPath } from "./directory.ts";
@@ -19,9 +19,6 @@ import type { Ranks } from "./ranks.ts";
 import { render } from "./save_hf.ts";
 import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
 import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
-
-/** Who computes attention where a manifest and a device name nobody. */
-export const OWN_ATTENTION: Attention = "own";
 
 /** Options of `saveCheckpoint`. */
 export interface SaveCheckpointOptions {

@@ -10,6 +10,7 @@ import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section, type SectionValue } from "../config/section.ts";
 import type { MemoryTerms } from "../device/allocator.ts";
+import { OWN_ATTENTION } from "../device/attention.ts";
 import { DEVICES } from "../device/registry.ts";
 import { ConfigError } from "../errors.ts";
 import {
@@ -110,7 +111,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
  * @throws {ConfigError} if the CPU is to do what only cards do
  */
 function isOnCard({ device, cudaGraphs, attention }: EstimateConfig & ParallelConfig): boolean {
-  const ofCards = { cudaGraphs, attention: attention !== "own" };
+  const ofCards = { cudaGraphs, attention: attention !== OWN_ATTENTION };
   const asked = Object.entries(ofCards).filter(([, isAsked]) => isAsked).map(([path]) => path);
   if (device !== undefined && device !== "cuda" && asked.length > 0) {
     throw new ConfigError(asked.map((path) => ({ path, expected: "device cuda with it", got: `'${device}'` })));

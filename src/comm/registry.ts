@@ -95,6 +95,12 @@ function hostsOf({ launch, worldSize, rank, report }: Request): HostsPlace | und
   return { address, port, localWorldSize, token: token ?? "" };
 }
 
+/** What joins the ranks of a world, each with such a device, where nothing else is asked for. */
+export function backendOf({ name }: Pick<Device, "name">, worldSize: number): "loopback" | "nccl" | "shm" {
+  if (worldSize === 1) return "loopback";
+  return /^cuda\b/.test(name) ? "nccl" : "shm";
+}
+
 /**
  * Joins the ranks that this process belongs to.
  *
@@ -113,8 +119,7 @@ export async function openProcessGroup(options: ProcessGroupOptions): Promise<Pr
   const launch = isExplicit ? undefined : readRankEnvironment();
   const worldSize = world?.size ?? options.worldSize ?? launch?.worldSize ?? 1;
   const rank = options.rank ?? launch?.rank ?? 0;
-  const ofSeveral = options.device.name.startsWith("cuda:") ? "nccl" : "shm";
-  const automatic = worldSize === 1 || world !== undefined ? "loopback" : ofSeveral;
+  const automatic = world !== undefined ? "loopback" : backendOf(options.device, worldSize);
   const open = OPENERS[backend === "auto" ? automatic : backend];
   if (open === undefined) {
     throw new ArgumentError(`No backend is called '${backend}': there are auto, ${BACKENDS.join(", ")}`);

@@ -11,3 +11,5 @@
 export const ATTENTION = ["own", "cudnn"] as const;
 /** Name of who computes attention on a card. */
 export type Attention = typeof ATTENTION[number];
+/** Who computes it where nobody else is asked for. */
+export const OWN_ATTENTION = "own" as const;

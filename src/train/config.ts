@@ -5,7 +5,7 @@
  */
 import * as z from "zod";
 import { type Section, section } from "../config/section.ts";
-import { ATTENTION, type Attention } from "../device/attention.ts";
+import { ATTENTION, type Attention, OWN_ATTENTION } from "../device/attention.ts";
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { DEVICES } from "../device/registry.ts";
 import { SCHEDULE_NAMES, type ScheduleName } from "../optim/schedule.ts";
@@ -218,7 +218,7 @@ export const parallelSection: Section<ParallelConfig> = section(
     cudaGraphs: z.boolean().default(false).describe(
       "With cuda: take steps by launching a graph, captured from the fourth step of a shape, instead of call by call",
     ).meta({ otherNames: ["cuda-graph", "use-cuda-graphs", "graphs"] }),
-    attention: z.enum(ATTENTION).default("own").describe(
+    attention: z.enum(ATTENTION).default(OWN_ATTENTION).describe(
       "Who computes attention: kernels of this library, or with cuda cuDNN what it takes (bfloat16 and float16 without masks)",
     ).meta({ otherNames: ["attn-implementation", "sdpa-backend"] }),
   }),

@@ -6,6 +6,7 @@
  */
 import { byteLengthOf, type Call, type CallKind } from "../comm/call.ts";
 import { type DryOptions, openDry } from "../comm/data/dry.ts";
+import { backendOf } from "../comm/registry.ts";
 import { type MemoryTerms, NO_TERMS } from "../device/allocator.ts";
 import type { Device } from "../device/device.ts";
 import { openAbsentCard } from "../device/cuda/traits.ts";
@@ -132,8 +133,7 @@ export async function dryRun(
     return opened.adopt(cpu, () => cpu.dispose());
   };
   const device = new DryDevice(given === "cuda" ? await openAbsentCard() : given ?? await openCpu());
-  const ofCards = planes.worldSize === 1 ? "loopback" : "nccl";
-  const { standsFor = device.name.startsWith("cuda") ? ofCards : undefined } = planes;
+  const { standsFor = backendOf(device, planes.worldSize) } = planes;
   const { allocator } = device;
   const group = openDry(device, { ...planes, standsFor, rank });
   const run = new Run({ device, group, localWorldSize, print: () => {} });

@@ -162,8 +162,9 @@ unsafe fn block<T: Element>(
             let (j, end) = (panels.start * NR, nc.min(panels.end * NR));
             pack::<T, T::Factors, NR>(right.add(j * depth), b.at(pc, jc + j), b.col, b.row, end - j, kc);
         });
-        // What is packed next: the rows below, or the first ones of the next steps; and of the next columns' operand, or of the
-        // next steps' of these, as large a part as these rows are of all.
+        // While a block of rows is multiplied, what is packed next is fetched. Of the left operand that is the next block of rows;
+        // behind the last one, the first block of the next steps. Of the right operand it is these columns at the next steps; behind
+        // the last steps, the next columns. All blocks of rows share that work, each by its number of rows.
         let next_rows = |ic: usize, mc: usize| {
             let next = ic + mc;
             if next < rows {

@@ -20,7 +20,7 @@ import { type MemoryPlace, OffloadPool } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type StreamName, Streams } from "../stream.ts";
-import type { Attention } from "../attention.ts";
+import { type Attention, OWN_ATTENTION } from "../attention.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
 import { CudnnAttention } from "./cudnn/attention.ts";
@@ -101,7 +101,7 @@ export class CudaDevice implements Device {
     const { memoryBytes, trace, environment, launches = LAUNCHES, report = () => {} } = options;
     const { index, cudart, nvrtc, cudnn, provider } = libraries;
     this.name = `cuda:${index}`;
-    this.attention = cudnn === undefined ? "own" : "cudnn";
+    this.attention = cudnn === undefined ? OWN_ATTENTION : "cudnn";
     this.math = math;
     this.trace = trace;
     const { lacks, logitsAtOnce, scratchBytes } = cardTraits(launches);

@@ -12,7 +12,7 @@ import type { FfiProvider, Library } from "../../../ffi/types.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
 import type { Environment } from "../../runtime/env.ts";
 import { countOf } from "../../words.ts";
-import type { Attention } from "../attention.ts";
+import { type Attention, OWN_ATTENTION } from "../attention.ts";
 import { type Cudnn, openCudnn } from "./cudnn/version.ts";
 
 /** The CUDA runtime. */
@@ -58,7 +58,7 @@ const ofThread = { index: 0, users: 0 };
 export async function openCudaLibraries(
   which: number | LocalRank,
   environment: Environment,
-  attention: Attention = "own",
+  attention: Attention = OWN_ATTENTION,
 ): Promise<CudaLibraries> {
   const provider = await openProvider();
   const cudart = await openLibrary(CUDART, { provider, environment });

@@ -21,13 +21,16 @@ const MOST_SCRATCH = 2 ** 28;
 /** How a call that works in scratch is spread. */
 export interface ScratchSpread {
   readonly blocks: number;
-  /** Float32 that the kernel is told of: those of one block, or, where functions leave them to later ones, of the call. */
+  /** Float32 that the kernel is told of: those of one block; of the whole call where one function leaves them to the next. */
   readonly room: number;
   /** Bytes of all of it. */
   readonly byteLength: number;
 }
 
-/** Makes what tells over how many blocks a call is spread, of at most some: one even where there is nothing, as some kernels tell that. */
+/**
+ * Makes what tells over how many blocks a call is spread, at most `most`. A call with nothing to do has one block too, as some
+ * kernels write their result there.
+ */
 function spreadReader(launch: Launch, entry: KernelEntry): (args: Arguments, most: number) => number {
   const blocksOf = blocksReader(launch, entry);
   return (args, most) => Math.max(1, Math.min(most, MOST_BLOCKS, blocksOf(args)));
@@ -88,7 +91,7 @@ export function formScratchReader(
   };
 }
 
-/** Of a kernel's forms the place of the one that a call takes; undefined where it runs without tensor cores. */
+/** The index in `forms` of the form that a call runs; undefined where the call runs without tensor cores. */
 export function formPlace(forms: readonly TensorForm[], args: Arguments): number | undefined {
   if (forms.length === 0 || !runsOnTensorCores(dtypeArgument(args, "dtype"))) return undefined;
   const [headDim, valueDim] = [numberArgument(args, "headDim"), numberArgument(args, "valueDim")];

@@ -43,7 +43,10 @@ export async function openCardMath(): Promise<PortableMath> {
 export async function openAbsentCard(): Promise<DryModel> {
   return {
     ...cardTraits(LAUNCHES),
-    ...{ name: "cuda", mathName: "cuda", detail: "a card that need not be here", math: await openCardMath() },
+    name: "cuda",
+    mathName: "cuda",
+    detail: "a card that need not be here",
+    math: await openCardMath(),
     allocator: { begin: FIRST_ADDRESS },
     status: { ptr: devicePtr(STATUS_ADDRESS), isLate: true },
   };
