@@ -10,15 +10,15 @@
  *
  * @module
  */
+import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch, MicroBatch } from "../data/loader.ts";
 import type { Device } from "../device/device.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../device/graphs.ts";
 import { int32 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import { unitsOf } from "../fsdp/handle.ts";
-import type { CausalLm } from "../models/causal_lm.ts";
 import type { RandomSource } from "../random.ts";
-import type { ParameterStorage } from "../tensor/parameter.ts";
+import type { Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import { scope, untrack } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { backwardAll, countAll, IGNORED_ROW, lossOf, StepFactors } from "./backward.ts";
@@ -131,13 +131,15 @@ export class StepGraph implements Disposable {
    */
   take(context: StepContext, { microBatches }: Batch): StepTensors & { readonly tokens: number } {
     const { group } = context;
-    requireOnDevice(context);
+    // Found once: looking through a model's modules takes longer than the launch does.
+    const parameters = [...context.model.parameters()];
+    requireOnDevice(parameters, context.device);
     const { tokens, microBatches: count } = countAll(microBatches, group);
     const parts = Array.from({ length: count }, (_, i) => microBatches[i] ?? IGNORED_ROW);
-    const shape = shapeOf(parts, context);
+    const shape = shapeOf(parts, parameters, context);
     // What a forward without a backward has left gathered would be missing in a capture, and grow stale in a launch.
     for (const unit of unitsOf([context.model])) unit.reshard();
-    const isOther = shape !== this.#shape || !this.#worksOn(context);
+    const isOther = shape !== this.#shape || !this.#worksOn(context, parameters);
     const [changed] = group.sum([Number(isOther)], "shape of the step");
     if (changed !== 0) this.#drop();
     this.#shape = shape;
@@ -152,7 +154,7 @@ export class StepGraph implements Disposable {
       frame.keep(loss, norm);
       return { loss, norm };
     };
-    return factors.within(tokens, () => ({ ...this.#takeBy(work, context), tokens }));
+    return factors.within(tokens, () => ({ ...this.#takeBy(work, context, parameters), tokens }));
   }
 
   /** Drops the graph, and what it reads. */
@@ -161,17 +163,20 @@ export class StepGraph implements Disposable {
   }
 
   /** Whether a graph, where there is one, has the addresses of what a step is to work on. */
-  #worksOn({ model, optimizer, scaler, group }: StepContext): boolean {
+  #worksOn({ model, optimizer, scaler, group }: StepContext, parameters: readonly Parameter[]): boolean {
     const before = this.#context;
     const isSame = before?.model === model && before.optimizer === optimizer && before.scaler === scaler &&
       before.group === group;
     const captured = this.#captured;
     if (!isSame || captured === undefined) return isSame;
-    return optimizer.isCaptured && storagesOf(model).every((storage, i) => storage === captured.storages[i]);
+    return optimizer.isCaptured && parameters.every(({ storage }, i) => storage === captured.storages[i]);
   }
 
-  #takeBy(work: () => StepTensors, context: StepContext): StepTensors {
-    const { device, optimizer } = context;
+  #takeBy(
+    work: () => StepTensors,
+    { device, optimizer, group }: StepContext,
+    parameters: readonly Parameter[],
+  ): StepTensors {
     this.#taken++;
     if (this.#captured === undefined) optimizer.zeroGrad();
     if (this.#taken < WARMUP_STEPS) return work();
@@ -180,7 +185,7 @@ export class StepGraph implements Disposable {
       this.#plan = rehearsed;
       return rehearsed.value;
     }
-    const step = this.#captured ??= this.#capture(work, this.#plan, context);
+    const step = this.#captured ??= this.#capture(work, this.#plan, group, parameters);
     optimizer.replayStep();
     device.scalars.flush();
     step.announce();
@@ -188,13 +193,19 @@ export class StepGraph implements Disposable {
     return step;
   }
 
-  #capture(work: () => StepTensors, plan: GraphPlan<unknown>, { group, model }: StepContext): CapturedStep {
+  #capture(
+    work: () => StepTensors,
+    plan: GraphPlan<unknown>,
+    group: ProcessGroup,
+    parameters: readonly Parameter[],
+  ): CapturedStep {
     const what = "training step";
     const { value, replay } = group.captureCalls(what, () => this.#graphs.capture(`a ${what}`, plan, work));
     const { loss, norm } = value.value;
     untrack(loss);
     untrack(norm);
-    return { loss, norm, graph: value.graph, storages: storagesOf(model), announce: replay };
+    const storages = parameters.map(({ storage }) => storage);
+    return { loss, norm, graph: value.graph, storages, announce: replay };
   }
 
   #drop(): void {
@@ -213,8 +224,8 @@ export class StepGraph implements Disposable {
 }
 
 /** A graph has no work of the host. */
-function requireOnDevice({ model, device }: StepContext): void {
-  for (const { fqn, storage } of model.parameters()) {
+function requireOnDevice(parameters: readonly Parameter[], device: Device): void {
+  for (const { fqn, storage } of parameters) {
     if (storage.run.device === device) continue;
     throw new UnsupportedError(
       `Cannot capture steps on ${device.name}: '${fqn}' is offloaded to ${storage.run.device.name}, and the host updates it there. Train ` +
@@ -223,19 +234,19 @@ function requireOnDevice({ model, device }: StepContext): void {
   }
 }
 
-function storagesOf(model: CausalLm): readonly ParameterStorage[] {
-  return Array.from(model.parameters(), ({ storage }) => storage);
-}
-
 /** What of a step a graph does not read anew, in words. */
-function shapeOf(parts: readonly MicroBatch[], { model, maxGradNorm }: StepContext): string {
+function shapeOf(
+  parts: readonly MicroBatch[],
+  parameters: readonly Parameter[],
+  { model, maxGradNorm }: StepContext,
+): string {
   const first = firstSampleOf(parts);
   const sizes = parts.map((part) => {
     if (part === IGNORED_ROW) return "nothing";
     const { batch, seq, random } = part;
     return `${batch} x ${seq}, ${random?.seed}, ${random === undefined ? "" : random.firstSample - (first ?? 0)}`;
   });
-  const frozen = [...model.parameters()].filter(({ trainable }) => !trainable).map(({ fqn }) => fqn);
+  const frozen = parameters.filter(({ trainable }) => !trainable).map(({ fqn }) => fqn);
   const evaluated = [...model.namedModules()].filter(([, { training }]) => !training).map(([name]) => `'${name}'`);
   return [maxGradNorm, ...sizes, ...frozen, ...evaluated].join("\n");
 }
