@@ -82,6 +82,15 @@ export function openVerified(path: string, written: WrittenFile): VerifiedFile {
     throw new CheckpointError(path, `Expected ${byteLength} bytes, got ${file.byteLength}: it is cut off or changed`);
   }
   let bytesRead = 0;
+  const readPiece = (start: number, into: Uint8Array): void => {
+    file.read(start, into);
+    bytesRead += into.length;
+    const expected = written.crc32.slice(start / PIECE_BYTES * DIGITS, (start / PIECE_BYTES + 1) * DIGITS);
+    const found = crc32Text(crc32(into));
+    if (found === expected) return;
+    const range = `Bytes ${start} to ${start + into.length}`;
+    throw new CheckpointError(path, `${range} should have checksum ${expected}, got ${found}: it is damaged`);
+  };
   // Neighbouring reads mostly begin where the last one ended, in the same piece.
   let held = -1;
   let piece = new Uint8Array(0);
@@ -91,21 +100,16 @@ export function openVerified(path: string, written: WrittenFile): VerifiedFile {
     piece = new Uint8Array(piece.buffer.byteLength >= PIECE_BYTES ? piece.buffer : new ArrayBuffer(PIECE_BYTES))
       .subarray(0, Math.min(PIECE_BYTES, byteLength - start));
     held = -1;
-    file.read(start, piece);
-    bytesRead += piece.length;
-    const expected = written.crc32.slice(index * DIGITS, (index + 1) * DIGITS);
-    const found = crc32Text(crc32(piece));
-    if (found !== expected) {
-      const range = `Bytes ${start} to ${start + piece.length}`;
-      throw new CheckpointError(path, `${range} should have checksum ${expected}, got ${found}: it is damaged`);
-    }
+    readPiece(start, piece);
     held = index;
+  };
+  const requireWithin = (end: number): void => {
+    if (end <= byteLength) return;
+    throw new CheckpointError(path, `It ends at byte ${byteLength}, but bytes up to ${end} are wanted`);
   };
   function* pieces(offset: number, count: number): Generator<Uint8Array> {
     const end = offset + count;
-    if (end > byteLength) {
-      throw new CheckpointError(path, `It ends at byte ${byteLength}, but bytes up to ${end} are wanted`);
-    }
+    requireWithin(end);
     for (let at = offset; at < end;) {
       load(Math.floor(at / PIECE_BYTES));
       const part = piece.subarray(at % PIECE_BYTES, at % PIECE_BYTES + end - at);
@@ -122,10 +126,17 @@ export function openVerified(path: string, written: WrittenFile): VerifiedFile {
       return bytesRead;
     },
     read(offset, into): void {
-      let done = 0;
-      for (const part of pieces(offset, into.length)) {
-        into.set(part, done);
-        done += part.length;
+      requireWithin(offset + into.length);
+      for (let done = 0; done < into.length;) {
+        const at = offset + done;
+        const rest = into.subarray(done, done + PIECE_BYTES - at % PIECE_BYTES);
+        // A piece that is wanted whole is read where it is wanted.
+        if (at % PIECE_BYTES === 0 && rest.length === Math.min(PIECE_BYTES, byteLength - at)) readPiece(at, rest);
+        else {
+          load(Math.floor(at / PIECE_BYTES));
+          rest.set(piece.subarray(at % PIECE_BYTES, at % PIECE_BYTES + rest.length));
+        }
+        done += rest.length;
       }
     },
     pieces,

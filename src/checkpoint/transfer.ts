@@ -48,7 +48,15 @@ async function readRun(
   const { byteLength: width, safetensors } = float32;
   let bytesRead = 0;
   if (file.get(name).code === safetensors) {
-    for (const piece of file.pieces(name, from * width, (from + length) * width)) {
+    const [begin, byteLength] = [from * width, length * width];
+    if (device.bytesInPlace !== undefined) {
+      for (const bytes of device.bytesInPlace(ptr, byteLength)) {
+        file.readIntoSync(name, begin + bytesRead, begin + bytesRead + bytes.length, bytes);
+        bytesRead += bytes.length;
+      }
+      return bytesRead;
+    }
+    for (const piece of file.pieces(name, begin, begin + byteLength)) {
       device.copyIn(devicePtr(ptr + bytesRead), piece);
       bytesRead += piece.length;
     }
