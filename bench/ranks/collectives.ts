@@ -10,7 +10,7 @@ import { openProcessGroup } from "fullyshard/comm";
 
 const ROUNDS = 60;
 
-const device = await openDevice("cpu");
+const device = await openDevice("cpu", { cpuMath: "auto" });
 using group = await openProcessGroup({ device });
 const all = Array.from({ length: group.size }, (_, rank) => rank);
 const take = (bytes: number) => device.allocator.allocate(bytes, "bench");

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { NativeAddress } from "../../ffi/types.ts";
 import type { Allocator } from "./allocator.ts";
 import type { Attention } from "./attention.ts";
 import { InternalError } from "../errors.ts";
@@ -95,10 +96,15 @@ export interface Device {
   /** Copies device memory into host bytes. */
   copyOut(dst: Uint8Array, src: DevicePtr): void;
   /**
-   * The bytes of its memory where they lie, in one part or several, to be read before anything else is enqueued. @default none
+   * The bytes of its memory where they lie, in one part or several, to be read or written before anything else is enqueued. @default none
    * can be seen: they are copied out
    */
   bytesInPlace?(src: DevicePtr, byteLength: number): Iterable<Uint8Array>;
+  /**
+   * Copies from anywhere in the process to device memory past the processor's caches: for more bytes than these hold. The ranges may
+   * not overlap. @default there are no such copies
+   */
+  copyPastCaches?(dst: DevicePtr, src: NativeAddress, byteLength: number): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
   /**

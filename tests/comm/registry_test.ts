@@ -2,15 +2,25 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { openProcessGroup } from "../../src/comm/registry.ts";
+import { openNativeDevice } from "../../src/device/native/device.ts";
 import { startRank } from "../support/rank_process.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 
 const RANK = new URL("./registry_rank.ts", import.meta.url);
 
-async function run(...environments: Record<string, string>[]): Promise<readonly string[]> {
+const LARGE = new URL("./large_window_rank.ts", import.meta.url);
+
+const native = await openNativeDevice({ memoryBytes: 2 ** 24 }).catch((error: Error) => error.message);
+const skip = typeof native === "string" && native;
+if (typeof native !== "string") native.dispose();
+
+const run = (...environments: Record<string, string>[]): Promise<readonly string[]> =>
+  runProgram(RANK, ...environments);
+
+async function runProgram(program: URL, ...environments: Record<string, string>[]): Promise<readonly string[]> {
   const none = { RANK: "", WORLD_SIZE: "", LOCAL_RANK: "", LOCAL_WORLD_SIZE: "", MASTER_ADDR: "", MASTER_PORT: "" };
   const run = { FULLYSHARD_RUN_ID: crypto.randomUUID() };
-  const ranks = environments.map((env) => startRank(RANK, [], { env: { ...none, ...run, ...env } }));
+  const ranks = environments.map((env) => startRank(program, [], { env: { ...none, ...run, ...env } }));
   await Promise.all(ranks.map((rank) => rank.ended));
   return ranks.map((rank) => rank.stdout.trim() || rank.stderr.trim());
 }
@@ -22,6 +32,12 @@ test("openProcessGroup() without a launch environment is a world of one", { time
 test("openProcessGroup() shares memory where RANK and WORLD_SIZE say so", { timeout: 60_000 }, async () => {
   const env = { WORLD_SIZE: "2", MASTER_PORT: "29517" };
   assert.deepEqual(await run({ ...env, RANK: "0" }, { ...env, RANK: "1" }), ["shm 0 of 2: 3", "shm 1 of 2: 3"]);
+});
+
+test("openWindow() gives what was published where a gather goes past caches", { timeout: 60_000, skip }, async () => {
+  const env = { WORLD_SIZE: "2", MASTER_PORT: "29518" };
+  const ranks = await runProgram(LARGE, { ...env, RANK: "0" }, { ...env, RANK: "1" });
+  assert.deepEqual(ranks, ["shm 0: as published", "shm 1: as published"]);
 });
 
 test("openProcessGroup() refuses half an environment and ranks of other hosts", { timeout: 60_000 }, async () => {

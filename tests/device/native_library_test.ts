@@ -20,7 +20,7 @@ import { temporaryDirectory } from "../support/temporary.ts";
 import { TRACES } from "../support/traces.ts";
 
 const OTHERS = [
-  ...["heap_base", "list_area", "pool_bytes", "pool_helpers", "pool_work", "pool_end"],
+  ...["copy_past_caches", "heap_base", "list_area", "pool_bytes", "pool_helpers", "pool_work", "pool_end"],
   ...["portable_exp", "portable_log", "portable_sin", "portable_cos", "portable_pow"],
 ];
 

@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 /// Largest head dim.
 pub const MAX_HEAD_DIM: usize = 256;
 const QUERIES: usize = 128;
-const KEYS: usize = 128;
+const KEYS: usize = 256;
 const ROWS: usize = QUERIES.next_multiple_of(MR);
 
 /// Sizes, strides and switches of one call; see `attention` in `src/device/kernels/products.ts`.

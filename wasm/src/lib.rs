@@ -37,6 +37,8 @@ mod memory;
 pub mod norm;
 pub mod optimizer;
 pub mod pack;
+#[cfg(feature = "native")]
+pub mod past_caches;
 pub mod philox;
 #[cfg(feature = "native")]
 mod pool;
@@ -367,6 +369,11 @@ export! { space:
     portable_sin(x: f64) -> f64 = libm::sin;
     portable_cos(x: f64) -> f64 = libm::cos;
     portable_pow(x: f64, y: f64) -> f64 = libm::pow;
+}
+
+#[cfg(feature = "native")]
+export! { space:
+    copy_past_caches(n: Size, dst: Address, src: Address) = past_caches::copy over n;
 }
 
 /// Threads that share the work of calls, by the address of their control block.

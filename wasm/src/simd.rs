@@ -11,6 +11,8 @@ use crate::simd_wasm as registers;
 #[cfg(target_feature = "avx2")]
 use crate::simd_x86 as registers;
 
+#[cfg(feature = "native")]
+pub use registers::{copy_line, end_of_lines};
 pub use registers::{prefetch, prefetch_near, Quad, LANES};
 
 /// Lanes of f32.

@@ -102,6 +102,20 @@ pub fn prefetch_near<T>(p: *const T) {
     unsafe { core::arch::asm!("prfm pldl2keep, [{}]", in(reg) p, options(nostack, readonly, preserves_flags)) }
 }
 
+/// Copies 64 bytes, past the caches as far as the processor takes the hint.
+#[cfg(feature = "native")]
+#[inline(always)]
+pub unsafe fn copy_line(to: *mut u8, from: *const u8) {
+    core::arch::asm!("ldnp {a:q}, {b:q}, [{from}]", "ldnp {c:q}, {d:q}, [{from}, #32]", "stnp {a:q}, {b:q}, [{to}]",
+        "stnp {c:q}, {d:q}, [{to}, #32]", to = in(reg) to, from = in(reg) from, a = out(vreg) _, b = out(vreg) _,
+        c = out(vreg) _, d = out(vreg) _, options(nostack, preserves_flags));
+}
+
+/// Ends copies of lines: their stores are ordered as all others are.
+#[cfg(feature = "native")]
+#[inline(always)]
+pub fn end_of_lines() {}
+
 /// Four f32, as in other vectors.
 #[derive(Clone, Copy)]
 pub struct Quad(Floats);

@@ -174,6 +174,22 @@ pub fn prefetch_near<T>(p: *const T) {
     unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
 }
 
+/// Copies 64 bytes, to a line of memory, past the caches; it is there for others after [`end_of_lines`].
+#[cfg(feature = "native")]
+#[inline(always)]
+pub unsafe fn copy_line(to: *mut u8, from: *const u8) {
+    for half in 0..2 {
+        _mm256_stream_si256(to.cast::<__m256i>().add(half), _mm256_loadu_si256(from.cast::<__m256i>().add(half)));
+    }
+}
+
+/// Ends copies of lines.
+#[cfg(feature = "native")]
+#[inline(always)]
+pub fn end_of_lines() {
+    unsafe { _mm_sfence() }
+}
+
 /// Four f32, whatever the width of other vectors.
 #[derive(Clone, Copy)]
 pub struct Quad(__m128);

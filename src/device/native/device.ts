@@ -67,6 +67,8 @@ export class NativeDevice implements Device {
   readonly #memory: NativeMemory;
   readonly #library: NativeLibrary;
   readonly #pool: ThreadPool | undefined;
+  /** Where arguments of calls are written. */
+  readonly #numbers: Float64Array;
 
   /** Use {@link openNativeDevice}. */
   constructor(
@@ -102,6 +104,7 @@ export class NativeDevice implements Device {
     });
     this.allocator = new Allocator(this.name, heap + STATUS_AREA_BYTES, memory.end);
     const numbers = new Float64Array(memory.viewOf(memory.begin, lists - memory.begin));
+    this.#numbers = numbers;
     if (pool !== undefined) numbers[numbers.length - 1] = pool.address;
     const words = new Int32Array(memory.viewOf(lists, LIST_WORDS * 4));
     const kernels = nativeKernels(memory, library, { words, address: lists, addressWords: 2 }, numbers, heap);
@@ -123,6 +126,12 @@ export class NativeDevice implements Device {
 
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void {
     this.#memory.copy(dst, src, byteLength);
+  }
+
+  copyPastCaches(dst: DevicePtr, src: NativeAddress, byteLength: number): void {
+    this.#memory.requireInside(dst, byteLength);
+    this.#numbers.set([byteLength, dst, this.#memory.numberOf(src)]);
+    this.#library.others.copy_past_caches(this.#memory.address(this.#memory.begin));
   }
 
   scratchBytes(): number {

@@ -26,10 +26,10 @@ function ofSpace<R extends ResultType>(result: R): OfSpace<R> {
   return { args: ["address"], result, check: "none" };
 }
 
-/** Functions that are no kernels: where areas lie, functions of numbers, and, by the address of a pool, those of threads. */
+/** Functions that are no kernels: where areas lie, a copy from anywhere, functions of numbers, and, by the address of a pool, those of threads. */
 type Others =
   & { readonly [N in "heap_base" | "list_area" | "pool_bytes" | "pool_helpers"]: OfSpace<"usize"> }
-  & { readonly pool_end: OfSpace<"void"> }
+  & { readonly [N in "copy_past_caches" | "pool_end"]: OfSpace<"void"> }
   & {
     readonly [N in "portable_exp" | "portable_log" | "portable_sin" | "portable_cos" | "portable_pow"]: OfSpace<"f64">;
   };
@@ -37,6 +37,7 @@ type Others =
 const OTHERS: Others = {
   heap_base: ofSpace("usize"),
   list_area: ofSpace("usize"),
+  copy_past_caches: ofSpace("void"),
   pool_bytes: ofSpace("usize"),
   pool_helpers: ofSpace("usize"),
   pool_end: ofSpace("void"),
