@@ -6,8 +6,8 @@
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "67d59190331efa9ecf03d43e3b14b88c53594fa68f28ddb18083863ae58ee10d",
-  v4: "9f799ef711c434f907934fc4bfaaf687942133828c8877f02cdaad457e14c36e",
-  "v4-bf16": "2afa76d1d5ba9621620969c4b1ea9f9265be1ed0102bd9b1e8394790520b2de2",
-  neon: "227b6adcb6f5580effb98c1e37d066a0353fead2ab55fa7441606e46a86bbe08",
+  v3: "1338f6dbceb5ff71ee269886ead5dd3445a57ef21e33170d17e29475cadb7acb",
+  v4: "a02ab430ed4baf0c7e7cc727fadfa025929f89f547ad8b6769b8785a2b5377b1",
+  "v4-bf16": "ed49b66a41407acbec9d7d59455b4af02d6b7dadec39a807c46e5a287fbbe0de",
+  neon: "c0ca1db9bf937836cea21d6644fccc6880c6f9c2796bef947ffc637744e8e2a5",
 } as const;

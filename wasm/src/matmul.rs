@@ -8,7 +8,7 @@ use crate::pack::{pack, pack_left, spread};
 use crate::scratch_areas;
 use crate::simd::{prefetch_near, sum_lanes};
 use crate::strided::gather;
-use crate::tile::{fetch_output, tile, tile_part, MR, NR, SPREAD};
+use crate::tile::{fetch_output, tile, tile_part, GRAIN, MR, NR, SPREAD};
 use crate::with_wider;
 use crate::workspace::Workspace;
 use core::ops::Range;
@@ -20,6 +20,8 @@ const NC: usize = 512;
 const ROUNDED_ROWS: usize = 1024;
 /// Multiplications and additions that take as long as an element of a sum of two arrays.
 const WORK: usize = 16;
+/// Elements of a right operand that each thread packs for itself where it has one block of rows.
+const LITTLE: usize = 1 << 15;
 /// Rows up to which a transposed `b` is read in place, along its own rows.
 const SKINNY_ROWS: usize = 3;
 
@@ -153,15 +155,22 @@ unsafe fn block<T: Element>(
 ) {
     let right = Space::new(space).right;
     let whole = block_rows(space, rows);
+    let blocks = rows.div_ceil(whole);
     let mut pc = 0;
     while pc < p.k {
         let kc = KC.min(p.k - pc);
         let depth = words::<T, T::Factors>(kc);
         let beta = if pc == 0 { beta } else { 1.0 };
-        space.split(nc.div_ceil(NR), NR * kc, |panels, _| {
+        let pack_columns = |right: *mut f32, panels: Range<usize>| {
             let (j, end) = (panels.start * NR, nc.min(panels.end * NR));
             pack::<T, T::Factors, NR>(right.add(j * depth), b.at(pc, jc + j), b.col, b.row, end - j, kc);
-        });
+        };
+        let panels = nc.div_ceil(NR);
+        // To pack little is faster than to fetch it from the cache of another thread that has.
+        let each_packs = blocks > 1 && blocks == space.threads() && nc * kc <= LITTLE;
+        if !each_packs {
+            space.split(panels, NR * kc, |panels, _| pack_columns(right, panels));
+        }
         // While a block of rows is multiplied, what is packed next is fetched. Of the left operand that is the next block of rows;
         // behind the last one, the first block of the next steps. Of the right operand it is these columns at the next steps; behind
         // the last steps, the next columns. All blocks of rows share that work, each by its number of rows.
@@ -178,8 +187,12 @@ unsafe fn block<T: Element>(
             let (steps, columns) = (KC.min(p.k - step), NC.min(p.n - column));
             Ahead::new(b.beyond(step, column), b, steps, columns).part(ic, mc, rows)
         };
-        space.split(rows.div_ceil(whole), whole * nc * kc / WORK, |blocks, own| {
-            let left = Space::new(own).left;
+        space.split(blocks, whole * nc * kc / WORK, |blocks, own| {
+            let Space { left, right: own_right, .. } = Space::new(own);
+            let right = if each_packs { own_right } else { right };
+            if each_packs {
+                pack_columns(right, 0..panels);
+            }
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
                 pack_left::<T>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
@@ -275,7 +288,7 @@ unsafe fn block_rows(space: Workspace, rows: usize) -> usize {
         return MC;
     }
     let blocks = rows.div_ceil(MC).next_multiple_of(threads);
-    rows.div_ceil(blocks.max(1)).next_multiple_of(MR).max(MR)
+    rows.div_ceil(blocks.max(1)).next_multiple_of(GRAIN).max(GRAIN)
 }
 
 /// `c = alpha * sums + beta * c` for one row, rounded once.

@@ -27,6 +27,8 @@ pub const VECTORS: usize = 2;
 const TALL: bool = MR >= 12;
 /// Rows of such a part.
 const THIRD: usize = MR / 3;
+/// Rows of which as many as one likes take no longer than their share of whole tiles.
+pub const GRAIN: usize = if TALL { THIRD } else { MR };
 /// Columns of a tile: width of the right operand's panels.
 pub const NR: usize = VECTORS * LANES;
 /// The most words that a value of a left panel takes.

@@ -8,7 +8,6 @@
  */
 import type { Posix } from "../../../ffi/posix.ts";
 import type { NativeAddress } from "../../../ffi/types.ts";
-import { at } from "../../at.ts";
 import { InternalError, UseAfterDisposeError } from "../../errors.ts";
 import type { DevicePtr } from "../device.ts";
 
@@ -23,7 +22,8 @@ export class NativeMemory {
   readonly end: number;
   readonly #posix: Posix;
   readonly #base: NativeAddress;
-  readonly #views: Uint8Array[] = [];
+  /** Made when first needed: Deno collects garbage for each, as for so many bytes of its own. */
+  readonly #views = new Map<number, Uint8Array>();
   #beforeUse: (() => void) | undefined;
   #isMapped = true;
 
@@ -33,10 +33,6 @@ export class NativeMemory {
     this.#base = posix.mapPrivate(byteLength);
     this.begin = posix.provider.numberOf(this.#base);
     this.end = this.begin + byteLength;
-    for (let start = 0; start < byteLength; start += VIEW_BYTES) {
-      const view = posix.provider.viewOf(this.address(this.begin + start), Math.min(VIEW_BYTES, byteLength - start));
-      this.#views.push(new Uint8Array(view));
-    }
   }
 
   /** A mapping of the same size. */
@@ -113,8 +109,16 @@ export class NativeMemory {
   /** Gives all of it back; views of it must not be used any more. */
   unmap(): void {
     this.#isMapped = false;
-    this.#views.length = 0;
+    this.#views.clear();
     this.#posix.unmap(this.#base, this.end - this.begin);
+  }
+
+  #viewFrom(begin: number): Uint8Array {
+    const made = this.#views.get(begin);
+    if (made !== undefined) return made;
+    const view = new Uint8Array(this.viewOf(begin, Math.min(VIEW_BYTES, this.end - begin)));
+    this.#views.set(begin, view);
+    return view;
   }
 
   /** The bytes from `ptr` on, view by view. */
@@ -122,9 +126,8 @@ export class NativeMemory {
     this.requireInside(ptr, byteLength);
     for (let done = 0; done < byteLength;) {
       const offset = ptr + done - this.begin;
-      const view = at(this.#views, Math.floor(offset / VIEW_BYTES), "view");
       const start = offset % VIEW_BYTES;
-      const bytes = view.subarray(start, start + byteLength - done);
+      const bytes = this.#viewFrom(this.begin + offset - start).subarray(start, start + byteLength - done);
       yield bytes;
       done += bytes.byteLength;
     }
