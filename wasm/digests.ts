@@ -1,8 +1,14 @@
 /**
- * SHA-256 of the native libraries in `wasm/pkg`. Made by `scripts/build_wasm.sh`.
+ * SHA-256 of the modules and the native libraries in `wasm/pkg`. Made by `scripts/build_wasm.sh`.
  *
  * @module
  */
+
+/** Hexadecimal digests of modules, by their arithmetic. */
+export const MODULE_DIGESTS = {
+  strict: "3abe8113c678c4572a4d918155ac791acea9e039962519677c3833271b164537",
+  relaxed: "d94ad05a02e1ae104522461b596e7252ebc709278c906c3611aa9d3515fd8ac5",
+} as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
