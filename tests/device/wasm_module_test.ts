@@ -5,6 +5,7 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -87,6 +88,17 @@ test("loadKernelModule() opens a module if it is what the sources were built to,
     const torn = directory.file("torn.wasm");
     writeFileSync(torn, (await binary(variant)).subarray(0, 100_000));
     await assert.rejects(loadKernelModule(variant, pathToFileURL(torn)), isOther(torn, variant));
+    const pipe = directory.file("pipe.wasm");
+    assert.equal(spawnSync("mkfifo", [pipe]).status, 0);
+    for (
+      const [name, found] of [["pipe.wasm", "not a regular file"], ["", "not a regular file"], ["no.wasm", "not there"]]
+    ) {
+      await assert.rejects(loadKernelModule(variant, pathToFileURL(directory.file(name ?? ""))), (error) => {
+        assert.ok(error instanceof FileError);
+        assert.ok(error.message.endsWith(`${name}': it is ${found}; the package is incomplete, install it anew`));
+        return true;
+      });
+    }
   }
 });
 
