@@ -59,7 +59,8 @@ export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Dev
   }
   const native = await openNative(given).catch(obstacle);
   if (typeof native === "object") return native;
-  const onednn = await openWasmDevice({ ...given, cpuMath: "onednn" }).catch(obstacle);
+  const noNative = `'auto' found no native kernels (${native})`;
+  const onednn = await openWasmDevice({ ...given, cpuMath: "onednn", why: noNative }).catch(obstacle);
   if (typeof onednn === "object") return onednn;
   const why = `'auto' found neither native kernels (${native}) nor oneDNN; fullyshard doctor says more`;
   return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });
