@@ -11,6 +11,7 @@ export const ATTENTION: Subject = {
   name: "attention",
   unit: "ms",
   higherIsBetter: false,
+  takesThreads: true,
   threadsTarget: 1.8,
   isApart: false,
   cases: ["native", "wasm-relaxed"].flatMap((math) =>

@@ -11,6 +11,7 @@ export const DISPATCH: Subject = {
   name: "dispatch",
   unit: "us",
   higherIsBetter: false,
+  takesThreads: true,
   isApart: false,
   cases: [{ name: "add-4", target: 1.3 }, { name: "mlp-forward-backward", target: 2 }, { name: "adamw-4", target: 2 }],
   ours: program(({ runtime }, names) => rank(runtime, "bench/ranks/dispatch.ts", ...names)),

@@ -18,6 +18,7 @@ export const GEMM: Subject = {
   name: "gemm",
   unit: "GFLOP/s",
   higherIsBetter: true,
+  takesThreads: true,
   threadsTarget: 1.8,
   isApart: false,
   cases: ["native", "wasm-relaxed", "onednn"].flatMap((math) =>

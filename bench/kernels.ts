@@ -45,6 +45,7 @@ export const KERNELS: Subject = {
   name: "kernels",
   unit: "us",
   higherIsBetter: false,
+  takesThreads: true,
   isApart: false,
   cases: ["native", "wasm-relaxed"].flatMap((math) => [...NAMES, "adamw"].map((name) => ({ name: `${math}-${name}` }))),
   ours: async (setting, names) => {

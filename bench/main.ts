@@ -43,6 +43,9 @@ const SUBJECTS: readonly Subject[] = [
   STEP,
 ];
 
+/** Those whose ranks compute with threads. */
+const THREADED: string = SUBJECTS.filter(({ takesThreads }) => takesThreads).map(({ name }) => name).join(", ");
+
 const flags: readonly Flag[] = [
   {
     name: "peer",
@@ -55,8 +58,7 @@ const flags: readonly Flag[] = [
     name: "threads",
     takes: "one",
     placeholder: "<n>",
-    description:
-      "Threads of a rank, of either side, for gemm, attention and step, which is then one rank's (default: 1)",
+    description: `Threads of a rank, of either side, for ${THREADED}; a step is then one rank's (default: 1)`,
   },
   {
     name: "case",
@@ -79,7 +81,11 @@ async function main(argv: readonly string[]): Promise<number> {
   const names = SUBJECTS.map(({ name }) => name).join(", ");
   const python = process.env["PEER_PYTHON"];
   const subject = SUBJECTS.find(({ name }) => named && name === argv[0]);
-  const peers = [...PEERS.filter((name) => subject?.peers?.[name] !== undefined), "one-thread"];
+  const threaded = subject?.takesThreads ?? false;
+  const peers = [
+    ...PEERS.filter((name) => subject?.peers?.[name] !== undefined),
+    ...threaded ? ["one-thread"] : [],
+  ];
   const wanted = text("case") ?? "";
   const all = subject === undefined ? [] : casesOf(subject, PEERS.find((one) => one === peer));
   const exact = all.filter((one) => one.name === wanted);
@@ -89,13 +95,18 @@ async function main(argv: readonly string[]): Promise<number> {
     ...problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`),
     ...subject === undefined
       ? [`subject: expected ${names}, got ${argv[0] ?? "nothing"}`]
+      : !threaded && peer === "one-thread"
+      ? [`--peer one-thread: expected one of ${THREADED}, which take threads, got ${subject.name}`]
       : peer !== undefined && !peers.includes(peer)
-      ? [`--peer: expected ${peers.join(" or ")} for ${subject.name}, got ${peer}`]
+      ? [`--peer: expected ${peers.join(" or ") || "none"} for ${subject.name}, got ${peer}`]
       : cases.length === 0
       ? [`--case: expected a part of ${all.map((one) => one.name).join(", ")}, got ${wanted}`]
       : [],
     ...runtime !== "bun" && runtime !== "deno" ? [`--runtime: expected bun or deno, got ${runtime}`] : [],
     ...!isPositive(rounds) ? [`--rounds: expected a positive integer, got ${text("rounds")}`] : [],
+    ...subject !== undefined && !threaded && uses.has("threads")
+      ? [`--threads: expected one of ${THREADED}, which take threads, got ${subject.name}`]
+      : [],
     ...!isPositive(threads) ? [`--threads: expected a positive integer, got ${text("threads")}`] : [],
     ...isPython && python === undefined
       ? [`PEER_PYTHON: expected a Python that has ${peer === "mpi" ? "mpi4py" : "torch"}, got nothing`]

@@ -109,6 +109,7 @@ export const STEP: Subject = {
   name: "step",
   unit: "ms",
   higherIsBetter: false,
+  takesThreads: true,
   threadsTarget: 1.65,
   isApart: true,
   cases: CASES,

@@ -54,6 +54,8 @@ export interface Subject {
   readonly unit: string;
   readonly higherIsBetter: boolean;
   readonly cases: readonly BenchCase[];
+  /** Whether our side computes with as many threads as are asked for. */
+  readonly takesThreads?: true;
   /** The ratio aimed at beside one thread. */
   readonly threadsTarget?: number;
   /** Whether each case is a run of its own; else all cases are one run of either side. */

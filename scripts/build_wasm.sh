@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds wasm/pkg from the Rust crate in wasm/: the strict and the relaxed-simd module, and native libraries for x86-64-v3,
-# x86-64-v4 (with AVX512_BF16 too) and aarch64 (NEON) on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which the
-# libraries are known, and wasm/SHA256SUMS, which tells from which sources all that was built.
+# x86-64-v4 (with AVX512_BF16 too) and aarch64 (NEON) on Linux, equal byte for byte wherever they are built; and wasm/digests.ts, by which both
+# are known, and wasm/SHA256SUMS, which tells from which sources all that was built.
 #
 #   scripts/build_wasm.sh              builds
 #   scripts/build_wasm.sh --check      fails if sources or results are others than wasm/SHA256SUMS says, or if the native
@@ -155,12 +155,23 @@ failed=0
 for build in "${builds[@]}"; do wait "$build" || failed=1; done
 ((failed == 0))
 
+# Of modules that were not built now, those that are there, which were compared with wasm/SHA256SUMS.
+module_digest() {
+  if [ "$mode" = --check ]; then digest "$crate/pkg/$1.wasm"; else digest "$work/pkg/$1.wasm"; fi
+}
+
 cat > "$work/digests.ts" << END
 /**
- * SHA-256 of the native libraries in \`wasm/pkg\`. Made by \`scripts/build_wasm.sh\`.
+ * SHA-256 of the modules and the native libraries in \`wasm/pkg\`. Made by \`scripts/build_wasm.sh\`.
  *
  * @module
  */
+
+/** Hexadecimal digests of modules, by their arithmetic. */
+export const MODULE_DIGESTS = {
+  strict: "$(module_digest strict)",
+  relaxed: "$(module_digest relaxed)",
+} as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {

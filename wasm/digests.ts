@@ -1,8 +1,14 @@
 /**
- * SHA-256 of the native libraries in `wasm/pkg`. Made by `scripts/build_wasm.sh`.
+ * SHA-256 of the modules and the native libraries in `wasm/pkg`. Made by `scripts/build_wasm.sh`.
  *
  * @module
  */
+
+/** Hexadecimal digests of modules, by their arithmetic. */
+export const MODULE_DIGESTS = {
+  strict: "4956dd7f1388776ac42a87e9464e62105cfb44248adc79b3e767b237f4602bfe",
+  relaxed: "3b40dfa96e2995a6ac3763e06558fdf603567947f72dd60d2b0b12a4a34a9d14",
+} as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {

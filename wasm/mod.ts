@@ -1,16 +1,17 @@
 /**
- * The door to the CPU kernels: finds and compiles a module and instantiates it over a memory. What its exports take is told by
+ * The door to the CPU kernels: finds a module that is what the sources were built to, compiles it and instantiates it over a memory. What its exports take is told by
  * the table of kernels in `src/device/kernels/`; nothing is checked behind this door.
  *
  * Both modules (`scripts/build_wasm.sh` makes them) import one memory and nothing else.
  *
  * @module
  */
-import { FileError, InternalError } from "../src/errors.ts";
-import { permissionRemedy } from "../src/runtime/permissions.ts";
+import { InternalError, UnsupportedError } from "../src/errors.ts";
+import { packagedBytes } from "../src/runtime/packaged.ts";
+import { MODULE_DIGESTS } from "./digests.ts";
 
 /** Which arithmetic a module has: `strict` gives the same bits everywhere, `relaxed` may fuse multiply and add. */
-export type KernelVariant = "strict" | "relaxed";
+export type KernelVariant = keyof typeof MODULE_DIGESTS;
 
 /** What the module imports its memory as. The linker's choice; a test compares it with the binaries. */
 const MEMORY_MODULE = "./fullyshard_wasm_bg.js";
@@ -36,16 +37,13 @@ const compiled = new Map<KernelVariant, Promise<WebAssembly.Module>>();
  * beside this file is read once.
  *
  * @param variant which arithmetic
- * @param source the binary or where it lies, a `file:`, `http:` or `https:` URL; by default the file beside this one
- * @throws {FileError} if it cannot be read, or is no module
+ * @param source where it lies, a `file:`, `http:` or `https:` URL; by default beside this file
+ * @throws {FileError} if it cannot be read, or is another module
+ * @throws {UnsupportedError} if the runtime cannot compile it
  */
-export async function loadKernelModule(
-  variant: KernelVariant,
-  source?: URL | Uint8Array<ArrayBuffer>,
-): Promise<WebAssembly.Module> {
-  if (source instanceof Uint8Array) return await WebAssembly.compile(source);
-  if (source !== undefined) return await compileFrom(source);
-  const known = compiled.get(variant) ?? compileFrom(defaultSource(variant));
+export async function loadKernelModule(variant: KernelVariant, source?: URL): Promise<WebAssembly.Module> {
+  if (source !== undefined) return await compileFrom(source, variant);
+  const known = compiled.get(variant) ?? compileFrom(defaultSource(variant), variant);
   compiled.set(variant, known);
   try {
     return await known;
@@ -55,22 +53,18 @@ export async function loadKernelModule(
   }
 }
 
-async function compileFrom(url: URL): Promise<WebAssembly.Module> {
-  let bytes: ArrayBuffer;
-  try {
-    const response = await fetch(url);
-    if (!response.ok) throw new Error(`HTTP status ${response.status}`);
-    bytes = await response.arrayBuffer();
-  } catch (cause) {
-    const detail = permissionRemedy(cause) ?? "the package is incomplete; install it again";
-    throw new FileError(url.href, "read", detail, undefined, { cause });
-  }
+async function compileFrom(url: URL, variant: KernelVariant): Promise<WebAssembly.Module> {
+  const bytes = await packagedBytes(url, `module '${variant}'`, MODULE_DIGESTS[variant]);
   try {
     return await WebAssembly.compile(bytes);
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    const detail = `it is damaged (${reason}); install the package again`;
-    throw new FileError(url.href, "compile", detail, undefined, { cause });
+    throw new UnsupportedError(
+      `This runtime cannot compile the kernel module '${variant}' (${reason}); use a newer one`,
+      {
+        cause,
+      },
+    );
   }
 }
 

@@ -8,9 +8,9 @@
  *
  * @module
  */
-import { FileError, UnsupportedError } from "../src/errors.ts";
-import { sha256 } from "../src/runtime/checksum.ts";
-import { filePath, pathKind, readBytes } from "../src/runtime/files.ts";
+import { UnsupportedError } from "../src/errors.ts";
+import { filePath } from "../src/runtime/files.ts";
+import { packagedBytes } from "../src/runtime/packaged.ts";
 import { LIBRARY_DIGESTS } from "./digests.ts";
 
 /** What a library is built for: x86-64-v3 has AVX2 and FMA, x86-64-v4 has AVX-512 too, and v4-bf16 products of bfloat16 besides; aarch64 has
@@ -44,14 +44,6 @@ export async function nativeLibraryPath(level: NativeLevel, source: URL = source
       `Cannot open a native library from ${source.href}, as it is no file: install the package ('npm install fullyshard')`,
     );
   }
-  const path = filePath(source);
-  const kind = pathKind(path);
-  if (kind !== "file") {
-    const found = kind === "none" ? "it is not there" : "it is not a regular file";
-    throw new FileError(path, "open", `${found}; the package is incomplete, install it anew`);
-  }
-  const digest = sha256([await readBytes(path)]);
-  if (digest === LIBRARY_DIGESTS[level]) return path;
-  const expected = `its SHA-256 is ${digest}, that of this version's library ${LIBRARY_DIGESTS[level]}`;
-  throw new FileError(path, "open", `${expected}; install the package anew`);
+  await packagedBytes(source, `library '${level}'`, LIBRARY_DIGESTS[level]);
+  return filePath(source);
 }

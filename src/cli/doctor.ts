@@ -20,13 +20,14 @@ import { candidatePaths, isAbsence, type LibrarySource, type LibrarySpec } from 
 import { openLibrary } from "../../ffi/mod.ts";
 import { Posix } from "../../ffi/posix.ts";
 import type { BindingTable, Library } from "../../ffi/types.ts";
+import { loadKernelModule } from "../../wasm/mod.ts";
 import { nvrtcVersion } from "../device/cuda/compiler.ts";
 import { cudnnVersion } from "../device/cuda/cudnn/version.ts";
 import { cudaVersion } from "../device/cuda/libraries.ts";
 import { LEVEL_NAMES, openNativeLibrary } from "../device/native/library.ts";
 import { readProcessor } from "../device/native/processor.ts";
 import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
-import { FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
+import { FileError, isOneOf, LibraryNotFoundError, NativeError, UnsupportedError, USAGE_ERRORS } from "../errors.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { pathKind, type Space } from "../runtime/files.ts";
 import {
@@ -122,7 +123,7 @@ export async function examine(environment: Environment): Promise<DoctorReport> {
   for (const { name, broken } of libraries) {
     for (const { path, reason } of broken) problems.push(`${name}: ${path}: ${reason}`);
   }
-  problems.push(...cuda.problems);
+  problems.push(...await moduleProblems(), ...cuda.problems);
   const report = {
     runtime: runtime(),
     platform,
@@ -157,6 +158,16 @@ async function examineNative(
     }
     throw error;
   }
+}
+
+/** Why kernel modules do not work, which are taken where native kernels are not. */
+async function moduleProblems(): Promise<readonly string[]> {
+  const outcomes = await Promise.allSettled([loadKernelModule("strict"), loadKernelModule("relaxed")]);
+  return outcomes.flatMap((outcome) => {
+    if (outcome.status === "fulfilled") return [];
+    if (isOneOf(outcome.reason, USAGE_ERRORS)) return [`WASM kernels: ${outcome.reason.message}`];
+    throw outcome.reason;
+  });
 }
 
 /** Opens a library and reads its version; one that does not tell it is broken. */

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
+import { ArgumentError, FileError, LibraryNotFoundError, NativeError, UnsupportedError } from "../errors.ts";
 import { isPermitted } from "../runtime/permissions.ts";
 import type { Trace } from "../runtime/trace.ts";
 import type { Device } from "./device.ts";
@@ -42,13 +42,16 @@ export interface CpuDeviceOptions {
 /**
  * Opens the CPU.
  *
- * @throws {ArgumentError} if the memory's size or the number of threads is out of range
+ * @throws {ArgumentError} if the memory's size, the number of threads or that of ranks is out of range
  * @throws {UnsupportedError} if more than one thread is asked of WASM, or one cannot be started
  * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` or `onednn` and it is not to
  * be had here
  */
 export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
   const { cpuMath = "wasm", ranksOnHost = 1, ...others } = options;
+  if (!(Number.isInteger(ranksOnHost) && ranksOnHost >= 1)) {
+    throw new ArgumentError(`Cannot open a CPU device of a host that has ${ranksOnHost} ranks: it has at least one`);
+  }
   const given = { ...others, ranksOnHost };
   if (cpuMath === "native") return await openNative(given);
   if (cpuMath !== "auto") return await openWasmDevice({ ...given, cpuMath });
@@ -59,7 +62,8 @@ export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Dev
   }
   const native = await openNative(given).catch(obstacle);
   if (typeof native === "object") return native;
-  const onednn = await openWasmDevice({ ...given, cpuMath: "onednn" }).catch(obstacle);
+  const noNative = `'auto' found no native kernels (${native})`;
+  const onednn = await openWasmDevice({ ...given, cpuMath: "onednn", why: noNative }).catch(obstacle);
   if (typeof onednn === "object") return onednn;
   const why = `'auto' found neither native kernels (${native}) nor oneDNN; fullyshard doctor says more`;
   return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });

@@ -29,6 +29,16 @@ test("bench refuses a case that there is not, and counts that are no whole numbe
   }
 });
 
+test("bench refuses threads of a subject that computes with none, and names those that do", () => {
+  const expected = "expected one of attention, dispatch, gemm, kernels, step, which take threads, got";
+  for (const subject of ["checkpoint", "collectives", "large", "routing", "startup"]) {
+    assert.ok(refused(subject, "--threads", "2").startsWith(`--threads: ${expected} ${subject}\n`), subject);
+    const said = refused(subject, "--threads", "2", "--peer", "one-thread");
+    assert.ok(said.startsWith(`--peer one-thread: ${expected} ${subject}\n--threads: ${expected} ${subject}\n`), said);
+  }
+  assert.match(refused("large", "--peer", "torch"), /^--peer: expected none for large, got torch$/m);
+});
+
 /** Processes that one started, and those that they started. */
 function descendants(pid: number): readonly number[] {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").filter((one) =>

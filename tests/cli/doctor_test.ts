@@ -4,8 +4,11 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { appendFileSync, cpSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import process from "node:process";
 import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
 import type { DoctorReport, LibraryReport } from "../../src/cli/doctor.ts";
 import { doctor, examine, formatReport } from "../../src/cli/doctor.ts";
 import type { Environment, EnvName } from "../../src/runtime/env.ts";
@@ -64,6 +67,33 @@ describe("doctor()", () => {
       assert.ok("obstacle" in native && !runs);
       assert.match(text, /^cpu math {7}(onednn|wasm-relaxed), as there is .*native: /m);
     }
+  });
+
+  it("says which kernel modules are damaged or missing", () => {
+    using folder = temporaryDirectory();
+    const root = fileURLToPath(new URL("../../", import.meta.url));
+    for (const part of ["src", "ffi", "wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts", "wasm/pkg", "package.json"]) {
+      cpSync(`${root}${part}`, folder.file(part), { recursive: true });
+    }
+    symlinkSync(`${root}node_modules`, folder.file("node_modules"));
+    const problems = (): readonly string[] => {
+      const flags = process.versions["bun"] === undefined ? ["run", "-A"] : ["run"];
+      const args = [...flags, folder.file("src/cli/main.ts"), "doctor", "--json"];
+      const { stdout, stderr } = spawnSync(process.execPath, args, { cwd: folder.path, encoding: "utf8" });
+      assert.notEqual(stdout, "", stderr);
+      const report: DoctorReport = JSON.parse(stdout);
+      return report.problems.filter((problem) => problem.startsWith("WASM kernels: "));
+    };
+    assert.deepEqual(problems(), []);
+    rmSync(folder.file("wasm/pkg/strict.wasm"));
+    appendFileSync(folder.file("wasm/pkg/relaxed.wasm"), "more");
+    const [missing = "", damaged = "", ...others] = problems();
+    assert.deepEqual(others, []);
+    assert.match(missing, /^WASM kernels: Cannot open '.*\/wasm\/pkg\/strict\.wasm': it is not there; the package /);
+    assert.match(
+      damaged,
+      /^WASM kernels: Cannot open '.*\/relaxed\.wasm': its SHA-256 is .*; install the package anew$/,
+    );
   });
 
   it("says what computes where there are no native kernels", async () => {

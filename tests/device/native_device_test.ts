@@ -184,6 +184,31 @@ test("openDevice() says what to set where the system lends no such addresses", {
   }
 });
 
+test(
+  "openDevice() says why there is no device with as much memory, if the choice is left to it",
+  { skip },
+  async () => {
+    for (const memoryBytes of [1e18, Infinity]) {
+      await assert.rejects(openDevice("cpu", { cpuMath: "auto", memoryBytes }), {
+        name: "ArgumentError",
+        message:
+          /^Cannot open a CPU device of \S+ bytes: it must have .* 4 GiB with 'onednn' math, and 'auto' found no native kernels \(.* does not lend so many addresses .*\)$/,
+      });
+    }
+  },
+);
+
+test("openDevice() refuses numbers of ranks that no host has", async () => {
+  for (const ranksOnHost of [0, -1, 1.5, NaN, Infinity]) {
+    for (const cpuMath of ["native", "wasm", "auto"] as const) {
+      await assert.rejects(openDevice("cpu", { cpuMath, memoryBytes: 2 ** 24, ranksOnHost }), {
+        name: "ArgumentError",
+        message: `Cannot open a CPU device of a host that has ${ranksOnHost} ranks: it has at least one`,
+      });
+    }
+  }
+});
+
 test("openDevice() names the limit of addresses that keeps any CPU device from being opened", (context) => {
   if (RUNTIME === "deno") return context.skip("Deno itself does not start within so few addresses");
   const door = new URL("../../doors/device.ts", import.meta.url).href;

@@ -5,8 +5,10 @@
  * @module
  */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { devicePtr } from "../../src/device/device.ts";
@@ -16,7 +18,8 @@ import { exportName } from "../../src/device/kernels/packing.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
 import { wasmKernels } from "../../src/device/wasm/kernels.ts";
 import { float32 } from "../../src/dtype.ts";
-import { InternalError } from "../../src/errors.ts";
+import { FileError, InternalError } from "../../src/errors.ts";
+import { MODULE_DIGESTS } from "../../wasm/digests.ts";
 import { instantiateKernels, loadKernelModule } from "../../wasm/mod.ts";
 import type { KernelVariant } from "../../wasm/mod.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -75,22 +78,69 @@ for (const variant of VARIANTS) {
   });
 }
 
-test("loadKernelModule() takes a URL or bytes and names what it cannot read", async () => {
-  const bytes = await binary("strict");
-  assert.ok(await loadKernelModule("strict", bytes) instanceof WebAssembly.Module);
-  const url = new URL("../../wasm/pkg/relaxed.wasm", import.meta.url);
-  assert.ok(await loadKernelModule("strict", url) instanceof WebAssembly.Module);
-  await assert.rejects(loadKernelModule("strict", new URL("./nowhere.wasm", import.meta.url)), {
-    name: "FileError",
-    message: /nowhere\.wasm': the package is incomplete; install it again$/,
+test("loadKernelModule() opens a module if it is what the sources were built to, and nothing else", async () => {
+  for (const variant of VARIANTS) {
+    const url = new URL(`../../wasm/pkg/${variant}.wasm`, import.meta.url);
+    assert.ok(await loadKernelModule(variant, url) instanceof WebAssembly.Module);
+    const others = VARIANTS.filter((one) => one !== variant);
+    for (const other of others) await assert.rejects(loadKernelModule(other, url), isOther(url.pathname, other));
+    using directory = temporaryDirectory();
+    const torn = directory.file("torn.wasm");
+    writeFileSync(torn, (await binary(variant)).subarray(0, 100_000));
+    await assert.rejects(loadKernelModule(variant, pathToFileURL(torn)), isOther(torn, variant));
+    const pipe = directory.file("pipe.wasm");
+    assert.equal(spawnSync("mkfifo", [pipe]).status, 0);
+    for (
+      const [name, found] of [["pipe.wasm", "not a regular file"], ["", "not a regular file"], ["no.wasm", "not there"]]
+    ) {
+      await assert.rejects(loadKernelModule(variant, pathToFileURL(directory.file(name ?? ""))), (error) => {
+        assert.ok(error instanceof FileError);
+        assert.ok(error.message.endsWith(`${name}': it is ${found}; the package is incomplete, install it anew`));
+        return true;
+      });
+    }
+  }
+});
+
+/** Whether an error says that a module is not the wanted one. */
+function isOther(path: string, variant: KernelVariant): (error: unknown) => boolean {
+  return (error) => {
+    assert.ok(error instanceof FileError);
+    assert.ok(error.message.startsWith(`Cannot open '${path}': its SHA-256 is `), error.message);
+    const expected = `, that of this version's module '${variant}' ${
+      MODULE_DIGESTS[variant]
+    }; install the package anew`;
+    assert.ok(error.message.endsWith(expected), error.message);
+    return true;
+  };
+}
+
+test("loadKernelModule() compares what a server gives, too", async () => {
+  const server = createServer(async ({ url }, response) => {
+    if (url === "/none.wasm") return response.writeHead(404).end();
+    response.writeHead(200).end(await binary(url === "/strict.wasm" ? "strict" : "relaxed"));
   });
-  using directory = temporaryDirectory();
-  const torn = `${directory.path}/torn.wasm`;
-  writeFileSync(torn, bytes.subarray(0, 100_000));
-  await assert.rejects(loadKernelModule("strict", pathToFileURL(torn)), {
-    name: "FileError",
-    message: /^Cannot compile 'file:.*torn\.wasm': it is damaged \(.+\); install the package again$/,
-  });
+  await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
+  try {
+    const address = server.address();
+    assert.ok(address !== null && typeof address === "object");
+    const at = (name: string): URL => new URL(`http://127.0.0.1:${address.port}/${name}.wasm`);
+    assert.ok(await loadKernelModule("strict", at("strict")) instanceof WebAssembly.Module);
+    await assert.rejects(loadKernelModule("strict", at("other")), isOther(at("other").href, "strict"));
+    await assert.rejects(loadKernelModule("strict", at("none")), {
+      name: "FileError",
+      message: `Cannot open '${at("none").href}': its server answers with status 404; the package is incomplete, ` +
+        "install it anew",
+    });
+    await assert.rejects(loadKernelModule("strict", new URL("http://127.0.0.1:1/strict.wasm")), {
+      name: "FileError",
+      message:
+        /^Cannot open 'http:\/\/127\.0\.0\.1:1\/strict\.wasm': it cannot be read \(.+\); install the package anew$/,
+    });
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
 });
 
 test("instantiateKernels() takes any memory that is large enough, growable or not", async () => {

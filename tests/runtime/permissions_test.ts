@@ -97,7 +97,7 @@ describe("Deno's permissions", { skip }, () => {
     const kernels = `${root}wasm/pkg/relaxed.wasm`;
     assert.ok(
       refused("--allow-env").includes(
-        `Cannot read 'file://${kernels}': Deno was not given the permission; add --allow-read=${kernels}, or --allow-read for all`,
+        `Cannot open '${kernels}': Deno was not given the permission; add --allow-read=${kernels}, or --allow-read for all`,
       ),
     );
     assert.match(

@@ -117,12 +117,11 @@ export class WasmDevice implements Device {
   }
 }
 
-function wasmMemory(pages: number, why: string | undefined): WebAssembly.Memory {
+function wasmMemory(pages: number, found: string): WebAssembly.Memory {
   try {
     return new WebAssembly.Memory({ initial: pages, maximum: pages });
   } catch (cause) {
     if (!(cause instanceof RangeError)) throw cause;
-    const found = why === undefined ? "" : `, and ${why}`;
     throw new UnsupportedError(
       `Cannot open a CPU device of ${
         pages * PAGE_BYTES
@@ -150,19 +149,19 @@ export async function openWasmDevice(options: WasmDeviceOptions = {}): Promise<W
     trace,
   } = options;
   const pages = Math.floor(memoryBytes / PAGE_BYTES);
+  const found = why === undefined ? "" : `, and ${why}`;
   if (!(pages >= 256 && pages <= MAX_PAGES)) {
     throw new ArgumentError(
-      `Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB with '${cpuMath}' math`,
+      `Cannot open a CPU device of ${memoryBytes} bytes: it must have 16 MiB to 4 GiB with '${cpuMath}' math${found}`,
     );
   }
   if (threads !== undefined && threads !== 1 && cpuMath !== "onednn") {
-    const found = why === undefined ? "" : `, and ${why}`;
     throw new UnsupportedError(
       `Cannot run ${threads} threads with '${cpuMath}' math, which has one${found}: leave threads out, or use cpuMath 'native'`,
     );
   }
   const instantiate = (name: string, compiled: WebAssembly.Module): WasmParts => {
-    const memory = wasmMemory(pages, why);
+    const memory = wasmMemory(pages, found);
     const module = instantiateKernels(compiled, memory);
     const ptr = devicePtr(module.heapBase);
     const record = new DataView(memory.buffer, ptr);
