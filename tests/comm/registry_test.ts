@@ -34,6 +34,12 @@ test("openProcessGroup() shares memory where RANK and WORLD_SIZE say so", { time
   assert.deepEqual(await run({ ...env, RANK: "0" }, { ...env, RANK: "1" }), ["shm 0 of 2: 3", "shm 1 of 2: 3"]);
 });
 
+test("openProcessGroup() says which directory cannot hold shared memory, and what names another", async () => {
+  const env = { WORLD_SIZE: "2", MASTER_PORT: "29519", RANK: "0", FULLYSHARD_SHM_DIRECTORY: "/dev/null/shared" };
+  const [said = ""] = await run(env);
+  assert.match(said, /^FileError: Cannot share memory in '\/dev\/null\/shared': .*ENOTDIR.*FULLYSHARD_SHM_DIRECTORY/);
+});
+
 test("openWindow() gives what was published where a gather goes past caches", { timeout: 60_000, skip }, async () => {
   const env = { WORLD_SIZE: "2", MASTER_PORT: "29518" };
   const ranks = await runProgram(LARGE, { ...env, RANK: "0" }, { ...env, RANK: "1" });

@@ -9,7 +9,7 @@
  * @module
  */
 import type { Posix } from "../../../ffi/posix.ts";
-import { NativeError, RendezvousError } from "../../errors.ts";
+import { FileError, NativeError, RendezvousError } from "../../errors.ts";
 import { sleep } from "../../runtime/clock.ts";
 
 /** How long a lock may be held by somebody who only looks. */
@@ -40,13 +40,14 @@ export class RunFiles {
    *
    * @returns the file's descriptor
    * @throws {RendezvousError} if a live process is that rank already
+   * @throws {FileError} if no file can be made in the directory
    */
   async claim(rank: number): Promise<number> {
     const path = this.#lockPath(rank);
     const { posix } = this;
     const deadline = performance.now() + GLANCE_MS;
     for (;;) {
-      const old = posix.openFile(path, "readWrite");
+      const old = this.#inDirectory(() => posix.openFile(path, "readWrite"));
       if (old !== undefined) {
         const isFree = posix.tryLock(old, "exclusive");
         if (isFree) posix.unlink(path);
@@ -125,11 +126,25 @@ export class RunFiles {
 
   /** Makes a file, or `undefined` if there is one. */
   #create(path: string): number | undefined {
+    return this.#inDirectory(() => {
+      try {
+        return this.posix.createFile(path);
+      } catch (error) {
+        if (error instanceof NativeError && error.code === "EEXIST") return undefined;
+        throw error;
+      }
+    });
+  }
+
+  /** Opens or makes a file; a failure says what other directory may be chosen. */
+  #inDirectory<T>(open: () => T): T {
     try {
-      return this.posix.createFile(path);
+      return open();
     } catch (error) {
-      if (error instanceof NativeError && error.code === "EEXIST") return undefined;
-      throw error;
+      if (!(error instanceof NativeError)) throw error;
+      const remedy = "FULLYSHARD_SHM_DIRECTORY names another directory than /dev/shm";
+      const detail = `${error.message}; choose one that is there and that this user may write in: ${remedy}`;
+      throw new FileError(this.directory, "share memory in", detail, error.code, { cause: error });
     }
   }
 }
