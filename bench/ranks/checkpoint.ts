@@ -3,12 +3,12 @@
  *
  * @module
  */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { rmSync } from "node:fs";
 import process from "node:process";
 import { fullyShard, launch } from "fullyshard";
 import { asyncSave, CheckpointStager, loadCheckpoint, saveCheckpoint } from "fullyshard/checkpoint";
 import { initializeParameters, Module, Parameter } from "fullyshard/nn";
+import { makeTemporaryDirectory } from "../../src/runtime/files.ts";
 import { median } from "../figures.ts";
 
 const MATRICES = 16;
@@ -43,7 +43,7 @@ initializeParameters(model, 0);
 using stager = new CheckpointStager(device);
 
 const [directory = ""] = group.exchangeText(
-  group.rank === 0 ? mkdtempSync(`${tmpdir()}/fullyshard-bench-`) : "",
+  group.rank === 0 ? makeTemporaryDirectory("fullyshard-bench-") : "",
   "directory",
 );
 const what = { directory, model, group, state: {} };
