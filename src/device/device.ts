@@ -4,7 +4,6 @@
  *
  * @module
  */
-import type { NativeAddress } from "../../ffi/types.ts";
 import type { Allocator } from "./allocator.ts";
 import type { Attention } from "./attention.ts";
 import { InternalError } from "../errors.ts";
@@ -101,10 +100,10 @@ export interface Device {
    */
   bytesInPlace?(src: DevicePtr, byteLength: number): Iterable<Uint8Array>;
   /**
-   * Copies from anywhere in the process to device memory past the processor's caches: for more bytes than these hold. The ranges may
-   * not overlap. @default there are no such copies
+   * Copies from any address of the process to device memory past the processor's caches: for more bytes than these hold. The ranges
+   * may not overlap. @default there are no such copies
    */
-  copyPastCaches?(dst: DevicePtr, src: NativeAddress, byteLength: number): void;
+  copyPastCaches?(dst: DevicePtr, src: number, byteLength: number): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
   /**

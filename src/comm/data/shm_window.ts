@@ -75,7 +75,7 @@ export function openShmWindow(
         const place = devicePtr(dst + at(offsets, peer, "offset of rank"));
         if (peer !== rank) published.wait(peer, epoch, "publishing what it wrote");
         const part = provider.offset(address, at(begins, peer, "part of rank"));
-        if (copyPastCaches !== undefined) copyPastCaches(place, part, byteLength);
+        if (copyPastCaches !== undefined) copyPastCaches(place, provider.numberOf(part), byteLength);
         else if (peer === rank) device.copy(place, pointer, byteLength);
         else if (byteLength > 0) memcpy(pages.native(place), part, byteLength);
       }

@@ -128,9 +128,9 @@ export class NativeDevice implements Device {
     this.#memory.copy(dst, src, byteLength);
   }
 
-  copyPastCaches(dst: DevicePtr, src: NativeAddress, byteLength: number): void {
+  copyPastCaches(dst: DevicePtr, src: number, byteLength: number): void {
     this.#memory.requireInside(dst, byteLength);
-    this.#numbers.set([byteLength, dst, this.#memory.numberOf(src)]);
+    this.#numbers.set([byteLength, dst, src]);
     this.#library.others.copy_past_caches(this.#memory.address(this.#memory.begin));
   }
 

@@ -45,11 +45,6 @@ export class NativeMemory {
     return this.#posix.provider.offset(this.#base, ptr - this.begin);
   }
 
-  /** The number of any address of the process. */
-  numberOf(address: NativeAddress): number {
-    return this.#posix.provider.numberOf(address);
-  }
-
   /** Bytes that stay where they are: of what the device keeps for itself. */
   viewOf(ptr: number, byteLength: number): ArrayBuffer {
     this.requireInside(ptr, byteLength);
