@@ -12,8 +12,8 @@ export const MODULE_DIGESTS = {
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "1338f6dbceb5ff71ee269886ead5dd3445a57ef21e33170d17e29475cadb7acb",
-  v4: "a02ab430ed4baf0c7e7cc727fadfa025929f89f547ad8b6769b8785a2b5377b1",
-  "v4-bf16": "ed49b66a41407acbec9d7d59455b4af02d6b7dadec39a807c46e5a287fbbe0de",
-  neon: "c0ca1db9bf937836cea21d6644fccc6880c6f9c2796bef947ffc637744e8e2a5",
+  v3: "f49a00bbc5da3602ec94ddcf1f5d94bf53a2cc89c011a0de654d3a3a0021a646",
+  v4: "544628fe703337293ca9a5304dd898b86314386c2c71a84cb24da8f56efe06bf",
+  "v4-bf16": "3f898feffcf180f1fed3755b4e5f0ee70e88f004a7a8eaa30a66d6645cf3c734",
+  neon: "11619831577db5ad7a255624bc3a16c1fec82ddfebdc43d820dc6f6f3a8deb05",
 } as const;

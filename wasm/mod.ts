@@ -1,6 +1,6 @@
 /**
- * The door to the CPU kernels: finds a module that is what the sources were built to, compiles it and instantiates it over a memory. What its exports take is told by
- * the table of kernels in `src/device/kernels/`; nothing is checked behind this door.
+ * The door to the CPU kernels: finds a module that is what the sources were built to, compiles it and instantiates it over a
+ * memory. What its exports take is told by the table of kernels in `src/device/kernels/`; nothing is checked behind this door.
  *
  * Both modules (`scripts/build_wasm.sh` makes them) import one memory and nothing else.
  *
@@ -59,12 +59,8 @@ async function compileFrom(url: URL, variant: KernelVariant): Promise<WebAssembl
     return await WebAssembly.compile(bytes);
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new UnsupportedError(
-      `This runtime cannot compile the kernel module '${variant}' (${reason}); use a newer one`,
-      {
-        cause,
-      },
-    );
+    const detail = `This runtime cannot compile the kernel module '${variant}' (${reason}); use a newer one`;
+    throw new UnsupportedError(detail, { cause });
   }
 }
 

@@ -62,7 +62,7 @@ export class PieceChecksums {
   }
 }
 
-/** A file open for reading, of which every byte that is given was checked. */
+/** A file open for reading, of which every byte that is given was checked; a `read` that fails may have written what is damaged. */
 export interface VerifiedFile extends ReadableFile {
   /** Bytes read from the file so far: whole pieces. */
   readonly bytesRead: number;

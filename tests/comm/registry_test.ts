@@ -2,17 +2,14 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { openProcessGroup } from "../../src/comm/registry.ts";
-import { openNativeDevice } from "../../src/device/native/device.ts";
+import { skipWithoutNative } from "../support/available.ts";
 import { startRank } from "../support/rank_process.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 
 const RANK = new URL("./registry_rank.ts", import.meta.url);
-
 const LARGE = new URL("./large_window_rank.ts", import.meta.url);
 
-const native = await openNativeDevice({ memoryBytes: 2 ** 24 }).catch((error: Error) => error.message);
-const skip = typeof native === "string" && native;
-if (typeof native !== "string") native.dispose();
+const skip = await skipWithoutNative();
 
 const run = (...environments: Record<string, string>[]): Promise<readonly string[]> =>
   runProgram(RANK, ...environments);

@@ -6,23 +6,12 @@
 import { type NativeDeviceOptions, openNativeDevice } from "../../src/device/native/device.ts";
 import { LEVEL_NAMES } from "../../src/device/native/library.ts";
 import { openDevice } from "../../src/device/registry.ts";
-import { LibraryNotFoundError, UnsupportedError } from "../../src/errors.ts";
 import { conformDevice } from "../conformance/device.ts";
 import { OWN_PRODUCT_PROPERTIES } from "../conformance/kernels/products.ts";
-import type { Device } from "../../src/device/device.ts";
+import { available } from "../support/available.ts";
 import { shareOf } from "../support/share.ts";
 
 const memoryBytes = 2 ** 27;
-
-/** A device; undefined where it is not to be had here. */
-async function tryOpen(open: Promise<Device>): Promise<Device | undefined> {
-  try {
-    return await open;
-  } catch (error) {
-    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return undefined;
-    throw error;
-  }
-}
 
 for (const cpuMath of ["wasm", "wasm-relaxed"] as const) {
   conformDevice(cpuMath, await openDevice("cpu", { cpuMath, memoryBytes }), "", OWN_PRODUCT_PROPERTIES);
@@ -38,10 +27,10 @@ for (
     ["native neon", { level: "neon" }],
   ])
 ) {
-  const device = await tryOpen(openNativeDevice({ ...options, memoryBytes }));
+  const device = await available(openNativeDevice({ ...options, memoryBytes }));
   const wanted = options.level === undefined ? "a processor of native kernels" : LEVEL_NAMES[options.level];
   conformDevice(name, device, `this is no Linux on ${wanted}`, OWN_PRODUCT_PROPERTIES);
 }
 
-const onednn = await tryOpen(openDevice("cpu", { cpuMath: "onednn", memoryBytes }));
+const onednn = await available(openDevice("cpu", { cpuMath: "onednn", memoryBytes }));
 conformDevice("onednn", onednn, "oneDNN is not installed");

@@ -13,30 +13,14 @@ import { type DevicePtr, devicePtr } from "../../src/device/device.ts";
 import { type NativeDevice, openNativeDevice } from "../../src/device/native/device.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { float32 } from "../../src/dtype.ts";
-import {
-  ArgumentError,
-  InternalError,
-  LibraryNotFoundError,
-  UnsupportedError,
-  UseAfterDisposeError,
-} from "../../src/errors.ts";
+import { ArgumentError, InternalError, UseAfterDisposeError } from "../../src/errors.ts";
+import { skipWithoutNative } from "../support/available.ts";
 import { programOf, RUNTIME } from "../support/rank_process.ts";
 
-async function tryOpen(memoryBytes: number): Promise<NativeDevice | undefined> {
-  try {
-    return await openNativeDevice({ memoryBytes });
-  } catch (error) {
-    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return undefined;
-    throw error;
-  }
-}
+const skip = await skipWithoutNative();
 
-const probe = await tryOpen(2 ** 24);
-const skip = probe === undefined && "native kernels do not run here";
-probe?.dispose();
-
-async function open(memoryBytes: number): Promise<NativeDevice> {
-  return await tryOpen(memoryBytes) ?? assert.fail("native kernels do not run here");
+function open(memoryBytes: number): Promise<NativeDevice> {
+  return openNativeDevice({ memoryBytes });
 }
 
 function floats(device: NativeDevice, at: DevicePtr, n: number): number[] {

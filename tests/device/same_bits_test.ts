@@ -12,7 +12,7 @@ import type { Device } from "../../src/device/device.ts";
 import { PRODUCT_KERNELS } from "../../src/device/kernels/products.ts";
 import { type NativeDeviceOptions, openNativeDevice } from "../../src/device/native/device.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
-import { LibraryNotFoundError, UnsupportedError } from "../../src/errors.ts";
+import { available } from "../support/available.ts";
 import { CASES } from "../conformance/device.ts";
 import { Bed, type Values } from "../conformance/kernels/bed.ts";
 import type { AnyCase } from "../conformance/kernels/case.ts";
@@ -25,13 +25,8 @@ const PRODUCTS: readonly string[] = [
 ];
 const OTHERS = Object.keys(CASES).filter((kernel) => !PRODUCTS.includes(kernel));
 
-async function openNative(options: NativeDeviceOptions): Promise<Device | undefined> {
-  try {
-    return await openNativeDevice({ memoryBytes, ...options });
-  } catch (error) {
-    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return undefined;
-    throw error;
-  }
+function openNative(options: NativeDeviceOptions): Promise<Device | undefined> {
+  return available(openNativeDevice({ memoryBytes, ...options }));
 }
 
 /** The values that the cases of some kernels write, on a bed of its own, so that random arrays are the same. */

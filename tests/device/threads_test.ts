@@ -16,24 +16,15 @@ import { openNativeLibrary } from "../../src/device/native/library.ts";
 import { openThreads } from "../../src/device/native/threads.ts";
 import { float32 } from "../../src/dtype.ts";
 import { runLoopback } from "../../src/comm/loopback_workers.ts";
-import { ArgumentError, LibraryNotFoundError, UnsupportedError } from "../../src/errors.ts";
+import { ArgumentError, UnsupportedError } from "../../src/errors.ts";
 import { threadsOfRank } from "../../src/runtime/processes.ts";
+import { skipWithoutNative } from "../support/available.ts";
 import { programOf, startRank } from "../support/rank_process.ts";
 import { trained } from "./trained.ts";
 
 const memoryBytes = 2 ** 27;
 
-async function runsHere(): Promise<boolean> {
-  try {
-    (await openNativeDevice({ memoryBytes })).dispose();
-    return true;
-  } catch (error) {
-    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return false;
-    throw error;
-  }
-}
-
-const skip = !await runsHere() && "native kernels do not run here";
+const skip = await skipWithoutNative();
 
 async function bitsOf(threads: number): Promise<Uint32Array[]> {
   const device = await openDevice("cpu", { cpuMath: "native", memoryBytes, threads });

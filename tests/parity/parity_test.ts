@@ -5,24 +5,13 @@
  */
 import assert from "node:assert/strict";
 import { describe } from "node:test";
-import { openDevice } from "../../doors/device.ts";
-import { LibraryNotFoundError, UnsupportedError } from "../../doors/errors.ts";
 import { runProcesses } from "../../scripts/parity/processes.ts";
 import { casesOf, compare, hybridCasesOf, runCases } from "../../scripts/parity/traces.ts";
+import { skipWithoutNative } from "../support/available.ts";
 import { assertSameBits, trainAlike } from "../support/parity.ts";
 import { sharedTest as it } from "../support/share.ts";
 
-async function hasNative(): Promise<boolean> {
-  try {
-    (await openDevice("cpu", { cpuMath: "native", memoryBytes: 2 ** 24 })).dispose();
-    return true;
-  } catch (error) {
-    if (error instanceof LibraryNotFoundError || error instanceof UnsupportedError) return false;
-    throw error;
-  }
-}
-
-const skip = !await hasNative() && "native kernels do not run here";
+const skip = await skipWithoutNative();
 
 describe("parity", () => {
   for (const [world, tied] of [[2, true], [3, false]] as const) {

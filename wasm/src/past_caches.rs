@@ -1,33 +1,17 @@
 //! Copies of so much that caches would hold none of it when it is read: what is stored goes to memory at once, so that the
 //! destination is not read before, and what else the caches hold stays there.
-use crate::simd::{copy_line, end_of_lines, prefetch};
+use crate::simd::{copy_line, end_of_lines};
 use core::ops::Range;
 
-/// Bytes of a line, and of what the processor's own prefetching does not cross.
+/// Bytes of a line.
 const LINE: usize = 64;
-const PAGE: usize = 4096;
-/// Pages that are copied side by side, and lines of one before those of the next: memory is faster with several rows open.
-const PAGES: usize = 4;
-const LINES: usize = 2;
 
 /// Copies the bytes of a range; the arrays may not overlap.
 pub unsafe fn copy(n: Range<usize>, dst: *mut u8, src: *const u8) {
-    let head = n.len().min(dst.add(n.start).align_offset(LINE));
-    let begin = n.start + head;
-    let middle = begin + (n.end - begin) / (PAGES * PAGE) * (PAGES * PAGE);
+    let begin = n.start + n.len().min(dst.add(n.start).align_offset(LINE));
     let end = begin + (n.end - begin) / LINE * LINE;
     copy_bytes(n.start..begin, dst, src);
-    for block in (begin..middle).step_by(PAGES * PAGE) {
-        for i in (block..block + PAGE).step_by(LINES * LINE) {
-            for page in (i..i + PAGES * PAGE).step_by(PAGE) {
-                for line in (page..page + LINES * LINE).step_by(LINE) {
-                    prefetch(src.wrapping_add(line + PAGES * PAGE));
-                    copy_line(dst.add(line), src.add(line));
-                }
-            }
-        }
-    }
-    for i in (middle..end).step_by(LINE) {
+    for i in (begin..end).step_by(LINE) {
         copy_line(dst.add(i), src.add(i));
     }
     end_of_lines();

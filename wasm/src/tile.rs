@@ -27,7 +27,7 @@ pub const VECTORS: usize = 2;
 const TALL: bool = MR >= 12;
 /// Rows of such a part.
 const THIRD: usize = MR / 3;
-/// Rows of which as many as one likes take no longer than their share of whole tiles.
+/// Rows by multiples of which a block of rows may be cut: a part of a tile with so few is computed alone, where that pays.
 pub const GRAIN: usize = if TALL { THIRD } else { MR };
 /// Columns of a tile: width of the right operand's panels.
 pub const NR: usize = VECTORS * LANES;
