@@ -6,14 +6,14 @@
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "4956dd7f1388776ac42a87e9464e62105cfb44248adc79b3e767b237f4602bfe",
-  relaxed: "3b40dfa96e2995a6ac3763e06558fdf603567947f72dd60d2b0b12a4a34a9d14",
+  strict: "387bc80a9100c4071c6772296c67f28aa5134b82d5455b06cf83bc4088638409",
+  relaxed: "6878e2273f8a338797c71b5d40e7a41a65fab9fd3583e5873c0d08ead8b4ccea",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "f49a00bbc5da3602ec94ddcf1f5d94bf53a2cc89c011a0de654d3a3a0021a646",
-  v4: "544628fe703337293ca9a5304dd898b86314386c2c71a84cb24da8f56efe06bf",
-  "v4-bf16": "3f898feffcf180f1fed3755b4e5f0ee70e88f004a7a8eaa30a66d6645cf3c734",
-  neon: "11619831577db5ad7a255624bc3a16c1fec82ddfebdc43d820dc6f6f3a8deb05",
+  v3: "d16c3e45b63e1d829f476ff03f84c39b81aa4c86d60381c034003ebde28185bf",
+  v4: "0e1899edec28e116f3ea0756b0177ae211dc1956caf6a0054129dd1bc466ef5d",
+  "v4-bf16": "121f6e951cab9ab927fae67da6dc01d5d3ee10b4a7eb0219bb3102e7ae37fb48",
+  neon: "fb459fd3ad0e2681a394613b8f170baa225ced16dcd30ebd772bacac5c621a29",
 } as const;

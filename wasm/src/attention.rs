@@ -3,6 +3,7 @@
 //!
 //! Scores are products of packed panels (`pack.rs`, `tile.rs`). In a causal call a row panel meets no key that all its rows
 //! cannot see, and with a window no block of keys that lies before it. Each query head is computed alone, keys in ascending order: nothing depends on the batch or the heads.
+use crate::ahead::Nothing;
 use crate::dropout::{multiply, Dropout};
 use crate::dtype::{load_part, store_part, Element};
 use crate::factors::{words, Widened};
@@ -225,7 +226,7 @@ unsafe fn row_panel<T: Element>(s: &Shape, f: &Forward, b: Block, row: usize) {
     let width = seen.next_multiple_of(NR);
     for c in (0..width).step_by(NR) {
         let (queries, keys) = (f.queries.add(row * depth * spread()), f.keys.add(c * depth));
-        tile::<T::Factors>(depth, queries, keys, f.scores.add(c), KEYS, s.scale, 0.0);
+        tile::<T::Factors>(depth, queries, keys, f.scores.add(c), KEYS, s.scale, 0.0, &mut Nothing);
     }
     let (mut bases, mut falls) = ([0.0; MR], [0.0; PANEL]);
     for i in 0..MR {

@@ -4,6 +4,7 @@
 //! ascending order: `dk` and `dv` are summed in f32 and rounded once. With f32 storage the same pass adds `dq` in
 //! place, block of keys by block of keys; with bf16 a second pass over blocks of queries does, so that `dq` too is
 //! rounded once.
+use crate::ahead::Nothing;
 use crate::attention::{hide, padded, row_dot, Block, Shape, MAX_HEAD_DIM};
 use crate::dropout::multiply;
 use crate::dtype::{load_part, store_part, Element};
@@ -180,9 +181,9 @@ unsafe fn probabilities<T: Element>(s: &Shape, w: &Space, b: Block) {
         for c in (0..width).step_by(NR) {
             let place = row * KEYS + c;
             let (q, k) = (w.queries.add(row * dim * spread()), w.keys.add(c * dim));
-            tile::<T::Factors>(dim, q, k, w.p.add(place), KEYS, s.scale, 0.0);
+            tile::<T::Factors>(dim, q, k, w.p.add(place), KEYS, s.scale, 0.0, &mut Nothing);
             let (d_o, v) = (w.gradients.add(row * values * spread()), w.values.add(c * values));
-            tile::<T::Factors>(values, d_o, v, w.ds.add(place), KEYS, 1.0, 0.0);
+            tile::<T::Factors>(values, d_o, v, w.ds.add(place), KEYS, 1.0, 0.0, &mut Nothing);
         }
         for i in row..row + MR {
             let (p, ds) = (w.p.add(i * KEYS), w.ds.add(i * KEYS));

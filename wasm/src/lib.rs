@@ -14,6 +14,7 @@
     clippy::should_implement_trait
 )]
 
+pub mod ahead;
 pub mod attention;
 pub mod attention_backward;
 pub mod attention_sinks;

@@ -2,13 +2,14 @@
 //!
 //! Blocks along the summed dim are `KC` long whatever the other sizes, so an element's bits depend on its row, its
 //! column and `k` alone (products with few rows over a transposed `b` take another path; see [`is_skinny`]).
+use crate::ahead::{Ahead, Lines};
 use crate::dtype::{load_part, Element};
 use crate::factors::words;
 use crate::pack::{pack, pack_left, spread};
 use crate::scratch_areas;
-use crate::simd::{prefetch_near, sum_lanes};
+use crate::simd::sum_lanes;
 use crate::strided::gather;
-use crate::tile::{fetch_output, tile, tile_part, GRAIN, MR, NR, SPREAD};
+use crate::tile::{tile, tile_part, GRAIN, MR, NR, SPREAD};
 use crate::with_wider;
 use crate::workspace::Workspace;
 use core::ops::Range;
@@ -51,9 +52,11 @@ impl<T> Matrix<T> {
     unsafe fn at(&self, i: usize, j: usize) -> *const T {
         self.data.add(i * self.row + j * self.col)
     }
-    /// The same of an element that need not be one of the matrix.
-    fn beyond(&self, i: usize, j: usize) -> *const T {
-        self.data.wrapping_add(i * self.row + j * self.col)
+    /// The lines of so many rows and columns from an element on, which need not be one of the matrix.
+    #[inline(always)]
+    fn lines(&self, i: usize, j: usize, rows: usize, cols: usize) -> Lines {
+        let (stride, runs, count) = if self.row == 1 { (self.col, cols, rows) } else { (self.row, rows, cols) };
+        Lines::new(self.data.wrapping_add(i * self.row + j * self.col), stride, runs, count)
     }
 }
 
@@ -177,15 +180,15 @@ unsafe fn block<T: Element>(
         let next_rows = |ic: usize, mc: usize| {
             let next = ic + mc;
             if next < rows {
-                Ahead::new(a.at(i0 + next, pc), a, whole.min(rows - next), kc)
+                a.lines(i0 + next, pc, whole.min(rows - next), kc)
             } else {
-                Ahead::new(a.beyond(i0, pc + kc), a, whole.min(rows), KC.min(p.k - pc - kc))
+                a.lines(i0, pc + kc, whole.min(rows), KC.min(p.k - pc - kc))
             }
         };
         let next_columns = |ic: usize, mc: usize| {
             let (step, column) = if pc + kc < p.k { (pc + kc, jc) } else { (0, jc + nc) };
             let (steps, columns) = (KC.min(p.k - step), NC.min(p.n - column));
-            Ahead::new(b.beyond(step, column), b, steps, columns).part(ic, mc, rows)
+            b.lines(step, column, steps, columns).part(ic, mc, rows)
         };
         space.split(blocks, whole * nc * kc / WORK, |blocks, own| {
             let Space { left, right: own_right, .. } = Space::new(own);
@@ -196,20 +199,17 @@ unsafe fn block<T: Element>(
             for ic in blocks.map(|block| block * whole) {
                 let mc = whole.min(rows - ic);
                 pack_left::<T>(left, a.at(i0 + ic, pc), a.row, a.col, mc, kc);
-                let calls = nc.div_ceil(NR) * mc.div_ceil(MR);
-                let (mut rows_ahead, mut columns_ahead) =
-                    (next_rows(ic, mc).over(calls), next_columns(ic, mc).over(calls));
+                let tiles = panels * mc.div_ceil(MR);
+                let mut ahead = Ahead::new(ldc, [next_rows(ic, mc), next_columns(ic, mc)], tiles, depth);
                 let mut product = |i: usize, j: usize| {
-                    rows_ahead.fetch();
-                    columns_ahead.fetch();
                     let (pa, pb) = (left.add(i * depth * spread()), right.add(j * depth));
                     let pc = c.add((ic + i) * ldc + j);
+                    ahead.begin_tile(pc);
                     if mc - i >= MR && nc - j >= NR {
-                        fetch_output(pc, ldc);
-                        tile::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta);
+                        tile::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta, &mut ahead);
                     } else {
                         let (rows, cols) = (MR.min(mc - i), NR.min(nc - j));
-                        tile_part::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta, rows, cols);
+                        tile_part::<T::Factors>(depth, pa, pb, pc, ldc, alpha, beta, rows, cols, &mut ahead);
                     }
                 };
                 // The wider panel stays in the nearest cache while those of the other operand go by.
@@ -229,54 +229,6 @@ unsafe fn block<T: Element>(
             }
         });
         pc += KC;
-    }
-}
-
-/// Lines of a part of a matrix that is packed next, fetched little by little while the tiles before it are computed.
-struct Ahead<T> {
-    data: *const T,
-    /// Elements from one run of neighbors to the next, lines of a run, and how many runs.
-    stride: usize,
-    lines: usize,
-    runs: usize,
-    /// Lines that are fetched at once, and where the next of them is.
-    together: usize,
-    run: usize,
-    line: usize,
-}
-
-impl<T> Ahead<T> {
-    #[inline(always)]
-    fn new(data: *const T, m: Matrix<T>, rows: usize, cols: usize) -> Ahead<T> {
-        let (stride, runs, run) = if m.row == 1 { (m.col, cols, rows) } else { (m.row, rows, cols) };
-        Ahead { data, stride, lines: run.div_ceil(Self::LINE), runs, together: 0, run: 0, line: 0 }
-    }
-    const LINE: usize = 64 / size_of::<T>();
-    /// Of all runs as much as `count` items from `begin` on are of all of `of`.
-    #[inline(always)]
-    fn part(self, begin: usize, count: usize, of: usize) -> Ahead<T> {
-        Ahead { run: self.runs * begin / of, runs: self.runs * (begin + count) / of, ..self }
-    }
-    /// The same, by so many calls of `fetch`.
-    #[inline(always)]
-    fn over(self, calls: usize) -> Ahead<T> {
-        Ahead { together: ((self.runs - self.run) * self.lines).div_ceil(calls.max(1)), ..self }
-    }
-    #[inline(always)]
-    fn fetch(&mut self) {
-        if cfg!(target_arch = "wasm32") {
-            return; // there is no instruction for it
-        }
-        for _ in 0..self.together {
-            if self.run == self.runs {
-                return;
-            }
-            prefetch_near(self.data.wrapping_add(self.run * self.stride + self.line * Self::LINE));
-            self.line += 1;
-            if self.line == self.lines {
-                (self.line, self.run) = (0, self.run + 1);
-            }
-        }
     }
 }
 

@@ -3,10 +3,10 @@
 //! A panel holds `W` rows (or columns) of a matrix interleaved, step by step along the summed dim, so that the tile
 //! reads both operands front to back. The sum of each output element runs over that dim in order, in one chain:
 //! its bits do not depend on the sizes of the output nor on its place in it.
+use crate::ahead::{Fetch, Nothing};
 use crate::dtype::{load_part, store_part};
 use crate::factors::{MultiplyAdd, Widened};
-use crate::pack::LINE;
-use crate::simd::{prefetch, F32s, LANES};
+use crate::simd::{F32s, LANES};
 #[cfg(target_arch = "wasm32")]
 use crate::tile_wasm as wasm;
 
@@ -18,8 +18,9 @@ pub const MR: usize = match LANES {
     8 => 6,
     _ => 12,
 };
-/// Steps of the summed dim between which nothing is counted nor compared; in WASM, whose compilers keep less in registers, one.
-const UNROLLED: usize = if LANES > 4 || cfg!(target_arch = "aarch64") { 4 } else { 1 };
+/// Steps of the summed dim between which nothing is counted, compared nor fetched; in WASM, whose compilers keep less in
+/// registers, one.
+pub const UNROLLED: usize = if LANES > 4 || cfg!(target_arch = "aarch64") { 4 } else { 1 };
 /// Vectors in a row of a tile.
 pub const VECTORS: usize = 2;
 /// Whether so many rows are a tile's that a part of them, or of its columns, has sums enough to hide how long a fused product
@@ -60,13 +61,14 @@ impl Left {
     }
 }
 
-/// Adds the product of a left operand and a right panel over `depth` words.
+/// Adds the product of a left operand and a right panel over `depth` words, and fetches lines meanwhile.
 #[inline(always)]
 unsafe fn add_product<M: MultiplyAdd, const R: usize, const N: usize>(
     sums: &mut [[F32s; N]; R],
     depth: usize,
     a: Left,
     b: *const f32,
+    ahead: &mut impl Fetch,
 ) {
     #[cfg(target_arch = "wasm32")]
     if wasm::spreads() {
@@ -75,7 +77,8 @@ unsafe fn add_product<M: MultiplyAdd, const R: usize, const N: usize>(
         return wasm::add_neighbors(sums, depth, a, b);
     }
     let (mut left, mut b) = (a.data, b);
-    for _ in 0..depth / UNROLLED {
+    for calls in 0..depth / UNROLLED {
+        ahead.fetch(calls);
         #[cfg(target_arch = "aarch64")]
         add_steps(sums, Left { data: left, ..a }, b);
         #[cfg(not(target_arch = "aarch64"))]
@@ -150,9 +153,10 @@ pub unsafe fn tile<M: MultiplyAdd>(
     ldc: usize,
     alpha: f32,
     beta: f32,
+    ahead: &mut impl Fetch,
 ) {
     let mut sums = [[F32s::zero(); VECTORS]; MR];
-    add_product::<M, MR, VECTORS>(&mut sums, depth, Left::panel(a), b);
+    add_product::<M, MR, VECTORS>(&mut sums, depth, Left::panel(a), b, ahead);
     let (scale, keep) = (F32s::splat(alpha), F32s::splat(beta));
     for i in 0..MR {
         for j in 0..VECTORS {
@@ -160,16 +164,6 @@ pub unsafe fn tile<M: MultiplyAdd>(
             let new = scale * sums[i][j];
             let value = if beta == 0.0 { new } else { keep * F32s::load(p) + new };
             value.store(p);
-        }
-    }
-}
-
-/// Fetches a tile's place in the output, which is read or written once its product is there.
-#[inline(always)]
-pub fn fetch_output(c: *const f32, ldc: usize) {
-    for i in 0..MR {
-        for j in (0..NR).step_by(LINE) {
-            prefetch(c.wrapping_add(i * ldc + j));
         }
     }
 }
@@ -185,7 +179,7 @@ pub unsafe fn tile_in_place(depth: usize, a: Left, b: *const f32, c: *mut f32, l
             }
         }
     }
-    add_product::<Widened, MR, VECTORS>(&mut sums, depth, a, b);
+    add_product::<Widened, MR, VECTORS>(&mut sums, depth, a, b, &mut Nothing);
     for i in 0..MR {
         for j in 0..VECTORS {
             sums[i][j].store(c.add(i * ldc + LANES * j));
@@ -205,15 +199,16 @@ pub unsafe fn tile_part<M: MultiplyAdd>(
     beta: f32,
     rows: usize,
     cols: usize,
+    ahead: &mut impl Fetch,
 ) {
     if TALL && cols <= LANES {
-        part::<M, MR, 1>(depth, a, b, c, ldc, alpha, beta, rows, cols)
+        part::<M, MR, 1>(depth, a, b, c, ldc, alpha, beta, rows, cols, ahead)
     } else if TALL && rows <= THIRD {
-        part::<M, THIRD, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols)
+        part::<M, THIRD, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols, ahead)
     } else if TALL && rows <= 2 * THIRD {
-        part::<M, { 2 * THIRD }, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols)
+        part::<M, { 2 * THIRD }, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols, ahead)
     } else {
-        part::<M, MR, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols)
+        part::<M, MR, VECTORS>(depth, a, b, c, ldc, alpha, beta, rows, cols, ahead)
     }
 }
 
@@ -229,9 +224,10 @@ unsafe fn part<M: MultiplyAdd, const R: usize, const N: usize>(
     beta: f32,
     rows: usize,
     cols: usize,
+    ahead: &mut impl Fetch,
 ) {
     let mut sums = [[F32s::zero(); N]; R];
-    add_product::<M, R, N>(&mut sums, depth, Left::panel(a), b);
+    add_product::<M, R, N>(&mut sums, depth, Left::panel(a), b, ahead);
     let (scale, keep) = (F32s::splat(alpha), F32s::splat(beta));
     for i in 0..rows {
         for j in 0..N.min(cols.div_ceil(LANES)) {
