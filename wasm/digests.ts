@@ -6,14 +6,14 @@
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "387bc80a9100c4071c6772296c67f28aa5134b82d5455b06cf83bc4088638409",
-  relaxed: "6878e2273f8a338797c71b5d40e7a41a65fab9fd3583e5873c0d08ead8b4ccea",
+  strict: "f3e9682e6d1da847c2a26889238afaa4ccd651787be15fdfc627414f9e8bd5ec",
+  relaxed: "3083fc53fce2e408aeacaa0eefb9f69c4edeefacb66eb9c19a01f0c6374f9992",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "d16c3e45b63e1d829f476ff03f84c39b81aa4c86d60381c034003ebde28185bf",
-  v4: "0e1899edec28e116f3ea0756b0177ae211dc1956caf6a0054129dd1bc466ef5d",
-  "v4-bf16": "121f6e951cab9ab927fae67da6dc01d5d3ee10b4a7eb0219bb3102e7ae37fb48",
-  neon: "fb459fd3ad0e2681a394613b8f170baa225ced16dcd30ebd772bacac5c621a29",
+  v3: "9f88f6ae7825bff7e2c0cb0ee9bbc339cc6ef39f4440e6acddaca02a7d5c0956",
+  v4: "1aa68fa88c57a78be838f26d4cab10911e1b0ab20dc99eb83bd7b643f6ff8cf3",
+  "v4-bf16": "82c5d2bcf01362ae39053657812ed45695de55f6f6a5c76c83b4a9dc3cc3514d",
+  neon: "45231b76007d6bb940e0d209c85521a3462d1b6a1bcb3364947845592a367ff5",
 } as const;

@@ -40,7 +40,7 @@ export function plainStep(
   using scale = device.scalars.make(1 / tokens);
   const addTo = (dst: Tensor, sources: readonly Tensor[]): void => {
     const pointers = sources.map(({ ptr }) => ptr);
-    const sum = { dtype: float32, dstDtype: float32, n: dst.numel, accumulate: false };
+    const sum = { dtype: float32, dstDtype: float32, n: dst.numel, accumulate: false, pastCaches: false };
     device.kernels.sumRanks({ ...sum, dst: dst.ptr, sources: pointers, scale: scale.ptr });
   };
   for (const [i, { grad }] of parameters.entries()) {

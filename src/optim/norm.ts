@@ -88,7 +88,8 @@ function addFrom(other: Device, device: Device, grads: readonly Tensor[], power:
 }
 
 function sumAccumulators({ kernels }: Device, dst: DevicePtr, sources: readonly DevicePtr[]): void {
-  kernels.sumRanks({ dtype: int64, dstDtype: int64, n: ACCUMULATOR_WORDS, accumulate: false, dst, sources });
+  const how = { dtype: int64, dstDtype: int64, n: ACCUMULATOR_WORDS, accumulate: false, pastCaches: false };
+  kernels.sumRanks({ ...how, dst, sources });
 }
 
 function addPowers(device: Device, groups: readonly Group[], power: number, total: DevicePtr): void {

@@ -82,7 +82,15 @@ test("accessesOf() gives direction, dtype and length of every address, gaps incl
   const lengths = accessesOf(KERNELS.copyStrided, copy, STATUS).map(({ byteLength }) => byteLength);
   assert.deepEqual(lengths, [(1 + 1 + 4 + 18) * 8, (1 + 20 + 3) * 8]);
 
-  const sum = { dtype: bfloat16, dstDtype: float32, n: 9, accumulate: true, dst: at(64), sources: [at(256), at(512)] };
+  const sum = {
+    dtype: bfloat16,
+    dstDtype: float32,
+    n: 9,
+    accumulate: true,
+    pastCaches: false,
+    dst: at(64),
+    sources: [at(256), at(512)],
+  };
   assert.deepEqual(
     accessesOf(KERNELS.sumRanks, sum, STATUS).map((one) => [one.parameter, one.direction, one.address, one.byteLength]),
     [["dst", "updates", 64, 36], ["sources", "reads", 256, 18], ["sources", "reads", 512, 18]],
@@ -98,7 +106,15 @@ test("flopsOf() counts operations", () => {
   const shape = { dtype: float32, op: "add", shape: [2, 3, 4], aStrides: [0, 0, 1], bStrides: [12, 4, 1] };
   assert.equal(flopsOf(KERNELS.binary, { ...shape, dst: at(1), a: at(2), b: at(3) }), 24);
   assert.equal(flopsOf(KERNELS.fill, { dtype: float32, n: 5, value: 0, dst: at(1) }), 0);
-  const sum = { dtype: float32, dstDtype: float32, n: 9, accumulate: false, dst: at(1), sources: [at(2), at(3)] };
+  const sum = {
+    dtype: float32,
+    dstDtype: float32,
+    n: 9,
+    accumulate: false,
+    pastCaches: false,
+    dst: at(1),
+    sources: [at(2), at(3)],
+  };
   assert.equal(flopsOf(KERNELS.sumRanks, sum), 18);
 });
 

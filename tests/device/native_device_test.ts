@@ -39,7 +39,15 @@ test("NativeDevice has more than 4 GiB, all of which kernels and copies reach", 
 
   const low = devicePtr(block + 2 ** 29);
   device.kernels.fill({ dtype: float32, n: 9, value: 1, dst: low });
-  const sum = { dtype: float32, dstDtype: float32, n: 9, accumulate: false, dst: low, sources: [low, high] };
+  const sum = {
+    dtype: float32,
+    dstDtype: float32,
+    n: 9,
+    accumulate: false,
+    pastCaches: false,
+    dst: low,
+    sources: [low, high],
+  };
   device.kernels.sumRanks(sum);
   assert.deepEqual(floats(device, low, 9), new Array(9).fill(3.5));
   device.copy(high, low, 36);
@@ -102,7 +110,15 @@ test("NativeDevice refuses addresses outside of its memory, before anything is w
   refused(() => fill(inside, 2 ** 60), /'fill'/);
   const copy = { dtype: float32, shape: [2, 4], dstStrides: [4, 1], srcStrides: [13, 1], dst: inside, src: inside };
   refused(() => device.kernels.copyStrided(copy), /for 'src'/);
-  const sum = { dtype: float32, dstDtype: float32, n: 1, accumulate: false, dst: inside, sources: [inside, outside] };
+  const sum = {
+    dtype: float32,
+    dstDtype: float32,
+    n: 1,
+    accumulate: false,
+    pastCaches: false,
+    dst: inside,
+    sources: [inside, outside],
+  };
   refused(() => device.kernels.sumRanks(sum), /for 'sources'/);
   refused(() => device.copyIn(outside, new Uint8Array(1)), /Cannot copy 1 bytes/);
   refused(() => device.copyOut(new Uint8Array(65), inside), /Cannot copy 65 bytes/);

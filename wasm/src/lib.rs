@@ -358,8 +358,8 @@ export! { space:
         exp_avg_sq: Address, records: Address, steps: Address, gate: Address) = optimizer::adamw[space];
     sgd(n: Size, num_states: Size, num_records: Size, param: Address, grad: Address, momentum_buffer: Address,
         records: Address, steps: Address, gate: Address) = optimizer::sgd[space];
-    sum_ranks(dtype: u32, dst_dtype: u32, n: Size, accumulate: Switch, dst: Address, sources: Address, count: Size,
-        scale: Address) = collective::sum_ranks over n * count;
+    sum_ranks(dtype: u32, dst_dtype: u32, n: Size, accumulate: Switch, past_caches: Switch, dst: Address, sources: Address,
+        count: Size, scale: Address) = collective::sum_ranks over n * count;
     uniform(n: Size, key: Large, offset: Large, low: f32, high: f32, dst: Address) = philox::uniform over n;
     sample_uniform(batch: Size, rows: Size, cols: Size, key: Large, sample: Large, low: f32, high: f32, dst: Address)
         = philox::sample_uniform;

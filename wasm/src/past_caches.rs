@@ -1,6 +1,6 @@
 //! Copies of so much that caches would hold none of it when it is read: what is stored goes to memory at once, so that the
 //! destination is not read before, and what else the caches hold stays there.
-use crate::simd::{copy_line, end_of_lines};
+use crate::simd::{copy_line, end_past_caches};
 use core::ops::Range;
 
 /// Bytes of a line.
@@ -14,7 +14,7 @@ pub unsafe fn copy(n: Range<usize>, dst: *mut u8, src: *const u8) {
     for i in (begin..end).step_by(LINE) {
         copy_line(dst.add(i), src.add(i));
     }
-    end_of_lines();
+    end_past_caches();
     copy_bytes(end..n.end, dst, src);
 }
 

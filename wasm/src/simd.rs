@@ -12,8 +12,8 @@ use crate::simd_wasm as registers;
 use crate::simd_x86 as registers;
 
 #[cfg(feature = "native")]
-pub use registers::{copy_line, end_of_lines};
-pub use registers::{prefetch, prefetch_near, Quad, LANES};
+pub use registers::copy_line;
+pub use registers::{end_past_caches, prefetch, prefetch_near, Quad, LANES};
 
 /// Lanes of f32.
 #[derive(Clone, Copy)]
@@ -154,6 +154,12 @@ impl F32s {
     #[inline(always)]
     pub unsafe fn store(self, p: *mut f32) {
         registers::store(p, self.0)
+    }
+    /// The same past the caches, as far as the target can, at a place aligned as a vector is; it is there for others after
+    /// [`end_past_caches`].
+    #[inline(always)]
+    pub unsafe fn store_past_caches(self, p: *mut f32) {
+        registers::store_past_caches(p, self.0)
     }
     /// `low` where less; NaN stays.
     #[inline(always)]

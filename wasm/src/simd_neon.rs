@@ -111,10 +111,15 @@ pub unsafe fn copy_line(to: *mut u8, from: *const u8) {
         c = out(vreg) _, d = out(vreg) _, options(nostack, preserves_flags));
 }
 
-/// Ends copies of lines: their stores are ordered as all others are.
-#[cfg(feature = "native")]
+/// An ordinary store: the hint is for pairs of vectors.
 #[inline(always)]
-pub fn end_of_lines() {}
+pub unsafe fn store_past_caches(p: *mut f32, a: Floats) {
+    store(p, a)
+}
+
+/// Nothing: such stores are ordered as all others are.
+#[inline(always)]
+pub fn end_past_caches() {}
 
 /// Four f32, as in other vectors.
 #[derive(Clone, Copy)]

@@ -188,6 +188,13 @@ pub fn narrow_f16(a: v128) -> v128 {
 pub fn prefetch<T>(_p: *const T) {}
 #[inline(always)]
 pub fn prefetch_near<T>(_p: *const T) {}
+/// An ordinary store, as there is no other.
+#[inline(always)]
+pub unsafe fn store_past_caches(p: *mut f32, a: Floats) {
+    store(p, a)
+}
+#[inline(always)]
+pub fn end_past_caches() {}
 
 /// Four f32, whatever the width of other vectors.
 #[derive(Clone, Copy)]

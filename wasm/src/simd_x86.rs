@@ -174,7 +174,7 @@ pub fn prefetch_near<T>(p: *const T) {
     unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
 }
 
-/// Copies 64 bytes, to a line of memory, past the caches; it is there for others after [`end_of_lines`].
+/// Copies 64 bytes, to a line of memory, past the caches; it is there for others after [`end_past_caches`].
 #[cfg(feature = "native")]
 #[inline(always)]
 pub unsafe fn copy_line(to: *mut u8, from: *const u8) {
@@ -183,10 +183,17 @@ pub unsafe fn copy_line(to: *mut u8, from: *const u8) {
     }
 }
 
-/// Ends copies of lines.
-#[cfg(feature = "native")]
 #[inline(always)]
-pub fn end_of_lines() {
+pub unsafe fn store_past_caches(p: *mut f32, a: Floats) {
+    #[cfg(not(target_feature = "avx512f"))]
+    _mm256_stream_ps(p, a);
+    #[cfg(target_feature = "avx512f")]
+    _mm512_stream_ps(p, a);
+}
+
+/// Ends stores past the caches, which are ordered with no others until then.
+#[inline(always)]
+pub fn end_past_caches() {
     unsafe { _mm_sfence() }
 }
 

@@ -159,7 +159,7 @@ class NcclDataPlane implements DataPlane {
       );
     }
     if (length > 0 && (!isFinal || scale !== undefined)) {
-      kernels.sumRanks({ dtype, dstDtype, n: length, accumulate, dst, sources: [sums], scale });
+      kernels.sumRanks({ dtype, dstDtype, n: length, accumulate, pastCaches: false, dst, sources: [sums], scale });
     }
     if (!isFinal) allocator.free(sums);
     return enqueuedWork(device);
@@ -173,7 +173,7 @@ class NcclDataPlane implements DataPlane {
       this.#communicator.enqueue((nccl, comm, stream) =>
         nccl.ncclAllReduce(place, place, n, type, combined, comm, stream)
       );
-      const whole = { dtype, dstDtype: dtype, n, accumulate: false, dst: ptr, sources: [ptr] };
+      const whole = { dtype, dstDtype: dtype, n, accumulate: false, pastCaches: false, dst: ptr, sources: [ptr] };
       if (scale !== undefined) device.kernels.sumRanks({ ...whole, scale });
     }
     return enqueuedWork(device);

@@ -13,17 +13,12 @@ import type { RunFiles } from "../control/run_files.ts";
 import { reserve, shareSegment } from "../control/segments.ts";
 import { FINISHED, type Window, type Work } from "../data_plane.ts";
 import type { DevicePages } from "./device_pages.ts";
+import { PAST_CACHES_BYTES } from "./sizes.ts";
 
 // Words of a rank in the head: each counter has a cache line.
 const PUBLISHED = 0;
 const GATHERED = 16;
 const RANK_WORDS = 32;
-
-/**
- * Bytes from which on a gather goes past the caches where the device can: two ranks that read as much and write it fill a last
- * cache of 32 MiB twice. Gathers of 16 MiB are more than twice as fast by that; see docs/performance.md.
- */
-const PAST_CACHES_BYTES = 2 ** 24;
 
 /** Opens a window between processes. Collective; if any rank fails, none keeps anything. */
 export function openShmWindow(

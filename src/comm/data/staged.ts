@@ -22,7 +22,7 @@ import {
   type Work,
 } from "../data_plane.ts";
 import { acquire } from "../together.ts";
-import { evenRuns, oneShotLength, type SlotLayout } from "./sizes.ts";
+import { evenRuns, oneShotLength, PAST_CACHES_BYTES, type SlotLayout } from "./sizes.ts";
 import type { StagingBuffer } from "./staging.ts";
 import { laneWords, transferAll } from "./transfers.ts";
 
@@ -90,7 +90,13 @@ export class StagedDataPlane implements DataPlane {
     return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => kept.dispose() };
   }
 
-  reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): Work {
+  reduceScatter(args: ReduceScatterArgs): Work {
+    const bytes = args.runs.reduce((sum, { length }) => sum + length, 0) * args.dtype.byteLength;
+    return this.#reduceScatter(args, bytes >= PAST_CACHES_BYTES);
+  }
+
+  #reduceScatter(args: ReduceScatterArgs, pastCaches: boolean): Work {
+    const { src, dtype, runs, dst, dstDtype, scale, accumulate } = args;
     const { control: { rank }, device: { kernels }, layout: { chunkBytes, partBytes }, staging } = this.#place;
     // A rank's own run is never staged, so `dst` may be exactly that run in `src`.
     const own = at(runs, rank, "run of rank");
@@ -115,7 +121,7 @@ export class StagedDataPlane implements DataPlane {
         const view = (from: number): DevicePtr => staging.view(from, offset, n * dtype.byteLength);
         const sources = runs.map((_, from) => from === rank ? elementAt(own.offset + k * step) : view(from));
         const to = devicePtr(dst + k * step * dstDtype.byteLength);
-        kernels.sumRanks({ dtype, dstDtype, n, accumulate, dst: to, sources, scale });
+        kernels.sumRanks({ dtype, dstDtype, n, accumulate, pastCaches, dst: to, sources, scale });
       }
       this.#rounds.end(first + k);
     };
@@ -141,7 +147,8 @@ export class StagedDataPlane implements DataPlane {
     }
     const runs = evenRuns(n, size);
     const dst = devicePtr(ptr + at(runs, rank, "run of rank").offset * unit);
-    this.reduceScatter({ src: ptr, dtype, runs, dst, dstDtype: dtype, scale, accumulate: false });
+    // Sums are gathered at once, from where caches hold them.
+    this.#reduceScatter({ src: ptr, dtype, runs, dst, dstDtype: dtype, scale, accumulate: false }, false);
     return this.#gatherParts(ptr, runs.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit })));
   }
 
@@ -208,8 +215,9 @@ export class StagedDataPlane implements DataPlane {
     for (let from = 0; from < size; from++) {
       sources.push(from === rank && op === "sum" ? ptr : staging.view(from, offset, byteLength));
     }
-    if (op === "sum") kernels.sumRanks({ dtype, dstDtype: dtype, n, accumulate: false, dst: ptr, sources, scale });
-    else {
+    if (op === "sum") {
+      kernels.sumRanks({ dtype, dstDtype: dtype, n, accumulate: false, pastCaches: false, dst: ptr, sources, scale });
+    } else {
       // In the order of the ranks too: of two zeros or NaNs the first one wins.
       staging.take(ptr, 0, offset, byteLength);
       for (const other of sources.slice(1)) {

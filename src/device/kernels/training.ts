@@ -106,7 +106,8 @@ export const TRAINING_KERNELS = {
   },
   /**
    * Sum over ranks: `dst[i] (+)= (src_0[i] + src_1[i] + …) * scale`, added in that order in float32, then scaled by a value in
-   * device memory. int64 sums as integers and is not scaled.
+   * device memory. int64 sums as integers and is not scaled. With `pastCaches` a device may write `dst` to memory past its caches:
+   * where that is part of so much that no cache would hold it when it is read.
    */
   sumRanks: {
     flops: ["sources", "n"],
@@ -115,6 +116,7 @@ export const TRAINING_KERNELS = {
       dstDtype: { widens: "dtype" },
       n: "size",
       accumulate: "switch",
+      pastCaches: "switch",
     },
     arrays: {
       dst: { writes: "dstDtype", updatesIf: "accumulate", shape: ["n"], mayBe: ["sources"] },

@@ -186,7 +186,7 @@ export const NORM_PROPERTIES: Properties = {
         return accumulator;
       });
       const total = cleared(bed);
-      const integers = { dtype: int64, dstDtype: int64, n: WORDS, accumulate: false };
+      const integers = { dtype: int64, dstDtype: int64, n: WORDS, accumulate: false, pastCaches: false };
       bed.device.kernels.sumRanks({ ...integers, dst: total, sources: parts });
       assert.deepEqual(clip(bed, total), clip(bed, whole));
     }

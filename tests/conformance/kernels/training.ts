@@ -146,11 +146,11 @@ const sgd: CasesOf<"sgd"> = GATES.flatMap((gate) =>
 const sumRanks: CasesOf<"sumRanks"> = [
   ...FLOATS.flatMap(({ dtype }) =>
     [...new Set([float32, dtype])].flatMap((dstDtype) =>
-      [0, 1, 5, 16, 39].flatMap((n) =>
+      [0, 1, 5, 16, 39, 205].flatMap((n) =>
         [1, 2, 3, 5].flatMap((count) =>
           [undefined, 0.3].flatMap((scale) =>
             [false, true].map((accumulate): CasesOf<"sumRanks">[number] => ({
-              args: { dtype, dstDtype, n, accumulate },
+              args: { dtype, dstDtype, n, accumulate, pastCaches: n > 16 },
               count,
               ...scale === undefined ? { without: ["scale"] } : { arrays: { scale: [scale] } },
               expect: (before) => {
@@ -173,7 +173,7 @@ const sumRanks: CasesOf<"sumRanks"> = [
     )
   ),
   ...[false, true].map((accumulate): CasesOf<"sumRanks">[number] => ({
-    args: { dtype: int64, dstDtype: int64, n: 3, accumulate },
+    args: { dtype: int64, dstDtype: int64, n: 3, accumulate, pastCaches: false },
     count: 2,
     without: ["scale"],
     arrays: { sources: { low: -1e6, high: 1e6 }, dst: [5, -7, 0] },
