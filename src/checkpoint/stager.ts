@@ -9,7 +9,7 @@
  */
 import { at } from "../at.ts";
 import { Buffer } from "../device/buffer.ts";
-import { type Device, devicePtr } from "../device/device.ts";
+import { type Device, devicePtr, PAST_CACHES_BYTES } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
@@ -105,12 +105,16 @@ export class CheckpointStager implements Disposable {
    */
   stage(sections: readonly Section<HeldTensor>[], rank: number): StagedBoxes {
     if (this.#memory.length === 0) this.#memory = chunksOf(this.byteLength);
+    const isPastCaches = this.byteLength >= PAST_CACHES_BYTES;
     let next = 0;
     const place = ({ source, local, ...box }: PlacedBox<HeldTensor>): PlacedBox<number> => {
       const start = next;
       const from = source.ptr() + local * float32.byteLength;
+      const { device } = source;
       for (const piece of stagedPieces(this.#memory, start, boxBytes(box))) {
-        source.device.copyOut(piece, devicePtr(from + next - start));
+        const place = devicePtr(from + next - start);
+        if (isPastCaches && device.copyOutPastCaches !== undefined) device.copyOutPastCaches(piece, place);
+        else device.copyOut(piece, place);
         next += piece.byteLength;
       }
       return { ...box, local, source: start };

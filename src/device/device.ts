@@ -42,6 +42,14 @@ export function devicePtr(address: number): DevicePtr {
 /** "No address": an optional kernel argument left out. */
 export const NO_PTR: DevicePtr = devicePtr(0);
 
+/**
+ * Bytes from which on an array that is copied or summed as a whole goes past the processor's caches, where the device can: two
+ * ranks that read as much and write it fill a last cache of 32 MiB twice. docs/performance.md tells what that gains.
+ *
+ * @internal
+ */
+export const PAST_CACHES_BYTES: number = 2 ** 24;
+
 /** Functions of one number that give the same bits in every runtime, for host code whose results reach tensors. */
 export interface PortableMath {
   /** e to the power of x. */
@@ -104,6 +112,8 @@ export interface Device {
    * may not overlap. @default there are no such copies
    */
   copyPastCaches?(dst: DevicePtr, src: number, byteLength: number): void;
+  /** Copies device memory into host bytes likewise. @default there are no such copies */
+  copyOutPastCaches?(dst: Uint8Array, src: DevicePtr): void;
   /** Copies within device memory; the ranges may overlap. */
   copy(dst: DevicePtr, src: DevicePtr, byteLength: number): void;
   /**

@@ -16,7 +16,7 @@ const PIECE_BYTES = 2 ** 20;
 /** A place in the memory of a device. */
 export interface MemoryPlace {
   /** What the memory belongs to. */
-  readonly device: Pick<Device, "copyIn" | "copyOut" | "copyPinned" | "bytesInPlace">;
+  readonly device: Pick<Device, "copyIn" | "copyOut" | "copyOutPastCaches" | "copyPinned" | "bytesInPlace">;
   /** The first byte. */
   readonly ptr: DevicePtr;
 }

@@ -67,7 +67,7 @@ test("NativeDevice has more than 4 GiB, all of which kernels and copies reach", 
 });
 
 test(
-  "NativeDevice copies past caches what is asked and no byte more, from anywhere to anywhere",
+  "NativeDevice copies past caches what is asked and no byte more, from anywhere to anywhere, and out to the host",
   { skip },
   async () => {
     const device = await open(2 ** 24);
@@ -84,6 +84,9 @@ test(
         const found = new Uint8Array(room);
         device.copyOut(found, dst);
         assert.equal(Buffer.compare(found, expected), 0, `${length} bytes from ${from} to ${to}`);
+        const host = new Uint8Array(new SharedArrayBuffer(room));
+        device.copyOutPastCaches(host.subarray(to, to + length), devicePtr(src + from));
+        assert.equal(Buffer.compare(host, expected), 0, `${length} bytes from ${from} to ${to} of the host`);
       }
     }
     device.dispose();
@@ -126,6 +129,7 @@ test("NativeDevice refuses addresses outside of its memory, before anything is w
   refused(() => device.copy(inside, devicePtr(8), 8), /Cannot copy 8 bytes at 8/);
   refused(() => device.copyPastCaches(devicePtr(8), inside, 8), /Cannot copy 8 bytes at 8/);
   refused(() => device.copyPastCaches(inside, inside, 65), /Cannot copy 65 bytes/);
+  refused(() => device.copyOutPastCaches(new Uint8Array(65), inside), /Cannot copy 65 bytes/);
   assert.deepEqual(floats(device, inside, 16), new Array(16).fill(1));
   device.dispose();
 });

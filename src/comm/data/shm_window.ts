@@ -6,14 +6,13 @@
  * @module
  */
 import { at } from "../../at.ts";
-import { devicePtr } from "../../device/device.ts";
+import { devicePtr, PAST_CACHES_BYTES } from "../../device/device.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { Counters } from "../control/counters.ts";
 import type { RunFiles } from "../control/run_files.ts";
 import { reserve, shareSegment } from "../control/segments.ts";
 import { FINISHED, type Window, type Work } from "../data_plane.ts";
 import type { DevicePages } from "./device_pages.ts";
-import { PAST_CACHES_BYTES } from "./sizes.ts";
 
 // Words of a rank in the head: each counter has a cache line.
 const PUBLISHED = 0;

@@ -14,12 +14,6 @@ export const ALIGNMENT = 256;
 /** All-reduces up to this size go in one round, each rank summing all of it. */
 const ONE_SHOT_BYTES = 8192;
 
-/**
- * Bytes of an array from which on what is gathered of it, or summed by a reduce-scatter, goes past the caches where the device
- * can: two ranks that read as much and write it fill a last cache of 32 MiB twice. See docs/performance.md for what that gains.
- */
-export const PAST_CACHES_BYTES: number = 2 ** 24;
-
 /** How much staging memory there is, and how it is divided. */
 export interface StagingOptions {
   /**

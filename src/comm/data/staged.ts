@@ -8,7 +8,7 @@
  * @module
  */
 import { at } from "../../at.ts";
-import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
+import { type Device, type DevicePtr, devicePtr, PAST_CACHES_BYTES } from "../../device/device.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { DEPTH, Rounds } from "../control/counters.ts";
 import {
@@ -22,7 +22,7 @@ import {
   type Work,
 } from "../data_plane.ts";
 import { acquire } from "../together.ts";
-import { evenRuns, oneShotLength, PAST_CACHES_BYTES, type SlotLayout } from "./sizes.ts";
+import { evenRuns, oneShotLength, type SlotLayout } from "./sizes.ts";
 import type { StagingBuffer } from "./staging.ts";
 import { laneWords, transferAll } from "./transfers.ts";
 

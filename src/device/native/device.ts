@@ -134,6 +134,13 @@ export class NativeDevice implements Device {
     this.#library.others.copy_past_caches(this.#memory.address(this.#memory.begin));
   }
 
+  copyOutPastCaches(dst: Uint8Array, src: DevicePtr): void {
+    this.#memory.requireInside(src, dst.byteLength);
+    if (dst.byteLength === 0) return; // which has no address
+    this.#numbers.set([dst.byteLength, this.#memory.addressOf(dst), src]);
+    this.#library.others.copy_past_caches(this.#memory.address(this.#memory.begin));
+  }
+
   scratchBytes(): number {
     return 0;
   }

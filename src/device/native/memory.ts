@@ -45,6 +45,11 @@ export class NativeMemory {
     return this.#posix.provider.offset(this.#base, ptr - this.begin);
   }
 
+  /** The address of bytes of the host, outside the mapping, for as long as these are held. */
+  addressOf(bytes: Uint8Array): number {
+    return this.#posix.provider.numberOf(this.#posix.provider.addressOf(bytes));
+  }
+
   /** Bytes that stay where they are: of what the device keeps for itself. */
   viewOf(ptr: number, byteLength: number): ArrayBuffer {
     this.requireInside(ptr, byteLength);
