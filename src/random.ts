@@ -60,15 +60,15 @@ export function philox4x32(
   out[3] = c3;
 }
 
-/** Upper 32 bits of the product of two unsigned 32-bit numbers, by 16-bit halves; no partial sum exceeds 2^53. */
+/** Upper 32 bits of the product of two unsigned 32-bit numbers, by 16-bit halves; each partial sum fits into 32 bits. */
 function multiplyHigh(a: number, b: number): number {
   const aLow = a & 0xffff;
   const aHigh = a >>> 16;
   const bLow = b & 0xffff;
   const bHigh = b >>> 16;
-  const middle = aHigh * bLow + ((aLow * bLow) >>> 16);
-  const carry = (middle % 0x10000) + aLow * bHigh;
-  return (aHigh * bHigh + Math.floor(middle / 0x10000) + (carry - carry % 0x10000) / 0x10000) | 0;
+  const middle = (Math.imul(aHigh, bLow) + (Math.imul(aLow, bLow) >>> 16)) >>> 0;
+  const carry = ((middle & 0xffff) + Math.imul(aLow, bHigh)) >>> 0;
+  return (Math.imul(aHigh, bHigh) + (middle >>> 16) + (carry >>> 16)) | 0;
 }
 
 /**
