@@ -54,9 +54,13 @@ export interface World {
   readonly spins: number;
 }
 
-/** How often to look before sleeping: briefly where ranks share cores, since the awaited one needs this core. */
+/**
+ * How often to look before sleeping. With a core for each rank so long that a sleeper would be awake meanwhile: a wait that slept
+ * makes its peer wait as long, which then sleeps too, and so on. Briefly where ranks share cores, since the awaited one needs this
+ * core.
+ */
 export function spinsFor(worldSize: number, cores: number): number {
-  return worldSize <= cores ? 2000 : 40;
+  return worldSize <= cores ? 100_000 : 40;
 }
 
 /** The blocks of a group. */
