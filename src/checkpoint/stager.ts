@@ -105,16 +105,15 @@ export class CheckpointStager implements Disposable {
    */
   stage(sections: readonly Section<HeldTensor>[], rank: number): StagedBoxes {
     if (this.#memory.length === 0) this.#memory = chunksOf(this.byteLength);
-    const isPastCaches = this.byteLength >= PAST_CACHES_BYTES;
+    const isLarge = this.byteLength >= PAST_CACHES_BYTES;
     let next = 0;
     const place = ({ source, local, ...box }: PlacedBox<HeldTensor>): PlacedBox<number> => {
       const start = next;
       const from = source.ptr() + local * float32.byteLength;
       const { device } = source;
+      const copyOut = (isLarge ? device.copyOutPastCaches : undefined) ?? device.copyOut;
       for (const piece of stagedPieces(this.#memory, start, boxBytes(box))) {
-        const place = devicePtr(from + next - start);
-        if (isPastCaches && device.copyOutPastCaches !== undefined) device.copyOutPastCaches(piece, place);
-        else device.copyOut(piece, place);
+        copyOut.call(device, piece, devicePtr(from + next - start));
         next += piece.byteLength;
       }
       return { ...box, local, source: start };

@@ -4,10 +4,16 @@ import * as fs from "node:fs";
 import process from "node:process";
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { asyncSave } from "../../src/checkpoint/async_save.ts";
+import { saveCheckpoint } from "../../src/checkpoint/save.ts";
+import { CheckpointStager } from "../../src/checkpoint/stager.ts";
+import { PAST_CACHES_BYTES } from "../../src/device/device.ts";
+import { openModel } from "../../src/train/open_model.ts";
+import { launch } from "../../src/train/run.ts";
 import { programOf, RUNTIME } from "../support/rank_process.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
-import type { Task } from "./bed.ts";
+import { type Task, TINY_LLAMA } from "./bed.ts";
 import { runRanks } from "./run_ranks.ts";
 
 /** Names and bytes of all that lies in a checkpoint. */
@@ -52,6 +58,20 @@ for (
     }
   });
 }
+
+test("asyncSave() writes the bytes of saveCheckpoint() where its copy goes past caches", async () => {
+  using folder = temporaryDirectory();
+  await using run = await launch({ cpuMath: "auto", memoryBytes: 2 ** 27 });
+  const { group, device } = run;
+  const model = await openModel(run, { ...TINY_LLAMA, vocab_size: 270_001 });
+  await model.load();
+  using stager = new CheckpointStager(device);
+  const common = { step: 1, model, group, state: {} };
+  await saveCheckpoint({ ...common, directory: folder.file("blocking") });
+  await asyncSave({ ...common, directory: folder.file("aside"), stager });
+  assert.ok(stager.byteLength >= PAST_CACHES_BYTES);
+  assert.deepEqual(contents(folder.file("aside/checkpoint-1")), contents(folder.file("blocking/checkpoint-1")));
+});
 
 test("asyncSave() keeps the last checkpoints, and replaces one of the same step", async () => {
   using folder = temporaryDirectory();

@@ -7,7 +7,7 @@ import { startRank } from "../support/rank_process.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 
 const RANK = new URL("./registry_rank.ts", import.meta.url);
-const LARGE = new URL("./large_window_rank.ts", import.meta.url);
+const LARGE = new URL("./large_rank.ts", import.meta.url);
 
 const skip = await skipWithoutNative();
 
@@ -37,10 +37,13 @@ test("openProcessGroup() says which directory cannot hold shared memory, and wha
   assert.match(said, /^FileError: Cannot share memory in '\/dev\/null\/shared': .*ENOTDIR.*FULLYSHARD_SHM_DIRECTORY/);
 });
 
-test("openWindow() gives what was published where a gather goes past caches", { timeout: 60_000, skip }, async () => {
+test("openWindow() and reduceScatter() give what was published and its sum where that goes past caches", {
+  timeout: 60_000,
+  skip,
+}, async () => {
   const env = { WORLD_SIZE: "2", MASTER_PORT: "29518" };
   const ranks = await runProgram(LARGE, { ...env, RANK: "0" }, { ...env, RANK: "1" });
-  assert.deepEqual(ranks, ["shm 0: as published", "shm 1: as published"]);
+  assert.deepEqual(ranks, ["shm 0: right", "shm 1: right"]);
 });
 
 test("openProcessGroup() refuses half an environment and ranks of other hosts", { timeout: 60_000 }, async () => {

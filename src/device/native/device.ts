@@ -130,14 +130,17 @@ export class NativeDevice implements Device {
 
   copyPastCaches(dst: DevicePtr, src: number, byteLength: number): void {
     this.#memory.requireInside(dst, byteLength);
-    this.#numbers.set([byteLength, dst, src]);
-    this.#library.others.copy_past_caches(this.#memory.address(this.#memory.begin));
+    this.#copyPastCaches(dst, src, byteLength);
   }
 
   copyOutPastCaches(dst: Uint8Array, src: DevicePtr): void {
     this.#memory.requireInside(src, dst.byteLength);
     if (dst.byteLength === 0) return; // which has no address
-    this.#numbers.set([dst.byteLength, this.#memory.addressOf(dst), src]);
+    this.#copyPastCaches(this.#memory.addressOf(dst), src, dst.byteLength);
+  }
+
+  #copyPastCaches(dst: number, src: number, byteLength: number): void {
+    this.#numbers.set([byteLength, dst, src]);
     this.#library.others.copy_past_caches(this.#memory.address(this.#memory.begin));
   }
 

@@ -1,8 +1,9 @@
-/** A process that gathers windows so large that they are copied past caches, and says whether every byte is right. @module */
+/** A process that gathers and sums so much that it goes past caches, and says whether every byte is right. @module */
 import process from "node:process";
 import { openProcessGroup } from "../../src/comm/registry.ts";
 import { devicePtr } from "../../src/device/device.ts";
 import { openNativeDevice } from "../../src/device/native/device.ts";
+import { float32 } from "../../src/dtype.ts";
 
 const PART = 2 ** 23 + 20;
 
@@ -30,4 +31,24 @@ for (let epoch = 0; epoch < 3; epoch++) {
   if (first >= 0) wrong.push(`byte ${first} of epoch ${epoch}`);
 }
 window.dispose();
-process.stdout.write(`${group.kind} ${group.rank}: ${wrong.length === 0 ? "as published" : wrong.join(", ")}\n`);
+
+// Sums of small integers are exact. Of the runs, the first begins on a line of the caches, the second does not.
+const LENGTH = 2 ** 21 + 5;
+const runs = parts.map((_, rank) => ({ offset: rank * LENGTH, length: LENGTH }));
+const valueOf = (rank: number, i: number): number => (i * 7 + (i >> 11) + rank * 5) % 1009 - 500;
+const own = group.rank * LENGTH;
+const src = device.allocator.allocate(group.size * LENGTH * 4, "source");
+device.copyIn(
+  src,
+  new Uint8Array(Float32Array.from({ length: runs.length * LENGTH }, (_, i) => valueOf(group.rank, i)).buffer),
+);
+const apart = device.allocator.allocate(LENGTH * 4 + 4, "sums");
+for (const dst of [apart, devicePtr(apart + 4), devicePtr(src + own * 4)]) {
+  const shape = { src, dtype: float32, runs, dst, dstDtype: float32, accumulate: false };
+  group.reduceScatter(shape, "large").wait();
+  const sums = new Float32Array(LENGTH);
+  device.copyOut(new Uint8Array(sums.buffer), dst);
+  const first = sums.findIndex((sum, i) => sum !== valueOf(0, own + i) + valueOf(1, own + i));
+  if (first >= 0) wrong.push(`sum ${first} of ${dst === apart ? "the first" : "another"} place`);
+}
+process.stdout.write(`${group.kind} ${group.rank}: ${wrong.length === 0 ? "right" : wrong.join(", ")}\n`);
