@@ -119,7 +119,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
         `Cannot use an attentionMask [${got}]: it must be [${wanted}], an element for each token`,
       );
     }
-    const context: LayerContext = { attentionMask, positionIds, pastKeyValues, random };
+    let context: LayerContext = { attentionMask, positionIds, pastKeyValues, random };
     let hidden = this.embedTokens.call(inputIds);
     if (this.embedPositions !== undefined) {
       const positions = positionIds ?? this.#positions.of(past, seq);
@@ -130,8 +130,13 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
     const routerLogits: Tensor[] = [];
     for (const layer of this.layers) {
       const output = layer.call(hidden, context);
-      hidden = output instanceof Tensor ? output : output.hidden;
-      if (!(output instanceof Tensor)) routerLogits.push(output.routerLogits);
+      if (output instanceof Tensor) {
+        hidden = output;
+        continue;
+      }
+      hidden = output.hidden;
+      if (output.routerLogits !== undefined) routerLogits.push(output.routerLogits);
+      if (output.selectedKeys !== undefined) context = { ...context, selectedKeys: output.selectedKeys };
     }
     pastKeyValues?.advance(seq);
     return { hidden: this.norm.call(hidden), routerLogits };

@@ -5,10 +5,11 @@
  * @module
  */
 import * as z from "zod";
+import { at } from "../at.ts";
 import type { Device } from "../device/device.ts";
 import { ConfigError } from "../errors.ts";
 import { GatedFeedForward } from "../nn/feed_forward.ts";
-import { LatentAttention } from "../nn/latent_attention.ts";
+import { type KeySelection, LatentAttention, type LatentAttentionOptions } from "../nn/latent_attention.ts";
 import { MixtureOfExperts, type MixtureOptions } from "../nn/mixture_of_experts.ts";
 import { RMSNorm } from "../nn/norm.ts";
 import { PreNormBlock } from "../nn/pre_norm_block.ts";
@@ -17,10 +18,12 @@ import { blocksOf, type DecoderParts } from "./decoder.ts";
 import { size } from "./decoder_config.ts";
 import type { LatentConfig } from "./latent_config.ts";
 
-/** What such a model is made by. */
+/** The resolved configuration of a GLM model with latent attention. */
 export interface GlmConfig extends LatentConfig {
-  /** Which layers have a mixture. */
+  /** For each layer, whether its feed-forward is a mixture of experts. */
   readonly sparse: readonly boolean[];
+  /** The source of each layer's keys. @default every query attends to all keys up to its own position */
+  readonly keySelections?: readonly KeySelection[];
   readonly router: MixtureOptions["router"];
 }
 
@@ -69,13 +72,17 @@ export function resolveGlm(raw: RawGlm, latent: LatentConfig, firstSparse: numbe
 /** The blocks, and the norm behind them: latent attention, and mixtures whose experts are chosen by sigmoids and a bias. */
 export function glmParts(device: Device, config: GlmConfig): Pick<DecoderParts, "layers" | "norm"> {
   const norm = (): RMSNorm => new RMSNorm(device, config.hiddenSize, config.rmsNormEps);
-  const attention = { ...config.attention, rotary: new RotaryTables(device, config.rope) };
+  const rotary = new RotaryTables(device, config.rope);
+  const attention = (layer: number): LatentAttentionOptions => {
+    const keySelection = config.keySelections && at(config.keySelections, layer, "layer");
+    return { ...config.attention, rotary, ...keySelection && { keySelection } };
+  };
   const names = { sharedExpert: "shared_experts" };
   const mixture = { ...config, intermediateSize: config.moeIntermediateSize, names };
   return {
     layers: blocksOf(config, (i) =>
       new PreNormBlock({
-        selfAttn: new LatentAttention(device, attention),
+        selfAttn: new LatentAttention(device, attention(i)),
         mlp: config.sparse[i] ? new MixtureOfExperts(device, mixture) : new GatedFeedForward(device, config),
         inputLayernorm: norm(),
         postAttentionLayernorm: norm(),

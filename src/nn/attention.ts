@@ -26,6 +26,11 @@ export interface LayerContext extends RandomContext {
   readonly positionIds?: Tensor | undefined;
   /** The tokens before these, which are added to it. @default there are none, and none are kept */
   readonly pastKeyValues?: GenerationCache | undefined;
+  /**
+   * The keys that the indexer of an earlier layer selected for each query, uint8 [batch, seq, keys]; 0 hides a key. Layers that
+   * share a selection read it. @default no layer has selected keys yet
+   */
+  readonly selectedKeys?: Tensor | undefined;
 }
 
 /** What an attention is made of. */

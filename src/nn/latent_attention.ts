@@ -6,6 +6,7 @@
  */
 import { at } from "../at.ts";
 import type { Device } from "../device/device.ts";
+import { ArgumentError } from "../errors.ts";
 import type { Init } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { LayerContext } from "./attention.ts";
@@ -16,10 +17,21 @@ import { Indexer, type IndexerOptions } from "./indexer.ts";
 import { Linear } from "./linear.ts";
 import { Module } from "./module.ts";
 import { RMSNorm } from "./norm.ts";
+import type { ContextOutput } from "./pre_norm_block.ts";
 import type { RotaryTables } from "./rotary.ts";
 
 /** Epsilon of the norms of latent rows, whatever the model's other norms have. */
 const LATENT_EPS = 1e-6;
+
+/**
+ * The source of the keys that each query attends to:
+ * - `indexer`: the layer's own indexer selects them, and the layer returns the selection if `isShared`;
+ * - `shared`: the layer reuses the selection of the nearest layer before it that has an indexer ({@link LayerContext}'s
+ *   `selectedKeys`), as in IndexShare.
+ */
+export type KeySelection =
+  | { readonly type: "indexer"; readonly indexer: IndexerOptions; readonly isShared: boolean }
+  | { readonly type: "shared" };
 
 /** What a latent attention is made of. */
 export interface LatentAttentionOptions {
@@ -40,8 +52,8 @@ export interface LatentAttentionOptions {
   readonly rotary: RotaryTables;
   /** Whether neighbors are turned together, instead of elements of the first half with those of the second. */
   readonly interleaved: boolean;
-  /** Chooses the keys that each query sees, by the rows that queries are made of. @default all before it */
-  readonly indexer?: IndexerOptions;
+  /** Selects the keys that each query attends to. @default every query attends to all keys up to its own position */
+  readonly keySelection?: KeySelection;
   /** How weights begin; biases begin as zeros. */
   readonly init: Init;
   /** Whether the projections to latent rows, and that of the output, have a bias. */
@@ -50,11 +62,11 @@ export interface LatentAttentionOptions {
   readonly attentionDropout?: number;
 }
 
-/** Queries of all heads, and which keys they see: uint8 [batch, keys] or [batch, seq, keys]; all before them where there is none. */
-type Queries = readonly [queries: Tensor, mask: Tensor | undefined];
+/** Queries of all heads, and the keys that an indexer of this layer selected for them, if it has one. */
+type Queries = readonly [queries: Tensor, selected: Tensor | undefined];
 
 /** Multi-head latent attention. */
-export class LatentAttention extends Module<[x: Tensor, context: LayerContext], Tensor> {
+export class LatentAttention extends Module<[x: Tensor, context: LayerContext], ContextOutput> {
   readonly qProj: Linear | undefined;
   readonly qAProj: Linear | undefined;
   readonly qALayernorm: RMSNorm | undefined;
@@ -76,7 +88,7 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     const width = numHeads * (nopeDim + ropeDim);
     if (queryRank === undefined) {
       const project = this.qProj = linear(hiddenSize, width, false);
-      this.#queries = (x, { attentionMask }) => [project.call(x), attentionMask];
+      this.#queries = (x) => [project.call(x), undefined];
     } else {
       const [down, norm, up] = [
         linear(hiddenSize, queryRank, bias),
@@ -84,11 +96,13 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
         linear(queryRank, width, false),
       ];
       [this.qAProj, this.qALayernorm, this.qBProj] = [down, norm, up];
-      const indexer = this.indexer = options.indexer &&
-        new Indexer(device, hiddenSize, queryRank, options.indexer, options.rotary, init);
+      const { keySelection, rotary } = options;
+      const indexer = this.indexer = keySelection?.type === "indexer"
+        ? new Indexer(device, hiddenSize, queryRank, keySelection.indexer, rotary, init)
+        : undefined;
       this.#queries = (x, context) => {
         const latent = norm.call(down.call(x));
-        return [up.call(latent), indexer === undefined ? context.attentionMask : indexer.call(x, latent, context)];
+        return [up.call(latent), indexer?.call(x, latent, context)];
       };
     }
     this.kvAProjWithMqa = linear(hiddenSize, keyValueRank + ropeDim, bias);
@@ -98,14 +112,19 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     this.#options = options;
   }
 
-  /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor, context: LayerContext): Tensor {
+  /**
+   * x [batch, seq, hidden] → the same shape, with the selected keys where later layers share them
+   *
+   * @throws {ArgumentError} if the layer shares a selection and no layer before it made one
+   */
+  forward(x: Tensor, context: LayerContext): ContextOutput {
     const { numHeads, keyValueRank, nopeDim, ropeDim, rotary, interleaved, scale } = this.#options;
     const { positionIds, pastKeyValues } = context;
     const [cos, sin] = rotary.of(at(x.shape, 1, "dim"), context);
     const turn = (x: Tensor, headDim: number, start: number): Tensor =>
       rope(x, cos, sin, headDim, positionIds, { start, interleaved });
-    const [projected, mask] = this.#queries(x, context);
+    const [projected, selected] = this.#queries(x, context);
+    const mask = selected ?? this.#maskOf(context);
     const queries = turn(projected, nopeDim + ropeDim, nopeDim);
     const parts = this.kvAProjWithMqa.call(x).split([keyValueRank, ropeDim], -1);
     const own = [this.kvALayernorm.call(at(parts, 0, "part")), turn(at(parts, 1, "part"), ropeDim, 0)] as const;
@@ -113,7 +132,21 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     const [keys, values] = this.#expand(latent, turned);
     const dropout = attentionDropout(this, this.#options.attentionDropout, context);
     const attrs = { heads: numHeads, kvHeads: numHeads, causal: true, scale, dropout };
-    return this.oProj.call(attention(queries, keys, values, attrs, mask));
+    const hidden = this.oProj.call(attention(queries, keys, values, attrs, mask));
+    const { keySelection } = this.#options;
+    if (selected === undefined || keySelection?.type !== "indexer" || !keySelection.isShared) return hidden;
+    return { hidden, selectedKeys: selected };
+  }
+
+  /** The mask of a layer without an indexer: uint8 [batch, keys] of padding, or a shared selection [batch, seq, keys]. */
+  #maskOf({ attentionMask, selectedKeys }: LayerContext): Tensor | undefined {
+    if (this.#options.keySelection?.type !== "shared") return attentionMask;
+    if (selectedKeys !== undefined) return selectedKeys;
+    const name = this.fqn === undefined ? "This attention" : `'${this.fqn}'`;
+    throw new ArgumentError(
+      `${name} reuses the keys that the indexer of an earlier layer selected, but its context has no 'selectedKeys': run the ` +
+        "layers in their order, and give each one the selection that the last indexer returned",
+    );
   }
 
   /** Keys and values of all heads. */

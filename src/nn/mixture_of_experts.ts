@@ -10,7 +10,7 @@ import { type RandomContext, sampleUniform, streamOf } from "./dropout.ts";
 import { Experts, type ExpertsOptions } from "./experts.ts";
 import { type FeedForwardOptions, GatedFeedForward } from "./feed_forward.ts";
 import { Linear } from "./linear.ts";
-import type { BlockOutput } from "./pre_norm_block.ts";
+import type { FeedForwardOutput } from "./pre_norm_block.ts";
 import { type Names, RenamedModule } from "./renamed.ts";
 import { Router, type RouterOptions } from "./router.ts";
 
@@ -31,7 +31,7 @@ export interface MixtureOptions extends ExpertsOptions {
 }
 
 /** Each token through some of many experts (Shazeer et al. 2017). */
-export class MixtureOfExperts extends RenamedModule<[x: Tensor, context?: RandomContext], BlockOutput> {
+export class MixtureOfExperts extends RenamedModule<[x: Tensor, context?: RandomContext], FeedForwardOutput> {
   readonly gate: Router;
   readonly experts: Experts;
   readonly sharedExpert: GatedFeedForward | undefined;
@@ -54,7 +54,7 @@ export class MixtureOfExperts extends RenamedModule<[x: Tensor, context?: Random
   }
 
   /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor, context?: RandomContext): BlockOutput {
+  forward(x: Tensor, context?: RandomContext): FeedForwardOutput {
     const rows = this.#jittered(x, context).reshape([-1, at(x.shape, 2, "dim")]);
     const noise = this.training ? this.gate.drawNoise(x, context) : undefined;
     const { logits, ...routing } = this.gate.call(rows, noise);

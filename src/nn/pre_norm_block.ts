@@ -9,10 +9,21 @@ import { type Dropout, dropOut, dropoutOf } from "./dropout.ts";
 import type { Layer, Module } from "./module.ts";
 import { type Names, RenamedModule } from "./renamed.ts";
 
-/** What in a block lets tokens see each other. */
-export type ContextLayer = Module<[x: Tensor, context: LayerContext], Tensor>;
+/** Output of a token mixer whose selection of keys later layers share. */
+export interface Selected {
+  /** [batch, seq, hidden] */
+  readonly hidden: Tensor;
+  /** uint8 [batch, seq, keys]; 0 hides a key */
+  readonly selectedKeys: Tensor;
+}
 
-/** What a block gives whose router is to be balanced. */
+/** Output of a token mixer: hidden states [batch, seq, hidden], alone in most. */
+export type ContextOutput = Tensor | Selected;
+
+/** The token mixer of a block: an attention, a convolution or a recurrence over the sequence. */
+export type ContextLayer = Module<[x: Tensor, context: LayerContext], ContextOutput>;
+
+/** Output of a feed-forward whose router is to be balanced. */
 export interface Routed {
   /** [batch, seq, hidden] */
   readonly hidden: Tensor;
@@ -20,8 +31,11 @@ export interface Routed {
   readonly routerLogits: Tensor;
 }
 
-/** What a block gives: hidden states [batch, seq, hidden], alone in most. */
-export type BlockOutput = Tensor | Routed;
+/** Output of a feed-forward: hidden states [batch, seq, hidden], alone in most. */
+export type FeedForwardOutput = Tensor | Routed;
+
+/** Output of a block: hidden states [batch, seq, hidden], alone in most. */
+export type BlockOutput = Tensor | (Pick<Routed, "hidden"> & Partial<Routed> & Partial<Selected>);
 
 /** A block of a decoder. */
 export type Block = Module<[x: Tensor, context: LayerContext], BlockOutput>;
@@ -29,7 +43,7 @@ export type Block = Module<[x: Tensor, context: LayerContext], BlockOutput>;
 /** What a block is made of. */
 export interface PreNormParts {
   readonly selfAttn: ContextLayer;
-  readonly mlp: Module<[x: Tensor, context?: LayerContext], BlockOutput>;
+  readonly mlp: Module<[x: Tensor, context?: LayerContext], FeedForwardOutput>;
   /** Before the mixer of tokens; none in some first blocks. */
   readonly inputLayernorm: Layer | undefined;
   /** Before the feed-forward. */
@@ -45,7 +59,7 @@ export interface PreNormParts {
 /** `y = x + selfAttn(norm(x))`, then `y + mlp(norm(y))`. */
 export class PreNormBlock extends RenamedModule<[x: Tensor, context: LayerContext], BlockOutput> {
   readonly selfAttn: ContextLayer;
-  readonly mlp: Module<[x: Tensor, context?: LayerContext], BlockOutput>;
+  readonly mlp: Module<[x: Tensor, context?: LayerContext], FeedForwardOutput>;
   readonly inputLayernorm: Layer | undefined;
   readonly postAttentionLayernorm: Layer;
   readonly residAttnDropout: Dropout | undefined;
@@ -65,9 +79,17 @@ export class PreNormBlock extends RenamedModule<[x: Tensor, context: LayerContex
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context: LayerContext): BlockOutput {
     const normed = this.inputLayernorm === undefined ? x : this.inputLayernorm.call(x);
-    const mixed = x.add(dropOut(this.residAttnDropout, this.selfAttn.call(normed, context), context));
-    const output = this.mlp.call(this.postAttentionLayernorm.call(mixed), context);
-    if (output instanceof Tensor) return mixed.add(dropOut(this.residMlpDropout, output, context));
-    return { ...output, hidden: mixed.add(dropOut(this.residMlpDropout, output.hidden, context)) };
+    const { hidden: attended, ...selection } = asRecord(this.selfAttn.call(normed, context));
+    const mixed = x.add(dropOut(this.residAttnDropout, attended, context));
+    const { hidden: fed, ...routing } = asRecord(this.mlp.call(this.postAttentionLayernorm.call(mixed), context));
+    const hidden = mixed.add(dropOut(this.residMlpDropout, fed, context));
+    return "selectedKeys" in selection || "routerLogits" in routing ? { hidden, ...selection, ...routing } : hidden;
   }
+}
+
+/** An output as a record: hidden states that came alone become its `hidden`. */
+function asRecord<Output extends { readonly hidden: Tensor }>(
+  output: Tensor | Output,
+): Output | { readonly hidden: Tensor } {
+  return output instanceof Tensor ? { hidden: output } : output;
 }

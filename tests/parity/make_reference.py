@@ -153,6 +153,12 @@ FIXTURE_MODELS = {
         qk_nope_head_dim=5, qk_rope_head_dim=4, v_head_dim=6, mlp_layer_types=["sparse", "dense"], n_routed_experts=4,
         num_experts_per_tok=2, moe_intermediate_size=8, index_topk=4, index_head_dim=7, index_n_heads=9,
         tie_word_embeddings=False)),
+    "glm_moe_dsa-shared_few": (2, 17, SMALL | dict(
+        model_type="glm_moe_dsa", num_hidden_layers=5, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=7,
+        kv_lora_rank=6, qk_nope_head_dim=4, qk_rope_head_dim=6, v_head_dim=5, n_routed_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=7, mlp_layer_types=["dense", "sparse", "dense", "sparse", "sparse"], index_topk=3,
+        index_head_dim=9, index_n_heads=12, indexer_types=["full", "shared", "shared", "full", "shared"],
+        tie_word_embeddings=True)),
     "qwen3_5-chunks": (1, 70, SMALL | dict(
         model_type="qwen3_5_text", num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, head_dim=10,
         attention_bias=True, rms_norm_eps=1e-2, linear_conv_kernel_dim=3, linear_key_head_dim=5, linear_value_head_dim=7,

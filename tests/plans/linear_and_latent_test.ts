@@ -32,7 +32,7 @@ const FAMILIES: Readonly<Record<string, PlanCase["config"]>> = {
   qwen3_next: { ...HYBRID, ...EXPERTS, mlp_only_layers: [1] },
   deepseek_v2: LATENT,
   glm4_moe_lite: LATENT,
-  glm_moe_dsa: { ...LATENT, index_topk: 4, index_head_dim: 6, index_n_heads: 3 },
+  glm_moe_dsa: { ...LATENT, index_topk: 4, index_head_dim: 6, index_n_heads: 3, index_topk_pattern: "FS" },
 };
 const manual = {
   mode: "manual",

@@ -1,5 +1,6 @@
 /**
- * GLM-5 (Z.ai 2026; transformers `modeling_glm_moe_dsa.py`): GLM-4-MoE-Lite whose queries see the keys that an indexer chooses.
+ * GLM-5 (Z.ai 2026; transformers `modeling_glm_moe_dsa.py`): GLM-4-MoE-Lite whose queries attend
+ * to the keys that an indexer selects. A layer has an indexer of its own or reuses the selection of the last one that has.
  *
  * @module
  */
