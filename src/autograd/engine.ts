@@ -1,13 +1,14 @@
 /**
  * The backward pass: nodes from the last recorded to the first, gradients added where paths meet. All it knows of values is
- * that they can be added. Since a node's inputs were recorded before it, descending order needs no dependency counts.
+ * that they can be added, and that a gradient has the dtype and shape of what it belongs to. Since a node's inputs were recorded before it, descending order needs no dependency counts.
  *
  * @module
  */
 import { placeAfter } from "../at.ts";
-import { ArgumentError, InternalError } from "../errors.ts";
+import { ArgumentError, DTypeError, InternalError, ShapeError } from "../errors.ts";
+import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { Edge, GradientSink, Node } from "./node.ts";
+import { type Edge, type GradientSink, type Node, takesDtype } from "./node.ts";
 
 /** What takes part in a backward pass besides the graph: a parallelism that reduces gradients. */
 export interface PassMember {
@@ -34,6 +35,22 @@ export function activePass(): BackwardPass | undefined {
 function firstOfItsSink(edges: Node["edges"], input: number): GradientSink | undefined {
   const sink = edges[input]?.sink;
   return edges.findIndex((edge) => edge?.sink === sink) === input ? sink : undefined;
+}
+
+/**
+ * Refuses a gradient that has not the dtype and shape of its edge: kernels further back would read its bytes as something else.
+ *
+ * @throws {DTypeError | ShapeError} naming the op and the input
+ */
+function requireFit({ name }: Node, input: number, edge: Edge, grad: Tensor): void {
+  const from = edge.node === undefined ? "a leaf" : `a result of '${edge.node.name}'`;
+  const expected = `the gradient that it gives its input ${input}, ${from}, must have that input's`;
+  if (!takesDtype(edge, grad.dtype)) {
+    throw new DTypeError(`${name} backward`, `${expected} dtype`, grad.dtype.name, edge.dtype.name);
+  }
+  if (!sameShape(grad.shape, edge.shape)) {
+    throw new ShapeError(`${name} backward`, `${expected} shape`, grad.shape, edge.shape);
+  }
 }
 
 /**
@@ -83,7 +100,10 @@ export function runBackward(root: Edge, seed: Tensor, retainGraph: boolean): voi
         const edge = current.edges[input];
         if (grad === undefined) continue;
         if (edge === undefined) grad.dispose();
-        else deliver(edge, grad);
+        else {
+          requireFit(current, input, edge, grad);
+          deliver(edge, grad);
+        }
         results[input] = undefined;
       }
       waiting.delete(node);

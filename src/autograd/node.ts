@@ -5,12 +5,16 @@
  *
  * @module
  */
+import type { DType } from "../dtype.ts";
 import { UseAfterDisposeError } from "../errors.ts";
+import type { Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { SavedTensors } from "./saved.ts";
 
 /** Where gradients of one leaf go. All tensors handed over are owned by the receiver. */
 export interface GradientSink {
+  /** The dtype that the gradient is summed in; undefined where that is the leaf's own. */
+  readonly dtype: DType | undefined;
   /** The place that a first contribution may be written to directly, or undefined. The caller owns the handle. */
   place(): Tensor | undefined;
   /** Takes one contribution of this backward pass: the tensor from {@link place}, or another one. */
@@ -29,6 +33,15 @@ export interface Edge {
   readonly index: number;
   /** For a leaf: where its gradient goes. */
   readonly sink: GradientSink | undefined;
+  /** Shape of the input, and so of its gradient. */
+  readonly shape: Shape;
+  /** Dtype of the input, and so of its gradient; see {@link takesDtype}. */
+  readonly dtype: DType;
+}
+
+/** Whether a gradient of that dtype may flow along an edge: the input's own, or for a leaf also the one that its sink sums in. */
+export function takesDtype({ dtype, sink }: Edge, given: DType): boolean {
+  return given === dtype || (sink !== undefined && given === sink.dtype);
 }
 
 /** Turns gradients of outputs into gradients of inputs; the returned handles are the caller's. */

@@ -100,6 +100,7 @@ export class ReplicatedStorage implements ParameterStorage {
     this.run = this.#copy ?? this.#values.run;
     this.sink = new GradientSlot({
       place: () => bucketOf(this).place(this),
+      dtype: float32,
       onContribution: () => {
         this.#used = true;
         bucketOf(this);

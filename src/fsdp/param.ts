@@ -49,6 +49,7 @@ export class ShardedStorage implements ParameterStorage {
     this.runOffset = part.runOffset;
     this.sink = new GradientSlot({
       place: () => segment.gradientPlace(parameter, offset),
+      dtype: segment.unit.policy.reduceDtype,
       direct: segment.writesDirectly,
       onContribution: () => {
         this.#used = true;

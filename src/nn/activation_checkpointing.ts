@@ -121,6 +121,7 @@ function checkpointed<Args extends readonly unknown[], Out>(
 /** A handle on the same memory whose gradient, if it needs one, goes nowhere. */
 function detachedLike(tensor: Tensor): Tensor {
   const handle = tensor.alias();
-  if (tensor.requiresGrad) handle.setEdge({ node: undefined, index: 0, sink: undefined });
+  const { requiresGrad, shape, dtype } = tensor;
+  if (requiresGrad) handle.setEdge({ node: undefined, index: 0, sink: undefined, shape, dtype });
   return handle;
 }

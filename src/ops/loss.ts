@@ -38,6 +38,7 @@ function checkLabels(op: string, x: Tensor, labels: Tensor | undefined): void {
   }
 }
 
+/** Gives input i the gradient `source`, which the forward computed, times that of the loss: rounded last where the input is narrower. */
 function scaleByGrad<A>(call: BackwardCall<A>, i: number, source: Tensor): void {
   const { dtype, numel: n, shape } = source;
   const out = call.out(i, dtype);

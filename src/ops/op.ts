@@ -62,10 +62,11 @@ export interface BackwardCall<A> extends OpCall<A> {
   spec(i: number): OutputSpec;
   /**
    * A dense tensor of input i's shape, to be overwritten with its gradient: the gradient's final place when input i is a
-   * parameter that has none yet. With `dtype` it has that one; without, the place's, or else the input's.
+   * parameter that has none yet. With `dtype` it has that one where a gradient of that dtype may be given: the input's own, or the
+   * one that a parameter's gradient is summed in. Otherwise it has the place's, or else the input's.
    */
   out(i: number, dtype?: DType): Tensor;
-  /** Gives an existing tensor as gradient of input i: it may be a view, of the input's shape. */
+  /** Gives an existing tensor as gradient of input i: it may be a view, of the input's shape and dtype. */
   give(i: number, tensor: Tensor): void;
 }
 

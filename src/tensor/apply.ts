@@ -6,7 +6,7 @@
  */
 import { at } from "../at.ts";
 import { gradEnabled } from "../autograd/mode.ts";
-import { type BackwardFunction, type Edge, Node } from "../autograd/node.ts";
+import { type BackwardFunction, type Edge, Node, takesDtype } from "../autograd/node.ts";
 import { saveInRegion, takeKept } from "../autograd/recompute.ts";
 import { KeptTensors, requireUnwritten, type SavedTensors } from "../autograd/saved.ts";
 import type { Device } from "../device/device.ts";
@@ -119,6 +119,8 @@ class Backward<A> extends Context implements BackwardCall<A> {
 
   out(i: number, dtype?: DType): Tensor {
     const spec = this.spec(i);
+    const edge = this.#record.edges[i];
+    if (edge !== undefined && dtype !== undefined && !takesDtype(edge, dtype)) return this.out(i);
     let placed = this.#place(i);
     if (placed !== undefined && dtype !== undefined && placed.dtype !== dtype) {
       placed.dispose(); // the kernel writes another dtype: its result is moved to the place afterwards
@@ -137,6 +139,11 @@ class Backward<A> extends Context implements BackwardCall<A> {
 /** Tells faults of the kernels that an op launched, where the device tells them at once. */
 function checkStatus({ status }: Device): void {
   if (!status.isLate) status.check();
+}
+
+/** The edge of a tensor that is an output of a node. */
+function edgeOf({ shape, dtype }: Tensor, node: Node, index: number): Edge {
+  return { node, index, sink: undefined, shape, dtype };
 }
 
 /** What a node remembers of its call. */
@@ -184,7 +191,7 @@ function record<A>(
     }
     return call.results;
   });
-  outputs.forEach((output, index) => output.setEdge({ node, index, sink: undefined }));
+  for (const [index, output] of outputs.entries()) output.setEdge(edgeOf(output, node, index));
 }
 
 /**
@@ -197,6 +204,7 @@ function record<A>(
 export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A): readonly Tensor[] {
   const first = at(inputs, 0, "input");
   for (const input of inputs) {
+    input.requireAlive();
     if (input.device !== first.device) {
       throw new ArgumentError(
         `Cannot apply '${op.name}' to tensors of two devices (${first.device.name}, ${input.device.name}): open one and use it for all`,
@@ -232,6 +240,7 @@ export function applyOne<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: 
 
 /** Computes a view. */
 export function applyView<A>(op: ViewOp<A>, input: Tensor, attrs: A): Tensor {
+  input.requireAlive();
   const layout = op.view(input, attrs);
   const output = input.view(layout);
   if (gradEnabled() && input.requiresGrad) record(op, [input], [output], attrs, []);
@@ -263,7 +272,7 @@ export function hookBackward(tensors: readonly Tensor[], hook: GradientHook): ((
     return grads.map((grad) => grad?.alias());
   };
   const node = new Node(hook.name, before, hooked.length, undefined, run, () => hook.freed?.());
-  hooked.forEach((tensor, index) => tensor.setEdge({ node, index, sink: undefined }));
+  for (const [index, tensor] of hooked.entries()) tensor.setEdge(edgeOf(tensor, node, index));
   return () => {
     for (const [i, tensor] of hooked.entries()) if (!tensor.disposed) tensor.setEdge(before[i]);
   };

@@ -16,6 +16,8 @@ export interface BackwardOptions {
 
 /** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
 export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGraph = false }: BackwardOptions): void {
+  root.requireAlive();
+  seed?.requireAlive();
   const { edge, shape, dtype, device } = root;
   if (edge === undefined) {
     throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");
@@ -36,16 +38,13 @@ export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGr
   runBackward(edge, start, retainGraph);
 }
 
-/** `a + b`, of one shape, in the memory of the first where no other tensor sees it; consumes both handles and gives one that is in no scope. */
+/** `a + b`, of one shape and dtype, in the memory of the first where no other tensor sees it; consumes both handles and gives one that is in no scope. */
 export function addGradients(a: Tensor, b: Tensor): Tensor {
   const { kernels } = a.device;
   if (!a.buffer.shared && isDense(a.layout) && isDense(b.layout)) {
     kernels.accumulate({ dstDtype: a.dtype, srcDtype: b.dtype, n: a.numel, dst: a.ptr, src: b.ptr });
     b.dispose();
     return a;
-  }
-  if (a.dtype !== b.dtype) {
-    throw new DTypeError("backward", "gradients that meet must agree", a.dtype.name, b.dtype.name);
   }
   const sum = a.spawn(a.shape, a.dtype, "gradient").persist();
   const strides = { aStrides: a.layout.strides, bStrides: b.layout.strides };

@@ -6,6 +6,7 @@
  * @module
  */
 import type { GradientSink } from "../autograd/node.ts";
+import type { DType } from "../dtype.ts";
 import { castTo, copyElements } from "../ops/convert.ts";
 import { isDense } from "../shape.ts";
 import { Tensor } from "./tensor.ts";
@@ -14,6 +15,8 @@ import { Tensor } from "./tensor.ts";
 export interface GradientSlotOptions {
   /** Makes a handle on the memory that the gradient is to lie in. @default the first contribution is kept where it is */
   readonly place?: () => Tensor;
+  /** The dtype of the place. @default the leaf's */
+  readonly dtype?: DType;
   /** Whether ops may write there; not if the place is narrower than what they compute in. @default true */
   readonly direct?: boolean;
   /** Called before the first contribution of a pass is taken, and of what follows a {@link GradientSlot.clear}. */
@@ -24,6 +27,7 @@ export interface GradientSlotOptions {
 
 /** The gradient of one leaf. */
 export class GradientSlot implements GradientSink {
+  readonly dtype: DType | undefined;
   readonly #place: (() => Tensor) | undefined;
   readonly #direct: boolean;
   readonly #onContribution: (() => void) | undefined;
@@ -34,6 +38,7 @@ export class GradientSlot implements GradientSink {
   #pass: Tensor | undefined;
 
   constructor(options: GradientSlotOptions = {}) {
+    this.dtype = options.dtype;
     this.#place = options.place;
     this.#direct = options.direct ?? true;
     this.#onContribution = options.onContribution;

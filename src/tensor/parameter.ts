@@ -233,7 +233,8 @@ export class Parameter extends Tensor {
   /** Stops (or resumes) training it. */
   set trainable(trainable: boolean) {
     this.#trainable = trainable;
-    this.setEdge(trainable ? { node: undefined, index: 0, sink: this.#storage.sink } : undefined);
+    const { shape, dtype } = this;
+    this.setEdge(trainable ? { node: undefined, index: 0, sink: this.#storage.sink, shape, dtype } : undefined);
   }
 
   /** Gives it memory, uninitialized, where it has none. */

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { noGrad } from "../../src/autograd/mode.ts";
 import { openDevice } from "../../src/device/registry.ts";
-import { bfloat16, float32, int32 } from "../../src/dtype.ts";
+import { bfloat16, type DType, float16, float32, int32 } from "../../src/dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../../src/errors.ts";
 import { crossEntropy, linearCrossEntropy } from "../../src/nn/functional.ts";
 import { linearOp } from "../../src/ops/matmul.ts";
@@ -15,8 +15,8 @@ import { applyOne } from "../../src/tensor/apply.ts";
 import { tensor, zeros } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
-import { allClose, allCloseToScale } from "../support/allclose.ts";
-import { disposeLeaf, gradcheck, gradcheckLayouts, leaf } from "../support/gradcheck.ts";
+import { allClose, allCloseToScale, toleranceOf } from "../support/allclose.ts";
+import { disposeLeaf, gradcheck, gradcheckLayouts, leaf, numericGradient } from "../support/gradcheck.ts";
 import { at, build, matmul, type Nd, permute, random } from "../support/reference.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 512 * 2 ** 20 });
@@ -73,6 +73,91 @@ test("crossEntropy() of transposed labels, of bf16, of large logits", () => {
   const large = tensor(device, [1e4, -1e4, 0], { shape: [1, 3] });
   allClose(crossEntropy(large, labelsOf([1])).toArray(), [2e4], { relative: 1e-6, absolute: 0 }, "large");
 });
+
+/** Inputs whose gradients flow through an op of their own dtype before they reach the float32 leaf. */
+const COMPUTED: readonly (readonly [string, (leaf: Tensor, dtype: DType) => Tensor])[] = [
+  ["cast", (x, dtype) => x.to(dtype)],
+  ["scaled", (x, dtype) => x.to(dtype).mul(1)],
+  ["copied", (x, dtype) => x.to(dtype).clone()],
+  ["added to zeros", (x, dtype) => x.to(dtype).add(zeros(device, x.shape, dtype))],
+  ["used twice", (x, dtype) => {
+    const half = x.to(dtype).mul(0.5);
+    return half.add(half);
+  }],
+];
+
+test("crossEntropy() gives logits of any dtype a gradient of that dtype, whatever they are computed by", () => {
+  for (const dtype of [float32, bfloat16, float16]) {
+    for (const [how, computed] of COMPUTED) {
+      gradcheckOf(`crossEntropy of ${dtype.name} logits, ${how}`, dtype, [random([6, 5], 3, -3, 3)], {
+        run: (logits) => crossEntropy(computed(logits, dtype), labelsOf(LABELS)),
+        reference: reference(LABELS),
+      });
+      gradcheckOf(`crossEntropy of a ${dtype.name} product, ${how}`, dtype, [random([6, 4], 3), random([4, 5], 4)], {
+        run: (x, w) => crossEntropy(computed(x, dtype).matmul(computed(w, dtype)), labelsOf(LABELS)),
+        reference: (x, w) => reference(LABELS)(matmul(x, w)),
+      });
+    }
+  }
+});
+
+test("linearCrossEntropy() gives hidden, weight and bias of any dtype gradients of that dtype, frozen ones none", () => {
+  const inputs = [random([6, 4], 3), random([5, 4], 4), random([5], 5)];
+  const withBias = (x: Nd, w: Nd, b: Nd): Nd => {
+    const logits = matmul(x, permute(w, [1, 0]));
+    return reference(LABELS)({ ...logits, data: logits.data.map((value, i) => value + (b.data[i % 5] ?? NaN)) });
+  };
+  for (const dtype of [float32, bfloat16, float16]) {
+    for (const [how, computed] of COMPUTED) {
+      for (const frozen of [undefined, 0, 1, 2]) {
+        gradcheckOf(`linearCrossEntropy in ${dtype.name}, ${how}, ${frozen ?? "none"} frozen`, dtype, inputs, {
+          run: (x, w, b) => {
+            const of = (leaf: Tensor, i: number): Tensor => computed(i === frozen ? leaf.detach() : leaf, dtype);
+            return linearCrossEntropy(of(x, 0), of(w, 1), labelsOf(LABELS), { bias: of(b, 2) });
+          },
+          reference: withBias,
+          frozen,
+        });
+      }
+    }
+  }
+});
+
+/** As `gradcheck`, with leaves of float32 that `run` converts, to the tolerance of a dtype; a frozen leaf has no gradient. */
+function gradcheckOf(
+  label: string,
+  dtype: DType,
+  inputs: readonly Nd[],
+  { run, reference: f, frozen }: {
+    readonly run: (...leaves: Tensor[]) => Tensor;
+    readonly reference: (...inputs: Nd[]) => Nd;
+    readonly frozen?: number | undefined;
+  },
+): void {
+  const { relative, absolute } = toleranceOf(dtype);
+  const rounded = inputs.map(({ shape, data }) => {
+    using narrow = tensor(device, data, { shape, dtype });
+    return { shape, data: [...narrow.toArray()] };
+  });
+  const leaves = rounded.map((input) => leaf(device, input));
+  const factor = 3;
+  {
+    using _frame = scope();
+    const loss = run(...leaves);
+    allClose(loss.toArray(), f(...rounded).data, { relative: 2 * relative, absolute: 0 }, `${label}: value`);
+    loss.mul(factor).backward();
+  }
+  for (const [i, { grad }] of leaves.entries()) {
+    if (i === frozen) {
+      assert.equal(grad, undefined, `${label}: gradient of a frozen input`);
+      continue;
+    }
+    const expected = numericGradient(f, rounded, i, { shape: [], data: [factor] });
+    const scale = Math.max(1, ...expected.map(Math.abs));
+    allClose(grad?.toArray() ?? [], expected, { relative, absolute: absolute * scale }, `${label}: gradient ${i}`);
+  }
+  for (const parameter of leaves) disposeLeaf(parameter);
+}
 
 const linearReference = (labels: readonly number[]) => (hidden: Nd, weight: Nd): Nd =>
   reference(labels)(matmul(hidden, permute(weight, [1, 0])));
