@@ -6,14 +6,14 @@
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "f3e9682e6d1da847c2a26889238afaa4ccd651787be15fdfc627414f9e8bd5ec",
-  relaxed: "3083fc53fce2e408aeacaa0eefb9f69c4edeefacb66eb9c19a01f0c6374f9992",
+  strict: "508417704324ac91f81b52fcc60767bb474fe68609c10595453f8bac75176e21",
+  relaxed: "02c7cf623e833688030fd1f2e9592194ab9e324c1df6dddb0e869f660d79b988",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "9f88f6ae7825bff7e2c0cb0ee9bbc339cc6ef39f4440e6acddaca02a7d5c0956",
-  v4: "1aa68fa88c57a78be838f26d4cab10911e1b0ab20dc99eb83bd7b643f6ff8cf3",
-  "v4-bf16": "82c5d2bcf01362ae39053657812ed45695de55f6f6a5c76c83b4a9dc3cc3514d",
-  neon: "45231b76007d6bb940e0d209c85521a3462d1b6a1bcb3364947845592a367ff5",
+  v3: "3925cdd86ba16a8645c2b7698841925fafd2e264b2a0296b30fddeff2429b6df",
+  v4: "fff26de68fe2fc70fb66fa9bb3925c983d76470e3171d2bfc5b05ef8c42d7d04",
+  "v4-bf16": "9c38ed2a3d64d679300457a8d6f40f684750fa4f23e9412521069da7be5af933",
+  neon: "08b45df0a6672a6b7890fc0d46d1fc5da31cefa786e889b2a5ae8f8981239c13",
 } as const;

@@ -10,10 +10,10 @@ import { type DevicePtr, devicePtr } from "./device.ts";
 import { CONSTANTS } from "./kernels/signature.ts";
 
 /** Byte offsets in the record, as `wasm/src/status.rs` lays it out; the gate's word lies behind it. */
-const RECORD = { kind: 0, place: 4, limit: 8, value: 16, gate: CONSTANTS.STATUS_BYTES } as const;
+const RECORD = { kind: 0, place: 8, limit: 16, value: 24, gate: CONSTANTS.STATUS_BYTES } as const;
 
 /** Bytes that a device keeps for its status. */
-export const STATUS_AREA_BYTES = 32;
+export const STATUS_AREA_BYTES = 64;
 
 /** What a kernel met. */
 export interface Fault {
@@ -57,9 +57,9 @@ function faultIn(record: DataView): Fault | undefined {
   if (kind === 0) return undefined;
   return {
     kind,
-    place: record.getUint32(RECORD.place, true),
+    place: record.getFloat64(RECORD.place, true),
     value: record.getFloat64(RECORD.value, true),
-    limit: record.getUint32(RECORD.limit, true),
+    limit: record.getFloat64(RECORD.limit, true),
   };
 }
 

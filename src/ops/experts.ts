@@ -7,12 +7,15 @@
 import { at } from "../at.ts";
 import { float32, int32 } from "../dtype.ts";
 import { DTypeError, ShapeError } from "../errors.ts";
-import { threeSizes, twoSizes } from "../shape.ts";
+import { numelOf, threeSizes, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { floatInput, floatPair } from "./check.ts";
 import { castTo, writeFloat32 } from "./convert.ts";
 import type { WeightLayout } from "./matmul.ts";
 import type { ComputeOp } from "./op.ts";
+
+/** Most pairs of a call: int32 holds their places. */
+const MOST_PAIRS = 2 ** 31 - 1;
 
 /** experts int32 [rows, topK] → the place of each pair int32 [rows, topK], where each expert's rows end int32 [experts]. */
 export const sortPairsOp: ComputeOp<{ readonly numExperts: number }> = {
@@ -20,6 +23,9 @@ export const sortPairsOp: ComputeOp<{ readonly numExperts: number }> = {
   infer: (inputs, { numExperts }) => {
     const { shape, dtype } = at(inputs, 0, "input");
     if (dtype !== int32) throw new DTypeError("sortPairs", "experts must be int32", dtype.name);
+    if (numelOf(shape) > MOST_PAIRS) {
+      throw new ShapeError("sortPairs", `there must be at most ${MOST_PAIRS} pairs`, shape);
+    }
     return [{ shape, dtype: int32 }, { shape: [numExperts], dtype: int32 }];
   },
   forward: (call) => {

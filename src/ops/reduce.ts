@@ -15,6 +15,9 @@ import { combineInto } from "./elementwise.ts";
 import { compareInto } from "./mask.ts";
 import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 
+/** Most elements of a dim whose places are given: int32 holds them. */
+const MOST_PLACES = 2 ** 31 - 1;
+
 /** Which dims are reduced. */
 export interface ReduceAttrs {
   /** All of them when undefined. */
@@ -122,7 +125,10 @@ export const argmaxOp: ComputeOp<undefined> = {
   name: "argmax",
   infer: (inputs) => {
     const x = floatInput("argmax", inputs);
-    if (!((x.shape.at(-1) ?? 0) > 0)) throw new ShapeError("argmax", "the last dim must have elements", x.shape);
+    const cols = x.shape.at(-1);
+    if (cols === undefined || cols < 1 || cols > MOST_PLACES) {
+      throw new ShapeError("argmax", `the last dim must have from 1 to ${MOST_PLACES} elements`, x.shape);
+    }
     return [{ shape: x.shape.slice(0, -1), dtype: int32 }];
   },
   forward: (call) => {

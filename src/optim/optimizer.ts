@@ -319,14 +319,21 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
     for (const [i, { parameter, group, state }] of members.entries()) {
       const { runOffset, shard } = parameter.storage;
-      const words = [runOffset, runOffset + shard.numel, state, Number(active[i])];
+      const places = [runOffset, runOffset + shard.numel, state];
       const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
       const at = i * RECORD_BYTES;
-      words.forEach((word, place) => table.setUint32(at + 4 * place, word, true));
-      settings.forEach((value, place) => table.setFloat64(at + 16 + 8 * place, value, true));
+      places.forEach((value, place) => setUint64(table, at + 8 * place, value));
+      table.setUint32(at + 24, Number(active[i]), true);
+      settings.forEach((value, place) => table.setFloat64(at + 32 + 8 * place, value, true));
     }
     return new Uint8Array(table.buffer);
   }
+}
+
+/** Writes an integer below 2^53 as 64 bits. */
+function setUint64(view: DataView, at: number, value: number): void {
+  view.setUint32(at, value % 2 ** 32, true);
+  view.setUint32(at + 4, Math.floor(value / 2 ** 32), true);
 }
 
 /** Records of a captured update. */

@@ -190,14 +190,14 @@ test("an optimizer's record beyond its arrays is a trap, before anything is writ
   const [param, grad, records, steps] = [place(n * 4), place(n * 4), place(recordBytes), place(4)];
   const update = (start: number, end: number): void => {
     const record = new Uint8Array(recordBytes);
-    new Uint32Array(record.buffer).set([start, end, 0, 1]);
-    new Float64Array(record.buffer, 16).set([1]); // the learning rate
+    new BigUint64Array(record.buffer).set([start, end, 0, 1].map(BigInt));
+    new Float64Array(record.buffer, 32).set([1]); // the learning rate
     device.copyIn(records, record);
     device.kernels.sgd({ n, numStates: 0, numRecords: 1, param, grad, records, steps });
   };
   device.kernels.fill({ dtype: float32, n, value: 1, dst: param });
   device.kernels.fill({ dtype: float32, n, value: 1, dst: grad });
-  for (const [start, end] of [[0, n + 1], [n + 1, n + 1], [3, 2]] as const) {
+  for (const [start, end] of [[0, n + 1], [n + 1, n + 1], [3, 2], [2 ** 32, 2 ** 32 + 4]] as const) {
     assert.throws(() => update(start, end), WebAssembly.RuntimeError);
   }
   update(4, n);

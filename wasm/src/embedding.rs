@@ -18,12 +18,12 @@ pub unsafe fn gather<T: Element>(
 ) {
     let id_of = |i: usize| ids.add(i).read_unaligned();
     // Before the rows are shared, so that the first fault is noted.
-    if let Some(i) = (0..n).find(|i| id_of(*i) as u32 as usize >= vocab) {
+    if let Some(i) = (0..n).find(|i| id_of(*i) as isize as usize >= vocab) {
         Status::note(status, ID, i, id_of(i) as f64, vocab);
     }
     space.split(n, cols, |part, _| {
         for i in part {
-            let (id, y) = (id_of(i) as u32 as usize, y.add(i * cols));
+            let (id, y) = (id_of(i) as isize as usize, y.add(i * cols));
             if id < vocab {
                 core::ptr::copy_nonoverlapping(w.add(id * cols), y, cols);
             } else {
@@ -51,7 +51,7 @@ pub unsafe fn scatter_add<T: Element>(
         let width = (part.end * LANES).min(cols) - first;
         for i in 0..n {
             let id = ids.add(i).read_unaligned();
-            if id == padding || id as u32 as usize >= vocab {
+            if id == padding || id as isize as usize >= vocab {
                 continue;
             }
             let sums = dw.add(id as usize * cols + first);

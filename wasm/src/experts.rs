@@ -17,7 +17,7 @@ pub unsafe fn sort(pairs: usize, experts: usize, places: *mut i32, ends: *mut i3
     if experts == 0 {
         return;
     }
-    let expert = |i: usize| (chosen.add(i).read_unaligned() as u32 as usize).min(experts - 1);
+    let expert = |i: usize| (chosen.add(i).read_unaligned() as isize as usize).min(experts - 1);
     let add = |e: usize, by: i32| {
         let at = ends.add(e);
         at.write_unaligned(at.read_unaligned() + by);

@@ -29,7 +29,7 @@ impl Index {
                     let at = o * self.stride_outer + j * self.stride + k * self.stride_inner;
                     let i = self.index.add(at).read_unaligned();
                     let place = (o * self.m + j) * self.inner + k;
-                    if (i as u32 as usize) < self.n {
+                    if (i as isize as usize) < self.n {
                         f(place, Some((o * self.n + i as usize) * self.inner + k), length);
                     } else {
                         Status::note(self.status, INDEX, place, i as f64, self.n);

@@ -22,7 +22,7 @@ pub unsafe fn cross_entropy<T: Element>(
     status: *mut Status,
 ) {
     let label_of = |r: usize| labels.add(r).read_unaligned();
-    let is_outside = |label: i32| label as u32 as usize >= cols;
+    let is_outside = |label: i32| label as isize as usize >= cols;
     // Before the rows are shared, so that the first fault is noted.
     if let Some(r) = (0..rows).find(|r| is_outside(label_of(*r)) && label_of(*r) != ignore) {
         Status::note(status, LABEL, first_row + r, label_of(r) as f64, cols);

@@ -5,17 +5,18 @@ use crate::simd::{sqrt, F32s, LANES};
 use crate::workspace::Workspace;
 use core::ops::Range;
 
-/// Elements that share settings; `src/optim/records.ts` writes it.
+/// Elements that share settings; `src/optim/optimizer.ts` writes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Record {
-    /// First element in the run, and the one past the last.
-    pub start: u32,
-    pub end: u32,
+    /// First element in the flat array, and the one past the last. An FSDP unit may have more than 2^32 elements on a rank.
+    pub start: u64,
+    pub end: u64,
     /// First element in the states.
-    pub state: u32,
+    pub state: u64,
     /// Whether it is updated.
     pub active: u32,
+    pub unused: u32,
     pub learning_rate: f64,
     pub weight_decay: f64,
     /// AdamW: both betas and eps. SGD: momentum, dampening, and 1 for Nesterov's.
@@ -73,8 +74,10 @@ unsafe fn each_active(
 /// within `n` elements and `num_states`: it is memory, so nobody has checked it before.
 #[inline(always)]
 unsafe fn groups(record: Record, part: Range<usize>, n: usize, num_states: usize, f: impl Fn(usize, usize, usize)) {
-    let (start, end, state) = (record.start as usize, record.end as usize, record.state as usize);
-    assert!(start <= end && end <= n && state + (end - start) <= num_states);
+    let Record { start, end, state, .. } = record;
+    // Before they become addresses, which are narrower in a WASM module.
+    assert!(start <= end && end <= n as u64 && state + (end - start) <= num_states as u64);
+    let (start, end, state) = (start as usize, end as usize, state as usize);
     let (mut i, end) = (start.max(part.start), end.min(part.end));
     while i < end {
         f(i, state + (i - start), (end - i).min(LANES));

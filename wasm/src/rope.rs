@@ -29,20 +29,20 @@ pub unsafe fn rotate<T: Element>(
     let sign = F32s::splat(if inverse { -1.0 } else { 1.0 });
     let position_of = |token: usize| {
         if positions.is_null() {
-            token.checked_rem(seq).unwrap_or(0) as i32
+            token.checked_rem(seq).unwrap_or(0) as isize
         } else {
-            positions.add(token).read_unaligned()
+            positions.add(token).read_unaligned() as isize
         }
     };
     // Before the tokens are shared, so that the first fault is noted.
-    let outside = (0..batch * seq).find(|token| position_of(*token) as u32 as usize >= table_rows);
+    let outside = (0..batch * seq).find(|token| position_of(*token) as usize >= table_rows);
     if let Some(token) = outside {
         Status::note(status, POSITION, token, position_of(token) as f64, table_rows);
     }
     space.split(batch * seq, heads * head_dim, |tokens, _| {
         for token in tokens {
             let position = position_of(token);
-            if position as u32 as usize >= table_rows {
+            if position as usize >= table_rows {
                 core::ptr::write_bytes(y.add(token * heads * head_dim), 0, heads * head_dim);
                 continue;
             }

@@ -11,11 +11,11 @@ pub const INDEX: u32 = 5;
 #[repr(C)]
 pub struct Status {
     kind: u32,
-    /// Which element met it.
-    place: u32,
-    /// What the value had to be below.
-    limit: u32,
     unused: u32,
+    /// Which element met it. Numbers are f64, as a u32 does not hold the places of large arrays.
+    place: f64,
+    /// What the value had to be below.
+    limit: f64,
     value: f64,
 }
 
@@ -23,7 +23,7 @@ impl Status {
     /// Notes a fault unless there is one.
     pub unsafe fn note(status: *mut Status, kind: u32, place: usize, value: f64, limit: usize) {
         if (*status).kind == 0 {
-            *status = Status { kind, place: place as u32, limit: limit as u32, unused: 0, value };
+            *status = Status { kind, unused: 0, place: place as f64, limit: limit as f64, value };
         }
     }
 

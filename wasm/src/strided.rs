@@ -19,15 +19,15 @@ pub struct Walk<const N: usize> {
 }
 
 impl<const N: usize> Walk<N> {
-    /// A walk over `ndim` dims (at most `MAX_DIMS`).
-    pub unsafe fn new(ndim: usize, sizes: *const u32, steps: [*const i32; N]) -> Walk<N> {
+    /// A walk over `ndim` dims (at most `MAX_DIMS`). Sizes and strides are as wide as an address.
+    pub unsafe fn new(ndim: usize, sizes: *const usize, steps: [*const isize; N]) -> Walk<N> {
         let mut walk = Walk { ndim: 0, shape: [1; MAX_DIMS], strides: [[0; MAX_DIMS]; N] };
         for d in 0..ndim.min(MAX_DIMS) {
-            let size = *sizes.add(d) as usize;
+            let size = *sizes.add(d);
             if size == 1 {
                 continue;
             }
-            let strides: [isize; N] = core::array::from_fn(|k| *steps[k].add(d) as isize);
+            let strides: [isize; N] = core::array::from_fn(|k| *steps[k].add(d));
             let last = walk.ndim.wrapping_sub(1);
             let merges = last < MAX_DIMS && (0..N).all(|k| walk.strides[k][last] == strides[k] * size as isize);
             let at = if merges { last } else { walk.ndim };
@@ -140,10 +140,10 @@ unsafe fn apply<T: Element>(walk: &Walk<2>, dst: *mut T, a: *const T, b: *const 
 pub unsafe fn binary<T: Element>(
     space: Workspace,
     op: u32,
-    shape: *const u32,
+    shape: *const usize,
     ndim: usize,
-    a_strides: *const i32,
-    b_strides: *const i32,
+    a_strides: *const isize,
+    b_strides: *const isize,
     dst: *mut T,
     a: *const T,
     b: *const T,
@@ -167,10 +167,10 @@ pub unsafe fn binary<T: Element>(
 pub unsafe fn copy(
     space: Workspace,
     dtype: u32,
-    shape: *const u32,
+    shape: *const usize,
     ndim: usize,
-    dst_strides: *const i32,
-    src_strides: *const i32,
+    dst_strides: *const isize,
+    src_strides: *const isize,
     dst: *mut u8,
     src: *const u8,
 ) {

@@ -12,7 +12,7 @@ use core::ops::Range;
 
 /// f64 words of the area for arguments.
 const ARGUMENT_WORDS: usize = 64;
-/// u32 words of the area for lists that are arguments: shapes, strides, source addresses.
+/// u32 words of the area for lists that are arguments: shapes, strides, source addresses. An element is as wide as an address.
 const LIST_WORDS: usize = 4096;
 /// f32 words of the scratch area.
 pub const SCRATCH_WORDS: usize = 1 << 20;

@@ -70,7 +70,7 @@ export class Products {
     for (const check of this.#checks) check(args);
     const { m, n, k, batch, lda, ldb, ldc, transA, transB } = args;
     if (m * n * batch === 0) return;
-    const isOwn = k === 0 || lda < (transA ? m : k) || ldb < (transB ? k : n) || ldc < n;
+    const isOwn = k === 0 || batch > MOST_BATCH || lda < (transA ? m : k) || ldb < (transB ? k : n) || ldc < n;
     if (isOwn) return this.#own(args);
     const { cublaslt: { symbols }, provider } = this.#libraries;
     const plan = this.#planOf(args);
@@ -160,6 +160,9 @@ export class Products {
     return { traits, desc: desc.value, a, b, c, algorithm: result.get("algo").slice() };
   }
 }
+
+/** Most matrices of a batch: cuBLASLt takes their number as an int32. */
+const MOST_BATCH = 2 ** 31 - 1;
 
 /** Writes what tells a product from others: element types, sizes and how far its matrices are aligned. */
 function writeTraits(to: Float64Array, args: GemmArgs): void {

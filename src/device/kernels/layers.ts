@@ -124,7 +124,15 @@ export const LAYER_KERNELS = {
    */
   dropout: {
     flops: ["batch", "rows", "cols"],
-    values: { dtype: "float", batch: "size", rows: "size", cols: "size", p: "f64", key: "f64", sample: "f64" },
+    values: {
+      dtype: "float",
+      batch: "size",
+      rows: { atMost: 4_294_967_296 },
+      cols: { atMost: 4_294_967_296 },
+      p: "f64",
+      key: "f64",
+      sample: "f64",
+    },
     arrays: {
       y: { writes: "dtype", shape: ["batch", "rows", "cols"], mayBe: ["x"] },
       x: { reads: "dtype", shape: ["batch", "rows", "cols"] },

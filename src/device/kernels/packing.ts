@@ -1,11 +1,18 @@
 /**
- * How a call of a kernel is passed to the crate in `wasm/`, derived from its entry: each parameter in its order as one number,
- * an element type and the name of a function as their codes, a switch as 0 or 1, an address left out as 0, strides as the address
- * of their list. A shape or a list of addresses is two, address and length; the status record comes last.
+ * How a call of a kernel is passed to the crate in `wasm/`, derived from the kernel's entry. Each parameter is one number, in order:
+ *
+ * - an element type and the name of a function are their codes;
+ * - a switch is 0 or 1;
+ * - an address that is left out is 0;
+ * - strides are the address of their list;
+ * - a shape and a list of addresses are two numbers, address and length;
+ * - the status record comes last.
+ *
+ * An element of a list is as wide as an address: 64 bits in native libraries, 32 bits in WASM modules.
  *
  * @module
  */
-import { InternalError } from "../../errors.ts";
+import { InternalError, UnsupportedError } from "../../errors.ts";
 import type { DevicePtr } from "../device.ts";
 import { checksOf } from "./arguments.ts";
 import { type Arguments, type KernelEntry, OPS, type ValueKind } from "./signature.ts";
@@ -24,7 +31,7 @@ export interface ListArea {
   readonly words: Int32Array;
   /** The kernels' address of the first one. */
   readonly address: number;
-  /** Words of an address in a list. */
+  /** Words of an address, and so of an element of a list: 2 in native libraries, 1 in WASM modules. */
   readonly addressWords: 1 | 2;
 }
 
@@ -38,8 +45,28 @@ interface Slot {
   readonly isOptional: boolean;
   /** Whether the length of its list is passed too. */
   readonly hasLength: boolean;
-  /** Whether the parameter is a list of addresses. */
-  readonly hasAddresses: boolean;
+  /** What an address of 32 bits holds of the parameter: least and most; undefined where the parameter is no size and no address. */
+  readonly narrow: readonly [least: number, most: number] | undefined;
+}
+
+/** What 32 bits hold of sizes and addresses, and of strides. */
+const [UNSIGNED, SIGNED] = [[0, 2 ** 32 - 1], [-(2 ** 31), 2 ** 31 - 1]] as const;
+
+/** What 32 bits hold of a parameter that is a size, a stride or a list of them. */
+function narrowRange(kind: ValueKind): Slot["narrow"] {
+  if (kind === "strides") return SIGNED;
+  const isSize = kind === "size" || kind === "shape" ||
+    (typeof kind === "object" && ("atMost" in kind || "divides" in kind));
+  return isSize ? UNSIGNED : undefined;
+}
+
+/** Refuses a number that a WASM module would wrap. */
+function requireNarrow(value: number, { name, narrow }: Slot, kernel: string): void {
+  if (narrow === undefined || (value >= narrow[0] && value <= narrow[1])) return;
+  throw new UnsupportedError(
+    `Cannot run '${kernel}' in WASM with ${value} for '${name}': its memory has 32-bit addresses, so sizes must be below 2^32 ` +
+      "and strides below 2^31; use the native kernels, openDevice('cpu') on x86-64 or aarch64 Linux",
+  );
 }
 
 /** The slots of a kernel's arguments, and how many numbers they are. */
@@ -52,10 +79,10 @@ function slotsOf(entry: KernelEntry): { readonly slots: readonly Slot[]; readonl
   };
   for (const [name, kind] of Object.entries(entry.values)) {
     const names = functionsOf(kind);
-    add({ name, names, isOptional: false, hasLength: kind === "shape", hasAddresses: false });
+    add({ name, names, isOptional: false, hasLength: kind === "shape", narrow: narrowRange(kind) });
   }
   for (const [name, { optional, list }] of Object.entries(entry.arrays)) {
-    add({ name, names: [], isOptional: optional === true, hasLength: list === true, hasAddresses: list === true });
+    add({ name, names: [], isOptional: optional === true, hasLength: list === true, narrow: UNSIGNED });
   }
   return { slots, count: at };
 }
@@ -93,14 +120,14 @@ export function packer(
 ): (args: Arguments) => void {
   const checks = checksOf(kernel, entry);
   const { slots, count } = slotsOf(entry);
-  const write = (value: readonly number[], hasAddresses: boolean, used: number): number => {
-    if (!hasAddresses || addressWords === 1) {
-      for (const word of value) words[used++] = word;
-      return used;
-    }
-    for (const word of value) {
-      words[used++] = word;
-      words[used++] = Math.floor(word / 2 ** 32);
+  const isNarrow = addressWords === 1;
+  const write = (list: readonly number[], slot: Slot, used: number): number => {
+    for (let i = 0; i < list.length; i++) {
+      const value = list[i];
+      if (value === undefined) break;
+      if (isNarrow) requireNarrow(value, slot, kernel);
+      words[used++] = value; // the low 32 bits
+      if (!isNarrow) words[used++] = Math.floor(value / 2 ** 32);
     }
     return used;
   };
@@ -111,8 +138,10 @@ export function packer(
       const slot = slots[i];
       if (slot === undefined) break;
       const value = args[slot.name];
-      if (typeof value === "number") numbers[slot.at] = value;
-      else if (typeof value === "boolean") numbers[slot.at] = value ? 1 : 0;
+      if (typeof value === "number") {
+        if (isNarrow) requireNarrow(value, slot, kernel);
+        numbers[slot.at] = value;
+      } else if (typeof value === "boolean") numbers[slot.at] = value ? 1 : 0;
       else if (typeof value === "string") numbers[slot.at] = codeOf(value, slot.names, kernel);
       else if (value === undefined) {
         if (!slot.isOptional) throw new InternalError(`'${kernel}' was called without '${slot.name}'`);
@@ -125,7 +154,7 @@ export function packer(
         }
         numbers[slot.at] = address + used * words.BYTES_PER_ELEMENT;
         if (slot.hasLength) numbers[slot.at + 1] = value.length;
-        used = write(value, slot.hasAddresses, used);
+        used = write(value, slot, used);
       }
     }
     if (entry.faults) numbers[count] = status;

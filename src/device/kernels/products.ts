@@ -44,15 +44,15 @@ export const PRODUCT_KERNELS = {
    * queries. Heads of values may have a width of their own. With a `p`, each probability becomes zero, or is divided by `1 - p`, as in
    * `dropout`: with the head as the plane, the query as the row, the key as the column. With 2-byte floats a device may round weights, and in the backward gradients of scores,
    * once before it multiplies them, as tensor cores take them. Operations are counted as if all keys were seen and values were as
-   * wide as keys.
+   * wide as keys. A sequence has at most 2^31 - 2^12 tokens: CUDA kernels count tokens in 32 bits, to the end of a tile.
    */
   attention: {
     flops: [4, "batch", "heads", "seqQ", "seqK", "headDim"],
     values: {
       dtype: "float",
       batch: "size",
-      seqQ: "size",
-      seqK: "size",
+      seqQ: { atMost: 2_147_479_552 },
+      seqK: { atMost: 2_147_479_552 },
       heads: "size",
       kvHeads: { divides: "heads" },
       headDim: { atMost: 256 },
@@ -82,8 +82,8 @@ export const PRODUCT_KERNELS = {
     values: {
       dtype: "float",
       batch: "size",
-      seqQ: "size",
-      seqK: "size",
+      seqQ: { atMost: 2_147_479_552 },
+      seqK: { atMost: 2_147_479_552 },
       heads: "size",
       kvHeads: { divides: "heads" },
       headDim: { atMost: 256 },

@@ -68,9 +68,9 @@ export const CONSTANTS = {
   /** int64 words of an exact accumulator; see `wasm/src/exact.rs`. */
   ACCUMULATOR_WORDS: 69,
   /** Bytes of one record of an optimizer's table; see `wasm/src/optimizer.rs`. */
-  RECORD_BYTES: 56,
+  RECORD_BYTES: 72,
   /** Bytes of the status record; see `wasm/src/status.rs`. */
-  STATUS_BYTES: 24,
+  STATUS_BYTES: 32,
 } as const;
 
 /**

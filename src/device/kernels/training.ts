@@ -66,7 +66,7 @@ export const TRAINING_KERNELS = {
    * `growth` after `interval` steps without one, of which `progress` counts those so far. It never becomes infinite.
    */
   updateScale: {
-    values: { growth: "f64", backoff: "f64", interval: "size" },
+    values: { growth: "f64", backoff: "f64", interval: { atMost: 2_147_483_647 } },
     arrays: {
       scale: { updates: "float32", shape: [1] },
       progress: { updates: "int32", shape: [1] },
@@ -135,8 +135,8 @@ export const TRAINING_KERNELS = {
     flops: [2, "batch", "rows", "cols"],
     values: {
       batch: "size",
-      rows: "size",
-      cols: "size",
+      rows: { atMost: 4_294_967_296 },
+      cols: { atMost: 4_294_967_296 },
       key: "f64",
       sample: "f64",
       low: "f32",

@@ -28,8 +28,9 @@ function encodeRecords(records: readonly Record[]): Uint8Array {
   const table = new DataView(new ArrayBuffer(records.length * RECORD_BYTES));
   records.forEach(({ start, end, state, active, learningRate, weightDecay, settings }, i) => {
     const at = i * RECORD_BYTES;
-    [start, end, state, Number(active)].forEach((word, place) => table.setUint32(at + 4 * place, word, true));
-    [learningRate, weightDecay, ...settings].forEach((value, j) => table.setFloat64(at + 16 + 8 * j, value, true));
+    [start, end, state].forEach((value, place) => table.setBigUint64(at + 8 * place, BigInt(value), true));
+    table.setUint32(at + 24, Number(active), true);
+    [learningRate, weightDecay, ...settings].forEach((value, j) => table.setFloat64(at + 32 + 8 * j, value, true));
   });
   return new Uint8Array(table.buffer);
 }

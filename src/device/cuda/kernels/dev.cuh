@@ -183,15 +183,15 @@ template <class T, class F> DEVICE T overBlock(T value, F f) {
 
 /** The device's status record; see `src/device/status.ts`. */
 struct Status {
-  u32 kind, place, limit, unused;
-  double value;
+  u32 kind, unused;
+  double place, limit, value;
 };
 enum Fault { FAULT_ID = 1, FAULT_LABEL, FAULT_POSITION, FAULT_NORM, FAULT_INDEX };
 /** Notes a fault unless there is one. Of several of one call any may come first. */
 DEVICE void note(Status* status, Fault kind, i64 place, double value, i64 limit) {
   if (atomicCAS(&status->kind, 0u, (u32)kind) != 0) return;
-  status->place = (u32)place;
-  status->limit = (u32)limit;
+  status->place = (double)place;
+  status->limit = (double)limit;
   status->value = value;
 }
 

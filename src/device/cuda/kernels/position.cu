@@ -2,7 +2,7 @@
 
 template <class dtype> DEVICE void rope(const ropeArgs<dtype>& a) {
   EACH_ROW(token, a.batch * a.seq) {
-    const int position = a.positions ? a.positions[token] : (int)(token % a.seq);
+    const i64 position = a.positions ? a.positions[token] : token % a.seq;
     const bool isOutside = position < 0 || position >= a.tableRows;
     if (isOutside && threadIdx.x == 0) note(a.status, FAULT_POSITION, token, position, a.tableRows);
     EACH_COLUMN(i, a.heads * a.headDim) {

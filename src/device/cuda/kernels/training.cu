@@ -136,9 +136,10 @@ DEVICE void updateScale(const updateScaleArgs& a) {
   }
 }
 
-/** Elements that share settings; `src/optim/records.ts` writes it. */
+/** Elements that share settings; `src/optim/optimizer.ts` writes it. */
 struct Record {
-  u32 start, end, state, active;
+  i64 start, end, state;
+  u32 active, unused;
   double learningRate, weightDecay, settings[3];
 };
 /** The record of an element, if it is updated. */
