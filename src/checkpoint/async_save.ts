@@ -14,6 +14,7 @@ import { ArgumentError } from "../errors.ts";
 import { removeQuietly } from "../runtime/files.ts";
 import { onProgramEnd } from "../runtime/signals.ts";
 import { beginCheckpoint } from "./directory.ts";
+import { type FolderLock, lockFolderNow } from "../comm/control/folder_lock.ts";
 import { addPending } from "./pending.ts";
 import { planSave, type SaveCheckpointOptions, type SavedCheckpoint, type SavePlan } from "./save_plan.ts";
 import { SaveProgress, type Stage } from "./save_progress.ts";
@@ -42,13 +43,21 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
   #onProgress: () => void = () => {};
   #result: Promise<SavedCheckpoint> | undefined;
   #isOver = false;
+  /** On rank 0: keeps other runs out of the directory until its Worker has ended. */
+  readonly #lock: FolderLock | undefined;
 
   /** Use {@link asyncSave}. */
-  constructor(plan: SavePlan, { directory, group, stager }: AsyncSaveOptions, work: Omit<SaveJob, "progress">) {
+  constructor(
+    plan: SavePlan,
+    { directory, group, stager }: AsyncSaveOptions,
+    work: Omit<SaveJob, "progress">,
+    lock?: FolderLock,
+  ) {
     this.path = plan.path;
     this.#plan = plan;
     this.#group = group;
     this.#stager = stager;
+    this.#lock = lock;
     this.#progress = new SaveProgress();
     addPending(directory, plan.label, this.#progress);
     this.#start({ ...work, progress: this.#progress.buffer });
@@ -81,11 +90,13 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
     const worker = new Worker(new URL("./save_worker.ts", import.meta.url), { type: "module" });
     const broke = (how: string): void => {
       if (!this.done) this.#progress.fail({ kind: "bug", said: how });
+      this.#unlockIfEnded();
       this.#onProgress();
     };
     worker.addEventListener("message", () => {
       this.#onProgress();
       if (this.#progress.hasEnded) worker.terminate();
+      this.#unlockIfEnded();
     });
     worker.addEventListener("error", (event: ErrorEvent) => {
       event.preventDefault(); // Deno ends the process for what nobody handles
@@ -146,6 +157,13 @@ export class AsyncSave implements PromiseLike<SavedCheckpoint>, Disposable {
     this.#unwatch();
     this.#progress.giveUp();
     this.#stager.takeBack(!this.#progress.hasEnded);
+    this.#unlockIfEnded();
+  }
+
+  /** Gives the directory up once nothing is written there any more: of a save that failed, when its files are removed. */
+  #unlockIfEnded(): void {
+    const { error, hasEnded } = this.#progress;
+    if (hasEnded && (error === undefined || this.#isOver)) this.#lock?.[Symbol.dispose]();
   }
 
   #unwatch(): void {
@@ -194,16 +212,21 @@ export function asyncSave(options: AsyncSaveOptions): AsyncSave {
 
 function begin(plan: SavePlan, options: AsyncSaveOptions): AsyncSave {
   const { directory, step, model, optimizer, group: { rank, size }, group, stager } = options;
+  let lock: FolderLock | undefined;
   try {
     const work = group.agree(plan.label, () => {
-      if (rank === 0) beginCheckpoint(directory, step);
+      if (rank === 0) {
+        lock = lockFolderNow(directory);
+        beginCheckpoint(directory, step);
+      }
       stager.reserve(model, optimizer);
       const completion = rank === 0 ? plan.completion() : undefined;
       return { ...stager.stage(plan.sections, rank), rank, size, partial: plan.partial, completion };
     });
-    return new AsyncSave(plan, options, work);
+    return new AsyncSave(plan, options, work, lock);
   } catch (error) {
-    if (rank === 0) removeQuietly(plan.partial);
+    if (lock !== undefined) removeQuietly(plan.partial);
+    lock?.[Symbol.dispose]();
     throw error;
   }
 }

@@ -51,6 +51,11 @@ export function listCheckpoints(directory: string): NamedCheckpoint[] {
   return found.sort((a, b) => b.step - a.step);
 }
 
+/** Whether there is something that a crash, or a run that is saving, has left. */
+export function needsTidying(directory: string): boolean {
+  return pathKind(directory) === "directory" && listDirectory(directory).some((name) => LEFTOVER.test(name));
+}
+
 /** Cleans up after a crash; see Note [States of a checkpoint]. */
 export function tidyCheckpoints(directory: string): void {
   if (pathKind(directory) !== "directory") return;
@@ -63,10 +68,16 @@ export function tidyCheckpoints(directory: string): void {
   }
 }
 
-/** Gives a checkpoint its name back that lost it to a successor which never came, and touches nothing else. */
+/** Whether a checkpoint has lost its name to a successor that is not there. */
+export function needsRestoring(path: string): boolean {
+  const named = path.replace(/(.)\/+$/, "$1");
+  return !pathExists(named) && pathExists(`${named}.replaced`);
+}
+
+/** Gives such a checkpoint its name back, and touches nothing else. */
 export function restoreCheckpoint(path: string): void {
   const named = path.replace(/(.)\/+$/, "$1");
-  if (!pathExists(named) && pathExists(`${named}.replaced`)) renamePath(`${named}.replaced`, named);
+  if (needsRestoring(path)) renamePath(`${named}.replaced`, named);
 }
 
 /** The step that the path of a checkpoint names, or `undefined`. */

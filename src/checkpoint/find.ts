@@ -8,7 +8,8 @@
 import { at } from "../at.ts";
 import { CheckpointError, FileError } from "../errors.ts";
 import { fileByteLength, pathKind, readBytes } from "../runtime/files.ts";
-import { listCheckpoints, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
+import { lockFolderIfFree } from "../comm/control/folder_lock.ts";
+import { listCheckpoints, needsRestoring, needsTidying, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
 import { type JsonObject, parseJsonObject } from "./json.ts";
 import { CONFIG_FILE, type Manifest, MANIFEST_DEPTH, MANIFEST_FILE } from "./manifest.ts";
 import { parseManifest } from "./parse_manifest.ts";
@@ -46,23 +47,36 @@ export async function findCheckpoint(
   read: ReadCheckpoint,
 ): Promise<FoundCheckpoint | undefined> {
   if (wanted === "auto") {
-    await ranks.together("tidy checkpoints", () => ranks.rank === 0 && tidyCheckpoints(directory));
+    await ranks.together("tidy checkpoints", async () => {
+      // What looks left over may be what another run is writing.
+      if (ranks.rank !== 0 || !needsTidying(directory)) return;
+      using lock = await lockFolderIfFree(directory);
+      if (lock !== undefined) tidyCheckpoints(directory);
+    });
     const skipped: string[] = [];
     const found = await newestWhole(directory, undefined, ranks, skipped, read);
     if (found !== undefined || skipped.length === 0) return found;
     throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
   }
   // Nothing else there is tidied: it may be the directory of a run that is saving.
-  await ranks.together("restore checkpoint", () => ranks.rank === 0 && restoreCheckpoint(wanted));
+  await ranks.together("restore checkpoint", async () => {
+    if (ranks.rank !== 0 || !needsRestoring(wanted)) return;
+    using lock = await lockFolderIfFree(parentOf(wanted));
+    if (lock !== undefined) restoreCheckpoint(wanted);
+  });
   const verdict = await judge(wanted, ranks, read);
   if (typeof verdict !== "string") return { path: wanted, ...verdict, skipped: [] };
-  const parent = wanted.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1");
-  for (const place of new Set([parent === "" ? "." : parent, directory])) {
+  for (const place of new Set([parentOf(wanted), directory])) {
     const found = await newestWhole(place, wanted, ranks, [], (path, manifest) => verifyFiles(path, manifest, ranks));
     if (found === undefined) continue;
     throw new CheckpointError(wanted, `${verdict}; the last whole checkpoint is '${found.path}': resume from that`);
   }
   throw new CheckpointError(wanted, `${verdict}; there is no other whole checkpoint in '${directory}'`);
+}
+
+/** The directory that a checkpoint lies in. */
+function parentOf(checkpoint: string): string {
+  return checkpoint.replace(/\/+$/, "").replace(/[^/]*$/, "").replace(/(.)\/$/, "$1") || ".";
 }
 
 /**

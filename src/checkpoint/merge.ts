@@ -5,9 +5,10 @@
  */
 import { type DType, float32 } from "../dtype.ts";
 import { CheckpointError, InternalError } from "../errors.ts";
-import { makeDirectory, replaceFile } from "../runtime/files.ts";
+import { replaceFile } from "../runtime/files.ts";
 import { sharedRuns, wholeBox } from "../tensor/shard_layout.ts";
 import { encodeBfloat16 } from "./float_bytes.ts";
+import { lockFolder } from "../comm/control/folder_lock.ts";
 import { INDEX_FILE, planHfShards } from "./hf_index.ts";
 import { writeSafetensors } from "./safetensors.ts";
 import { configFor, MAX_SHARD_BYTES, render, type SaveHfOptions } from "./save_hf.ts";
@@ -40,7 +41,7 @@ export async function mergeCheckpoint(
     [...tensors.values()].map(({ name, shape }) => ({ name, shape, dtype })),
     maxShardBytes,
   );
-  makeDirectory(to);
+  using _lock = await lockFolder(to);
   for (const { file, specs } of shards) {
     await writeSafetensors(`${to}/${file}`, specs, { format: "pt" }, ({ name }) => {
       const tensor = tensors.get(name);

@@ -7,6 +7,7 @@
 import { float32 } from "../dtype.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import {
+  absolutePath,
   makeDirectory,
   pathExists,
   readBytes,
@@ -18,6 +19,7 @@ import {
 import { numelOf } from "../shape.ts";
 import { elementRuns, rangeLayout, SHARD_BLOCK } from "../tensor/shard_layout.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
+import { lockFolder } from "../comm/control/folder_lock.ts";
 import { CONFIG_FILE, MANIFEST_FILE, renderManifest } from "./manifest.ts";
 import type { Writer } from "./partition.ts";
 import { writtenFile } from "./pieces.ts";
@@ -35,6 +37,8 @@ export async function reshardCheckpoint(from: string, to: string, worldSize: num
   if (!Number.isSafeInteger(worldSize) || worldSize < 1) {
     throw new ArgumentError(`worldSize must be a positive integer, got ${worldSize}`);
   }
+  const { folder, name } = placeOf(to);
+  using _lock = await lockFolder(folder, { file: `${folder}/.${name}.lock`, removesEmpty: true });
   if (pathExists(to)) throw new ArgumentError(`Cannot write '${to}': it exists; give another name, or remove it`);
   using stored = await openStored(from);
   const { manifest } = stored;
@@ -69,6 +73,13 @@ export async function reshardCheckpoint(from: string, to: string, worldSize: num
     removeQuietly(partial);
     throw error;
   }
+}
+
+/** The folder that something lies in, and its name there. */
+function placeOf(path: string): { readonly folder: string; readonly name: string } {
+  const absolute = absolutePath(path);
+  const at = absolute.lastIndexOf("/");
+  return { folder: absolute.slice(0, at) || "/", name: absolute.slice(at + 1) };
 }
 
 /** Gives each rank a run of each tensor, of whole blocks, as a flat shard would have. */

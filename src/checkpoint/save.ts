@@ -12,6 +12,7 @@ import { removeQuietly } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
 import { completeCheckpoint } from "./complete.ts";
 import { beginCheckpoint } from "./directory.ts";
+import { lockFolder } from "../comm/control/folder_lock.ts";
 import type { WrittenFile } from "./pieces.ts";
 import { planSave, type SaveCheckpointOptions, type SavedCheckpoint } from "./save_plan.ts";
 import { writeShardFiles } from "./shard_files.ts";
@@ -23,6 +24,7 @@ import { elementPieces } from "./transfer.ts";
  * @returns where it lies
  * @throws {FileError} if this rank cannot write (full disk, no permission); {@link CollectiveError} on the others, naming
  *   the rank and its error. What was written is removed, and earlier checkpoints are as they were
+ * @throws {FileError} with code `EBUSY` if another run is writing in the directory; {@link CollectiveError} on the others
  * @throws {ArgumentError} if step or keepLast make no sense, or the state holds what JSON does not keep
  * @example
  * ```ts ignore
@@ -32,8 +34,9 @@ import { elementPieces } from "./transfer.ts";
 export async function saveCheckpoint(options: SaveCheckpointOptions): Promise<SavedCheckpoint> {
   const { directory, step, group } = options;
   const { label, path, partial, sections, completion } = planSave(options);
+  using lock = await group.together(label, () => group.rank === 0 ? lockFolder(directory) : undefined);
   try {
-    await group.together(label, () => group.rank === 0 && beginCheckpoint(directory, step));
+    await group.together(label, () => lock !== undefined && beginCheckpoint(directory, step));
     const written = await group.together(
       label,
       () =>

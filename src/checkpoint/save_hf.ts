@@ -12,7 +12,6 @@ import { CheckpointError } from "../errors.ts";
 import {
   fileByteLength,
   listDirectory,
-  makeDirectory,
   openWritable,
   readBytes,
   removePath,
@@ -22,6 +21,7 @@ import {
   syncDirectory,
 } from "../runtime/files.ts";
 import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
+import { lockFolder } from "../comm/control/folder_lock.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
 import { agreeOnWriters } from "./partition.ts";
 import { ALONE, type Ranks } from "./ranks.ts";
@@ -63,6 +63,7 @@ interface Part extends ReturnType<typeof renderHeader> {
  * @param ranks the group of the ranks that hold the model; left out by a process on its own
  * @throws {FileError} if a file cannot be written; the other ranks get a {@link CollectiveError}. What the directory held
  *   is then as it was, unless the failure came while files were being renamed
+ * @throws {FileError} with code `EBUSY` if another process is writing in the directory, naming it: nothing is changed
  * @throws {UnsupportedError} for other dtypes
  * @example
  * ```ts ignore
@@ -87,8 +88,9 @@ export async function saveHfDirectory(
   const writers = agreeOnWriters([...held.values()], ranks);
   // The rank that writes a part writes it into all tensors of the directory that hold some of it.
   const own = new Map([...held].filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)));
+  using lock = await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 ? lockFolder(directory) : undefined);
   try {
-    await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 && begin(directory, parts));
+    await ranks.together(`begin '${directory}'`, () => lock !== undefined && begin(directory, parts));
     await ranks.together(`write weights of '${directory}'`, () => writeOwn(tensors, own, parts, dtype));
     await ranks.together(`finish '${directory}'`, async () => {
       if (ranks.rank === 0) await finish(model, directory, plan, parts, options);
@@ -101,7 +103,6 @@ export async function saveHfDirectory(
 
 /** Makes the files, with their headers. */
 function begin(directory: string, parts: readonly Part[]): void {
-  makeDirectory(directory);
   for (const name of listDirectory(directory)) if (LEFTOVER.test(name)) removePath(`${directory}/${name}`);
   for (const { aside, bytes } of parts) {
     using writer = openWritable(aside, "create");

@@ -2,7 +2,7 @@
  * Documents of text files and JSONL files, in an order that every rank sees alike. Tokens are left to `packing.ts`.
  *
  * Invariant: a document is valid Unicode text or an error that names the file and the place; nothing is replaced or
- * skipped, other than empty documents and blank lines of JSONL.
+ * skipped, other than empty documents, blank lines of JSONL and a byte order mark at the beginning of a file.
  *
  * @module
  */
@@ -10,6 +10,7 @@ import { ConfigError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
 import { fileByteLength, openReadable, readBytes } from "../runtime/files.ts";
 import { findFiles, type SkippedFiles } from "./find_files.ts";
+import { isJsonLines } from "./formats.ts";
 
 /** One document. */
 export interface TextDocument {
@@ -41,14 +42,21 @@ export interface TextSource {
 export interface TextOptions {
   /** The key of a JSONL line that holds the text. @default `text` */
   readonly field?: string | undefined;
+  /** What errors call the list of files. @default `data` */
+  readonly name?: string | undefined;
 }
+
+/** Bytes of the longest document: V8 has no longer strings, and a text of that size is no sample of anything. */
+const MAX_DOCUMENT_BYTES = 2 ** 29 - 64;
 
 /**
  * Opens text files.
  *
  * @param inputs files, directories or patterns; see {@link findFiles}. `.jsonl` and `.ndjson` files hold one JSON object a
  *   line, any other file is one document of UTF-8 text
- * @throws {ConfigError} naming every input that matches no file
+ * @throws {ConfigError} naming every input that matches no file, every file of a format that is not read (such as CSV, a JSON
+ *   array, gzip or Parquet) with what makes text of it, and every text file that is too long for one document
+ * @throws {FileError} if a file that is named cannot be read
  * @example
  * ```ts
  * import { openText } from "fullyshard/data";
@@ -56,30 +64,41 @@ export interface TextOptions {
  * for await (const { text } of source.documents()) if (text.length === 0) throw new Error("empty");
  * ```
  */
-export function openText(inputs: readonly string[], { field = "text" }: TextOptions = {}): TextSource {
-  const { files, skipped } = findFiles(inputs);
+export function openText(inputs: readonly string[], { field = "text", name = "data" }: TextOptions = {}): TextSource {
+  const { files, skipped } = findFiles(inputs, { field, name });
+  const lengths = files.map(fileByteLength);
+  const refuse: Refuse = (where, expected, got) => new ConfigError([{ path: name, expected, got, where }]);
+  for (const [i, file] of files.entries()) {
+    const byteLength = lengths[i] ?? 0;
+    if (!isJsonLines(file) && byteLength > MAX_DOCUMENT_BYTES) throw tooLong(refuse, file, byteLength);
+  }
   return {
     files,
     skipped,
-    byteLength: files.reduce((sum, file) => sum + fileByteLength(file), 0),
-    documents: () => documentsOf(files, field),
+    byteLength: lengths.reduce((sum, byteLength) => sum + byteLength, 0),
+    documents: () => documentsOf(files, field, refuse),
     fingerprint: () => sha256(contentsOf(files, field)),
   };
 }
 
-async function* documentsOf(files: readonly string[], field: string): AsyncIterable<TextDocument> {
+/** Makes the error for a place in a file. */
+type Refuse = (where: string, expected: string, got: string) => ConfigError;
+
+async function* documentsOf(files: readonly string[], field: string, refuse: Refuse): AsyncIterable<TextDocument> {
   let before = 0;
   for (const file of files) {
     if (isJsonLines(file)) {
-      for (const { bytes, line, end } of linesOf(file)) {
-        const text = textOf(bytes, file, line, field);
+      for (const { bytes, line, end } of linesOf(file, refuse)) {
+        const text = textOf(bytes, `${file}:${line}`, field, refuse);
         if (text !== "") yield { text, file, line, bytesRead: before + end };
       }
       before += fileByteLength(file);
     } else {
       const bytes = await readBytes(file);
       before += bytes.length;
-      const text = decodeText(bytes, file, undefined);
+      const text = decodeText(bytes, file, refuse);
+      const zero = text.indexOf("\0");
+      if (zero >= 0) throw refuse(file, "UTF-8 text", `a zero byte at byte ${bytes.indexOf(0)}, which no text has`);
       if (text !== "") yield { text, file, line: undefined, bytesRead: before };
     }
   }
@@ -96,63 +115,95 @@ function* contentsOf(files: readonly string[], field: string): Iterable<string |
 }
 
 /** The text of a JSONL line; empty for a blank one. */
-function textOf(bytes: Uint8Array, file: string, line: number, field: string): string {
-  const json = decodeText(bytes, file, line);
+function textOf(bytes: Uint8Array, where: string, field: string, refuse: Refuse): string {
+  const json = decodeText(bytes, where, refuse);
   if (json.trim() === "") return "";
   let value: unknown;
   try {
     value = JSON.parse(json);
   } catch (cause) {
     const detail = cause instanceof Error ? cause.message : String(cause);
-    throw refusal(`${file}:${line}`, "one JSON object a line", detail);
+    throw refuse(where, "one JSON object a line", detail);
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw refusal(`${file}:${line}`, "one JSON object a line", json.trim().slice(0, 60));
+    throw refuse(where, "one JSON object a line", json.trim().slice(0, 60));
   }
   const text: unknown = Object.getOwnPropertyDescriptor(value, field)?.value;
-  if (typeof text === "string") return text;
+  if (typeof text === "string") {
+    if (!text.isWellFormed()) throw refuse(where, "valid Unicode text", halfPairIn(text));
+    return text;
+  }
   const keys = Object.keys(value).slice(0, 20).map((key) => JSON.stringify(key)).join(", ");
-  const got = text === undefined ? `an object with the keys ${keys || "(none)"}` : JSON.stringify(text).slice(0, 60);
-  throw refusal(`${file}:${line}`, `a string under "${field}"`, got);
+  const got = text === undefined
+    ? `an object with the keys ${keys || "(none)"}; 'textField' ('--text-field') names the key`
+    : JSON.stringify(text).slice(0, 60);
+  throw refuse(where, `a string under "${field}"`, got);
 }
 
-function isJsonLines(file: string): boolean {
-  return /\.(jsonl|ndjson)$/i.test(file);
+/** Where a text has half of a surrogate pair: UTF-8 has nothing for it, and an encoder would write U+FFFD. */
+function halfPairIn(text: string): string {
+  const at = text.search(/\p{Cs}/u);
+  const code = text.charCodeAt(at).toString(16);
+  return `half of a surrogate pair, \\u${code}, at character ${at}: the text was cut in the middle of a character`;
 }
 
 /** Lines of a file as bytes, read in chunks; a last line without an end counts. Bytes are valid until the next line. */
-function* linesOf(file: string): Iterable<{ bytes: Uint8Array; line: number; end: number }> {
+function* linesOf(file: string, refuse: Refuse): Iterable<{ bytes: Uint8Array; line: number; end: number }> {
   using reader = openReadable(file);
-  let rest = new Uint8Array(0);
+  /** The beginning of a line whose end has not been read, in pieces. */
+  let begun: Uint8Array[] = [];
+  let begunBytes = 0;
   let line = 0;
   let read = 0;
+  const finish = (end: Uint8Array): Uint8Array => {
+    const whole = begun.length === 0 ? end : concatenate([...begun, end], begunBytes + end.length);
+    [begun, begunBytes] = [[], 0];
+    return whole;
+  };
   for (const piece of reader.pieces(0, reader.byteLength)) {
-    const bytes = new Uint8Array(rest.length + piece.length);
-    bytes.set(rest);
-    bytes.set(piece, rest.length);
-    const base = read - rest.length;
-    read += piece.length;
     let start = 0;
-    // What is left over has no line end, so the search goes on behind it.
-    for (let end = bytes.indexOf(10, rest.length); end >= 0; end = bytes.indexOf(10, start)) {
-      yield { bytes: bytes.subarray(start, end), line: ++line, end: base + end + 1 };
+    for (let end = piece.indexOf(10); end >= 0; end = piece.indexOf(10, start)) {
+      yield { bytes: finish(piece.subarray(start, end)), line: ++line, end: read + end + 1 };
       start = end + 1;
     }
-    rest = bytes.subarray(start);
+    if (start < piece.length) {
+      begun.push(piece.slice(start));
+      begunBytes += piece.length - start;
+    }
+    read += piece.length;
+    if (begunBytes > MAX_DOCUMENT_BYTES) throw tooLong(refuse, `${file}:${line + 1}`, begunBytes);
   }
-  if (rest.length > 0) yield { bytes: rest, line: ++line, end: reader.byteLength };
+  if (begunBytes > 0) yield { bytes: finish(new Uint8Array(0)), line: ++line, end: reader.byteLength };
+}
+
+function concatenate(parts: readonly Uint8Array[], byteLength: number): Uint8Array {
+  const whole = new Uint8Array(byteLength);
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+function tooLong(refuse: Refuse, where: string, byteLength: number): ConfigError {
+  const got = `${byteLength} or more: split it, or write it as JSON lines (.jsonl), one document a line`;
+  return refuse(where, `at most ${MAX_DOCUMENT_BYTES} bytes of a document`, got);
 }
 
 /** UTF-8 text without a byte order mark. */
-function decodeText(bytes: Uint8Array, file: string, line: number | undefined): string {
+function decodeText(bytes: Uint8Array, where: string, refuse: Refuse): string {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch (cause) {
     if (!(cause instanceof TypeError)) throw cause;
     const at = validLength(bytes);
     const byte = bytes[at];
-    const got = byte === undefined ? "the end inside a character" : `byte 0x${byte.toString(16).padStart(2, "0")}`;
-    throw refusal(line === undefined ? file : `${file}:${line}`, "UTF-8 text", `${got} at byte ${at}`);
+    const remedy = "; text of another encoding is converted by, e.g., 'iconv -f LATIN1 -t UTF-8'";
+    const got = byte === undefined
+      ? `the end inside a character at byte ${at}`
+      : `byte 0x${byte.toString(16).padStart(2, "0")} at byte ${at}${remedy}`;
+    throw refuse(where, "UTF-8 text", got);
   }
 }
 
@@ -171,8 +222,4 @@ function validLength(bytes: Uint8Array): number {
   }
   // The byte that broke a character is `valid`; report that one, or the end if the character was cut off.
   return valid;
-}
-
-function refusal(where: string, expected: string, got: string): ConfigError {
-  return new ConfigError([{ path: "data", expected, got, where }]);
 }

@@ -124,7 +124,7 @@ export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: 
  * Packs a source into memory: for texts that need no file.
  *
  * @throws {ConfigError} naming file and line of text that cannot be read
- * @throws {ArgumentError} if there is no text at all
+ * @throws {ArgumentError} if there is no text at all, or a document is no valid Unicode text
  * @throws {CheckpointError} if the tokenizer names no end-of-text token
  */
 export async function packInMemory(source: TextSource, tokenizer: Tokenizer): Promise<TokenStream> {
@@ -175,8 +175,10 @@ async function* idsOf(
 ): AsyncGenerator<{ readonly ids: readonly number[]; readonly bytesRead: number }> {
   const eosId = eosOf(tokenizer);
   let isEmpty = true;
-  for await (const { text, bytesRead } of source.documents()) {
+  for await (const { text, file, bytesRead } of source.documents()) {
     isEmpty = false;
+    // A source of one's own may give what UTF-8 cannot hold, and an encoder would write U+FFFD in its place.
+    if (!text.isWellFormed()) throw new ArgumentError(`A document of ${file} has half of a surrogate pair`);
     yield { ids: [...tokenizer.encode(text), eosId], bytesRead };
   }
   if (isEmpty) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);

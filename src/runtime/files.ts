@@ -186,9 +186,13 @@ export function renamePath(from: string, to: string): void {
   guarded(to, "rename to", () => fs.renameSync(from, to));
 }
 
-/** Makes a directory and those above it; one that exists is left as it is. */
-export function makeDirectory(directory: string): void {
-  guarded(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
+/**
+ * Makes a directory and those above it; one that exists is left as it is.
+ *
+ * @returns the first directory that was made, or undefined if all were there
+ */
+export function makeDirectory(directory: string): string | undefined {
+  return guarded(directory, "make directory", () => fs.mkdirSync(directory, { recursive: true }));
 }
 
 /**
@@ -201,18 +205,19 @@ export function requireWritableDirectory(directory: string): void {
     // Deno tells what a user may write only to programs that may know who the user is, so it is tried.
     guarded(directory, "write in", () => fs.rmdirSync(fs.mkdtempSync(path.join(directory, ".try-"))));
   } finally {
-    if (first !== undefined) removeEmpty(path.resolve(directory), path.resolve(first));
+    if (first !== undefined) removeEmpty(directory, first);
   }
 }
 
 /** Removes a directory and those above it, up to `last`, unless something has come into one of them. */
-function removeEmpty(directory: string, last: string): void {
+export function removeEmpty(directory: string, last: string): void {
+  const [lower, upper] = [path.resolve(directory), path.resolve(last)];
   try {
-    fs.rmdirSync(directory);
+    fs.rmdirSync(lower);
   } catch {
     return; // another run uses it by now
   }
-  if (directory !== last) removeEmpty(path.dirname(directory), last);
+  if (lower !== upper) removeEmpty(path.dirname(lower), upper);
 }
 
 /** Makes a new directory for temporary files that only this user can enter; its name begins with `prefix`. */
@@ -341,7 +346,8 @@ function decode(file: string, bytes: Uint8Array): string {
   }
 }
 
-function guarded<T>(target: string, what: string, action: () => T): T {
+/** Does something with a file; a failure is a {@link FileError} that names it. `what` is a verb, e.g. `read`. */
+export function guarded<T>(target: string, what: string, action: () => T): T {
   try {
     return action();
   } catch (error) {
@@ -378,7 +384,7 @@ function reason(code: string | undefined, error: unknown): string {
 }
 
 /** The system's error code; for Deno's refusals, the name of its error. */
-function codeOf(error: unknown): string | undefined {
+export function codeOf(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   if ("code" in error && typeof error.code === "string") return error.code;
   if (error.name === "NotCapable") return error.name;

@@ -105,6 +105,15 @@ export function processId(): number {
   return process.pid;
 }
 
+/** The host's name; undefined where Deno was not given `--allow-sys=hostname`. */
+export function hostName(): string | undefined {
+  try {
+    return os.hostname();
+  } catch {
+    return undefined;
+  }
+}
+
 /** The program that runs this process: the `bun` or `deno` binary. */
 export function executablePath(): string {
   return process.execPath;

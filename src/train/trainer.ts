@@ -13,19 +13,11 @@ import { openFilePool } from "../device/state_pool.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { runtime } from "../runtime/processes.ts";
-import { requireWritableDirectory } from "../runtime/files.ts";
 import type { Logger } from "../runtime/log.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
-import {
-  requireData,
-  requireGraphs,
-  requireOwnFolder,
-  requirePrompt,
-  requireSameConfig,
-  requireSaves,
-} from "./checks.ts";
+import { requireData, requireGraphs, requirePrompt, requireSameConfig, requireSaves } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
 import { evaluate } from "./evaluate.ts";
@@ -35,6 +27,7 @@ import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
 import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { launch, type Run } from "./run.ts";
+import { takeFolder } from "./output_folder.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
 import { type TextData, textData } from "./text_data.ts";
@@ -139,10 +132,8 @@ class Training {
     requireGraphs(config, device, group);
     const { hfConfig } = this.#options;
     const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
-    await group.together("check the output folder", () => {
-      if (group.rank !== 0) return;
-      requireOwnFolder(config);
-      requireWritableDirectory(config.out);
+    using _folder = await group.together("take the output folder", async () => {
+      return group.rank === 0 ? await takeFolder(config) : undefined;
     });
     using data = await this.#openData(model, config.data);
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;

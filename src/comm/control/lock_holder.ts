@@ -1,0 +1,111 @@
+/**
+ * The text of a lock file: which process holds the folder. It tells a person whom to wait for, and it is what decides where
+ * the kernel's lock cannot: on file systems without locks, and between hosts that do not share them.
+ *
+ * @module
+ */
+import * as z from "zod";
+import type { Posix } from "../../../ffi/posix.ts";
+import { readTextSync } from "../../runtime/files.ts";
+import { hostName as nameOfHost, processId } from "../../runtime/processes.ts";
+
+/** Who holds a folder. */
+export interface Holder {
+  /** The process on its host. */
+  readonly pid: number;
+  /** When the process started, in the kernel's ticks: another process of the same number has another. */
+  readonly started?: string | undefined;
+  /** The host's name. */
+  readonly host?: string | undefined;
+  /** The kernel's boot: equal for all processes, and containers, of one host until it starts again. */
+  readonly boot?: string | undefined;
+  /** ISO time at which the folder was taken. */
+  readonly since: string;
+  /** `kernel`: a lock that ends with the process; `file`: the file itself is the lock. */
+  readonly lock: "kernel" | "file";
+  /** Different for each lock that was ever taken. */
+  readonly id: string;
+}
+
+const holderSchema: z.ZodType<Holder> = z.object({
+  pid: z.int(),
+  started: z.string().optional(),
+  host: z.string().optional(),
+  boot: z.string().optional(),
+  since: z.string(),
+  lock: z.enum(["kernel", "file"]),
+  id: z.string(),
+});
+
+/** This process as a holder. */
+export function ownHolder(lock: Holder["lock"], posix: Posix | undefined): Holder {
+  return {
+    pid: processId(),
+    started: startOf("self", posix),
+    host: hostName(posix),
+    boot: kernelText("/proc/sys/kernel/random/boot_id", posix),
+    since: new Date().toISOString(),
+    lock,
+    id: crypto.randomUUID(),
+  };
+}
+
+/** The holder that a lock file names; undefined where it has no such text, e.g. as the disk was full. */
+export function parseHolder(text: string): Holder | undefined {
+  try {
+    return holderSchema.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Whether a holder is a process that lives.
+ *
+ * @returns undefined where that cannot be known: the process is one of another host, or this one cannot look
+ */
+export function livesHere(holder: Holder, posix: Posix | undefined): boolean | undefined {
+  const boot = kernelText("/proc/sys/kernel/random/boot_id", posix);
+  if (boot === undefined || holder.boot === undefined || holder.started === undefined) return undefined;
+  if (boot !== holder.boot) return holder.host !== undefined && holder.host === hostName(posix) ? false : undefined;
+  const started = startOf(String(holder.pid), posix);
+  // Containers of a host share its boot, and each counts its processes anew.
+  if (started !== holder.started && holder.host !== hostName(posix)) return undefined;
+  return started === holder.started;
+}
+
+/** Whether a holder is known to be of the kernel that runs this process, so that locks of that kernel hold for both. */
+export function isOfThisHost(holder: Holder, posix: Posix | undefined): boolean | undefined {
+  const boot = kernelText("/proc/sys/kernel/random/boot_id", posix);
+  return boot === undefined || holder.boot === undefined ? undefined : boot === holder.boot;
+}
+
+/** A holder in words for a message. */
+export function describeHolder(holder: Holder | undefined): string {
+  if (holder === undefined) return "another process";
+  const { pid, host, since } = holder;
+  const who = pid === processId() ? `this process, ${pid},` : `process ${pid}`;
+  const place = host === undefined ? "" : ` on host '${host}'`;
+  return `${who}${place} (since ${since.slice(0, 19).replace("T", " ")} UTC)`;
+}
+
+function hostName(posix: Posix | undefined): string | undefined {
+  return nameOfHost() ?? kernelText("/proc/sys/kernel/hostname", posix);
+}
+
+/** The 22nd field of a process' line, counted behind its name, which may hold spaces. */
+function startOf(pid: string, posix: Posix | undefined): string | undefined {
+  const line = kernelText(`/proc/${pid}/stat`, posix);
+  return line?.slice(line.lastIndexOf(")") + 2).split(" ")[19];
+}
+
+/** A small text of the kernel; undefined where there is none, or it may not be read. */
+function kernelText(path: string, posix: Posix | undefined): string | undefined {
+  try {
+    if (posix === undefined) return readTextSync(path).trim();
+    const bytes = posix.readFile(path);
+    return bytes === undefined ? undefined : new TextDecoder().decode(bytes).trim();
+  } catch {
+    return undefined;
+  }
+}

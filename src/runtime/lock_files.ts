@@ -1,0 +1,76 @@
+/**
+ * What locks of folders need of their files, beside `files.ts`.
+ *
+ * Permissions on Deno: `--allow-read` and `--allow-write` of the files.
+ *
+ * @module
+ */
+import * as fs from "node:fs";
+import { clearInterval, setInterval } from "node:timers";
+import { codeOf, guarded, pathKind } from "./files.ts";
+
+/** A file that is open by the system's own descriptor, which `node:fs` gives under Bun only: for calls of the C library. */
+export interface DescribedFile {
+  readonly descriptor: number;
+  /** Number of the file on its device. */
+  readonly inode: string;
+  close(): void;
+}
+
+/** Opens a file that is there for reading and writing, or for reading alone where it may not be written. */
+export function openDescribed(file: string): DescribedFile {
+  const descriptor = guarded(file, "open", () => {
+    try {
+      return fs.openSync(file, "r+");
+    } catch (error) {
+      if (codeOf(error) !== "EACCES") throw error;
+      return fs.openSync(file, "r");
+    }
+  });
+  return {
+    descriptor,
+    inode: String(fs.fstatSync(descriptor).ino),
+    close: () => guarded(file, "close", () => fs.closeSync(descriptor)),
+  };
+}
+
+/** Makes a file with a text; false if there is one of that name already, which is left as it is. */
+export function createFile(file: string, text: string): boolean {
+  try {
+    guarded(file, "write", () => fs.writeFileSync(file, text, { flag: "wx" }));
+    return true;
+  } catch (error) {
+    if (pathKind(file) === "none") throw error;
+    return false;
+  }
+}
+
+/** Writes a text over the beginning of a file that is there, and cuts off what was behind it. */
+export function overwriteFile(file: string, text: string): void {
+  guarded(file, "write", () => {
+    const descriptor = fs.openSync(file, "r+");
+    try {
+      fs.writeSync(descriptor, text, 0);
+      fs.ftruncateSync(descriptor, new TextEncoder().encode(text).length);
+    } finally {
+      fs.closeSync(descriptor);
+    }
+  });
+}
+
+/** Number of the file at a path on its device; undefined if there is none. */
+export function inodeOf(file: string): string | undefined {
+  return pathKind(file) === "none" ? undefined : String(guarded(file, "look at", () => fs.statSync(file)).ino);
+}
+
+/** When a file was last written, in milliseconds since the epoch, by the clock of its file system. */
+export function modifiedAt(file: string): number {
+  return guarded(file, "look at", () => fs.statSync(file)).mtimeMs;
+}
+
+/** Calls something again and again, for as long as something else keeps the process; gives what ends it. */
+export function every(ms: number, action: () => void): () => void {
+  const timer = setInterval(action, ms);
+  timer.unref();
+  return () => clearInterval(timer);
+}
