@@ -7,11 +7,11 @@
 import process from "node:process";
 import { rankCommand, rankVariables, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
-import { asksForCards, misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
+import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
-import { ConfigError, FileError } from "../errors.ts";
-import { inheritedVariables, processEnvironment } from "../runtime/env.ts";
+import { ConfigError, FileError, UnsupportedError } from "../errors.ts";
+import { enclosingLauncher, inheritedVariables, processEnvironment } from "../runtime/env.ts";
 import {
   makeDirectory,
   makeTemporaryDirectory,
@@ -38,6 +38,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     out.write(`${runHelp(out.columns())}\n`);
     return 0;
   }
+  requireOneRun(plan);
   if (plan.numRanks * plan.numHosts > 1) requireSharedMemory();
   else requirePlatform();
   const script = plan.script.startsWith("/") ? plan.script : `${workingDirectory()}/${plan.script}`;
@@ -106,6 +107,17 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   const isProfiled = plan.profile && traces !== undefined && outcome.exitCode === 0;
   const exitCode = isProfiled ? await tellProfile(traces, screen) : outcome.exitCode;
   return trace?.file === undefined ? exitCode : await mergeRanks(trace.folder, trace.file, exitCode, screen);
+}
+
+/** Refuses to start a run in each process of another launcher. @throws {UnsupportedError} naming the launcher */
+function requireOneRun({ numHosts }: LaunchPlan): void {
+  const outer = numHosts > 1 ? undefined : enclosingLauncher();
+  if (outer === undefined) return;
+  throw new UnsupportedError(
+    `Cannot start a run in each process of ${outer.name} (${outer.said}): give 'fullyshard run' once, without that ` +
+      "launcher, or on several hosts one process of it on each, with --nnodes, --node-rank and --master-addr; set " +
+      "FULLYSHARD_LAUNCHER=none to start a run of its own in each process",
+  );
 }
 
 /** Tells of a step's kernels, and gives the exit code: a profile that is lacking is no success. */

@@ -77,6 +77,8 @@ export function rankVariables(localRank: number, run: LaunchIdentity, inherited:
     MASTER_PORT: String(run.masterPort),
     FULLYSHARD_RUN_ID: run.runId,
     FULLYSHARD_PREFIXED: "1",
+    // Another launcher's variables may be inherited, and named by the user for processes that no launcher started.
+    FULLYSHARD_LAUNCHER: "torchrun",
     ...(run.showsStatus ? { FULLYSHARD_STATUS: "1" } : {}),
     // Deno colors its reports on a pipe too.
     ...(run.showsColors ? { FULLYSHARD_COLOR: "1" } : { NO_COLOR: "1" }),

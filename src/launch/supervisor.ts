@@ -8,7 +8,9 @@
  * they were waiting in; then SIGTERM, and SIGKILL after `graceMs`. A signal of the user is passed on at once, and ranks
  * may be saving then: they have `userGraceMs`. Whoever is killed is named. Each rank leads a process group, so what it
  * started is stopped with it. If the launcher itself is killed, a shell that waits at the other end of a pipe kills
- * the groups: neither the ranks' cooperation nor a timer is needed.
+ * the groups within a second: neither the ranks' cooperation nor a timer is needed. The shell is started before the ranks and
+ * is given each rank's group as soon as there is one. The launcher is killed in its turn where Node started it and is killed: see
+ * `bin/run_program.mjs`.
  *
  * @module
  */
@@ -93,13 +95,14 @@ class Supervisor {
     this.#times = times;
     const handlers = STOP_SIGNALS.map((signal) => [signal, () => this.#forward(signal)] as const);
     for (const [signal, handler] of handlers) process.on(signal, handler);
-    // Nobody reads what ranks say, as behind `| head`: the run ends as if it was told to.
-    terminal.onClosed = () => {
-      this.#forward("SIGTERM");
+    // Nobody reads what ranks say, as behind `| head`: the run ends as if it was told to. The SIGHUP of a terminal that is
+    // closed comes before or after, and ranks that save are not to be killed by a second signal.
+    terminal.onClosed = (what) => {
+      if (this.#userSignal === undefined) this.#forward(what === "pipe" ? "SIGTERM" : "SIGHUP");
       for (const child of this.#children.values()) for (const source of [child.stdout, child.stderr]) source?.resume();
     };
+    this.#watchdog = startWatchdog();
     const ends = starts.map((start) => this.#start(start));
-    this.#watchdog = startWatchdog([...this.#children.values()]);
     this.outcome = Promise.all(ends).then(() => {
       for (const [signal, handler] of handlers) process.removeListener(signal, handler);
       terminal.onClosed = () => {};
@@ -139,6 +142,7 @@ class Supervisor {
     }
     this.#children.set(rank, child);
     this.#running.add(rank);
+    if (child.pid !== undefined) this.#watchdog.stdin?.write(`${child.pid}\n`);
     for (const stream of ["stdout", "stderr"] as const) {
       this.#passOn(child[stream], rank, stream, shown[stream], keep, stream === "stderr" ? lastLines : []);
     }
@@ -236,7 +240,10 @@ class Supervisor {
     }, graceMs);
   }
 
-  /** A second signal kills; one that comes at once is the same one, delivered by npm and by the terminal too. */
+  /**
+   * A second signal kills. One that comes at once is the same one, delivered by npm and by the terminal too. A terminal that
+   * is closed and its shell each send SIGHUP, so a second of these kills nothing.
+   */
   #forward(signal: StopSignal): void {
     const now = performance.now();
     if (this.#userSignal === undefined) {
@@ -247,9 +254,10 @@ class Supervisor {
         const seconds = this.#times.userGraceMs / 1000;
         if (this.#running.size === 0) return;
         const who = rankList([...this.#running]);
-        this.#terminal.lines("stderr", [`fullyshard: ${who} may take ${seconds} s to stop; a second ${signal} kills`]);
+        const next = signal === "SIGHUP" ? "SIGTERM" : `a second ${signal}`;
+        this.#terminal.lines("stderr", [`fullyshard: ${who} may take ${seconds} s to stop; ${next} kills`]);
       }, sameSignalMs);
-    } else if (now - this.#userSignalAt > sameSignalMs) {
+    } else if (signal !== "SIGHUP" && now - this.#userSignalAt > sameSignalMs) {
       clearTimeout(this.#patience);
       this.#terminate("SIGKILL", this.#times.userGraceMs);
     }
@@ -274,15 +282,14 @@ function signalByShell(group: number, signal: NodeJS.Signals): void {
   spawnSync("/bin/sh", ["-c", command, signal.replace(/^SIG/, ""), String(group)], { stdio: "ignore" });
 }
 
-const watchdogScript = `read -r word && exit 0
-for group; do kill -s TERM -- "-$group"; done 2>/dev/null
-sleep 1
-for group; do kill -s KILL -- "-$group"; done 2>/dev/null`;
+const watchdogScript = `while read -r word; do [ "$word" = done ] && exit 0; groups="$groups $word"; done
+for group in $groups; do kill -s TERM -- "-$group"; done 2>/dev/null
+sleep 0.5 2>/dev/null || sleep 1
+for group in $groups; do kill -s KILL -- "-$group"; done 2>/dev/null`;
 
 /** See Note [How ranks are stopped]. Its end of the pipe closes when this process is gone, however that happened. */
-function startWatchdog(children: readonly ChildProcess[]): ChildProcess {
-  const groups = children.flatMap((child) => child.pid === undefined ? [] : [String(child.pid)]);
-  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog", ...groups], {
+function startWatchdog(): ChildProcess {
+  const watchdog = spawn("/bin/sh", ["-c", watchdogScript, "fullyshard-watchdog"], {
     stdio: ["pipe", "ignore", "ignore"],
     detached: true,
   });

@@ -4,7 +4,7 @@
  * not see what a runtime writes to its own copy (see `ffi/posix.ts` for `setenv`).
  *
  * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set.
- * Only the variables that tell a rank its number are different: a process that cannot read them would train alone, so
+ * Only the variables that tell a rank its number, or name a launcher, are different: a process that cannot read them would train alone, so
  * permission for them is requested, and a refusal is an error.
  *
  * @module
@@ -12,7 +12,8 @@
 import process from "node:process";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import { isPermitted, requestPermission } from "./permissions.ts";
-import { slurmVariables } from "./slurm.ts";
+import { type EnclosingLauncher, foreignLauncher, foreignRankError } from "./launchers.ts";
+import { isSlurmTask, slurmVariables } from "./slurm.ts";
 
 /** Declaration of one variable. */
 export interface EnvVariable {
@@ -42,19 +43,95 @@ export const ENV = {
   NCCL_MULTI_RANK_GPU_ENABLE: { meaning: "1: NCCL 2.30 and newer joins ranks that have one card", kind: "whole" },
   NCCL_WIN_ENABLE: { meaning: "0: NCCL registers no memory, and gathers by kernels", kind: "whole" },
   FULLYSHARD_LAUNCHER: {
-    meaning: "whose variables say which rank this is: torchrun or slurm; by default torchrun's, else SLURM's",
+    meaning: "whose variables say which rank this is: torchrun, slurm, or none; by default torchrun's, else SLURM's",
     kind: "text",
   },
-  SLURM_PROCID: { meaning: "RANK, of a task that srun started", kind: "whole" },
-  SLURM_STEP_NUM_TASKS: { meaning: "WORLD_SIZE, of tasks that srun started", kind: "whole" },
-  SLURM_NTASKS: { meaning: "the same, where SLURM_STEP_NUM_TASKS is not set", kind: "whole" },
-  SLURM_LOCALID: { meaning: "LOCAL_RANK, of a task that srun started", kind: "whole" },
-  SLURM_NTASKS_PER_NODE: { meaning: "LOCAL_WORLD_SIZE, of tasks that srun started", kind: "whole" },
-  SLURM_STEP_TASKS_PER_NODE: { meaning: "the same, such as 4(x2), where that is not set", kind: "text" },
-  SLURM_NODEID: { meaning: "GROUP_RANK, of a task that srun started", kind: "whole" },
-  SLURM_STEP_NODELIST: { meaning: "hosts of srun's tasks; the first is MASTER_ADDR", kind: "text" },
-  SLURM_JOB_ID: { meaning: "number of SLURM's job, from which MASTER_PORT follows", kind: "whole" },
-  SLURM_STEP_ID: { meaning: "number of srun's step in it", kind: "whole" },
+  SLURM_PROCID: { meaning: "RANK, of a task that srun started", kind: "whole", mustBeReadable: true },
+  SLURM_STEP_NUM_TASKS: { meaning: "WORLD_SIZE, of tasks that srun started", kind: "whole", mustBeReadable: true },
+  SLURM_NTASKS: { meaning: "the same, where SLURM_STEP_NUM_TASKS is not set", kind: "whole", mustBeReadable: true },
+  SLURM_LOCALID: { meaning: "LOCAL_RANK, of a task that srun started", kind: "whole", mustBeReadable: true },
+  SLURM_NTASKS_PER_NODE: {
+    meaning: "LOCAL_WORLD_SIZE, of tasks that srun started",
+    kind: "whole",
+    mustBeReadable: true,
+  },
+  SLURM_STEP_TASKS_PER_NODE: {
+    meaning: "the same, such as 4(x2), where that is not set",
+    kind: "text",
+    mustBeReadable: true,
+  },
+  SLURM_NODEID: { meaning: "GROUP_RANK, of a task that srun started", kind: "whole", mustBeReadable: true },
+  SLURM_STEP_NODELIST: {
+    meaning: "hosts of srun's tasks; the first is MASTER_ADDR",
+    kind: "text",
+    mustBeReadable: true,
+  },
+  SLURM_JOB_ID: {
+    meaning: "number of SLURM's job, from which MASTER_PORT follows",
+    kind: "whole",
+    mustBeReadable: true,
+  },
+  SLURM_STEP_ID: { meaning: "number of srun's step in it", kind: "whole", mustBeReadable: true },
+  OMPI_COMM_WORLD_RANK: { meaning: "rank that Open MPI's mpirun gives", kind: "text", mustBeReadable: true },
+  OMPI_COMM_WORLD_SIZE: { meaning: "number of ranks of Open MPI's mpirun", kind: "text", mustBeReadable: true },
+  OMPI_COMM_WORLD_LOCAL_RANK: {
+    meaning: "rank on this host that Open MPI's mpirun gives",
+    kind: "text",
+    mustBeReadable: true,
+  },
+  OMPI_COMM_WORLD_LOCAL_SIZE: {
+    meaning: "ranks of Open MPI's mpirun on this host",
+    kind: "text",
+    mustBeReadable: true,
+  },
+  MV2_COMM_WORLD_RANK: { meaning: "rank that MVAPICH2's mpirun gives", kind: "text", mustBeReadable: true },
+  MV2_COMM_WORLD_SIZE: { meaning: "number of ranks of MVAPICH2's mpirun", kind: "text", mustBeReadable: true },
+  MV2_COMM_WORLD_LOCAL_RANK: {
+    meaning: "rank on this host that MVAPICH2's mpirun gives",
+    kind: "text",
+    mustBeReadable: true,
+  },
+  MV2_COMM_WORLD_LOCAL_SIZE: { meaning: "ranks of MVAPICH2's mpirun on this host", kind: "text", mustBeReadable: true },
+  MVP_COMM_WORLD_RANK: { meaning: "rank that MVAPICH's mpirun gives", kind: "text", mustBeReadable: true },
+  MVP_COMM_WORLD_SIZE: { meaning: "number of ranks of MVAPICH's mpirun", kind: "text", mustBeReadable: true },
+  MVP_COMM_WORLD_LOCAL_RANK: {
+    meaning: "rank on this host that MVAPICH's mpirun gives",
+    kind: "text",
+    mustBeReadable: true,
+  },
+  MVP_COMM_WORLD_LOCAL_SIZE: { meaning: "ranks of MVAPICH's mpirun on this host", kind: "text", mustBeReadable: true },
+  JSM_NAMESPACE_RANK: { meaning: "rank that IBM's jsrun gives", kind: "text", mustBeReadable: true },
+  JSM_NAMESPACE_SIZE: { meaning: "number of ranks of IBM's jsrun", kind: "text", mustBeReadable: true },
+  JSM_NAMESPACE_LOCAL_RANK: { meaning: "rank on this host that IBM's jsrun gives", kind: "text", mustBeReadable: true },
+  JSM_NAMESPACE_LOCAL_SIZE: { meaning: "ranks of IBM's jsrun on this host", kind: "text", mustBeReadable: true },
+  HOROVOD_RANK: { meaning: "rank that horovodrun gives", kind: "text", mustBeReadable: true },
+  HOROVOD_SIZE: { meaning: "number of ranks of horovodrun", kind: "text", mustBeReadable: true },
+  HOROVOD_LOCAL_RANK: { meaning: "rank on this host that horovodrun gives", kind: "text", mustBeReadable: true },
+  HOROVOD_LOCAL_SIZE: { meaning: "ranks of horovodrun on this host", kind: "text", mustBeReadable: true },
+  MPIRUN_RANK: { meaning: "rank that mpirun_rsh gives", kind: "text", mustBeReadable: true },
+  MPIRUN_NPROCS: { meaning: "number of ranks of mpirun_rsh", kind: "text", mustBeReadable: true },
+  FLUX_TASK_RANK: { meaning: "rank that Flux gives", kind: "text", mustBeReadable: true },
+  FLUX_JOB_SIZE: { meaning: "number of ranks of a job of Flux", kind: "text", mustBeReadable: true },
+  FLUX_TASK_LOCAL_ID: { meaning: "rank on this host that Flux gives", kind: "text", mustBeReadable: true },
+  MP_CHILD: { meaning: "rank that IBM's poe gives", kind: "text", mustBeReadable: true },
+  MP_PROCS: { meaning: "number of ranks of IBM's poe", kind: "text", mustBeReadable: true },
+  PMI_RANK: { meaning: "rank that MPICH's or Intel's mpiexec gives", kind: "text", mustBeReadable: true },
+  PMI_ID: { meaning: "the same, of older ones", kind: "text", mustBeReadable: true },
+  PMI_SIZE: { meaning: "number of their ranks", kind: "text", mustBeReadable: true },
+  PMI_LOCAL_RANK: { meaning: "rank on this host, of Cray's launchers", kind: "text", mustBeReadable: true },
+  PMI_LOCAL_SIZE: { meaning: "their ranks on this host", kind: "text", mustBeReadable: true },
+  MPI_LOCALRANKID: {
+    meaning: "rank on this host that MPICH's or Intel's mpiexec gives",
+    kind: "text",
+    mustBeReadable: true,
+  },
+  MPI_LOCALNRANKS: { meaning: "their ranks on this host", kind: "text", mustBeReadable: true },
+  PALS_RANKID: { meaning: "rank that Cray's PALS gives", kind: "text", mustBeReadable: true },
+  PALS_LOCAL_RANKID: { meaning: "rank on this host that Cray's PALS gives", kind: "text", mustBeReadable: true },
+  PALS_LOCAL_SIZE: { meaning: "ranks of Cray's PALS on this host", kind: "text", mustBeReadable: true },
+  ALPS_APP_PE: { meaning: "rank that Cray's aprun gives", kind: "text", mustBeReadable: true },
+  PMIX_RANK: { meaning: "rank that a launcher with PMIx gives, such as prterun", kind: "text", mustBeReadable: true },
+  PMIX_NAMESPACE: { meaning: "name of its job", kind: "text", mustBeReadable: true },
   FULLYSHARD_TIMEOUT_SECONDS: {
     meaning: "how long a collective waits for a late rank, but for one that loads or saves",
     kind: "seconds",
@@ -184,27 +261,52 @@ export interface RankEnvironment {
 
 /**
  * Reads which rank this process is, from torchrun's variables; where none of RANK, WORLD_SIZE, LOCAL_RANK and
- * LOCAL_WORLD_SIZE is set, from those of a task that SLURM's srun started. FULLYSHARD_LAUNCHER says that it is to be one
- * of the two.
+ * LOCAL_WORLD_SIZE is set, from those of a task that SLURM's srun started. A rank of another launcher, such as mpirun, is
+ * refused. FULLYSHARD_LAUNCHER says whose variables count: `torchrun`, `slurm`, or `none` for a process on its own.
  *
  * Absent LOCAL_* are derived: one host is assumed unless LOCAL_WORLD_SIZE says otherwise.
  *
- * @returns undefined when neither says anything: a process on its own
+ * @returns undefined when nothing says that there are several ranks: a process on its own
  * @throws {ConfigError} listing everything that is missing, malformed or inconsistent
+ * @throws {UnsupportedError} if a launcher started this process whose ranks cannot be joined
  */
 export function readRankEnvironment(source: EnvSource = processSource): RankEnvironment | undefined {
-  const chosen = source("FULLYSHARD_LAUNCHER");
-  if (chosen !== undefined && !["", "torchrun", "slurm"].includes(chosen)) {
-    throw new ConfigError([{
-      path: "FULLYSHARD_LAUNCHER",
-      expected: "torchrun or slurm",
-      got: JSON.stringify(chosen),
-    }]);
-  }
+  const chosen = chosenLauncher(source);
+  if (chosen === "none") return undefined;
   const own = chosen === "slurm" ? undefined : readTorchrun(source);
   if (own !== undefined || chosen === "torchrun") return own;
+  const foreign = chosen === "slurm" ? undefined : foreignLauncher(source);
+  if (foreign !== undefined) throw foreignRankError(foreign);
   const variables = slurmVariables(source, chosen === "slurm");
   return variables === undefined ? undefined : readTorchrun((name) => variables[name]);
+}
+
+/**
+ * Finds what started this process as one of several, to be refused where each of them would start a run of its own.
+ * Torchrun's variables do not count, nor does anything where FULLYSHARD_LAUNCHER is `none` or `torchrun`.
+ *
+ * @throws {ConfigError} if FULLYSHARD_LAUNCHER is none that there is
+ */
+export function enclosingLauncher(source: EnvSource = processSource): EnclosingLauncher | undefined {
+  const chosen = chosenLauncher(source);
+  if (chosen === "none" || chosen === "torchrun") return undefined;
+  const foreign = foreignLauncher(source);
+  if (foreign !== undefined || !isSlurmTask(source)) return foreign;
+  const size = source("SLURM_STEP_NUM_TASKS") ?? source("SLURM_NTASKS");
+  if (size === "1") return undefined;
+  const said = `SLURM_PROCID=${source("SLURM_PROCID")}, SLURM_STEP_NUM_TASKS=${size}`;
+  return { name: "SLURM's srun", said, size: Number(size), localSize: undefined };
+}
+
+function chosenLauncher(source: EnvSource): "torchrun" | "slurm" | "none" | undefined {
+  const chosen = source("FULLYSHARD_LAUNCHER");
+  if (chosen === undefined || chosen === "") return undefined;
+  if (chosen === "torchrun" || chosen === "slurm" || chosen === "none") return chosen;
+  throw new ConfigError([{
+    path: "FULLYSHARD_LAUNCHER",
+    expected: "torchrun or slurm",
+    got: `${JSON.stringify(chosen)}; none is for a process on its own`,
+  }]);
 }
 
 /** What torchrun's variables say. */

@@ -124,6 +124,14 @@ export function scriptArguments(): readonly string[] {
   return process.argv.slice(2);
 }
 
+/** This process's script for a message, from the working directory, with `…` for its arguments: `train.ts …`. */
+export function scriptCommand(): string {
+  const [, script = "train.ts", ...args] = process.argv;
+  const folder = `${process.cwd()}/`;
+  const path = script.startsWith(folder) ? script.slice(folder.length) : script;
+  return args.length === 0 ? path : `${path} …`;
+}
+
 /** The working directory. */
 export function workingDirectory(): string {
   return process.cwd();

@@ -9,7 +9,7 @@
  */
 import { constants } from "node:os";
 import process from "node:process";
-import { setImmediate } from "node:timers";
+import { setImmediate, setTimeout } from "node:timers";
 
 /** Signals that ask a process to stop. */
 export type StopSignal = (typeof STOP_SIGNALS)[number];
@@ -24,7 +24,8 @@ export interface StopRequest extends Disposable {
 }
 
 /**
- * Catches the first of each of these signals until it is disposed; a second one of a kind ends the process as ever.
+ * Catches the first of each of these signals until it is disposed. A second one of a kind ends the process by the system's
+ * default, but for SIGHUP: where a terminal is closed, its shell sends it and so does the system.
  *
  * @param notify told of the first
  */
@@ -32,7 +33,7 @@ export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}
   let first: StopSignal | undefined;
   const listeners = STOP_SIGNALS.map((signal) => {
     const listener = (): void => {
-      process.removeListener(signal, listener);
+      if (signal !== "SIGHUP") process.removeListener(signal, listener);
       if (first !== undefined) return;
       first = signal;
       notify(signal);
@@ -55,9 +56,19 @@ export function exitCodeOf(signal: keyof typeof constants.signals): number {
   return 128 + constants.signals[signal];
 }
 
-/** Lets what waits in the event loop run, signals among it. */
+/** Longest time without an idle turn, in milliseconds. */
+const IDLE_EVERY_MS = 50;
+let idleAt = 0;
+
+/**
+ * Lets what waits in the event loop run, signals among it. Deno looks for signals only where it idles, or after dozens of
+ * busy turns, so a turn idles if the last one to do so is long ago: an idle turn takes 1 ms, a busy one some microseconds.
+ */
 export function eventTurn(): Promise<void> {
-  return new Promise((resolve) => void setImmediate(resolve));
+  const now = performance.now();
+  if (now - idleAt < IDLE_EVERY_MS) return new Promise((resolve) => void setImmediate(resolve));
+  idleAt = now;
+  return new Promise((resolve) => void setTimeout(resolve, 1));
 }
 
 /**

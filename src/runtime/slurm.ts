@@ -1,6 +1,6 @@
 /**
- * What SLURM says of a task that `srun` started, as torchrun's variables. A batch script and `salloc`'s shell have some of
- * its variables too and are no task: only `srun` sets SLURM_STEP_NODELIST. A step of one task is a process on its own.
+ * SLURM's variables of a task that `srun` started, as torchrun's. A batch script and `salloc`'s shell have some of them too
+ * and are no task. A step of one task is a process on its own.
  *
  * @module
  */
@@ -21,13 +21,13 @@ export function slurmVariables(
   source: EnvSource,
   isRequired: boolean,
 ): Readonly<Partial<Record<EnvName, string>>> | undefined {
-  const nodes = source("SLURM_STEP_NODELIST");
+  const nodes = source("SLURM_STEP_NODELIST") ?? "";
   const size = source("SLURM_STEP_NUM_TASKS") ?? source("SLURM_NTASKS");
-  const isTask = nodes !== undefined && nodes !== "" && source("SLURM_PROCID") !== undefined && size !== undefined;
+  const isTask = isSlurmTask(source);
   if (!isTask || size === "1") {
     if (!isRequired || isTask) return undefined;
     const expected = "to be set by srun, as FULLYSHARD_LAUNCHER is slurm";
-    throw new ConfigError([{ path: "SLURM_STEP_NODELIST", expected, got: nodes ?? "nothing" }]);
+    throw new ConfigError([{ path: "SLURM_STEP_NODELIST", expected, got: nodes === "" ? "nothing" : nodes }]);
   }
   const problems: ConfigProblem[] = [];
   const whole = (name: EnvName, text: string | undefined = source(name)): number => {
@@ -35,6 +35,7 @@ export function slurmVariables(
     problems.push({ path: name, expected: "a whole number from 0", got: text === undefined ? "nothing" : `'${text}'` });
     return NaN;
   };
+  whole("SLURM_STEP_NUM_TASKS", size);
   const perNode = source("SLURM_NTASKS_PER_NODE") ?? tasksPerNode(source("SLURM_STEP_TASKS_PER_NODE"));
   const [rank, local, node] = [whole("SLURM_PROCID"), whole("SLURM_LOCALID"), whole("SLURM_NODEID")];
   const perHost = whole("SLURM_NTASKS_PER_NODE", perNode);
@@ -47,9 +48,10 @@ export function slurmVariables(
   }
   const first = firstHost(nodes);
   if (first === undefined) {
-    problems.push({ path: "SLURM_STEP_NODELIST", expected: "a list of hosts such as node[01-04]", got: `'${nodes}'` });
+    const got = nodes === "" ? "nothing" : `'${nodes}'`;
+    problems.push({ path: "SLURM_STEP_NODELIST", expected: "a list of hosts such as node[01-04]", got });
   }
-  if (first === undefined || problems.length > 0) throw new ConfigError(problems);
+  if (first === undefined || size === undefined || problems.length > 0) throw new ConfigError(problems);
   return {
     RANK: String(rank),
     WORLD_SIZE: size,
@@ -61,6 +63,15 @@ export function slurmVariables(
     MASTER_PORT: source("MASTER_PORT") ?? String(FIRST_PORT + (job * 31 + step) % PORTS),
     FULLYSHARD_RUN_ID: source("FULLYSHARD_RUN_ID") ?? `slurm-${job}-${step}`,
   };
+}
+
+/**
+ * Whether this process is a task that srun started. Only srun sets SLURM_STEP_NODELIST, and a batch script is always
+ * task 0.
+ */
+export function isSlurmTask(source: EnvSource): boolean {
+  const nodes = source("SLURM_STEP_NODELIST");
+  return (nodes !== undefined && nodes !== "") || /[1-9]/.test(source("SLURM_PROCID") ?? "");
 }
 
 /** `4(x2)` is 4 on each of two hosts; undefined where hosts have unequal numbers. */

@@ -78,8 +78,11 @@ export class StatusTerminal {
   /** The stream that shows the status; undefined where neither is a terminal that redraws. */
   readonly #statusSink: TextSink | undefined;
   readonly #closed = new Set<TextSink>();
-  /** Called once, when the reader of a stream is gone, and later text is dropped; where this is absent, writing throws. */
-  onClosed: (() => void) | undefined;
+  /**
+   * Called once, when the reader of a stream is gone. Later text is dropped. Where this is absent, writing to a pipe without
+   * a reader throws; text for a terminal that was closed is dropped, as SIGHUP tells of that.
+   */
+  onClosed: ((what: "pipe" | "terminal") => void) | undefined;
   #status = "";
   #isDrawn = false;
 
@@ -141,11 +144,12 @@ export class StatusTerminal {
 
   /** Bun throws when the reader is gone, as behind `| head`, where other runtimes tell it later. */
   #failed(sink: TextSink, error: unknown): void {
-    const isGone = error instanceof Error && "code" in error && error.code === "EPIPE";
-    if (!isGone || this.onClosed === undefined) throw error;
+    const code = error instanceof Error && "code" in error ? error.code : undefined;
+    const isHungUp = sink.isTTY === true && (code === "EIO" || code === "EPIPE");
+    if (!isHungUp && (code !== "EPIPE" || this.onClosed === undefined)) throw error;
     const isFirst = this.#closed.size === 0;
     this.#closed.add(sink);
-    if (isFirst) this.onClosed();
+    if (isFirst) this.onClosed?.(isHungUp ? "terminal" : "pipe");
   }
 
   #draw(): void {

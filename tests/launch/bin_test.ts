@@ -5,13 +5,23 @@
  */
 
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
 import { sharedTest as test } from "../support/share.ts";
 import { fileURLToPath } from "node:url";
-import { scriptPath } from "./launcher.ts";
+import { pidsAfter, scriptPath, untilDead } from "./launcher.ts";
 
 const bin = fileURLToPath(new URL("../../bin/", import.meta.url));
 const node = spawnSync("node", ["-p", "process.execPath"], { encoding: "utf8" }).stdout?.trim() ?? "";
@@ -112,3 +122,70 @@ test("fullyshard starts ranks by a Deno that is a link", { skip }, () => {
     rmSync(folder, { recursive: true });
   }
 });
+
+/** Starts the command and resolves when its output matches. */
+async function started(args: readonly string[], pattern: RegExp): Promise<{ child: ChildProcess; stdout: string }> {
+  const child = spawn(node, [`${bin}fullyshard.mjs`, ...args], { stdio: ["ignore", "pipe", "inherit"], cwd: bin });
+  let stdout = "";
+  await new Promise<void>((resolve, reject) => {
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      stdout += text;
+      if (pattern.test(stdout)) resolve();
+    });
+    child.once("exit", () => reject(new Error(`It ended before its output matched ${pattern}: ${stdout}`)));
+  });
+  return { child, stdout };
+}
+
+const parentOf = (pid: number): number =>
+  Number(/^PPid:\t(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
+
+for (const runtime of ["bun", "deno"]) {
+  test(`fullyshard leaves nothing behind when it is killed, under ${runtime}`, { skip }, async () => {
+    const args = [
+      "--runtime",
+      runtime,
+      "run",
+      "--nproc-per-node",
+      "2",
+      scriptPath("behave.ts"),
+      "0:stubborn",
+      "1:wait",
+    ];
+    const { child, stdout } = await started(args, /(pid \d+[^]*){2}/);
+    const ranks = pidsAfter("pid", stdout);
+    const launcher = parentOf(ranks[0] ?? 0);
+    assert.equal(parentOf(launcher), child.pid);
+    child.kill("SIGKILL");
+    await untilDead([launcher, ...ranks]);
+  });
+
+  const needsScript = skip || (spawnSync("script", ["--version"]).status === 0 ? false : "needs util-linux's script");
+  test(`fullyshard lets ranks save when its terminal is closed, under ${runtime}`, { skip: needsScript }, async () => {
+    const folder = mkdtempSync(`${tmpdir()}/fullyshard-bin-`);
+    try {
+      const run = `--runtime ${runtime} run --nproc-per-node 2 ${runtime === "deno" ? "--deno-args=-A" : ""} ${
+        scriptPath("hang_up.ts")
+      } ${folder}`;
+      const command = `exec ${node} ${bin}fullyshard.mjs ${run}`;
+      const terminal = spawn("script", ["-qec", command, "/dev/null"], { stdio: "ignore", cwd: bin });
+      const has = (name: string): boolean => existsSync(`${folder}/${name}`);
+      const until = async (holds: () => boolean): Promise<void> => {
+        const deadline = Date.now() + 60_000;
+        while (!holds()) {
+          assert.ok(Date.now() < deadline, `only ${readdirSync(folder)}`);
+          await new Promise((resolve) => setTimeout(resolve, 20));
+        }
+      };
+      await until(() => has("started-0") && has("started-1"));
+      const ranks = [0, 1].map((rank) => Number(readFileSync(`${folder}/started-${rank}`, "utf8")));
+      const launcher = parentOf(ranks[0] ?? 0);
+      const wrapper = parentOf(launcher);
+      terminal.kill("SIGKILL");
+      await untilDead([wrapper, launcher, ...ranks]);
+      assert.ok(has("saved-0") && has("saved-1"), String(readdirSync(folder)));
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+}

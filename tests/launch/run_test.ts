@@ -246,3 +246,26 @@ test("main() prints help and version", async () => {
   }
   assert.match((await runCli(["--version"])).stdout, /^\d+\.\d+\.\d+\n$/);
 });
+
+test("run() is refused in each process of another launcher, and lets its ranks be nobody else's", async () => {
+  const mpi = { PMI_RANK: "0", PMI_SIZE: "2" };
+  const step = { SLURM_PROCID: "0", SLURM_STEP_NUM_TASKS: "2", SLURM_STEP_NODELIST: "node[1-2]" };
+  for (const variables of [mpi, step]) {
+    const { code, stderr } = await runCli(["run", report], variables);
+    assert.equal(code, 2);
+    assert.match(stderr, /^fullyshard run: Cannot start a run in each process of .*: give 'fullyshard run' once/);
+    assert.equal(stderr.trim().split("\n").length, 1);
+    const hosts = ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29512"];
+    const [rank] = await reports([...hosts, report], variables);
+    assert.equal(rank?.variables["RANK"], "1");
+    for (const FULLYSHARD_LAUNCHER of ["none", "torchrun"]) {
+      assert.equal((await reports([report], { ...variables, FULLYSHARD_LAUNCHER })).length, 1);
+    }
+  }
+  // What the user names for processes that no launcher started does not reach ranks.
+  const [rank] = await reports([report], { FULLYSHARD_LAUNCHER: "slurm" });
+  assert.equal(rank?.variables["RANK"], "0");
+  const joined = await runCli(["run", "--nproc-per-node=2", scriptPath("size.ts")], { FULLYSHARD_LAUNCHER: "slurm" });
+  assert.equal(joined.code, 0, joined.stderr);
+  assert.match(joined.stdout, /^\[rank0\] 2$/m);
+});

@@ -17,3 +17,29 @@ for (const signal of STOP_SIGNALS.filter((name) => name !== "SIGINT")) {
     assert.equal(exitCodeOf(signal), signal === "SIGTERM" ? 143 : 129);
   });
 }
+
+test("watchStopSignals() sees a signal within two steps of 60 ms", { timeout: 10_000 }, async () => {
+  using stop = watchStopSignals();
+  const step = async (): Promise<void> => {
+    const until = performance.now() + 60;
+    while (performance.now() < until);
+    await eventTurn();
+  };
+  for (let i = 0; i < 5; i++) await step();
+  process.kill(process.pid, "SIGTERM");
+  for (let i = 0; i < 2; i++) await step();
+  assert.equal(stop.signal, "SIGTERM");
+});
+
+test(
+  "watchStopSignals() is not ended by the second SIGHUP of a terminal that was closed",
+  { timeout: 10_000 },
+  async () => {
+    using stop = watchStopSignals();
+    process.kill(process.pid, "SIGHUP");
+    while (stop.signal === undefined) await eventTurn();
+    process.kill(process.pid, "SIGHUP");
+    for (let i = 0; i < 100; i++) await eventTurn();
+    assert.equal(stop.signal, "SIGHUP");
+  },
+);

@@ -1,0 +1,147 @@
+/** Ranks of launchers that cannot be joined, such as mpirun's. @module */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { UnsupportedError } from "../../src/errors.ts";
+import {
+  enclosingLauncher,
+  ENV,
+  type EnvName,
+  type RankEnvironment,
+  readRankEnvironment,
+} from "../../src/runtime/env.ts";
+
+type Values = Partial<Record<EnvName, string>>;
+
+const read = (values: Values): RankEnvironment | undefined => readRankEnvironment((name) => values[name]);
+
+/** Rank 1 of 2 as each launcher tells it, with the name by which it is refused. */
+const RANKS: readonly (readonly [RegExp, Values])[] = [
+  [/Open MPI's mpirun/, {
+    OMPI_COMM_WORLD_RANK: "1",
+    OMPI_COMM_WORLD_SIZE: "2",
+    OMPI_COMM_WORLD_LOCAL_RANK: "1",
+    OMPI_COMM_WORLD_LOCAL_SIZE: "2",
+    PMIX_RANK: "1",
+    PMIX_NAMESPACE: "1335951361",
+  }],
+  [/MPICH's or Intel's mpiexec/, { PMI_RANK: "1", PMI_SIZE: "2", MPI_LOCALRANKID: "1", MPI_LOCALNRANKS: "2" }],
+  [/MVAPICH/, { MV2_COMM_WORLD_RANK: "1", MV2_COMM_WORLD_SIZE: "2", PMI_RANK: "1", PMI_SIZE: "2" }],
+  [/MVAPICH/, { MVP_COMM_WORLD_RANK: "1", MVP_COMM_WORLD_SIZE: "2" }],
+  [/mpirun_rsh/, { MPIRUN_RANK: "1", MPIRUN_NPROCS: "2" }],
+  [/jsrun/, { JSM_NAMESPACE_RANK: "1", JSM_NAMESPACE_SIZE: "2" }],
+  [/flux run/, { FLUX_TASK_RANK: "1", FLUX_JOB_SIZE: "2" }],
+  [/horovodrun/, { HOROVOD_RANK: "1", HOROVOD_SIZE: "2" }],
+  [/poe/, { MP_CHILD: "1", MP_PROCS: "2" }],
+  [/PALS/, { PALS_RANKID: "1", PALS_LOCAL_RANKID: "1" }],
+  [/aprun/, { ALPS_APP_PE: "1" }],
+  [/prterun/, { PMIX_RANK: "1", PMIX_NAMESPACE: "prterun-host-4242@1" }],
+];
+
+/** Task 1 of two of srun. */
+const task: Values = {
+  SLURM_PROCID: "1",
+  SLURM_STEP_NUM_TASKS: "2",
+  SLURM_LOCALID: "1",
+  SLURM_STEP_TASKS_PER_NODE: "2",
+  SLURM_NODEID: "0",
+  SLURM_STEP_NODELIST: "node1",
+  SLURM_JOB_ID: "7",
+  SLURM_STEP_ID: "0",
+};
+
+describe("readRankEnvironment() of other launchers", () => {
+  it("refuses each rank in one sentence with the command that works", () => {
+    for (const [name, values] of RANKS) {
+      assert.throws(() => read(values), (error) => {
+        assert.ok(error instanceof UnsupportedError);
+        assert.match(error.message, name);
+        assert.match(
+          error.message,
+          /^Cannot join the ranks of .*=1.*: start them by 'npx fullyshard run .*\S+\.\w+.*'/,
+        );
+        assert.doesNotMatch(error.message, /\n/);
+        return true;
+      });
+    }
+    assert.throws(() => read(RANKS[0]?.[1] ?? {}), /run --nproc-per-node 2 \S+'? /);
+    assert.throws(() => read(RANKS.at(-1)?.[1] ?? {}), /run --nproc-per-node <ranks> /);
+    const hosts: Values = { PMI_RANK: "5", PMI_SIZE: "8", MPI_LOCALRANKID: "1", MPI_LOCALNRANKS: "4" };
+    assert.throws(() => read(hosts), /--nnodes 2 --node-rank <number> --master-addr <first host> --nproc-per-node 4 /);
+  });
+
+  it("refuses rank 0 as well, and a launcher of which only one variable is left", () => {
+    const names = RANKS.flatMap(([, values]) => Object.keys(values)).filter((name) => name !== "PMIX_NAMESPACE");
+    for (const name of Object.keys(ENV)) {
+      if (names.includes(name)) {
+        assert.throws(() => readRankEnvironment((one) => one === name ? "0" : undefined), UnsupportedError, name);
+      }
+    }
+    for (const size of ["", "two", "0", "-1"]) {
+      assert.throws(() => read({ OMPI_COMM_WORLD_RANK: "0", OMPI_COMM_WORLD_SIZE: size }), UnsupportedError, size);
+    }
+  });
+
+  it("takes one rank alone for a process on its own, and empty variables for none", () => {
+    assert.equal(read({ OMPI_COMM_WORLD_RANK: "0", OMPI_COMM_WORLD_SIZE: "1", PMIX_RANK: "0" }), undefined);
+    assert.equal(read({ PMI_RANK: "0", PMI_SIZE: "1", MPI_LOCALRANKID: "0", MPI_LOCALNRANKS: "1" }), undefined);
+    assert.equal(read({ PMI_RANK: "", PMI_SIZE: "", PMIX_RANK: " " }), undefined);
+    // One launcher within another: the outer one has two.
+    assert.throws(() => read({ OMPI_COMM_WORLD_RANK: "0", OMPI_COMM_WORLD_SIZE: "1", PMI_RANK: "0", PMI_SIZE: "2" }));
+  });
+
+  it("follows torchrun's variables before, and FULLYSHARD_LAUNCHER", () => {
+    for (const [, values] of RANKS) {
+      assert.equal(read({ ...values, RANK: "0", WORLD_SIZE: "3" })?.worldSize, 3);
+      assert.equal(read({ ...values, FULLYSHARD_LAUNCHER: "none" }), undefined);
+    }
+    assert.equal(read({ ...task, FULLYSHARD_LAUNCHER: "none" }), undefined);
+    assert.equal(read({ RANK: "1", WORLD_SIZE: "2", FULLYSHARD_LAUNCHER: "none" }), undefined);
+  });
+
+  it("takes PMI's and PMIx's variables that srun sets for srun's", () => {
+    assert.equal(read({ ...task, PMI_RANK: "1", PMI_SIZE: "2" })?.worldSize, 2);
+    assert.equal(read({ ...task, PMIX_RANK: "1", PMIX_NAMESPACE: "slurm.pmix.7.0" })?.rank, 1);
+    assert.equal(read({ ...task, PMIX_RANK: "1" })?.rank, 1);
+    // mpirun starts its daemons by srun, so its ranks inherit the numbers of those.
+    assert.throws(() => read({ ...task, PMI_RANK: "3", PMI_SIZE: "8" }), UnsupportedError);
+    assert.throws(() => read({ ...task, PMI_RANK: "1", PMI_SIZE: "8" }), UnsupportedError);
+    assert.throws(() => read({ ...task, OMPI_COMM_WORLD_RANK: "2", OMPI_COMM_WORLD_SIZE: "4" }), UnsupportedError);
+    assert.throws(() => read({ ...task, PMIX_RANK: "1", PMIX_NAMESPACE: "prterun-node1-3@1" }), UnsupportedError);
+    // In the shell of `srun --pty bash`, which is a step of one task.
+    const shell: Values = { ...task, SLURM_PROCID: "0", SLURM_LOCALID: "0", SLURM_STEP_NUM_TASKS: "1" };
+    assert.equal(read(shell), undefined);
+    assert.throws(() => read({ ...shell, PMIX_RANK: "0", PMIX_NAMESPACE: "prterun-node1-3@1" }), UnsupportedError);
+  });
+
+  it("refuses a task of SLURM of which variables are missing", () => {
+    const { SLURM_STEP_NODELIST: _, ...noNodes } = task;
+    assert.throws(
+      () => read(noNodes),
+      /SLURM_STEP_NODELIST: expected a list of hosts such as node\[01-04\], got nothing/,
+    );
+    const { SLURM_STEP_NUM_TASKS: __, ...noSize } = task;
+    assert.throws(() => read(noSize), /SLURM_STEP_NUM_TASKS: expected a whole number from 0, got nothing/);
+    const { SLURM_PROCID: ___, ...noRank } = task;
+    assert.throws(() => read(noRank), /SLURM_PROCID: expected a whole number from 0, got nothing/);
+  });
+});
+
+describe("enclosingLauncher()", () => {
+  const outer = (values: Values): string | undefined => enclosingLauncher((name) => values[name])?.name;
+
+  it("finds what starts this process as one of several", () => {
+    for (const [name, values] of RANKS) assert.match(outer(values) ?? "", name);
+    assert.equal(outer(task), "SLURM's srun");
+    assert.equal(outer({ ...task, PMI_RANK: "1", PMI_SIZE: "2" }), "SLURM's srun");
+  });
+
+  it("finds none for one process, a batch script, or where it was said", () => {
+    assert.equal(outer({}), undefined);
+    assert.equal(outer({ RANK: "1", WORLD_SIZE: "2" }), undefined);
+    assert.equal(outer({ ...task, SLURM_PROCID: "0", SLURM_STEP_NUM_TASKS: "1" }), undefined);
+    assert.equal(outer({ SLURM_PROCID: "0", SLURM_NTASKS: "8", SLURM_JOB_ID: "7" }), undefined);
+    for (const FULLYSHARD_LAUNCHER of ["none", "torchrun"]) {
+      assert.equal(outer({ ...task, FULLYSHARD_LAUNCHER }), undefined);
+    }
+  });
+});
