@@ -7,7 +7,7 @@
 import process from "node:process";
 import { rankCommand, rankVariables, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
-import { asksForCards, misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
+import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
 import { ConfigError, FileError } from "../errors.ts";
@@ -65,6 +65,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     masterAddr: plan.masterAddr,
     masterPort: plan.masterPort ?? 49152 + Math.floor(Math.random() * 16384),
     runId: `${plan.runName}-${processId()}-${unique}`,
+    token: tokenOf(plan, inherited),
     numCores,
     showsStatus: screen.showsStatus,
     showsColors: screen.hasColors("stderr"),
@@ -106,6 +107,21 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   const isProfiled = plan.profile && traces !== undefined && outcome.exitCode === 0;
   const exitCode = isProfiled ? await tellProfile(traces, screen) : outcome.exitCode;
   return trace?.file === undefined ? exitCode : await mergeRanks(trace.folder, trace.file, exitCode, screen);
+}
+
+/**
+ * The secret of a run's ranks. Ranks of one launcher are given a new one; hosts must have agreed on theirs before.
+ *
+ * @throws {ConfigError} if there are several hosts and none was agreed on
+ */
+function tokenOf({ numHosts, isInsecure }: LaunchPlan, { FULLYSHARD_TOKEN: given }: Variables): string | undefined {
+  if (given !== undefined && given !== "") return given;
+  if (numHosts === 1) return crypto.randomUUID();
+  if (isInsecure) return undefined;
+  const expected =
+    "a secret that is the same on all hosts and that nobody else knows, e.g. of 'openssl rand -hex 16'; " +
+    "'--rdzv-insecure' lets hosts meet without one";
+  throw new ConfigError([{ path: "FULLYSHARD_TOKEN", expected, got: "nothing" }]);
 }
 
 /** Tells of a step's kernels, and gives the exit code: a profile that is lacking is no success. */
