@@ -66,6 +66,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
     masterAddr: plan.masterAddr,
     masterPort: plan.masterPort ?? 49152 + Math.floor(Math.random() * 16384),
     runId: `${plan.runName}-${processId()}-${unique}`,
+    token: tokenOf(plan, inherited),
     numCores,
     showsStatus: screen.showsStatus,
     showsColors: screen.hasColors("stderr"),
@@ -118,6 +119,21 @@ function requireOneRun({ numHosts }: LaunchPlan): void {
       "launcher, or on several hosts one process of it on each, with --nnodes, --node-rank and --master-addr; set " +
       "FULLYSHARD_LAUNCHER=none to start a run of its own in each process",
   );
+}
+
+/**
+ * The secret of a run's ranks. Ranks of one launcher are given a new one; hosts must have agreed on theirs before.
+ *
+ * @throws {ConfigError} if there are several hosts and none was agreed on
+ */
+function tokenOf({ numHosts, isInsecure }: LaunchPlan, { FULLYSHARD_TOKEN: given }: Variables): string | undefined {
+  if (given !== undefined && given !== "") return given;
+  if (numHosts === 1) return crypto.randomUUID();
+  if (isInsecure) return undefined;
+  const expected =
+    "a secret that is the same on all hosts and that nobody else knows, e.g. of 'openssl rand -hex 16'; " +
+    "'--rdzv-insecure' lets hosts meet without one";
+  throw new ConfigError([{ path: "FULLYSHARD_TOKEN", expected, got: "nothing" }]);
 }
 
 /** Tells of a step's kernels, and gives the exit code: a profile that is lacking is no success. */

@@ -86,13 +86,20 @@ function hostsOf({ launch, worldSize, rank, report }: Request): HostsPlace | und
     const missing = address === undefined ? "MASTER_ADDR" : "MASTER_PORT";
     throw new ConfigError([{ path: missing, expected, got: "nothing" }]);
   }
-  const token = processEnvironment().text("FULLYSHARD_TOKEN");
-  if (token === undefined && rank === 0) {
+  const environment = processEnvironment();
+  const token = environment.text("FULLYSHARD_TOKEN");
+  if (token !== undefined) return { address, port, localWorldSize, token };
+  if (environment.whole("FULLYSHARD_RDZV_INSECURE") !== 1) {
+    const expected = `a secret that all ranks of the run share and nobody else knows, as LOCAL_WORLD_SIZE is ` +
+      `${localWorldSize} of ${worldSize}; FULLYSHARD_RDZV_INSECURE=1 lets hosts meet without one`;
+    throw new ConfigError([{ path: "FULLYSHARD_TOKEN", expected, got: "nothing" }]);
+  }
+  if (rank === 0) {
     report?.(
-      `Whoever reaches port ${port} of this host may join this run: give all ranks one FULLYSHARD_TOKEN that nobody else knows`,
+      `Whoever reaches port ${port} of this host may join this run, as it has no FULLYSHARD_TOKEN (--rdzv-insecure)`,
     );
   }
-  return { address, port, localWorldSize, token: token ?? "" };
+  return { address, port, localWorldSize, token: "" };
 }
 
 /** What joins the ranks of a world, each with such a device, where nothing else is asked for. */

@@ -52,6 +52,8 @@ export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "numHosts"
   readonly masterPort: number;
   /** Name of the run on this host, different for every run there. */
   readonly runId: string;
+  /** The secret by which ranks know each other; undefined where hosts meet without one. */
+  readonly token: string | undefined;
   /** Cores of this host. */
   readonly numCores: number;
   /** Whether the launcher shows a status line. */
@@ -76,6 +78,7 @@ export function rankVariables(localRank: number, run: LaunchIdentity, inherited:
     MASTER_ADDR: run.masterAddr,
     MASTER_PORT: String(run.masterPort),
     FULLYSHARD_RUN_ID: run.runId,
+    ...(run.token === undefined ? { FULLYSHARD_RDZV_INSECURE: "1" } : { FULLYSHARD_TOKEN: run.token }),
     FULLYSHARD_PREFIXED: "1",
     // Another launcher's variables may be inherited, and named by the user for processes that no launcher started.
     FULLYSHARD_LAUNCHER: "torchrun",

@@ -40,6 +40,8 @@ export interface LaunchPlan {
   readonly masterPort: number | undefined;
   /** Prefix of the run's name. */
   readonly runName: string;
+  /** Hosts may meet without a token. */
+  readonly isInsecure: boolean;
   /** The runtime of the ranks; `auto` is the launcher's own. */
   readonly runtime: "bun" | "deno" | "auto";
   /** Arguments for Deno in place of the default permissions. */
@@ -105,6 +107,11 @@ export const runFlags: readonly Flag[] = [
   one("rdzv-backend", "<name>", "static or c10d, which are the same here", "static"),
   one("rdzv-endpoint", "<host:port>", "As --master-addr and --master-port"),
   one("rdzv-id", "<name>", "Prefix of the run's name"),
+  {
+    name: "rdzv-insecure",
+    takes: "switch",
+    description: "Let several hosts meet without FULLYSHARD_TOKEN: whoever reaches the port may join the run",
+  },
   one("runtime", "<bun|deno|auto>", "Runtime of the ranks; auto: the one that runs this command", "auto"),
   one("deno-args", "<args>", "Arguments for Deno in place of the default permissions, e.g. --deno-args='-A'"),
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
@@ -238,6 +245,7 @@ export function planRun(argv: readonly string[], numCores: number, numCards?: nu
     // torchrun's idiom: port 0 is any that is free. Launchers on several hosts cannot agree on one.
     masterPort: Number(port ?? 0) !== 0 ? Number(port) : numHosts > 1 ? TORCHRUN_PORT : undefined,
     runName: text("rdzv-id") ?? "run",
+    isInsecure: text("rdzv-insecure") === "true",
     runtime: runtime !== undefined && isRuntime(runtime) ? runtime : "auto",
     denoArgs: text("deno-args")?.split(/\s+/).filter((part) => part !== ""),
     stopGraceSeconds: Number(grace),

@@ -40,6 +40,10 @@ export const ENV = {
     kind: "text",
     mustBeReadable: true,
   },
+  FULLYSHARD_RDZV_INSECURE: {
+    meaning: "1: hosts meet without FULLYSHARD_TOKEN; set by 'fullyshard run --rdzv-insecure'",
+    kind: "whole",
+  },
   NCCL_MULTI_RANK_GPU_ENABLE: { meaning: "1: NCCL 2.30 and newer joins ranks that have one card", kind: "whole" },
   NCCL_WIN_ENABLE: { meaning: "0: NCCL registers no memory, and gathers by kernels", kind: "whole" },
   FULLYSHARD_LAUNCHER: {

@@ -5,6 +5,7 @@ import { openCommDevice } from "../support/comm_device.ts";
 
 try {
   using group = await openProcessGroup({
+    backend: process.argv.includes("nccl") ? "nccl" : "auto",
     device: await openCommDevice(),
     stagingBytes: 2 ** 20,
     joinTimeoutSeconds: 20,

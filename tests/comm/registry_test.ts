@@ -58,6 +58,25 @@ test("openProcessGroup() refuses half an environment and ranks of other hosts", 
   );
 });
 
+test("openProcessGroup() refuses hosts without a token, unless they are to meet without one", {
+  timeout: 60_000,
+}, async () => {
+  const env = { RANK: "0", WORLD_SIZE: "2", LOCAL_WORLD_SIZE: "1", MASTER_ADDR: "127.0.0.1", MASTER_PORT: "29516" };
+  const said = async (more: Record<string, string>): Promise<string> => {
+    const rank = startRank(RANK, ["nccl"], { env: { ...env, LOCAL_RANK: "", ...more } });
+    await rank.ended;
+    return rank.stdout;
+  };
+  const refused =
+    /^ConfigError: .*FULLYSHARD_TOKEN: expected a secret that all ranks of the run share .*, got nothing/s;
+  assert.match(await said({ FULLYSHARD_TOKEN: "", FULLYSHARD_RDZV_INSECURE: "" }), refused);
+  assert.match(await said({ FULLYSHARD_TOKEN: "", FULLYSHARD_RDZV_INSECURE: "0" }), refused);
+  // Both go on to what else is lacking: a card.
+  const cpu = /^ArgumentError: Backend 'nccl' moves memory of NVIDIA's cards, but the device is/;
+  assert.match(await said({ FULLYSHARD_TOKEN: "", FULLYSHARD_RDZV_INSECURE: "1" }), cpu);
+  assert.match(await said({ FULLYSHARD_TOKEN: "agreed", FULLYSHARD_RDZV_INSECURE: "" }), cpu);
+});
+
 test("openProcessGroup() never replaces a backend that was named", async () => {
   const device = await openCommDevice(2 ** 24);
   await assert.rejects(

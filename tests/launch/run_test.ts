@@ -40,7 +40,7 @@ test("run() gives the script its arguments untouched", async () => {
 
 test("run() gives the ranks of a second host the numbers after the first's", async () => {
   const hosts = ["--nnodes=3", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29512"];
-  const ranks = await reports([...hosts, "--nproc-per-node=2", report]);
+  const ranks = await reports([...hosts, "--nproc-per-node=2", report], { FULLYSHARD_TOKEN: "agreed" });
   assert.deepEqual(ranks.map(({ rank }) => rank), [2, 3]);
   for (const { variables, rank } of ranks) {
     const { RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT } = variables;
@@ -48,6 +48,23 @@ test("run() gives the ranks of a second host the numbers after the first's", asy
       ...[String(rank), String(rank - 2), "6", "2", "1", "10.0.0.1", "29512"],
     ]);
   }
+});
+
+test("run() gives ranks of one host a token of their own, and refuses several hosts without one", async () => {
+  const tokensOf = async (argv: readonly string[], given: string): Promise<readonly (string | undefined)[]> => {
+    const ranks = await reports([...argv, "--nproc-per-node=2", report], { FULLYSHARD_TOKEN: given });
+    return ranks.flatMap(({ variables }) => [variables["FULLYSHARD_TOKEN"], variables["FULLYSHARD_RDZV_INSECURE"]]);
+  };
+  const [token = "", insecure, ...others] = await tokensOf([], "");
+  assert.match(token, /^[0-9a-f-]{36}$/);
+  assert.deepEqual([insecure, ...others], [undefined, token, undefined]);
+  assert.notEqual((await tokensOf([], ""))[0], token);
+  assert.deepEqual(await tokensOf([], "mine"), ["mine", undefined, "mine", undefined]);
+  const hosts = ["--nnodes=2", "--master-addr=10.0.0.1"];
+  assert.deepEqual(await tokensOf([...hosts, "--rdzv-insecure"], ""), ["", "1", "", "1"]);
+  const { code, stdout, stderr } = await runCli(["run", ...hosts, report], { FULLYSHARD_TOKEN: "" });
+  assert.deepEqual([code, stdout], [2, ""]);
+  assert.match(stderr, /FULLYSHARD_TOKEN: expected a secret that is the same on all hosts .*--rdzv-insecure/);
 });
 
 test("run() gives each rank the variables that torchrun gives", async () => {
@@ -65,6 +82,7 @@ test("run() gives each rank the variables that torchrun gives", async () => {
       MASTER_ADDR: "127.0.0.1",
       MASTER_PORT: "29511",
       FULLYSHARD_RUN_ID: first?.variables["FULLYSHARD_RUN_ID"],
+      FULLYSHARD_TOKEN: first?.variables["FULLYSHARD_TOKEN"],
       OMP_NUM_THREADS: "5",
     });
     assert.equal(runtime, process.versions["bun"] === undefined ? "deno" : "bun");

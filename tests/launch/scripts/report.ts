@@ -15,6 +15,8 @@ const names = [
   "MASTER_ADDR",
   "MASTER_PORT",
   "FULLYSHARD_RUN_ID",
+  "FULLYSHARD_TOKEN",
+  "FULLYSHARD_RDZV_INSECURE",
   "OMP_NUM_THREADS",
 ];
 const variables = Object.fromEntries(names.map((name) => [name, process.env[name]]));
