@@ -29,7 +29,16 @@ export interface ReduceAttrs {
 
 function reducedDims(op: string, shape: Shape, dims: ReduceAttrs["dims"]): Set<number> {
   const list = dims === undefined ? shape.map((_, dim) => dim) : typeof dims === "number" ? [dims] : dims;
-  return new Set(list.map((dim) => normalizeDim(op, dim, shape)));
+  const reduced = new Set(list.map((dim) => normalizeDim(op, dim, shape)));
+  if (reduced.size < list.length) throw new ShapeError(op, `dims [${list.join(", ")}] must name each dim once`, shape);
+  return reduced;
+}
+
+/** Refuses the largest and the smallest of nothing, as PyTorch does. */
+function requireElements(op: string, shape: Shape, dims: ReadonlySet<number>): void {
+  for (const dim of dims) {
+    if (shape[dim] === 0) throw new ShapeError(op, `dim ${dim} must have elements, as nothing has no ${op}`, shape);
+  }
 }
 
 /** The output's shape as if the reduced dims had stayed. */
@@ -73,6 +82,7 @@ function reduction(name: ReduceOp): ComputeOp<ReduceAttrs> {
     infer: (inputs, attrs) => {
       const x = floatInput(name, inputs);
       const dims = reducedDims(name, x.shape, attrs.dims);
+      if (name === "max" || name === "min") requireElements(name, x.shape, dims);
       const shape = attrs.keepDims ? keptShape(x.shape, dims) : x.shape.filter((_, dim) => !dims.has(dim));
       return [{ shape, dtype: x.dtype }];
     },
