@@ -6,12 +6,12 @@
 import { at } from "../at.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
-import { broadcastShapes, broadcastStrides, isDense, numelOf, type Shape, twoSizes } from "../shape.ts";
+import { broadcastShapes, broadcastStrides, isDense, numelOf, sameShape, type Shape, twoSizes } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import { castTo, writeFloat32 } from "./convert.ts";
+import { castTo, copyElements, writeFloat32 } from "./convert.ts";
 import { floatPair } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
-import type { ComputeOp, OpContext } from "./op.ts";
+import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
 import { sumTo } from "./sum_to.ts";
 
 /** A matrix (or batch of them) as the product takes it. */
@@ -86,6 +86,16 @@ function multiply(context: OpContext, a: Tensor, b: Tensor, lead: Shape, dtype: 
   return out;
 }
 
+/** Gives the product as gradient of input i, summed over the dims that were broadcast: in float32, so that it is rounded once. */
+function giveProduct(call: BackwardCall<undefined>, i: number, a: Tensor, b: Tensor): void {
+  const { dtype, shape } = call.grad(0);
+  const [lead, spec] = [shape.slice(0, -2), call.spec(i)];
+  const isWhole = sameShape(lead, spec.shape.slice(0, -2));
+  const sum = sumTo(call, multiply(call, a, b, lead, isWhole ? dtype : float32), spec.shape);
+  if (sum.dtype === dtype) return call.give(i, sum);
+  castTo(call.out(i, dtype), sum);
+}
+
 /** [.., m, k] @ [.., k, n], leading dims broadcasting. */
 export const matmulOp: ComputeOp<undefined> = {
   name: "matmul",
@@ -104,13 +114,8 @@ export const matmulOp: ComputeOp<undefined> = {
   },
   backward: (call) => {
     const dy = call.grad(0);
-    const lead = dy.shape.slice(0, -2);
-    if (call.needs(0)) {
-      call.give(0, sumTo(call, multiply(call, dy, swapped(call.saved(1)), lead, dy.dtype), call.spec(0).shape));
-    }
-    if (call.needs(1)) {
-      call.give(1, sumTo(call, multiply(call, swapped(call.saved(0)), dy, lead, dy.dtype), call.spec(1).shape));
-    }
+    if (call.needs(0)) giveProduct(call, 0, dy, swapped(call.saved(1)));
+    if (call.needs(1)) giveProduct(call, 1, swapped(call.saved(0)), dy);
   },
 };
 
@@ -146,8 +151,17 @@ export const linearOp: ComputeOp<WeightLayout> = {
     const [n, k] = featuresOf(weight, call.attrs);
     const rows = numelOf(x.shape.slice(0, -1));
     const right = call.attrs === "outIn" ? flat(weight, k, true) : flat(weight, n, false);
-    product(call, out, flat(x, k, false), right, rows, n, k);
-    if (call.inputs > 2) combineInto(call, "add", out, out, call.input(2));
+    const bias = call.inputs > 2 ? call.input(2) : undefined;
+    // A narrow output begins as the bias, so that the sum of all is rounded once.
+    const beta = bias !== undefined && out.dtype !== float32 ? 1 : 0;
+    if (bias !== undefined && beta === 1) {
+      copyElements(
+        out,
+        bias.view({ ...out.layout, strides: broadcastStrides(bias.layout, out.shape), offset: bias.layout.offset }),
+      );
+    }
+    product(call, out, flat(x, k, false), right, rows, n, k, { beta });
+    if (bias !== undefined && beta === 0) combineInto(call, "add", out, out, bias);
     call.save(x, weight);
   },
   backward: (call) => {

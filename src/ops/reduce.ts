@@ -5,7 +5,7 @@
  */
 import { at } from "../at.ts";
 import type { ReduceOp } from "../device/kernels/signature.ts";
-import { int32, uint8 } from "../dtype.ts";
+import { float32, int32, uint8 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
 import { denseStrides, normalizeDim, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
@@ -13,7 +13,8 @@ import { castTo, copyElements } from "./convert.ts";
 import { floatInput } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
 import { compareInto } from "./mask.ts";
-import type { BackwardCall, ComputeOp, OpContext } from "./op.ts";
+import type { BackwardCall, ComputeOp } from "./op.ts";
+import { reduceDims } from "./reduce_dims.ts";
 
 /** Most elements of a dim whose places are given: int32 holds them. */
 const MOST_PLACES = 2 ** 31 - 1;
@@ -28,37 +29,21 @@ export interface ReduceAttrs {
 
 function reducedDims(op: string, shape: Shape, dims: ReduceAttrs["dims"]): Set<number> {
   const list = dims === undefined ? shape.map((_, dim) => dim) : typeof dims === "number" ? [dims] : dims;
-  return new Set(list.map((dim) => normalizeDim(op, dim, shape)));
+  const reduced = new Set(list.map((dim) => normalizeDim(op, dim, shape)));
+  if (reduced.size < list.length) throw new ShapeError(op, `dims [${list.join(", ")}] must name each dim once`, shape);
+  return reduced;
+}
+
+/** Refuses the largest and the smallest of nothing, as PyTorch does. */
+function requireElements(op: string, shape: Shape, dims: ReadonlySet<number>): void {
+  for (const dim of dims) {
+    if (shape[dim] === 0) throw new ShapeError(op, `dim ${dim} must have elements, as nothing has no ${op}`, shape);
+  }
 }
 
 /** The output's shape as if the reduced dims had stayed. */
 function keptShape(shape: Shape, dims: ReadonlySet<number>): number[] {
   return shape.map((size, dim) => dims.has(dim) ? 1 : size);
-}
-
-function reduceAll(
-  context: OpContext,
-  op: ReduceOp,
-  x: Tensor,
-  dims: ReadonlySet<number>,
-  into: Tensor,
-): void {
-  const { kernels } = context.device;
-  let current = context.dense(x);
-  const sizes = [...x.shape];
-  const order = [...dims].sort((a, b) => b - a);
-  for (let last = order.shift(); last !== undefined; last = order.shift()) {
-    let first = last;
-    for (; order[0] === first - 1; first--) order.shift(); // adjacent dims are one block
-    const outer = numelOf(sizes.slice(0, first));
-    const n = numelOf(sizes.slice(first, last + 1));
-    const inner = numelOf(sizes.slice(last + 1));
-    const target = order.length === 0 ? into : context.empty([outer, inner], x.dtype);
-    kernels.reduce({ dtype: x.dtype, op, outer, n, inner, dst: target.ptr, src: current.ptr });
-    sizes.fill(1, first, last + 1);
-    current = target;
-  }
-  if (dims.size === 0) context.device.copy(into.ptr, current.ptr, x.numel * x.dtype.byteLength);
 }
 
 /** `grad` (of the reduced shape) seen as the input's shape. */
@@ -71,16 +56,23 @@ function spread(call: BackwardCall<ReduceAttrs>, name: string, grad: Tensor): Te
   return dense.view({ shape, strides, offset: dense.layout.offset });
 }
 
-/** 1 where x is the extreme (over the reduced dims) and 0 elsewhere, divided by how many are. */
-function extremeShare(call: BackwardCall<ReduceAttrs>, name: ReduceOp): Tensor {
-  const x = call.saved(0);
-  const [isExtreme, share] = [call.empty(x.shape, uint8), call.empty(x.shape, x.dtype)];
+/**
+ * The gradient of x: that of the extreme, shared evenly by the elements that are equal to it. In float32, which counts them all;
+ * float16 counts to 65504 and bfloat16 to 256.
+ */
+function extremeGradient(call: BackwardCall<ReduceAttrs>, name: ReduceOp): Tensor {
+  const [x, grad] = [call.saved(0), call.dense(call.grad(0))];
+  const dims = reducedDims(name, x.shape, call.attrs.dims);
+  const [isExtreme, share] = [call.empty(x.shape, uint8), call.empty(x.shape, float32)];
   compareInto(call, "eq", isExtreme, x, spread(call, name, call.saved(1)));
   castTo(share, isExtreme);
-  const dims = reducedDims(name, x.shape, call.attrs.dims);
-  const count = call.empty(keptShape(x.shape, dims), x.dtype);
-  reduceAll(call, "sum", share, dims, count);
+  const count = call.empty(keptShape(x.shape, dims), float32);
+  if (dims.size === 0) copyElements(count, share);
+  else reduceDims(call, "sum", share, dims, count);
   combineInto(call, "div", share, share, spread(call, name, count));
+  const wide = grad.dtype === float32 ? grad : call.empty(grad.shape, float32);
+  if (wide !== grad) castTo(wide, grad);
+  combineInto(call, "mul", share, spread(call, name, wide), share);
   return share;
 }
 
@@ -90,20 +82,26 @@ function reduction(name: ReduceOp): ComputeOp<ReduceAttrs> {
     infer: (inputs, attrs) => {
       const x = floatInput(name, inputs);
       const dims = reducedDims(name, x.shape, attrs.dims);
+      if (name === "max" || name === "min") requireElements(name, x.shape, dims);
       const shape = attrs.keepDims ? keptShape(x.shape, dims) : x.shape.filter((_, dim) => !dims.has(dim));
       return [{ shape, dtype: x.dtype }];
     },
     forward: (call) => {
-      const x = call.dense(call.input(0));
-      reduceAll(call, name, x, reducedDims(name, x.shape, call.attrs.dims), call.output(0));
-      if (name === "max" || name === "min") call.save(x, call.output(0));
+      const [x, into] = [call.input(0), call.output(0)];
+      const dims = reducedDims(name, x.shape, call.attrs.dims);
+      if (dims.size === 0) copyElements(into, x);
+      else reduceDims(call, name, x, dims, into);
+      if (name === "max" || name === "min") call.save(call.dense(x), into);
     },
     backward: (call) => {
+      const { dtype } = call.spec(0);
+      if (name === "max" || name === "min") {
+        castTo(call.out(0, dtype), extremeGradient(call, name));
+        return;
+      }
       const grad = spread(call, name, call.grad(0));
       if (name === "sum") return call.give(0, grad);
-      const { dtype } = call.spec(0);
       const dx = call.out(0, dtype);
-      if (name !== "mean") return combineInto(call, "mul", dx, grad, extremeShare(call, name));
       copyElements(dx, grad);
       const factor = Math.max(1, call.grad(0).numel) / dx.numel;
       call.device.kernels.scale({ dtype, n: dx.numel, factor, dst: dx.ptr, src: dx.ptr });

@@ -8,7 +8,7 @@ import { matmulOp } from "../ops/matmul.ts";
 import { argmaxOp, maxOp, meanOp, minOp, sumOp } from "../ops/reduce.ts";
 import { logSoftmaxOp, softmaxOp } from "../ops/softmax.ts";
 import { applyOne } from "./apply.ts";
-import { alongLast, overLast, safeSqrt, variance } from "./composed.ts";
+import { alongLast, deviation, overLast, variance } from "./composed.ts";
 import { ElementwiseMethods } from "./elementwise.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -36,8 +36,7 @@ export abstract class AlongDimsMethods extends ElementwiseMethods {
   }
   /** Root of {@link Tensor.var}; its gradient is 0 where the root is. */
   std(this: Tensor, dims?: number | readonly number[], keepDims: boolean = false, correction: number = 1): Tensor {
-    using squared = this.var(dims, keepDims, correction);
-    return safeSqrt(squared);
+    return deviation(this, dims, keepDims, correction);
   }
   /** Sums along a dim up to each place. */
   cumsum(this: Tensor, dim: number): Tensor {

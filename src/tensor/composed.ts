@@ -32,24 +32,29 @@ export function overLast(op: string, x: Tensor, dim: number, run: (x: Tensor) =>
   return resultOf(() => run(x.permute([...x.shape.keys()].filter((other) => other !== place).concat(place))));
 }
 
+type Dims = number | readonly number[] | undefined;
+
+/** The variance in float32, whatever the dtype of x. */
+function wideVariance(x: Tensor, dims: Dims, keepDims: boolean, correction: number): Tensor {
+  const wide = x.to(float32);
+  const mean = wide.mean(dims, true);
+  const squares = wide.sub(mean).square().sum(dims, keepDims);
+  const count = mean.numel === 0 ? 0 : x.numel / mean.numel;
+  return squares.mul(1 / Math.max(0, count - correction));
+}
+
 /** See {@link Tensor.var}. */
-export function variance(
-  x: Tensor,
-  dims: number | readonly number[] | undefined,
-  keepDims: boolean,
-  correction: number,
-): Tensor {
-  return resultOf(() => {
-    const wide = x.to(float32);
-    const mean = wide.mean(dims, true);
-    const squares = wide.sub(mean).square().sum(dims, keepDims);
-    const count = mean.numel === 0 ? 0 : x.numel / mean.numel;
-    return squares.mul(1 / Math.max(0, count - correction)).to(x.dtype);
-  });
+export function variance(x: Tensor, dims: Dims, keepDims: boolean, correction: number): Tensor {
+  return resultOf(() => wideVariance(x, dims, keepDims, correction).to(x.dtype));
+}
+
+/** See {@link Tensor.std}. */
+export function deviation(x: Tensor, dims: Dims, keepDims: boolean, correction: number): Tensor {
+  return resultOf(() => safeSqrt(wideVariance(x, dims, keepDims, correction)).to(x.dtype));
 }
 
 /** The root, whose gradient is 0 instead of infinite where x is 0. */
-export function safeSqrt(x: Tensor): Tensor {
+function safeSqrt(x: Tensor): Tensor {
   return resultOf(() => {
     const isZero = x.eq(0);
     return x.maskedFill(isZero, 1).sqrt().maskedFill(isZero, 0);

@@ -129,3 +129,47 @@ test("sum() and others refuse dims that are not there, and integers", () => {
   assert.throws(() => zeros(device, [2, 3]).mean([0, -3]), ShapeError);
   assert.throws(() => zeros(device, [2, 3], int32).sum(), DTypeError);
 });
+
+test("max(), min() and argmax() refuse a dim without elements, as PyTorch does, and give nothing for no rows", () => {
+  using _frame = scope();
+  for (const name of ["max", "min"] as const) {
+    const run = (shape: readonly number[], dims?: number | readonly number[]): Tensor =>
+      zeros(device, shape)[name](dims);
+    const refused: readonly (readonly [readonly number[], (number | readonly number[])?])[] = [
+      ...[[[0]], [[2, 0]], [[0, 2]], [[0, 0]]] as const,
+      ...[[[2, 0], 1], [[2, 0], -1], [[0, 2], 0], [[0, 0], 0], [[2, 0, 3], [0, 1]], [[3, 0], [0, 1]]] as const,
+    ];
+    for (const [shape, dims] of refused) {
+      assert.throws(
+        () => run(shape, dims),
+        { name: "ShapeError", message: /must have elements/ },
+        `[${shape}] ${dims}`,
+      );
+    }
+    assert.deepEqual([...run([2, 0], 0).shape], [0]);
+    assert.deepEqual([...run([0, 2], 1).shape], [0]);
+    assert.deepEqual([...run([2, 0], []).shape], [2, 0]);
+    assert.equal(run([]).item(), 0);
+  }
+  assert.throws(() => zeros(device, [0]).argmax(), ShapeError);
+  assert.throws(() => zeros(device, [0, 2]).argmax(0), ShapeError);
+  assert.throws(() => zeros(device, [2, 0]).argmax(1), ShapeError);
+  assert.deepEqual([...zeros(device, [0, 2]).argmax(1).shape], [0]);
+  assert.deepEqual([...zeros(device, [2, 0]).argmax(0).shape], [0]);
+});
+
+test("what else goes along a dim without elements is PyTorch's: 0 of sums, NaN of means, nothing of softmax", () => {
+  using _frame = scope();
+  const x = zeros(device, [2, 0]);
+  assert.deepEqual([...x.sum(1).toArray()], [0, 0]);
+  for (const nothing of [x.mean(1), x.var(1), x.std(1)]) assert.deepEqual([...nothing.toArray()], [NaN, NaN]);
+  for (const empty of [x.softmax(), x.logSoftmax(), x.cumsum(1), x.softmax(0), x.cumsum(0)]) {
+    assert.deepEqual([...empty.shape], [2, 0]);
+  }
+});
+
+test("sum() refuses a dim that is named twice, as PyTorch does", () => {
+  using _frame = scope();
+  const x = zeros(device, [2, 3]);
+  for (const dims of [[0, 0], [1, -1]]) assert.throws(() => x.sum(dims), /must name each dim once/);
+});

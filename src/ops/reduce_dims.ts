@@ -1,0 +1,46 @@
+/**
+ * One reduction over any set of dims. The elements that are reduced together are brought next to each other first, so that one
+ * kernel call adds all of them in float64 and rounds once: several calls would round to the dtype in between.
+ *
+ * @module
+ */
+import { at } from "../at.ts";
+import type { ReduceOp } from "../device/kernels/signature.ts";
+import { numelOf } from "../shape.ts";
+import type { Tensor } from "../tensor/tensor.ts";
+import { copyElements } from "./convert.ts";
+import type { OpContext } from "./op.ts";
+
+/** An array that is reduced along its middle. */
+interface Block {
+  readonly tensor: Tensor;
+  readonly outer: number;
+  readonly n: number;
+  readonly inner: number;
+}
+
+/** The tensor as [outer, n, inner], of which `n` is reduced. Copies it where it is not dense or the dims are not neighbors. */
+function blockOf(context: OpContext, x: Tensor, dims: ReadonlySet<number>): Block {
+  // A dim of size 1 lies nowhere, so it keeps no others apart.
+  const places = [...x.shape.keys()].filter((dim) => x.shape[dim] !== 1);
+  const reduced = places.filter((dim) => dims.has(dim));
+  const [first = x.ndim, last = x.ndim] = [reduced[0], reduced.at(-1)];
+  const kept = places.filter((dim) => !dims.has(dim));
+  const before = kept.filter((dim) => dim < last);
+  const behind = kept.filter((dim) => dim > last);
+  const sizeOf = (list: readonly number[]): number => numelOf(list.map((dim) => at(x.shape, dim, "dim")));
+  const sizes = { outer: sizeOf(before), n: sizeOf(reduced), inner: sizeOf(behind) };
+  if (before.every((dim) => dim < first)) return { tensor: context.dense(x), ...sizes };
+  const order = [...before, ...reduced, ...behind];
+  const shape = order.map((dim) => at(x.shape, dim, "dim"));
+  const strides = order.map((dim) => at(x.layout.strides, dim, "stride of dim"));
+  const copy = context.empty(shape, x.dtype);
+  copyElements(copy, x.view({ shape, strides, offset: x.layout.offset }));
+  return { tensor: copy, ...sizes };
+}
+
+/** Fills dense `into`, of the dims that stay, with the reduction of `x` over the dims given, of which there is at least one. */
+export function reduceDims(context: OpContext, op: ReduceOp, x: Tensor, dims: ReadonlySet<number>, into: Tensor): void {
+  const { tensor, ...sizes } = blockOf(context, x, dims);
+  context.device.kernels.reduce({ dtype: x.dtype, op, ...sizes, dst: into.ptr, src: tensor.ptr });
+}
