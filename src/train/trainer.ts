@@ -141,8 +141,8 @@ class Training {
     using _folder = await group.together("take the output folder", async () => {
       return group.rank === 0 ? await takeFolder(config) : undefined;
     });
-    using data = await this.#openData(model, config.data);
-    using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
+    using data = await this.#openData(model, "data");
+    using heldOut = config.evalData.length > 0 ? await this.#openData(model, "evalData") : undefined;
     const prompt = await this.#openPrompt(model, data);
     this.#describe(estimate, data);
     const { offloadStates } = config;
@@ -174,12 +174,13 @@ class Training {
       );}
   }
 
-  #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
+  #openData(model: CausalLm, name: "data" | "evalData"): Promise<TextData> {
     const config = this.#config;
     requireData(config);
-    if (config.tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
-    return textData(this.#run, model, inputs, {
+    if (name === "data" && config.tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
+    return textData(this.#run, model, config[name], {
       ...config,
+      name,
       batch: config.globalBatch,
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${countOf(files.length, "file")}, ${formatBytes(byteLength)}`),
