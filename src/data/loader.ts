@@ -41,6 +41,8 @@ export interface Batch {
 export interface LoaderState {
   /** Samples consumed by all ranks since the start of training. */
   readonly cursor: number;
+  /** Steps taken since then, in whatever global batches. @default the cursor in whole steps of the present global batch */
+  readonly step?: number | undefined;
   /** What the order is shuffled by. */
   readonly seed: number;
   /** Tokens of a sample. */
@@ -65,6 +67,8 @@ export class DataLoader {
   readonly #sampler: Sampler;
   /** Samples consumed by the steps that were handed out. */
   #cursor = 0;
+  /** How many they are: a resume may have begun another global batch, so they do not follow from the cursor. */
+  #steps = 0;
   #ahead: Promise<Batch> | undefined;
 
   /**
@@ -100,9 +104,10 @@ export class DataLoader {
    * @throws if the tokens cannot be read
    */
   async next(): Promise<Batch> {
-    const batch = await (this.#ahead ?? this.#read(this.#cursor));
+    const batch = await (this.#ahead ?? this.#read(this.#cursor, this.#steps + 1));
     this.#cursor += this.#options.globalBatch;
-    const ahead = this.#read(this.#cursor);
+    this.#steps++;
+    const ahead = this.#read(this.#cursor, this.#steps + 1);
     // A failure belongs to the call that asks for this batch, which awaits the same promise.
     ahead.catch(() => undefined);
     this.#ahead = ahead;
@@ -133,17 +138,18 @@ export class DataLoader {
   /** Where training stands. */
   state(): LoaderState {
     const { seed, sequenceLength, tokens } = this.#options;
-    return { cursor: this.#cursor, seed, sequenceLength, dataset: tokens.fingerprint };
+    return { cursor: this.#cursor, step: this.#steps, seed, sequenceLength, dataset: tokens.fingerprint };
   }
 
   /**
-   * Continues where a state was taken, on any number of ranks.
+   * Continues where a state was taken, on any number of ranks and with any global batch: the next sample is the next one, and steps
+   * are counted on.
    *
    * @param state from {@link DataLoader.state}, perhaps through JSON
    * @throws {ConfigError} if seed, sequence length or data are others, or the state is none
    */
   restore(state: LoaderState): void {
-    const { seed, sequenceLength, tokens } = this.#options;
+    const { seed, sequenceLength, tokens, globalBatch } = this.#options;
     const problems: ConfigProblem[] = [];
     const compare = (path: string, saved: unknown, got: unknown): void => {
       if (saved !== got) problems.push({ path, expected: `${saved}, as in the checkpoint`, got: String(got) });
@@ -159,18 +165,23 @@ export class DataLoader {
       const expected = "an integer from 0 in the checkpoint";
       problems.push({ path: "data.cursor", expected, got: String(state.cursor) });
     }
+    const { step = Math.floor(state.cursor / globalBatch) } = state;
+    if (!Number.isSafeInteger(step) || step < 0) {
+      problems.push({ path: "data.step", expected: "an integer from 0 in the checkpoint", got: String(step) });
+    }
     if (problems.length > 0) throw new ConfigError(problems);
     this.#cursor = state.cursor;
+    this.#steps = step;
     this.#ahead = undefined;
   }
 
-  async #read(cursor: number): Promise<Batch> {
+  async #read(cursor: number, step: number): Promise<Batch> {
     const microBatches: MicroBatch[] = [];
     const { seed } = this.#options;
     for (const { start, samples } of this.#sampler.batchFor(cursor, this.#options)) {
       microBatches.push({ ...await this.#load(samples), random: { seed, firstSample: start } });
     }
-    return { microBatches, step: cursor / this.#options.globalBatch + 1 };
+    return { microBatches, step };
   }
 
   /** Each sample is a window of the packed stream, labeled with the tokens that follow. */

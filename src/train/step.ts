@@ -77,7 +77,8 @@ export function trainStep(context: StepContext, batch: Batch, step: number): Ste
   } catch (error) {
     optimizer.stepsTaken = stepsTaken; // nothing was updated, wherever that was found
     rewind(scaler);
-    throw error instanceof NonFiniteError ? nonFinite(context, `${error.message} at step ${step}`) : error;
+    if (!(error instanceof NonFiniteError)) throw error;
+    throw nonFinite(context, `${error.message} at step ${step}`, stepsTaken);
   }
 }
 
@@ -119,8 +120,12 @@ function readBoth({ device }: StepContext, loss: Tensor, norm: Tensor): { loss: 
   return { loss: finiteLoss(mean), gradNorm: norm.item() };
 }
 
-/** Names the first parameter, over all ranks, whose weight or gradient is not finite. Every rank calls it. */
-function nonFinite({ group, model }: StepContext, what: string): NonFiniteError {
+/**
+ * Names the first parameter, over all ranks, whose weight or gradient is not finite, and what may help. Every rank calls it.
+ *
+ * @param stepsTaken steps that the optimizer had taken: none, and no learning rate is to blame
+ */
+function nonFinite({ group, model, scaler }: StepContext, what: string, stepsTaken: number): NonFiniteError {
   const parameters = [...model.parameters()];
   const hasBadWeight = (parameter: Parameter): boolean =>
     !areFinite(parameter.storage.run.device, ownedPtr(parameter), parameter.storage.shard.numel);
@@ -135,7 +140,15 @@ function nonFinite({ group, model }: StepContext, what: string): NonFiniteError 
     : badGradient !== undefined
     ? `the gradient of '${badGradient}' is the first that is not finite, its weights are finite`
     : "all weights and gradients are finite, so the activations overflow";
-  return new NonFiniteError(`${what}: ${where}. Lower the learning rate, or go on from an earlier checkpoint`);
+  const isNarrow = scaler !== undefined && badWeight === undefined;
+  const range =
+    "float16 ends at 65504: compute in bfloat16, which has float32's range ('--precision bfloat16'), or in float32";
+  const atFirst = badWeight !== undefined
+    ? "No step has changed them, so they came so: look at the file that they were read from, or at initializer_range"
+    : "No step has changed the weights: look at how large they are (initializer_range, the files that they were read from)";
+  const later = "Lower the learning rate, or go on from an earlier checkpoint";
+  const advice = isNarrow ? range : stepsTaken === 0 ? atFirst : later;
+  return new NonFiniteError(`${what}: ${where}. ${advice}`);
 }
 
 /** Whether all of `n` float32 numbers are finite. */

@@ -10,8 +10,10 @@ import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
+import { ConfigError } from "../errors.ts";
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
+import { countOf } from "../words.ts";
 import type { Run } from "./run.ts";
 
 /** Options of {@link textData}. */
@@ -30,6 +32,8 @@ export interface TextDataOptions {
   readonly seed?: number;
   /** Folder that keeps packed tokens for the next run. @default none: tokens are kept in memory, on every rank */
   readonly cache?: string;
+  /** What errors call the text. @default data */
+  readonly name?: string;
   /** Called where text is tokenized into the cache, before. */
   readonly onTokenize?: (source: TextSource) => void;
 }
@@ -82,6 +86,26 @@ export class TextData extends DataLoader implements Disposable {
   }
 }
 
+/** Refuses files without any text. */
+async function requireText(source: TextSource, name: string): Promise<void> {
+  for await (const _ of source.documents()) return;
+  throw new ConfigError([{ path: name, expected: "some text", got: `none in ${namesOf(source)}` }]);
+}
+
+/** Refuses less text than one sample, of which the last token is only predicted. */
+function requireSample(tokens: TokenStream, source: TextSource, sequenceLength: number, name: string): void {
+  if (tokens.length > sequenceLength) return;
+  tokens.close();
+  const expected = `at least ${sequenceLength + 1} tokens, which one sample of sequenceLength ${sequenceLength} takes`;
+  const got = `${countOf(tokens.length, "token")} in ${namesOf(source)}: use more text, or a shorter sequenceLength`;
+  throw new ConfigError([{ path: name, expected, got }]);
+}
+
+function namesOf({ files }: TextSource): string {
+  const some = files.slice(0, 3).map((file) => `'${file}'`).join(", ");
+  return files.length > 3 ? `${some} and ${countOf(files.length - 3, "other file")}` : some;
+}
+
 /**
  * Opens text as batches for a model. Every rank must call it.
  *
@@ -89,7 +113,8 @@ export class TextData extends DataLoader implements Disposable {
  *   what is hidden, in `node_modules` or no UTF-8 text is skipped, and the group's report says so
  * @throws {ConfigError} naming every input that matches no file, text that cannot be read, or a tokenizer that makes ids which
  *   the model does not have
- * @throws {ArgumentError} if the batch cannot be divided among the ranks, or there is less text than one sample
+ * @throws {ConfigError} if there is less text than one sample, naming the files and how many tokens they have
+ * @throws {ArgumentError} if the batch cannot be divided among the ranks
  * @example
  * ```ts
  * import { launch, openModel, textData } from "fullyshard";
@@ -106,27 +131,33 @@ export async function textData(
   inputs: string | URL | readonly (string | URL)[],
   options: TextDataOptions,
 ): Promise<TextData> {
-  const { sequenceLength, batch, microBatches = 1, seed = 0, cache, textField } = options;
+  const { sequenceLength, batch, microBatches = 1, seed = 0, cache, textField, name = "data" } = options;
   const patterns = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
   const { tokenizer, source } = await group.together("open the text", async () => {
     const named = options.tokenizer ?? model.files?.folder ?? BYTE_TOKENIZER;
     const tokenizer = typeof named === "string" ? await loadTokenizer(named) : named;
     requireVocabulary(tokenizer, model);
     requirePositions(sequenceLength, model);
-    return { tokenizer, source: openText(patterns, { field: textField }) };
+    return { tokenizer, source: openText(patterns, { field: textField, name }) };
   });
   const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
   if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${patterns.join(", ")}`);
   const tokens = await group.together("tokenize the text", async () => {
-    if (cache === undefined) return await packInMemory(source, tokenizer);
+    if (cache === undefined) {
+      await requireText(source, name);
+      return await packInMemory(source, tokenizer);
+    }
     const kept = tokenCache(source, tokenizer, cache);
     if (group.rank > 0 || kept.exists()) return kept;
+    await requireText(source, name);
     options.onTokenize?.(source);
     await kept.build();
     return kept;
   });
+  const opened = "open" in tokens ? tokens.open() : tokens;
+  requireSample(opened, source, sequenceLength, name);
   return new TextData(tokenizer, {
-    tokens: "open" in tokens ? tokens.open() : tokens,
+    tokens: opened,
     ...{ sequenceLength, seed, microBatches, globalBatch: batch },
     ...{ rank: group.rank, worldSize: group.size },
   });

@@ -82,7 +82,13 @@ export interface FinishedModel {
 /** What goes into a checkpoint besides weights and optimizer: all else follows from the step. */
 const stateSchema = z.strictObject({
   settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
-  data: z.strictObject({ cursor: z.int(), seed: z.int(), sequenceLength: z.int(), dataset: z.string() }),
+  data: z.strictObject({
+    cursor: z.int(),
+    step: z.int().optional(),
+    seed: z.int(),
+    sequenceLength: z.int(),
+    dataset: z.string(),
+  }),
   scaler: z.strictObject({
     scale: z.number(),
     growthTracker: z.int(),
@@ -135,8 +141,8 @@ class Training {
     using _folder = await group.together("take the output folder", async () => {
       return group.rank === 0 ? await takeFolder(config) : undefined;
     });
-    using data = await this.#openData(model, config.data);
-    using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
+    using data = await this.#openData(model, "data");
+    using heldOut = config.evalData.length > 0 ? await this.#openData(model, "evalData") : undefined;
     const prompt = await this.#openPrompt(model, data);
     this.#describe(estimate, data);
     const { offloadStates } = config;
@@ -168,12 +174,13 @@ class Training {
       );}
   }
 
-  #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
+  #openData(model: CausalLm, name: "data" | "evalData"): Promise<TextData> {
     const config = this.#config;
     requireData(config);
-    if (config.tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
-    return textData(this.#run, model, inputs, {
+    if (name === "data" && config.tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
+    return textData(this.#run, model, config[name], {
       ...config,
+      name,
       batch: config.globalBatch,
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${countOf(files.length, "file")}, ${formatBytes(byteLength)}`),
@@ -206,14 +213,25 @@ class Training {
       throw new CheckpointError(path, `its training state is not one of this trainer: ${problem}`);
     }
     for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
-    await this.#run.group.together("restore the data's place", () => loader.restore(parsed.data.data));
+    await this.#run.group.together("restore the data's place", () => loader.restore({ ...parsed.data.data, step }));
     if (parsed.data.scaler !== undefined) context.scaler?.restore(parsed.data.scaler);
     for (const [key, now] of Object.entries(this.#settings())) {
       const before = parsed.data.settings[key];
-      if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}`);
+      const means = key === "globalBatch" ? this.#otherBatch(step, loader.state().cursor) : "";
+      if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
     }
     [this.#step, this.#saved] = [step, step];
     log.info(`Resumed '${path}' at step ${step}`);
+  }
+
+  /** What another global batch means for the steps to come. */
+  #otherBatch(step: number, cursor: number): string {
+    const { globalBatch, steps } = this.#config;
+    const all = cursor + Math.max(0, steps - step) * globalBatch;
+    return `: steps from ${step + 1} on take ${
+      countOf(globalBatch, "sample")
+    } each. Steps and the learning rate's schedule are ` +
+      `counted on as before; ${countOf(all, "sample")} will have been taken by step ${steps}`;
   }
 
   /** Trains until the last step, or until it is told to stop: gives the signal, if one was the cause. */

@@ -5,7 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LoaderOptions, MicroBatch } from "../../src/data/loader.ts";
+import type { LoaderOptions, LoaderState, MicroBatch } from "../../src/data/loader.ts";
 import { DataLoader } from "../../src/data/loader.ts";
 import type { TokenStream } from "../../src/data/packing.ts";
 import { tokensInMemory } from "../../src/data/packing.ts";
@@ -76,7 +76,7 @@ test("DataLoader.restore() goes on with the very next sample, on any number of r
   const source = loader({ worldSize: 2, microBatches: 2 });
   await take(source, 5);
   const saved: unknown = JSON.parse(JSON.stringify(source.state()));
-  assert.deepEqual(saved, { cursor: 60, seed: 7, sequenceLength: 8, dataset: "abc" });
+  assert.deepEqual(saved, { cursor: 60, step: 5, seed: 7, sequenceLength: 8, dataset: "abc" });
   const state = { cursor: 60, seed: 7, sequenceLength: 8, dataset: "abc" };
 
   const expected = firstIds((await take(loader(), 15)).slice(5));
@@ -143,6 +143,38 @@ test("DataLoader.restore() lists everything that is another", () => {
   });
   assert.throws(() => source.restore({ ...source.state(), cursor: -1 }), /data\.cursor: expected an integer from 0/);
   assert.equal(source.state().cursor, 0);
+});
+
+test("DataLoader counts steps on after a resume with another global batch, in whole numbers", async () => {
+  const numbers = async (source: DataLoader, steps: number): Promise<(number | undefined)[]> => {
+    const seen: (number | undefined)[] = [];
+    for await (const { step } of source.take(steps)) seen.push(step);
+    return seen;
+  };
+  const first = loader();
+  assert.deepEqual(await numbers(first, 3), [1, 2, 3]);
+  const state: LoaderState = JSON.parse(JSON.stringify(first.state()));
+  assert.deepEqual([state.cursor, state.step], [36, 3]);
+  for (const [globalBatch, after] of [[8, 44], [24, 60], [5, 41], [36, 72]] as const) {
+    const other = loader({ globalBatch });
+    other.restore(state);
+    assert.deepEqual(await numbers(other, 1), [4]);
+    assert.equal(other.state().cursor, after);
+    assert.deepEqual(await numbers(other, 2), [5, 6]);
+    // No sample is taken twice, and none is left out.
+    const [resumed, whole] = [loader({ globalBatch }), loader({ globalBatch: 1 })];
+    resumed.restore(state);
+    whole.restore({ ...state, step: undefined });
+    assert.deepEqual(firstIds(await take(resumed, 2)), firstIds(await take(whole, 2 * globalBatch)));
+  }
+  // A state without steps, as earlier versions saved them.
+  const old = loader({ globalBatch: 8 });
+  old.restore({ ...state, step: undefined });
+  assert.deepEqual(await numbers(old, 1), [5]);
+  assert.throws(
+    () => old.restore({ ...state, step: 2.5 }),
+    /data\.step: expected an integer from 0 in the checkpoint, got 2\.5/,
+  );
 });
 
 test("DataLoader.next() reports a failed read to the call that needs it", async () => {

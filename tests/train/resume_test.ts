@@ -235,6 +235,30 @@ test(
   },
 );
 
+test(
+  "a run that resumes with another global batch counts whole steps on, and says what comes of it",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    succeeds(await run(flagsIn(folder, "--steps", "5", "--stop-after", "3", "--save-every", "1"), { ranks: 1 }));
+    const more = ["--global-batch", "6", "--save-every", "1", "--steps", "5", "--resume", "auto"];
+    const resumed = await run(flagsIn(folder, ...more), { ranks: 1 });
+    succeeds(resumed);
+    assert.match(
+      resumed.stderr,
+      /goes on otherwise than it began: globalBatch was 4, is 6: steps from 4 on take 6 samples each\. Steps and the learning rate's schedule are counted on as before; 24 samples will have been taken by step 5\n/,
+    );
+    assert.deepEqual(metricLines(folder).map((line): number => JSON.parse(line).step), [1, 2, 3, 4, 5]);
+    const states = [3, 4, 5].map((step): { cursor: number; step: number } => {
+      return JSON.parse(readFileSync(folder.file(`out/checkpoint-${step}/manifest.json`), "utf8")).state.data;
+    });
+    assert.deepEqual(states.map(({ cursor, step }) => [cursor, step]), [[12, 3], [18, 4], [24, 5]]);
+    const rates = metricLines(folder).map((line): number => JSON.parse(line).learning_rate);
+    succeeds(await run(flagsIn(folder, "--steps", "5", "--out", folder.file("whole")), { ranks: 1 }));
+    assert.deepEqual(rates, metricLines(folder, "whole").map((line): number => JSON.parse(line).learning_rate));
+  },
+);
+
 test("a run that resumes where there is nothing yet begins", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const begun = await run(flagsIn(folder, "--steps", "2", "--resume", "auto"));

@@ -169,6 +169,24 @@ test("--data of a folder skips what is no text or not one's own, and says how ma
   assert.match(stderr, /Tokenizing 1 file, 1\d\.\d KiB/);
 });
 
+test("text that is too short names its key, its files and its tokens", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const short = folder.write("short.txt", "a few words");
+  const empty = folder.write("empty.jsonl", '\n{"text":""}\n');
+  const [, data = "", ...flags] = flagsIn(folder, "--steps", "1", "--sequence-length", "64");
+  for (const [key, more] of [["evalData", ["--data", data, "--eval-data"]], ["data", ["--data"]]] as const) {
+    const { code, stderr } = await run([...flags, ...more, short], { ranks: 2 });
+    assert.equal(code, 2, stderr);
+    const tokens = new RegExp(
+      `${key}: expected at least 65 tokens, which one sample of sequenceLength 64 takes, got \\d tokens in '.*short\\.txt': use more text`,
+    );
+    assert.match(stderr, tokens);
+    assert.doesNotMatch(stderr, / at \w+ \(/);
+    const none = await run([...flags, ...more, empty], { ranks: 1 });
+    assert.match(none.stderr, new RegExp(`${key}: expected some text, got none in '.*empty\\.jsonl'`));
+  }
+});
+
 test(
   "a run from scratch begins at 2e-3, fine-tuning at 2e-5, with a tenth of the steps to warm up",
   TIMEOUT,

@@ -25,6 +25,8 @@ export interface Orders {
   readonly steps: number;
   /** The parameter whose first element becomes NaN, on the rank that owns it. */
   readonly poison?: string;
+  /** What it becomes. @default NaN */
+  readonly poisonValue?: number;
   /** Computes in float16 with a loss scale that begins with this. */
   readonly initScale?: number;
 }
@@ -96,7 +98,7 @@ serveRank(async ({ rank, world, data }): Promise<Told> => {
   const parameters = [...model.parameters()];
   if (data.poison !== undefined) {
     writeParameters(parameters, ({ fqn }, owned) => {
-      if (fqn === data.poison) device.copyIn(owned, new Uint8Array(new Float32Array([NaN]).buffer));
+      if (fqn === data.poison) device.copyIn(owned, new Uint8Array(new Float32Array([data.poisonValue ?? NaN]).buffer));
     });
   }
   const optimizer = new AdamW(parameters, { learningRate: 0.01 });

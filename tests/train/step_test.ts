@@ -75,6 +75,23 @@ for (const world of [1, 2]) {
   });
 }
 
+test("trainStep() that fails before any update advises what can help then", async () => {
+  const orders = { batches: [[[sample(1, 0)]]], steps: 1, poison: "model.layers.1.mlp.down_proj.weight" };
+  const [nan] = await runSteps(1, orders);
+  assert.match(
+    nan?.error ?? "",
+    /No step has changed them, so they came so: look at the file .* or at initializer_range$/,
+  );
+  // A finite weight that float16 does not hold: float32 trains with it.
+  const [wide] = await runSteps(1, { ...orders, poisonValue: 1e5 });
+  assert.equal(wide?.error, "");
+  const [narrow] = await runSteps(1, { ...orders, poisonValue: 1e5, initScale: 1 });
+  assert.match(
+    narrow?.error ?? "",
+    /^NonFiniteError: Loss is (NaN|Infinity) at step 1: .* float16 ends at 65504: compute in bfloat16, .*'--precision bfloat16'\), or in float32$/,
+  );
+});
+
 test("trainStep() leaves no memory in use that the first step did not", async () => {
   for (const { inUse } of await runSteps(2, { batches: uneven, steps: 6 })) {
     assert.equal(inUse.at(-1), inUse[0]);
