@@ -13,6 +13,7 @@ import type { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, type ShardLayout, wholeBox, wholeLayout } from "../tensor/shard_layout.ts";
 import { openForWriting, ownedPtr } from "../tensor/write.ts";
+import type { Companions } from "./companions.ts";
 import type { SafetensorsEntry } from "./safetensors_header.ts";
 
 /** A tensor of a Hugging Face directory: the part of a parameter or buffer that it holds. */
@@ -41,10 +42,16 @@ export interface CheckpointModel extends NamedParts {
   directoryTensors(): Iterable<DirectoryTensor>;
   /** The `config.json` that `transformers` reads. */
   readonly hfConfig: Readonly<Record<string, unknown>>;
+  /** Keys that saved configs have otherwise than `hfConfig`. @default none */
+  readonly configChanges?: Readonly<Record<string, unknown>> | undefined;
+  /** The model's class in `transformers`, which saved configs name in `architectures`. @default what the config has */
+  readonly hfClass?: string | undefined;
   /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
   readonly tiedNames: ReadonlyMap<string, string>;
   /** What other files of the model's family hold. */
   readonly otherFiles?: OtherFiles;
+  /** Small files that each save writes beside the weights. @default none */
+  readonly companions?: Companions | undefined;
 }
 
 /** Names that transformers reads in files of a family, and that this library does not write. */

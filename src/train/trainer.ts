@@ -30,6 +30,7 @@ import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
 import { evaluate } from "./evaluate.ts";
 import { generate } from "./generate.ts";
+import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
 import { CheckpointSaver } from "./saver.ts";
@@ -147,6 +148,11 @@ class Training {
     using data = await this.#openData(model, config.data);
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
     const prompt = await this.#openPrompt(model, data);
+    const isTokenizerNamed = config.tokenizer !== undefined;
+    await group.together(
+      "read the files beside the weights",
+      () => keepCompanions(model, data, isTokenizerNamed, group),
+    );
     this.#describe(estimate, data);
     const { offloadStates } = config;
     using pool = await group.together(
@@ -221,6 +227,10 @@ class Training {
       const before = parsed.data.settings[key];
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}`);
     }
+    await this.#run.group.together(
+      "read the files beside the weights",
+      () => addCompanions(context.model, path, context.group),
+    );
     [this.#step, this.#saved] = [step, step];
     log.info(`Resumed '${path}' at step ${step}`);
   }
@@ -330,7 +340,7 @@ class Training {
   async #finish(model: CausalLm, tokenizer: Tokenizer, prompt: SamplePrompt | undefined): Promise<FinishedModel> {
     const { out, sampleTokens, seed } = this.#config;
     const folder = `${out}/model`;
-    await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
+    await saveHfDirectory(model, folder, this.#run.group);
     this.#log.once().info(`Wrote the model to '${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
