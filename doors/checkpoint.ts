@@ -30,6 +30,7 @@ export type {
   NamedParts,
   OtherFiles,
 } from "../src/checkpoint/state_dict.ts";
+export type { Companions } from "../src/checkpoint/companions.ts";
 export type { Ranks } from "../src/checkpoint/ranks.ts";
 export type { SavedGroup } from "../src/checkpoint/group_settings.ts";
 export type { Box } from "../src/tensor/shard_layout.ts";

@@ -4,6 +4,7 @@
  * @module
  */
 import { replaceFile } from "../runtime/files.ts";
+import { writeCompanions } from "./companions.ts";
 import { commitCheckpoint, partialPath, pruneCheckpoints } from "./directory.ts";
 import { CONFIG_FILE, type Manifest, MANIFEST_FILE, renderManifest } from "./manifest.ts";
 import { writtenFile } from "./pieces.ts";
@@ -16,16 +17,19 @@ export interface Completion {
   readonly keepLast: number | undefined;
   /** The text of `config.json`. */
   readonly config: string;
+  /** Small files that came with the model, by their names. The manifest does not list them: they may be edited. */
+  readonly companions: ReadonlyMap<string, Uint8Array>;
   /** All but the files. */
   readonly manifest: Omit<Manifest, "files">;
 }
 
 /** Makes the written files of a step the checkpoint of that step. @param files what tensors lie in */
 export function completeCheckpoint(
-  { directory, keepLast, config, manifest }: Completion,
+  { directory, keepLast, config, companions, manifest }: Completion,
   files: Manifest["files"],
 ): void {
   const partial = partialPath(directory, manifest.step);
+  writeCompanions(partial, companions);
   const bytes = new TextEncoder().encode(config);
   replaceFile(`${partial}/${CONFIG_FILE}`, bytes);
   const all = new Map([[CONFIG_FILE, writtenFile(bytes)], ...files]);

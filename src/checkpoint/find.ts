@@ -12,9 +12,13 @@ import { lockFolderIfFree } from "../comm/control/folder_lock.ts";
 import { listCheckpoints, needsRestoring, needsTidying, restoreCheckpoint, tidyCheckpoints } from "./directory.ts";
 import { type JsonObject, parseJsonObject } from "./json.ts";
 import { CONFIG_FILE, type Manifest, MANIFEST_DEPTH, MANIFEST_FILE } from "./manifest.ts";
+import { otherCheckpoint, resumeRemedy } from "./other_programs.ts";
 import { parseManifest } from "./parse_manifest.ts";
 import { openVerified, PIECE_BYTES, type WrittenFile } from "./pieces.ts";
 import type { Ranks } from "./ranks.ts";
+
+/** How the refusal of another program's checkpoint begins. */
+const NOT_OURS = "Expected a checkpoint of this library, got ";
 
 /** A whole checkpoint. */
 export interface FoundCheckpoint {
@@ -56,7 +60,9 @@ export async function findCheckpoint(
     const skipped: string[] = [];
     const found = await newestWhole(directory, undefined, ranks, skipped, read);
     if (found !== undefined || skipped.length === 0) return found;
-    throw new CheckpointError(directory, `Expected a whole checkpoint, got none:\n  ${skipped.join("\n  ")}`);
+    const [only = ""] = skipped;
+    const list = skipped.length === 1 && only.includes(NOT_OURS) ? ` ${only}` : `\n  ${skipped.join("\n  ")}`;
+    throw new CheckpointError(directory, `Expected a whole checkpoint, got none:${list}`);
   }
   // Nothing else there is tidied: it may be the directory of a run that is saving.
   await ranks.together("restore checkpoint", async () => {
@@ -71,6 +77,7 @@ export async function findCheckpoint(
     if (found === undefined) continue;
     throw new CheckpointError(wanted, `${verdict}; the last whole checkpoint is '${found.path}': resume from that`);
   }
+  if (verdict.startsWith(NOT_OURS)) throw new CheckpointError(wanted, verdict);
   throw new CheckpointError(wanted, `${verdict}; there is no other whole checkpoint in '${directory}'`);
 }
 
@@ -167,11 +174,21 @@ export async function readManifest(
   path: string,
 ): Promise<{ readonly bytes: Uint8Array; readonly manifest: Manifest }> {
   const kind = pathKind(path);
+  const file = `${path}/${MANIFEST_FILE}`;
+  if (kind !== "none" && pathKind(file) === "none") {
+    const other = otherCheckpoint(path);
+    if (other !== undefined) {
+      throw new CheckpointError(path, `${NOT_OURS}${other.what}: ${resumeRemedy(path, other)}`);
+    }
+    const newest = listCheckpoints(path)[0];
+    if (newest !== undefined) {
+      throw new CheckpointError(path, `${NOT_OURS}a folder of them: name one, such as '${newest.path}'`);
+    }
+  }
   if (kind !== "directory") {
     const got = kind === "none" ? "nothing there" : "a file";
     throw new CheckpointError(path, `Expected a checkpoint directory, got ${got}`);
   }
-  const file = `${path}/${MANIFEST_FILE}`;
   if (pathKind(file) !== "file") {
     throw new CheckpointError(path, `${MANIFEST_FILE} is missing: the checkpoint was not written to its end`);
   }

@@ -10,7 +10,9 @@
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
 import { countOf } from "../words.ts";
+import { refuseAdapter } from "./adapters.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
+import { otherCheckpoint } from "./other_programs.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
 import { openDcpShards, type StoredTensor, storedWhole } from "./dcp_shards.ts";
 import { type SafetensorsSpec, storedAs } from "./safetensors_header.ts";
@@ -25,12 +27,20 @@ export class HfWeights implements Disposable {
   readonly directory: string;
   /** The files, sorted by name. */
   readonly files: readonly SafetensorsFile[];
+  /** Names of all files that were read: those of tensors, and the index where there is one. */
+  readonly fileNames: readonly string[];
   /** All tensors by name, file by file in the order of their bytes. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
 
-  constructor(directory: string, files: readonly SafetensorsFile[], tensors: readonly StoredTensor[] = wholeIn(files)) {
+  constructor(
+    directory: string,
+    files: readonly SafetensorsFile[],
+    tensors: readonly StoredTensor[] = wholeIn(files),
+    others: readonly string[] = [],
+  ) {
     this.directory = directory;
     this.files = files;
+    this.fileNames = [...files.map(({ path }) => path.slice(path.lastIndexOf("/") + 1)), ...others];
     this.tensors = new Map(tensors.map((tensor) => [tensor.name, tensor]));
   }
 
@@ -62,19 +72,19 @@ function wholeIn(files: readonly SafetensorsFile[]): StoredTensor[] {
  * @throws {CheckpointError} if there are no weights, a file is damaged, or index and files do not agree (with all names)
  */
 export async function openHfWeights(directory: string): Promise<HfWeights> {
-  if (pathKind(`${directory}/${SINGLE_FILE}`) === "file") {
+  if (pathKind(`${directory}/${SINGLE_FILE}`) !== "none") {
     return new HfWeights(directory, [await openSafetensors(`${directory}/${SINGLE_FILE}`)]);
   }
   const indexFile = `${directory}/${INDEX_FILE}`;
-  if (pathKind(indexFile) !== "file") {
+  if (pathKind(indexFile) === "none") {
     if (pathKind(directory) !== "directory") {
       throw new CheckpointError(directory, "Expected a directory with weights, got none");
     }
+    refuseAdapter(directory);
     const shards = await openDcpShards(directory);
     if (shards !== undefined) return new HfWeights(directory, shards.files, shards.tensors);
-    const hint = pathKind(`${directory}/pytorch_model.bin`) === "file"
-      ? ": convert pytorch_model.bin with transformers' save_pretrained"
-      : "";
+    const other = otherCheckpoint(directory);
+    const hint = other === undefined ? "" : ` but ${other.what}: write a Hugging Face folder of it ${other.convert}`;
     throw new CheckpointError(directory, `Expected ${SINGLE_FILE} or ${INDEX_FILE}, got neither${hint}`);
   }
   const weightMap = await readWeightMap(indexFile);
@@ -89,7 +99,8 @@ export async function openHfWeights(directory: string): Promise<HfWeights> {
   for (const name of names) files.set(name, opened.use(await openSafetensors(`${directory}/${name}`)));
   compare(directory, weightMap, files);
   opened.move();
-  return new HfWeights(directory, [...files.values()]);
+  const list = [...files.values()];
+  return new HfWeights(directory, list, wholeIn(list), [INDEX_FILE]);
 }
 
 /** Files to be written for a model. */

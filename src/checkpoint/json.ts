@@ -5,6 +5,7 @@
  * @module
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
+import { foreignContent } from "../runtime/file_kind.ts";
 
 /** A JSON object whose values have not been looked at. */
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -22,6 +23,8 @@ export function parseJsonObject(
   const { file, what, maxDepth } = rules;
   const refuse = (detail: string, options?: ErrorOptions): CheckpointError =>
     new CheckpointError(file, `The ${what} ${detail}`, undefined, options);
+  const foreign = foreignContent(bytes);
+  if (foreign !== undefined) throw refuse(`must be JSON, but the file is ${foreign}`);
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);

@@ -14,6 +14,7 @@ import { CONFIG_FILE, type Manifest, type SavedTensor } from "./manifest.ts";
 import type { Ranks } from "./ranks.ts";
 import { environmentOf, type SaveCheckpointOptions } from "./save_plan.ts";
 import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
+import { configFor } from "./save_hf.ts";
 import {
   type HeldTensor,
   type LoadReport,
@@ -101,7 +102,7 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
     skipped,
     differences: differencesOf(manifest, environmentOf(model, options.environment), group.size),
     changes: [
-      ...config === undefined ? [] : compareConfigs(config, model.hfConfig),
+      ...config === undefined ? [] : compareConfigs(config, configFor(model, float32)),
       ...optimizer === undefined || saved === undefined ? [] : compareGroups(saved.groups, groupsOf(model, optimizer)),
     ],
     ...report,
@@ -169,9 +170,13 @@ function checkFit(path: string, manifest: Manifest, options: LoadCheckpointOptio
   };
 }
 
+/** Keys of a configuration that say what files hold, and who wrote them. */
+const OF_FILES = ["architectures", "dtype", "torch_dtype", "transformers_version"];
+
 /** What differs between two configurations, a line for each key. */
 function compareConfigs(saved: JsonObject, now: JsonObject): readonly string[] {
-  return [...new Set([...Object.keys(saved), ...Object.keys(now)])].flatMap((key) => {
+  const keys = [...new Set([...Object.keys(saved), ...Object.keys(now)])].filter((key) => !OF_FILES.includes(key));
+  return keys.flatMap((key) => {
     const [was, is] = [saved[key], now[key]].map((value) => JSON.stringify(value) ?? "not set");
     return was === is ? [] : [`${key} of ${CONFIG_FILE} was ${was}, is ${is}`];
   });

@@ -8,6 +8,7 @@ import { at } from "../at.ts";
 import { CheckpointError } from "../errors.ts";
 import { numelOf, sameShape } from "../shape.ts";
 import { type Box, sharedRuns } from "../tensor/shard_layout.ts";
+import { refuseAdapter } from "./adapters.ts";
 import { FLOAT_CODES, floatWidth } from "./float_bytes.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
 import { type HfWeights, openHfWeights } from "./hf_index.ts";
@@ -38,6 +39,8 @@ export interface HfLoadReport {
    * transformers leaves alone in the family's files, such as the layers of `mtp.`.
    */
   readonly ignored: readonly string[];
+  /** Names of the files that were read, the index among them; none on ranks that read nothing. */
+  readonly files: readonly string[];
 }
 
 /**
@@ -69,6 +72,7 @@ export async function loadHfWeights(
   using opened = new DisposableStack();
   const own = await ranks.together(`read headers of '${directory}'`, async () => {
     if (broadcastFromRank0 && ranks.rank > 0) return undefined;
+    refuseAdapter(directory);
     const weights = opened.use(await openHfWeights(directory));
     return await check(model, weights, broadcastFromRank0 ? ALONE : ranks);
   });
@@ -103,7 +107,7 @@ export async function loadHfWeights(
       }
     });
   }
-  return { tensors: tensors.length, bytesRead, ignored };
+  return { tensors: tensors.length, bytesRead, ignored, files: own?.files ?? [] };
 }
 
 /** What every rank must know of a directory. */
@@ -128,6 +132,7 @@ interface Checked {
   readonly stored: (name: string) => StoredTensor;
   /** A {@link StoredNames}, as JSON. */
   readonly text: string;
+  readonly files: readonly string[];
 }
 
 function fileOf({ name, parts }: StoredTensor, index: number): SafetensorsFile {
@@ -166,7 +171,7 @@ async function check(model: CheckpointModel, weights: HfWeights, ranks: Ranks): 
   const stored = (name: string): StoredTensor => found.get(name) ?? weights.get(name);
   const boxes = tensors.map(({ name }) => stored(name).parts.map(({ box }) => box));
   const names: StoredNames = { ignored: [...copies.map(({ copy }) => copy.name), ...ignored], whole, boxes };
-  return { stored, text: JSON.stringify(names) };
+  return { stored, text: JSON.stringify(names), files: weights.fileNames };
 }
 
 /** Whether two tensors have equal bytes; each rank compares its part of them. */

@@ -7,6 +7,8 @@ import { type DType, float32 } from "../dtype.ts";
 import { CheckpointError, InternalError } from "../errors.ts";
 import { replaceFile } from "../runtime/files.ts";
 import { sharedRuns, wholeBox } from "../tensor/shard_layout.ts";
+import { refuseAdapter } from "./adapters.ts";
+import { companionsOf, withMissing, writeCompanions } from "./companions.ts";
 import { encodeBfloat16 } from "./float_bytes.ts";
 import { lockFolder } from "../comm/control/folder_lock.ts";
 import { INDEX_FILE, planHfShards } from "./hf_index.ts";
@@ -17,7 +19,7 @@ import { openStored, type StoredCheckpoint, valuesOf } from "./stored.ts";
 import { requireStorable } from "./transfer.ts";
 
 /**
- * Writes the weights of a checkpoint so that `transformers` loads them.
+ * Writes the weights of a checkpoint so that `transformers` loads them, and the small files that lie beside them.
  *
  * @param model of the same config, with or without memory: says which tensors the directory has
  * @returns bytes of tensors written
@@ -32,6 +34,9 @@ export async function mergeCheckpoint(
   { dtype = float32, maxShardBytes = MAX_SHARD_BYTES }: Pick<SaveHfOptions, "dtype" | "maxShardBytes"> = {},
 ): Promise<number> {
   requireStorable(dtype);
+  refuseAdapter(from);
+  // Read before anything is written: the new folder may lie in the checkpoint's.
+  const companions = withMissing(model.companions, companionsOf(from)).read();
   using stored = await openStored(from);
   const tensors = new Map([...model.directoryTensors()].map((tensor) => [tensor.name, tensor]));
   const parts = new Map([...tensors.values()].map(({ part }) => [part.fqn, part.shape]));
@@ -50,7 +55,8 @@ export async function mergeCheckpoint(
     });
   }
   if (index !== undefined) replaceFile(`${to}/${INDEX_FILE}`, index);
-  replaceFile(`${to}/config.json`, render(configFor(model.hfConfig, dtype)));
+  writeCompanions(to, companions);
+  replaceFile(`${to}/config.json`, render(configFor(model, dtype)));
   return totalBytes;
 }
 

@@ -18,6 +18,7 @@ import {
 } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
 import { elementRuns, rangeLayout, SHARD_BLOCK } from "../tensor/shard_layout.ts";
+import { companionsOf, writeCompanions } from "./companions.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
 import { lockFolder } from "../comm/control/folder_lock.ts";
 import { CONFIG_FILE, MANIFEST_FILE, renderManifest } from "./manifest.ts";
@@ -27,7 +28,8 @@ import { placeBoxes, type PlacedBox, savedTensors, type Section, writeShardFiles
 import { openStored, valuesOf } from "./stored.ts";
 
 /**
- * Writes the checkpoint `from` anew as `to`, in even parts for `worldSize` ranks. All else that it holds stays.
+ * Writes the checkpoint `from` anew as `to`, in even parts for `worldSize` ranks. All else stays, but for a
+ * Hugging Face folder `model/` in it.
  *
  * @returns bytes of tensors written
  * @throws {ArgumentError} if there is something at `to`, or `worldSize` is no positive integer
@@ -58,6 +60,7 @@ export async function reshardCheckpoint(from: string, to: string, worldSize: num
     const [model, states] = placed.map((section) => savedTensors(section));
     const config = await readBytes(`${from}/${CONFIG_FILE}`);
     replaceFile(`${partial}/${CONFIG_FILE}`, config);
+    writeCompanions(partial, companionsOf(from).read());
     const renewed = {
       ...manifest,
       worldSize,

@@ -7,6 +7,7 @@
  * @module
  */
 import { ArgumentError, CheckpointError } from "../errors.ts";
+import { FOREIGN_BYTES, foreignContent } from "../runtime/file_kind.ts";
 import { openReadable, type ReadableFile, replaceFile } from "../runtime/files.ts";
 import { PieceChecksums, type WrittenFile } from "./pieces.ts";
 import {
@@ -117,11 +118,19 @@ export async function openSafetensors(
 ): Promise<SafetensorsFile> {
   using opened = new DisposableStack();
   const file = opened.use(open(path));
-  const start = new Uint8Array(Math.min(8, file.byteLength));
+  const start = new Uint8Array(Math.min(FOREIGN_BYTES, file.byteLength));
   file.read(0, start);
-  const bytes = new Uint8Array(8 + headerLength(start, file.byteLength, path));
-  file.read(0, bytes);
-  const header = parseHeader(bytes, file.byteLength, path);
+  let header: SafetensorsHeader;
+  try {
+    const bytes = new Uint8Array(8 + headerLength(start.subarray(0, 8), file.byteLength, path));
+    file.read(0, bytes);
+    header = parseHeader(bytes, file.byteLength, path);
+  } catch (error) {
+    // Asked for damaged files only: a sound header may begin with any byte.
+    const foreign = error instanceof CheckpointError && start.length > 0 ? foreignContent(start) : undefined;
+    if (foreign === undefined) throw error;
+    throw new CheckpointError(path, `Expected a safetensors file, but it is ${foreign}`, undefined, { cause: error });
+  }
   opened.move();
   return new SafetensorsFile(file, header);
 }

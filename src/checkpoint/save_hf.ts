@@ -13,7 +13,6 @@ import {
   fileByteLength,
   listDirectory,
   openWritable,
-  readBytes,
   removePath,
   removeQuietly,
   renamePath,
@@ -22,6 +21,7 @@ import {
 } from "../runtime/files.ts";
 import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
 import { lockFolder } from "../comm/control/folder_lock.ts";
+import { withTokenizer, writeCompanions } from "./companions.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
 import { agreeOnWriters } from "./partition.ts";
 import { ALONE, type Ranks } from "./ranks.ts";
@@ -40,13 +40,13 @@ const SHARD_NAME = /^model-\d{5}-of-\d{5}\.safetensors$/;
 
 /** Options of {@link saveHfDirectory}. */
 export interface SaveHfOptions {
-  /** Files that are copied into the directory under their own names: `tokenizer.json` and so on. */
+  /** A tokenizer's files, copied under their own names in place of those that the model has. @default the model's */
   readonly tokenizerFiles?: readonly string[];
   /** What weights are written in: float32 (default), bfloat16 or float16 (rounded to nearest-even). */
   readonly dtype?: DType;
   /** Most bytes of tensors in one file. @default 5e9, like transformers */
   readonly maxShardBytes?: number;
-  /** The `generation_config.json`. @default no such file */
+  /** The `generation_config.json`. @default the model's, where it has one */
   readonly generationConfig?: Readonly<Record<string, unknown>>;
 }
 
@@ -57,8 +57,9 @@ interface Part extends ReturnType<typeof renderHeader> {
 }
 
 /**
- * Writes weights and config of a model so that `transformers` loads them, over what the directory may hold. Every rank
- * must call it. Tied tensors are stored once.
+ * Writes weights and config of a model so that `transformers` loads them, over what the directory may hold, and the small
+ * files that the model came with: tokenizer, chat template, generation settings. Every rank must call it. Tied tensors
+ * are stored once.
  *
  * @param ranks the group of the ranks that hold the model; left out by a process on its own
  * @throws {FileError} if a file cannot be written; the other ranks get a {@link CollectiveError}. What the directory held
@@ -89,16 +90,35 @@ export async function saveHfDirectory(
   // The rank that writes a part writes it into all tensors of the directory that hold some of it.
   const own = new Map([...held].filter((_, i) => writers[i]?.some(({ rank }) => rank === ranks.rank)));
   using lock = await ranks.together(`begin '${directory}'`, () => ranks.rank === 0 ? lockFolder(directory) : undefined);
+  let companions: ReadonlyMap<string, Uint8Array> = new Map();
   try {
-    await ranks.together(`begin '${directory}'`, () => lock !== undefined && begin(directory, parts));
+    await ranks.together(`begin '${directory}'`, () => {
+      if (lock === undefined) return;
+      companions = companionsFor(model, options);
+      begin(directory, parts);
+    });
     await ranks.together(`write weights of '${directory}'`, () => writeOwn(tensors, own, parts, dtype));
     await ranks.together(`finish '${directory}'`, async () => {
-      if (ranks.rank === 0) await finish(model, directory, plan, parts, options);
+      if (ranks.rank === 0) finish(model, directory, plan, parts, { ...options, companions });
     });
   } catch (error) {
     if (ranks.rank === 0) { for (const { aside } of parts) removeQuietly(aside); }
     throw error;
   }
+}
+
+/** Small files that are written beside the weights. */
+function companionsFor(
+  { companions }: CheckpointModel,
+  { tokenizerFiles, generationConfig }: SaveHfOptions,
+): ReadonlyMap<string, Uint8Array> {
+  const named = tokenizerFiles?.map((file) => [file.slice(file.lastIndexOf("/") + 1), file] as const);
+  const files = named === undefined ? companions : withTokenizer(companions, named);
+  const contents = new Map(files?.read());
+  if (generationConfig !== undefined) {
+    contents.set("generation_config.json", new TextEncoder().encode(render(generationConfig)));
+  }
+  return contents;
 }
 
 /** Makes the files, with their headers. */
@@ -139,16 +159,13 @@ function writeOwn(
 }
 
 /** Puts all in place, the config last, and removes what it replaces. */
-async function finish(
+function finish(
   model: CheckpointModel,
   directory: string,
   plan: HfShardPlan,
   parts: readonly Part[],
-  options: SaveHfOptions,
-): Promise<void> {
-  const { dtype = float32, tokenizerFiles = [], generationConfig } = options;
-  const copies = new Map<string, Uint8Array>();
-  for (const file of tokenizerFiles) copies.set(file.slice(file.lastIndexOf("/") + 1), await readBytes(file));
+  { dtype = float32, companions }: SaveHfOptions & { readonly companions: ReadonlyMap<string, Uint8Array> },
+): void {
   for (const { aside, fileLength } of parts) {
     const found = fileByteLength(aside);
     if (found !== fileLength) throw new CheckpointError(aside, `Expected ${fileLength} bytes written, got ${found}`);
@@ -160,16 +177,27 @@ async function finish(
     const weights = name === SINGLE_FILE || name === INDEX_FILE || SHARD_NAME.test(name);
     if (weights && !current.has(name)) removePath(`${directory}/${name}`);
   }
-  for (const [name, bytes] of copies) replaceFile(`${directory}/${name}`, bytes);
-  if (generationConfig !== undefined) replaceFile(`${directory}/generation_config.json`, render(generationConfig));
-  replaceFile(`${directory}/config.json`, render(configFor(model.hfConfig, dtype)));
+  writeCompanions(directory, companions);
+  replaceFile(`${directory}/config.json`, render(configFor(model, dtype)));
   syncDirectory(directory);
 }
 
-/** The config with the dtype of the files, under the key that it uses (`torch_dtype` in transformers 4). */
-export function configFor(config: CheckpointModel["hfConfig"], dtype: DType): Readonly<Record<string, unknown>> {
-  const keys = ["dtype", "torch_dtype"].filter((key) => key in config);
-  return { ...config, ...Object.fromEntries((keys.length === 0 ? ["dtype"] : keys).map((key) => [key, dtype.name])) };
+/**
+ * The config of a model's files, as save_pretrained of transformers writes it: with the class of the model, and with the
+ * dtype of the files under the key that the config has (`torch_dtype` in transformers 4). All other keys stay, known here
+ * or not.
+ */
+export function configFor(
+  { hfConfig, hfClass, configChanges }: Pick<CheckpointModel, "hfConfig" | "hfClass" | "configChanges">,
+  dtype: DType,
+): Readonly<Record<string, unknown>> {
+  const keys = ["dtype", "torch_dtype"].filter((key) => key in hfConfig);
+  const dtypes = Object.fromEntries((keys.length === 0 ? ["dtype"] : keys).map((key) => [key, dtype.name]));
+  // A class of remote code stays what loads the files.
+  const isOwn = hfClass !== undefined && hfConfig["auto_map"] === undefined;
+  const { architectures, ...rest } = hfConfig;
+  const named = isOwn ? [hfClass] : architectures;
+  return { ...named === undefined ? {} : { architectures: named }, ...rest, ...configChanges, ...dtypes };
 }
 
 /** Keys of a config whose numbers transformers takes as floats only: a 2 must be written 2.0. */

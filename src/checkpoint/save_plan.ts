@@ -7,6 +7,7 @@
 import { at } from "../at.ts";
 import { ArgumentError } from "../errors.ts";
 import { OWN_ATTENTION } from "../device/attention.ts";
+import { float32 } from "../dtype.ts";
 import type { Optimizer } from "../optim/optimizer.ts";
 import type { Completion } from "./complete.ts";
 import { checkpointPath, partialPath } from "./directory.ts";
@@ -16,7 +17,7 @@ import { type JsonObject, requireJson } from "./json.ts";
 import { MANIFEST_DEPTH } from "./manifest.ts";
 import { agreeOnWriters } from "./partition.ts";
 import type { Ranks } from "./ranks.ts";
-import { render } from "./save_hf.ts";
+import { configFor, render } from "./save_hf.ts";
 import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
 import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
 
@@ -94,7 +95,8 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
       return {
         directory,
         keepLast,
-        config: render(model.hfConfig),
+        config: render(configFor(model, float32)),
+        companions: model.companions?.read() ?? new Map(),
         manifest: {
           step,
           worldSize: group.size,

@@ -13,7 +13,9 @@ import type { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, type ShardLayout, wholeBox, wholeLayout } from "../tensor/shard_layout.ts";
 import { openForWriting, ownedPtr } from "../tensor/write.ts";
+import type { Companions } from "./companions.ts";
 import type { SafetensorsEntry } from "./safetensors_header.ts";
+import { explainWrapped } from "./wrapped_names.ts";
 
 /** A tensor of a Hugging Face directory: the part of a parameter or buffer that it holds. */
 export interface DirectoryTensor {
@@ -41,10 +43,16 @@ export interface CheckpointModel extends NamedParts {
   directoryTensors(): Iterable<DirectoryTensor>;
   /** The `config.json` that `transformers` reads. */
   readonly hfConfig: Readonly<Record<string, unknown>>;
+  /** Keys that saved configs have otherwise than `hfConfig`. @default none */
+  readonly configChanges?: Readonly<Record<string, unknown>> | undefined;
+  /** The model's class in `transformers`, which saved configs name in `architectures`. @default what the config has */
+  readonly hfClass?: string | undefined;
   /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
   readonly tiedNames: ReadonlyMap<string, string>;
   /** What other files of the model's family hold. */
   readonly otherFiles?: OtherFiles;
+  /** Small files that each save writes beside the weights. @default none */
+  readonly companions?: Companions | undefined;
 }
 
 /** Names that transformers reads in files of a family, and that this library does not write. */
@@ -146,6 +154,9 @@ export function optimizerTensors(model: NamedParts, optimizer: Optimizer): HeldS
 /** What a file says of a tensor. */
 export type FoundTensor = Pick<SafetensorsEntry, "shape" | "code">;
 
+/** Lines of an error in which every tensor has its own. */
+const MOST_LINES = 30;
+
 /** What a comparison needs besides the tensors. */
 interface FitRules {
   /** File or directory, for the error. */
@@ -174,7 +185,8 @@ export interface LoadReport {
  * Compares what is to be loaded with what there is.
  *
  * @returns what is missing and unexpected, where that is not refused
- * @throws {CheckpointError} listing everything that is missing, unexpected, or of another shape or dtype
+ * @throws {CheckpointError} listing everything that is missing, unexpected, or of another shape or dtype; names that a
+ * wrapper has changed in one sentence
  */
 export function requireFit(
   expected: ReadonlyMap<string, Shape>,
@@ -205,6 +217,20 @@ export function requireFit(
   }
   lines.push(...rules.problems ?? []);
   if (lines.length === 0) return { missing, unexpected };
+  const wrapped = strict ? explainWrapped({ missing, unexpected }) : undefined;
+  if (wrapped !== undefined) throw new CheckpointError(where, wrapped);
   const count = `${lines.length} problem${lines.length === 1 ? "" : "s"}`;
-  throw new CheckpointError(where, `Tensors do not fit the ${what}, ${count}:\n  ${lines.join("\n  ")}`);
+  throw new CheckpointError(where, `Tensors do not fit the ${what}, ${count}:\n  ${inFew(lines).join("\n  ")}`);
+}
+
+/** Lines of an error, those of names that differ in numbers only as one with its count where there are many. */
+function inFew(lines: readonly string[]): readonly string[] {
+  if (lines.length <= MOST_LINES) return lines;
+  const groups = new Map<string, number>();
+  for (const line of lines) {
+    const pattern = line.replace(/'[^']*'/, (name) => name.replace(/(?<=\.)\d+(?=\.)/g, "*"));
+    groups.set(pattern, (groups.get(pattern) ?? 0) + 1);
+  }
+  const few = Array.from(groups, ([pattern, count]) => count === 1 ? pattern : `${pattern} (${count} times)`);
+  return few.length <= MOST_LINES ? few : [...few.slice(0, MOST_LINES), `and ${few.length - MOST_LINES} more kinds`];
 }

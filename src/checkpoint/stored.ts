@@ -26,6 +26,8 @@ export interface StoredCheckpoint extends Disposable {
   /** Undefined where this library did not save it. */
   readonly manifest: Manifest | undefined;
   readonly files: readonly SafetensorsFile[];
+  /** Names of all files that were read. */
+  readonly fileNames: readonly string[];
   /** Parameters and buffers, by name. */
   readonly model: ReadonlyMap<string, StoredTensor>;
   /** States of the optimizer, by `<FQN>.<state>`. */
@@ -41,8 +43,8 @@ export async function openStored(path: string): Promise<StoredCheckpoint> {
   if (pathKind(`${path}/${MANIFEST_FILE}`) !== "file") {
     const weights = await openHfWeights(path);
     const close = (): void => weights[Symbol.dispose]();
-    const { files, tensors: model } = weights;
-    return { path, manifest: undefined, files, model, optimizer: new Map(), [Symbol.dispose]: close };
+    const { files, fileNames, tensors: model } = weights;
+    return { path, manifest: undefined, files, fileNames, model, optimizer: new Map(), [Symbol.dispose]: close };
   }
   const { manifest } = await readManifest(path);
   using opened = new DisposableStack();
@@ -55,7 +57,15 @@ export async function openStored(path: string): Promise<StoredCheckpoint> {
     new Map([...saved].map(([name, tensor]) => [name, storedTensor(name, tensor, files)]));
   const [model, optimizer] = [tensors(manifest.model), tensors(manifest.optimizer?.tensors)];
   const kept = opened.move();
-  return { path, manifest, files: [...files.values()], model, optimizer, [Symbol.dispose]: () => kept.dispose() };
+  return {
+    path,
+    manifest,
+    files: [...files.values()],
+    fileNames: [...manifest.files.keys()],
+    model,
+    optimizer,
+    [Symbol.dispose]: () => kept.dispose(),
+  };
 }
 
 function storedTensor(

@@ -6,6 +6,7 @@
  */
 import process from "node:process";
 import * as z from "zod";
+import { companionsOf, describeLeftOut } from "../checkpoint/companions.ts";
 import type { StoredTensor } from "../checkpoint/dcp_shards.ts";
 import { verifyFiles } from "../checkpoint/find.ts";
 import { ALONE } from "../checkpoint/ranks.ts";
@@ -50,7 +51,14 @@ export async function inspect(argv: readonly string[]): Promise<number> {
   if (verify) await requireSound(stored);
   const facts = factsOf(stored, { tensors, verified: verify });
   process.stdout.write(`${json ? jsonOf(facts) : textOf(facts).join("\n")}\n`);
+  noteUnused(stored);
   return 0;
+}
+
+/** Names the files of a Hugging Face folder that were not read: weights of another kind, an adapter. */
+export function noteUnused({ path, manifest, fileNames }: StoredCheckpoint): void {
+  const line = manifest === undefined ? describeLeftOut(path, companionsOf(path), fileNames) : undefined;
+  if (line !== undefined) process.stderr.write(`${line}\n`);
 }
 
 async function requireSound({ path, manifest }: StoredCheckpoint): Promise<void> {

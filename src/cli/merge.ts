@@ -5,6 +5,7 @@
  */
 import process from "node:process";
 import * as z from "zod";
+import { companionsOf } from "../checkpoint/companions.ts";
 import { INDEX_FILE, SINGLE_FILE } from "../checkpoint/hf_index.ts";
 import { mergeCheckpoint } from "../checkpoint/merge.ts";
 import { MAX_SHARD_BYTES } from "../checkpoint/save_hf.ts";
@@ -15,7 +16,7 @@ import { openDevice } from "../device/registry.ts";
 import { bfloat16, float32 } from "../dtype.ts";
 import { ConfigError } from "../errors.ts";
 import { buildModel } from "../models/registry.ts";
-import { pathExists } from "../runtime/files.ts";
+import { pathExists, pathKind } from "../runtime/files.ts";
 import { readHfConfig } from "../train/open_model.ts";
 import { formatBytes } from "../train/progress.ts";
 import { placesKey, requirePlaces } from "./places.ts";
@@ -63,6 +64,9 @@ export async function merge(argv: readonly string[]): Promise<number> {
   const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: MODEL_BYTES });
   try {
     const model = buildModel(device, await readHfConfig(modelConfig ?? from));
+    if (modelConfig !== undefined && pathKind(modelConfig) === "directory") {
+      model.companions = companionsOf(modelConfig);
+    }
     const options = { dtype: dtype === "float32" ? float32 : bfloat16, maxShardBytes };
     const bytes = await mergeCheckpoint(from, to, model, options);
     process.stdout.write(`Wrote ${formatBytes(bytes)} of weights to '${to}'\n`);

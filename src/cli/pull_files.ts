@@ -9,8 +9,10 @@
  *
  * @module
  */
+import { companionNames, isTokenizerFile, MAX_COMPANION_BYTES } from "../checkpoint/companions.ts";
 import { INDEX_FILE, readWeightMap, SINGLE_FILE } from "../checkpoint/hf_index.ts";
 import { findSnapshot, formatHubName, hubFolder, type HubName, isCommit } from "../checkpoint/hub_cache.ts";
+import { CONFIG_FILE } from "../checkpoint/manifest.ts";
 import { CheckpointError, FileError } from "../errors.ts";
 import { byteHash } from "../runtime/checksum.ts";
 import { sleep } from "../runtime/clock.ts";
@@ -29,20 +31,8 @@ import {
 import { formatBytes } from "../train/progress.ts";
 import { type HubFile, type HubRevision, type HubServer, InterruptedError } from "./hub.ts";
 
-/** Files beside weights: the model's configuration, and what tokenizers are made of. */
-const SMALL_FILES = [
-  "config.json",
-  "tokenizer.json",
-  "tokenizer_config.json",
-  "special_tokens_map.json",
-  "added_tokens.json",
-  "vocab.json",
-  "vocab.txt",
-  "merges.txt",
-  "tokenizer.model",
-  "spiece.model",
-  "chat_template.jinja",
-];
+/** Most files beside weights that are asked for. */
+const MOST_SMALL_FILES = 400;
 
 /** Times in a row that an answer may end without a byte more. */
 const MOST_FAILURES = 5;
@@ -69,17 +59,27 @@ export async function pullModel(model: HubName, options: PullOptions): Promise<s
   const snapshot = `${folder}/snapshots/${held.commit}`;
   makeDirectory(`${folder}/blobs`);
   makeDirectory(snapshot);
-  const get = async (file: string): Promise<void> => {
+  const get = async (file: string, mostBytes: number = Infinity): Promise<void> => {
     const facts = await server.look(model, held.commit, file);
+    if (facts.byteLength > mostBytes) return note(`${file}: left out, as it has ${formatBytes(facts.byteLength)}`);
     const blob = `${folder}/blobs/${facts.etag}`;
     const isThere = lengthOf(blob) === facts.byteLength;
     if (!isThere) await download(model, held.commit, file, facts, blob, options);
     if (pathKind(`${snapshot}/${file}`) !== "file" || !isThere) {
-      replaceLink(`${snapshot}/${file}`, `../../blobs/${facts.etag}`);
+      const above = file.split("/").slice(0, -1);
+      if (above.length > 0) makeDirectory(`${snapshot}/${above.join("/")}`);
+      replaceLink(`${snapshot}/${file}`, `${"../".repeat(2 + above.length)}blobs/${facts.etag}`);
     }
     note(`${file}: ${formatBytes(facts.byteLength)}${isThere ? ", was there" : ""}`);
   };
-  for (const file of SMALL_FILES.filter((file) => held.files.includes(file))) await get(file);
+  if (held.files.includes(CONFIG_FILE)) await get(CONFIG_FILE);
+  const small = companionNames(held.files);
+  if (small.length > MOST_SMALL_FILES) {
+    note(`left out ${small.length - MOST_SMALL_FILES} of ${small.length} small files`);
+  }
+  for (const file of small.slice(0, MOST_SMALL_FILES)) {
+    await get(file, isTokenizerFile(file) ? Infinity : MAX_COMPANION_BYTES);
+  }
   for await (const file of weightFiles(model, held, snapshot, get)) await get(file);
   if (!isCommit(model.revision)) {
     const ref = `${folder}/refs/${model.revision}`;

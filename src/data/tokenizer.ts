@@ -9,6 +9,7 @@
 import { Tokenizer as HfTokenizer } from "@huggingface/tokenizers";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
+import { FOREIGN_BYTES, foreignContent } from "../runtime/file_kind.ts";
 import { pathKind, readText } from "../runtime/files.ts";
 
 /** Turns text into token ids and back. */
@@ -118,6 +119,8 @@ export const BYTE_TOKENIZER: Tokenizer = {
 };
 
 function parseObject(text: string, file: string): Readonly<Record<string, unknown>> {
+  const foreign = foreignContent(new TextEncoder().encode(text.slice(0, FOREIGN_BYTES)));
+  if (foreign !== undefined) throw new CheckpointError(file, `Expected JSON, but the file is ${foreign}`);
   let value: unknown;
   try {
     value = JSON.parse(text);

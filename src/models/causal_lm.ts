@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { Companions } from "../checkpoint/companions.ts";
 import type { LoadHfOptions } from "../checkpoint/load_hf.ts";
 import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
 import { type DirectoryTensor, type OtherFiles, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
@@ -57,6 +58,10 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   readonly classNames: ReadonlyMap<unknown, string>;
   /** Set by `openModel`. */
   files: ModelFiles | undefined;
+  /** Small files that each save writes beside the weights: those of the folder that `openModel` was given. */
+  companions: Companions | undefined;
+  /** Keys that saved configs have otherwise than `hfConfig`, e.g. the end of text of another tokenizer. */
+  configChanges: Readonly<Record<string, unknown>> | undefined;
 
   /** Takes what is known of the model before its parameters are. */
   constructor(facts: Pick<CausalLm, "hfConfig" | "vocabSize" | "maxPositions" | "tiedNames" | "classNames">) {
@@ -89,6 +94,11 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   /** What is before and after the blocks. */
   abstract get parts(): ModelParts;
 
+  /** The model's class in `transformers`, e.g. `LlamaForCausalLM`. */
+  get hfClass(): string | undefined {
+    return this.classNames.get(this.constructor);
+  }
+
   /** The device of the model's parameters. */
   get device(): Device {
     for (const { device } of this.parameters()) return device;
@@ -107,7 +117,8 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   }
 
   /**
-   * Writes a Hugging Face folder, with the tokenizer of the folder that the model came from. Every rank must call it.
+   * Writes a Hugging Face folder, with the small files of the folder that the model came from: tokenizer, chat template,
+   * generation settings, remote code and so on. Every rank must call it.
    *
    * @throws {ArgumentError} if the model was not opened by `openModel`
    * @throws {FileError} if a file cannot be written

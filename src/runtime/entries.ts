@@ -7,7 +7,8 @@
  * @module
  */
 import * as fs from "node:fs";
-import { codeOf, guarded } from "./files.ts";
+import { codeOf } from "./errno.ts";
+import { guarded } from "./files.ts";
 
 /**
  * What lies at a path, links followed:

@@ -10,35 +10,21 @@
  * @module
  */
 import * as fs from "node:fs";
-import * as os from "node:os";
 import * as path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { FileError } from "../errors.ts";
 import { processEnvironment } from "./env.ts";
-import { permissionRemedy } from "./permissions.ts";
+import { codeOf, reason } from "./errno.ts";
+import { foreignContent, irregular } from "./file_kind.ts";
 
-const REMEDIES: Readonly<Record<string, string>> = {
-  ENOENT: "there is no such file or directory; check the spelling and the working directory",
-  ENOTDIR: "a part of the path is a file, not a directory",
-  EISDIR: "it is a directory, not a file",
-  EEXIST: "something of that name is there already; remove it or choose another name",
-  EACCES: "permission denied; choose a path that this user may use",
-  EPERM: "the operation is not permitted; choose a path that this user may use",
-  EROFS: "the file system is read-only; choose a path on another one",
-  ENOSPC: "no space is left on the device; free some, or choose a path on another one",
-  EDQUOT: "the disk quota is used up; free some space, or choose a path on another device",
-  EFBIG: "the file would be larger than the process' limit (ulimit -f)",
-  EMFILE: "too many files are open in this process (ulimit -n)",
-  ENFILE: "too many files are open in the system",
-  ENAMETOOLONG: "the name is too long",
-  ELOOP: "it runs through too many symbolic links",
-  ENOTEMPTY: "the directory is not empty",
-  EXDEV: "source and target are on different file systems",
-};
-
-/** The bytes of a whole file. */
+/**
+ * Reads all bytes of a regular file.
+ *
+ * @throws {FileError} if it is not there, not a regular file, or cannot be read
+ */
 export async function readBytes(file: string): Promise<Uint8Array> {
+  requireRegular(file, "read");
   try {
     return await fs.promises.readFile(file);
   } catch (error) {
@@ -53,7 +39,23 @@ export async function readText(file: string): Promise<string> {
 
 /** The text of a whole file, which must be valid UTF-8, at once. */
 export function readTextSync(file: string): string {
-  return decode(file, guarded(file, "read", () => fs.readFileSync(file)));
+  return decode(file, readBytesSync(file));
+}
+
+/** Reads all bytes of a regular file at once; as {@link readBytes}. */
+export function readBytesSync(file: string): Uint8Array {
+  requireRegular(file, "read");
+  return guarded(file, "read", () => fs.readFileSync(file));
+}
+
+/**
+ * Refuses what is not a regular file before it is opened: opening a named pipe waits for its writer, for ever where
+ * there is none, and a device may have no end.
+ */
+function requireRegular(file: string, what: string): void {
+  const status = guarded(file, what, () => fs.statSync(file));
+  const detail = irregular(status);
+  if (detail !== undefined) throw new FileError(file, what, detail, status.isDirectory() ? "EISDIR" : undefined);
 }
 
 /** A file open for reading at any place. */
@@ -74,13 +76,10 @@ export interface ReadableFile extends Disposable {
 
 /** Opens a file for reading. */
 export function openReadable(file: string): ReadableFile {
+  requireRegular(file, "open");
   const descriptor = guarded(file, "open", () => fs.openSync(file, "r"));
   const status = guarded(file, "open", () => fs.fstatSync(descriptor));
   const close = closing(file, "read", descriptor);
-  if (!status.isFile()) {
-    close();
-    throw new FileError(file, "open", "it is not a regular file", "EISDIR");
-  }
   const read = (offset: number, into: Uint8Array): void =>
     moveAll(into.byteLength, (done, length) => {
       const count = guarded(file, "read", () => fs.readSync(descriptor, into, done, length, offset + done));
@@ -135,7 +134,11 @@ const WRITE_FLAGS: Readonly<Record<WriteMode, string | number>> = {
  * in part: it must be there (`update`), or is made where it is not (`resume`). Several processes may write ranges of one file.
  */
 export function openWritable(file: string, mode: WriteMode): WritableFile {
-  const descriptor = guarded(file, "write", () => fs.openSync(file, WRITE_FLAGS[mode]));
+  const descriptor = guarded(file, "write", () => {
+    // Opening a named pipe waits for a reader; a device or a socket answers at once.
+    if (fs.existsSync(file) && fs.statSync(file).isFIFO()) requireRegular(file, "write");
+    return fs.openSync(file, WRITE_FLAGS[mode]);
+  });
   const close = closing(file, "write", descriptor);
   return {
     byteLength: guarded(file, "open", () => fs.fstatSync(descriptor)).size,
@@ -342,7 +345,8 @@ function decode(file: string, bytes: Uint8Array): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: false }).decode(bytes);
   } catch (cause) {
-    throw new FileError(file, "read", "it is not valid UTF-8 text", undefined, { cause });
+    const kind = foreignContent(bytes);
+    throw new FileError(file, "read", `it is ${kind ?? "not valid UTF-8 text"}`, undefined, { cause });
   }
 }
 
@@ -351,6 +355,7 @@ export function guarded<T>(target: string, what: string, action: () => T): T {
   try {
     return action();
   } catch (error) {
+    if (error instanceof FileError) throw error;
     throw wrapped(target, what, error);
   }
 }
@@ -375,20 +380,4 @@ function freeBytesBeside(file: string): number {
   } catch {
     return 0;
   }
-}
-
-function reason(code: string | undefined, error: unknown): string {
-  const known = code === undefined ? undefined : REMEDIES[code];
-  if (known !== undefined) return `${known} (${code})`;
-  return permissionRemedy(error) ?? (error instanceof Error ? error.message : String(error));
-}
-
-/** The system's error code; for Deno's refusals, the name of its error. */
-export function codeOf(error: unknown): string | undefined {
-  if (!(error instanceof Error)) return undefined;
-  if ("code" in error && typeof error.code === "string") return error.code;
-  if (error.name === "NotCapable") return error.name;
-  // Deno gives some errors (EFBIG, EDQUOT) no code, only the system's number in the text.
-  const number = /\(os error (\d+)\)/.exec(error.message)?.[1];
-  return Object.entries(os.constants.errno).find(([, value]) => String(value) === number)?.[0];
 }

@@ -7,7 +7,8 @@
  */
 import * as fs from "node:fs";
 import { clearInterval, setInterval } from "node:timers";
-import { codeOf, guarded, pathKind } from "./files.ts";
+import { codeOf } from "./errno.ts";
+import { guarded, pathKind } from "./files.ts";
 
 /** A file that is open by the system's own descriptor, which `node:fs` gives under Bun only: for calls of the C library. */
 export interface DescribedFile {

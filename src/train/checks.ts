@@ -5,6 +5,8 @@
  * @module
  */
 import { listCheckpoints, stepOfPath } from "../checkpoint/directory.ts";
+import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
+import { otherCheckpoint } from "../checkpoint/other_programs.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { eosOf } from "../data/packing.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
@@ -210,6 +212,11 @@ export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
   } else if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
+    const other = otherOf(newest.path);
+    if (other !== undefined) {
+      const got = `'${out}' with '${newest.path}', ${other}. Give another folder with '--out'`;
+      throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
+    }
     const got =
       `'${out}' with '${newest.path}'. Go on from it with '--resume auto', give another folder with '--out', ` +
       "or remove this one";
@@ -220,6 +227,11 @@ export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
   const got =
     `'${out}' with '${out}/${made}'. Give another folder with '--out', or replace what is there with '--overwrite'`;
   throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
+}
+
+/** What a checkpoint of another program is; undefined for one of this library, whole or not. */
+function otherOf(checkpoint: string): string | undefined {
+  return pathExists(`${checkpoint}/${MANIFEST_FILE}`) ? undefined : otherCheckpoint(checkpoint)?.what;
 }
 
 /** Newer checkpoints would outlive those to come, which have lower steps, and be what the next resume takes. */

@@ -3,12 +3,15 @@
  *
  * @module
  */
+import { refuseAdapter } from "../checkpoint/adapters.ts";
+import { companionsOf, describeLeftOut, type FolderCompanions } from "../checkpoint/companions.ts";
 import { parseJsonObject } from "../checkpoint/json.ts";
 import { loadCheckpoint } from "../checkpoint/load.ts";
 import { summarizeNames } from "../checkpoint/hf_names.ts";
 import { findSnapshot, formatHubName, hubCache, parseHubName } from "../checkpoint/hub_cache.ts";
 import { type LoadHfOptions, loadHfWeights } from "../checkpoint/load_hf.ts";
 import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
+import { otherCheckpoint } from "../checkpoint/other_programs.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
@@ -21,9 +24,6 @@ import { pathKind, readBytes } from "../runtime/files.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { writeParameters } from "../tensor/write.ts";
 import type { Run } from "./run.ts";
-
-/** Files of a tokenizer that lie beside a model's weights. */
-const TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
 
 /**
  * A Hugging Face folder or a checkpoint, whose weights are loaded, or the name of a model in Hugging Face's cache, such as
@@ -82,11 +82,12 @@ export async function openModel(
   }
   const place = typeof source === "string" ? placeOf(source) : undefined;
   const folder = place !== undefined && pathKind(place) === "directory" ? place : undefined;
+  if (folder !== undefined) refuseAdapter(folder);
   const hfConfig = typeof source === "string" ? await readHfConfig(place ?? source) : source;
   const model = buildModel(device, hfConfig);
-  const tokenizerFiles = folder === undefined
-    ? []
-    : TOKENIZER_FILES.map((name) => `${folder}/${name}`).filter((file) => pathKind(file) === "file");
+  let listed: FolderCompanions | undefined;
+  const companions = (from: string): FolderCompanions => listed ??= companionsOf(from);
+  if (folder !== undefined) model.companions = { read: () => companions(folder).read() };
   model.files = {
     folder,
     load: async (given) => {
@@ -96,12 +97,15 @@ export async function openModel(
       else if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
         await loadCheckpoint({ directory: folder, from: folder, model, group, ...reading });
       } else {
-        const { ignored } = await loadHfWeights(model, folder, group, reading);
-        if (ignored.length === 0) return;
-        log.withRank(group.rank).once().info(`Left tensors of '${folder}' unread: ${summarizeNames(ignored)}`);
+        const { ignored, files } = await loadHfWeights(model, folder, group, reading);
+        const note = log.withRank(group.rank).once();
+        if (ignored.length > 0) note.info(`Left tensors of '${folder}' unread: ${summarizeNames(ignored)}`);
+        if (group.rank > 0) return;
+        const line = describeLeftOut(folder, companions(folder), files, ", and out of what is saved");
+        if (line !== undefined) note.info(line);
       }
     },
-    save: (directory, options) => saveHfDirectory(model, directory, group, { tokenizerFiles, ...options }),
+    save: (directory, options) => saveHfDirectory(model, directory, group, options),
   };
   if (fsdpPlan !== undefined) {
     shardModel(model, { ...sharding, fsdpPlan, mesh: mesh ?? group });
@@ -136,7 +140,17 @@ function requireSameSeed(seed: number, group: ProcessGroup): number {
 
 /** Reads a `config.json`, or that of a Hugging Face folder. */
 export async function readHfConfig(path: string): Promise<Readonly<Record<string, unknown>>> {
-  const file = pathKind(path) === "file" ? path : `${path}/config.json`;
+  const kind = pathKind(path);
+  const isWeights = kind === "file" && path.endsWith(".safetensors");
+  const other = isWeights ? undefined : otherCheckpoint(path);
+  const remedy = other === undefined
+    ? "give the folder that it lies in"
+    : `write a Hugging Face folder of it ${other.convert}`;
+  const what = isWeights ? "a file of weights" : other?.what;
+  const refuse = (): FileError => new FileError(path, "open", `it is ${what} and not a model's folder; ${remedy}`);
+  if (kind === "file" && what !== undefined) throw refuse();
+  const file = kind === "file" ? path : `${path}/config.json`;
+  if (other !== undefined && pathKind(file) === "none") throw refuse();
   if (pathKind(file) === "none" && pathKind(`${path}/model/config.json`) === "file") {
     throw new FileError(file, "read", `there is no such file; the model of the run is '${path}/model'`);
   }

@@ -22,6 +22,7 @@ import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
 import { evaluate } from "./evaluate.ts";
 import { generate } from "./generate.ts";
+import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
 import { CheckpointSaver } from "./saver.ts";
@@ -144,6 +145,11 @@ class Training {
     using data = await this.#openData(model, "data");
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, "evalData") : undefined;
     const prompt = await this.#openPrompt(model, data);
+    const isTokenizerNamed = config.tokenizer !== undefined;
+    await group.together(
+      "read the files beside the weights",
+      () => keepCompanions(model, data, isTokenizerNamed, group),
+    );
     this.#describe(estimate, data);
     const { offloadStates } = config;
     using pool = await group.together(
@@ -220,6 +226,10 @@ class Training {
       const means = key === "globalBatch" ? this.#otherBatch(step, loader.state().cursor) : "";
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
     }
+    await this.#run.group.together(
+      "read the files beside the weights",
+      () => addCompanions(context.model, path, context.group),
+    );
     [this.#step, this.#saved] = [step, step];
     log.info(`Resumed '${path}' at step ${step}`);
   }
@@ -339,7 +349,7 @@ class Training {
   async #finish(model: CausalLm, tokenizer: Tokenizer, prompt: SamplePrompt | undefined): Promise<FinishedModel> {
     const { out, sampleTokens, seed } = this.#config;
     const folder = `${out}/model`;
-    await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
+    await saveHfDirectory(model, folder, this.#run.group);
     this.#log.once().info(`Wrote the model to '${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);

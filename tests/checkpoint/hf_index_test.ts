@@ -156,7 +156,10 @@ test("openHfWeights() refuses a damaged shard and a directory without weights", 
   using directory = temporaryDirectory();
   await refusal(directory, /Expected model\.safetensors or model\.safetensors\.index\.json, got neither/);
   directory.write("pytorch_model.bin", "x");
-  await refusal(directory, /got neither: convert pytorch_model\.bin/);
+  await refusal(
+    directory,
+    /got neither but pickled weights: write a Hugging Face folder of it by save_pretrained of transformers$/,
+  );
   await write(directory, 40);
   directory.write("model-00002-of-00002.safetensors", new Uint8Array(20));
   await refusal(directory, /model-00002-of-00002\.safetensors: A header has at least 2 bytes/);

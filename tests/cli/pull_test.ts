@@ -15,12 +15,19 @@ const read = (name: string): Uint8Array => fs.readFileSync(fixturePath(`llama-od
 const WEIGHTS = read("model.safetensors");
 const text = (value: unknown): Uint8Array => new TextEncoder().encode(JSON.stringify(value));
 
-/** A model of one file of weights, beside what is not pulled. */
+/** A model of one file of weights, beside small files, of which some are not pulled. */
 const FILES = new Map([
   ["README.md", text("read me")],
   ["config.json", read("config.json")],
   ["pytorch_model.bin", text("old")],
   ["generation_config.json", text({})],
+  ["chat_templates/tool.jinja", text("tools")],
+  ["onnx/config.json", text({})],
+  ["onnx/model.onnx", text("other weights")],
+  ["trainer_state.json", text({})],
+  [".gitattributes", text("hidden")],
+  ["../../../outside.json", text("leaves the folder")],
+  ["/tmp/fullyshard-outside.json", text("leaves the folder")],
   ["model.safetensors", WEIGHTS],
   ["tokenizer_config.json", text({ eos: 1 })],
 ]);
@@ -34,19 +41,25 @@ describe("fullyshard pull", () => {
     const folder = `${temporary.path}/models--tiny--llama-odd`;
     assert.equal(stdout, `${folder}/snapshots/${COMMIT}\n`);
     assert.equal(fs.readFileSync(`${folder}/refs/main`, "utf8"), COMMIT);
-    const pulled = ["config.json", "model.safetensors", "tokenizer_config.json"];
-    assert.deepEqual(fs.readdirSync(`${folder}/snapshots/${COMMIT}`).sort(), pulled);
+    const small = ["README.md", "chat_templates/tool.jinja", "config.json", "generation_config.json"];
+    const pulled = [...small, "model.safetensors", "tokenizer_config.json"];
+    const there = fs.readdirSync(`${folder}/snapshots/${COMMIT}`, { recursive: true, encoding: "utf8" });
+    assert.deepEqual(there.filter((name) => name !== "chat_templates").sort(), pulled);
     for (const name of pulled) {
       const bytes = FILES.get(name) ?? new Uint8Array();
       const etag = name.endsWith(".safetensors") ? sha256(bytes) : gitHash(bytes);
-      assert.equal(fs.readlinkSync(`${folder}/snapshots/${COMMIT}/${name}`), `../../blobs/${etag}`);
+      const up = name.includes("/") ? "../../../" : "../../";
+      assert.equal(fs.readlinkSync(`${folder}/snapshots/${COMMIT}/${name}`), `${up}blobs/${etag}`);
       assert.deepEqual(new Uint8Array(fs.readFileSync(`${folder}/blobs/${etag}`)), new Uint8Array(bytes));
     }
-    assert.equal(fs.readdirSync(`${folder}/blobs`).length, 3);
+    assert.equal(fs.readdirSync(`${folder}/blobs`).length, new Set(pulled.map((name) => String(FILES.get(name)))).size);
     hub.requests.length = 0;
     const again = await pull(hub, temporary.path, [`${NAME}@v1.0`]);
     assert.equal(again.code, 0, again.stderr);
-    assert.match(again.stderr, /^config\.json: \d+ bytes, was there\n.*\nmodel\.safetensors: .*, was there\n$/);
+    assert.match(
+      again.stderr,
+      /^config\.json: \d+ bytes, was there\n(.*, was there\n){4}model\.safetensors: .*, was there\n$/,
+    );
     assert.deepEqual(hub.requests.filter((line) => line.startsWith("GET")), [
       `GET /api/models/${NAME}/revision/v1.0`,
     ]);
@@ -239,7 +252,7 @@ describe("fullyshard pull", () => {
     }
     for (const { code, stderr } of await Promise.all([pull(hub, temporary.path), first])) assert.equal(code, 0, stderr);
     assert.deepEqual(ranges, [undefined, "bytes=3000-"]);
-    assert.equal(fs.readdirSync(blobs).length, 3);
+    assert.equal(fs.readdirSync(blobs).length, 6);
     assert.deepEqual(new Uint8Array(fs.readFileSync(`${blobs}/${sha256(WEIGHTS)}`)), new Uint8Array(WEIGHTS));
   });
 

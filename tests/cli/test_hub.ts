@@ -55,7 +55,7 @@ export class TestHub implements AsyncDisposable {
 
   #answer(request: IncomingMessage, response: ServerResponse): void {
     const { method = "", url = "", headers: { range, authorization } } = request;
-    const file = decodeURIComponent(url.replace(/^.*\//, ""));
+    const file = decodeURIComponent(url.replace(/^.*\/resolve\/[^/]*\//, ""));
     this.requests.push(`${method} ${url}${range === undefined ? "" : ` ${range}`}`);
     this.tokens.add(authorization ?? "none");
     if (this.trick(request, response, file)) return;

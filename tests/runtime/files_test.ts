@@ -203,3 +203,36 @@ describe("paths", () => {
     assert.deepEqual([...await files.readBytes(path)], [0x61, 0xff]);
   });
 });
+
+describe("what is not a regular file", () => {
+  const readers: readonly (readonly [string, (file: string) => unknown])[] = [
+    ["openReadable", files.openReadable],
+    ["readTextSync", files.readTextSync],
+    ["readBytesSync", files.readBytesSync],
+  ];
+
+  for (const [name, read] of readers) {
+    it(`is refused by ${name}() with its kind, at once`, () => {
+      using directory = temporaryDirectory();
+      const pipe = directory.file("pipe");
+      assert.equal(spawnSync("mkfifo", [pipe]).status, 0);
+      symlinkSync(pipe, directory.file("link"));
+      for (const file of [pipe, directory.file("link")]) {
+        assert.match(refusal(() => read(file)).message, /it is a named pipe \(FIFO\), not a regular file; write what/);
+      }
+      assert.match(refusal(() => read(directory.path)).message, /it is a directory, not a regular file/);
+      assert.match(refusal(() => read(directory.file("none"))).message, /there is no such file/);
+    });
+  }
+
+  it("is refused by readBytes() and openWritable() too", async () => {
+    using directory = temporaryDirectory();
+    const pipe = directory.file("pipe");
+    assert.equal(spawnSync("mkfifo", [pipe]).status, 0);
+    await assert.rejects(files.readBytes(pipe), /a named pipe \(FIFO\)/);
+    await assert.rejects(files.readText(directory.path), /it is a directory, not a regular file/);
+    for (const mode of ["create", "append", "update", "resume"] as const) {
+      assert.match(refusal(() => files.openWritable(pipe, mode)).message, /a named pipe \(FIFO\)/);
+    }
+  });
+});

@@ -1,0 +1,43 @@
+/**
+ * Why a call of the system failed: its code, and words that say what helps.
+ *
+ * @module
+ */
+import * as os from "node:os";
+import { permissionRemedy } from "./permissions.ts";
+
+const REMEDIES: Readonly<Record<string, string>> = {
+  ENOENT: "there is no such file or directory; check the spelling and the working directory",
+  ENOTDIR: "a part of the path is a file, not a directory",
+  EISDIR: "it is a directory, not a file",
+  EEXIST: "something of that name is there already; remove it or choose another name",
+  EACCES: "permission denied; choose a path that this user may use",
+  EPERM: "the operation is not permitted; choose a path that this user may use",
+  EROFS: "the file system is read-only; choose a path on another one",
+  ENOSPC: "no space is left on the device; free some, or choose a path on another one",
+  EDQUOT: "the disk quota is used up; free some space, or choose a path on another device",
+  EFBIG: "the file would be larger than the process' limit (ulimit -f)",
+  EMFILE: "too many files are open in this process (ulimit -n)",
+  ENFILE: "too many files are open in the system",
+  ENAMETOOLONG: "the name is too long",
+  ELOOP: "it runs through too many symbolic links",
+  ENOTEMPTY: "the directory is not empty",
+  EXDEV: "source and target are on different file systems",
+};
+
+/** Why a call failed, and what helps. */
+export function reason(code: string | undefined, error: unknown): string {
+  const known = code === undefined ? undefined : REMEDIES[code];
+  if (known !== undefined) return `${known} (${code})`;
+  return permissionRemedy(error) ?? (error instanceof Error ? error.message : String(error));
+}
+
+/** The system's error code; for Deno's refusals, the name of its error. */
+export function codeOf(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  if ("code" in error && typeof error.code === "string") return error.code;
+  if (error.name === "NotCapable") return error.name;
+  // Deno gives some errors (EFBIG, EDQUOT) no code, only the system's number in the text.
+  const number = /\(os error (\d+)\)/.exec(error.message)?.[1];
+  return Object.entries(os.constants.errno).find(([, value]) => String(value) === number)?.[0];
+}

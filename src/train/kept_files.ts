@@ -1,0 +1,49 @@
+/**
+ * Small files that a run's checkpoints and its model keep: those of the folder that it began from, with the tokenizer that
+ * it trained with. They are read before training, since a folder may be removed meanwhile, or be a checkpoint that newer
+ * ones replace.
+ *
+ * @module
+ */
+import { companionsOf, tokenizerFilesOf, withMissing, withTokenIds, withTokenizer } from "../checkpoint/companions.ts";
+import type { Ranks } from "../checkpoint/ranks.ts";
+import type { Tokenizer } from "../data/tokenizer.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { pathKind, resolveLinks } from "../runtime/files.ts";
+
+/**
+ * Reads the files that saves of a model are to have, on rank 0.
+ *
+ * @param isNamed whether the run was given a tokenizer, and not that of the model's folder
+ * @throws {FileError} if one cannot be read
+ */
+export function keepCompanions(
+  model: CausalLm,
+  { tokenizer }: { readonly tokenizer: Tokenizer },
+  isNamed: boolean,
+  { rank }: Pick<Ranks, "rank">,
+): void {
+  const folder = model.files?.folder;
+  const { files, eosId } = tokenizer;
+  const isOther = folder === undefined ? true : isNamed && !isWithin(tokenizer.path, folder);
+  const knowsEnd = folder === undefined && model.hfConfig["eos_token_id"] != null;
+  if (isOther && eosId !== undefined && !knowsEnd) model.configChanges = { eos_token_id: eosId };
+  if (rank > 0) return;
+  if (isOther && (folder !== undefined || files.length > 0)) {
+    model.companions = withTokenIds(withTokenizer(model.companions, tokenizerFilesOf(files)), eosId);
+  }
+  model.companions?.read();
+}
+
+/** Adds the files of a checkpoint that a run goes on from, on rank 0: on another host they may lie nowhere else. */
+export function addCompanions(model: CausalLm, checkpoint: string, { rank }: Pick<Ranks, "rank">): void {
+  if (rank > 0) return;
+  const saved = companionsOf(checkpoint);
+  saved.read();
+  model.companions = withMissing(model.companions, saved);
+}
+
+function isWithin(file: string, folder: string): boolean {
+  const parent = file.slice(0, file.lastIndexOf("/") + 1) || ".";
+  return pathKind(parent) === "directory" && resolveLinks(parent) === resolveLinks(folder);
+}
