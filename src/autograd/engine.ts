@@ -8,6 +8,7 @@ import { placeAfter } from "../at.ts";
 import { ArgumentError, DTypeError, InternalError, ShapeError } from "../errors.ts";
 import { sameShape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { unwind } from "../unwind.ts";
 import { type Edge, type GradientSink, type Node, takesDtype } from "./node.ts";
 
 /** What takes part in a backward pass besides the graph: a parallelism that reduces gradients. */
@@ -89,7 +90,9 @@ export function runBackward(root: Edge, seed: Tensor, retainGraph: boolean): voi
   };
   active = { join: (member) => void members.add(member) };
   try {
+    results = [seed];
     deliver(root, seed);
+    results = [];
     for (let node = queue.pop(); node !== undefined; node = queue.pop()) {
       const current = node;
       const grads = waiting.get(node);
@@ -113,13 +116,13 @@ export function runBackward(root: Edge, seed: Tensor, retainGraph: boolean): voi
     for (const sink of sinks) sink.finish();
     for (const member of members) member.endPass();
   } catch (error) {
-    for (const grad of results) grad?.dispose();
-    for (const [node, slots] of waiting) {
-      for (const grad of slots) grad?.dispose();
-      node.release();
-    }
-    for (const sink of sinks) sink.clear();
-    for (const member of members) member.abandonPass();
+    unwind([
+      ...results.map((grad) => () => grad?.dispose()),
+      ...waiting.values().flatMap((slots) => slots.map((grad) => () => grad?.dispose())),
+      ...waiting.keys().map((node) => () => node.release()),
+      ...sinks.values().map((sink) => () => sink.clear()),
+      ...members.values().map((member) => () => member.abandonPass()),
+    ]);
     throw error;
   } finally {
     active = undefined;

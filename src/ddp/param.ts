@@ -49,9 +49,14 @@ class ComputeCopy implements ParameterRun {
     this.renew();
   }
 
+  /** Gives the copy memory, where it has none. */
+  open(): void {
+    if (!this.whole.attached) this.whole.attach();
+  }
+
   /** Gives the copy the values. */
   renew(): void {
-    if (!this.whole.attached) this.whole.attach();
+    this.open();
     const [dst, src] = [this.whole.ptr, this.param];
     this.device.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.length, dst, src });
     this.whole.version++;
@@ -108,8 +113,23 @@ export class ReplicatedStorage implements ParameterStorage {
     });
     if (this.#copy !== undefined) {
       this.whole = { buffer: this.#copy.whole, layout: denseLayout(parameter.shape), dtype: paramDtype };
-      if (this.hasValues()) this.#copy.renew();
     }
+  }
+
+  /** Allocates what {@link adopt} needs. It may fail on this rank alone. */
+  open(): void {
+    if (this.hasValues()) this.#copy?.open();
+  }
+
+  /** Gives up what {@link open} has allocated, where {@link adopt} does not follow. */
+  discard(): void {
+    this.#copy?.whole.release();
+  }
+
+  /** Becomes the parameter's storage. */
+  adopt(): void {
+    if (this.hasValues()) this.#copy?.renew();
+    this.parameter.adopt(this, this.whole);
   }
 
   /** Whether a backward on this rank has reached it since its gradient was cleared. */
@@ -123,6 +143,11 @@ export class ReplicatedStorage implements ParameterStorage {
 
   materialize(): void {
     this.#values.materialize();
+  }
+
+  vacate(): void {
+    this.#values.vacate();
+    this.#copy?.whole.detach();
   }
 
   hasUnreduced(): boolean {

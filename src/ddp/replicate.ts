@@ -26,7 +26,7 @@ export interface ReplicateOptions {
   /** Gradients reduced together, in bytes. @default 25 MiB, as in PyTorch */
   readonly bucketBytes?: number;
   /** What is computed and reduced in. Values stay float32; the copies that are computed with cost their own bytes. */
-  readonly precision?: MixedPrecision;
+  readonly precision?: MixedPrecision | undefined;
 }
 
 /** A replicated module. */
@@ -47,24 +47,40 @@ export class ReplicatedModule implements PassMember, GradientReducer {
   /** The pass that it has joined. */
   #pass: BackwardPass | undefined;
 
-  /** Made by {@link replicate}. */
+  /**
+   * Made by {@link replicate}. Parameters take rank 0's values and become replicated once nothing can fail on one rank alone any more:
+   * where memory runs out, they are what they were on all ranks.
+   */
   constructor(module: Module, group: ProcessGroup, { bucketBytes, precision }: Omit<ReplicateOptions, "mesh">) {
     this.module = module;
     this.#group = group;
     this.#bucketBytes = bucketBytes;
     this.#precision = resolvePrecision(precision);
-    this.#uncast = module.castBoundary(this.#precision.boundary);
     this.#gradientDivideFactor = group.size;
     const bucketOf = (storage: ReplicatedStorage): GradientBucket => this.#bucketOf(storage);
+    const parameters = [...module.parameters()];
+    const [first] = parameters;
+    if (first === undefined) throw new InternalError("a replicated module without parameters");
     this.#storages = new Map(
-      [...module.parameters()].map((parameter) =>
+      parameters.map((parameter) =>
         [parameter, new ReplicatedStorage(parameter, this, bucketOf, this.#precision.paramDtype)] as const
       ),
     );
-    for (const [parameter, storage] of this.#storages) parameter.adopt(storage, storage.whole);
-    const [first] = this.#storages.keys();
-    if (first === undefined) throw new InternalError("a replicated module without parameters");
-    this.#scale = first.device.scalars.make(1 / group.size);
+    using opened = new DisposableStack();
+    this.#scale = group.agree(`replicate ${module.constructor.name}`, () => {
+      for (const storage of this.#storages.values()) {
+        opened.defer(() => storage.discard());
+        storage.open();
+      }
+      return opened.use(first.device.scalars.make(1 / group.size));
+    });
+    const present = parameters.filter(({ buffer }) => buffer.attached);
+    writeParameters(present, (parameter, owned) => {
+      group.broadcast(owned, parameter.numel * float32.byteLength, 0, `'${parameter.fqn}'`).wait();
+    });
+    opened.move();
+    for (const storage of this.#storages.values()) storage.adopt();
+    this.#uncast = module.castBoundary(this.#precision.boundary);
   }
 
   get gradientDivideFactor(): number {
@@ -160,9 +176,5 @@ export function replicate(module: Module, options: ReplicateOptions): Replicated
     throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
   }
   for (const parameter of parameters) parameter.requirePlain("replicate");
-  const present = parameters.filter(({ buffer }) => buffer.attached);
-  writeParameters(present, (parameter, owned) => {
-    group.broadcast(owned, parameter.numel * float32.byteLength, 0, `'${parameter.fqn}'`).wait();
-  });
   return new ReplicatedModule(module, group, options);
 }

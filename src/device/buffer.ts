@@ -130,4 +130,9 @@ export class Buffer {
     this.#refs--;
     if (this.#refs === 0) this.detach();
   }
+
+  /** Same as {@link release}, for `using`. */
+  [Symbol.dispose](): void {
+    this.release();
+  }
 }

@@ -136,13 +136,21 @@ export function fullyShard(module: Module | readonly Module[], options: FullySha
   const ties = modules.flatMap((member) => [...tiesOf(member, ignored, below, seen)]);
   for (const parameter of parameters) parameter.requirePlain("shard");
   const merged = new Map(ties.map(({ parameter, holder }) => [holder, parameter]));
-  for (const [holder, { fqn }] of merged) {
-    if (policy.all.rank === 0) {
-      policy.all.report(`Unit '${holder.name}' becomes part of the unit of ${names}, which uses '${fqn}' too`);
-    }
+  const holders = [...merged.keys()];
+  const isHeld = ({ storage }: Parameter): boolean => storage instanceof ShardedStorage && merged.has(storage.unit);
+  const claimed = all.filter((parameter) => isFree(parameter) || isHeld(parameter));
+  const unit = new FsdpUnit(modules, claimed, policy, holders);
+  // Nothing fails from here on.
+  const notes = Array.from(
+    merged,
+    ([holder, { fqn }]) => `Unit '${holder.name}' becomes part of the unit of ${names}, which uses '${fqn}' too`,
+  );
+  for (const holder of holders) {
     letGo(holder);
-    holder.dissolve();
+    holder.dispose();
   }
-  const unit = new FsdpUnit(modules, all.filter(isFree), policy);
-  return new FullyShardedModule(unit, attachHooks(unit, () => unitsOf(modules)));
+  unit.adopt();
+  const handle = new FullyShardedModule(unit, attachHooks(unit, () => unitsOf(modules)));
+  if (policy.all.rank === 0) { for (const note of notes) policy.all.report(note); }
+  return handle;
 }

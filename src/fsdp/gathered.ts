@@ -29,7 +29,7 @@ import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { type DType, float32 } from "../dtype.ts";
 import { copyAcross } from "../device/offload.ts";
 import type { DeviceEvent } from "../device/stream.ts";
-import { InternalError } from "../errors.ts";
+import { InternalError, UseAfterDisposeError } from "../errors.ts";
 import { denseLayout, numelOf } from "../shape.ts";
 import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -70,20 +70,29 @@ export function copyChunks(
   }
 }
 
+/** Memory of a run. */
+interface RunMemory {
+  /** The device that it lies on. */
+  readonly home: Device;
+  readonly window: GatherWindow;
+  /** The float32 master weights. */
+  readonly master: Buffer;
+}
+
 /** A run and the whole that it is a part of. */
 export class GatheredRun {
   /** The whole; parameters hold references. */
   readonly whole: Buffer;
-  /** Where the run lies. */
-  readonly home: Device;
   readonly #device: Device;
   readonly #policy: ResolvedPolicy;
   readonly #extension: GatherExtension | undefined;
   readonly #plan: SegmentPlan;
   readonly #dtype: DType;
   readonly #nameOf: () => string;
-  readonly #window: GatherWindow;
-  readonly #master: Buffer;
+  /** Memory that peers read, where the run is not offloaded. */
+  readonly #shared: GatherWindow | undefined;
+  /** Undefined until {@link open}, and after {@link dispose}. */
+  #memory: RunMemory | undefined;
   #kept: KeptPart | undefined;
   /** After the last write to what is gathered from. */
   #written: DeviceEvent;
@@ -91,7 +100,7 @@ export class GatheredRun {
   #gather: Work | undefined;
 
   /**
-   * Collective.
+   * Opens the window, unless the run is offloaded. Collective: where it fails on a rank, it fails on all, and none keeps memory.
    *
    * @param nameOf gives the present name of the segment
    * @param extension what gathers its only parameter instead, which is cut into chunks then
@@ -104,8 +113,6 @@ export class GatheredRun {
     extension: GatherExtension | undefined,
   ) {
     this.#device = device;
-    if (policy.offloadPolicy?.pinMemory === false) device.offload.leaveUnpinned();
-    this.home = policy.offloadPolicy === undefined ? device : device.offload.device;
     this.#policy = policy;
     this.#extension = extension;
     this.#plan = plan;
@@ -113,34 +120,58 @@ export class GatheredRun {
     this.#nameOf = nameOf;
     const name = nameOf();
     const bytes = plan.runLength * this.#dtype.byteLength;
-    this.#window = policy.offloadPolicy === undefined
+    this.#shared = policy.offloadPolicy === undefined
       ? policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name)
-      : new OffloadedWindow(policy.group, device, bytes, name);
-    this.#master = this.#dtype === float32
-      ? Buffer.borrow(this.home, this.#window.pointer, bytes, `${name} parameters`)
-      : Buffer.allocate(this.home, plan.runLength * float32.byteLength, `${name} master weights`, "parameters");
+      : undefined;
     const source = policy.group.gatherMemory();
     this.whole = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered", source);
     this.#written = device.streams.current.record();
   }
 
+  /** Allocates what is this rank's own. It may fail on this rank alone, and keeps nothing then. */
+  open(): void {
+    const { offloadPolicy, group } = this.#policy;
+    if (offloadPolicy?.pinMemory === false) this.#device.offload.leaveUnpinned();
+    const home = offloadPolicy === undefined ? this.#device : this.#device.offload.device;
+    const [name, { runLength }] = [this.#nameOf(), this.#plan];
+    const bytes = runLength * this.#dtype.byteLength;
+    using taken = new DisposableStack();
+    const window = this.#shared ?? new OffloadedWindow(group, this.#device, bytes, name);
+    if (window !== this.#shared) taken.defer(() => window.dispose());
+    const master = this.#dtype === float32
+      ? Buffer.borrow(home, window.pointer, bytes, `${name} parameters`)
+      : Buffer.allocate(home, runLength * float32.byteLength, `${name} master weights`, "parameters");
+    taken.move();
+    this.#memory = { home, window, master };
+  }
+
+  /** Where the run lies. */
+  get home(): Device {
+    return this.#own.home;
+  }
+
   /** Address of the master weights. */
   get master(): DevicePtr {
-    return this.#master.ptr;
+    return this.#own.master.ptr;
+  }
+
+  get #own(): RunMemory {
+    if (this.#memory === undefined) throw new UseAfterDisposeError(`'${this.#nameOf()}' has no memory of its own`);
+    return this.#memory;
   }
 
   /** Waits until no peer reads the run. What was gathered must be freed before, as it would grow stale. */
   beginWrite(): void {
-    this.#window.beginWrite(this.#nameOf());
+    this.#own.window.beginWrite(this.#nameOf());
   }
 
   /** Publishes what was written. */
   endWrite(): void {
     if (this.#dtype !== float32) {
-      const [dst, src] = [this.#window.pointer, this.#master.ptr];
+      const [dst, src] = [this.#own.window.pointer, this.#own.master.ptr];
       this.home.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.runLength, dst, src });
     }
-    this.#window.endWrite();
+    this.#own.window.endWrite();
     this.whole.version++;
     this.#written = this.#device.streams.current.record();
   }
@@ -184,12 +215,14 @@ export class GatheredRun {
     this.#written = this.#device.streams.current.record();
   }
 
-  /** Frees everything; every rank must. */
+  /** Frees everything; every rank must. A second call does nothing. */
   dispose(): void {
+    if (this.whole.disposed) return;
     this.reshard();
     this.whole.release();
-    this.#master.release();
-    this.#window.dispose();
+    this.#memory?.master.release();
+    (this.#memory?.window ?? this.#shared)?.dispose();
+    this.#memory = undefined;
   }
 
   #gatherAll(phase: Phase, custom: CustomCollectives["allGather"]): Work {
@@ -197,26 +230,23 @@ export class GatheredRun {
     const { chunks, world, runLength } = this.#plan;
     const byteLength = runLength * this.#dtype.byteLength;
     const unit = this.#nameOf();
-    const runs = chunks === undefined || chunks.dim === 0
+    using runs = chunks === undefined || chunks.dim === 0
       ? undefined
       : Buffer.allocate(this.#device, world * byteLength, `${unit} gathered chunks`, "gathered");
     const dst = (runs ?? this.whole).ptr;
     const starts = Array.from({ length: world }, (_, rank) => rank * byteLength);
     const work = custom === undefined
-      ? this.#window.gather(dst, starts, unit, phase)
+      ? this.#own.window.gather(dst, starts, unit, phase)
       : this.#gatherBy(custom, { group: this.#policy.group, dst, byteLength, unit, phase });
     if (chunks === undefined || runs === undefined) return work;
     work.wait();
     copyChunks(this.#device, this.#dtype, chunks, { whole: this.whole.ptr, runs: runs.ptr, world, to: "whole" });
-    runs.release();
     return enqueuedWork(this.#device);
   }
 
   #gatherBy(custom: NonNullable<CustomCollectives["allGather"]>, call: Omit<AllGatherCall, "src">): Work {
-    const own = this.#onDevice(this.#window.pointer, call.byteLength);
-    const work = custom({ ...call, src: own.ptr });
-    own.release();
-    return work;
+    using own = this.#onDevice(this.#own.window.pointer, call.byteLength);
+    return custom({ ...call, src: own.ptr });
   }
 
   /** A reference on memory of the run's where it is read on the device: itself, or a copy of what is offloaded. */
@@ -237,7 +267,7 @@ export class GatheredRun {
     const context = { group, shape, chunkShape: chunkOf(chunks, 0).sizes, paramDtype };
     using _frame = scope();
     return noGrad(() => {
-      const own = this.#onDevice(this.#master.ptr, this.#master.byteLength);
+      const own = this.#onDevice(this.#own.master.ptr, this.#own.master.byteLength);
       using shard = new Tensor(own, denseLayout(chunkOf(chunks, group.rank).sizes), float32);
       const { inputs, metadata } = extension.preAllGather(shard, context);
       const outputs = inputs.map((input, i) => {

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { activePass } from "../autograd/engine.ts";
 import { ArgumentError } from "../errors.ts";
 import type { Module } from "../nn/module.ts";
 import type { CustomCollectives } from "./policy.ts";
@@ -30,6 +31,9 @@ export function unitsOf(modules: readonly Module[]): FsdpUnit[] {
   const all = modules.flatMap((module) => [...module.namedModules()]);
   return [...new Set(all.flatMap(([, member]) => shardedModuleOf(member)?.unit ?? []))];
 }
+
+/** Methods that gather and free already. */
+const HOOKED: WeakSet<object> = new WeakSet();
 
 /** Which sharded modules a setting reaches. */
 export interface RecurseOptions {
@@ -72,6 +76,17 @@ export function letGo(unit: FsdpUnit): void {
     SHARDINGS.get(module)?.detach();
     SHARDINGS.delete(module);
   }
+}
+
+/**
+ * Takes a sharding back: the modules are ordinary ones again, and their parameters plain, with the values that they have. Where a rank
+ * has no memory for these, nothing changes on any. Every rank must.
+ *
+ * @throws {OutOfMemoryError} on that rank
+ */
+export function undoSharding({ unit }: FullyShardedModule): void {
+  unit.dissolve();
+  letGo(unit);
 }
 
 /** What can be done with sharded modules. */
@@ -197,6 +212,24 @@ export class FullyShardedModule {
     this.unit.custom.allReduceHook = hook;
   }
 
+  /**
+   * Drops what steps have left of gradients, also of accumulations that were not reduced yet, and frees gathered parameters, on every
+   * rank (PyTorch's `reset_iter_state`). A forward or backward that throws needs no such call: the next one begins afresh, and a
+   * backward that throws drops gradients itself. It is for an accumulation that is given up, as where one of its forwards has thrown.
+   *
+   * @throws {ArgumentError} if the module is below a root, or a backward is under way
+   */
+  resetIterState(): void {
+    const root = this.unit.root?.units[0];
+    if (root !== undefined && root !== this.unit) {
+      throw new ArgumentError(`Cannot reset '${this.unit.name}', which is below '${root.name}': call it on that root`);
+    }
+    if (activePass() !== undefined) {
+      throw new ArgumentError(`Cannot reset '${this.unit.name}' inside a backward: call it when that has ended`);
+    }
+    for (const unit of this.units()) unit.abandonPass();
+  }
+
   /** Frees all shards and windows: the modules are ordinary ones again, without values, and can be sharded anew. Every rank must. */
   dispose(): void {
     if (!this.modules.some((module) => shardedModuleOf(module) === this)) return; // it was, and they may be sharded anew
@@ -226,13 +259,21 @@ export function shareCommContext(roots: readonly FullyShardedModule[]): void {
       `Cannot share what '${root.unit.name}' communicates with: it is below '${outer.unit.name}', whose root does; give roots only`,
     );
   }
+  for (const { unit } of roots) {
+    const root = unit.root?.units[0];
+    if (root === undefined || root === unit) continue;
+    throw new ArgumentError(
+      `Cannot share what '${unit.name}' communicates with: it is below '${root.name}', whose root does; give roots only`,
+    );
+  }
   const shared = new ReductionInputs(roots.map(({ unit }) => unit));
   for (const { unit } of roots) unit.reductionInputs = shared;
 }
 
 /**
  * Lets another method of a sharded module gather and free parameters as its forward does: what it is given and gives is hooked
- * alike. Does nothing if the module is not sharded.
+ * alike. Does nothing if the module is not sharded, or the method was registered before. The method may call the forward, and the
+ * forward the method: parameters are freed when the outer one has ended.
  *
  * @param method name of a method that is called on the module
  * @throws {ArgumentError} if the module has no method of that name
@@ -261,8 +302,9 @@ export function registerFsdpForwardMethod<M extends Module>(module: M, method: k
   if (typeof body !== "function") {
     throw new ArgumentError(`${module.constructor.name} has no method '${method}': name one that is called on it`);
   }
-  if (shardedModuleOf(module) === undefined) return;
+  if (shardedModuleOf(module) === undefined || HOOKED.has(body)) return;
   const value = (...args: readonly unknown[]): unknown =>
     module.callAs((...given): unknown => Reflect.apply(body, module, given), args);
   Object.defineProperty(module, method, { value, configurable: true, writable: true });
+  HOOKED.add(value);
 }

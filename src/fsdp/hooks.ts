@@ -6,6 +6,10 @@
  * are known; the post-backward hook sits on those it was given, so everything inside has been done by then. A module whose
  * inputs need no gradient (an embedding) has no such tensor: the end of the pass closes its unit.
  *
+ * Note [Forwards inside forwards]: a module may run itself again inside its forward, as where a method that was registered with
+ * `registerFsdpForwardMethod` calls the forward. The parameters are gathered until the outermost of these forwards has ended, and
+ * freed in the backward when it has left that one.
+ *
  * Note [Recomputed forwards]: a unit inside a checkpointed module runs its forward again in the backward pass. Its hooks are on the
  * graph already, from the forward; so this one only needs the parameters, which stay for the unit's backward.
  *
@@ -26,21 +30,38 @@ import type { FsdpUnit } from "./unit.ts";
  * @returns lets go of the modules
  */
 export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[]): HookHandle {
-  const before: ForwardPreHook = (args) => {
+  // A forward of a module inside a forward of the same module is part of that one: see Note [Forwards inside forwards].
+  const depths = new Map<Module, number>(unit.modules.map((module) => [module, 0]));
+  const depthOf = (module: Module): number => depths.get(module) ?? 0;
+  const before = (module: Module): ForwardPreHook => (args) => {
     if (isRecomputing()) return unit.recomputeForward();
-    if (unit.root === undefined) becomeRoot(unit, unitsBelow());
-    const abandon = unit.beginForward();
-    const unhook = hookBackward(tensorsIn(args), {
-      name: `post-backward of '${unit.name}'`,
-      run: () => unit.postBackward(),
-    });
-    return (failed) => {
-      unhook?.();
-      if (failed) abandon();
+    depths.set(module, depthOf(module) + 1);
+    let isInside = true;
+    const leave = (): void => {
+      if (isInside) depths.set(module, depthOf(module) - 1);
+      isInside = false;
     };
+    if (depthOf(module) > 1) return leave;
+    try {
+      if (unit.root === undefined) becomeRoot(unit, unitsBelow());
+      unit.beginForward();
+      let unhook = hookBackward(tensorsIn(args), {
+        name: `post-backward of '${unit.name}'`,
+        run: () => unit.postBackward(),
+      });
+      return (failed) => {
+        leave();
+        unhook?.();
+        unhook = undefined;
+        if (failed) unit.abandonForward();
+      };
+    } catch (error) {
+      leave();
+      throw error;
+    }
   };
   const after = (module: Module): ForwardHook => (_args, output) => {
-    if (isRecomputing()) return;
+    if (isRecomputing() || depthOf(module) > 0) return;
     const { root } = unit;
     if (root === undefined) throw new InternalError(`'${unit.name}' ran its forward without a root`);
     const use = root.openUse(unit);
@@ -54,7 +75,7 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
     if (unit === root.units[0]) root.endForward();
   };
   const handles = unit.modules.flatMap((module) => [
-    module.registerForwardPreHook(before),
+    module.registerForwardPreHook(before(module)),
     module.registerForwardHook(after(module)),
     module.castBoundary(unit.policy.boundary),
   ]);

@@ -91,6 +91,11 @@ export class ShardedStorage implements ParameterStorage {
     this.#hasValues = true;
   }
 
+  vacate(): void {
+    this.#hasValues = false;
+    this.unit.reshard(); // a gathered copy has the values
+  }
+
   hasUnreduced(): boolean {
     return this.sink.gradient() !== undefined || this.#isHidden;
   }

@@ -64,7 +64,10 @@ export class ReductionInputs {
 
   /** Lets go of all but the newest. */
   release(kept: number = 0): void {
-    while (this.#held.length > kept) this.#held.shift()?.release();
+    while (this.#held.length > kept) {
+      const input = this.#held.shift();
+      input?.device.streams.on("reduce", () => input.release());
+    }
   }
 }
 
@@ -91,6 +94,11 @@ export class FsdpRoot implements PassMember {
   /** The root's forward has ended. */
   endForward(): void {
     for (const unit of this.units) unit.endRootForward();
+  }
+
+  /** The root's forward has failed. */
+  abandonForward(): void {
+    for (const unit of this.units) unit.abandonRootForward();
   }
 
   /** Reduces what has not been reduced, also what earlier passes left; then frees what is gathered. */

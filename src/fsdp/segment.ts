@@ -23,7 +23,7 @@ import type { StatePool } from "../device/state_pool.ts";
 import { float32 } from "../dtype.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
-import { denseLayout } from "../shape.ts";
+import { denseLayout, numelOf } from "../shape.ts";
 import type { Parameter, ParameterRun } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { elementRuns } from "../tensor/shard_layout.ts";
@@ -59,7 +59,8 @@ export class FlatSegment implements ParameterRun {
   #reduction: Work | undefined;
 
   /**
-   * Takes parameters over, with the values that they have; collective.
+   * Opens the window. Collective: where it fails on a rank, it fails on all. What follows are {@link open}, {@link take} and
+   * {@link adopt}: nothing changes in the parameters before the last.
    *
    * @param unit what it is part of
    */
@@ -73,7 +74,41 @@ export class FlatSegment implements ParameterRun {
     this.plan = plan ?? planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
     this.#parameters = new GatheredRun(first.device, this.plan, unit.policy, this.#nameOf, extension);
-    this.storages = this.#adopt(parameters);
+    this.storages = parameters.map((parameter, i) => {
+      const offset = at(this.plan.offsets, i, "offset of parameter");
+      const part = ownedPart(this.plan, offset, parameter.shape, group.rank);
+      return new ShardedStorage(this, parameter, offset, part, group);
+    });
+  }
+
+  /** Allocates what is this rank's own. It may fail on this rank alone. */
+  open(): void {
+    this.#parameters.open();
+  }
+
+  /** Makes the parameters views of the whole. Memory of their own goes. */
+  adopt(): void {
+    const { whole: buffer } = this.#parameters;
+    const dtype = this.unit.policy.paramDtype;
+    for (const [i, storage] of this.storages.entries()) {
+      const layout = denseLayout(storage.parameter.shape, at(this.plan.offsets, i, "offset of parameter"));
+      buffer.retain();
+      storage.parameter.adopt(storage, { buffer, layout, dtype });
+    }
+  }
+
+  /** Copies this rank's elements of a parameter whose whole float32 values lie at `from`. Between {@link beginWrite} and its end. */
+  take(parameter: Parameter, from: DevicePtr): void {
+    const storage = this.storages.find((one) => one.parameter === parameter);
+    if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
+    const width = float32.byteLength;
+    for (const { offset, length, local } of elementRuns(storage.shard)) {
+      const dst = devicePtr(this.param + (storage.runOffset + local) * width);
+      const src = devicePtr(from + offset * width);
+      if (this.device === this.computeDevice) this.device.copy(dst, src, length * width);
+      else copyAcross({ device: this.device, ptr: dst }, { device: this.computeDevice, ptr: src }, length * width);
+    }
+    storage.materialize();
   }
 
   /** The unit's name, as it is now, and what tells the segment from others of the unit. */
@@ -158,19 +193,20 @@ export class FlatSegment implements ParameterRun {
     const isFinal = replicas === undefined && custom.allReduceHook === undefined;
     const isOffloaded = isFinal && this.device !== this.computeDevice;
     this.#onReduceStream(scale, () => {
+      using kept = new DisposableStack();
       const before = isOffloaded ? undefined : isFinal ? this.#runGrad : this.#partialGrad;
       const sum = before ?? this.#allocateRun(this.computeDevice);
       if (!isFinal) this.#partialGrad = sum;
       else if (!isOffloaded) this.#runGrad = sum;
+      else kept.use(sum);
       const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
       const scaled = replicas === undefined ? { scale } : {};
       const to = { dst: sum.ptr, dstDtype: float32, accumulate: before !== undefined, ...scaled };
-      const chunked = this.#inRuns(src);
+      using chunked = this.#inRuns(src);
       const args = { src: chunked?.ptr ?? src, dtype, runs, ...to };
       const work = custom.reduceScatter === undefined
         ? group.reduceScatter(args, this.name, "backward")
         : custom.reduceScatter({ ...args, group, unit: this.name, phase: "backward" });
-      chunked?.release();
       if (isOffloaded) {
         work.wait();
         this.#addToRun(sum);
@@ -187,8 +223,9 @@ export class FlatSegment implements ParameterRun {
     const { policy: { replicas }, custom: { allReduceHook } } = this.unit;
     const partial = this.#partialGrad;
     if (partial === undefined) return;
-    this.#partialGrad = undefined;
     this.#onReduceStream(scale, () => {
+      this.#partialGrad = undefined;
+      using _partial = partial;
       replicas?.allReduce(partial.ptr, this.length, float32, { scale, unit: this.name, phase: "backward" }).wait();
       if (allReduceHook !== undefined) {
         partial.retain();
@@ -241,34 +278,44 @@ export class FlatSegment implements ParameterRun {
     this.#dropWholeGradient();
   }
 
-  /** Frees everything and makes the parameters plain ones without memory; every rank must. */
+  /** Frees everything. Parameters that it has adopted become plain ones without memory. Every rank must. */
   dispose(): void {
     this.#waitForReduction();
-    for (const { parameter } of this.storages) parameter.release();
+    for (const storage of this.storages) if (storage.parameter.storage === storage) storage.parameter.release();
     this.#parameters.dispose();
   }
 
-  /** Makes the parameters plain ones again, with the values that they have; every rank must. */
-  dissolve(): void {
-    const { computeDevice: device, name, length, plan: { chunks, offsets, world } } = this;
+  /**
+   * Gathers the master weights, and lends the whole float32 values of each parameter that has some, on the compute device. Collective.
+   *
+   * @param ready what else must be allocated first: where that fails on a rank, it fails on all
+   */
+  lendValues(use: (parameter: Parameter, values: DevicePtr) => void, ready: () => void = () => {}): void {
+    const { computeDevice: device, name, length, plan: { chunks, offsets, world }, unit: { policy: { group } } } = this;
     const bytes = length * float32.byteLength;
-    const values = Buffer.allocate(device, world * bytes, `${name} master weights`, "gathered");
-    const present = this.storages.map((storage) => storage.hasValues());
-    if (present.includes(true)) {
-      const own = Buffer.allocate(device, bytes, `${name} master weights`, "gathered");
-      copyAcross(own, { device: this.device, ptr: this.param }, bytes);
-      this.unit.policy.group.allGather(values.ptr, own.ptr, bytes, name).wait();
-      own.release();
+    const lent = this.storages.filter((storage) => storage.hasValues());
+    if (lent.length === 0) return;
+    using taken = new DisposableStack();
+    const allocate = (byteLength: number): Buffer =>
+      taken.use(Buffer.allocate(device, byteLength, `${name} master weights`, "gathered"));
+    const { values, own, dense } = group.agree(`gather the values of '${name}'`, () => {
+      ready();
+      const values = allocate(world * bytes);
+      const own = this.device === device ? undefined : allocate(bytes);
+      // A parameter cut along a dim is alone in its segment, in chunks.
+      const dense = chunks === undefined ? undefined : allocate(numelOf(chunks.shape) * float32.byteLength);
+      return { values, own, dense };
+    });
+    if (own !== undefined) copyAcross(own, { device: this.device, ptr: this.param }, bytes);
+    group.allGather(values.ptr, own?.ptr ?? this.param, bytes, name).wait();
+    if (chunks !== undefined && dense !== undefined) {
+      copyChunks(device, float32, chunks, { whole: dense.ptr, runs: values.ptr, world, to: "whole" });
     }
-    this.dispose();
-    for (const [i, { parameter }] of this.storages.entries()) {
-      if (present[i] !== true) continue;
-      parameter.materialize();
-      const from = devicePtr(values.ptr + at(offsets, i, "offset of parameter") * float32.byteLength);
-      if (chunks === undefined) device.copy(parameter.ptr, from, parameter.numel * float32.byteLength);
-      else copyChunks(device, float32, chunks, { whole: parameter.ptr, runs: from, world, to: "whole" });
+    for (const [i, storage] of this.storages.entries()) {
+      if (!storage.hasValues()) continue;
+      const offset = at(offsets, i, "offset of parameter") * float32.byteLength;
+      use(storage.parameter, dense?.ptr ?? devicePtr(values.ptr + offset));
     }
-    values.release();
   }
 
   /** Enqueues a reduction, which reads `scale`, after what has been enqueued. Of one that fails, what it began is waited for too. */
@@ -296,20 +343,29 @@ export class FlatSegment implements ParameterRun {
     return runs;
   }
 
-  /** Adds sums to the run's gradient, which they become where there is none; consumes them. */
+  /** Adds sums to the run's gradient, which they become where there is none. */
   #addToRun(sums: Buffer): void {
     const { device } = this;
-    let own = sums;
-    if (sums.device !== device) {
-      own = this.#allocateRun(device);
-      copyAcross({ device, ptr: own.ptr }, { device: sums.device, ptr: sums.ptr }, sums.byteLength);
-      sums.release();
+    using own = this.#atHome(sums);
+    if (this.#runGrad === undefined) {
+      own.retain();
+      this.#runGrad = own;
+      return;
     }
-    const before = this.#runGrad;
-    this.#runGrad ??= own;
-    if (before === undefined) return;
-    device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst: before.ptr, src: own.ptr });
-    own.release();
+    const { ptr: dst } = this.#runGrad;
+    device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src: own.ptr });
+  }
+
+  /** A reference on sums where the run lies: themselves, or a copy of them. */
+  #atHome(sums: Buffer): Buffer {
+    const { device } = this;
+    if (sums.device === device) {
+      sums.retain();
+      return sums;
+    }
+    const copy = this.#allocateRun(device);
+    copyAcross({ device, ptr: copy.ptr }, { device: sums.device, ptr: sums.ptr }, sums.byteLength);
+    return copy;
   }
 
   #allocateRun(device: Device): Buffer {
@@ -329,32 +385,5 @@ export class FlatSegment implements ParameterRun {
 
   #runStarts(step: number): number[] {
     return Array.from({ length: this.plan.world }, (_, rank) => rank * step);
-  }
-
-  /** Makes the parameters views of the whole; values that they have go into the run, parameter by parameter, and are freed. */
-  #adopt(parameters: readonly Parameter[]): ShardedStorage[] {
-    const present = parameters.some(({ buffer }) => buffer.attached);
-    if (present) this.#parameters.beginWrite();
-    const storages = parameters.map((parameter, i) => {
-      const offset = this.plan.offsets[i];
-      if (offset === undefined) throw new InternalError(`no place for '${parameter.fqn}'`);
-      const part = ownedPart(this.plan, offset, parameter.shape, this.unit.policy.group.rank);
-      const width = float32.byteLength;
-      for (const { offset, length, local } of parameter.buffer.attached ? elementRuns(part.shard) : []) {
-        const to = devicePtr(this.param + (part.runOffset + local) * width);
-        const from = devicePtr(parameter.ptr + offset * width);
-        if (this.device === this.computeDevice) this.device.copy(to, from, length * width);
-        else copyAcross({ device: this.device, ptr: to }, { device: parameter.device, ptr: from }, length * width);
-      }
-      const storage = new ShardedStorage(this, parameter, offset, part, this.unit.policy.group);
-      if (parameter.buffer.attached) storage.materialize();
-      const { whole: buffer } = this.#parameters;
-      buffer.retain();
-      const layout = denseLayout(parameter.shape, offset);
-      parameter.adopt(storage, { buffer, layout, dtype: this.unit.policy.paramDtype });
-      return storage;
-    });
-    if (present) this.endWrite();
-    return storages;
   }
 }

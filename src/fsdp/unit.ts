@@ -15,10 +15,11 @@ import type { Module } from "../nn/module.ts";
 import type { GradientReducer, Parameter } from "../tensor/parameter.ts";
 import type { Span } from "../runtime/trace.ts";
 import { neighboursOf } from "../parallel/ranks.ts";
+import { unwind } from "../unwind.ts";
 import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
 import { FsdpRoot, ReductionInputs, type Use } from "./root.ts";
-import { planChunks } from "./layout.ts";
-import { FlatSegment, type SegmentOptions } from "./segment.ts";
+import { openSegments, takeOutValues } from "./opening.ts";
+import type { FlatSegment } from "./segment.ts";
 
 /** A unit. */
 export class FsdpUnit implements GradientReducer {
@@ -35,7 +36,7 @@ export class FsdpUnit implements GradientReducer {
    *
    * @internal
    */
-  readonly segments: readonly FlatSegment[];
+  readonly segments: readonly FlatSegment[] = [];
   /** Whether parameters are freed when a backward has left the unit. */
   reshardAfterBackward = true;
   /** Whether a backward gathers the parameters, which an embedding's needs not. */
@@ -79,25 +80,35 @@ export class FsdpUnit implements GradientReducer {
   #inBackward = false;
   /** The modules that have not run yet in this forward; empty outside of one. */
   readonly #toRun = new Set<Module>();
+  /** Whether the forward under way has gathered the parameters, and they were not here before. */
+  #gathersForward = false;
+  /** Whether another unit's forward has gathered the parameters, and this one's has not begun. */
+  #isPrefetched = false;
   /** The forward and the backward under way, in a trace. */
   readonly #spans: { forward?: Span | undefined; backward?: Span | undefined } = {};
 
-  /** Use {@link fullyShard}. */
-  constructor(modules: readonly Module[], parameters: readonly Parameter[], policy: ResolvedPolicy) {
+  /**
+   * Opens what the unit needs and copies the values that parameters have. Collective. Parameters change in {@link adopt} only: where
+   * this fails, on whichever rank, they are what they were on all, and no rank keeps memory.
+   *
+   * @param merged units whose parameters become this one's
+   */
+  constructor(
+    modules: readonly Module[],
+    parameters: readonly Parameter[],
+    policy: ResolvedPolicy,
+    merged: readonly FsdpUnit[] = [],
+  ) {
     this.modules = modules;
     this.policy = policy;
-    this.reshardAfterForward = policy.reshardAfterForward; // refused before any parameter is claimed
+    this.reshardAfterForward = policy.reshardAfterForward;
     this.#gradientDivideFactor = policy.all.size;
-    const cuts = parameters.map((parameter) => ({ parameter, ...this.#cutOf(parameter) }));
-    const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
-    const trainable = flat.filter((parameter) => parameter.trainable);
-    const frozen = flat.filter((parameter) => !parameter.trainable);
-    const lists = [trainable, frozen].filter((list) => list.length > 0);
-    this.segments = [
-      ...lists.map((list, i) => new FlatSegment(this, list, { suffix: i === 0 ? "" : " (frozen)" })),
-      ...cuts.flatMap(({ parameter, ...cut }) => cut.plan === undefined ? [] : new FlatSegment(this, [parameter], cut)),
-    ];
-    this.#gradientScale = this.segments[0]?.computeDevice.scalars.make(1 / policy.all.size);
+    ({ segments: this.segments, scale: this.#gradientScale } = openSegments(this, parameters, merged));
+  }
+
+  /** Makes the parameters the unit's own. They must be plain. */
+  adopt(): void {
+    for (const segment of this.segments) segment.adopt();
   }
 
   /** FQNs of its modules; the class for a root, and before the tree has names. */
@@ -179,21 +190,48 @@ export class FsdpUnit implements GradientReducer {
     this.#unsharded = undefined;
   }
 
-  /** The forward of one of its modules begins. @returns undoes it if that forward fails */
-  beginForward(): () => void {
+  /** The forward of one of its modules begins. Where this throws, it leaves nothing behind. */
+  beginForward(): void {
     const isFirst = this.#toRun.size === 0;
-    const gathers = !this.unsharded;
-    if (isFirst) this.#spans.forward = this.#span("unit", "forward");
-    this.#need(() => this.unshard("forward"));
     if (isFirst) {
+      this.#gathersForward = !this.unsharded || this.#isPrefetched;
+      this.#spans.forward = this.#span("unit", "forward");
       for (const module of this.modules) this.#toRun.add(module);
-      for (const next of this.forwardPrefetch) next.unshard("forward");
     }
-    return () => {
-      this.#toRun.clear();
-      this.#spans.forward?.end();
-      if (gathers) this.reshard();
-    };
+    this.#isPrefetched = false;
+    try {
+      this.#need(() => this.unshard("forward"));
+      if (isFirst) { for (const next of this.forwardPrefetch) next.#prefetchForward(); }
+    } catch (error) {
+      this.abandonForward();
+      throw error;
+    }
+  }
+
+  /** Begins to gather before the forward comes. */
+  #prefetchForward(): void {
+    if (this.unsharded) return;
+    this.unshard("forward");
+    this.#isPrefetched = true;
+  }
+
+  /** The forward of one of its modules has failed; if the unit is a root, that of all units below has. */
+  abandonForward(): void {
+    this.#dropForward();
+    if (this.#gathersForward) this.reshard();
+    if (this.root?.units[0] === this) this.root.abandonForward();
+  }
+
+  /** The root's forward has failed: frees what was gathered for a forward, as none may come after it. */
+  abandonRootForward(): void {
+    this.#dropForward();
+    if (this.#unsharded === undefined || this.#unsharded === "forward") this.reshard();
+  }
+
+  #dropForward(): void {
+    this.#toRun.clear();
+    this.#isPrefetched = false;
+    this.#spans.forward?.end();
   }
 
   /** A forward of one of its modules is computed again in a backward pass: see Note [Recomputed forwards]. */
@@ -217,8 +255,9 @@ export class FsdpUnit implements GradientReducer {
 
   /** The root's forward has ended: modules that it left out are waited for no longer. */
   endRootForward(): void {
-    if (this.#toRun.size === 0) return;
+    if (this.#toRun.size === 0 && !this.#isPrefetched) return;
     this.#toRun.clear();
+    this.#isPrefetched = false;
     this.#endForward();
   }
 
@@ -284,17 +323,19 @@ export class FsdpUnit implements GradientReducer {
 
   /** Lets go of whole gradients that were reduced, if this unit is a root. */
   releaseInputs(): void {
-    this.segments[0]?.computeDevice.streams.on("reduce", () => this.reductionInputs.release());
+    this.reductionInputs.release();
   }
 
   /** The pass failed: gradients are cleared, and parameters that it gathered go. */
   abandonPass(): void {
     this.#inBackward = false;
-    this.#toRun.clear();
-    for (const span of [this.#spans.forward, this.#spans.backward]) span?.end();
-    for (const segment of this.segments) segment.abandonPass();
-    this.releaseInputs();
-    this.reshard();
+    this.#dropForward();
+    this.#spans.backward?.end();
+    unwind([
+      ...this.segments.map((segment) => () => segment.abandonPass()),
+      () => this.releaseInputs(),
+      () => this.reshard(),
+    ]);
   }
 
   /** Frees everything; every rank must. */
@@ -304,19 +345,16 @@ export class FsdpUnit implements GradientReducer {
     this.#gradientScale?.[Symbol.dispose]();
   }
 
-  /** Makes its parameters plain ones again, with the values that they have; every rank must. */
+  /**
+   * Makes its parameters plain ones again, with the values that they have; every rank must. Where a rank has no memory for them, the
+   * unit stays as it is on all.
+   *
+   * @throws {OutOfMemoryError} on that rank
+   */
   dissolve(): void {
-    this.reshard();
-    for (const segment of this.segments) segment.dissolve();
-    this.#gradientScale?.[Symbol.dispose]();
-  }
-
-  /** How a parameter is cut that does not lie flat among others; refused before any parameter is claimed. */
-  #cutOf(parameter: Parameter): SegmentOptions {
-    const { shardPlacement, gatherExtension, group } = this.policy;
-    const extension = gatherExtension(parameter);
-    const dim = shardPlacement(parameter) ?? (extension === undefined ? undefined : 0);
-    return dim === undefined ? {} : { plan: planChunks(parameter, dim, group.size), extension };
+    using values = takeOutValues(this.segments);
+    this.dispose();
+    values.give();
   }
 
   #settleGradients(): void {

@@ -11,12 +11,17 @@ import { BufferTensor, isOfBuffer } from "../tensor/buffer_tensor.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import { scope } from "../tensor/scope.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { unwind } from "../unwind.ts";
 import { mapTensors, partsIn, tensorsIn } from "./tree.ts";
 
 /** Something removed by calling it. */
 export type HookHandle = () => void;
 
-/** Runs before a forward; what it returns runs when that forward has ended, also by an error. */
+/**
+ * Runs before a forward. What it returns runs when that forward has ended: with `failed` false before the forward hooks, and with true
+ * when the forward has thrown. It runs once more, with true, when what comes after the forward has thrown: a forward hook, or the
+ * cast of the result.
+ */
 export type ForwardPreHook = (args: readonly unknown[]) => void | ((failed: boolean) => void);
 
 /** Runs after a forward. */
@@ -89,30 +94,30 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   callAs<Given extends readonly unknown[], Made>(body: (...args: Given) => Made, args: Given): Made {
     using frame = scope();
     const ends: ((failed: boolean) => void)[] = [];
-    let output: Made;
-    let failed = true;
     try {
       const given = castFloats(args, this.#boundary.inputs);
       for (const hook of this.#preHooks) {
         const end = hook(given);
         if (end !== undefined) ends.push(end);
       }
-      output = body(...given);
-      failed = false;
-    } finally {
-      for (const end of ends) end(failed);
+      const output = body(...given);
+      tensorsIn(output, (hidden) => this.#refuse(hidden));
+      for (const end of ends) end(false);
+      for (const hook of this.#hooks) hook(args, output);
+      const result = castFloats(output, this.#boundary.outputs);
+      frame.keep(...tensorsIn(result));
+      return result;
+    } catch (error) {
+      unwind(ends.map((end) => () => end(true)));
+      throw error;
     }
-    const refuse = (hidden: object): never => {
-      throw new ArgumentError(
-        `${this.constructor.name}.forward() gave a ${hidden.constructor.name}: tensors in it would be freed and not hooked; give tensors, ` +
-          "arrays or plain objects of them",
-      );
-    };
-    tensorsIn(output, refuse);
-    for (const hook of this.#hooks) hook(args, output);
-    const result = castFloats(output, this.#boundary.outputs);
-    frame.keep(...tensorsIn(result));
-    return result;
+  }
+
+  #refuse(hidden: object): never {
+    throw new ArgumentError(
+      `${this.constructor.name}.forward() gave a ${hidden.constructor.name}: tensors in it would be freed and not hooked; give tensors, ` +
+        "arrays or plain objects of them",
+    );
   }
 
   /** Runs `hook` before each forward. */

@@ -5,11 +5,12 @@
  */
 import { bfloat16, float32 } from "../dtype.ts";
 import { fullyShard } from "../fsdp/fully_shard.ts";
-import type { FullyShardedModule } from "../fsdp/handle.ts";
+import { type FullyShardedModule, undoSharding } from "../fsdp/handle.ts";
 import type { FullyShardOptions } from "../fsdp/policy.ts";
 import { Embedding } from "../nn/embedding.ts";
 import type { Module } from "../nn/module.ts";
 import { cpuOffloadPolicy } from "../parallel/offload.ts";
+import { unwind } from "../unwind.ts";
 import { type FsdpPlan, type PlannedUnit, resolvePlan } from "./plan.ts";
 
 /** Options of {@link shardModel}: a plan, and what holds for all units where the plan says nothing else. */
@@ -47,6 +48,8 @@ export function shardingOf(model: Module): Sharding | undefined {
  * The root is kept from forward to backward, and so are units that a plan says are. The weight of an embedding that is a unit
  * of its own is not gathered for the backward, which does not need it.
  *
+ * Where it throws, the model is as it was before: what was sharded until then is an ordinary module again, with its values.
+ *
  * @returns the handle of the root
  * @throws {ConfigError} listing each pattern and class of the plan that the model does not have
  * @throws {ArgumentError} as `fullyShard`
@@ -66,23 +69,33 @@ export function shardModel(model: Module, options: ShardModelOptions): FullyShar
   const { note, ...kept } = options;
   const trainable = [...model.namedParameters()].map(([, parameter]) => parameter.trainable);
   const { units, root, notes } = resolvePlan(model, options.fsdpPlan);
-  const handles = units.map((unit) => {
-    const modules = [...unit.modules.values()];
-    const handle = fullyShard(modules, unitOptions(unit, options));
-    if (modules.every((module) => module instanceof Embedding)) handle.setUnshardInBackward(false, { recurse: false });
+  const handles: FullyShardedModule[] = [];
+  try {
+    for (const unit of units) {
+      const modules = [...unit.modules.values()];
+      const handle = fullyShard(modules, unitOptions(unit, options));
+      handles.push(handle);
+      if (modules.every((module) => module instanceof Embedding)) {
+        handle.setUnshardInBackward(false, { recurse: false });
+      }
+    }
+    // The root's parameters are needed at both ends of forward and backward, so they stay in between.
+    const handle = fullyShard(
+      model,
+      unitOptions({ ...root, free: undefined }, { ...options, reshardAfterForward: undefined }),
+    );
+    if (options.forwardPrefetch === true) {
+      for (const [i, one] of handles.entries()) one.setModulesToForwardPrefetch(handles.slice(i + 1, i + 2));
+    }
+    handles.push(handle);
+    for (const text of notes) note?.(text);
+    SHARDED.set(model, { options: kept, trainable });
     return handle;
-  });
-  // The root's parameters are needed at both ends of forward and backward, so they stay in between.
-  const handle = fullyShard(
-    model,
-    unitOptions({ ...root, free: undefined }, { ...options, reshardAfterForward: undefined }),
-  );
-  if (options.forwardPrefetch === true) {
-    for (const [i, one] of handles.entries()) one.setModulesToForwardPrefetch(handles.slice(i + 1, i + 2));
+  } catch (error) {
+    // Every rank has failed alike, and undoes the same units.
+    unwind(handles.toReversed().map((handle) => () => undoSharding(handle)));
+    throw error;
   }
-  for (const text of notes) note?.(text);
-  SHARDED.set(model, { options: kept, trainable });
-  return handle;
 }
 
 /** What `fullyShard` is told of a unit. */

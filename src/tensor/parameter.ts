@@ -84,6 +84,8 @@ export interface ParameterStorage {
   hasValues(): boolean;
   /** The elements are about to be written: gives them memory where they have none. */
   materialize(): void;
+  /** Forgets the values, and gives memory back that only they need. */
+  vacate(): void;
   /** Whether a backward has left gradients that were not reduced. */
   hasUnreduced(): boolean;
   /** Gradient of this rank's elements, or undefined when there is none. The storage keeps the handle. */
@@ -119,6 +121,7 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
     materialize() {
       if (!buffer.attached) buffer.attach();
     },
+    vacate: () => buffer.detach(),
     hasUnreduced: () => false,
     gradient: () => sink.gradient(),
     clearGradient: () => sink.clear(),
@@ -275,6 +278,22 @@ export class Parameter extends Tensor {
       if (storage.kind === "replicated") this.#own.retain();
       this.rebind(whole.buffer, whole.layout, whole.dtype);
     }
+    this.trainable = this.#trainable;
+  }
+
+  /** Memory for its whole values, uninitialized, for {@link takePlain}. Used by parallelisms. */
+  allocatePlain(): Buffer {
+    return Buffer.allocate(this.device, this.numel * float32.byteLength, this.fqn, "parameters");
+  }
+
+  /** Takes over memory with its whole values. It must be plain, and have none. Used by parallelisms. */
+  takePlain(own: Buffer): void {
+    this.requirePlain("shard");
+    this.zeroGrad();
+    this.#own = own;
+    this.#plain = plainStorage(this, own);
+    this.rebind(own, denseLayout(this.shape), float32);
+    this.#storage = this.#plain;
     this.trainable = this.#trainable;
   }
 

@@ -5,22 +5,52 @@
  */
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
-import type { Parameter } from "./parameter.ts";
+import { unwind } from "../unwind.ts";
+import type { Parameter, ParameterRun } from "./parameter.ts";
+
+/** Opens runs for writing, until it is disposed; that comes whatever happens, as other ranks wait. Collective. */
+export function openRuns(runs: Iterable<ParameterRun>): Disposable {
+  using opened = new DisposableStack();
+  for (const run of runs) {
+    run.beginWrite();
+    opened.defer(() => run.endWrite());
+  }
+  return opened.move();
+}
 
 /**
  * Gives memory to parameters that have none and opens their runs, until it is disposed; that comes whatever happens: other
  * ranks wait. Every rank must call it with the same parameters, and finds its way to what it owns by {@link ownedPtr}.
+ * Where memory runs out, parameters without values have none afterwards.
  */
-export function openForWriting(parameters: Iterable<Parameter>): Disposable {
+export function openForWriting(parameters: Iterable<Parameter>): ParameterWriting {
   const list = [...parameters];
-  for (const parameter of list) parameter.materialize();
-  const runs = new Set(list.map(({ storage }) => storage.run));
-  for (const run of runs) run.beginWrite();
-  return {
-    [Symbol.dispose]: () => {
-      for (const run of runs) run.endWrite();
-    },
-  };
+  const fresh = list.filter(({ storage }) => !storage.hasValues());
+  const forget = (): void => unwind(fresh.map(({ storage }) => () => storage.vacate()));
+  try {
+    for (const parameter of list) parameter.materialize();
+    const runs = openRuns(new Set(list.map(({ storage }) => storage.run)));
+    let fails = false;
+    return {
+      fail: () => void (fails = true),
+      [Symbol.dispose]: () => {
+        try {
+          runs[Symbol.dispose]();
+        } finally {
+          if (fails) forget();
+        }
+      },
+    };
+  } catch (error) {
+    forget();
+    throw error;
+  }
+}
+
+/** Parameters that are being written. */
+export interface ParameterWriting extends Disposable {
+  /** Not all was written: what had no values before has none at the end, so that nobody computes with a part of them. */
+  fail(): void;
 }
 
 /**
@@ -36,7 +66,7 @@ export function ownedPtr(parameter: Parameter): DevicePtr {
 
 /**
  * Lets `write` overwrite this rank's elements of some parameters. A parameter without memory gets some first. Every rank
- * must call it with the same parameters.
+ * must call it with the same parameters. Where `write` throws, parameters without values have none afterwards.
  *
  * @param write gets each parameter and the address of its `storage.shard.numel` float32 elements
  */
@@ -45,6 +75,11 @@ export function writeParameters(
   write: (parameter: Parameter, owned: DevicePtr) => void,
 ): void {
   const list = [...parameters];
-  using _writing = openForWriting(list);
-  for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
+  using writing = openForWriting(list);
+  try {
+    for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
+  } catch (error) {
+    writing.fail();
+    throw error;
+  }
 }

@@ -36,6 +36,7 @@ describe("fullyShard()", () => {
       size: { value: group.size },
       rank: { value: group.rank },
       reduceScatter: { value: group.reduceScatter.bind(group) },
+      agree: { value: group.agree.bind(group) },
       gatherMemory: { value: group.gatherMemory.bind(group) },
     });
     const model = new Linear(device, 2, 2);

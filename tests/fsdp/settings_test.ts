@@ -10,13 +10,13 @@ import {
   type FullyShardedModule,
   int32,
   noGrad,
-  registerFsdpForwardMethod,
   replicate,
   scope,
   shareCommContext,
   type Tensor,
   tensor,
 } from "../../mod.ts";
+import { shardedModuleOf } from "../../src/fsdp/handle.ts";
 import { valuesOf, world } from "../support/world.ts";
 import { forwardBackward, shardStack, traffic, WIDTH } from "./life_cycle_scenario.ts";
 import { gradients, input, Stack } from "./modules.ts";
@@ -114,6 +114,31 @@ describe("settings", () => {
     assert.deepEqual([two.held, three.held], [[2, 3, 3, 3, 2], [2, 3, 4, 4, 3]]);
     assert.deepEqual([two.values, three.values], [one.values, one.values]);
     assert.ok(one.peak < two.peak && two.peak < three.peak);
+  });
+
+  it("setMaxReduceScatterInputs() holds nothing between passes of a root without parameters of its own", async () => {
+    const rank = await openRank();
+    const model = new Stack(rank.device, WIDTH, 3);
+    for (const unit of [...model.layers, model.head]) fullyShard(unit, { mesh: rank.group });
+    fullyShard(model, { mesh: rank.group }).setMaxReduceScatterInputs(2);
+    initializeParameters(model, 5);
+    using _frame = scope();
+    model.call(input(rank.device, "x", 2, WIDTH)).sum().backward();
+    assert.equal(heldInputs(rank), 0);
+  });
+
+  it("shareCommContext() refuses a unit whose root is not in the list", async () => {
+    const rank = await openRank();
+    const stack = shardStack(rank, { depth: 1 });
+    forwardBackward(rank, stack, "a");
+    const below = stack.sharded.units()[1];
+    const handles = stack.model.layers.map((layer) => shardedModuleOf(layer)).filter((handle) => handle !== undefined);
+    assert.equal(handles[0]?.unit, below);
+    assert.throws(() => shareCommContext(handles), {
+      name: "ArgumentError",
+      message:
+        /^Cannot share what 'layers.0' communicates with: it is below 'Stack', whose root does; give roots only$/,
+    });
   });
 
   it("shareCommContext() counts the gradients of several roots together", async () => {
@@ -269,48 +294,6 @@ describe("fullyShard() of a list", () => {
       );
       handle.dispose();
     }
-  });
-});
-
-describe("registerFsdpForwardMethod()", () => {
-  class Encoder extends Module<[x: Tensor], Tensor> {
-    readonly linear: Linear;
-    readonly width: number;
-    constructor(device: Linear["weight"]["device"]) {
-      super();
-      this.linear = new Linear(device, WIDTH, WIDTH);
-      this.width = WIDTH;
-    }
-    forward(x: Tensor): Tensor {
-      return this.linear.call(x);
-    }
-    encode(x: Tensor, factor: number): { readonly out: Tensor } {
-      return { out: this.linear.call(x).tanh().mul(factor) };
-    }
-  }
-
-  it("lets another method gather, free and reduce, with its own arguments", async () => {
-    const [rank, plain] = [await openRank(), await openRank()];
-    const [model, twin] = [new Encoder(rank.device), new Encoder(plain.device)];
-    const sharded = fullyShard(model, { mesh: rank.group, reshardAfterForward: true });
-    for (const encoder of [model, twin]) {
-      initializeParameters(encoder, 3);
-      registerFsdpForwardMethod(encoder, "encode"); // of one that is not sharded it changes nothing
-      using _frame = scope();
-      encoder.encode(input(encoder.linear.weight.device, "x", 2, WIDTH), 3).out.sum().backward();
-    }
-    assert.deepEqual(traffic(rank), ["gather root forward", "gather root backward", "reduce root"]);
-    assert.deepEqual(gradients(model.parameters()), gradients(twin.parameters()));
-    assert.equal(sharded.unit.unsharded, false);
-    assert.deepEqual([...model.children()].map(([name]) => name), ["linear"]);
-  });
-
-  it("refuses what is no method", async () => {
-    const { device } = await openRank();
-    assert.throws(
-      () => registerFsdpForwardMethod(new Encoder(device), "width"),
-      /Encoder has no method 'width': name one that is called on it/,
-    );
   });
 });
 

@@ -1,0 +1,122 @@
+/** What ranks of `undo_test.ts` do: calls that fail at every allocation, one after another, and then again without a failure. @module */
+import {
+  bfloat16,
+  cpuOffloadPolicy,
+  fullyShard,
+  type FullyShardOptions,
+  replicate,
+  scope,
+  shardModel,
+} from "../../mod.ts";
+import { initializeParameters, type Module, type Parameter } from "../../doors/nn.ts";
+import { failAllocation } from "../support/failing_memory.ts";
+import { messageOf } from "../support/message.ts";
+import { ownedValues } from "../support/owned.ts";
+import { rankFunctions, type WorldRank } from "../support/world.ts";
+import { input, Stack } from "./modules.ts";
+
+const WIDTH = 20;
+
+/** How a model is parallelized in vain, and then in earnest. */
+export interface Attempt {
+  readonly how: "fullyShard" | "merge" | "shardModel" | "replicate";
+  /** The rank whose memory runs out; all if undefined. */
+  readonly victim?: number | undefined;
+  /** Whether the model has values. */
+  readonly hasValues: boolean;
+  readonly policy: "float32" | "bfloat16" | "frozen" | "placed" | "offloaded";
+}
+
+/** What a rank found. */
+export interface UndoReport {
+  /** How many allocations were made to fail. */
+  readonly failures: number;
+  /** What was not as before a failed call. */
+  readonly faults: readonly string[];
+  /** Whether the model trains to the same bits in the end as one that never failed. */
+  readonly same: boolean;
+}
+
+class TiedStack extends Stack {}
+
+function optionsOf({ policy }: Attempt): Omit<FullyShardOptions, "mesh"> {
+  switch (policy) {
+    case "bfloat16":
+      return { precision: { paramDtype: bfloat16 } };
+    case "placed":
+      return { shardPlacement: ({ shape }: Parameter) => shape.length === 2 ? 0 : undefined };
+    case "offloaded":
+      return { offloadPolicy: cpuOffloadPolicy(), precision: { paramDtype: bfloat16 } };
+    default:
+      return {};
+  }
+}
+
+function build({ device, group }: WorldRank, attempt: Attempt): Stack {
+  const model = new TiedStack(device, WIDTH, 2);
+  model.nameTree();
+  if (attempt.policy === "frozen") {
+    for (const layer of model.layers) if (layer.linear.bias !== undefined) layer.linear.bias.trainable = false;
+  }
+  if (attempt.how === "merge") {
+    // The head's weight is the first layer's, which is a unit of its own.
+    Object.assign(model.head, { weight: model.layers[0]?.linear.weight });
+    const [first] = model.layers;
+    if (first !== undefined) fullyShard(first, { mesh: group, ...optionsOf(attempt) });
+  }
+  if (attempt.hasValues) initializeParameters(model, 5);
+  return model;
+}
+
+function parallelize({ group }: WorldRank, model: Module, attempt: Attempt): void {
+  const options = { mesh: group, ...optionsOf(attempt) };
+  if (attempt.how === "replicate") replicate(model, options);
+  else if (attempt.how === "shardModel") {
+    shardModel(model, { ...options, fsdpPlan: { mode: "manual", modules: { "layers.*": [] } } });
+  } else fullyShard(model, options);
+}
+
+/** A step's gradients and the values after it, as text. */
+function train({ device, rank }: WorldRank, model: Stack, { hasValues }: Attempt): string {
+  if (!hasValues) initializeParameters(model, 5);
+  using _frame = scope();
+  model.call(input(device, `x of rank ${rank}`, 3, WIDTH)).sum().backward();
+  return JSON.stringify(
+    [...model.parameters()].map((
+      parameter,
+    ) => [parameter.fqn, ...ownedValues(parameter), ...parameter.grad?.toArray() ?? []]),
+  );
+}
+
+/** Fails at each allocation in turn. */
+export function undo(rank: WorldRank, attempt: Attempt): UndoReport {
+  const { device } = rank;
+  const kindsOf = (model: Stack): string =>
+    [...model.parameters()].map(({ fqn, storage }) => `${fqn} ${storage.kind} ${storage.hasValues()}`).join();
+  const bytes = (): string =>
+    JSON.stringify([device.allocator.stats.inUse, device.offload.stats?.inUse].map((inUse) => inUse ?? 0));
+  const model = build(rank, attempt);
+  const allocators = [device, ...attempt.policy === "offloaded" ? [device.offload.device] : []].map(({ allocator }) =>
+    allocator
+  );
+  const faults: string[] = [];
+  let failures = 0;
+  for (;;) {
+    const [before, inUse] = [kindsOf(model), bytes()];
+    const isVictim = attempt.victim === undefined || attempt.victim === rank.rank;
+    using failing = failAllocation(allocators, isVictim ? failures : Infinity);
+    const error = messageOf(() => parallelize(rank, model, attempt));
+    if (error === "") break;
+    failures++;
+    if (!error.includes("injected")) faults.push(`${failures}: ${error}`);
+    if (kindsOf(model) !== before) faults.push(`${failures}: parameters are ${kindsOf(model)}`);
+    if (bytes() !== inUse) faults.push(`${failures}: ${bytes()} bytes in use and not ${inUse}`);
+    if (failures > 100) throw new Error(`no end after ${failing.count} allocations`);
+  }
+  const ours = train(rank, model, attempt);
+  const twin = build(rank, attempt);
+  parallelize(rank, twin, attempt);
+  return { failures, faults, same: train(rank, twin, attempt) === ours };
+}
+
+rankFunctions(import.meta.url, { undo });

@@ -1,0 +1,30 @@
+/** Calls that shard or replicate and fail in the middle: nothing has changed, and the next call goes well. @module */
+import assert from "node:assert/strict";
+import { describe } from "node:test";
+import { sharedTest as it } from "../support/share.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { type Attempt, undo } from "./undo_ranks.ts";
+
+const POLICIES = ["float32", "bfloat16", "frozen", "placed", "offloaded"] as const;
+
+for (const how of ["fullyShard", "merge", "shardModel", "replicate"] as const) {
+  describe(`${how === "merge" ? "fullyShard() of a module that uses a unit's weight" : `${how}()`} whose memory runs out`, () => {
+    for (
+      const policy of POLICIES.filter((policy) => how !== "replicate" || policy !== "placed" && policy !== "offloaded")
+    ) {
+      for (const hasValues of [false, true]) {
+        for (const [size, victim] of [[1, undefined], [2, undefined], [3, 1]] as const) {
+          const where = victim === undefined ? "" : `, on rank ${victim} alone`;
+          it(`changes nothing on ${size} ranks${where}: ${policy}, ${hasValues ? "with" : "without"} values`, async () => {
+            const data: Attempt = { how, policy, hasValues, victim };
+            for (const { failures, faults, same } of valuesOf(await world(size, undo, { data }))) {
+              assert.deepEqual(faults, []);
+              assert.ok(failures > 0 || how === "replicate" && policy === "float32", `${failures} failures`);
+              assert.ok(same, "a retry trains to other bits");
+            }
+          });
+        }
+      }
+    }
+  });
+}
