@@ -111,7 +111,7 @@ class Joining {
 
   /** Joins; resolves when every rank has. */
   async join(): Promise<HostsControlPlane> {
-    const { rank, worldSize, timeoutSeconds } = this.#options;
+    const { rank, worldSize, localWorldSize, timeoutSeconds } = this.#options;
     const link = await this.#enter();
     while (this.#missing === undefined || this.#missing.length > 0) {
       const { cause } = link.abort;
@@ -129,6 +129,7 @@ class Joining {
       isDead: (peer: number) => link.gone.has(peer),
       options: this.#options,
       spins: SPINS,
+      ranksPerHost: localWorldSize,
     };
     return new HostsControlPlane(link, placeInWorld(rank, worldSize), world, timeoutSeconds, (replica) => {
       // Others may still need what the store has.
