@@ -10,10 +10,11 @@ import { ArgumentError, RendezvousError } from "../../errors.ts";
 import { type BackgroundWorker, startBackgroundWorker } from "../../runtime/background_worker.ts";
 import { equalCodes, hmacSha256 } from "../../runtime/checksum.ts";
 import { sleep } from "../../runtime/clock.ts";
+import { shownName } from "../../words.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, placeInWorld } from "../control_plane.ts";
 import { attempt } from "../together.ts";
-import { codePieces, type Frame, NUMBER_BYTES, VERSION } from "./frames.ts";
+import { codePieces, type Frame, NUMBER_BYTES, STRANGER_BYTES, VERSION } from "./frames.ts";
 import { StoreLink } from "./link.ts";
 import { HostsControlPlane } from "./plane.ts";
 import type { StoreOptions } from "./store.ts";
@@ -203,8 +204,9 @@ class Joining {
     } else if (kind === "welcome" && this.#challenge !== undefined) {
       const code = hmacSha256(token, codePieces("store", this.#number, this.#challenge));
       this.#isWelcome = equalCodes(body.bytes(), code);
-      if (!this.#isWelcome) this.#refusal = "what answers there does not know the run's FULLYSHARD_TOKEN itself";
-    } else if (kind === "refused") this.#refusal = body.text();
+      if (this.#isWelcome) this.#link?.trust();
+      else this.#refusal = "what answers there does not know the run's FULLYSHARD_TOKEN itself";
+    } else if (kind === "refused") this.#refusal = shownName(body.text(), STRANGER_BYTES * 4);
     else if (kind === "roll" && this.#isWelcome) {
       this.#missing = body.numbers();
       this.#refusals = body.text();

@@ -19,6 +19,7 @@ import {
   ID_BYTES,
   listField,
   RANK_BYTES,
+  STRANGER_BYTES,
 } from "./frames.ts";
 import type { Change, Replica } from "./replica.ts";
 
@@ -43,7 +44,7 @@ export class StoreLink {
   readonly #descriptor: number;
   /** Where the store is, for messages. */
   readonly #place: string;
-  readonly #reader = new FrameReader(RANK_BYTES);
+  readonly #reader = new FrameReader(4 * STRANGER_BYTES);
   readonly #writer = new FrameWriter();
   readonly #groups = new Map<string, Replica>();
   /** How many groups of one name and the same ranks there were. */
@@ -70,6 +71,11 @@ export class StoreLink {
   /** Whether the stream has not ended. */
   get isOpen(): boolean {
     return this.#isOpen;
+  }
+
+  /** The store has proved that it is the run's: before, it may be anything, and what it may send is short. */
+  trust(): void {
+    this.#reader.limit = RANK_BYTES;
   }
 
   /** Hands frames of kinds that only come while ranks join to somebody; undefined ends that. */

@@ -13,6 +13,7 @@
  */
 import type { Sockets } from "../../../ffi/sockets.ts";
 import { equalCodes, hmacSha256 } from "../../runtime/checksum.ts";
+import { shownName } from "../../words.ts";
 import { ABORT_WORDS, AbortArea } from "../control/abort.ts";
 import { codePieces, type Fields, type Frame, FrameError, NUMBER_BYTES, RANK_BYTES, VERSION } from "./frames.ts";
 import { StoreStream } from "./store_stream.ts";
@@ -146,7 +147,7 @@ export class Store {
     const version = body.text();
     const who = `it says that it is rank ${rank}`;
     if (version !== VERSION) {
-      return this.#refuse(stream, `it speaks '${version}', rank 0 '${VERSION}': install one version`);
+      return this.#refuse(stream, `it speaks '${shownName(version)}', rank 0 '${VERSION}': install one version`);
     }
     if (!equalCodes(code, hmacSha256(token, codePieces("rank", stream.challenge, number)))) {
       return this.#refuse(stream, `its FULLYSHARD_TOKEN is not rank 0's (${who})`);
