@@ -1,10 +1,11 @@
 /**
  * Every error class of the library. Each extends the nearest built-in and carries the facts as fields, so a
- * caller can act on them; the sentence is written once, here or where the error is made.
+ * caller can act on them; the sentence is written once, here or where the error is made. What a message cites of files and of
+ * other programs cannot control the terminal that shows it.
  *
  * @module
  */
-import { countOf } from "./words.ts";
+import { countOf, shown } from "./words.ts";
 
 /** Shapes that do not fit an operation. */
 export class ShapeError extends RangeError {
@@ -22,7 +23,7 @@ export class ShapeError extends RangeError {
    */
   constructor(op: string, detail: string, ...shapes: readonly (readonly number[])[]) {
     const list = shapes.map((shape) => `[${shape.join(", ")}]`).join(" and ");
-    super(`Cannot apply '${op}' as ${detail}: shapes ${list}`);
+    super(shown(`Cannot apply '${op}' as ${detail}: shapes ${list}`));
     this.op = op;
     this.shapes = shapes;
   }
@@ -43,7 +44,7 @@ export class DTypeError extends TypeError {
    * @param detail what must hold
    */
   constructor(op: string, detail: string, ...dtypes: readonly string[]) {
-    super(`Cannot apply '${op}' as ${detail}: dtypes ${dtypes.join(" and ")}`);
+    super(shown(`Cannot apply '${op}' as ${detail}: dtypes ${dtypes.join(" and ")}`));
     this.op = op;
     this.dtypes = dtypes;
   }
@@ -53,12 +54,22 @@ export class DTypeError extends TypeError {
 export class UseAfterDisposeError extends ReferenceError {
   /** The class's name. */
   override readonly name = "UseAfterDisposeError";
+
+  /** @param message what is wrong, and the remedy */
+  constructor(message: string, options?: ErrorOptions) {
+    super(shown(message), options);
+  }
 }
 
 /** An argument of a public function that cannot be right, whatever the data. */
 export class ArgumentError extends RangeError {
   /** The class's name. */
   override readonly name = "ArgumentError";
+
+  /** @param message what is wrong, and the remedy */
+  constructor(message: string, options?: ErrorOptions) {
+    super(shown(message), options);
+  }
 }
 
 /** A C function that returned a failure. */
@@ -80,7 +91,7 @@ export class NativeError extends Error {
    * @param detail the status in words, with the arguments that matter
    */
   constructor(library: string, call: string, status: number, detail: string, code?: string) {
-    super(`${library} '${call}' failed with status ${status}: ${detail}`);
+    super(shown(`${library} '${call}' failed with status ${status}: ${detail}`));
     this.library = library;
     this.call = call;
     this.status = status;
@@ -104,7 +115,7 @@ export class LibraryNotFoundError extends Error {
    */
   constructor(library: string, tried: LibraryNotFoundError["tried"], remedy: string) {
     const lines = tried.map(({ path, reason }) => `  ${path}: ${reason}`).join("\n");
-    super(`Cannot open ${library}. ${remedy}\nPaths tried:\n${lines}`);
+    super(shown(`Cannot open ${library}. ${remedy}\nPaths tried:\n${lines}`));
     this.library = library;
     this.tried = tried;
   }
@@ -130,7 +141,7 @@ export class FileError extends Error {
    * @param detail why it failed, and the remedy
    */
   constructor(path: string, action: string, detail: string, code?: string, options?: ErrorOptions) {
-    super(`Cannot ${action} '${path}': ${detail}`, options);
+    super(shown(`Cannot ${action} '${path}': ${detail}`), options);
     this.path = path;
     this.action = action;
     this.detail = detail;
@@ -165,7 +176,10 @@ export class CollectiveError extends Error {
    * @param detail what went wrong, naming the ranks
    */
   constructor(facts: CollectiveFacts, detail: string, options?: ErrorOptions) {
-    super(`Rank ${facts.rank} in ${facts.op} (group '${facts.group}', call ${facts.sequence}): ${detail}`, options);
+    super(
+      shown(`Rank ${facts.rank} in ${facts.op} (group '${facts.group}', call ${facts.sequence}): ${detail}`),
+      options,
+    );
     this.facts = facts;
   }
 }
@@ -183,7 +197,7 @@ export class RendezvousError extends Error {
    * @param message what went wrong, and the remedy
    */
   constructor(message: string, stoppedBy?: number) {
-    super(message);
+    super(shown(message));
     this.stoppedBy = stoppedBy;
   }
 }
@@ -212,7 +226,7 @@ export class ConfigError extends TypeError {
     const lines = problems.map(({ path, expected, got, where }) =>
       `  ${where === undefined ? "" : `${where}: `}${path}: expected ${expected}, got ${got}`
     );
-    super(`Configuration has ${countOf(problems.length, "problem")}:\n${lines.join("\n")}`);
+    super(shown(`Configuration has ${countOf(problems.length, "problem")}:\n${lines.join("\n")}`));
     this.problems = problems;
   }
 }
@@ -234,7 +248,7 @@ export class CheckpointError extends Error {
    * @param detail expected, found and remedy
    */
   constructor(file: string, detail: string, tensor?: string, options?: ErrorOptions) {
-    super(`${file}: ${tensor === undefined ? "" : `tensor '${tensor}': `}${detail}`, options);
+    super(shown(`${file}: ${tensor === undefined ? "" : `tensor '${tensor}': `}${detail}`), options);
     this.file = file;
     this.detail = detail;
     this.tensor = tensor;
@@ -259,7 +273,7 @@ export class OutOfMemoryError extends RangeError {
    * @param detail largest owners, and the remedy
    */
   constructor(where: string, asked: number, inUse: number, capacity: number, detail: string) {
-    super(`Out of memory on ${where}: asked for ${asked} bytes with ${inUse} of ${capacity} in use. ${detail}`);
+    super(shown(`Out of memory on ${where}: asked for ${asked} bytes with ${inUse} of ${capacity} in use. ${detail}`));
     this.asked = asked;
     this.inUse = inUse;
     this.capacity = capacity;
@@ -270,12 +284,22 @@ export class OutOfMemoryError extends RangeError {
 export class NonFiniteError extends RangeError {
   /** The class's name. */
   override readonly name = "NonFiniteError";
+
+  /** @param message what is wrong, and the remedy */
+  constructor(message: string, options?: ErrorOptions) {
+    super(shown(message), options);
+  }
 }
 
 /** An operation that a device does not have for a dtype, or a platform that is not supported. */
 export class UnsupportedError extends Error {
   /** The class's name. */
   override readonly name = "UnsupportedError";
+
+  /** @param message what is wrong, and the remedy */
+  constructor(message: string, options?: ErrorOptions) {
+    super(shown(message), options);
+  }
 }
 
 /** Work that was to be captured as a graph of a device, and does what cannot be. */
@@ -291,7 +315,7 @@ export class GraphCaptureError extends Error {
    * @param detail what was met, and what to do
    */
   constructor(work: string, detail: string, options?: ErrorOptions) {
-    super(`Cannot capture ${work}: ${detail}`, options);
+    super(shown(`Cannot capture ${work}: ${detail}`), options);
     this.work = work;
   }
 }
@@ -300,6 +324,11 @@ export class GraphCaptureError extends Error {
 export class HazardError extends Error {
   /** The class's name. */
   override readonly name = "HazardError";
+
+  /** @param message what is wrong, and the remedy */
+  constructor(message: string, options?: ErrorOptions) {
+    super(shown(message), options);
+  }
 }
 
 /** A bug of this library. */
@@ -313,7 +342,7 @@ export class InternalError extends Error {
    * @param detail the invariant that does not hold
    */
   constructor(detail: string) {
-    super(`Internal: ${detail}`);
+    super(shown(`Internal: ${detail}`));
   }
 }
 

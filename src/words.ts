@@ -15,3 +15,36 @@ export function whichAre(names: readonly string[], what: string): string {
   const last = quoted.pop() ?? "nothing";
   return quoted.length === 0 ? `only ${last} is ${what}` : `${quoted.join(", ")} and ${last} are ${what}`;
 }
+
+/** First and last of characters that a terminal or a reader would obey: C0 and C1 controls but tab and line feed, directions. */
+const OBEYED: readonly (readonly [number, number])[] = [
+  [0x00, 0x08],
+  [0x0b, 0x1f],
+  [0x7f, 0x9f],
+  [0x200e, 0x200f],
+  [0x2028, 0x202e],
+  [0x2066, 0x2069],
+];
+
+/**
+ * Text that others have written, as it may be shown: characters that control a terminal or the direction of text become escapes
+ * such as `\\u001b`. Tabs and line breaks stay.
+ */
+export function shown(text: string): string {
+  const isObeyed = (code: number): boolean => OBEYED.some(([first, last]) => code >= first && code <= last);
+  let from = 0;
+  let safe = "";
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i);
+    if (code > 0x1f && code < 0x7f || !isObeyed(code)) continue;
+    safe += `${text.slice(from, i)}\\u${code.toString(16).padStart(4, "0")}`;
+    from = i + 1;
+  }
+  return from === 0 ? text : safe + text.slice(from);
+}
+
+/** The same for a name: on one line, and no longer than so many characters. */
+export function shownName(text: string, longest: number = 80): string {
+  const line = shown(text).replaceAll("\n", "\\n").replaceAll("\t", "\\t");
+  return line.length > longest ? `${line.slice(0, longest)}…` : line;
+}

@@ -10,7 +10,7 @@ import { openStored } from "../checkpoint/stored.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
-import { countOf } from "../words.ts";
+import { countOf, shown } from "../words.ts";
 import { noteUnused } from "./inspect.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 
@@ -49,7 +49,7 @@ export async function diff(argv: readonly string[]): Promise<number> {
       ? `No difference in ${countOf(compared, "tensor")}`
       : `${countOf(differences.length, "difference")} in ${countOf(compared, "tensor")}`,
   ];
-  process.stdout.write(`${json ? JSON.stringify({ compared, steps, differences }) : lines.join("\n")}\n`);
+  process.stdout.write(`${shown(json ? JSON.stringify({ compared, steps, differences }) : lines.join("\n"))}\n`);
   for (const stored of [first, second]) noteUnused(stored);
   return differences.length === 0 ? 0 : 1;
 }

@@ -18,7 +18,7 @@ import { CheckpointError } from "../errors.ts";
 import { fileByteLength } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
 import { formatBytes } from "../train/progress.ts";
-import { countOf } from "../words.ts";
+import { countOf, shown } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 
 const SECTIONS = [section(
@@ -50,7 +50,7 @@ export async function inspect(argv: readonly string[]): Promise<number> {
   using stored = await openStored(path);
   if (verify) await requireSound(stored);
   const facts = factsOf(stored, { tensors, verified: verify });
-  process.stdout.write(`${json ? jsonOf(facts) : textOf(facts).join("\n")}\n`);
+  process.stdout.write(`${shown(json ? jsonOf(facts) : textOf(facts).join("\n"))}\n`);
   noteUnused(stored);
   return 0;
 }

@@ -16,6 +16,7 @@ import { pathKind, readTextSync } from "../runtime/files.ts";
 import { HubServer, webAddress } from "./hub.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 import { pullModel } from "./pull_files.ts";
+import { shown } from "../words.ts";
 
 /** The Hub. */
 const HUB = "https://huggingface.co";
@@ -60,7 +61,7 @@ export async function pull(argv: readonly string[]): Promise<number> {
     throw new FileError(text, "pull", "HF_HUB_OFFLINE is set, so that nothing may be asked of a server; unset it");
   }
   const endpoint = requireAddress(given, env);
-  const note = (line: string): void => void process.stderr.write(`${line}\n`);
+  const note = (line: string): void => void process.stderr.write(`${shown(line)}\n`);
   const snapshot = await pullModel(model, {
     server: new HubServer(endpoint, tokenOf(env), env.seconds("HF_HUB_DOWNLOAD_TIMEOUT") ?? STALL_SECONDS),
     cache: hubCache(env),

@@ -18,6 +18,7 @@ import { flightLines } from "./trace_flight.ts";
 import { eventsOf, openTraces, type RankTrace } from "./trace_files.ts";
 import { kernelLines, milliseconds, unitLines } from "./trace_tables.ts";
 import { type RankSummary, summarize } from "./trace_summary.ts";
+import { shown } from "../words.ts";
 
 const SECTIONS = [section(
   "trace",
@@ -51,13 +52,13 @@ export async function trace(argv: readonly string[]): Promise<number> {
       const got = `'${path}', which is a file: a flight record is told as text`;
       throw new ConfigError([{ path: `--${extra[0]}`, expected: "the folder of a trace with it", got }]);
     }
-    process.stdout.write(`${flightLines(path).join("\n")}\n`);
+    process.stdout.write(`${shown(flightLines(path).join("\n"))}\n`);
     return 0;
   }
   const file = out ?? `${path}/trace.json`;
   const ranks = mergeTraces(path, file).map(summarize);
   const text = json ? [JSON.stringify({ file, ranks: ranks.map(jsonOf) })] : textOf(file, ranks);
-  process.stdout.write(`${text.join("\n")}\n`);
+  process.stdout.write(`${shown(text.join("\n"))}\n`);
   return 0;
 }
 

@@ -11,10 +11,12 @@ export type ShareParts = (control: ControlPlane, byteLength: number, owner: stri
 
 /** Parts of all ranks of a group. */
 export interface RankParts extends Disposable {
-  /** Zeros at first. Another's part shows what that rank has published, sooner or later. */
+  /** Zeros at first. A part that this rank follows shows what its owner has published, sooner or later. */
   readonly parts: readonly Uint8Array[];
   /** Lets the others see what this rank has written. Never waits. */
   publish(): void;
+  /** From now on this rank sees what another one publishes; it need not be said where all see all. */
+  follow(rank: number): void;
   /**
    * Calls `look` whenever this rank waits and others' parts may have changed, if that takes time; what it throws ends the
    * wait. Where others see at once what a rank writes, nothing is called: whoever writes last sees all.

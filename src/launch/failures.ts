@@ -6,6 +6,7 @@
 import { type FailureRecord, failureText } from "../runtime/control_line.ts";
 import { formatLogRecord } from "../runtime/log.ts";
 import { styled, unstyled } from "../runtime/terminal.ts";
+import { shown } from "../words.ts";
 
 /** How a rank that failed ended. */
 export interface RankFailure {
@@ -102,8 +103,8 @@ const REPORT = /^(error: (Uncaught (\(in promise\) )?)?|(?=[A-Z]\w*Error: ))/;
 
 /** What a rank said itself, or what its runtime reported, or how it ended with its last words. */
 function textOf({ record, exitCode, detail, lastLines }: RankFailure): string {
-  if (record !== undefined) return failureText(record);
-  const words = lastLines.map(unstyled);
+  if (record !== undefined) return shown(failureText(record));
+  const words = lastLines.map((line) => shown(unstyled(line)));
   // The code with which a runtime ends after its report.
   const reported = exitCode === 1 ? words.findLast((line) => REPORT.test(line)) : undefined;
   if (reported !== undefined) return reported.replace(REPORT, "");

@@ -7,6 +7,7 @@
  * @module
  */
 import { ArgumentError } from "../errors.ts";
+import { shown } from "../words.ts";
 import { styled, terminal } from "./terminal.ts";
 
 /** Levels, least first. */
@@ -104,7 +105,7 @@ const STYLES = { debug: "dim", info: "dim", warn: "yellow", error: "red" } as co
 export function formatLogRecord({ level, rank, message }: LogRecord, hasColors = false): string {
   const speaker = rank === undefined ? "" : `[rank ${rank}] `;
   // A line is a line: a message with breaks in it (an error's list of paths) is indented under its first.
-  const text = message.replaceAll("\n", "\n      ");
+  const text = shown(message).replaceAll("\n", "\n      ");
   return `${styled(STYLES[level], level.padEnd(5), hasColors)} ${speaker}${text}`;
 }
 

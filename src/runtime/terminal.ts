@@ -174,5 +174,5 @@ function fitted(status: string, width: number): string {
 
 /** A line break or an escape inside a status would spoil the terminal. */
 function printable(text: string): string {
-  return [...text].map((letter) => letter < " " || letter === "\u007f" ? " " : letter).join("");
+  return [...text].map((letter) => letter < " " || (letter >= "\u007f" && letter < "\u00a0") ? " " : letter).join("");
 }

@@ -19,6 +19,7 @@ import { foreignPresets } from "./presets.ts";
 import { failureOf, hasLauncher, rankOf, tellFailure } from "./failure.ts";
 import type { ProgressOutput } from "./progress.ts";
 import { runTraining, type TrainerOptions } from "./trainer.ts";
+import { shown } from "../words.ts";
 
 /** A training script. */
 export interface TrainingScript {
@@ -114,7 +115,7 @@ export async function runTrainingScript(script: TrainingScript = {}): Promise<nu
     if ((rankOf() ?? 0) === 0) { for (const notice of notices) log.info(notice); }
     const options = { hfConfig: script.hfConfig, log, output, onStep: script.onStep };
     const { finished, signal, isMain } = await runTraining(config, options);
-    if (isMain && finished?.sample !== undefined) output.line(`Sample:\n${finished.sample}`);
+    if (isMain && finished?.sample !== undefined) output.line(`Sample:\n${shown(finished.sample)}`);
     return signal === undefined ? 0 : exitCodeOf(signal);
   } catch (error) {
     const failure = failureOf(error);

@@ -12,6 +12,7 @@ import {
 import { type HostsJoinOptions, joinHosts } from "../../src/comm/hosts/join.ts";
 import type { HostsControlPlane } from "../../src/comm/hosts/plane.ts";
 import { hmacSha256 } from "../../src/runtime/checksum.ts";
+import { shown } from "../../src/words.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { freePorts } from "../support/world.ts";
 
@@ -73,8 +74,14 @@ async function untilEnd(sockets: Sockets, stream: number, bytes: Uint8Array): Pr
   }
 }
 
-/** Proves on a stream to be a rank, as a rank does. */
-async function enter(sockets: Sockets, stream: number, rank: number, worldSize: number): Promise<void> {
+/** Proves on a stream to be a rank, as a rank does; gives what the store said to it. */
+async function enter(
+  sockets: Sockets,
+  stream: number,
+  rank: number,
+  worldSize: number,
+  version: string = VERSION,
+): Promise<readonly [kind: string | undefined, text: string | undefined]> {
   const reader = new FrameReader(RANK_BYTES);
   const next = async (): Promise<ReturnType<FrameReader["next"]>> => {
     for (let frame = reader.next();; frame = reader.next()) {
@@ -88,10 +95,59 @@ async function enter(sockets: Sockets, stream: number, rank: number, worldSize: 
   const challenge = (await next())?.body.bytes(NUMBER_BYTES).slice() ?? assert.fail();
   const number = crypto.getRandomValues(new Uint8Array(NUMBER_BYTES));
   const writer = new FrameWriter();
-  writer.write("hello", rank, worldSize, number, hmacSha256(TOKEN, codePieces("rank", challenge, number)), VERSION);
+  writer.write("hello", rank, worldSize, number, hmacSha256(TOKEN, codePieces("rank", challenge, number)), version);
   sockets.send(stream, writer.pending);
-  assert.equal((await next())?.kind, "welcome");
+  const answer = await next();
+  return [answer?.kind, answer?.body.text()];
 }
+
+test(
+  "what strangers say comes into messages without what a terminal would obey, and not at length",
+  TIMEOUT,
+  async () => {
+    const sockets = await openSockets();
+    const options = runOf(2, { joinTimeoutSeconds: 4 });
+    const first = errorsOf([options(0)]);
+    const stream = await openStream(sockets, options(0).port);
+    const version = `\u001b[2J\u009b1m\r\nfullyshard: all is well\u202e ${"x".repeat(100)}`;
+    const [kind, text = ""] = await enter(sockets, stream, 1, 2, version);
+    sockets.close(stream);
+    assert.equal(kind, "refused");
+    const [error = ""] = await first;
+    for (const said of [text, error]) {
+      assert.match(said, /it speaks '\\u001b\[2J\\u009b1m\\u000d\\nfullyshard: all is well\\u202e x+…', rank 0/);
+      assert.ok(shown(said) === said);
+    }
+
+    // What answers may be no store at all.
+    for (const length of [100, 900, 1_000_000]) {
+      const { port } = runOf(2)(0);
+      const listener = sockets.listen("127.0.0.1", port) ?? assert.fail("the test's port is taken");
+      const joining = errorsOf([{ ...runOf(2, { joinTimeoutSeconds: 2 })(1), port }]);
+      const writer = new FrameWriter();
+      writer.write("challenge", new Uint8Array(NUMBER_BYTES));
+      writer.write("refused", `\u001b]0;title\u0007\n${"y".repeat(length)}`);
+      const streams: number[] = [];
+      for (const end = performance.now() + 2500; performance.now() < end;) {
+        const taken = sockets.accept(listener);
+        if (taken !== undefined) {
+          sockets.send(taken.descriptor, writer.pending);
+          streams.push(taken.descriptor);
+        }
+        await pause(10);
+      }
+      const [refused = ""] = await joining;
+      for (const one of [...streams, listener]) sockets.close(one);
+      assert.ok(refused.length < 2500 && shown(refused) === refused, refused);
+      assert.match(
+        refused,
+        length < 1000
+          ? /refused rank 1: \\u001b\]0;title\\u0007\\ny+/
+          : /did not come within 2 s .*(a frame of \d+ bytes, where 1 to 1024|answers nothing)/,
+      );
+    }
+  },
+);
 
 test("joinHosts() names the ranks that never come, their host, and how long they were awaited", TIMEOUT, async () => {
   const options = runOf(4, { joinTimeoutSeconds: 8 });
@@ -181,7 +237,7 @@ test("the store cuts off a rank that sends what it does not take, and stops the 
     const options = runOf(2);
     const joining = joinHosts(options(0));
     const stream = await openStream(sockets, options(0).port);
-    await enter(sockets, stream, 1, 2);
+    assert.equal((await enter(sockets, stream, 1, 2))[0], "welcome");
     const plane: HostsControlPlane = await joining;
     await untilEnd(sockets, stream, bytes);
     assert.throws(() => plane.wait(() => false, "waiting"), reason);

@@ -1,6 +1,7 @@
 /** Which rank is named as the cause. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { shown } from "../../src/words.ts";
 import { describeFailures, orderFailures, type RankFailure } from "../../src/launch/failures.ts";
 
 function failure(rank: number, time: number, more: Partial<RankFailure> = {}): RankFailure {
@@ -93,4 +94,15 @@ test("describeFailures() names a rank that ended in peace while others needed it
     "fullyshard: rank 2 ended, without an error of its own, while others awaited it",
     "fullyshard: rank 0 (pid 100) failed: Error: rank 2 has left",
   ]);
+});
+
+test("describeFailures() shows no control characters of what ranks have said", () => {
+  const evil = "\u001b[2J\u009b1m\rover";
+  const quiet = failure(1, 1, { lastLines: [`last ${evil}`] });
+  const reported = failure(1, 1, { lastLines: [`error: ${evil}`] });
+  const config = said(0, 1, evil);
+  for (const one of [[quiet], [reported], [config], [config, { ...config, rank: 1 }]]) {
+    const lines = describeFailures(one, []).join("\n");
+    assert.ok(lines.includes("over") && shown(lines) === lines, JSON.stringify(lines));
+  }
 });

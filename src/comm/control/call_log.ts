@@ -37,6 +37,8 @@ const ENTRY_WORDS = 32;
 const UNIT_BYTES: number = (ENTRY_WORDS - UNIT) * 4;
 /** The entry behind those that are kept: for what is between two ranks, and so has no number in the group. */
 export const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
+/** Words of a log that say which call is the newest. */
+export const CALL_LOG_HEAD_WORDS: number = ENTRIES;
 /** Words of one rank's log. */
 export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;
 

@@ -96,6 +96,7 @@ export function shareInSegments(files: RunFiles): ShareParts {
     return {
       parts: control.worldRanks.map((_, rank) => new Uint8Array(value, rank * byteLength, byteLength)),
       publish(): void {},
+      follow(): void {},
       onChange(): void {},
       [Symbol.dispose]: () => kept.dispose(),
     };

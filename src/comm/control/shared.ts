@@ -16,7 +16,8 @@ import { byteLengthOf, type Call, describeCall, isCollective } from "../call.ts"
 import { type ControlOptions, ControlPlane, type Place } from "../control_plane.ts";
 import type { FlightRecord, RecordedCall, RecordedRank } from "../flight_record.ts";
 import type { AbortArea, Loss } from "./abort.ts";
-import { APART, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
+import type { BlockMemory } from "./block_memory.ts";
+import { APART, CALL_LOG_HEAD_WORDS, CALL_LOG_WORDS, CallLog } from "./call_log.ts";
 import { MAILBOX_BYTES, openMailboxes } from "./mailbox.ts";
 
 // Words of a rank's block. The first line is written by its owner alone, the second by who sleeps.
@@ -31,6 +32,10 @@ export const SLEEP_WORDS: { readonly begin: number; readonly end: number; readon
   sleepers: SLEEPERS,
 };
 const MAILBOX: number = LOG + CALL_LOG_WORDS;
+/** Bytes of a block that say whether its rank has left, and which call is its newest. */
+export const BLOCK_HEAD_BYTES: number = (LOG + CALL_LOG_HEAD_WORDS) * 4;
+/** Where in a block its mailbox begins. */
+export const MAILBOX_BEGIN: number = MAILBOX * 4;
 /** Bytes of one rank's block. */
 export const BLOCK_BYTES: number = MAILBOX * 4 + MAILBOX_BYTES;
 
@@ -63,18 +68,6 @@ export function spinsFor(worldSize: number, cores: number): number {
   return worldSize <= cores ? 100_000 : 40;
 }
 
-/** The blocks of a group. */
-export interface BlockMemory {
-  /** {@link BLOCK_BYTES} shared bytes of each rank, zero at first. */
-  readonly blocks: readonly Uint8Array[];
-  /** Sleeps while a word of a rank's block holds `expected`, at most `timeoutMs`; may wake for no reason. */
-  sleep(rank: number, word: number, expected: number, timeoutMs: number): void;
-  /** Wakes all that sleep on that word. */
-  wake(rank: number, word: number): void;
-  /** Gives up what the group alone has, when this rank leaves it. */
-  leave(): void;
-}
-
 /** What a rank waits for. */
 interface Wait {
   readonly ready: () => boolean;
@@ -91,6 +84,8 @@ export abstract class SharedControlPlane extends ControlPlane {
   readonly #blocks: readonly Int32Array[];
   readonly #own: Int32Array;
   readonly #peers: readonly number[];
+  /** Peers whose blocks show at all times what these have published. */
+  readonly #followed: readonly number[];
   readonly #log: CallLog;
   readonly exchange: ControlPlane["exchange"];
 
@@ -102,8 +97,12 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#blocks = blocks.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, MAILBOX));
     this.#own = this.#block(place.rank);
     this.#peers = place.worldRanks.map((_, rank) => rank).filter((rank) => rank !== place.rank);
+    this.#followed = memory.followed?.ranks ?? this.#peers;
     this.#log = new CallLog(this.#blocks.map((words) => words.subarray(LOG)), place.rank);
-    const exchange = openMailboxes(this, blocks.map((block) => block.subarray(MAILBOX * 4, BLOCK_BYTES)));
+    const { followed } = memory;
+    const exchange = followed === undefined
+      ? openMailboxes(this, blocks.map((block) => block.subarray(MAILBOX_BEGIN, BLOCK_BYTES)))
+      : (bytes: Uint8Array): readonly Uint8Array[] => followed.exchange(this, bytes);
     this.exchange = (bytes) => {
       const all = exchange(bytes);
       // Between hosts a peer's calls may have come with what it exchanges, and no sooner.
@@ -117,7 +116,8 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.#throwIfAborted();
     this.#log.write(call);
     if (!isCollective(call)) return;
-    this.notify();
+    if (this.#memory.followed === undefined) this.notify();
+    else this.#memory.followed.announced();
     this.compareCalls();
   }
 
@@ -154,6 +154,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   }
 
   flightRecord(): FlightRecord {
+    this.#refresh();
     const ranks = this.worldRanks.map((worldRank, rank): RecordedRank => {
       const state = Atomics.load(this.#block(rank), STATE);
       const isDead = rank !== this.rank && this.world.isDead(worldRank);
@@ -234,9 +235,9 @@ export abstract class SharedControlPlane extends ControlPlane {
       }
       if (now >= reportAt) {
         reportAt = Infinity;
-        this.report(this.#late(stage, rank, now - start));
+        this.report(this.#late(stage, this.#behind(rank), now - start));
       }
-      if (now - start > this.timeoutSeconds * 1000) this.#expire(stage, rank);
+      if (now - start > this.timeoutSeconds * 1000) this.#expire(stage, this.#behind(rank));
     }
   }
 
@@ -256,6 +257,7 @@ export abstract class SharedControlPlane extends ControlPlane {
     if (ready()) return;
     // A dead rank's own cause, or that of whoever saw it first, comes before ours.
     this.#throwIfAborted();
+    this.#refresh();
     const how = hasLeft ? "has left the group" : "died (its process or Worker is gone)";
     const gone = this.worldRank(peer);
     const detail = `rank ${gone} ${how} while it was awaited (${stage}); it was last ${this.#seen(peer)}`;
@@ -264,9 +266,9 @@ export abstract class SharedControlPlane extends ControlPlane {
     super.stop(`${detail}; ${REMEDY}`, gone);
   }
 
-  #expire(stage: string, awaited: number | undefined): never {
+  #expire(stage: string, awaited: readonly number[]): never {
     const seen = this.#peers.map((peer) =>
-      `rank ${this.worldRank(peer)}${peer === awaited ? " (awaited)" : ""} was last ${this.#seen(peer)}`
+      `rank ${this.worldRank(peer)}${awaited.includes(peer) ? " (awaited)" : ""} was last ${this.#seen(peer)}`
     );
     this.stop(`waited ${this.timeoutSeconds} s (${stage}); ${seen.join("; ")}`);
   }
@@ -276,7 +278,9 @@ export abstract class SharedControlPlane extends ControlPlane {
     const { call } = this;
     const loss = call === undefined ? undefined : this.world.abort.untoldLoss();
     if (call === undefined || loss === undefined) return;
-    const missing = this.#peers.flatMap((peer) => {
+    // Nothing is said of ranks of which nothing can be heard any more.
+    const known = this.#refresh() ? this.#peers : this.#followed;
+    const missing = known.flatMap((peer) => {
       // Others that are gone have ended as this one will.
       const how = this.worldRank(peer) === loss.dead
         ? "died"
@@ -292,13 +296,28 @@ export abstract class SharedControlPlane extends ControlPlane {
     this.report(`Rank ${this.worldRank(this.rank)} waits in ${describeCall(call)} (${where}): ${whom}`);
   }
 
-  #late(stage: string, rank: number | undefined, ms: number): string {
+  /** The ranks that a wait for one is really for: that one may itself wait for others. */
+  #behind(awaited: number | undefined): readonly number[] {
+    if (awaited === undefined) return [];
+    this.#refresh();
+    const behind = this.#memory.followed?.behind() ?? [];
+    return behind.length === 0 ? [awaited] : behind;
+  }
+
+  /** Brings what is known of all ranks up to date; whether that could be done. */
+  #refresh(): boolean {
+    return this.#memory.followed?.refresh() ?? true;
+  }
+
+  #late(stage: string, awaited: readonly number[], ms: number): string {
     const { facts: { op, sequence } } = this.failure("");
     const step = this.call?.step ?? 0;
     const [me, seconds] = [this.worldRank(this.rank), (ms / 1000).toFixed(1)];
-    const whom = rank === undefined
+    const whom = awaited.length === 0
       ? `others (${stage})`
-      : `rank ${this.worldRank(rank)} (${stage}), which is alive and was last ${this.#seen(rank)}`;
+      : awaited.map((rank) =>
+        `rank ${this.worldRank(rank)} (${stage}), which is alive and was last ${this.#seen(rank)}`
+      ).join("; ");
     return `Rank ${me} has waited ${seconds} s in ${op} (group '${this.name}', step ${step}, call ${sequence}) for ${whom}. ` +
       `Fails at ${this.timeoutSeconds} s`;
   }
@@ -312,16 +331,18 @@ export abstract class SharedControlPlane extends ControlPlane {
     return `seen ${where} call ${sequence}${call === undefined ? "" : `, ${describeCall(call)} of step ${call.step}`}`;
   }
 
-  /** Compares this rank's calls with all others', as far as they are known by now. */
+  /** Compares this rank's calls with those of the ranks that it follows, as far as they are known by now. */
   protected compareCalls(): void {
-    for (const peer of this.#peers) this.#compare(peer);
+    for (const peer of this.#followed) this.#compare(peer);
   }
 
   /** Stops the world if a peer is known to have made other calls. See Note [Rolling hash] in `call_log.ts`. */
   #compare(peer: number): void {
     const difference = this.#log.difference(peer);
     if (difference === undefined) return;
-    const { sequence, isFirst } = difference;
+    this.#memory.followed?.refresh(() => this.#peers.every((one) => this.#log.newest(one) >= difference.sequence));
+    const others = this.#peers.flatMap((other) => this.#log.difference(other) ?? []);
+    const { sequence, isFirst } = [difference, ...others].reduce((a, b) => b.sequence < a.sequence ? b : a);
     const texts = Map.groupBy(this.worldRanks, (_, rank) => {
       const call = this.#log.read(rank, sequence);
       if (call !== undefined) return `calls ${describeCall(call)}`;

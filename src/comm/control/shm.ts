@@ -11,7 +11,8 @@ import type { Place } from "../control_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import type { RunFiles } from "./run_files.ts";
 import { shareInSegments, shareSegment } from "./segments.ts";
-import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, type World } from "./shared.ts";
+import type { BlockMemory } from "./block_memory.ts";
+import { BLOCK_BYTES, SharedControlPlane, type World } from "./shared.ts";
 
 /** Blocks that lie one after another in a native mapping, which stays: it is small, and a late abort() must find it. */
 export function nativeBlocks(

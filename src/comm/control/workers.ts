@@ -15,7 +15,8 @@ import { checkRank } from "../checks.ts";
 import { type ControlOptions, type Place, placeInWorld } from "../control_plane.ts";
 import { attempt, settle } from "../together.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
-import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, spinsFor, type World } from "./shared.ts";
+import type { BlockMemory } from "./block_memory.ts";
+import { BLOCK_BYTES, SharedControlPlane, spinsFor, type World } from "./shared.ts";
 
 const CELLS = 16;
 const MAX_RANKS = 256;

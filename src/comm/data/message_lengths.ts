@@ -52,6 +52,7 @@ export class MessageLengths implements Disposable {
     at(this.#lengths, rank, "lengths of rank")[place * 2 + 1] = transfer.byteLength;
     Atomics.store(at(this.#numbers, rank, "numbers of rank"), place * 4, number | 0);
     this.#untold.push({ transfer, number });
+    this.#shared.follow(transfer.peer);
     this.#shared.publish();
     this.#compare();
   }

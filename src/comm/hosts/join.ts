@@ -10,10 +10,11 @@ import { ArgumentError, RendezvousError } from "../../errors.ts";
 import { type BackgroundWorker, startBackgroundWorker } from "../../runtime/background_worker.ts";
 import { equalCodes, hmacSha256 } from "../../runtime/checksum.ts";
 import { sleep } from "../../runtime/clock.ts";
+import { shownName } from "../../words.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, placeInWorld } from "../control_plane.ts";
 import { attempt } from "../together.ts";
-import { codePieces, type Frame, NUMBER_BYTES, VERSION } from "./frames.ts";
+import { codePieces, type Frame, NUMBER_BYTES, STRANGER_BYTES, VERSION } from "./frames.ts";
 import { StoreLink } from "./link.ts";
 import { HostsControlPlane } from "./plane.ts";
 import type { StoreOptions } from "./store.ts";
@@ -111,7 +112,7 @@ class Joining {
 
   /** Joins; resolves when every rank has. */
   async join(): Promise<HostsControlPlane> {
-    const { rank, worldSize, timeoutSeconds } = this.#options;
+    const { rank, worldSize, localWorldSize, timeoutSeconds } = this.#options;
     const link = await this.#enter();
     while (this.#missing === undefined || this.#missing.length > 0) {
       const { cause } = link.abort;
@@ -129,6 +130,7 @@ class Joining {
       isDead: (peer: number) => link.gone.has(peer),
       options: this.#options,
       spins: SPINS,
+      ranksPerHost: localWorldSize,
     };
     return new HostsControlPlane(link, placeInWorld(rank, worldSize), world, timeoutSeconds, (replica) => {
       // Others may still need what the store has.
@@ -202,8 +204,9 @@ class Joining {
     } else if (kind === "welcome" && this.#challenge !== undefined) {
       const code = hmacSha256(token, codePieces("store", this.#number, this.#challenge));
       this.#isWelcome = equalCodes(body.bytes(), code);
-      if (!this.#isWelcome) this.#refusal = "what answers there does not know the run's FULLYSHARD_TOKEN itself";
-    } else if (kind === "refused") this.#refusal = body.text();
+      if (this.#isWelcome) this.#link?.trust();
+      else this.#refusal = "what answers there does not know the run's FULLYSHARD_TOKEN itself";
+    } else if (kind === "refused") this.#refusal = shownName(body.text(), STRANGER_BYTES * 4);
     else if (kind === "roll" && this.#isWelcome) {
       this.#missing = body.numbers();
       this.#refusals = body.text();

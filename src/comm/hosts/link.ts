@@ -19,9 +19,14 @@ import {
   ID_BYTES,
   listField,
   RANK_BYTES,
+  STRANGER_BYTES,
 } from "./frames.ts";
 import type { Change, Replica } from "./replica.ts";
 
+/** Longest time that a rank waits for the store's answer: it explains a failure with what it knows then. */
+const ANSWER_MS = 2000;
+/** Longest time that a rank which stops all waits until the store knows: it may end right after. */
+const ABORT_MS = 500;
 /** Longest time that a rank which leaves takes to say so. */
 const FAREWELL_MS = 2000;
 
@@ -39,13 +44,19 @@ export class StoreLink {
   readonly #descriptor: number;
   /** Where the store is, for messages. */
   readonly #place: string;
-  readonly #reader = new FrameReader(RANK_BYTES);
+  readonly #reader = new FrameReader(4 * STRANGER_BYTES);
   readonly #writer = new FrameWriter();
   readonly #groups = new Map<string, Replica>();
   /** How many groups of one name and the same ranks there were. */
   readonly #counts = new Map<string, number>();
   #handler: ((frame: Frame) => void) | undefined;
+  #asked = 0;
+  #answered = 0;
   #hasToldAbort = false;
+  /** Whether the store has said that a rank has stopped all. */
+  #isStopped = false;
+  /** Whether the store is expected to end the stream. */
+  #isLeaving = false;
   #isOpen = true;
 
   /** @param descriptor an open stream, which this owns */
@@ -60,6 +71,11 @@ export class StoreLink {
   /** Whether the stream has not ended. */
   get isOpen(): boolean {
     return this.#isOpen;
+  }
+
+  /** The store has proved that it is the run's: before, it may be anything, and what it may send is short. */
+  trust(): void {
+    this.#reader.limit = RANK_BYTES;
   }
 
   /** Hands frames of kinds that only come while ranks join to somebody; undefined ends that. */
@@ -81,11 +97,40 @@ export class StoreLink {
     return sha256([`${key}/${count}`]).slice(0, 2 * ID_BYTES);
   }
 
-  /** Begins this rank's part in a group. */
-  open(replica: Replica): void {
-    this.#groups.set(replica.id, replica);
-    this.#writer.write("open", Uint8Array.fromHex(replica.id), replica.byteLength, listField(replica.worldRanks));
+  /**
+   * Begins this rank's part in a group.
+   *
+   * @param followed world ranks whose blocks it is to be sent whenever they change
+   * @param headBytes first bytes of a block that all members are sent when its owner leaves
+   */
+  open(replica: Replica, followed: readonly number[] = [], headBytes: number = 0): void {
+    const { id, byteLength, worldRanks } = replica;
+    this.#groups.set(id, replica);
+    const lists = [worldRanks, followed].map(listField);
+    this.#writer.write("open", Uint8Array.fromHex(id), byteLength, headBytes, ...lists);
     this.publish(replica);
+  }
+
+  /** From now on this rank is sent a world rank's block whenever it changes. */
+  follow({ id }: Replica, worldRank: number): void {
+    if (!this.#isOpen) return;
+    this.#writer.write("follow", Uint8Array.fromHex(id), listField([worldRank]));
+    this.#send();
+  }
+
+  /**
+   * Brings the first bytes of all blocks of a group to what their owners have published, and waits for it.
+   *
+   * @returns whether that was done: not where the stream has ended, or the store does not answer
+   */
+  ask(replica: Replica, byteLength: number): boolean {
+    if (!this.#isOpen || !this.#groups.has(replica.id)) return false;
+    this.publish(replica);
+    const question = ++this.#asked;
+    this.#writer.write("ask", Uint8Array.fromHex(replica.id), question, byteLength);
+    this.#send();
+    this.#pumpUntil(() => this.#answered === question, ANSWER_MS);
+    return this.#answered === question;
   }
 
   /** Ends this rank's part in a group. */
@@ -102,8 +147,9 @@ export class StoreLink {
     if (changes.length > 0) {
       this.#writer.write("update", Uint8Array.fromHex(replica.id), ...changes.flatMap(changeFields));
     }
-    this.#tellAbort();
+    const isAbort = this.#tellAbort();
     this.#send();
+    if (isAbort) this.#pumpUntil(() => this.#isStopped, ABORT_MS);
   }
 
   /** Takes what has come, and waits for something, at most so long; then takes that. */
@@ -126,11 +172,16 @@ export class StoreLink {
     for (const look of this.looks.values()) look();
   }
 
-  /** Says farewell and ends the stream. */
+  /**
+   * Says farewell, and ends the stream when the store has: closing it earlier, with bytes that were not received, would reset the
+   * stream, and what this rank has said last would be lost.
+   */
   close(): void {
     if (!this.#isOpen) return;
     this.#writer.write("bye");
+    this.#isLeaving = true;
     this.#send(FAREWELL_MS);
+    this.#pumpUntil(() => false, FAREWELL_MS);
     this.end();
   }
 
@@ -149,10 +200,18 @@ export class StoreLink {
     this.close();
   }
 
-  #tellAbort(): void {
-    if (this.#hasToldAbort || this.abort.cause === undefined) return;
+  /** Takes what comes until something holds or the stream ends, at most so long. */
+  #pumpUntil(holds: () => boolean, longestMs: number): void {
+    const end = performance.now() + longestMs;
+    while (this.#isOpen && !holds() && performance.now() < end) this.pump(50);
+  }
+
+  /** Writes that this rank has stopped all, unless the store knows that somebody has; whether it did. */
+  #tellAbort(): boolean {
+    if (this.#hasToldAbort || this.abort.cause === undefined) return false;
     this.#hasToldAbort = true;
     this.#writer.write("abort", new Uint8Array(this.#abortWords.buffer));
+    return true;
   }
 
   /** Sends all that is to be sent. The store takes it at once, unless it has much to do or is gone. */
@@ -194,6 +253,7 @@ export class StoreLink {
   #take(frame: Frame): void {
     const { kind, body } = frame;
     if (kind === "update") this.#update(body);
+    else if (kind === "answer") this.#answered = body.number();
     else if (kind === "gone") this.#gone.add(body.number());
     else if (kind === "abort") this.#stop(body.bytes());
     else if (this.#handler !== undefined) this.#handler(frame);
@@ -211,11 +271,12 @@ export class StoreLink {
   #stop(bytes: Uint8Array): void {
     if (bytes.length !== this.#abortWords.byteLength) throw new FrameError(`an abort of ${bytes.length} bytes`);
     if (this.abort.cause === undefined) new Uint8Array(this.#abortWords.buffer).set(bytes);
-    this.#hasToldAbort = true;
+    this.#hasToldAbort = this.#isStopped = true;
   }
 
   #lose(reason: string): void {
     this.end();
+    if (this.#isLeaving) return;
     this.#gone.add(0);
     const where = `the stream to the store at ${this.#place}, which rank 0 serves, ended: ${reason}`;
     this.abort.set(0, `${where}. Rank 0 has died or left, or its host cannot be reached any more`, { dead: 0 });

@@ -2,51 +2,134 @@
  * The control plane between processes of several hosts: the same as inside one, over blocks that follow each other by way
  * of the store. A rank that died is one whose stream to the store has ended.
  *
+ * Note [Who hears of a call]: a rank publishes its calls when it waits, and else every {@link CALLS_TOGETHER} calls or
+ * {@link PUBLISH_MS}. Only its neighbours in the tree are sent them (`tree.ts`), and compare: if every rank agrees with its
+ * neighbours, all agree. So a call costs 2 (ranks - 1) updates at most, and a
+ * barrier some times that. Of other ranks a rank knows who died and who left. It asks
+ * the store for their calls when it has to say something about them: a difference, a late or a dead rank, a flight record.
+ *
  * @module
  */
-import type { Place } from "../control_plane.ts";
-import { BLOCK_BYTES, type BlockMemory, SharedControlPlane, SLEEP_WORDS, type World } from "../control/shared.ts";
+import type { BlockMemory } from "../control/block_memory.ts";
+import type { ControlPlane, Place } from "../control_plane.ts";
+import {
+  BLOCK_BYTES,
+  BLOCK_HEAD_BYTES,
+  MAILBOX_BEGIN,
+  SharedControlPlane,
+  SLEEP_WORDS,
+  type World,
+} from "../control/shared.ts";
+import { at } from "../../at.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import type { StoreLink } from "./link.ts";
 import { Replica } from "./replica.ts";
+import { treePlaces } from "./tree.ts";
+import { TREE_HEAD_BYTES, TREE_MAILBOX_BYTES, TreeExchange } from "./tree_exchange.ts";
+
+/** Calls that are published together. */
+const CALLS_TOGETHER = 16;
+/** A call that comes so long after the last publication is published at once. */
+const PUBLISH_MS = 10;
+/** How long a rank asks for what others have called before it says that they have not called it. */
+const REFRESH_MS = 100;
+
+/** What the groups of a rank have in common. */
+export interface HostsWorld extends World {
+  /** Ranks of the world on each host, which have numbers that follow each other. */
+  readonly ranksPerHost: number;
+}
 
 /** The blocks of a group. */
-function blocksOf(link: StoreLink, { name, rank, worldRanks }: Place, leave: (replica: Replica) => void): BlockMemory {
+function blocksOf(
+  link: StoreLink,
+  { name, rank, worldRanks }: Place,
+  { ranksPerHost }: HostsWorld,
+  leave: (replica: Replica) => void,
+): BlockMemory {
   const isLocal = (word: number): boolean => word >= SLEEP_WORDS.begin && word < SLEEP_WORDS.end;
   const replica = new Replica({ id: link.idOf(name, worldRanks), worldRanks, rank, byteLength: BLOCK_BYTES }, isLocal);
-  link.open(replica);
+  const place = at(treePlaces(worldRanks, ranksPerHost), rank, "place of rank");
+  const ranks = [...place.parent === undefined ? [] : [place.parent], ...place.children];
+  link.open(replica, ranks.map((peer) => at(worldRanks, peer, "world rank of rank")), BLOCK_HEAD_BYTES);
   // Somebody far away may always be asleep: whatever changes is published.
   for (const block of replica.blocks) new Int32Array(block.buffer)[SLEEP_WORDS.sleepers] = 1;
+  let [calls, publishedAt] = [0, 0];
+  const publish = (): void => {
+    link.publish(replica);
+    [calls, publishedAt] = [0, performance.now()];
+  };
+  const mailboxes = replica.blocks.map((block) => block.subarray(MAILBOX_BEGIN, MAILBOX_BEGIN + TREE_MAILBOX_BYTES));
+  const tree = new TreeExchange(rank, place, mailboxes, publish);
   return {
     blocks: replica.blocks,
     sleep: (_rank, _word, _expected, timeoutMs) => {
-      link.publish(replica);
+      publish();
       link.pump(timeoutMs);
       link.look();
     },
     wake: () => {
-      link.publish(replica);
+      publish();
       link.pump(0);
     },
     leave: () => leave(replica),
+    followed: {
+      ranks,
+      refresh: (isEnough = () => true) => {
+        const end = performance.now() + REFRESH_MS;
+        for (;;) {
+          const isDone = link.ask(replica, MAILBOX_BEGIN + TREE_HEAD_BYTES);
+          if (!isDone || isEnough() || performance.now() > end) return isDone;
+          link.pump(PUBLISH_MS);
+        }
+      },
+      announced: () => {
+        if (++calls < CALLS_TOGETHER && performance.now() - publishedAt < PUBLISH_MS) return;
+        publish();
+        link.pump(0);
+      },
+      exchange: (control, bytes) => finish(control, tree.steps(bytes), publish),
+      behind: () => tree.behind(),
+    },
   };
+}
+
+/** Goes through the steps of an exchange, waiting for each; then publishes that the rank waits no more. */
+function finish(
+  control: ControlPlane,
+  steps: ReturnType<TreeExchange["steps"]>,
+  publish: () => void,
+): readonly Uint8Array[] {
+  let hasWaited = false;
+  for (let step = steps.next();; step = steps.next()) {
+    if (step.done === true) {
+      if (hasWaited) publish();
+      return step.value;
+    }
+    const { rank, ready } = step.value;
+    if (ready()) continue;
+    control.wait(ready, "contributing", rank);
+    hasWaited = true;
+  }
 }
 
 /** The ranks of a group that are processes of several hosts. */
 export class HostsControlPlane extends SharedControlPlane {
   readonly share: ShareParts;
   readonly #link: StoreLink;
+  readonly #hosts: HostsWorld;
 
   /** @param leave what is done when this rank leaves the group */
   constructor(
     link: StoreLink,
     place: Place,
-    world: World,
+    world: HostsWorld,
     timeoutSeconds: number | undefined,
     leave: (replica: Replica) => void = (replica) => link.leave(replica),
   ) {
-    super(place, blocksOf(link, place, leave), world, timeoutSeconds);
+    super(place, blocksOf(link, place, world, leave), world, timeoutSeconds);
     this.#link = link;
+    this.#hosts = world;
     this.share = shareOver(link);
   }
 
@@ -62,7 +145,7 @@ export class HostsControlPlane extends SharedControlPlane {
 
   split(ranks: readonly number[], name: string): HostsControlPlane {
     this.agreeOnSplit(ranks);
-    return new HostsControlPlane(this.#link, this.placeIn(ranks, name), this.world, this.timeoutSeconds);
+    return new HostsControlPlane(this.#link, this.placeIn(ranks, name), this.#hosts, this.timeoutSeconds);
   }
 }
 
@@ -71,10 +154,16 @@ export function shareOver(link: StoreLink): ShareParts {
   return ({ name, rank, worldRanks }, byteLength, owner) => {
     const id = link.idOf(`${name}: ${owner}`, worldRanks);
     const replica = new Replica({ id, worldRanks, rank, byteLength });
+    const followed = new Set<number>();
     link.open(replica);
     return {
       parts: replica.blocks,
       publish: () => link.publish(replica),
+      follow: (peer) => {
+        if (followed.has(peer)) return;
+        followed.add(peer);
+        link.follow(replica, at(worldRanks, peer, "world rank of rank"));
+      },
       onChange: (look) => void link.looks.set(replica.id, look),
       [Symbol.dispose]: () => {
         link.looks.delete(replica.id);

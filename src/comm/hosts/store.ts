@@ -1,31 +1,23 @@
 /**
  * The store of a run: the process of rank 0 serves it, and the ranks of all hosts meet there. It keeps the newest contents
- * of every rank's block in every group and passes on what changes; a rank that is slow to take it gets the newest contents
- * later, so nothing is ever queued. It knows nothing of what blocks mean.
+ * of every rank's block in every group, and sends what changes to the ranks that follow the block; a rank that is slow to take
+ * it gets the newest contents later, so nothing is ever queued. It knows nothing of what blocks mean.
  *
- * Note [What the store takes]: a stream has {@link STRANGER_SECONDS} to prove that it knows the run's token, in a frame of
- * at most {@link STRANGER_BYTES}; of such streams there are at most {@link MAX_STRANGERS}. A rank's frames have at most
- * {@link RANK_BYTES}, its groups {@link MAX_BYTES} in all. Whoever sends anything else is cut off; if he is a rank, all stop.
+ * Note [What the store takes]
+ * - A stream has {@link STRANGER_SECONDS} to prove that it knows the run's token, in a frame of at most
+ *   `STRANGER_BYTES`. There are at most {@link MAX_STRANGERS} such streams.
+ * - A rank's frames have at most {@link RANK_BYTES}, and the groups of all ranks {@link MAX_BYTES}.
+ * - A stream that sends anything else is cut off. If it is a rank's, all ranks stop.
  *
  * @module
  */
 import type { Sockets } from "../../../ffi/sockets.ts";
 import { equalCodes, hmacSha256 } from "../../runtime/checksum.ts";
+import { shownName } from "../../words.ts";
 import { ABORT_WORDS, AbortArea } from "../control/abort.ts";
-import {
-  codePieces,
-  type Fields,
-  type Frame,
-  FrameError,
-  FrameReader,
-  FrameWriter,
-  listField,
-  NUMBER_BYTES,
-  RANK_BYTES,
-  STRANGER_BYTES,
-  VERSION,
-} from "./frames.ts";
-import { type StoredBlock, StoredGroup } from "./stored_group.ts";
+import { codePieces, type Fields, type Frame, FrameError, NUMBER_BYTES, RANK_BYTES, VERSION } from "./frames.ts";
+import { StoreStream } from "./store_stream.ts";
+import { type GroupShape, StoredGroup } from "./stored_group.ts";
 
 /** Seconds that a stream has to say who it is. */
 const STRANGER_SECONDS = 5;
@@ -50,32 +42,12 @@ export interface StoreOptions {
   readonly token: string;
 }
 
-/** One stream. */
-interface Stream {
-  readonly descriptor: number;
-  readonly from: string;
-  readonly since: number;
-  readonly challenge: Uint8Array;
-  readonly reader: FrameReader;
-  readonly writer: FrameWriter;
-  /** Blocks that have changed since it was told. */
-  readonly changed: Set<StoredBlock>;
-  /** Up to which change it was told of a block. */
-  readonly told: Map<StoredBlock, number>;
-  rank: number | undefined;
-  /** Whether it is to be told who is missing. */
-  needsRoll: boolean;
-  /** Whether it ends when all was sent. */
-  isEnding: boolean;
-  hasSaidBye: boolean;
-}
-
 /** Serves a run until its ranks have left. */
 export class Store {
   readonly #sockets: Sockets;
   readonly #options: StoreOptions;
-  readonly #streams = new Set<Stream>();
-  readonly #ranks = new Map<number, Stream>();
+  readonly #streams = new Set<StoreStream>();
+  readonly #ranks = new Map<number, StoreStream>();
   readonly #groups = new Map<string, StoredGroup>();
   /** Refusals of which ranks are told that wait for others. */
   readonly #refusals: string[] = [];
@@ -94,6 +66,12 @@ export class Store {
   /** Serves until rank 0 has left and nobody is there any more, or for a while after. */
   serve(): void {
     const { listener } = this.#options;
+    // Streams that stayed open after an error would leave the ranks waiting.
+    using end = new DisposableStack();
+    end.defer(() => {
+      for (const { descriptor } of this.#streams) this.#sockets.close(descriptor);
+      this.#sockets.close(listener);
+    });
     while (!this.#isOver) {
       const streams = [...this.#streams];
       const [first, ...ready] = this.#sockets.poll([
@@ -105,8 +83,6 @@ export class Store {
       this.#dropStrangers();
       for (const stream of this.#streams) this.#send(stream);
     }
-    for (const { descriptor } of this.#streams) this.#sockets.close(descriptor);
-    this.#sockets.close(listener);
   }
 
   get #isOver(): boolean {
@@ -121,19 +97,7 @@ export class Store {
         this.#sockets.close(taken.descriptor);
         continue;
       }
-      const stream: Stream = {
-        ...taken,
-        since: performance.now(),
-        challenge: crypto.getRandomValues(new Uint8Array(NUMBER_BYTES)),
-        reader: new FrameReader(STRANGER_BYTES),
-        writer: new FrameWriter(),
-        changed: new Set(),
-        told: new Map(),
-        rank: undefined,
-        needsRoll: false,
-        isEnding: false,
-        hasSaidBye: false,
-      };
+      const stream = new StoreStream(taken);
       stream.writer.write("challenge", stream.challenge);
       this.#streams.add(stream);
     }
@@ -149,7 +113,7 @@ export class Store {
     }
   }
 
-  #receive(stream: Stream): void {
+  #receive(stream: StoreStream): void {
     const moved = this.#sockets.receive(stream.descriptor, stream.reader.room);
     if ("end" in moved) return this.#drop(stream);
     stream.reader.received(moved.count);
@@ -171,7 +135,7 @@ export class Store {
   }
 
   /** The first frame of a stream. */
-  #meet(stream: Stream, { kind, body }: Frame): void {
+  #meet(stream: StoreStream, { kind, body }: Frame): void {
     const { worldSize, token } = this.#options;
     if (kind !== "hello") throw new FrameError(`'${kind}' before it said who it is`);
     const [rank, size, number, code] = [
@@ -183,7 +147,7 @@ export class Store {
     const version = body.text();
     const who = `it says that it is rank ${rank}`;
     if (version !== VERSION) {
-      return this.#refuse(stream, `it speaks '${version}', rank 0 '${VERSION}': install one version`);
+      return this.#refuse(stream, `it speaks '${shownName(version)}', rank 0 '${VERSION}': install one version`);
     }
     if (!equalCodes(code, hmacSha256(token, codePieces("rank", stream.challenge, number)))) {
       return this.#refuse(stream, `its FULLYSHARD_TOKEN is not rank 0's (${who})`);
@@ -210,62 +174,93 @@ export class Store {
     this.#callRoll();
   }
 
-  #take(stream: Stream, rank: number, { kind, body }: Frame): void {
+  #take(stream: StoreStream, rank: number, { kind, body }: Frame): void {
     if (kind === "update") this.#update(stream, rank, body);
     else if (kind === "open") this.#open(stream, rank, body);
+    else if (kind === "follow") this.#follow(stream, this.#groupOf(rank, body), rank, body.numbers());
+    else if (kind === "ask") this.#ask(stream, this.#groupOf(rank, body), rank, body);
     else if (kind === "leave") this.#leave(rank, body.id());
     else if (kind === "abort") this.#spread(body.bytes().slice());
-    else if (kind === "bye") stream.hasSaidBye = true;
+    else if (kind === "bye") this.#dismiss(stream);
     else throw new FrameError(`'${kind}', which only the store says`);
   }
 
-  #open(stream: Stream, rank: number, body: Fields): void {
-    const [id, byteLength, worldRanks] = [body.id(), body.number(), body.numbers()];
-    if (!worldRanks.includes(rank)) throw new FrameError("a group without itself");
-    if (byteLength > RANK_BYTES / 2) throw new FrameError(`a group with blocks of ${byteLength} bytes`);
+  #open(stream: StoreStream, rank: number, body: Fields): void {
+    const [id, blockBytes, headBytes] = [body.id(), body.number(), body.number()];
+    const shape = { worldRanks: body.numbers(), blockBytes, headBytes };
+    this.#checkShape(rank, shape);
     let group = this.#groups.get(id);
     if (group === undefined) {
-      group = new StoredGroup(id, worldRanks, byteLength);
-      this.#bytes += group.byteLength;
-      if (this.#bytes > MAX_BYTES) throw new FrameError(`groups of more than ${MAX_BYTES} bytes`);
+      const byteLength = StoredGroup.byteLengthOf(shape);
+      if (this.#bytes + byteLength > MAX_BYTES) throw new FrameError(`groups of more than ${MAX_BYTES} bytes`);
+      this.#bytes += byteLength;
+      group = new StoredGroup(id, shape);
       this.#groups.set(id, group);
-    } else if (!group.isFor(worldRanks, byteLength)) throw new FrameError("a group that others have opened otherwise");
-    for (const block of group.open(rank)) stream.changed.add(block);
+    } else if (!group.isOf(shape)) throw new FrameError("a group that others have opened otherwise");
+    group.open(rank);
+    this.#follow(stream, group, rank, body.numbers());
   }
 
-  #update(stream: Stream, rank: number, body: Fields): void {
+  /** Nothing is made of what cannot be a group. */
+  #checkShape(rank: number, { worldRanks, blockBytes, headBytes }: GroupShape): void {
+    if (!worldRanks.includes(rank)) throw new FrameError("a group without itself");
+    if (worldRanks.some((one, i) => one >= this.#options.worldSize || one <= (worldRanks[i - 1] ?? -1))) {
+      throw new FrameError("a group of ranks that are no ascending ranks of the world");
+    }
+    if (blockBytes > RANK_BYTES / 2) throw new FrameError(`a group with blocks of ${blockBytes} bytes`);
+    if (headBytes > blockBytes) throw new FrameError(`a group with heads of ${headBytes} bytes`);
+  }
+
+  /** The group that a frame begins with. */
+  #groupOf(rank: number, body: Fields): StoredGroup {
     const group = this.#groups.get(body.id());
-    const block = group?.blockOf(rank);
-    if (group === undefined || block === undefined) throw new FrameError("an update of a group that it is not in");
+    if (group?.openedBy.has(rank) !== true) throw new FrameError("a frame about a group that it is not in");
+    return group;
+  }
+
+  #follow(stream: StoreStream, group: StoredGroup, rank: number, others: readonly number[]): void {
+    for (const block of group.follow(rank, others)) stream.changed.add(block);
+  }
+
+  #ask(stream: StoreStream, group: StoredGroup, rank: number, body: Fields): void {
+    const [question, byteLength] = [body.number(), body.number()];
+    for (const block of group.blocks) if (block.rank !== rank) stream.show(rank, block, byteLength);
+    stream.asked = question;
+  }
+
+  #update(stream: StoreStream, rank: number, body: Fields): void {
+    const block = this.#groupOf(rank, body).blockOf(rank);
+    if (block === undefined) throw new FrameError("an update of a group that it is not in");
     const time = ++this.#clock;
     while (!body.isEmpty) block.change(time, body.number(), body.bytes(body.number()));
-    for (const member of group.openedBy) {
-      const other = this.#ranks.get(member);
+    for (const follower of block.followers) {
+      const other = this.#ranks.get(follower);
       if (other !== undefined && other !== stream) other.changed.add(block);
     }
   }
 
   #leave(rank: number, id: string): void {
     const group = this.#groups.get(id);
-    if (group === undefined || !group.leave(rank)) return;
+    if (group === undefined) return;
+    const block = group.blockOf(rank);
+    const isLast = group.leave(rank);
+    for (const member of block === undefined || isLast ? [] : group.openedBy) {
+      if (block !== undefined) this.#ranks.get(member)?.show(member, block, group.headBytes);
+    }
+    if (!isLast) return;
     this.#groups.delete(id);
     this.#bytes -= group.byteLength;
-    for (const stream of this.#ranks.values()) {
-      for (const block of group.blocks) {
-        stream.changed.delete(block);
-        stream.told.delete(block);
-      }
-    }
+    for (const stream of this.#ranks.values()) for (const one of group.blocks) stream.forget(one);
   }
 
-  #refuse(stream: Stream, reason: string): void {
+  #refuse(stream: StoreStream, reason: string): void {
     this.#note(stream, reason);
     stream.writer.write("refused", reason);
     stream.isEnding = true;
   }
 
   /** Keeps a refusal for those who wait for somebody. */
-  #note({ from }: Stream, what: string): void {
+  #note({ from }: StoreStream, what: string): void {
     this.#refusals.push(`${from} (${what})`);
     this.#refusals.splice(0, this.#refusals.length - 4);
     if (this.#missing.size > 0) this.#callRoll();
@@ -273,6 +268,12 @@ export class Store {
 
   #callRoll(): void {
     for (const stream of this.#ranks.values()) stream.needsRoll = true;
+  }
+
+  /** Ends the stream of a rank that leaves, which waits for that. */
+  #dismiss(stream: StoreStream): void {
+    stream.hasSaidBye = true;
+    this.#drop(stream);
   }
 
   /** Stops all ranks, as a rank's end or its frames make it necessary. */
@@ -290,7 +291,7 @@ export class Store {
     for (const stream of this.#ranks.values()) stream.writer.write("abort", words);
   }
 
-  #drop(stream: Stream): void {
+  #drop(stream: StoreStream): void {
     this.#streams.delete(stream);
     this.#sockets.close(stream.descriptor);
     const { rank } = stream;
@@ -307,7 +308,7 @@ export class Store {
     }
   }
 
-  #send(stream: Stream): void {
+  #send(stream: StoreStream): void {
     for (;;) {
       if (stream.writer.pending.length === 0) this.#prepare(stream, BATCH_BYTES);
       const { pending } = stream.writer;
@@ -320,19 +321,7 @@ export class Store {
     if (stream.isEnding) this.#drop(stream);
   }
 
-  /** Writes what a stream is to be told, some of it at a time. */
-  #prepare(stream: Stream, longest: number): void {
-    const { writer, changed, told } = stream;
-    if (stream.needsRoll) {
-      stream.needsRoll = false;
-      writer.write("roll", listField([...this.#missing]), this.#refusals.join(", "));
-    }
-    for (const block of changed) {
-      if (writer.pending.length > longest) return;
-      changed.delete(block);
-      const fields = block.since(told.get(block) ?? 0).flatMap(({ offset, bytes }) => [offset, bytes.length, bytes]);
-      told.set(block, this.#clock);
-      if (fields.length > 0) writer.write("update", block.group, block.rank, ...fields);
-    }
+  #prepare(stream: StoreStream, longest: number): void {
+    stream.prepare(longest, this.#clock, [...this.#missing], this.#refusals.join(", "));
   }
 }

@@ -1,0 +1,36 @@
+/**
+ * The tree by which the ranks of a group hear of each other. The ranks of each host are a binary tree under the host's first
+ * rank, and the hosts' first ranks are one too. So a rank has at most five neighbours, a path has O(log ranks) edges, and what
+ * goes along every edge once is 2 (ranks - 1) messages.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+
+/** The neighbours of one rank, as ranks of the group. */
+export interface TreePlace {
+  /** Undefined for the root, which is the first rank. */
+  readonly parent: number | undefined;
+  readonly children: readonly number[];
+}
+
+/**
+ * Neighbours of every rank of a group.
+ *
+ * @param worldRanks rank in the world of each rank, ascending
+ * @param ranksPerHost ranks of the world on each host, which have numbers that follow each other
+ */
+export function treePlaces(worldRanks: readonly number[], ranksPerHost: number): readonly TreePlace[] {
+  const hosts = [...Map.groupBy(worldRanks.keys(), (rank) => Math.floor(at(worldRanks, rank, "rank") / ranksPerHost))];
+  const leaders = hosts.map(([, members]) => at(members, 0, "first rank of host"));
+  const parents = new Map<number, number>();
+  for (const members of [leaders, ...hosts.map(([, ranks]) => ranks)]) {
+    for (const [index, rank] of members.entries()) {
+      if (index > 0) parents.set(rank, at(members, (index - 1) >> 1, "parent"));
+    }
+  }
+  return worldRanks.map((_, rank) => ({
+    parent: parents.get(rank),
+    children: [...parents].filter(([, parent]) => parent === rank).map(([child]) => child).sort((a, b) => a - b),
+  }));
+}

@@ -1,0 +1,212 @@
+/**
+ * Host bytes of each rank to all, along the tree of a group: every rank sends its parent what it and the ranks below it have,
+ * the root sends all of it down again. Each rank publishes twice, whatever the number of ranks, where no message is long.
+ *
+ * Note [Boxes]: a rank writes what goes up into two parts of its mailbox, and what goes down into two others. Counters of parts
+ * only rise, so a reader never mistakes an older part for a newer one. What went down is the same bytes for all ranks, so all
+ * ranks count the same parts. The first two parts of an exchange need no leave: whoever takes part in an exchange has all of
+ * the one before. Each later part waits until the reader has taken the part before the last: going up, the parent says how many
+ * parts of each child it has taken in this exchange; going down, each child says how many parts it has taken in all.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import type { TreePlace } from "./tree.ts";
+
+// Words of a mailbox's head.
+const BEGUN = 0; // exchanges that the rank has begun
+const UP = 1; // parts written for the parent, in all exchanges
+const UP_BYTES = 2; // bytes that go up in this exchange
+const ACK_EXCHANGE = 3; // exchange that the next word is of
+const ACK_PARTS = 4; // parts of each child that were taken in it
+const DOWN = 5; // parts written for the children, in all exchanges
+const DOWN_BYTES = 6; // bytes that go down in this exchange
+const DOWN_TAKEN = 7; // parts that the rank has taken of its parent, in all exchanges
+
+/** Bytes of a mailbox's head. */
+export const TREE_HEAD_BYTES = 64;
+const PART_BYTES = 4096;
+const DEPTH = 2;
+/** Bytes of a mailbox that are used. */
+export const TREE_MAILBOX_BYTES: number = TREE_HEAD_BYTES + 2 * DEPTH * PART_BYTES;
+/** Words before each rank's bytes: its number, and how many bytes it has. */
+const ENTRY_BYTES = 8;
+
+/** What an exchange waits for. */
+export interface Awaited {
+  /** Neighbour that has not done it yet. */
+  readonly rank: number;
+  readonly ready: () => boolean;
+}
+
+/** What is known of a child's message. */
+interface Inflow {
+  readonly child: number;
+  readonly bytes: Uint8Array;
+  /** Bytes that were taken. */
+  taken: number;
+}
+
+/** One rank's part in the exchanges of its group. */
+export class TreeExchange {
+  readonly #rank: number;
+  readonly #place: TreePlace;
+  readonly #heads: readonly Int32Array[];
+  readonly #boxes: readonly Uint8Array[];
+  readonly #own: Int32Array;
+  readonly #publish: () => void;
+  /** Parts that this rank has taken of each child, in all exchanges. */
+  readonly #upTaken = new Map<number, number>();
+  #exchange = 0;
+  #up = 0;
+  #down = 0;
+
+  /**
+   * @param mailboxes {@link TREE_MAILBOX_BYTES} bytes of each rank, zero at first, of which the neighbours' follow theirs
+   * @param publish lets the neighbours see what this rank has written
+   */
+  constructor(rank: number, place: TreePlace, mailboxes: readonly Uint8Array[], publish: () => void) {
+    this.#rank = rank;
+    this.#place = place;
+    this.#heads = mailboxes.map(({ buffer, byteOffset }) => new Int32Array(buffer, byteOffset, TREE_HEAD_BYTES / 4));
+    this.#boxes = mailboxes.map((bytes) => bytes.subarray(TREE_HEAD_BYTES));
+    this.#own = this.#head(rank);
+    this.#publish = publish;
+  }
+
+  /** Ranks that have begun fewer exchanges than this one, as far as their mailboxes' heads are known. */
+  behind(): readonly number[] {
+    return this.#heads.flatMap((head, rank) => ((at(head, BEGUN, "word") - this.#exchange) | 0) < 0 ? [rank] : []);
+  }
+
+  /** Exchanges bytes; yields what must come true before it goes on. @returns the bytes of every rank */
+  *steps(bytes: Uint8Array): Generator<Awaited, readonly Uint8Array[]> {
+    this.#own[BEGUN] = ++this.#exchange | 0;
+    const own = new Uint8Array(ENTRY_BYTES + bytes.length);
+    new DataView(own.buffer).setUint32(0, this.#rank, true);
+    new DataView(own.buffer).setUint32(4, bytes.length, true);
+    own.set(bytes, ENTRY_BYTES);
+    const gathered = concat([own, ...yield* this.#takeUp()]);
+    if (this.#place.parent !== undefined) yield* this.#sendUp(this.#place.parent, gathered);
+    return this.#split(yield* this.#passDown(gathered));
+  }
+
+  /** Takes what the children send, part by part of each. */
+  *#takeUp(): Generator<Awaited, readonly Uint8Array[]> {
+    const flows: Inflow[] = [];
+    for (const child of this.#place.children) {
+      yield this.#sentUp(child);
+      flows.push({ child, bytes: new Uint8Array(this.#word(child, UP_BYTES) >>> 0), taken: 0 });
+    }
+    for (let round = 1;; round++) {
+      const open = flows.filter(({ bytes, taken }) => taken < bytes.length);
+      if (open.length === 0) return flows.map(({ bytes }) => bytes);
+      for (const flow of open) {
+        yield this.#sentUp(flow.child);
+        const part = this.#upTaken.get(flow.child) ?? 0;
+        flow.taken += copyPart(flow.bytes, flow.taken, this.#part(flow.child, part));
+        this.#upTaken.set(flow.child, part + 1);
+      }
+      if (!flows.some(({ bytes, taken }) => taken < bytes.length)) continue;
+      this.#own[ACK_EXCHANGE] = this.#exchange | 0;
+      this.#own[ACK_PARTS] = round;
+      this.#publish();
+    }
+  }
+
+  #sentUp(child: number): Awaited {
+    const part = this.#upTaken.get(child) ?? 0;
+    return { rank: child, ready: () => this.#reached(child, UP, part + 1) };
+  }
+
+  *#sendUp(parent: number, bytes: Uint8Array): Generator<Awaited, void> {
+    const exchange = this.#exchange | 0;
+    this.#own[UP_BYTES] = bytes.length;
+    for (let part = 0; part * PART_BYTES < bytes.length; part++) {
+      const mayWrite = (): boolean =>
+        this.#word(parent, ACK_EXCHANGE) === exchange && this.#word(parent, ACK_PARTS) > part - DEPTH;
+      if (part >= DEPTH) yield { rank: parent, ready: mayWrite };
+      this.#part(this.#rank, this.#up).set(bytes.subarray(part * PART_BYTES, (part + 1) * PART_BYTES));
+      this.#own[UP] = ++this.#up | 0;
+      this.#publish();
+    }
+  }
+
+  /** Takes what comes down and hands it on; the root has it. */
+  *#passDown(gathered: Uint8Array): Generator<Awaited, Uint8Array> {
+    const { parent, children } = this.#place;
+    const first = this.#down;
+    let all = gathered;
+    for (let start = 0, part = 0; part === 0 || start < all.length; part++) {
+      const number = first + part;
+      if (parent !== undefined) {
+        yield { rank: parent, ready: () => this.#reached(parent, DOWN, number + 1) };
+        if (part === 0) all = new Uint8Array(this.#word(parent, DOWN_BYTES) >>> 0);
+        copyPart(all, start, this.#part(parent, number, DEPTH));
+      }
+      if (children.length > 0) {
+        for (const child of part < DEPTH ? [] : children) {
+          yield { rank: child, ready: () => this.#reached(child, DOWN_TAKEN, number - DEPTH + 1) };
+        }
+        this.#part(this.#rank, number, DEPTH).set(all.subarray(start, start + PART_BYTES));
+        this.#own[DOWN_BYTES] = all.length;
+        this.#own[DOWN] = (number + 1) | 0;
+      }
+      this.#down = number + 1;
+      this.#own[DOWN_TAKEN] = this.#down | 0;
+      start += PART_BYTES;
+      // The parent asks for this only before a part that is two later.
+      const isAskedFor = parent !== undefined && start + (DEPTH - 1) * PART_BYTES < all.length;
+      if (children.length > 0 || isAskedFor) this.#publish();
+    }
+    return all;
+  }
+
+  /** The bytes of each rank. */
+  #split(all: Uint8Array): readonly Uint8Array[] {
+    const view = new DataView(all.buffer, all.byteOffset, all.length);
+    const messages = new Array<Uint8Array>(this.#heads.length);
+    for (let begin = 0; begin < all.length;) {
+      const [rank, length] = [view.getUint32(begin, true), view.getUint32(begin + 4, true)];
+      begin += ENTRY_BYTES;
+      messages[rank] = all.slice(begin, begin + length);
+      begin += length;
+    }
+    return messages;
+  }
+
+  /** Part of a rank's mailbox, of what goes up, or behind `skipped` parts of what goes down. */
+  #part(rank: number, number: number, skipped: number = 0): Uint8Array {
+    const begin = (skipped + number % DEPTH) * PART_BYTES;
+    return at(this.#boxes, rank, "mailbox of rank").subarray(begin, begin + PART_BYTES);
+  }
+
+  #reached(rank: number, word: number, target: number): boolean {
+    return ((this.#word(rank, word) - target) | 0) >= 0;
+  }
+
+  #word(rank: number, word: number): number {
+    return at(this.#head(rank), word, "word of a mailbox");
+  }
+
+  #head(rank: number): Int32Array {
+    return at(this.#heads, rank, "mailbox of rank");
+  }
+}
+
+/** Copies as much of a part as is missing; gives how much that was. */
+function copyPart(into: Uint8Array, begin: number, part: Uint8Array): number {
+  const length = Math.min(PART_BYTES, into.length - begin);
+  into.set(part.subarray(0, length), begin);
+  return length;
+}
+
+function concat(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0));
+  let end = 0;
+  for (const piece of pieces) {
+    all.set(piece, end);
+    end += piece.length;
+  }
+  return all;
+}
