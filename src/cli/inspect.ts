@@ -58,7 +58,7 @@ export async function inspect(argv: readonly string[]): Promise<number> {
 /** Names the files of a Hugging Face folder that were not read: weights of another kind, an adapter. */
 export function noteUnused({ path, manifest, fileNames }: StoredCheckpoint): void {
   const line = manifest === undefined ? describeLeftOut(path, companionsOf(path), fileNames) : undefined;
-  if (line !== undefined) process.stderr.write(`${line}\n`);
+  if (line !== undefined) process.stderr.write(`${shown(line)}\n`);
 }
 
 async function requireSound({ path, manifest }: StoredCheckpoint): Promise<void> {
