@@ -5,6 +5,8 @@
  * @module
  */
 import type { BinaryOp, CompareOp, UnaryOp } from "../device/kernels/signature.ts";
+import { ArgumentError } from "../errors.ts";
+import { overflows } from "../held.ts";
 import { binaryOp, unaryOp } from "../ops/elementwise.ts";
 import { compareOp, whereOp } from "../ops/mask.ts";
 import { applyOne } from "./apply.ts";
@@ -108,6 +110,10 @@ export abstract class ElementwiseMethods {
   }
   /** `value` where the uint8 mask is not 0, else this; the mask broadcasts. */
   maskedFill(this: Tensor, mask: Tensor, value: number): Tensor {
+    if (overflows(this.dtype, value)) {
+      const { name } = this.dtype;
+      throw new ArgumentError(`Cannot apply 'maskedFill' to ${name} with ${value}: ${name} makes it infinite`);
+    }
     return this.#with(value, "maskedFill", (filled) => applyOne(whereOp, [mask, filled, this], undefined));
   }
 

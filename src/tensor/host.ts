@@ -5,6 +5,7 @@
  */
 import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { holds } from "../held.ts";
 import { castTo } from "../ops/convert.ts";
 import { isDense } from "../shape.ts";
 import { countOf } from "../words.ts";
@@ -13,12 +14,6 @@ import type { Tensor } from "./tensor.ts";
 
 /** A typed array that a tensor's values are read into. */
 export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
-
-/** Least and largest value of integer dtypes. */
-const INTEGER_RANGES: ReadonlyMap<DType, readonly [number, number]> = new Map([
-  [uint8, [0, 255]],
-  [int32, [-(2 ** 31), 2 ** 31 - 1]],
-]);
 
 function read<T extends HostArray>(source: Tensor, into: T): T {
   source.device.status.check();
@@ -40,6 +35,18 @@ export function readHost(tensor: Tensor): HostArray {
   return read(wide, new Float32Array(numel));
 }
 
+/** The dtype whose elements a typed array has. Types are not checked where programs run. */
+function dtypeOf(values: object): DType {
+  if (values instanceof Float32Array) return float32;
+  if (values instanceof Int32Array) return int32;
+  if (values instanceof Uint8Array) return uint8;
+  throw new DTypeError(
+    "copyFromHost",
+    "the values must be a Float32Array, Int32Array or Uint8Array",
+    values.constructor.name,
+  );
+}
+
 /**
  * Overwrites all elements of a dense tensor.
  *
@@ -54,7 +61,7 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
       tensor.shape,
     );
   }
-  const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint8;
+  const dtype = dtypeOf(values);
   if (tensor.dtype !== dtype) throw new DTypeError("copyFromHost", `the values are ${dtype.name}`, tensor.dtype.name);
   tensor.buffer.version++;
   tensor.device.copyIn(tensor.ptr, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
@@ -63,12 +70,11 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
 /**
  * A scalar of the same dtype and device.
  *
- * @param op what it is for
- * @throws {ArgumentError} if that dtype does not hold the value
+ * @param op the op that takes the scalar
+ * @throws {ArgumentError} if the dtype does not hold the value
  */
 export function scalar(like: Tensor, value: number, op: string): Tensor {
-  const range = INTEGER_RANGES.get(like.dtype);
-  if (range !== undefined && !(Number.isInteger(value) && value >= range[0] && value <= range[1])) {
+  if (!holds(like.dtype, value)) {
     const { name } = like.dtype;
     throw new ArgumentError(
       `Cannot apply '${op}' to ${name} and ${value}: give a value that ${name} holds, or cast by to(float32)`,
