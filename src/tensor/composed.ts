@@ -18,6 +18,11 @@ function resultOf(run: () => Tensor): Tensor {
   return result;
 }
 
+/** Computes in float32, and gives the result in the dtype of x. */
+export function inFloat32(x: Tensor, run: (x: Tensor) => Tensor): Tensor {
+  return resultOf(() => run(x.to(float32)).to(x.dtype));
+}
+
 /** Runs what works along the last dim along another one. */
 export function alongLast(op: string, x: Tensor, dim: number, run: (x: Tensor) => Tensor): Tensor {
   if (dim === -1) return run(x);

@@ -6,7 +6,7 @@
 import type { Device } from "../device/device.ts";
 import { type DType, float32, int32, requireDType, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
-import { overflows, requireAllHeld, requireHeld } from "../held.ts";
+import { requireAllHeld, requireHeld } from "../held.ts";
 import { castTo } from "../ops/convert.ts";
 import { checkSeed } from "../random.ts";
 import { numelOf, requireShape, type Shape } from "../shape.ts";
@@ -84,17 +84,12 @@ function hostArray(values: ArrayLike<number>, dtype: DType): HostArray {
 /**
  * A tensor with one value everywhere.
  *
- * @throws {ArgumentError} if the dtype does not hold the value, or makes a finite one infinite
+ * @throws {ArgumentError} if the value is no number, or the dtype is an integer one and the value no integer of its range
  */
 export function full(device: Device, shape: Shape, value: number, dtype: DType = float32): Tensor {
   requireDType("full", dtype);
   requireShape("full", shape);
   requireHeld(dtype, value, "fill a tensor");
-  if (overflows(dtype, value)) {
-    throw new ArgumentError(
-      `Cannot fill a tensor with ${value}: ${dtype.name} makes it infinite; give a smaller number`,
-    );
-  }
   const made = track(Tensor.empty(device, shape, dtype, "full"));
   device.kernels.fill({ dtype, n: made.numel, value, dst: made.ptr });
   return made;

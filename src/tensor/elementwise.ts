@@ -5,11 +5,13 @@
  * @module
  */
 import type { BinaryOp, CompareOp, UnaryOp } from "../device/kernels/signature.ts";
+import { bfloat16, float16 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { overflows } from "../held.ts";
 import { binaryOp, unaryOp } from "../ops/elementwise.ts";
 import { compareOp, whereOp } from "../ops/mask.ts";
 import { applyOne } from "./apply.ts";
+import { inFloat32 } from "./composed.ts";
 import { scalar } from "./host.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -56,6 +58,10 @@ export abstract class ElementwiseMethods {
   }
   /** Element-wise quotient, broadcasting. */
   div(this: Tensor, other: Tensor | number): Tensor {
+    // A narrow dtype would round the number first, to infinity or 0 too.
+    if (typeof other === "number" && (this.dtype === float16 || this.dtype === bfloat16)) {
+      return inFloat32(this, (wide) => wide.div(other));
+    }
     return this.#binary("div", other);
   }
   /** Element-wise larger one; the gradient of equals goes to both in halves. */

@@ -107,7 +107,7 @@ test("arange() refuses numbers past the end of int32 before it makes a list of t
   assert.deepEqual([...arange(device, 256, { start: 254, dtype: uint8 }).toArray()], [254, 255]);
 });
 
-test("full() and maskedFill() refuse a finite number that the dtype makes infinite, as PyTorch does", () => {
+test("maskedFill() refuses a finite number that the dtype makes infinite, as PyTorch does", () => {
   using _frame = scope();
   for (
     const [dtype, most, over] of [[float16, 65519, 65520], [bfloat16, 3.39e38, 3.4e38], [
@@ -117,7 +117,7 @@ test("full() and maskedFill() refuse a finite number that the dtype makes infini
     ]] as const
   ) {
     assert.ok(Number.isFinite(full(device, [], most, dtype).item()), dtype.name);
-    assert.throws(() => full(device, [], over, dtype), /makes it infinite/);
+    assert.equal(full(device, [], over, dtype).item(), Infinity);
     assert.throws(() => zeros(device, [1], dtype).maskedFill(zeros(device, [1], uint8), -over), /makes it infinite/);
     assert.equal(full(device, [], -Infinity, dtype).item(), -Infinity);
   }
