@@ -186,3 +186,21 @@ test("div() by a number that the dtype does not hold divides by that number, as 
   assert.deepEqual([...x.grad?.toArray() ?? []], [0.0999755859375, 0.0999755859375, 0.0999755859375]);
   disposeLeaf(x);
 });
+
+test("maximum() and minimum(): gradients that the dtype does not hold twice, and of NaN and infinity, are PyTorch's", () => {
+  const [left, right] = [[1, 2, 3, NaN, Infinity, 1], [2, 2, 1, 1, Infinity, NaN]];
+  for (const name of ["maximum", "minimum"] as const) {
+    const [a, b] = [left, right].map((data) => leaf(device, { shape: [6], data }));
+    assert.ok(a !== undefined && b !== undefined);
+    {
+      using _frame = scope();
+      const seed = tensor(device, [60000, 60000, 60000, 2, 60000, 4], { dtype: float16 });
+      a.to(float16)[name](b.to(float16)).backward(seed);
+    }
+    const [first, last] = name === "maximum" ? [0, 60000] : [60000, 0];
+    assert.deepEqual([...a.grad?.toArray() ?? []], [first, 30000, last, 2, 30000, 4], name);
+    assert.deepEqual([...b.grad?.toArray() ?? []], [last, 30000, first, 2, 30000, 4], name);
+    disposeLeaf(a);
+    disposeLeaf(b);
+  }
+});
