@@ -21,18 +21,34 @@ function read<T extends HostArray>(source: Tensor, into: T): T {
   return into;
 }
 
+/** An array of the host for all elements of a tensor. Runtimes have arrays of some GiB only. */
+function arrayFor({ shape, numel, dtype }: Tensor): HostArray {
+  try {
+    return dtype === int32 ? new Int32Array(numel) : dtype === uint8 ? new Uint8Array(numel) : new Float32Array(numel);
+  } catch (cause) {
+    if (!(cause instanceof RangeError)) throw cause;
+    throw new ArgumentError(
+      `Cannot read all ${numel} elements of [${
+        shape.join(", ")
+      }]: the runtime has no array of so many; read parts by narrow()`,
+      { cause },
+    );
+  }
+}
+
 /** See {@link Tensor.toArray}. */
 export function readHost(tensor: Tensor): HostArray {
   using _frame = scope();
-  const { numel, dtype } = tensor;
+  const { dtype } = tensor;
+  if (dtype.kind !== "float" && dtype !== int32 && dtype !== uint8) {
+    throw new DTypeError("toArray", "it must be a float, int32 or uint8", dtype.name);
+  }
+  const array = arrayFor(tensor);
   const source = tensor.contiguous();
-  if (dtype === int32) return read(source, new Int32Array(numel));
-  if (dtype === uint8) return read(source, new Uint8Array(numel));
-  if (dtype === float32) return read(source, new Float32Array(numel));
-  if (dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", dtype.name);
+  if (dtype.kind !== "float" || dtype === float32) return read(source, array);
   const wide = tensor.spawn(tensor.shape, float32, "toArray");
   castTo(wide, source);
-  return read(wide, new Float32Array(numel));
+  return read(wide, array);
 }
 
 /** The dtype whose elements a typed array has. Types are not checked where programs run. */
