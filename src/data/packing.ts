@@ -168,6 +168,16 @@ function fingerprintOf(source: TextSource, tokenizer: Tokenizer): string {
   return sha256([`${MAGIC} ${VERSION} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint, source.fingerprint()]);
 }
 
+/** Refuses ids that a tokenizer says it does not give: the file of tokens would wrap them. */
+function requireIds(ids: readonly number[], { vocabSize, path }: Tokenizer): void {
+  for (const id of ids) {
+    if (Number.isInteger(id) && id >= 0 && id < vocabSize) continue;
+    throw new ArgumentError(
+      `Cannot pack id ${id} of tokenizer '${path}': ids must be integers from 0 to ${vocabSize - 1}`,
+    );
+  }
+}
+
 /** The ids of each document with the end of text behind them, and how far reading has come. */
 async function* idsOf(
   source: TextSource,
@@ -177,7 +187,9 @@ async function* idsOf(
   let isEmpty = true;
   for await (const { text, bytesRead } of source.documents()) {
     isEmpty = false;
-    yield { ids: [...tokenizer.encode(text), eosId], bytesRead };
+    const ids = [...tokenizer.encode(text), eosId];
+    requireIds(ids, tokenizer);
+    yield { ids, bytesRead };
   }
   if (isEmpty) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);
 }
