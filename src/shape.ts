@@ -27,6 +27,19 @@ export function numelOf(shape: Shape): number {
 }
 
 /**
+ * Refuses sizes that no array has.
+ *
+ * @throws {ShapeError} if a size is negative or no integer
+ */
+export function requireShape(op: string, shape: Shape): void {
+  for (const size of shape) {
+    if (!(Number.isSafeInteger(size) && size >= 0)) {
+      throw new ShapeError(op, "sizes must be integers of 0 or more", shape);
+    }
+  }
+}
+
+/**
  * The sizes of a shape that must have two dims.
  *
  * @param expected what the operation takes, for the error

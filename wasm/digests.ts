@@ -6,14 +6,14 @@
 
 /** Hexadecimal digests of modules, by their arithmetic. */
 export const MODULE_DIGESTS = {
-  strict: "508417704324ac91f81b52fcc60767bb474fe68609c10595453f8bac75176e21",
-  relaxed: "02c7cf623e833688030fd1f2e9592194ab9e324c1df6dddb0e869f660d79b988",
+  strict: "475dc00243c72fe1041b38ea4433a3fd2efa910dac909b2bb72b2aaecf6c1f02",
+  relaxed: "274b98282f91040658efffa2ce6c060a3394e78a83378aaea9ad6690b76237c3",
 } as const;
 
 /** Hexadecimal digests, by what a library is built for. */
 export const LIBRARY_DIGESTS = {
-  v3: "3925cdd86ba16a8645c2b7698841925fafd2e264b2a0296b30fddeff2429b6df",
-  v4: "fff26de68fe2fc70fb66fa9bb3925c983d76470e3171d2bfc5b05ef8c42d7d04",
-  "v4-bf16": "9c38ed2a3d64d679300457a8d6f40f684750fa4f23e9412521069da7be5af933",
-  neon: "08b45df0a6672a6b7890fc0d46d1fc5da31cefa786e889b2a5ae8f8981239c13",
+  v3: "47ac21320cd6a77492b62a2e914489def32389bcdb33470694dc08511a7bcacb",
+  v4: "77a2daf9ac298e6b507258d9710c6000466a597c7a7dbd953739a8ad50ea562b",
+  "v4-bf16": "f4d804f31e7d6cb122b306a21f1f344ffdc6d7e728f30c7db8a8193481f6ab1d",
+  neon: "2fefec354c47b1225636bc7ec5b4975e91d8efea85a9d4bf0ce34a18bbedb47c",
 } as const;

@@ -168,6 +168,16 @@ function fingerprintOf(source: TextSource, tokenizer: Tokenizer): string {
   return sha256([`${MAGIC} ${VERSION} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint, source.fingerprint()]);
 }
 
+/** Refuses ids that a tokenizer says it does not give: the file of tokens would wrap them. */
+function requireIds(ids: readonly number[], { vocabSize, path }: Tokenizer): void {
+  for (const id of ids) {
+    if (Number.isInteger(id) && id >= 0 && id < vocabSize) continue;
+    throw new ArgumentError(
+      `Cannot pack id ${id} of tokenizer '${path}': ids must be integers from 0 to ${vocabSize - 1}`,
+    );
+  }
+}
+
 /** The ids of each document with the end of text behind them, and how far reading has come. */
 async function* idsOf(
   source: TextSource,
@@ -179,7 +189,9 @@ async function* idsOf(
     isEmpty = false;
     // A source of one's own may give what UTF-8 cannot hold, and an encoder would write U+FFFD in its place.
     if (!text.isWellFormed()) throw new ArgumentError(`A document of ${file} has half of a surrogate pair`);
-    yield { ids: [...tokenizer.encode(text), eosId], bytesRead };
+    const ids = [...tokenizer.encode(text), eosId];
+    requireIds(ids, tokenizer);
+    yield { ids, bytesRead };
   }
   if (isEmpty) throw new ArgumentError(`There is no text in ${source.files.join(", ")}`);
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import type { Device } from "../device/device.ts";
+import { ArgumentError } from "../errors.ts";
 import { embeddingOp } from "../ops/embedding.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
@@ -24,11 +25,21 @@ export class Embedding extends Module<[ids: Tensor], Tensor> {
   readonly weight: Parameter;
   readonly #paddingIdx: number;
 
-  /** Makes the table, without memory. */
+  /**
+   * Makes the table, without memory.
+   *
+   * @throws {ArgumentError} if `paddingIdx` is no row of the table
+   */
   constructor(device: Device, vocab: number, width: number, options: EmbeddingOptions = {}) {
     super();
+    const { paddingIdx } = options;
+    if (paddingIdx !== undefined && !(Number.isInteger(paddingIdx) && paddingIdx >= 0 && paddingIdx < vocab)) {
+      throw new ArgumentError(
+        `Cannot pad an embedding by row ${paddingIdx}: paddingIdx must be a row of ${vocab}, from 0`,
+      );
+    }
     this.weight = new Parameter(device, [vocab, width], { init: options.init ?? { kind: "normal", mean: 0, std: 1 } });
-    this.#paddingIdx = options.paddingIdx ?? -1;
+    this.#paddingIdx = paddingIdx ?? -1;
   }
 
   /** ids int32 [..] → [.., width] */

@@ -54,15 +54,29 @@ export function combineInto(context: OpContext, op: BinaryOp, result: Tensor, a:
   context.device.kernels.binary({ dtype: a.dtype, op, shape, ...strides, dst: result.ptr, a: a.ptr, b: b.ptr });
 }
 
-/** `dy * sign(a - b)`: what decides between the two arguments of maximum and minimum. */
-function signed(call: BackwardCall<undefined>, dy: Tensor, a: Tensor, b: Tensor): Tensor {
-  const difference = combine(call, "sub", a, b);
-  const result = call.empty(difference.shape, difference.dtype);
-  call.device.kernels.unaryBackward({
-    ...{ dtype: a.dtype, op: "abs", n: result.numel, p0: 0, p1: 0 },
-    ...{ dx: result.ptr, dy: call.dense(dy).ptr, x: difference.ptr },
-  });
-  return result;
+/** A mask of the shape of dy: where `op(a, b)` holds. */
+function maskOf(call: BackwardCall<undefined>, op: CompareOp, { shape }: Tensor, a: Tensor, b: Tensor): Tensor {
+  const mask = call.empty(shape, uint8);
+  compareInto(call, op, mask, a, b);
+  return mask;
+}
+
+/** Gradients of maximum and minimum: halves where both are equal, else all to the one that was taken, or to both of NaN. */
+function extremeGradients(
+  op: "maximum" | "minimum",
+  call: BackwardCall<undefined>,
+  dy: Tensor,
+): [Tensor | undefined, Tensor | undefined] {
+  const [a, b] = [call.saved(0), call.saved(1)];
+  const select = (mask: Tensor, yes: Tensor, no: Tensor): Tensor => {
+    const result = call.empty(dy.shape, dy.dtype);
+    selectInto(call, result, mask, yes, no);
+    return result;
+  };
+  const shared = select(maskOf(call, "eq", dy, a, b), scaled(call, dy, 0.5), dy);
+  const [lessA, lessB] = op === "maximum" ? ["lt", "gt"] as const : ["gt", "lt"] as const;
+  const unless = (lost: CompareOp): Tensor => select(maskOf(call, lost, dy, a, b), zeroOf(call, dy), shared);
+  return [call.needs(0) ? unless(lessA) : undefined, call.needs(1) ? unless(lessB) : undefined];
 }
 
 function scaled(context: OpContext, x: Tensor, factor: number): Tensor {
@@ -127,13 +141,8 @@ function gradients(op: BinaryOp, call: BackwardCall<undefined>): [Tensor | undef
       return [da, scaled(call, combine(call, "mul", da, ratio), -1)];
     }
     case "maximum":
-    case "minimum": {
-      const choice = signed(call, dy, call.saved(0), call.saved(1));
-      const both = combine(call, "add", dy, choice);
-      const other = combine(call, "sub", dy, choice);
-      const [a, b] = op === "maximum" ? [both, other] : [other, both];
-      return [scaled(call, a, 0.5), scaled(call, b, 0.5)];
-    }
+    case "minimum":
+      return extremeGradients(op, call, dy);
     case "pow":
       return powGradients(call, dy);
   }

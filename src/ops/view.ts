@@ -12,6 +12,7 @@ import {
   isDense,
   type Layout,
   narrowed,
+  requireShape,
   resolveShape,
   sameShape,
   type Shape,
@@ -114,7 +115,8 @@ export const narrowOp: ViewOp<NarrowAttrs> = {
 export const expandOp: ViewOp<Shape> = {
   name: "expand",
   view: (input, shape) => {
-    if (!sameShape(broadcastShapes("expand", input.shape, shape), shape) || shape.some((size) => size < 0)) {
+    requireShape("expand", shape);
+    if (!sameShape(broadcastShapes("expand", input.shape, shape), shape)) {
       throw new ShapeError("expand", "only dims of size 1 can be repeated", input.shape, shape);
     }
     return { shape, strides: broadcastStrides(input.layout, shape), offset: input.layout.offset };

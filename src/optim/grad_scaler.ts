@@ -9,6 +9,7 @@ import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
+import { holds } from "../held.ts";
 import { denseLayout } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -235,7 +236,7 @@ function requireState({ scale, growthTracker, growthFactor, backoffFactor, growt
   const counts = [growthInterval, growthTracker + 1];
   if (
     scale > 0 && Number.isFinite(scale) && growthFactor > 1 && backoffFactor > 0 && backoffFactor < 1 &&
-    counts.every((count) => Number.isSafeInteger(count) && count > 0)
+    counts.every((count) => holds(int32, count) && count > 0)
   ) return;
   throw new ArgumentError(
     `Cannot scale losses by ${scale}, growing by ${growthFactor} after ${growthInterval} steps of which ${growthTracker} are done, ` +

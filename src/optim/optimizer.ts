@@ -12,6 +12,7 @@ import { CONSTANTS } from "../device/kernels/signature.ts";
 import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import { requireHeld } from "../held.ts";
 import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
 import { requireReduced } from "./reduced.ts";
@@ -206,8 +207,13 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     return new DataView(word.buffer).getInt32(0, true);
   }
 
-  /** Sets the steps taken by a parameter: when a checkpoint is loaded. */
+  /**
+   * Sets the steps taken by a parameter: when a checkpoint is loaded.
+   *
+   * @throws {ArgumentError} if int32 does not hold them
+   */
   setSteps(parameter: Parameter, steps: number): void {
+    requireHeld(int32, steps, `set the steps of '${parameter.fqn}'`);
     const ptr = this.#stepsPtr(parameter);
     if (ptr === undefined) this.#given.set(parameter, steps);
     else parameter.storage.run.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));

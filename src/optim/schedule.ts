@@ -1,6 +1,7 @@
 /**
  * Learning-rate schedules: a factor on each group's own rate for each step, with a linear warm-up (transformers'
- * definitions).
+ * definitions). transformers counts steps from 0, where a warm-up has the factor 0; the step of that factor is left out, as it
+ * would change nothing. Without a warm-up the first step has the factor 1, as there.
  *
  * @module
  */
@@ -22,15 +23,15 @@ export interface Schedule {
 
 /** How a schedule begins and ends. */
 export interface ScheduleOptions {
-  /** Steps in which the factor grows to 1. @default 0 */
+  /** Steps in which the factor grows to 1, the last of which has it. Without any the first step has the factor 1. @default 0 */
   readonly warmupSteps?: number;
-  /** Steps in all: the factor reaches its end right after the last one, so that no step is for nothing. */
+  /** Steps in all. The factor reaches its end right after the last one, so every step has an effect. */
   readonly steps: number;
-  /** What cosine and linear end at. @default 0 */
+  /** The factor, from 0 to 1, that cosine and linear end at. @default 0 */
   readonly minRatio?: number;
 }
 
-/** Makes a schedule of the share that is left when `progress` of the way after the warm-up is done. */
+/** Makes a schedule. `shareAt` gives the share that is left when `progress` of the way from the step with factor 1 to the end is done. */
 function schedule(
   name: string,
   options: ScheduleOptions,
@@ -40,14 +41,18 @@ function schedule(
   if (!(Number.isInteger(steps) && steps > 0)) {
     throw new ArgumentError(`Cannot make a schedule of ${steps} steps: give a positive integer`);
   }
-  if (!(warmupSteps >= 0 && warmupSteps <= steps)) {
-    throw new ArgumentError(`Cannot warm up for ${warmupSteps} of ${steps} steps`);
+  if (!(Number.isInteger(warmupSteps) && warmupSteps >= 0 && warmupSteps <= steps)) {
+    throw new ArgumentError(`Cannot warm up for ${warmupSteps} of ${steps} steps: give an integer from 0 to ${steps}`);
   }
+  if (!(minRatio >= 0 && minRatio <= 1)) {
+    throw new ArgumentError(`Cannot end a schedule at ${minRatio} of the learning rate: minRatio must be from 0 to 1`);
+  }
+  const peak = Math.max(1, warmupSteps);
   return {
     text: `${name} over ${steps} steps, ${warmupSteps} of them to warm up, to ${minRatio}`,
     factorAt(math, step) {
       if (step < warmupSteps) return step / warmupSteps;
-      const progress = Math.min(1, (step - warmupSteps) / (steps + 1 - warmupSteps));
+      const progress = Math.min(1, (step - peak) / (steps + 1 - peak));
       return minRatio + (1 - minRatio) * shareAt(math, progress);
     },
   };

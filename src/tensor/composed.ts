@@ -18,6 +18,11 @@ function resultOf(run: () => Tensor): Tensor {
   return result;
 }
 
+/** Computes in float32, and gives the result in the dtype of x. */
+export function inFloat32(x: Tensor, run: (x: Tensor) => Tensor): Tensor {
+  return resultOf(() => run(x.to(float32)).to(x.dtype));
+}
+
 /** Runs what works along the last dim along another one. */
 export function alongLast(op: string, x: Tensor, dim: number, run: (x: Tensor) => Tensor): Tensor {
   if (dim === -1) return run(x);
@@ -70,8 +75,14 @@ function places(x: Tensor, dim: number, start: number): Tensor {
 /** See {@link Tensor.tril} and {@link Tensor.triu}. */
 export function triangle(op: "tril" | "triu", x: Tensor, diagonal: number): Tensor {
   if (x.ndim < 2) throw new ShapeError(op, "it must have at least two dims", x.shape);
+  if (!Number.isInteger(diagonal)) {
+    throw new ArgumentError(`Cannot apply '${op}' from diagonal ${diagonal}: give an integer`);
+  }
+  // Beyond the corners all diagonals are alike.
+  const [height, width] = [at(x.shape, x.ndim - 2, "dim"), at(x.shape, x.ndim - 1, "dim")];
+  const first = Math.max(-height, Math.min(width, diagonal));
   return resultOf(() => {
-    const [rows, cols] = [places(x, -2, diagonal).unsqueeze(1), places(x, -1, 0)];
+    const [rows, cols] = [places(x, -2, first).unsqueeze(1), places(x, -1, 0)];
     return x.maskedFill(op === "tril" ? cols.gt(rows) : cols.lt(rows), 0);
   });
 }

@@ -4,10 +4,12 @@
  * @module
  */
 import type { Device } from "../device/device.ts";
-import { type DType, float32, int32, uint8 } from "../dtype.ts";
+import { type DType, float32, int32, requireDType, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { requireAllHeld, requireHeld } from "../held.ts";
 import { castTo } from "../ops/convert.ts";
-import { numelOf, type Shape } from "../shape.ts";
+import { checkSeed } from "../random.ts";
+import { numelOf, requireShape, type Shape } from "../shape.ts";
 import { countOf } from "../words.ts";
 import { track } from "./scope.ts";
 import type { HostArray } from "./host.ts";
@@ -28,6 +30,7 @@ export interface CreateOptions {
  * @param values row-major
  * @throws {ShapeError} if the shape has another number of elements
  * @throws {DTypeError} if the dtype cannot be made of host values
+ * @throws {ArgumentError} if a value is no number, or the dtype is an integer one and the value no integer of its range
  * @example
  * ```ts
  * import { openDevice } from "fullyshard/device";
@@ -42,6 +45,7 @@ export function tensor(device: Device, values: ArrayLike<number>, options: Creat
     throw new ArgumentError("Cannot make a tensor: call tensor(device, values), with a device and an array of numbers");
   }
   const { shape = [values.length], dtype = float32 } = options;
+  requireShape("tensor", shape);
   if (Array.isArray(values[0])) {
     throw new ArgumentError(
       "Cannot make a tensor of nested arrays: give its values flat, and their shape: { shape: [2, 2] }",
@@ -50,24 +54,42 @@ export function tensor(device: Device, values: ArrayLike<number>, options: Creat
   if (numelOf(shape) !== values.length) {
     throw new ShapeError("tensor", `it must have ${countOf(values.length, "element")}`, shape);
   }
+  const array = hostArray(values, dtype);
   const made = track(Tensor.empty(device, shape, dtype, "tensor"));
-  if (dtype.kind === "float" && dtype !== float32) {
-    using wide = tensor(device, values, { shape });
+  if (array instanceof Float32Array && dtype !== float32) {
+    using wide = tensor(device, array, { shape });
     castTo(made, wide);
     return made;
   }
-  return made.copyFromHost(hostArray(values, dtype));
+  return made.copyFromHost(array);
 }
 
+/** Typed arrays whose elements are all numbers that every float dtype takes. */
+const NUMBERS = [Float32Array, Float64Array, Int32Array, Uint32Array, Int16Array, Uint16Array, Int8Array, Uint8Array];
+
+/** The values as the device takes them; of a float dtype as float32. */
 function hostArray(values: ArrayLike<number>, dtype: DType): HostArray {
-  if (dtype === float32) return Float32Array.from(values);
-  if (dtype === int32) return Int32Array.from(values);
-  if (dtype === uint8) return Uint8Array.from(values);
-  throw new DTypeError("tensor", "it must be a float, int32 or uint8", dtype.name);
+  requireDType("tensor", dtype);
+  const isFloat = dtype.kind === "float";
+  if (!isFloat && dtype !== int32 && dtype !== uint8) {
+    throw new DTypeError("tensor", "it must be a float, int32 or uint8", dtype.name);
+  }
+  const isHeld = isFloat
+    ? NUMBERS.some((kind) => values instanceof kind)
+    : values instanceof Uint8Array || (values instanceof Int32Array && dtype === int32);
+  if (!isHeld) requireAllHeld(dtype, values, `make a tensor of ${dtype.name}`);
+  return isFloat ? Float32Array.from(values) : dtype === int32 ? Int32Array.from(values) : Uint8Array.from(values);
 }
 
-/** A tensor with one value everywhere. */
+/**
+ * A tensor with one value everywhere.
+ *
+ * @throws {ArgumentError} if the value is no number, or the dtype is an integer one and the value no integer of its range
+ */
 export function full(device: Device, shape: Shape, value: number, dtype: DType = float32): Tensor {
+  requireDType("full", dtype);
+  requireShape("full", shape);
+  requireHeld(dtype, value, "fill a tensor");
   const made = track(Tensor.empty(device, shape, dtype, "full"));
   device.kernels.fill({ dtype, n: made.numel, value, dst: made.ptr });
   return made;
@@ -93,6 +115,9 @@ export function onesLike({ device, shape, dtype }: Tensor): Tensor {
   return full(device, shape, 1, dtype);
 }
 
+/** Most elements of a list of the host. */
+const MOST_VALUES = 2 ** 32 - 1;
+
 /** Options of {@link arange}. */
 export interface ArangeOptions {
   /** The first number. @default 0 */
@@ -106,7 +131,7 @@ export interface ArangeOptions {
 /**
  * The numbers from `start` in steps up to `end`, which is not among them.
  *
- * @throws {ArgumentError} if the step is 0, or one of the numbers is not finite
+ * @throws {ArgumentError} if the step is 0, one of the numbers is not finite, or the dtype is an integer one that does not hold all
  * @example
  * ```ts
  * import { openDevice } from "fullyshard/device";
@@ -125,18 +150,38 @@ export function arange(device: Device, end: number, options: ArangeOptions = {})
       `Cannot count from ${start} to ${end} by ${step}: give finite numbers, and a step other than 0`,
     );
   }
+  if (length > MOST_VALUES) {
+    throw new ArgumentError(`Cannot count ${length} numbers from ${start} to ${end}: give at most ${MOST_VALUES}`);
+  }
+  // Before the list is made: the last of these is the first that an integer dtype may not hold.
+  const what = `count from ${start} to ${end} by ${step}`;
+  if (length > 0) { for (const value of [start, start + (length - 1) * step]) requireHeld(dtype, value, what); }
   return tensor(device, Array.from({ length }, (_, i) => start + i * step), { dtype });
 }
 
-/** Float32 values spread evenly over [0, 1) by Philox: element i depends on `key` and i only. */
+/**
+ * Float32 values spread evenly over [0, 1) by Philox: element i depends on `key` and i only.
+ *
+ * @param key an integer from 0 up to 2^53, exclusive
+ * @throws {ArgumentError} if the key is none
+ */
 export function rand(device: Device, shape: Shape, key: number): Tensor {
+  checkSeed(key, "key");
+  requireShape("rand", shape);
   const made = track(Tensor.empty(device, shape, float32, "rand"));
   device.kernels.uniform({ n: made.numel, key, offset: 0, low: 0, high: 1, dst: made.ptr });
   return made;
 }
 
-/** Normal float32 values by Philox: element i depends on `key` and i only. */
+/**
+ * Normal float32 values by Philox: element i depends on `key` and i only.
+ *
+ * @param key an integer from 0 up to 2^53, exclusive
+ * @throws {ArgumentError} if the key is none
+ */
 export function randn(device: Device, shape: Shape, key: number): Tensor {
+  checkSeed(key, "key");
+  requireShape("randn", shape);
   const made = track(Tensor.empty(device, shape, float32, "randn"));
   device.kernels.normal({ n: made.numel, key, offset: 0, mean: 0, std: 1, dst: made.ptr });
   return made;

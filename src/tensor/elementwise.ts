@@ -5,9 +5,13 @@
  * @module
  */
 import type { BinaryOp, CompareOp, UnaryOp } from "../device/kernels/signature.ts";
+import { bfloat16, float16 } from "../dtype.ts";
+import { ArgumentError } from "../errors.ts";
+import { overflows } from "../held.ts";
 import { binaryOp, unaryOp } from "../ops/elementwise.ts";
 import { compareOp, whereOp } from "../ops/mask.ts";
 import { applyOne } from "./apply.ts";
+import { inFloat32 } from "./composed.ts";
 import { scalar } from "./host.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -54,6 +58,10 @@ export abstract class ElementwiseMethods {
   }
   /** Element-wise quotient, broadcasting. */
   div(this: Tensor, other: Tensor | number): Tensor {
+    // A narrow dtype would round the number first, to infinity or 0 too.
+    if (typeof other === "number" && (this.dtype === float16 || this.dtype === bfloat16)) {
+      return inFloat32(this, (wide) => wide.div(other));
+    }
     return this.#binary("div", other);
   }
   /** Element-wise larger one; the gradient of equals goes to both in halves. */
@@ -108,6 +116,10 @@ export abstract class ElementwiseMethods {
   }
   /** `value` where the uint8 mask is not 0, else this; the mask broadcasts. */
   maskedFill(this: Tensor, mask: Tensor, value: number): Tensor {
+    if (overflows(this.dtype, value)) {
+      const { name } = this.dtype;
+      throw new ArgumentError(`Cannot apply 'maskedFill' to ${name} with ${value}: ${name} makes it infinite`);
+    }
     return this.#with(value, "maskedFill", (filled) => applyOne(whereOp, [mask, filled, this], undefined));
   }
 

@@ -5,6 +5,7 @@
  */
 import { type DType, float32, int32, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { holds } from "../held.ts";
 import { castTo } from "../ops/convert.ts";
 import { isDense } from "../shape.ts";
 import { countOf } from "../words.ts";
@@ -14,30 +15,52 @@ import type { Tensor } from "./tensor.ts";
 /** A typed array that a tensor's values are read into. */
 export type HostArray = Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>;
 
-/** Least and largest value of integer dtypes. */
-const INTEGER_RANGES: ReadonlyMap<DType, readonly [number, number]> = new Map([
-  [uint8, [0, 255]],
-  [int32, [-(2 ** 31), 2 ** 31 - 1]],
-]);
-
 function read<T extends HostArray>(source: Tensor, into: T): T {
   source.device.status.check();
   source.device.copyOut(new Uint8Array(into.buffer), source.ptr);
   return into;
 }
 
+/** An array of the host for all elements of a tensor. Runtimes have arrays of some GiB only. */
+function arrayFor({ shape, numel, dtype }: Tensor): HostArray {
+  try {
+    return dtype === int32 ? new Int32Array(numel) : dtype === uint8 ? new Uint8Array(numel) : new Float32Array(numel);
+  } catch (cause) {
+    if (!(cause instanceof RangeError)) throw cause;
+    throw new ArgumentError(
+      `Cannot read all ${numel} elements of [${
+        shape.join(", ")
+      }]: the runtime has no array of so many; read parts by narrow()`,
+      { cause },
+    );
+  }
+}
+
 /** See {@link Tensor.toArray}. */
 export function readHost(tensor: Tensor): HostArray {
   using _frame = scope();
-  const { numel, dtype } = tensor;
+  const { dtype } = tensor;
+  if (dtype.kind !== "float" && dtype !== int32 && dtype !== uint8) {
+    throw new DTypeError("toArray", "it must be a float, int32 or uint8", dtype.name);
+  }
+  const array = arrayFor(tensor);
   const source = tensor.contiguous();
-  if (dtype === int32) return read(source, new Int32Array(numel));
-  if (dtype === uint8) return read(source, new Uint8Array(numel));
-  if (dtype === float32) return read(source, new Float32Array(numel));
-  if (dtype.kind !== "float") throw new DTypeError("toArray", "it must be a float, int32 or uint8", dtype.name);
+  if (dtype.kind !== "float" || dtype === float32) return read(source, array);
   const wide = tensor.spawn(tensor.shape, float32, "toArray");
   castTo(wide, source);
-  return read(wide, new Float32Array(numel));
+  return read(wide, array);
+}
+
+/** The dtype whose elements a typed array has. Types are not checked where programs run. */
+function dtypeOf(values: object): DType {
+  if (values instanceof Float32Array) return float32;
+  if (values instanceof Int32Array) return int32;
+  if (values instanceof Uint8Array) return uint8;
+  throw new DTypeError(
+    "copyFromHost",
+    "the values must be a Float32Array, Int32Array or Uint8Array",
+    values.constructor.name,
+  );
 }
 
 /**
@@ -54,7 +77,7 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
       tensor.shape,
     );
   }
-  const dtype = values instanceof Float32Array ? float32 : values instanceof Int32Array ? int32 : uint8;
+  const dtype = dtypeOf(values);
   if (tensor.dtype !== dtype) throw new DTypeError("copyFromHost", `the values are ${dtype.name}`, tensor.dtype.name);
   tensor.buffer.version++;
   tensor.device.copyIn(tensor.ptr, new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
@@ -63,12 +86,11 @@ export function writeHost(tensor: Tensor, values: HostArray): void {
 /**
  * A scalar of the same dtype and device.
  *
- * @param op what it is for
- * @throws {ArgumentError} if that dtype does not hold the value
+ * @param op the op that takes the scalar
+ * @throws {ArgumentError} if the dtype does not hold the value
  */
 export function scalar(like: Tensor, value: number, op: string): Tensor {
-  const range = INTEGER_RANGES.get(like.dtype);
-  if (range !== undefined && !(Number.isInteger(value) && value >= range[0] && value <= range[1])) {
+  if (!holds(like.dtype, value)) {
     const { name } = like.dtype;
     throw new ArgumentError(
       `Cannot apply '${op}' to ${name} and ${value}: give a value that ${name} holds, or cast by to(float32)`,

@@ -343,8 +343,12 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     return applyOne(denseOp, [this], undefined);
   }
   /**
-   * The values in another dtype, rounded to nearest in floats and towards zero in integers, which have no gradient; itself
-   * when it has that one: dispose it only if it is another tensor.
+   * The values in another dtype; the tensor itself when it has that dtype, so dispose the result only if it is another tensor.
+   *
+   * - Floats are rounded to the nearest.
+   * - Integers are rounded towards zero and have no gradient.
+   * - A float beyond the range of int32 becomes the nearer end of the range, and NaN becomes 0; PyTorch leaves that to the processor.
+   * - uint8 is the low byte of the int32, so 300 becomes 44 and -1 becomes 255. A mask of what is not 0 is `ne(0)`.
    */
   to(dtype: DType): Tensor {
     this.requireAlive();

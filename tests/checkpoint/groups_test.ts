@@ -33,7 +33,7 @@ test("trainStep() scales each group's own rate by the schedule, and leaves it as
     assert.equal(trainStep(context, { microBatches: [microBatch(step, 0)] }, step).learningRate, now[0]);
     return now;
   });
-  assert.deepEqual(rates, [0.9, 0.8, 0.7].map((factor) => [0.01 * factor, 0.5 * factor]));
+  assert.deepEqual(rates, [1, 1 - 1 / 9, 1 - 2 / 9].map((factor) => [0.01 * factor, 0.5 * factor]));
   assert.deepEqual(optimizer.groups.map(({ learningRate }) => learningRate), [0.01, 0.5]);
 });
 

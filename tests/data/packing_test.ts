@@ -8,7 +8,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { openText } from "../../src/data/documents.ts";
 import type { PackingProgress, TokenStream } from "../../src/data/packing.ts";
-import { tokenCache, tokensInMemory } from "../../src/data/packing.ts";
+import { packInMemory, tokenCache, tokensInMemory } from "../../src/data/packing.ts";
 import type { Tokenizer } from "../../src/data/tokenizer.ts";
 import { ArgumentError, CheckpointError, ConfigError, FileError } from "../../src/errors.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -133,4 +133,18 @@ test("tokensInMemory() reads its array", async () => {
   const stream = tokensInMemory(Int32Array.of(5, 6, 7), "x");
   assert.deepEqual(await contents(stream), [5, 6, 7]);
   assert.throws(() => stream.read(2, new Int32Array(2)), ArgumentError);
+});
+
+test("packing refuses ids that the tokenizer's vocabulary does not have, and keeps no file", async () => {
+  using directory = temporaryDirectory();
+  directory.write("text/a.txt", "AB");
+  const source = openText([directory.file("text")]);
+  for (const wrong of [257, 65536 + 65, -1, 1.5, NaN, 2 ** 32]) {
+    const tokenizer = codeUnits(257, { encode: () => [65, wrong], fingerprint: `wrong ${wrong}` });
+    const refusal = { name: "ArgumentError", message: new RegExp(`Cannot pack id ${wrong} .*from 0 to 256`) };
+    const cache = tokenCache(source, tokenizer, directory.file("cache/tokens"));
+    await assert.rejects(cache.build(), refusal);
+    assert.equal(cache.exists(), false);
+    await assert.rejects(packInMemory(source, tokenizer), refusal);
+  }
 });

@@ -87,6 +87,13 @@ onNative("a fault tells places and limits of more than 32 bits", (device) => {
   );
 });
 
+onNative("toArray() of more than the host has arrays for says so, and toString() shows the ends", (device) => {
+  using x = untouched(device, [2 ** 35], uint8);
+  assert.throws(() => x.toArray(), /Cannot read all 34359738368 elements of \[34359738368\].*narrow\(\)/s);
+  x.narrow(0, 2 ** 35 - 3, 3).copyFromHost(Uint8Array.of(1, 2, 3));
+  assert.ok(String(x).endsWith(", …, 1, 2, 3]"), String(x));
+});
+
 onNative("adamw updates the elements of a record that lies beyond 2^32", (device) => {
   const n = 2 ** 32 + 64;
   using param = untouched(device, [n], float32);

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openDevice } from "../../src/device/registry.ts";
-import { bfloat16, float32, int32 } from "../../src/dtype.ts";
+import { bfloat16, float16, float32, int32 } from "../../src/dtype.ts";
 import { DTypeError, ShapeError } from "../../src/errors.ts";
 import { full, tensor, zeros } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
@@ -171,4 +171,36 @@ test("div(number) divides, and does not multiply by a reciprocal", () => {
   using _frame = scope();
   assert.deepEqual([...tensor(device, [5, 7, 10]).div(3).toArray()], [5 / 3, 7 / 3, 10 / 3].map(Math.fround));
   assert.equal(zeros(device, [1]).div(1e-39).item(), 0);
+});
+
+test("div() by a number that the dtype does not hold divides by that number, as PyTorch does", () => {
+  const x = leaf(device, { shape: [3], data: [0.0999755859375, 65504, 7] });
+  {
+    using _frame = scope();
+    const narrow = x.to(float16);
+    assert.deepEqual([...narrow.div(70000).toArray()], [1.430511474609375e-6, 0.935546875, 0.00010001659393310547]);
+    assert.deepEqual([...narrow.div(1e-8).toArray()], [Infinity, Infinity, Infinity]);
+    assert.deepEqual([...narrow.to(bfloat16).div(3.14159).toArray()], [0.031982421875, 20864, 2.234375]);
+    narrow.div(70000).backward(full(device, [3], 7000, float16));
+  }
+  assert.deepEqual([...x.grad?.toArray() ?? []], [0.0999755859375, 0.0999755859375, 0.0999755859375]);
+  disposeLeaf(x);
+});
+
+test("maximum() and minimum(): gradients that the dtype does not hold twice, and of NaN and infinity, are PyTorch's", () => {
+  const [left, right] = [[1, 2, 3, NaN, Infinity, 1], [2, 2, 1, 1, Infinity, NaN]];
+  for (const name of ["maximum", "minimum"] as const) {
+    const [a, b] = [left, right].map((data) => leaf(device, { shape: [6], data }));
+    assert.ok(a !== undefined && b !== undefined);
+    {
+      using _frame = scope();
+      const seed = tensor(device, [60000, 60000, 60000, 2, 60000, 4], { dtype: float16 });
+      a.to(float16)[name](b.to(float16)).backward(seed);
+    }
+    const [first, last] = name === "maximum" ? [0, 60000] : [60000, 0];
+    assert.deepEqual([...a.grad?.toArray() ?? []], [first, 30000, last, 2, 30000, 4], name);
+    assert.deepEqual([...b.grad?.toArray() ?? []], [last, 30000, first, 2, 30000, 4], name);
+    disposeLeaf(a);
+    disposeLeaf(b);
+  }
 });

@@ -28,10 +28,12 @@ test("every schedule is compared with transformers'", () => {
 
 for (const { schedule, warmup, total, rates } of schedules) {
   test(`${schedule}(), ${warmup} of ${total} steps of warm-up, is transformers'`, () => {
-    // transformers counts the step before the first as one: its rate is 0, or not used.
-    const factors = SCHEDULES[schedule]({ warmupSteps: warmup, steps: Math.max(warmup, total - 1) });
-    const got = rates.map((_, step) => 0.3 * factors.factorAt(math, step));
-    allClose(got, rates, { relative: 1e-12, absolute: 1e-15 }, "rates");
+    // transformers counts from 0. A warm-up has the rate 0 there, and no step here.
+    const first = warmup === 0 ? 0 : 1;
+    const steps = Math.max(1, warmup, total - first);
+    const factors = SCHEDULES[schedule]({ warmupSteps: warmup, steps });
+    const got = rates.slice(first).map((_, i) => 0.3 * factors.factorAt(math, i + 1));
+    allClose(got, rates.slice(first), { relative: 1e-12, absolute: 1e-15 }, "rates");
   });
 }
 
@@ -47,7 +49,53 @@ test("cosine() and linear() fall from 1 to an end that minRatio raises, and stay
   assert.equal(constant({ steps: 5 }).factorAt(math, 1), 1);
 });
 
+test("short schedules: the first step without a warm-up has the whole rate, and no step has none", () => {
+  const factors = (name: typeof SCHEDULE_NAMES[number], steps: number, warmupSteps: number): number[] => {
+    const { factorAt } = SCHEDULES[name]({ steps, warmupSteps });
+    return Array.from({ length: steps }, (_, i) => factorAt(math, i + 1));
+  };
+  const half = (angle: number): number => 0.5 * (1 + Math.cos(angle));
+  const cases: readonly (readonly [typeof SCHEDULE_NAMES[number], number, number, readonly number[]])[] = [
+    ["cosine", 1, 0, [1]],
+    ["linear", 1, 0, [1]],
+    ["constant", 1, 0, [1]],
+    ["cosine", 1, 1, [1]],
+    ["linear", 1, 1, [1]],
+    ["cosine", 2, 0, [1, 0.5]],
+    ["linear", 2, 0, [1, 0.5]],
+    ["linear", 2, 1, [1, 0.5]],
+    ["linear", 2, 2, [0.5, 1]],
+    ["cosine", 3, 0, [1, half(Math.PI / 3), half(2 * Math.PI / 3)]],
+    ["linear", 4, 0, [1, 0.75, 0.5, 0.25]],
+    ["linear", 4, 2, [0.5, 1, 2 / 3, 1 / 3]],
+    ["cosine", 3, 3, [1 / 3, 2 / 3, 1]],
+    ["constant", 3, 2, [0.5, 1, 1]],
+  ];
+  for (const [name, steps, warmup, expected] of cases) {
+    const label = `${name} of ${steps} steps, ${warmup} to warm up`;
+    allClose(factors(name, steps, warmup), expected, { relative: 1e-12, absolute: 0 }, label);
+  }
+  for (const name of SCHEDULE_NAMES) {
+    for (let steps = 1; steps <= 12; steps++) {
+      for (let warmup = 0; warmup <= steps; warmup++) {
+        const all = factors(name, steps, warmup);
+        assert.ok(all.every((factor) => factor > 0 && factor <= 1), `${name} ${steps} ${warmup}`);
+        assert.equal(all[Math.max(0, warmup - 1)], 1, "the whole rate at the end of the warm-up");
+      }
+    }
+  }
+});
+
 test("schedules refuse steps that make no sense", () => {
+  for (const steps of [0, -1, 0.5, 1.5, Infinity, NaN]) {
+    assert.throws(() => cosine({ steps }), ArgumentError, `${steps}`);
+  }
+  for (const warmupSteps of [0.5, NaN, Infinity, 5]) {
+    assert.throws(() => cosine({ warmupSteps, steps: 4 }), ArgumentError, `${warmupSteps}`);
+  }
+  for (const minRatio of [-0.1, 1.1, NaN]) {
+    assert.throws(() => linear({ steps: 4, minRatio }), ArgumentError, `${minRatio}`);
+  }
   assert.throws(() => cosine({ warmupSteps: 5, steps: 4 }), /warm up for 5 of 4 steps/);
   assert.throws(() => linear({ warmupSteps: -1, steps: 4 }), ArgumentError);
   assert.throws(() => constant({ steps: NaN }), ArgumentError);

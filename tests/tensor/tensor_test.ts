@@ -246,3 +246,70 @@ test("copyFromHost() refuses values of another dtype", () => {
   using _frame = scope();
   assert.throws(() => zeros(device, [3]).copyFromHost(new Int32Array(3)), /DTypeError.*int32/s);
 });
+
+test("toString() reads the values that it shows, and no others", async () => {
+  const counted = await openDevice("cpu", { memoryBytes: 2 ** 28 });
+  let bytes = 0;
+  const { copyOut } = counted;
+  counted.copyOut = (dst, src) => {
+    bytes += dst.byteLength;
+    copyOut.call(counted, dst, src);
+  };
+  const before = counted.allocator.stats;
+  {
+    using _frame = scope();
+    const x = full(counted, [2 ** 25], 0.5);
+    x.narrow(0, 2 ** 25 - 1, 1).copyFromHost(Float32Array.of(7));
+    assert.equal(
+      x.toString(),
+      `Tensor [${2 ** 25}] float32 cpu:0 [${Array(3).fill("0.500000").join(", ")}, …, 0.500000, 0.500000, 7]`,
+    );
+    assert.equal(bytes, 6 * 4);
+    bytes = 0;
+    const turned = x.reshape([2, 2 ** 12, 2 ** 12]).transpose(1, 2);
+    const text = String(turned);
+    assert.equal(bytes, 2 * 6 * 6 * 4);
+    assert.ok(text.endsWith("0.500000, 0.500000, 7]]]"), text);
+    bytes = 0;
+    assert.equal(String(x.narrow(0, 5, 1).expand([1000])).split(", ").length, 7);
+    assert.equal(bytes, 6 * 4);
+  }
+  assert.equal(counted.allocator.stats.inUse, before.inUse);
+  counted.dispose();
+});
+
+test("toString() of dtypes that toArray() refuses", () => {
+  using _frame = scope();
+  for (const dtype of [int64, float64]) {
+    assert.equal(
+      String(zeros(device, [2], dtype)),
+      `Tensor [2] ${dtype.name} cpu:0 (values that the host does not read)`,
+    );
+  }
+});
+
+test("toString() of every shape has the first and the last of long dims", () => {
+  using _frame = scope();
+  const shapes = [[], [0], [7], [8], [9, 2], [2, 9], [9, 9], [3, 0, 9], [9, 0], [1, 8, 1, 8], [8, 8, 8], [
+    2,
+    2,
+    2,
+    2,
+    2,
+    1,
+    2,
+    9,
+  ]];
+  for (const shape of shapes) {
+    const numel = shape.reduce((product, size) => product * size, 1);
+    const x = tensor(device, Array.from({ length: numel }, (_, i) => i), { shape, dtype: int32 });
+    const part = (dim: number, offset: number, stride: number): string => {
+      const size = shape[dim];
+      if (size === undefined) return String(offset);
+      const step = stride / size;
+      const places = size > 7 ? [0, 1, 2, -1, size - 3, size - 2, size - 1] : [...Array(size).keys()];
+      return `[${places.map((i) => i < 0 ? "…" : part(dim + 1, offset + i * step, step)).join(", ")}]`;
+    };
+    assert.equal(String(x), `Tensor [${shape.join(", ")}] int32 cpu:0 ${part(0, 0, numel)}`);
+  }
+});

@@ -150,7 +150,8 @@ pub unsafe fn fill(dtype: u32, n: Range<usize>, value: f64, dst: *mut u8) {
     }
 }
 
-/// `dst[i] = src[i]` between f32, bf16, f16, i32 and u8; integers are rounded towards zero and saturate, NaN gives 0.
+/// `dst[i] = src[i]` between f32, bf16, f16, i32 and u8. Floats become i32 towards zero: beyond its range its ends, NaN 0. A u8 is
+/// the low byte of that i32, so 300 gives 44 and -1 gives 255, as in PyTorch.
 pub unsafe fn cast(dst_dtype: u32, src_dtype: u32, n: Range<usize>, dst: *mut u8, src: *const u8) {
     let (dst, src, n) = (dst.add(n.start * bytes_of(dst_dtype)), src.add(n.start * bytes_of(src_dtype)), n.len());
     match (dst_dtype, src_dtype) {
@@ -188,6 +189,6 @@ unsafe fn store_number(dtype: u32, dst: *mut u8, i: usize, value: f64) {
         BF16 => Bf16::store((dst as *mut Bf16).add(i), value as f32),
         F16 => Half::store((dst as *mut Half).add(i), value as f32),
         I32 => (dst as *mut i32).add(i).write_unaligned(value as i32),
-        _ => *dst.add(i) = value as u8,
+        _ => *dst.add(i) = value as i32 as u8,
     }
 }

@@ -4,8 +4,9 @@
  *
  * @module
  */
-import { COMPUTE_DTYPES, type DType, DTYPES, float32 } from "../../dtype.ts";
+import { COMPUTE_DTYPES, type DType, DTYPES, float32, int32 } from "../../dtype.ts";
 import { DTypeError, InternalError } from "../../errors.ts";
+import { requireHeld } from "../../held.ts";
 import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "./signature.ts";
 
 /** One check of a call. */
@@ -54,6 +55,7 @@ function checkOf(kernel: string, name: string, kind: ValueKind, shape: string | 
       if (own !== dims) throw new InternalError(`'${kernel}' takes a stride for each of ${dims} dims, got ${own}`);
     };
   }
+  if (kind === "i32") return (args) => requireHeld(int32, args[name], `run '${kernel}'`);
   if (typeof kind === "string") return undefined;
   if ("dtypes" in kind) return among(kernel, name, DTYPES.filter((dtype) => kind.dtypes.includes(dtype.name)));
   if ("widens" in kind) {

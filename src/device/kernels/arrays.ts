@@ -11,7 +11,10 @@ export const ARRAY_KERNELS = {
     values: { dtype: "dtype", n: "size", value: "f64" },
     arrays: { dst: { writes: "dtype", shape: ["n"] } },
   },
-  /** `dst[i] = src[i]`: floats are rounded to nearest even, integers towards zero and to the ends of their range. */
+  /**
+   * `dst[i] = src[i]`. Floats are rounded to nearest even. An int32 of a float is rounded towards zero; beyond the range it is the
+   * nearer end, and 0 of NaN. A uint8 is the low byte of that int32.
+   */
   cast: {
     values: {
       dstDtype: { dtypes: ["float32", "bfloat16", "float16", "int32", "uint8"] },

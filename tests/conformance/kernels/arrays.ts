@@ -98,7 +98,7 @@ const STORED: ReadonlyMap<DType, (x: number) => number> = new Map([
   [bfloat16, (x) => toBfloat16(fround(x))],
   [float16, (x) => Math.f16round(fround(x))],
   [int32, clamped(-(2 ** 31), 2 ** 31 - 1)],
-  [uint8, clamped(0, 255)],
+  [uint8, (x) => clamped(-(2 ** 31), 2 ** 31 - 1)(x) & 255],
 ]);
 const cast: CasesOf<"cast"> = [...STORED].flatMap(([dstDtype, stored]) =>
   [...STORED.keys()].map((srcDtype) => ({
@@ -312,7 +312,7 @@ export const ARRAY_PROPERTIES: Properties = {
     bed.device.kernels.fill({ dtype: int32, n: 1, value: -3.9, dst });
     assert.deepEqual(bed.get(int32, dst, 1), [-3]);
   },
-  "cast() rounds floats to nearest even and keeps NaN, widens exactly, and takes integers to the ends of their range": (
+  "cast() rounds floats to nearest even and keeps NaN, widens exactly, ends int32 at its range, and wraps uint8": (
     bed,
   ) => {
     const half = 2 ** -8;
@@ -351,7 +351,10 @@ export const ARRAY_PROPERTIES: Properties = {
     bed.device.kernels.cast({ dstDtype: int32, srcDtype: float32, n: 8, dst: to.int32, src: from });
     bed.device.kernels.cast({ dstDtype: uint8, srcDtype: float32, n: 8, dst: to.uint8, src: from });
     assert.deepEqual(bed.get(int32, to.int32, 8), [0, 2147483647, -2147483648, 2147483647, -1, 1, 255, 256]);
-    assert.deepEqual(bed.get(uint8, to.uint8, 8), [0, 255, 0, 255, 0, 1, 255, 255]);
+    assert.deepEqual(bed.get(uint8, to.uint8, 8), [0, 255, 0, 255, 255, 1, 255, 0]);
+    const wide = bed.put(int32, [0, 255, 256, 300, -1, -129, 2147483647, -2147483648]);
+    bed.device.kernels.cast({ dstDtype: uint8, srcDtype: int32, n: 8, dst: to.uint8, src: wide });
+    assert.deepEqual(bed.get(uint8, to.uint8, 8), [0, 255, 0, 44, 255, 127, 255, 0]);
   },
   "unary() keeps NaN, infinities and the ends of the range": (bed) => {
     const run = (op: UnaryOp, values: readonly number[]): number[] => applyUnary(bed, op, values);

@@ -13,13 +13,13 @@ DEVICE double numberOf(bfloat16 x) { return widened(x); }
 DEVICE double numberOf(float16 x) { return widened(x); }
 DEVICE double numberOf(int x) { return x; }
 DEVICE double numberOf(u8 x) { return x; }
-/** Towards zero, to the ends of a range; not a number gives 0. */
+/** Towards zero; beyond a range its ends; not a number gives 0. */
 DEVICE double truncated(double x, double low, double high) { return x != x ? 0.0 : x < low ? low : x > high ? high : x; }
 DEVICE float converted(double x, float) { return (float)x; }
 DEVICE bfloat16 converted(double x, bfloat16 type) { return narrowed((float)x, type); }
 DEVICE float16 converted(double x, float16 type) { return narrowed((float)x, type); }
 DEVICE int converted(double x, int) { return (int)truncated(x, -2147483648.0, 2147483647.0); }
-DEVICE u8 converted(double x, u8) { return (u8)truncated(x, 0.0, 255.0); }
+DEVICE u8 converted(double x, u8) { return (u8)converted(x, int()); } // the low byte, as in PyTorch
 template <class dstDtype, class srcDtype> DEVICE dstDtype castOf(srcDtype x, dstDtype type) { return converted(numberOf(x), type); }
 template <class T> DEVICE T castOf(T x, T) { return x; }
 template <class dstDtype, class srcDtype> DEVICE void cast(const castArgs<dstDtype, srcDtype>& a) {
