@@ -204,22 +204,48 @@ export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositio
  *
  * @throws {ConfigError}
  */
-export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
-  if (resume === "auto") {
-    if (listCheckpoints(out).length > 0 || !pathExists(`${out}/model`)) return;
-  } else if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
+export function requireOwnFolder(config: RunConfig): void {
+  const { out, resume, overwrite, setAside } = config;
+  if (goesOn(config)) {
+    if (resume !== undefined && resume !== "auto") requireNewest(resume, out);
+    return;
+  }
+  if (overwrite && setAside) {
+    const got = "both: one removes what another run left, the other keeps it";
+    throw new ConfigError([{ path: "setAside", expected: "overwrite or setAside", got }]);
+  }
+  if (overwrite || setAside) requireOtherSources(config);
+  if (setAside) return;
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
     const got =
       `'${out}' with '${newest.path}'. Go on from it with '--resume auto', give another folder with '--out', ` +
-      "or remove this one";
+      "or keep that run's output beside with '--set-aside'";
     throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
   const made = overwrite ? undefined : [METRICS_FILE, "model"].find((name) => pathExists(`${out}/${name}`));
   if (made === undefined) return;
-  const got =
-    `'${out}' with '${out}/${made}'. Give another folder with '--out', or replace what is there with '--overwrite'`;
+  const got = `'${out}' with '${out}/${made}'. Give another folder with '--out', replace what is there with ` +
+    "'--overwrite', or keep it beside with '--set-aside'";
   throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
+}
+
+/** Whether a run goes on from a checkpoint in its output folder, so that what is there is its own. */
+export function goesOn({ out, resume }: Pick<RunConfig, "out" | "resume">): boolean {
+  if (resume === "auto") return listCheckpoints(out).length > 0;
+  return resume !== undefined && isWithin(resume, out);
+}
+
+/** Refuses to replace or move what the run itself reads until its end: the folders of its model and of its tokenizer. */
+function requireOtherSources({ out, model, tokenizer }: RunConfig): void {
+  const problems: ConfigProblem[] = [];
+  for (const [path, source] of Object.entries({ model, tokenizer })) {
+    if (source === undefined || !pathExists(source) || !pathExists(out)) continue;
+    if (!`${resolveLinks(source)}/`.startsWith(`${resolveLinks(out)}/`)) continue;
+    const got = `'${source}', which the run would replace in '${out}'. Give another folder with '--out'`;
+    problems.push({ path, expected: "a folder that is not another run's output in 'out'", got });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /** Newer checkpoints would outlive those to come, which have lower steps, and be what the next resume takes. */
