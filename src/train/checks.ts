@@ -12,6 +12,7 @@ import type { Device } from "../device/device.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
+import { entryKind } from "../runtime/entries.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
 import { countOf } from "../words.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
@@ -223,7 +224,9 @@ export function requireOwnFolder(config: RunConfig): void {
       "or keep that run's output beside with '--set-aside'";
     throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
-  const made = overwrite ? undefined : [METRICS_FILE, "model"].find((name) => pathExists(`${out}/${name}`));
+  const made = overwrite
+    ? undefined
+    : [METRICS_FILE, "model"].find((name) => entryKind(`${out}/${name}`) !== undefined);
   if (made === undefined) return;
   const got = `'${out}' with '${out}/${made}'. Give another folder with '--out', replace what is there with ` +
     "'--overwrite', or keep it beside with '--set-aside'";

@@ -4,6 +4,7 @@
  * @module
  */
 import { type FolderLock, lockFolder } from "../comm/control/folder_lock.ts";
+import { entryKind } from "../runtime/entries.ts";
 import {
   listDirectory,
   makeDirectory,
@@ -59,7 +60,7 @@ export async function takeFolder(config: RunConfig): Promise<OutputFolder> {
 /** A model that stayed until the last step would lie beside checkpoints that are not its own. */
 function removeOld(out: string): string | undefined {
   const model = `${out}/model`;
-  if (!pathExists(model)) return undefined;
+  if (entryKind(model) === undefined) return undefined;
   removePath(model);
   return `Removed '${model}', which another run had left`;
 }

@@ -1,6 +1,6 @@
 /** A run's output folder: one run at a time, whoever is killed. @module */
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import process from "node:process";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -71,6 +71,15 @@ test(
       assert.deepEqual(metricLines(folder), lines);
       assert.deepEqual(readFileSync(folder.file("out/model/model.safetensors")), model);
     }
+    // A link to nowhere in the model's place would fail the last save.
+    const linked = flagsIn(folder, "--steps", "2", "--out", folder.file("linked"));
+    mkdirSync(folder.file("linked"));
+    symlinkSync("nowhere", folder.file("linked/model"));
+    const refused = await run(linked, { ranks: 1 });
+    assert.match(refused.stderr, /out: expected a folder without another run's output, got '.*linked' with '.*model'/);
+    assert.equal((await run([...linked, "--overwrite"], { ranks: 1 })).code, 0);
+    assert.ok(existsSync(folder.file("linked/model/model.safetensors")));
+
     const stopped = await run([...flags, "--overwrite", "--stop-after", "1"], { ranks: 2 });
     assert.equal(stopped.code, 0, stopped.stderr);
     assert.match(stopped.stderr, /info +Removed '.*out\/model', which another run had left\n/);
