@@ -30,6 +30,7 @@ const table = (builder: string): Remedy => (file) =>
 const SIGNATURES: readonly (readonly [start: string, name: string, remedy: Remedy])[] = [
   ["\x1f\x8b", "gzip", command("gunzip -k")],
   ["\x28\xb5\x2f\xfd", "zstd", command("zstd -d")],
+  ["\x50\x2a\x4d\x18", "zstd", command("zstd -d")], // a frame that is skipped comes first
   ["BZh", "bzip2", command("bunzip2 -k")],
   ["\xfd7zXZ\0", "xz", command("unxz -k")],
   ["\x04\x22\x4d\x18", "lz4", command("lz4 -d")],
@@ -51,6 +52,8 @@ const SIGNATURES: readonly (readonly [start: string, name: string, remedy: Remed
   ["SQLite format 3\0", "SQLite", noText],
   ["\x93NUMPY", "NumPy", noText],
   ["%PDF-", "PDF", (file) => `extract its text, e.g. 'pdftotext ${file}'`],
+  ["\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Microsoft Office", noText],
+  ["GGUF", "GGUF", noText],
   ["\x89PNG\r\n\x1a\n", "PNG", noText],
   ["\xff\xd8\xff", "JPEG", noText],
   ["GIF8", "GIF", noText],
@@ -74,6 +77,7 @@ const CHECKS: Readonly<Record<string, (start: string) => boolean>> = {
   PDF: (start) => /^%PDF-\d\.\d/.test(start),
   Parquet: (start) => start.length === 4 || hasControls(start),
   "encrypted Parquet": hasControls,
+  GGUF: hasControls,
   GIF: (start) => /^GIF8[79]a/.test(start),
 };
 

@@ -193,6 +193,9 @@ export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
  * @throws {ConfigError}
  */
 export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositions }: CausalLm): readonly number[] {
+  if (!prompt.isWellFormed()) {
+    throw new ConfigError([{ path: "prompt", expected: "valid Unicode text", got: "half of a surrogate pair" }]);
+  }
   const ids = tokenizer.encode(prompt);
   if (ids.length < maxPositions) return ids.length > 0 ? ids : [eosOf(tokenizer)];
   const expected = `fewer tokens than the model's ${maxPositions} positions`;
@@ -228,7 +231,7 @@ export function requireOwnFolder(config: RunConfig): void {
     ? undefined
     : [METRICS_FILE, "model"].find((name) => entryKind(`${out}/${name}`) !== undefined);
   if (made === undefined) return;
-  const got = `'${out}' with '${out}/${made}'. Give another folder with '--out', replace what is there with ` +
+  const got = `'${out}' with '${out}/${made}'. Give another folder with '--out', or replace what is there with ` +
     "'--overwrite', or keep it beside with '--set-aside'";
   throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
 }
