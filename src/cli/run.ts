@@ -7,11 +7,12 @@
 import process from "node:process";
 import { rankCommand, rankVariables, type Variables } from "../launch/command.ts";
 import { describeFailures } from "../launch/failures.ts";
-import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
+import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
+import { npmProblem } from "../config/npm_flags.ts";
 import { ConfigError, FileError, UnsupportedError } from "../errors.ts";
-import { enclosingLauncher, inheritedVariables, processEnvironment } from "../runtime/env.ts";
+import { enclosingLauncher, inheritedVariables, npmConfiguration, processEnvironment } from "../runtime/env.ts";
 import {
   makeDirectory,
   makeTemporaryDirectory,
@@ -31,6 +32,9 @@ import { coreCount, processId, requirePlatform, requireSharedMemory, workingDire
  * @throws {UnsupportedError} for what this launcher does not do
  */
 export async function run(argv: readonly string[], variables: Variables = {}): Promise<number> {
+  const npm = npmConfiguration();
+  const forgotten = npmProblem(runFlags, npm);
+  if (forgotten !== undefined) throw new ConfigError([forgotten]);
   const numCores = coreCount();
   const plan = planRun(argv, numCores, asksForCards(argv) ? await countCards() : undefined);
   if (plan === "help") {
@@ -54,7 +58,9 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   const traces = trace?.folder ??
     (plan.profile ? temporary.adopt(makeTemporaryDirectory("fullyshard-"), removePath) : undefined);
   const traced = traces === undefined ? {} : { FULLYSHARD_TRACE: traces };
-  const inherited = { ...inheritedVariables(), ...variables, ...traced };
+  // Ranks under Deno may not read npm's variables, and know which flags are theirs.
+  const taken = npm === undefined ? {} : { FULLYSHARD_NPM: JSON.stringify(npm) };
+  const inherited = { ...inheritedVariables(), ...variables, ...traced, ...taken };
   const command = rankCommand(plan, script, inherited);
   const screen = new StatusTerminal();
   // Two runs on one host must not meet: neither by name nor, where none was asked for, by port.

@@ -10,6 +10,7 @@ import { type ConfigFile, readConfigText } from "./file.ts";
 import { describeFlags, type FlagReading, readFlags } from "./flags.ts";
 import { type Origin, problemsOf } from "./problems.ts";
 import { builtinFlags, type JsonSchema, readSections, type SectionKeys, valueOf } from "./schema.ts";
+import { npmProblem } from "./npm_flags.ts";
 import type { Section, SectionValue } from "./section.ts";
 
 /** Where values come from. */
@@ -62,6 +63,8 @@ export async function resolveConfig<const Sections extends readonly Section<obje
   const parts = await readSections(sections);
   const keys = parts.flatMap((part) => part.keys);
   const { argv = [], positional } = options;
+  const forgotten = options.argv === undefined ? undefined : npmProblem(keys.map((key) => key.flag));
+  if (forgotten !== undefined) throw new ConfigError([forgotten]);
   const reading = readFlags([...builtinFlags, ...keys.map((key) => key.flag)], argv, { positional });
   const file = await readFile(reading.uses.get("config")?.texts.at(-1) ?? options.file, options.cwd, parts);
 

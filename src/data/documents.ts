@@ -34,8 +34,13 @@ export interface TextSource {
   readonly byteLength: number;
   /** Each document once. */
   documents(): AsyncIterable<TextDocument>;
-  /** SHA-256 of the contents, hexadecimal: equal for equal documents in equal order, wherever they lie. */
+  /** SHA-256 of the contents, hexadecimal: equal for equal documents in equal order, wherever they lie. Reads all of them. */
   fingerprint(): string;
+  /**
+   * What decides what is made of the files, as text. Where it is given, {@link tokenCache} keeps the fingerprint, and knows by sizes,
+   * times and some blocks of the files that it is still right. @default all is read at each start
+   */
+  readonly meaning?: string;
 }
 
 /** How files are read. */
@@ -78,6 +83,7 @@ export function openText(inputs: readonly string[], { field = "text", name = "da
     byteLength: lengths.reduce((sum, byteLength) => sum + byteLength, 0),
     documents: () => documentsOf(files, field, refuse),
     fingerprint: () => sha256(contentsOf(files, field)),
+    meaning: JSON.stringify(["text", field]),
   };
 }
 

@@ -30,6 +30,7 @@ const table = (builder: string): Remedy => (file) =>
 const SIGNATURES: readonly (readonly [start: string, name: string, remedy: Remedy])[] = [
   ["\x1f\x8b", "gzip", command("gunzip -k")],
   ["\x28\xb5\x2f\xfd", "zstd", command("zstd -d")],
+  ["\x50\x2a\x4d\x18", "zstd", command("zstd -d")], // a frame that is skipped comes first
   ["BZh", "bzip2", command("bunzip2 -k")],
   ["\xfd7zXZ\0", "xz", command("unxz -k")],
   ["\x04\x22\x4d\x18", "lz4", command("lz4 -d")],
@@ -51,6 +52,8 @@ const SIGNATURES: readonly (readonly [start: string, name: string, remedy: Remed
   ["SQLite format 3\0", "SQLite", noText],
   ["\x93NUMPY", "NumPy", noText],
   ["%PDF-", "PDF", (file) => `extract its text, e.g. 'pdftotext ${file}'`],
+  ["\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Microsoft Office", noText],
+  ["GGUF", "GGUF", noText],
   ["\x89PNG\r\n\x1a\n", "PNG", noText],
   ["\xff\xd8\xff", "JPEG", noText],
   ["GIF8", "GIF", noText],
@@ -69,13 +72,19 @@ const SIGNATURES: readonly (readonly [start: string, name: string, remedy: Remed
 
 /** Names of signatures that need more than their first bytes, as words begin so too. */
 const CHECKS: Readonly<Record<string, (start: string) => boolean>> = {
-  bzip2: (start) => /^BZh[1-9](?:1AY&SY|\x17rE8P\x90)/.test(start),
-  ORC: (start) => /[\0-\x08\x80-\xff]/.test(start.slice(3, 16)),
+  bzip2: (start) => /^BZh[1-9]1AY&SY/.test(start) || start.slice(4).startsWith("\x17rE8P\x90"),
+  ORC: hasControls,
   PDF: (start) => /^%PDF-\d\.\d/.test(start),
-  Parquet: (start) => start.length === 4 || /[\0-\x08\x80-\xff]/.test(start),
-  "encrypted Parquet": (start) => /[\0-\x08\x80-\xff]/.test(start),
+  Parquet: (start) => start.length === 4 || hasControls(start),
+  "encrypted Parquet": hasControls,
+  GGUF: hasControls,
   GIF: (start) => /^GIF8[79]a/.test(start),
 };
+
+/** Whether there are characters that no text has: controls other than those that move to another place. */
+function hasControls(start: string): boolean {
+  return [...start].some((char) => char < " " && !"\t\n\r\f\v".includes(char));
+}
 
 /** Whether a file is one JSON object a line, by its name. */
 export function isJsonLines(file: string): boolean {
@@ -110,7 +119,9 @@ function binaryFormat(head: Uint8Array): Known | undefined {
   if (new TextDecoder("latin1").decode(head.subarray(257, 262)) === "ustar") {
     return { name: "tar", remedy: unpack("tar -xf") };
   }
-  if (/^\x80[\x02-\x05]/.test(start)) return { name: "pickle", remedy: noText };
+  if (start.startsWith("\x80") && "\x02\x03\x04\x05".includes(start.charAt(1)) && start.length > 1) {
+    return { name: "pickle", remedy: noText };
+  }
   // UTF-16 without a mark: every second byte of text in most languages with Latin letters is 0.
   const sample = head.subarray(0, 512);
   const zeros = [0, 1].map((parity) => sample.filter((byte, i) => i % 2 === parity && byte === 0).length);

@@ -19,6 +19,7 @@ import {
   syncDirectory,
   type WritableFile,
 } from "../runtime/files.ts";
+import { KeptFingerprint, stampOf } from "./fingerprints.ts";
 import type { TextSource } from "./documents.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -65,6 +66,8 @@ export interface TokenCache {
   readonly path: string;
   /** What text and tokenizer are, in one: hexadecimal, the same on every rank. */
   readonly fingerprint: string;
+  /** What the text is: {@link TextSource.fingerprint}. */
+  readonly textFingerprint: string;
   /** Whether the file is there. */
   exists(): boolean;
   /**
@@ -73,6 +76,7 @@ export interface TokenCache {
    * @param onProgress told after each document
    * @throws {ConfigError} naming file and line of text that cannot be read
    * @throws {ArgumentError} if there is no token at all
+   * @throws {CheckpointError} if a file of the text is changed meanwhile
    * @throws {FileError} if it cannot be written; nothing is left behind
    */
   build(onProgress?: (progress: PackingProgress) => void): Promise<void>;
@@ -86,21 +90,38 @@ export interface TokenCache {
 }
 
 /**
- * The cache of a source under a tokenizer. Reads all text once, to know it.
+ * The cache of a source under a tokenizer. The first time all text is read, to know it. Later its files are looked at: sizes, times
+ * and some blocks of them.
  *
  * @param tokenizer what encodes them; it must name an end-of-text token
  * @param directory where cache files lie; made when needed
+ * @param known fingerprint of the text, where another rank has read it. @default it is read, or looked up
  * @throws {CheckpointError} if the tokenizer names no end-of-text token
  */
-export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: string): TokenCache {
-  const fingerprint = fingerprintOf(source, tokenizer);
+export function tokenCache(
+  source: TextSource,
+  tokenizer: Tokenizer,
+  directory: string,
+  known?: string,
+): TokenCache {
+  const { files, meaning } = source;
+  const look = (): KeptFingerprint | undefined =>
+    meaning === undefined ? undefined : new KeptFingerprint(directory, files, meaning);
+  const before = known === undefined ? look() : undefined;
+  const kept = known ?? before?.read();
+  const textFingerprint = kept ?? source.fingerprint();
+  const fingerprint = fingerprintOf(textFingerprint, tokenizer);
   const path = `${directory}/tokens-${fingerprint.slice(0, 32)}.bin`;
+  const exists = (): boolean => pathKind(path) === "file";
+  if (kept === undefined && exists()) before?.keep(textFingerprint);
   return {
     path,
     fingerprint,
-    exists: () => pathKind(path) === "file",
+    textFingerprint,
+    exists,
     build: async (onProgress) => {
       makeDirectory(directory);
+      const begun = meaning === undefined ? undefined : stampOf(files, meaning).print;
       // Another process may be making the same file, so each has a name of its own until the rename.
       const aside = `${path}.${crypto.randomUUID()}.partial`;
       try {
@@ -109,12 +130,19 @@ export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: 
           await pack(source, tokenizer, file, onProgress);
           file.sync();
         }
+        if (meaning !== undefined && stampOf(files, meaning).print !== begun) {
+          throw new CheckpointError(
+            path,
+            "The text was changed while it was tokenized: start again when it is all there",
+          );
+        }
         renamePath(aside, path);
       } catch (error) {
         removePath(aside);
         throw error;
       }
       syncDirectory(directory);
+      before?.keep(textFingerprint);
     },
     open: () => openTokens(path, fingerprint),
   };
@@ -123,11 +151,12 @@ export function tokenCache(source: TextSource, tokenizer: Tokenizer, directory: 
 /**
  * Packs a source into memory: for texts that need no file.
  *
+ * @param known fingerprint of the text, where another rank has read it. @default it is read
  * @throws {ConfigError} naming file and line of text that cannot be read
  * @throws {ArgumentError} if there is no text at all, or a document is no valid Unicode text
  * @throws {CheckpointError} if the tokenizer names no end-of-text token
  */
-export async function packInMemory(source: TextSource, tokenizer: Tokenizer): Promise<TokenStream> {
+export async function packInMemory(source: TextSource, tokenizer: Tokenizer, known?: string): Promise<TokenStream> {
   const parts: Int32Array[] = [];
   for await (const { ids } of idsOf(source, tokenizer)) parts.push(Int32Array.from(ids));
   const tokens = new Int32Array(parts.reduce((sum, { length }) => sum + length, 0));
@@ -136,7 +165,7 @@ export async function packInMemory(source: TextSource, tokenizer: Tokenizer): Pr
     tokens.set(part, at);
     at += part.length;
   }
-  return tokensInMemory(tokens, fingerprintOf(source, tokenizer));
+  return tokensInMemory(tokens, fingerprintOf(known ?? source.fingerprint(), tokenizer));
 }
 
 /** Tokens that are already in memory, not copied, as a stream, which a resume compares by `fingerprint`. */
@@ -164,8 +193,8 @@ export function eosOf({ eosId, path }: Tokenizer): number {
   throw new CheckpointError(path, `Packing needs an end-of-text token: ${remedy}`);
 }
 
-function fingerprintOf(source: TextSource, tokenizer: Tokenizer): string {
-  return sha256([`${MAGIC} ${VERSION} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint, source.fingerprint()]);
+function fingerprintOf(text: string, tokenizer: Tokenizer): string {
+  return sha256([`${MAGIC} ${VERSION} ${eosOf(tokenizer)}\n`, tokenizer.fingerprint, text]);
 }
 
 /** Refuses ids that a tokenizer says it does not give: the file of tokens would wrap them. */

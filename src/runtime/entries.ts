@@ -56,6 +56,15 @@ export function entryKind(target: string): EntryKind | undefined {
   }
 }
 
+/** A file's number on its device, and its times in milliseconds since the epoch, in the grain that both runtimes give. */
+export function fileTimes(
+  file: string,
+): { readonly inode: number; readonly modifiedMs: number; readonly changedMs: number } {
+  const { ino, mtimeMs, ctimeMs } = guarded(file, "look at", () => fs.statSync(file));
+  // Deno tells the time of change in whole seconds.
+  return { inode: ino, modifiedMs: Math.floor(mtimeMs), changedMs: Math.floor(ctimeMs / 1000) * 1000 };
+}
+
 function entryOf(directory: string, name: string): Entry[] {
   const kind = entryKind(`${directory}/${name}`);
   return kind === undefined ? [] : [{ name, kind }]; // it has gone meanwhile

@@ -190,6 +190,7 @@ export const ENV = {
   HF_HUB_OFFLINE: { meaning: "1, on, yes or true: nothing is pulled", kind: "text" },
   FULLYSHARD_RUNTIME: { meaning: "runtime that the command line itself runs on: bun or deno", kind: "text" },
   FULLYSHARD_STATUS: { meaning: "set by the launcher where it shows status lines of ranks", kind: "flag" },
+  FULLYSHARD_NPM: { meaning: "set by the launcher: what npm took of its command line, as JSON", kind: "text" },
   FULLYSHARD_PREFIXED: { meaning: "set by the launcher, which says which rank a line is from", kind: "flag" },
   FULLYSHARD_COLOR: { meaning: "set by the launcher where it shows colors of ranks", kind: "flag" },
   NO_COLOR: { meaning: "any value: no colors", kind: "flag" },
@@ -374,6 +375,30 @@ const YAML_NAMES = ["LOG_STREAM", "LOG_TOKENS"];
 /** The names of all variables that are read, for `--allow-env=`. */
 export function environmentNames(): readonly string[] {
   return [...Object.keys(ENV), ...YAML_NAMES];
+}
+
+/** What `npm run` took of its command line before `--`. */
+export interface NpmConfiguration {
+  /** The script that npm runs, e.g. `train`. */
+  readonly script: string;
+  /** Texts by name, in npm's spelling: `--save-every=2` is `save_every`, a switch is `true`. */
+  readonly values: Readonly<Record<string, string>>;
+}
+
+/** What npm took of its command line; undefined where npm did not start this process, or that may not be read. */
+export function npmConfiguration(): NpmConfiguration | undefined {
+  const told = processEnvironment().text("FULLYSHARD_NPM");
+  if (told !== undefined) return JSON.parse(told);
+  if (!isPermitted({ name: "env" })) return undefined;
+  const { npm_lifecycle_event: script, npm_command: command, npm_config_user_agent: agent } = process.env;
+  if (script === undefined || command === undefined || !/^(run|run-script|start|test)$/.test(command)) return undefined;
+  // Other programs set some of the same variables, and hand flags on.
+  if (agent?.startsWith("npm/") !== true) return undefined;
+  const values = Object.entries(process.env).flatMap(([name, value]) => {
+    const key = /^npm_config_(.+)$/.exec(name)?.[1];
+    return key === undefined || value === undefined ? [] : [[key, value] as const];
+  });
+  return { script, values: Object.fromEntries(values) };
 }
 
 /** All variables of this process, to be handed on to processes that it starts; the library decides nothing by them. */

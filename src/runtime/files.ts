@@ -267,7 +267,8 @@ export function pathKind(target: string): "file" | "directory" | "other" | "none
     return status.isFile() ? "file" : status.isDirectory() ? "directory" : "other";
   } catch (error) {
     const code = codeOf(error);
-    if (code === "ENOENT" || code === "ENOTDIR") return "none";
+    // A link to nowhere and one that leads back to itself are alike.
+    if (code === "ENOENT" || code === "ENOTDIR" || code === "ELOOP") return "none";
     throw wrapped(target, "look at", error);
   }
 }
@@ -362,7 +363,9 @@ export function guarded<T>(target: string, what: string, action: () => T): T {
 
 function wrapped(target: string, what: string, error: unknown): FileError {
   const code = codeOf(error);
-  return new FileError(target, what, reason(code, error), code, { cause: error });
+  const isLost = code === "ENOENT" && target.includes("\ufffd");
+  const detail = isLost ? "a name that is not UTF-8 opens nothing: rename it (ENOENT)" : reason(code, error);
+  return new FileError(target, what, detail, code, { cause: error });
 }
 
 /** Why a write failed; where room is lacking, with how much. */

@@ -6,7 +6,10 @@
  */
 
 /** What is permitted. Native code needs the whole permission: a list of libraries does not admit their memory. */
-export type Permission = { readonly name: "ffi" } | { readonly name: "env"; readonly variable?: string };
+export type Permission =
+  | { readonly name: "ffi" }
+  | { readonly name: "env"; readonly variable?: string }
+  | { readonly name: "sys"; readonly kind: "hostname" };
 
 type State = { readonly state: string };
 

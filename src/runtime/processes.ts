@@ -9,6 +9,7 @@
 import * as os from "node:os";
 import process from "node:process";
 import { UnsupportedError } from "../errors.ts";
+import { isPermitted } from "./permissions.ts";
 
 /** Name and version of the JavaScript runtime. */
 export interface Runtime {
@@ -107,11 +108,7 @@ export function processId(): number {
 
 /** The host's name; undefined where Deno was not given `--allow-sys=hostname`. */
 export function hostName(): string | undefined {
-  try {
-    return os.hostname();
-  } catch {
-    return undefined;
-  }
+  return isPermitted({ name: "sys", kind: "hostname" }) ? os.hostname() : undefined;
 }
 
 /** The program that runs this process: the `bun` or `deno` binary. */

@@ -14,6 +14,7 @@ import type { Device } from "../device/device.ts";
 import { ConfigError, type ConfigProblem } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
+import { entryKind } from "../runtime/entries.ts";
 import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
 import { countOf } from "../words.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
@@ -194,6 +195,9 @@ export function requireVocabulary(tokenizer: Tokenizer, model: CausalLm): void {
  * @throws {ConfigError}
  */
 export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositions }: CausalLm): readonly number[] {
+  if (!prompt.isWellFormed()) {
+    throw new ConfigError([{ path: "prompt", expected: "valid Unicode text", got: "half of a surrogate pair" }]);
+  }
   const ids = tokenizer.encode(prompt);
   if (ids.length < maxPositions) return ids.length > 0 ? ids : [eosOf(tokenizer)];
   const expected = `fewer tokens than the model's ${maxPositions} positions`;
@@ -206,10 +210,18 @@ export function requirePrompt(prompt: string, tokenizer: Tokenizer, { maxPositio
  *
  * @throws {ConfigError}
  */
-export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
-  if (resume === "auto") {
-    if (listCheckpoints(out).length > 0 || !pathExists(`${out}/model`)) return;
-  } else if (resume !== undefined && isWithin(resume, out)) return requireNewest(resume, out);
+export function requireOwnFolder(config: RunConfig): void {
+  const { out, resume, overwrite, setAside } = config;
+  if (goesOn(config)) {
+    if (resume !== undefined && resume !== "auto") requireNewest(resume, out);
+    return;
+  }
+  if (overwrite && setAside) {
+    const got = "both: one removes what another run left, the other keeps it";
+    throw new ConfigError([{ path: "setAside", expected: "overwrite or setAside", got }]);
+  }
+  if (overwrite || setAside) requireOtherSources(config);
+  if (setAside) return;
   const newest = listCheckpoints(out)[0];
   if (newest !== undefined) {
     const other = otherOf(newest.path);
@@ -219,19 +231,39 @@ export function requireOwnFolder({ out, resume, overwrite }: RunConfig): void {
     }
     const got =
       `'${out}' with '${newest.path}'. Go on from it with '--resume auto', give another folder with '--out', ` +
-      "or remove this one";
+      "or keep that run's output beside with '--set-aside'";
     throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
-  const made = overwrite ? undefined : [METRICS_FILE, "model"].find((name) => pathExists(`${out}/${name}`));
+  const made = overwrite
+    ? undefined
+    : [METRICS_FILE, "model"].find((name) => entryKind(`${out}/${name}`) !== undefined);
   if (made === undefined) return;
-  const got =
-    `'${out}' with '${out}/${made}'. Give another folder with '--out', or replace what is there with '--overwrite'`;
+  const got = `'${out}' with '${out}/${made}'. Give another folder with '--out', or replace what is there with ` +
+    "'--overwrite', or keep it beside with '--set-aside'";
   throw new ConfigError([{ path: "out", expected: "a folder without another run's output", got }]);
 }
 
 /** What a checkpoint of another program is; undefined for one of this library, whole or not. */
 function otherOf(checkpoint: string): string | undefined {
   return pathExists(`${checkpoint}/${MANIFEST_FILE}`) ? undefined : otherCheckpoint(checkpoint)?.what;
+}
+
+/** Whether a run goes on from a checkpoint in its output folder, so that what is there is its own. */
+export function goesOn({ out, resume }: Pick<RunConfig, "out" | "resume">): boolean {
+  if (resume === "auto") return listCheckpoints(out).length > 0;
+  return resume !== undefined && isWithin(resume, out);
+}
+
+/** Refuses to replace or move what the run itself reads until its end: the folders of its model and of its tokenizer. */
+function requireOtherSources({ out, model, tokenizer }: RunConfig): void {
+  const problems: ConfigProblem[] = [];
+  for (const [path, source] of Object.entries({ model, tokenizer })) {
+    if (source === undefined || !pathExists(source) || !pathExists(out)) continue;
+    if (!`${resolveLinks(source)}/`.startsWith(`${resolveLinks(out)}/`)) continue;
+    const got = `'${source}', which the run would replace in '${out}'. Give another folder with '--out'`;
+    problems.push({ path, expected: "a folder that is not another run's output in 'out'", got });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
 }
 
 /** Newer checkpoints would outlive those to come, which have lower steps, and be what the next resume takes. */

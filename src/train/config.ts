@@ -116,6 +116,7 @@ export interface OutputConfig {
   readonly out: string;
   readonly resume?: string | undefined;
   readonly overwrite: boolean;
+  readonly setAside: boolean;
   readonly saveEvery: number;
   readonly keepLast: number;
   readonly asyncSave: boolean;
@@ -312,6 +313,9 @@ export const outputSection: Section<OutputConfig> = section(
     ),
     overwrite: z.boolean().default(false).describe(
       "Replace the metrics and the model that another run left in the output folder",
+    ).meta({ otherNames: ["overwrite-output-dir"] }),
+    setAside: z.boolean().default(false).describe(
+      "Move what another run left in the output folder to a new folder beside it, checkpoints too",
     ),
     saveEvery: count.default(0).describe("Steps from one checkpoint to the next; 0 saves none").meta({
       otherNames: ["save-steps", "save-interval"],

@@ -4,26 +4,75 @@
  * @module
  */
 import { type FolderLock, lockFolder } from "../comm/control/folder_lock.ts";
-import { requireWritableDirectory } from "../runtime/files.ts";
-import { requireOwnFolder } from "./checks.ts";
+import { entryKind } from "../runtime/entries.ts";
+import {
+  listDirectory,
+  makeDirectory,
+  pathExists,
+  removePath,
+  renamePath,
+  requireWritableDirectory,
+} from "../runtime/files.ts";
+import { goesOn, requireOwnFolder } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 
+/** What a run writes in its folder, with what a crash may leave of it. */
+const OUTPUT = /^(?:metrics\.jsonl|model|checkpoint-\d+(?:\.partial|\.replaced)?)$/;
+
 const REMEDY = "give each run a folder of its own with '--out', or stop that one";
+
+/** A run's output folder, held by the process that writes in it. */
+export interface OutputFolder extends FolderLock {
+  /**
+   * Makes room for a run that begins anew: removes the model that another run left, or moves all of that run's output to a new
+   * folder beside. A run that goes on changes nothing. Called once there is something to write, so that a run which fails
+   * before its first step leaves all as it was.
+   *
+   * @returns what was done, for the log; undefined if nothing was
+   * @throws {FileError} if it cannot be removed or moved
+   */
+  begin(): string | undefined;
+}
 
 /**
  * Takes the output folder. One process of a run calls it, before anything is written.
  *
  * @throws {FileError} if it cannot be made or written in; with code `EBUSY` if a run that lives has it
- * @throws {ConfigError} if another run has left its output there, and neither `resume` nor `overwrite` says what to do
+ * @throws {ConfigError} if another run has left its output there, and no key says what is to become of it
  */
-export async function takeFolder(config: RunConfig): Promise<FolderLock> {
+export async function takeFolder(config: RunConfig): Promise<OutputFolder> {
   requireWritableDirectory(config.out);
   const lock = await lockFolder(config.out, { remedy: REMEDY, removesEmpty: true });
   try {
     requireOwnFolder(config);
-    return lock;
+    const isOwn = goesOn(config);
+    return {
+      folder: lock.folder,
+      begin: () => isOwn ? undefined : config.setAside ? setAside(config.out) : removeOld(config.out),
+      [Symbol.dispose]: () => lock[Symbol.dispose](),
+    };
   } catch (error) {
     lock[Symbol.dispose]();
     throw error;
   }
+}
+
+/** A model that stayed until the last step would lie beside checkpoints that are not its own. */
+function removeOld(out: string): string | undefined {
+  const model = `${out}/model`;
+  if (entryKind(model) === undefined) return undefined;
+  removePath(model);
+  return `Removed '${model}', which another run had left`;
+}
+
+function setAside(out: string): string | undefined {
+  const names = listDirectory(out).filter((name) => OUTPUT.test(name));
+  if (names.length === 0) return undefined;
+  const folder = out.replace(/(.)\/+$/, "$1");
+  let number = 1;
+  while (pathExists(`${folder}-${number}`)) number++;
+  const aside = `${folder}-${number}`;
+  makeDirectory(aside);
+  for (const name of names) renamePath(`${out}/${name}`, `${aside}/${name}`);
+  return `Kept what another run had left in '${out}' as '${aside}'`;
 }

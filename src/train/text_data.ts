@@ -10,7 +10,8 @@ import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
-import { ConfigError } from "../errors.ts";
+import { at } from "../at.ts";
+import { ConfigError, type ConfigProblem, InternalError } from "../errors.ts";
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
 import { countOf } from "../words.ts";
@@ -86,6 +87,56 @@ export class TextData extends DataLoader implements Disposable {
   }
 }
 
+/** What a rank has of the text. */
+interface OwnText {
+  readonly source: TextSource;
+  readonly tokenizer: Tokenizer;
+  /** The fingerprint of the text, on the ranks that have read it. */
+  readonly text: string | undefined;
+}
+
+/** What a rank says of it. */
+interface SaidText {
+  readonly numFiles: number;
+  readonly byteLength: number;
+  readonly tokenizer: string;
+  readonly text: string | null;
+}
+
+/**
+ * Refuses ranks with other text or another tokenizer, as hosts with copies of their own may have them.
+ *
+ * @returns the text's fingerprint
+ */
+function agreedText(group: Run["group"], { source, tokenizer, text }: OwnText, name: string): string {
+  const { files: { length: numFiles }, byteLength } = source;
+  const own: SaidText = { numFiles, byteLength, tokenizer: tokenizer.fingerprint, text: text ?? null };
+  const all = group.exchangeText(JSON.stringify(own), "texts").map((said): SaidText => JSON.parse(said));
+  const first = at(all, 0, "text of rank");
+  const problems: ConfigProblem[] = [];
+  const sizeOf = (said: SaidText): string => `${countOf(said.numFiles, "file")} of ${countOf(said.byteLength, "byte")}`;
+  const isOther = (said: SaidText): boolean => {
+    return sizeOf(said) !== sizeOf(first) || (said.text !== null && said.text !== first.text);
+  };
+  const otherText = all.findIndex(isOther);
+  const otherTokenizer = all.findIndex((said) => said.tokenizer !== first.tokenizer);
+  const rankOf = (index: number): number => group.worldRanks[index] ?? index;
+  if (otherText >= 0) {
+    const expected = `the text of rank 0 on all ranks: ${sizeOf(first)}`;
+    const got = `${sizeOf(at(all, otherText, "text of rank"))} with other contents or names on rank ${
+      rankOf(otherText)
+    }`;
+    problems.push({ path: name, expected, got: `${got}: copy the files of rank 0's host to all hosts` });
+  }
+  if (otherTokenizer >= 0) {
+    const got = `another one on rank ${rankOf(otherTokenizer)}`;
+    problems.push({ path: "tokenizer", expected: "the tokenizer of rank 0 on all ranks", got });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  if (first.text === null) throw new InternalError("rank 0 has not read the text");
+  return first.text;
+}
+
 /** Refuses files without any text. */
 async function requireText(source: TextSource, name: string): Promise<void> {
   for await (const _ of source.documents()) return;
@@ -126,7 +177,7 @@ function namesOf({ files }: TextSource): string {
  * ```
  */
 export async function textData(
-  { group }: Pick<Run, "group">,
+  { group, localWorldSize = group.size }: Pick<Run, "group"> & Partial<Pick<Run, "localWorldSize">>,
   model: CausalLm,
   inputs: string | URL | readonly (string | URL)[],
   options: TextDataOptions,
@@ -142,19 +193,32 @@ export async function textData(
   });
   const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
   if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${patterns.join(", ")}`);
-  const tokens = await group.together("tokenize the text", async () => {
-    if (cache === undefined) {
-      await requireText(source, name);
-      return await packInMemory(source, tokenizer);
-    }
-    const kept = tokenCache(source, tokenizer, cache);
-    if (group.rank > 0 || kept.exists()) return kept;
-    await requireText(source, name);
-    options.onTokenize?.(source);
-    await kept.build();
-    return kept;
+  // One rank of each host reads the text to know it; the others are told.
+  const isFirst = group.rank % localWorldSize === 0;
+  const own = await group.together("read the text", () => {
+    if (!isFirst) return undefined;
+    return cache === undefined ? { textFingerprint: source.fingerprint() } : tokenCache(source, tokenizer, cache);
   });
-  const opened = "open" in tokens ? tokens.open() : tokens;
+  const text = agreedText(group, { source, tokenizer, text: own?.textFingerprint }, name);
+  const kept = cache === undefined
+    ? undefined
+    : own !== undefined && "build" in own
+    ? own
+    : tokenCache(source, tokenizer, cache, text);
+  // Rank 0 first: hosts that share the folder find its file then.
+  for (let first = 0; first < group.size && kept !== undefined; first += localWorldSize) {
+    await group.together("tokenize the text", async () => {
+      if (group.rank !== first || kept.exists()) return;
+      await requireText(source, name);
+      options.onTokenize?.(source);
+      await kept.build();
+    });
+  }
+  const opened = await group.together("open the tokens", async () => {
+    if (kept !== undefined) return kept.open();
+    await requireText(source, name);
+    return await packInMemory(source, tokenizer, text);
+  });
   requireSample(opened, source, sequenceLength, name);
   return new TextData(tokenizer, {
     tokens: opened,

@@ -139,7 +139,7 @@ class Training {
     requireGraphs(config, device, group);
     const { hfConfig } = this.#options;
     const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
-    using _folder = await group.together("take the output folder", async () => {
+    using folder = await group.together("take the output folder", async () => {
       return group.rank === 0 ? await takeFolder(config) : undefined;
     });
     using data = await this.#openData(model, "data");
@@ -165,7 +165,7 @@ class Training {
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, scaler, graph };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
     using saver = new CheckpointSaver(context, config, this.#log);
-    const signal = await this.#loop(context, data, heldOut, saver);
+    const signal = await this.#loop(context, data, heldOut, saver, () => folder?.begin());
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
@@ -250,6 +250,7 @@ class Training {
     loader: DataLoader,
     heldOut: DataLoader | undefined,
     saver: CheckpointSaver,
+    beginFolder: () => string | undefined,
   ): Promise<StopSignal | undefined> {
     const { out, steps, stopAfter = steps, logEvery, evalEvery, saveEvery } = this.#config;
     const log = this.#log.once();
@@ -262,6 +263,10 @@ class Training {
     let signal: StopSignal | undefined;
     while (this.#step < last && signal === undefined) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
+      if (this.#step === first + 1) {
+        const done = await this.#run.group.together("begin the output folder", beginFolder);
+        if (done !== undefined) log.info(done);
+      }
       const isDue = this.#step === steps || (evalEvery > 0 && this.#step % evalEvery === 0);
       const evaluation = isDue && heldOut !== undefined ? await evaluate(this.#run, context.model, heldOut) : undefined;
       const line = evaluation === undefined ? trained : { ...trained, eval_loss: evaluation.loss };

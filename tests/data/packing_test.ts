@@ -4,10 +4,10 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, mkdirSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { openText } from "../../src/data/documents.ts";
-import type { PackingProgress, TokenStream } from "../../src/data/packing.ts";
+import type { PackingProgress, TokenCache, TokenStream } from "../../src/data/packing.ts";
 import { packInMemory, tokenCache, tokensInMemory } from "../../src/data/packing.ts";
 import type { Tokenizer } from "../../src/data/tokenizer.ts";
 import { ArgumentError, CheckpointError, ConfigError, FileError } from "../../src/errors.ts";
@@ -85,6 +85,66 @@ test("tokenCache() is named by text and tokenizer", () => {
     print("a", codeUnits(128, { eosId: 2 })),
   ];
   assert.equal(new Set([first, ...others]).size, 4);
+});
+
+test("tokenCache() reads a text once, until it is changed", async () => {
+  using directory = temporaryDirectory();
+  const names = Array.from({ length: 5 }, (_, i) => `text/${i}.txt`);
+  for (const name of names) directory.write(name, `${name} ${"words ".repeat(10_000)}`);
+  const cacheFolder = directory.file("cache");
+  let reads = 0;
+  const cacheNow = (field = "text"): TokenCache => {
+    const source = openText([directory.file("text")], { field });
+    const counted = { ...source, fingerprint: () => (reads++, source.fingerprint()) };
+    return tokenCache(counted, codeUnits(256), cacheFolder);
+  };
+  const readsOf = (field?: string): number => {
+    const before = reads;
+    cacheNow(field);
+    return reads - before;
+  };
+  // Changed a moment ago: what is written within the grain of a file's time would not be seen.
+  await cacheNow().build();
+  assert.deepEqual([reads, readsOf()], [1, 1]);
+  await new Promise((resolve) => setTimeout(resolve, 3000));
+  const first = cacheNow();
+  assert.ok(first.exists());
+  assert.deepEqual([readsOf(), readsOf()], [0, 0]);
+  assert.equal(cacheNow().fingerprint, first.fingerprint);
+  assert.equal(readsOf("body"), 1, "another key makes another text");
+
+  // One byte is another, the size and the time of modification are not: the time of change is.
+  const changed = directory.file("text/3.txt");
+  const { atime, mtime } = statSync(changed);
+  const bytes = readFileSync(changed);
+  bytes[30_000] = 88;
+  writeFileSync(changed, bytes);
+  utimesSync(changed, atime, mtime);
+  const before = reads;
+  assert.notEqual(cacheNow().fingerprint, first.fingerprint);
+  assert.equal(reads - before, 1);
+  // A copy of equal contents is the same text, wherever it lies, and is read once.
+  bytes[30_000] = "words ".charCodeAt((30_000 - "text/3.txt ".length) % 6);
+  writeFileSync(changed, bytes);
+  assert.equal(cacheNow().fingerprint, first.fingerprint);
+  assert.ok(readdirSync(cacheFolder).every((name) => /^(tokens-\w+\.bin|text-\w+\.json)$/.test(name)));
+  // A file of the cache that is damaged is made anew.
+  for (const name of readdirSync(cacheFolder)) if (name.endsWith(".json")) writeFileSync(`${cacheFolder}/${name}`, "{");
+  assert.equal(cacheNow().fingerprint, first.fingerprint);
+});
+
+test("TokenCache.build() refuses a text that is changed meanwhile", async () => {
+  using directory = temporaryDirectory();
+  const file = directory.write("a.jsonl", '{"text":"one"}\n'.repeat(10));
+  const cache = tokenCache(openText([file]), codeUnits(256), directory.file("cache"));
+  const build = cache.build(({ documents }) => {
+    if (documents === 5) appendFileSync(file, '{"text":"two"}\n');
+  });
+  await assert.rejects(build, (error) => {
+    return error instanceof CheckpointError &&
+      /The text was changed while it was tokenized: start again/.test(error.message);
+  });
+  assert.deepEqual(readdirSync(directory.file("cache")), []);
 });
 
 test("TokenCache.build() leaves nothing behind when it fails", async () => {

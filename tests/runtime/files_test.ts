@@ -236,3 +236,21 @@ describe("what is not a regular file", () => {
     }
   });
 });
+
+it("pathKind() finds nothing at a link to nowhere and at a ring of links alike", () => {
+  using directory = temporaryDirectory();
+  for (const [name, to] of [["c1", "c2"], ["c2", "c1"], ["self", "self"], ["dangling", "nowhere"]] as const) {
+    symlinkSync(to, directory.file(name));
+  }
+  for (const name of ["c1", "c2", "self", "dangling", "c1/a"]) {
+    assert.equal(files.pathKind(directory.file(name)), "none", name);
+  }
+});
+
+it("a path with U+FFFD that is not there says that its name may not be UTF-8", async () => {
+  using directory = temporaryDirectory();
+  const lost = directory.file("caf\ufffd.txt");
+  await assert.rejects(files.readBytes(lost), /a name that is not UTF-8 opens nothing: rename it \(ENOENT\)$/);
+  directory.write("caf\ufffd.txt", "real");
+  assert.equal((await files.readBytes(lost)).length, 4);
+});

@@ -32,6 +32,7 @@ const keys = [
     "out",
     "resume",
     "overwrite",
+    "set-aside",
     "save-every",
     "keep-last",
     "async-save",

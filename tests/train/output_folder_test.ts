@@ -1,6 +1,6 @@
 /** A run's output folder: one run at a time, whoever is killed. @module */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import process from "node:process";
 import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -54,4 +54,100 @@ test("a run that was killed leaves no lock: it goes on at once", TIMEOUT, async 
   assert.equal(code, 0, stderr);
   assert.match(stderr, /Resumed '.*checkpoint-4' at step 4/);
   assert.deepEqual(metricLines(folder).map((line): number => JSON.parse(line).step), [1, 2, 3, 4, 5, 6, 7, 8]);
+});
+
+test(
+  "--overwrite leaves no model of another run beside new checkpoints, and leaves all where the run does not begin",
+  TIMEOUT,
+  async () => {
+    using folder = temporaryDirectory();
+    const flags = flagsIn(folder, "--steps", "2");
+    assert.equal((await run(flags, { ranks: 1 })).code, 0);
+    const lines = metricLines(folder);
+    const model = readFileSync(folder.file("out/model/model.safetensors"));
+    for (const more of [["--learning-rate", "-1"], ["--eval-data", folder.write("short.txt", "a")]]) {
+      const failed = await run([...flags, "--overwrite", ...more], { ranks: 1 });
+      assert.equal(failed.code, 2, failed.stderr);
+      assert.deepEqual(metricLines(folder), lines);
+      assert.deepEqual(readFileSync(folder.file("out/model/model.safetensors")), model);
+    }
+    // A link to nowhere in the model's place would fail the last save.
+    const linked = flagsIn(folder, "--steps", "2", "--out", folder.file("linked"));
+    mkdirSync(folder.file("linked"));
+    symlinkSync("nowhere", folder.file("linked/model"));
+    const refused = await run(linked, { ranks: 1 });
+    assert.match(refused.stderr, /out: expected a folder without another run's output, got '.*linked' with '.*model'/);
+    assert.equal((await run([...linked, "--overwrite"], { ranks: 1 })).code, 0);
+    assert.ok(existsSync(folder.file("linked/model/model.safetensors")));
+
+    const stopped = await run([...flags, "--overwrite", "--stop-after", "1"], { ranks: 2 });
+    assert.equal(stopped.code, 0, stopped.stderr);
+    assert.match(stopped.stderr, /info +Removed '.*out\/model', which another run had left\n/);
+    assert.deepEqual(readdirSync(folder.file("out")).sort(), ["checkpoint-1", "metrics.jsonl"]);
+  },
+);
+
+test("--set-aside keeps what other runs left, and goes on where it is told to", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const flags = flagsIn(folder, "--steps", "2", "--save-every", "1", "--set-aside");
+  const first = await run(flags, { ranks: 1 });
+  assert.equal(first.code, 0, first.stderr);
+  assert.doesNotMatch(first.stderr, /Kept/);
+  folder.write("out/notes.txt", "mine");
+  const kept = ["checkpoint-1", "checkpoint-2", "metrics.jsonl", "model"];
+  const contents = (out: string): readonly string[] =>
+    kept.slice(2, 3).map((name) => readFileSync(folder.file(`${out}/${name}`), "utf8"));
+  const before = contents("out");
+  // What the run reads until its end is not moved away under it.
+  const own = await run([...flags, "--model", folder.file("out/model")], { ranks: 1 });
+  assert.equal(own.code, 2);
+  assert.match(
+    own.stderr,
+    /model: expected a folder that is not another run's output in 'out', got '.*out\/model', which the run would replace/,
+  );
+  const both = await run([...flags, "--overwrite"], { ranks: 1 });
+  assert.match(both.stderr, /setAside: expected overwrite or setAside, got both: one removes/);
+  assert.deepEqual(readdirSync(folder.file("out")).sort(), [...kept, "notes.txt"]);
+
+  for (const number of [1, 2]) {
+    const next = await run([...flags, "--seed", String(number), "--stop-after", "1"], { ranks: 2 });
+    assert.equal(next.code, 0, next.stderr);
+    const said = new RegExp(`info +Kept what another run had left in '.*out' as '.*out-${number}'\\n`);
+    assert.match(next.stderr, said);
+  }
+  assert.deepEqual(readdirSync(folder.file("out-1")).sort(), kept);
+  assert.deepEqual(contents("out-1"), before);
+  assert.deepEqual(readdirSync(folder.file("out-2")).sort(), ["checkpoint-1", "metrics.jsonl"]);
+  assert.deepEqual(readdirSync(folder.file("out")).sort(), ["checkpoint-1", "metrics.jsonl", "notes.txt"]);
+  const resumed = await run([...flags, "--seed", "2", "--resume", "auto"], { ranks: 1 });
+  assert.equal(resumed.code, 0, resumed.stderr);
+  assert.doesNotMatch(resumed.stderr, /Kept/);
+  assert.equal(metricLines(folder).length, 2);
+  assert.ok(!existsSync(folder.file("out-3")));
+});
+
+test("flags that npm took are refused on every rank before anything is written", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const npm = { npm_lifecycle_event: "train", npm_command: "run", npm_config_user_agent: "npm/11.0.0 node/v24" };
+  const usual = { npm_config_cache: "/root/.npm", npm_config_yes: "" };
+  for (const runtime of ["bun", "deno"] as const) {
+    const { code, stderr } = await run(flagsIn(folder), {
+      runtime,
+      env: { ...npm, ...usual, npm_config_steps: "3", npm_config_save_every: "2" },
+    });
+    assert.equal(code, 2, stderr);
+    assert.match(
+      stderr,
+      /expected flags of the run behind '--', got npm's own flags .*Give 'npm run train -- .*--steps 3/,
+    );
+    const launcher = await run(flagsIn(folder), { runtime, env: { ...npm, ...usual, npm_config_nproc_per_node: "4" } });
+    assert.equal(launcher.code, 2);
+    assert.match(launcher.stderr, /fullyshard run: .*\n.*Give 'npm run train -- --nproc-per-node 4'/);
+  }
+  const alone = await startAlone(flagsIn(folder), { env: { ...npm, ...usual, npm_config_resume: "true" } }).ended;
+  assert.equal(alone.code, 2);
+  assert.match(alone.stderr, /Give 'npm run train -- --resume <value>'/);
+  assert.ok(!existsSync(folder.file("out")));
+  const fine = await run(flagsIn(folder, "--steps", "1"), { ranks: 1, env: { ...npm, ...usual } });
+  assert.equal(fine.code, 0, fine.stderr);
 });

@@ -187,6 +187,14 @@ test("text that is too short names its key, its files and its tokens", TIMEOUT, 
   }
 });
 
+test("a prompt with half of a surrogate pair is refused before training", TIMEOUT, async () => {
+  using folder = temporaryDirectory();
+  const config = folder.write("run.yaml", 'prompt: "cut \\ud83d"\n');
+  const { code, stderr } = await run(flagsIn(folder, "--steps", "1", "--config", config), { ranks: 1 });
+  assert.equal(code, 2, stderr);
+  assert.match(stderr, /prompt: expected valid Unicode text, got half of a surrogate pair/);
+});
+
 test(
   "a run from scratch begins at 2e-3, fine-tuning at 2e-5, with a tenth of the steps to warm up",
   TIMEOUT,

@@ -7,7 +7,7 @@
 import * as z from "zod";
 import type { Posix } from "../../../ffi/posix.ts";
 import { readTextSync } from "../../runtime/files.ts";
-import { hostName as nameOfHost, processId } from "../../runtime/processes.ts";
+import { hostName as nameOfHost, processId, runtime } from "../../runtime/processes.ts";
 
 /** Who holds a folder. */
 export interface Holder {
@@ -101,6 +101,8 @@ function startOf(pid: string, posix: Posix | undefined): string | undefined {
 
 /** A small text of the kernel; undefined where there is none, or it may not be read. */
 function kernelText(path: string, posix: Posix | undefined): string | undefined {
+  // Deno would ask the person at the terminal for all permissions.
+  if (posix === undefined && runtime().name === "deno") return undefined;
   try {
     if (posix === undefined) return readTextSync(path).trim();
     const bytes = posix.readFile(path);

@@ -1,0 +1,92 @@
+/**
+ * Fingerprints of texts that were read before: all of a text is hashed once, and kept with a stamp of its files, by which later
+ * starts know it without reading it.
+ *
+ * Note [Stamps]: a stamp is the SHA-256 of each file's path, size, inode, times of modification and of change, and of blocks
+ * spread over the text, 16 MiB in all. A file that is written gets another time of change, which no program sets at will; the
+ * blocks are for file systems that tell times late. A text that was changed less than two seconds before it was hashed is not
+ * kept: times may have that grain.
+ *
+ * @module
+ */
+import { sha256 } from "../runtime/checksum.ts";
+import { fileTimes } from "../runtime/entries.ts";
+import { absolutePath, makeDirectory, openReadable, pathKind, readTextSync, replaceFile } from "../runtime/files.ts";
+
+const BLOCK_BYTES = 4096;
+/** Blocks that are read of a text, but for one of each file. */
+const BLOCKS = 4096;
+/** Blocks that are read of a file at most. */
+const BLOCKS_OF_FILE = 64;
+const GRAIN_MS = 2000;
+
+/** What files were when they were looked at. */
+export interface Stamp {
+  /** Hexadecimal: another one where a file may have other contents. */
+  readonly print: string;
+  /** When the last of them was changed, in milliseconds since the epoch. */
+  readonly changedMs: number;
+}
+
+/** Looks at files. `meaning` says what is made of them. @throws {FileError} if one has gone or cannot be read */
+export function stampOf(files: readonly string[], meaning: string): Stamp {
+  const each = Math.max(1, Math.min(BLOCKS_OF_FILE, Math.floor(BLOCKS / files.length)));
+  let changedMs = 0;
+  const pieces = function* (): Generator<string | Uint8Array> {
+    yield `${meaning}\n`;
+    const block = new Uint8Array(BLOCK_BYTES);
+    for (const file of files) {
+      const times = fileTimes(file);
+      using reader = openReadable(file);
+      changedMs = Math.max(changedMs, times.changedMs, times.modifiedMs);
+      const { byteLength } = reader;
+      yield JSON.stringify([absolutePath(file), byteLength, times.inode, times.modifiedMs, times.changedMs]);
+      const length = Math.min(BLOCK_BYTES, byteLength);
+      const count = Math.min(each, Math.ceil(byteLength / BLOCK_BYTES));
+      for (let i = 0; i < count; i++) {
+        const at = count === 1 ? 0 : Math.floor((byteLength - length) / (count - 1) * i);
+        reader.read(at, block.subarray(0, length));
+        yield block.subarray(0, length);
+      }
+    }
+  };
+  return { print: sha256(pieces()), changedMs };
+}
+
+/** Fingerprints of texts, kept in a folder under the names of their files. */
+export class KeptFingerprint {
+  readonly #folder: string;
+  readonly #path: string;
+  readonly #stamp: Stamp;
+  readonly #lookedMs: number = Date.now();
+
+  /** @param files of the text, in order; `meaning` says what is made of them */
+  constructor(folder: string, files: readonly string[], meaning: string) {
+    this.#folder = folder;
+    this.#stamp = stampOf(files, meaning);
+    const names = files.map((file) => `${absolutePath(file)}\0`);
+    this.#path = `${folder}/text-${sha256([meaning, "\0", ...names]).slice(0, 32)}.json`;
+  }
+
+  /** What was kept, if the files are as they were then. */
+  read(): string | undefined {
+    if (pathKind(this.#path) !== "file") return undefined;
+    try {
+      const kept: unknown = JSON.parse(readTextSync(this.#path));
+      if (typeof kept !== "object" || kept === null || !("stamp" in kept) || !("fingerprint" in kept)) return undefined;
+      const { stamp, fingerprint } = kept;
+      const isSame = stamp === this.#stamp.print && typeof fingerprint === "string" &&
+        /^[0-9a-f]{64}$/.test(fingerprint);
+      return isSame ? fingerprint : undefined;
+    } catch {
+      return undefined; // a file that cannot be read is made anew
+    }
+  }
+
+  /** Keeps a fingerprint for later starts, unless files were changed too short a time ago. */
+  keep(fingerprint: string): void {
+    if (this.#lookedMs - this.#stamp.changedMs < GRAIN_MS) return;
+    makeDirectory(this.#folder);
+    replaceFile(this.#path, JSON.stringify({ stamp: this.#stamp.print, fingerprint }));
+  }
+}
