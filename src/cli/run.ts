@@ -10,7 +10,7 @@ import { describeFailures } from "../launch/failures.ts";
 import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
-import { ConfigError, FileError, UnsupportedError } from "../errors.ts";
+import { ConfigError, FileError, LibraryNotFoundError, UnsupportedError } from "../errors.ts";
 import { enclosingLauncher, inheritedVariables, processEnvironment } from "../runtime/env.ts";
 import {
   makeDirectory,
@@ -136,7 +136,15 @@ async function tellProfile(folder: string, screen: StatusTerminal): Promise<numb
 /** The cards of this host that ranks will see, at least one. @throws {UnsupportedError} saying why there is none */
 async function countCards(): Promise<number> {
   const { numCards } = await import("../device/cuda/libraries.ts");
-  return await numCards(processEnvironment());
+  try {
+    return await numCards(processEnvironment());
+  } catch (error) {
+    if (!(error instanceof LibraryNotFoundError || error instanceof UnsupportedError)) throw error;
+    const [reason = ""] = error.message.split("\n");
+    throw new UnsupportedError(
+      `Cannot start a rank for each card by '--nproc-per-node gpu': ${reason}; or give a number of ranks, or 'cpu'`,
+    );
+  }
 }
 
 /** Makes one file of what the ranks traced, and gives the exit code: a trace that is lacking is no success. */

@@ -19,12 +19,14 @@ import { formatDuration } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
 import {
+  requireCache,
   requireData,
   requireGraphs,
   requireOwnFolder,
   requirePrompt,
   requireSameConfig,
   requireSaves,
+  requireThreads,
 } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
@@ -105,6 +107,7 @@ const stateSchema = z.strictObject({
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
+  requireThreads(config);
   await using run = await launch({ ...config, log: options.log });
   try {
     return await new Training(config, options, run).train();
@@ -143,6 +146,7 @@ class Training {
       if (group.rank !== 0) return;
       requireOwnFolder(config);
       requireWritableDirectory(config.out);
+      requireCache(config);
     });
     using data = await this.#openData(model, config.data);
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
