@@ -6,5 +6,5 @@
 
 import process from "node:process";
 
-for (let i = 0; i < 3000; i++) console.log(`line ${i} `.padEnd(100, "."));
+for (let i = 0; i < 3000; i++) process.stdout.write(`${`line ${i} `.padEnd(100, ".")}\n`);
 process.stderr.write("done\n");
