@@ -81,7 +81,7 @@ function denoPermissions(deno) {
     ? "--allow-run"
     : `--allow-run=${programs.join(",")}`;
   const writes = args.some((text) => /^(--log[-_]dir|--redirects|--tee|--trace|--profile|-r|-t)/.test(text));
-  // A profile is told beside what this machine reaches.
-  const measures = args.includes("--profile");
+  // A profile is told beside what this machine reaches, and cards are counted by CUDA.
+  const measures = args.includes("--profile") || args.some((text) => /^(--[\w-]+=)?gpu$/.test(text));
   return [...all, run, ...writes ? ["--allow-write"] : [], ...measures ? ["--allow-ffi"] : []];
 }

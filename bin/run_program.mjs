@@ -37,7 +37,12 @@ export function runProgram(program, args, env) {
     process.stderr.write(`Cannot start '${program}': ${error.message}\n`);
     end(127);
   });
-  child.once("exit", (code, signal) => end(code ?? 128 + constants.signals[signal]));
+  child.once("exit", (code, signal) => {
+    if (signal === "SIGXFSZ") {
+      process.stderr.write(`'${program}' was killed by SIGXFSZ: a file would be larger than 'ulimit -f' allows\n`);
+    }
+    end(code ?? 128 + constants.signals[signal]);
+  });
 }
 
 const watchdogScript = `read -r program || exit 0

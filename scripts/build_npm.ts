@@ -3,6 +3,9 @@
  * kernels. Deno does not read TypeScript below `node_modules`, so the package cannot be the sources themselves. One
  * file stays one file: stack traces and the addresses of kernels and workers keep their meaning.
  *
+ * `dist/node/` is what plain Node imports in their place: modules with the same names, which say in one sentence that the
+ * library runs on Bun or Deno. `package.json` leads there by the condition `node-addons`, which Node has and bundlers lack.
+ *
  * `dist/deno/`, which is not in that package, is what Deno imports by URL: the sources, with packages named as `npm:` ones.
  *
  * @module
@@ -50,6 +53,14 @@ for (const folder of ["dist", "dist/deno"]) {
 }
 const { version }: { version: string } = JSON.parse(readFileSync("package.json", "utf8"));
 write("dist/package.json", `${JSON.stringify({ version, type: "module" })}\n`);
+
+write("dist/node/refuse.js", readFileSync("bin/refuse_node.mjs", "utf8"));
+for (const door of ["mod.js", ...filesIn("doors").map((file) => file.replace(/\.ts$/, ".js"))]) {
+  const names = Object.keys(await import(`${process.cwd()}/dist/${door}`));
+  // Names are linked before any module runs, so what lacks one would be told in place of the sentence.
+  const lines = ['import "./refuse.js";', ...names.map((name) => `export const ${name} = undefined;`)];
+  write(`dist/node/${door.replace("doors/", "")}`, `${lines.join("\n")}\n`);
+}
 
 /** The syntax trees of files as they are staged. */
 async function parse(files: readonly string[]): Promise<ReadonlyMap<string, SourceFile>> {

@@ -1,13 +1,13 @@
 /**
  * Packs the npm package, lays it out as an installation, and loads it in Bun and in Deno: as it is, and bundled by
  * esbuild. Deno runs without any permission, so that this also shows that importing the library does nothing to the
- * machine. The package's command is run too.
+ * machine. The package's command is run too, and plain Node is refused by every door in one sentence.
  *
  * @module
  */
 
 import { build } from "esbuild";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { posix } from "node:path";
 import process from "node:process";
@@ -45,6 +45,18 @@ for (const script of ["installed.js", "bundled.js"]) {
   for (const [program, ...args] of runtimes) {
     const found = execute(program, [...args, script]);
     if (found !== expected) throw new Error(`${script}: expected the names ${expected}, got ${found}`);
+  }
+}
+for (const door of doors) {
+  const script = `import * as all from "fullyshard${door}"; console.log(Object.keys(all));`;
+  const { status, stdout, stderr } = spawnSync("node", ["--input-type=module", "--eval", script], {
+    cwd: folder,
+    encoding: "utf8",
+  });
+  if (status !== 1 || stdout !== "" || !/^fullyshard runs on Bun or Deno, not on Node: [^\n]*\n$/.test(stderr)) {
+    throw new Error(
+      `expected Node to be refused 'fullyshard${door}' in one sentence, got ${status}: ${stdout}${stderr}`,
+    );
   }
 }
 const version = execute("node", ["node_modules/fullyshard/bin/fullyshard.mjs", "--version"]);

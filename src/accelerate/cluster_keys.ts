@@ -70,7 +70,7 @@ export const CLUSTER_KEYS: readonly ForeignKey[] = [
     "nothing is compiled; a backend other than NO is refused",
     (config, to) => {
       const { dynamo_backend: backend = "NO" } = config;
-      if (backend !== "NO") to.refuse("nothing, as there is no compiler", `'${String(backend)}'`);
+      if (backend !== "NO" && backend !== null) to.refuse("nothing, as there is no compiler", `'${String(backend)}'`);
     },
   ),
   refusedKey("dynamo_backend", "there is no compiler", ["NO"]),

@@ -119,7 +119,7 @@ export function foreignKey<Value>(
 export function refusedKey(name: string, why: string, nothing: readonly unknown[] = []): ForeignKey {
   const isNothing = (value: unknown): boolean =>
     value == null || value === false || value === "no" || nothing.includes(value) ||
-    (typeof value === "object" && Object.keys(value).length === 0);
+    (typeof value === "object" && Object.values(value).every((part) => part === null));
   return foreignKey(
     name,
     { schema: z.unknown(), shown: nothing[0] === undefined ? "nothing" : String(nothing[0]) },

@@ -110,7 +110,7 @@ async function readSource(source: ForeignSource, what: string, schema: JsonSchem
   }
 }
 
-/** Takes each value by its key. */
+/** Takes each value by its key. Accelerate writes null for what was not answered, so null says nothing, whatever the key. */
 function takeAll(
   values: Readonly<Record<string, unknown>>,
   table: KeyTable,
@@ -119,6 +119,7 @@ function takeAll(
   to: Translation,
 ): void {
   for (const [name, value] of Object.entries(values)) {
+    if (value === null) continue;
     const key = table.get(name);
     to.key = { typed: snakeCase(name), where: file.places.get(prefix + name) };
     if (key !== undefined) to.said.set(key.name, to.key);

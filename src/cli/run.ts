@@ -11,7 +11,7 @@ import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHe
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
 import { npmProblem } from "../config/npm_flags.ts";
-import { ConfigError, FileError, UnsupportedError } from "../errors.ts";
+import { ConfigError, FileError, LibraryNotFoundError, UnsupportedError } from "../errors.ts";
 import { enclosingLauncher, inheritedVariables, npmConfiguration, processEnvironment } from "../runtime/env.ts";
 import {
   makeDirectory,
@@ -158,7 +158,15 @@ async function tellProfile(folder: string, screen: StatusTerminal): Promise<numb
 /** The cards of this host that ranks will see, at least one. @throws {UnsupportedError} saying why there is none */
 async function countCards(): Promise<number> {
   const { numCards } = await import("../device/cuda/libraries.ts");
-  return await numCards(processEnvironment());
+  try {
+    return await numCards(processEnvironment());
+  } catch (error) {
+    if (!(error instanceof LibraryNotFoundError || error instanceof UnsupportedError)) throw error;
+    const [reason = ""] = error.message.split("\n");
+    throw new UnsupportedError(
+      `Cannot start a rank for each card by '--nproc-per-node gpu': ${reason}; or give a number of ranks, or 'cpu'`,
+    );
+  }
 }
 
 /** Makes one file of what the ranks traced, and gives the exit code: a trace that is lacking is no success. */

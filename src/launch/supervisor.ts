@@ -19,7 +19,7 @@ import process from "node:process";
 import type { Command, Variables } from "./command.ts";
 import { LineReader } from "./lines.ts";
 import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
-import { exitCodeOf, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
+import { exitCodeOf, ignoreFileSizeSignal, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
 import { orderFailures, type RankFailure, rankList } from "./failures.ts";
 import { type StatusTerminal, type StreamName, styled } from "../runtime/terminal.ts";
 
@@ -58,6 +58,12 @@ export interface LaunchOutcome {
 /** Times that hold where the user sets none. */
 export const defaultStopTimes: StopTimes = { noticeMs: 1500, graceMs: 3000, userGraceMs: 30_000 };
 
+/** What a signal says of its cause, where users meet it. */
+const SIGNAL_CAUSES: Readonly<Record<string, string>> = {
+  SIGXFSZ: ", as a file would be larger than the process' limit ('ulimit -f')",
+  SIGXCPU: ", as it has used the processor for longer than its limit ('ulimit -t')",
+};
+
 /** Last lines of a rank that are kept: as many as a runtime's report of an error may have. */
 const numLastLines = 40;
 const sameSignalMs = 500;
@@ -93,12 +99,16 @@ class Supervisor {
   constructor(starts: readonly RankStart[], terminal: StatusTerminal, times: StopTimes) {
     this.#terminal = terminal;
     this.#times = times;
+    ignoreFileSizeSignal();
     const handlers = STOP_SIGNALS.map((signal) => [signal, () => this.#forward(signal)] as const);
     for (const [signal, handler] of handlers) process.on(signal, handler);
     // Nobody reads what ranks say, as behind `| head`: the run ends as if it was told to. The SIGHUP of a terminal that is
     // closed comes before or after, and ranks that save are not to be killed by a second signal.
-    terminal.onClosed = (what) => {
-      if (this.#userSignal === undefined) this.#forward(what === "pipe" ? "SIGTERM" : "SIGHUP");
+    terminal.onClosed = (what, error) => {
+      if (what === "full") {
+        const remark = `fullyshard: what ranks say is not written from here on, as a file is full: ${error.message}`;
+        for (const stream of ["stderr", "stdout"] as const) terminal.lines(stream, [remark]);
+      } else if (this.#userSignal === undefined) this.#forward(what === "pipe" ? "SIGTERM" : "SIGHUP");
       for (const child of this.#children.values()) for (const source of [child.stdout, child.stderr]) source?.resume();
     };
     this.#watchdog = startWatchdog();
@@ -155,7 +165,7 @@ class Supervisor {
         const exitCode = code ?? (signal === null ? 1 : exitCodeOf(signal));
         const detail = signal === null || code !== null
           ? `ended with exit code ${exitCode}`
-          : `was killed by ${signal}`;
+          : `was killed by ${signal}${SIGNAL_CAUSES[signal] ?? ""}`;
         // What is left of its group would hold its output open, and outlive the run.
         signalGroup(child, "SIGKILL");
         this.#ended(rank, { exitCode, detail, lastLines });
@@ -173,6 +183,17 @@ class Supervisor {
     lastLines: string[],
   ): void {
     const reader = new LineReader();
+    let keepBytes = keep[stream];
+    const kept = (bytes: Uint8Array): void => {
+      try {
+        keepBytes?.(bytes);
+      } catch (error) {
+        // A full disk, or a limit on files, is no reason to end a training.
+        keepBytes = undefined;
+        const why = error instanceof Error ? error.message : String(error);
+        this.#terminal.lines("stderr", [`fullyshard: rank ${rank}'s ${stream} is not kept from here on: ${why}`]);
+      }
+    };
     const speaker = styled("dim", `[rank${rank}]`, this.#terminal.hasColors(stream));
     // The runtime's report of an error that the rank told of itself: of all ranks, one message is shown at the end.
     let reportFollows = false;
@@ -185,7 +206,7 @@ class Supervisor {
         } else if ("failure" in said) {
           this.#records.set(rank, said.failure);
           reportFollows = said.failure.uncaught;
-          keep.stderr?.(new TextEncoder().encode(`${failureText(said.failure)}\n`));
+          kept(new TextEncoder().encode(`${failureText(said.failure)}\n`));
         } else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
         else if (shown) this.#terminal.status(said.status);
       }
@@ -198,7 +219,7 @@ class Supervisor {
       process[stream].once("drain", () => source?.resume());
     };
     source?.on("data", (bytes: Uint8Array) => {
-      keep[stream]?.(bytes);
+      kept(bytes);
       pass(reader.push(bytes));
     });
     source?.once("end", () => pass(reader.end()));

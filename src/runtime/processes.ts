@@ -93,6 +93,11 @@ export function threadsOfRank(ranksOnHost: number): number {
   return Math.max(1, Math.floor(coreCount() / ranksOnHost));
 }
 
+/** Most threads that a rank may ask for: each is a Worker that takes memory and time to start, and more than the cores only wait. */
+export function mostThreads(): number {
+  return Math.max(64, 4 * coreCount());
+}
+
 /** Calls `listener` with an uncaught error, before the runtime reports it and ends the process. */
 export function onUncaughtError(listener: (error: unknown) => void): void {
   process.on("uncaughtExceptionMonitor", (error) => {

@@ -51,6 +51,18 @@ export function watchStopSignals(notify: (signal: StopSignal) => void = () => {}
   };
 }
 
+let ignoresFileSize = false;
+
+/**
+ * Makes a write beyond the limit on the size of files (`ulimit -f`) an error, EFBIG, that is told. Under Deno the signal SIGXFSZ
+ * would end the process instead; Bun ignores it by itself.
+ */
+export function ignoreFileSizeSignal(): void {
+  if (ignoresFileSize) return;
+  ignoresFileSize = true;
+  process.on("SIGXFSZ", () => {});
+}
+
 /** The exit code by which a shell reports a signal. */
 export function exitCodeOf(signal: keyof typeof constants.signals): number {
   return 128 + constants.signals[signal];

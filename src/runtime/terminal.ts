@@ -82,7 +82,7 @@ export class StatusTerminal {
    * Called once, when the reader of a stream is gone. Later text is dropped. Where this is absent, writing to a pipe without
    * a reader throws; text for a terminal that was closed is dropped, as SIGHUP tells of that.
    */
-  onClosed: ((what: "pipe" | "terminal") => void) | undefined;
+  onClosed: ((what: "pipe" | "terminal" | "full", error: Error) => void) | undefined;
   #status = "";
   #isDrawn = false;
 
@@ -144,12 +144,16 @@ export class StatusTerminal {
 
   /** Bun throws when the reader is gone, as behind `| head`, where other runtimes tell it later. */
   #failed(sink: TextSink, error: unknown): void {
-    const code = error instanceof Error && "code" in error ? error.code : undefined;
+    if (!(error instanceof Error)) throw error;
+    const code = "code" in error ? error.code : undefined;
     const isHungUp = sink.isTTY === true && (code === "EIO" || code === "EPIPE");
-    if (!isHungUp && (code !== "EPIPE" || this.onClosed === undefined)) throw error;
+    // A file that takes no more, as the disk is full or by `ulimit -f`.
+    const isFull = code === "ENOSPC" || code === "EDQUOT" || code === "EFBIG";
+    if (!isHungUp && ((code !== "EPIPE" && !isFull) || this.onClosed === undefined)) throw error;
+    if (this.#closed.has(sink)) return;
     const isFirst = this.#closed.size === 0;
     this.#closed.add(sink);
-    if (isFirst) this.onClosed?.(isHungUp ? "terminal" : "pipe");
+    if (isFirst || isFull) this.onClosed?.(isHungUp ? "terminal" : isFull ? "full" : "pipe", error);
   }
 
   #draw(): void {

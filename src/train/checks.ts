@@ -11,11 +11,12 @@ import type { ProcessGroup } from "../comm/process_group.ts";
 import { eosOf } from "../data/packing.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { Device } from "../device/device.ts";
-import { ConfigError, type ConfigProblem } from "../errors.ts";
+import { ConfigError, type ConfigProblem, FileError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
 import { entryKind } from "../runtime/entries.ts";
-import { pathExists, pathKind, resolveLinks } from "../runtime/files.ts";
+import { pathExists, pathKind, requireWritableDirectory, resolveLinks } from "../runtime/files.ts";
+import { coreCount, mostThreads } from "../runtime/processes.ts";
 import { countOf } from "../words.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
 import { METRICS_FILE } from "./metrics.ts";
@@ -36,6 +37,33 @@ export function requireSameConfig(group: ProcessGroup, config: RunConfig): void 
     problems.push({ path: key, expected: "the same on all ranks", got });
   }
   if (problems.length > 0) throw new ConfigError(problems);
+}
+
+/**
+ * Refuses more threads than this host's cores can keep busy: each takes memory, and time to start.
+ *
+ * @throws {ConfigError}
+ */
+export function requireThreads({ threads = 1 }: Pick<RunConfig, "threads">): void {
+  const most = mostThreads();
+  if (threads <= most) return;
+  const expected = `at most ${most} on ${countOf(coreCount(), "core")}, of which a rank uses its share unless given`;
+  throw new ConfigError([{ path: "--threads", expected, got: String(threads) }]);
+}
+
+/**
+ * Refuses a folder for tokenized text that cannot be written.
+ *
+ * @throws {FileError} naming `--cache`
+ */
+export function requireCache({ cache }: Pick<RunConfig, "cache">): void {
+  try {
+    requireWritableDirectory(cache);
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+    const detail = `${error.detail}. It is for tokenized text: name another folder with '--cache'`;
+    throw new FileError(error.path, error.action, detail, error.code);
+  }
 }
 
 /**

@@ -13,6 +13,7 @@ import type { DeviceEvent } from "../device/stream.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
+import { ignoreFileSizeSignal } from "../runtime/signals.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { Trace } from "../runtime/trace.ts";
 import { Tensor } from "../tensor/tensor.ts";
@@ -168,6 +169,7 @@ function formatNumber(value: number): string {
 export async function launch(options: LaunchOptions = {}): Promise<Run> {
   const environment = readRankEnvironment();
   tellUncaughtErrors();
+  ignoreFileSizeSignal();
   const { log = new Logger({ sink: standardErrorSink() }) } = options;
   const { localWorldSize: ranksOnHost = 1, localRank } = environment ?? {};
   const folder = options.trace ?? processEnvironment().text("FULLYSHARD_TRACE");

@@ -17,7 +17,15 @@ import type { Logger } from "../runtime/log.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
-import { requireData, requireGraphs, requirePrompt, requireSameConfig, requireSaves } from "./checks.ts";
+import {
+  requireCache,
+  requireData,
+  requireGraphs,
+  requirePrompt,
+  requireSameConfig,
+  requireSaves,
+  requireThreads,
+} from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
 import { evaluate } from "./evaluate.ts";
@@ -105,6 +113,7 @@ const stateSchema = z.strictObject({
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
+  requireThreads(config);
   await using run = await launch({ ...config, log: options.log });
   try {
     return await new Training(config, options, run).train();
@@ -140,7 +149,9 @@ class Training {
     const { hfConfig } = this.#options;
     const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
     using folder = await group.together("take the output folder", async () => {
-      return group.rank === 0 ? await takeFolder(config) : undefined;
+      if (group.rank !== 0) return undefined;
+      requireCache(config);
+      return await takeFolder(config);
     });
     using data = await this.#openData(model, "data");
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, "evalData") : undefined;

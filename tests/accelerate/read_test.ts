@@ -1,7 +1,11 @@
 /** What files of Accelerate and Transformers say in the trainer's keys, and what is refused of them. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { CLUSTER_KEYS, PARALLELISM_KEYS } from "../../src/accelerate/cluster_keys.ts";
+import { FSDP_KEYS } from "../../src/accelerate/fsdp_keys.ts";
+import type { ForeignKey } from "../../src/accelerate/key.ts";
 import { readAccelerateConfig, readFsdpConfig } from "../../src/accelerate/read.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -223,4 +227,49 @@ describe("readFsdpConfig()", () => {
       assert.match(problems.map(({ path, expected, got }) => `${path}: expected ${expected}, got ${got}`).join(), said);
     });
   }
+});
+
+describe("null, which Accelerate writes for what was not answered", () => {
+  const tables:
+    readonly (readonly [string, readonly ForeignKey[], (key: string) => ReturnType<typeof readFsdpConfig>])[] = [
+      ["beside fsdp_config", CLUSTER_KEYS, (key) => readAccelerateConfig({ [key]: null })],
+      [
+        "in parallelism_config",
+        PARALLELISM_KEYS,
+        (key) => readAccelerateConfig({ parallelism_config: { [key]: null } }),
+      ],
+      [
+        "in Accelerate's fsdp_config",
+        FSDP_KEYS,
+        (key) => readAccelerateConfig({ fsdp_config: { [`fsdp_${key}`]: null } }),
+      ],
+      ["in Transformers' fsdp_config", FSDP_KEYS, (key) => readFsdpConfig({ [key]: null })],
+    ];
+  for (const [place, keys, read] of tables) {
+    it(`says nothing for any key ${place}`, async () => {
+      const nothing = await (place.startsWith("in Trans") ? readFsdpConfig({}) : readAccelerateConfig({}));
+      for (const { name } of keys) {
+        const { values, problems, notices, ranks } = await read(name);
+        assert.deepEqual({ values, problems, notices, ranks }, {
+          values: nothing.values,
+          problems: [],
+          notices: [],
+          ranks: {},
+        }, name);
+      }
+    });
+  }
+
+  it("says nothing in a file either, written as null, ~ or nothing, beside keys that say something", async () => {
+    using folder = temporaryDirectory();
+    const file = `${folder.path}/a.yaml`;
+    const fsdp =
+      "fsdp_version:\n  fsdp_reshard_after_forward: ~\n  fsdp_sharding_strategy: 2\n  fsdp_min_num_params: null";
+    writeFileSync(
+      file,
+      `distributed_type: FSDP\nnum_machines: null\nnum_processes: ~\nmixed_precision:\ndynamo_config:\n  dynamo_backend: null\nfsdp_config:\n  ${fsdp}\n`,
+    );
+    const { values, problems, ranks } = await readAccelerateConfig(file);
+    assert.deepEqual([values, problems, ranks], [{ strategy: "fsdp", reshardAfterForward: false }, [], {}]);
+  });
 });

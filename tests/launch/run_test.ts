@@ -5,9 +5,11 @@
  */
 
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import process from "node:process";
+import { fileURLToPath } from "node:url";
 import { sharedTest as test } from "../support/share.ts";
 import { pidsAfter, runCli, scriptPath, startCli, untilDead } from "./launcher.ts";
 
@@ -286,4 +288,35 @@ test("run() is refused in each process of another launcher, and lets its ranks b
   const joined = await runCli(["run", "--nproc-per-node=2", scriptPath("size.ts")], { FULLYSHARD_LAUNCHER: "slurm" });
   assert.equal(joined.code, 0, joined.stderr);
   assert.match(joined.stdout, /^\[rank0\] 2$/m);
+});
+
+test("run() goes on where what ranks say can no longer be written or kept, and says so", (context) => {
+  if (process.platform !== "linux") return context.skip("needs a shell with ulimit -f");
+  const folder = mkdtempSync(`${tmpdir()}/fullyshard-launch-`);
+  try {
+    const main = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url));
+    const isDeno = process.versions["deno"] !== undefined;
+    const command = [
+      ...[process.execPath, ...isDeno ? ["run", "-A", "--no-check"] : [], main, "run"],
+      ...isDeno ? ["--deno-args=-A"] : [],
+      ...["--log-dir", folder, scriptPath("chatty.ts")],
+    ];
+    const shell = `trap '' XFSZ; ulimit -f 100; exec "$0" "$@" > ${folder}/out`;
+    const { status, stderr } = spawnSync("sh", ["-c", shell, ...command], { encoding: "utf8", timeout: 60_000 });
+    assert.equal(status, 0, stderr);
+    assert.match(stderr, /^fullyshard: what ranks say is not written from here on, as a file is full: .*$/m);
+    assert.match(stderr, /^fullyshard: rank 0's stdout is not kept from here on: Cannot write '.*stdout\.log': /m);
+    assert.match(stderr, /\[rank0\] done/);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test("run() says in one sentence that no card can be counted", async (context) => {
+  const { code, stderr } = await runCli(["run", "--nproc-per-node", "gpu", report], {
+    FULLYSHARD_CUDART_LIBRARY: "/none",
+  });
+  if (code === 0) return context.skip("there is a card");
+  assert.equal(code, 2);
+  assert.match(stderr, /^fullyshard run: Cannot start a rank for each card by '--nproc-per-node gpu': [^\n]*'cpu'\n$/);
 });

@@ -6,7 +6,7 @@
  */
 import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
-import { NativeError, OutOfMemoryError } from "../../errors.ts";
+import { FileError, NativeError, OutOfMemoryError } from "../../errors.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import { acquire, type Acquired, attempt, settle } from "../together.ts";
@@ -28,6 +28,7 @@ export interface SegmentRequest {
  * Reserves room in a file, so that no page of it can be missing later.
  *
  * @throws {OutOfMemoryError} naming the bytes asked for and free, and the container's option
+ * @throws {FileError} if the process may not have files of that size
  */
 export function reserve(files: RunFiles, descriptor: number, byteLength: number, owner: string, begin = 0): void {
   const { posix, directory } = files;
@@ -42,7 +43,12 @@ export function reserve(files: RunFiles, descriptor: number, byteLength: number,
   try {
     posix.reserve(descriptor, byteLength, begin);
   } catch (error) {
-    throw error instanceof NativeError && error.code === "ENOSPC" ? outOfMemory() : error;
+    if (!(error instanceof NativeError)) throw error;
+    if (error.code === "EFBIG") {
+      const detail = `${byteLength} bytes for ${owner} are more than a file may have by 'ulimit -f'. Give it more`;
+      throw new FileError(directory, "share memory in", detail, "EFBIG");
+    }
+    throw error.code === "ENOSPC" ? outOfMemory() : error;
   }
 }
 

@@ -12,6 +12,8 @@ import { ArgumentError, UnsupportedError } from "../../errors.ts";
 import { type BackgroundWorker, startBackgroundWorker } from "../../runtime/background_worker.ts";
 import { sleep } from "../../runtime/clock.ts";
 import { permissionRemedy } from "../../runtime/permissions.ts";
+import { coreCount, mostThreads } from "../../runtime/processes.ts";
+import { countOf } from "../../words.ts";
 import type { HelperData } from "./helper.ts";
 import type { NativeLibrary } from "./library.ts";
 
@@ -65,6 +67,11 @@ export async function openThreads(
 ): Promise<ThreadPool | undefined> {
   if (!(Number.isInteger(threads) && threads >= 1 && threads <= MAX_THREADS)) {
     throw new ArgumentError(`Cannot run ${threads} threads: a rank has from 1 to ${MAX_THREADS}`);
+  }
+  if (threads > mostThreads()) {
+    throw new ArgumentError(
+      `Cannot run ${threads} threads on ${countOf(coreCount(), "core")}: a rank has at most ${mostThreads()} here`,
+    );
   }
   if (threads === 1) return undefined;
   const { provider } = posix;

@@ -1,0 +1,10 @@
+/**
+ * Prints more than a small file holds, then says on standard error that it is done.
+ *
+ * @module
+ */
+
+import process from "node:process";
+
+for (let i = 0; i < 3000; i++) process.stdout.write(`${`line ${i} `.padEnd(100, ".")}\n`);
+process.stderr.write("done\n");
