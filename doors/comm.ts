@@ -4,7 +4,7 @@
  * @module
  */
 
-export { type AllReduceOptions, ProcessGroup } from "../src/comm/process_group.ts";
+export { ProcessGroup } from "../src/comm/process_group.ts";
 export { DeviceMesh, deviceMesh, type MeshShape } from "../src/comm/mesh.ts";
 export type { Call, CallKind, Phase } from "../src/comm/call.ts";
 export type { FlightRecord, RecordedCall, RecordedRank } from "../src/comm/flight_record.ts";
@@ -19,7 +19,8 @@ export type { ControlOptions, Place } from "../src/comm/control_plane.ts";
 export type { AllReduceArgs, GatherMemory, Transfer, Window } from "../src/comm/data_plane.ts";
 export type { AnnouncedWindow } from "../src/comm/gather_window.ts";
 export type { MeshAxis } from "../src/comm/mesh.ts";
-export type { CallListener, ReduceScatterOptions } from "../src/comm/process_group.ts";
+export type { CallListener } from "../src/comm/process_group.ts";
+export type { AllReduceOptions, ReduceScatterOptions } from "../src/comm/reductions.ts";
 export type { BACKENDS } from "../src/comm/registry.ts";
 export type { HostsPlace } from "../src/comm/data/nccl.ts";
 export type { HostsJoinOptions } from "../src/comm/hosts/join.ts";

@@ -1,6 +1,6 @@
 /**
- * Undoing after an error: all steps are taken, whatever one of them throws. The caller throws the error that came first, as it says
- * what went wrong.
+ * Steps that are all taken, whatever one of them throws, and of whose errors the first is told: it says what went wrong, and the others
+ * often follow from it.
  *
  * @module
  */
@@ -14,4 +14,17 @@ export function unwind(steps: Iterable<() => void>): void {
       // What is undone follows from an error that the caller throws.
     }
   }
+}
+
+/** Takes each step, and throws the first error then, if there was one. */
+export function takeAll(steps: Iterable<() => void>): void {
+  const errors: unknown[] = [];
+  for (const step of steps) {
+    try {
+      step();
+    } catch (error) {
+      errors.push(error);
+    }
+  }
+  if (errors.length > 0) throw errors[0];
 }

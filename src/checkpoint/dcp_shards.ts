@@ -9,6 +9,7 @@ import { CheckpointError } from "../errors.ts";
 import { listDirectory } from "../runtime/files.ts";
 import { numelOf, type Shape } from "../shape.ts";
 import { type Box, wholeBox } from "../tensor/shard_layout.ts";
+import { overlapIn } from "./boxes.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
 
@@ -94,11 +95,9 @@ function joined(directory: string, name: string, parts: ReturnType<typeof partsO
     return Math.max(...parts.map(({ box }) => at(box.offsets, dim, "offset") + at(box.sizes, dim, "size")));
   });
   const held = parts.filter(({ box }) => numelOf(box.sizes) > 0);
-  for (const [i, { box, file }] of held.entries()) {
-    const other = held.slice(i + 1).find((later) => overlap(box, later.box));
-    if (other !== undefined) {
-      throw refuse(`Parts must not overlap, but those of '${file.path}' and '${other.file.path}' do`);
-    }
+  const [one, two] = overlapIn(held.map(({ box, file }) => ({ ...box, path: file.path }))) ?? [];
+  if (one !== undefined && two !== undefined) {
+    throw refuse(`Parts must not overlap, but those of '${one.path}' and '${two.path}' do`);
   }
   const found = held.reduce((sum, { box }) => sum + numelOf(box.sizes), 0);
   if (found !== numelOf(shape)) {
@@ -107,12 +106,4 @@ function joined(directory: string, name: string, parts: ReturnType<typeof partsO
     );
   }
   return { name, code: first.code, shape, parts: held.map(({ file, box }) => ({ file, box })) };
-}
-
-/** Whether two boxes that hold elements share some. */
-function overlap(a: Box, b: Box): boolean {
-  return a.offsets.every((offset, dim) => {
-    const [other, size, otherSize] = [at(b.offsets, dim, "offset"), at(a.sizes, dim, "size"), at(b.sizes, dim, "size")];
-    return offset < other + otherSize && other < offset + size;
-  });
 }

@@ -122,11 +122,14 @@ async function readAll(
   if (optimizer !== undefined && manifest.optimizer !== undefined) {
     parts.push(...savedParts(optimizerTensors(model, optimizer), manifest.optimizer.tensors));
   }
-  using _writing = openModelForWriting(model, missing);
-  if (broadcastFromRank0) return await broadcastAll(path, parts, reader, group);
-  return await verdictOf(path, group, async () => {
-    for (const part of parts) await reader.read(part);
-  });
+  using writing = openModelForWriting(model, missing);
+  const damage = broadcastFromRank0
+    ? await broadcastAll(path, parts, reader, group)
+    : await verdictOf(path, group, async () => {
+      for (const part of parts) await reader.read(part);
+    });
+  if (damage === "") writing.complete();
+  return damage;
 }
 
 /** Rank 0 reads share after share, of which every rank takes what it holds. */

@@ -90,7 +90,7 @@ export async function loadHfWeights(
   );
   let bytesRead = 0;
   const label = `load weights of '${directory}'`;
-  using _writing = openModelForWriting(model);
+  using writing = openModelForWriting(model);
   if (broadcastFromRank0) {
     for (const { part: { name, index }, start, values } of scatterWhole(parts, { group: ranks })) {
       await ranks.together(label, () => {
@@ -107,6 +107,7 @@ export async function loadHfWeights(
       }
     });
   }
+  writing.complete();
   return { tensors: tensors.length, bytesRead, ignored, files: own?.files ?? [] };
 }
 

@@ -9,6 +9,7 @@ import { at } from "../at.ts";
 import { problemsOf } from "../config/problems.ts";
 import { CheckpointError } from "../errors.ts";
 import { numelOf, type Shape } from "../shape.ts";
+import { overlapIn } from "./boxes.ts";
 import { isJsonObject, type JsonObject, kindOf, parseJsonObject } from "./json.ts";
 import {
   bodyChecksum,
@@ -99,6 +100,13 @@ function parseTensors(list: RenderedTensors, files: Manifest["files"], path: str
     });
     if (numel !== numelOf(shape)) {
       throw new CheckpointError(path, `Expected boxes of ${numelOf(shape)} elements, got ${numel}`, name);
+    }
+    const [one, two] = overlapIn(parsed.map(({ box }) => box)) ?? [];
+    if (one !== undefined && two !== undefined) {
+      const text = [one, two].map(({ offsets, sizes }) => `[${sizes.join(", ")}] at [${offsets.join(", ")}]`).join(
+        " and ",
+      );
+      throw new CheckpointError(path, `Expected boxes that share no element, got ${text}`, name);
     }
     return [name, { shape, shares: parsed }];
   }));

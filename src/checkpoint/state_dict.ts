@@ -12,7 +12,7 @@ import { sameShape, type Shape } from "../shape.ts";
 import type { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, type ShardLayout, wholeBox, wholeLayout } from "../tensor/shard_layout.ts";
-import { openForWriting, ownedPtr } from "../tensor/write.ts";
+import { openForWriting, ownedPtr, type ParameterWriting } from "../tensor/write.ts";
 import type { Companions } from "./companions.ts";
 import type { SafetensorsEntry } from "./safetensors_header.ts";
 import { explainWrapped } from "./wrapped_names.ts";
@@ -111,19 +111,31 @@ export function modelTensors(model: NamedParts): HeldTensor[] {
 
 /**
  * Lets what this rank holds of all parameters and buffers be overwritten, until it is disposed. A parameter or buffer without
- * memory gets some first. Every rank must call it.
+ * memory gets some first, and has none again if not all is written. Every rank must call it.
  *
  * @param missing names of those that will not be written
  * @throws {ArgumentError} if one of those has no values to keep
  */
-export function openModelForWriting(model: NamedParts, missing: readonly string[] = []): Disposable {
+export function openModelForWriting(model: NamedParts, missing: readonly string[] = []): ParameterWriting {
   const kept = new Set(missing);
   for (const [name, { storage }] of model.namedParameters()) {
     if (!kept.has(name) || storage.hasValues()) continue;
     throw new ArgumentError(`'${name}' is missing and has no values to keep: give it, or initialize the model first`);
   }
-  for (const [, buffer] of model.namedBuffers()) buffer.materialize();
-  return openForWriting([...model.namedParameters()].map(([, parameter]) => parameter));
+  const fresh = [...model.namedBuffers()].map(([, buffer]) => buffer).filter(({ buffer }) => !buffer.attached);
+  let isComplete = false;
+  using opened = new DisposableStack();
+  opened.defer(() => {
+    if (!isComplete) { for (const buffer of fresh) buffer.vacate(); }
+  });
+  for (const buffer of fresh) buffer.materialize();
+  const parameters = opened.use(openForWriting([...model.namedParameters()].map(([, parameter]) => parameter)));
+  const writing = opened.move();
+  const complete = (): void => {
+    isComplete = true;
+    parameters.complete();
+  };
+  return { complete, [Symbol.dispose]: () => writing.dispose() };
 }
 
 /** One state of one parameter. */

@@ -11,6 +11,7 @@ import { float32 } from "../dtype.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { numelOf, type Shape } from "../shape.ts";
 import { type Box, placedBoxes, sharedRuns, wholeBox } from "../tensor/shard_layout.ts";
+import type { ParameterWriting } from "../tensor/write.ts";
 import { type HeldTensor, type LoadReport, requireFit } from "./state_dict.ts";
 import { gatherWhole, scatterWhole, type WholeOptions } from "./whole.ts";
 
@@ -107,7 +108,7 @@ export interface StateChange {
   /** What the tensors are for: `model` or `optimizer`. */
   readonly what: string;
   /** Opens the memory for writing, if need be. @throws {ArgumentError} if what is missing has no values to keep */
-  readonly open: (missing: readonly string[]) => Disposable | undefined;
+  readonly open: (missing: readonly string[]) => ParameterWriting | undefined;
 }
 
 /**
@@ -142,7 +143,7 @@ function writeOwn({ tensors, given, what, open }: StateChange, { group, strict =
     return report;
   };
   const report = group === undefined ? check() : group.agree(`set the ${what}'s state dict`, check);
-  using _writing = open(report.missing);
+  using writing = open(report.missing);
   for (const tensor of tensors) {
     const state = given.get(tensor.name);
     if (state === undefined) continue;
@@ -153,6 +154,7 @@ function writeOwn({ tensors, given, what, open }: StateChange, { group, strict =
       tensor.device.copyIn(ptr, new Uint8Array(buffer, byteOffset, length * float32.byteLength));
     }
   }
+  writing?.complete();
   return report;
 }
 
@@ -178,11 +180,12 @@ function broadcastState(
   const parts = tensors.filter(({ name }) => !missing.has(name)).map((held) => {
     return { held, box: wholeBox(held.shard.shape) };
   });
-  using _writing = open(report.missing);
+  using writing = open(report.missing);
   for (const { part: { held }, start, values } of scatterWhole(parts, options)) {
     const state = given.get(held.name);
     if (group.rank === 0 && state !== undefined) values.set(state.toArray().subarray(start, start + values.length));
   }
+  writing?.complete();
   return report;
 }
 

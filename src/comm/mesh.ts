@@ -59,8 +59,12 @@ export class DeviceMesh {
   }
 }
 
+/** The meshes over each group, by axes and lengths. */
+const MESHES: WeakMap<ProcessGroup, Map<string, DeviceMesh>> = new WeakMap();
+
 /**
- * Lays a grid over a group. Collective: every rank gives the same shape.
+ * Lays a grid over a group. Collective: every rank gives the same shape. Equal meshes are one: a call with the same group, names and
+ * lengths gives the mesh of the first call, unless one of its groups was disposed since.
  *
  * @param group all ranks of the grid
  * @param shape length of each axis, outermost first; the product is the group's size
@@ -85,8 +89,15 @@ export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
       `A mesh of { ${text} } has ${countOf(product, "rank")}, but group '${group.name}' has ${group.size}`,
     );
   }
+  const known = MESHES.get(group) ?? new Map<string, DeviceMesh>();
+  MESHES.set(group, known);
+  const key = JSON.stringify([names, lengths]);
+  const before = known.get(key);
+  if (before !== undefined && names.every((axis) => !before.axis(axis).disposed)) return before;
   const groups = new Map<string, ProcessGroup>();
   const mesh = new DeviceMesh(group, shape, groups);
+  // Groups that were made go where a later one cannot be.
+  using made = new DisposableStack();
   let stride = group.size;
   for (const [i, axis] of names.entries()) {
     const length = at(lengths, i, "axis");
@@ -94,7 +105,9 @@ export function deviceMesh(group: ProcessGroup, shape: MeshShape): DeviceMesh {
     const first = group.rank - at(mesh.coordinate, i, "axis") * stride;
     const line = Array.from({ length }, (_, place) => first + place * stride);
     // An axis over all ranks is the group itself: no memory of its own.
-    groups.set(axis, length === group.size ? group : group.split(line, axis, { mesh, axis }));
+    groups.set(axis, length === group.size ? group : made.use(group.split(line, axis, { mesh, axis })));
   }
+  made.move();
+  known.set(key, mesh);
   return mesh;
 }

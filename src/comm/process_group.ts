@@ -11,39 +11,20 @@ import { at } from "../at.ts";
 import type { DType } from "../dtype.ts";
 import type { BlockSource } from "../device/buffer.ts";
 import type { DevicePtr } from "../device/device.ts";
-import type { DeviceScalar } from "../device/scalars.ts";
 import { ArgumentError, UseAfterDisposeError } from "../errors.ts";
+import { takeAll } from "../unwind.ts";
 import { type Call, hashNumbers, hashText, isCollective, type Phase } from "./call.ts";
 import { checkAllReduce, checkCount, checkParts, checkPerRank, checkRank, checkReduceScatter } from "./checks.ts";
 import type { ControlPlane } from "./control_plane.ts";
-import type { AllReduceArgs, DataPlane, ReduceScatterArgs, Transfer, Work } from "./data_plane.ts";
+import type { DataPlane, Transfer, Work } from "./data_plane.ts";
 import type { FlightRecord } from "./flight_record.ts";
 import { announcedMemory, AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
 import type { MeshAxis } from "./mesh.ts";
+import { type AllReduceOptions, factorOf, type ReduceScatterOptions } from "./reductions.ts";
 import { attempt, settle } from "./together.ts";
 
 /** How long ranks wait for one that reads, writes or tokenizes; that it has died they see in seconds all the same. */
 const PATIENCE_SECONDS: number = 24 * 3600;
-
-/** How an all-reduce combines, and its name in messages. */
-export interface AllReduceOptions {
-  /** Default `sum`. */
-  readonly op?: AllReduceArgs["op"];
-  /** Factor applied once, after the sum; floats only. @default 1 */
-  readonly scale?: DeviceScalar | undefined;
-  /** What is reduced: FQN of a unit, or e.g. `token count`. */
-  readonly unit: string;
-  /** When in the step, for messages. */
-  readonly phase?: Phase;
-}
-
-/** What {@link ProcessGroup.reduceScatter} takes. */
-export type ReduceScatterOptions = Omit<ReduceScatterArgs, "scale"> & Pick<AllReduceOptions, "scale">;
-
-/** What ranks compare of a scale: its factor, and 1 where nothing scales. */
-function factorOf(scale: AllReduceOptions["scale"]): number {
-  return scale === undefined ? 1 : scale.value;
-}
 
 /** Gets every call of a group, and of the groups split from it, before it is made or when it has ended. */
 export type CallListener = (call: Call, group: ProcessGroup) => void;
@@ -84,7 +65,7 @@ export class ProcessGroup {
   readonly #parent: ProcessGroup | undefined;
   /** This group and those that it was split from, one from another. */
   readonly #lineage: readonly ProcessGroup[];
-  readonly #children: ProcessGroup[] = [];
+  readonly #children = new Set<ProcessGroup>();
   readonly #before = new Set<CallListener>();
   readonly #after = new Set<CallListener>();
   #sequence = 0;
@@ -106,6 +87,11 @@ export class ProcessGroup {
     this.#data = data;
     this.#parent = parent;
     this.#lineage = parent === undefined ? [this] : [this, ...parent.#lineage];
+  }
+
+  /** Whether this rank has left it. */
+  get disposed(): boolean {
+    return this.#disposed;
   }
 
   /** Number of calls made. */
@@ -318,9 +304,11 @@ export class ProcessGroup {
   split(ranks: readonly number[], name: string, mesh?: MeshAxis): ProcessGroup {
     checkParts(ranks, this.rank, this.size, name);
     using _call = this.#announce({ kind: "split", unit: name });
-    const control = this.#control.split(ranks, name);
+    using opened = new DisposableStack();
+    const control = opened.adopt(this.#control.split(ranks, name), (plane) => plane.dispose());
     const child = new ProcessGroup(control, this.#data.split(control), this, mesh);
-    this.#children.push(child);
+    opened.move();
+    this.#children.add(child);
     return child;
   }
 
@@ -366,9 +354,12 @@ export class ProcessGroup {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    for (const child of this.#children.reverse()) child.dispose();
-    this.#data.dispose();
-    this.#control.dispose();
+    if (this.#parent !== undefined) this.#parent.#children.delete(this);
+    takeAll([
+      ...[...this.#children].toReversed().map((child) => () => child.dispose()),
+      () => this.#data.dispose(),
+      () => this.#control.dispose(),
+    ]);
   }
 
   /** Same as {@link dispose}, for `using`. */

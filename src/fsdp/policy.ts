@@ -6,7 +6,8 @@
 import type { DeviceMesh } from "../comm/mesh.ts";
 import type { Phase } from "../comm/call.ts";
 import type { Work } from "../comm/data_plane.ts";
-import type { ProcessGroup, ReduceScatterOptions } from "../comm/process_group.ts";
+import type { ProcessGroup } from "../comm/process_group.ts";
+import type { ReduceScatterOptions } from "../comm/reductions.ts";
 import type { DevicePtr } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import type { OffloadPolicy } from "../parallel/offload.ts";

@@ -82,6 +82,7 @@ export class FsdpUnit implements GradientReducer {
   readonly #toRun = new Set<Module>();
   /** Whether the forward under way has gathered the parameters, and they were not here before. */
   #gathersForward = false;
+  #isDisposed = false;
   /** Whether another unit's forward has gathered the parameters, and this one's has not begun. */
   #isPrefetched = false;
   /** The forward and the backward under way, in a trace. */
@@ -210,7 +211,7 @@ export class FsdpUnit implements GradientReducer {
 
   /** Begins to gather before the forward comes. */
   #prefetchForward(): void {
-    if (this.unsharded) return;
+    if (this.unsharded || this.#isDisposed) return;
     this.unshard("forward");
     this.#isPrefetched = true;
   }
@@ -288,7 +289,7 @@ export class FsdpUnit implements GradientReducer {
     use.close();
     this.#need(() => this.unshard("backward"));
     const byPolicy = this.policy.backwardPrefetch && previous !== undefined ? [previous] : [];
-    for (const next of this.backwardPrefetch ?? byPolicy) next.unshard("backward");
+    for (const next of this.backwardPrefetch ?? byPolicy) if (!next.#isDisposed) next.unshard("backward");
   }
 
   /** The backward has left a use of the unit: reduces its gradients, if no other use is open, and frees the parameters. */
@@ -338,8 +339,9 @@ export class FsdpUnit implements GradientReducer {
     ]);
   }
 
-  /** Frees everything; every rank must. */
+  /** Frees everything; every rank must. Units that would have gathered this one before its turn leave it alone from now on. */
   dispose(): void {
+    this.#isDisposed = true;
     this.reshard();
     for (const segment of this.segments) segment.dispose();
     this.#gradientScale?.[Symbol.dispose]();

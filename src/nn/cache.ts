@@ -8,6 +8,7 @@
  * @module
  */
 import { at } from "../at.ts";
+import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, ShapeError, UseAfterDisposeError } from "../errors.ts";
 import { copyElements } from "../ops/convert.ts";
@@ -215,8 +216,7 @@ export class RecurrentState implements Disposable {
   of(like: Tensor, shape: Shape): Tensor {
     requireNoGrad(like);
     const { length } = this.#cache;
-    const allocate = (): Tensor => Tensor.empty(like.device, shape, float32, "recurrent state");
-    const states = this.#states ??= [allocate(), allocate()];
+    const states = this.#states ??= bothStates(like.device, shape);
     if (!sameShape(states[0].shape, shape)) {
       throw new ShapeError("cache", "batch and width must be those of the tokens in it", shape, states[0].shape);
     }
@@ -231,6 +231,14 @@ export class RecurrentState implements Disposable {
   [Symbol.dispose](): void {
     for (const state of this.#states ?? []) state.dispose();
   }
+}
+
+function bothStates(device: Device, shape: Shape): readonly [kept: Tensor, next: Tensor] {
+  using taken = new DisposableStack();
+  const allocate = (): Tensor => taken.use(Tensor.empty(device, shape, float32, "recurrent state"));
+  const states = [allocate(), allocate()] as const;
+  taken.move();
+  return states;
 }
 
 function requireNoGrad({ requiresGrad }: Tensor): void {

@@ -197,10 +197,13 @@ export class RotaryTables {
     const { dim, maxPositions, scaling } = this.#options;
     let made = this.#tables.get(long);
     if (made === undefined || made.rows < positions) {
+      this.#tables.delete(long); // where memory runs out, the next call makes new ones
       made?.[Symbol.dispose]();
       const rows = rowsFor(positions, maxPositions);
+      using taken = new DisposableStack();
       const table = (): BufferTensor => {
-        const buffer = new BufferTensor(this.#device, [rows, dim / 2], { persistent: false, kind: "activations" });
+        const shape = [rows, dim / 2];
+        const buffer = taken.use(new BufferTensor(this.#device, shape, { persistent: false, kind: "activations" }));
         buffer.rename("rotary tables");
         buffer.materialize();
         return buffer;
@@ -211,6 +214,7 @@ export class RotaryTables {
       const scale = attentionFactorOf(this.#device, scaling, long);
       const sizes = { positions: rows, half: dim / 2, scale };
       this.#device.kernels.ropeTable({ ...sizes, cos: cos.ptr, sin: sin.ptr, invFreq: invFreq.ptr });
+      taken.move();
       made = new PositionRows(rows, [cos, sin]);
       this.#tables.set(long, made);
     }

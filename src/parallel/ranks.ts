@@ -59,7 +59,8 @@ export function neighboursOf(group: ProcessGroup, size: number): ProcessGroup {
   NEIGHBOURS.set(group, known);
   const begin = group.rank - group.rank % size;
   const ranks = Array.from({ length: size }, (_, i) => begin + i);
-  const part = known.get(size) ?? group.split(ranks, `${group.name} by ${size}`);
+  const before = known.get(size);
+  const part = before?.disposed === false ? before : group.split(ranks, `${group.name} by ${size}`);
   known.set(size, part);
   return part;
 }

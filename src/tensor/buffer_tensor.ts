@@ -56,4 +56,9 @@ export class BufferTensor extends Tensor {
   materialize(): void {
     if (!this.buffer.attached) this.buffer.attach();
   }
+
+  /** Gives its memory back, with its values. */
+  vacate(): void {
+    this.buffer.detach();
+  }
 }

@@ -18,6 +18,12 @@ export function openRuns(runs: Iterable<ParameterRun>): Disposable {
   return opened.move();
 }
 
+/** Parameters that are being written, until it is disposed. */
+export interface ParameterWriting extends Disposable {
+  /** All was written. Without, what had no values before has none at the end, so that nobody computes with a part of them. */
+  complete(): void;
+}
+
 /**
  * Gives memory to parameters that have none and opens their runs, until it is disposed; that comes whatever happens: other
  * ranks wait. Every rank must call it with the same parameters, and finds its way to what it owns by {@link ownedPtr}.
@@ -26,31 +32,15 @@ export function openRuns(runs: Iterable<ParameterRun>): Disposable {
 export function openForWriting(parameters: Iterable<Parameter>): ParameterWriting {
   const list = [...parameters];
   const fresh = list.filter(({ storage }) => !storage.hasValues());
-  const forget = (): void => unwind(fresh.map(({ storage }) => () => storage.vacate()));
-  try {
-    for (const parameter of list) parameter.materialize();
-    const runs = openRuns(new Set(list.map(({ storage }) => storage.run)));
-    let fails = false;
-    return {
-      fail: () => void (fails = true),
-      [Symbol.dispose]: () => {
-        try {
-          runs[Symbol.dispose]();
-        } finally {
-          if (fails) forget();
-        }
-      },
-    };
-  } catch (error) {
-    forget();
-    throw error;
-  }
-}
-
-/** Parameters that are being written. */
-export interface ParameterWriting extends Disposable {
-  /** Not all was written: what had no values before has none at the end, so that nobody computes with a part of them. */
-  fail(): void;
+  let isComplete = false;
+  using opened = new DisposableStack();
+  opened.defer(() => {
+    if (!isComplete) unwind(fresh.map(({ storage }) => () => storage.vacate()));
+  });
+  for (const parameter of list) parameter.materialize();
+  opened.use(openRuns(new Set(list.map(({ storage }) => storage.run))));
+  const writing = opened.move();
+  return { complete: () => void (isComplete = true), [Symbol.dispose]: () => writing.dispose() };
 }
 
 /**
@@ -76,10 +66,6 @@ export function writeParameters(
 ): void {
   const list = [...parameters];
   using writing = openForWriting(list);
-  try {
-    for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
-  } catch (error) {
-    writing.fail();
-    throw error;
-  }
+  for (const parameter of list) if (parameter.storage.shard.numel > 0) write(parameter, ownedPtr(parameter));
+  writing.complete();
 }

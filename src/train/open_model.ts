@@ -23,6 +23,7 @@ import { shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
 import { pathKind, readBytes } from "../runtime/files.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { writeParameters } from "../tensor/write.ts";
+import { unwind } from "../unwind.ts";
 import type { Run } from "./run.ts";
 
 /**
@@ -108,8 +109,13 @@ export async function openModel(
     save: (directory, options) => saveHfDirectory(model, directory, group, options),
   };
   if (fsdpPlan !== undefined) {
-    shardModel(model, { ...sharding, fsdpPlan, mesh: mesh ?? group });
-    await model.load();
+    const handle = shardModel(model, { ...sharding, fsdpPlan, mesh: mesh ?? group });
+    try {
+      await model.load();
+    } catch (error) {
+      unwind([() => handle.dispose()]); // nobody else has it
+      throw error;
+    }
   }
   return model;
 }

@@ -10,6 +10,7 @@ import type { Batch } from "../data/loader.ts";
 import type { Device } from "../device/device.ts";
 import { type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";
+import { ShapeError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
@@ -18,6 +19,7 @@ import { terminal } from "../runtime/terminal.ts";
 import { Trace } from "../runtime/trace.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { untrack } from "../tensor/scope.ts";
+import { takeAll } from "../unwind.ts";
 import { backwardStep } from "./backward.ts";
 import { writeFlightRecord } from "./flight.ts";
 import { tellUncaughtErrors } from "./failure.ts";
@@ -111,6 +113,10 @@ export class Run implements AsyncDisposable {
    */
   log(values: LogValues): void {
     const { step } = this.group;
+    for (const [name, value] of Object.entries(values)) {
+      if (!(value instanceof Tensor) || value.numel === 1) continue;
+      throw new ShapeError("log", `'${name}' must have one element`, value.shape);
+    }
     const kept = Object.entries(values).map(([name, value]) => [name, keep(value)] as const);
     const print = (): void => {
       const words = kept.map(([name, value]) => `${name} ${textOf(value)}`);
@@ -120,13 +126,11 @@ export class Run implements AsyncDisposable {
     while (this.#lines[0]?.ready.done) this.#lines.shift()?.print();
   }
 
-  /** Prints what has not been printed yet, leaves the group and closes the device. */
+  /** Prints what has not been printed yet, leaves the group and closes the device, also where printing throws: then that is thrown. */
   [Symbol.asyncDispose](): Promise<void> {
-    for (const line of this.#lines.splice(0)) line.print();
-    this.group.dispose();
-    this.device.dispose();
-    this.#trace?.close();
-    return Promise.resolve();
+    const { device, group } = this;
+    const ends = [() => group.dispose(), () => device.dispose(), () => this.#trace?.close()];
+    return Promise.try(() => takeAll([...this.#lines.splice(0).map(({ print }) => print), ...ends]));
   }
 }
 
@@ -175,6 +179,8 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
   const folder = options.trace ?? processEnvironment().text("FULLYSHARD_TRACE");
   const trace = folder === undefined ? undefined : new Trace();
   const own = environment === undefined ? log : log.withRank(environment.rank);
+  using opened = new DisposableStack();
+  opened.defer(() => trace?.close());
   const device = await openDevice(options.device ?? "cpu", {
     report: (text) => own.once().warn(text), // which is the same on all ranks
     cpuMath: "auto",
@@ -183,14 +189,12 @@ export async function launch(options: LaunchOptions = {}): Promise<Run> {
     ...options,
     trace,
   });
-  try {
-    const report = (text: string): void => own.warn(text);
-    const group = await openProcessGroup({ report, onStop: writeFlightRecord, ...options, device });
-    if (folder !== undefined && trace !== undefined) openTrace(folder, trace, group);
-    const { localWorldSize } = environment ?? {};
-    return new Run({ device, group, localWorldSize, trace, print: terminal("stdout").write });
-  } catch (error) {
-    device.dispose();
-    throw error;
-  }
+  opened.defer(() => device.dispose());
+  const report = (text: string): void => own.warn(text);
+  const group = opened.use(await openProcessGroup({ report, onStop: writeFlightRecord, ...options, device }));
+  if (folder !== undefined && trace !== undefined) openTrace(folder, trace, group);
+  const { localWorldSize } = environment ?? {};
+  const run = new Run({ device, group, localWorldSize, trace, print: terminal("stdout").write });
+  opened.move();
+  return run;
 }

@@ -10,6 +10,7 @@ import { deviceMesh, type MeshShape } from "../../src/comm/mesh.ts";
 import { bfloat16, float32 } from "../../src/dtype.ts";
 import { NativeError } from "../../src/errors.ts";
 import { sleep } from "../conformance/values.ts";
+import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 
 /** Where a rank is in a mesh. */
@@ -57,6 +58,36 @@ export function placeInMesh({ group }: WorldRank, shape: MeshShape): MeshPlace {
     sums: axes.map((axis) => axis.sum([group.rank], "ranks")[0]),
     names: axes.map((axis) => axis.mesh?.mesh === mesh ? axis.mesh.axis : undefined),
   };
+}
+
+/** What came of many meshes. */
+export interface MeshesReport {
+  readonly equal: boolean;
+  readonly anew: boolean;
+  readonly sums: readonly (number | undefined)[];
+  /** What is thrown where there is no room for another group. */
+  readonly refused: string;
+  /** Whether a mesh that lacked room for its second axis left the room of its first. */
+  readonly room: boolean;
+}
+
+/** Makes meshes again and again, loses one, and makes others until there is no room. Between Workers. */
+export function meshesAndGroups({ group }: WorldRank): MeshesReport {
+  const square: MeshShape = { replicate: 2, shard: 2 };
+  const first = deviceMesh(group, square);
+  const equal = Array.from({ length: 40 }, () => deviceMesh(group, square)).every((mesh) => mesh === first);
+  const sums = first.axes.map((axis) => first.axis(axis).sum([1], "ranks")[0]);
+  first.axis("shard").dispose();
+  group.barrier("disposed");
+  const second = deviceMesh(group, square);
+  const anew = second !== first && second.axis("shard").sum([1], "ranks")[0] === 2;
+  if (group.kind === "shm") return { equal, anew, sums, refused: "", room: true };
+  // The world, three axes of two meshes that are there, and one place that is left for the first axis.
+  const held = Array.from({ length: 11 }, (_, i) => group.split([group.rank], `own ${i}`));
+  const refused = messageOf(() => deviceMesh(group, { x: 2, y: 2 }));
+  group.barrier("refused");
+  const room = messageOf(() => group.split([group.rank], "last")) === "" && held.length === 11;
+  return { equal, anew, sums, refused, room };
 }
 
 /** Does what it is ordered. */
@@ -163,4 +194,4 @@ export function exercise({ group, device }: Pick<WorldRank, "group" | "device">)
   return found;
 }
 
-rankFunctions(import.meta.url, { placeInMesh, obey, exit, fillDirectory, undo, exercise });
+rankFunctions(import.meta.url, { placeInMesh, meshesAndGroups, obey, exit, fillDirectory, undo, exercise });

@@ -76,6 +76,8 @@ class Joining {
   readonly #joinSeconds: number;
   readonly #deadline: number;
   #words: Int32Array | undefined;
+  /** Gives up what joining has opened, where it does not come to its end. */
+  readonly #joined = new DisposableStack();
 
   /** @param lock descriptor of this rank's lock file */
   constructor(files: RunFiles, lock: number, options: ShmJoinOptions) {
@@ -98,8 +100,11 @@ class Joining {
       files.sweep();
       reserve(files, descriptor, HEAD_BYTES, "the first words of a world");
     }
+    using taken = new DisposableStack();
+    if (rank > 0) taken.defer(() => posix.close(descriptor));
     const address = posix.mapShared(descriptor, HEAD_BYTES + blockBytes);
-    if (rank > 0) posix.close(descriptor);
+    taken.dispose(); // what is mapped stays
+    this.#joined.defer(() => posix.unmap(address, HEAD_BYTES + blockBytes));
     const words = new Int32Array(posix.provider.viewOf(address, HEAD_BYTES));
     this.#words = words;
     if (rank === 0) {
@@ -110,7 +115,12 @@ class Joining {
     await this.#everyRank(words);
     // Who starts now is no rank of this world.
     if (rank === 0) Atomics.store(words, SIZE, 0);
-    const locks = this.#ranks.map((peer) => peer === rank ? this.#lock : files.openHeld(peer));
+    const locks = this.#ranks.map((peer) => {
+      if (peer === rank) return this.#lock;
+      const lock = files.openHeld(peer);
+      if (lock !== undefined) this.#joined.defer(() => posix.close(lock));
+      return lock;
+    });
     const world = {
       abort: new AbortArea(words),
       isDead(peer: number): boolean {
@@ -125,6 +135,7 @@ class Joining {
       files.release(rank, this.#lock);
     };
     const memory = nativeBlocks(posix, posix.provider.offset(address, HEAD_BYTES), worldSize, leave);
+    this.#joined.move();
     return new ShmControlPlane(files, placeInWorld(rank, worldSize), memory, world, this.#options.timeoutSeconds);
   }
 
@@ -138,6 +149,8 @@ class Joining {
       const end = Math.min(this.#deadline, performance.now() + LINGER_MS);
       while (rank === 0 && performance.now() < end && this.#missing(words).length > 0) await sleep(5);
     }
+    this.#words = undefined;
+    this.#joined.dispose();
     this.#files.release(this.#options.rank, this.#lock);
   }
 

@@ -118,13 +118,23 @@ export class WorkersControlPlane extends SharedControlPlane {
     const prepare = (): number => {
       const cell = free.find((candidate) => (common & 1 << candidate) !== 0);
       if (cell === undefined) {
-        throw this.failure(`no room for group '${name}': ranks may be in ${CELLS} groups at once`);
+        throw this.failure(
+          `no room for group '${name}': ranks may be in ${CELLS} groups at once where they are Workers. Make a mesh once and give it to all ` +
+            "calls, and dispose groups that are not used any more; processes (backend 'shm') have no such limit",
+        );
       }
       new Uint8Array(buffer, placeOf(this.#space, cell, own), BLOCK_BYTES + dataBytes).fill(0);
       Atomics.store(members, cell * size + own, ranks.length);
       return cell;
     };
-    const { value: cell } = settle(this, attempt(prepare));
+    const prepared = attempt(prepare);
+    const giveBack = (): void => {
+      if (prepared.status === "fulfilled") Atomics.store(members, prepared.value * size + own, 0);
+    };
+    using undo = new DisposableStack();
+    undo.defer(giveBack);
+    const { value: cell } = settle(this, prepared);
+    undo.move();
     return new WorkersControlPlane(this.#space, cell, this.placeIn(ranks, name), this.world, this.timeoutSeconds);
   }
 }

@@ -63,5 +63,10 @@ export function openLoopback(
 ): ProcessGroup {
   const control = joinWorkers(world, rank, options);
   const slotBytes = world.dataBytes - headBytes(world.size);
-  return new ProcessGroup(control, openData(control, device, slotBytes, options));
+  try {
+    return new ProcessGroup(control, openData(control, device, slotBytes, options));
+  } catch (error) {
+    control.dispose();
+    throw error;
+  }
 }

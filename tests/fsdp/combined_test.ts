@@ -1,0 +1,52 @@
+/** Features of FSDP that meet in one model: two roots, replicated parts, methods, custom collectives in odd orders. @module */
+import assert from "node:assert/strict";
+import { describe } from "node:test";
+import { sharedTest as it } from "../support/share.ts";
+import { valuesOf, world } from "../support/world.ts";
+import { beside, oddOrders, prefetchGone, twoRoots } from "./combined_ranks.ts";
+
+const WORLDS = [[1, "loopback"], [2, "shm"], [3, "loopback"], [4, "loopback"]] as const;
+
+describe("two roots", () => {
+  for (const [size, over] of WORLDS) {
+    for (const [shares, checkpoints] of [[false, false], [true, false], [true, true]] as const) {
+      const how = `${shares ? ", sharing inputs" : ""}${checkpoints ? ", checkpointed" : ""}`;
+      it(`reduce each when it is told to, as replicated parts do${how}, on ${size} ranks over ${over}`, async () => {
+        for (const faults of valuesOf(await world(size, twoRoots, { over, data: [shares, checkpoints] }))) {
+          assert.deepEqual(faults, []);
+        }
+      });
+    }
+  }
+});
+
+describe("a replicated part that the root ignores", () => {
+  for (const [size, over] of WORLDS) {
+    for (const viaMethod of [false, true]) {
+      const how = viaMethod ? "by a method" : "by the forward";
+      it(`accumulates beside sharded ones as if all were replicated, ${how}, on ${size} ranks over ${over}`, async () => {
+        for (const faults of valuesOf(await world(size, beside, { over, data: viaMethod }))) {
+          assert.deepEqual(faults, []);
+        }
+      });
+    }
+  }
+});
+
+describe("custom collectives that come and go", () => {
+  for (const [size, over] of WORLDS) {
+    for (const kind of ["plain", "extension", "placed"] as const) {
+      it(`between forward and backward, of ${kind} units, give the same bits on ${size} ranks over ${over}`, async () => {
+        for (const faults of valuesOf(await world(size, oddOrders, { over, data: kind }))) assert.deepEqual(faults, []);
+      });
+    }
+  }
+});
+
+describe("a unit that others prefetch", () => {
+  for (const how of ["merged", "disposed"] as const) {
+    it(`is left alone by them when it is ${how}`, async () => {
+      for (const faults of valuesOf(await world(2, prefetchGone, { data: how }))) assert.deepEqual(faults, []);
+    });
+  }
+});
