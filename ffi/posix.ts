@@ -26,6 +26,8 @@ export class Posix {
   readonly pageBytes: number;
   readonly #sysFutex: number;
   readonly #sysGetdents64: number;
+  readonly #sysStatx: number;
+  readonly #noFollow: number;
   // struct timespec { int64 seconds; int64 nanoseconds }, reused by every wait of this thread.
   readonly #timespec: BigInt64Array = new BigInt64Array(2);
   readonly #again: number = -number("EAGAIN");
@@ -38,13 +40,18 @@ export class Posix {
   constructor(libc: Library<typeof c.LIBC_BINDINGS>, here: Platform = platform()) {
     const futex = c.SYS_futex[here.arch];
     const getdents64 = c.SYS_getdents64[here.arch];
-    if (here.os !== "linux" || futex === undefined || getdents64 === undefined) {
+    const statx = c.SYS_statx[here.arch];
+    const noFollow = c.O_NOFOLLOW[here.arch];
+    const isKnown = futex !== undefined && getdents64 !== undefined && statx !== undefined && noFollow !== undefined;
+    if (here.os !== "linux" || !isKnown) {
       throw new UnsupportedError(`Cannot share memory between processes on ${here.os} ${here.arch}, only on Linux`);
     }
     this.libc = libc;
     this.provider = libc.provider;
     this.#sysFutex = futex;
     this.#sysGetdents64 = getdents64;
+    this.#sysStatx = statx;
+    this.#noFollow = noFollow;
     this.pageBytes = libc.symbols.sysconf(c._SC_PAGESIZE);
   }
 
@@ -59,12 +66,12 @@ export class Posix {
   }
 
   /**
-   * Opens a file.
+   * Opens a file. A link is refused (ELOOP) where the file is to be written, as it may lead to any other file of the user.
    *
    * @returns its descriptor, or undefined if there is no such file
    */
   openFile(path: string, mode: "read" | "readWrite"): number | undefined {
-    const flags = (mode === "read" ? c.O_RDONLY : c.O_RDWR) | c.O_CLOEXEC;
+    const flags = (mode === "read" ? c.O_RDONLY : c.O_RDWR | this.#noFollow) | c.O_CLOEXEC;
     const result = uninterrupted(() => this.libc.symbols.tryOpen(path, flags, 0));
     return result < 0 ? undefined : result; // the one error that passes is ENOENT
   }
@@ -72,6 +79,13 @@ export class Posix {
   /** Closes a descriptor. */
   close(descriptor: number): void {
     this.libc.symbols.close(descriptor);
+  }
+
+  /** The user whom an open file belongs to. */
+  ownerOf(descriptor: number): number {
+    const stat = new DataView(new ArrayBuffer(c.STATX.byteLength));
+    this.libc.symbols.statx(this.#sysStatx, descriptor, "", c.AT_EMPTY_PATH, c.STATX_UID, stat);
+    return stat.getUint32(c.STATX.stx_uid, true);
   }
 
   /** Removes a name; false if there was none. */

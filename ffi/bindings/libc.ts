@@ -1,6 +1,6 @@
 /**
  * The C library: table and constants, no logic (that is `ffi/posix.ts`). Constants are Linux's, from glibc 2.36's
- * headers, the same on x86-64 and arm64 except the system call numbers. `open` and `syscall` are variadic in C; on
+ * headers, the same on x86-64 and arm64 except where they are given by architecture. `open` and `syscall` are variadic in C; on
  * Linux, variadic integers and pointers travel as named ones do. On Apple's arm64 they do not, so this table must
  * not be used there.
  *
@@ -13,6 +13,11 @@ export const O_RDWR = 0o2;
 export const O_CREAT = 0o100;
 export const O_EXCL = 0o200;
 export const O_CLOEXEC = 0o2000000;
+/** By architecture, as `process.arch` names it. */
+export const O_NOFOLLOW: Readonly<Record<string, number>> = { x64: 0o400000, arm64: 0o100000 };
+
+export const AT_EMPTY_PATH = 0x1000;
+export const STATX_UID = 0x8;
 
 export const PROT_READ = 1;
 export const PROT_WRITE = 2;
@@ -37,6 +42,10 @@ export const _SC_PHYS_PAGES = 85;
 /** System call numbers by architecture, as `process.arch` names it. */
 export const SYS_futex: Readonly<Record<string, number>> = { x64: 202, arm64: 98 };
 export const SYS_getdents64: Readonly<Record<string, number>> = { x64: 217, arm64: 61 };
+export const SYS_statx: Readonly<Record<string, number>> = { x64: 332, arm64: 291 };
+
+/** Bytes of `struct statx`, and the byte offset of the member read. */
+export const STATX = { byteLength: 256, stx_uid: 20 } as const;
 
 /** Bytes of `struct statvfs`, and the byte offsets of the members read. */
 export const STATVFS = { byteLength: 112, f_frsize: 8, f_blocks: 16, f_bavail: 32 } as const;
@@ -77,6 +86,13 @@ export const LIBC_BINDINGS = {
   },
   // long syscall(long number, unsigned fd, void *entries, unsigned byteLength)
   getdents64: { symbol: "syscall", args: ["i64", "i32", "buffer", "u32"], result: "i64", check: "errno" },
+  // long syscall(long number, int fd, const char *path, int flags, unsigned mask, struct statx *into)
+  statx: {
+    symbol: "syscall",
+    args: ["i64", "i32", "cstring", "i32", "u32", "buffer"],
+    result: "i64",
+    check: "errno",
+  },
 
   getpid: { args: [], result: "i32", check: "none" },
   getuid: { args: [], result: "u32", check: "none" },

@@ -6,6 +6,7 @@
  */
 import process from "node:process";
 import { rankCommand, rankVariables, type Variables } from "../launch/command.ts";
+import { StandIn, standInScript } from "../launch/early_end.ts";
 import { describeFailures } from "../launch/failures.ts";
 import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHelp } from "../launch/plan.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
@@ -100,7 +101,14 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   if (plan.logDir === undefined && folder !== undefined) {
     screen.lines("stderr", [`fullyshard: output is kept in ${folder}`]);
   }
-  const outcome = await supervise(starts, screen, { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 });
+  using standIn = new StandIn(
+    plan.numHosts,
+    (reason) => rankCommand({ ...plan, scriptArgs: [reason], denoArgs: undefined }, standInScript(), inherited),
+    (rank) => starts.find((start) => start.rank === rank)?.variables,
+  );
+  const times = { ...defaultStopTimes, userGraceMs: plan.stopGraceSeconds * 1000 };
+  const outcome = await supervise(starts, screen, times, (end) => standIn.tell(end));
+  await standIn.finish();
   screen.status("");
   const isHere = (rank: number): boolean => starts.some((start) => start.rank === rank);
   screen.lines("stderr", describeFailures(outcome.failures, outcome.stopped, screen.hasColors("stderr"), isHere));

@@ -8,10 +8,13 @@
 import type { Device } from "../device/device.ts";
 import { ArgumentError, ConfigError, RendezvousError } from "../errors.ts";
 import { type Environment, processEnvironment, type RankEnvironment, readRankEnvironment } from "../runtime/env.ts";
+import { openPosix } from "../../ffi/posix.ts";
+import { giveUpShm } from "./control/shm_join.ts";
 import type { LoopbackWorld } from "./control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "./data/loopback.ts";
 import type { HostsPlace } from "./data/nccl.ts";
 import { openShm, type ShmOptions } from "./data/shm.ts";
+import { giveUpHosts } from "./hosts/join.ts";
 import type { ProcessGroup } from "./process_group.ts";
 
 /** Names of backends. */
@@ -67,7 +70,7 @@ function onOneHost(request: Request): Request & ShmOptions {
 }
 
 /** How processes of a host find each other's memory. */
-function inMemory(request: Request): Request & ShmOptions {
+function inMemory<R extends Pick<Request, "launch" | "run" | "directory">>(request: R): R & Pick<ShmOptions, "run"> {
   const environment = processEnvironment();
   return {
     ...request,
@@ -76,8 +79,11 @@ function inMemory(request: Request): Request & ShmOptions {
   };
 }
 
+/** What says whether there are several hosts. */
+type HostsRequest = Pick<Request, "launch" | "worldSize" | "rank" | "report">;
+
 /** Where the ranks of several hosts meet; undefined if the environment does not say that there are several. */
-function hostsOf({ launch, worldSize, rank, report }: Request): HostsPlace | undefined {
+function hostsOf({ launch, worldSize, rank, report }: HostsRequest): HostsPlace | undefined {
   if (launch === undefined || launch.localWorldSize >= worldSize) return undefined;
   const { localWorldSize, masterAddr: address, masterPort: port } = launch;
   if (address === undefined || port === undefined) {
@@ -136,9 +142,25 @@ export async function openProcessGroup(options: ProcessGroupOptions): Promise<Pr
 }
 
 /** A run's identity: by default one run at a time and user on a host. */
-function runOf({ launch }: Request, environment: Environment): string {
+function runOf({ launch }: Pick<Request, "launch">, environment: Environment): string {
   const address = launch?.masterAddr ?? environment.text("MASTER_ADDR") ?? "127.0.0.1";
   const port = launch?.masterPort ?? environment.whole("MASTER_PORT") ?? 29500;
   const id = launch?.runId ?? environment.text("FULLYSHARD_RUN_ID");
   return `${address}:${port}${id === undefined ? "" : `/${id}`}`;
+}
+
+/**
+ * Tells the ranks that wait for the rank of this environment to join that it never will. For a process in the place of one that
+ * has ended; if that had joined, nobody is told.
+ *
+ * @param reason how it ended, after "Rank 1 gave up joining: "
+ * @param over ends it where nobody comes to be told
+ */
+export async function neverJoins(reason: string, over: AbortSignal): Promise<void> {
+  const launch = readRankEnvironment();
+  if (launch === undefined) return;
+  const { rank, worldSize } = launch;
+  const hosts = hostsOf({ launch, worldSize, rank });
+  if (hosts !== undefined) return await giveUpHosts({ ...hosts, rank, worldSize }, reason, over);
+  await giveUpShm(await openPosix(), inMemory({ launch, rank, worldSize }), reason, over);
 }

@@ -17,6 +17,7 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import process from "node:process";
 import type { Command, Variables } from "./command.ts";
+import type { RankEnd } from "./early_end.ts";
 import { LineReader } from "./lines.ts";
 import { decodeControlLine, type FailureRecord, failureText } from "../runtime/control_line.ts";
 import { exitCodeOf, ignoreFileSizeSignal, STOP_SIGNALS, type StopSignal } from "../runtime/signals.ts";
@@ -68,19 +69,25 @@ const SIGNAL_CAUSES: Readonly<Record<string, string>> = {
 const numLastLines = 40;
 const sameSignalMs = 500;
 
-/** Runs all ranks, in order, to their end. */
+/**
+ * Runs all ranks, in order, to their end.
+ *
+ * @param onEnd gets each rank that has ended of itself
+ */
 export function supervise(
   starts: readonly RankStart[],
   terminal: StatusTerminal,
   times: StopTimes = defaultStopTimes,
+  onEnd: (end: RankEnd) => void = () => {},
 ): Promise<LaunchOutcome> {
-  return new Supervisor(starts, terminal, times).outcome;
+  return new Supervisor(starts, terminal, times, onEnd).outcome;
 }
 
 class Supervisor {
   readonly outcome: Promise<LaunchOutcome>;
   readonly #terminal: StatusTerminal;
   readonly #times: StopTimes;
+  readonly #onEnd: (end: RankEnd) => void;
   /** The processes that were started, by rank. */
   readonly #children = new Map<number, ChildProcess>();
   readonly #running = new Set<number>();
@@ -96,10 +103,16 @@ class Supervisor {
   #userSignalAt = 0;
   #terminated = false;
 
-  constructor(starts: readonly RankStart[], terminal: StatusTerminal, times: StopTimes) {
+  constructor(
+    starts: readonly RankStart[],
+    terminal: StatusTerminal,
+    times: StopTimes,
+    onEnd: (end: RankEnd) => void,
+  ) {
     this.#terminal = terminal;
     this.#times = times;
     ignoreFileSizeSignal();
+    this.#onEnd = onEnd;
     const handlers = STOP_SIGNALS.map((signal) => [signal, () => this.#forward(signal)] as const);
     for (const [signal, handler] of handlers) process.on(signal, handler);
     // Nobody reads what ranks say, as behind `| head`: the run ends as if it was told to. The SIGHUP of a terminal that is
@@ -169,7 +182,11 @@ class Supervisor {
         // What is left of its group would hold its output open, and outlive the run.
         signalGroup(child, "SIGKILL");
         this.#ended(rank, { exitCode, detail, lastLines });
-        child.once("close", resolve);
+        child.once("close", () => {
+          const isOver = this.#terminated || this.#userSignal !== undefined;
+          if (!isOver) this.#onEnd({ rank, exitCode, detail, lastLines, record: this.#records.get(rank) });
+          resolve();
+        });
       });
     });
   }

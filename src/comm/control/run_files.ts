@@ -2,6 +2,9 @@
  * Names of a run's files in the shared-memory directory, and the locks that tell who lives. Every rank holds an
  * exclusive lock on a file of its own for as long as its process lives; the kernel gives it back however that ends.
  *
+ * Note [Whose files]: whoever may write in the directory may make files of these names. A file that belongs to another user is not
+ * used, and a link is not followed: mapped memory of theirs could change or end at any time.
+ *
  * Note [Whose leftovers]: files are named `fullyshard-<user>-<run>-…`. A run is over when none of its lock files is held;
  * then all of its files are leftovers. A rank makes and locks its lock file before any other file, and removes it last,
  * so a run that lives always shows a held lock. While a sweep holds a lock, whoever wants it tries again.
@@ -11,6 +14,7 @@
 import type { Posix } from "../../../ffi/posix.ts";
 import { FileError, NativeError, RendezvousError } from "../../errors.ts";
 import { sleep } from "../../runtime/clock.ts";
+import { attempt } from "../together.ts";
 
 /** How long a lock may be held by somebody who only looks. */
 const GLANCE_MS = 400;
@@ -19,6 +23,7 @@ const GLANCE_MS = 400;
 export class RunFiles {
   readonly posix: Posix;
   readonly directory: string;
+  readonly #user: number;
   readonly #userPrefix: string;
   readonly #prefix: string;
 
@@ -26,7 +31,8 @@ export class RunFiles {
   constructor(posix: Posix, directory: string, run: string) {
     this.posix = posix;
     this.directory = directory;
-    this.#userPrefix = `fullyshard-${posix.libc.symbols.getuid()}-`;
+    this.#user = posix.libc.symbols.getuid();
+    this.#userPrefix = `fullyshard-${this.#user}-`;
     this.#prefix = `${this.#userPrefix}${run}-`;
   }
 
@@ -47,7 +53,7 @@ export class RunFiles {
     const { posix } = this;
     const deadline = performance.now() + GLANCE_MS;
     for (;;) {
-      const old = this.#inDirectory(() => posix.openFile(path, "readWrite"));
+      const old = this.#inDirectory(() => this.#open(path));
       if (old !== undefined) {
         const isFree = posix.tryLock(old, "exclusive");
         if (isFree) posix.unlink(path);
@@ -86,7 +92,7 @@ export class RunFiles {
   /** Opens the lock file of a rank that a live process is. */
   openHeld(rank: number): number | undefined {
     const { posix } = this;
-    const descriptor = posix.openFile(this.#lockPath(rank), "readWrite");
+    const descriptor = this.#inDirectory(() => this.#open(this.#lockPath(rank)));
     if (descriptor === undefined || !posix.tryLock(descriptor, "shared")) return descriptor;
     posix.close(descriptor);
     return undefined;
@@ -111,13 +117,31 @@ export class RunFiles {
       const others = names.filter((name) => !locks.includes(name));
       // Each rank of this run sees to its own lock file.
       const seen = run === this.#prefix ? [] : locks;
-      const opened = seen.map((name) => this.posix.openFile(`${this.directory}/${name}`, "readWrite"))
-        .filter((descriptor) => descriptor !== undefined);
-      const isOver = opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
+      const found = seen.map((name) => attempt(() => this.#open(`${this.directory}/${name}`)));
+      const opened = found.flatMap((one) => one.status === "fulfilled" && one.value !== undefined ? [one.value] : []);
+      // What another user has put there is not ours to judge or to remove.
+      const isOurs = found.every(({ status }) => status === "fulfilled");
+      const isOver = isOurs && opened.every((descriptor) => this.posix.tryLock(descriptor, "exclusive"));
       // Locks last: files without one would look the same, and be swept as well.
-      for (const name of isOver ? [...others, ...seen] : []) this.posix.unlink(`${this.directory}/${name}`);
+      for (const name of isOver ? [...others, ...seen] : []) {
+        attempt(() => this.posix.unlink(`${this.directory}/${name}`));
+      }
       for (const descriptor of opened) this.posix.close(descriptor);
     }
+  }
+
+  /** Opens a file of this user; undefined if there is none. See Note [Whose files]. */
+  #open(path: string): number | undefined {
+    const { posix } = this;
+    const descriptor = posix.openFile(path, "readWrite");
+    if (descriptor === undefined) return undefined;
+    const owner = posix.ownerOf(descriptor);
+    if (owner === this.#user) return descriptor;
+    posix.close(descriptor);
+    const detail =
+      `it belongs to user ${owner}, and this process is user ${this.#user}. Give the run another MASTER_PORT or ` +
+      "FULLYSHARD_RUN_ID, or name a directory of this user's own in FULLYSHARD_SHM_DIRECTORY";
+    throw new FileError(path, "use", detail);
   }
 
   #lockPath(rank: number): string {

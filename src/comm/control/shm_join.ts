@@ -23,6 +23,7 @@ import { nativeBlocks, ShmControlPlane } from "./shm.ts";
 const MAX_RANKS = 1024;
 const LIVENESS_MS = 250;
 const LINGER_MS = 1500;
+const STAND_IN_MS = 20;
 
 // Words of the world's memory: the abort area, its size while ranks join, whether each rank has. Blocks come after.
 const SIZE = ABORT_WORDS;
@@ -64,6 +65,46 @@ export async function joinShm(posix: Posix, options: ShmJoinOptions): Promise<Sh
   } catch (error) {
     await joining.giveUp(error);
     throw error;
+  }
+}
+
+/**
+ * Stops the ranks that wait for one which has ended: they end with the reason. Does nothing if that rank had joined.
+ *
+ * @param over ends it where nobody comes to be told
+ */
+export async function giveUpShm(
+  posix: Posix,
+  { rank, worldSize, run, directory = "/dev/shm" }: ShmJoinOptions,
+  reason: string,
+  over: AbortSignal,
+): Promise<void> {
+  const files = new RunFiles(posix, directory, sha256([run]).slice(0, 16));
+  const mapHead = (descriptor: number): Int32Array =>
+    new Int32Array(posix.provider.viewOf(posix.mapShared(descriptor, HEAD_BYTES), HEAD_BYTES));
+  if (rank === 0) {
+    // The others look for a world, and find this one.
+    const lock = await files.claim(rank);
+    reserve(files, lock, HEAD_BYTES, "the first words of a world");
+    const words = mapHead(lock);
+    new AbortArea(words).set(rank, reason);
+    Atomics.store(words, STATES, JOINED);
+    Atomics.store(words, SIZE, worldSize);
+    const isMissing = (peer: number): boolean => Atomics.load(words, STATES + peer) !== JOINED;
+    const ranks = Array.from({ length: worldSize }, (_, peer) => peer);
+    while (!over.aborted && ranks.some(isMissing)) await sleep(STAND_IN_MS);
+    files.release(rank, lock);
+    return;
+  }
+  for (; !over.aborted; await sleep(STAND_IN_MS)) {
+    const descriptor = files.openHeld(0);
+    if (descriptor === undefined) continue;
+    const head = new Int32Array(HEAD_BYTES / 4);
+    const hasHead = posix.libc.symbols.read(descriptor, head, HEAD_BYTES) === HEAD_BYTES;
+    const isAwaited = hasHead && head[SIZE] !== 0 && head[STATES + rank] !== JOINED;
+    if (isAwaited) new AbortArea(mapHead(descriptor)).set(rank, reason);
+    posix.close(descriptor);
+    if (isAwaited || (hasHead && head[STATES + rank] === JOINED)) return;
   }
 }
 

@@ -4,7 +4,8 @@
  *
  * Note [Kinds of frames]: the store begins with a `challenge`, a random number. A rank answers with `hello`: version, rank,
  * world size, a number of its own, and the code of both numbers by the run's token; the store proves by the code in
- * `welcome` that it knows the token too, or tells in `refused` why not. Then `roll` says who is missing. `open` and
+ * `welcome` that it knows the token too, or tells in `refused` why not. A process in the place of a rank that has
+ * ended says `absent` instead of `hello`, and then `abort`. Then `roll` says who is missing. `open` and
  * `leave` begin and end a rank's part in a group, and `update` changes bytes of a rank's block in it. A rank is sent the blocks
  * that it names in `open` or `follow`; the store sends the first bytes of all others when it is asked by `ask`, and then
  * `answer`. `gone` names a rank whose stream ended without a `bye`, and `abort` carries the words of the abort area.
@@ -29,6 +30,7 @@ export const FRAME_KINDS = [
   "follow",
   "ask",
   "answer",
+  "absent",
 ] as const;
 /** Name of a kind of frames. */
 export type FrameKind = typeof FRAME_KINDS[number];

@@ -69,6 +69,23 @@ export async function joinHosts(options: HostsJoinOptions): Promise<HostsControl
   }
 }
 
+/**
+ * Joins in the place of a rank that has ended, and gives up: ranks that wait for it end with the reason. Does nothing if that rank
+ * had joined.
+ *
+ * @param over ends it where no store answers
+ */
+export async function giveUpHosts(options: HostsJoinOptions, reason: string, over: AbortSignal): Promise<void> {
+  const sockets = await openSockets();
+  try {
+    const store = options.rank === 0 ? startStore(sockets, options) : undefined;
+    await new Joining(sockets, { ...options, joinTimeoutSeconds: Infinity }, store).standIn(reason, over);
+  } catch (error) {
+    // It had joined, or its store lives on; nobody waits for it to join then.
+    if (!(error instanceof RendezvousError)) throw error;
+  }
+}
+
 /** Rank 0: serves the store. */
 function startStore(sockets: Sockets, { address, port, worldSize, token }: HostsJoinOptions): BackgroundWorker {
   const listener = sockets.listen(address, port);
@@ -89,7 +106,7 @@ class Joining {
   readonly #store: BackgroundWorker | undefined;
   readonly #place: string;
   readonly #seconds: number;
-  readonly #deadline: number;
+  #deadline: number;
   readonly #number: Uint8Array = crypto.getRandomValues(new Uint8Array(NUMBER_BYTES));
   #challenge: Uint8Array | undefined;
   #link: StoreLink | undefined;
@@ -100,6 +117,8 @@ class Joining {
   /** Why the last attempt to reach the store failed. */
   #reason = "";
   #isWelcome = false;
+  /** Whether this process is in the place of a rank that has ended. */
+  #isStandIn = false;
 
   constructor(sockets: Sockets, options: HostsJoinOptions, store: BackgroundWorker | undefined) {
     this.#sockets = sockets;
@@ -138,6 +157,14 @@ class Joining {
       link.leave(replica);
       link.close();
     });
+  }
+
+  /** Enters, and tells those who wait for this rank why it gives up. */
+  async standIn(reason: string, over: AbortSignal): Promise<void> {
+    this.#isStandIn = true;
+    over.addEventListener("abort", () => void (this.#deadline = 0));
+    await this.#enter();
+    this.giveUp(new RendezvousError(reason));
   }
 
   /** Ends what this rank has begun, and tells those who wait for it why. */
@@ -200,7 +227,14 @@ class Joining {
       const challenge = body.bytes(NUMBER_BYTES).slice();
       this.#challenge = challenge;
       const code = hmacSha256(token, codePieces("rank", challenge, this.#number));
-      this.#link?.say("hello", rank, worldSize, this.#number, code, new TextEncoder().encode(VERSION));
+      this.#link?.say(
+        this.#isStandIn ? "absent" : "hello",
+        rank,
+        worldSize,
+        this.#number,
+        code,
+        new TextEncoder().encode(VERSION),
+      );
     } else if (kind === "welcome" && this.#challenge !== undefined) {
       const code = hmacSha256(token, codePieces("store", this.#number, this.#challenge));
       this.#isWelcome = equalCodes(body.bytes(), code);

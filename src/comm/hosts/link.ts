@@ -84,7 +84,7 @@ export class StoreLink {
   }
 
   /** Sends a frame, when there is room for it. */
-  say(kind: "hello", ...fields: readonly (Uint8Array | number)[]): void {
+  say(kind: "hello" | "absent", ...fields: readonly (Uint8Array | number)[]): void {
     this.#writer.write(kind, ...fields);
     this.#send();
   }

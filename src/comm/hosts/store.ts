@@ -137,7 +137,7 @@ export class Store {
   /** The first frame of a stream. */
   #meet(stream: StoreStream, { kind, body }: Frame): void {
     const { worldSize, token } = this.#options;
-    if (kind !== "hello") throw new FrameError(`'${kind}' before it said who it is`);
+    if (kind !== "hello" && kind !== "absent") throw new FrameError(`'${kind}' before it said who it is`);
     const [rank, size, number, code] = [
       body.number(),
       body.number(),
@@ -168,7 +168,9 @@ export class Store {
     stream.rank = rank;
     stream.reader.limit = RANK_BYTES;
     this.#ranks.set(rank, stream);
-    this.#missing.delete(rank);
+    // A rank that has ended stays missing, so that nobody takes all for joined before the reason comes.
+    if (kind === "hello") this.#missing.delete(rank);
+    else stream.isStandIn = true;
     stream.writer.write("welcome", hmacSha256(token, codePieces("store", number, stream.challenge)));
     if (this.#abort !== undefined) stream.writer.write("abort", this.#abort);
     this.#callRoll();
@@ -299,7 +301,7 @@ export class Store {
     this.#ranks.delete(rank);
     for (const id of [...this.#groups.keys()]) this.#leave(rank, id);
     if (rank === 0) this.#mainLeft = performance.now();
-    if (stream.hasSaidBye) return;
+    if (stream.hasSaidBye || stream.isStandIn) return;
     if (this.#missing.size > 0) this.#stop(rank, `rank ${rank} died while the ranks were joining`);
     for (const other of this.#ranks.values()) {
       // What it has done before comes first.

@@ -26,6 +26,8 @@ export class StoreStream {
   /** Whether it ends when all was sent. */
   isEnding = false;
   hasSaidBye = false;
+  /** Whether a process in the place of a rank that has ended is at the other end. */
+  isStandIn = false;
   /** Other blocks of which it is to be sent the first bytes, and how many. */
   readonly #shown = new Map<StoredBlock, number>();
   /** Up to which change it was sent a block. */

@@ -1,0 +1,101 @@
+/**
+ * Tells the ranks that wait for others to join that one of them has ended. The launcher knows at once; the ranks, also those of
+ * other hosts, would wait until their time is over. A process in the rank's place tells them (see `stand_in.ts`), as the launcher
+ * itself has neither foreign functions nor the permission for them.
+ *
+ * @module
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { failureText } from "../runtime/control_line.ts";
+import { unstyled } from "../runtime/terminal.ts";
+import { shown } from "../words.ts";
+import type { Command, Variables } from "./command.ts";
+import type { RankFailure } from "./failures.ts";
+
+/** Place of the program of such a process. */
+export function standInScript(): string {
+  const url = new URL("./stand_in.ts", import.meta.url);
+  return url.protocol === "file:" ? fileURLToPath(url) : url.href;
+}
+
+/** How a rank ended, whatever its exit code. */
+export type RankEnd = Pick<RankFailure, "rank" | "exitCode" | "detail" | "lastLines" | "record">;
+
+/** Ranks that end in order do so at about the same time: nobody needs to be told. */
+const ORDERLY_MS = 300;
+/** Longest text: it goes through a few kilobytes of the ranks' memory. */
+const LONGEST = 3000;
+
+/** How long the launcher waits for such a process when all ranks of its host have ended, where one failed and where none did. */
+const [FAILED_MS, ORDERLY_END_MS] = [2000, 1000];
+
+/** The process in the place of the first rank that ended. If that rank had joined, all had, and it tells nobody. */
+export class StandIn implements Disposable {
+  readonly #commandOf: (reason: string) => Command;
+  readonly #variablesOf: (rank: number) => Variables | undefined;
+  readonly #numHosts: number;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #process: ChildProcess | undefined;
+  #end: RankEnd | undefined;
+
+  /**
+   * @param numHosts hosts of the run
+   * @param commandOf what such a process runs to tell a reason
+   * @param variablesOf the variables of a rank
+   */
+  constructor(
+    numHosts: number,
+    commandOf: (reason: string) => Command,
+    variablesOf: (rank: number) => Variables | undefined,
+  ) {
+    this.#numHosts = numHosts;
+    this.#commandOf = commandOf;
+    this.#variablesOf = variablesOf;
+  }
+
+  /** A rank has ended of itself. */
+  tell(end: RankEnd): void {
+    if (this.#end !== undefined) return;
+    this.#end = end;
+    this.#timer = setTimeout(() => this.#start(end), end.exitCode === 0 ? ORDERLY_MS : 0);
+  }
+
+  /** All ranks of this host have ended, but those of others may wait. Resolves when they were told, or not much later. */
+  async finish(): Promise<void> {
+    const end = this.#end;
+    if (this.#numHosts === 1 || end === undefined) return;
+    clearTimeout(this.#timer);
+    if (this.#process === undefined) this.#start(end);
+    const child = this.#process;
+    if (child === undefined || child.exitCode !== null || child.pid === undefined) return;
+    await new Promise<void>((resolve) => {
+      child.once("exit", () => resolve());
+      child.once("error", () => resolve());
+      this.#timer = setTimeout(resolve, end.exitCode === 0 ? ORDERLY_END_MS : FAILED_MS);
+    });
+  }
+
+  #start(end: RankEnd): void {
+    const { program, args } = this.#commandOf(reasonOf(end));
+    const child = spawn(program, [...args], { env: this.#variablesOf(end.rank), stdio: ["pipe", "ignore", "ignore"] });
+    // Where it cannot be started, ranks wait as long as they would without a launcher.
+    child.once("error", () => {});
+    child.stdin?.once("error", () => {});
+    this.#process = child;
+  }
+
+  /** All ranks have ended. */
+  [Symbol.dispose](): void {
+    clearTimeout(this.#timer);
+    this.#process?.stdin?.end();
+    this.#process?.unref();
+  }
+}
+
+/** How a rank ended, for the others. */
+function reasonOf({ detail, lastLines, record }: RankEnd): string {
+  if (record !== undefined) return `it failed before it joined: ${shown(failureText(record))}`.slice(0, LONGEST);
+  const words = lastLines.slice(-12).map((line) => `    ${shown(unstyled(line))}`).join("\n");
+  return `it ${detail} before it joined.${words === "" ? "" : ` Its last lines on stderr:\n${words.slice(-LONGEST)}`}`;
+}
