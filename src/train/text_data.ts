@@ -8,6 +8,7 @@ import { type Batch, DataLoader, type LoaderOptions } from "../data/loader.ts";
 import { describeSkipped } from "../data/find_files.ts";
 import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
+import { ConfigError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
 import { scope } from "../tensor/scope.ts";
@@ -24,6 +25,8 @@ export interface TextDataOptions {
   readonly microBatches?: number;
   /** A `tokenizer.json` or its folder. @default that of the model's folder, or bytes for a model from scratch */
   readonly tokenizer?: string | Tokenizer | undefined;
+  /** The token that ends documents, for a tokenizer that is read from files. @default the one that these name */
+  readonly eosToken?: string | undefined;
   /** Key of a .jsonl line that holds its text. @default text */
   readonly textField?: string;
   /** What the order is shuffled by. @default 0 */
@@ -106,15 +109,21 @@ export async function textData(
   inputs: string | URL | readonly (string | URL)[],
   options: TextDataOptions,
 ): Promise<TextData> {
-  const { sequenceLength, batch, microBatches = 1, seed = 0, cache, textField } = options;
+  const { sequenceLength, batch, microBatches = 1, seed = 0, cache, textField, eosToken } = options;
   const patterns = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
   const { tokenizer, source } = await group.together("open the text", async () => {
     const named = options.tokenizer ?? model.files?.folder ?? BYTE_TOKENIZER;
-    const tokenizer = typeof named === "string" ? await loadTokenizer(named) : named;
+    const tokenizer = typeof named === "string" ? await loadTokenizer(named, { eosToken }) : named;
+    if (eosToken !== undefined && typeof named !== "string") {
+      const got = `${JSON.stringify(eosToken)} for '${named.path}', which has its own`;
+      throw new ConfigError([{ path: "eosToken", expected: "a tokenizer that is read from files", got }]);
+    }
     requireVocabulary(tokenizer, model);
     requirePositions(sequenceLength, model);
     return { tokenizer, source: openText(patterns, { field: textField }) };
   });
+  const isLoaded = tokenizer !== options.tokenizer;
+  if (isLoaded && tokenizer.eosNote !== undefined && group.rank === 0) group.report(tokenizer.eosNote);
   const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
   if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${patterns.join(", ")}`);
   const tokens = await group.together("tokenize the text", async () => {
