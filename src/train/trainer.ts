@@ -145,7 +145,9 @@ class Training {
       requireWritableDirectory(config.out);
     });
     using data = await this.#openData(model, config.data);
-    using heldOut = config.evalData.length > 0 ? await this.#openData(model, config.evalData) : undefined;
+    using heldOut = config.evalData.length > 0
+      ? await this.#openData(model, config.evalData, data.tokenizer)
+      : undefined;
     const prompt = await this.#openPrompt(model, data);
     this.#describe(estimate, data);
     const { offloadStates } = config;
@@ -177,12 +179,15 @@ class Training {
       );}
   }
 
-  #openData(model: CausalLm, inputs: readonly string[]): Promise<TextData> {
+  #openData(model: CausalLm, inputs: readonly string[], tokenizer?: Tokenizer): Promise<TextData> {
     const config = this.#config;
     requireData(config);
-    if (config.tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
+    if (tokenizer === undefined && config.tokenizer === undefined && model.files?.folder === undefined) {
+      this.#tellBytes(model);
+    }
     return textData(this.#run, model, inputs, {
       ...config,
+      ...tokenizer === undefined ? {} : { tokenizer, eosToken: undefined },
       batch: config.globalBatch,
       onTokenize: ({ files, byteLength }) =>
         this.#log.info(`Tokenizing ${countOf(files.length, "file")}, ${formatBytes(byteLength)}`),
@@ -334,7 +339,10 @@ class Training {
     this.#log.once().info(`Wrote the model to '${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
-    const ids = generate(model, prompt.ids, { maxNewTokens, seed, eosId: tokenizer.eosId });
+    // Ids beyond the vocabulary are never drawn.
+    const named = tokenizer.eosId === undefined ? model.eosIds : [tokenizer.eosId, ...model.eosIds];
+    const eosId = named.filter((id) => id < model.vocabSize);
+    const ids = generate(model, prompt.ids, { maxNewTokens, seed, eosId });
     return { folder, sample: `${prompt.text}${tokenizer.decode(ids.filter((id) => id < tokenizer.vocabSize))}` };
   }
 }
