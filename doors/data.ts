@@ -16,7 +16,7 @@ export {
 } from "../src/data/packing.ts";
 export type { SkippedFiles } from "../src/data/find_files.ts";
 export { type TrainedTokenizer, trainTokenizer } from "../src/data/train_tokenizer.ts";
-export { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../src/data/tokenizer.ts";
+export { BYTE_TOKENIZER, loadTokenizer, type LoadTokenizerOptions, type Tokenizer } from "../src/data/tokenizer.ts";
 
 // What the types above are made of.
 export type { BatchSplit } from "../src/data/sampler.ts";

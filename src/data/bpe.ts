@@ -8,6 +8,7 @@
  * @module
  */
 import { at } from "../at.ts";
+import { byteLetters } from "./tokenizers/unicode.ts";
 
 /** A vocabulary with the merges that made it. */
 export interface Bpe {
@@ -160,13 +161,4 @@ class Pairs {
     this.#heap[other] = entry;
     return other;
   }
-}
-
-/** The letter of each byte, as GPT-2 chose them: the byte's own character where it can be seen, else one of those from 256 on. */
-function byteLetters(): string[] {
-  let hidden = 256;
-  return Array.from({ length: 256 }, (_, byte) => {
-    const isSeen = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
-    return String.fromCharCode(isSeen ? byte : hidden++);
-  });
 }

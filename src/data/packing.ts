@@ -21,6 +21,7 @@ import {
 } from "../runtime/files.ts";
 import { KeptFingerprint, stampOf } from "./fingerprints.ts";
 import type { TextSource } from "./documents.ts";
+import { EOS_PLACES } from "./end_of_text.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 // Note [Token file]
@@ -189,8 +190,11 @@ export function tokensInMemory(tokens: Int32Array, fingerprint: string): TokenSt
  */
 export function eosOf({ eosId, path }: Tokenizer): number {
   if (eosId !== undefined) return eosId;
-  const remedy = "name it as eos_token in tokenizer_config.json beside it";
-  throw new CheckpointError(path, `Packing needs an end-of-text token: ${remedy}`);
+  const remedy = "name it as eos_token in tokenizer_config.json beside it, or set --eos-token (eosToken)";
+  throw new CheckpointError(
+    path,
+    `Packing needs an end-of-text token, and found none: looked for ${EOS_PLACES}; ${remedy}`,
+  );
 }
 
 function fingerprintOf(text: string, tokenizer: Tokenizer): string {

@@ -1,16 +1,18 @@
 /**
- * Text to token ids and back: by its bytes, which needs no file, or by a Hugging Face `tokenizer.json`. The work is
- * `@huggingface/tokenizers`'; this file reads its two files, finds the end-of-text token and fingerprints both.
+ * Text to token ids and back: by its bytes, which needs no file, or by a Hugging Face `tokenizer.json`, whose parts lie in
+ * `tokenizers/`. This file reads the files, finds the end-of-text token and fingerprints what changes ids.
  *
  * Invariant: text is encoded without template tokens, so packed documents hold only the tokens that packing adds.
  *
  * @module
  */
-import { Tokenizer as HfTokenizer } from "@huggingface/tokenizers";
-import { ArgumentError, CheckpointError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
 import { sha256 } from "../runtime/checksum.ts";
-import { FOREIGN_BYTES, foreignContent } from "../runtime/file_kind.ts";
 import { pathKind, readText } from "../runtime/files.ts";
+import { findEndOfText, parseObject } from "./end_of_text.ts";
+import { cleanUp } from "./tokenizers/decoders.ts";
+import { Part } from "./tokenizers/part.ts";
+import { TokenizerPipeline } from "./tokenizers/pipeline.ts";
 
 /** Turns text into token ids and back. */
 export interface Tokenizer {
@@ -20,15 +22,17 @@ export interface Tokenizer {
   readonly files: readonly string[];
   /** One more than the largest id. */
   readonly vocabSize: number;
-  /** Id of the end-of-text token; `undefined` if `tokenizer_config.json` names none. */
+  /** Id of the end-of-text token; `undefined` if no file names one. */
   readonly eosId: number | undefined;
+  /** One line where the end of text was found in an unusual place, or files disagree about it. */
+  readonly eosNote?: string | undefined;
   /** Changes when an encoding may change: SHA-256 of its files, hexadecimal. */
   readonly fingerprint: string;
   /**
    * Ids of a text, without any token that a template would add. A special token spelled out in the text counts as one.
-   * As in Python, a tokenizer that lacks both a character and an unknown token leaves the character out.
+   * As in Python, a BPE tokenizer that lacks both a character and an unknown token leaves the character out.
    *
-   * @throws {ArgumentError} if a token has no id
+   * @throws {ArgumentError} if some of the text has no id, or holds half of a surrogate pair
    */
   encode(text: string): number[];
   /**
@@ -40,12 +44,24 @@ export interface Tokenizer {
   decode(ids: Iterable<number>, options?: { readonly skipSpecial?: boolean }): string;
 }
 
+/** Options of {@link loadTokenizer}. */
+export interface LoadTokenizerOptions {
+  /** The end-of-text token. @default the one that the folder's files name */
+  readonly eosToken?: string | undefined;
+}
+
+/** Changes whenever the same files give other ids than before, so that tokenized text is not taken from a cache. */
+const ENCODING = "tokenizers 0.23.3";
+
 /**
- * Reads a tokenizer.
+ * Reads a tokenizer. Its ids and texts are those of Python's `tokenizers`.
  *
- * @param path a `tokenizer.json`, or a directory that has one; `tokenizer_config.json` beside it is read if it is there
+ * The end of text is the `eos_token` of `tokenizer_config.json` or `special_tokens_map.json`, else the first `eos_token_id` of
+ * `generation_config.json` or `config.json`, else a special added token with a usual name such as `<|endoftext|>`.
+ *
+ * @param path a `tokenizer.json`, or a directory that has one; the other files are read if they lie beside it
  * @throws {FileError} if there is none
- * @throws {CheckpointError} if a file is not what its name says, or needs what `@huggingface/tokenizers` does not have
+ * @throws {CheckpointError} if a file is not what its name says, or has a part or an option that is not supported, by name
  * @example
  * ```ts
  * import { loadTokenizer } from "fullyshard/data";
@@ -53,48 +69,37 @@ export interface Tokenizer {
  * if (tokenizer.decode(tokenizer.encode("interface A {}")) !== "interface A {}") throw new Error("unequal");
  * ```
  */
-export async function loadTokenizer(path: string): Promise<Tokenizer> {
+export async function loadTokenizer(path: string, options: LoadTokenizerOptions = {}): Promise<Tokenizer> {
   const file = pathKind(path) === "directory" ? `${path}/tokenizer.json` : path;
-  const configFile = file.replace(/[^/]*$/, "tokenizer_config.json");
+  const besides = ["tokenizer_config.json", "special_tokens_map.json"].map((name) => file.replace(/[^/]*$/, name));
+  const [configFile = ""] = besides;
   const text = await readText(file);
   const configText = pathKind(configFile) === "file" ? await readText(configFile) : "{}";
-  const json = parseObject(text, file);
-  // The package would clean up blanks before marks by default, which changes text; Python's does so only if told to.
-  const config = { clean_up_tokenization_spaces: false, ...parseObject(configText, configFile) };
-  let inner: HfTokenizer;
-  try {
-    inner = new HfTokenizer(json, config);
-  } catch (cause) {
-    const detail = cause instanceof Error ? cause.message : String(cause);
-    throw new CheckpointError(file, `Expected a tokenizer that can be built: ${detail}`, undefined, { cause });
-  }
-  const vocab = inner.get_vocab(true);
+  const config = parseObject(configText, configFile);
+  const decoder = config["added_tokens_decoder"] ?? undefined;
+  const more = decoder === undefined ? undefined : new Part(decoder, configFile, "added_tokens_decoder");
+  const tokenizer = new TokenizerPipeline(parseObject(text, file), file, more);
   let vocabSize = 0;
-  for (const id of vocab.values()) vocabSize = Math.max(vocabSize, id + 1);
-  const eos = contentOf(config, "eos_token", configFile);
-  const eosId = eos === undefined ? undefined : vocab.get(eos);
-  if (eos !== undefined && eosId === undefined) {
-    throw new CheckpointError(configFile, `eos_token must be in the vocabulary of ${file}, got ${JSON.stringify(eos)}`);
-  }
+  for (const id of tokenizer.vocab.values()) vocabSize = Math.max(vocabSize, id + 1);
+  const eos = await findEndOfText(file, tokenizer, config, options.eosToken);
+  const cleansUp = config["clean_up_tokenization_spaces"] === true;
   return {
     path: file,
-    files: pathKind(configFile) === "file" ? [file, configFile] : [file],
+    files: [file, ...besides.filter((one) => pathKind(one) === "file")],
     vocabSize,
-    eosId,
-    fingerprint: sha256([text, "\0", configText]),
+    eosId: eos.id,
+    eosNote: eos.note,
+    fingerprint: sha256([ENCODING, "\0", text, "\0", configText]),
     encode(text): number[] {
-      const { ids, tokens } = inner.encode(text, { add_special_tokens: false });
-      // Typed as numbers, but the package leaves a hole where the unknown token is not in the vocabulary.
-      const hole = ids.findIndex((id) => !Number.isInteger(id));
-      if (hole < 0) return ids;
-      throw new ArgumentError(`${file} has no id for its token ${JSON.stringify(tokens[hole])}`);
+      requireWellFormed(text);
+      return tokenizer.encode(text);
     },
     decode(ids, { skipSpecial = false } = {}): string {
       const list = [...ids];
       const bad = list.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabSize);
       if (bad !== undefined) throw new ArgumentError(`Ids of ${file} are below ${vocabSize}, got ${bad}`);
-      // The package refuses to decode nothing.
-      return list.length === 0 ? "" : inner.decode(list, { skip_special_tokens: skipSpecial });
+      const decoded = tokenizer.decode(list, skipSpecial);
+      return cleansUp ? cleanUp(decoded) : decoded;
     },
   };
 }
@@ -109,7 +114,10 @@ export const BYTE_TOKENIZER: Tokenizer = {
   vocabSize: BYTES_EOS + 1,
   eosId: BYTES_EOS,
   fingerprint: "bytes",
-  encode: (text) => [...new TextEncoder().encode(text)],
+  encode(text) {
+    requireWellFormed(text);
+    return [...new TextEncoder().encode(text)];
+  },
   decode(ids) {
     const list = [...ids];
     const bad = list.find((id) => !Number.isInteger(id) || id < 0 || id > BYTES_EOS);
@@ -118,33 +126,8 @@ export const BYTE_TOKENIZER: Tokenizer = {
   },
 };
 
-function parseObject(text: string, file: string): Readonly<Record<string, unknown>> {
-  const foreign = foreignContent(new TextEncoder().encode(text.slice(0, FOREIGN_BYTES)));
-  if (foreign !== undefined) throw new CheckpointError(file, `Expected JSON, but the file is ${foreign}`);
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    const detail = cause instanceof Error ? cause.message : String(cause);
-    throw new CheckpointError(file, `Expected JSON: ${detail}`, undefined, { cause });
-  }
-  if (!isObject(value)) {
-    throw new CheckpointError(file, `Expected a JSON object, got ${JSON.stringify(value).slice(0, 60)}`);
-  }
-  return value;
-}
-
-/** A special token's text: a string, or an object that holds it. */
-function contentOf(config: Readonly<Record<string, unknown>>, key: string, file: string): string | undefined {
-  const value = config[key];
-  if (value === undefined || value === null) return undefined;
-  const content = isObject(value) ? value["content"] : value;
-  if (typeof content !== "string") {
-    throw new CheckpointError(file, `${key} must be a string or have one as content, got ${JSON.stringify(value)}`);
-  }
-  return content;
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+/** Refuses text that UTF-8 cannot hold: an encoder would write U+FFFD in its place. */
+function requireWellFormed(text: string): void {
+  if (text.isWellFormed()) return;
+  throw new ArgumentError("Cannot encode text that holds half of a surrogate pair: it is not valid Unicode");
 }

@@ -9,6 +9,7 @@ import type { LoadHfOptions } from "../checkpoint/load_hf.ts";
 import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
 import { type DirectoryTensor, type OtherFiles, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
 import type { Device } from "../device/device.ts";
+import { eosIdsOf } from "../eos_ids.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import type { LayerContext } from "../nn/attention.ts";
 import { GenerationCache } from "../nn/cache.ts";
@@ -62,6 +63,7 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
   companions: Companions | undefined;
   /** Keys that saved configs have otherwise than `hfConfig`, e.g. the end of text of another tokenizer. */
   configChanges: Readonly<Record<string, unknown>> | undefined;
+  #eosIds: readonly number[] | undefined;
 
   /** Takes what is known of the model before its parameters are. */
   constructor(facts: Pick<CausalLm, "hfConfig" | "vocabSize" | "maxPositions" | "tiedNames" | "classNames">) {
@@ -86,6 +88,20 @@ export abstract class CausalLm extends Module<[inputs: CausalLmInputs], HeadOutp
       return new GenerationCache(maxLength);
     }
     throw new ArgumentError(`Cannot keep ${maxLength} tokens of a text: the model has ${maxPositions} positions`);
+  }
+
+  /**
+   * Ids that end what is generated, unless told otherwise: `eos_token_id` of the folder's `generation_config.json`, which
+   * `openModel` sets, else of the config. Empty where neither names one.
+   *
+   * @throws {CheckpointError} if the config's are neither an id nor a list of ids
+   */
+  get eosIds(): readonly number[] {
+    return this.#eosIds ??= eosIdsOf(this.hfConfig, "config.json");
+  }
+
+  set eosIds(ids: readonly number[]) {
+    this.#eosIds = ids;
   }
 
   /** The transformer blocks, in the order of the forward. */

@@ -21,6 +21,7 @@ export interface DataConfig {
   readonly evalData: readonly string[];
   readonly textField: string;
   readonly tokenizer?: string | undefined;
+  readonly eosToken?: string | undefined;
   readonly sequenceLength: number;
   readonly cache: string;
 }
@@ -158,6 +159,9 @@ export const dataSection: Section<DataConfig> = section(
     evalData: z.array(path).default([]).describe("Text to measure the loss on, likewise; it is not trained on"),
     textField: z.string().default("text").describe("Key of a .jsonl line that holds its text"),
     tokenizer: path.optional().describe("tokenizer.json, or a folder that holds one"),
+    eosToken: z.string().regex(/./s, "a token").optional().describe(
+      "The token that ends documents, where the tokenizer's files name none or another",
+    ),
     sequenceLength: size.default(256).describe("Tokens of a sample").meta({
       otherNames: ["seq-len", "seq-length", "max-length", "max-seq-length", "block-size", "context-length"],
     }),

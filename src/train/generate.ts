@@ -22,8 +22,12 @@ export interface GenerateOptions {
   readonly temperature?: number;
   /** Decides what is drawn. @default 0 */
   readonly seed?: number;
-  /** Ends the text when drawn. */
-  readonly eosId?: number | undefined;
+  /**
+   * Any of these ids ends the text when drawn; an empty list lets nothing end it.
+   *
+   * @default `eosIds` of the model: `eos_token_id` of its `generation_config.json`, else of its `config.json`
+   */
+  readonly eosId?: number | readonly number[] | undefined;
   /** Whether what the model made of earlier tokens is kept, rather than made again for each new one. @default true */
   readonly useCache?: boolean;
 }
@@ -33,7 +37,8 @@ export interface GenerateOptions {
  *
  * @param prompt at least one token id
  * @returns the new tokens, without the prompt and the token that ended the text
- * @throws {ArgumentError} if the prompt is empty, or the model has fewer positions than prompt and new tokens take
+ * @throws {ArgumentError} if the prompt is empty, the model has fewer positions than prompt and new tokens take, or an id that
+ *   ends the text is none of the model's
  * @example
  * ```ts
  * import { generate, launch, openModel } from "fullyshard";
@@ -46,13 +51,14 @@ export interface GenerateOptions {
  * ```
  */
 export function generate(model: CausalLm, prompt: readonly number[], options: GenerateOptions): number[] {
-  const { maxNewTokens, temperature = 0.8, seed = 0, eosId, useCache = true } = options;
+  const { maxNewTokens, temperature = 0.8, seed = 0, useCache = true } = options;
   if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && temperature >= 0)) {
     throw new ArgumentError(
       `Cannot generate ${maxNewTokens} tokens at temperature ${temperature}: neither may be negative`,
     );
   }
   if (prompt.length === 0) throw new ArgumentError("Cannot generate from an empty prompt: give at least one token");
+  const ends = endsOf(model, options.eosId);
   const end = prompt.length + maxNewTokens;
   if (end > model.maxPositions) {
     throw new ArgumentError(
@@ -68,10 +74,20 @@ export function generate(model: CausalLm, prompt: readonly number[], options: Ge
     if (cache?.isOutgrownBy(tokens.length)) cache.clear();
     const unseen = tokens.slice(cache?.length);
     const next = noGrad(() => draw(model, unseen, cache, temperature, uniformFraction(key, tokens.length)));
-    if (next === eosId) break;
+    if (ends.has(next)) break;
     tokens.push(next);
   }
   return tokens.slice(prompt.length);
+}
+
+/** The ids that end a text. */
+function endsOf(model: CausalLm, given: GenerateOptions["eosId"]): ReadonlySet<number> {
+  const ids = typeof given === "number" ? [given] : given ?? model.eosIds;
+  const bad = ids.find((id) => !(Number.isSafeInteger(id) && id >= 0 && id < model.vocabSize));
+  if (bad === undefined) return new Set(ids);
+  const where = given === undefined ? "eos_token_id of the model's configuration" : "eosId";
+  const remedy = given === undefined ? "; give eosId, or correct the configuration" : "";
+  throw new ArgumentError(`${where} must be below ${model.vocabSize}, the model's number of ids, got ${bad}${remedy}`);
 }
 
 /** The next token: the one whose share of the probability `fraction` falls into. */

@@ -15,6 +15,7 @@ import { otherCheckpoint } from "../checkpoint/other_programs.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
+import { eosIdsOf } from "../eos_ids.ts";
 import { ArgumentError, FileError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
@@ -86,6 +87,7 @@ export async function openModel(
   if (folder !== undefined) refuseAdapter(folder);
   const hfConfig = typeof source === "string" ? await readHfConfig(place ?? source) : source;
   const model = buildModel(device, hfConfig);
+  if (folder !== undefined) await setEosIds(model, folder);
   let listed: FolderCompanions | undefined;
   const companions = (from: string): FolderCompanions => listed ??= companionsOf(from);
   if (folder !== undefined) model.companions = { read: () => companions(folder).read() };
@@ -129,6 +131,15 @@ function placeOf(source: string): string {
   if (snapshot !== undefined) return snapshot;
   const looked = `there is no such folder, nor revision '${named.revision}' of '${named.name}' in the cache '${cache}'`;
   throw new FileError(source, "open", `${looked}; get it by: fullyshard pull ${formatHubName(named)}`, "ENOENT");
+}
+
+/** Takes the ids that end what is generated from a folder's `generation_config.json`, where it names some. */
+async function setEosIds(model: CausalLm, folder: string): Promise<void> {
+  const file = `${folder}/generation_config.json`;
+  if (pathKind(file) !== "file") return;
+  const config = parseJsonObject(await readBytes(file), { file, what: "generation configuration", maxDepth: 32 });
+  const ids = eosIdsOf(config, file);
+  if (ids.length > 0) model.eosIds = ids;
 }
 
 /** Gives a model its memory, whatever its values are. */

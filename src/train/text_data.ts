@@ -27,6 +27,8 @@ export interface TextDataOptions {
   readonly microBatches?: number;
   /** A `tokenizer.json` or its folder. @default that of the model's folder, or bytes for a model from scratch */
   readonly tokenizer?: string | Tokenizer | undefined;
+  /** The token that ends documents, for a tokenizer that is read from files. @default the one that these name */
+  readonly eosToken?: string | undefined;
   /** Key of a .jsonl line that holds its text. @default text */
   readonly textField?: string;
   /** What the order is shuffled by. @default 0 */
@@ -182,15 +184,21 @@ export async function textData(
   inputs: string | URL | readonly (string | URL)[],
   options: TextDataOptions,
 ): Promise<TextData> {
-  const { sequenceLength, batch, microBatches = 1, seed = 0, cache, textField, name = "data" } = options;
+  const { sequenceLength, batch, microBatches = 1, seed = 0, cache, textField, eosToken, name = "data" } = options;
   const patterns = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
   const { tokenizer, source } = await group.together("open the text", async () => {
     const named = options.tokenizer ?? model.files?.folder ?? BYTE_TOKENIZER;
-    const tokenizer = typeof named === "string" ? await loadTokenizer(named) : named;
+    const tokenizer = typeof named === "string" ? await loadTokenizer(named, { eosToken }) : named;
+    if (eosToken !== undefined && typeof named !== "string") {
+      const got = `${JSON.stringify(eosToken)} for '${named.path}', which has its own`;
+      throw new ConfigError([{ path: "eosToken", expected: "a tokenizer that is read from files", got }]);
+    }
     requireVocabulary(tokenizer, model);
     requirePositions(sequenceLength, model);
     return { tokenizer, source: openText(patterns, { field: textField, name }) };
   });
+  const isLoaded = tokenizer !== options.tokenizer;
+  if (isLoaded && tokenizer.eosNote !== undefined && group.rank === 0) group.report(tokenizer.eosNote);
   const skipped = source.skipped === undefined ? undefined : describeSkipped(source.skipped);
   if (skipped !== undefined && group.rank === 0) group.report(`Skipped ${skipped} in ${patterns.join(", ")}`);
   // One rank of each host reads the text to know it; the others are told.

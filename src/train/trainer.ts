@@ -154,7 +154,7 @@ class Training {
       return await takeFolder(config);
     });
     using data = await this.#openData(model, "data");
-    using heldOut = config.evalData.length > 0 ? await this.#openData(model, "evalData") : undefined;
+    using heldOut = config.evalData.length > 0 ? await this.#openData(model, "evalData", data.tokenizer) : undefined;
     const prompt = await this.#openPrompt(model, data);
     const isTokenizerNamed = config.tokenizer !== undefined;
     await group.together(
@@ -191,12 +191,15 @@ class Training {
       );}
   }
 
-  #openData(model: CausalLm, name: "data" | "evalData"): Promise<TextData> {
+  #openData(model: CausalLm, name: "data" | "evalData", tokenizer?: Tokenizer): Promise<TextData> {
     const config = this.#config;
     requireData(config);
-    if (name === "data" && config.tokenizer === undefined && model.files?.folder === undefined) this.#tellBytes(model);
+    if (tokenizer === undefined && config.tokenizer === undefined && model.files?.folder === undefined) {
+      this.#tellBytes(model);
+    }
     return textData(this.#run, model, config[name], {
       ...config,
+      ...tokenizer === undefined ? {} : { tokenizer, eosToken: undefined },
       name,
       batch: config.globalBatch,
       onTokenize: ({ files, byteLength }) =>
@@ -369,7 +372,10 @@ class Training {
     this.#log.once().info(`Wrote the model to '${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
-    const ids = generate(model, prompt.ids, { maxNewTokens, seed, eosId: tokenizer.eosId });
+    // Ids beyond the vocabulary are never drawn.
+    const named = tokenizer.eosId === undefined ? model.eosIds : [tokenizer.eosId, ...model.eosIds];
+    const eosId = named.filter((id) => id < model.vocabSize);
+    const ids = generate(model, prompt.ids, { maxNewTokens, seed, eosId });
     return { folder, sample: `${prompt.text}${tokenizer.decode(ids.filter((id) => id < tokenizer.vocabSize))}` };
   }
 }

@@ -56,7 +56,6 @@ const homes: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^node:/, ["src/runtime/", "src/launch/", "src/cli/", "ffi/providers/"]],
   [/^zod$/, ["src/"]],
   [/^yaml$/, ["src/config/"]],
-  [/^@huggingface\/tokenizers$/, ["src/data/"]],
 ];
 
 /**

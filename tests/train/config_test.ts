@@ -10,7 +10,7 @@ import { readHfConfig } from "../../src/train/open_model.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const keys = [
-  ...["data", "eval-data", "text-field", "tokenizer", "sequence-length", "cache"],
+  ...["data", "eval-data", "text-field", "tokenizer", "eos-token", "sequence-length", "cache"],
   ...["model", "broadcast-from-rank0"],
   ...[
     "strategy",

@@ -125,6 +125,35 @@ describe("generate()", () => {
     assert.deepEqual(generate(model, prompt, { ...greedy, eosId }), text.slice(0, text.indexOf(eosId)));
   });
 
+  it("ends where the model's configuration ends, by one id or several, unless told otherwise", () => {
+    const greedy = { maxNewTokens: 8, temperature: 0 };
+    const text = generate(modelOf(), prompt, greedy);
+    const [first, second] = [text[3] ?? -1, text[5] ?? -1];
+    const before = (...ids: readonly number[]): readonly number[] =>
+      text.slice(0, text.findIndex((id) => ids.includes(id)));
+    assert.notEqual(text.length, before(first).length);
+    assert.deepEqual(generate(modelOf({ eos_token_id: first }), prompt, greedy), before(first));
+    const model = modelOf({ eos_token_id: [second, first] });
+    assert.deepEqual(model.eosIds, [second, first]);
+    assert.deepEqual(generate(model, prompt, greedy), before(first, second));
+    assert.deepEqual(generate(model, prompt, { ...greedy, eosId: undefined }), before(first, second));
+    assert.deepEqual(generate(model, prompt, { ...greedy, eosId: [] }), text);
+    assert.deepEqual(generate(model, prompt, { ...greedy, eosId: second }), before(second));
+    assert.deepEqual(generate(modelOf({ text_config: { eos_token_id: first } }), prompt, greedy), before(first));
+    assert.deepEqual(generate(modelOf({ eos_token_id: null }), prompt, greedy), text);
+  });
+
+  it("refuses ends that are no ids of the model", () => {
+    for (const eosId of [32, -1, 1.5, [3, 32], [NaN]]) {
+      const message = /eosId must be below 32, the model's number of ids, got (32|-1|1\.5|NaN)$/;
+      assert.throws(() => generate(modelOf(), prompt, { maxNewTokens: 1, eosId }), { name: "ArgumentError", message });
+    }
+    const message = /eos_token_id of the model's configuration must be below 32, .* got 32; give eosId, or correct/;
+    assert.throws(() => generate(modelOf({ eos_token_id: [1, 32] }), prompt, { maxNewTokens: 1 }), { message });
+    const wrong = modelOf({ eos_token_id: "2" });
+    assert.throws(() => generate(wrong, prompt, { maxNewTokens: 1 }), /eos_token_id: expected a token id or a list/);
+  });
+
   it("reaches the model's last position, and refuses one more", () => {
     const model = modelOf({ max_position_embeddings: 12 });
     assert.equal(generate(model, prompt, { maxNewTokens: 9 }).length, 9);

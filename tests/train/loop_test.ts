@@ -7,6 +7,7 @@ import { cosine } from "../../src/optim/schedule.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { tensor } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
+import { generate } from "../../src/train/generate.ts";
 import { openModel } from "../../src/train/open_model.ts";
 import { launch, Run } from "../../src/train/run.ts";
 import { textData } from "../../src/train/text_data.ts";
@@ -177,6 +178,41 @@ describe("textData()", () => {
     assert.equal(run.group.step, 20);
     assert.equal(data.tokenizer.decode(data.tokenizer.encode("größer")), "größer");
     assert.throws(() => data.tokenizer.decode([257]), /at most 256, got 257/);
+  });
+
+  it("ends documents with the token of eosToken, and lets a model's folder end what is generated", async () => {
+    await using run = await launch(CPU);
+    using folder = temporaryDirectory();
+    const model = await openModel(run, { ...SIZES, vocab_size: 257, eos_token_id: 5 });
+    await model.load();
+    await model.save(folder.file("model"));
+    folder.write("a.txt", "ab");
+    const special = { single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
+    const added_tokens = [{ id: 2, content: "<one>", ...special }, { id: 3, content: "<two>", ...special }];
+    const json = { added_tokens, model: { type: "BPE", vocab: { a: 0, b: 1 }, merges: [] } };
+    folder.write("model/tokenizer.json", JSON.stringify(json));
+    const options = { sequenceLength: 2, batch: 1 };
+    for (const [eosToken, last] of [["<two>", 3], ["<one>", 2]] as const) {
+      const opened = await openModel(run, folder.file("model"));
+      assert.deepEqual(opened.eosIds, [5]);
+      using data = await textData(run, opened, folder.file("a.txt"), { ...options, eosToken });
+      assert.equal(data.tokenizer.eosId, last);
+    }
+    const bytes = textData(run, model, folder.file("a.txt"), { ...options, eosToken: "a" });
+    await assert.rejects(bytes, {
+      name: "ConfigError",
+      message: /eosToken: expected a tokenizer that is read from files/,
+    });
+    const greedy = { maxNewTokens: 6, temperature: 0 };
+    const text = generate(model, [1], { ...greedy, eosId: [] });
+    const ends = [256, text[3] ?? -1];
+    folder.write("model/generation_config.json", JSON.stringify({ eos_token_id: ends }));
+    const ending = await openModel(run, folder.file("model"));
+    await ending.load();
+    assert.deepEqual(ending.eosIds, ends);
+    assert.deepEqual(generate(ending, [1], greedy), text.slice(0, text.findIndex((id) => ends.includes(id))));
+    folder.write("model/generation_config.json", JSON.stringify({ eos_token_id: null }));
+    assert.deepEqual((await openModel(run, folder.file("model"))).eosIds, [5]);
   });
 
   it("refuses a tokenizer with more ids than the model, and patterns that match nothing", async () => {
