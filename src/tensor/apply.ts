@@ -204,6 +204,7 @@ function record<A>(
 export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A): readonly Tensor[] {
   const first = at(inputs, 0, "input");
   for (const input of inputs) {
+    input.requireAlive();
     if (input.device !== first.device) {
       throw new ArgumentError(
         `Cannot apply '${op.name}' to tensors of two devices (${first.device.name}, ${input.device.name}): open one and use it for all`,
@@ -239,6 +240,7 @@ export function applyOne<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: 
 
 /** Computes a view. */
 export function applyView<A>(op: ViewOp<A>, input: Tensor, attrs: A): Tensor {
+  input.requireAlive();
   const layout = op.view(input, attrs);
   const output = input.view(layout);
   if (gradEnabled() && input.requiresGrad) record(op, [input], [output], attrs, []);

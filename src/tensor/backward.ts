@@ -16,6 +16,8 @@ export interface BackwardOptions {
 
 /** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
 export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGraph = false }: BackwardOptions): void {
+  root.requireAlive();
+  seed?.requireAlive();
   const { edge, shape, dtype, device } = root;
   if (edge === undefined) {
     throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");

@@ -89,7 +89,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
    * @throws {UseAfterDisposeError} if it was disposed, or has no memory
    */
   get ptr(): DevicePtr {
-    this.#refuseDisposed();
+    this.requireAlive();
     return devicePtr(this.#buffer.ptr + this.#layout.offset * this.#dtype.byteLength);
   }
 
@@ -145,7 +145,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
 
   /** Another handle in no scope, without a gradient: the caller disposes it. */
   alias(layout: Layout = this.#layout): Tensor {
-    this.#refuseDisposed();
+    this.requireAlive();
     this.#buffer.retain();
     return new Tensor(this.#buffer, layout, this.#dtype);
   }
@@ -157,6 +157,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
 
   /** Takes it out of its scope: it lives until {@link dispose}. */
   persist(): this {
+    this.requireAlive();
     untrack(this);
     return this;
   }
@@ -171,10 +172,18 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
     this.#buffer.release();
   }
 
-  /** A disposed handle is no way to memory, even where other handles keep it. */
-  #refuseDisposed(): void {
+  /**
+   * Refuses a disposed tensor. A disposed handle is no way to memory or to the graph, even where other handles keep them.
+   *
+   * @throws {UseAfterDisposeError} if it was disposed
+   * @internal
+   */
+  requireAlive(): void {
     if (this.#alive) return;
-    throw new UseAfterDisposeError(`A tensor of '${this.#buffer.owner}' is used after it was disposed`);
+    throw new UseAfterDisposeError(
+      `A tensor of '${this.#buffer.owner}' is used after it was disposed: its scope has ended, or dispose() was called; use it before ` +
+        "that, or call keep(tensor) of the scope that it is made in",
+    );
   }
 
   /** Whether {@link dispose} was called, by hand or by a scope. */
@@ -206,7 +215,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
    * @param seed gradient to start from, of this shape; without it the tensor must be a scalar and the gradient is 1
    * @throws {ShapeError} if it is no scalar, or the seed has another shape
    * @throws {DTypeError} if the seed has another dtype
-   * @throws {UseAfterDisposeError} if a backward has been here before, without `retainGraph`
+   * @throws {UseAfterDisposeError} if it was disposed, or a backward has been here before, without `retainGraph`
    */
   backward(seed?: Tensor, options: BackwardOptions = {}): void {
     startBackward(this, seed, options);
@@ -326,6 +335,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   }
   /** The tensor itself when dense, else a dense copy: dispose the result only if it is another tensor. */
   contiguous(): Tensor {
+    this.requireAlive();
     return isDense(this.#layout) ? this : applyOne(denseOp, [this], undefined);
   }
   /** A dense copy. */
@@ -337,6 +347,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
    * when it has that one: dispose it only if it is another tensor.
    */
   to(dtype: DType): Tensor {
+    this.requireAlive();
     return this.#dtype === dtype ? this : applyOne(dtype.kind === "float" ? castOp : castToIntOp, [this], dtype);
   }
 

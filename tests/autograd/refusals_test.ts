@@ -1,5 +1,5 @@
 /**
- * A backward pass refuses gradients that do not fit their input.
+ * A backward pass refuses gradients that are not of their input, and tensors that were disposed.
  *
  * @module
  */
@@ -7,12 +7,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { at } from "../../src/at.ts";
 import { activePass } from "../../src/autograd/engine.ts";
+import { noGrad } from "../../src/autograd/mode.ts";
 import { openDevice } from "../../src/device/registry.ts";
-import { bfloat16, type DType, float16, float32 } from "../../src/dtype.ts";
-import { DTypeError, ShapeError } from "../../src/errors.ts";
+import { bfloat16, type DType, float16, float32, int32 } from "../../src/dtype.ts";
+import { DTypeError, ShapeError, UseAfterDisposeError } from "../../src/errors.ts";
 import type { ComputeOp } from "../../src/ops/op.ts";
 import { applyOne, hookBackward } from "../../src/tensor/apply.ts";
-import { ones } from "../../src/tensor/create.ts";
+import { ones, tensor } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
 import { disposeLeaf, leaf } from "../support/gradcheck.ts";
@@ -74,5 +75,54 @@ test("a gradient whose dtype or shape is not its input's is refused, of leaves a
   }
   assert.equal(activePass(), undefined);
   assert.equal(inUse(), before);
+  disposeLeaf(x);
+});
+
+test("whatever uses a disposed tensor says that it was disposed", () => {
+  const [x, index] = [leaf(device, { shape: [2], data: [1, 2] }), tensor(device, [0, 1], { dtype: int32 })];
+  const freed = (): Tensor => {
+    using _frame = scope();
+    return x.square().sum();
+  };
+  const loss = freed();
+  const seed = ones(device, []);
+  seed.dispose();
+  const before = inUse();
+  {
+    using _frame = scope();
+    const uses: readonly (() => unknown)[] = [
+      () => loss.backward(),
+      () => loss.backward(ones(device, [])),
+      () => loss.backward(ones(device, [3])),
+      () => x.sum().backward(seed),
+      () => loss.add(x),
+      () => x.mul(loss),
+      () => x.add(1).matmul(loss),
+      () => loss.to(float32),
+      () => loss.to(bfloat16),
+      () => loss.to(int32),
+      () => loss.contiguous(),
+      () => loss.clone(),
+      () => loss.detach(),
+      () => loss.persist(),
+      () => loss.item(),
+      () => loss.toArray(),
+      () => loss.reshape([1]),
+      () => loss.expand([2, 3]),
+      () => loss.sum(),
+      () => loss.eq(1),
+      () => x.scatterAdd(0, index, loss),
+      () => x.gather(0, index).maximum(loss),
+      () => noGrad(() => loss.mul(2)),
+    ];
+    for (const use of uses) {
+      assert.throws(use, UseAfterDisposeError, use.toString());
+      assert.throws(use, /is used after it was disposed: its scope has ended, or dispose\(\) was called/);
+    }
+  }
+  assert.equal(activePass(), undefined);
+  x.zeroGrad();
+  assert.equal(inUse(), before);
+  index.dispose();
   disposeLeaf(x);
 });
