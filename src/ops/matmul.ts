@@ -144,7 +144,7 @@ export const linearOp: ComputeOp<WeightLayout> = {
   forward: (call) => {
     const [x, weight, out] = [call.dense(call.input(0)), call.dense(call.input(1)), call.output(0)];
     const [n, k] = featuresOf(weight, call.attrs);
-    const rows = k === 0 ? out.numel / Math.max(1, n) : x.numel / k;
+    const rows = numelOf(x.shape.slice(0, -1));
     const right = call.attrs === "outIn" ? flat(weight, k, true) : flat(weight, n, false);
     product(call, out, flat(x, k, false), right, rows, n, k);
     if (call.inputs > 2) combineInto(call, "add", out, out, call.input(2));
@@ -154,7 +154,7 @@ export const linearOp: ComputeOp<WeightLayout> = {
     const dy = call.dense(call.grad(0));
     const [x, weight] = [call.saved(0), call.saved(1)];
     const [n, k] = featuresOf(weight, call.attrs);
-    const rows = n === 0 ? 0 : dy.numel / n;
+    const rows = numelOf(x.shape.slice(0, -1));
     const isOutIn = call.attrs === "outIn";
     if (call.needs(0)) {
       const right = isOutIn ? flat(weight, k, false) : flat(weight, n, true);

@@ -10,7 +10,7 @@ import { bfloat16, float32 } from "../../src/dtype.ts";
 import { DTypeError, ShapeError } from "../../src/errors.ts";
 import { linearOp } from "../../src/ops/matmul.ts";
 import { applyOne } from "../../src/tensor/apply.ts";
-import { tensor, zeros } from "../../src/tensor/create.ts";
+import { full, tensor, zeros } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
 import { allClose, toleranceOf } from "../support/allclose.ts";
@@ -150,6 +150,28 @@ test("linear gives gradients only where they are needed", () => {
     for (const one of leaves) one.zeroGrad();
   }
   leaves.forEach(disposeLeaf);
+});
+
+test("linear of no input or output features, or of no rows, has gradients of zeros", () => {
+  const garbage = full(device, [64], 7);
+  garbage.dispose(); // what is not written would show
+  for (const [rows, inFeatures, outFeatures] of [[3, 4, 0], [3, 0, 4], [0, 3, 4], [3, 0, 0]] as const) {
+    const shapes = [[rows, inFeatures], [outFeatures, inFeatures], [outFeatures]];
+    const leaves = shapes.map((shape) => leaf(device, random(shape, 1)));
+    const [x, weight, bias] = leaves;
+    if (x === undefined || weight === undefined || bias === undefined) return assert.fail("three leaves");
+    {
+      using _frame = scope();
+      const y = linear(x, weight, bias);
+      assert.deepEqual([...y.toArray()], Array.from({ length: rows }, () => [...bias.toArray()]).flat());
+      y.sum().backward();
+    }
+    const label = `[${rows}, ${inFeatures}] by ${outFeatures}`;
+    assert.deepEqual([...x.grad?.toArray() ?? []], new Array(x.numel).fill(0), `x ${label}`);
+    assert.deepEqual([...weight.grad?.toArray() ?? []], new Array(weight.numel).fill(0), `weight ${label}`);
+    assert.deepEqual([...bias.grad?.toArray() ?? []], new Array(outFeatures).fill(rows), `bias ${label}`);
+    leaves.forEach(disposeLeaf);
+  }
 });
 
 test("matmul() and linear refuse shapes and dtypes that do not fit", () => {
