@@ -191,7 +191,10 @@ function record<A>(
     }
     return call.results;
   });
-  for (const [index, output] of outputs.entries()) output.setEdge(edgeOf(output, node, index));
+  for (const [index, output] of outputs.entries()) {
+    // Integers, as of the experts that a router chooses, have no gradient.
+    if (output.dtype.kind === "float") output.setEdge(edgeOf(output, node, index));
+  }
 }
 
 /**

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { at as element } from "../../src/at.ts";
 import { openDevice } from "../../src/device/registry.ts";
-import { bfloat16, float32, int32 } from "../../src/dtype.ts";
+import { bfloat16, float16, float32, int32 } from "../../src/dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../../src/errors.ts";
 import { clampedSwigluOp, combineOp, dispatchOp, groupedLinearOp, sortPairsOp } from "../../src/ops/experts.ts";
 import type { WeightLayout } from "../../src/ops/matmul.ts";
@@ -12,7 +12,7 @@ import { apply, applyOne } from "../../src/tensor/apply.ts";
 import { tensor, zeros } from "../../src/tensor/create.ts";
 import { scope } from "../../src/tensor/scope.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
-import { gradcheck } from "../support/gradcheck.ts";
+import { disposeLeaf, gradcheck, leaf } from "../support/gradcheck.ts";
 import { at, build, type Nd, random, softmaxRow } from "../support/reference.ts";
 
 const device = await openDevice("cpu", { memoryBytes: 64 * 2 ** 20 });
@@ -102,6 +102,18 @@ test("route: weights and their gradient, and what cannot be routed", () => {
   assert.throws(() => apply(routeOp, [zeros(device, [6])], ATTRS), ShapeError);
   assert.throws(() => apply(routeOp, [x, zeros(device, [5])], ATTRS), ShapeError);
   assert.throws(() => apply(routeOp, [ints([1, 2], [1, 2])], ATTRS), DTypeError);
+});
+
+test("route: the experts that are chosen are integers, which need no gradient", () => {
+  using _frame = scope();
+  const logits = leaf(device, { shape: [2, 4], data: [0.5, -1, 2, 0.25, 1, 3, -2, 0] });
+  const [weights, experts] = apply(routeOp, [logits.to(float16)], ATTRS);
+  assert.equal(weights?.requiresGrad, true);
+  assert.equal(experts?.requiresGrad, false);
+  assert.throws(() => experts?.backward(ints([1, 1, 1, 1], [2, 2])), /needs no gradient/);
+  weights?.sum().backward();
+  assert.ok(logits.grad !== undefined);
+  disposeLeaf(logits);
 });
 
 test("clampedSwiglu: value and gradient on both sides of its clamps", () => {
