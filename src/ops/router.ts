@@ -43,6 +43,16 @@ function optionalInputs<T>(
   return sampled ? [undefined, given] : [given, undefined];
 }
 
+/** `sparseMixer` has kernels for what PhiMoE needs, which would take no notice of the rest. */
+function requireMixer(attrs: RouteAttrs, hasBias: boolean): void {
+  const { scoring, topK, groups, normalize } = attrs;
+  if (scoring !== "sparseMixer" || !(topK > 2 || groups > 1 || normalize || hasBias)) return;
+  const asked = `${topK} experts, ${groups} groups, normalize ${normalize}, ${hasBias ? "a" : "no"} bias`;
+  throw new ArgumentError(
+    `Cannot route by 'sparseMixer' with ${asked}: it takes 1 or 2 experts of 1 group, neither normalized nor with a bias`,
+  );
+}
+
 function requireFit(experts: number, { topK, groups, topGroups, groupBest }: RouteAttrs): void {
   const size = experts / groups;
   const fits = experts <= MAX_EXPERTS && Number.isInteger(size) && groupBest <= size && topGroups >= 1 &&
@@ -68,6 +78,7 @@ export const routeOp: ComputeOp<RouteAttrs> = {
       throw new ShapeError("route", "logits must be [rows, experts]", logits.shape);
     }
     requireFit(experts, attrs);
+    requireMixer(attrs, bias !== undefined);
     if (bias !== undefined && (bias.ndim !== 1 || bias.numel !== experts || bias.dtype !== float32)) {
       throw new ShapeError("route", "the bias must be float32 [experts]", logits.shape, bias.shape);
     }

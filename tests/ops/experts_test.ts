@@ -98,6 +98,15 @@ test("route: weights and their gradient, and what cannot be routed", () => {
   for (const attrs of wrong) {
     assert.throws(() => apply(routeOp, [x], { ...ATTRS, ...attrs }), ArgumentError, JSON.stringify(attrs));
   }
+  const unmixed: readonly Partial<Omit<RouteAttrs, "sampled" | "groupBest">>[] = [
+    { normalize: true },
+    { topK: 3 },
+    { groups: 2, topGroups: 2 },
+  ];
+  for (const attrs of unmixed) {
+    const mixed: RouteAttrs = { ...ATTRS, groupBest: 1, normalize: false, scoring: "sparseMixer", ...attrs };
+    assert.throws(() => apply(routeOp, [x], mixed), /Cannot route by 'sparseMixer' with .*: it takes 1 or 2 experts/);
+  }
   assert.throws(() => apply(routeOp, [zeros(device, [1, 4097])], ATTRS), /at most 4096 in all/);
   assert.throws(() => apply(routeOp, [zeros(device, [6])], ATTRS), ShapeError);
   assert.throws(() => apply(routeOp, [x, zeros(device, [5])], ATTRS), ShapeError);
