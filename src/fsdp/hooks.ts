@@ -31,7 +31,7 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
     if (unit.root === undefined) becomeRoot(unit, unitsBelow());
     const abandon = unit.beginForward();
     const unhook = hookBackward(tensorsIn(args), {
-      name: `post-backward of '${unit.name}'`,
+      name: `the input of '${unit.name}'`,
       run: () => unit.postBackward(),
     });
     return (failed) => {
@@ -45,7 +45,7 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
     if (root === undefined) throw new InternalError(`'${unit.name}' ran its forward without a root`);
     const use = root.openUse(unit);
     const hook = {
-      name: `pre-backward of '${unit.name}'`,
+      name: `the output of '${unit.name}'`,
       run: () => unit.preBackward(use),
       freed: () => use.close(),
     };
