@@ -101,6 +101,11 @@ export class Node {
     return this.#saved?.held() ?? [];
   }
 
+  /** Whether any tensor or node leads here. */
+  get isReferenced(): boolean {
+    return this.#refs > 0;
+  }
+
   /** One more tensor or node leads here. */
   retain(): void {
     this.#refs++;

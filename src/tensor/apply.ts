@@ -195,6 +195,7 @@ function record<A>(
     // Integers, as of the experts that a router chooses, have no gradient.
     if (output.dtype.kind === "float") output.setEdge(edgeOf(output, node, index));
   });
+  if (!node.isReferenced) node.free();
 }
 
 /**
