@@ -44,14 +44,14 @@ function firstOfItsSink(edges: Node["edges"], input: number): GradientSink | und
  * @throws {DTypeError | ShapeError} naming the op and the input
  */
 function requireFit({ name }: Node, input: number, edge: Edge, grad: Tensor): void {
-  const from = edge.node === undefined ? "a leaf" : `a result of '${edge.node.name}'`;
+  const isOfShape = grad.shape === edge.shape || sameShape(grad.shape, edge.shape);
+  if (isOfShape && takesDtype(edge, grad.dtype)) return;
+  const from = edge.node === undefined ? "a leaf" : `a result of ${edge.node.title}`;
   const expected = `the gradient that it gives its input ${input}, ${from}, must have that input's`;
   if (!takesDtype(edge, grad.dtype)) {
     throw new DTypeError(`${name} backward`, `${expected} dtype`, grad.dtype.name, edge.dtype.name);
   }
-  if (!sameShape(grad.shape, edge.shape)) {
-    throw new ShapeError(`${name} backward`, `${expected} shape`, grad.shape, edge.shape);
-  }
+  throw new ShapeError(`${name} backward`, `${expected} shape`, grad.shape, edge.shape);
 }
 
 /**

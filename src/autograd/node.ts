@@ -66,7 +66,7 @@ export class Node {
   readonly #onFreed: (() => void) | undefined;
 
   /**
-   * @param name the op, for messages
+   * @param name the op, or what a hook hangs on, for messages
    * @param edges where the inputs came from
    * @param numOutputs number of outputs
    * @param saved what its backward needs besides gradients
@@ -91,9 +91,19 @@ export class Node {
     for (const edge of edges) edge?.node?.retain();
   }
 
+  /** The name as messages quote it; that of a hook quotes a module already. */
+  get title(): string {
+    return this.name.includes("'") ? this.name : `'${this.name}'`;
+  }
+
   /** What has memory for the sake of its backward. */
   get held(): readonly Tensor[] {
     return this.#saved?.held() ?? [];
+  }
+
+  /** Whether any tensor or node leads here. */
+  get isReferenced(): boolean {
+    return this.#refs > 0;
   }
 
   /** One more tensor or node leads here. */
@@ -111,7 +121,7 @@ export class Node {
   run(grads: readonly (Tensor | undefined)[], place: (input: number) => Tensor | undefined): (Tensor | undefined)[] {
     if (this.#backward === undefined) {
       throw new UseAfterDisposeError(
-        `The backward of '${this.name}' has run already and its saved tensors are freed: add the losses of one forward and run one ` +
+        `The backward of ${this.title} has run already and its saved tensors are freed: add the losses of one forward and run one ` +
           "backward of their sum, give the first one { retainGraph: true }, or run the forward again",
       );
     }

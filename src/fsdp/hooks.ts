@@ -46,7 +46,7 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
       if (unit.root === undefined) becomeRoot(unit, unitsBelow());
       unit.beginForward();
       let unhook = hookBackward(tensorsIn(args), {
-        name: `post-backward of '${unit.name}'`,
+        name: `the input of '${unit.name}'`,
         run: () => unit.postBackward(),
       });
       return (failed) => {
@@ -66,7 +66,7 @@ export function attachHooks(unit: FsdpUnit, unitsBelow: () => readonly FsdpUnit[
     if (root === undefined) throw new InternalError(`'${unit.name}' ran its forward without a root`);
     const use = root.openUse(unit);
     const hook = {
-      name: `pre-backward of '${unit.name}'`,
+      name: `the output of '${unit.name}'`,
       run: () => unit.preBackward(use),
       freed: () => use.close(),
     };

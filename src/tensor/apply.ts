@@ -171,7 +171,7 @@ function record<A>(
   const recorded: Recorded<A> = {
     name: op.name,
     attrs,
-    inputs: inputs.map(specOf),
+    inputs: inputs.map((input) => input.edge ?? specOf(input)),
     outputs: outputs.map(specOf),
     edges: inputs.map((input) => input.edge),
     saved: region === undefined ? new KeptTensors(saved) : region.saved,
@@ -191,10 +191,11 @@ function record<A>(
     }
     return call.results;
   });
-  for (const [index, output] of outputs.entries()) {
+  outputs.forEach((output, index) => {
     // Integers, as of the experts that a router chooses, have no gradient.
     if (output.dtype.kind === "float") output.setEdge(edgeOf(output, node, index));
-  }
+  });
+  if (!node.isReferenced) node.free();
 }
 
 /**

@@ -78,6 +78,29 @@ test("a gradient whose dtype or shape is not its input's is refused, of leaves a
   disposeLeaf(x);
 });
 
+test("integers that an op gives need no gradient, and it keeps nothing for them", () => {
+  const x = leaf(device, { shape: [3], data: [1, 2, 3] });
+  const before = inUse();
+  const op: ComputeOp<undefined> = {
+    name: "places",
+    infer: () => [{ shape: [3], dtype: int32 }],
+    forward: (call) => {
+      call.device.kernels.fill({ dtype: int32, n: 3, value: 2, dst: call.output(0).ptr });
+      call.save(call.empty([1000], float32));
+    },
+    backward: (call) => call.give(0, call.grad(0)),
+  };
+  {
+    using _frame = scope();
+    const places = applyOne(op, [x.mul(1)], undefined);
+    assert.equal(places.requiresGrad, false);
+    assert.equal(x.gather(0, places).requiresGrad, true);
+    assert.throws(() => places.backward(places), /needs no gradient/);
+  }
+  assert.equal(inUse(), before);
+  disposeLeaf(x);
+});
+
 test("whatever uses a disposed tensor says that it was disposed", () => {
   const [x, index] = [leaf(device, { shape: [2], data: [1, 2] }), tensor(device, [0, 1], { dtype: int32 })];
   const freed = (): Tensor => {

@@ -11,7 +11,16 @@ import * as create from "../../src/tensor/create.ts";
 import * as functional from "../../src/nn/functional.ts";
 
 /** What the library alone uses. */
-const INTERNAL = ["heldBytes", ...["constructor", "layout", "buffer", "ptr", "edge", "setEdge", "rebind"], ...[
+const INTERNAL = ["heldBytes", ...[
+  "constructor",
+  "layout",
+  "buffer",
+  "ptr",
+  "edge",
+  "setEdge",
+  "requireAlive",
+  "rebind",
+], ...[
   "spawn",
   "view",
   "alias",

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fullyShard, noGrad, scope, type Tensor } from "../../mod.ts";
-import { initializeParameters, Linear } from "../../doors/nn.ts";
+import { UseAfterDisposeError } from "../../doors/errors.ts";
+import { initializeParameters, Linear, ones } from "../../doors/nn.ts";
 import { ownedValues } from "../support/owned.ts";
 import { forwardBackward, shardStack, traffic, WIDTH } from "./life_cycle_scenario.ts";
 import { gradients, input, Stack } from "./modules.ts";
@@ -35,6 +36,28 @@ describe("a backward pass of fullyShard()", () => {
     const expected = [...ownedValues(model.layers[0]?.linear.weight)].map((value) => Math.fround(2 * value));
     assert.deepEqual([...model.layers[0]?.linear.weight.grad?.toArray() ?? []], expected);
     assert.equal(model.head.weight.grad, undefined);
+  });
+
+  it("says of a second one, and of a disposed output, which module's graph is used up or what was disposed", async () => {
+    const rank = await openRank();
+    const model = new Stack(rank.device, WIDTH, 1);
+    fullyShard(model, { mesh: rank.group });
+    initializeParameters(model, 5);
+    const call = (): Tensor => model.call(input(rank.device, "x", 3, WIDTH));
+    {
+      using _frame = scope();
+      const output = call();
+      const seed = ones(rank.device, output.shape);
+      output.backward(seed);
+      assert.throws(() => output.backward(seed), UseAfterDisposeError);
+      assert.throws(() => output.backward(seed), /The backward of the output of 'Stack' has run already/);
+      assert.throws(() => output.mul(2).sum().backward(), /The backward of the output of 'Stack' has run already/);
+    }
+    const escaped = ((): Tensor => {
+      using _frame = scope();
+      return call().sum();
+    })();
+    assert.throws(() => escaped.backward(), /A tensor of 'sum' is used after it was disposed: its scope has ended/);
   });
 
   it("reduces a unit that was gathered by hand and used without its module", async () => {
