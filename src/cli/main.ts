@@ -6,7 +6,7 @@
  */
 import process from "node:process";
 import { wrapWords } from "../config/flags.ts";
-import { ENV } from "../runtime/env.ts";
+import { ENV } from "../runtime/variables.ts";
 import { scriptArguments } from "../runtime/processes.ts";
 import { terminal } from "../runtime/terminal.ts";
 import { VERSION } from "../version.ts";

@@ -13,7 +13,8 @@ import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
 import { npmProblem } from "../config/npm_flags.ts";
 import { ConfigError, FileError, LibraryNotFoundError, UnsupportedError } from "../errors.ts";
-import { enclosingLauncher, inheritedVariables, npmConfiguration, processEnvironment } from "../runtime/env.ts";
+import { inheritedVariables, npmConfiguration, processEnvironment } from "../runtime/env.ts";
+import { enclosingLauncher } from "../runtime/rank_environment.ts";
 import {
   makeDirectory,
   makeTemporaryDirectory,

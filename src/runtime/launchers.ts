@@ -5,7 +5,8 @@
  * @module
  */
 import { UnsupportedError } from "../errors.ts";
-import type { EnvName, EnvSource } from "./env.ts";
+import type { EnvSource } from "./env.ts";
+import type { EnvName } from "./variables.ts";
 import { scriptCommand } from "./processes.ts";
 
 /** The variables by which a launcher tells a process that it is one of several. */

@@ -5,7 +5,8 @@
  * @module
  */
 import { ConfigError, type ConfigProblem } from "../errors.ts";
-import type { EnvName, EnvSource } from "./env.ts";
+import type { EnvSource } from "./env.ts";
+import type { EnvName } from "./variables.ts";
 
 /** The first port, and how many there are, below those that systems give out themselves. */
 const [FIRST_PORT, PORTS] = [20_000, 10_000];

@@ -5,7 +5,8 @@
  */
 import { CollectiveError, isOneOf, OUTER_ERRORS, RendezvousError } from "../errors.ts";
 import { encodeControlLine, type FailureRecord } from "../runtime/control_line.ts";
-import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
+import { processEnvironment } from "../runtime/env.ts";
+import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { onUncaughtError } from "../runtime/processes.ts";
 import { terminal } from "../runtime/terminal.ts";
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import process from "node:process";
 import { joinHosts } from "../../src/comm/hosts/join.ts";
 import { openProcessGroup } from "../../src/comm/registry.ts";
-import { readRankEnvironment } from "../../src/runtime/env.ts";
+import { readRankEnvironment } from "../../src/runtime/rank_environment.ts";
 import { tellUncaughtErrors } from "../../src/train/failure.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 

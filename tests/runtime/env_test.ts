@@ -8,14 +8,11 @@ import { spawnSync } from "node:child_process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { ConfigError } from "../../src/errors.ts";
-import type { EnvName, RankEnvironment } from "../../src/runtime/env.ts";
-import {
-  ENV,
-  environmentFrom,
-  environmentNames,
-  processEnvironment,
-  readRankEnvironment,
-} from "../../src/runtime/env.ts";
+import type { RankEnvironment } from "../../src/runtime/rank_environment.ts";
+import type { EnvName } from "../../src/runtime/variables.ts";
+import { environmentFrom, environmentNames, processEnvironment } from "../../src/runtime/env.ts";
+import { readRankEnvironment } from "../../src/runtime/rank_environment.ts";
+import { ENV } from "../../src/runtime/variables.ts";
 import { executablePath, runtime } from "../../src/runtime/processes.ts";
 
 type Values = Partial<Record<EnvName, string>>;

@@ -2,13 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { UnsupportedError } from "../../src/errors.ts";
-import {
-  enclosingLauncher,
-  ENV,
-  type EnvName,
-  type RankEnvironment,
-  readRankEnvironment,
-} from "../../src/runtime/env.ts";
+import { enclosingLauncher, type RankEnvironment, readRankEnvironment } from "../../src/runtime/rank_environment.ts";
+import { ENV, type EnvName } from "../../src/runtime/variables.ts";
 
 type Values = Partial<Record<EnvName, string>>;
 

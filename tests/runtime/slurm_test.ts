@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { ConfigError } from "../../src/errors.ts";
-import { type EnvName, type RankEnvironment, readRankEnvironment } from "../../src/runtime/env.ts";
+import { type RankEnvironment, readRankEnvironment } from "../../src/runtime/rank_environment.ts";
+import type { EnvName } from "../../src/runtime/variables.ts";
 import { firstHost } from "../../src/runtime/slurm.ts";
 
 type Values = Partial<Record<EnvName, string>>;

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { processEnvironment, readRankEnvironment } from "../../../src/runtime/env.ts";
+import { processEnvironment } from "../../../src/runtime/env.ts";
+import { readRankEnvironment } from "../../../src/runtime/rank_environment.ts";
 import { ConfigError } from "../../../src/errors.ts";
 import { terminal } from "../../../src/runtime/terminal.ts";
 

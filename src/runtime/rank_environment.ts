@@ -1,0 +1,132 @@
+/**
+ * The number of this process among the ranks of a run, from the variables of the launcher that started it.
+ *
+ * @module
+ */
+import { ConfigError, type ConfigProblem } from "../errors.ts";
+import { type EnvSource, isWhole, processSource } from "./env.ts";
+import { type EnclosingLauncher, foreignLauncher, foreignRankError } from "./launchers.ts";
+import { isSlurmTask, slurmVariables } from "./slurm.ts";
+import type { EnvName } from "./variables.ts";
+
+/** The largest number of ranks, which is that of NCCL and MPI. */
+const MAX_RANKS = 2 ** 31 - 1;
+
+/** The launch environment of one rank, in full. */
+export interface RankEnvironment {
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly localRank: number;
+  readonly localWorldSize: number;
+  /** Number of this host. */
+  readonly groupRank: number;
+  readonly masterAddr: string | undefined;
+  readonly masterPort: number | undefined;
+  /** What the ranks of this run have in common, where the launcher gives it. */
+  readonly runId: string | undefined;
+}
+
+/**
+ * Reads which rank this process is, from torchrun's variables; where none of RANK, WORLD_SIZE, LOCAL_RANK and
+ * LOCAL_WORLD_SIZE is set, from those of a task that SLURM's srun started. A rank of another launcher, such as mpirun, is
+ * refused. FULLYSHARD_LAUNCHER says whose variables count: `torchrun`, `slurm`, or `none` for a process on its own.
+ *
+ * Absent LOCAL_* are derived: one host is assumed unless LOCAL_WORLD_SIZE says otherwise.
+ *
+ * @returns undefined when nothing says that there are several ranks: a process on its own
+ * @throws {ConfigError} listing everything that is missing, malformed or inconsistent
+ * @throws {UnsupportedError} if a launcher started this process whose ranks cannot be joined
+ */
+export function readRankEnvironment(source: EnvSource = processSource): RankEnvironment | undefined {
+  const chosen = chosenLauncher(source);
+  if (chosen === "none") return undefined;
+  const own = chosen === "slurm" ? undefined : readTorchrun(source);
+  if (own !== undefined || chosen === "torchrun") return own;
+  const foreign = chosen === "slurm" ? undefined : foreignLauncher(source);
+  if (foreign !== undefined) throw foreignRankError(foreign);
+  const variables = slurmVariables(source, chosen === "slurm");
+  return variables === undefined ? undefined : readTorchrun((name) => variables[name]);
+}
+
+/**
+ * Finds what started this process as one of several, to be refused where each of them would start a run of its own.
+ * Torchrun's variables do not count, nor does anything where FULLYSHARD_LAUNCHER is `none` or `torchrun`.
+ *
+ * @throws {ConfigError} if FULLYSHARD_LAUNCHER is none that there is
+ */
+export function enclosingLauncher(source: EnvSource = processSource): EnclosingLauncher | undefined {
+  const chosen = chosenLauncher(source);
+  if (chosen === "none" || chosen === "torchrun") return undefined;
+  const foreign = foreignLauncher(source);
+  if (foreign !== undefined || !isSlurmTask(source)) return foreign;
+  const size = source("SLURM_STEP_NUM_TASKS") ?? source("SLURM_NTASKS");
+  if (size === "1") return undefined;
+  const said = `SLURM_PROCID=${source("SLURM_PROCID")}, SLURM_STEP_NUM_TASKS=${size}`;
+  return { name: "SLURM's srun", said, size: Number(size), localSize: undefined };
+}
+
+function chosenLauncher(source: EnvSource): "torchrun" | "slurm" | "none" | undefined {
+  const chosen = source("FULLYSHARD_LAUNCHER");
+  if (chosen === undefined || chosen === "") return undefined;
+  if (chosen === "torchrun" || chosen === "slurm" || chosen === "none") return chosen;
+  throw new ConfigError([{
+    path: "FULLYSHARD_LAUNCHER",
+    expected: "torchrun or slurm",
+    got: `${JSON.stringify(chosen)}; none is for a process on its own`,
+  }]);
+}
+
+/** What torchrun's variables say. */
+function readTorchrun(source: EnvSource): RankEnvironment | undefined {
+  const problems: ConfigProblem[] = [];
+  const whole = (name: EnvName, low: number, high: number): number | undefined => {
+    const raw = source(name);
+    if (raw === undefined || raw === "") return undefined;
+    if (isWhole(raw) && Number(raw) >= low && Number(raw) <= high) return Number(raw);
+    const range = high === MAX_RANKS ? `from ${low}` : `from ${low} to ${high}`;
+    problems.push({ path: name, expected: `a whole number ${range}`, got: JSON.stringify(raw) });
+    return NaN; // set, but of no use: it takes no part in the checks below
+  };
+  const all = {
+    RANK: whole("RANK", 0, MAX_RANKS),
+    WORLD_SIZE: whole("WORLD_SIZE", 1, MAX_RANKS),
+    LOCAL_RANK: whole("LOCAL_RANK", 0, MAX_RANKS),
+    LOCAL_WORLD_SIZE: whole("LOCAL_WORLD_SIZE", 1, MAX_RANKS),
+  };
+  const { RANK: rank, WORLD_SIZE: worldSize, LOCAL_RANK: localRank, LOCAL_WORLD_SIZE: localWorldSize } = all;
+  const set = Object.entries(all).filter(([, value]) => value !== undefined).map(([name]) => name);
+  if (set.length === 0) return undefined;
+  const groupRank = whole("GROUP_RANK", 0, MAX_RANKS);
+  const masterPort = whole("MASTER_PORT", 1, 65535);
+  const [masterAddr, runId] = [source("MASTER_ADDR"), source("FULLYSHARD_RUN_ID")];
+
+  for (const name of ["RANK", "WORLD_SIZE"] as const) {
+    if (all[name] !== undefined) continue;
+    problems.push({ path: name, expected: `to be set, as ${set.join(", ")} is`, got: "nothing" });
+  }
+  const below = (small: keyof typeof all, large: keyof typeof all, orEqual: boolean): void => {
+    // What is not set, or of no use, is NaN, which compares with nothing.
+    const [a, b] = [all[small] ?? NaN, all[large] ?? NaN];
+    if (orEqual ? a > b : a >= b) {
+      problems.push({ path: small, expected: `${orEqual ? "at most" : "below"} ${large} = ${b}`, got: String(a) });
+    }
+  };
+  below("RANK", "WORLD_SIZE", false);
+  below("LOCAL_WORLD_SIZE", "WORLD_SIZE", true);
+  below("LOCAL_RANK", "LOCAL_WORLD_SIZE", false);
+  if (localWorldSize === undefined) below("LOCAL_RANK", "WORLD_SIZE", false);
+  below("LOCAL_RANK", "RANK", true);
+  if (problems.length > 0 || rank === undefined || worldSize === undefined) throw new ConfigError(problems);
+
+  const perHost = localWorldSize ?? worldSize;
+  return {
+    rank,
+    worldSize,
+    localRank: localRank ?? rank % perHost,
+    localWorldSize: perHost,
+    groupRank: groupRank ?? Math.floor(rank / perHost),
+    masterAddr: masterAddr === "" ? undefined : masterAddr,
+    masterPort,
+    runId: runId === "" ? undefined : runId,
+  };
+}
