@@ -259,7 +259,7 @@ export function requireOwnFolder(config: RunConfig): void {
     }
     const got =
       `'${out}' with '${newest.path}'. Go on from it with '--resume auto', give another folder with '--out', ` +
-      "or keep that run's output beside with '--set-aside'";
+      "or remove this one; '--set-aside' keeps it in a folder beside";
     throw new ConfigError([{ path: "out", expected: "a folder without checkpoints", got }]);
   }
   const made = overwrite
