@@ -11,6 +11,7 @@ import type { Device } from "../device/device.ts";
 import { type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+import { stepsTakenOn } from "../optim/optimizer.ts";
 import { processEnvironment, readRankEnvironment } from "../runtime/env.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { ignoreFileSizeSignal } from "../runtime/signals.ts";
@@ -107,11 +108,18 @@ export class Run implements AsyncDisposable {
   /**
    * Prints a line of the step's values on the main rank, once the device has made them: it never waits for the device.
    *
+   * The line begins with the step: the number `step` among the values, else that of the batch which {@link backward} was given, else
+   * how many steps the optimizer has taken.
+   *
    * @throws {ShapeError} if a tensor has more than one element
    */
   log(values: LogValues): void {
-    const { step } = this.group;
-    const kept = Object.entries(values).map(([name, value]) => [name, keep(value)] as const);
+    const { step: own, ...others } = values;
+    // A group knows the step of batches that have one; 0 says that there was none.
+    const step = typeof own === "number" ? own : this.group.step || stepsTakenOn(this.device);
+    const kept = Object.entries(typeof own === "number" ? others : values).map(([name, value]) =>
+      [name, keep(value)] as const
+    );
     const print = (): void => {
       const words = kept.map(([name, value]) => `${name} ${textOf(value)}`);
       if (this.isMain) this.#print(`step ${step}  ${words.join("  ")}\n`);
