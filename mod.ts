@@ -71,7 +71,7 @@ export { SGD, type SGDOptions } from "./src/optim/sgd.ts";
 export type { ParamGroupOptions } from "./src/optim/optimizer.ts";
 export { clipGradNorm, gradNorm } from "./src/optim/clip.ts";
 export { GradScaler } from "./src/optim/grad_scaler.ts";
-export { constant, cosine, linear, type Schedule } from "./src/optim/schedule.ts";
+export { constant, cosine, linear, type Schedule, type ScheduleFunction } from "./src/optim/schedule.ts";
 export { Tensor } from "./src/tensor/tensor.ts";
 export { tensor } from "./src/tensor/create.ts";
 export { scope } from "./src/tensor/scope.ts";

@@ -34,7 +34,10 @@ export function runProgram(program, args, env) {
     watchdog.stdin.end("done\n", () => exit(code));
   };
   child.once("error", (error) => {
-    process.stderr.write(`Cannot start '${program}': ${error.message}\n`);
+    const why = error.code === "EAGAIN"
+      ? ": too many processes and threads ('ulimit -u', or pids.max of the container)"
+      : "";
+    process.stderr.write(`Cannot start '${program}': ${error.message}${why}\n`);
     end(127);
   });
   child.once("exit", (code, signal) => {

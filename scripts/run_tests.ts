@@ -59,6 +59,9 @@ const flags: readonly Flag[] = [
   { name: "help", short: "h", takes: "switch", description: "Show this text" },
 ];
 
+/** Runs of files that have ended, of how many. */
+const progress = { ended: 0, all: 0 };
+
 const root = fileURLToPath(new URL("..", import.meta.url));
 process.chdir(root);
 process.exitCode = await main(process.argv.slice(2));
@@ -89,6 +92,9 @@ async function main(argv: readonly string[]): Promise<number> {
   const all = runtimes.flatMap((name) => files.map((file) => ({ runtime: name, file })));
   const isAlone = ({ file }: Job): boolean => alone.includes(file);
 
+  progress.all = all.length;
+  const where = runtimes.length === 1 ? `under ${runtime}` : "under Bun and Deno";
+  print(`${all.length} runs of files ${where}, ${jobs} at a time; a line follows when one has ended`);
   const reports = mkdtempSync(`${tmpdir()}/fullyshard-tests-`);
   try {
     const results = [
@@ -130,7 +136,8 @@ async function runJob({ runtime, file }: Job, reports: string): Promise<JobResul
   }
   const failed = count(outcomes, "failed");
   const numbers = `${count(outcomes, "passed")} passed${failed > 0 ? `, ${failed} failed` : ""}`;
-  print(`${failed > 0 ? "FAILED" : "ok    "} ${runtime.padEnd(4)} ${file}: ${numbers} (${seconds} s)`);
+  const place = `${++progress.ended} of ${progress.all}`;
+  print(`${failed > 0 ? "FAILED" : "ok    "} ${runtime.padEnd(4)} ${file}: ${numbers} (${seconds} s) [${place}]`);
   if (failed > 0) {
     const lines = output.split("\n").filter((line) => !saysPassed.test(line));
     print(lines.map((line) => `    ${line}`).join("\n"));

@@ -20,7 +20,10 @@ export function groupsOf(model: NamedParts, optimizer: Optimizer): readonly Save
   const names = new Map([...model.namedParameters()].map(([name, parameter]) => [parameter, name]));
   return optimizer.groups.map(({ parameters, schedule, ...settings }) => ({
     parameters: parameters.map((parameter) => names.get(parameter) ?? parameter.fqn),
-    settings: { ...settings, schedule: schedule?.text ?? "none" },
+    settings: {
+      ...settings,
+      schedule: typeof schedule === "function" ? "a function of the step" : schedule?.text ?? "none",
+    },
   }));
 }
 

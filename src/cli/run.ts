@@ -9,6 +9,7 @@ import { rankCommand, rankVariables, type Variables } from "../launch/command.ts
 import { StandIn, standInScript } from "../launch/early_end.ts";
 import { describeFailures } from "../launch/failures.ts";
 import { asksForCards, type LaunchPlan, misplacedFlags, planRun, runFlags, runHelp } from "../launch/plan.ts";
+import { requireProcesses } from "../launch/process_limit.ts";
 import { defaultStopTimes, supervise } from "../launch/supervisor.ts";
 import { StatusTerminal, type StreamName, terminal } from "../runtime/terminal.ts";
 import { npmProblem } from "../config/npm_flags.ts";
@@ -56,6 +57,7 @@ export async function run(argv: readonly string[], variables: Variables = {}): P
   if (trace?.file !== undefined && pathKind(trace.file) === "directory") {
     throw new ConfigError([{ path: "--trace", expected: "a file", got: `'${trace.file}', which is a folder` }]);
   }
+  requireProcesses(plan.numRanks);
   using temporary = new DisposableStack();
   const traces = trace?.folder ??
     (plan.profile ? temporary.adopt(makeTemporaryDirectory("fullyshard-"), removePath) : undefined);

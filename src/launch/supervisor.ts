@@ -158,7 +158,7 @@ class Supervisor {
       // Arguments that no program can be given, or a permission that is lacking. The ranks before this one run.
       this.#ended(rank, {
         exitCode: 127,
-        detail: `could not be started: ${error instanceof Error ? error.message : String(error)}`,
+        detail: `could not be started: ${startProblem(error)}`,
         lastLines,
       });
       return Promise.resolve();
@@ -171,7 +171,7 @@ class Supervisor {
     }
     return new Promise((resolve) => {
       child.once("error", (error) => {
-        this.#ended(rank, { exitCode: 127, detail: `could not be started: ${error.message}`, lastLines });
+        this.#ended(rank, { exitCode: 127, detail: `could not be started: ${startProblem(error)}`, lastLines });
         resolve();
       });
       child.once("exit", (code, signal) => {
@@ -300,6 +300,13 @@ class Supervisor {
       this.#terminate("SIGKILL", this.#times.userGraceMs);
     }
   }
+}
+
+/** Why a process could not be started. */
+function startProblem(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  const isLimit = /EAGAIN|Resource temporarily unavailable/.test(text);
+  return isLimit ? `${text}: too many processes and threads ('ulimit -u', or pids.max of the container)` : text;
 }
 
 /** Signals a rank and what it started; a group that is gone needs none. */

@@ -17,14 +17,14 @@ import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
 import { requireReduced } from "./reduced.ts";
 import { StateMemory } from "./state_memory.ts";
-import type { Schedule } from "./schedule.ts";
+import { type Schedule, scheduleFactor, type ScheduleFunction } from "./schedule.ts";
 
 /** What all optimizers can set. */
 export interface OptimizerSettings {
   /** The rate, or what the schedule scales. */
   learningRate: number;
-  /** A factor on the learning rate by step. @default always 1 */
-  readonly schedule?: Schedule | undefined;
+  /** A factor on the learning rate by step: one that is there, or a function of the step. @default always 1 */
+  readonly schedule?: Schedule | ScheduleFunction | undefined;
   /** How strongly weights are drawn to zero. */
   weightDecay: number;
 }
@@ -75,6 +75,14 @@ interface Block<S extends OptimizerSettings> {
 
 const { RECORD_BYTES } = CONSTANTS;
 
+/** The steps of the optimizer that stepped last, by device. */
+const latestSteps = new WeakMap<Device, number>();
+
+/** Steps that the optimizer has taken which stepped last on a device, for lines of a log; 0 where none has. */
+export function stepsTakenOn(device: Device): number {
+  return latestSteps.get(device) ?? 0;
+}
+
 /** Updates parameters from their gradients. */
 export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings> {
   /** Calls of {@link step}, those of the run that was loaded included: what schedules go by. */
@@ -119,9 +127,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const group of groups) this.check(group);
   }
 
-  /** The learning rate of a group in the next step. */
+  /** The learning rate of a group in the next step. @throws {ArgumentError} if its schedule gives no finite number */
   learningRateOf({ learningRate, schedule }: ParamGroup<S>): number {
-    return learningRate * (schedule?.factorAt(this.#device.math, this.stepsTaken + 1) ?? 1);
+    if (schedule === undefined) return learningRate;
+    return learningRate * scheduleFactor(schedule, this.#device.math, this.stepsTaken + 1);
   }
 
   /**
@@ -139,7 +148,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
         this.#update(device, blocks, gate);
       }
     }
-    if (this.#device.graphs?.isCapturing !== true) this.stepsTaken++;
+    if (this.#device.graphs?.isCapturing !== true) this.#count();
   }
 
   /**
@@ -150,7 +159,12 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const [device, { ptr, members, active }] of this.#captured) {
       device.copyIn(ptr, this.#tableOf(members, active, 0));
     }
+    this.#count();
+  }
+
+  #count(): void {
     this.stepsTaken++;
+    latestSteps.set(this.#device, this.stepsTaken);
   }
 
   /** Whether what a captured {@link step} reads and writes is still there: not after {@link dispose}. */

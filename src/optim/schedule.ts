@@ -21,6 +21,34 @@ export interface Schedule {
   factorAt(math: PortableMath, step: number): number;
 }
 
+/**
+ * A schedule of one's own as a function (PyTorch's `LambdaLR`): the factor on the learning rate in a step, from 1. Functions of
+ * `Math` such as `cos` differ between runtimes in their last bits.
+ */
+export type ScheduleFunction = (step: number) => number;
+
+/**
+ * The factor on the learning rate in a step.
+ *
+ * @throws {ArgumentError} if it is no finite number, or there is no such schedule
+ */
+export function scheduleFactor(schedule: Schedule | ScheduleFunction, math: PortableMath, step: number): number {
+  if (typeof schedule !== "function" && typeof schedule?.factorAt !== "function") {
+    throw new ArgumentError(
+      `Cannot use '${
+        String(schedule)
+      }' as a schedule: expected cosine({ steps }), linear, constant, or a function of the step`,
+    );
+  }
+  const factor: unknown = typeof schedule === "function" ? schedule(step) : schedule.factorAt(math, step);
+  if (typeof factor === "number" && Number.isFinite(factor)) return factor;
+  const isMaker = typeof factor === "object";
+  throw new ArgumentError(
+    `Cannot scale the learning rate of step ${step}: the schedule gives ${isMaker ? "no number" : String(factor)}. ` +
+      "Expected a finite factor; a schedule by name is made with its steps, as in cosine({ steps: 200 })",
+  );
+}
+
 /** How a schedule begins and ends. */
 export interface ScheduleOptions {
   /** Steps in which the factor grows to 1, the last of which has it. Without any the first step has the factor 1. @default 0 */

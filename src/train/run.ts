@@ -12,6 +12,7 @@ import { type DeviceOptions, openDevice } from "../device/registry.ts";
 import type { DeviceEvent } from "../device/stream.ts";
 import { ShapeError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
+import { stepsTakenOn } from "../optim/optimizer.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { readRankEnvironment } from "../runtime/rank_environment.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
@@ -110,15 +111,22 @@ export class Run implements AsyncDisposable {
   /**
    * Prints a line of the step's values on the main rank, once the device has made them: it never waits for the device.
    *
+   * The line begins with the step: the number `step` among the values, else that of the batch which {@link backward} was given, else
+   * how many steps the optimizer has taken.
+   *
    * @throws {ShapeError} if a tensor has more than one element
    */
   log(values: LogValues): void {
-    const { step } = this.group;
     for (const [name, value] of Object.entries(values)) {
       if (!(value instanceof Tensor) || value.numel === 1) continue;
       throw new ShapeError("log", `'${name}' must have one element`, value.shape);
     }
-    const kept = Object.entries(values).map(([name, value]) => [name, keep(value)] as const);
+    const { step: own, ...others } = values;
+    // A group knows the step of batches that have one; 0 says that there was none.
+    const step = typeof own === "number" ? own : this.group.step || stepsTakenOn(this.device);
+    const kept = Object.entries(typeof own === "number" ? others : values).map(([name, value]) =>
+      [name, keep(value)] as const
+    );
     const print = (): void => {
       const words = kept.map(([name, value]) => `${name} ${textOf(value)}`);
       if (this.isMain) this.#print(`step ${step}  ${words.join("  ")}\n`);

@@ -8,7 +8,7 @@ import { test } from "node:test";
 import * as z from "zod";
 import { openDevice } from "../../src/device/registry.ts";
 import { ArgumentError } from "../../src/errors.ts";
-import { constant, cosine, linear, SCHEDULE_NAMES, SCHEDULES } from "../../src/optim/schedule.ts";
+import { constant, cosine, linear, SCHEDULE_NAMES, scheduleFactor, SCHEDULES } from "../../src/optim/schedule.ts";
 import { allClose } from "../support/allclose.ts";
 import { readJson } from "../support/golden.ts";
 
@@ -99,4 +99,23 @@ test("schedules refuse steps that make no sense", () => {
   assert.throws(() => cosine({ warmupSteps: 5, steps: 4 }), /warm up for 5 of 4 steps/);
   assert.throws(() => linear({ warmupSteps: -1, steps: 4 }), ArgumentError);
   assert.throws(() => constant({ steps: NaN }), ArgumentError);
+});
+
+test("scheduleFactor() takes a function, and refuses what gives no finite number", () => {
+  assert.equal(scheduleFactor((step) => 0.5 ** step, math, 3), 0.125);
+  assert.equal(scheduleFactor(constant({ steps: 5 }), math, 3), 1);
+  const refused: readonly (readonly [unknown, RegExp])[] = [
+    [() => NaN, /learning rate of step 2: the schedule gives NaN\. Expected a finite factor/],
+    [() => undefined, /the schedule gives undefined/],
+    [(steps: number) => cosine({ steps }), /the schedule gives no number\. .* as in cosine\(\{ steps: 200 \}\)/],
+    ["cosine", /Cannot use 'cosine' as a schedule: expected cosine\(\{ steps \}\), linear, constant, or a function/],
+    [{}, /Cannot use '\[object Object\]' as a schedule/],
+  ];
+  for (const [schedule, message] of refused) {
+    assert.throws(() => Reflect.apply(scheduleFactor, undefined, [schedule, math, 2]), (error) => {
+      assert.ok(error instanceof ArgumentError);
+      assert.match(error.message, message);
+      return true;
+    });
+  }
 });

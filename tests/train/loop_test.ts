@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe } from "node:test";
+import { Linear } from "../../src/nn/linear.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
 import { cosine } from "../../src/optim/schedule.ts";
 import { buildModel } from "../../src/models/registry.ts";
@@ -117,6 +118,30 @@ describe("Run.log()", () => {
     run.log({ small: 0.00001 });
     assert.deepEqual(lines, ["step 0  loss 1  note late\n", "step 0  loss 2  note late\n", "step 0  small 1.000e-5\n"]);
     assert.equal(device.allocator.stats.inUse, before);
+  });
+});
+
+describe("Run.log() in a loop without batches of textData()", () => {
+  it("begins with the optimizer's step, or the step that it is given", async () => {
+    await using opened = await launch(CPU);
+    const { device, group } = opened;
+    const lines: string[] = [];
+    const run = new Run({ device, group, print: (line) => lines.push(line) });
+    const layer = new Linear(device, 1, 1);
+    const optimizer = new AdamW(layer.parameters(), { learningRate: 0.5, schedule: (step) => 1 / step });
+    const rates: number[] = [];
+    for (let i = 0; i < 3; i++) {
+      using _frame = scope();
+      optimizer.zeroGrad();
+      layer.forward(tensor(device, [2])).sum().backward();
+      for (const group of optimizer.groups) rates.push(optimizer.learningRateOf(group));
+      optimizer.step();
+      run.log({ i });
+    }
+    run.log({ step: 41, i: 3 });
+    optimizer.dispose();
+    assert.deepEqual(lines, ["step 1  i 0\n", "step 2  i 1\n", "step 3  i 2\n", "step 41  i 3\n"]);
+    assert.deepEqual(rates, [0.5, 0.25, 0.5 / 3]);
   });
 });
 
