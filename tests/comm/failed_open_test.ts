@@ -6,7 +6,7 @@ import { deviceMesh } from "../../src/comm/mesh.ts";
 import type { ProcessGroup } from "../../src/comm/process_group.ts";
 import { openCommDevice } from "../support/comm_device.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { meshesAndGroups } from "./ranks.ts";
+import { meshesAndGroups, sumWithoutMemory } from "./ranks.ts";
 
 async function alone(): Promise<ProcessGroup> {
   return openLoopback(createLoopbackWorld(1), 0, await openCommDevice(2 ** 24));
@@ -35,6 +35,16 @@ describe("deviceMesh()", () => {
         );
         assert.ok(room, "the axis that was made before the one without room is gone");
       }
+    });
+  }
+});
+
+describe("collectives whose staging finds no memory", () => {
+  for (const size of [2, 3]) {
+    it(`go well the next time, on ${size} ranks`, async () => {
+      const sum = size * (size + 1) / 2;
+      const expected = [`small ${sum}`, `largest ${size}`, `scattered ${sum}`, `large ${sum}`];
+      for (const results of valuesOf(await world(size, sumWithoutMemory))) assert.deepEqual(results, expected);
     });
   }
 });

@@ -7,10 +7,12 @@ import process from "node:process";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { Posix } from "../../ffi/posix.ts";
 import { deviceMesh, type MeshShape } from "../../src/comm/mesh.ts";
+import { devicePtr } from "../../src/device/device.ts";
 import { bfloat16, float32 } from "../../src/dtype.ts";
 import { NativeError } from "../../src/errors.ts";
 import { sleep } from "../conformance/values.ts";
 import { messageOf } from "../support/message.ts";
+import { failAllocation } from "../support/failing_memory.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 
 /** Where a rank is in a mesh. */
@@ -88,6 +90,43 @@ export function meshesAndGroups({ group }: WorldRank): MeshesReport {
   group.barrier("refused");
   const room = messageOf(() => group.split([group.rank], "last")) === "" && held.length === 11;
   return { equal, anew, sums, refused, room };
+}
+
+/** Sums and scatters whose staging finds no memory the first time, on all ranks, and what comes of them the second time. */
+export function sumWithoutMemory({ group, device }: WorldRank): readonly string[] {
+  const { allocator } = device;
+  const n = 3072 * group.size; // as many on each rank, so that all lack memory or none
+  const ptr = allocator.allocate(4 * n, "test");
+  const runs = group.worldRanks.map((rank) => ({ offset: rank * 3072, length: 3072 }));
+  const own = devicePtr(ptr + group.rank * 3072 * 4);
+  const calls = {
+    small: () => group.allReduce(ptr, 8, float32, { unit: "small" }).wait(),
+    largest: () => group.allReduce(ptr, 16, float32, { unit: "largest", op: "max" }).wait(),
+    scattered: () =>
+      group.reduceScatter(
+        { src: ptr, dtype: float32, runs, dst: own, dstDtype: float32, accumulate: false },
+        "scattered",
+      ).wait(),
+    large: () => group.allReduce(ptr, n, float32, { unit: "large" }).wait(),
+  };
+  return Object.entries(calls).map(([name, call]) => {
+    device.copyIn(ptr, new Uint8Array(new Float32Array(n).fill(group.rank + 1).buffer));
+    const faults: string[] = [];
+    for (let place = 0; place < 20; place++) {
+      using failing = failAllocation([allocator], place);
+      const error = messageOf(call);
+      device.copyIn(ptr, new Uint8Array(new Float32Array(n).fill(group.rank + 1).buffer));
+      if (error === "") {
+        if (failing.count > place) faults.push("not all failed");
+        break;
+      }
+      if (!error.includes("injected")) faults.push(error);
+    }
+    call();
+    const values = new Float32Array(1);
+    device.copyOut(new Uint8Array(values.buffer), name === "scattered" ? own : ptr);
+    return [name, ...faults, ...values].join(" ");
+  });
 }
 
 /** Does what it is ordered. */
@@ -194,4 +233,13 @@ export function exercise({ group, device }: Pick<WorldRank, "group" | "device">)
   return found;
 }
 
-rankFunctions(import.meta.url, { placeInMesh, meshesAndGroups, obey, exit, fillDirectory, undo, exercise });
+rankFunctions(import.meta.url, {
+  placeInMesh,
+  meshesAndGroups,
+  sumWithoutMemory,
+  obey,
+  exit,
+  fillDirectory,
+  undo,
+  exercise,
+});

@@ -62,12 +62,15 @@ export class StagedDataPlane implements DataPlane {
   readonly sums = "rank-order";
   readonly #place: StagingPlace;
   readonly #rounds: Rounds;
+  /** The other ranks. */
+  readonly #peers: readonly number[];
 
   constructor(place: StagingPlace) {
     this.kind = place.kind;
     this.stagingBytes = place.stagingBytes;
     this.split = place.split;
     this.#place = place;
+    this.#peers = place.words.flatMap((_, rank) => rank === place.control.rank ? [] : rank);
     this.#rounds = new Rounds(place.control, place.words, SENT, TAKEN);
   }
 
@@ -103,6 +106,7 @@ export class StagedDataPlane implements DataPlane {
     const elementAt = (index: number): DevicePtr => devicePtr(src + index * dtype.byteLength);
     const step = Math.floor(chunkBytes / dtype.byteLength);
     const numRounds = Math.ceil(runs.reduce((most, { length }) => Math.max(most, length), 0) / step);
+    if (own.length > 0) staging.reserve(this.#peers, Math.min(step, own.length) * dtype.byteLength);
     const first = this.#rounds.next;
     const put = (k: number): void => {
       const part = this.#rounds.begin(first + k) * partBytes;
@@ -206,6 +210,7 @@ export class StagedDataPlane implements DataPlane {
   #reduceAtOnce({ ptr, n, dtype, op, scale }: AllReduceArgs): void {
     const { control: { rank, size }, device: { kernels }, layout, staging } = this.#place;
     const byteLength = n * dtype.byteLength;
+    staging.reserve(op === "sum" ? this.#peers : [rank, ...this.#peers], byteLength);
     const round = this.#rounds.next;
     const offset = this.#rounds.begin(round) * layout.partBytes;
     staging.put(offset, ptr, byteLength);

@@ -10,6 +10,8 @@ import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 
 /** The slots of a group. Offsets are bytes from a slot's begin. */
 export interface StagingBuffer {
+  /** Allocates what views of some ranks need, of so many bytes each: it fails before a round begins, and not in its middle. */
+  reserve(ranks: Iterable<number>, byteLength: number): void;
   /** Writes device memory into this rank's slot. */
   put(offset: number, src: DevicePtr, byteLength: number): void;
   /** A device address where bytes of a rank's slot can be read; valid until the next `view` of that rank. */
@@ -23,6 +25,7 @@ export function mappedStaging(device: Device, begin: DevicePtr, slotBytes: numbe
   const view = (rank: number, offset: number): DevicePtr => devicePtr(begin + rank * slotBytes + offset);
   return {
     view,
+    reserve: () => {},
     put: (offset, src, byteLength) => device.copy(view(own, offset), src, byteLength),
     take: (dst, rank, offset, byteLength) => device.copy(dst, view(rank, offset), byteLength),
   };
@@ -38,6 +41,9 @@ export function copiedStaging(
   const bytes = (rank: number, offset: number, byteLength: number): Uint8Array =>
     at(slots, rank, "slot of rank").subarray(offset, offset + byteLength);
   return {
+    reserve(ranks, byteLength): void {
+      for (const rank of ranks) scratch.of(rank, byteLength);
+    },
     put: (offset, src, byteLength) => device.copyOut(bytes(own, offset, byteLength), src),
     take: (dst, rank, offset, byteLength) => device.copyIn(dst, bytes(rank, offset, byteLength)),
     view(rank, offset, byteLength): DevicePtr {
@@ -61,7 +67,10 @@ export class Scratch implements Disposable {
   of(rank: number, byteLength: number): DevicePtr {
     const old = this.#blocks[rank];
     if (old !== undefined && old.byteLength >= byteLength) return old.ptr;
-    if (old !== undefined) this.#allocator.free(old.ptr);
+    if (old !== undefined) {
+      this.#allocator.free(old.ptr);
+      delete this.#blocks[rank]; // where memory runs out, the next call allocates again
+    }
     const ptr = this.#allocator.allocate(byteLength, "staging", "staging");
     this.#blocks[rank] = { ptr, byteLength };
     return ptr;
