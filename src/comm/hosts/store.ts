@@ -5,7 +5,7 @@
  *
  * Note [What the store takes]
  * - A stream has {@link STRANGER_SECONDS} to prove that it knows the run's token, in a frame of at most
- *   `STRANGER_BYTES`. There are at most {@link MAX_STRANGERS} such streams.
+ *   `STRANGER_BYTES`. There are at most {@link MAX_STRANGERS} such streams; the oldest makes room for a new one.
  * - A rank's frames have at most {@link RANK_BYTES}, and the groups of all ranks {@link MAX_BYTES}.
  * - A stream that sends anything else is cut off. If it is a rank's, all ranks stop.
  *
@@ -94,8 +94,9 @@ export class Store {
   #accept(listener: number): void {
     for (let taken = this.#sockets.accept(listener); taken !== undefined; taken = this.#sockets.accept(listener)) {
       if (this.#streams.size - this.#ranks.size >= MAX_STRANGERS) {
-        this.#sockets.close(taken.descriptor);
-        continue;
+        // A rank answers at once: who has said nothing for longest is most likely none.
+        const oldest = this.#streams.values().find(({ rank }) => rank === undefined);
+        if (oldest !== undefined) this.#drop(oldest);
       }
       const stream = new StoreStream(taken);
       stream.writer.write("challenge", stream.challenge);
@@ -288,6 +289,7 @@ export class Store {
   /** Tells all ranks that one has stopped them; the first stays. */
   #spread(words: Uint8Array): void {
     if (words.length !== ABORT_WORDS * 4) throw new FrameError(`an abort of ${words.length} bytes`);
+    if (words.every((byte) => byte === 0)) throw new FrameError("an abort by nobody");
     if (this.#abort !== undefined) return;
     this.#abort = words;
     for (const stream of this.#ranks.values()) stream.writer.write("abort", words);

@@ -7,7 +7,7 @@ import { FrameError } from "./frames.ts";
 import { type Change, LINE_BYTES } from "./replica.ts";
 
 /** Bytes that the store is taken to need for each block besides its contents. */
-const BLOCK_OVERHEAD = 512;
+const BLOCK_OVERHEAD = 4096;
 
 /** The block of one rank in one group. */
 export class StoredBlock {
