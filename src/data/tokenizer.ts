@@ -92,7 +92,15 @@ export async function loadTokenizer(path: string, options: LoadTokenizerOptions 
     fingerprint: sha256([ENCODING, "\0", text, "\0", configText]),
     encode(text): number[] {
       requireWellFormed(text);
-      return tokenizer.encode(text);
+      try {
+        return tokenizer.encode(text);
+      } catch (cause) {
+        if (cause instanceof ArgumentError || !(cause instanceof RangeError)) throw cause;
+        // V8 keeps a place to go back to for each character that a repetition has matched.
+        const remedy = "divide it, or tokenize it under Bun";
+        const what = "Cannot encode text with a word of millions of characters under this runtime";
+        throw new ArgumentError(`${what}: ${remedy} (${cause.message})`, { cause });
+      }
     },
     decode(ids, { skipSpecial = false } = {}): string {
       const list = [...ids];

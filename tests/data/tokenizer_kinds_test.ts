@@ -190,3 +190,16 @@ test("replaceMatches() finds no empty match where the last one ended, nor within
   assert.equal(replaceMatches("baab", /a*/gv, "#"), "#b#b#");
   assert.equal(replaceMatches("😀", /(?!x)/gv, "#"), "#😀#");
 });
+
+test("Tokenizer.encode() of a word of millions of characters gives its ids, or says what to do", async () => {
+  using directory = temporaryDirectory();
+  const { tokenizer } = FIXTURES.kinds.find(({ name }) => name === "gpt2") ?? {};
+  directory.write("tokenizer.json", JSON.stringify(tokenizer));
+  const loaded = await loadTokenizer(directory.path);
+  try {
+    assert.equal(loaded.decode(loaded.encode("a".repeat(5_000_000))).length, 5_000_000);
+  } catch (error) {
+    assert.ok(error instanceof ArgumentError, String(error));
+    assert.match(error.message, /a word of millions of characters under this runtime: divide it/);
+  }
+});

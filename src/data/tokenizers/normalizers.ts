@@ -114,9 +114,10 @@ function replacer(pattern: RegExp, content: string, { file, path }: Part): Norma
 /** A form of Unicode by the data of `tokenizers`: what only newer data knows is left as it is, and nothing joins across it. */
 function unicodeForm(form: "NFC" | "NFD" | "NFKC" | "NFKD"): Normalizer {
   const newer = new RegExp(classOf(NEWER), FLAGS);
-  const ascii = /^[\0-\x7f]*$/;
+  // One search for any other: a repetition over a long text overflows V8's stack.
+  const beyondAscii = /[^\0-\x7f]/;
   return (text) => {
-    if (ascii.test(text)) return text;
+    if (!beyondAscii.test(text)) return text;
     newer.lastIndex = 0;
     if (!newer.test(text)) return text.normalize(form);
     newer.lastIndex = 0;

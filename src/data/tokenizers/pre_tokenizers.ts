@@ -128,9 +128,9 @@ function byteLevel(part: Part): PreTokenizerPart {
 /** Writes the bytes of a text as letters. */
 function lettersOf(): (text: string) => string {
   const letters = byteLetters();
-  const isSame = /^[\x21-\x7e]*$/;
+  const other = /[^\x21-\x7e]/;
   return (text) => {
-    if (isSame.test(text)) return text;
+    if (!other.test(text)) return text;
     let out = "";
     for (let i = 0; i < text.length; i++) {
       const unit = text.charCodeAt(i);
