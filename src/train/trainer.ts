@@ -348,7 +348,7 @@ class Training {
     const { out, sampleTokens, seed } = this.#config;
     const folder = `${out}/model`;
     await saveHfDirectory(model, folder, this.#run.group, { tokenizerFiles: tokenizer.files });
-    this.#log.once().info(`Wrote the model to '${folder}'`);
+    this.#log.once().info(`Wrote the model to '${folder}': train it on, or other data, with '--model ${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
     const ids = generate(model, prompt.ids, { maxNewTokens, seed, eosId: tokenizer.eosId });
