@@ -166,13 +166,19 @@ export async function planModel(
     : replicas * shards <= MOST_RANKS
     ? `${replicas * shards} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
+  const perPart = config.globalBatch / size / config.microBatches;
+  const smaller = perPart > 1
+    ? `, or '--micro-batches ${2 * config.microBatches}', so that a rank computes ${
+      countOf(Math.ceil(perPart / 2), "sample")
+    } at once`
+    : "";
   const { highest, numParameters, offloaded } = estimate;
   const onDevice = highest > capacity;
   const { peakBytes, terms } = onDevice ? estimate : offloaded;
   const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
   const detail =
     `The model of ${countOf(numParameters, "parameter")} does not fit ${countOf(size, "rank")}: a rank needs ` +
-    `${peakBytes} bytes at once (${most.join(", ")}); ${remedy}`;
+    `${peakBytes} bytes at once (${most.join(", ")}); ${remedy}${smaller}`;
   throw new OutOfMemoryError(onDevice ? device.name : POOL_NAME, onDevice ? highest : peakBytes, 0, capacity, detail);
 }
 

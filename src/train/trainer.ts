@@ -49,8 +49,13 @@ export interface TrainerOptions {
   readonly log: Logger;
   /** Where steps are shown. */
   readonly output: ProgressOutput;
-  /** Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. */
-  readonly onStep?: ((metrics: StepMetrics, context: StepContext) => void | Promise<void>) | undefined;
+  /**
+   * Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. If it gives
+   * `"stop"` on any rank, all ranks stop after this step, with a checkpoint, as they do after a signal.
+   */
+  readonly onStep?:
+    | ((metrics: StepMetrics, context: StepContext) => void | "stop" | Promise<void | "stop">)
+    | undefined;
 }
 
 /** What a sample goes on from. */
@@ -62,6 +67,8 @@ interface SamplePrompt {
 /** What ranks tell each other between steps. */
 interface RankNews {
   readonly signal: StopSignal | undefined;
+  /** Whether `onStep` asked to stop. */
+  readonly stops: boolean;
   /** Whether nothing is being saved. */
   readonly isIdle: boolean;
 }
@@ -275,7 +282,8 @@ class Training {
     const last = Math.max(this.#step, Math.min(steps, stopAfter));
     const [first, begun] = [this.#step, performance.now()];
     let signal: StopSignal | undefined;
-    while (this.#step < last && signal === undefined) {
+    let stops = false;
+    while (this.#step < last && signal === undefined && !stops) {
       const { line: trained, seconds } = await this.#takeStep(context, loader);
       if (this.#step === first + 1) {
         const done = await this.#run.group.together("begin the output folder", beginFolder);
@@ -286,8 +294,8 @@ class Training {
       const line = evaluation === undefined ? trained : { ...trained, eval_loss: evaluation.loss };
       metrics?.write(line);
       progress?.step(line, seconds);
-      await this.#options.onStep?.(line, context);
-      signal = await this.#betweenSteps(stop, saver);
+      const wish = await this.#options.onStep?.(line, context);
+      ({ signal, stops } = await this.#betweenSteps(stop, saver, wish === "stop"));
       if (saveEvery > 0 && this.#step % saveEvery === 0) await this.#save(context, loader, saver);
     }
     // The last step's checkpoint is what more steps would go on from.
@@ -295,7 +303,7 @@ class Training {
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
     await saver.settle();
     const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
-    const why = signal === undefined ? "" : `, as ${signal} came`;
+    const why = signal !== undefined ? `, as ${signal} came` : stops ? ", as onStep asked for" : "";
     const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
     log.info(`${where}: ${taken}`);
     if (this.#step < steps) log.info("Go on with the same command and '--resume auto' (with npm, after '--')");
@@ -328,15 +336,20 @@ class Training {
     return { line, seconds };
   }
 
-  /** Tells a checkpoint that is there on all ranks; gives the signal that any rank was given, the same on all ranks. */
-  async #betweenSteps(stop: StopRequest, saver: CheckpointSaver): Promise<StopSignal | undefined> {
+  /** Tells a checkpoint that is there on all ranks; gives what any rank was told or wishes, the same on all ranks. */
+  async #betweenSteps(
+    stop: StopRequest,
+    saver: CheckpointSaver,
+    stops: boolean,
+  ): Promise<Pick<RankNews, "signal" | "stops">> {
     await eventTurn();
-    const own: RankNews = { signal: stop.signal, isIdle: saver.isIdle };
+    const own: RankNews = { signal: stop.signal, stops, isIdle: saver.isIdle };
     const news = this.#run.group.exchangeText(JSON.stringify(own), "stop requests").map((text): RankNews =>
       JSON.parse(text)
     );
     if (news.every(({ isIdle }) => isIdle)) await saver.settle();
-    return STOP_SIGNALS.find((signal) => news.some((rank) => rank.signal === signal));
+    const signal = STOP_SIGNALS.find((one) => news.some((rank) => rank.signal === one));
+    return { signal, stops: news.some((rank) => rank.stops) };
   }
 
   async #save({ scaler }: StepContext, loader: DataLoader, saver: CheckpointSaver): Promise<void> {
@@ -369,7 +382,7 @@ class Training {
     const { out, sampleTokens, seed } = this.#config;
     const folder = `${out}/model`;
     await saveHfDirectory(model, folder, this.#run.group);
-    this.#log.once().info(`Wrote the model to '${folder}'`);
+    this.#log.once().info(`Wrote the model to '${folder}': to train it further, give '--model ${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
     // Ids beyond the vocabulary are never drawn.

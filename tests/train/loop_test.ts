@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe } from "node:test";
+import { initializeParameters } from "../../src/nn/initialize.ts";
 import { Linear } from "../../src/nn/linear.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
 import { cosine } from "../../src/optim/schedule.ts";
@@ -128,6 +129,7 @@ describe("Run.log() in a loop without batches of textData()", () => {
     const lines: string[] = [];
     const run = new Run({ device, group, print: (line) => lines.push(line) });
     const layer = new Linear(device, 1, 1);
+    initializeParameters(layer, 1);
     const optimizer = new AdamW(layer.parameters(), { learningRate: 0.5, schedule: (step) => 1 / step });
     const rates: number[] = [];
     for (let i = 0; i < 3; i++) {
