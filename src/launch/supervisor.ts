@@ -91,6 +91,8 @@ class Supervisor {
   /** The processes that were started, by rank. */
   readonly #children = new Map<number, ChildProcess>();
   readonly #running = new Set<number>();
+  /** Ranks that have saved what they had to, and only end. */
+  readonly #over = new Set<number>();
   readonly #stopped: number[] = [];
   readonly #watchdog: ChildProcess;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -224,7 +226,8 @@ class Supervisor {
           this.#records.set(rank, said.failure);
           reportFollows = said.failure.uncaught;
           kept(new TextEncoder().encode(`${failureText(said.failure)}\n`));
-        } else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
+        } else if ("over" in said) this.#over.add(rank);
+        else if ("plain" in said) this.#terminal.lines(stream, shown ? [said.plain] : []);
         else if (shown) this.#terminal.status(said.status);
       }
       lastLines.push(...log);
@@ -290,8 +293,9 @@ class Supervisor {
       this.#terminate(signal, this.#times.userGraceMs);
       this.#patience = setTimeout(() => {
         const seconds = this.#times.userGraceMs / 1000;
-        if (this.#running.size === 0) return;
-        const who = rankList([...this.#running]);
+        const saving = [...this.#running].filter((rank) => !this.#over.has(rank));
+        if (saving.length === 0) return;
+        const who = rankList(saving);
         const next = signal === "SIGHUP" ? "SIGTERM" : `a second ${signal}`;
         this.#terminal.lines("stderr", [`fullyshard: ${who} may take ${seconds} s to stop; ${next} kills`]);
       }, sameSignalMs);

@@ -25,6 +25,8 @@ export interface FailureRecord {
 export type ControlLine =
   | { readonly status: string }
   | { readonly plain: string }
+  /** The rank has saved what it had to, and only ends. */
+  | { readonly over: true }
   | { readonly failure: FailureRecord };
 
 const head = "\u001b]fullyshard;";
@@ -54,6 +56,7 @@ export function decodeControlLine(line: string): ControlLine | undefined {
 function isControlLine(said: unknown): said is ControlLine {
   if (typeof said !== "object" || said === null) return false;
   if ("status" in said) return typeof said.status === "string";
+  if ("over" in said) return said.over === true;
   if ("plain" in said) return typeof said.plain === "string";
   if (!("failure" in said) || typeof said.failure !== "object" || said.failure === null) return false;
   const keys = ["name", "message", "frames", "uncaught", "time"];

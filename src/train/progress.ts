@@ -13,6 +13,8 @@ export interface ProgressOutput {
   line(text: string): void;
   /** Shows a status in place of the last one; undefined where there is no terminal. */
   readonly status: ((text: string) => void) | undefined;
+  /** Takes that all is saved, and the run only ends. */
+  readonly over?: (() => void) | undefined;
 }
 
 /** Bytes in the largest unit that they fill. */

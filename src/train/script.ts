@@ -61,6 +61,7 @@ function launcherOutput(): ScriptOutput {
     line: (text) => write(`${text}\n`),
     status: processEnvironment().flag("FULLYSHARD_STATUS") ? (status) => control({ status }) : undefined,
     plain: (plain) => control({ plain }),
+    over: () => control({ over: true }),
   };
 }
 

@@ -302,6 +302,7 @@ class Training {
     const saves = saveEvery > 0 || this.#step < steps;
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
     await saver.settle();
+    if (this.#step < steps) this.#options.output.over?.();
     const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
     const why = signal !== undefined ? `, as ${signal} came` : stops ? ", as onStep asked for" : "";
     const where = this.#step < steps ? `Stopped after step ${this.#step} of ${steps}${why}` : "Trained";
