@@ -10,7 +10,8 @@
  */
 import { FileError, UnsupportedError } from "../src/errors.ts";
 import type { Environment } from "../src/runtime/env.ts";
-import { listDirectory, pathKind, readTextSync } from "../src/runtime/files.ts";
+import { entryKind } from "../src/runtime/entries.ts";
+import { listDirectory, readTextSync } from "../src/runtime/files.ts";
 import { platform } from "../src/runtime/processes.ts";
 import type { BindingTable, LoadOptions } from "./types.ts";
 
@@ -149,10 +150,10 @@ export function explainFailure(path: string, error: unknown): string {
   return words.replace(`${path}: `, "");
 }
 
-/** Whether there is surely nothing at a path, whatever words the system's linker has for it. */
+/** Whether nothing has that path, not even a link that leads nowhere: the words of the system's linker do not tell. */
 function isAbsent(path: string): boolean {
   try {
-    return path.startsWith("/") && pathKind(path) === "none";
+    return path.startsWith("/") && entryKind(path) === undefined;
   } catch (error) {
     if (error instanceof FileError) return false;
     throw error;
