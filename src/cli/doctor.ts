@@ -263,7 +263,7 @@ function readSystemText(posix: Posix, path: string): string | undefined {
   return bytes === undefined ? undefined : new TextDecoder().decode(bytes);
 }
 
-/** The report as text for people: what is used, what would help, and at last what a later version is to use. */
+/** The report as text for people. The facts that decide stand last, where a terminal shows them: this machine, what is used, problems. */
 export function formatReport(report: DoctorReport, width: number): string {
   const { platform, threads, cpu, memory, sharedMemory, problems } = report;
   const features = Object.entries(cpu?.features ?? {}).map(([flag, has]) => `${has ? "+" : "-"}${flag}`);
@@ -278,7 +278,12 @@ export function formatReport(report: DoctorReport, width: number): string {
   const group = (title: string, libraries: readonly LibraryReport[]): string[] =>
     libraries.length === 0 ? [] : ["", title, ...libraries.flatMap((one) => entry(one.name, ...describeLibrary(one)))];
   const used = report.libraries.filter((library) => library.used);
+  const more = [
+    ...group("For a later version:", report.libraries.filter((library) => !library.used)),
+    ...group("Not found, and would help:", used.filter((library) => !isFound(library))),
+  ];
   const lines = [
+    ...more.length === 0 ? [] : [...more.slice(1), ""],
     ...entry("runtime", `${report.runtime.name} ${report.runtime.version}`),
     ...entry("platform", `${platform.os} ${platform.arch}: ${platform.support} support (${platform.detail})`),
     ...entry("cores", `${report.cores}${cpu?.model ? `, ${cpu.model}` : ""}`),
@@ -296,8 +301,6 @@ export function formatReport(report: DoctorReport, width: number): string {
       ...isScarce ? [sharedMemory.remedy] : [],
     ),
     ...group("Used here:", used.filter(isFound)),
-    ...group("Not found, and would help:", used.filter((library) => !isFound(library))),
-    ...group("For a later version:", report.libraries.filter((library) => !library.used)),
     "",
     problems.length === 0 ? "No problems." : `Problems (${problems.length}):`,
     ...problems.flatMap((problem) => wrapWords(problem, width - 2).map((line) => `  ${line}`)),

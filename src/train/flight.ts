@@ -1,28 +1,40 @@
 /**
- * Where the last calls of all ranks go when a run stops.
+ * Writes the last calls of all ranks to a file when a run stops.
  *
  * @module
  */
 import type { FlightRecord } from "../comm/flight_record.ts";
 import { processEnvironment } from "../runtime/env.ts";
-import { replaceFile, temporaryPath } from "../runtime/files.ts";
+import { pathExists, replaceFile, temporaryPath } from "../runtime/files.ts";
 import { processId } from "../runtime/processes.ts";
+import { METRICS_FILE } from "./metrics.ts";
 
 /**
- * Writes a record as JSON.
+ * Writes a record as JSON. The first of these places that there is gets the file:
+ * 1. the folder of `FULLYSHARD_FLIGHT_DIRECTORY`;
+ * 2. the output folder of the run, once it has metrics: `flight-rank0.json`, which replaces that of an earlier stop;
+ * 3. the temporary directory.
  *
  * @param reason why the ranks stopped
- * @returns a line that says where the record lies, or why there is none
+ * @param out the output folder of the run
+ * @returns a line with the path of the file, or with the reason that there is none
  */
-export function writeFlightRecord(record: FlightRecord, reason: string): string {
+export function writeFlightRecord(record: FlightRecord, reason: string, out?: string): string {
   try {
-    const name = `fullyshard-flight-rank${record.rank}-${processId()}.json`;
-    const directory = processEnvironment().text("FULLYSHARD_FLIGHT_DIRECTORY");
-    const file = directory === undefined ? temporaryPath(name) : `${directory}/${name}`;
+    const file = fileOf(record.rank, out);
     replaceFile(file, `${JSON.stringify({ reason, ...record })}\n`);
     return `The last calls of all ranks are in '${file}'`;
   } catch (error) {
     // The failure that stopped the run is the one to report.
     return `The last calls of all ranks are not kept: ${error instanceof Error ? error.message : String(error)}`;
   }
+}
+
+function fileOf(rank: number, out: string | undefined): string {
+  const name = `fullyshard-flight-rank${rank}-${processId()}.json`;
+  const directory = processEnvironment().text("FULLYSHARD_FLIGHT_DIRECTORY");
+  if (directory !== undefined) return `${directory}/${name}`;
+  // Before its first step a run leaves nothing in its folder.
+  const hasBegun = out !== undefined && pathExists(`${out}/${METRICS_FILE}`);
+  return hasBegun ? `${out}/flight-rank${rank}.json` : temporaryPath(name);
 }

@@ -13,11 +13,11 @@ import {
   renamePath,
   requireWritableDirectory,
 } from "../runtime/files.ts";
-import { goesOn, requireOwnFolder } from "./checks.ts";
+import { goesOn, requireCache, requireOwnFolder } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 
 /** What a run writes in its folder, with what a crash may leave of it. */
-const OUTPUT = /^(?:metrics\.jsonl|model|checkpoint-\d+(?:\.partial|\.replaced)?)$/;
+const OUTPUT = /^(?:metrics\.jsonl|flight-rank\d+\.json|model|checkpoint-\d+(?:\.partial|\.replaced)?)$/;
 
 const REMEDY = "give each run a folder of its own with '--out', or stop that one";
 
@@ -42,6 +42,7 @@ export interface OutputFolder extends FolderLock {
  */
 export async function takeFolder(config: RunConfig): Promise<OutputFolder> {
   requireWritableDirectory(config.out);
+  requireCache(config);
   const lock = await lockFolder(config.out, { remedy: REMEDY, removesEmpty: true });
   try {
     requireOwnFolder(config);

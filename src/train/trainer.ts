@@ -7,6 +7,7 @@
 import * as z from "zod";
 import { loadCheckpoint } from "../checkpoint/load.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
+import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
 import { openFilePool } from "../device/state_pool.ts";
@@ -18,7 +19,6 @@ import { formatDuration } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
 import {
-  requireCache,
   requireData,
   requireGraphs,
   requirePrompt,
@@ -29,6 +29,7 @@ import {
 import type { RunConfig } from "./config.ts";
 import { memoryPeak } from "./dry_run.ts";
 import { evaluate } from "./evaluate.ts";
+import { writeFlightRecord } from "./flight.ts";
 import { generate } from "./generate.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
@@ -121,7 +122,8 @@ const stateSchema = z.strictObject({
  */
 export async function runTraining(config: RunConfig, options: TrainerOptions): Promise<TrainResult> {
   requireThreads(config);
-  await using run = await launch({ ...config, log: options.log });
+  const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
+  await using run = await launch({ ...config, log: options.log, onStop });
   try {
     return await new Training(config, options, run).train();
   } catch (error) {
@@ -156,9 +158,7 @@ class Training {
     const { hfConfig } = this.#options;
     const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
     using folder = await group.together("take the output folder", async () => {
-      if (group.rank !== 0) return undefined;
-      requireCache(config);
-      return await takeFolder(config);
+      return group.rank === 0 ? await takeFolder(config) : undefined;
     });
     using data = await this.#openData(model, "data");
     using heldOut = config.evalData.length > 0 ? await this.#openData(model, "evalData", data.tokenizer) : undefined;

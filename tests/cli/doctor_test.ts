@@ -138,19 +138,19 @@ describe("doctor()", () => {
     assert.match(text, /^No problems\.$/m);
   });
 
-  it("lists what is used, then what would help, then what nothing uses yet, at words within the width", async () => {
+  it("lists what no version uses yet, what would help, then this machine and what is used, at words within the width", async () => {
     const path = "/nonexistent/libdnnl.so.3";
     let text = "";
     const values = environment({ FULLYSHARD_ONEDNN_LIBRARY: path });
     await doctor({ json: false, width: 60 }, (piece) => void (text += piece), values);
     const order = [
+      "For a later version:",
+      "MPI",
+      "Not found, and would help:",
+      "oneDNN",
       "runtime",
       "Used here:",
       "libc",
-      "Not found, and would help:",
-      "oneDNN",
-      "For a later version:",
-      "MPI",
     ];
     const places = order.map((word) => text.search(new RegExp(`^${word}`, "m")));
     assert.ok(places.every((place, index) => place >= 0 && place > (places[index - 1] ?? -1)), text);

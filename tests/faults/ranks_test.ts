@@ -186,15 +186,23 @@ test("a rank that dies leaves the last calls of all ranks, with what the others 
 });
 
 test(
-  "the last calls are kept in the temporary directory by ranks under Deno with the launcher's permissions",
+  "the last calls are kept in the output folder by ranks under Deno with the launcher's permissions, and are moved with it",
   TIMEOUT,
   async () => {
     using folder = temporaryDirectory();
-    const env = { FULLYSHARD_FLIGHT_DIRECTORY: "", TMPDIR: folder.path };
-    const { code, stderr } = await run([...flagsIn(folder, ...steps), "fault=1:2:exit=3"], { env, runtime: "deno" });
+    const env = { FULLYSHARD_FLIGHT_DIRECTORY: "" };
+    const flags = flagsIn(folder, ...steps);
+    const { code, stderr } = await run([...flags, "fault=1:2:exit=3"], { env, runtime: "deno" });
     assert.equal(code, 3, stderr);
-    assert.match(stderr, /warn +The last calls of all ranks are in '.*fullyshard-flight-rank0-\d+\.json'/);
-    assert.match(flightRecords(folder)[0]?.reason ?? "", /^rank 1 died/);
+    assert.match(stderr, /warn +The last calls of all ranks are in '.*out\/flight-rank0\.json'/);
+    const record: FlightRecord & { readonly reason: string } = JSON.parse(
+      readFileSync(folder.file("out/flight-rank0.json"), "utf8"),
+    );
+    assert.match(record.reason, /^rank 1 died/);
+    const next = await run([...flags, "--set-aside"], { runtime: "deno" });
+    assert.equal(next.code, 0, next.stderr);
+    assert.deepEqual(readdirSync(folder.file("out")).filter((name) => name.startsWith("flight")), []);
+    assert.ok(readdirSync(folder.file("out-1")).includes("flight-rank0.json"));
   },
 );
 
