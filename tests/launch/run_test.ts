@@ -275,7 +275,7 @@ test("run() is refused in each process of another launcher, and lets its ranks b
     assert.equal(code, 2);
     assert.match(stderr, /^fullyshard run: Cannot start a run in each process of .*: give 'fullyshard run' once/);
     assert.equal(stderr.trim().split("\n").length, 1);
-    const hosts = ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29512"];
+    const hosts = ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29512", "--rdzv-insecure"];
     const [rank] = await reports([...hosts, report], variables);
     assert.equal(rank?.variables["RANK"], "1");
     for (const FULLYSHARD_LAUNCHER of ["none", "torchrun"]) {
