@@ -34,10 +34,16 @@ interface Piece {
   readonly length: number;
 }
 
-/** Cuts `numel` elements into pieces that a buffer holds. */
-function piecesOf(numel: number, { bufferBytes = BUFFER_BYTES }: WholeOptions): Piece[] {
+/** Elements that a buffer holds. */
+function mostElements({ bufferBytes = BUFFER_BYTES }: WholeOptions): number {
   const most = Math.floor(bufferBytes / float32.byteLength);
   if (!(most >= 1)) throw new ArgumentError(`bufferBytes must hold an element of 4 bytes, got ${bufferBytes}`);
+  return most;
+}
+
+/** Cuts `numel` elements into pieces that a buffer holds. */
+function piecesOf(numel: number, options: WholeOptions): Piece[] {
+  const most = mostElements(options);
   return Array.from({ length: Math.ceil(numel / most) }, (_, i) => {
     return { start: i * most, length: Math.min(most, numel - i * most) };
   });
@@ -54,23 +60,25 @@ function overlap(
   return count > 0 ? { skipped: first - from, count } : undefined;
 }
 
-/** Memory for one piece, taken when it is first needed. */
-class Staging implements Disposable {
-  #buffer: Buffer | undefined;
-
-  /** The address of `length` elements. */
-  get(device: Device, length: number): Buffer {
-    const byteLength = length * float32.byteLength;
-    if (this.#buffer === undefined || this.#buffer.byteLength < byteLength) {
-      this.#buffer?.release();
-      this.#buffer = Buffer.allocate(device, byteLength, "state dict");
-    }
-    return this.#buffer;
-  }
-
-  [Symbol.dispose](): void {
-    this.#buffer?.release();
-  }
+/**
+ * Memory for one piece. Collective: where one rank has not so much, all fail before anything is moved.
+ *
+ * @param numels lengths of the arrays of which this rank moves pieces
+ */
+function openStaging(
+  device: Device | undefined,
+  numels: readonly number[],
+  options: WholeOptions,
+  label: string,
+): Buffer | undefined {
+  using opened = new DisposableStack();
+  const staging = options.group.agree(label, () => {
+    const length = Math.min(mostElements(options), numels.reduce((most, numel) => Math.max(most, numel), 0));
+    if (device === undefined || length === 0) return undefined;
+    return opened.use(Buffer.allocate(device, length * float32.byteLength, "state dict"));
+  });
+  opened.move();
+  return staging;
 }
 
 /**
@@ -88,16 +96,20 @@ export function gatherWhole(
   const label = "gather the state dict";
   const writers = agreeOnWriters(tensors, group, label, "first");
   const gathered = new Map<HeldTensor, Float32Array<ArrayBuffer>>();
-  using staging = new Staging();
+  const isStaged = (rank: number): boolean =>
+    group.size > 1 && (to === "all ranks" || rank !== 0 && (group.rank === 0 || rank === group.rank));
+  const staged = writers.flatMap((parts) => parts.filter(({ rank }) => isStaged(rank)));
+  using staging = openStaging(tensors[0]?.computeDevice, staged.map(({ boxes }) => numelOfAll(boxes)), options, label);
   for (const [i, tensor] of tensors.entries()) {
     const { name, shard: { shape } } = tensor;
     const whole = to === "all ranks" || group.rank === 0 ? new Float32Array(numelOf(shape)) : undefined;
     if (whole !== undefined) gathered.set(tensor, whole);
     for (const { rank, boxes } of at(writers, i, "writers of tensor")) {
-      const numel = boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0);
+      const numel = numelOfAll(boxes);
       const runs = elementRuns({ shape, boxes, numel });
       for (const piece of piecesOf(numel, options)) {
-        const source = movePiece(tensor, piece, { rank, to, group, staging, label: `${label}: ${name}` });
+        const through = isStaged(rank) ? staging : undefined;
+        const source = movePiece(tensor, piece, { rank, to, group, staging: through, label: `${label}: ${name}` });
         if (whole === undefined || source === undefined) continue;
         const values = new Float32Array(piece.length);
         source.device.copyOut(new Uint8Array(values.buffer), source.ptr);
@@ -113,6 +125,10 @@ export function gatherWhole(
   return gathered;
 }
 
+function numelOfAll(boxes: readonly Box[]): number {
+  return boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0);
+}
+
 /** Brings a piece of what rank `rank` holds to who gets it, and says where it lies there. */
 function movePiece(
   { device, computeDevice, ptr }: HeldTensor,
@@ -121,15 +137,15 @@ function movePiece(
     readonly rank: number;
     readonly to: "rank 0" | "all ranks";
     readonly group: ProcessGroup;
-    readonly staging: Staging;
+    /** Where the piece is moved to; undefined where this rank neither sends nor gets it. */
+    readonly staging: Buffer | undefined;
     readonly label: string;
   },
 ): MemoryPlace | undefined {
   const byteLength = length * float32.byteLength;
   const own = rank === group.rank ? { device, ptr: devicePtr(ptr() + start * float32.byteLength) } : undefined;
-  if (group.size === 1 || (to === "rank 0" && rank === 0)) return own;
-  if (to === "rank 0" && own === undefined && group.rank !== 0) return undefined;
-  const moved = { device: computeDevice, ptr: staging.get(computeDevice, length).ptr };
+  if (staging === undefined) return own;
+  const moved = { device: computeDevice, ptr: staging.ptr };
   if (own !== undefined) copyAcross(moved, own, byteLength);
   if (to === "all ranks") group.broadcast(moved.ptr, byteLength, rank, label).wait();
   else if (own !== undefined) group.send(moved.ptr, byteLength, 0, label).wait();
@@ -157,11 +173,12 @@ export interface PieceToFill<P extends WholePart> extends Piece {
  * asked for. Collective; memory must be open for writing.
  */
 export function* scatterWhole<P extends WholePart>(
-  parts: Iterable<P>,
+  parts: readonly P[],
   options: WholeOptions,
 ): Generator<PieceToFill<P>, void> {
   const { group } = options;
-  using staging = new Staging();
+  const numels = group.size > 1 ? parts.map(({ box: { sizes } }) => numelOf(sizes)) : [];
+  using staging = openStaging(parts[0]?.held.computeDevice, numels, options, "scatter the state dict");
   for (const part of parts) {
     const { held: { name, shard, device, computeDevice, ptr }, box } = part;
     const runs = placedBoxes(shard).flatMap(({ box: own, local }) =>
@@ -170,9 +187,9 @@ export function* scatterWhole<P extends WholePart>(
     for (const piece of piecesOf(numelOf(box.sizes), options)) {
       const values = new Float32Array(piece.length);
       yield { ...piece, part, values };
-      if (group.size > 1) {
+      if (staging !== undefined) {
         const bytes = new Uint8Array(values.buffer);
-        const { ptr: shared } = staging.get(computeDevice, piece.length);
+        const { ptr: shared } = staging;
         if (group.rank === 0) computeDevice.copyIn(shared, bytes);
         group.broadcast(shared, values.byteLength, 0, `scatter the state dict: ${name}`).wait();
         if (group.rank !== 0) computeDevice.copyOut(bytes, shared);

@@ -68,13 +68,15 @@ export class GradientBucket {
   }
 
   /**
-   * Sums the bucket over ranks, times `scale`, and hands each storage its sum; gradients that are missing count as zero.
+   * Sums the bucket over ranks, times `scale`, and hands each storage its sum; gradients that are missing count as zero. Where it throws, it
+   * keeps no memory of its own.
    *
    * @param dtype what travels
    */
   reduce(group: ProcessGroup, dtype: DType, scale: DeviceScalar, unit: string): void {
+    using opened = new DisposableStack();
     const sums = this.storages.map((storage) => {
-      const sum = this.place(storage);
+      const sum = opened.use(this.place(storage));
       const { kernels } = storage.run.device;
       const unreduced = storage.sink.gradient();
       if (unreduced === undefined) kernels.fill({ dtype: float32, n: sum.numel, value: 0, dst: sum.ptr });
@@ -93,6 +95,7 @@ export class GradientBucket {
     this.#sum(buffer, dtype, (ptr) => {
       group.allReduce(ptr, this.#numel, dtype, { scale, unit, phase: "backward" }).wait();
     });
+    opened.move();
     for (const [i, storage] of this.storages.entries()) storage.addReduced(sums[i]);
     this.#buffer = undefined;
   }
@@ -101,9 +104,12 @@ export class GradientBucket {
   #sum({ device, ptr: wide }: Buffer, dtype: DType, sum: (ptr: DevicePtr) => void): void {
     if (dtype === float32) return sum(wide);
     const narrow = Buffer.allocate(device, this.#numel * dtype.byteLength, "narrow gradient bucket", "gradients");
-    device.kernels.cast({ dstDtype: dtype, srcDtype: float32, n: this.#numel, dst: narrow.ptr, src: wide });
-    sum(narrow.ptr);
-    device.kernels.cast({ dstDtype: float32, srcDtype: dtype, n: this.#numel, dst: wide, src: narrow.ptr });
-    narrow.release();
+    try {
+      device.kernels.cast({ dstDtype: dtype, srcDtype: float32, n: this.#numel, dst: narrow.ptr, src: wide });
+      sum(narrow.ptr);
+      device.kernels.cast({ dstDtype: float32, srcDtype: dtype, n: this.#numel, dst: wide, src: narrow.ptr });
+    } finally {
+      narrow.release();
+    }
   }
 }

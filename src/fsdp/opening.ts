@@ -20,29 +20,27 @@ interface Opened {
   readonly scale: DeviceScalar | undefined;
 }
 
+/** A segment to be. */
+interface PlannedSegment {
+  readonly list: readonly Parameter[];
+  readonly options: SegmentOptions;
+}
+
 /**
  * Opens the segments of a unit, and copies the values that parameters have into them. Collective. The parameters do not change yet.
- * Where it fails on a rank, it fails on all, and none keeps memory.
+ * Where it fails on a rank, also in the user's `shardPlacement` or `gatherExtension`, it fails on all, and none keeps memory.
  *
  * @param merged units whose parameters are among these
  */
 export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], merged: readonly FsdpUnit[]): Opened {
-  const cuts = parameters.map((parameter) => ({ parameter, ...cutOf(unit, parameter) }));
-  const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
-  const trainable = flat.filter((parameter) => parameter.trainable);
-  const frozen = flat.filter((parameter) => !parameter.trainable);
-  const lists = [trainable, frozen].filter((list) => list.length > 0);
-  const planned = [
-    ...lists.map((list, i) => ({ list, options: { suffix: i === 0 ? "" : " (frozen)" } })),
-    ...cuts.flatMap(({ parameter, ...options }) => options.plan === undefined ? [] : { list: [parameter], options }),
-  ];
   using opened = new DisposableStack();
-  const segments = planned.map(({ list, options }) => {
+  const { all } = unit.policy;
+  // Memory is opened by calls that all ranks make, so what functions of the user throw on one rank must stop all before them.
+  const segments = all.agree(`plan '${unit.name}'`, () => planSegments(unit, parameters)).map(({ list, options }) => {
     const segment = new FlatSegment(unit, list, options);
     opened.defer(() => segment.dispose());
     return segment;
   });
-  const { all } = unit.policy;
   const scale = all.agree(`shard '${unit.name}'`, () => {
     for (const segment of segments) segment.open();
     const [first] = segments;
@@ -51,6 +49,19 @@ export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], m
   takeValues(segments, merged.flatMap((one) => one.segments));
   opened.move();
   return { segments, scale };
+}
+
+/** The parameters of each segment: those that lie flat together, then those that are cut along a dim, each by itself. */
+function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonly PlannedSegment[] {
+  const cuts = parameters.map((parameter) => ({ parameter, ...cutOf(unit, parameter) }));
+  const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
+  const trainable = flat.filter((parameter) => parameter.trainable);
+  const frozen = flat.filter((parameter) => !parameter.trainable);
+  const lists = [trainable, frozen].filter((list) => list.length > 0);
+  return [
+    ...lists.map((list, i) => ({ list, options: { suffix: i === 0 ? "" : " (frozen)" } })),
+    ...cuts.flatMap(({ parameter, ...options }) => options.plan === undefined ? [] : { list: [parameter], options }),
+  ];
 }
 
 /** How a parameter is cut that does not lie flat among others. */

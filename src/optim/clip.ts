@@ -115,13 +115,13 @@ export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, o
     const scaling = scaler?.unscaling(list);
     norm = takeNorm(list, { normType, maxNorm, ifNonfinite, factor: factor.ptr, scaling });
     if (!status.isLate) status.check();
-    for (const { grad } of list) {
-      if (grad === undefined) continue;
-      const { dtype, numel: n, ptr } = grad;
-      const own = factors.get(grad.device) ?? copyOf(factor, grad.device);
-      factors.set(grad.device, own);
-      grad.device.kernels.scaleBy({ dtype, n, dst: ptr, src: ptr, factor: own.ptr });
+    // Whatever needs memory comes before the first gradient changes: a call that fails may be made again.
+    const grads = list.flatMap(({ grad }) => grad ?? []);
+    for (const { device: own } of grads) if (!factors.has(own)) factors.set(own, copyOf(factor, own));
+    for (const { device: own, dtype, numel: n, ptr } of grads) {
+      own.kernels.scaleBy({ dtype, n, dst: ptr, src: ptr, factor: (factors.get(own) ?? factor).ptr });
     }
+    scaler?.noteUnscaled(list);
     return norm;
   } catch (error) {
     norm?.dispose();

@@ -190,8 +190,16 @@ export class GradScaler implements Disposable {
           "without it after unscale()",
       );
     }
-    for (const parameter of parameters) this.#unscaled.add(parameter);
     return { scale: this.#at("scale"), overflow: this.#at("overflow") };
+  }
+
+  /**
+   * The gradients of some parameters have been unscaled, after {@link unscaling}.
+   *
+   * @internal
+   */
+  noteUnscaled(parameters: readonly Parameter[]): void {
+    for (const parameter of parameters) this.#unscaled.add(parameter);
   }
 
   /**

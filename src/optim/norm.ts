@@ -75,16 +75,13 @@ function sumThere(device: Device, grads: readonly Tensor[], power: number, accum
 
 /** Adds powers of offloaded gradients, of which only the sum comes to the device. */
 function addFrom(other: Device, device: Device, grads: readonly Tensor[], power: number, accumulator: DevicePtr): void {
-  const there = Buffer.allocate(other, ACCUMULATOR_BYTES, "gradient norm");
-  const here = Buffer.allocate(device, ACCUMULATOR_BYTES, "gradient norm");
-  try {
-    sumThere(other, grads, power, there.ptr);
-    copyAcross(here, there, ACCUMULATOR_BYTES);
-    sumAccumulators(device, accumulator, [accumulator, here.ptr]);
-  } finally {
-    there.release();
-    here.release();
-  }
+  using buffers = new DisposableStack();
+  const allocate = (on: Device): Buffer =>
+    buffers.adopt(Buffer.allocate(on, ACCUMULATOR_BYTES, "gradient norm"), (buffer) => buffer.release());
+  const [there, here] = [allocate(other), allocate(device)];
+  sumThere(other, grads, power, there.ptr);
+  copyAcross(here, there, ACCUMULATOR_BYTES);
+  sumAccumulators(device, accumulator, [accumulator, here.ptr]);
 }
 
 function sumAccumulators({ kernels }: Device, dst: DevicePtr, sources: readonly DevicePtr[]): void {

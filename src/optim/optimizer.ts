@@ -17,6 +17,7 @@ import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
 import { requireReduced } from "./reduced.ts";
 import { StateMemory } from "./state_memory.ts";
+import { writeRecord } from "./record.ts";
 import { type Schedule, scheduleFactor, type ScheduleFunction } from "./schedule.ts";
 
 /** What all optimizers can set. */
@@ -144,9 +145,12 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     this.#adopt();
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
-      for (const [device, blocks] of Map.groupBy(this.#blocks, ({ run }) => run.device)) {
-        this.#update(device, blocks, gate);
-      }
+      // The tables of all devices come before the first update, so that a step that runs out of memory changes nothing.
+      const tables = Array.from(
+        Map.groupBy(this.#blocks, ({ run }) => run.device),
+        ([device, blocks]) => ({ device, blocks, table: this.#writeTable(device, blocks, gate) }),
+      );
+      for (const { device, blocks, table } of tables) this.#update(device, blocks, table);
     }
     if (this.#device.graphs?.isCapturing !== true) this.#count();
   }
@@ -173,8 +177,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /** Updates the runs of one device. */
-  #update(device: Device, blocks: readonly Block<S>[], gate: DevicePtr | undefined): void {
-    const table = this.#writeTable(device, blocks, gate);
+  #update(device: Device, blocks: readonly Block<S>[], table: RecordTable): void {
     let { next } = table;
     for (const { run, members, length: numStates, states, steps } of blocks) {
       const records = next;
@@ -187,6 +190,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
         this.update(device.kernels, { ...arrays, ...others }, (name) => stateOf(states, name).beginUpdate());
         for (const state of states.values()) state.endUpdate();
       } finally {
+        for (const state of states.values()) state.abandonUpdate();
         run.endWrite();
       }
     }
@@ -241,7 +245,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
 
   /** Frees the states. */
   dispose(): void {
-    for (const { states, steps } of this.#blocks) for (const buffer of [...states.values(), steps]) buffer.release();
+    for (const block of this.#blocks) freeBlock(block);
     for (const buffer of this.#records.values()) buffer.release();
     this.#records.clear();
     this.#captured.clear();
@@ -281,27 +285,35 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
         fresh.set(run, members);
       }
     }
-    for (const [run, members] of fresh) this.#blocks.push(this.#newBlock(run, members));
+    using opened = new DisposableStack();
+    const blocks = Array.from(fresh, ([run, members]) => {
+      const block = this.#newBlock(run, members);
+      opened.defer(() => freeBlock(block));
+      return block;
+    });
+    opened.move();
+    for (const block of blocks) {
+      this.#blocks.push(block);
+      for (const [index, { parameter }] of block.members.entries()) this.#places.set(parameter, { block, index });
+    }
   }
 
+  /** Allocates the states of parameters. Where memory runs out, it keeps none. */
   #newBlock(run: ParameterRun, members: readonly Member<S>[]): Block<S> {
     const { device } = run;
     const length = members.reduce((_, member) => endOf(member), 0);
     const states = new Map<string, StateMemory>();
-    try {
-      for (const name of this.stateNames()) {
-        states.set(name, new StateMemory(device, run.statePool, length, `optimizer ${name}`));
-      }
-    } catch (error) {
-      for (const state of states.values()) state.release();
-      throw error;
+    using opened = new DisposableStack();
+    for (const name of this.stateNames()) {
+      const state = new StateMemory(device, run.statePool, length, `optimizer ${name}`);
+      opened.defer(() => state.release());
+      states.set(name, state);
     }
     const steps = Buffer.allocate(device, members.length * int32.byteLength, "optimizer steps", "optimizer");
+    opened.move();
     const given = Int32Array.from(members, ({ parameter }) => this.#given.get(parameter) ?? 0);
     device.copyIn(steps.ptr, new Uint8Array(given.buffer));
-    const block = { run, members, length, states, steps };
-    for (const [index, { parameter }] of members.entries()) this.#places.set(parameter, { block, index });
-    return block;
+    return { run, members, length, states, steps };
   }
 
   #stepsPtr(parameter: Parameter): DevicePtr | undefined {
@@ -314,13 +326,15 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     device: Device,
     blocks: readonly Block<S>[],
     gate: DevicePtr | undefined,
-  ): { readonly next: DevicePtr; readonly gate: DevicePtr | undefined } {
+  ): RecordTable {
     const members = blocks.flatMap((block) => block.members);
     const active = members.map(isActive);
     const end = members.length * RECORD_BYTES;
     const table = this.#tableOf(members, active, device === this.#device ? 0 : int32.byteLength);
     let records = this.#records.get(device);
     if (records?.byteLength !== table.byteLength) {
+      // Where the allocation fails, the next step must not find the released buffer here.
+      this.#records.delete(device);
       records?.release();
       records = Buffer.allocate(device, table.byteLength, "optimizer records", "optimizer");
       this.#records.set(device, records);
@@ -339,21 +353,20 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
     for (const [i, { parameter, group, state }] of members.entries()) {
       const { runOffset, shard } = parameter.storage;
-      const places = [runOffset, runOffset + shard.numel, state];
       const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
-      const at = i * RECORD_BYTES;
-      places.forEach((value, place) => setUint64(table, at + 8 * place, value));
-      table.setUint32(at + 24, Number(active[i]), true);
-      settings.forEach((value, place) => table.setFloat64(at + 32 + 8 * place, value, true));
+      const places = [runOffset, runOffset + shard.numel, state];
+      writeRecord(table, i, { places, isActive: active[i] === true, settings });
     }
     return new Uint8Array(table.buffer);
   }
 }
 
-/** Writes an integer below 2^53 as 64 bits. */
-function setUint64(view: DataView, at: number, value: number): void {
-  view.setUint32(at, value % 2 ** 32, true);
-  view.setUint32(at + 4, Math.floor(value / 2 ** 32), true);
+/** The records of a device's blocks, in its memory. */
+interface RecordTable {
+  /** The first record of the first block. */
+  readonly next: DevicePtr;
+  /** The word that keeps the update back, where there is one. */
+  readonly gate: DevicePtr | undefined;
 }
 
 /** Records of a captured update. */
@@ -376,4 +389,9 @@ function stateOf(states: ReadonlyMap<string, StateMemory>, name: string): StateM
   const state = states.get(name);
   if (state === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
   return state;
+}
+
+/** Frees the states of a block. */
+function freeBlock<S extends OptimizerSettings>({ states, steps }: Block<S>): void {
+  for (const buffer of [...states.values(), steps]) buffer.release();
 }

@@ -34,9 +34,9 @@ export class StateMemory {
     this.#byteLength = length * float32.byteLength;
     this.#owner = owner;
     this.#resting = pool?.allocator.allocate(this.#byteLength, owner, "optimizer");
-    const { ptr: dst } = this.#attach();
-    device.kernels.fill({ dtype: float32, n: length, value: 0, dst });
     try {
+      const { ptr: dst } = this.#attach();
+      device.kernels.fill({ dtype: float32, n: length, value: 0, dst });
       this.endUpdate();
     } catch (error) {
       this.release();
@@ -74,9 +74,15 @@ export class StateMemory {
     try {
       copyAcross(this.placeOf(0), { device: this.#device, ptr: this.#present.ptr }, this.#byteLength);
     } finally {
-      this.#present.release();
-      this.#present = undefined;
+      this.abandonUpdate();
     }
+  }
+
+  /** Gives back the memory that {@link beginUpdate} took, where {@link endUpdate} does not follow: the pool keeps the values before. */
+  abandonUpdate(): void {
+    if (this.#pool === undefined) return;
+    this.#present?.release();
+    this.#present = undefined;
   }
 
   /** Gives its memory back. */

@@ -10,6 +10,7 @@ import type { FullyShardOptions } from "../fsdp/policy.ts";
 import { Embedding } from "../nn/embedding.ts";
 import type { Module } from "../nn/module.ts";
 import { cpuOffloadPolicy } from "../parallel/offload.ts";
+import { shardRanksOf } from "../parallel/ranks.ts";
 import { unwind } from "../unwind.ts";
 import { type FsdpPlan, type PlannedUnit, resolvePlan } from "./plan.ts";
 
@@ -68,7 +69,11 @@ export function shardingOf(model: Module): Sharding | undefined {
 export function shardModel(model: Module, options: ShardModelOptions): FullyShardedModule {
   const { note, ...kept } = options;
   const trainable = [...model.namedParameters()].map(([, parameter]) => parameter.trainable);
-  const { units, root, notes } = resolvePlan(model, options.fsdpPlan);
+  // A plan may hold a function of the user: what it throws on one rank stops all before the first unit.
+  const { units, root, notes } = shardRanksOf(options.mesh).all.agree(
+    `plan ${model.constructor.name}`,
+    () => resolvePlan(model, options.fsdpPlan),
+  );
   const handles: FullyShardedModule[] = [];
   try {
     for (const unit of units) {

@@ -27,6 +27,9 @@ export interface Attempt {
   readonly policy: "float32" | "bfloat16" | "frozen" | "placed" | "offloaded";
 }
 
+/** A function of the user that throws. */
+export type UserFunction = "shardPlacement" | "gatherExtension" | "isUnit";
+
 /** What a rank found. */
 export interface UndoReport {
   /** How many allocations were made to fail. */
@@ -119,4 +122,52 @@ export function undo(rank: WorldRank, attempt: Attempt): UndoReport {
   return { failures, faults, same: train(rank, twin, attempt) === ours };
 }
 
-rankFunctions(import.meta.url, { undo });
+/** Lets a function of the user throw on rank 1 at each of its calls in turn; every rank catches what it gets and tries again. */
+export function undoThrown(rank: WorldRank, which: UserFunction): UndoReport {
+  const { device, group } = rank;
+  const attempt: Attempt = { how: "shardModel", hasValues: true, policy: "float32" };
+  let left = Infinity;
+  const spring = (): void => {
+    if (rank.rank === 1 && left-- === 0) throw new Error("injected");
+  };
+  const shard = (model: Stack): void => {
+    if (which === "isUnit") {
+      const isUnit = (name: string): boolean => {
+        spring();
+        return name.startsWith("layers.");
+      };
+      return void shardModel(model, { mesh: group, fsdpPlan: { mode: "lambda", isUnit } });
+    }
+    const options: FullyShardOptions = {
+      mesh: group,
+      [which]: () => {
+        spring();
+        return undefined;
+      },
+    };
+    fullyShard(model, options);
+  };
+  const stateOf = (model: Stack): string =>
+    [
+      device.allocator.stats.inUse,
+      ...Array.from(model.parameters(), ({ fqn, storage }) => `${fqn} ${storage.kind} ${storage.hasValues()}`),
+    ].join();
+  const model = build(rank, attempt);
+  const before = stateOf(model);
+  const faults: string[] = [];
+  let failures = 0;
+  for (;; failures++) {
+    left = failures;
+    const error = messageOf(() => shard(model));
+    if (error === "") break;
+    if (!error.includes("injected")) faults.push(`${failures}: ${error}`);
+    if (stateOf(model) !== before) faults.push(`${failures}: ${stateOf(model)} and not ${before}`);
+  }
+  left = Infinity;
+  const ours = train(rank, model, attempt);
+  const twin = build(rank, attempt);
+  shard(twin);
+  return { failures, faults, same: train(rank, twin, attempt) === ours };
+}
+
+rankFunctions(import.meta.url, { undo, undoThrown });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe } from "node:test";
 import { sharedTest as it } from "../support/share.ts";
 import { valuesOf, world } from "../support/world.ts";
-import { type Attempt, undo } from "./undo_ranks.ts";
+import { type Attempt, undo, undoThrown } from "./undo_ranks.ts";
 
 const POLICIES = ["float32", "bfloat16", "frozen", "placed", "offloaded"] as const;
 
@@ -28,3 +28,15 @@ for (const how of ["fullyShard", "merge", "shardModel", "replicate"] as const) {
     }
   });
 }
+
+describe("a function of the user that throws on one rank", () => {
+  for (const which of ["shardPlacement", "gatherExtension", "isUnit"] as const) {
+    it(`stops the call on all ranks and changes nothing: ${which}`, async () => {
+      for (const { failures, faults, same } of valuesOf(await world(2, undoThrown, { data: which }))) {
+        assert.deepEqual(faults, []);
+        assert.ok(failures > 2, `${failures} failures`);
+        assert.ok(same, "a retry trains to other bits");
+      }
+    });
+  }
+});

@@ -1,0 +1,142 @@
+/** Steps, norms and clips whose memory runs out: nothing has changed, and the same call goes well afterwards. @module */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import {
+  AdamW,
+  bfloat16,
+  clipGradNorm,
+  cpuOffloadPolicy,
+  float32,
+  fullyShard,
+  GradScaler,
+  replicate,
+  scope,
+  SGD,
+} from "../../mod.ts";
+import { openProcessGroup } from "../../doors/comm.ts";
+import { openDevice } from "../../doors/device.ts";
+import { initializeParameters, type Optimizer } from "../../doors/nn.ts";
+import type { Allocator } from "../../src/device/allocator.ts";
+import { input, Stack } from "../fsdp/modules.ts";
+import { failAllocation } from "../support/failing_memory.ts";
+import { messageOf } from "../support/message.ts";
+import { ownedValues } from "../support/owned.ts";
+
+const WIDTH = 20;
+const device = await openDevice("cpu");
+const group = await openProcessGroup({ device });
+
+const KINDS = ["plain", "replicated", "sharded", "offloaded in part"] as const;
+const CALLS = ["AdamW", "SGD", "clip", "clip with a scaler"] as const;
+
+function allocators(): readonly Allocator[] {
+  return [device.allocator, ...device.offload.stats === undefined ? [] : [device.offload.device.allocator]];
+}
+
+function bytesInUse(): string {
+  return allocators().map(({ stats }) => stats.inUse).join();
+}
+
+/** A model whose biases are frozen. */
+function build(kind: typeof KINDS[number]): Stack {
+  const model = new Stack(device, WIDTH, 2);
+  model.nameTree();
+  setBiases(model, false);
+  const precision = { paramDtype: bfloat16 };
+  switch (kind) {
+    case "plain":
+      break;
+    case "replicated":
+      replicate(model, { mesh: group });
+      break;
+    case "sharded":
+      for (const layer of model.layers) fullyShard(layer, { mesh: group });
+      fullyShard(model, { mesh: group });
+      break;
+    case "offloaded in part":
+      for (const [i, layer] of model.layers.entries()) {
+        fullyShard(layer, { mesh: group, precision, offloadPolicy: i === 0 ? undefined : cpuOffloadPolicy() });
+      }
+      fullyShard(model, {
+        mesh: group,
+        precision: { ...precision, outputDtype: float32 },
+        offloadPolicy: cpuOffloadPolicy(),
+      });
+  }
+  initializeParameters(model, 5);
+  return model;
+}
+
+function setBiases(model: Stack, trainable: boolean): void {
+  for (const { linear: { bias } } of model.layers) if (bias !== undefined) bias.trainable = trainable;
+}
+
+function valuesOf(model: Stack): string {
+  return JSON.stringify(Array.from(model.parameters(), (parameter) => [...ownedValues(parameter)]));
+}
+
+/** Three steps, the biases trained from the second on; each call goes through `guard`. Gives the values in the end. */
+function train(
+  kind: typeof KINDS[number],
+  call: typeof CALLS[number],
+  guard: (model: Stack, action: () => void) => void,
+): string {
+  const model = build(kind);
+  const optimizer: Optimizer = call === "AdamW"
+    ? new AdamW(model.parameters(), { learningRate: 0.1 })
+    : new SGD(model.parameters(), { learningRate: 0.1, momentum: 0.9 });
+  using scaler = new GradScaler(device, { initScale: 1024 });
+  const isScaled = call === "clip with a scaler";
+  for (let step = 0; step < 3; step++) {
+    if (step === 1) setBiases(model, true);
+    {
+      using _frame = scope();
+      const loss = model.call(input(device, `x ${step}`, 3, WIDTH)).sum();
+      (isScaled ? scaler.scale(loss) : loss).backward();
+    }
+    if (isScaled) guard(model, () => clipGradNorm(model.parameters(), 1, { scaler }).dispose());
+    else if (call === "clip") guard(model, () => clipGradNorm(model.parameters(), 1).dispose());
+    guard(model, () => isScaled ? scaler.step(optimizer) : optimizer.step());
+    if (isScaled) scaler.update();
+    optimizer.zeroGrad();
+  }
+  optimizer.dispose();
+  return valuesOf(model);
+}
+
+/** Fails at each allocation of the calls in turn. */
+function failEach(kind: typeof KINDS[number], call: typeof CALLS[number], faults: string[]): number {
+  const expected = train(kind, call, (_model, action) => action());
+  for (let place = 0;; place++) {
+    let [count, hasFailed] = [0, false];
+    const values = train(kind, call, (model, action) => {
+      const [before, inUse] = [valuesOf(model), bytesInUse()];
+      const failing = failAllocation(allocators(), place - count);
+      const error = messageOf(action);
+      failing[Symbol.dispose]();
+      count += failing.count;
+      if (error === "") return;
+      hasFailed = true;
+      if (valuesOf(model) !== before) faults.push(`${place}, ${error}: values have changed`);
+      // States for which there was memory stay for the next step.
+      if (bytesInUse() !== inUse && !error.includes("optimizer records")) {
+        faults.push(`${place}, ${error}: ${bytesInUse()} bytes in use and not ${inUse}`);
+      }
+      action();
+    });
+    if (values !== expected) faults.push(`${place}: other values in the end`);
+    if (!hasFailed) return place;
+  }
+}
+
+describe("an optimizer whose memory runs out", () => {
+  for (const kind of KINDS) {
+    for (const call of CALLS) {
+      it(`takes the step when called again: ${call}, ${kind}`, () => {
+        const faults: string[] = [];
+        assert.ok(failEach(kind, call, faults) > 5);
+        assert.deepEqual(faults, []);
+      });
+    }
+  }
+});
