@@ -37,22 +37,36 @@ export interface NamedParts {
   namedBuffers(): Iterable<readonly [name: string, buffer: BufferTensor]>;
 }
 
-/** What checkpoints ask of a model. */
-export interface CheckpointModel extends NamedParts {
-  /** The tensors of a Hugging Face directory of this model. */
-  directoryTensors(): Iterable<DirectoryTensor>;
-  /** The `config.json` that `transformers` reads. */
-  readonly hfConfig: Readonly<Record<string, unknown>>;
+/** A model that files are made of: any `Module` is one. What is optional, models of families have. */
+export interface SavableModel extends NamedParts {
+  /** The tensors of a Hugging Face directory of this model. @default one for each parameter and saved buffer */
+  directoryTensors?(): Iterable<DirectoryTensor>;
+  /** The `config.json` that `transformers` reads. @default none is written */
+  readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
   /** Keys that saved configs have otherwise than `hfConfig`. @default none */
   readonly configChanges?: Readonly<Record<string, unknown>> | undefined;
   /** The model's class in `transformers`, which saved configs name in `architectures`. @default what the config has */
   readonly hfClass?: string | undefined;
-  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
-  readonly tiedNames: ReadonlyMap<string, string>;
+  /**
+   * Names of tensors that are stored under another one's (`lm_head.weight` when tied).
+   *
+   * @default those of parts that a module's tree has twice
+   */
+  readonly tiedNames?: ReadonlyMap<string, string> | undefined;
   /** What other files of the model's family hold. */
   readonly otherFiles?: OtherFiles;
   /** Small files that each save writes beside the weights. @default none */
   readonly companions?: Companions | undefined;
+}
+
+/** A model of a family, which has a config that `transformers` reads. */
+export interface CheckpointModel extends SavableModel {
+  /** The tensors of a Hugging Face directory of this model. */
+  directoryTensors(): Iterable<DirectoryTensor>;
+  /** The `config.json` that `transformers` reads. */
+  readonly hfConfig: Readonly<Record<string, unknown>>;
+  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
+  readonly tiedNames: ReadonlyMap<string, string>;
 }
 
 /** Names that transformers reads in files of a family, and that this library does not write. */
@@ -122,7 +136,12 @@ export function openModelForWriting(model: NamedParts, missing: readonly string[
     if (!kept.has(name) || storage.hasValues()) continue;
     throw new ArgumentError(`'${name}' is missing and has no values to keep: give it, or initialize the model first`);
   }
-  for (const [, buffer] of model.namedBuffers()) buffer.materialize();
+  for (const [, buffer] of model.namedBuffers()) {
+    if (buffer.buffer.attached) continue;
+    buffer.materialize();
+    // What no file holds begins as the module says.
+    buffer.device.kernels.fill({ dtype: buffer.dtype, n: buffer.numel, value: buffer.value, dst: buffer.ptr });
+  }
   return openForWriting([...model.namedParameters()].map(([, parameter]) => parameter));
 }
 
