@@ -177,6 +177,47 @@ export function refuseUnimplemented(hfConfig: Readonly<Record<string, unknown>>)
   }
 }
 
+/** Most layers of a model. The deepest that are known have about 1000. */
+const MOST_LAYERS = 4096;
+/** Most experts of a model, over all its layers. */
+const MOST_EXPERTS = 2 ** 20;
+/** Bytes of this process' memory that a layer's modules take before they have values, and names of an expert's tensors. */
+const BYTES_BEFORE_VALUES = { layer: 56e3, expert: 1500 };
+
+/**
+ * Refuses numbers of layers and experts whose objects alone would fill this process' memory, before one is made. Sizes of
+ * tensors need no such limit: those without values have no memory.
+ *
+ * @throws {ConfigError} naming the key, and what it would need
+ */
+export function requireBuildable(hfConfig: Readonly<Record<string, unknown>>): void {
+  const numberOf = (...keys: readonly string[]): readonly [key: string, count: number] => {
+    const found = keys.flatMap((key) => {
+      const value = hfConfig[key];
+      return typeof value === "number" && Number.isSafeInteger(value) ? [[key, value] as const] : [];
+    });
+    return found[0] ?? ["", 1]; // of which the family's schema says that it is missing
+  };
+  const require = (key: string, most: number, of: string, count: number, bytes: number): void => {
+    if (count <= most) return;
+    const expected = `at most ${most} ${of}`;
+    const gigabytes = Math.ceil(count * bytes / 1e9);
+    const got = `${count}, which would need about ${gigabytes} GB of this process' memory before any weight`;
+    throw new ConfigError([{ path: `config.json ${key}`, expected, got }]);
+  };
+  const [layersKey, layers] = numberOf("num_hidden_layers", "n_layer", "num_layers");
+  require(layersKey, MOST_LAYERS, "layers", layers, BYTES_BEFORE_VALUES.layer);
+  const [expertsKey, experts] = numberOf("n_routed_experts", "num_local_experts", "num_experts");
+  const most = Math.floor(MOST_EXPERTS / Math.max(1, layers));
+  require(
+    expertsKey,
+    most,
+    `experts in each of ${layers} layers`,
+    experts,
+    Math.max(1, layers) * BYTES_BEFORE_VALUES.expert,
+  );
+}
+
 /** Names of the types of layers in `config.json`. */
 export type LayerType = "full_attention" | "sliding_attention" | "conv" | "linear_attention";
 
