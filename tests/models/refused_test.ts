@@ -59,3 +59,18 @@ test("every family refuses numbers of layers and experts that fill the host's me
   }
   device.dispose();
 });
+
+test("buildModel() refuses sizes beyond what is counted, with the largest parameter and the bytes of all", async () => {
+  const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 24 });
+  const [zoo] = zooModels("llama");
+  for (const [key, value] of [["hidden_size", 8e15], ["vocab_size", 1e15], ["intermediate_size", 1e13]] as const) {
+    assert.throws(
+      () => buildModel(device, { ...zoo?.hfConfig, [key]: value }),
+      (error) =>
+        error instanceof ConfigError &&
+        /config\.json: expected sizes of at most \d+ parameters, got about .*which would need .* bytes in float32; the largest is '[\w.]+' \[.*\]/
+          .test(error.message),
+    );
+  }
+  device.dispose();
+});
