@@ -11,6 +11,7 @@ export { CheckpointStager } from "../src/checkpoint/stager.ts";
 export { saveCheckpoint } from "../src/checkpoint/save.ts";
 export type { SaveCheckpointOptions, SavedCheckpoint } from "../src/checkpoint/save_plan.ts";
 export { saveHfDirectory, type SaveHfOptions } from "../src/checkpoint/save_hf.ts";
+export { loadModule, saveModule, type SaveModuleOptions } from "../src/checkpoint/module_files.ts";
 export { getModelStateDict, type ModelStateDict, setModelStateDict } from "../src/checkpoint/model_state.ts";
 export {
   getOptimizerStateDict,
@@ -29,6 +30,7 @@ export type {
   LoadReport,
   NamedParts,
   OtherFiles,
+  SavableModel,
 } from "../src/checkpoint/state_dict.ts";
 export type { Companions } from "../src/checkpoint/companions.ts";
 export type { Ranks } from "../src/checkpoint/ranks.ts";

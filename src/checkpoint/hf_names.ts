@@ -5,7 +5,8 @@
  * @module
  */
 import type { StoredTensor } from "./dcp_shards.ts";
-import { type CheckpointModel, type DirectoryTensor, plainDirectoryTensors } from "./state_dict.ts";
+import { tensorsOf, tiedNamesOf } from "./savable.ts";
+import { type DirectoryTensor, plainDirectoryTensors, type SavableModel } from "./state_dict.ts";
 
 /** Buffers that older versions of transformers stored and that follow from the config. */
 const DERIVED = /(^|\.)rotary_emb\.inv_freq$/;
@@ -23,8 +24,9 @@ export interface FoundTensors {
 }
 
 /** Names what is stored. */
-export function nameTensors(model: CheckpointModel, stored: ReadonlyMap<string, StoredTensor>): FoundTensors {
-  const own = [...model.directoryTensors()];
+export function nameTensors(model: SavableModel, stored: ReadonlyMap<string, StoredTensor>): FoundTensors {
+  const own = tensorsOf(model);
+  const tiedNames = tiedNamesOf(model);
   const plain = [...plainDirectoryTensors(model)];
   const known = new Set([...own, ...plain].map(({ name }) => name));
   const { bodyPrefix = "", prefixes = new Map<string, string>(), ignored: patterns = [] } = model.otherFiles ?? {};
@@ -39,7 +41,7 @@ export function nameTensors(model: CheckpointModel, stored: ReadonlyMap<string, 
   const ignored: string[] = [];
   for (const tensor of stored.values()) {
     const name = nameOf(tensor.name);
-    const original = known.has(name) ? undefined : model.tiedNames.get(name);
+    const original = known.has(name) ? undefined : tiedNames.get(name);
     if (original !== undefined) copies.push({ copy: tensor, original });
     else if (!known.has(name) && [DERIVED, ...patterns].some((pattern) => pattern.test(name))) {
       ignored.push(tensor.name);
@@ -52,9 +54,9 @@ export function nameTensors(model: CheckpointModel, stored: ReadonlyMap<string, 
 }
 
 /** The tensors of a directory in which some parameters and buffers, by their FQNs, are not apart. */
-export function directoryTensorsOf(model: CheckpointModel, whole: readonly string[]): readonly DirectoryTensor[] {
+export function directoryTensorsOf(model: SavableModel, whole: readonly string[]): readonly DirectoryTensor[] {
   const isWhole = ({ part: { fqn } }: DirectoryTensor): boolean => whole.includes(fqn);
-  const apart = [...model.directoryTensors()].filter((tensor) => !isWhole(tensor));
+  const apart = tensorsOf(model).filter((tensor) => !isWhole(tensor));
   return whole.length === 0 ? apart : [...apart, ...[...plainDirectoryTensors(model)].filter(isWhole)];
 }
 

@@ -102,7 +102,7 @@ export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<Lo
     skipped,
     differences: differencesOf(manifest, environmentOf(model, options.environment), group.size),
     changes: [
-      ...config === undefined ? [] : compareConfigs(config, configFor(model, float32)),
+      ...config === undefined ? [] : compareConfigs(config, configFor(model, float32) ?? {}),
       ...optimizer === undefined || saved === undefined ? [] : compareGroups(saved.groups, groupsOf(model, optimizer)),
     ],
     ...report,

@@ -15,7 +15,7 @@ import { type HfWeights, openHfWeights } from "./hf_index.ts";
 import { directoryTensorsOf, nameTensors } from "./hf_names.ts";
 import { ALONE, type Ranks } from "./ranks.ts";
 import type { SafetensorsFile } from "./safetensors.ts";
-import { type CheckpointModel, type DirectoryTensor, heldPart, openModelForWriting, requireFit } from "./state_dict.ts";
+import { type DirectoryTensor, heldPart, openModelForWriting, requireFit, type SavableModel } from "./state_dict.ts";
 import { readElements, readFloats } from "./transfer.ts";
 import { scatterWhole, type WholePart } from "./whole.ts";
 
@@ -64,7 +64,7 @@ export interface HfLoadReport {
  * ```
  */
 export async function loadHfWeights(
-  model: CheckpointModel,
+  model: SavableModel,
   directory: string,
   ranks: Ranks = ALONE,
   { broadcastFromRank0 = false }: LoadHfOptions = {},
@@ -151,7 +151,7 @@ function placedIn({ name, shape, box }: DirectoryTensor, stored: Box, directory:
 }
 
 /** Checks names, shapes, dtypes and second copies. */
-async function check(model: CheckpointModel, weights: HfWeights, ranks: Ranks): Promise<Checked> {
+async function check(model: SavableModel, weights: HfWeights, ranks: Ranks): Promise<Checked> {
   const { found, copies, ignored, whole } = nameTensors(model, weights.tensors);
   const tensors = directoryTensorsOf(model, whole);
   const problems: string[] = [];

@@ -14,14 +14,16 @@ import { lockFolder } from "../comm/control/folder_lock.ts";
 import { INDEX_FILE, planHfShards } from "./hf_index.ts";
 import { writeSafetensors } from "./safetensors.ts";
 import { configFor, MAX_SHARD_BYTES, render, type SaveHfOptions } from "./save_hf.ts";
-import { type CheckpointModel, type DirectoryTensor, requireFit } from "./state_dict.ts";
+import { tensorsOf, tiedNamesOf } from "./savable.ts";
+import { type DirectoryTensor, requireFit, type SavableModel } from "./state_dict.ts";
 import { openStored, type StoredCheckpoint, valuesOf } from "./stored.ts";
 import { requireStorable } from "./transfer.ts";
 
 /**
  * Writes the weights of a checkpoint so that `transformers` loads them, and the small files that lie beside them.
  *
- * @param model of the same config, with or without memory: says which tensors the directory has
+ * @param model of the same config, with or without memory: says which tensors the directory has. Undefined for a module of
+ *   one's own: each tensor is written under its name, without a config
  * @returns bytes of tensors written
  * @throws {CheckpointError} if the checkpoint does not fit the model, or is damaged
  * @throws {FileError} if a file cannot be read or written
@@ -30,18 +32,19 @@ import { requireStorable } from "./transfer.ts";
 export async function mergeCheckpoint(
   from: string,
   to: string,
-  model: CheckpointModel,
+  model: SavableModel | undefined,
   { dtype = float32, maxShardBytes = MAX_SHARD_BYTES }: Pick<SaveHfOptions, "dtype" | "maxShardBytes"> = {},
 ): Promise<number> {
   requireStorable(dtype);
   refuseAdapter(from);
   // Read before anything is written: the new folder may lie in the checkpoint's.
-  const companions = withMissing(model.companions, companionsOf(from)).read();
+  const companions = withMissing(model?.companions, companionsOf(from)).read();
   using stored = await openStored(from);
-  const tensors = new Map([...model.directoryTensors()].map((tensor) => [tensor.name, tensor]));
-  const parts = new Map([...tensors.values()].map(({ part }) => [part.fqn, part.shape]));
-  const found = new Map([...stored.model].filter(([name]) => !model.tiedNames.has(name) || parts.has(name)));
-  requireFit(parts, found, { where: from, what: "model", codes: [...found.values()].map(({ code }) => code) });
+  const tensors: ReadonlyMap<string, MergedTensor> = model === undefined
+    ? new Map([...stored.model].map(([name, { shape }]) => {
+      return [name, { name, shape, part: { fqn: name, shape }, box: wholeBox(shape) }];
+    }))
+    : tensorsIn(stored, model);
   const { shards, index, totalBytes } = planHfShards(
     [...tensors.values()].map(({ name, shape }) => ({ name, shape, dtype })),
     maxShardBytes,
@@ -56,11 +59,27 @@ export async function mergeCheckpoint(
   }
   if (index !== undefined) replaceFile(`${to}/${INDEX_FILE}`, index);
   writeCompanions(to, companions);
-  replaceFile(`${to}/config.json`, render(configFor(model, dtype)));
+  const config = model === undefined ? undefined : configFor(model, dtype);
+  if (config !== undefined) replaceFile(`${to}/config.json`, render(config));
   return totalBytes;
 }
 
-function* bytesOf(stored: StoredCheckpoint, { part, box }: DirectoryTensor, dtype: DType): Generator<Uint8Array> {
+/** A tensor of the folder, and the stored one that it is a box of. */
+interface MergedTensor extends Pick<DirectoryTensor, "name" | "shape" | "box"> {
+  readonly part: Pick<DirectoryTensor["part"], "fqn" | "shape">;
+}
+
+/** The tensors of a model's folder, which must be those that are stored. */
+function tensorsIn({ path, model: all }: StoredCheckpoint, model: SavableModel): ReadonlyMap<string, MergedTensor> {
+  const tiedNames = tiedNamesOf(model);
+  const tensors = new Map(tensorsOf(model).map((tensor) => [tensor.name, tensor]));
+  const parts = new Map([...tensors.values()].map(({ part }) => [part.fqn, part.shape]));
+  const found = new Map([...all].filter(([name]) => !tiedNames.has(name) || parts.has(name)));
+  requireFit(parts, found, { where: path, what: "model", codes: [...found.values()].map(({ code }) => code) });
+  return tensors;
+}
+
+function* bytesOf(stored: StoredCheckpoint, { part, box }: MergedTensor, dtype: DType): Generator<Uint8Array> {
   const source = stored.model.get(part.fqn);
   if (source === undefined) throw new CheckpointError(stored.path, "There is no tensor of that name", part.fqn);
   for (const { inSecond, length } of sharedRuns(box, wholeBox(part.shape))) {

@@ -25,8 +25,9 @@ import { withTokenizer, writeCompanions } from "./companions.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
 import { agreeOnWriters } from "./partition.ts";
 import { ALONE, type Ranks } from "./ranks.ts";
+import { requireSavable, tensorsOf } from "./savable.ts";
 import { renderHeader } from "./safetensors_header.ts";
-import { type CheckpointModel, type DirectoryTensor, heldPart, type HeldTensor } from "./state_dict.ts";
+import { type DirectoryTensor, heldPart, type HeldTensor, type SavableModel } from "./state_dict.ts";
 import { elementPieces, requireStorable } from "./transfer.ts";
 
 /** transformers' limit. */
@@ -61,7 +62,9 @@ interface Part extends ReturnType<typeof renderHeader> {
  * files that the model came with: tokenizer, chat template, generation settings. Every rank must call it. Tied tensors
  * are stored once.
  *
+ * @param model any module: one that `openModel` did not make has no `config.json`, and its tensors are named as its fields
  * @param ranks the group of the ranks that hold the model; left out by a process on its own
+ * @throws {ArgumentError} if the model cannot be saved as it is, before anything is written
  * @throws {FileError} if a file cannot be written; the other ranks get a {@link CollectiveError}. What the directory held
  *   is then as it was, unless the failure came while files were being renamed
  * @throws {FileError} with code `EBUSY` if another process is writing in the directory, naming it: nothing is changed
@@ -72,14 +75,15 @@ interface Part extends ReturnType<typeof renderHeader> {
  * ```
  */
 export async function saveHfDirectory(
-  model: CheckpointModel,
+  model: SavableModel,
   directory: string,
   ranks: Ranks = ALONE,
   options: SaveHfOptions = {},
 ): Promise<void> {
   const { dtype = float32, maxShardBytes = MAX_SHARD_BYTES } = options;
   requireStorable(dtype);
-  const tensors = [...model.directoryTensors()];
+  await ranks.together(`save '${directory}'`, () => requireSavable(model, ranks));
+  const tensors = tensorsOf(model);
   const plan = planHfShards(tensors.map(({ name, shape }) => ({ name, shape, dtype })), maxShardBytes);
   const parts = plan.shards.map(({ file, specs }): Part => {
     const aside = `${directory}/.${file}.partial`;
@@ -109,7 +113,7 @@ export async function saveHfDirectory(
 
 /** Small files that are written beside the weights. */
 function companionsFor(
-  { companions }: CheckpointModel,
+  { companions }: SavableModel,
   { tokenizerFiles, generationConfig }: SaveHfOptions,
 ): ReadonlyMap<string, Uint8Array> {
   const named = tokenizerFiles?.map((file) => [file.slice(file.lastIndexOf("/") + 1), file] as const);
@@ -160,7 +164,7 @@ function writeOwn(
 
 /** Puts all in place, the config last, and removes what it replaces. */
 function finish(
-  model: CheckpointModel,
+  model: SavableModel,
   directory: string,
   plan: HfShardPlan,
   parts: readonly Part[],
@@ -178,19 +182,21 @@ function finish(
     if (weights && !current.has(name)) removePath(`${directory}/${name}`);
   }
   writeCompanions(directory, companions);
-  replaceFile(`${directory}/config.json`, render(configFor(model, dtype)));
+  const config = configFor(model, dtype);
+  if (config !== undefined) replaceFile(`${directory}/config.json`, render(config));
   syncDirectory(directory);
 }
 
 /**
  * The config of a model's files, as save_pretrained of transformers writes it: with the class of the model, and with the
  * dtype of the files under the key that the config has (`torch_dtype` in transformers 4). All other keys stay, known here
- * or not.
+ * or not. Undefined for a module without a config.
  */
 export function configFor(
-  { hfConfig, hfClass, configChanges }: Pick<CheckpointModel, "hfConfig" | "hfClass" | "configChanges">,
+  { hfConfig, hfClass, configChanges }: Pick<SavableModel, "hfConfig" | "hfClass" | "configChanges">,
   dtype: DType,
-): Readonly<Record<string, unknown>> {
+): Readonly<Record<string, unknown>> | undefined {
+  if (hfConfig === undefined) return undefined;
   const keys = ["dtype", "torch_dtype"].filter((key) => key in hfConfig);
   const dtypes = Object.fromEntries((keys.length === 0 ? ["dtype"] : keys).map((key) => [key, dtype.name]));
   // A class of remote code stays what loads the files.

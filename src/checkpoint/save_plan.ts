@@ -18,8 +18,9 @@ import { MANIFEST_DEPTH } from "./manifest.ts";
 import { agreeOnWriters } from "./partition.ts";
 import type { Ranks } from "./ranks.ts";
 import { configFor, render } from "./save_hf.ts";
+import { requireSavable } from "./savable.ts";
 import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
-import { type CheckpointModel, type HeldTensor, modelTensors, optimizerTensors } from "./state_dict.ts";
+import { type HeldTensor, modelTensors, optimizerTensors, type SavableModel } from "./state_dict.ts";
 
 /** Options of `saveCheckpoint`. */
 export interface SaveCheckpointOptions {
@@ -28,7 +29,7 @@ export interface SaveCheckpointOptions {
   /** Steps taken. */
   readonly step: number;
   /** The model whose parameters are saved. */
-  readonly model: CheckpointModel;
+  readonly model: SavableModel;
   /** Saved with its states if given. */
   readonly optimizer?: Optimizer;
   /** The group of the ranks that hold the model. */
@@ -72,7 +73,8 @@ export interface SavePlan {
 /**
  * Plans a save. Collective.
  *
- * @throws {ArgumentError} if step or keepLast make no sense, or an asynchronous save into that directory was not awaited
+ * @throws {ArgumentError} if step or keepLast make no sense, an asynchronous save into that directory was not awaited, or the
+ *   model cannot be saved as it is
  */
 export function planSave(options: SaveCheckpointOptions): SavePlan {
   const { directory, step, model, optimizer, group, keepLast } = options;
@@ -80,6 +82,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
   if (keepLast !== undefined && !(Number.isSafeInteger(keepLast) && keepLast > 0)) {
     throw new ArgumentError(`keepLast must be a positive integer, got ${keepLast}`);
   }
+  requireSavable(model, group);
   const label = `save checkpoint ${step}`;
   // Before the ranks agree, so that no rank's Worker writes any more when rank 0 makes the directory.
   endPending(directory, label);
@@ -95,7 +98,7 @@ export function planSave(options: SaveCheckpointOptions): SavePlan {
       return {
         directory,
         keepLast,
-        config: render(configFor(model, float32)),
+        config: render(configFor(model, float32) ?? {}),
         companions: model.companions?.read() ?? new Map(),
         manifest: {
           step,
@@ -131,7 +134,7 @@ function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): 
 
 /** What computes, with the providers of matrix products and, where it is not the device's own kernels, of attention. */
 export function environmentOf(
-  model: CheckpointModel,
+  model: SavableModel,
   environment: Readonly<Record<string, string>> = {},
 ): Readonly<Record<string, string>> {
   for (const [, { device: { mathName: cpuMath, attention = OWN_ATTENTION } }] of model.namedParameters()) {

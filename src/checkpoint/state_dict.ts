@@ -37,22 +37,36 @@ export interface NamedParts {
   namedBuffers(): Iterable<readonly [name: string, buffer: BufferTensor]>;
 }
 
-/** What checkpoints ask of a model. */
-export interface CheckpointModel extends NamedParts {
-  /** The tensors of a Hugging Face directory of this model. */
-  directoryTensors(): Iterable<DirectoryTensor>;
-  /** The `config.json` that `transformers` reads. */
-  readonly hfConfig: Readonly<Record<string, unknown>>;
+/** A model that files are made of: any `Module` is one. What is optional, models of families have. */
+export interface SavableModel extends NamedParts {
+  /** The tensors of a Hugging Face directory of this model. @default one for each parameter and saved buffer */
+  directoryTensors?(): Iterable<DirectoryTensor>;
+  /** The `config.json` that `transformers` reads. @default none is written */
+  readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
   /** Keys that saved configs have otherwise than `hfConfig`. @default none */
   readonly configChanges?: Readonly<Record<string, unknown>> | undefined;
   /** The model's class in `transformers`, which saved configs name in `architectures`. @default what the config has */
   readonly hfClass?: string | undefined;
-  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
-  readonly tiedNames: ReadonlyMap<string, string>;
+  /**
+   * Names of tensors that are stored under another one's (`lm_head.weight` when tied).
+   *
+   * @default those of parts that a module's tree has twice
+   */
+  readonly tiedNames?: ReadonlyMap<string, string> | undefined;
   /** What other files of the model's family hold. */
   readonly otherFiles?: OtherFiles;
   /** Small files that each save writes beside the weights. @default none */
   readonly companions?: Companions | undefined;
+}
+
+/** A model of a family, which has a config that `transformers` reads. */
+export interface CheckpointModel extends SavableModel {
+  /** The tensors of a Hugging Face directory of this model. */
+  directoryTensors(): Iterable<DirectoryTensor>;
+  /** The `config.json` that `transformers` reads. */
+  readonly hfConfig: Readonly<Record<string, unknown>>;
+  /** Names of tensors that are stored under another one's (`lm_head.weight` when tied). */
+  readonly tiedNames: ReadonlyMap<string, string>;
 }
 
 /** Names that transformers reads in files of a family, and that this library does not write. */
@@ -128,7 +142,11 @@ export function openModelForWriting(model: NamedParts, missing: readonly string[
   opened.defer(() => {
     if (!isComplete) { for (const buffer of fresh) buffer.vacate(); }
   });
-  for (const buffer of fresh) buffer.materialize();
+  for (const buffer of fresh) {
+    buffer.materialize();
+    // A buffer that no file holds begins with the value that its module gives it.
+    buffer.device.kernels.fill({ dtype: buffer.dtype, n: buffer.numel, value: buffer.value, dst: buffer.ptr });
+  }
   const parameters = opened.use(openForWriting([...model.namedParameters()].map(([, parameter]) => parameter)));
   const writing = opened.move();
   const complete = (): void => {

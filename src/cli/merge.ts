@@ -63,8 +63,10 @@ export async function merge(argv: readonly string[]): Promise<number> {
   }
   const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: MODEL_BYTES });
   try {
-    const model = buildModel(device, await readHfConfig(modelConfig ?? from));
-    if (modelConfig !== undefined && pathKind(modelConfig) === "directory") {
+    const hfConfig = await readHfConfig(modelConfig ?? from);
+    // A module of one's own is saved with an empty config.
+    const model = Object.keys(hfConfig).length === 0 ? undefined : buildModel(device, hfConfig);
+    if (model !== undefined && modelConfig !== undefined && pathKind(modelConfig) === "directory") {
       model.companions = companionsOf(modelConfig);
     }
     const options = { dtype: dtype === "float32" ? float32 : bfloat16, maxShardBytes };

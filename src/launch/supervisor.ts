@@ -216,6 +216,7 @@ class Supervisor {
     const speaker = styled("dim", `[rank${rank}]`, this.#terminal.hasColors(stream));
     // The runtime's report of an error that the rank told of itself: of all ranks, one message is shown at the end.
     let reportFollows = false;
+    let waits = false;
     const pass = (lines: readonly string[]): void => {
       const log: string[] = [];
       for (const line of lines) {
@@ -235,8 +236,13 @@ class Supervisor {
       const texts = log.map((line) => `${speaker} ${line}`);
       if (!shown || this.#terminal.lines(stream, texts)) return;
       // The reader of our output is slow: let the rank wait, rather than keep its output in memory.
+      if (waits) return;
+      waits = true;
       source?.pause();
-      process[stream].once("drain", () => source?.resume());
+      process[stream].once("drain", () => {
+        waits = false;
+        source?.resume();
+      });
     };
     source?.on("data", (bytes: Uint8Array) => {
       kept(bytes);

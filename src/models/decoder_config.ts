@@ -6,7 +6,8 @@
 import * as z from "zod";
 import { ConfigError, type ConfigProblem, UnsupportedError } from "../errors.ts";
 import type { Activation } from "../nn/feed_forward.ts";
-import type { Init } from "../tensor/parameter.ts";
+import type { Init, Parameter } from "../tensor/parameter.ts";
+import { MAX_EXPERTS } from "../ops/router.ts";
 import { whichAre } from "../words.ts";
 
 /** What every decoder is made by. */
@@ -175,6 +176,68 @@ export function refuseUnimplemented(hfConfig: Readonly<Record<string, unknown>>)
     const remedy = harmless === undefined ? "leave it out" : `set it to ${harmless}`;
     throw new UnsupportedError(`Cannot use ${key} ${JSON.stringify(value)}: it is not implemented, ${remedy}`);
   }
+}
+
+/** Most layers of a model. The deepest that are known have about 1000. */
+const MOST_LAYERS = 2048;
+/** Most experts of a model, over all its layers. */
+const MOST_EXPERTS = 2 ** 20;
+/** Most parameters of a model: 16 times the largest that are known, 70 TB in float32. */
+const MOST_PARAMETERS = 2 ** 44;
+/** Bytes of this process' memory that a layer's modules take before they have values, and names of an expert's tensors. */
+const BYTES_BEFORE_VALUES = { layer: 56e3, expert: 1500 };
+
+/**
+ * Refuses numbers of layers and experts whose objects alone would fill this process' memory, before one is made.
+ *
+ * @throws {ConfigError} naming the key, and what it would need
+ */
+export function requireBuildable(hfConfig: Readonly<Record<string, unknown>>): void {
+  const numberOf = (...keys: readonly string[]): readonly [key: string, count: number] => {
+    const found = keys.flatMap((key) => {
+      const value = hfConfig[key];
+      return typeof value === "number" && Number.isSafeInteger(value) ? [[key, value] as const] : [];
+    });
+    return found[0] ?? ["", 1]; // of which the family's schema says that it is missing
+  };
+  const require = (key: string, most: number, of: string, count: number, bytes: number): void => {
+    if (count <= most) return;
+    const expected = `at most ${most} ${of}`;
+    const gigabytes = Math.ceil(count * bytes / 1e9);
+    const got = `${count}, which would need about ${gigabytes} GB of this process' memory before any weight`;
+    throw new ConfigError([{ path: `config.json ${key}`, expected, got }]);
+  };
+  const [layersKey, layers] = numberOf("num_hidden_layers", "n_layer", "num_layers");
+  require(layersKey, MOST_LAYERS, "layers", layers, BYTES_BEFORE_VALUES.layer);
+  const [expertsKey, experts] = numberOf("n_routed_experts", "num_local_experts", "num_experts");
+  const most = Math.min(MAX_EXPERTS, Math.floor(MOST_EXPERTS / Math.max(1, layers)));
+  require(
+    expertsKey,
+    most,
+    `experts in each of ${layers} layers`,
+    experts,
+    Math.max(1, layers) * BYTES_BEFORE_VALUES.expert,
+  );
+}
+
+/**
+ * Refuses a model whose sizes are beyond what is counted: products of them would no longer be exact.
+ *
+ * @throws {ConfigError} naming the largest parameter and the bytes of all
+ */
+export function requireCountable(parameters: Iterable<Pick<Parameter, "fqn" | "shape" | "numel">>): void {
+  let total = 0;
+  let largest: Pick<Parameter, "fqn" | "shape" | "numel"> | undefined;
+  for (const parameter of parameters) {
+    total += parameter.numel;
+    if (largest === undefined || parameter.numel > largest.numel) largest = parameter;
+  }
+  if (total <= MOST_PARAMETERS || largest === undefined) return;
+  const expected = `sizes of at most ${MOST_PARAMETERS} parameters`;
+  const got =
+    `about ${total.toPrecision(3)}, which would need ${(total * 4).toPrecision(3)} bytes in float32; the largest is ` +
+    `'${largest.fqn}' [${largest.shape.join(", ")}]`;
+  throw new ConfigError([{ path: "config.json", expected, got }]);
 }
 
 /** Names of the types of layers in `config.json`. */

@@ -9,7 +9,7 @@ import type { Device } from "../device/device.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { whichAre } from "../words.ts";
 import type { CausalLm } from "./causal_lm.ts";
-import { refuseUnimplemented } from "./decoder_config.ts";
+import { refuseUnimplemented, requireBuildable, requireCountable } from "./decoder_config.ts";
 import { resolveDeepseekV2Config } from "./deepseek_v2/config.ts";
 import { DeepseekV2ForCausalLm } from "./deepseek_v2/model.ts";
 import { resolveGlm4MoeLiteConfig } from "./glm4_moe_lite/config.ts";
@@ -133,5 +133,8 @@ export function buildModel(device: Device, config: Readonly<Record<string, unkno
     throw new UnsupportedError(`Cannot build a model of ${what}: ${whichAre(known, "supported")}${hint}`);
   }
   refuseUnimplemented(hfConfig);
-  return family.build(device, hfConfig);
+  requireBuildable(hfConfig);
+  const model = family.build(device, hfConfig);
+  requireCountable(model.parameters());
+  return model;
 }

@@ -11,7 +11,8 @@ import { matrixOf, sameShape } from "../shape.ts";
 import { floatInput } from "./check.ts";
 import type { ComputeOp } from "./op.ts";
 
-const MAX_EXPERTS = KERNELS.route.values.experts.atMost;
+/** Most experts that a router chooses among. */
+export const MAX_EXPERTS: number = KERNELS.route.values.experts.atMost;
 
 /** How a router chooses. */
 export interface RouteAttrs {

@@ -8,6 +8,7 @@
  */
 import process from "node:process";
 import { stripVTControlCharacters, styleText } from "node:util";
+import { codeOf } from "./errno.ts";
 import { type Environment, processEnvironment } from "./env.ts";
 
 /** The two streams of a command. */
@@ -145,7 +146,7 @@ export class StatusTerminal {
   /** Bun throws when the reader is gone, as behind `| head`, where other runtimes tell it later. */
   #failed(sink: TextSink, error: unknown): void {
     if (!(error instanceof Error)) throw error;
-    const code = "code" in error ? error.code : undefined;
+    const code = codeOf(error);
     const isHungUp = sink.isTTY === true && (code === "EIO" || code === "EPIPE");
     // A file that takes no more, as the disk is full or by `ulimit -f`.
     const isFull = code === "ENOSPC" || code === "EDQUOT" || code === "EFBIG";

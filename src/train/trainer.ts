@@ -6,6 +6,7 @@
  */
 import * as z from "zod";
 import { loadCheckpoint } from "../checkpoint/load.ts";
+import { requireSavable } from "../checkpoint/savable.ts";
 import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
@@ -177,6 +178,7 @@ class Training {
     const note = (text: string): void => this.#log.once().info(text);
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
+    requireSavable(model, group); // now, and not when it is trained
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
