@@ -131,7 +131,7 @@ export interface ArangeOptions {
 /**
  * The numbers from `start` in steps up to `end`, which is not among them.
  *
- * @throws {ArgumentError} if the step is 0, one of the numbers is not finite, or the dtype is an integer one that does not hold all
+ * @throws {ArgumentError} if the step is 0, one of them is not finite or no number, or the dtype is an integer one that does not hold all
  * @example
  * ```ts
  * import { openDevice } from "fullyshard/device";
@@ -143,13 +143,15 @@ export interface ArangeOptions {
  */
 export function arange(device: Device, end: number, options: ArangeOptions = {}): Tensor {
   const { start = 0, step = 1 } = options;
-  const { dtype = [start, end, step].every(Number.isInteger) ? int32 : float32 } = options;
-  const length = Math.max(0, Math.ceil((end - start) / step));
-  if (!Number.isFinite(length)) {
+  const bounds: readonly unknown[] = [start, end, step];
+  if (!bounds.every(Number.isFinite)) {
     throw new ArgumentError(
-      `Cannot count from ${start} to ${end} by ${step}: give finite numbers, and a step other than 0`,
+      `Cannot count from ${String(start)} to ${String(end)} by ${String(step)}: give finite numbers`,
     );
   }
+  const { dtype = [start, end, step].every(Number.isInteger) ? int32 : float32 } = options;
+  const length = Math.max(0, Math.ceil((end - start) / step));
+  if (step === 0) throw new ArgumentError(`Cannot count from ${start} to ${end} by 0: give a step other than 0`);
   if (length > MOST_VALUES) {
     throw new ArgumentError(`Cannot count ${length} numbers from ${start} to ${end}: give at most ${MOST_VALUES}`);
   }

@@ -187,8 +187,20 @@ export abstract class ElementwiseMethods {
   cos(this: Tensor): Tensor {
     return this.#unary("cos");
   }
-  /** Values limited to [low, high]; for an upper limit alone, `low` is -Infinity. */
+  /**
+   * Values limited to [low, high]; for an upper limit alone, `low` is -Infinity.
+   *
+   * @throws {ArgumentError} if a limit is NaN or no number
+   */
   clamp(this: Tensor, low: number, high: number = Infinity): Tensor {
+    for (const limit of [low, high]) {
+      if (typeof limit === "number" && !Number.isNaN(limit)) continue;
+      throw new ArgumentError(
+        `Cannot clamp to [${String(low)}, ${
+          String(high)
+        }]: both limits must be numbers; no limit is -Infinity or Infinity`,
+      );
+    }
     return this.#unary("clamp", low, high);
   }
 }

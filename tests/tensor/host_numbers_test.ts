@@ -170,3 +170,28 @@ test("copyFromHost() refuses typed arrays that it does not read", () => {
     assert.throws(() => x.copyFromHost(wrong), DTypeError);
   }
 });
+
+test("clamp() refuses limits that are NaN or no numbers instead of letting values past them", () => {
+  using _frame = scope();
+  for (const dtype of [float32, float16, bfloat16]) {
+    const x: { clamp(...given: readonly unknown[]): unknown } = full(device, [2], 3, dtype);
+    for (const wrong of [[NaN], [0, NaN], [undefined, 1], [null, 1], [0, null], ["0", 1], [0, true], [0, 5n]]) {
+      assert.throws(() => x.clamp(...wrong), /Cannot clamp to .*both limits must be numbers/);
+    }
+  }
+  assert.deepEqual([...full(device, [1], 3).clamp(-Infinity, Infinity).toArray()], [3]);
+});
+
+test("arange() refuses what is no finite number, for its step too", () => {
+  using _frame = scope();
+  const loose: { arange(...given: readonly unknown[]): unknown } = { arange };
+  for (const wrong of ["3", true, null, NaN, Infinity, -Infinity, 5n]) {
+    for (const dtype of [undefined, int32, uint8, float32]) {
+      const message = /Cannot count .*give finite numbers/;
+      assert.throws(() => loose.arange(device, wrong, { dtype }), message);
+      assert.throws(() => loose.arange(device, 4, { step: wrong, dtype }), message);
+      assert.throws(() => loose.arange(device, 4, { start: wrong, dtype }), message);
+    }
+  }
+  assert.throws(() => arange(device, 4, { step: 0 }), /step other than 0/);
+});
