@@ -304,8 +304,13 @@ test("run() goes on where what ranks say can no longer be written or kept, and s
     const shell = `trap '' XFSZ; ulimit -f 20000; exec "$0" "$@" > ${folder}/out`;
     // Deno's caches of a user may be larger than the limit.
     const env = { ...process.env, DENO_DIR: `${folder}/deno` };
-    const { status, stderr } = spawnSync("sh", ["-c", shell, ...command], { encoding: "utf8", timeout: 60_000, env });
-    assert.equal(status, 0, stderr);
+    const { status, signal, stderr } = spawnSync("sh", ["-c", shell, ...command], {
+      encoding: "utf8",
+      timeout: 60_000,
+      env,
+    });
+    // Deno tries once more at its end to write what the full file did not take, when no handler of the signal is left.
+    assert.ok(status === 0 || (isDeno && signal === "SIGXFSZ"), stderr);
     assert.match(stderr, /^fullyshard: what ranks say is not written from here on, as a file is full: .*$/m);
     assert.match(stderr, /^fullyshard: rank 0's stdout is not kept from here on: Cannot write '.*stdout\.log': /m);
     assert.match(stderr, /\[rank0\] done/);
