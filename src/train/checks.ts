@@ -15,7 +15,7 @@ import { ConfigError, type ConfigProblem, FileError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { type ActivationCheckpointingOptions, SAVEABLE_OPS } from "../nn/activation_checkpointing.ts";
 import { entryKind } from "../runtime/entries.ts";
-import { pathExists, pathKind, requireWritableDirectory, resolveLinks } from "../runtime/files.ts";
+import { makeDirectory, pathExists, pathKind, requireWritableDirectory, resolveLinks } from "../runtime/files.ts";
 import { coreCount, mostThreads } from "../runtime/processes.ts";
 import { countOf } from "../words.ts";
 import type { RunConfig, StepConfig } from "./config.ts";
@@ -58,6 +58,8 @@ export function requireThreads({ threads = 1 }: Pick<RunConfig, "threads">): voi
  */
 export function requireCache({ cache }: Pick<RunConfig, "cache">): void {
   try {
+    // It stays, also empty: another run may be about to write there.
+    makeDirectory(cache);
     requireWritableDirectory(cache);
   } catch (error) {
     if (!(error instanceof FileError)) throw error;

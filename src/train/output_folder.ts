@@ -5,14 +5,7 @@
  */
 import { type FolderLock, lockFolder } from "../comm/control/folder_lock.ts";
 import { entryKind } from "../runtime/entries.ts";
-import {
-  listDirectory,
-  makeDirectory,
-  pathExists,
-  removePath,
-  renamePath,
-  requireWritableDirectory,
-} from "../runtime/files.ts";
+import { listDirectory, makeDirectory, pathExists, removePath, renamePath } from "../runtime/files.ts";
 import { goesOn, requireCache, requireOwnFolder } from "./checks.ts";
 import type { RunConfig } from "./config.ts";
 
@@ -41,11 +34,10 @@ export interface OutputFolder extends FolderLock {
  * @throws {ConfigError} if another run has left its output there, and no key says what is to become of it
  */
 export async function takeFolder(config: RunConfig): Promise<OutputFolder> {
-  requireWritableDirectory(config.out);
-  requireCache(config);
   const lock = await lockFolder(config.out, { remedy: REMEDY, removesEmpty: true });
   try {
     requireOwnFolder(config);
+    requireCache(config);
     const isOwn = goesOn(config);
     return {
       folder: lock.folder,

@@ -81,7 +81,7 @@ for (const when of ["first", "last"]) {
     assert.equal(code, 1, stderr);
     assert.match(
       stderr,
-      /fullyshard: rank .*CollectiveError: .*exchange 'save the model'.*every rank must call it: take it out of any 'if'/,
+      /fullyshard: rank .*CollectiveError: .*together 'save '.*model''.*every rank must call it: take it out of any 'if'/,
     );
   });
 }
