@@ -55,7 +55,11 @@ export class UseAfterDisposeError extends ReferenceError {
   /** The class's name. */
   override readonly name = "UseAfterDisposeError";
 
-  /** @param message what is wrong, and the remedy */
+  /**
+   * Made with a message, whose control characters are shown as escapes.
+   *
+   * @param message what is wrong, and the remedy
+   */
   constructor(message: string, options?: ErrorOptions) {
     super(shown(message), options);
   }
@@ -66,7 +70,11 @@ export class ArgumentError extends RangeError {
   /** The class's name. */
   override readonly name = "ArgumentError";
 
-  /** @param message what is wrong, and the remedy */
+  /**
+   * Made with a message, whose control characters are shown as escapes.
+   *
+   * @param message what is wrong, and the remedy
+   */
   constructor(message: string, options?: ErrorOptions) {
     super(shown(message), options);
   }
@@ -285,7 +293,11 @@ export class NonFiniteError extends RangeError {
   /** The class's name. */
   override readonly name = "NonFiniteError";
 
-  /** @param message what is wrong, and the remedy */
+  /**
+   * Made with a message, whose control characters are shown as escapes.
+   *
+   * @param message what is wrong, and the remedy
+   */
   constructor(message: string, options?: ErrorOptions) {
     super(shown(message), options);
   }
@@ -296,7 +308,11 @@ export class UnsupportedError extends Error {
   /** The class's name. */
   override readonly name = "UnsupportedError";
 
-  /** @param message what is wrong, and the remedy */
+  /**
+   * Made with a message, whose control characters are shown as escapes.
+   *
+   * @param message what is wrong, and the remedy
+   */
   constructor(message: string, options?: ErrorOptions) {
     super(shown(message), options);
   }
@@ -325,7 +341,11 @@ export class HazardError extends Error {
   /** The class's name. */
   override readonly name = "HazardError";
 
-  /** @param message what is wrong, and the remedy */
+  /**
+   * Made with a message, whose control characters are shown as escapes.
+   *
+   * @param message what is wrong, and the remedy
+   */
   constructor(message: string, options?: ErrorOptions) {
     super(shown(message), options);
   }

@@ -194,7 +194,7 @@ const BYTES_BEFORE_VALUES = { layer: 56e3, expert: 1500 };
  */
 export function requireBuildable(hfConfig: Readonly<Record<string, unknown>>): void {
   const numberOf = (...keys: readonly string[]): readonly [key: string, count: number] => {
-    const found = keys.flatMap((key) => {
+    const found = keys.filter((key) => Object.hasOwn(hfConfig, key)).flatMap((key) => {
       const value = hfConfig[key];
       return typeof value === "number" && Number.isSafeInteger(value) ? [[key, value] as const] : [];
     });
