@@ -195,7 +195,8 @@ const BYTES_BEFORE_VALUES = { layer: 56e3, expert: 1500 };
 export function requireBuildable(hfConfig: Readonly<Record<string, unknown>>): void {
   const numberOf = (...keys: readonly string[]): readonly [key: string, count: number] => {
     const found = keys.flatMap((key) => {
-      const value = hfConfig[key];
+      // Not by a read: the table of docs/models.md lists a family's options in the order in which it reads them.
+      const value: unknown = Object.getOwnPropertyDescriptor(hfConfig, key)?.value;
       return typeof value === "number" && Number.isSafeInteger(value) ? [[key, value] as const] : [];
     });
     return found[0] ?? ["", 1]; // of which the family's schema says that it is missing
