@@ -1,9 +1,10 @@
 /** What `onStep` may ask for. @module */
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
+import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { runCli } from "../launch/launcher.ts";
-import { sharedTest as test } from "../support/share.ts";
+
 import { temporaryDirectory } from "../support/temporary.ts";
 
 test("onStep stops all ranks with a checkpoint where it gives 'stop' on one", async () => {
