@@ -122,18 +122,38 @@ function binaryFormat(head: Uint8Array): Known | undefined {
   if (start.startsWith("\x80") && "\x02\x03\x04\x05".includes(start.charAt(1)) && start.length > 1) {
     return { name: "pickle", remedy: noText };
   }
-  // UTF-16 without a mark: every second byte of text in most languages with Latin letters is 0.
+  return wideFormat(head) ?? (isBinary(head) ? { name: "binary data", remedy: noText } : undefined);
+}
+
+/**
+ * UTF-32 and UTF-16 without a mark. The high bytes of letters are below 9 in UTF-16: 0 for Latin letters, 4 for Cyrillic ones. UTF-8
+ * text has no such bytes.
+ */
+function wideFormat(head: Uint8Array): Known | undefined {
   const sample = head.subarray(0, 512);
-  const zeros = [0, 1].map((parity) => sample.filter((byte, i) => i % 2 === parity && byte === 0).length);
-  const [even = 0, odd = 0] = zeros;
-  const isWide = sample.length >= 8 && Math.max(even, odd) > sample.length * 0.4 && Math.min(even, odd) === 0;
-  return isWide ? { name: "UTF-16", remedy: convert(odd > 0 ? "UTF-16LE" : "UTF-16BE") } : undefined;
+  if (sample.length < 8) return undefined;
+  const share = (step: number, from: number, most: number): number => {
+    const bytes = sample.filter((_, i) => i % step === from);
+    return bytes.filter((byte) => byte <= most).length / bytes.length;
+  };
+  const [first = 0, second = 0, third = 0, fourth = 0] = [0, 1, 2, 3].map((from) => share(4, from, 0));
+  if (fourth === 1 && third > 0.8 && first < 0.1) return { name: "UTF-32", remedy: convert("UTF-32LE") };
+  if (first === 1 && second > 0.8 && fourth < 0.1) return { name: "UTF-32", remedy: convert("UTF-32BE") };
+  const [even = 0, odd = 0] = [0, 1].map((from) => share(2, from, 8));
+  if (Math.max(even, odd) < 0.8 || Math.min(even, odd) > 0.1) return undefined;
+  return { name: "UTF-16", remedy: convert(odd > even ? "UTF-16LE" : "UTF-16BE") };
+}
+
+/** Whether more than one byte of 30 is NUL or another control that no text has. */
+function isBinary(head: Uint8Array): boolean {
+  const controls = head.filter((byte) => byte < 9 || (byte > 13 && byte < 27) || (byte > 27 && byte < 32)).length;
+  return controls > 1 && controls > head.length / 30;
 }
 
 /** Formats whose bytes are text. */
 function textFormat(file: string, text: string, isAll: boolean, field: string): Known | undefined {
-  if (/\.csv$/i.test(file)) return { name: "CSV", remedy: table("csv") };
-  if (/\.tsv$/i.test(file)) {
+  if (/\.csv(?:\.txt)?$/i.test(file)) return { name: "CSV", remedy: table("csv") };
+  if (/\.(?:tsv|tab)(?:\.txt)?$/i.test(file)) {
     return { name: "TSV", remedy: (path) => table("csv")(path).replace(`"${path}")`, `"${path}", sep="\\t")`) };
   }
   if (/\.ipynb$/i.test(file)) {
@@ -167,14 +187,22 @@ function jsonArray(text: string, isAll: boolean): Known | undefined {
   return isArray ? { name: "JSON array", remedy: table("json") } : undefined;
 }
 
-/** Whether text is a table: a header whose columns have names, one of which is the text's, and another line. */
+/**
+ * Whether text is a table: a header whose columns have names, one of which is the text's, and another line. The name of one column
+ * may be missing, as that of an index is.
+ */
 function isTable(text: string, field: string): boolean {
-  const [header = "", second] = text.split(/\r?\n/, 2);
-  if (second === undefined || second === "") return false;
-  return [",", ";", "\t"].some((mark) => {
-    const cells = header.split(mark).map((cell) => cell.replace(/^"(.*)"$/, "$1"));
-    return cells.length > 1 && cells.includes(field) && cells.every((cell) => /^[\w.-]+$/.test(cell)) &&
-      second.includes(mark);
+  const [header = "", ...lines] = text.split(/\r\n|\r|\n/);
+  const second = lines.find((line) => line.trim() !== "");
+  if (second === undefined) return false;
+  return [",", ";", "\t", "|"].some((mark) => {
+    const cells = header.split(mark).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"));
+    // A cell in quotes may have more than one line.
+    const isRow = second.split(mark).length === cells.length || second.includes('"');
+    return cells.length > 1 && cells.includes(field) && isRow && cells.every((cell) =>
+      /^[\w.-]*(?: [\w.-]+){0,2}$/.test(cell)
+    ) &&
+      cells.filter((cell) => cell === "").length <= 1;
   });
 }
 
