@@ -134,7 +134,7 @@ test("openText() refuses half of a surrogate pair, a zero byte and a document wi
   // Escaped zeros in JSON are characters; a byte is a sign that this is no text.
   const zero = folder.write("zero.txt", `${"é".repeat(5000)}\0text`);
   assert.match(await refusal(zero), /zero\.txt: data: expected UTF-8 text, got a zero byte at byte 10000/);
-  const long = folder.write("long.txt", "");
+  const long = folder.write("long.txt", "a".repeat(2 ** 20));
   truncateSync(long, 2 ** 29);
   assert.match(
     await refusal(long),
