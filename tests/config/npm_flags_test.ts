@@ -34,6 +34,6 @@ test("npmProblem() gives the command that was meant", () => {
 
 test("npmProblem() leaves alone what is npm's, or another program's", () => {
   assert.equal(gotOf({}), undefined);
-  assert.equal(gotOf({ cache: "/root/.npm", user_agent: "npm/11", runtime: "electron", prefix: "/usr" }), undefined);
+  assert.equal(gotOf({ cache: "/home/a/.npm", user_agent: "npm/11", runtime: "electron", prefix: "/usr" }), undefined);
   assert.equal(npmProblem(FLAGS, undefined), undefined);
 });

@@ -129,7 +129,7 @@ test("--set-aside keeps what other runs left, and goes on where it is told to", 
 test("flags that npm took are refused on every rank before anything is written", TIMEOUT, async () => {
   using folder = temporaryDirectory();
   const npm = { npm_lifecycle_event: "train", npm_command: "run", npm_config_user_agent: "npm/11.0.0 node/v24" };
-  const usual = { npm_config_cache: "/root/.npm", npm_config_yes: "" };
+  const usual = { npm_config_cache: "/home/a/.npm", npm_config_yes: "" };
   for (const runtime of ["bun", "deno"] as const) {
     const { code, stderr } = await run(flagsIn(folder), {
       runtime,
