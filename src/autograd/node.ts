@@ -39,7 +39,11 @@ export interface Edge {
   readonly dtype: DType;
 }
 
-/** Whether a gradient of that dtype may flow along an edge: the input's own, or for a leaf also the one that its sink sums in. */
+/**
+ * Whether an edge takes a gradient of dtype `given`:
+ * - the dtype of its input, always;
+ * - the dtype in which its sink sums, if the input is a leaf.
+ */
 export function takesDtype({ dtype, sink }: Edge, given: DType): boolean {
   return given === dtype || (sink !== undefined && given === sink.dtype);
 }

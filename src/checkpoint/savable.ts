@@ -1,5 +1,5 @@
 /**
- * What a save asks of a model before anything is gathered or written: any `Module` passes that has names and values.
+ * Checks that a model can be saved, before anything is gathered or written. Every `Module` with names and values can.
  *
  * @module
  */

@@ -49,7 +49,7 @@ export interface FolderLock extends Disposable {
 
 /** How a folder is locked. */
 export interface LockOptions {
-  /** What helps whoever is refused, e.g. `give each run a folder of its own with '--out'`. */
+  /** Advice at the end of a refusal, e.g. `give each run a folder of its own with '--out'`. */
   readonly remedy?: string;
   /** The lock file. @default `.fullyshard.lock` in the folder */
   readonly file?: string;
@@ -215,7 +215,7 @@ function takeByFile(path: string, folder: string, options: LockOptions): Taken |
     const remedy = `this file system has no locks. If that process has ended, remove '${path}'`;
     throw refusal(folder, before, { ...options, remedy });
   }
-  // Two may find the same dead holder. The one whose rename moves another file than that puts it back.
+  // Two processes may find the same dead holder. The slower one moves the new lock file of the faster one, and puts it back.
   const aside = `${path}.${holder.id}`;
   try {
     renamePath(path, aside);
