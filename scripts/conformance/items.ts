@@ -197,7 +197,7 @@ export const ITEMS: readonly ConformanceItem[] = [
   shown("_training: 1F1B", [lifeCycle, "runs two forwards before two backwards"]),
   notApplicable("_training: N-D", LATER),
   shown("_training: HSDP parity", [parity, "HSDP on"]),
-  shown("_training: custom forward method", [settings, "registerFsdpForwardMethod()"]),
+  shown("_training: custom forward method", ["tests/fsdp/forward_method_test.ts", "registerFsdpForwardMethod()"]),
   shown("_training: placement function, parity and contiguity", [placement, "trains as the flat cut does"], [
     placement,
     "computes in bfloat16",
