@@ -36,12 +36,12 @@ export type { DropoutAttrs, SampleStream } from "../src/ops/dropout.ts";
 export type { RopeOptions } from "../src/ops/rope.ts";
 export type { GatedDeltaAttrs } from "../src/ops/gated_delta.ts";
 export {
+  type FlatShard,
   type GradientReducer,
   type Init,
   type NormReducer,
   Parameter,
   type ParameterOptions,
-  type ParameterRun,
   type ParameterStorage,
 } from "../src/tensor/parameter.ts";
 export { type BufferOptions, BufferTensor } from "../src/tensor/buffer_tensor.ts";
@@ -93,7 +93,7 @@ export type { PassMember } from "../src/autograd/engine.ts";
 export type { LayerContext } from "../src/nn/attention.ts";
 export type { HeadOutput } from "../src/nn/head.ts";
 export type { ModuleContainer } from "../src/nn/container.ts";
-export type { BoundaryDtypes, ForwardWrapper, Part } from "../src/nn/module.ts";
+export type { BoundaryDtypes, ForwardWrapper, ModuleMember } from "../src/nn/module.ts";
 export type { OpCall } from "../src/ops/op.ts";
-export type { GradientListener, StorageKind, WholeView } from "../src/tensor/parameter.ts";
+export type { ComputeView, GradientListener, StorageKind } from "../src/tensor/parameter.ts";
 export type { ModelSource } from "../src/train/open_model.ts";

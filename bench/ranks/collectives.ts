@@ -23,13 +23,13 @@ const collectives: Readonly<Record<string, (bytes: number) => () => void>> = {
   },
   "reduce-scatter": (bytes) => {
     const length = bytes / 4 / group.size;
-    const runs = all.map((rank) => ({ offset: rank * length, length }));
+    const slices = all.map((rank) => ({ offset: rank * length, length }));
     const args = {
       src: take(bytes),
       dst: take(bytes),
       dtype: float32,
       dstDtype: float32,
-      runs,
+      slices,
       scale: device.scalars.make(0.5),
       accumulate: false,
     };

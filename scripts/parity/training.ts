@@ -25,7 +25,7 @@ import { keyOf, uniformInt } from "../../doors/testing.ts";
 import type { MicroBatch } from "../../doors/data.ts";
 import { deviceMesh, type ProcessGroup } from "../../doors/comm.ts";
 import { type StepContext, trainStep } from "../../doors/config.ts";
-import { elementRuns } from "../../src/tensor/shard_layout.ts";
+import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { withFolder } from "./folder.ts";
 import { plainStep } from "./plain.ts";
 
@@ -201,8 +201,10 @@ function leaveOut(model: CausalLm): (step: number) => void {
 export function ownedParts(model: CausalLm): Trace["owned"] {
   return [...model.parameters()].map((parameter) => {
     const values = new Float32Array(parameter.storage.shard.numel);
-    if (values.length > 0) parameter.storage.run.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
-    return { fqn: parameter.fqn, offset: elementRuns(parameter.storage.shard)[0]?.offset ?? 0, values };
+    if (values.length > 0) {
+      parameter.storage.flatShard.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    }
+    return { fqn: parameter.fqn, offset: elementSlices(parameter.storage.shard)[0]?.offset ?? 0, values };
   });
 }
 

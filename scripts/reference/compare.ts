@@ -10,7 +10,7 @@ import { buildModel, Parameter } from "../../doors/nn.ts";
 import { AdamW, clipGradNorm, int32, noGrad, scope, type Tensor, tensor } from "../../mod.ts";
 import { plainDirectoryTensors } from "../../src/checkpoint/state_dict.ts";
 import type { CausalLm } from "../../src/models/causal_lm.ts";
-import { sharedRuns, wholeBox } from "../../src/tensor/shard_layout.ts";
+import { fullBox, sharedSlices } from "../../src/tensor/shard_layout.ts";
 import { type Facts, readFacts, StoredTensors } from "./directory.ts";
 import { judge, type Judged, judgeToScale, type Quantity, RELATIVE } from "./verdict.ts";
 
@@ -221,7 +221,7 @@ function* tensorsOf(
   for (const { name, part, box } of [...apart, ...whole]) {
     const values = part instanceof Parameter ? valuesOf(part)?.toArray() : undefined;
     if (values === undefined) continue;
-    const runs = sharedRuns(wholeBox(part.shape), box);
+    const runs = sharedSlices(fullBox(part.shape), box);
     yield [name, runs.flatMap(({ inFirst, length }) => Array.from(values.slice(inFirst, inFirst + length)))];
   }
 }

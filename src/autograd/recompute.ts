@@ -27,7 +27,7 @@ export interface Recomputed {
 }
 
 /** A call of an op, as the graph records it. */
-export interface RecordedCall {
+export interface RecordedForward {
   readonly name: string;
   readonly inputs: readonly Tensor[];
   readonly outputs: readonly Tensor[];
@@ -42,11 +42,11 @@ interface KeptResults {
   readonly saved: readonly (Tensor | number)[];
 }
 
-const describe = ({ name, outputs }: Pick<RecordedCall, "name" | "outputs">): string =>
+const describe = ({ name, outputs }: Pick<RecordedForward, "name" | "outputs">): string =>
   `'${name}' [${outputs.map(({ shape }) => shape.join(", ")).join("], [")}]`;
 
 /** One recorded op of a region. */
-class Slot implements SavedTensors {
+class RecomputedTensors implements SavedTensors {
   readonly #region: Region;
   readonly #name: string;
   readonly #description: string;
@@ -56,7 +56,7 @@ class Slot implements SavedTensors {
   #lent: readonly Tensor[] | undefined;
   #freed = false;
 
-  constructor(region: Region, call: RecordedCall, keeps: boolean) {
+  constructor(region: Region, call: RecordedForward, keeps: boolean) {
     const { name, inputs, outputs, saved } = call;
     this.#region = region;
     this.#name = name;
@@ -92,7 +92,7 @@ class Slot implements SavedTensors {
   }
 
   /** What the recomputation takes instead of computing the op; the handles in it are the caller's. */
-  take(inputs: readonly Tensor[]): Pick<RecordedCall, "outputs" | "saved"> | undefined {
+  take(inputs: readonly Tensor[]): Pick<RecordedForward, "outputs" | "saved"> | undefined {
     if (this.#kept === undefined) return undefined;
     const { outputs, saved } = this.#kept;
     const handle = (tensor: Tensor | number): Tensor =>
@@ -101,7 +101,7 @@ class Slot implements SavedTensors {
   }
 
   /** Takes what the recomputation saved. */
-  lend(call: RecordedCall): void {
+  lend(call: RecordedForward): void {
     const { inputs, saved } = call;
     if (this.#freed) { for (const tensor of saved) tensor.dispose(); }
     else this.#lent = saved;
@@ -124,7 +124,7 @@ class Slot implements SavedTensors {
 /** A region; see Note [Recomputation]. */
 class Region {
   readonly #source: Recomputed;
-  readonly #slots: Slot[] = [];
+  readonly #slots: RecomputedTensors[] = [];
   /** Slots whose nodes are there, and the forward while it is under way. */
   #users = 1;
   /** How many slots the recomputation has passed; undefined outside of one. */
@@ -147,14 +147,14 @@ class Region {
   }
 
   /** Results of the op that is about to run, where they are kept. */
-  take(inputs: readonly Tensor[]): Pick<RecordedCall, "outputs" | "saved"> | undefined {
+  take(inputs: readonly Tensor[]): Pick<RecordedForward, "outputs" | "saved"> | undefined {
     return this.#passed === undefined ? undefined : this.#slots[this.#passed]?.take(inputs);
   }
 
   /** Takes what an op has saved. */
-  record(call: RecordedCall): SavedTensors | undefined {
+  record(call: RecordedForward): SavedTensors | undefined {
     if (this.#passed === undefined) {
-      const slot = new Slot(this, call, this.#source.keeps(call.name));
+      const slot = new RecomputedTensors(this, call, this.#source.keeps(call.name));
       this.#slots.push(slot);
       this.#users++;
       return slot;
@@ -235,11 +235,11 @@ export function isRecomputing(): boolean {
 }
 
 /** What the op that is about to be recorded gives, if it need not be computed again; the handles are the caller's. */
-export function takeKept(inputs: readonly Tensor[]): Pick<RecordedCall, "outputs" | "saved"> | undefined {
+export function takeKept(inputs: readonly Tensor[]): Pick<RecordedForward, "outputs" | "saved"> | undefined {
   return current?.take(inputs);
 }
 
 /** Gives the region under way what an op has saved; undefined where there is none. */
-export function saveInRegion(call: RecordedCall): { readonly saved: SavedTensors | undefined } | undefined {
+export function saveInRegion(call: RecordedForward): { readonly saved: SavedTensors | undefined } | undefined {
   return current === undefined ? undefined : { saved: current.record(call) };
 }

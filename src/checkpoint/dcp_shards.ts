@@ -8,7 +8,7 @@ import { at } from "../at.ts";
 import { CheckpointError } from "../errors.ts";
 import { listDirectory } from "../runtime/files.ts";
 import { numelOf, type Shape } from "../shape.ts";
-import { type Box, wholeBox } from "../tensor/shard_layout.ts";
+import { type Box, fullBox } from "../tensor/shard_layout.ts";
 import { overlapIn } from "./boxes.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
@@ -34,9 +34,9 @@ export interface StoredTensor {
 }
 
 /** A tensor that one file holds all of. */
-export function storedWhole(file: SafetensorsFile, name: string): StoredTensor {
+export function storedUncut(file: SafetensorsFile, name: string): StoredTensor {
   const { code, shape } = file.get(name);
-  return { name, code, shape, parts: [{ file, box: wholeBox(shape) }] };
+  return { name, code, shape, parts: [{ file, box: fullBox(shape) }] };
 }
 
 /**

@@ -58,7 +58,7 @@ export async function findCheckpoint(
       if (lock !== undefined) tidyCheckpoints(directory);
     });
     const skipped: string[] = [];
-    const found = await newestWhole(directory, undefined, ranks, skipped, read);
+    const found = await newestComplete(directory, undefined, ranks, skipped, read);
     if (found !== undefined || skipped.length === 0) return found;
     const [only = ""] = skipped;
     const list = skipped.length === 1 && only.includes(NOT_OURS) ? ` ${only}` : `\n  ${skipped.join("\n  ")}`;
@@ -73,7 +73,13 @@ export async function findCheckpoint(
   const verdict = await judge(wanted, ranks, read);
   if (typeof verdict !== "string") return { path: wanted, ...verdict, skipped: [] };
   for (const place of new Set([parentOf(wanted), directory])) {
-    const found = await newestWhole(place, wanted, ranks, [], (path, manifest) => verifyFiles(path, manifest, ranks));
+    const found = await newestComplete(
+      place,
+      wanted,
+      ranks,
+      [],
+      (path, manifest) => verifyFiles(path, manifest, ranks),
+    );
     if (found === undefined) continue;
     throw new CheckpointError(wanted, `${verdict}; the last whole checkpoint is '${found.path}': resume from that`);
   }
@@ -112,7 +118,7 @@ export async function verdictOf(path: string, ranks: Ranks, action: () => Promis
 }
 
 /** The newest whole checkpoint; `skipped` gets what is wrong with newer ones. */
-async function newestWhole(
+async function newestComplete(
   directory: string,
   except: string | undefined,
   ranks: Ranks,

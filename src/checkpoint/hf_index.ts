@@ -14,7 +14,7 @@ import { refuseAdapter } from "./adapters.ts";
 import { isJsonObject, kindOf, parseJsonObject } from "./json.ts";
 import { otherCheckpoint } from "./other_programs.ts";
 import { openSafetensors, type SafetensorsFile } from "./safetensors.ts";
-import { openDcpShards, type StoredTensor, storedWhole } from "./dcp_shards.ts";
+import { openDcpShards, type StoredTensor, storedUncut } from "./dcp_shards.ts";
 import { type SafetensorsSpec, storedAs } from "./safetensors_header.ts";
 
 /** The file of unsharded weights. */
@@ -62,7 +62,7 @@ export class HfWeights implements Disposable {
 }
 
 function wholeIn(files: readonly SafetensorsFile[]): StoredTensor[] {
-  return files.flatMap((file) => file.names.map((name) => storedWhole(file, name)));
+  return files.flatMap((file) => file.names.map((name) => storedUncut(file, name)));
 }
 
 /**

@@ -20,7 +20,7 @@ export interface FoundTensors {
   /** What transformers leaves alone as well. */
   readonly ignored: readonly string[];
   /** FQNs of what is stored as one tensor though the model's own files have parts of it. */
-  readonly whole: readonly string[];
+  readonly undivided: readonly string[];
 }
 
 /** Names what is stored. */
@@ -50,7 +50,7 @@ export function nameTensors(model: SavableModel, stored: ReadonlyMap<string, Sto
   const apart = new Map(own.map(({ name, part: { fqn } }) => [name, fqn]));
   const inParts = new Set([...found.keys()].map((name) => apart.get(name)));
   const whole = plain.filter(({ name, part: { fqn } }) => !apart.has(name) && found.has(name) && !inParts.has(fqn));
-  return { found, copies, ignored, whole: whole.map(({ part: { fqn } }) => fqn) };
+  return { found, copies, ignored, undivided: whole.map(({ part: { fqn } }) => fqn) };
 }
 
 /** The tensors of a directory in which some parameters and buffers, by their FQNs, are not apart. */

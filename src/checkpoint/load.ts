@@ -23,7 +23,7 @@ import {
   optimizerTensors,
   requireFit,
 } from "./state_dict.ts";
-import { scatterWhole } from "./whole.ts";
+import { scatterFull } from "./whole.ts";
 
 /** Options of {@link loadCheckpoint}; as for {@link saveCheckpoint}, but the group may be of another size. */
 export interface LoadCheckpointOptions
@@ -140,7 +140,7 @@ async function broadcastAll(
   group: Ranks,
 ): Promise<string> {
   const shares = parts.flatMap(({ held, saved }) => saved.shares.map((share) => ({ held, box: share.box, share })));
-  for (const { part: { held, share }, start, values } of scatterWhole(shares, { group })) {
+  for (const { part: { held, share }, start, values } of scatterFull(shares, { group })) {
     const damage = await verdictOf(path, group, async () => {
       if (group.rank === 0) await reader.readValues(share, held.name, start, values);
     });

@@ -7,7 +7,7 @@
 import { at } from "../at.ts";
 import { CheckpointError } from "../errors.ts";
 import { numelOf, sameShape } from "../shape.ts";
-import { type Box, sharedRuns } from "../tensor/shard_layout.ts";
+import { type Box, sharedSlices } from "../tensor/shard_layout.ts";
 import { refuseAdapter } from "./adapters.ts";
 import { FLOAT_CODES, floatWidth } from "./float_bytes.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
@@ -17,7 +17,7 @@ import { ALONE, type Ranks } from "./ranks.ts";
 import type { SafetensorsFile } from "./safetensors.ts";
 import { type DirectoryTensor, heldPart, openModelForWriting, requireFit, type SavableModel } from "./state_dict.ts";
 import { readElements, readFloats } from "./transfer.ts";
-import { scatterWhole, type WholePart } from "./whole.ts";
+import { type FullTensorPart, scatterFull } from "./whole.ts";
 
 /** Bytes compared at once where a tied tensor is stored twice. */
 const PIECE = 1 << 20;
@@ -78,8 +78,8 @@ export async function loadHfWeights(
   });
   const texts = broadcastFromRank0 ? ranks.exchangeText(own?.text ?? "", "what is stored") : [own?.text];
   const found = at(texts, 0, "text of rank") ?? "";
-  const { ignored, whole, boxes }: StoredNames = JSON.parse(found);
-  const tensors = directoryTensorsOf(model, whole);
+  const { ignored, undivided, boxes }: StoredNames = JSON.parse(found);
+  const tensors = directoryTensorsOf(model, undivided);
   const parts = tensors.flatMap((tensor, i) =>
     at(boxes, i, "boxes of tensor").map((stored, index): HfPart => ({
       name: tensor.name,
@@ -92,7 +92,7 @@ export async function loadHfWeights(
   const label = `load weights of '${directory}'`;
   using writing = openModelForWriting(model);
   if (broadcastFromRank0) {
-    for (const { part: { name, index }, start, values } of scatterWhole(parts, { group: ranks })) {
+    for (const { part: { name, index }, start, values } of scatterFull(parts, { group: ranks })) {
       await ranks.together(label, () => {
         if (own === undefined) return;
         const stored = own.stored(name);
@@ -115,13 +115,13 @@ export async function loadHfWeights(
 interface StoredNames {
   readonly ignored: readonly string[];
   /** FQNs of what is stored as one tensor though the model's own files have parts of it. */
-  readonly whole: readonly string[];
+  readonly undivided: readonly string[];
   /** The boxes in which each tensor is stored. */
   readonly boxes: readonly (readonly Box[])[];
 }
 
 /** Elements of a parameter or buffer that lie in one file. */
-interface HfPart extends WholePart {
+interface HfPart extends FullTensorPart {
   readonly name: string;
   /** Which of the parts of the tensor of that name. */
   readonly index: number;
@@ -152,8 +152,8 @@ function placedIn({ name, shape, box }: DirectoryTensor, stored: Box, directory:
 
 /** Checks names, shapes, dtypes and second copies. */
 async function check(model: SavableModel, weights: HfWeights, ranks: Ranks): Promise<Checked> {
-  const { found, copies, ignored, whole } = nameTensors(model, weights.tensors);
-  const tensors = directoryTensorsOf(model, whole);
+  const { found, copies, ignored, undivided } = nameTensors(model, weights.tensors);
+  const tensors = directoryTensorsOf(model, undivided);
   const problems: string[] = [];
   for (const { copy, original } of copies) {
     const other = found.get(original);
@@ -171,7 +171,7 @@ async function check(model: SavableModel, weights: HfWeights, ranks: Ranks): Pro
   requireFit(expected, found, { where: weights.directory, what: "model", codes: FLOAT_CODES, problems, remedies });
   const stored = (name: string): StoredTensor => found.get(name) ?? weights.get(name);
   const boxes = tensors.map(({ name }) => stored(name).parts.map(({ box }) => box));
-  const names: StoredNames = { ignored: [...copies.map(({ copy }) => copy.name), ...ignored], whole, boxes };
+  const names: StoredNames = { ignored: [...copies.map(({ copy }) => copy.name), ...ignored], undivided, boxes };
   return { stored, text: JSON.stringify(names), files: weights.fileNames };
 }
 
@@ -181,8 +181,8 @@ async function equal(a: StoredTensor, b: StoredTensor, ranks: Ranks): Promise<bo
   const pairs = a.parts.flatMap((one) => b.parts.map((two) => [one, two] as const));
   const width = floatWidth(a.code);
   for (const [one, two] of pairs) {
-    for (const { inFirst, inSecond, length } of sharedRuns(one.box, two.box)) {
-      if (!await equalRuns([one.file, a.name, inFirst], [two.file, b.name, inSecond], length, width, ranks)) {
+    for (const { inFirst, inSecond, length } of sharedSlices(one.box, two.box)) {
+      if (!await equalSlices([one.file, a.name, inFirst], [two.file, b.name, inSecond], length, width, ranks)) {
         return false;
       }
     }
@@ -191,11 +191,11 @@ async function equal(a: StoredTensor, b: StoredTensor, ranks: Ranks): Promise<bo
 }
 
 /** A run of elements of a tensor in a file. */
-type FileRun = readonly [file: SafetensorsFile, name: string, from: number];
+type FileSlice = readonly [file: SafetensorsFile, name: string, from: number];
 
-async function equalRuns(
-  [first, name, from]: FileRun,
-  [second, other, otherFrom]: FileRun,
+async function equalSlices(
+  [first, name, from]: FileSlice,
+  [second, other, otherFrom]: FileSlice,
   length: number,
   width: number,
   { rank, size }: Ranks,

@@ -6,7 +6,7 @@
 import { type DType, float32 } from "../dtype.ts";
 import { CheckpointError, InternalError } from "../errors.ts";
 import { replaceFile } from "../runtime/files.ts";
-import { sharedRuns, wholeBox } from "../tensor/shard_layout.ts";
+import { fullBox, sharedSlices } from "../tensor/shard_layout.ts";
 import { refuseAdapter } from "./adapters.ts";
 import { companionsOf, withMissing, writeCompanions } from "./companions.ts";
 import { encodeBfloat16 } from "./float_bytes.ts";
@@ -42,7 +42,7 @@ export async function mergeCheckpoint(
   using stored = await openStored(from);
   const tensors: ReadonlyMap<string, MergedTensor> = model === undefined
     ? new Map([...stored.model].map(([name, { shape }]) => {
-      return [name, { name, shape, part: { fqn: name, shape }, box: wholeBox(shape) }];
+      return [name, { name, shape, part: { fqn: name, shape }, box: fullBox(shape) }];
     }))
     : tensorsIn(stored, model);
   const { shards, index, totalBytes } = planHfShards(
@@ -82,7 +82,7 @@ function tensorsIn({ path, model: all }: StoredCheckpoint, model: SavableModel):
 function* bytesOf(stored: StoredCheckpoint, { part, box }: MergedTensor, dtype: DType): Generator<Uint8Array> {
   const source = stored.model.get(part.fqn);
   if (source === undefined) throw new CheckpointError(stored.path, "There is no tensor of that name", part.fqn);
-  for (const { inSecond, length } of sharedRuns(box, wholeBox(part.shape))) {
+  for (const { inSecond, length } of sharedSlices(box, fullBox(part.shape))) {
     for (const values of valuesOf(source, inSecond, length)) {
       yield dtype === float32
         ? new Uint8Array(values.buffer, values.byteOffset, values.byteLength)

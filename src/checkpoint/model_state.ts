@@ -80,5 +80,5 @@ export function requireGroup(model: NamedParts, { group }: StateDictOptions): vo
 }
 
 function frozenNames(model: NamedParts): ReadonlySet<string> {
-  return new Set([...model.namedParameters()].filter(([, { trainable }]) => !trainable).map(([name]) => name));
+  return new Set([...model.namedParameters()].filter(([, { requiresGrad }]) => !requiresGrad).map(([name]) => name));
 }

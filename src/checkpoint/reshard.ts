@@ -17,7 +17,7 @@ import {
   syncDirectory,
 } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
-import { elementRuns, rangeLayout, SHARD_BLOCK } from "../tensor/shard_layout.ts";
+import { elementSlices, rangeLayout, SHARD_BLOCK } from "../tensor/shard_layout.ts";
 import { companionsOf, writeCompanions } from "./companions.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
 import { lockFolder } from "../comm/control/folder_lock.ts";
@@ -105,7 +105,7 @@ function cut(prefix: string, tensors: ReadonlyMap<string, StoredTensor>, worldSi
 /** The bytes of a box, from wherever they lie. */
 function* bytesOf({ source, box }: PlacedBox<StoredTensor>): Generator<Uint8Array> {
   const layout = { shape: source.shape, boxes: [box], numel: numelOf(box.sizes) };
-  for (const { offset, length } of elementRuns(layout)) {
+  for (const { offset, length } of elementSlices(layout)) {
     for (const values of valuesOf(source, offset, length)) {
       yield new Uint8Array(values.buffer, values.byteOffset, values.length * float32.byteLength);
     }

@@ -19,7 +19,7 @@ import {
   replaceFile,
   syncDirectory,
 } from "../runtime/files.ts";
-import { placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
+import { placedBoxes, sharedSlices } from "../tensor/shard_layout.ts";
 import { lockFolder } from "../comm/control/folder_lock.ts";
 import { withTokenizer, writeCompanions } from "./companions.ts";
 import { type HfShardPlan, INDEX_FILE, planHfShards, SINGLE_FILE } from "./hf_index.ts";
@@ -52,7 +52,7 @@ export interface SaveHfOptions {
 }
 
 /** One file being written. */
-interface Part extends ReturnType<typeof renderHeader> {
+interface WeightFile extends ReturnType<typeof renderHeader> {
   readonly file: string;
   readonly aside: string;
 }
@@ -85,7 +85,7 @@ export async function saveHfDirectory(
   await ranks.together(`save '${directory}'`, () => requireSavable(model, ranks));
   const tensors = tensorsOf(model);
   const plan = planHfShards(tensors.map(({ name, shape }) => ({ name, shape, dtype })), maxShardBytes);
-  const parts = plan.shards.map(({ file, specs }): Part => {
+  const parts = plan.shards.map(({ file, specs }): WeightFile => {
     const aside = `${directory}/.${file}.partial`;
     return { ...renderHeader(specs, { format: "pt" }), file: `${directory}/${file}`, aside };
   });
@@ -126,7 +126,7 @@ function companionsFor(
 }
 
 /** Makes the files, with their headers. */
-function begin(directory: string, parts: readonly Part[]): void {
+function begin(directory: string, parts: readonly WeightFile[]): void {
   for (const name of listDirectory(directory)) if (LEFTOVER.test(name)) removePath(`${directory}/${name}`);
   for (const { aside, bytes } of parts) {
     using writer = openWritable(aside, "create");
@@ -138,7 +138,7 @@ function begin(directory: string, parts: readonly Part[]): void {
 function writeOwn(
   tensors: readonly DirectoryTensor[],
   own: ReadonlyMap<DirectoryTensor["part"], HeldTensor>,
-  parts: readonly Part[],
+  parts: readonly WeightFile[],
   dtype: DType,
 ): void {
   const byName = new Map(tensors.map((tensor) => [tensor.name, tensor]));
@@ -149,7 +149,7 @@ function writeOwn(
       const held = tensor === undefined ? undefined : own.get(tensor.part);
       if (tensor === undefined || held === undefined) continue;
       for (const { box, local } of placedBoxes(held.shard)) {
-        for (const { inFirst, inSecond, length } of sharedRuns(box, tensor.box)) {
+        for (const { inFirst, inSecond, length } of sharedSlices(box, tensor.box)) {
           let at = byteOffset + inSecond * dtype.byteLength;
           for (const piece of elementPieces(held, local + inFirst, length, dtype)) {
             file.write(piece, at);
@@ -167,7 +167,7 @@ function finish(
   model: SavableModel,
   directory: string,
   plan: HfShardPlan,
-  parts: readonly Part[],
+  parts: readonly WeightFile[],
   { dtype = float32, companions }: SaveHfOptions & { readonly companions: ReadonlyMap<string, Uint8Array> },
 ): void {
   for (const { aside, fileLength } of parts) {

@@ -11,7 +11,7 @@ import type { Optimizer } from "../optim/optimizer.ts";
 import { sameShape, type Shape } from "../shape.ts";
 import type { BufferTensor } from "../tensor/buffer_tensor.ts";
 import type { Parameter } from "../tensor/parameter.ts";
-import { type Box, type ShardLayout, wholeBox, wholeLayout } from "../tensor/shard_layout.ts";
+import { type Box, fullBox, fullLayout, type ShardLayout } from "../tensor/shard_layout.ts";
 import { openForWriting, ownedPtr, type ParameterWriting } from "../tensor/write.ts";
 import type { Companions } from "./companions.ts";
 import type { SafetensorsEntry } from "./safetensors_header.ts";
@@ -83,7 +83,7 @@ export interface OtherFiles {
 export function* plainDirectoryTensors(
   model: NamedParts,
 ): Generator<DirectoryTensor> {
-  for (const [name, part] of namedParts(model)) yield { name, part, shape: part.shape, box: wholeBox(part.shape) };
+  for (const [name, part] of namedParts(model)) yield { name, part, shape: part.shape, box: fullBox(part.shape) };
 }
 
 /** Parameters, then buffers that are saved. */
@@ -108,9 +108,9 @@ export interface HeldTensor {
 export function heldPart(name: string, part: Parameter | BufferTensor): HeldTensor {
   const { device: computeDevice } = part;
   if (!("storage" in part)) {
-    return { name, shard: wholeLayout(part.shape), device: computeDevice, computeDevice, ptr: () => part.ptr };
+    return { name, shard: fullLayout(part.shape), device: computeDevice, computeDevice, ptr: () => part.ptr };
   }
-  const { storage, storage: { shard, run: { device } } } = part;
+  const { storage, storage: { shard, flatShard: { device } } } = part;
   const ptr = (): DevicePtr => {
     if (part.storage === storage) return ownedPtr(part);
     throw new ArgumentError(`What was '${name}' lies elsewhere since the model was sharded anew: ask for it again`);

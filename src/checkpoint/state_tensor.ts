@@ -1,6 +1,6 @@
 /**
  * Values of state dicts, and how they come from and go to what this rank holds: in parts without communication, whole ones
- * by way of {@link gatherWhole} and {@link scatterWhole}. Which names they have is left to others.
+ * by way of {@link gatherFull} and {@link scatterFull}. Which names they have is left to others.
  *
  * @module
  */
@@ -10,10 +10,10 @@ import { devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, CheckpointError } from "../errors.ts";
 import { numelOf, type Shape } from "../shape.ts";
-import { type Box, placedBoxes, sharedRuns, wholeBox } from "../tensor/shard_layout.ts";
+import { type Box, fullBox, placedBoxes, sharedSlices } from "../tensor/shard_layout.ts";
 import type { ParameterWriting } from "../tensor/write.ts";
 import { type HeldTensor, type LoadReport, requireFit } from "./state_dict.ts";
-import { gatherWhole, scatterWhole, type WholeOptions } from "./whole.ts";
+import { type FullTensorOptions, gatherFull, scatterFull } from "./whole.ts";
 
 /** What messages call a state dict that a caller gives. */
 const GIVEN = "the state dict that was given";
@@ -82,15 +82,15 @@ export function readState<T extends HeldTensor>(
     }));
   }
   const whole = group === undefined
-    ? new Map(tensors.map((tensor) => [tensor, heldValues(requireWhole(tensor))]))
-    : gatherWhole(tensors, cpuOffload ? "rank 0" : "all ranks", { group, bufferBytes });
+    ? new Map(tensors.map((tensor) => [tensor, heldValues(requireUnsharded(tensor))]))
+    : gatherFull(tensors, cpuOffload ? "rank 0" : "all ranks", { group, bufferBytes });
   return new Map(tensors.flatMap((tensor) => {
     const values = whole.get(tensor);
-    return values === undefined ? [] : [[tensor, hostTensor(tensor, [wholeBox(tensor.shard.shape)], values)]];
+    return values === undefined ? [] : [[tensor, hostTensor(tensor, [fullBox(tensor.shard.shape)], values)]];
   }));
 }
 
-function requireWhole<T extends HeldTensor>(tensor: T): T {
+function requireUnsharded<T extends HeldTensor>(tensor: T): T {
   const { name, shard: { shape, numel } } = tensor;
   if (numel === numelOf(shape)) return tensor;
   throw new ArgumentError(
@@ -148,7 +148,7 @@ function writeOwn({ tensors, given, what, open }: StateChange, { group, strict =
     const state = given.get(tensor.name);
     if (state === undefined) continue;
     const values = state.toArray();
-    for (const { to, from, length } of takenRuns(tensor, state)) {
+    for (const { to, from, length } of takenSlices(tensor, state)) {
       const ptr = devicePtr(tensor.ptr() + to * float32.byteLength);
       const { buffer, byteOffset } = values.subarray(from, from + length);
       tensor.device.copyIn(ptr, new Uint8Array(buffer, byteOffset, length * float32.byteLength));
@@ -162,7 +162,7 @@ function writeOwn({ tensors, given, what, open }: StateChange, { group, strict =
 function broadcastState(
   { tensors, given, what, open }: StateChange,
   { strict = true }: StateDictOptions,
-  options: WholeOptions<ProcessGroup>,
+  options: FullTensorOptions<ProcessGroup>,
 ): LoadReport {
   const { group } = options;
   const label = `set the ${what}'s state dict`;
@@ -171,17 +171,17 @@ function broadcastState(
     const report = requireGiven(tensors, given, what, strict);
     for (const { name, shard: { shape } } of tensors) {
       const state = given.get(name);
-      if (state !== undefined) requireElements({ name, shard: { shape, boxes: [wholeBox(shape)] } }, state);
+      if (state !== undefined) requireElements({ name, shard: { shape, boxes: [fullBox(shape)] } }, state);
     }
     return report;
   });
   const report: LoadReport = JSON.parse(at(group.exchangeText(JSON.stringify(own), label), 0, "report of rank"));
   const missing = new Set(report.missing);
   const parts = tensors.filter(({ name }) => !missing.has(name)).map((held) => {
-    return { held, box: wholeBox(held.shard.shape) };
+    return { held, box: fullBox(held.shard.shape) };
   });
   using writing = open(report.missing);
-  for (const { part: { held }, start, values } of scatterWhole(parts, options)) {
+  for (const { part: { held }, start, values } of scatterFull(parts, options)) {
     const state = given.get(held.name);
     if (group.rank === 0 && state !== undefined) values.set(state.toArray().subarray(start, start + values.length));
   }
@@ -203,14 +203,14 @@ function requireGiven(
 }
 
 /** Where this rank's elements lie in its memory and among those given. */
-function takenRuns(
+function takenSlices(
   { shard }: { readonly shard: { readonly boxes: readonly Box[] } },
   { boxes }: StateTensor,
 ): { readonly to: number; readonly from: number; readonly length: number }[] {
   const given = placedBoxes({ boxes });
   return placedBoxes(shard).flatMap(({ box, local: to }) =>
     given.flatMap(({ box: other, local: from }) =>
-      sharedRuns(box, other).map(({ inFirst, inSecond, length }) => ({
+      sharedSlices(box, other).map(({ inFirst, inSecond, length }) => ({
         to: to + inFirst,
         from: from + inSecond,
         length,
@@ -226,7 +226,7 @@ function requireElements(
 ): void {
   const count = (boxes: readonly Box[]): number => boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0);
   const wanted = count(tensor.shard.boxes);
-  const found = takenRuns(tensor, state).reduce((sum, { length }) => sum + length, 0);
+  const found = takenSlices(tensor, state).reduce((sum, { length }) => sum + length, 0);
   if (found !== wanted) {
     const remedy = "a sharded state dict fits the cuts that it was got from; give whole tensors, or use loadCheckpoint";
     throw new CheckpointError(

@@ -8,7 +8,7 @@ import { float32 } from "../dtype.ts";
 import { CheckpointError } from "../errors.ts";
 import { pathKind } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
-import { sharedRuns, wholeBox } from "../tensor/shard_layout.ts";
+import { fullBox, sharedSlices } from "../tensor/shard_layout.ts";
 import type { StoredTensor } from "./dcp_shards.ts";
 import { readManifest } from "./find.ts";
 import { openHfWeights } from "./hf_index.ts";
@@ -95,7 +95,7 @@ export function* valuesOf(
   length: number = numelOf(shape) - start,
 ): Generator<Float32Array<ArrayBuffer>, void> {
   const runs = parts.flatMap(({ file, box }) =>
-    sharedRuns(box, wholeBox(shape)).map((run) => ({
+    sharedSlices(box, fullBox(shape)).map((run) => ({
       file,
       from: run.inFirst,
       offset: run.inSecond,

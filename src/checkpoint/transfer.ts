@@ -6,7 +6,7 @@
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { bfloat16, COMPUTE_DTYPES, type DType, float32 } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
-import { type Box, placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
+import { type Box, placedBoxes, sharedSlices } from "../tensor/shard_layout.ts";
 import { decodeToFloat32, encodeBfloat16, encodeFloat16, floatWidth } from "./float_bytes.ts";
 import type { SafetensorsFile } from "./safetensors.ts";
 import type { HeldTensor } from "./state_dict.ts";
@@ -28,16 +28,16 @@ export async function readElements(
 ): Promise<number> {
   let bytesRead = 0;
   for (const { box, local } of placedBoxes(shard)) {
-    for (const { inFirst, inSecond, length } of sharedRuns(box, stored)) {
+    for (const { inFirst, inSecond, length } of sharedSlices(box, stored)) {
       const first = ptr() + (local + inFirst) * float32.byteLength;
-      bytesRead += await readRun(await open(), name, inSecond, length, device, devicePtr(first));
+      bytesRead += await readSlice(await open(), name, inSecond, length, device, devicePtr(first));
     }
   }
   return bytesRead;
 }
 
 /** Reads `length` elements of a file's tensor, from element `from` on, to `ptr`; returns their bytes in the file. */
-async function readRun(
+async function readSlice(
   file: SafetensorsFile,
   name: string,
   from: number,

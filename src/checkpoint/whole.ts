@@ -12,7 +12,7 @@ import { copyAcross, type MemoryPlace } from "../device/offload.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { numelOf } from "../shape.ts";
-import { type Box, elementRuns, placedBoxes, sharedRuns } from "../tensor/shard_layout.ts";
+import { type Box, elementSlices, placedBoxes, sharedSlices } from "../tensor/shard_layout.ts";
 import { agreeOnWriters } from "./partition.ts";
 import type { Ranks } from "./ranks.ts";
 import type { HeldTensor } from "./state_dict.ts";
@@ -21,7 +21,7 @@ import type { HeldTensor } from "./state_dict.ts";
 const BUFFER_BYTES = 4 << 20;
 
 /** How whole tensors are moved. */
-export interface WholeOptions<G extends Ranks = Ranks> {
+export interface FullTensorOptions<G extends Ranks = Ranks> {
   /** The group of all ranks that hold parts. */
   readonly group: G;
   /** Most bytes that are moved at once. @default 4 MiB */
@@ -29,20 +29,20 @@ export interface WholeOptions<G extends Ranks = Ranks> {
 }
 
 /** Elements from `start` on. */
-interface Piece {
+interface TensorPiece {
   readonly start: number;
   readonly length: number;
 }
 
 /** Elements that a buffer holds. */
-function mostElements({ bufferBytes = BUFFER_BYTES }: WholeOptions): number {
+function mostElements({ bufferBytes = BUFFER_BYTES }: FullTensorOptions): number {
   const most = Math.floor(bufferBytes / float32.byteLength);
   if (!(most >= 1)) throw new ArgumentError(`bufferBytes must hold an element of 4 bytes, got ${bufferBytes}`);
   return most;
 }
 
 /** Cuts `numel` elements into pieces that a buffer holds. */
-function piecesOf(numel: number, options: WholeOptions): Piece[] {
+function piecesOf(numel: number, options: FullTensorOptions): TensorPiece[] {
   const most = mostElements(options);
   return Array.from({ length: Math.ceil(numel / most) }, (_, i) => {
     return { start: i * most, length: Math.min(most, numel - i * most) };
@@ -53,7 +53,7 @@ function piecesOf(numel: number, options: WholeOptions): Piece[] {
 function overlap(
   from: number,
   length: number,
-  piece: Piece,
+  piece: TensorPiece,
 ): { readonly skipped: number; readonly count: number } | undefined {
   const first = Math.max(from, piece.start);
   const count = Math.min(from + length, piece.start + piece.length) - first;
@@ -68,7 +68,7 @@ function overlap(
 function openStaging(
   device: Device | undefined,
   numels: readonly number[],
-  options: WholeOptions,
+  options: FullTensorOptions,
   label: string,
 ): Buffer | undefined {
   using opened = new DisposableStack();
@@ -87,10 +87,10 @@ function openStaging(
  * @param to who gets them: rank 0 alone, by messages, or every rank, by broadcasts
  * @returns the values of each, row-major; of none where this rank gets none
  */
-export function gatherWhole(
+export function gatherFull(
   tensors: readonly HeldTensor[],
   to: "rank 0" | "all ranks",
-  options: WholeOptions<ProcessGroup>,
+  options: FullTensorOptions<ProcessGroup>,
 ): Map<HeldTensor, Float32Array<ArrayBuffer>> {
   const { group } = options;
   const label = "gather the state dict";
@@ -106,7 +106,7 @@ export function gatherWhole(
     if (whole !== undefined) gathered.set(tensor, whole);
     for (const { rank, boxes } of at(writers, i, "writers of tensor")) {
       const numel = numelOfAll(boxes);
-      const runs = elementRuns({ shape, boxes, numel });
+      const runs = elementSlices({ shape, boxes, numel });
       for (const piece of piecesOf(numel, options)) {
         const through = isStaged(rank) ? staging : undefined;
         const source = movePiece(tensor, piece, { rank, to, group, staging: through, label: `${label}: ${name}` });
@@ -132,7 +132,7 @@ function numelOfAll(boxes: readonly Box[]): number {
 /** Brings a piece of what rank `rank` holds to who gets it, and says where it lies there. */
 function movePiece(
   { device, computeDevice, ptr }: HeldTensor,
-  { start, length }: Piece,
+  { start, length }: TensorPiece,
   { rank, to, group, staging, label }: {
     readonly rank: number;
     readonly to: "rank 0" | "all ranks";
@@ -154,7 +154,7 @@ function movePiece(
 }
 
 /** Elements that all ranks together hold, of which each takes its own. */
-export interface WholePart {
+export interface FullTensorPart {
   /** This rank's part. */
   readonly held: HeldTensor;
   /** The box of the tensor that the elements are, row-major. */
@@ -162,7 +162,7 @@ export interface WholePart {
 }
 
 /** A piece that rank 0 is to fill in. */
-export interface PieceToFill<P extends WholePart> extends Piece {
+export interface PieceToFill<P extends FullTensorPart> extends TensorPiece {
   readonly part: P;
   /** The piece's elements, from `start` in the box on; what other ranks put there is dropped. */
   readonly values: Float32Array<ArrayBuffer>;
@@ -172,9 +172,9 @@ export interface PieceToFill<P extends WholePart> extends Piece {
  * Gives every rank its own elements of what rank 0 has: yields piece after piece, which rank 0 has filled in when the next is
  * asked for. Collective; memory must be open for writing.
  */
-export function* scatterWhole<P extends WholePart>(
+export function* scatterFull<P extends FullTensorPart>(
   parts: readonly P[],
-  options: WholeOptions,
+  options: FullTensorOptions,
 ): Generator<PieceToFill<P>, void> {
   const { group } = options;
   const numels = group.size > 1 ? parts.map(({ box: { sizes } }) => numelOf(sizes)) : [];
@@ -182,7 +182,11 @@ export function* scatterWhole<P extends WholePart>(
   for (const part of parts) {
     const { held: { name, shard, device, computeDevice, ptr }, box } = part;
     const runs = placedBoxes(shard).flatMap(({ box: own, local }) =>
-      sharedRuns(own, box).map(({ inFirst, inSecond, length }) => ({ local: local + inFirst, inBox: inSecond, length }))
+      sharedSlices(own, box).map(({ inFirst, inSecond, length }) => ({
+        local: local + inFirst,
+        inBox: inSecond,
+        length,
+      }))
     );
     for (const piece of piecesOf(numelOf(box.sizes), options)) {
       const values = new Float32Array(piece.length);

@@ -39,17 +39,17 @@ export function checkAllReduce(dtype: DType, op: "sum" | "max", isScaled: boolea
 
 /** Refuses runs that overlap or go back, and a `dst` that cuts into `src` without being the rank's own run. */
 export function checkReduceScatter(args: ReduceScatterArgs, rank: number, size: number, unit: string): void {
-  const { src, dtype, runs, dst, dstDtype, accumulate } = args;
-  checkPerRank(runs, size, `Runs of '${unit}'`);
+  const { src, dtype, slices, dst, dstDtype, accumulate } = args;
+  checkPerRank(slices, size, `Runs of '${unit}'`);
   let end = 0;
-  for (const { offset, length } of runs) {
+  for (const { offset, length } of slices) {
     if (!(Number.isSafeInteger(offset) && Number.isSafeInteger(length) && offset >= end && length >= 0)) {
-      const list = runs.map((run: ElementRange) => `${run.offset}+${run.length}`).join(", ");
+      const list = slices.map((run: ElementRange) => `${run.offset}+${run.length}`).join(", ");
       throw new ArgumentError(`Runs of '${unit}' must ascend without overlap, got ${list}`);
     }
     end = offset + length;
   }
-  const own = at(runs, rank, "run of rank");
+  const own = at(slices, rank, "run of rank");
   const inPlace = dst === src + own.offset * dtype.byteLength && dstDtype === dtype && !accumulate;
   const cuts = dst < src + end * dtype.byteLength && src < dst + own.length * dstDtype.byteLength;
   if (own.length > 0 && cuts && !inPlace) {

@@ -62,7 +62,7 @@ export interface ReduceScatterArgs {
   /** dtype of `src`; sums are float32 whatever it is, but where `sums` is `any` they may be rounded to it on their way. */
   readonly dtype: DType;
   /** Each rank's run, in elements from `src`; they ascend and do not overlap. */
-  readonly runs: readonly ElementRange[];
+  readonly slices: readonly ElementRange[];
   /** Where this rank's run goes (its first element). */
   readonly dst: DevicePtr;
   /** dtype of `dst`. */

@@ -21,7 +21,7 @@ import type { FlightRecord } from "./flight_record.ts";
 import { announcedMemory, AnnouncedWindow, type GatherWindow } from "./gather_window.ts";
 import type { MeshAxis } from "./mesh.ts";
 import { type AllReduceOptions, factorOf, type ReduceScatterOptions } from "./reductions.ts";
-import { attempt, settle } from "./together.ts";
+import { attempt, exchangeOutcomes } from "./together.ts";
 
 /** How long ranks wait for one that reads, writes or tokenizes; that it has died they see in seconds all the same. */
 const PATIENCE_SECONDS: number = 24 * 3600;
@@ -157,9 +157,9 @@ export class ProcessGroup {
    */
   reduceScatter({ scale, ...args }: ReduceScatterOptions, unit: string, phase?: Phase): Work {
     checkReduceScatter(args, this.rank, this.size, unit);
-    const { dtype, runs, dstDtype } = args;
-    const count = runs.reduce((sum, { length }) => sum + length, 0);
-    const places = runs.flatMap(({ offset, length }) => [offset, length]);
+    const { dtype, slices, dstDtype } = args;
+    const count = slices.reduce((sum, { length }) => sum + length, 0);
+    const places = slices.flatMap(({ offset, length }) => [offset, length]);
     const detail = hashNumbers([dstDtype.code, factorOf(scale), ...places]);
     using _call = this.#announce({ kind: "reduce-scatter", unit, phase, dtype, count, detail });
     return this.#data.reduceScatter({ ...args, scale: scale?.ptr });
@@ -255,7 +255,7 @@ export class ProcessGroup {
     this.timeoutSeconds = Math.max(timeoutSeconds, PATIENCE_SECONDS);
     try {
       const [outcome] = await Promise.allSettled([(async () => await action())()]);
-      return settle(this.#control, outcome).value;
+      return exchangeOutcomes(this.#control, outcome).value;
     } finally {
       this.timeoutSeconds = timeoutSeconds;
     }
@@ -269,7 +269,7 @@ export class ProcessGroup {
    */
   agree<T>(what: string, action: () => T): T {
     using _call = this.#announce({ kind: "together", unit: what });
-    return settle(this.#control, attempt(action)).value;
+    return exchangeOutcomes(this.#control, attempt(action)).value;
   }
 
   /**

@@ -17,7 +17,7 @@ export function attempt<T>(action: () => T): PromiseSettledResult<T> {
 }
 
 /** What an action that succeeded on all ranks gave. */
-export interface Settled<T> {
+export interface Outcome<T> {
   readonly value: T;
   /** What each rank noted. */
   readonly notes: readonly string[];
@@ -30,11 +30,11 @@ export interface Settled<T> {
  * @throws what this rank's action threw; where it succeeded, a {@link CollectiveError} naming the failed ranks and what
  * they said, once for all ranks that said the same
  */
-export function settle<T>(
+export function exchangeOutcomes<T>(
   control: ControlPlane,
   outcome: PromiseSettledResult<T>,
   noteOf: (value: T) => string = () => "",
-): Settled<T> {
+): Outcome<T> {
   const text = outcome.status === "fulfilled" ? `+${noteOf(outcome.value)}` : `-${String(outcome.reason)}`;
   let said: readonly string[];
   try {
@@ -53,7 +53,7 @@ export function settle<T>(
 }
 
 /** What an action that succeeded on all ranks gave and holds. */
-export interface Acquired<T> extends Settled<T> {
+export interface Acquired<T> extends Outcome<T> {
   /** Gives up what the action took. */
   readonly kept: DisposableStack;
 }
@@ -70,6 +70,6 @@ export function acquire<T>(
   noteOf?: (value: T) => string,
 ): Acquired<T> {
   using taken = new DisposableStack();
-  const settled = settle(control, attempt(() => action(taken)), noteOf);
+  const settled = exchangeOutcomes(control, attempt(() => action(taken)), noteOf);
   return { ...settled, kept: taken.move() };
 }

@@ -11,7 +11,7 @@ import { sha256 } from "../runtime/checksum.ts";
 import { pathKind, readText } from "../runtime/files.ts";
 import { findEndOfText, parseObject } from "./end_of_text.ts";
 import { cleanUp } from "./tokenizers/decoders.ts";
-import { Part } from "./tokenizers/part.ts";
+import { JsonPart } from "./tokenizers/part.ts";
 import { TokenizerPipeline } from "./tokenizers/pipeline.ts";
 
 /** Turns text into token ids and back. */
@@ -77,7 +77,7 @@ export async function loadTokenizer(path: string, options: LoadTokenizerOptions 
   const configText = pathKind(configFile) === "file" ? await readText(configFile) : "{}";
   const config = parseObject(configText, configFile);
   const decoder = config["added_tokens_decoder"] ?? undefined;
-  const more = decoder === undefined ? undefined : new Part(decoder, configFile, "added_tokens_decoder");
+  const more = decoder === undefined ? undefined : new JsonPart(decoder, configFile, "added_tokens_decoder");
   const tokenizer = new TokenizerPipeline(parseObject(text, file), file, more);
   let vocabSize = 0;
   for (const id of tokenizer.vocab.values()) vocabSize = Math.max(vocabSize, id + 1);

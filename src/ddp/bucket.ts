@@ -60,7 +60,7 @@ export class GradientBucket {
   place(storage: ReplicatedStorage): Tensor {
     const offset = this.#offsets.get(storage);
     if (offset === undefined) throw new InternalError("a gradient that is not in this bucket");
-    const { run: { device }, shard: { shape } } = storage;
+    const { flatShard: { device }, shard: { shape } } = storage;
     if (this.#buffer === undefined || this.#buffer.disposed) {
       this.#buffer = Buffer.allocate(device, this.#numel * float32.byteLength, "gradient bucket", "gradients");
     } else this.#buffer.retain();
@@ -77,7 +77,7 @@ export class GradientBucket {
     using opened = new DisposableStack();
     const sums = this.storages.map((storage) => {
       const sum = opened.use(this.place(storage));
-      const { kernels } = storage.run.device;
+      const { kernels } = storage.flatShard.device;
       const unreduced = storage.sink.gradient();
       if (unreduced === undefined) kernels.fill({ dtype: float32, n: sum.numel, value: 0, dst: sum.ptr });
       // Buckets may have been cut anew since it was written.

@@ -10,25 +10,30 @@ import { type DType, float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import { GradientSlot } from "../tensor/gradient_slot.ts";
-import type { GradientReducer, Parameter, ParameterRun, ParameterStorage, WholeView } from "../tensor/parameter.ts";
+import type { ComputeView, FlatShard, GradientReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import type { GradientBucket } from "./bucket.ts";
 
 /** A copy of a parameter's values that is computed with in another dtype: every write of the values renews it. */
-class ComputeCopy implements ParameterRun {
+class ComputeCopy implements FlatShard {
   /** Where the copy lies; the parameter owns it. */
-  readonly whole: Buffer;
+  readonly buffer: Buffer;
   readonly device: Device;
   readonly length: number;
-  readonly #values: ParameterRun;
+  readonly #values: FlatShard;
   readonly #dtype: DType;
 
-  constructor({ fqn, storage: { run } }: Parameter, dtype: DType) {
-    this.device = run.device;
-    this.length = run.length;
-    this.whole = Buffer.empty(run.device, run.length * dtype.byteLength, `${fqn} as ${dtype.name}`, "parameters");
-    this.#values = run;
+  constructor({ fqn, storage: { flatShard } }: Parameter, dtype: DType) {
+    this.device = flatShard.device;
+    this.length = flatShard.length;
+    this.buffer = Buffer.empty(
+      flatShard.device,
+      flatShard.length * dtype.byteLength,
+      `${fqn} as ${dtype.name}`,
+      "parameters",
+    );
+    this.#values = flatShard;
     this.#dtype = dtype;
   }
 
@@ -51,15 +56,15 @@ class ComputeCopy implements ParameterRun {
 
   /** Gives the copy memory, where it has none. */
   open(): void {
-    if (!this.whole.attached) this.whole.attach();
+    if (!this.buffer.attached) this.buffer.attach();
   }
 
   /** Gives the copy the values. */
   renew(): void {
     this.open();
-    const [dst, src] = [this.whole.ptr, this.param];
+    const [dst, src] = [this.buffer.ptr, this.param];
     this.device.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.length, dst, src });
-    this.whole.version++;
+    this.buffer.version++;
   }
 }
 
@@ -68,11 +73,11 @@ export class ReplicatedStorage implements ParameterStorage {
   readonly kind = "replicated";
   readonly parameter: Parameter;
   readonly shard: ShardLayout;
-  readonly run: ParameterRun;
+  readonly flatShard: FlatShard;
   readonly reducer: GradientReducer;
   readonly runOffset: number;
   /** Where values are computed with, if not where they are. */
-  readonly whole: WholeView | undefined;
+  readonly computeView: ComputeView | undefined;
   readonly normReducer = undefined;
   /** The gradient of the passes since the last reduction. */
   readonly sink: GradientSlot;
@@ -102,7 +107,7 @@ export class ReplicatedStorage implements ParameterStorage {
     this.shard = this.#values.shard;
     this.runOffset = this.#values.runOffset;
     this.#copy = paramDtype === float32 ? undefined : new ComputeCopy(parameter, paramDtype);
-    this.run = this.#copy ?? this.#values.run;
+    this.flatShard = this.#copy ?? this.#values.flatShard;
     this.sink = new GradientSlot({
       place: () => bucketOf(this).place(this),
       dtype: float32,
@@ -112,7 +117,7 @@ export class ReplicatedStorage implements ParameterStorage {
       },
     });
     if (this.#copy !== undefined) {
-      this.whole = { buffer: this.#copy.whole, layout: denseLayout(parameter.shape), dtype: paramDtype };
+      this.computeView = { buffer: this.#copy.buffer, layout: denseLayout(parameter.shape), dtype: paramDtype };
     }
   }
 
@@ -123,13 +128,13 @@ export class ReplicatedStorage implements ParameterStorage {
 
   /** Gives up what {@link open} has allocated, where {@link adopt} does not follow. */
   discard(): void {
-    this.#copy?.whole.release();
+    this.#copy?.buffer.release();
   }
 
   /** Becomes the parameter's storage. */
   adopt(): void {
     if (this.hasValues()) this.#copy?.renew();
-    this.parameter.adopt(this, this.whole);
+    this.parameter.adopt(this, this.computeView);
   }
 
   /** Whether a backward on this rank has reached it since its gradient was cleared. */
@@ -147,7 +152,7 @@ export class ReplicatedStorage implements ParameterStorage {
 
   vacate(): void {
     this.#values.vacate();
-    this.#copy?.whole.detach();
+    this.#copy?.buffer.detach();
   }
 
   hasUnreduced(): boolean {
@@ -180,7 +185,7 @@ export class ReplicatedStorage implements ParameterStorage {
   }
 
   /** The pass has ended; some rank has used the parameter since gradients were cleared, or none has. */
-  settle(used: boolean): void {
+  endPass(used: boolean): void {
     this.#shown = used;
     if (used) return this.parameter.announceGradient();
     this.#reduced?.dispose();

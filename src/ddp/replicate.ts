@@ -126,7 +126,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
     }
     const members = [...this.#buckets.keys()];
     const used = usedOnAnyRank(this.#group, members);
-    for (const member of members) member.settle(used.has(member));
+    for (const member of members) member.endPass(used.has(member));
   }
 
   abandonPass(): void {
@@ -151,7 +151,7 @@ export class ReplicatedModule implements PassMember, GradientReducer {
 
   /** Makes buckets of what is trained now: parameters may have been frozen or unfrozen since the last pass. */
   #planBuckets(): void {
-    const trained = [...this.#storages.keys()].filter(({ trainable }) => trainable).toReversed();
+    const trained = [...this.#storages.keys()].filter(({ requiresGrad }) => requiresGrad).toReversed();
     const planned = [...this.#buckets.keys()];
     if (trained.length === planned.length && planned.every(({ parameter }, i) => parameter === trained[i])) return;
     const buckets = planBuckets(trained, this.#bucketBytes).map((parameters) =>
@@ -172,7 +172,7 @@ export function replicate(module: Module, options: ReplicateOptions): Replicated
   const group = ranksOf(options.mesh, "replicate");
   module.ensureNames();
   const parameters = [...module.parameters()];
-  if (!parameters.some(({ trainable }) => trainable)) {
+  if (!parameters.some(({ requiresGrad }) => requiresGrad)) {
     throw new ArgumentError(`Cannot replicate ${module.constructor.name}: nothing is trainable`);
   }
   for (const parameter of parameters) parameter.requirePlain("replicate");

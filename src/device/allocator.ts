@@ -54,7 +54,7 @@ export interface MemoryHolder {
 }
 
 /** A block to free at its end: where it begins, its bytes, and what it is for. */
-interface Block {
+interface MemoryBlock {
   readonly bytes: number;
   readonly owner: string;
   readonly kind: MemoryKind;
@@ -77,7 +77,7 @@ export class Allocator {
   readonly #end: number;
   /** Free ranges by start, ascending, never adjacent: [start, end). */
   #free: { start: number; end: number }[];
-  readonly #blocks = new Map<number, Block>();
+  readonly #blocks = new Map<number, MemoryBlock>();
   #inUse = 0;
   readonly #terms = { ...NO_TERMS };
   #peak = 0;

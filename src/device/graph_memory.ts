@@ -15,7 +15,7 @@ import { Allocator } from "./allocator.ts";
 import type { Stream, StreamName } from "./stream.ts";
 
 /** Addresses that are free. */
-interface Range {
+interface AddressRange {
   readonly start: number;
   readonly end: number;
   /** Which stream freed them when; undefined for what was never used. */
@@ -41,7 +41,7 @@ interface Taken {
 export class GraphMemory extends Allocator {
   readonly #streamOf: () => Stream;
   readonly #makesEvents: () => boolean;
-  #ranges: readonly Range[];
+  #ranges: readonly AddressRange[];
   /** For each stream its allocations that no later one was as large as, the newest last. */
   readonly #taken = new Map<StreamName, Taken[]>();
   #time = 0;
@@ -66,11 +66,11 @@ export class GraphMemory extends Allocator {
     const stream = this.#streamOf();
     const time = ++this.#time;
     const taken = this.#taken.get(stream.name) ?? [];
-    const isOwn = ({ freed }: Range): boolean => freed?.stream === stream.name;
+    const isOwn = ({ freed }: AddressRange): boolean => freed?.stream === stream.name;
     const largestSince = (then: number): number => taken.find((one) => one.time > then)?.size ?? 0;
-    const isOld = (range: Range): boolean =>
+    const isOld = (range: AddressRange): boolean =>
       isOwn(range) || (range.freed !== undefined && largestSince(range.freed.time) >= size);
-    const isFresh = (range: Range): boolean => range.freed === undefined || isOld(range);
+    const isFresh = (range: AddressRange): boolean => range.freed === undefined || isOld(range);
     const found = this.#find(size, isOwn) ?? this.#find(size, isOld) ?? this.#find(size, isFresh) ??
       this.#find(size, () => true);
     if (found === undefined) return undefined;
@@ -97,7 +97,7 @@ export class GraphMemory extends Allocator {
   }
 
   /** The first of some neighbouring ranges of that kind that have so many bytes together. */
-  #find(size: number, isTaken: (range: Range) => boolean): number | undefined {
+  #find(size: number, isTaken: (range: AddressRange) => boolean): number | undefined {
     let [first, bytes, end] = [0, 0, -1];
     for (const [i, range] of this.#ranges.entries()) {
       if (!isTaken(range)) {
@@ -116,7 +116,7 @@ export class GraphMemory extends Allocator {
   #take(first: number, size: number, stream: Stream): number {
     const { start } = at(this.#ranges, first, "free range");
     const end = start + size;
-    const rest: Range[] = [];
+    const rest: AddressRange[] = [];
     let count = 0;
     for (const range of this.#ranges.slice(first)) {
       if (range.start >= end) break;

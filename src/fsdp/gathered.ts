@@ -48,22 +48,22 @@ export function copyChunks(
   { kernels }: Device,
   dtype: DType,
   chunks: Chunks,
-  { whole, runs, world, to }: {
-    readonly whole: DevicePtr;
-    readonly runs: DevicePtr;
+  { unsharded, shards, world, to }: {
+    readonly unsharded: DevicePtr;
+    readonly shards: DevicePtr;
     readonly world: number;
-    readonly to: "whole" | "runs";
+    readonly to: "unsharded" | "shards";
   },
 ): void {
   const { strides } = denseLayout(chunks.shape);
   for (let rank = 0, begin = 0; rank < world; rank++) {
     const { offsets, sizes } = chunkOf(chunks, rank);
-    const inWhole = at(offsets, chunks.dim, "dim") * at(strides, chunks.dim, "dim");
+    const inUnsharded = at(offsets, chunks.dim, "dim") * at(strides, chunks.dim, "dim");
     const places = {
-      whole: { ptr: devicePtr(whole + inWhole * dtype.byteLength), strides },
-      runs: { ptr: devicePtr(runs + begin * dtype.byteLength), strides: denseLayout(sizes).strides },
+      unsharded: { ptr: devicePtr(unsharded + inUnsharded * dtype.byteLength), strides },
+      shards: { ptr: devicePtr(shards + begin * dtype.byteLength), strides: denseLayout(sizes).strides },
     };
-    const [dst, src] = [places[to], places[to === "whole" ? "runs" : "whole"]];
+    const [dst, src] = [places[to], places[to === "unsharded" ? "shards" : "unsharded"]];
     const args = { dst: dst.ptr, dstStrides: dst.strides, src: src.ptr, srcStrides: src.strides };
     kernels.copyStrided({ dtype, shape: sizes, ...args });
     begin += numelOf(sizes);
@@ -71,18 +71,18 @@ export function copyChunks(
 }
 
 /** Memory of a run. */
-interface RunMemory {
+interface ShardMemory {
   /** The device that it lies on. */
-  readonly home: Device;
+  readonly device: Device;
   readonly window: GatherWindow;
   /** The float32 master weights. */
   readonly master: Buffer;
 }
 
 /** A run and the whole that it is a part of. */
-export class GatheredRun {
+export class GatheredParameters {
   /** The whole; parameters hold references. */
-  readonly whole: Buffer;
+  readonly unsharded: Buffer;
   readonly #device: Device;
   readonly #policy: ResolvedPolicy;
   readonly #extension: GatherExtension | undefined;
@@ -92,7 +92,7 @@ export class GatheredRun {
   /** Memory that peers read, where the run is not offloaded. */
   readonly #shared: GatherWindow | undefined;
   /** Undefined until {@link open}, and after {@link dispose}. */
-  #memory: RunMemory | undefined;
+  #memory: ShardMemory | undefined;
   #kept: KeptPart | undefined;
   /** After the last write to what is gathered from. */
   #written: DeviceEvent;
@@ -119,12 +119,12 @@ export class GatheredRun {
     this.#dtype = policy.paramDtype;
     this.#nameOf = nameOf;
     const name = nameOf();
-    const bytes = plan.runLength * this.#dtype.byteLength;
+    const bytes = plan.shardLength * this.#dtype.byteLength;
     this.#shared = policy.offloadPolicy === undefined
       ? policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name)
       : undefined;
     const source = policy.group.gatherMemory();
-    this.whole = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered", source);
+    this.unsharded = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered", source);
     this.#written = device.streams.current.record();
   }
 
@@ -132,47 +132,47 @@ export class GatheredRun {
   open(): void {
     const { offloadPolicy, group } = this.#policy;
     if (offloadPolicy?.pinMemory === false) this.#device.offload.leaveUnpinned();
-    const home = offloadPolicy === undefined ? this.#device : this.#device.offload.device;
-    const [name, { runLength }] = [this.#nameOf(), this.#plan];
-    const bytes = runLength * this.#dtype.byteLength;
+    const shardDevice = offloadPolicy === undefined ? this.#device : this.#device.offload.device;
+    const [name, { shardLength }] = [this.#nameOf(), this.#plan];
+    const bytes = shardLength * this.#dtype.byteLength;
     using taken = new DisposableStack();
     const window = this.#shared ?? new OffloadedWindow(group, this.#device, bytes, name);
     if (window !== this.#shared) taken.defer(() => window.dispose());
     const master = this.#dtype === float32
-      ? Buffer.borrow(home, window.pointer, bytes, `${name} parameters`)
-      : Buffer.allocate(home, runLength * float32.byteLength, `${name} master weights`, "parameters");
+      ? Buffer.borrow(shardDevice, window.pointer, bytes, `${name} parameters`)
+      : Buffer.allocate(shardDevice, shardLength * float32.byteLength, `${name} master weights`, "parameters");
     taken.move();
-    this.#memory = { home, window, master };
+    this.#memory = { device: shardDevice, window, master };
   }
 
   /** Where the run lies. */
   get home(): Device {
-    return this.#own.home;
+    return this.#shard.device;
   }
 
   /** Address of the master weights. */
   get master(): DevicePtr {
-    return this.#own.master.ptr;
+    return this.#shard.master.ptr;
   }
 
-  get #own(): RunMemory {
+  get #shard(): ShardMemory {
     if (this.#memory === undefined) throw new UseAfterDisposeError(`'${this.#nameOf()}' has no memory of its own`);
     return this.#memory;
   }
 
   /** Waits until no peer reads the run. What was gathered must be freed before, as it would grow stale. */
   beginWrite(): void {
-    this.#own.window.beginWrite(this.#nameOf());
+    this.#shard.window.beginWrite(this.#nameOf());
   }
 
   /** Publishes what was written. */
   endWrite(): void {
     if (this.#dtype !== float32) {
-      const [dst, src] = [this.#own.window.pointer, this.#own.master.ptr];
-      this.home.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.runLength, dst, src });
+      const [dst, src] = [this.#shard.window.pointer, this.#shard.master.ptr];
+      this.home.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.shardLength, dst, src });
     }
-    this.#own.window.endWrite();
-    this.whole.version++;
+    this.#shard.window.endWrite();
+    this.unsharded.version++;
     this.#written = this.#device.streams.current.record();
   }
 
@@ -181,11 +181,11 @@ export class GatheredRun {
     const { streams } = this.#device;
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
-      this.whole.attach();
+      this.unsharded.attach();
       try {
         return this.#kept === undefined ? this.#gatherAll(phase, custom) : this.#gatherKept(this.#kept, phase);
       } catch (error) {
-        this.whole.detach();
+        this.unsharded.detach();
         throw error;
       }
     });
@@ -200,26 +200,26 @@ export class GatheredRun {
   /** Frees the whole, and what is kept of it. */
   reshard(): void {
     this.wait();
-    this.whole.detach();
+    this.unsharded.detach();
     this.#dropKept();
   }
 
   /** Frees the whole but for this rank's part of it among `ranks`, neighbours of whom each keeps another one. */
   reshardTo(ranks: ProcessGroup): void {
     this.wait();
-    const bytes = this.whole.byteLength / ranks.size;
+    const bytes = this.unsharded.byteLength / ranks.size;
     const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} kept parameters`, "gathered");
-    this.#device.copy(buffer.ptr, devicePtr(this.whole.ptr + ranks.rank * bytes), bytes);
-    this.whole.detach();
+    this.#device.copy(buffer.ptr, devicePtr(this.unsharded.ptr + ranks.rank * bytes), bytes);
+    this.unsharded.detach();
     this.#kept = { buffer, ranks };
     this.#written = this.#device.streams.current.record();
   }
 
   /** Frees everything; every rank must. A second call does nothing. */
   dispose(): void {
-    if (this.whole.disposed) return;
+    if (this.unsharded.disposed) return;
     this.reshard();
-    this.whole.release();
+    this.unsharded.release();
     this.#memory?.master.release();
     (this.#memory?.window ?? this.#shared)?.dispose();
     this.#memory = undefined;
@@ -227,25 +227,30 @@ export class GatheredRun {
 
   #gatherAll(phase: Phase, custom: CustomCollectives["allGather"]): Work {
     if (this.#extension !== undefined) return this.#gatherExtended(this.#extension, phase);
-    const { chunks, world, runLength } = this.#plan;
-    const byteLength = runLength * this.#dtype.byteLength;
+    const { chunks, world, shardLength } = this.#plan;
+    const byteLength = shardLength * this.#dtype.byteLength;
     const unit = this.#nameOf();
     using runs = chunks === undefined || chunks.dim === 0
       ? undefined
       : Buffer.allocate(this.#device, world * byteLength, `${unit} gathered chunks`, "gathered");
-    const dst = (runs ?? this.whole).ptr;
+    const dst = (runs ?? this.unsharded).ptr;
     const starts = Array.from({ length: world }, (_, rank) => rank * byteLength);
     const work = custom === undefined
-      ? this.#own.window.gather(dst, starts, unit, phase)
+      ? this.#shard.window.gather(dst, starts, unit, phase)
       : this.#gatherBy(custom, { group: this.#policy.group, dst, byteLength, unit, phase });
     if (chunks === undefined || runs === undefined) return work;
     work.wait();
-    copyChunks(this.#device, this.#dtype, chunks, { whole: this.whole.ptr, runs: runs.ptr, world, to: "whole" });
+    copyChunks(this.#device, this.#dtype, chunks, {
+      unsharded: this.unsharded.ptr,
+      shards: runs.ptr,
+      world,
+      to: "unsharded",
+    });
     return enqueuedWork(this.#device);
   }
 
   #gatherBy(custom: NonNullable<CustomCollectives["allGather"]>, call: Omit<AllGatherCall, "src">): Work {
-    using own = this.#onDevice(this.#own.window.pointer, call.byteLength);
+    using own = this.#onDevice(this.#shard.window.pointer, call.byteLength);
     return custom({ ...call, src: own.ptr });
   }
 
@@ -267,7 +272,7 @@ export class GatheredRun {
     const context = { group, shape, chunkShape: chunkOf(chunks, 0).sizes, paramDtype };
     using _frame = scope();
     return noGrad(() => {
-      const own = this.#onDevice(this.#own.master.ptr, this.#own.master.byteLength);
+      const own = this.#onDevice(this.#shard.master.ptr, this.#shard.master.byteLength);
       using shard = new Tensor(own, denseLayout(chunkOf(chunks, group.rank).sizes), float32);
       const { inputs, metadata } = extension.preAllGather(shard, context);
       const outputs = inputs.map((input, i) => {
@@ -276,15 +281,15 @@ export class GatheredRun {
         group.allGather(all.ptr, own.ptr, bytes, `${this.#nameOf()} input ${i}`, phase).wait();
         return all;
       });
-      this.whole.retain();
-      using out = new Tensor(this.whole, denseLayout(shape), paramDtype);
+      this.unsharded.retain();
+      using out = new Tensor(this.unsharded, denseLayout(shape), paramDtype);
       extension.postAllGather(outputs, metadata, out);
       return enqueuedWork(this.#device);
     });
   }
 
   #gatherKept({ buffer: { ptr, byteLength }, ranks }: KeptPart, phase: Phase): Work {
-    const work = ranks.allGather(this.whole.ptr, ptr, byteLength, this.#nameOf(), phase);
+    const work = ranks.allGather(this.unsharded.ptr, ptr, byteLength, this.#nameOf(), phase);
     this.#dropKept();
     return work;
   }

@@ -27,7 +27,7 @@ export interface SegmentPlan {
   /** First element of each parameter, in the order given. */
   readonly offsets: readonly number[];
   /** Length of each rank's run; the segment is `world` of them. */
-  readonly runLength: number;
+  readonly shardLength: number;
   readonly world: number;
   /** Elements of the segment that belong to no parameter. */
   readonly padding: number;
@@ -79,19 +79,19 @@ export function planSegment(sizes: readonly number[], world: number, narrowestBy
     end += roundUp(size, block);
     numel += size;
   }
-  const runLength = Math.max(block, roundUp(end / world, block));
-  return { offsets, runLength, world, padding: runLength * world - numel };
+  const shardLength = Math.max(block, roundUp(end / world, block));
+  return { offsets, shardLength, world, padding: shardLength * world - numel };
 }
 
 /** What `rank` owns of the parameter that starts at `offset` with `numel` elements. */
 export function shareOf(plan: SegmentPlan, offset: number, numel: number, rank: number): Share {
-  const runStart = rank * plan.runLength;
+  const runStart = rank * plan.shardLength;
   const begin = Math.min(Math.max(offset, runStart), offset + numel);
-  const end = Math.max(begin, Math.min(offset + numel, runStart + plan.runLength));
+  const end = Math.max(begin, Math.min(offset + numel, runStart + plan.shardLength));
   return {
     offset: begin - offset,
     length: end - begin,
-    runOffset: Math.max(0, Math.min(begin - runStart, plan.runLength)),
+    runOffset: Math.max(0, Math.min(begin - runStart, plan.shardLength)),
   };
 }
 
@@ -114,8 +114,14 @@ export function planChunks({ shape, fqn }: Parameter, dim: number, world: number
     );
   }
   const [numel, size] = [numelOf(shape), Math.ceil(length / world)];
-  const runLength = length === 0 ? 0 : numel / length * size;
-  return { offsets: [0], runLength, world, padding: runLength * world - numel, chunks: { shape, dim: place, size } };
+  const shardLength = length === 0 ? 0 : numel / length * size;
+  return {
+    offsets: [0],
+    shardLength,
+    world,
+    padding: shardLength * world - numel,
+    chunks: { shape, dim: place, size },
+  };
 }
 
 /** A rank's chunk; of no elements where there are fewer chunks than ranks. */

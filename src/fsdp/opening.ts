@@ -8,7 +8,7 @@ import type { Buffer } from "../device/buffer.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
-import { openRuns } from "../tensor/write.ts";
+import { openFlatShards } from "../tensor/write.ts";
 import { planChunks } from "./layout.ts";
 import { FlatSegment, type SegmentOptions } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
@@ -55,9 +55,9 @@ export function openSegments(unit: FsdpUnit, parameters: readonly Parameter[], m
 function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonly PlannedSegment[] {
   const cuts = parameters.map((parameter) => ({ parameter, ...cutOf(unit, parameter) }));
   const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
-  const trainable = flat.filter((parameter) => parameter.trainable);
-  const frozen = flat.filter((parameter) => !parameter.trainable);
-  const lists = [trainable, frozen].filter((list) => list.length > 0);
+  const requiresGrad = flat.filter((parameter) => parameter.requiresGrad);
+  const frozen = flat.filter((parameter) => !parameter.requiresGrad);
+  const lists = [requiresGrad, frozen].filter((list) => list.length > 0);
   return [
     ...lists.map((list, i) => ({ list, options: { suffix: i === 0 ? "" : " (frozen)" } })),
     ...cuts.flatMap(({ parameter, ...options }) => options.plan === undefined ? [] : { list: [parameter], options }),
@@ -82,7 +82,7 @@ function takeValues(segments: readonly FlatSegment[], others: readonly FlatSegme
       if (present.has(parameter)) owners.set(parameter, segment);
     }
   }
-  using _writing = openRuns(new Set(owners.values()));
+  using _writing = openFlatShards(new Set(owners.values()));
   for (const [parameter, segment] of owners) {
     if (parameter.storage.kind === "plain") segment.take(parameter, parameter.ptr);
   }

@@ -32,7 +32,7 @@ export class ShardedStorage implements ParameterStorage {
   readonly runOffset: number;
   readonly sink: GradientSlot;
   readonly normReducer: NormReducer;
-  readonly run: FlatSegment;
+  readonly flatShard: FlatSegment;
   /** First element in the whole segment. */
   readonly #offset: number;
   #used = false;
@@ -42,7 +42,7 @@ export class ShardedStorage implements ParameterStorage {
   #owned: Tensor | undefined;
 
   constructor(segment: FlatSegment, parameter: Parameter, offset: number, part: OwnedPart, group: ProcessGroup) {
-    this.run = segment;
+    this.flatShard = segment;
     this.parameter = parameter;
     this.#offset = offset;
     this.shard = part.shard;
@@ -61,7 +61,7 @@ export class ShardedStorage implements ParameterStorage {
 
   /** The unit it belongs to. */
   get unit(): FsdpUnit {
-    return this.run.unit;
+    return this.flatShard.unit;
   }
 
   get reducer(): GradientReducer {
@@ -110,15 +110,15 @@ export class ShardedStorage implements ParameterStorage {
     this.#owned?.dispose();
     this.#owned = undefined;
     this.sink.clear();
-    this.run.settle(this);
+    this.flatShard.releaseGradient(this);
   }
 
   /** Closes the whole gradient, which is about to be reduced; without any contribution, zeros take the place. */
   prepareReduction(): void {
-    this.#isHidden = this.parameter.trainable;
+    this.#isHidden = this.parameter.requiresGrad;
     this.sink.finish();
     if (this.sink.gradient() !== undefined) return;
-    using place = this.run.gradientPlace(this.parameter, this.#offset);
+    using place = this.flatShard.gradientPlace(this.parameter, this.#offset);
     place.device.kernels.fill({ dtype: place.dtype, n: place.numel, value: 0, dst: place.ptr });
   }
 
@@ -126,7 +126,7 @@ export class ShardedStorage implements ParameterStorage {
   show(used: boolean): void {
     this.#isHidden = false;
     if (!used) return;
-    this.#owned ??= this.run.runGradient(this.runOffset, this.shard.numel);
+    this.#owned ??= this.flatShard.shardedGradient(this.runOffset, this.shard.numel);
     this.parameter.announceGradient();
   }
 }

@@ -105,7 +105,7 @@ export class FsdpRoot implements PassMember {
   endPass(): void {
     for (const unit of this.units.toReversed()) unit.reduceRest(); // the same order on every rank
     for (const unit of this.units) unit.releaseInputs();
-    this.#settleUse();
+    this.#readUsed();
     for (const unit of this.units) unit.reshardAfterPass();
   }
 
@@ -114,7 +114,7 @@ export class FsdpRoot implements PassMember {
   }
 
   /** See Note [Unused parameters]. */
-  #settleUse(): void {
+  #readUsed(): void {
     const last = this.units.filter((unit) => unit.isLastBackward).flatMap(({ segments }) => segments);
     const reduced = last.filter((segment) => segment.isReduced);
     for (const [ranks, segments] of Map.groupBy(reduced, ({ unit }) => unit.policy.all)) {

@@ -24,10 +24,10 @@ import { float32 } from "../dtype.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout, numelOf } from "../shape.ts";
-import type { Parameter, ParameterRun } from "../tensor/parameter.ts";
+import type { FlatShard, Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
-import { elementRuns } from "../tensor/shard_layout.ts";
-import { copyChunks, GatheredRun } from "./gathered.ts";
+import { elementSlices } from "../tensor/shard_layout.ts";
+import { copyChunks, GatheredParameters } from "./gathered.ts";
 import { ownedPart, planSegment, type SegmentPlan } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
 import type { GatherExtension } from "./policy.ts";
@@ -43,7 +43,7 @@ export interface SegmentOptions {
 }
 
 /** A flat segment of one unit. */
-export class FlatSegment implements ParameterRun {
+export class FlatSegment implements FlatShard {
   /** What is computed on: gradients are reduced there. */
   readonly computeDevice: Device;
   /** The unit it belongs to. */
@@ -51,9 +51,9 @@ export class FlatSegment implements ParameterRun {
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
   readonly #nameOf: () => string;
-  readonly #parameters: GatheredRun;
-  #wholeGrad: Buffer | undefined;
-  #runGrad: Buffer | undefined;
+  readonly #parameters: GatheredParameters;
+  #unshardedGrad: Buffer | undefined;
+  #shardedGrad: Buffer | undefined;
   #partialGrad: Buffer | undefined;
   /** The reduction that has not been waited for. */
   #reduction: Work | undefined;
@@ -73,7 +73,7 @@ export class FlatSegment implements ParameterRun {
     const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
     this.plan = plan ?? planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
-    this.#parameters = new GatheredRun(first.device, this.plan, unit.policy, this.#nameOf, extension);
+    this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, extension);
     this.storages = parameters.map((parameter, i) => {
       const offset = at(this.plan.offsets, i, "offset of parameter");
       const part = ownedPart(this.plan, offset, parameter.shape, group.rank);
@@ -88,7 +88,7 @@ export class FlatSegment implements ParameterRun {
 
   /** Makes the parameters views of the whole. Memory of their own goes. */
   adopt(): void {
-    const { whole: buffer } = this.#parameters;
+    const { unsharded: buffer } = this.#parameters;
     const dtype = this.unit.policy.paramDtype;
     for (const [i, storage] of this.storages.entries()) {
       const layout = denseLayout(storage.parameter.shape, at(this.plan.offsets, i, "offset of parameter"));
@@ -102,7 +102,7 @@ export class FlatSegment implements ParameterRun {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
     const width = float32.byteLength;
-    for (const { offset, length, local } of elementRuns(storage.shard)) {
+    for (const { offset, length, local } of elementSlices(storage.shard)) {
       const dst = devicePtr(this.param + (storage.runOffset + local) * width);
       const src = devicePtr(from + offset * width);
       if (this.device === this.computeDevice) this.device.copy(dst, src, length * width);
@@ -125,7 +125,7 @@ export class FlatSegment implements ParameterRun {
   }
 
   get length(): number {
-    return this.plan.runLength;
+    return this.plan.shardLength;
   }
 
   get param(): DevicePtr {
@@ -133,7 +133,7 @@ export class FlatSegment implements ParameterRun {
   }
 
   get grad(): DevicePtr {
-    return this.#runGrad?.ptr ?? NO_PTR;
+    return this.#shardedGrad?.ptr ?? NO_PTR;
   }
 
   beginWrite(): void {
@@ -168,16 +168,16 @@ export class FlatSegment implements ParameterRun {
   }
 
   /** Whether gradients wait to be reduced. */
-  get holdsWholeGradient(): boolean {
-    return this.#wholeGrad !== undefined;
+  get holdsUnshardedGradient(): boolean {
+    return this.#unshardedGrad !== undefined;
   }
 
   /** A handle on the place of one parameter's gradient in the whole gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
     const bytes = this.plan.world * this.length * this.unit.policy.reduceDtype.byteLength;
-    this.#wholeGrad ??= Buffer.allocate(this.computeDevice, bytes, `${this.name} gradients`, "gradients");
-    this.#wholeGrad.retain();
-    return new Tensor(this.#wholeGrad, denseLayout(parameter.shape, offset), this.unit.policy.reduceDtype);
+    this.#unshardedGrad ??= Buffer.allocate(this.computeDevice, bytes, `${this.name} gradients`, "gradients");
+    this.#unshardedGrad.retain();
+    return new Tensor(this.#unshardedGrad, denseLayout(parameter.shape, offset), this.unit.policy.reduceDtype);
   }
 
   /**
@@ -185,35 +185,35 @@ export class FlatSegment implements ParameterRun {
    * into the partial one, which replicas scale. Parameters without a gradient count as zero.
    */
   reduceScatter(scale: DeviceScalar): void {
-    if (!this.storages.some(({ parameter }) => parameter.trainable)) return;
+    if (!this.storages.some(({ parameter }) => parameter.requiresGrad)) return;
     for (const storage of this.storages) storage.prepareReduction();
-    if (this.#wholeGrad === undefined) throw new InternalError(`'${this.name}' has no gradients to reduce`);
-    const { ptr: src } = this.#wholeGrad;
+    if (this.#unshardedGrad === undefined) throw new InternalError(`'${this.name}' has no gradients to reduce`);
+    const { ptr: src } = this.#unshardedGrad;
     const { policy: { group, replicas, reduceDtype: dtype }, custom } = this.unit;
     const isFinal = replicas === undefined && custom.allReduceHook === undefined;
     const isOffloaded = isFinal && this.device !== this.computeDevice;
     this.#onReduceStream(scale, () => {
       using kept = new DisposableStack();
-      const before = isOffloaded ? undefined : isFinal ? this.#runGrad : this.#partialGrad;
-      const sum = before ?? this.#allocateRun(this.computeDevice);
+      const before = isOffloaded ? undefined : isFinal ? this.#shardedGrad : this.#partialGrad;
+      const sum = before ?? this.#allocateShardedGrad(this.computeDevice);
       if (!isFinal) this.#partialGrad = sum;
-      else if (!isOffloaded) this.#runGrad = sum;
+      else if (!isOffloaded) this.#shardedGrad = sum;
       else kept.use(sum);
-      const runs = this.#runStarts(this.length).map((offset) => ({ offset, length: this.length }));
+      const slices = this.#shardStarts(this.length).map((offset) => ({ offset, length: this.length }));
       const scaled = replicas === undefined ? { scale } : {};
       const to = { dst: sum.ptr, dstDtype: float32, accumulate: before !== undefined, ...scaled };
-      using chunked = this.#inRuns(src);
-      const args = { src: chunked?.ptr ?? src, dtype, runs, ...to };
+      using chunked = this.#inShards(src);
+      const args = { src: chunked?.ptr ?? src, dtype, slices, ...to };
       const work = custom.reduceScatter === undefined
         ? group.reduceScatter(args, this.name, "backward")
         : custom.reduceScatter({ ...args, group, unit: this.name, phase: "backward" });
       if (isOffloaded) {
         work.wait();
-        this.#addToRun(sum);
+        this.#addToShardedGrad(sum);
       }
       for (const { sink } of this.storages) sink.clear();
-      if (this.#wholeGrad !== undefined) this.unit.holdInput(this.#wholeGrad);
-      this.#wholeGrad = undefined;
+      if (this.#unshardedGrad !== undefined) this.unit.holdInput(this.#unshardedGrad);
+      this.#unshardedGrad = undefined;
       return work;
     });
   }
@@ -232,7 +232,7 @@ export class FlatSegment implements ParameterRun {
         using reduced = new Tensor(partial, denseLayout([this.length]), float32);
         allReduceHook(reduced);
       }
-      this.#addToRun(partial);
+      this.#addToShardedGrad(partial);
       return enqueuedWork(this.computeDevice);
     });
   }
@@ -255,16 +255,16 @@ export class FlatSegment implements ParameterRun {
   }
 
   /** The run's gradient of one share, or undefined before the first reduction. */
-  runGradient(runOffset: number, length: number): Tensor | undefined {
-    if (this.#runGrad === undefined) return undefined;
-    this.#runGrad.retain();
-    return new Tensor(this.#runGrad, denseLayout([length], runOffset), float32);
+  shardedGradient(runOffset: number, length: number): Tensor | undefined {
+    if (this.#shardedGrad === undefined) return undefined;
+    this.#shardedGrad.retain();
+    return new Tensor(this.#shardedGrad, denseLayout([length], runOffset), float32);
   }
 
   /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
-  settle({ runOffset, shard: { numel } }: ShardedStorage): void {
+  releaseGradient({ runOffset, shard: { numel } }: ShardedStorage): void {
     this.#waitForReduction();
-    const sums = [this.#runGrad, this.#partialGrad].filter((sum) => sum !== undefined);
+    const sums = [this.#shardedGrad, this.#partialGrad].filter((sum) => sum !== undefined);
     if (this.storages.some((storage) => storage.holdsGradient)) {
       for (const { ptr, device } of sums) {
         const dst = devicePtr(ptr + runOffset * float32.byteLength);
@@ -273,9 +273,9 @@ export class FlatSegment implements ParameterRun {
       return;
     }
     for (const sum of sums) sum.release();
-    this.#runGrad = undefined;
+    this.#shardedGrad = undefined;
     this.#partialGrad = undefined;
-    this.#dropWholeGradient();
+    this.#freeUnshardedGrad();
   }
 
   /** Frees everything. Parameters that it has adopted become plain ones without memory. Every rank must. */
@@ -309,7 +309,7 @@ export class FlatSegment implements ParameterRun {
     if (own !== undefined) copyAcross(own, { device: this.device, ptr: this.param }, bytes);
     group.allGather(values.ptr, own?.ptr ?? this.param, bytes, name).wait();
     if (chunks !== undefined && dense !== undefined) {
-      copyChunks(device, float32, chunks, { whole: dense.ptr, runs: values.ptr, world, to: "whole" });
+      copyChunks(device, float32, chunks, { unsharded: dense.ptr, shards: values.ptr, world, to: "unsharded" });
     }
     for (const [i, storage] of this.storages.entries()) {
       if (!storage.hasValues()) continue;
@@ -334,41 +334,41 @@ export class FlatSegment implements ParameterRun {
   }
 
   /** A copy of the whole gradient in which each rank's chunk is a run, where a parameter is cut so that they are none. */
-  #inRuns(whole: DevicePtr): Buffer | undefined {
+  #inShards(unsharded: DevicePtr): Buffer | undefined {
     const [{ chunks, world }, { reduceDtype }] = [this.plan, this.unit.policy];
     if (chunks === undefined || chunks.dim === 0) return undefined;
     const bytes = world * this.length * reduceDtype.byteLength;
-    const runs = Buffer.allocate(this.computeDevice, bytes, `${this.name} gradient chunks`, "gradients");
-    copyChunks(this.computeDevice, reduceDtype, chunks, { whole, runs: runs.ptr, world, to: "runs" });
-    return runs;
+    const shards = Buffer.allocate(this.computeDevice, bytes, `${this.name} gradient chunks`, "gradients");
+    copyChunks(this.computeDevice, reduceDtype, chunks, { unsharded, shards: shards.ptr, world, to: "shards" });
+    return shards;
   }
 
   /** Adds sums to the run's gradient, which they become where there is none. */
-  #addToRun(sums: Buffer): void {
+  #addToShardedGrad(sums: Buffer): void {
     const { device } = this;
-    using own = this.#atHome(sums);
-    if (this.#runGrad === undefined) {
+    using own = this.#onShardDevice(sums);
+    if (this.#shardedGrad === undefined) {
       own.retain();
-      this.#runGrad = own;
+      this.#shardedGrad = own;
       return;
     }
-    const { ptr: dst } = this.#runGrad;
+    const { ptr: dst } = this.#shardedGrad;
     device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src: own.ptr });
   }
 
   /** A reference on sums where the run lies: themselves, or a copy of them. */
-  #atHome(sums: Buffer): Buffer {
+  #onShardDevice(sums: Buffer): Buffer {
     const { device } = this;
     if (sums.device === device) {
       sums.retain();
       return sums;
     }
-    const copy = this.#allocateRun(device);
+    const copy = this.#allocateShardedGrad(device);
     copyAcross({ device, ptr: copy.ptr }, { device: sums.device, ptr: sums.ptr }, sums.byteLength);
     return copy;
   }
 
-  #allocateRun(device: Device): Buffer {
+  #allocateShardedGrad(device: Device): Buffer {
     const bytes = this.length * float32.byteLength;
     return Buffer.allocate(device, bytes, `${this.name} gradient shard`, "gradient shards");
   }
@@ -378,12 +378,12 @@ export class FlatSegment implements ParameterRun {
     this.#reduction = undefined;
   }
 
-  #dropWholeGradient(): void {
-    this.#wholeGrad?.release();
-    this.#wholeGrad = undefined;
+  #freeUnshardedGrad(): void {
+    this.#unshardedGrad?.release();
+    this.#unshardedGrad = undefined;
   }
 
-  #runStarts(step: number): number[] {
+  #shardStarts(step: number): number[] {
     return Array.from({ length: this.plan.world }, (_, rank) => rank * step);
   }
 }

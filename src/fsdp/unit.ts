@@ -79,7 +79,7 @@ export class FsdpUnit implements GradientReducer {
   /** Whether this pass has reached the unit and has not left it yet. */
   #inBackward = false;
   /** The modules that have not run yet in this forward; empty outside of one. */
-  readonly #toRun = new Set<Module>();
+  readonly #pendingModules = new Set<Module>();
   /** Whether the forward under way has gathered the parameters, and they were not here before. */
   #gathersForward = false;
   #isDisposed = false;
@@ -193,11 +193,11 @@ export class FsdpUnit implements GradientReducer {
 
   /** The forward of one of its modules begins. Where this throws, it leaves nothing behind. */
   beginForward(): void {
-    const isFirst = this.#toRun.size === 0;
+    const isFirst = this.#pendingModules.size === 0;
     if (isFirst) {
       this.#gathersForward = !this.unsharded || this.#isPrefetched;
       this.#spans.forward = this.#span("unit", "forward");
-      for (const module of this.modules) this.#toRun.add(module);
+      for (const module of this.modules) this.#pendingModules.add(module);
     }
     this.#isPrefetched = false;
     try {
@@ -230,7 +230,7 @@ export class FsdpUnit implements GradientReducer {
   }
 
   #dropForward(): void {
-    this.#toRun.clear();
+    this.#pendingModules.clear();
     this.#isPrefetched = false;
     this.#spans.forward?.end();
   }
@@ -250,14 +250,14 @@ export class FsdpUnit implements GradientReducer {
 
   /** The forward of one of its modules has ended: after the last one, frees the whole parameters. */
   endForward(module: Module): void {
-    this.#toRun.delete(module);
-    if (this.#toRun.size === 0) this.#endForward();
+    this.#pendingModules.delete(module);
+    if (this.#pendingModules.size === 0) this.#endForward();
   }
 
   /** The root's forward has ended: modules that it left out are waited for no longer. */
   endRootForward(): void {
-    if (this.#toRun.size === 0 && !this.#isPrefetched) return;
-    this.#toRun.clear();
+    if (this.#pendingModules.size === 0 && !this.#isPrefetched) return;
+    this.#pendingModules.clear();
     this.#isPrefetched = false;
     this.#endForward();
   }
@@ -297,7 +297,7 @@ export class FsdpUnit implements GradientReducer {
     if (!this.#inBackward) return;
     this.#inBackward = false;
     const isUsed = this.root?.isUsed(this) === true;
-    if (!isUsed) this.#settleGradients();
+    if (!isUsed) this.#reduceGradients();
     // A module that runs again is gathered again; modules that share the unit are near each other.
     if (!isUsed || this.modules.length === 1) this.reshardAfterPass();
     this.#spans.backward?.end();
@@ -310,9 +310,9 @@ export class FsdpUnit implements GradientReducer {
 
   /** The pass has ended: reduces what has not been, also gradients that earlier passes left unreduced. */
   reduceRest(): void {
-    if (this.#inBackward || this.segments.some((segment) => segment.holdsWholeGradient)) this.#settleGradients();
+    if (this.#inBackward || this.segments.some((segment) => segment.holdsUnshardedGradient)) this.#reduceGradients();
     this.#inBackward = false;
-    this.#toRun.clear();
+    this.#pendingModules.clear();
     this.#allReduce();
     this.#spans.backward?.end();
   }
@@ -359,7 +359,7 @@ export class FsdpUnit implements GradientReducer {
     values.give();
   }
 
-  #settleGradients(): void {
+  #reduceGradients(): void {
     const scale = this.requiresGradientSync ? this.#gradientScale : undefined;
     for (const segment of this.segments) {
       if (scale !== undefined) segment.reduceScatter(scale);

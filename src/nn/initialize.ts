@@ -7,7 +7,7 @@
 import { float32 } from "../dtype.ts";
 import { devicePtr } from "../device/device.ts";
 import { keyOf } from "../random.ts";
-import { elementRuns } from "../tensor/shard_layout.ts";
+import { elementSlices } from "../tensor/shard_layout.ts";
 import { writeParameters } from "../tensor/write.ts";
 import type { Module } from "./module.ts";
 
@@ -23,10 +23,10 @@ export function initializeParameters(root: Module, seed: number): void {
     buffer.materialize();
     buffer.device.kernels.fill({ dtype: buffer.dtype, n: buffer.numel, value: buffer.value, dst: buffer.ptr });
   }
-  writeParameters(root.parameters(), ({ init, fqn, storage: { run, shard } }, owned) => {
-    const { kernels } = run.device;
+  writeParameters(root.parameters(), ({ init, fqn, storage: { flatShard, shard } }, owned) => {
+    const { kernels } = flatShard.device;
     const key = keyOf(seed, fqn);
-    for (const { offset, length, local } of elementRuns(shard)) {
+    for (const { offset, length, local } of elementSlices(shard)) {
       const part = { n: length, dst: devicePtr(owned + local * float32.byteLength) };
       if (init.kind === "normal") kernels.normal({ ...part, key, offset, mean: init.mean, std: init.std });
       else if (init.kind === "uniform") kernels.uniform({ ...part, key, offset, low: init.low, high: init.high });

@@ -53,9 +53,9 @@ function castFloats<T>(value: T, dtype: DType | undefined): T {
  *
  * @internal
  */
-export type Part = Module | Parameter | BufferTensor;
+export type ModuleMember = Module | Parameter | BufferTensor;
 
-function isPart(value: unknown): value is Part {
+function isPart(value: unknown): value is ModuleMember {
   return value instanceof Module || value instanceof Parameter || value instanceof BufferTensor;
 }
 
@@ -178,7 +178,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    *
    * @throws {ArgumentError} if a field hides some in a Map, a Set or an object of a class
    */
-  *children(): Generator<readonly [name: string, child: Part]> {
+  *children(): Generator<readonly [name: string, child: ModuleMember]> {
     for (const [field, value] of Object.entries(this)) yield* partsIn(this.nameOf(field), value, isPart);
   }
 
@@ -246,7 +246,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   }
 
   *#namedLeaves(): Generator<readonly [name: string, part: Parameter | BufferTensor]> {
-    const seen = new Set<Part>();
+    const seen = new Set<ModuleMember>();
     for (const [path, module] of this.namedModules()) {
       for (const [name, child] of module.children()) {
         if (child instanceof Module || seen.has(child)) continue;

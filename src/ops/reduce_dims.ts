@@ -12,7 +12,7 @@ import { copyElements } from "./convert.ts";
 import type { OpContext } from "./op.ts";
 
 /** An array that is reduced along its middle. */
-interface Block {
+interface DimBlock {
   readonly tensor: Tensor;
   readonly outer: number;
   readonly n: number;
@@ -20,7 +20,7 @@ interface Block {
 }
 
 /** The tensor as [outer, n, inner], of which `n` is reduced. Copies it where it is not dense or the dims are not neighbors. */
-function blockOf(context: OpContext, x: Tensor, dims: ReadonlySet<number>): Block {
+function blockOf(context: OpContext, x: Tensor, dims: ReadonlySet<number>): DimBlock {
   // A dim of size 1 lies nowhere, so it keeps no others apart.
   const places = [...x.shape.keys()].filter((dim) => x.shape[dim] !== 1);
   const reduced = places.filter((dim) => dims.has(dim));

@@ -13,7 +13,7 @@ import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
 import { requireHeld } from "../held.ts";
-import { Parameter, type ParameterRun } from "../tensor/parameter.ts";
+import { type FlatShard, Parameter } from "../tensor/parameter.ts";
 import { gateOf } from "./clip.ts";
 import { requireReduced } from "./reduced.ts";
 import { StateMemory } from "./state_memory.ts";
@@ -63,8 +63,8 @@ interface Member<S extends OptimizerSettings> {
 }
 
 /** Parameters of one run that were first trained together; one kernel call updates them. */
-interface Block<S extends OptimizerSettings> {
-  readonly run: ParameterRun;
+interface ParameterBlock<S extends OptimizerSettings> {
+  readonly flatShard: FlatShard;
   readonly members: readonly Member<S>[];
   /** Elements of each state: the members' one after another. */
   readonly length: number;
@@ -92,8 +92,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly groups: readonly ParamGroup<S>[];
   readonly #device: Device;
   readonly #parameters: readonly Parameter[];
-  readonly #blocks: Block<S>[] = [];
-  readonly #places = new Map<Parameter, { readonly block: Block<S>; readonly index: number }>();
+  readonly #blocks: ParameterBlock<S>[] = [];
+  readonly #places = new Map<Parameter, { readonly block: ParameterBlock<S>; readonly index: number }>();
   /** Steps of parameters that no block holds yet. */
   readonly #given = new Map<Parameter, number>();
   /** Room for the records of the blocks on a device, and for its copy of the gate. */
@@ -147,7 +147,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     if (gate !== "closed") {
       // The tables of all devices come before the first update, so that a step that runs out of memory changes nothing.
       const tables = Array.from(
-        Map.groupBy(this.#blocks, ({ run }) => run.device),
+        Map.groupBy(this.#blocks, ({ flatShard }) => flatShard.device),
         ([device, blocks]) => ({ device, blocks, table: this.#writeTable(device, blocks, gate) }),
       );
       for (const { device, blocks, table } of tables) this.#update(device, blocks, table);
@@ -177,21 +177,21 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /** Updates the runs of one device. */
-  #update(device: Device, blocks: readonly Block<S>[], table: RecordTable): void {
+  #update(device: Device, blocks: readonly ParameterBlock<S>[], table: RecordTable): void {
     let { next } = table;
-    for (const { run, members, length: numStates, states, steps } of blocks) {
+    for (const { flatShard, members, length: numStates, states, steps } of blocks) {
       const records = next;
       next = devicePtr(records + members.length * RECORD_BYTES);
       if (!members.some(isActive)) continue;
-      run.beginWrite();
+      flatShard.beginWrite();
       try {
-        const arrays = { n: run.length, numStates, param: run.param, grad: run.grad };
+        const arrays = { n: flatShard.length, numStates, param: flatShard.param, grad: flatShard.grad };
         const others = { numRecords: members.length, records, steps: steps.ptr, gate: table.gate };
         this.update(device.kernels, { ...arrays, ...others }, (name) => stateOf(states, name).beginUpdate());
         for (const state of states.values()) state.endUpdate();
       } finally {
         for (const state of states.values()) state.abandonUpdate();
-        run.endWrite();
+        flatShard.endWrite();
       }
     }
   }
@@ -206,7 +206,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     this.#adopt();
     for (const { members, states } of this.#blocks) {
       for (const { parameter, state } of members) {
-        if (!parameter.trainable) continue;
+        if (!parameter.requiresGrad) continue;
         for (const [name, memory] of states) {
           yield { parameter, name, device: memory.holder, ptr: () => memory.placeOf(state).ptr };
         }
@@ -219,7 +219,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     const ptr = this.#stepsPtr(parameter);
     if (ptr === undefined) return this.#given.get(parameter) ?? 0;
     const word = new Uint8Array(int32.byteLength);
-    const { device } = parameter.storage.run;
+    const { device } = parameter.storage.flatShard;
     device.synchronize();
     device.copyOut(word, ptr);
     return new DataView(word.buffer).getInt32(0, true);
@@ -234,7 +234,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     requireHeld(int32, steps, `set the steps of '${parameter.fqn}'`);
     const ptr = this.#stepsPtr(parameter);
     if (ptr === undefined) this.#given.set(parameter, steps);
-    else parameter.storage.run.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));
+    else parameter.storage.flatShard.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));
   }
 
   /** Bytes of all states on this rank. */
@@ -268,21 +268,21 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
 
   /** Gives states to parameters that are trained for the first time: some may have been frozen before. */
   #adopt(): void {
-    const fresh = new Map<ParameterRun, Member<S>[]>();
+    const fresh = new Map<FlatShard, Member<S>[]>();
     for (const group of this.groups) {
       for (const parameter of group.parameters) {
-        const { trainable, storage: { run } } = parameter;
-        const held = this.#places.get(parameter)?.block.run;
-        if (held !== undefined && held !== run) {
+        const { requiresGrad, storage: { flatShard } } = parameter;
+        const held = this.#places.get(parameter)?.block.flatShard;
+        if (held !== undefined && held !== flatShard) {
           throw new ArgumentError(
             `Cannot update '${parameter.fqn}' as it was sharded after its first step: build the optimizer after sharding`,
           );
         }
-        if (!trainable || held !== undefined) continue;
-        const members = fresh.get(run) ?? [];
+        if (!requiresGrad || held !== undefined) continue;
+        const members = fresh.get(flatShard) ?? [];
         const last = members.at(-1);
         members.push({ parameter, group, state: last === undefined ? 0 : endOf(last) });
-        fresh.set(run, members);
+        fresh.set(flatShard, members);
       }
     }
     using opened = new DisposableStack();
@@ -299,13 +299,13 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /** Allocates the states of parameters. Where memory runs out, it keeps none. */
-  #newBlock(run: ParameterRun, members: readonly Member<S>[]): Block<S> {
-    const { device } = run;
+  #newBlock(flatShard: FlatShard, members: readonly Member<S>[]): ParameterBlock<S> {
+    const { device } = flatShard;
     const length = members.reduce((_, member) => endOf(member), 0);
     const states = new Map<string, StateMemory>();
     using opened = new DisposableStack();
     for (const name of this.stateNames()) {
-      const state = new StateMemory(device, run.statePool, length, `optimizer ${name}`);
+      const state = new StateMemory(device, flatShard.statePool, length, `optimizer ${name}`);
       opened.defer(() => state.release());
       states.set(name, state);
     }
@@ -313,7 +313,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     opened.move();
     const given = Int32Array.from(members, ({ parameter }) => this.#given.get(parameter) ?? 0);
     device.copyIn(steps.ptr, new Uint8Array(given.buffer));
-    return { run, members, length, states, steps };
+    return { flatShard, members, length, states, steps };
   }
 
   #stepsPtr(parameter: Parameter): DevicePtr | undefined {
@@ -324,7 +324,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   /** Writes the records of a device's blocks: what varies from step to step reaches it in one copy; the gate, where it lies elsewhere. */
   #writeTable(
     device: Device,
-    blocks: readonly Block<S>[],
+    blocks: readonly ParameterBlock<S>[],
     gate: DevicePtr | undefined,
   ): RecordTable {
     const members = blocks.flatMap((block) => block.members);
@@ -377,7 +377,7 @@ interface CapturedRecords<S extends OptimizerSettings> {
 }
 
 function isActive({ parameter }: { readonly parameter: Parameter }): boolean {
-  return parameter.trainable && parameter.grad !== undefined;
+  return parameter.requiresGrad && parameter.grad !== undefined;
 }
 
 /** The end of a member's elements in the states. */
@@ -392,6 +392,6 @@ function stateOf(states: ReadonlyMap<string, StateMemory>, name: string): StateM
 }
 
 /** Frees the states of a block. */
-function freeBlock<S extends OptimizerSettings>({ states, steps }: Block<S>): void {
+function freeBlock<S extends OptimizerSettings>({ states, steps }: ParameterBlock<S>): void {
   for (const buffer of [...states.values(), steps]) buffer.release();
 }

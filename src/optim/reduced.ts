@@ -17,7 +17,7 @@ import type { Parameter } from "../tensor/parameter.ts";
 export function requireReducers(parameters: readonly Parameter[], what: string, worldSize: number = 1): void {
   const reduced = parameters.find(({ storage }) => storage.reducer !== undefined);
   if (reduced === undefined && worldSize === 1) return;
-  const alone = parameters.filter(({ trainable, storage }) => trainable && storage.reducer === undefined);
+  const alone = parameters.filter(({ requiresGrad, storage }) => requiresGrad && storage.reducer === undefined);
   if (alone.length === 0) return;
   const names = alone.slice(0, 10).map(({ fqn }) => `'${fqn}'`).join(", ");
   const more = alone.length > 10 ? ` and ${alone.length - 10} more` : "";
@@ -35,7 +35,7 @@ export function requireReducers(parameters: readonly Parameter[], what: string, 
  */
 export function requireReduced(parameters: readonly Parameter[], what: string): void {
   requireReducers(parameters, what);
-  const waiting = parameters.find(({ trainable, storage }) => trainable && storage.hasUnreduced());
+  const waiting = parameters.find(({ requiresGrad, storage }) => requiresGrad && storage.hasUnreduced());
   if (waiting === undefined) return;
   throw new ArgumentError(
     `Cannot ${what}: the gradient of '${waiting.fqn}' is not reduced yet; let the last backward of a step reduce it ` +

@@ -28,7 +28,7 @@ const TOLD: WeakSet<Parameter> = new WeakSet();
  */
 export function usedOnAnyRank<Use extends PassUse>(group: ProcessGroup, uses: readonly Use[]): ReadonlySet<Use> {
   const writes = uses.reduce((sum, { parameter }) => sum + parameter.buffer.version, 0);
-  const flagOf = ({ parameter, used }: Use): number => parameter.trainable ? Number(used) : FROZEN;
+  const flagOf = ({ parameter, used }: Use): number => parameter.requiresGrad ? Number(used) : FROZEN;
   const own = new Uint8Array(Uint32Array.of(writes, ...uses.map(flagOf)).buffer);
   const told = group.size === 1 || uses.length === 0 ? [own] : group.exchange(own, "used parameters");
   const rows = told.map((bytes) => new Uint32Array(bytes.slice().buffer));

@@ -33,7 +33,7 @@ interface Sharding {
   /** What {@link shardModel} was told. */
   readonly options: Omit<ShardModelOptions, "note">;
   /** Whether each parameter was trainable then: those that are lie together. */
-  readonly trainable: readonly boolean[];
+  readonly requiresGrad: readonly boolean[];
 }
 const SHARDED: WeakMap<Module, Sharding> = new WeakMap();
 
@@ -68,7 +68,7 @@ export function shardingOf(model: Module): Sharding | undefined {
  */
 export function shardModel(model: Module, options: ShardModelOptions): FullyShardedModule {
   const { note, ...kept } = options;
-  const trainable = [...model.namedParameters()].map(([, parameter]) => parameter.trainable);
+  const requiresGrad = [...model.namedParameters()].map(([, parameter]) => parameter.requiresGrad);
   // A plan may hold a function of the user: what it throws on one rank stops all before the first unit.
   const { units, root, notes } = shardRanksOf(options.mesh).all.agree(
     `plan ${model.constructor.name}`,
@@ -94,7 +94,7 @@ export function shardModel(model: Module, options: ShardModelOptions): FullyShar
     }
     handles.push(handle);
     for (const text of notes) note?.(text);
-    SHARDED.set(model, { options: kept, trainable });
+    SHARDED.set(model, { options: kept, requiresGrad });
     return handle;
   } catch (error) {
     // Every rank has failed alike, and undoes the same units.

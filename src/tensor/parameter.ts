@@ -14,7 +14,7 @@ import { ArgumentError } from "../errors.ts";
 import { denseLayout, type Layout, numelOf, type Shape } from "../shape.ts";
 import { GradientSlot } from "./gradient_slot.ts";
 import type { HostArray } from "./host.ts";
-import { type ShardLayout, wholeLayout } from "./shard_layout.ts";
+import { fullLayout, type ShardLayout } from "./shard_layout.ts";
 import { Tensor } from "./tensor.ts";
 
 /** How a parameter begins; every element depends on the seed, the parameter's FQN and its place only. */
@@ -26,7 +26,7 @@ export type Init =
   | { readonly kind: "constant"; readonly value: number };
 
 /** Flat float32 memory that holds this rank's elements of some parameters, and that an optimizer updates in one call. */
-export interface ParameterRun {
+export interface FlatShard {
   /** Where the memory lies: not always the device that the parameters are computed on. */
   readonly device: Device;
   /** Where optimizer states rest between updates. @default on the device */
@@ -71,7 +71,7 @@ export interface ParameterStorage {
   /** The elements that this rank keeps: dense in the run, from `runOffset` on. */
   readonly shard: ShardLayout;
   /** The memory that it shares with its neighbours. */
-  readonly run: ParameterRun;
+  readonly flatShard: FlatShard;
   /** First element of this parameter in the run. */
   readonly runOffset: number;
   /** Where the backward pass delivers gradients of the whole parameter. */
@@ -97,7 +97,7 @@ export interface ParameterStorage {
 /** The storage of a parameter in no parallelism. Its run lasts when it is replicated, and so do optimizer states. */
 function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   const sink = new GradientSlot({ onFinish: () => parameter.announceGradient() });
-  const run: ParameterRun = {
+  const flatShard: FlatShard = {
     device: buffer.device,
     length: parameter.numel,
     get param() {
@@ -111,8 +111,8 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   };
   return {
     kind: "plain",
-    shard: wholeLayout(parameter.shape),
-    run,
+    shard: fullLayout(parameter.shape),
+    flatShard,
     runOffset: 0,
     sink,
     reducer: undefined,
@@ -129,7 +129,7 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
 }
 
 /** Memory that a parameter's whole values are read from. */
-export interface WholeView {
+export interface ComputeView {
   /** One reference on it becomes the parameter's. */
   readonly buffer: Buffer;
   /** Where the run's elements lie in the buffer. */
@@ -166,7 +166,7 @@ export class Parameter extends Tensor {
   #own: Buffer;
   #plain: ParameterStorage;
   #storage: ParameterStorage;
-  #trainable: boolean;
+  #requiresGrad: boolean;
   readonly #gradientHooks = new Set<GradientListener>();
 
   /**
@@ -182,8 +182,8 @@ export class Parameter extends Tensor {
     this.#own = buffer;
     this.#plain = plainStorage(this, buffer);
     this.#storage = this.#plain;
-    this.#trainable = options.requiresGrad ?? true;
-    this.trainable = this.#trainable;
+    this.#requiresGrad = options.requiresGrad ?? true;
+    this.requiresGrad = this.#requiresGrad;
   }
 
   /** Whether the parameter has a name yet. */
@@ -229,13 +229,13 @@ export class Parameter extends Tensor {
   }
 
   /** Whether the parameter is trained. */
-  get trainable(): boolean {
-    return this.#trainable;
+  override get requiresGrad(): boolean {
+    return this.#requiresGrad;
   }
 
   /** Stops (or resumes) training it. */
-  set trainable(trainable: boolean) {
-    this.#trainable = trainable;
+  override set requiresGrad(trainable: boolean) {
+    this.#requiresGrad = trainable;
     const { shape, dtype } = this;
     this.setEdge(trainable ? { node: undefined, index: 0, sink: this.#storage.sink, shape, dtype } : undefined);
   }
@@ -266,19 +266,19 @@ export class Parameter extends Tensor {
   /**
    * Takes another storage; the gradient is dropped. Used by parallelisms.
    *
-   * @param whole where whole values are computed with from now on, if not in the parameter's own memory; that goes when it is
+   * @param computeView where whole values are computed with from now on, if not in the parameter's own memory; that goes when it is
    * sharded, and stays when it is replicated
    * @throws {ArgumentError} if the storage is not its own: see {@link requirePlain}
    */
-  adopt(storage: ParameterStorage, whole?: WholeView): void {
+  adopt(storage: ParameterStorage, computeView?: ComputeView): void {
     this.requirePlain(storage.kind === "sharded" ? "shard" : "replicate");
     this.zeroGrad();
     this.#storage = storage;
-    if (whole !== undefined) {
+    if (computeView !== undefined) {
       if (storage.kind === "replicated") this.#own.retain();
-      this.rebind(whole.buffer, whole.layout, whole.dtype);
+      this.rebind(computeView.buffer, computeView.layout, computeView.dtype);
     }
-    this.trainable = this.#trainable;
+    this.requiresGrad = this.#requiresGrad;
   }
 
   /** Memory for its whole values, uninitialized, for {@link takePlain}. Used by parallelisms. */
@@ -294,7 +294,7 @@ export class Parameter extends Tensor {
     this.#plain = plainStorage(this, own);
     this.rebind(own, denseLayout(this.shape), float32);
     this.#storage = this.#plain;
-    this.trainable = this.#trainable;
+    this.requiresGrad = this.#requiresGrad;
   }
 
   /** Makes it a plain parameter again, without a gradient; one that was sharded has no memory then. Used by parallelisms. */
@@ -306,7 +306,7 @@ export class Parameter extends Tensor {
     }
     if (this.buffer !== this.#own) this.rebind(this.#own, denseLayout(this.shape), float32);
     this.#storage = this.#plain;
-    this.trainable = this.#trainable;
+    this.requiresGrad = this.#requiresGrad;
   }
 
   /**

@@ -30,7 +30,7 @@ export interface ShardLayout {
 }
 
 /** Elements that are neighbours both in the row-major whole and in the rank's memory. */
-export interface ElementRun {
+export interface ElementSlice {
   /** First element, counted in the row-major whole. */
   readonly offset: number;
   readonly length: number;
@@ -39,13 +39,13 @@ export interface ElementRun {
 }
 
 /** The box of all elements. */
-export function wholeBox(shape: Shape): Box {
+export function fullBox(shape: Shape): Box {
   return { offsets: shape.map(() => 0), sizes: shape };
 }
 
 /** The layout of a rank that keeps everything. */
-export function wholeLayout(shape: Shape): ShardLayout {
-  return { shape, boxes: [wholeBox(shape)], numel: numelOf(shape) };
+export function fullLayout(shape: Shape): ShardLayout {
+  return { shape, boxes: [fullBox(shape)], numel: numelOf(shape) };
 }
 
 /**
@@ -68,21 +68,21 @@ function divide(shape: Shape, offset: number, length: number, prefix: readonly n
   }
   const row = numelOf(rest);
   const end = offset + length;
-  const firstWhole = Math.ceil(offset / row);
-  const endWhole = Math.floor(end / row);
-  if (firstWhole > endWhole) return divide(shape, offset % row, length, [...prefix, endWhole], into);
-  divide(shape, offset % row, firstWhole * row - offset, [...prefix, firstWhole - 1], into);
-  if (endWhole > firstWhole) {
+  const firstFullRow = Math.ceil(offset / row);
+  const endFullRow = Math.floor(end / row);
+  if (firstFullRow > endFullRow) return divide(shape, offset % row, length, [...prefix, endFullRow], into);
+  divide(shape, offset % row, firstFullRow * row - offset, [...prefix, firstFullRow - 1], into);
+  if (endFullRow > firstFullRow) {
     into.push({
-      offsets: [...prefix, firstWhole, ...rest.map(() => 0)],
-      sizes: [...prefix.map(() => 1), endWhole - firstWhole, ...rest],
+      offsets: [...prefix, firstFullRow, ...rest.map(() => 0)],
+      sizes: [...prefix.map(() => 1), endFullRow - firstFullRow, ...rest],
     });
   }
-  divide(shape, 0, end - endWhole * row, [...prefix, endWhole], into);
+  divide(shape, 0, end - endFullRow * row, [...prefix, endFullRow], into);
 }
 
 /** Elements that are neighbours in two boxes, each of which lists its elements densely in row-major order. */
-export interface SharedRun {
+export interface SharedSlice {
   /** First element, counted in the first box. */
   readonly inFirst: number;
   /** First element, counted in the second. */
@@ -91,7 +91,7 @@ export interface SharedRun {
 }
 
 /** The elements that two boxes of one tensor share, in order, in as few runs as there are. */
-export function sharedRuns(first: Box, second: Box): SharedRun[] {
+export function sharedSlices(first: Box, second: Box): SharedSlice[] {
   const from = first.offsets.map((offset, dim) => Math.max(offset, at(second.offsets, dim, "dim")));
   const sizes = from.map((offset, dim) => Math.min(endOf(first, dim), endOf(second, dim)) - offset);
   if (sizes.some((size) => size <= 0)) return [];
@@ -138,16 +138,16 @@ export function placedBoxes(
 }
 
 /** The runs of a layout, in the order of the rank's memory; neighbouring ones are one. */
-export function elementRuns(layout: ShardLayout): ElementRun[] {
-  const runs: ElementRun[] = [];
-  const whole = wholeBox(layout.shape);
+export function elementSlices(layout: ShardLayout): ElementSlice[] {
+  const slices: ElementSlice[] = [];
+  const full = fullBox(layout.shape);
   for (const { box, local } of placedBoxes(layout)) {
-    for (const { inFirst, inSecond: offset, length } of sharedRuns(box, whole)) {
-      const last = runs.at(-1);
+    for (const { inFirst, inSecond: offset, length } of sharedSlices(box, full)) {
+      const last = slices.at(-1);
       if (last !== undefined && last.offset + last.length === offset) {
-        runs[runs.length - 1] = { ...last, length: last.length + length };
-      } else runs.push({ offset, length, local: local + inFirst });
+        slices[slices.length - 1] = { ...last, length: last.length + length };
+      } else slices.push({ offset, length, local: local + inFirst });
     }
   }
-  return runs;
+  return slices;
 }

@@ -6,14 +6,14 @@
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { unwind } from "../unwind.ts";
-import type { Parameter, ParameterRun } from "./parameter.ts";
+import type { FlatShard, Parameter } from "./parameter.ts";
 
 /** Opens runs for writing, until it is disposed; that comes whatever happens, as other ranks wait. Collective. */
-export function openRuns(runs: Iterable<ParameterRun>): Disposable {
+export function openFlatShards(shards: Iterable<FlatShard>): Disposable {
   using opened = new DisposableStack();
-  for (const run of runs) {
-    run.beginWrite();
-    opened.defer(() => run.endWrite());
+  for (const shard of shards) {
+    shard.beginWrite();
+    opened.defer(() => shard.endWrite());
   }
   return opened.move();
 }
@@ -38,7 +38,7 @@ export function openForWriting(parameters: Iterable<Parameter>): ParameterWritin
     if (!isComplete) unwind(fresh.map(({ storage }) => () => storage.vacate()));
   });
   for (const parameter of list) parameter.materialize();
-  opened.use(openRuns(new Set(list.map(({ storage }) => storage.run))));
+  opened.use(openFlatShards(new Set(list.map(({ storage }) => storage.flatShard))));
   const writing = opened.move();
   return { complete: () => void (isComplete = true), [Symbol.dispose]: () => writing.dispose() };
 }
@@ -50,8 +50,8 @@ export function openForWriting(parameters: Iterable<Parameter>): ParameterWritin
  */
 export function ownedPtr(parameter: Parameter): DevicePtr {
   parameter.requireValues();
-  const { run, runOffset } = parameter.storage;
-  return devicePtr(run.param + runOffset * float32.byteLength);
+  const { flatShard, runOffset } = parameter.storage;
+  return devicePtr(flatShard.param + runOffset * float32.byteLength);
 }
 
 /**

@@ -95,9 +95,9 @@ export class ShardingDescription {
           const saveOps = savedOpsOf(at(modules, i, "module")[1]);
           if (saveOps !== undefined) applyActivationCheckpointing(ofTwin, { saveOps });
         }
-        setTrainable(twin, sharding.trainable);
+        setRequiresGrad(twin, sharding.requiresGrad);
         shardModel(twin, { ...options, mesh: meshLike(options.mesh, group) });
-        setTrainable(twin, [...model.namedParameters()].map(([, parameter]) => parameter.trainable));
+        setRequiresGrad(twin, [...model.namedParameters()].map(([, parameter]) => parameter.requiresGrad));
       },
       optimizer: (twin) => new AdamW(twin.parameters()),
       batch: emptyBatch(sizes, worldSize),
@@ -131,9 +131,9 @@ export class ShardingDescription {
   }
 }
 
-function setTrainable(model: Module, trainable: readonly boolean[]): void {
+function setRequiresGrad(model: Module, requiresGrad: readonly boolean[]): void {
   for (const [i, [name, parameter]] of [...model.namedParameters()].entries()) {
-    parameter.trainable = at(trainable, i, name);
+    parameter.requiresGrad = at(requiresGrad, i, name);
   }
 }
 
@@ -179,7 +179,7 @@ function describeUnit(unit: FsdpUnit, depth: number, isRoot: boolean): UnitDescr
   const total = (of: (segment: typeof segments[number]) => number): number =>
     segments.reduce((sum, segment) => sum + of(segment), 0);
   const padding = total(({ plan }) => plan.padding);
-  const whole = total(({ plan }) => plan.runLength * plan.world);
+  const whole = total(({ plan }) => plan.shardLength * plan.world);
   return {
     name,
     depth,
@@ -188,7 +188,7 @@ function describeUnit(unit: FsdpUnit, depth: number, isRoot: boolean): UnitDescr
     padding,
     world: policy.group.size,
     replicas: policy.all.size / policy.group.size,
-    bytesPerRank: total(({ plan }) => plan.runLength * float32.byteLength),
+    bytesPerRank: total(({ plan }) => plan.shardLength * float32.byteLength),
     dtypes: ledgerOf(policy),
     reshardAfterForward: unit.reshardAfterForward ?? !isRoot,
   };

@@ -43,7 +43,7 @@ export class CheckpointSaver implements Disposable {
     const { out: directory, keepLast, stateDictType } = this.#config;
     const what = { ...options, directory, model, optimizer, group, keepLast };
     if (this.#stager !== undefined) {
-      await this.settle();
+      await this.finishPending();
       this.#saving = asyncSave({ ...what, stager: this.#stager });
       return;
     }
@@ -53,7 +53,7 @@ export class CheckpointSaver implements Disposable {
   }
 
   /** Waits until what was begun is there. Every rank must call it. */
-  async settle(): Promise<void> {
+  async finishPending(): Promise<void> {
     if (this.#saving === undefined) return;
     const { path } = await this.#saving;
     this.#saving = undefined;

@@ -128,7 +128,7 @@ function readBoth({ device }: StepContext, loss: Tensor, norm: Tensor): { loss: 
 function nonFinite({ group, model, scaler }: StepContext, what: string, stepsTaken: number): NonFiniteError {
   const parameters = [...model.parameters()];
   const hasBadWeight = (parameter: Parameter): boolean =>
-    !areFinite(parameter.storage.run.device, ownedPtr(parameter), parameter.storage.shard.numel);
+    !areFinite(parameter.storage.flatShard.device, ownedPtr(parameter), parameter.storage.shard.numel);
   const hasBadGradient = ({ grad }: Parameter): boolean =>
     grad !== undefined && !areFinite(grad.device, grad.ptr, grad.numel);
   const [badWeight, badGradient] = [hasBadWeight, hasBadGradient].map((isBad) => {

@@ -226,9 +226,9 @@ export class StepGraph implements Disposable {
 /** A graph has no work of the host. */
 function requireOnDevice(parameters: readonly Parameter[], device: Device): void {
   for (const { fqn, storage } of parameters) {
-    if (storage.run.device === device) continue;
+    if (storage.flatShard.device === device) continue;
     throw new UnsupportedError(
-      `Cannot capture steps on ${device.name}: '${fqn}' is offloaded to ${storage.run.device.name}, and the host updates it there. Train ` +
+      `Cannot capture steps on ${device.name}: '${fqn}' is offloaded to ${storage.flatShard.device.name}, and the host updates it there. Train ` +
         "without offload or without graphs",
     );
   }
@@ -246,7 +246,7 @@ function shapeOf(
     const { batch, seq, random } = part;
     return `${batch} x ${seq}, ${random?.seed}, ${random === undefined ? "" : random.firstSample - (first ?? 0)}`;
   });
-  const frozen = parameters.filter(({ trainable }) => !trainable).map(({ fqn }) => fqn);
+  const frozen = parameters.filter(({ requiresGrad }) => !requiresGrad).map(({ fqn }) => fqn);
   const evaluated = [...model.namedModules()].filter(([, { training }]) => !training).map(([name]) => `'${name}'`);
   return [maxGradNorm, ...sizes, ...frozen, ...evaluated].join("\n");
 }

@@ -303,7 +303,7 @@ class Training {
     // The last step's checkpoint is what more steps would go on from.
     const saves = saveEvery > 0 || this.#step < steps;
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
-    await saver.settle();
+    await saver.finishPending();
     if (this.#step < steps) this.#options.output.over?.();
     const taken = `${countOf(this.#step - first, "step")} in ${formatDuration(performance.now() - begun)}`;
     const why = signal !== undefined ? `, as ${signal} came` : stops ? ", as onStep asked for" : "";
@@ -350,7 +350,7 @@ class Training {
     const news = this.#run.group.exchangeText(JSON.stringify(own), "stop requests").map((text): RankNews =>
       JSON.parse(text)
     );
-    if (news.every(({ isIdle }) => isIdle)) await saver.settle();
+    if (news.every(({ isIdle }) => isIdle)) await saver.finishPending();
     const signal = STOP_SIGNALS.find((one) => news.some((rank) => rank.signal === one));
     return { signal, stops: news.some((rank) => rank.stops) };
   }

@@ -30,7 +30,7 @@ import { Module } from "../../src/nn/module.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
 import { BufferTensor } from "../../src/tensor/buffer_tensor.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
-import { elementRuns } from "../../src/tensor/shard_layout.ts";
+import { elementSlices } from "../../src/tensor/shard_layout.ts";
 
 /** What the ranks do together. */
 export interface Task {
@@ -241,7 +241,7 @@ async function act(
     case "async-save": {
       for (const tensor of optimizerTensors(model, optimizer)) {
         const values = Float32Array.from(
-          elementRuns(tensor.shard).flatMap(({ offset, length }) =>
+          elementSlices(tensor.shard).flatMap(({ offset, length }) =>
             Array.from({ length }, (_, j) => stateValue(tensor.name, offset + j, seed))
           ),
         );
@@ -331,7 +331,7 @@ function compare(
   let compared = 0;
   const states = task.do === "load" ? optimizerTensors(model, optimizer) : [];
   for (const { name, shard, device, ptr } of [...modelTensors(model), ...states]) {
-    const [run] = elementRuns(shard);
+    const [run] = elementSlices(shard);
     if (run === undefined) continue;
     const { offset, length } = run;
     const values = new Float32Array(length);

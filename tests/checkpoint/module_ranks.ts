@@ -31,7 +31,7 @@ export class Own extends Module<[x: Tensor], Tensor> {
     this.runningMean = new BufferTensor(device, [3], { value: 0.25 });
     this.mask = new BufferTensor(device, [2], { value: 7, persistent: false });
     const [first] = this.layers;
-    if (first !== undefined) first.weight.trainable = false;
+    if (first !== undefined) first.weight.requiresGrad = false;
   }
 
   override forward(x: Tensor): Tensor {
@@ -65,7 +65,7 @@ export async function save(rank: WorldRank, { cut: how, directory, by }: Saving)
   if (by === "module") await saveModule(model, directory, group, { config: { inputs: 5 } });
   else if (by === "directory") await saveHfDirectory(model, directory, group);
   else {
-    const optimizer = new AdamW([...model.parameters()].filter(({ trainable }) => trainable));
+    const optimizer = new AdamW([...model.parameters()].filter(({ requiresGrad }) => requiresGrad));
     const what = { directory, step: 1, model, optimizer, group, state: {} };
     if (by === "checkpoint") await saveCheckpoint(what);
     else {
@@ -99,7 +99,7 @@ export async function load(
   else if (by === "module") await loadModule(model, directory, group);
   else if (by === "async") await loadModule(model, `${directory}/checkpoint-1`, group);
   else {
-    const optimizer = new AdamW([...model.parameters()].filter(({ trainable }) => trainable));
+    const optimizer = new AdamW([...model.parameters()].filter(({ requiresGrad }) => requiresGrad));
     const loaded = await loadCheckpoint({ directory, model, optimizer, group });
     if (loaded === undefined || loaded.changes.length > 0) throw new Error(`loaded ${JSON.stringify(loaded)}`);
   }

@@ -221,7 +221,7 @@ export function partly(rank: WorldRank): Partly {
   const { group } = rank;
   const [first, second] = [cutModel(rank, "units", 1), cutModel(rank, "units", 2)];
   train(rank, first.model, first.optimizer);
-  for (const layer of second.model.layers) layer.linear.weight.trainable = false;
+  for (const layer of second.model.layers) layer.linear.weight.requiresGrad = false;
   const trained = [...getModelStateDict(second.model, { ignoreFrozenParams: true }).keys()];
   const given = new Map(getModelStateDict(first.model));
   given.delete("head.weight");

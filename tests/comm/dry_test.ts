@@ -60,13 +60,13 @@ test("a dry group tells what calls would read and write", async () => {
   const [src, dst] = [base, group.openWindow([16, 8, 16], "unit").pointer];
   assert.equal(dst % 4096, 0);
   group.allReduce(src, 4, float32, { unit: "loss" });
-  const runs = [{ offset: 0, length: 4 }, { offset: 8, length: 2 }, { offset: 16, length: 4 }];
-  group.reduceScatter({ src, dtype: float32, runs, dst, dstDtype: float32, accumulate: true }, "unit");
+  const slices = [{ offset: 0, length: 4 }, { offset: 8, length: 2 }, { offset: 16, length: 4 }];
+  group.reduceScatter({ src, dtype: float32, slices, dst, dstDtype: float32, accumulate: true }, "unit");
   group.allGather(dst, src, 8, "all");
   group.broadcast(src, 12, 1, "mine");
   group.broadcast(src, 12, 0, "other");
   const whole = [0, 1, 2].map((rank) => ({ offset: 4 * rank, length: 4 }));
-  group.reduceScatter({ src, dtype: float32, runs: whole, dst, dstDtype: float32, accumulate: false }, "unit");
+  group.reduceScatter({ src, dtype: float32, slices: whole, dst, dstDtype: float32, accumulate: false }, "unit");
   group.transfer([{ kind: "send", ptr: src, byteLength: 4, peer: 0 }, {
     kind: "receive",
     ptr: dst,

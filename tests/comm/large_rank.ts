@@ -34,17 +34,17 @@ window.dispose();
 
 // Sums of small integers are exact. Of the runs, the first begins on a line of the caches, the second does not.
 const LENGTH = 2 ** 21 + 5;
-const runs = parts.map((_, rank) => ({ offset: rank * LENGTH, length: LENGTH }));
+const slices = parts.map((_, rank) => ({ offset: rank * LENGTH, length: LENGTH }));
 const valueOf = (rank: number, i: number): number => (i * 7 + (i >> 11) + rank * 5) % 1009 - 500;
 const own = group.rank * LENGTH;
 const src = device.allocator.allocate(group.size * LENGTH * 4, "source");
 device.copyIn(
   src,
-  new Uint8Array(Float32Array.from({ length: runs.length * LENGTH }, (_, i) => valueOf(group.rank, i)).buffer),
+  new Uint8Array(Float32Array.from({ length: slices.length * LENGTH }, (_, i) => valueOf(group.rank, i)).buffer),
 );
 const apart = device.allocator.allocate(LENGTH * 4 + 4, "sums");
 for (const dst of [apart, devicePtr(apart + 4), devicePtr(src + own * 4)]) {
-  const shape = { src, dtype: float32, runs, dst, dstDtype: float32, accumulate: false };
+  const shape = { src, dtype: float32, slices, dst, dstDtype: float32, accumulate: false };
   group.reduceScatter(shape, "large").wait();
   const sums = new Float32Array(LENGTH);
   device.copyOut(new Uint8Array(sums.buffer), dst);

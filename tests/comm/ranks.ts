@@ -97,14 +97,14 @@ export function sumWithoutMemory({ group, device }: WorldRank): readonly string[
   const { allocator } = device;
   const n = 3072 * group.size; // as many on each rank, so that all lack memory or none
   const ptr = allocator.allocate(4 * n, "test");
-  const runs = group.worldRanks.map((rank) => ({ offset: rank * 3072, length: 3072 }));
+  const slices = group.worldRanks.map((rank) => ({ offset: rank * 3072, length: 3072 }));
   const own = devicePtr(ptr + group.rank * 3072 * 4);
   const calls = {
     small: () => group.allReduce(ptr, 8, float32, { unit: "small" }).wait(),
     largest: () => group.allReduce(ptr, 16, float32, { unit: "largest", op: "max" }).wait(),
     scattered: () =>
       group.reduceScatter(
-        { src: ptr, dtype: float32, runs, dst: own, dstDtype: float32, accumulate: false },
+        { src: ptr, dtype: float32, slices, dst: own, dstDtype: float32, accumulate: false },
         "scattered",
       ).wait(),
     large: () => group.allReduce(ptr, n, float32, { unit: "large" }).wait(),
@@ -206,8 +206,8 @@ export function exercise({ group, device }: Pick<WorldRank, "group" | "device">)
     note(`sum of ${n}`);
     group.allReduce(memory, n, dtype, { op: "max", unit: "max" });
     note(`max of ${n}`);
-    const runs = ranks.map((r) => ({ offset: r * n, length: r === 0 ? 0 : n }));
-    const args = { src: memory, dtype, runs, dst, dstDtype: float32, scale, accumulate: n > 3000 };
+    const slices = ranks.map((r) => ({ offset: r * n, length: r === 0 ? 0 : n }));
+    const args = { src: memory, dtype, slices, dst, dstDtype: float32, scale, accumulate: n > 3000 };
     if (n < 400_000) group.reduceScatter(args, "unit", "backward");
     note(`reduce-scatter of ${n}`);
   }

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { bfloat16, type DType, float32, int64 } from "../../src/dtype.ts";
 import { devicePtr } from "../../src/device/device.ts";
-import { checkSum, encode, equal, place, raggedRuns, type Rank, sleep, values } from "./values.ts";
+import { checkSum, encode, equal, place, raggedSlices, type Rank, sleep, values } from "./values.ts";
 import type { Scenarios } from "./planes.ts";
 
 const DTYPES = [float32, bfloat16, int64];
@@ -52,22 +52,22 @@ export const DATA_SCENARIOS: Scenarios = {
     assert.throws(() => group.allReduce(devicePtr(0), 1, int64, { op: "max", unit: "x" }), { name: "DTypeError" });
   },
 
-  "reduceScatter() sums ragged runs"(rank): void {
+  "reduceScatter() sums ragged slices"(rank): void {
     const { group, device } = rank;
     for (let seed = 1; seed <= 24; seed++) {
       const dtype = DTYPES[seed % 3] ?? float32;
       const dstDtype = dtype === bfloat16 && seed % 2 === 0 ? float32 : dtype;
-      const { runs, total } = raggedRuns(seed, group.size, seed % 4 === 0 ? 40000 : 300);
+      const { slices, total } = raggedSlices(seed, group.size, seed % 4 === 0 ? 40000 : 300);
       const parts = partsOf(rank, dtype, seed, total);
       const src = place(rank, own(rank, parts));
-      const { offset, length } = own(rank, runs);
+      const { offset, length } = own(rank, slices);
       const accumulate = seed % 5 === 0 && dtype !== int64;
       const base = encode(dstDtype, values(seed + 99, group.rank, length));
       const dst = place(rank, base);
       const scale = dtype === int64 ? 1 : 0.7;
       using factor = device.scalars.make(scale);
       const scaled = dtype === int64 ? {} : { scale: factor };
-      group.reduceScatter({ src, dtype, runs, dst, dstDtype, ...scaled, accumulate }, `unit ${seed}`).wait();
+      group.reduceScatter({ src, dtype, slices, dst, dstDtype, ...scaled, accumulate }, `unit ${seed}`).wait();
       const cut = parts.map((part) => part.slice(offset * dtype.byteLength, (offset + length) * dtype.byteLength));
       const sum = { dtype, dstDtype, parts: cut, scale, ...accumulate ? { base } : {} };
       checkSum(group.sums, sum, device.bytes(dst, length * dstDtype.byteLength), `seed ${seed}`);
@@ -77,14 +77,14 @@ export const DATA_SCENARIOS: Scenarios = {
     }
   },
 
-  "reduceScatter() writes into its own run"(rank): void {
+  "reduceScatter() writes into its own slice"(rank): void {
     const { group, device } = rank;
     const n = 20000;
-    const runs = Array.from({ length: group.size }, (_, r) => ({ offset: r * n, length: n }));
+    const slices = Array.from({ length: group.size }, (_, r) => ({ offset: r * n, length: n }));
     const parts = partsOf(rank, float32, 5, n * group.size);
     const src = place(rank, own(rank, parts));
     const dst = devicePtr(src + 4 * n * group.rank);
-    const shape = { src, dtype: float32, runs, dstDtype: float32, accumulate: false };
+    const shape = { src, dtype: float32, slices, dstDtype: float32, accumulate: false };
     group.reduceScatter({ ...shape, dst }, "in place").wait();
     const cut = parts.map((part) => part.slice(4 * n * group.rank, 4 * n * (group.rank + 1)));
     const sum = { dtype: float32, dstDtype: float32, parts: cut, scale: 1 };

@@ -120,15 +120,15 @@ export function equal(got: Uint8Array, expected: Uint8Array, what: string): void
 }
 
 /** Ranks' runs over some elements, ragged: some empty, some with gaps before them. */
-export function raggedRuns(seed: number, size: number, n: number): { runs: ElementRange[]; total: number } {
+export function raggedSlices(seed: number, size: number, n: number): { slices: ElementRange[]; total: number } {
   const next = numbers(seed);
-  const runs: ElementRange[] = [];
+  const slices: ElementRange[] = [];
   let at = 0;
   for (let rank = 0; rank < size; rank++) {
     at += next() < 0.3 ? Math.floor(next() * 5) : 0;
     const length = next() < 0.25 ? 0 : Math.floor(next() * n);
-    runs.push({ offset: at, length });
+    slices.push({ offset: at, length });
     at += length;
   }
-  return { runs, total: at };
+  return { slices, total: at };
 }

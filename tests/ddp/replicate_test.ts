@@ -96,12 +96,12 @@ describe("replicate()", () => {
   it("reduces parameters that were frozen when it was called and are trained later", async () => {
     const { device, group, calls } = await openRank();
     const model = new Stack(device, WIDTH, 2);
-    model.head.weight.trainable = false;
+    model.head.weight.requiresGrad = false;
     const replicated = replicate(model, { mesh: group });
     initializeParameters(model, 5);
     replicated.setGradientDivideFactor(8);
     step(model, device, "a");
-    model.head.weight.trainable = true;
+    model.head.weight.requiresGrad = true;
     calls.length = 0;
     step(model, device, "b");
     const sizes = calls.filter(({ kind }) => kind === "all-reduce").map(byteLengthOf);
@@ -121,7 +121,7 @@ describe("replicate()", () => {
   it("leaves frozen parameters alone", async () => {
     const { device, group } = await openRank();
     const model = new Stack(device, WIDTH, 2);
-    model.head.weight.trainable = false;
+    model.head.weight.requiresGrad = false;
     replicate(model, { mesh: group });
     initializeParameters(model, 5);
     const before = model.head.weight.toArray();
@@ -168,7 +168,7 @@ describe("replicate()", () => {
     step(model, device, "a");
     assert.equal(calls.length, 1, "the first one's hook is gone");
     const frozen = new Stack(device, WIDTH, 1);
-    for (const parameter of frozen.parameters()) parameter.trainable = false;
+    for (const parameter of frozen.parameters()) parameter.requiresGrad = false;
     assert.throws(() => replicate(frozen, { mesh: group }), /Cannot replicate Stack: nothing is trainable/);
   });
 

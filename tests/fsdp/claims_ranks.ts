@@ -2,7 +2,7 @@
 import { cpuOffloadPolicy, describeSharding, fullyShard, scope, type Tensor } from "../../mod.ts";
 import { initializeParameters, Linear, Module } from "../../doors/nn.ts";
 import { type DirectoryTensor, modelTensors, plainDirectoryTensors } from "../../src/checkpoint/state_dict.ts";
-import { elementRuns } from "../../src/tensor/shard_layout.ts";
+import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { ownedValues } from "../support/owned.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 import { input } from "./modules.ts";
@@ -75,7 +75,7 @@ export function mergeTied({ device, group }: WorldRank, { early, isOffloaded }: 
     equals: (a?: number, b?: number) => boolean,
   ): boolean =>
     [...model.parameters()].every(({ storage }, i) =>
-      elementRuns(storage.shard).every(({ offset, length, local }) =>
+      elementSlices(storage.shard).every(({ offset, length, local }) =>
         Array.from({ length }, (_, k) => equals(own(i)[local + k], whole(i)[offset + k])).every(Boolean)
       )
     );

@@ -190,13 +190,13 @@ describe("units of fullyShard()", () => {
   it("gathers frozen parameters but gives them no gradient and leaves them as they are", async () => {
     const rank = await openRank();
     const model = new Stack(rank.device, WIDTH, 2);
-    for (const parameter of model.layers[0]?.parameters() ?? []) parameter.trainable = false;
+    for (const parameter of model.layers[0]?.parameters() ?? []) parameter.requiresGrad = false;
     const bias = model.layers[1]?.linear.bias;
-    if (bias !== undefined) bias.trainable = false;
+    if (bias !== undefined) bias.requiresGrad = false;
     for (const layer of model.layers) fullyShard(layer, { mesh: rank.group });
     fullyShard(model, { mesh: rank.group });
     initializeParameters(model, 5);
-    const frozen = [...model.parameters()].filter(({ trainable }) => !trainable);
+    const frozen = [...model.parameters()].filter(({ requiresGrad }) => !requiresGrad);
     const before = frozen.map(ownedValues);
     const optimizer = new AdamW(model.parameters());
     for (let step = 0; step < 2; step++) {
@@ -208,7 +208,7 @@ describe("units of fullyShard()", () => {
       optimizer.step();
     }
     assert.deepEqual(frozen.map(ownedValues), before);
-    if (bias !== undefined) bias.trainable = true;
+    if (bias !== undefined) bias.requiresGrad = true;
     using _frame = scope();
     model.call(input(rank.device, "x", 3, WIDTH)).sum().backward();
     assert.ok(bias?.grad !== undefined, "trained again");

@@ -14,7 +14,7 @@ import {
   type Tensor,
 } from "../../mod.ts";
 import { initializeParameters, Linear, Module, type Parameter } from "../../doors/nn.ts";
-import { elementRuns } from "../../src/tensor/shard_layout.ts";
+import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 import { input, Stack } from "./modules.ts";
 
@@ -26,7 +26,7 @@ function differences(own: Iterable<Parameter>, twin: Iterable<Parameter>): strin
   return [...own].flatMap(({ fqn, grad, storage: { shard } }, i) => {
     const [whole, mine] = [others[i]?.grad?.toArray(), grad?.toArray()];
     if (whole === undefined || mine === undefined) return whole === mine ? [] : [`${fqn}: ${whole} and ${mine}`];
-    return elementRuns(shard).flatMap(({ offset, length, local }) =>
+    return elementSlices(shard).flatMap(({ offset, length, local }) =>
       Array.from({ length }, (_, k) => k).filter((k) => !Object.is(mine[local + k], whole[offset + k]))
         .map((k) => `${fqn} ${offset + k}: ${mine[local + k]} and not ${whole[offset + k]}`)
     ).slice(0, 2);

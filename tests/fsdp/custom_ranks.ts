@@ -44,7 +44,7 @@ export function replaceCollectives(rank: WorldRank): CustomReport {
     return group.allGather(dst, src, byteLength, unit, phase);
   });
   own.layer.setCustomReduceScatter(({ group, unit, phase, ...args }) => {
-    calls.push(`reduce ${unit} ${phase} ${args.runs.length}`);
+    calls.push(`reduce ${unit} ${phase} ${args.slices.length}`);
     return group.reduceScatter(args, unit, phase);
   });
   const reduced: number[] = [];

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { keyOf, uniformInt } from "../../doors/testing.ts";
 import { planSegment, type SegmentPlan, shareOf } from "../../src/fsdp/layout.ts";
-import { elementRuns, rangeLayout, sharedRuns, wholeLayout } from "../../src/tensor/shard_layout.ts";
+import { elementSlices, fullLayout, rangeLayout, sharedSlices } from "../../src/tensor/shard_layout.ts";
 
 type Shape = readonly number[];
 
@@ -19,7 +19,7 @@ function block(hidden: number, intermediate: number, kv: number): number[] {
 function check(plan: SegmentPlan, sizes: readonly number[], world: number, width: number): void {
   const aligned = 256 / width;
   assert.equal(plan.world, world);
-  assert.equal(plan.runLength % aligned, 0);
+  assert.equal(plan.shardLength % aligned, 0);
   let end = 0;
   for (const [i, numel] of sizes.entries()) {
     const offset = plan.offsets[i] ?? NaN;
@@ -29,19 +29,19 @@ function check(plan: SegmentPlan, sizes: readonly number[], world: number, width
     let next = 0;
     for (let rank = 0; rank < world; rank++) {
       const share = shareOf(plan, offset, numel, rank);
-      assert.ok(share.length >= 0 && share.runOffset >= 0 && share.runOffset + share.length <= plan.runLength);
+      assert.ok(share.length >= 0 && share.runOffset >= 0 && share.runOffset + share.length <= plan.shardLength);
       if (share.length === 0) continue;
       assert.equal(share.offset, next, `rank ${rank} of parameter ${i} goes on where the last one ended`);
-      const place = rank * plan.runLength + share.runOffset;
+      const place = rank * plan.shardLength + share.runOffset;
       assert.equal(place, offset + share.offset, "the share lies where the parameter does");
       assert.equal(share.offset % aligned, 0, "cuts fall on blocks of the parameter");
       next += share.length;
     }
     assert.equal(next, numel, `all of parameter ${i} is owned`);
   }
-  assert.ok(end <= plan.runLength * world);
+  assert.ok(end <= plan.shardLength * world);
   const numel = sizes.reduce((sum, size) => sum + size, 0);
-  assert.equal(plan.padding, plan.runLength * world - numel);
+  assert.equal(plan.padding, plan.shardLength * world - numel);
   assert.ok(plan.padding < aligned * (sizes.length + world), `${plan.padding} padding of ${sizes.length} parameters`);
 }
 
@@ -95,9 +95,9 @@ describe("rangeLayout()", () => {
           assert.ok(layout.boxes.length <= Math.max(1, 2 * shape.length - 1));
           assert.equal(layout.boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0), length);
           const whole = { offsets: shape.map(() => 0), sizes: shape };
-          const runs = layout.boxes.flatMap((box) => sharedRuns(box, whole));
+          const runs = layout.boxes.flatMap((box) => sharedSlices(box, whole));
           assert.equal(runs.length, layout.boxes.length, "each box of a range is contiguous");
-          assert.deepEqual(elementRuns(layout), length === 0 ? [] : [{ offset, length, local: 0 }]);
+          assert.deepEqual(elementSlices(layout), length === 0 ? [] : [{ offset, length, local: 0 }]);
         }
       }
     }
@@ -105,10 +105,10 @@ describe("rangeLayout()", () => {
 
   it("elementRuns() walks boxes that are not contiguous, too", () => {
     const columns = { shape: [3, 6], boxes: [{ offsets: [1, 2], sizes: [2, 3] }], numel: 6 };
-    assert.deepEqual(elementRuns(columns), [{ offset: 8, length: 3, local: 0 }, { offset: 14, length: 3, local: 3 }]);
-    assert.deepEqual(elementRuns(wholeLayout([2, 3])), [{ offset: 0, length: 6, local: 0 }]);
-    assert.deepEqual(elementRuns(wholeLayout([])), [{ offset: 0, length: 1, local: 0 }]);
-    assert.deepEqual(elementRuns(wholeLayout([0, 3])), []);
+    assert.deepEqual(elementSlices(columns), [{ offset: 8, length: 3, local: 0 }, { offset: 14, length: 3, local: 3 }]);
+    assert.deepEqual(elementSlices(fullLayout([2, 3])), [{ offset: 0, length: 6, local: 0 }]);
+    assert.deepEqual(elementSlices(fullLayout([])), [{ offset: 0, length: 1, local: 0 }]);
+    assert.deepEqual(elementSlices(fullLayout([0, 3])), []);
   });
 
   it("sharedRuns() gives the elements of two boxes, wherever they lie", () => {
@@ -133,7 +133,7 @@ describe("rangeLayout()", () => {
           return index.map((at, dim) => at + (offsets[dim] ?? 0)).join();
         });
       const [inFirst, inSecond] = [listOf(first), listOf(second)];
-      const shared = sharedRuns(first, second).flatMap(({ inFirst: a, inSecond: b, length }) =>
+      const shared = sharedSlices(first, second).flatMap(({ inFirst: a, inSecond: b, length }) =>
         Array.from({ length }, (_, step) => [inFirst[a + step], inSecond[b + step]])
       );
       assert.ok(shared.every(([a, b]) => a !== undefined && a === b));

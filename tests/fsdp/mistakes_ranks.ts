@@ -32,7 +32,7 @@ export function differ(
   return messageOf(() => {
     backward();
     if (rank === 0 || mistake !== "skips a step") optimizer.step();
-    if (rank === 1 && mistake === "freezes") layer.weight.trainable = false;
+    if (rank === 1 && mistake === "freezes") layer.weight.requiresGrad = false;
     backward();
     optimizer.step();
   });

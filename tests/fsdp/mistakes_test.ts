@@ -100,7 +100,7 @@ describe("gradients that wait to be reduced", () => {
         assert.throws(act, /Cannot .*: the gradient of 'weight' is not reduced yet; .*setRequiresGradientSync\(true\)/);
       }
       assert.equal(layer.weight.grad, undefined);
-      layer.weight.trainable = false;
+      layer.weight.requiresGrad = false;
       handle.setRequiresGradientSync(true);
       layer.call(input(device)).sum().backward();
       assert.equal(layer.weight.grad, undefined, "what was never reduced counts nowhere");

@@ -52,7 +52,7 @@ export function mix({ group, device }: WorldRank, head: "plain" | "frozen" | "re
   model.nameTree();
   fullyShard(model.body, { mesh: group });
   if (head === "replicated") replicate(model.head, { mesh: group });
-  if (head === "frozen") { for (const parameter of model.head.parameters()) parameter.trainable = false; }
+  if (head === "frozen") { for (const parameter of model.head.parameters()) parameter.requiresGrad = false; }
   initializeParameters(model, 1);
   const parameters = [...model.parameters()];
   model.call(tensor(device, [1, 2, 3, 4], { shape: [1, 4] })).sum().backward();

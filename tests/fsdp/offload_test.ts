@@ -91,9 +91,9 @@ describe("fullyShard() with offloadPolicy", () => {
       assert.deepEqual(offloaded.weights, plain.weights);
       const { device, model, optimizer, units } = offloaded;
       const pool = device.offload.device;
-      for (const { grad, storage: { run }, device: computed } of model.parameters()) {
+      for (const { grad, storage: { flatShard }, device: computed } of model.parameters()) {
         assert.equal(grad?.device, pool);
-        assert.equal(run.device, pool);
+        assert.equal(flatShard.device, pool);
         assert.equal(computed, device);
       }
       assert.equal(device.allocator.owners(100).some(({ owner }) => owner.includes("optimizer exp")), false);

@@ -116,7 +116,7 @@ export function freeze(
   { device, group }: WorldRank,
 ): { readonly reduced: readonly number[]; readonly grads: readonly (readonly string[])[] } {
   const model = new Stack(device, WIDTH, 2);
-  for (const { linear } of model.layers) linear.weight.trainable = false;
+  for (const { linear } of model.layers) linear.weight.requiresGrad = false;
   fullyShard(model, { mesh: group });
   initializeParameters(model, 5);
   model.order = [0, 1, 0];
@@ -129,9 +129,9 @@ export function freeze(
     return [...model.parameters()].filter(({ grad }) => grad !== undefined).map(({ fqn }) => fqn);
   };
   const grads = [step()];
-  for (const { linear } of model.layers) linear.weight.trainable = true;
+  for (const { linear } of model.layers) linear.weight.requiresGrad = true;
   grads.push(step());
-  for (const { linear } of model.layers) if (linear.bias !== undefined) linear.bias.trainable = false;
+  for (const { linear } of model.layers) if (linear.bias !== undefined) linear.bias.requiresGrad = false;
   grads.push(step());
   return { reduced, grads };
 }
@@ -253,7 +253,7 @@ export function twoLosses({ device, group }: WorldRank): GraphReport {
 export function softPrompt({ device, group, rank }: WorldRank): readonly (readonly number[])[] {
   return [true, false].map((isSharded) => {
     const model = new Stack(device, WIDTH, 2);
-    for (const parameter of model.parameters()) parameter.trainable = false;
+    for (const parameter of model.parameters()) parameter.requiresGrad = false;
     if (isSharded) { for (const module of [...model.layers, model]) fullyShard(module, { mesh: group }); }
     initializeParameters(model, 5);
     const prompt = new Parameter(device, [3, WIDTH], { init: { kind: "constant", value: 0 } });

@@ -1,7 +1,7 @@
 /** What ranks of `settings_test.ts` do. @module */
 import { fullyShard, replicate, scope } from "../../mod.ts";
 import { initializeParameters } from "../../doors/nn.ts";
-import { elementRuns } from "../../src/tensor/shard_layout.ts";
+import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 import { input, Stack } from "./modules.ts";
 
@@ -36,7 +36,7 @@ export function ignoreHead({ device, group, rank }: WorldRank): IgnoredReport {
     const wholeGrad = others[i]?.grad?.toArray();
     if (wholeGrad === undefined || parameter.grad === undefined) return false;
     const own = parameter.grad.toArray();
-    return elementRuns(parameter.storage.shard).every(({ offset, length, local }) =>
+    return elementSlices(parameter.storage.shard).every(({ offset, length, local }) =>
       own.subarray(local, local + length).every((value, k) => Object.is(value, wholeGrad[offset + k]))
     );
   });

@@ -59,7 +59,7 @@ function build({ device, group }: WorldRank, attempt: Attempt): Stack {
   const model = new TiedStack(device, WIDTH, 2);
   model.nameTree();
   if (attempt.policy === "frozen") {
-    for (const layer of model.layers) if (layer.linear.bias !== undefined) layer.linear.bias.trainable = false;
+    for (const layer of model.layers) if (layer.linear.bias !== undefined) layer.linear.bias.requiresGrad = false;
   }
   if (attempt.how === "merge") {
     // The head's weight is the first layer's, which is a unit of its own.

@@ -25,7 +25,7 @@ import { buildModel, Dropout, full, initializeParameters, Parameter } from "../.
 import { StoredTensors } from "../../scripts/reference/directory.ts";
 import { judge, judgeToScale } from "../../scripts/reference/verdict.ts";
 import { ZOO, zooModels } from "../../scripts/zoo/families.ts";
-import { sharedRuns, wholeBox } from "../../src/tensor/shard_layout.ts";
+import { fullBox, sharedSlices } from "../../src/tensor/shard_layout.ts";
 
 const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: 2 ** 28 });
 after(() => device.dispose());
@@ -81,7 +81,7 @@ class Fixture implements Disposable {
     for (const { name, part, box } of this.model.directoryTensors()) {
       const values = part instanceof Parameter ? part.grad?.toArray() : undefined;
       if (values === undefined) continue;
-      const runs = sharedRuns(wholeBox(part.shape), box);
+      const runs = sharedSlices(fullBox(part.shape), box);
       found.set(name, runs.flatMap(({ inFirst, length }) => [...values.slice(inFirst, inFirst + length)]));
     }
     return found;

@@ -42,8 +42,8 @@ for (const name of MODELS.sort()) {
       const [before, after] = [await tensorsOf(fixturePath(name)), await tensorsOf(into)];
       // Files of others have names of their own, and tensors that the model has not.
       using weights = await openHfWeights(fixturePath(name));
-      const { found, whole } = nameTensors(model, weights.tensors);
-      const isWhole = new Set(whole);
+      const { found, undivided } = nameTensors(model, weights.tensors);
+      const isWhole = new Set(undivided);
       if (isWhole.size === 0) assert.deepEqual([...after.keys()].sort(), [...found.keys()].sort());
       for (const [tensor, stored] of found) {
         if (!isWhole.has(tensor)) assert.deepEqual(after.get(tensor), before.get(stored.name), tensor);

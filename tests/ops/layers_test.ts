@@ -151,13 +151,13 @@ test("norms give gradients only where they are needed", () => {
   for (const run of [rms, layer]) {
     const leaves = [leaf(device, random([4, 6], 1)), leaf(device, random([6], 2))];
     for (const frozen of leaves) {
-      frozen.trainable = false;
+      frozen.requiresGrad = false;
       {
         using _frame = scope();
         run(...leaves).sum().backward();
       }
       for (const one of leaves) assert.equal(one.grad === undefined, one === frozen);
-      frozen.trainable = true;
+      frozen.requiresGrad = true;
       for (const one of leaves) one.zeroGrad();
     }
     leaves.forEach(disposeLeaf);

@@ -203,7 +203,7 @@ test("linearCrossEntropy(): gradients only where needed, none without recording"
   assert.ok(hidden !== undefined && weight !== undefined);
   const both: ArrayLike<number>[] = [];
   for (const frozen of [undefined, ...leaves]) {
-    if (frozen !== undefined) frozen.trainable = false;
+    if (frozen !== undefined) frozen.requiresGrad = false;
     {
       using _frame = scope();
       linearCrossEntropy(hidden, weight, labelsOf(LABELS)).backward();
@@ -214,7 +214,7 @@ test("linearCrossEntropy(): gradients only where needed, none without recording"
       else assert.deepEqual(one.grad?.toArray(), both[i]);
       one.zeroGrad();
     }
-    if (frozen !== undefined) frozen.trainable = true;
+    if (frozen !== undefined) frozen.requiresGrad = true;
   }
   {
     using _frame = scope();

@@ -140,13 +140,13 @@ test("linear gives gradients only where they are needed", () => {
   ];
   const leaves = [x, weight, bias];
   for (const frozen of leaves) {
-    frozen.trainable = false;
+    frozen.requiresGrad = false;
     {
       using _frame = scope();
       linear(...leaves).sum().backward();
     }
     for (const one of leaves) assert.equal(one.grad === undefined, one === frozen);
-    frozen.trainable = true;
+    frozen.requiresGrad = true;
     for (const one of leaves) one.zeroGrad();
   }
   leaves.forEach(disposeLeaf);

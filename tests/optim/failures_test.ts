@@ -68,7 +68,7 @@ function build(kind: typeof KINDS[number]): Stack {
 }
 
 function setBiases(model: Stack, trainable: boolean): void {
-  for (const { linear: { bias } } of model.layers) if (bias !== undefined) bias.trainable = trainable;
+  for (const { linear: { bias } } of model.layers) if (bias !== undefined) bias.requiresGrad = trainable;
 }
 
 function valuesOf(model: Stack): string {

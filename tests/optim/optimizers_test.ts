@@ -130,7 +130,7 @@ test("Optimizer: a frozen parameter is not stepped, one trained later is", () =>
   const parameters = initial();
   const [first, second] = parameters;
   assert.ok(first !== undefined && second !== undefined);
-  second.trainable = false;
+  second.requiresGrad = false;
   const optimizer = new AdamW(parameters, { learningRate: 0.1 });
   const frozen = second.toArray();
   const step = (): void => {
@@ -141,12 +141,12 @@ test("Optimizer: a frozen parameter is not stepped, one trained later is", () =>
   step();
   assert.deepEqual(second.toArray(), frozen);
   assert.ok(![...optimizer.stateViews()].some(({ parameter }) => parameter === second));
-  second.trainable = true;
+  second.requiresGrad = true;
   step();
   assert.notDeepEqual(second.toArray(), frozen);
   assert.deepEqual([optimizer.stepsOf(first), optimizer.stepsOf(second)], [2, 1]);
   assert.ok([...optimizer.stateViews()].some(({ parameter }) => parameter === second));
-  second.trainable = false;
+  second.requiresGrad = false;
   const again = second.toArray();
   step();
   assert.deepEqual(second.toArray(), again);
@@ -210,7 +210,7 @@ test("Optimizer keeps states for the parameters that it holds only, not for the 
     fullyShard(model, { mesh: group });
     initializeParameters(model, 3);
     const [weight, bias] = [...model.parameters()];
-    assert.ok(weight !== undefined && bias !== undefined && weight.storage.run === bias.storage.run);
+    assert.ok(weight !== undefined && bias !== undefined && weight.storage.flatShard === bias.storage.flatShard);
     const before = device.allocator.stats.inUse;
     const optimizer = new AdamW(hold(model), { learningRate: 0.1 });
     const bytes = optimizer.stateBytes;

@@ -68,7 +68,7 @@ export async function train({ device, group, rank, size }: WorldRank, data: Plan
   const freeze = (when: PlanCase["frozen"]): void => {
     if (frozen !== when) return;
     for (const [name, parameter] of model.namedParameters()) {
-      if (/embed_tokens|layers\.0\./.test(name)) parameter.trainable = false;
+      if (/embed_tokens|layers\.0\./.test(name)) parameter.requiresGrad = false;
     }
   };
   freeze("before sharding");

@@ -6,7 +6,7 @@ import { ownedPtr } from "../../src/tensor/write.ts";
 export function ownedValues(parameter: Parameter | undefined): Float32Array<ArrayBuffer> {
   const values = new Float32Array(parameter?.storage.shard.numel ?? 0);
   if (parameter !== undefined && values.length > 0) {
-    parameter.storage.run.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
+    parameter.storage.flatShard.device.copyOut(new Uint8Array(values.buffer), ownedPtr(parameter));
   }
   return values;
 }

@@ -12,7 +12,7 @@ import { DTypeError, ShapeError, UseAfterDisposeError } from "../../src/errors.t
 import { full, ones, randn, tensor, zeros } from "../../src/tensor/create.ts";
 import { Parameter } from "../../src/tensor/parameter.ts";
 import { scope } from "../../src/tensor/scope.ts";
-import { wholeLayout } from "../../src/tensor/shard_layout.ts";
+import { fullLayout } from "../../src/tensor/shard_layout.ts";
 import type { Tensor } from "../../src/tensor/tensor.ts";
 import { disposeLeaf, leaf } from "../support/gradcheck.ts";
 import { random } from "../support/reference.ts";
@@ -199,10 +199,10 @@ test("Parameter.trainable decides whether gradients come, and keeps the one ther
   using _frame = scope();
   const x = leaf(device, random([2], 1));
   x.sum().backward();
-  x.trainable = false;
+  x.requiresGrad = false;
   assert.ok(!x.requiresGrad && !x.mul(2).requiresGrad);
   assert.deepEqual([...x.grad?.toArray() ?? []], [1, 1]);
-  x.trainable = true;
+  x.requiresGrad = true;
   x.sum().backward();
   assert.deepEqual([...x.grad?.toArray() ?? []], [2, 2]);
   assert.ok(!new Parameter(device, [1], { requiresGrad: false }).requiresGrad);
@@ -212,14 +212,14 @@ test("Parameter.trainable decides whether gradients come, and keeps the one ther
 test("Parameter.storage of a whole parameter is the parameter", () => {
   const x = leaf(device, random([2, 3], 1));
   const { storage } = x;
-  assert.deepEqual(storage.shard, wholeLayout([2, 3]));
-  assert.equal(storage.run.param, x.ptr);
-  assert.equal(storage.run.grad, 0);
+  assert.deepEqual(storage.shard, fullLayout([2, 3]));
+  assert.equal(storage.flatShard.param, x.ptr);
+  assert.equal(storage.flatShard.grad, 0);
   {
     using _frame = scope();
     x.sum().backward();
   }
-  assert.equal(storage.run.grad, x.grad?.ptr);
+  assert.equal(storage.flatShard.grad, x.grad?.ptr);
   disposeLeaf(x);
 });
 

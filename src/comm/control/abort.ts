@@ -33,7 +33,7 @@ export interface Loss {
 export class AbortArea {
   readonly #words: Int32Array;
   readonly #text: Uint8Array;
-  #told = false;
+  #reported = false;
 
   /** @param words shared words of the world, of which the first {@link ABORT_WORDS} are used; zero at first */
   constructor(words: Int32Array) {
@@ -56,10 +56,10 @@ export class AbortArea {
   }
 
   /** The loss of which this rank is to tell what it waits in; none when it asks again. */
-  untoldLoss(): Loss | undefined {
+  unreportedLoss(): Loss | undefined {
     const loss = this.cause === undefined ? NO_LOSS : Atomics.load(this.#words, LOSS);
-    if (this.#told || loss === NO_LOSS) return undefined;
-    this.#told = true;
+    if (this.#reported || loss === NO_LOSS) return undefined;
+    this.#reported = true;
     return { dead: loss === ALL_LIVE ? undefined : loss - DEAD };
   }
 

@@ -9,7 +9,7 @@ import { at } from "../../at.ts";
 import { FileError, NativeError, OutOfMemoryError } from "../../errors.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
-import { acquire, type Acquired, attempt, settle } from "../together.ts";
+import { acquire, type Acquired, attempt, exchangeOutcomes } from "../together.ts";
 import type { RunFiles } from "./run_files.ts";
 
 /** Memory to share. */
@@ -77,7 +77,7 @@ export function shareSegment<T>(
     reserve(files, descriptor, byteLength, owner);
     return path;
   };
-  const { notes: paths } = settle(control, attempt(create), (path) => path);
+  const { notes: paths } = exchangeOutcomes(control, attempt(create), (path) => path);
   const path = at(paths, leader, "segment of rank");
   return acquire(control, (kept) => {
     const descriptor = posix.openFile(path, "readWrite");

@@ -276,7 +276,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   /** Tells what this rank waits in and who is not there, if that is asked. */
   #tellWait(): void {
     const { call } = this;
-    const loss = call === undefined ? undefined : this.world.abort.untoldLoss();
+    const loss = call === undefined ? undefined : this.world.abort.unreportedLoss();
     if (call === undefined || loss === undefined) return;
     // Nothing is said of ranks of which nothing can be heard any more.
     const known = this.#refresh() ? this.#peers : this.#followed;

@@ -13,7 +13,7 @@ import { at } from "../../at.ts";
 import { ArgumentError } from "../../errors.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, type Place, placeInWorld } from "../control_plane.ts";
-import { attempt, settle } from "../together.ts";
+import { attempt, exchangeOutcomes } from "../together.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";
 import type { BlockMemory } from "./block_memory.ts";
 import { BLOCK_BYTES, SharedControlPlane, spinsFor, type World } from "./shared.ts";
@@ -133,7 +133,7 @@ export class WorkersControlPlane extends SharedControlPlane {
     };
     using undo = new DisposableStack();
     undo.defer(giveBack);
-    const { value: cell } = settle(this, prepared);
+    const { value: cell } = exchangeOutcomes(this, prepared);
     undo.move();
     return new WorkersControlPlane(this.#space, cell, this.placeIn(ranks, name), this.world, this.timeoutSeconds);
   }

@@ -9,7 +9,7 @@ import type { NativeAddress } from "../../../ffi/types.ts";
 import type { MemoryKind } from "../../device/allocator.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 import { UnsupportedError } from "../../errors.ts";
-import { allocatePages, wholePages } from "./sizes.ts";
+import { allocatePages, roundUpToPage } from "./sizes.ts";
 
 /** The pages of one device. */
 export class DevicePages {
@@ -36,7 +36,7 @@ export class DevicePages {
 
   /** Bytes in whole pages of this host. */
   roundUp(byteLength: number): number {
-    return wholePages(byteLength, this.posix.pageBytes);
+    return roundUpToPage(byteLength, this.posix.pageBytes);
   }
 
   /**

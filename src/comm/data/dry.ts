@@ -18,11 +18,11 @@ import { GatherSlots, isRegisteredWindow, registeredBytes } from "./gather_slots
 import {
   allocatePages,
   divideSlot,
-  evenRuns,
+  evenSlices,
   oneShotLength,
+  roundUpToPage,
   slotBytesOf,
   type StagingOptions,
-  wholePages,
 } from "./sizes.ts";
 import { Scratch } from "./staging.ts";
 
@@ -71,7 +71,7 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
     isMapped
       ? allocatePages(allocator, byteLength, pageBytes, owner, kind)
       : allocator.allocate(byteLength, owner, kind);
-  const stagingBytes = isMapped ? wholePages(size * slotBytes, pageBytes) : 0;
+  const stagingBytes = isMapped ? roundUpToPage(size * slotBytes, pageBytes) : 0;
   // Slots of all ranks where they are mapped; elsewhere, copies of others' chunks.
   const slots = isMapped ? allocate(stagingBytes, "staging", "staging") : undefined;
   const scratch = new Scratch(allocator);
@@ -98,8 +98,8 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
       };
       return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => allocator.free(pointer) };
     },
-    reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }): Work {
-      const { length } = at(runs, rank, "run of rank");
+    reduceScatter({ src, dtype, slices, dst, dstDtype, scale, accumulate }): Work {
+      const { length } = at(slices, rank, "run of rank");
       reserve(length, dtype.byteLength, false);
       const isCast = dtype !== dstDtype || accumulate;
       const sums = layout === undefined && isCast
@@ -107,14 +107,14 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
         : undefined;
       if (sums !== undefined) allocator.free(sums);
       const written = range(dst, length * dstDtype.byteLength);
-      const read = runs.map((run) => range(src + run.offset * dtype.byteLength, run.length * dtype.byteLength));
+      const read = slices.map((run) => range(src + run.offset * dtype.byteLength, run.length * dtype.byteLength));
       return enqueue(device, "reduce-scatter", [...read, ...accumulate ? [written] : [], ...factor(scale)], [written]);
     },
     allReduce({ ptr, n, dtype, op, scale }): Work {
       if (layout !== undefined) {
         const oneShot = oneShotLength(layout, dtype.byteLength);
         const isAtOnce = n <= oneShot || op === "max";
-        const length = isAtOnce ? Math.min(n, oneShot) : at(evenRuns(n, size), rank, "run of rank").length;
+        const length = isAtOnce ? Math.min(n, oneShot) : at(evenSlices(n, size), rank, "run of rank").length;
         reserve(length, dtype.byteLength, op === "max");
       }
       const whole = [range(ptr, n * dtype.byteLength)];

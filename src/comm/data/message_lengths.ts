@@ -15,7 +15,7 @@ const KEPT = 64;
 const MESSAGE_BYTES = 16;
 
 /** A message whose other end has told no length yet. */
-interface Untold {
+interface Unannounced {
   readonly transfer: Transfer;
   readonly number: number;
 }
@@ -28,7 +28,7 @@ export class MessageLengths implements Disposable {
   readonly #lengths: readonly Float64Array[];
   /** How many there were, by direction and peer. */
   readonly #counts: Uint32Array;
-  #untold: Untold[] = [];
+  #unannounced: Unannounced[] = [];
 
   /** Collective. */
   constructor(control: ControlPlane, share: ShareParts) {
@@ -51,7 +51,7 @@ export class MessageLengths implements Disposable {
     const place = placeOf(transfer.kind === "send", transfer.peer, number);
     at(this.#lengths, rank, "lengths of rank")[place * 2 + 1] = transfer.byteLength;
     Atomics.store(at(this.#numbers, rank, "numbers of rank"), place * 4, number | 0);
-    this.#untold.push({ transfer, number });
+    this.#unannounced.push({ transfer, number });
     this.#shared.follow(transfer.peer);
     this.#shared.publish();
     this.#compare();
@@ -59,11 +59,13 @@ export class MessageLengths implements Disposable {
 
   /** Looks at what others have told meanwhile. @throws {CollectiveError} if the two lengths of a message differ */
   #compare(): void {
-    if (this.#untold.length > 0) this.#untold = this.#untold.filter((message) => !this.#isTold(message));
+    if (this.#unannounced.length > 0) {
+      this.#unannounced = this.#unannounced.filter((message) => !this.#isAnnounced(message));
+    }
   }
 
   /** Whether the other end has told its length, which is this one's, or has gone on to where it is not kept. */
-  #isTold({ transfer: { kind, byteLength, peer }, number }: Untold): boolean {
+  #isAnnounced({ transfer: { kind, byteLength, peer }, number }: Unannounced): boolean {
     const { rank, worldRanks } = this.#control;
     const place = placeOf(kind === "receive", rank, number);
     const told = Atomics.load(at(this.#numbers, peer, "numbers of rank"), place * 4);

@@ -38,7 +38,7 @@ import { ShmControlPlane } from "../control/shm.ts";
 import { type HostsJoinOptions, joinHosts } from "../hosts/join.ts";
 import type { HostsControlPlane } from "../hosts/plane.ts";
 import { ProcessGroup } from "../process_group.ts";
-import { acquire, settle } from "../together.ts";
+import { acquire, exchangeOutcomes } from "../together.ts";
 import { MessageLengths } from "./message_lengths.ts";
 import { openShmData, type ShmOptions } from "./shm.ts";
 import { isRegisteredWindow } from "./gather_slots.ts";
@@ -133,17 +133,17 @@ class NcclDataPlane implements DataPlane {
     };
   }
 
-  reduceScatter({ src, dtype, runs, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): Work {
+  reduceScatter({ src, dtype, slices, dst, dstDtype, scale, accumulate }: ReduceScatterArgs): Work {
     const device = this.#device;
     const { allocator, kernels } = device;
     const { rank } = this.#communicator.control;
-    const { length } = at(runs, rank, "run of rank");
+    const { length } = at(slices, rank, "run of rank");
     const isFinal = dtype === dstDtype && !accumulate;
     const sums = isFinal ? dst : allocator.allocate(length * dtype.byteLength, "reduce-scatter", "staging");
     const [type, to] = [typeOf(dtype), device.addressOf(sums)];
     const from = (run: { readonly offset: number }): DevicePtr => devicePtr(src + run.offset * dtype.byteLength);
-    const first = at(runs, 0, "run of rank");
-    if (isEven(runs)) {
+    const first = at(slices, 0, "run of rank");
+    if (isEven(slices)) {
       const all = device.addressOf(from(first));
       if (first.length > 0) {
         this.#communicator.enqueue((nccl, comm, stream) =>
@@ -151,7 +151,7 @@ class NcclDataPlane implements DataPlane {
         );
       }
     } else {
-      const parts = runs.entries().filter(([, run]) => run.length > 0);
+      const parts = slices.entries().filter(([, run]) => run.length > 0);
       this.#communicator.enqueue(
         ...parts.map(([root, run]): NcclCall => (nccl, comm, stream) =>
           nccl.ncclReduce(device.addressOf(from(run)), to, run.length, type, ncclSum, root, comm, stream)
@@ -298,7 +298,7 @@ export async function openNccl(device: Device, options: NcclOptions): Promise<Pr
     const host = hosts === undefined ? "" : `host ${Math.floor(rank / hosts.localWorldSize)}, `;
     const isSwitchedOff = isWithoutWindows(environment);
     // Where one rank lacks NCCL, the others hear of it instead of waiting.
-    const { value: nccl, notes } = settle(control, loaded, (found) => {
+    const { value: nccl, notes } = exchangeOutcomes(control, loaded, (found) => {
       const version = versionOf(found);
       const joins = environment.whole("NCCL_MULTI_RANK_GPU_ENABLE") === 1 && joinsOnOneCard(version);
       const registers = gathersBy(version) !== "kernels" && !isSwitchedOff;

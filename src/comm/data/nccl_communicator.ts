@@ -18,7 +18,7 @@ import type { CudaDevice } from "../../device/cuda/device.ts";
 import { STREAMS } from "../../device/stream.ts";
 import { blockFor } from "../../runtime/clock.ts";
 import type { ControlPlane } from "../control_plane.ts";
-import { attempt, settle } from "../together.ts";
+import { attempt, exchangeOutcomes } from "../together.ts";
 import { gathersBy, type Nccl, versionOf } from "./nccl_version.ts";
 
 /** Memory that the ranks of a communicator have registered with each other. */
@@ -189,7 +189,7 @@ export class Communicators implements Disposable {
       if (rank === 0) symbols.ncclGetUniqueId(id);
       return id.bytes.toHex();
     };
-    const { notes } = settle(this.#control, attempt(make), (hex) => hex);
+    const { notes } = exchangeOutcomes(this.#control, attempt(make), (hex) => hex);
     id.bytes.setFromHex(at(notes, 0, "unique id of rank"));
     const comm = provider.out("ncclComm_t");
     this.nccl.need("ncclCommInitRankScalable")(comm, size, rank, 1, id, this.config);

@@ -18,12 +18,12 @@ import type { DevicePtr } from "../../device/device.ts";
 import { type DeviceEvent, STREAMS } from "../../device/stream.ts";
 import { NativeError } from "../../errors.ts";
 import type { GatherMemory } from "../data_plane.ts";
-import { attempt, settle } from "../together.ts";
+import { attempt, exchangeOutcomes } from "../together.ts";
 import { GatherSlots, registeredBytes } from "./gather_slots.ts";
 import type { Communicator } from "./nccl_communicator.ts";
 
 /** A piece of memory that all ranks have registered. */
-interface Piece {
+interface RegisteredMemory {
   readonly ptr: DevicePtr;
   readonly address: NativeAddress;
   /** After the last work that uses it; undefined while it is in use. */
@@ -46,7 +46,7 @@ export class SymmetricMemory implements Disposable {
   readonly #communicator: Communicator;
   readonly #slots: GatherSlots;
   /** By numbers, which are the same on all ranks. */
-  readonly #pieces = new Map<number, Piece>();
+  readonly #pieces = new Map<number, RegisteredMemory>();
   #number = 0;
   /** Whether NCCL had no use for a registration: then nothing more is registered. */
   #isRefused = false;
@@ -86,12 +86,12 @@ export class SymmetricMemory implements Disposable {
   }
 
   /** Makes a piece; undefined where NCCL has no use for one. See Note [Registered memory is the same on all ranks]. */
-  #make(byteLength: number, owner: string, kind: MemoryKind): Piece | undefined {
+  #make(byteLength: number, owner: string, kind: MemoryKind): RegisteredMemory | undefined {
     if (this.#isRefused) return undefined;
     const { allocator, graphs, provider } = this.#device;
     graphs.refuse(`memory for '${owner}' is registered with NCCL in it, more than the steps before it had`);
     const { control } = this.#communicator;
-    const allocate = (): Pick<Piece, "ptr" | "address"> => {
+    const allocate = (): Pick<RegisteredMemory, "ptr" | "address"> => {
       let address: NativeAddress = provider.nullAddress;
       const ptr = allocator.adoptOutside(byteLength, owner, kind, (size) => {
         address = this.#communicator.allocate(size);
@@ -103,7 +103,7 @@ export class SymmetricMemory implements Disposable {
       number
     );
     const note: Note = { byteLength, finished };
-    const { value: made, notes } = settle(control, attempt(allocate), () => JSON.stringify(note));
+    const { value: made, notes } = exchangeOutcomes(control, attempt(allocate), () => JSON.stringify(note));
     const all = notes.map((text): Note => JSON.parse(text));
     const other = all.findIndex((theirs) => theirs.byteLength !== byteLength);
     if (other >= 0) {
@@ -116,9 +116,9 @@ export class SymmetricMemory implements Disposable {
     }
     for (const number of finished) if (all.every((theirs) => theirs.finished.includes(number))) this.#release(number);
     const isUsed = this.#register(made.address, byteLength);
-    const { notes: uses } = settle(control, attempt(() => isUsed), String);
+    const { notes: uses } = exchangeOutcomes(control, attempt(() => isUsed), String);
     if (uses.every((use) => use === "true")) {
-      const piece: Piece = { ...made, ends: undefined };
+      const piece: RegisteredMemory = { ...made, ends: undefined };
       this.#pieces.set(this.#number++, piece);
       return piece;
     }

@@ -64,7 +64,7 @@ export function oneShotLength({ chunkBytes }: SlotLayout, unit: number): number 
 }
 
 /** Splits n elements over ranks as evenly as whole cache lines allow. */
-export function evenRuns(n: number, size: number): readonly ElementRange[] {
+export function evenSlices(n: number, size: number): readonly ElementRange[] {
   const length = Math.ceil(n / size / 64) * 64;
   return Array.from({ length: size }, (_, rank) => {
     const offset = Math.min(n, rank * length);
@@ -73,7 +73,7 @@ export function evenRuns(n: number, size: number): readonly ElementRange[] {
 }
 
 /** Bytes in whole pages. */
-export function wholePages(byteLength: number, pageBytes: number): number {
+export function roundUpToPage(byteLength: number, pageBytes: number): number {
   return Math.ceil(byteLength / pageBytes) * pageBytes;
 }
 
@@ -86,7 +86,7 @@ export function allocatePages(
   kind: MemoryKind,
 ): DevicePtr {
   if (byteLength === 0) return allocator.allocate(0, owner, kind);
-  return allocator.allocate(wholePages(byteLength, pageBytes), owner, kind, Math.max(ALIGNMENT, pageBytes));
+  return allocator.allocate(roundUpToPage(byteLength, pageBytes), owner, kind, Math.max(ALIGNMENT, pageBytes));
 }
 
 function floorTo(value: number, multiple: number): number {

@@ -22,7 +22,7 @@ import {
   type Work,
 } from "../data_plane.ts";
 import { acquire } from "../together.ts";
-import { evenRuns, oneShotLength, type SlotLayout } from "./sizes.ts";
+import { evenSlices, oneShotLength, type SlotLayout } from "./sizes.ts";
 import type { StagingBuffer } from "./staging.ts";
 import { laneWords, transferAll } from "./transfers.ts";
 
@@ -94,23 +94,23 @@ export class StagedDataPlane implements DataPlane {
   }
 
   reduceScatter(args: ReduceScatterArgs): Work {
-    const bytes = args.runs.reduce((sum, { length }) => sum + length, 0) * args.dtype.byteLength;
+    const bytes = args.slices.reduce((sum, { length }) => sum + length, 0) * args.dtype.byteLength;
     return this.#reduceScatter(args, bytes >= PAST_CACHES_BYTES);
   }
 
   #reduceScatter(args: ReduceScatterArgs, pastCaches: boolean): Work {
-    const { src, dtype, runs, dst, dstDtype, scale, accumulate } = args;
+    const { src, dtype, slices, dst, dstDtype, scale, accumulate } = args;
     const { control: { rank }, device: { kernels }, layout: { chunkBytes, partBytes }, staging } = this.#place;
     // A rank's own run is never staged, so `dst` may be exactly that run in `src`.
-    const own = at(runs, rank, "run of rank");
+    const own = at(slices, rank, "run of rank");
     const elementAt = (index: number): DevicePtr => devicePtr(src + index * dtype.byteLength);
     const step = Math.floor(chunkBytes / dtype.byteLength);
-    const numRounds = Math.ceil(runs.reduce((most, { length }) => Math.max(most, length), 0) / step);
+    const numRounds = Math.ceil(slices.reduce((most, { length }) => Math.max(most, length), 0) / step);
     if (own.length > 0) staging.reserve(this.#peers, Math.min(step, own.length) * dtype.byteLength);
     const first = this.#rounds.next;
     const put = (k: number): void => {
       const part = this.#rounds.begin(first + k) * partBytes;
-      for (const [to, run] of runs.entries()) {
+      for (const [to, run] of slices.entries()) {
         const n = Math.min(step, run.length - k * step);
         if (to === rank || n <= 0) continue;
         staging.put(part + to * chunkBytes, elementAt(run.offset + k * step), n * dtype.byteLength);
@@ -123,7 +123,7 @@ export class StagedDataPlane implements DataPlane {
       if (n > 0) {
         const offset = (first + k) % DEPTH * partBytes + rank * chunkBytes;
         const view = (from: number): DevicePtr => staging.view(from, offset, n * dtype.byteLength);
-        const sources = runs.map((_, from) => from === rank ? elementAt(own.offset + k * step) : view(from));
+        const sources = slices.map((_, from) => from === rank ? elementAt(own.offset + k * step) : view(from));
         const to = devicePtr(dst + k * step * dstDtype.byteLength);
         kernels.sumRanks({ dtype, dstDtype, n, accumulate, pastCaches, dst: to, sources, scale });
       }
@@ -149,11 +149,14 @@ export class StagedDataPlane implements DataPlane {
       }
       return enqueuedWork(this.#place.device);
     }
-    const runs = evenRuns(n, size);
-    const dst = devicePtr(ptr + at(runs, rank, "run of rank").offset * unit);
+    const slices = evenSlices(n, size);
+    const dst = devicePtr(ptr + at(slices, rank, "slice of rank").offset * unit);
     // Sums are gathered at once, from where caches hold them.
-    this.#reduceScatter({ src: ptr, dtype, runs, dst, dstDtype: dtype, scale, accumulate: false }, false);
-    return this.#gatherParts(ptr, runs.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit })));
+    this.#reduceScatter({ src: ptr, dtype, slices, dst, dstDtype: dtype, scale, accumulate: false }, false);
+    return this.#gatherParts(
+      ptr,
+      slices.map(({ offset, length }) => ({ offset: offset * unit, length: length * unit })),
+    );
   }
 
   allGather(dst: DevicePtr, src: DevicePtr, byteLength: number): Work {

@@ -52,7 +52,7 @@ export class StoreLink {
   #handler: ((frame: Frame) => void) | undefined;
   #asked = 0;
   #answered = 0;
-  #hasToldAbort = false;
+  #hasSentAbort = false;
   /** Whether the store has said that a rank has stopped all. */
   #isStopped = false;
   /** Whether the store is expected to end the stream. */
@@ -208,8 +208,8 @@ export class StoreLink {
 
   /** Writes that this rank has stopped all, unless the store knows that somebody has; whether it did. */
   #tellAbort(): boolean {
-    if (this.#hasToldAbort || this.abort.cause === undefined) return false;
-    this.#hasToldAbort = true;
+    if (this.#hasSentAbort || this.abort.cause === undefined) return false;
+    this.#hasSentAbort = true;
     this.#writer.write("abort", new Uint8Array(this.#abortWords.buffer));
     return true;
   }
@@ -271,7 +271,7 @@ export class StoreLink {
   #stop(bytes: Uint8Array): void {
     if (bytes.length !== this.#abortWords.byteLength) throw new FrameError(`an abort of ${bytes.length} bytes`);
     if (this.abort.cause === undefined) new Uint8Array(this.#abortWords.buffer).set(bytes);
-    this.#hasToldAbort = this.#isStopped = true;
+    this.#hasSentAbort = this.#isStopped = true;
   }
 
   #lose(reason: string): void {
@@ -280,7 +280,7 @@ export class StoreLink {
     this.#gone.add(0);
     const where = `the stream to the store at ${this.#place}, which rank 0 serves, ended: ${reason}`;
     this.abort.set(0, `${where}. Rank 0 has died or left, or its host cannot be reached any more`, { dead: 0 });
-    this.#hasToldAbort = true;
+    this.#hasSentAbort = true;
   }
 }
 

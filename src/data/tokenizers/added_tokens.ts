@@ -5,7 +5,7 @@
  */
 import { CheckpointError } from "../../errors.ts";
 import type { Normalizer } from "./normalizers.ts";
-import type { Part } from "./part.ts";
+import type { JsonPart } from "./part.ts";
 import { FLAGS, rustWordClass, WHITE_SPACE } from "./unicode.ts";
 
 /** An added token. */
@@ -33,7 +33,7 @@ export interface Section {
 }
 
 /** Reads an entry of `added_tokens`. */
-export function readAddedToken(part: Part, id: number = part.count("id")): AddedToken {
+export function readAddedToken(part: JsonPart, id: number = part.count("id")): AddedToken {
   part.raw("id");
   const special = part.boolean("special", false);
   const token = {

@@ -6,7 +6,7 @@
 import { CheckpointError } from "../../errors.ts";
 import { MAX_MERGES, Merges } from "./bpe_merges.ts";
 import { type Model, PieceCache, readVocab, unknownError } from "./model.ts";
-import type { Part } from "./part.ts";
+import type { JsonPart } from "./part.ts";
 import { utf8 } from "./unicode.ts";
 
 /** Pieces that are longer are cut where no merge reaches over, as pieces without pre-tokenizer are whole documents. */
@@ -17,7 +17,7 @@ const LONG_PIECE = 64;
  *
  * @throws {CheckpointError} naming what is not supported
  */
-export function readBpe(part: Part): Model {
+export function readBpe(part: JsonPart): Model {
   const dropout = part.raw("dropout");
   if (dropout !== null && dropout !== 0) part.refuse("dropout", "ids would be drawn at random in each encoding");
   return new BpeModel(part);
@@ -38,7 +38,7 @@ class BpeModel implements Model {
   readonly #cache = new PieceCache();
   #joined: ReadonlySet<number> | undefined;
 
-  constructor(part: Part) {
+  constructor(part: JsonPart) {
     this.#file = part.file;
     this.vocab = readVocab(part);
     this.size = this.vocab.size;
@@ -150,7 +150,7 @@ function joinedCharacters(tokens: readonly string[]): ReadonlySet<number> {
 }
 
 function readMerges(
-  part: Part,
+  part: JsonPart,
   vocab: ReadonlyMap<string, number>,
   prefix: string,
 ): { readonly merges: readonly (readonly [number, number, number])[]; readonly tokens: readonly string[] } {

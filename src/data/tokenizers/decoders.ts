@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Part } from "./part.ts";
+import type { JsonPart } from "./part.ts";
 import { patternOf } from "./pattern.ts";
 import { replaceMatches } from "./split.ts";
 import { byteLetters, textOf, utf8 } from "./unicode.ts";
@@ -29,13 +29,13 @@ const TYPES = [
  *
  * @throws {CheckpointError} naming what is not supported
  */
-export function readDecoder(part: Part): Decoder {
+export function readDecoder(part: JsonPart): Decoder {
   const made = make(part);
   part.close();
   return made;
 }
 
-function make(part: Part): Decoder {
+function make(part: JsonPart): Decoder {
   const type = TYPES.find((name) => name === part.type) ?? part.refuseType(TYPES);
   switch (type) {
     case "ByteLevel":
@@ -116,7 +116,7 @@ function strip(content: string, start: number, stop: number): Decoder {
     });
 }
 
-function metaspace(part: Part): Decoder {
+function metaspace(part: JsonPart): Decoder {
   const replacement = part.character("replacement");
   if (part.string("str_rep", replacement) !== replacement) part.refuse("str_rep", "it is not the replacement");
   const declared = part.oneOf("prepend_scheme", ["always", "first", "never"], "always");

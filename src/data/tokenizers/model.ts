@@ -4,7 +4,7 @@
  * @module
  */
 import { ArgumentError } from "../../errors.ts";
-import { isObject, type Part } from "./part.ts";
+import { isObject, type JsonPart } from "./part.ts";
 
 /** Makes ids of pieces of text. */
 export interface Model {
@@ -21,7 +21,7 @@ export interface Model {
 }
 
 /** Reads a vocabulary that is an object of ids by token. */
-export function readVocab(part: Part): ReadonlyMap<string, number> {
+export function readVocab(part: JsonPart): ReadonlyMap<string, number> {
   const value = part.raw("vocab");
   if (!isObject(value)) part.fail("vocab", "an object of ids by token");
   const vocab = new Map<string, number>();

@@ -4,7 +4,7 @@
  * @module
  */
 import { ArgumentError } from "../../errors.ts";
-import { Part } from "./part.ts";
+import { JsonPart } from "./part.ts";
 import { patternOf } from "./pattern.ts";
 import { replaceMatches } from "./split.ts";
 import { byteLetters, classOf, FLAGS, utf8, WHITE_SPACE } from "./unicode.ts";
@@ -43,13 +43,13 @@ const TYPES = [
  *
  * @throws {CheckpointError} naming what is not supported
  */
-export function readNormalizer(part: Part): NormalizerPart {
+export function readNormalizer(part: JsonPart): NormalizerPart {
   const made = make(part);
   part.close();
   return made;
 }
 
-function make(part: Part): NormalizerPart {
+function make(part: JsonPart): NormalizerPart {
   const type = TYPES.find((name) => name === part.type) ?? part.refuseType(TYPES);
   switch (type) {
     case "NFC":
@@ -74,7 +74,7 @@ function make(part: Part): NormalizerPart {
     case "Replace": {
       const pattern = patternOf(part);
       const content = part.string("content");
-      const replaced = new Part(part.raw("pattern"), part.file, `${part.path}.pattern`).raw("String");
+      const replaced = new JsonPart(part.raw("pattern"), part.file, `${part.path}.pattern`).raw("String");
       const isOneByOne = [replaced, content].every((text) => typeof text === "string" && [...text].length === 1);
       return { normalize: replacer(pattern, content, part), movesStart: !isOneByOne, divides: false };
     }
@@ -100,7 +100,7 @@ function make(part: Part): NormalizerPart {
 }
 
 /** Python's `tokenizers` puts the content in twice where nothing at the start of a text matches, which is not imitated. */
-function replacer(pattern: RegExp, content: string, { file, path }: Part): Normalizer {
+function replacer(pattern: RegExp, content: string, { file, path }: JsonPart): Normalizer {
   return (text) => {
     pattern.lastIndex = 0;
     const first = pattern.exec(text);
@@ -163,7 +163,7 @@ function remover(ranges: string): Normalizer {
 /** Characters that BERT takes for words of their own. */
 const CHINESE = "3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b73f 2b740-2b81f 2b920-2ceaf 2f800-2fa1f";
 
-function bert(part: Part): Normalizer {
+function bert(part: JsonPart): Normalizer {
   const lowers = part.boolean("lowercase", true);
   const steps: Normalizer[] = [];
   if (part.boolean("clean_text", true)) {

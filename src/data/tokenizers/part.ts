@@ -19,7 +19,7 @@ export function isObject(value: unknown): value is JsonObject {
 }
 
 /** An object of a `tokenizer.json` with the place where it stands. */
-export class Part {
+export class JsonPart {
   /** The file. */
   readonly file: string;
   /** The keys that lead to it, e.g. `pre_tokenizer.pretokenizers[1]`; empty for the file's own object. */
@@ -87,8 +87,8 @@ export class Part {
   }
 
   /** The objects of a list, each a part. */
-  parts(key: string): readonly Part[] {
-    return this.list(key).map((value, i) => new Part(value, this.file, `${this.#place(key)}[${i}]`));
+  parts(key: string): readonly JsonPart[] {
+    return this.list(key).map((value, i) => new JsonPart(value, this.file, `${this.#place(key)}[${i}]`));
   }
 
   #place(key: string): string {
@@ -96,8 +96,8 @@ export class Part {
   }
 
   /** All keys with their objects. */
-  entries(): readonly (readonly [string, Part])[] {
-    return Object.entries(this.#values).map(([key, value]) => [key, new Part(value, this.file, this.#place(key))]);
+  entries(): readonly (readonly [string, JsonPart])[] {
+    return Object.entries(this.#values).map(([key, value]) => [key, new JsonPart(value, this.file, this.#place(key))]);
   }
 
   /** Refuses keys that were not read and hold something. */

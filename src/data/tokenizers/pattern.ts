@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { Part } from "./part.ts";
+import { JsonPart } from "./part.ts";
 import { literalRegex, RegexError, translateRegex } from "./regex.ts";
 
 /**
@@ -11,8 +11,8 @@ import { literalRegex, RegexError, translateRegex } from "./regex.ts";
  *
  * @throws {CheckpointError} naming syntax that is not supported
  */
-export function patternOf(part: Part): RegExp {
-  const pattern = new Part(part.raw("pattern"), part.file, `${part.path}.pattern`);
+export function patternOf(part: JsonPart): RegExp {
+  const pattern = new JsonPart(part.raw("pattern"), part.file, `${part.path}.pattern`);
   if (pattern.raw("String") !== null) return literalRegex(pattern.string("String"));
   const text = pattern.string("Regex");
   try {

@@ -12,9 +12,9 @@ import { readBpe } from "./bpe_model.ts";
 import { type Decoder, readDecoder } from "./decoders.ts";
 import type { Model } from "./model.ts";
 import { type Normalizer, readNormalizer } from "./normalizers.ts";
-import { brief, type JsonObject, Part } from "./part.ts";
+import { brief, type JsonObject, JsonPart } from "./part.ts";
 import { type PreTokenizerPart, readPreTokenizer } from "./pre_tokenizers.ts";
-import type { Piece } from "./split.ts";
+import type { TextPiece } from "./split.ts";
 import { readUnigram } from "./unigram_model.ts";
 import { readWordLevel, readWordPiece } from "./word_models.ts";
 
@@ -55,13 +55,13 @@ export class TokenizerPipeline {
    * @param more the `added_tokens_decoder` of `tokenizer_config.json`: of a token that both files name, its options count
    * @throws {CheckpointError} naming what is wrong or not supported
    */
-  constructor(json: JsonObject, file: string, more?: Part) {
+  constructor(json: JsonObject, file: string, more?: JsonPart) {
     for (const [key, value] of Object.entries(json)) {
       if (KEYS.includes(key) || value === null) continue;
       throw new CheckpointError(file, `${key}: this key is not supported, got ${brief(value)}`);
     }
-    const part = (key: string): Part | undefined =>
-      json[key] === undefined || json[key] === null ? undefined : new Part(json[key], file, key);
+    const part = (key: string): JsonPart | undefined =>
+      json[key] === undefined || json[key] === null ? undefined : new JsonPart(json[key], file, key);
     const [normalizerPart, preTokenizerPart, decoderPart] = [
       part("normalizer"),
       part("pre_tokenizer"),
@@ -73,7 +73,7 @@ export class TokenizerPipeline {
     this.#preTokenizer = preTokenizerPart && readPreTokenizer(preTokenizerPart);
     this.#decoder = decoderPart && readDecoder(decoderPart);
     checkPostProcessor(part("post_processor"));
-    this.#model = readModel(new Part(json["model"], file, "model"));
+    this.#model = readModel(new JsonPart(json["model"], file, "model"));
     this.added = withDecoder(readAddedTokens(json, file, this.#model), this.#model, more);
     const isMoved = normalizer?.movesStart === true ||
       (normalizer?.divides === true && this.added.some(({ normalized }) => normalized));
@@ -115,7 +115,7 @@ export class TokenizerPipeline {
     }
   }
 
-  #encodePieces(whole: Piece, ids: number[]): void {
+  #encodePieces(whole: TextPiece, ids: number[]): void {
     const pieces = this.#preTokenizer === undefined ? [whole] : this.#preTokenizer.cut([whole]);
     for (const { text } of pieces) if (text !== "") this.#model.tokenize(text, ids);
   }
@@ -138,7 +138,7 @@ export class TokenizerPipeline {
 
 const MODELS = { BPE: readBpe, Unigram: readUnigram, WordLevel: readWordLevel, WordPiece: readWordPiece };
 
-function readModel(part: Part): Model {
+function readModel(part: JsonPart): Model {
   const names = Object.keys(MODELS);
   const read = Object.entries(MODELS).find(([name]) => name === (part.type ?? typeOf(part)))?.[1];
   const model = read === undefined ? part.refuseType(names) : read(part);
@@ -152,14 +152,14 @@ function readModel(part: Part): Model {
 }
 
 /** The model of a file that was written before types were, as GPT-2's. */
-function typeOf(part: Part): string | undefined {
+function typeOf(part: JsonPart): string | undefined {
   if (part.raw("merges") !== null) return "BPE";
   if (Array.isArray(part.raw("vocab"))) return "Unigram";
   if (part.raw("continuing_subword_prefix") !== null) return "WordPiece";
   return part.raw("unk_token") === null ? undefined : "WordLevel";
 }
 
-function checkPostProcessor(part: Part | undefined): void {
+function checkPostProcessor(part: JsonPart | undefined): void {
   if (part === undefined) return;
   if (!POST_PROCESSORS.some((name) => name === part.type)) part.refuseType(POST_PROCESSORS);
   if (part.type === "Sequence") { for (const step of part.parts("processors")) checkPostProcessor(step); }
@@ -171,7 +171,7 @@ function readAddedTokens(json: JsonObject, file: string, model: Model): readonly
   const tokens: AddedToken[] = [];
   const contents = new Set<string>();
   let newest = -1;
-  for (const part of new Part({ added_tokens: json["added_tokens"] }, file, "").parts("added_tokens")) {
+  for (const part of new JsonPart({ added_tokens: json["added_tokens"] }, file, "").parts("added_tokens")) {
     const token = readAddedToken(part);
     const id = model.vocab.get(token.content) ?? Math.max(model.size, newest + 1);
     if (token.content === "") part.fail("content", "a text");
@@ -185,7 +185,7 @@ function readAddedTokens(json: JsonObject, file: string, model: Model): readonly
 }
 
 /** Adds the tokens of an `added_tokens_decoder`, whose keys are ids, as `transformers` does. */
-function withDecoder(own: readonly AddedToken[], model: Model, decoder: Part | undefined): readonly AddedToken[] {
+function withDecoder(own: readonly AddedToken[], model: Model, decoder: JsonPart | undefined): readonly AddedToken[] {
   const merged = new Map(own.map((token) => [token.content, token]));
   let newest = own.reduce((most, { id }) => Math.max(most, id), -1);
   for (const [key, part] of decoder?.entries() ?? []) {

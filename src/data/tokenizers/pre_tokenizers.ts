@@ -3,15 +3,15 @@
  *
  * @module
  */
-import type { Part } from "./part.ts";
+import type { JsonPart } from "./part.ts";
 import { patternOf } from "./pattern.ts";
 import { literalRegex, translateRegex } from "./regex.ts";
-import { type Behavior, BEHAVIORS, type Piece, splitBy } from "./split.ts";
+import { type Behavior, BEHAVIORS, splitBy, type TextPiece } from "./split.ts";
 import { byteLetters, classOf, FLAGS, NUMERIC, rustWordClass, utf8, WHITE_SPACE } from "./unicode.ts";
 import { PUNCTUATION } from "./unicode_tables.ts";
 
 /** Cuts pieces into smaller ones. */
-export type PreTokenizer = (pieces: readonly Piece[]) => readonly Piece[];
+export type PreTokenizer = (pieces: readonly TextPiece[]) => readonly TextPiece[];
 
 /** A pre-tokenizer, and what else of it counts. */
 export interface PreTokenizerPart {
@@ -45,13 +45,13 @@ const BYTE_LEVEL_WORDS = String.raw`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?
  *
  * @throws {CheckpointError} naming what is not supported
  */
-export function readPreTokenizer(part: Part): PreTokenizerPart {
+export function readPreTokenizer(part: JsonPart): PreTokenizerPart {
   const made = make(part);
   part.close();
   return made;
 }
 
-function make(part: Part): PreTokenizerPart {
+function make(part: JsonPart): PreTokenizerPart {
   const type = TYPES.find((name) => name === part.type) ?? part.refuseType(TYPES);
   switch (type) {
     case "ByteLevel":
@@ -99,21 +99,21 @@ function make(part: Part): PreTokenizerPart {
 
 function cutter(pattern: RegExp, behavior: Behavior, invert = false): PreTokenizerPart {
   const cut: PreTokenizer = (pieces) => {
-    const out: Piece[] = [];
+    const out: TextPiece[] = [];
     for (const piece of pieces) splitBy(piece, pattern, behavior, invert, out);
     return out;
   };
   return { cut, needsFirst: false, movesStart: false };
 }
 
-function byteLevel(part: Part): PreTokenizerPart {
+function byteLevel(part: JsonPart): PreTokenizerPart {
   const addsBlank = part.boolean("add_prefix_space", true);
   part.boolean("trim_offsets", true);
   const { source, flags } = translateRegex(BYTE_LEVEL_WORDS);
   const words = part.boolean("use_regex", true) ? new RegExp(source, flags) : undefined;
   const toLetters = lettersOf();
   const cut: PreTokenizer = (pieces) => {
-    const out: Piece[] = [];
+    const out: TextPiece[] = [];
     for (const piece of pieces) {
       const begins = !addsBlank || piece.text.startsWith(" ");
       const whole = begins ? piece : { text: ` ${piece.text}`, isFirst: piece.isFirst };
@@ -141,7 +141,7 @@ function lettersOf(): (text: string) => string {
   };
 }
 
-function metaspace(part: Part): PreTokenizerPart {
+function metaspace(part: JsonPart): PreTokenizerPart {
   const replacement = part.character("replacement");
   if (part.string("str_rep", replacement) !== replacement) part.refuse("str_rep", "it is not the replacement");
   const declared = part.oneOf("prepend_scheme", ["always", "first", "never"], "always");
@@ -149,7 +149,7 @@ function metaspace(part: Part): PreTokenizerPart {
   const cuts = part.boolean("split", true);
   const pattern = literalRegex(replacement);
   const cut: PreTokenizer = (pieces) => {
-    const out: Piece[] = [];
+    const out: TextPiece[] = [];
     for (const piece of pieces) {
       const text = piece.text.replaceAll(" ", replacement);
       const prepends = scheme === "always" || (scheme === "first" && piece.isFirst);

@@ -11,21 +11,27 @@ export const BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWi
 export type Behavior = typeof BEHAVIORS[number];
 
 /** A piece of text that a pre-tokenizer has made. */
-export interface Piece {
+export interface TextPiece {
   readonly text: string;
   /** Whether its first character is the first of the whole text. */
   readonly isFirst: boolean;
 }
 
 /** A part of a text: where it starts and ends, and whether it matched. */
-interface Span {
+interface TextSpan {
   readonly start: number;
   end: number;
   readonly isMatch: boolean;
 }
 
 /** Cuts a piece; `invert` takes what does not match for what does. Adds the pieces to `out`. */
-export function splitBy(piece: Piece, pattern: RegExp, behavior: Behavior, invert: boolean, out: Piece[]): void {
+export function splitBy(
+  piece: TextPiece,
+  pattern: RegExp,
+  behavior: Behavior,
+  invert: boolean,
+  out: TextPiece[],
+): void {
   const { text } = piece;
   const add = (start: number, end: number): void => {
     if (start === end) return;
@@ -55,8 +61,8 @@ export function splitBy(piece: Piece, pattern: RegExp, behavior: Behavior, inver
   for (const { start, end } of merge(spansOf(text, pattern, invert), behavior)) add(start, end);
 }
 
-function spansOf(text: string, pattern: RegExp, invert: boolean): Span[] {
-  const spans: Span[] = [];
+function spansOf(text: string, pattern: RegExp, invert: boolean): TextSpan[] {
+  const spans: TextSpan[] = [];
   let end = 0;
   for (const match of text.matchAll(pattern)) {
     const [{ length }] = match;
@@ -87,8 +93,8 @@ export function replaceMatches(text: string, pattern: RegExp, content: string): 
   });
 }
 
-function merge(spans: readonly Span[], behavior: Behavior): readonly Span[] {
-  const out: Span[] = [];
+function merge(spans: readonly TextSpan[], behavior: Behavior): readonly TextSpan[] {
+  const out: TextSpan[] = [];
   let wasMatch = false;
   if (behavior === "MergedWithNext") {
     for (const span of spans.toReversed()) {

@@ -5,7 +5,7 @@
  */
 import { byteToken } from "./bpe_model.ts";
 import { type Model, PieceCache, unknownError } from "./model.ts";
-import type { Part } from "./part.ts";
+import type { JsonPart } from "./part.ts";
 import { utf8 } from "./unicode.ts";
 
 /** An unknown character scores so much less than the worst token. */
@@ -16,7 +16,7 @@ const UNKNOWN_PENALTY = 10;
  *
  * @throws {CheckpointError} naming what is wrong
  */
-export function readUnigram(part: Part): Model {
+export function readUnigram(part: JsonPart): Model {
   return new UnigramModel(part);
 }
 
@@ -34,7 +34,7 @@ class UnigramModel implements Model {
   /** The token that ends in each node; -1 where none does. */
   readonly #ends: number[] = [-1];
 
-  constructor(part: Part) {
+  constructor(part: JsonPart) {
     const entries = part.list("vocab").map((entry, i): readonly [string, number] => {
       const [token, score]: readonly unknown[] = Array.isArray(entry) && entry.length === 2 ? entry : [];
       if (typeof token !== "string" || !token.isWellFormed() || typeof score !== "number") {

@@ -4,14 +4,14 @@
  * @module
  */
 import { type Model, PieceCache, readVocab, unknownError } from "./model.ts";
-import type { Part } from "./part.ts";
+import type { JsonPart } from "./part.ts";
 
 /**
  * Reads a WordLevel model.
  *
  * @throws {CheckpointError} naming what is wrong
  */
-export function readWordLevel(part: Part): Model {
+export function readWordLevel(part: JsonPart): Model {
   const { file } = part;
   const vocab = readVocab(part);
   const unknown = part.string("unk_token");
@@ -31,7 +31,7 @@ export function readWordLevel(part: Part): Model {
  *
  * @throws {CheckpointError} naming what is wrong
  */
-export function readWordPiece(part: Part): Model {
+export function readWordPiece(part: JsonPart): Model {
   const { file } = part;
   const vocab = readVocab(part);
   const unknown = part.string("unk_token");

@@ -30,7 +30,7 @@ export class PinnedCopies {
   constructor(cudart: Cudart, memory: NativeMemory) {
     this.#cudart = cudart;
     this.#memory = memory;
-    memory.waitBeforeUse(() => this.#settle());
+    memory.waitBeforeUse(() => this.#finish());
   }
 
   /**
@@ -92,7 +92,7 @@ export class PinnedCopies {
     this.#chunks.set(chunk, address);
   }
 
-  #settle(): void {
+  #finish(): void {
     if (this.#pending.size === 0) return;
     for (const [stream, event] of this.#pending) if (!event.done) stream.waitOnHost(event);
     this.#pending.clear();

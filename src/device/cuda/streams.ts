@@ -21,7 +21,7 @@ import type { Cudart } from "./libraries.ts";
 const RING = 256;
 
 /** An event of a ring, and the number of the record that it stands for. */
-interface Slot {
+interface EventSlot {
   readonly event: Handle<"cudaEvent_t">;
   number: number;
 }
@@ -50,7 +50,7 @@ export class CudaStream implements Stream {
   #handle: Handle<"cudaStream_t"> | undefined;
   readonly #cudart: Cudart;
   readonly #hostWait: () => HostWait | undefined;
-  readonly #ring: Slot[] = [];
+  readonly #ring: EventSlot[] = [];
   #mark: Handle<"cudaEvent_t"> | undefined;
   #recorded = 0;
   #done = 0;
@@ -171,7 +171,7 @@ export class CudaStream implements Stream {
   }
 
   /** The event of a record, or of a later one. */
-  #slot(number: number): Slot {
+  #slot(number: number): EventSlot {
     return at(this.#ring, number % RING, "event");
   }
 

@@ -33,19 +33,19 @@ interface Past extends Touch {
 }
 
 /** Some memory, and the purpose that it was allocated for. */
-interface Range {
+interface ByteRange {
   readonly begin: number;
   readonly end: number;
   readonly owner: string;
 }
 
 /** Memory in use. */
-interface Block extends Range {
+interface AccessedBlock extends ByteRange {
   readonly past: Past[];
 }
 
 /** Memory that was freed, and the clock that its next user comes after. */
-interface Freed extends Range {
+interface Freed extends ByteRange {
   readonly clock: Clock;
 }
 
@@ -58,7 +58,7 @@ export class Hazards {
     copy: emptyClock(),
   };
   /** Blocks in use, by first address, ascending. */
-  readonly #blocks: Block[] = [];
+  readonly #blocks: AccessedBlock[] = [];
   /** Memory that was freed and is not in use again, by first address, ascending. */
   readonly #freed: Freed[] = [];
   /** Set by the first hazard: what is done to clean up after it must not throw another in its place. */
@@ -165,7 +165,7 @@ export class Hazards {
 }
 
 /** How many ranges, ascending, begin at or below an address. */
-function countUpTo(ranges: readonly Range[], address: number): number {
+function countUpTo(ranges: readonly ByteRange[], address: number): number {
   return placeAfter(ranges, ({ begin }) => begin <= address);
 }
 

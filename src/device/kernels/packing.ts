@@ -36,7 +36,7 @@ export interface ListArea {
 }
 
 /** How one parameter is passed. */
-interface Slot {
+interface ArgumentSlot {
   readonly name: string;
   /** The parameter's place among the numbers of a call. */
   readonly at: number;
@@ -53,7 +53,7 @@ interface Slot {
 const [UNSIGNED, SIGNED] = [[0, 2 ** 32 - 1], [-(2 ** 31), 2 ** 31 - 1]] as const;
 
 /** What 32 bits hold of a parameter that is a size, a stride or a list of them. */
-function narrowRange(kind: ValueKind): Slot["narrow"] {
+function narrowRange(kind: ValueKind): ArgumentSlot["narrow"] {
   if (kind === "strides") return SIGNED;
   const isSize = kind === "size" || kind === "shape" ||
     (typeof kind === "object" && ("atMost" in kind || "divides" in kind));
@@ -61,7 +61,7 @@ function narrowRange(kind: ValueKind): Slot["narrow"] {
 }
 
 /** Refuses a number that a WASM module would wrap. */
-function requireNarrow(value: number, { name, narrow }: Slot, kernel: string): void {
+function requireNarrow(value: number, { name, narrow }: ArgumentSlot, kernel: string): void {
   if (narrow === undefined || (value >= narrow[0] && value <= narrow[1])) return;
   throw new UnsupportedError(
     `Cannot run '${kernel}' in WASM with ${value} for '${name}': its memory has 32-bit addresses, so sizes must be below 2^32 ` +
@@ -70,10 +70,10 @@ function requireNarrow(value: number, { name, narrow }: Slot, kernel: string): v
 }
 
 /** The slots of a kernel's arguments, and how many numbers they are. */
-function slotsOf(entry: KernelEntry): { readonly slots: readonly Slot[]; readonly count: number } {
-  const slots: Slot[] = [];
+function slotsOf(entry: KernelEntry): { readonly slots: readonly ArgumentSlot[]; readonly count: number } {
+  const slots: ArgumentSlot[] = [];
   let at = 0;
-  const add = (slot: Omit<Slot, "at">): void => {
+  const add = (slot: Omit<ArgumentSlot, "at">): void => {
     slots.push({ ...slot, at });
     at += slot.hasLength ? 2 : 1;
   };
@@ -121,7 +121,7 @@ export function packer(
   const checks = checksOf(kernel, entry);
   const { slots, count } = slotsOf(entry);
   const isNarrow = addressWords === 1;
-  const write = (list: readonly number[], slot: Slot, used: number): number => {
+  const write = (list: readonly number[], slot: ArgumentSlot, used: number): number => {
     for (let i = 0; i < list.length; i++) {
       const value = list[i];
       if (value === undefined) break;

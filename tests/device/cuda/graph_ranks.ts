@@ -185,7 +185,7 @@ async function trainByGraph(world: WorldRank, run: GraphTraining): Promise<Train
     hash.update(values);
   };
   for (const parameter of model.parameters()) {
-    tell(parameter.storage.run.device, parameter.storage.shard.numel, ownedPtr(parameter));
+    tell(parameter.storage.flatShard.device, parameter.storage.shard.numel, ownedPtr(parameter));
   }
   for (const { parameter, device, ptr } of optimizer.stateViews()) {
     tell(device, parameter.storage.shard.numel, ptr());
