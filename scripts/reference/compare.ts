@@ -221,8 +221,8 @@ function* tensorsOf(
   for (const { name, part, box } of [...apart, ...whole]) {
     const values = part instanceof Parameter ? valuesOf(part)?.toArray() : undefined;
     if (values === undefined) continue;
-    const runs = sharedSlices(fullBox(part.shape), box);
-    yield [name, runs.flatMap(({ inFirst, length }) => Array.from(values.slice(inFirst, inFirst + length)))];
+    const slices = sharedSlices(fullBox(part.shape), box);
+    yield [name, slices.flatMap(({ inFirst, length }) => Array.from(values.slice(inFirst, inFirst + length)))];
   }
 }
 

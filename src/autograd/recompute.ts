@@ -27,7 +27,7 @@ export interface Recomputed {
 }
 
 /** A call of an op, as the graph records it. */
-export interface RecordedForward {
+export interface RecordedOp {
   readonly name: string;
   readonly inputs: readonly Tensor[];
   readonly outputs: readonly Tensor[];
@@ -42,7 +42,7 @@ interface KeptResults {
   readonly saved: readonly (Tensor | number)[];
 }
 
-const describe = ({ name, outputs }: Pick<RecordedForward, "name" | "outputs">): string =>
+const describe = ({ name, outputs }: Pick<RecordedOp, "name" | "outputs">): string =>
   `'${name}' [${outputs.map(({ shape }) => shape.join(", ")).join("], [")}]`;
 
 /** One recorded op of a region. */
@@ -56,7 +56,7 @@ class RecomputedTensors implements SavedTensors {
   #lent: readonly Tensor[] | undefined;
   #freed = false;
 
-  constructor(region: Region, call: RecordedForward, keeps: boolean) {
+  constructor(region: Region, call: RecordedOp, keeps: boolean) {
     const { name, inputs, outputs, saved } = call;
     this.#region = region;
     this.#name = name;
@@ -92,7 +92,7 @@ class RecomputedTensors implements SavedTensors {
   }
 
   /** What the recomputation takes instead of computing the op; the handles in it are the caller's. */
-  take(inputs: readonly Tensor[]): Pick<RecordedForward, "outputs" | "saved"> | undefined {
+  take(inputs: readonly Tensor[]): Pick<RecordedOp, "outputs" | "saved"> | undefined {
     if (this.#kept === undefined) return undefined;
     const { outputs, saved } = this.#kept;
     const handle = (tensor: Tensor | number): Tensor =>
@@ -101,7 +101,7 @@ class RecomputedTensors implements SavedTensors {
   }
 
   /** Takes what the recomputation saved. */
-  lend(call: RecordedForward): void {
+  lend(call: RecordedOp): void {
     const { inputs, saved } = call;
     if (this.#freed) { for (const tensor of saved) tensor.dispose(); }
     else this.#lent = saved;
@@ -147,12 +147,12 @@ class Region {
   }
 
   /** Results of the op that is about to run, where they are kept. */
-  take(inputs: readonly Tensor[]): Pick<RecordedForward, "outputs" | "saved"> | undefined {
+  take(inputs: readonly Tensor[]): Pick<RecordedOp, "outputs" | "saved"> | undefined {
     return this.#passed === undefined ? undefined : this.#slots[this.#passed]?.take(inputs);
   }
 
   /** Takes what an op has saved. */
-  record(call: RecordedForward): SavedTensors | undefined {
+  record(call: RecordedOp): SavedTensors | undefined {
     if (this.#passed === undefined) {
       const slot = new RecomputedTensors(this, call, this.#source.keeps(call.name));
       this.#slots.push(slot);
@@ -235,11 +235,11 @@ export function isRecomputing(): boolean {
 }
 
 /** What the op that is about to be recorded gives, if it need not be computed again; the handles are the caller's. */
-export function takeKept(inputs: readonly Tensor[]): Pick<RecordedForward, "outputs" | "saved"> | undefined {
+export function takeKept(inputs: readonly Tensor[]): Pick<RecordedOp, "outputs" | "saved"> | undefined {
   return current?.take(inputs);
 }
 
 /** Gives the region under way what an op has saved; undefined where there is none. */
-export function saveInRegion(call: RecordedForward): { readonly saved: SavedTensors | undefined } | undefined {
+export function saveInRegion(call: RecordedOp): { readonly saved: SavedTensors | undefined } | undefined {
   return current === undefined ? undefined : { saved: current.record(call) };
 }

@@ -35,7 +35,7 @@ export class HfWeights implements Disposable {
   constructor(
     directory: string,
     files: readonly SafetensorsFile[],
-    tensors: readonly StoredTensor[] = wholeIn(files),
+    tensors: readonly StoredTensor[] = tensorsIn(files),
     others: readonly string[] = [],
   ) {
     this.directory = directory;
@@ -61,7 +61,7 @@ export class HfWeights implements Disposable {
   }
 }
 
-function wholeIn(files: readonly SafetensorsFile[]): StoredTensor[] {
+function tensorsIn(files: readonly SafetensorsFile[]): StoredTensor[] {
   return files.flatMap((file) => file.names.map((name) => storedUncut(file, name)));
 }
 
@@ -100,7 +100,7 @@ export async function openHfWeights(directory: string): Promise<HfWeights> {
   compare(directory, weightMap, files);
   opened.move();
   const list = [...files.values()];
-  return new HfWeights(directory, list, wholeIn(list), [INDEX_FILE]);
+  return new HfWeights(directory, list, tensorsIn(list), [INDEX_FILE]);
 }
 
 /** Files to be written for a model. */

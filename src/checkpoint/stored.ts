@@ -94,7 +94,7 @@ export function* valuesOf(
   start: number = 0,
   length: number = numelOf(shape) - start,
 ): Generator<Float32Array<ArrayBuffer>, void> {
-  const runs = parts.flatMap(({ file, box }) =>
+  const slices = parts.flatMap(({ file, box }) =>
     sharedSlices(box, fullBox(shape)).map((run) => ({
       file,
       from: run.inFirst,
@@ -107,8 +107,8 @@ export function* valuesOf(
   for (let at = start; at < start + length; at += piece.length) {
     const values = piece.subarray(0, Math.min(piece.length, start + length - at));
     const end = at + values.length;
-    for (; next < runs.length; next++) {
-      const run = runs[next];
+    for (; next < slices.length; next++) {
+      const run = slices[next];
       if (run === undefined || run.offset >= end) break;
       const [first, last] = [Math.max(run.offset, at), Math.min(run.offset + run.length, end)];
       if (first < last) {

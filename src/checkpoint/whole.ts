@@ -106,14 +106,14 @@ export function gatherFull(
     if (whole !== undefined) gathered.set(tensor, whole);
     for (const { rank, boxes } of at(writers, i, "writers of tensor")) {
       const numel = numelOfAll(boxes);
-      const runs = elementSlices({ shape, boxes, numel });
+      const slices = elementSlices({ shape, boxes, numel });
       for (const piece of piecesOf(numel, options)) {
         const through = isStaged(rank) ? staging : undefined;
         const source = movePiece(tensor, piece, { rank, to, group, staging: through, label: `${label}: ${name}` });
         if (whole === undefined || source === undefined) continue;
         const values = new Float32Array(piece.length);
         source.device.copyOut(new Uint8Array(values.buffer), source.ptr);
-        for (const { offset, length, local } of runs) {
+        for (const { offset, length, local } of slices) {
           const part = overlap(local, length, piece);
           if (part === undefined) continue;
           const from = local + part.skipped - piece.start;

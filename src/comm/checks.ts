@@ -44,12 +44,12 @@ export function checkReduceScatter(args: ReduceScatterArgs, rank: number, size: 
   let end = 0;
   for (const { offset, length } of slices) {
     if (!(Number.isSafeInteger(offset) && Number.isSafeInteger(length) && offset >= end && length >= 0)) {
-      const list = slices.map((run: ElementRange) => `${run.offset}+${run.length}`).join(", ");
+      const list = slices.map((slice: ElementRange) => `${slice.offset}+${slice.length}`).join(", ");
       throw new ArgumentError(`Runs of '${unit}' must ascend without overlap, got ${list}`);
     }
     end = offset + length;
   }
-  const own = at(slices, rank, "run of rank");
+  const own = at(slices, rank, "slice of rank");
   const inPlace = dst === src + own.offset * dtype.byteLength && dstDtype === dtype && !accumulate;
   const cuts = dst < src + end * dtype.byteLength && src < dst + own.length * dstDtype.byteLength;
   if (own.length > 0 && cuts && !inPlace) {

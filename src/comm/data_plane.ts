@@ -55,15 +55,15 @@ export interface Window {
   dispose(): void;
 }
 
-/** A sum over ranks of one flat array, of which each rank keeps its run. */
+/** A sum over ranks of one flat array, of which each rank keeps one slice. */
 export interface ReduceScatterArgs {
-  /** The flat array in device memory, all runs. */
+  /** The flat array in device memory, all slices. */
   readonly src: DevicePtr;
   /** dtype of `src`; sums are float32 whatever it is, but where `sums` is `any` they may be rounded to it on their way. */
   readonly dtype: DType;
-  /** Each rank's run, in elements from `src`; they ascend and do not overlap. */
+  /** Each rank's slice, in elements from `src`; they ascend and do not overlap. */
   readonly slices: readonly ElementRange[];
-  /** Where this rank's run goes (its first element). */
+  /** Where the sums of this rank's slice go (the first element). */
   readonly dst: DevicePtr;
   /** dtype of `dst`. */
   readonly dstDtype: DType;

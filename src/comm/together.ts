@@ -16,7 +16,7 @@ export function attempt<T>(action: () => T): PromiseSettledResult<T> {
   }
 }
 
-/** What an action that succeeded on all ranks gave. */
+/** The outcome of an action that succeeded on all ranks. */
 export interface Outcome<T> {
   readonly value: T;
   /** What each rank noted. */

@@ -144,7 +144,7 @@ function wideFormat(head: Uint8Array): Known | undefined {
   return { name: "UTF-16", remedy: convert(odd > even ? "UTF-16LE" : "UTF-16BE") };
 }
 
-/** Whether more than one byte of 30 is NUL or another control that no text has. */
+/** Whether more than one byte in 30 is NUL or another control character that does not occur in text. */
 function isBinary(head: Uint8Array): boolean {
   const controls = head.filter((byte) => byte < 9 || (byte > 13 && byte < 27) || (byte > 27 && byte < 32)).length;
   return controls > 1 && controls > head.length / 30;
@@ -188,8 +188,9 @@ function jsonArray(text: string, isAll: boolean): Known | undefined {
 }
 
 /**
- * Whether text is a table: a header whose columns have names, one of which is the text's, and another line. The name of one column
- * may be missing, as that of an index is.
+ * Whether text is a table:
+ * - its first line is a header: at least two names of columns, one of them `field`; one name may be empty, as an index column's is;
+ * - another line follows, with as many cells as the header.
  */
 function isTable(text: string, field: string): boolean {
   const [header = "", ...lines] = text.split(/\r\n|\r|\n/);

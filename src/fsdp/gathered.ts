@@ -1,16 +1,17 @@
 /**
- * The parameters of one segment: this rank's run of master weights, the window that peers gather it from, and the gathered
- * whole, which parameters are views of. Nothing is copied in or out, but where a parameter is cut along a dim behind the first, or
- * an extension gathers it.
+ * The parameters of one segment: this rank's shard of the master weights, the window that other ranks gather it from, and the
+ * unsharded buffer, which parameters are views of. Nothing is copied in or out, unless a parameter is cut along a dim behind the first
+ * or an extension gathers it.
  *
  * Note [What a segment holds of its parameters]
- * - run: float32 master weights, always. They lie in the window itself when the compute dtype is float32; else the window
- *   holds the run cast to it, refreshed whenever the run is written, so that a gather moves the smaller type.
- * - whole: `world` runs in the compute dtype, between unshard and reshard.
- * - kept part: after a forward that reshards to fewer ranks, this rank's part of the whole; those ranks gather it from each other.
+ * - shard: float32 master weights, always. They lie in the window itself when the compute dtype is float32. Otherwise the window
+ *   holds the shard cast to the compute dtype, renewed by each write of the shard, so that a gather moves the smaller type.
+ * - unsharded buffer: `world` shards in the compute dtype, between unshard and reshard.
+ * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer; those ranks gather it from
+ *   each other.
  *
- * Note [Offloaded runs]: run and window lie on another device then, `home`, whose work is done when a call returns. A gather, and
- * whatever else reads the run on the device, reads a copy that goes when it has been read.
+ * Note [Offloaded shards]: shard and window lie on another device then, `shardDevice`, whose work is done when a call returns. A gather
+ * reads a copy on the compute device, which is freed when it has been read.
  *
  * The whole is allocated and filled on the gather stream, after the run was last written or the part was kept; what computes
  * with it waits for that, and frees it on its own stream.
@@ -36,14 +37,14 @@ import { Tensor } from "../tensor/tensor.ts";
 import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
 import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
 
-/** A part of the whole that fewer ranks than all gather from each other. */
+/** A part of the unsharded buffer, which fewer ranks than all gather from each other. */
 interface KeptPart {
   readonly buffer: Buffer;
   /** The ranks that keep the other parts. */
   readonly ranks: ProcessGroup;
 }
 
-/** Copies the chunks of all ranks between a whole parameter and their runs, which lie one after another. */
+/** Copies the chunks of all ranks between an unsharded parameter and the ranks' shards, which lie one after another. */
 export function copyChunks(
   { kernels }: Device,
   dtype: DType,
@@ -70,7 +71,7 @@ export function copyChunks(
   }
 }
 
-/** Memory of a run. */
+/** Memory of a shard. */
 interface ShardMemory {
   /** The device that it lies on. */
   readonly device: Device;
@@ -79,9 +80,9 @@ interface ShardMemory {
   readonly master: Buffer;
 }
 
-/** A run and the whole that it is a part of. */
+/** A rank's shard of a segment's parameters, and the unsharded buffer. */
 export class GatheredParameters {
-  /** The whole; parameters hold references. */
+  /** All shards, gathered; parameters hold references. */
   readonly unsharded: Buffer;
   readonly #device: Device;
   readonly #policy: ResolvedPolicy;
@@ -89,7 +90,7 @@ export class GatheredParameters {
   readonly #plan: SegmentPlan;
   readonly #dtype: DType;
   readonly #nameOf: () => string;
-  /** Memory that peers read, where the run is not offloaded. */
+  /** Memory that other ranks read, where the shard is not offloaded. */
   readonly #shared: GatherWindow | undefined;
   /** Undefined until {@link open}, and after {@link dispose}. */
   #memory: ShardMemory | undefined;
@@ -100,7 +101,7 @@ export class GatheredParameters {
   #gather: Work | undefined;
 
   /**
-   * Opens the window, unless the run is offloaded. Collective: where it fails on a rank, it fails on all, and none keeps memory.
+   * Opens the window, unless the shard is offloaded. Collective: where it fails on a rank, it fails on all, and none keeps memory.
    *
    * @param nameOf gives the present name of the segment
    * @param extension what gathers its only parameter instead, which is cut into chunks then
@@ -145,7 +146,7 @@ export class GatheredParameters {
     this.#memory = { device: shardDevice, window, master };
   }
 
-  /** Where the run lies. */
+  /** Where the shard lies. */
   get home(): Device {
     return this.#shard.device;
   }
@@ -160,7 +161,7 @@ export class GatheredParameters {
     return this.#memory;
   }
 
-  /** Waits until no peer reads the run. What was gathered must be freed before, as it would grow stale. */
+  /** Waits until no other rank reads the shard. What was gathered must be freed before, as it would grow stale. */
   beginWrite(): void {
     this.#shard.window.beginWrite(this.#nameOf());
   }
@@ -176,7 +177,7 @@ export class GatheredParameters {
     this.#written = this.#device.streams.current.record();
   }
 
-  /** Begins to gather the whole, by `custom` if given; see {@link wait}. */
+  /** Begins to gather all shards, by `custom` if given; see {@link wait}. */
   unshard(phase: Phase, custom: CustomCollectives["allGather"]): void {
     const { streams } = this.#device;
     streams.get("gather").wait(this.#written);
@@ -197,14 +198,14 @@ export class GatheredParameters {
     this.#gather = undefined;
   }
 
-  /** Frees the whole, and what is kept of it. */
+  /** Frees the unsharded buffer, and the kept part of it. */
   reshard(): void {
     this.wait();
     this.unsharded.detach();
     this.#dropKept();
   }
 
-  /** Frees the whole but for this rank's part of it among `ranks`, neighbours of whom each keeps another one. */
+  /** Frees the unsharded buffer, and keeps this rank's part of it; each of `ranks` keeps its own. */
   reshardTo(ranks: ProcessGroup): void {
     this.wait();
     const bytes = this.unsharded.byteLength / ranks.size;
@@ -230,19 +231,19 @@ export class GatheredParameters {
     const { chunks, world, shardLength } = this.#plan;
     const byteLength = shardLength * this.#dtype.byteLength;
     const unit = this.#nameOf();
-    using runs = chunks === undefined || chunks.dim === 0
+    using shards = chunks === undefined || chunks.dim === 0
       ? undefined
       : Buffer.allocate(this.#device, world * byteLength, `${unit} gathered chunks`, "gathered");
-    const dst = (runs ?? this.unsharded).ptr;
+    const dst = (shards ?? this.unsharded).ptr;
     const starts = Array.from({ length: world }, (_, rank) => rank * byteLength);
     const work = custom === undefined
       ? this.#shard.window.gather(dst, starts, unit, phase)
       : this.#gatherBy(custom, { group: this.#policy.group, dst, byteLength, unit, phase });
-    if (chunks === undefined || runs === undefined) return work;
+    if (chunks === undefined || shards === undefined) return work;
     work.wait();
     copyChunks(this.#device, this.#dtype, chunks, {
       unsharded: this.unsharded.ptr,
-      shards: runs.ptr,
+      shards: shards.ptr,
       world,
       to: "unsharded",
     });
@@ -254,7 +255,7 @@ export class GatheredParameters {
     return custom({ ...call, src: own.ptr });
   }
 
-  /** A reference on memory of the run's where it is read on the device: itself, or a copy of what is offloaded. */
+  /** A reference on memory of the shard for reading on the compute device: the memory itself, or a copy if it is offloaded. */
   #onDevice(ptr: DevicePtr, byteLength: number): Buffer {
     const owner = `${this.#nameOf()} on its way`;
     if (this.home === this.#device) return Buffer.borrow(this.#device, ptr, byteLength, owner);
@@ -263,7 +264,7 @@ export class GatheredParameters {
     return copy;
   }
 
-  /** Lets an extension say what is gathered of the master weights, and make the whole of that. */
+  /** Lets an extension say what is gathered of the master weights, and write the unsharded parameter from it. */
   #gatherExtended(extension: GatherExtension, phase: Phase): Work {
     const { chunks, world } = this.#plan;
     const { group, paramDtype } = this.#policy;

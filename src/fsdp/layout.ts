@@ -1,8 +1,8 @@
 /**
- * The plan of a flat segment: where each parameter lies and how the ranks share it. A segment is `world` runs of one length;
- * rank r owns run r. A pure function of sizes and world size, so every rank plans alike.
+ * The plan of a flat segment: where each parameter lies and how the ranks share it. A segment is `world` shards of one length;
+ * rank r owns shard r. A pure function of sizes and world size, so every rank plans alike.
  *
- * Note [Block-aligned runs]: parameters start on multiples of 256 bytes and runs are multiples of it, so every cut
+ * Note [Block-aligned shards]: parameters start on multiples of 256 bytes and shards are multiples of it, so every cut
  * between two ranks falls on a 64-element block of its parameter, wherever that is inside a row. So padding is below one block
  * a parameter and one a rank, for any shapes and any number of ranks, and the norm, which is summed by such blocks, does not
  * depend on the cut.
@@ -19,14 +19,14 @@ import { numelOf, type Shape } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { type Box, rangeLayout, SHARD_BLOCK, type ShardLayout } from "../tensor/shard_layout.ts";
 
-/** What parameters and runs begin on a multiple of, in bytes of the narrowest dtype that a segment is held in. */
+/** What parameters and shards begin on a multiple of, in bytes of the narrowest dtype that a segment is held in. */
 const ALIGNMENT_BYTES = SHARD_BLOCK * float32.byteLength;
 
 /** Where things lie in a segment, in elements. */
 export interface SegmentPlan {
   /** First element of each parameter, in the order given. */
   readonly offsets: readonly number[];
-  /** Length of each rank's run; the segment is `world` of them. */
+  /** Length of each rank's shard; the segment is `world` of them. */
   readonly shardLength: number;
   readonly world: number;
   /** Elements of the segment that belong to no parameter. */
@@ -48,14 +48,14 @@ export interface Share {
   /** First element, counted from the parameter's. */
   readonly offset: number;
   readonly length: number;
-  /** First element, counted from the run's. */
+  /** First element, counted from the rank's shard of the segment. */
   readonly runOffset: number;
 }
 
 /** What a rank owns of a parameter. */
 export interface OwnedPart {
   readonly shard: ShardLayout;
-  /** First element, counted from the run's. */
+  /** First element, counted from the rank's shard of the segment. */
   readonly runOffset: number;
 }
 
@@ -85,13 +85,13 @@ export function planSegment(sizes: readonly number[], world: number, narrowestBy
 
 /** What `rank` owns of the parameter that starts at `offset` with `numel` elements. */
 export function shareOf(plan: SegmentPlan, offset: number, numel: number, rank: number): Share {
-  const runStart = rank * plan.shardLength;
-  const begin = Math.min(Math.max(offset, runStart), offset + numel);
-  const end = Math.max(begin, Math.min(offset + numel, runStart + plan.shardLength));
+  const shardStart = rank * plan.shardLength;
+  const begin = Math.min(Math.max(offset, shardStart), offset + numel);
+  const end = Math.max(begin, Math.min(offset + numel, shardStart + plan.shardLength));
   return {
     offset: begin - offset,
     length: end - begin,
-    runOffset: Math.max(0, Math.min(begin - runStart, plan.shardLength)),
+    runOffset: Math.max(0, Math.min(begin - shardStart, plan.shardLength)),
   };
 }
 

@@ -1,6 +1,6 @@
 /**
- * One sharded parameter: which elements of it this rank owns, and its gradient in both forms, whole (before the reduction)
- * and owned (after it).
+ * One sharded parameter: which elements of it this rank owns, and its gradient in both forms, unsharded (before the reduction)
+ * and sharded (after it).
  *
  * @module
  */
@@ -113,7 +113,7 @@ export class ShardedStorage implements ParameterStorage {
     this.flatShard.releaseGradient(this);
   }
 
-  /** Closes the whole gradient, which is about to be reduced; without any contribution, zeros take the place. */
+  /** Closes the unsharded gradient, which is about to be reduced; without any contribution, zeros take the place. */
   prepareReduction(): void {
     this.#isHidden = this.parameter.requiresGrad;
     this.sink.finish();

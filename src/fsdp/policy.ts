@@ -21,11 +21,11 @@ import type { Tensor } from "../tensor/tensor.ts";
 export interface AllGatherCall {
   /** The ranks that share the parameters. */
   readonly group: ProcessGroup;
-  /** This rank's run: `byteLength` bytes. */
+  /** This rank's shard: `byteLength` bytes. */
   readonly src: DevicePtr;
-  /** Where all runs go, in the order of the ranks. */
+  /** Where the shards of all ranks go, in the order of the ranks. */
   readonly dst: DevicePtr;
-  /** Length of a rank's run. */
+  /** Length of a rank's shard. */
   readonly byteLength: number;
   /** Name of what is gathered. */
   readonly unit: string;
@@ -45,11 +45,11 @@ export interface ReduceScatterCall extends ReduceScatterOptions {
 
 /** What moves a unit's parameters and gradients in place of the library (PyTorch's `Comm`). */
 export interface CustomCollectives {
-  /** Gathers the runs of all ranks; undefined: the library does. */
+  /** Gathers the shards of all ranks; undefined: the library does. */
   allGather: ((call: AllGatherCall) => Work) | undefined;
-  /** Sums gradients into the ranks' runs; undefined: the library does. */
+  /** Sums gradients into the ranks' shards; undefined: the library does. */
   reduceScatter: ((call: ReduceScatterCall) => Work) | undefined;
-  /** Gets this rank's run of reduced gradients, flat float32, before they are added to earlier ones; with replicas, summed over them. */
+  /** Gets this rank's shard of the reduced gradients, flat float32, before they are added to earlier ones; with replicas, summed over them. */
   allReduceHook: ((reduced: Tensor) => void) | undefined;
 }
 

@@ -43,8 +43,8 @@ export class Use {
 }
 
 /**
- * Whole gradients that are being reduced, the oldest first, of one root or of several that share them (PyTorch's `comm_ctx`). One
- * that is held keeps its memory from the next unit's gradients, so that these need not wait for its reduction.
+ * Unsharded gradients that are being reduced, the oldest first, of one root or of several that share them (PyTorch's `comm_ctx`).
+ * While a gradient is held here, its memory is not free for the next unit's gradients, so those need not wait for its reduction.
  */
 export class ReductionInputs {
   readonly #roots: readonly FsdpUnit[];
@@ -62,7 +62,7 @@ export class ReductionInputs {
     this.release(Math.max(...units.map(({ maxReduceScatterInputs }) => maxReduceScatterInputs)) - 1);
   }
 
-  /** Lets go of all but the newest. */
+  /** Lets go of all but the newest `kept`. */
   release(kept: number = 0): void {
     while (this.#held.length > kept) {
       const input = this.#held.shift();

@@ -1,14 +1,14 @@
 /**
- * One flat segment at work: its parameters, which are views of the gathered whole, the whole's gradient, and the run's reduced
- * gradient.
+ * One flat segment at work: its parameters, which are views of the unsharded buffer, their unsharded gradient, and this rank's shard
+ * of the reduced gradient.
  *
  * Note [What a segment holds of its gradients]
- * - whole gradient: `world` runs in the reduce dtype, from the first contribution of a backward to its reduction.
- * - run gradient: float32, from the first reduction until it is cleared; it lies where the run does.
- * - partial run gradient: float32, where there are replicas: this replica's own sum, until it is summed over them and scaled.
+ * - unsharded gradient: `world` shards in the reduce dtype, from the first contribution of a backward to its reduction.
+ * - sharded gradient: float32, from the first reduction until it is cleared; it lies on the shard's device.
+ * - partial gradient: float32, where there are replicas: this replica's own sum, until it is summed over them and scaled.
  *
- * The whole gradient is written on the compute stream, and reduced and freed on the reduce stream after that; readers of the
- * run's gradient wait for the reduction.
+ * The unsharded gradient is written on the compute stream, then reduced and freed on the reduce stream. Readers of the sharded
+ * gradient wait for the reduction.
  *
  * @module
  */
@@ -86,7 +86,7 @@ export class FlatSegment implements FlatShard {
     this.#parameters.open();
   }
 
-  /** Makes the parameters views of the whole. Memory of their own goes. */
+  /** Makes the parameters views of the unsharded buffer, and frees memory of their own. */
   adopt(): void {
     const { unsharded: buffer } = this.#parameters;
     const dtype = this.unit.policy.paramDtype;
@@ -97,7 +97,7 @@ export class FlatSegment implements FlatShard {
     }
   }
 
-  /** Copies this rank's elements of a parameter whose whole float32 values lie at `from`. Between {@link beginWrite} and its end. */
+  /** Copies this rank's elements of a parameter whose unsharded float32 values lie at `from`. Between {@link beginWrite} and its end. */
   take(parameter: Parameter, from: DevicePtr): void {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
@@ -145,7 +145,7 @@ export class FlatSegment implements FlatShard {
     this.#parameters.endWrite();
   }
 
-  /** Begins to gather the whole; see {@link waitForGather}. */
+  /** Begins to gather the parameters; see {@link waitForGather}. */
   unshard(phase: Phase): void {
     for (const { parameter } of this.storages) parameter.requireValues();
     this.#parameters.unshard(phase, this.unit.custom.allGather);
@@ -156,7 +156,7 @@ export class FlatSegment implements FlatShard {
     this.#parameters.wait();
   }
 
-  /** Frees the whole, but for a part of it where `ranks` are given who keep the others. */
+  /** Frees the unsharded parameters. Where `ranks` are given, each of them keeps a part. */
   reshard(ranks?: ProcessGroup): void {
     if (ranks === undefined) this.#parameters.reshard();
     else this.#parameters.reshardTo(ranks);
@@ -172,7 +172,7 @@ export class FlatSegment implements FlatShard {
     return this.#unshardedGrad !== undefined;
   }
 
-  /** A handle on the place of one parameter's gradient in the whole gradient. */
+  /** A handle on the place of one parameter's gradient in the unsharded gradient. */
   gradientPlace(parameter: Parameter, offset: number): Tensor {
     const bytes = this.plan.world * this.length * this.unit.policy.reduceDtype.byteLength;
     this.#unshardedGrad ??= Buffer.allocate(this.computeDevice, bytes, `${this.name} gradients`, "gradients");
@@ -181,8 +181,10 @@ export class FlatSegment implements FlatShard {
   }
 
   /**
-   * Sums the whole gradient over the ranks that share it into the run's, times `scale`; where replicas or a hook come after it,
-   * into the partial one, which replicas scale. Parameters without a gradient count as zero.
+   * Sums the unsharded gradient over the ranks that share the unit. Parameters without a gradient count as zero. The sums go
+   * - to the sharded gradient, times `scale`, if neither replicas nor a hook follow;
+   * - to the partial gradient, times `scale`, if only a hook follows;
+   * - to the partial gradient, unscaled, if replicas follow: their all-reduce scales.
    */
   reduceScatter(scale: DeviceScalar): void {
     if (!this.storages.some(({ parameter }) => parameter.requiresGrad)) return;
@@ -218,7 +220,7 @@ export class FlatSegment implements FlatShard {
     });
   }
 
-  /** Sums the partial gradient, if there is one, over replicas, times `scale`, hands it to a hook, and adds it to the run's. */
+  /** Sums the partial gradient, if there is one, over replicas, times `scale`, hands it to a hook, and adds it to the sharded gradient. */
   allReduce(scale: DeviceScalar): void {
     const { policy: { replicas }, custom: { allReduceHook } } = this.unit;
     const partial = this.#partialGrad;
@@ -254,7 +256,7 @@ export class FlatSegment implements FlatShard {
     for (const storage of this.storages) storage.clearGradient();
   }
 
-  /** The run's gradient of one share, or undefined before the first reduction. */
+  /** The sharded gradient of one parameter, or undefined before the first reduction. */
   shardedGradient(runOffset: number, length: number): Tensor | undefined {
     if (this.#shardedGrad === undefined) return undefined;
     this.#shardedGrad.retain();
@@ -286,7 +288,7 @@ export class FlatSegment implements FlatShard {
   }
 
   /**
-   * Gathers the master weights, and lends the whole float32 values of each parameter that has some, on the compute device. Collective.
+   * Gathers the master weights, and lends the unsharded float32 values of each parameter that has some, on the compute device. Collective.
    *
    * @param ready what else must be allocated first: where that fails on a rank, it fails on all
    */
@@ -333,7 +335,7 @@ export class FlatSegment implements FlatShard {
     });
   }
 
-  /** A copy of the whole gradient in which each rank's chunk is a run, where a parameter is cut so that they are none. */
+  /** A copy of the unsharded gradient with each rank's chunk contiguous, where the dim that a parameter is cut along is not the first. */
   #inShards(unsharded: DevicePtr): Buffer | undefined {
     const [{ chunks, world }, { reduceDtype }] = [this.plan, this.unit.policy];
     if (chunks === undefined || chunks.dim === 0) return undefined;
@@ -343,7 +345,7 @@ export class FlatSegment implements FlatShard {
     return shards;
   }
 
-  /** Adds sums to the run's gradient, which they become where there is none. */
+  /** Adds sums to the sharded gradient; where there is none, they become it. */
   #addToShardedGrad(sums: Buffer): void {
     const { device } = this;
     using own = this.#onShardDevice(sums);
@@ -356,7 +358,7 @@ export class FlatSegment implements FlatShard {
     device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n: this.length, dst, src: own.ptr });
   }
 
-  /** A reference on sums where the run lies: themselves, or a copy of them. */
+  /** A reference on sums on the shard's device: the sums themselves, or a copy of them. */
   #onShardDevice(sums: Buffer): Buffer {
     const { device } = this;
     if (sums.device === device) {

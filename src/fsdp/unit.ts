@@ -49,17 +49,17 @@ export class FsdpUnit implements GradientReducer {
   isLastBackward = true;
   /** What a user has put in the place of collectives; undefined ones are the library's. */
   readonly custom: CustomCollectives = { allGather: undefined, reduceScatter: undefined, allReduceHook: undefined };
-  /** Most whole gradients that have memory for their reduction at a time; of all units of a root the largest number counts. */
+  /** Most unsharded gradients that are in reduction at a time. The largest number among a root's units counts. */
   maxReduceScatterInputs = 1;
   /**
-   * Where whole gradients wait for their reduction, if this unit is a root.
+   * Where unsharded gradients wait for their reduction, if this unit is a root.
    *
    * @internal
    */
   reductionInputs: ReductionInputs = new ReductionInputs([this]);
-  /** Units that are gathered next, when this one is. In the backward undefined stands for the policy's choice. */
+  /** Units that a forward gathers next, when it reaches this one. */
   forwardPrefetch: readonly FsdpUnit[] = [];
-  /** Units that a backward gathers next, when it reaches this one. */
+  /** Units that a backward gathers next, when it reaches this one; undefined leaves the choice to the policy. */
   backwardPrefetch: readonly FsdpUnit[] | undefined;
   /**
    * Set when the root first runs.
@@ -69,9 +69,10 @@ export class FsdpUnit implements GradientReducer {
   root: FsdpRoot | undefined;
   /** Ends the passes of a unit that was used without its root. */
   #alone: FsdpRoot | undefined;
+  /** What the unsharded parameters were gathered for; undefined while they are sharded. */
   #unsharded: Phase | undefined;
   #reshardAfterForward: ReshardAfterForward;
-  /** The ranks that keep the parts of the whole after a forward, where they are fewer than share it. */
+  /** The ranks that keep parts of the unsharded parameters after a forward, where they are fewer than share it. */
   #neighbours: ProcessGroup | undefined;
   #gradientDivideFactor: number;
   /** The inverse of the divide factor, which sums are multiplied by; undefined where there are no parameters. */
@@ -80,7 +81,7 @@ export class FsdpUnit implements GradientReducer {
   #inBackward = false;
   /** The modules that have not run yet in this forward; empty outside of one. */
   readonly #pendingModules = new Set<Module>();
-  /** Whether the forward under way has gathered the parameters, and they were not here before. */
+  /** Whether the parameters were gathered for the forward under way, by it or by a prefetch, and so are freed if it fails. */
   #gathersForward = false;
   #isDisposed = false;
   /** Whether another unit's forward has gathered the parameters, and this one's has not begun. */
@@ -147,7 +148,7 @@ export class FsdpUnit implements GradientReducer {
     if (this.#gradientScale !== undefined) this.#gradientScale.value = 1 / factor;
   }
 
-  /** Whether the whole parameters are here. */
+  /** Whether the unsharded parameters are here. */
   get unsharded(): boolean {
     return this.#unsharded !== undefined;
   }
@@ -179,12 +180,12 @@ export class FsdpUnit implements GradientReducer {
     for (const segment of this.segments) segment.waitForGather();
   }
 
-  /** Frees the whole parameters, and what is kept of them, unless they are gone. */
+  /** Frees the unsharded parameters, and what is kept of them, unless they are gone. */
   reshard(): void {
     this.#free(undefined);
   }
 
-  /** Frees the whole parameters, but for a part on each of `keepers`, where those are given. */
+  /** Frees the unsharded parameters, but for a part on each of `keepers`, where those are given. */
   #free(keepers: ProcessGroup | undefined): void {
     if (keepers !== undefined && this.#unsharded === undefined) return;
     for (const segment of this.segments) segment.reshard(keepers);
@@ -248,7 +249,7 @@ export class FsdpUnit implements GradientReducer {
     this.waitForGather();
   }
 
-  /** The forward of one of its modules has ended: after the last one, frees the whole parameters. */
+  /** The forward of one of its modules has ended: after the last one, frees the unsharded parameters. */
   endForward(module: Module): void {
     this.#pendingModules.delete(module);
     if (this.#pendingModules.size === 0) this.#endForward();
@@ -262,7 +263,7 @@ export class FsdpUnit implements GradientReducer {
     this.#endForward();
   }
 
-  /** Frees the whole parameters, unless they are to stay; an evaluation also leaves what was gathered by hand. */
+  /** Frees the unsharded parameters, unless they are to stay; an evaluation also leaves what was gathered by hand. */
   #endForward(): void {
     const stays = this.#reshardAfterForward === false || (!gradEnabled() && this.#unsharded === "manual");
     if (!stays) this.#free(this.#neighbours);
@@ -303,7 +304,7 @@ export class FsdpUnit implements GradientReducer {
     this.#spans.backward?.end();
   }
 
-  /** Frees the whole parameters, unless they are to stay after a backward. */
+  /** Frees the unsharded parameters, unless they are to stay after a backward. */
   reshardAfterPass(): void {
     if (this.reshardAfterBackward) this.reshard();
   }
@@ -317,12 +318,12 @@ export class FsdpUnit implements GradientReducer {
     this.#spans.backward?.end();
   }
 
-  /** Takes over a whole gradient whose reduction is enqueued on this stream. */
+  /** Takes over an unsharded gradient whose reduction is enqueued on this stream. */
   holdInput(input: Buffer): void {
     (this.root?.units[0] ?? this).reductionInputs.hold(input);
   }
 
-  /** Lets go of whole gradients that were reduced, if this unit is a root. */
+  /** Lets go of unsharded gradients that were reduced, if this unit is a root. */
   releaseInputs(): void {
     this.reductionInputs.release();
   }

@@ -1,6 +1,6 @@
 /**
  * What optimizers share: parameter groups with settings of their own, states as flat float32 arrays of just the elements that
- * are trained, and the table of records by which one kernel call updates a run. Only this rank's elements are seen here; that
+ * are trained, and the table of records by which one kernel call updates a flat shard. Only this rank's elements are seen here; that
  * is all that sharding changes.
  *
  * @module
@@ -52,7 +52,7 @@ export interface OptimizerStateView {
   readonly ptr: () => DevicePtr;
 }
 
-/** What the update of a run takes, besides states. */
+/** What the update of a flat shard takes, besides states. */
 export type UpdateArgs = Omit<ArgsOf<"adamw">, "expAvg" | "expAvgSq">;
 
 /** A parameter with its group, and its first element in the states. */
@@ -62,13 +62,13 @@ interface Member<S extends OptimizerSettings> {
   readonly state: number;
 }
 
-/** Parameters of one run that were first trained together; one kernel call updates them. */
+/** Parameters of one flat shard that were first trained together; one kernel call updates them. */
 interface ParameterBlock<S extends OptimizerSettings> {
   readonly flatShard: FlatShard;
   readonly members: readonly Member<S>[];
   /** Elements of each state: the members' one after another. */
   readonly length: number;
-  /** The parameter's states by name. */
+  /** The states of all members by name. */
   readonly states: ReadonlyMap<string, StateMemory>;
   /** int32 steps taken, by member: one without a gradient is not stepped. */
   readonly steps: Buffer;
@@ -176,7 +176,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     return this.#captured.size > 0;
   }
 
-  /** Updates the runs of one device. */
+  /** Updates the flat shards on one device. */
   #update(device: Device, blocks: readonly ParameterBlock<S>[], table: RecordTable): void {
     let { next } = table;
     for (const { flatShard, members, length: numStates, states, steps } of blocks) {
@@ -189,8 +189,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
         const others = { numRecords: members.length, records, steps: steps.ptr, gate: table.gate };
         this.update(device.kernels, { ...arrays, ...others }, (name) => stateOf(states, name).beginUpdate());
         for (const state of states.values()) state.endUpdate();
-      } finally {
+      } catch (error) {
         for (const state of states.values()) state.abandonUpdate();
+        throw error;
+      } finally {
         flatShard.endWrite();
       }
     }
@@ -286,8 +288,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       }
     }
     using opened = new DisposableStack();
-    const blocks = Array.from(fresh, ([run, members]) => {
-      const block = this.#newBlock(run, members);
+    const blocks = Array.from(fresh, ([flatShard, members]) => {
+      const block = this.#newBlock(flatShard, members);
       opened.defer(() => freeBlock(block));
       return block;
     });
@@ -354,8 +356,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const [i, { parameter, group, state }] of members.entries()) {
       const { runOffset, shard } = parameter.storage;
       const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
-      const places = [runOffset, runOffset + shard.numel, state];
-      writeRecord(table, i, { places, isActive: active[i] === true, settings });
+      const [begin, end] = [runOffset, runOffset + shard.numel];
+      writeRecord(table, i, { begin, end, state, isActive: active[i] === true, settings });
     }
     return new Uint8Array(table.buffer);
   }

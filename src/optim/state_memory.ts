@@ -1,5 +1,5 @@
 /**
- * The memory of one optimizer state of a run: on the run's device, or in a pool from which it comes to the device for each update
+ * The memory of one optimizer state of a flat shard: on the shard's device, or in a pool from which it comes to the device for each update
  * and goes back.
  *
  * @module

@@ -35,7 +35,7 @@ export interface FlatShard {
   readonly length: number;
   /** Where the elements lie. */
   readonly param: DevicePtr;
-  /** Gradients, laid out like `param`; read only while some parameter of the run has one. */
+  /** Gradients, laid out like `param`; read only while some parameter in the shard has one. */
   readonly grad: DevicePtr;
   /** Waits until no rank reads the memory any more. */
   beginWrite(): void;
@@ -68,11 +68,11 @@ export type StorageKind = "plain" | "replicated" | "sharded";
 export interface ParameterStorage {
   /** Which parallelism keeps it. */
   readonly kind: StorageKind;
-  /** The elements that this rank keeps: dense in the run, from `runOffset` on. */
+  /** The elements that this rank keeps: dense in the flat shard, from `runOffset` on. */
   readonly shard: ShardLayout;
-  /** The memory that it shares with its neighbours. */
+  /** The memory that holds them, alone or beside those of other parameters. */
   readonly flatShard: FlatShard;
-  /** First element of this parameter in the run. */
+  /** First element of this parameter in the flat shard. */
   readonly runOffset: number;
   /** Where the backward pass delivers gradients of the whole parameter. */
   readonly sink: GradientSink;
@@ -94,7 +94,7 @@ export interface ParameterStorage {
   clearGradient(): void;
 }
 
-/** The storage of a parameter in no parallelism. Its run lasts when it is replicated, and so do optimizer states. */
+/** The storage of a parameter in no parallelism. Its flat shard lasts when it is replicated, and so do optimizer states. */
 function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   const sink = new GradientSlot({ onFinish: () => parameter.announceGradient() });
   const flatShard: FlatShard = {
@@ -128,11 +128,11 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   };
 }
 
-/** Memory that a parameter's whole values are read from. */
+/** Memory that a parameter's unsharded values are read from. */
 export interface ComputeView {
   /** One reference on it becomes the parameter's. */
   readonly buffer: Buffer;
-  /** Where the run's elements lie in the buffer. */
+  /** Where the elements lie in the buffer. */
   readonly layout: Layout;
   /** What is computed in. */
   readonly dtype: DType;

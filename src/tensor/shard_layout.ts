@@ -29,9 +29,9 @@ export interface ShardLayout {
   readonly numel: number;
 }
 
-/** Elements that are neighbours both in the row-major whole and in the rank's memory. */
+/** Elements that are contiguous both in the row-major tensor and in the rank's memory. */
 export interface ElementSlice {
-  /** First element, counted in the row-major whole. */
+  /** First element, counted in the row-major tensor. */
   readonly offset: number;
   readonly length: number;
   /** First element, counted in the rank's memory. */
@@ -81,7 +81,7 @@ function divide(shape: Shape, offset: number, length: number, prefix: readonly n
   divide(shape, 0, end - endFullRow * row, [...prefix, endFullRow], into);
 }
 
-/** Elements that are neighbours in two boxes, each of which lists its elements densely in row-major order. */
+/** Elements that are contiguous in two boxes, each of which lists its elements densely in row-major order. */
 export interface SharedSlice {
   /** First element, counted in the first box. */
   readonly inFirst: number;
@@ -90,7 +90,7 @@ export interface SharedSlice {
   readonly length: number;
 }
 
-/** The elements that two boxes of one tensor share, in order, in as few runs as there are. */
+/** The elements that two boxes of one tensor share, in order, in as few slices as possible. */
 export function sharedSlices(first: Box, second: Box): SharedSlice[] {
   const from = first.offsets.map((offset, dim) => Math.max(offset, at(second.offsets, dim, "dim")));
   const sizes = from.map((offset, dim) => Math.min(endOf(first, dim), endOf(second, dim)) - offset);
@@ -137,7 +137,7 @@ export function placedBoxes(
   });
 }
 
-/** The runs of a layout, in the order of the rank's memory; neighbouring ones are one. */
+/** The slices of a layout, in the order of the rank's memory; slices that touch are one. */
 export function elementSlices(layout: ShardLayout): ElementSlice[] {
   const slices: ElementSlice[] = [];
   const full = fullBox(layout.shape);

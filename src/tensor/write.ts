@@ -8,7 +8,7 @@ import { float32 } from "../dtype.ts";
 import { unwind } from "../unwind.ts";
 import type { FlatShard, Parameter } from "./parameter.ts";
 
-/** Opens runs for writing, until it is disposed; that comes whatever happens, as other ranks wait. Collective. */
+/** Opens flat shards for writing, until it is disposed; that comes whatever happens, as other ranks wait. Collective. */
 export function openFlatShards(shards: Iterable<FlatShard>): Disposable {
   using opened = new DisposableStack();
   for (const shard of shards) {
@@ -25,7 +25,7 @@ export interface ParameterWriting extends Disposable {
 }
 
 /**
- * Gives memory to parameters that have none and opens their runs, until it is disposed; that comes whatever happens: other
+ * Gives memory to parameters that have none and opens their flat shards, until it is disposed; that comes whatever happens: other
  * ranks wait. Every rank must call it with the same parameters, and finds its way to what it owns by {@link ownedPtr}.
  * Where memory runs out, parameters without values have none afterwards.
  */

@@ -99,7 +99,7 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
       return { pointer, gather, beginWrite(): void {}, endWrite(): void {}, dispose: () => allocator.free(pointer) };
     },
     reduceScatter({ src, dtype, slices, dst, dstDtype, scale, accumulate }): Work {
-      const { length } = at(slices, rank, "run of rank");
+      const { length } = at(slices, rank, "slice of rank");
       reserve(length, dtype.byteLength, false);
       const isCast = dtype !== dstDtype || accumulate;
       const sums = layout === undefined && isCast
@@ -107,14 +107,14 @@ function dryPlane(control: ControlPlane, device: Device, slotBytes: number, opti
         : undefined;
       if (sums !== undefined) allocator.free(sums);
       const written = range(dst, length * dstDtype.byteLength);
-      const read = slices.map((run) => range(src + run.offset * dtype.byteLength, run.length * dtype.byteLength));
+      const read = slices.map((slice) => range(src + slice.offset * dtype.byteLength, slice.length * dtype.byteLength));
       return enqueue(device, "reduce-scatter", [...read, ...accumulate ? [written] : [], ...factor(scale)], [written]);
     },
     allReduce({ ptr, n, dtype, op, scale }): Work {
       if (layout !== undefined) {
         const oneShot = oneShotLength(layout, dtype.byteLength);
         const isAtOnce = n <= oneShot || op === "max";
-        const length = isAtOnce ? Math.min(n, oneShot) : at(evenSlices(n, size), rank, "run of rank").length;
+        const length = isAtOnce ? Math.min(n, oneShot) : at(evenSlices(n, size), rank, "slice of rank").length;
         reserve(length, dtype.byteLength, op === "max");
       }
       const whole = [range(ptr, n * dtype.byteLength)];

@@ -137,12 +137,12 @@ class NcclDataPlane implements DataPlane {
     const device = this.#device;
     const { allocator, kernels } = device;
     const { rank } = this.#communicator.control;
-    const { length } = at(slices, rank, "run of rank");
+    const { length } = at(slices, rank, "slice of rank");
     const isFinal = dtype === dstDtype && !accumulate;
     const sums = isFinal ? dst : allocator.allocate(length * dtype.byteLength, "reduce-scatter", "staging");
     const [type, to] = [typeOf(dtype), device.addressOf(sums)];
-    const from = (run: { readonly offset: number }): DevicePtr => devicePtr(src + run.offset * dtype.byteLength);
-    const first = at(slices, 0, "run of rank");
+    const from = (slice: { readonly offset: number }): DevicePtr => devicePtr(src + slice.offset * dtype.byteLength);
+    const first = at(slices, 0, "slice of rank");
     if (isEven(slices)) {
       const all = device.addressOf(from(first));
       if (first.length > 0) {
@@ -151,10 +151,10 @@ class NcclDataPlane implements DataPlane {
         );
       }
     } else {
-      const parts = slices.entries().filter(([, run]) => run.length > 0);
+      const parts = slices.entries().filter(([, slice]) => slice.length > 0);
       this.#communicator.enqueue(
-        ...parts.map(([root, run]): NcclCall => (nccl, comm, stream) =>
-          nccl.ncclReduce(device.addressOf(from(run)), to, run.length, type, ncclSum, root, comm, stream)
+        ...parts.map(([root, slice]): NcclCall => (nccl, comm, stream) =>
+          nccl.ncclReduce(device.addressOf(from(slice)), to, slice.length, type, ncclSum, root, comm, stream)
         ),
       );
     }

@@ -101,8 +101,8 @@ export class StagedDataPlane implements DataPlane {
   #reduceScatter(args: ReduceScatterArgs, pastCaches: boolean): Work {
     const { src, dtype, slices, dst, dstDtype, scale, accumulate } = args;
     const { control: { rank }, device: { kernels }, layout: { chunkBytes, partBytes }, staging } = this.#place;
-    // A rank's own run is never staged, so `dst` may be exactly that run in `src`.
-    const own = at(slices, rank, "run of rank");
+    // A rank's own slice is never staged, so `dst` may be exactly that slice in `src`.
+    const own = at(slices, rank, "slice of rank");
     const elementAt = (index: number): DevicePtr => devicePtr(src + index * dtype.byteLength);
     const step = Math.floor(chunkBytes / dtype.byteLength);
     const numRounds = Math.ceil(slices.reduce((most, { length }) => Math.max(most, length), 0) / step);
@@ -110,10 +110,10 @@ export class StagedDataPlane implements DataPlane {
     const first = this.#rounds.next;
     const put = (k: number): void => {
       const part = this.#rounds.begin(first + k) * partBytes;
-      for (const [to, run] of slices.entries()) {
-        const n = Math.min(step, run.length - k * step);
+      for (const [to, slice] of slices.entries()) {
+        const n = Math.min(step, slice.length - k * step);
         if (to === rank || n <= 0) continue;
-        staging.put(part + to * chunkBytes, elementAt(run.offset + k * step), n * dtype.byteLength);
+        staging.put(part + to * chunkBytes, elementAt(slice.offset + k * step), n * dtype.byteLength);
       }
       this.#rounds.publish(first + k);
     };

@@ -18,7 +18,7 @@ const [PIECE_BYTES, PIECES] = [2 ** 20, 4];
 const LATE_BYTES = 4096;
 
 /** A piece of pinned memory. */
-interface StagedCopy {
+interface PinnedPiece {
   readonly address: NativeAddress;
   readonly bytes: Uint8Array;
   /** Its stream, and what comes after the copy out of it. */
@@ -29,7 +29,7 @@ interface StagedCopy {
 export class Staging {
   readonly #cudart: Cudart;
   readonly #block: NativeAddress;
-  readonly #pieces: readonly StagedCopy[];
+  readonly #pieces: readonly PinnedPiece[];
   #next = 0;
 
   constructor(cudart: Cudart) {
@@ -97,7 +97,7 @@ export class Staging {
   }
 
   /** A piece that nothing reads any more. */
-  #take(): StagedCopy {
+  #take(): PinnedPiece {
     this.#next = (this.#next + 1) % PIECES;
     const piece = at(this.#pieces, this.#next, "piece");
     if (piece.last !== undefined && !piece.last.event.done) piece.last.stream.synchronize();
