@@ -36,6 +36,7 @@ import { scope } from "../tensor/scope.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import { chunkOf, type Chunks, type SegmentPlan } from "./layout.ts";
 import type { AllGatherCall, CustomCollectives, GatherExtension, ResolvedPolicy } from "./policy.ts";
+import { MemoryState, type ParameterMove, type ParameterState, SEGMENT_MOVES } from "./states.ts";
 
 /** A part of the unsharded buffer, which fewer ranks than all gather from each other. */
 interface KeptPart {
@@ -90,6 +91,7 @@ export class GatheredParameters {
   readonly #plan: SegmentPlan;
   readonly #dtype: DType;
   readonly #nameOf: () => string;
+  readonly #state: MemoryState<ParameterState, ParameterMove>;
   /** Memory that other ranks read, where the shard is not offloaded. */
   readonly #shared: GatherWindow | undefined;
   /** Undefined until {@link open}, and after {@link dispose}. */
@@ -119,6 +121,7 @@ export class GatheredParameters {
     this.#plan = plan;
     this.#dtype = policy.paramDtype;
     this.#nameOf = nameOf;
+    this.#state = new MemoryState(SEGMENT_MOVES.parameters, nameOf);
     const name = nameOf();
     const bytes = plan.shardLength * this.#dtype.byteLength;
     this.#shared = policy.offloadPolicy === undefined
@@ -144,6 +147,7 @@ export class GatheredParameters {
       : Buffer.allocate(shardDevice, shardLength * float32.byteLength, `${name} master weights`, "parameters");
     taken.move();
     this.#memory = { device: shardDevice, window, master };
+    this.#state.take("open");
   }
 
   /** Where the shard lies. */
@@ -177,16 +181,19 @@ export class GatheredParameters {
     this.#written = this.#device.streams.current.record();
   }
 
-  /** Begins to gather all shards, by `custom` if given; see {@link wait}. */
+  /** Begins to gather all shards, by `custom` where that is given; {@link wait} ends it. */
   unshard(phase: Phase, custom: CustomCollectives["allGather"]): void {
     const { streams } = this.#device;
+    this.#state.take("gather");
     streams.get("gather").wait(this.#written);
     this.#gather = streams.on("gather", () => {
-      this.unsharded.attach();
       try {
+        this.unsharded.attach();
         return this.#kept === undefined ? this.#gatherAll(phase, custom) : this.#gatherKept(this.#kept, phase);
       } catch (error) {
         this.unsharded.detach();
+        this.#dropKept();
+        this.#state.take("fail to gather");
         throw error;
       }
     });
@@ -194,13 +201,17 @@ export class GatheredParameters {
 
   /** Orders what is enqueued from now on after the gather under way. */
   wait(): void {
-    this.#gather?.wait();
+    if (this.#gather === undefined) return;
+    this.#gather.wait();
     this.#gather = undefined;
+    this.#state.take("use");
   }
 
-  /** Frees the unsharded buffer, and the kept part of it. */
+  /** Frees the unsharded buffer, or the kept part of it. Where there is neither, it does nothing. */
   reshard(): void {
     this.wait();
+    if (["unopened", "sharded", "disposed"].includes(this.#state.state)) return;
+    this.#state.take("reshard");
     this.unsharded.detach();
     this.#dropKept();
   }
@@ -208,18 +219,21 @@ export class GatheredParameters {
   /** Frees the unsharded buffer, and keeps this rank's part of it; each of `ranks` keeps its own. */
   reshardTo(ranks: ProcessGroup): void {
     this.wait();
+    this.#state.require("reshard in part");
     const bytes = this.unsharded.byteLength / ranks.size;
     const buffer = Buffer.allocate(this.#device, bytes, `${this.#nameOf()} kept parameters`, "gathered");
     this.#device.copy(buffer.ptr, devicePtr(this.unsharded.ptr + ranks.rank * bytes), bytes);
     this.unsharded.detach();
     this.#kept = { buffer, ranks };
     this.#written = this.#device.streams.current.record();
+    this.#state.take("reshard in part");
   }
 
   /** Frees everything; every rank must. A second call does nothing. */
   dispose(): void {
-    if (this.unsharded.disposed) return;
+    if (this.#state.state === "disposed") return;
     this.reshard();
+    this.#state.take("dispose");
     this.unsharded.release();
     this.#memory?.master.release();
     (this.#memory?.window ?? this.#shared)?.dispose();

@@ -169,7 +169,7 @@ export class FsdpUnit implements GradientReducer {
     try {
       for (const segment of this.segments) segment.unshard(phase);
     } catch (error) {
-      for (const segment of this.segments) segment.reshard();
+      unwind(this.segments.map((segment) => () => segment.reshard()));
       throw error;
     }
     this.#unsharded = phase;
