@@ -48,7 +48,7 @@ export class ShardedStorage implements ParameterStorage {
     this.shard = part.shard;
     this.runOffset = part.runOffset;
     this.sink = new GradientSlot({
-      place: () => segment.gradientPlace(parameter, offset),
+      place: () => segment.gradients.place(parameter, offset),
       dtype: segment.unit.policy.reduceDtype,
       direct: segment.writesDirectly,
       onContribution: () => {
@@ -118,7 +118,7 @@ export class ShardedStorage implements ParameterStorage {
     this.#isHidden = this.parameter.requiresGrad;
     this.sink.finish();
     if (this.sink.gradient() !== undefined) return;
-    using place = this.flatShard.gradientPlace(this.parameter, this.#offset);
+    using place = this.flatShard.gradients.place(this.parameter, this.#offset);
     place.device.kernels.fill({ dtype: place.dtype, n: place.numel, value: 0, dst: place.ptr });
   }
 
@@ -126,7 +126,7 @@ export class ShardedStorage implements ParameterStorage {
   show(used: boolean): void {
     this.#isHidden = false;
     if (!used) return;
-    this.#owned ??= this.flatShard.shardedGradient(this.runOffset, this.shard.numel);
+    this.#owned ??= this.flatShard.gradients.sharded(this.runOffset, this.shard.numel);
     this.parameter.announceGradient();
   }
 }

@@ -17,6 +17,7 @@ import type { Span } from "../runtime/trace.ts";
 import { neighboursOf } from "../parallel/ranks.ts";
 import { unwind } from "../unwind.ts";
 import type { CustomCollectives, ReshardAfterForward, ResolvedPolicy } from "./policy.ts";
+import { allReducePartial } from "./reduction.ts";
 import { FsdpRoot, ReductionInputs, type Use } from "./root.ts";
 import { openSegments, takeOutValues } from "./opening.ts";
 import type { FlatSegment } from "./segment.ts";
@@ -311,7 +312,7 @@ export class FsdpUnit implements GradientReducer {
 
   /** The pass has ended: reduces what has not been, also gradients that earlier passes left unreduced. */
   reduceRest(): void {
-    if (this.#inBackward || this.segments.some((segment) => segment.holdsUnshardedGradient)) this.#reduceGradients();
+    if (this.#inBackward || this.segments.some(({ gradients }) => gradients.isAccumulating)) this.#reduceGradients();
     this.#inBackward = false;
     this.#pendingModules.clear();
     this.#allReduce();
@@ -372,6 +373,6 @@ export class FsdpUnit implements GradientReducer {
   /** Sums over replicas what this one has summed, now or in earlier passes. */
   #allReduce(): void {
     if (!this.requiresGradientSync || !this.requiresAllReduce || this.#gradientScale === undefined) return;
-    for (const segment of this.segments) segment.allReduce(this.#gradientScale);
+    for (const segment of this.segments) allReducePartial(segment, this.#gradientScale);
   }
 }
