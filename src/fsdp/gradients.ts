@@ -17,6 +17,7 @@ import { float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout } from "../shape.ts";
 import type { Parameter } from "../tensor/parameter.ts";
+import type { ShardLayout } from "../tensor/shard_layout.ts";
 import { Tensor } from "../tensor/tensor.ts";
 import type { FlatSegment } from "./segment.ts";
 import {
@@ -156,18 +157,18 @@ export class SegmentGradients {
   }
 
   /** A handle on one parameter's elements of the sharded gradient; undefined before the first reduction. */
-  sharded(offset: number, length: number): Tensor | undefined {
+  sharded({ offset, numel }: ShardLayout): Tensor | undefined {
     if (this.#sharded === undefined) return undefined;
     this.#sharded.retain();
-    return new Tensor(this.#sharded, denseLayout([length], offset), float32);
+    return new Tensor(this.#sharded, denseLayout([numel], offset), float32);
   }
 
   /** Writes zeros over one parameter's elements of what is reduced: others are still in use. */
-  zero(offset: number, length: number): void {
+  zero({ offset, numel: n }: ShardLayout): void {
     for (const sum of [this.#sharded, this.#partial]) {
       if (sum === undefined) continue;
       const dst = devicePtr(sum.ptr + offset * float32.byteLength);
-      sum.device.kernels.fill({ dtype: float32, n: length, value: 0, dst });
+      sum.device.kernels.fill({ dtype: float32, n, value: 0, dst });
     }
   }
 

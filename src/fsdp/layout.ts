@@ -43,22 +43,6 @@ export interface Chunks {
   readonly size: number;
 }
 
-/** One rank's share of one parameter, in elements. */
-export interface Share {
-  /** First element, counted from the parameter's. */
-  readonly offset: number;
-  readonly length: number;
-  /** First element, counted from the rank's shard of the segment. */
-  readonly runOffset: number;
-}
-
-/** What a rank owns of a parameter. */
-export interface OwnedPart {
-  readonly shard: ShardLayout;
-  /** First element, counted from the rank's shard of the segment. */
-  readonly runOffset: number;
-}
-
 function roundUp(value: number, unit: number): number {
   return Math.ceil(value / unit) * unit;
 }
@@ -81,18 +65,6 @@ export function planSegment(sizes: readonly number[], world: number, narrowestBy
   }
   const shardLength = Math.max(block, roundUp(end / world, block));
   return { offsets, shardLength, world, padding: shardLength * world - numel };
-}
-
-/** What `rank` owns of the parameter that starts at `offset` with `numel` elements. */
-export function shareOf(plan: SegmentPlan, offset: number, numel: number, rank: number): Share {
-  const shardStart = rank * plan.shardLength;
-  const begin = Math.min(Math.max(offset, shardStart), offset + numel);
-  const end = Math.max(begin, Math.min(offset + numel, shardStart + plan.shardLength));
-  return {
-    offset: begin - offset,
-    length: end - begin,
-    runOffset: Math.max(0, Math.min(begin - shardStart, plan.shardLength)),
-  };
 }
 
 /**
@@ -134,13 +106,20 @@ export function chunkOf({ shape, dim, size }: Chunks, rank: number): Box {
   };
 }
 
-/** What `rank` owns of the parameter of that shape that starts at `offset`. */
-export function ownedPart(plan: SegmentPlan, offset: number, shape: Shape, rank: number): OwnedPart {
+/**
+ * The elements that a rank keeps of a parameter.
+ *
+ * @param start first element of the parameter in the segment
+ */
+export function shardLayoutOf(plan: SegmentPlan, start: number, shape: Shape, rank: number): ShardLayout {
   if (plan.chunks !== undefined) {
     const box = chunkOf(plan.chunks, rank);
     const numel = numelOf(box.sizes);
-    return { shard: { shape, boxes: numel === 0 ? [] : [box], numel }, runOffset: 0 };
+    return { shape, boxes: numel === 0 ? [] : [box], numel, offset: 0 };
   }
-  const share = shareOf(plan, offset, numelOf(shape), rank);
-  return { shard: rangeLayout(shape, share.offset, share.length), runOffset: share.runOffset };
+  const [shardStart, numel] = [rank * plan.shardLength, numelOf(shape)];
+  const begin = Math.min(Math.max(start, shardStart), start + numel);
+  const end = Math.max(begin, Math.min(start + numel, shardStart + plan.shardLength));
+  const offset = Math.max(0, Math.min(begin - shardStart, plan.shardLength));
+  return rangeLayout(shape, begin - start, end - begin, offset);
 }

@@ -9,7 +9,6 @@ import { GradientSlot } from "../tensor/gradient_slot.ts";
 import type { GradientReducer, NormReducer, Parameter, ParameterStorage } from "../tensor/parameter.ts";
 import type { ShardLayout } from "../tensor/shard_layout.ts";
 import type { Tensor } from "../tensor/tensor.ts";
-import type { OwnedPart } from "./layout.ts";
 import type { FlatSegment } from "./segment.ts";
 import type { FsdpUnit } from "./unit.ts";
 
@@ -29,7 +28,6 @@ export class ShardedStorage implements ParameterStorage {
   readonly kind = "sharded";
   readonly parameter: Parameter;
   readonly shard: ShardLayout;
-  readonly runOffset: number;
   readonly sink: GradientSlot;
   readonly normReducer: NormReducer;
   readonly flatShard: FlatSegment;
@@ -41,12 +39,11 @@ export class ShardedStorage implements ParameterStorage {
   /** The gradient of the owned elements, shown when a pass that reduced it has ended. */
   #owned: Tensor | undefined;
 
-  constructor(segment: FlatSegment, parameter: Parameter, offset: number, part: OwnedPart, group: ProcessGroup) {
+  constructor(segment: FlatSegment, parameter: Parameter, offset: number, shard: ShardLayout, group: ProcessGroup) {
     this.flatShard = segment;
     this.parameter = parameter;
     this.#offset = offset;
-    this.shard = part.shard;
-    this.runOffset = part.runOffset;
+    this.shard = shard;
     this.sink = new GradientSlot({
       place: () => segment.gradients.place(parameter, offset),
       dtype: segment.unit.policy.reduceDtype,
@@ -126,7 +123,7 @@ export class ShardedStorage implements ParameterStorage {
   show(used: boolean): void {
     this.#isHidden = false;
     if (!used) return;
-    this.#owned ??= this.flatShard.gradients.sharded(this.runOffset, this.shard.numel);
+    this.#owned ??= this.flatShard.gradients.sharded(this.shard);
     this.parameter.announceGradient();
   }
 }

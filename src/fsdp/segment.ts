@@ -19,7 +19,7 @@ import type { FlatShard, Parameter } from "../tensor/parameter.ts";
 import { elementSlices } from "../tensor/shard_layout.ts";
 import { copyChunks, GatheredParameters } from "./gathered.ts";
 import { SegmentGradients } from "./gradients.ts";
-import { ownedPart, planSegment, type SegmentPlan } from "./layout.ts";
+import { planSegment, type SegmentPlan, shardLayoutOf } from "./layout.ts";
 import { ShardedStorage } from "./param.ts";
 import type { GatherExtension } from "./policy.ts";
 import { reduceSegment } from "./reduction.ts";
@@ -65,8 +65,8 @@ export class FlatSegment implements FlatShard {
     this.gradients = new SegmentGradients(this);
     this.storages = parameters.map((parameter, i) => {
       const offset = at(this.plan.offsets, i, "offset of parameter");
-      const part = ownedPart(this.plan, offset, parameter.shape, group.rank);
-      return new ShardedStorage(this, parameter, offset, part, group);
+      const shard = shardLayoutOf(this.plan, offset, parameter.shape, group.rank);
+      return new ShardedStorage(this, parameter, offset, shard, group);
     });
   }
 
@@ -92,7 +92,7 @@ export class FlatSegment implements FlatShard {
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
     const width = float32.byteLength;
     for (const { offset, length, local } of elementSlices(storage.shard)) {
-      const dst = devicePtr(this.param + (storage.runOffset + local) * width);
+      const dst = devicePtr(this.param + (storage.shard.offset + local) * width);
       const src = devicePtr(from + offset * width);
       if (this.device === this.computeDevice) this.device.copy(dst, src, length * width);
       else copyAcross({ device: this.device, ptr: dst }, { device: this.computeDevice, ptr: src }, length * width);
@@ -181,9 +181,9 @@ export class FlatSegment implements FlatShard {
   }
 
   /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
-  releaseGradient({ runOffset, shard: { numel } }: ShardedStorage): void {
+  releaseGradient({ shard }: ShardedStorage): void {
     this.gradients.waitForReduction();
-    if (this.storages.some((storage) => storage.holdsGradient)) this.gradients.zero(runOffset, numel);
+    if (this.storages.some((storage) => storage.holdsGradient)) this.gradients.zero(shard);
     else this.gradients.free();
   }
 

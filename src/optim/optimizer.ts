@@ -354,10 +354,9 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   #tableOf(members: readonly Member<S>[], active: readonly boolean[], behind: number): Uint8Array<ArrayBuffer> {
     const table = new DataView(new ArrayBuffer(members.length * RECORD_BYTES + behind));
     for (const [i, { parameter, group, state }] of members.entries()) {
-      const { runOffset, shard } = parameter.storage;
+      const { offset: begin, numel } = parameter.storage.shard;
       const settings = [this.learningRateOf(group), group.weightDecay, ...this.record(group)];
-      const [begin, end] = [runOffset, runOffset + shard.numel];
-      writeRecord(table, i, { begin, end, state, isActive: active[i] === true, settings });
+      writeRecord(table, i, { begin, end: begin + numel, state, isActive: active[i] === true, settings });
     }
     return new Uint8Array(table.buffer);
   }
