@@ -25,20 +25,21 @@ import type { GatherExtension } from "./policy.ts";
 import { reduceSegment } from "./reduction.ts";
 import type { FsdpUnit } from "./unit.ts";
 
-/** What may be special about a segment. */
+/** Properties that set a segment apart from the others of its unit. */
 export interface SegmentOptions {
-  /** What the unit's name is followed by in the segment's. */
+  /** Text that follows the unit's name in the segment's. @default none */
   readonly suffix?: string;
-  /** Plan of a segment whose only parameter is cut along a dim. @default flat, one parameter after another */
+  /** Plan of a segment whose only parameter is cut along a dim. @default flat: the parameters follow each other */
   readonly plan?: SegmentPlan;
+  /** Gathers the segment's only parameter in a form of its own. */
   readonly extension?: GatherExtension | undefined;
 }
 
 /** A flat segment of one unit. */
 export class FlatSegment implements FlatShard {
-  /** What is computed on: gradients are reduced there. */
+  /** The device that computes with the parameters and reduces their gradients. */
   readonly computeDevice: Device;
-  /** The unit it belongs to. */
+  /** The unit that the segment belongs to. */
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
   readonly storages: readonly ShardedStorage[];
@@ -47,10 +48,8 @@ export class FlatSegment implements FlatShard {
   readonly #parameters: GatheredParameters;
 
   /**
-   * Opens the window. Collective: where it fails on a rank, it fails on all. What follows are {@link open}, {@link take} and
-   * {@link adopt}: nothing changes in the parameters before the last.
-   *
-   * @param unit what it is part of
+   * Opens the window. Collective: where it fails on a rank, it fails on all. The caller calls {@link open} next, then {@link take}
+   * for each parameter that has values, then {@link adopt}. The parameters change in the last only.
    */
   constructor(unit: FsdpUnit, parameters: readonly Parameter[], { suffix = "", plan, extension }: SegmentOptions) {
     const first = parameters[0];
@@ -70,12 +69,12 @@ export class FlatSegment implements FlatShard {
     });
   }
 
-  /** Allocates what is this rank's own. It may fail on this rank alone. */
+  /** Allocates this rank's shard. It may fail on this rank alone. */
   open(): void {
     this.#parameters.open();
   }
 
-  /** Makes the parameters views of the unsharded buffer, and frees memory of their own. */
+  /** Makes the parameters views of the unsharded buffer, and frees the memory that they had. */
   adopt(): void {
     const { unsharded: buffer } = this.#parameters;
     const dtype = this.unit.policy.paramDtype;
@@ -86,7 +85,7 @@ export class FlatSegment implements FlatShard {
     }
   }
 
-  /** Copies this rank's elements of a parameter whose unsharded float32 values lie at `from`. Between {@link beginWrite} and its end. */
+  /** Copies this rank's elements of a parameter from its unsharded float32 values. Between {@link beginWrite} and {@link endWrite}. */
   take(parameter: Parameter, from: DevicePtr): void {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
@@ -100,13 +99,13 @@ export class FlatSegment implements FlatShard {
     storage.materialize();
   }
 
-  /** The unit's name, as it is now, and what tells the segment from others of the unit. */
+  /** The present name of the unit, followed by the suffix or the name of the only parameter. */
   get name(): string {
     return this.#nameOf();
   }
 
   get device(): Device {
-    return this.#parameters.home;
+    return this.#parameters.shardDevice;
   }
 
   get statePool(): StatePool | undefined {
@@ -126,7 +125,7 @@ export class FlatSegment implements FlatShard {
   }
 
   beginWrite(): void {
-    this.unit.reshard(); // a gathered copy would grow stale
+    this.unit.reshard(); // the unsharded buffer would keep the old values
     this.#parameters.beginWrite();
   }
 
@@ -134,18 +133,18 @@ export class FlatSegment implements FlatShard {
     this.#parameters.endWrite();
   }
 
-  /** Begins to gather the parameters; see {@link waitForGather}. */
+  /** Begins to gather the parameters. They may be used after {@link waitForGather}. */
   unshard(phase: Phase): void {
     for (const { parameter } of this.storages) parameter.requireValues();
     this.#parameters.unshard(phase, this.unit.custom.allGather);
   }
 
-  /** Orders what is enqueued from now on after the gather under way. */
+  /** Makes all that is enqueued from now on wait for the gather under way. */
   waitForGather(): void {
     this.#parameters.wait();
   }
 
-  /** Frees the unsharded parameters. Where `ranks` are given, each of them keeps a part. */
+  /** Frees the unsharded parameters. Where `ranks` is given, each of these ranks keeps a part. */
   reshard(ranks?: ProcessGroup): void {
     if (ranks === undefined) this.#parameters.reshard();
     else this.#parameters.reshardTo(ranks);
@@ -168,7 +167,7 @@ export class FlatSegment implements FlatShard {
     return !this.gradients.isPartial && this.storages.some(({ isHidden }) => isHidden);
   }
 
-  /** Shows what was reduced, of the members that some rank used. See Note [Unused parameters]. */
+  /** Shows the reduced gradients of those parameters that some rank used. See Note [Unused parameters]. */
   show(used: ReadonlySet<ShardedStorage>): void {
     this.gradients.waitForReduction();
     for (const storage of this.storages) storage.show(used.has(storage));
@@ -180,14 +179,14 @@ export class FlatSegment implements FlatShard {
     for (const storage of this.storages) storage.clearGradient();
   }
 
-  /** Called when a storage has cleared its gradient: memory goes back with the last one; until then the next sum starts at zero. */
+  /** A storage has cleared its gradient. Frees all gradients if it was the last; else writes zeros, to which the next sum is added. */
   releaseGradient({ shard }: ShardedStorage): void {
     this.gradients.waitForReduction();
     if (this.storages.some((storage) => storage.holdsGradient)) this.gradients.zero(shard);
     else this.gradients.free();
   }
 
-  /** Frees everything. Parameters that it has adopted become plain ones without memory. Every rank must. */
+  /** Frees everything. Parameters that were adopted become plain ones without memory. Collective. */
   dispose(): void {
     this.gradients.waitForReduction();
     for (const storage of this.storages) if (storage.parameter.storage === storage) storage.parameter.release();
@@ -195,9 +194,10 @@ export class FlatSegment implements FlatShard {
   }
 
   /**
-   * Gathers the master weights, and lends the unsharded float32 values of each parameter that has some, on the compute device. Collective.
+   * Gathers the master weights on the compute device, and calls `use` with the unsharded float32 values of each parameter that has
+   * some. The values are freed at the end. Collective.
    *
-   * @param ready what else must be allocated first: where that fails on a rank, it fails on all
+   * @param ready allocates what `use` needs, before the gather: where that fails on a rank, it fails on all
    */
   lendValues(use: (parameter: Parameter, values: DevicePtr) => void, ready: () => void = () => {}): void {
     const { computeDevice: device, name, length, plan: { chunks, offsets, world }, unit: { policy: { group } } } = this;
