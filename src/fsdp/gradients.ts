@@ -1,11 +1,11 @@
 /**
- * The gradients of one segment: their memory and its states, of which `states.ts` has the table. There are up to three forms:
+ * The memory of one segment's gradients, in up to three forms; `states.ts` says when each is freed:
  * - unsharded gradient: `world` shards in the reduce dtype, from the first contribution of a backward to its reduction.
  * - partial gradient: this rank's shard in float32, where replicas or a hook follow the reduce-scatter; it waits for them.
  * - sharded gradient: this rank's shard in float32, on the shard's device, from the first reduction until gradients are cleared.
  *
- * The unsharded gradient is written on the compute stream; the other two on the reduce stream, by `reduction.ts`. Who reads the
- * sharded gradient calls {@link SegmentGradients.waitForReduction} first.
+ * Backward passes write the unsharded gradient on the compute stream. `reduction.ts` writes the other two on the reduce stream. A
+ * reader of the sharded gradient calls {@link SegmentGradients.waitForReduction} first.
  *
  * @module
  */
@@ -29,14 +29,14 @@ import {
   type UnshardedGradientState,
 } from "./states.ts";
 
-/** A shard that a reduce-scatter writes. */
+/** A float32 shard that a reduce-scatter writes. */
 export interface ShardSum {
   readonly buffer: Buffer;
-  /** Whether it was just allocated, so that there is nothing to add to. */
+  /** The shard was just allocated, so it holds no sums that could be added to. */
   readonly isNew: boolean;
 }
 
-/** Memory of a segment's gradients. */
+/** The memory of a segment's gradients. */
 export class SegmentGradients {
   readonly #segment: FlatSegment;
   readonly #unshardedState: MemoryState<UnshardedGradientState, UnshardedGradientMove>;

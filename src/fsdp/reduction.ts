@@ -33,7 +33,7 @@ import type { FlatSegment } from "./segment.ts";
 interface SumTarget {
   /** This rank's shard of the sums, on the compute device. */
   readonly dst: Buffer;
-  /** `dst` holds earlier sums, which are added to. */
+  /** `dst` holds earlier sums, to which these are added. */
   readonly accumulate: boolean;
   /** The factor on the sums; undefined: 1 */
   readonly scale: DeviceScalar | undefined;
@@ -59,7 +59,7 @@ function reducePartially({ segment: { gradients, unit: { policy } }, scale, redu
   return reduceScatter({ dst, accumulate: !isNew, scale: policy.replicas === undefined ? scale : undefined });
 }
 
-/** The reduce-scatter writes memory of the compute device; when that is done, it is added to the sharded gradient on the host. */
+/** The reduce-scatter writes memory of the compute device. The host waits for it and adds a copy to the sharded gradient. */
 function reduceToHost({ segment: { computeDevice, gradients }, scale, reduceScatter }: Reduction): Work {
   using dst = gradients.allocateShard(computeDevice);
   const work = reduceScatter({ dst, accumulate: false, scale });
@@ -127,7 +127,7 @@ function reduceScatter(segment: FlatSegment, unsharded: DevicePtr, { dst, accumu
     : custom.reduceScatter({ ...args, group, unit: name, phase: "backward" });
 }
 
-/** A copy of the unsharded gradient with each rank's chunk contiguous, where the dim that a parameter is cut along is not the first. */
+/** A copy of the unsharded gradient in which each rank's chunk is contiguous; undefined where the chunks are contiguous already. */
 function chunksInOrder(segment: FlatSegment, unsharded: DevicePtr): Buffer | undefined {
   const { computeDevice, length, name, plan: { chunks, world }, unit: { policy: { reduceDtype } } } = segment;
   if (chunks === undefined || chunks.dim === 0) return undefined;

@@ -1,7 +1,8 @@
 /**
- * The states of a flat segment and the table of moves between them. A segment has three kinds of memory, and each has one state:
- * its parameters (PyTorch's `ShardedState`), its unsharded gradient, and what is reduced of its gradients. The first changes in
- * `gathered.ts`, the others in `gradients.ts`; a move that the table does not have is refused.
+ * The states of a flat segment and the table of moves between them. A segment has three kinds of memory, each of which is in one
+ * state: its parameters (PyTorch's `ShardedState`), its unsharded gradient, and its reduced gradient. They are independent, as
+ * gradients add up while parameters are gathered and freed. `gathered.ts` moves the first, `gradients.ts` the others. A move that the
+ * table does not have is refused.
  *
  * @module
  */
@@ -17,7 +18,7 @@ export type ParameterState =
   | "gathering"
   /** The compute stream may read the unsharded buffer. `reshard` frees it, on that stream, so after all that was enqueued there. */
   | "unsharded"
-  /** The unsharded buffer has none, and this rank keeps a part of it. The next gather frees the part when it has read it, or `reshard`. */
+  /** This rank keeps a part of the unsharded buffer, which has no memory. The next gather reads and frees the part, or `reshard` frees it. */
   | "sharded-post-forward"
   /** Nothing is left. */
   | "disposed";
@@ -29,11 +30,14 @@ export type UnshardedGradientState =
   /** Backward passes add to it on the compute stream. The reduction takes it over, or `clearGradient` of the last parameter frees it. */
   | "accumulating";
 
-/** The state of what is reduced of a segment's gradients: this rank's shard, in float32. */
+/** The state of a segment's reduced gradient: this rank's shard of the sums over ranks, in float32. */
 export type ReducedGradientState =
-  /** Nothing was reduced since gradients were cleared, so there is no memory. */
+  /** It has no memory: nothing was reduced since gradients were cleared. */
   | "none"
-  /** The partial gradient, which the reduce stream writes, waits for its all-reduce, which frees it; a sharded one may be there, too. */
+  /**
+   * The partial gradient has memory, which the reduce stream writes. The all-reduce over replicas reads and frees it. A sharded
+   * gradient of earlier reductions may be there, too.
+   */
   | "partial"
   /** The reduce stream writes the sharded gradient. Nobody reads or frees it until the reduction was waited for. */
   | "reducing"
@@ -44,7 +48,7 @@ export type ReducedGradientState =
 export type ParameterMove = "open" | "gather" | "fail to gather" | "use" | "reshard" | "reshard in part" | "dispose";
 /** Moves of the unsharded gradient. */
 export type UnshardedGradientMove = "contribute" | "hand over" | "free";
-/** Moves of what is reduced. */
+/** Moves of the reduced gradient. */
 export type ReducedGradientMove = "reduce" | "reduce partially" | "all-reduce" | "wait for" | "free";
 
 /** One kind of memory of a segment. */

@@ -7,13 +7,13 @@ import { ArgumentError } from "../errors.ts";
 import { Parameter } from "../tensor/parameter.ts";
 import type { Schedule, ScheduleFunction } from "./schedule.ts";
 
-/** What all optimizers can set. */
+/** Settings that all optimizers have. */
 export interface OptimizerSettings {
-  /** The rate, or what the schedule scales. */
+  /** The learning rate; a schedule multiplies it by its factor. */
   learningRate: number;
-  /** A factor on the learning rate by step: one that is there, or a function of the step. @default always 1 */
+  /** A factor on the learning rate by step: `cosine`, `linear` or `constant`, or a function of the step. @default always 1 */
   readonly schedule?: Schedule | ScheduleFunction | undefined;
-  /** How strongly weights are drawn to zero. */
+  /** The strength with which weights are drawn to zero. */
   weightDecay: number;
 }
 
@@ -28,7 +28,7 @@ export type ParamGroupOptions<S extends OptimizerSettings = OptimizerSettings> =
 };
 
 /**
- * The groups that an optimizer is built with: those given, then one of all parameters that were given without a group.
+ * The groups of an optimizer: the groups that were given, then a group of all parameters that were given without one.
  *
  * @throws {ArgumentError} if a parameter comes twice
  */

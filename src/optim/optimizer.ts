@@ -1,7 +1,7 @@
 /**
- * What all optimizers share: parameter groups (`groups.ts`), states (`states.ts`), the records that an update reads (`records.ts`), and
- * the step, which updates the parameters of a flat shard by one kernel call. It sees only the elements that this rank keeps, and so is
- * the same for sharded, replicated and plain parameters.
+ * The base of all optimizers: parameter groups (`groups.ts`), states (`states.ts`), the records that an update reads (`records.ts`),
+ * and the step, which updates the parameters of a flat shard by one kernel call. An optimizer sees only the elements that this rank
+ * keeps, and so is the same for sharded, replicated and plain parameters.
  *
  * @module
  */
@@ -17,20 +17,20 @@ import { scheduleFactor } from "./schedule.ts";
 import type { StateMemory } from "./state_memory.ts";
 import { OptimizerStates, type OptimizerStateView } from "./states.ts";
 
-/** What the update of a flat shard takes, besides states. */
+/** Arguments of the kernel that updates a flat shard, but for the states. */
 export type UpdateArgs = Omit<ArgsOf<"adamw">, "expAvg" | "expAvgSq">;
 
 /** The steps of the optimizer that stepped last, by device. */
 const latestSteps = new WeakMap<Device, number>();
 
-/** Steps that the optimizer has taken which stepped last on a device, for lines of a log; 0 where none has. */
+/** Steps taken by the optimizer that was the last to step on a device, for lines of a log; 0 where none has. */
 export function stepsTakenOn(device: Device): number {
   return latestSteps.get(device) ?? 0;
 }
 
 /** Updates parameters from their gradients. */
 export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings> {
-  /** Calls of {@link step}, those of the run that was loaded included: what schedules go by. */
+  /** Calls of {@link step}, including those of the run that was loaded. Schedules count by it. */
   stepsTaken = 0;
   /** The groups; learning rates and decays may be changed between steps. */
   readonly groups: readonly ParamGroup<S>[];
@@ -40,10 +40,10 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #records: UpdateRecords<S>;
 
   /**
-   * Makes no states yet: they come with the first step.
+   * Allocates no states; the first step does.
    *
    * @param parameters all parameters, or groups of them; build the optimizer after sharding the model
-   * @throws {ArgumentError} if there is none, one comes twice, or a setting is out of range
+   * @throws {ArgumentError} if there is no parameter, a parameter comes twice, or a setting is out of range
    */
   constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<S>>, defaults: S) {
     this.groups = groupsOf(parameters, defaults);
@@ -63,8 +63,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /**
-   * Updates every parameter that has a gradient, unless a fault keeps all from it; see Note [Gate]. Where a device captures the update
-   * it counts for nothing yet: {@link replayStep} goes before each launch.
+   * Updates every parameter that has a gradient. If a rank met a fault, no parameter changes on any rank: see Note [Gate]. While a
+   * device captures the update, the step is not counted; {@link replayStep} counts it before each launch.
    *
    * @throws {ArgumentError} if nothing reduces some parameters while others are sharded
    */
@@ -80,8 +80,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /**
-   * Gives the device what a captured {@link step} reads of the host: rates and decays as they are now, of the parameters that had a
-   * gradient then. Counts the step.
+   * Writes the present rates and decays to the records that a captured {@link step} reads, for the parameters that had a gradient
+   * when it was captured. Counts the step.
    */
   replayStep(): void {
     this.#records.rewrite((group) => this.#settingsOf(group));
@@ -127,7 +127,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const parameter of this.#parameters) parameter.zeroGrad();
   }
 
-  /** Every state of every trained parameter, allocated (zero) if it is not yet. */
+  /** Every state of every parameter that requires a gradient. States that were not allocated yet are, with zeros. */
   stateViews(): Generator<OptimizerStateView> {
     return this.#states.views();
   }
@@ -163,9 +163,9 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * @throws {ArgumentError} if a setting is out of range
    */
   protected abstract check(settings: S): void;
-  /** PyTorch's names of the states that there are. */
+  /** PyTorch's names of the states. */
   protected abstract stateNames(): readonly string[];
-  /** The last three numbers of a record; see `wasm/src/optimizer.rs`. */
+  /** The last three numbers of a group's records; see `wasm/src/optimizer.rs`. */
   protected abstract record(settings: S): readonly [number, number, number];
   /** One kernel call; `state` gives the address of a state. */
   protected abstract update(kernels: Kernels, args: UpdateArgs, state: (name: string) => DevicePtr): void;

@@ -1,6 +1,6 @@
 /**
- * Records of an update: of each parameter of a device's blocks, its place and the settings of this step, as the kernels read them.
- * `wasm/src/optimizer.rs` lays a record out. One copy brings a device all that varies from step to step.
+ * Records, which the kernels of an update read: a record for each parameter, with its place in the flat shard and the settings of this
+ * step, laid out as `wasm/src/optimizer.rs` says. The records of all blocks on a device are copied to it at once.
  *
  * @module
  */
@@ -25,7 +25,7 @@ interface UpdateRecord {
   readonly state: number;
   /** The parameter is updated; else the kernels pass over it. */
   readonly isActive: boolean;
-  /** The learning rate, the weight decay, and the three numbers of the optimizer's own. */
+  /** The learning rate, the weight decay, and three numbers that depend on the optimizer. */
   readonly settings: readonly number[];
 }
 
@@ -34,7 +34,7 @@ export interface RecordTable<S extends OptimizerSettings> {
   readonly device: Device;
   /** The blocks, each with the address of its first record. */
   readonly blocks: readonly { readonly block: ParameterBlock<S>; readonly records: DevicePtr }[];
-  /** Address of the word by which the update changes nothing, on this device; undefined where there is none. See Note [Gate]. */
+  /** Address of the gate on this device; undefined where there is none. See Note [Gate]. */
   readonly gate: DevicePtr | undefined;
 }
 
@@ -45,18 +45,18 @@ interface CapturedRecords<S extends OptimizerSettings> {
   readonly active: readonly boolean[];
 }
 
-/** Gives the numbers of a group that a record holds, as they are now: of a {@link UpdateRecord} the settings. */
+/** Gives the present settings of a group, as its records hold them. */
 export type SettingsOf<S extends OptimizerSettings> = (group: ParamGroup<S>) => readonly number[];
 
 /** The memory of an optimizer's records, by device. */
 export class UpdateRecords<S extends OptimizerSettings> {
   readonly #gateDevice: Device;
-  /** Room for the records of the blocks on a device, and for its copy of the gate. */
+  /** Memory for the records of the blocks on a device, and for a copy of the gate where that lies on another device. */
   readonly #buffers = new Map<Device, Buffer>();
   readonly #captured = new Map<Device, CapturedRecords<S>>();
 
   /**
-   * Allocates nothing yet: {@link write} does.
+   * Allocates nothing; {@link write} does.
    *
    * @param gateDevice the device that gates lie on
    */
@@ -64,14 +64,14 @@ export class UpdateRecords<S extends OptimizerSettings> {
     this.#gateDevice = gateDevice;
   }
 
-  /** A captured update reads these records, so that {@link rewrite} reaches it; not after {@link free}. */
+  /** A captured update reads these records. False after {@link free}. */
   get isCaptured(): boolean {
     return this.#captured.size > 0;
   }
 
   /**
-   * Writes the records of blocks, and copies the gate to devices that it does not lie on. All memory is allocated here, before the
-   * first update, so that a step that runs out of memory changes nothing.
+   * Writes the records of blocks, and copies the gate to devices that it does not lie on. The memory for all devices is allocated
+   * here, before the first update, so that a step that runs out of memory changes nothing.
    */
   write(
     blocks: readonly ParameterBlock<S>[],

@@ -20,7 +20,7 @@ export interface SGDSettings extends OptimizerSettings {
   readonly momentum: number;
   /** 0 */
   readonly dampening: number;
-  /** Whether the gradient looks ahead along the momentum: false */
+  /** Uses Nesterov momentum: false */
   readonly nesterov: boolean;
 }
 

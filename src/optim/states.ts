@@ -1,6 +1,7 @@
 /**
- * States of an optimizer: flat float32 arrays of just the elements that are trained and that this rank keeps, and the steps that each
- * parameter has taken. Parameters of one flat shard that were first trained together are a block, which one kernel call updates.
+ * States of an optimizer: flat float32 arrays, with an element for each element of a parameter that requires a gradient and that this
+ * rank keeps, and the steps that each parameter has taken. Parameters of a flat shard that were first trained together are a block,
+ * which one kernel call updates.
  *
  * @module
  */
@@ -55,7 +56,7 @@ export class OptimizerStates<S extends OptimizerSettings> {
   readonly #given = new Map<Parameter, number>();
 
   /**
-   * Makes no states yet: {@link adopt} does.
+   * Allocates nothing; {@link adopt} does.
    *
    * @param names gives PyTorch's names of the states that new parameters get
    */
@@ -69,7 +70,7 @@ export class OptimizerStates<S extends OptimizerSettings> {
     return this.#blocks;
   }
 
-  /** Gives states to parameters that are trained for the first time: some may have been frozen before. */
+  /** Allocates states of parameters that have none and require a gradient; some may have been frozen before. */
   adopt(): void {
     const fresh = new Map<FlatShard, BlockMember<S>[]>();
     for (const group of this.#groups) {
@@ -101,7 +102,7 @@ export class OptimizerStates<S extends OptimizerSettings> {
     }
   }
 
-  /** Every state of every trained parameter, allocated (zero) if it is not yet. */
+  /** Every state of every parameter that requires a gradient. States that were not allocated yet are, with zeros. */
   *views(): Generator<OptimizerStateView> {
     this.adopt();
     for (const { members, states } of this.#blocks) {
@@ -137,7 +138,7 @@ export class OptimizerStates<S extends OptimizerSettings> {
     else parameter.storage.flatShard.device.copyIn(ptr, new Uint8Array(Int32Array.of(steps).buffer));
   }
 
-  /** Bytes of all states on this rank, allocated if they are not yet. */
+  /** Bytes of all states on this rank. States that were not allocated yet are. */
   get byteLength(): number {
     this.adopt();
     return this.#blocks.reduce((sum, { states, length }) => sum + states.size * length * float32.byteLength, 0);
