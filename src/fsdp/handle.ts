@@ -147,7 +147,7 @@ export class FullyShardedModule {
   }
 
   /**
-   * True: the forward frees the parameters at its end. False: it keeps them. A number: so many ranks keep parts of them. Every rank
+   * True: the forward frees the parameters at its end. False: it keeps them. A number of ranks: each of them keeps a part. Every rank
    * must call it.
    *
    * @throws {ArgumentError} for a number that does not divide the ranks which share a unit
