@@ -9,7 +9,7 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { contentViolations, cycles, formViolations, layerViolations } from "./architecture/rules.ts";
+import { contentViolations, cycles, formViolations, layerViolations, missingPaths } from "./architecture/rules.ts";
 import { readSource, type Source } from "./architecture/source.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -24,6 +24,10 @@ function filesIn(...paths: readonly string[]): readonly Source[] {
     return names.filter((name) => name.endsWith(".ts")).sort()
       .map((name) => readSource(name, readFileSync(root + name, "utf8")));
   });
+}
+
+function pathsIn(folder: string): readonly string[] {
+  return readdirSync(root + folder, { recursive: true, encoding: "utf8" }).map((name) => `${folder}/${name}`);
 }
 
 function none(violations: readonly string[]): void {
@@ -43,6 +47,18 @@ test("contents: no casts, no any, no hidden exits, no other thing that the house
 
 test("form: every file says what it is, and is short enough to read", () => {
   none([...library, ...others].flatMap(formViolations));
+});
+
+test("names: every file that a comment of the library or a page names is there", () => {
+  const tree = [
+    "mod.ts",
+    ...["bin", "doors", "src", "wasm", "tests", "scripts", "bench", "docs", "examples"].flatMap(pathsIn),
+  ];
+  const pages = ["README.md", "CONTRIBUTING.md", ...pathsIn("docs").filter((path) => path.endsWith(".md"))]
+    .map((path) => ({ path, text: readFileSync(root + path, "utf8") }));
+  // PyTorch's own file, which the rule cannot know.
+  const foreign = ["aten/src/ATen/native/cuda/AmpKernels.cu"];
+  none([...library, ...pages].flatMap((source) => missingPaths(source, [...tree, ...foreign])));
 });
 
 test("layerViolations() finds imports that go up, sideways or away from home", () => {
@@ -155,4 +171,12 @@ test("formViolations() finds files without a statement of purpose, and long ones
   assert.equal(formViolations(readSource("a.ts", "/** No tag. */\nconst a = 1;\n/** @module */\n")).length, 1);
   assert.equal(formViolations(readSource("a.ts", head + "a();\n".repeat(395))).length, 0);
   assert.equal(formViolations(readSource("a.ts", head + "a();\n".repeat(396))).length, 1);
+});
+
+test("missingPaths() finds names that no file has", () => {
+  const found = (text: string): readonly string[] =>
+    missingPaths({ path: "src/a.ts", text }, ["src/nn/b.ts", "mod.ts"]);
+  assert.deepEqual(found("/** See `b.ts`, `nn/b.ts`, `src/nn/b.ts`, `./mod.ts` and `c` and c.ts. */"), []);
+  assert.deepEqual(found("/** One.\n See `nn/c.ts`. */"), ["src/a.ts:2 names nn/c.ts, which is not in the tree"]);
+  assert.equal(found("/** `src/b.ts`, `n/b.ts`, `bb.ts` */").length, 3);
 });

@@ -181,6 +181,24 @@ export function formViolations({ path, text }: Source): readonly string[] {
   return found;
 }
 
+/**
+ * Finds the TypeScript and Rust files that comments or pages name and the tree does not have.
+ *
+ * @param source the file that names others between backticks: `a.ts`, `src/nn/a.ts`
+ * @param tree the paths of all files
+ * @returns one line for each name that ends no path
+ */
+export function missingPaths(
+  { path, text }: Pick<Source, "path" | "text">,
+  tree: readonly string[],
+): readonly string[] {
+  return [...text.matchAll(/`(?:\.\/)?([\w./-]+\.(?:ts|mjs|rs|cu))`/g)].flatMap(({ 1: named = "", index }) =>
+    tree.some((file) => file === named || file.endsWith(`/${named}`))
+      ? []
+      : [`${path}:${lineOf(text, index)} names ${named}, which is not in the tree`]
+  );
+}
+
 /** Takes out the `as` that renames: in lists of imports and exports, and in mapped types. */
 function withoutRenames(code: string): string {
   const spaces = (text: string): string => text.replace(/[^\n]/g, " ");
