@@ -125,6 +125,34 @@ describe("a custom all-gather", () => {
   }
 });
 
+describe("a partial gradient", () => {
+  it("waits through a direct reduction, whose sum it is added to, and is freed with it", async () => {
+    const sharded = await shard();
+    const { rank, layer, handle } = sharded;
+    const once = backward(sharded);
+    for (const parameter of layer.parameters()) parameter.zeroGrad();
+    const before = rank.device.allocator.stats.inUse;
+    const again = (): void => {
+      using _frame = scope();
+      layer.call(input(rank.device, "x", 3, WIDTH)).sum().backward();
+    };
+    const shown = (): number[] | undefined => layer.weight.grad && [...layer.weight.grad.toArray()];
+    handle.setAllReduceHook(() => {});
+    handle.setRequiresAllReduce(false);
+    again();
+    assert.equal(shown(), undefined, "it is not shown");
+    handle.setAllReduceHook(undefined);
+    again();
+    assert.equal(shown(), undefined, "neither is the sum of the direct reduction");
+    handle.setRequiresAllReduce(true);
+    again();
+    const sums = once.map((value) => Math.fround(value + Math.fround(value + value)));
+    assert.deepEqual(shown(), sums);
+    for (const parameter of layer.parameters()) parameter.zeroGrad();
+    assert.equal(rank.device.allocator.stats.inUse, before);
+  });
+});
+
 describe("a unit that was disposed", () => {
   it("is not gathered any more", async () => {
     const { rank, layer, handle } = await shard();
