@@ -59,7 +59,7 @@ function reducePartially({ segment: { gradients, unit: { policy } }, scale, redu
   return reduceScatter({ dst, accumulate: !isNew, scale: policy.replicas === undefined ? scale : undefined });
 }
 
-/** The reduce-scatter writes memory of the compute device. The host waits for it and adds a copy to the sharded gradient. */
+/** The reduce-scatter writes memory of the compute device; a copy of that is then added to the sharded gradient in host memory. */
 function reduceToHost({ segment: { computeDevice, gradients }, scale, reduceScatter }: Reduction): Work {
   using dst = gradients.allocateShard(computeDevice);
   const work = reduceScatter({ dst, accumulate: false, scale });
@@ -68,6 +68,7 @@ function reduceToHost({ segment: { computeDevice, gradients }, scale, reduceScat
   return work;
 }
 
+/** The strategy of a segment: partial with replicas or a hook, else direct or, with an offload policy, offloaded. */
 function strategyOf({ device, computeDevice, unit: { policy, custom } }: FlatSegment): (reduction: Reduction) => Work {
   if (policy.replicas !== undefined || custom.allReduceHook !== undefined) return reducePartially;
   return device === computeDevice ? reduceDirectly : reduceToHost;
