@@ -33,6 +33,8 @@ import { evaluate } from "./evaluate.ts";
 import { writeFlightRecord } from "./flight.ts";
 import { generate } from "./generate.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
+import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
+import { trackersOf } from "./trackers.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
 import { Progress, type ProgressOutput } from "./progress.ts";
@@ -125,10 +127,14 @@ export async function runTraining(config: RunConfig, options: TrainerOptions): P
   requireThreads(config);
   const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
   await using run = await launch({ ...config, log: options.log, onStop });
+  const training = new Training(config, options, run);
   try {
-    return await new Training(config, options, run).train();
+    const result = await training.train();
+    await training.endTrackers("finished");
+    return result;
   } catch (error) {
     run.group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
+    await training.endTrackers("failed");
     throw error;
   }
 }
@@ -142,6 +148,8 @@ class Training {
   #saved = 0;
   #step = 0;
   #loss = NaN;
+  /** Of rank 0. */
+  #trackers: readonly Tracker[] = [];
 
   constructor(config: RunConfig, options: TrainerOptions, run: Run) {
     this.#config = config;
@@ -184,12 +192,21 @@ class Training {
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, scaler, graph };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
+    this.#trackers = await group.together(
+      "open the trackers",
+      async () => group.rank === 0 ? trackersOf(config, this.#step, this.#log) : [],
+    );
     using saver = new CheckpointSaver(context, config, this.#log);
     const signal = await this.#loop(context, data, heldOut, saver, () => folder?.begin());
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
     return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
+  }
+
+  /** Delivers what trackers have not yet. Never throws. */
+  async endTrackers(outcome: "finished" | "failed"): Promise<void> {
+    await Promise.all(this.#trackers.map((tracker) => tracker.finish(outcome)));
   }
 
   #tellBytes({ vocabSize }: CausalLm): void {
@@ -295,6 +312,7 @@ class Training {
       const evaluation = isDue && heldOut !== undefined ? await evaluate(this.#run, context.model, heldOut) : undefined;
       const line = evaluation === undefined ? trained : { ...trained, eval_loss: evaluation.loss };
       metrics?.write(line);
+      for (const tracker of this.#trackers) tracker.log(line.step, scalarsOf({ ...line }));
       progress?.step(line, seconds);
       const wish = await this.#options.onStep?.(line, context);
       ({ signal, stops } = await this.#betweenSteps(stop, saver, wish === "stop"));
