@@ -200,7 +200,9 @@ class Mlflow implements Tracker {
 
   #fail(error: unknown): void {
     this.#notBefore = performance.now() + this.#times.retryMs;
-    const reason = permissionRemedy(error) ?? (error instanceof Error ? error.message : String(error));
+    // `fetch failed` says nothing; its cause does.
+    const told = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    const reason = permissionRemedy(error) ?? (told instanceof Error ? told.message : String(told));
     this.#warnOnce("down", `MLflow at ${this.#server.url.origin} cannot be used now: ${reason}. ${METRICS_GO_ON}`);
   }
 
