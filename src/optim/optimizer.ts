@@ -11,13 +11,14 @@ import { copyAcross, type MemoryPlace } from "../device/offload.ts";
 import { CONSTANTS } from "../device/kernels/signature.ts";
 import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
 import { float32, int32 } from "../dtype.ts";
-import { ArgumentError, InternalError } from "../errors.ts";
+import { ArgumentError } from "../errors.ts";
 import { requireHeld } from "../held.ts";
 import { type FlatShard, Parameter } from "../tensor/parameter.ts";
+import { endOf, freeBlock, isActive, type Member, openBlock, type ParameterBlock } from "./block.ts";
 import { gateOf } from "./clip.ts";
 import { requireReduced } from "./reduced.ts";
-import { StateMemory } from "./state_memory.ts";
 import { writeRecord } from "./record.ts";
+import { UpdateRoom } from "./state_memory.ts";
 import { type Schedule, scheduleFactor, type ScheduleFunction } from "./schedule.ts";
 
 /** What all optimizers can set. */
@@ -55,25 +56,6 @@ export interface OptimizerStateView {
 /** What the update of a flat shard takes, besides states. */
 export type UpdateArgs = Omit<ArgsOf<"adamw">, "expAvg" | "expAvgSq">;
 
-/** A parameter with its group, and its first element in the states. */
-interface Member<S extends OptimizerSettings> {
-  readonly parameter: Parameter;
-  readonly group: ParamGroup<S>;
-  readonly state: number;
-}
-
-/** Parameters of one flat shard that were first trained together; one kernel call updates them. */
-interface ParameterBlock<S extends OptimizerSettings> {
-  readonly flatShard: FlatShard;
-  readonly members: readonly Member<S>[];
-  /** Elements of each state: the members' one after another. */
-  readonly length: number;
-  /** The states of all members by name. */
-  readonly states: ReadonlyMap<string, StateMemory>;
-  /** int32 steps taken, by member: one without a gradient is not stepped. */
-  readonly steps: Buffer;
-}
-
 const { RECORD_BYTES } = CONSTANTS;
 
 /** The steps of the optimizer that stepped last, by device. */
@@ -100,6 +82,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   readonly #records = new Map<Device, Buffer>();
   /** By device, where the records of a captured update lie, and which of them are updated. */
   readonly #captured = new Map<Device, CapturedRecords<S>>();
+  /** Whether a step has updated some flat shards and not the others. */
+  #isPartial = false;
 
   /**
    * Makes no states yet: they come with the first step.
@@ -138,19 +122,26 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * Updates every parameter that has a gradient, unless a fault keeps all from it; see Note [Gate]. Where a device captures the update
    * it counts for nothing yet: {@link replayStep} goes before each launch.
    *
-   * @throws {ArgumentError} if nothing reduces some parameters while others are sharded
+   * @throws {ArgumentError} if nothing reduces some parameters while others are sharded, or an earlier step failed half-way
+   * @throws {OutOfMemoryError} {@link FileError} if there is no room for states: before anything is updated, so that the call can be
+   * made again
+   * @throws {FileError} if states in a file cannot be read or written: the optimizer takes no further step then
    */
   step(): void {
+    this.#requireWhole("take an optimizer step");
     requireReduced(this.#parameters, "take an optimizer step");
     this.#adopt();
     const gate = gateOf(this.#parameters);
     if (gate !== "closed") {
-      // The tables of all devices come before the first update, so that a step that runs out of memory changes nothing.
-      const tables = Array.from(
-        Map.groupBy(this.#blocks, ({ flatShard }) => flatShard.device),
-        ([device, blocks]) => ({ device, blocks, table: this.#writeTable(device, blocks, gate) }),
-      );
-      for (const { device, blocks, table } of tables) this.#update(device, blocks, table);
+      using rooms = new DisposableStack();
+      // All memory is taken before the first update, so that a step that runs out of memory changes nothing.
+      const parts = Array.from(Map.groupBy(this.#blocks, ({ flatShard }) => flatShard.device), ([device, blocks]) => {
+        const active = blocks.filter(({ members }) => members.some(isActive));
+        const room = rooms.use(new UpdateRoom(device, active));
+        return { device, blocks, room, table: this.#writeTable(device, blocks, gate) };
+      });
+      for (const { device, blocks, table, room } of parts) this.#update(device, blocks, table, room);
+      this.#isPartial = false;
     }
     if (this.#device.graphs?.isCapturing !== true) this.#count();
   }
@@ -177,7 +168,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
   }
 
   /** Updates the flat shards on one device. */
-  #update(device: Device, blocks: readonly ParameterBlock<S>[], table: RecordTable): void {
+  #update(device: Device, blocks: readonly ParameterBlock<S>[], table: RecordTable, room: UpdateRoom): void {
     let { next } = table;
     for (const { flatShard, members, length: numStates, states, steps } of blocks) {
       const records = next;
@@ -185,17 +176,25 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       if (!members.some(isActive)) continue;
       flatShard.beginWrite();
       try {
+        const present = room.begin(states);
+        this.#isPartial = true;
         const arrays = { n: flatShard.length, numStates, param: flatShard.param, grad: flatShard.grad };
         const others = { numRecords: members.length, records, steps: steps.ptr, gate: table.gate };
-        this.update(device.kernels, { ...arrays, ...others }, (name) => stateOf(states, name).beginUpdate());
-        for (const state of states.values()) state.endUpdate();
-      } catch (error) {
-        for (const state of states.values()) state.abandonUpdate();
-        throw error;
+        this.update(device.kernels, { ...arrays, ...others }, present);
+        room.end(states);
       } finally {
         flatShard.endWrite();
       }
     }
+  }
+
+  /** Refuses states of which a failed step has written a part. */
+  #requireWhole(what: string): void {
+    if (!this.#isPartial) return;
+    throw new ArgumentError(
+      `Cannot ${what}: the step before failed when some parameters were updated and others were not; build model and ` +
+        "optimizer anew, and load the last checkpoint",
+    );
   }
 
   /** Drops all gradients. */
@@ -203,8 +202,13 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     for (const parameter of this.#parameters) parameter.zeroGrad();
   }
 
-  /** Every state of every trained parameter, allocated (zero) if it is not yet. */
+  /**
+   * Every state of every trained parameter, allocated (zero) if it is not yet.
+   *
+   * @throws {ArgumentError} if a step failed half-way
+   */
   *stateViews(): Generator<OptimizerStateView> {
+    this.#requireWhole("save or load the states of an optimizer");
     this.#adopt();
     for (const { members, states } of this.#blocks) {
       for (const { parameter, state } of members) {
@@ -289,7 +293,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
     }
     using opened = new DisposableStack();
     const blocks = Array.from(fresh, ([flatShard, members]) => {
-      const block = this.#newBlock(flatShard, members);
+      const block = openBlock(flatShard, members, this.stateNames(), (parameter) => this.#given.get(parameter) ?? 0);
       opened.defer(() => freeBlock(block));
       return block;
     });
@@ -298,24 +302,6 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       this.#blocks.push(block);
       for (const [index, { parameter }] of block.members.entries()) this.#places.set(parameter, { block, index });
     }
-  }
-
-  /** Allocates the states of parameters. Where memory runs out, it keeps none. */
-  #newBlock(flatShard: FlatShard, members: readonly Member<S>[]): ParameterBlock<S> {
-    const { device } = flatShard;
-    const length = members.reduce((_, member) => endOf(member), 0);
-    const states = new Map<string, StateMemory>();
-    using opened = new DisposableStack();
-    for (const name of this.stateNames()) {
-      const state = new StateMemory(device, flatShard.statePool, length, `optimizer ${name}`);
-      opened.defer(() => state.release());
-      states.set(name, state);
-    }
-    const steps = Buffer.allocate(device, members.length * int32.byteLength, "optimizer steps", "optimizer");
-    opened.move();
-    const given = Int32Array.from(members, ({ parameter }) => this.#given.get(parameter) ?? 0);
-    device.copyIn(steps.ptr, new Uint8Array(given.buffer));
-    return { flatShard, members, length, states, steps };
   }
 
   #stepsPtr(parameter: Parameter): DevicePtr | undefined {
@@ -376,24 +362,4 @@ interface CapturedRecords<S extends OptimizerSettings> {
   readonly ptr: DevicePtr;
   readonly members: readonly Member<S>[];
   readonly active: readonly boolean[];
-}
-
-function isActive({ parameter }: { readonly parameter: Parameter }): boolean {
-  return parameter.requiresGrad && parameter.grad !== undefined;
-}
-
-/** The end of a member's elements in the states. */
-function endOf({ parameter, state }: { readonly parameter: Parameter; readonly state: number }): number {
-  return state + parameter.storage.shard.numel;
-}
-
-function stateOf(states: ReadonlyMap<string, StateMemory>, name: string): StateMemory {
-  const state = states.get(name);
-  if (state === undefined) throw new InternalError(`the optimizer has no state '${name}'`);
-  return state;
-}
-
-/** Frees the states of a block. */
-function freeBlock<S extends OptimizerSettings>({ states, steps }: ParameterBlock<S>): void {
-  for (const buffer of [...states.values(), steps]) buffer.release();
 }
