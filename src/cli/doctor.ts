@@ -6,21 +6,8 @@
  *
  * @module
  */
-import { wrapWords } from "../config/flags.ts";
-import { CUBLASLT } from "../../ffi/bindings/cublaslt.ts";
-import { CUDA } from "../../ffi/bindings/cuda.ts";
-import { CUDART } from "../../ffi/bindings/cudart.ts";
-import { CUDNN } from "../../ffi/bindings/cudnn.ts";
-import { LIBC } from "../../ffi/bindings/libc.ts";
-import { NCCL } from "../../ffi/bindings/nccl.ts";
-import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
-import { ONEDNN } from "../../ffi/bindings/onednn.ts";
-import { MPI } from "../../ffi/catalog.ts";
-import { candidatePaths, isAbsence, type LibrarySource, type LibrarySpec } from "../../ffi/library.ts";
-import { openLibrary } from "../../ffi/mod.ts";
-import { Posix } from "../../ffi/posix.ts";
-import type { BindingTable, Library } from "../../ffi/types.ts";
 import { loadKernelModule } from "../../wasm/mod.ts";
+import { wrapWords } from "../config/flags.ts";
 import { nvrtcVersion } from "../device/cuda/compiler.ts";
 import { cudnnVersion } from "../device/cuda/cudnn/version.ts";
 import { cudaVersion } from "../device/cuda/libraries.ts";
@@ -28,6 +15,19 @@ import { LEVEL_NAMES, openNativeLibrary } from "../device/native/library.ts";
 import { readProcessor } from "../device/native/processor.ts";
 import { onednnVersion } from "../device/wasm/gemm_onednn.ts";
 import { FileError, isOneOf, LibraryNotFoundError, NativeError, UnsupportedError, USAGE_ERRORS } from "../errors.ts";
+import { CUBLASLT } from "../ffi/bindings/cublaslt.ts";
+import { CUDA } from "../ffi/bindings/cuda.ts";
+import { CUDART } from "../ffi/bindings/cudart.ts";
+import { CUDNN } from "../ffi/bindings/cudnn.ts";
+import { LIBC } from "../ffi/bindings/libc.ts";
+import { NCCL } from "../ffi/bindings/nccl.ts";
+import { NVRTC } from "../ffi/bindings/nvrtc.ts";
+import { ONEDNN } from "../ffi/bindings/onednn.ts";
+import { MPI } from "../ffi/catalog.ts";
+import { candidatePaths, isAbsence, type LibrarySource, type LibrarySpec } from "../ffi/library.ts";
+import { openLibrary } from "../ffi/mod.ts";
+import { Posix } from "../ffi/posix.ts";
+import type { BindingTable, Library } from "../ffi/types.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { pathKind, type Space } from "../runtime/files.ts";
 import {

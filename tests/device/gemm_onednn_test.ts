@@ -6,14 +6,14 @@
  */
 import assert from "node:assert/strict";
 import { after, describe, it } from "node:test";
-import { openProvider } from "../../ffi/mod.ts";
 import { Allocator } from "../../src/device/allocator.ts";
 import { type DevicePtr, devicePtr } from "../../src/device/device.ts";
 import type { ArgsOf } from "../../src/device/kernels/table.ts";
-import { openOnednn } from "../../src/device/wasm/gemm_onednn.ts";
 import { openWasmDevice } from "../../src/device/wasm/device.ts";
+import { openOnednn } from "../../src/device/wasm/gemm_onednn.ts";
 import { bfloat16, type DType, float32 } from "../../src/dtype.ts";
 import { LibraryNotFoundError, NativeError } from "../../src/errors.ts";
+import { openProvider } from "../../src/ffi/mod.ts";
 import { coreCount } from "../../src/runtime/processes.ts";
 import { Bed } from "../conformance/kernels/bed.ts";
 import { each } from "../conformance/kernels/case.ts";

@@ -10,12 +10,12 @@
  *
  * @module
  */
-import { DNNL_VERSION_T, N, ONEDNN, type ONEDNN_BINDINGS, T } from "../../../ffi/bindings/onednn.ts";
-import { openLibrary, type OpenLibraryOptions } from "../../../ffi/mod.ts";
-import { openPosix } from "../../../ffi/posix.ts";
-import type { BoundFunction, Library, NativeAddress } from "../../../ffi/types.ts";
 import { bfloat16, type DType, float32 } from "../../dtype.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
+import { DNNL_VERSION_T, N, ONEDNN, type ONEDNN_BINDINGS, T } from "../../ffi/bindings/onednn.ts";
+import { openLibrary, type OpenLibraryOptions } from "../../ffi/mod.ts";
+import { openPosix } from "../../ffi/posix.ts";
+import type { BoundFunction, Library, NativeAddress } from "../../ffi/types.ts";
 import { threadsOfRank } from "../../runtime/processes.ts";
 import { type DevicePtr, devicePtr } from "../device.ts";
 import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
