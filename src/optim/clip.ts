@@ -12,9 +12,11 @@ import { copyAcross } from "../device/offload.ts";
 import { CONSTANTS } from "../device/kernels/signature.ts";
 import { float32, int64 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
+import { isWithin } from "../held.ts";
 import { zeros } from "../tensor/create.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
 import type { GradScaler } from "./grad_scaler.ts";
 import { type NormType, requireNormType, sumOfPowers } from "./norm.ts";
 import { requireReduced } from "./reduced.ts";
@@ -96,7 +98,9 @@ export interface ClipOptions extends NormOptions {
  */
 export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, options: ClipOptions = {}): Tensor {
   const { normType = 2, errorIfNonfinite = false, scaler } = options;
-  if (!(maxNorm > 0)) throw new ArgumentError(`Cannot clip to norm ${maxNorm}: it must be positive`);
+  if (!(isWithin(maxNorm, 0) && maxNorm > 0)) {
+    throw new ArgumentError(`Cannot clip to norm ${valueText(maxNorm)}: it must be a positive number`);
+  }
   requireNormType(normType);
   if (scaler !== undefined && errorIfNonfinite) {
     throw new ArgumentError(

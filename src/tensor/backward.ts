@@ -5,6 +5,7 @@
  */
 import { runBackward } from "../autograd/engine.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { requireTensor } from "../ops/check.ts";
 import { isDense, sameShape } from "../shape.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -17,7 +18,10 @@ export interface BackwardOptions {
 /** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
 export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGraph = false }: BackwardOptions): void {
   root.requireAlive();
-  seed?.requireAlive();
+  if (seed !== undefined) {
+    requireTensor("backward", seed, "a gradient that is a tensor");
+    seed.requireAlive();
+  }
   const { edge, shape, dtype, device } = root;
   if (edge === undefined) {
     throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");
