@@ -52,6 +52,11 @@ export class AdamW extends Optimizer<AdamWSettings> {
     );
   }
 
+  /** Names of the settings that only it has. */
+  protected override otherSettings(): { readonly betas: true; readonly eps: true } {
+    return { betas: true, eps: true };
+  }
+
   /** PyTorch's names of the states. */
   protected override stateNames(): readonly string[] {
     return ["exp_avg", "exp_avg_sq"];

@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { Buffer } from "../device/buffer.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
 import { copyAcross } from "../device/offload.ts";
@@ -73,7 +74,9 @@ export interface NormOptions {
  * @returns the norm; NaN or Infinity if a gradient is not finite
  * @throws {ArgumentError} if there are none, nothing reduces some beside sharded ones, or there is no such norm
  */
-export function gradNorm(parameters: Iterable<Parameter>, { normType = 2 }: NormOptions = {}): Tensor {
+export function gradNorm(parameters: Iterable<Parameter>, options: NormOptions = {}): Tensor {
+  requireKnownKeys("take the norm of gradients", options, { normType: true });
+  const { normType = 2 } = options;
   requireNormType(normType);
   const list = [...parameters];
   requireReduced(list, "take the norm of gradients");
@@ -97,6 +100,7 @@ export interface ClipOptions extends NormOptions {
  * @throws {NonFiniteError} if the norm had to be finite and is not; on a device that tells late, when a value is read
  */
 export function clipGradNorm(parameters: Iterable<Parameter>, maxNorm: number, options: ClipOptions = {}): Tensor {
+  requireKnownKeys("clip gradients", options, { normType: true, errorIfNonfinite: true, scaler: true });
   const { normType = 2, errorIfNonfinite = false, scaler } = options;
   if (!(isWithin(maxNorm, 0) && maxNorm > 0)) {
     throw new ArgumentError(`Cannot clip to norm ${valueText(maxNorm)}: it must be a positive number`);

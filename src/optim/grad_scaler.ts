@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32, int32 } from "../dtype.ts";
@@ -81,6 +82,8 @@ export class GradScaler implements Disposable {
    * @throws {ArgumentError} if a setting is out of range
    */
   constructor(device: Device, options: GradScalerOptions = {}) {
+    const known = { initScale: true, growthFactor: true, backoffFactor: true, growthInterval: true } as const;
+    requireKnownKeys("make a GradScaler", options, known);
     const { initScale = 65536, growthFactor = 2, backoffFactor = 0.5, growthInterval = 2000 } = options;
     this.#settings = { growthFactor, backoffFactor, growthInterval };
     this.#device = device;

@@ -9,6 +9,7 @@ import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross, type MemoryPlace } from "../device/offload.ts";
 import { CONSTANTS } from "../device/kernels/signature.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { ArgsOf, Kernels } from "../device/kernels/table.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
@@ -89,7 +90,7 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * Makes no states yet: they come with the first step.
    *
    * @param parameters all parameters, or groups of them; build the optimizer after sharding the model
-   * @throws {ArgumentError} if there is none, one comes twice, or a setting is out of range
+   * @throws {ArgumentError} if there is none, one comes twice, or a setting is out of range or unknown
    */
   constructor(parameters: Iterable<Parameter> | Iterable<ParamGroupOptions<S>>, defaults: S) {
     const plain: Parameter[] = [];
@@ -109,7 +110,13 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
       if (seen.has(parameter)) throw new ArgumentError(`Parameter '${parameter.fqn}' is given to the optimizer twice`);
       seen.add(parameter);
     }
-    for (const group of groups) this.check(group);
+    for (const group of groups) {
+      requireKnownKeys<ParamGroup<OptimizerSettings>>("optimize", group, {
+        ...{ parameters: true, learningRate: true, schedule: true, weightDecay: true },
+        ...this.otherSettings(),
+      });
+      this.check(group);
+    }
   }
 
   /** The learning rate of a group in the next step. @throws {ArgumentError} if its schedule gives no finite number */
@@ -265,6 +272,8 @@ export abstract class Optimizer<S extends OptimizerSettings = OptimizerSettings>
    * @throws {ArgumentError} if a setting is out of range
    */
   protected abstract check(settings: S): void;
+  /** Names of the settings besides those that all optimizers have. */
+  protected abstract otherSettings(): Readonly<Record<Exclude<keyof S, keyof OptimizerSettings>, true>>;
   /** PyTorch's names of the states that there are. */
   protected abstract stateNames(): readonly string[];
   /** The last three numbers of a record; see `wasm/src/optimizer.rs`. */

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { PortableMath } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
 import { isWithin } from "../held.ts";
@@ -67,6 +68,7 @@ function schedule(
   options: ScheduleOptions,
   shareAt: (math: PortableMath, progress: number) => number,
 ): Schedule {
+  requireKnownKeys(`make a schedule '${name}'`, options, { warmupSteps: true, steps: true, minRatio: true });
   const { warmupSteps = 0, steps, minRatio = 0 } = options;
   if (!(Number.isInteger(steps) && steps > 0)) {
     throw new ArgumentError(`Cannot make a schedule of ${valueText(steps)} steps: give a positive integer`);

@@ -58,6 +58,11 @@ export class SGD extends Optimizer<SGDSettings> {
     }
   }
 
+  /** Names of the settings that only it has. */
+  protected override otherSettings(): { readonly momentum: true; readonly dampening: true; readonly nesterov: true } {
+    return { momentum: true, dampening: true, nesterov: true };
+  }
+
   /** PyTorch's names of the states. */
   protected override stateNames(): readonly string[] {
     return this.groups.some(({ momentum }) => momentum !== 0) ? ["momentum_buffer"] : [];

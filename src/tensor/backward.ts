@@ -4,6 +4,7 @@
  * @module
  */
 import { runBackward } from "../autograd/engine.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
 import { requireTensor } from "../ops/check.ts";
 import { isDense, sameShape } from "../shape.ts";
@@ -16,7 +17,9 @@ export interface BackwardOptions {
 }
 
 /** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
-export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGraph = false }: BackwardOptions): void {
+export function startBackward(root: Tensor, seed: Tensor | undefined, options: BackwardOptions): void {
+  requireKnownKeys("run backward", options, { retainGraph: true });
+  const { retainGraph = false } = options;
   root.requireAlive();
   if (seed !== undefined) {
     requireTensor("backward", seed, "a gradient that is a tensor");
