@@ -8,6 +8,7 @@
 import { at, placeAfter } from "../at.ts";
 import { InternalError, OutOfMemoryError } from "../errors.ts";
 import { type DevicePtr, devicePtr } from "./device.ts";
+import { formatBytes } from "../words.ts";
 
 /**
  * No bytes, by what memory is for: the terms that a peak is made of.
@@ -213,9 +214,9 @@ export class Allocator {
   }
 
   #explain(asked: number): string {
-    const list = this.owners(5).map(({ owner, bytes }) => `${owner}: ${bytes}`).join(", ");
+    const list = this.owners(5).map(({ owner, bytes }) => `${owner}: ${formatBytes(bytes)}`).join(", ");
     const fits = this.#inUse + asked <= this.#end - this.#begin
-      ? ` (the largest free block has ${this.largestFree})`
+      ? ` (the largest free block has ${formatBytes(this.largestFree)})`
       : "";
     return `Largest owners: ${list}${fits}. ${this.#remedy(asked)}`;
   }
@@ -225,8 +226,10 @@ export class Allocator {
     const seen = new Set<object>();
     let held = 0;
     for (const holder of this.unscoped) held += holder.heldBytes(seen);
-    if (held < asked) return "Use a smaller batch or sequence, or more ranks";
-    return `${this.unscoped.size} tensors outlive every scope and hold ${held} bytes with the graphs behind them: begin the body of the ` +
+    if (held < asked) return "Use a smaller batch, in the trainer '--micro-batches', a shorter sequence, or more ranks";
+    return `${this.unscoped.size} tensors outlive every scope and hold ${
+      formatBytes(held)
+    } with the graphs behind them: begin the body of the ` +
       "loop that makes them with 'using _frame = scope()', and evaluate by evaluate() or inside noGrad()";
   }
 }

@@ -6,6 +6,7 @@
 import { ArgumentError, ShapeError } from "../errors.ts";
 import { type AttentionAttrs, attentionOp } from "../ops/attention.ts";
 import { causalConvOp } from "../ops/conv.ts";
+import { requireList, requireTensor } from "../ops/check.ts";
 import { swigluOp } from "../ops/elementwise.ts";
 import { type GatedDeltaAttrs, gatedDeltaOp } from "../ops/gated_delta.ts";
 import { catOp } from "../ops/join.ts";
@@ -64,7 +65,10 @@ export function stack(tensors: readonly Tensor[], dim: number = 0): Tensor {
   return stacked;
 }
 
-function firstOf(op: string, [first]: readonly Tensor[]): Tensor {
+function firstOf(op: string, tensors: readonly Tensor[]): Tensor {
+  requireList(op, tensors, "a list of tensors");
+  for (const given of tensors) requireTensor(op, given);
+  const [first] = tensors;
   if (first === undefined) throw new ArgumentError(`Cannot apply '${op}' to no tensors: give at least one`);
   return first;
 }
@@ -89,6 +93,7 @@ export function where(condition: Tensor, a: Tensor | number, b: Tensor | number)
   if (typeof like === "number") {
     throw new ArgumentError("Cannot apply 'where' to two numbers: make one of them a tensor, which says the dtype");
   }
+  for (const given of [a, b]) if (typeof given !== "number") requireTensor("where", given, "a tensor or a number");
   const made = (value: Tensor | number): Tensor => typeof value === "number" ? scalar(like, value, "where") : value;
   const chosen = applyOne(whereOp, [condition, made(a), made(b)], undefined);
   frame.keep(chosen);
@@ -105,6 +110,7 @@ function lossOf(
   reduction: Reduction,
   losses: (input: Tensor, target: Tensor) => Tensor,
 ): Tensor {
+  for (const given of [input, target]) requireTensor(op, given);
   if (!sameShape(input.shape, target.shape)) {
     throw new ShapeError(op, "input and target must have one shape", input.shape, target.shape);
   }

@@ -6,8 +6,10 @@
 import { at } from "../at.ts";
 import type { DevicePtr } from "../device/device.ts";
 import { ArgumentError } from "../errors.ts";
+import { isWithin } from "../held.ts";
 import { numelOf } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import { valueText } from "../words.ts";
 import { floatInput } from "./check.ts";
 import type { ComputeOp, OpContext } from "./op.ts";
 
@@ -27,8 +29,8 @@ export interface DropoutAttrs extends SampleStream {
 
 /** Refuses what is no probability. */
 export function requireProbability(p: number): number {
-  if (p >= 0 && p <= 1) return p;
-  throw new ArgumentError(`Cannot drop out with p ${p}: it must be a probability, from 0 to 1`);
+  if (isWithin(p, 0, 1)) return p;
+  throw new ArgumentError(`Cannot drop out with p ${valueText(p)}: it must be a probability, from 0 to 1`);
 }
 
 function drop({ device }: OpContext, { shape, dtype, ptr: x }: Tensor, y: DevicePtr, attrs: DropoutAttrs): void {

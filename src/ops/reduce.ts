@@ -7,10 +7,10 @@ import { at } from "../at.ts";
 import type { ReduceOp } from "../device/kernels/signature.ts";
 import { float32, int32, uint8 } from "../dtype.ts";
 import { ShapeError } from "../errors.ts";
-import { denseStrides, normalizeDim, numelOf, type Shape } from "../shape.ts";
+import { denseStrides, normalizeReducedDim, numelOf, type Shape } from "../shape.ts";
 import type { Tensor } from "../tensor/tensor.ts";
 import { castTo, copyElements } from "./convert.ts";
-import { floatInput } from "./check.ts";
+import { floatInput, requireList } from "./check.ts";
 import { combineInto } from "./elementwise.ts";
 import { compareInto } from "./mask.ts";
 import type { BackwardCall, ComputeOp } from "./op.ts";
@@ -21,17 +21,19 @@ const MOST_PLACES = 2 ** 31 - 1;
 
 /** Which dims are reduced. */
 export interface ReduceAttrs {
-  /** All of them when undefined. */
+  /** All of them when undefined or empty, as in PyTorch. A tensor without dims may be named by 0 or -1. */
   readonly dims: number | readonly number[] | undefined;
   /** Whether they stay, with size 1. */
   readonly keepDims: boolean;
 }
 
 function reducedDims(op: string, shape: Shape, dims: ReduceAttrs["dims"]): Set<number> {
-  const list = dims === undefined ? shape.map((_, dim) => dim) : typeof dims === "number" ? [dims] : dims;
-  const reduced = new Set(list.map((dim) => normalizeDim(op, dim, shape)));
+  const list = dims === undefined ? [] : typeof dims === "number" ? [dims] : dims;
+  requireList(op, list, "a dim, a list of dims, or nothing for all of them");
+  if (list.length === 0) return new Set(shape.keys());
+  const reduced = new Set(list.map((dim) => normalizeReducedDim(op, dim, shape)));
   if (reduced.size < list.length) throw new ShapeError(op, `dims [${list.join(", ")}] must name each dim once`, shape);
-  return reduced;
+  return shape.length > 0 ? reduced : new Set();
 }
 
 /** Refuses the largest and the smallest of nothing, as PyTorch does. */

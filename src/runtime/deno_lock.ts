@@ -6,6 +6,8 @@
  *
  * @module
  */
+import { codeOf } from "./errno.ts";
+import { guarded } from "./files.ts";
 
 /** A file that is open to be locked. */
 export interface LockableFile {
@@ -32,11 +34,22 @@ interface Deno {
   openSync(path: string, options: { readonly read: boolean; readonly write: boolean }): DenoFile;
 }
 
-/** Opens a file that is there; undefined where the runtime is not Deno. */
+/**
+ * Opens a file that is there, for reading alone where it may not be written: another user's. Undefined where the runtime is not Deno.
+ *
+ * @throws {FileError} if it cannot be opened
+ */
 export function openLockable(path: string): LockableFile | undefined {
   const deno: unknown = Reflect.get(globalThis, "Deno");
   if (!isDeno(deno)) return undefined;
-  const file = deno.openSync(path, { read: true, write: true });
+  const file = guarded(path, "open", () => {
+    try {
+      return deno.openSync(path, { read: true, write: true });
+    } catch (error) {
+      if (codeOf(error) !== "EACCES") throw error;
+      return deno.openSync(path, { read: true, write: false });
+    }
+  });
   return {
     inode: String(file.statSync().ino),
     tryLock: () => file.tryLockSync(true),

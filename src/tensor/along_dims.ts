@@ -1,5 +1,6 @@
 /**
- * The methods of tensors that work along dims: reductions, running sums, softmax, products. A negative dim counts from the end.
+ * The methods of tensors that work along dims: reductions, running sums, softmax, products. A negative dim counts from the end. An
+ * empty list of dims stands for all of them, and a tensor without dims may be worked along by 0 and -1, as in PyTorch.
  *
  * @module
  */

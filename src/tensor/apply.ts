@@ -12,6 +12,7 @@ import { KeptTensors, requireUnwritten, type SavedTensors } from "../autograd/sa
 import type { Device } from "../device/device.ts";
 import type { DType } from "../dtype.ts";
 import { ArgumentError, InternalError } from "../errors.ts";
+import { requireTensor } from "../ops/check.ts";
 import { copyElements } from "../ops/convert.ts";
 import type { BackwardCall, ComputeOp, ForwardCall, OpContext, OutputSpec, ViewOp } from "../ops/op.ts";
 import { isDense, type Shape } from "../shape.ts";
@@ -206,6 +207,7 @@ function record<A>(
  * @returns its outputs, in the scope under way
  */
 export function apply<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: A): readonly Tensor[] {
+  for (const input of inputs) requireTensor(op.name, input);
   const first = at(inputs, 0, "input");
   for (const input of inputs) {
     input.requireAlive();
@@ -244,6 +246,7 @@ export function applyOne<A>(op: ComputeOp<A>, inputs: readonly Tensor[], attrs: 
 
 /** Computes a view. */
 export function applyView<A>(op: ViewOp<A>, input: Tensor, attrs: A): Tensor {
+  requireTensor(op.name, input);
   input.requireAlive();
   const layout = op.view(input, attrs);
   const output = input.view(layout);

@@ -4,7 +4,9 @@
  * @module
  */
 import { runBackward } from "../autograd/engine.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
+import { requireTensor } from "../ops/check.ts";
 import { isDense, sameShape } from "../shape.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -15,9 +17,14 @@ export interface BackwardOptions {
 }
 
 /** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
-export function startBackward(root: Tensor, seed: Tensor | undefined, { retainGraph = false }: BackwardOptions): void {
+export function startBackward(root: Tensor, seed: Tensor | undefined, options: BackwardOptions): void {
+  requireKnownKeys("run backward", options, { retainGraph: true });
+  const { retainGraph = false } = options;
   root.requireAlive();
-  seed?.requireAlive();
+  if (seed !== undefined) {
+    requireTensor("backward", seed, "a gradient that is a tensor");
+    seed.requireAlive();
+  }
   const { edge, shape, dtype, device } = root;
   if (edge === undefined) {
     throw new ArgumentError("Cannot run backward from a tensor that needs no gradient: no parameter leads to it");

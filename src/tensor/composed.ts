@@ -6,7 +6,9 @@
 import { at } from "../at.ts";
 import { float32, int32 } from "../dtype.ts";
 import { ArgumentError, ShapeError } from "../errors.ts";
-import { normalizeDim } from "../shape.ts";
+import { requireTensor } from "../ops/check.ts";
+import { normalizeDim, normalizeReducedDim } from "../shape.ts";
+import { valueText } from "../words.ts";
 import { scope } from "./scope.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -25,15 +27,17 @@ export function inFloat32(x: Tensor, run: (x: Tensor) => Tensor): Tensor {
 
 /** Runs what works along the last dim along another one. */
 export function alongLast(op: string, x: Tensor, dim: number, run: (x: Tensor) => Tensor): Tensor {
-  if (dim === -1) return run(x);
-  const place = normalizeDim(op, dim, x.shape);
+  const place = normalizeReducedDim(op, dim, x.shape);
+  if (x.ndim === 0) return resultOf(() => run(x.unsqueeze(0)).squeeze(0));
+  if (place === x.ndim - 1) return run(x);
   return resultOf(() => run(x.transpose(place, -1)).transpose(place, -1));
 }
 
 /** Runs what reduces the last dim along another one. */
 export function overLast(op: string, x: Tensor, dim: number, run: (x: Tensor) => Tensor): Tensor {
-  if (dim === -1) return run(x);
-  const place = normalizeDim(op, dim, x.shape);
+  const place = normalizeReducedDim(op, dim, x.shape);
+  if (x.ndim === 0) return resultOf(() => run(x.unsqueeze(0)));
+  if (place === x.ndim - 1) return run(x);
   return resultOf(() => run(x.permute([...x.shape.keys()].filter((other) => other !== place).concat(place))));
 }
 
@@ -41,6 +45,9 @@ type Dims = number | readonly number[] | undefined;
 
 /** The variance in float32, whatever the dtype of x. */
 function wideVariance(x: Tensor, dims: Dims, keepDims: boolean, correction: number): Tensor {
+  if (typeof correction !== "number") {
+    throw new ArgumentError(`Cannot take a variance with correction ${valueText(correction)}: give a number`);
+  }
   const wide = x.to(float32);
   const mean = wide.mean(dims, true);
   const squares = wide.sub(mean).square().sum(dims, keepDims);
@@ -89,6 +96,7 @@ export function triangle(op: "tril" | "triu", x: Tensor, diagonal: number): Tens
 
 /** An index of one dim, repeated to the shape of `x` but for its own length along `dim`. */
 export function alongDim(op: string, x: Tensor, dim: number, index: Tensor, run: (index: Tensor) => Tensor): Tensor {
+  requireTensor(op, index, "an index tensor");
   if (index.ndim !== 1) throw new ShapeError(op, "the index must have one dim", index.shape);
   const row = x.shape.map((_, i) => i === dim ? index.numel : 1);
   return resultOf(() => run(index.reshape(row).expand(x.shape.with(dim, index.numel))));

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { requireKnownKeys } from "../config/known_keys.ts";
 import type { Device } from "../device/device.ts";
 import { type DType, float32, int32, requireDType, uint8 } from "../dtype.ts";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.ts";
@@ -44,6 +45,7 @@ export function tensor(device: Device, values: ArrayLike<number>, options: Creat
   if (values?.length === undefined) {
     throw new ArgumentError("Cannot make a tensor: call tensor(device, values), with a device and an array of numbers");
   }
+  requireKnownKeys("make a tensor", options, { shape: true, dtype: true });
   const { shape = [values.length], dtype = float32 } = options;
   requireShape("tensor", shape);
   if (Array.isArray(values[0])) {
@@ -142,6 +144,7 @@ export interface ArangeOptions {
  * ```
  */
 export function arange(device: Device, end: number, options: ArangeOptions = {}): Tensor {
+  requireKnownKeys("count", options, { start: true, step: true, dtype: true });
   const { start = 0, step = 1 } = options;
   const bounds: readonly unknown[] = [start, end, step];
   if (!bounds.every(Number.isFinite)) {

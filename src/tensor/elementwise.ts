@@ -8,6 +8,7 @@ import type { BinaryOp, CompareOp, UnaryOp } from "../device/kernels/signature.t
 import { bfloat16, float16 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { overflows } from "../held.ts";
+import { requireTensor } from "../ops/check.ts";
 import { binaryOp, unaryOp } from "../ops/elementwise.ts";
 import { compareOp, whereOp } from "../ops/mask.ts";
 import { applyOne } from "./apply.ts";
@@ -31,7 +32,10 @@ export abstract class ElementwiseMethods {
 
   /** Runs `run` with the other operand, for which a number is made a tensor. */
   #with(this: Tensor, other: Tensor | number, op: string, run: (other: Tensor) => Tensor): Tensor {
-    if (typeof other !== "number") return run(other);
+    if (typeof other !== "number") {
+      requireTensor(op, other, "a tensor or a number");
+      return run(other);
+    }
     using made = scalar(this, other, op);
     return run(made);
   }

@@ -13,10 +13,11 @@ import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { type DType, requireDType } from "../dtype.ts";
 import { ShapeError, UseAfterDisposeError } from "../errors.ts";
+import { requireList } from "../ops/check.ts";
 import { castOp, castToIntOp } from "../ops/convert.ts";
 import { gatherOp, scatterAddOp } from "../ops/index.ts";
 import { denseOp, expandOp, narrowOp, permuteOp, reshapeOp, squeezeOp, unsqueezeOp } from "../ops/view.ts";
-import { denseLayout, isDense, type Layout, normalizeDim, numelOf, type Shape } from "../shape.ts";
+import { denseLayout, isDense, type Layout, normalizeDim, normalizeReducedDim, numelOf, type Shape } from "../shape.ts";
 import { AlongDimsMethods } from "./along_dims.ts";
 import { applyOne, applyView } from "./apply.ts";
 import { addGradients, type BackwardOptions, startBackward } from "./backward.ts";
@@ -248,6 +249,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
 
   /** The same elements in another shape; one size may be -1. Copies only what is not dense. */
   reshape(shape: Shape): Tensor {
+    requireList("reshape", shape, "a list of sizes");
     using frame = scope();
     const view = applyView(reshapeOp, this.contiguous(), shape);
     frame.keep(view);
@@ -255,12 +257,13 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   }
   /** Dims in another order. */
   permute(dims: readonly number[]): Tensor {
+    requireList("permute", dims, "a list of dims");
     return applyView(permuteOp, this, dims);
   }
   /** Two dims exchanged. */
   transpose(a: number, b: number): Tensor {
-    const x = normalizeDim("transpose", a, this.shape);
-    const y = normalizeDim("transpose", b, this.shape);
+    const x = normalizeReducedDim("transpose", a, this.shape);
+    const y = normalizeReducedDim("transpose", b, this.shape);
     return this.permute(this.shape.map((_, dim) => dim === x ? y : dim === y ? x : dim));
   }
   /** `length` indices of one dim, from `start`. */
@@ -283,6 +286,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   }
   /** Dims of size 1, or new leading ones, repeated without a copy; -1 leaves a dim as it is. */
   expand(shape: Shape): Tensor {
+    requireList("expand", shape, "a list of sizes");
     const lead = shape.length - this.ndim;
     return applyView(expandOp, this, shape.map((size, dim) => size === -1 ? this.shape[dim - lead] ?? size : size));
   }
@@ -296,7 +300,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
   }
   /** Removes the dims of size 1, or the one given if its size is 1. */
   squeeze(dim?: number): Tensor {
-    const candidates = dim === undefined ? [...this.shape.keys()] : [normalizeDim("squeeze", dim, this.shape)];
+    const candidates = dim === undefined ? [...this.shape.keys()] : [normalizeReducedDim("squeeze", dim, this.shape)];
     return applyView(squeezeOp, this, candidates.filter((place) => this.shape[place] === 1));
   }
   /** Inserts a dim of size 1 at the place given. */
@@ -352,6 +356,7 @@ export class Tensor extends AlongDimsMethods implements MemoryHolder {
    */
   to(dtype: DType): Tensor {
     this.requireAlive();
+    requireDType("to", dtype);
     return this.#dtype === dtype ? this : applyOne(dtype.kind === "float" ? castOp : castToIntOp, [this], dtype);
   }
 

@@ -13,6 +13,7 @@ import { keyOf, uniformFraction } from "../random.ts";
 import { tensor } from "../tensor/create.ts";
 import { scope } from "../tensor/scope.ts";
 import { evaluationMode } from "./evaluation_mode.ts";
+import { requireKnownKeys } from "../config/known_keys.ts";
 
 /** How to generate. */
 export interface GenerateOptions {
@@ -51,6 +52,8 @@ export interface GenerateOptions {
  * ```
  */
 export function generate(model: CausalLm, prompt: readonly number[], options: GenerateOptions): number[] {
+  const known = { maxNewTokens: true, temperature: true, seed: true, eosId: true, useCache: true } as const;
+  requireKnownKeys("generate", options, known);
   const { maxNewTokens, temperature = 0.8, seed = 0, useCache = true } = options;
   if (!(Number.isSafeInteger(maxNewTokens) && maxNewTokens >= 0 && temperature >= 0)) {
     throw new ArgumentError(

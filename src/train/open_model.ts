@@ -136,7 +136,7 @@ function placeOf(source: string): string {
 /** Takes the ids that end what is generated from a folder's `generation_config.json`, where it names some. */
 async function setEosIds(model: CausalLm, folder: string): Promise<void> {
   const file = `${folder}/generation_config.json`;
-  if (pathKind(file) !== "file") return;
+  if (pathKind(file) === "none") return;
   const config = parseJsonObject(await readBytes(file), { file, what: "generation configuration", maxDepth: 32 });
   const ids = eosIdsOf(config, file);
   if (ids.length > 0) model.eosIds = ids;

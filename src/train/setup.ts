@@ -12,7 +12,7 @@ import type { Device } from "../device/device.ts";
 import { POOL_NAME } from "../device/offload.ts";
 import { countingPool, type StatePool } from "../device/state_pool.ts";
 import { dtypeFrom, float16, float32 } from "../dtype.ts";
-import { ConfigError, OutOfMemoryError } from "../errors.ts";
+import { ConfigError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { AdamW } from "../optim/adamw.ts";
@@ -21,13 +21,13 @@ import { SCHEDULES } from "../optim/schedule.ts";
 import { cpuOffloadPolicy } from "../parallel/offload.ts";
 import { type DtypeLedger, ledgerOf, resolvePrecision } from "../parallel/precision.ts";
 import { shardModel } from "../plans/shard_model.ts";
-import { countOf } from "../words.ts";
 import { checkpointingOf, requireCompatible, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
 import { meshOf, shardRanks } from "./mesh.ts";
 import { type ModelSource, openModel } from "./open_model.ts";
 import type { Run } from "./run.ts";
+import { type MemoryNeed, shortageError, worstShortage } from "./shortage.ts";
 import { trainStep } from "./step.ts";
 import { StepGraph, STEPS_TO_GRAPH } from "./step_graph.ts";
 
@@ -123,11 +123,11 @@ export function emptyBatch(
 const MOST_RANKS = 1024;
 
 /**
- * Builds the model of a run, without memory, and tries a step of it. Gives the model if it fits.
+ * Builds the model of a run, without memory, and tries a step of it. Gives the model if it fits every rank. Collective.
  *
  * @param hfConfig what to build, where `config.model` names none
- * @throws {OutOfMemoryError} if it cannot fit, before any memory is taken: with what it needs most for, and the ranks that would
- * be enough
+ * @throws {OutOfMemoryError} if it cannot fit, before any memory is taken: with what it needs most for, the ranks that would
+ * be enough, and the parts of a batch that would
  * @throws {ConfigError} {@link UnsupportedError} as {@link estimateStep}
  */
 export async function planModel(
@@ -142,13 +142,10 @@ export async function planModel(
   }
   const { device, group, group: { rank, size }, localWorldSize } = run;
   const { stagingBytes, strategy, seed, broadcastFromRank0 } = config;
-  const estimate = await estimateStep(config, source, {
-    ...{ device, rank, worldSize: size, localWorldSize, stagingBytes, ...standInOf(group) },
-  });
-  const { capacity } = device.allocator.stats;
-  const fitsHere = ({ highest, offloaded }: StepEstimate): boolean =>
-    highest <= capacity && offloaded.peakBytes <= capacity; // host memory has the same size
-  if (fitsHere(estimate)) {
+  const here = { device, worldSize: size, localWorldSize, stagingBytes, ...standInOf(group) };
+  const estimate = await group.together("estimate a step", () => estimateStep(config, source, { ...here, rank }));
+  const shortage = worstShortage(group, needsOf(estimate, device));
+  if (shortage === undefined) {
     return { model: await openModel(run, source, { seed, broadcastFromRank0 }), estimate };
   }
   // Copies of what is sharded stay as many as they are; more ranks share each.
@@ -157,29 +154,40 @@ export async function planModel(
     const worldSize = replicas * shards;
     const globalBatch = config.globalBatch / size * worldSize;
     const same = { ...config, globalBatch, mesh: `${replicas}x${shards}` };
-    return fitsHere(await estimateStep(same, source, { device, worldSize, ...size > 1 ? standInOf(group) : {} }));
+    const taken = await estimateStep(same, source, { device, worldSize, ...size > 1 ? standInOf(group) : {} });
+    return needsOf(taken, device).every(({ bytes }) => bytes <= shortage.capacity);
   };
   let shards = 2 ** Math.floor(1 + Math.log2(size / replicas));
   while (strategy === "fsdp" && replicas * shards <= MOST_RANKS && !await fits(shards)) shards *= 2;
-  const remedy = strategy === "ddp"
+  const ranks = strategy === "ddp"
     ? "more ranks do not help while each holds all of it: shard it (FSDP)"
     : replicas * shards <= MOST_RANKS
     ? `${replicas * shards} ranks would be enough`
     : "no number of ranks is enough with this batch and sequence";
-  const perPart = config.globalBatch / size / config.microBatches;
-  const smaller = perPart > 1
-    ? `, or '--micro-batches ${2 * config.microBatches}', so that a rank computes ${
-      countOf(Math.ceil(perPart / 2), "sample")
-    } at once`
-    : "";
-  const { highest, numParameters, offloaded } = estimate;
-  const onDevice = highest > capacity;
-  const { peakBytes, terms } = onDevice ? estimate : offloaded;
-  const most = Object.entries(terms).sort(([, a], [, b]) => b - a).map(([name, bytes]) => `${name} ${bytes}`);
-  const detail =
-    `The model of ${countOf(numParameters, "parameter")} does not fit ${countOf(size, "rank")}: a rank needs ` +
-    `${peakBytes} bytes at once (${most.join(", ")}); ${remedy}${smaller}`;
-  throw new OutOfMemoryError(onDevice ? device.name : POOL_NAME, onDevice ? highest : peakBytes, 0, capacity, detail);
+  const samples = config.globalBatch / size;
+  throw await shortageError({
+    ...{ shortage, numParameters: estimate.numParameters, worldSize: size, samples, ranks },
+    microBatches: config.microBatches,
+    bytesIn: async (parts) => {
+      // Gradients add up from the second part on, so further ones need no more.
+      const microBatches = Math.min(parts, 3);
+      const globalBatch = samples / parts * microBatches * size;
+      const taken = await estimateStep({ ...config, microBatches, globalBatch }, source, {
+        ...here,
+        rank: shortage.rank,
+      });
+      return Math.max(...needsOf(taken, device).map(({ bytes }) => bytes));
+    },
+  });
+}
+
+/** What a step needs of a rank's device and of the host memory beside it, which has the same size. */
+function needsOf({ highest, peakBytes, terms, offloaded }: StepEstimate, device: Device): readonly MemoryNeed[] {
+  const { capacity } = device.allocator.stats;
+  return [
+    { where: device.name, bytes: highest, peakBytes, terms, capacity },
+    { ...offloaded, where: POOL_NAME, bytes: offloaded.peakBytes, capacity },
+  ];
 }
 
 /** One line for each ledger of dtypes, with the units that have it. */

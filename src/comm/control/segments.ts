@@ -7,6 +7,7 @@
 import { at } from "../../at.ts";
 import { FileError, NativeError, OutOfMemoryError } from "../../errors.ts";
 import type { NativeAddress } from "../../ffi/types.ts";
+import { formatBytes } from "../../words.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import { acquire, type Acquired, attempt, exchangeOutcomes } from "../together.ts";
@@ -35,7 +36,7 @@ export function reserve(files: RunFiles, descriptor: number, byteLength: number,
   const outOfMemory = (): OutOfMemoryError => {
     const { freeBytes, totalBytes } = posix.spaceAt(directory);
     const detail =
-      `It was for ${owner}; ${freeBytes} bytes are free. Give a container more with '--shm-size', or the ` +
+      `It was for ${owner}; ${formatBytes(freeBytes)} are free. Give a container more with '--shm-size', or the ` +
       "directory more with 'mount -o remount,size=…'; a smaller 'stagingBytes' needs less";
     return new OutOfMemoryError(directory, byteLength, totalBytes - freeBytes, totalBytes, detail);
   };
