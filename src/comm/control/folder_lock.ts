@@ -1,15 +1,14 @@
 /**
- * A lock on a folder, so that one run at a time writes in it. The holder has a kernel lock on the file `.fullyshard.lock`
- * there, which ends with its process, and the file names the holder. Where no kernel lock exists, the file itself is the
- * lock.
+ * A lock on a folder, so that one run at a time writes in it. The holder has a kernel lock on the file `.fullyshard.lock` there,
+ * which ends with its process, and the file names the holder. Where no kernel lock exists, the file itself is the lock.
  *
  * Note [Reach of a lock]
  * - One host, any runtimes and containers: the kernel's lock decides. A killed holder blocks no other run.
  * - Several hosts on a file system that shares locks (NFS 4, NFS 3 with lockd, Lustre with `flock`, CephFS): the same.
  * - Several hosts on one that has locks but does not share them: the file's text and time decide. A holder rewrites the file
  *   every 20 s while its event loop turns; a file of another host that was written within the last minute is held.
- * - A file system without locks: the file is made exclusively. A holder on this host is looked up by its process id and
- *   start; any other holder counts until its file is 10 minutes old, or is removed by hand.
+ * - A file system without locks: the file is made exclusively. A holder on this host is looked up by its process id and start;
+ *   any other holder counts until its file is 10 minutes old, or is removed by hand.
  *
  * @module
  */

@@ -1,7 +1,6 @@
 /**
- * The text of a lock file, which names the process that holds the folder. A person reads it to know which process to wait
- * for, and it decides where the kernel's lock cannot: on file systems without locks, and between hosts that do not share
- * them.
+ * The text of a lock file, which names the process that holds the folder. A person reads it to know which process to wait for,
+ * and it decides where the kernel's lock cannot: on file systems without locks, and between hosts that do not share them.
  *
  * @module
  */

@@ -61,9 +61,8 @@ export interface World {
 }
 
 /**
- * Number of checks before a wait sleeps. With a core for each rank, checking lasts longer than waking a sleeper, because a
- * rank that sleeps makes its peers wait as long, and sleep too. Where ranks share cores it is short: the awaited rank needs
- * this core.
+ * Number of checks before a wait sleeps. With a core for each rank, checking lasts longer than waking a sleeper, because a rank
+ * that sleeps makes its peers wait as long, and sleep too. Where ranks share cores it is short: the awaited rank needs this core.
  */
 export function spinsFor(worldSize: number, cores: number): number {
   return worldSize <= cores ? 100_000 : 40;

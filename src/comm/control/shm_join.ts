@@ -5,8 +5,7 @@
  * 1. Each rank locks its lock file.
  * 2. Rank 0 puts the world's words and blocks into its own lock file, and writes the world's size there.
  * 3. Every rank maps that file, which is valid only while it is locked, sets its state to JOINED, and waits for all others.
- * 4. Each rank opens the others' lock files, to see which ranks live, and rank 0 zeroes the size, so that no later process
- *   joins.
+ * 4. Each rank opens the others' lock files, to see which ranks live, and rank 0 zeroes the size, so that no later process joins.
  *
  * A crash leaves lock files only, of which one has any bytes.
  *

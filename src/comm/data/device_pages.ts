@@ -61,8 +61,7 @@ export class DevicePages {
   }
 
   /**
-   * Proves that a segment mapped over device memory and mapped natively is one memory, and that private pages can be
-   * restored.
+   * Proves that a segment mapped over device memory and mapped natively is one memory, and that private pages can be restored.
    *
    * @param view the segment, mapped natively
    * @param index a 32-bit word of the segment that no other rank uses

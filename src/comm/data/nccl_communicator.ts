@@ -1,14 +1,13 @@
 /**
- * Communicators of NCCL that never block a rank forever. Calls are non-blocking, so one may be in progress for a while. The
- * host waits for NCCL, and for a card that waits for other ranks, by the control plane: the wait ends when a rank dies, is
- * late or calls something else, and when NCCL reports an error. Then this rank aborts its communicators, which ends their
- * work on the card.
+ * Communicators of NCCL that never block a rank forever. Calls are non-blocking, so one may be in progress for a while. The host
+ * waits for NCCL, and for a card that waits for other ranks, by the control plane: the wait ends when a rank dies, is late or
+ * calls something else, and when NCCL reports an error. Then this rank aborts its communicators, which ends their work on the
+ * card.
  *
  * Note [Closing communicators]
- * - Sent data may stay in the sender's memory until it is received, so a communicator is destroyed only after all its ranks
- *   have finished with it. A rank waits for that when it leaves its first group, and only for a short time.
- * - Registered memory is deregistered when the card has finished with it, before the communicator is closed, and freed
- *   after.
+ * - Sent data may stay in the sender's memory until it is received, so a communicator is destroyed only after all its ranks have
+ *   finished with it. A rank waits for that when it leaves its first group, and only for a short time.
+ * - Registered memory is deregistered when the card has finished with it, before the communicator is closed, and freed after.
  *
  * @module
  */

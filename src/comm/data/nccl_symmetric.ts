@@ -1,13 +1,12 @@
 /**
- * Memory that the ranks of a communicator register with each other, so that NCCL moves it by copy engines or by its kernels
- * for symmetric memory: windows of parameters, and slots into which units gather. Registering is collective, the memory
- * stays until the group is disposed, and the device's allocator counts it.
+ * Memory that the ranks of a communicator register with each other, so that NCCL moves it by copy engines or by its kernels for
+ * symmetric memory: windows of parameters, and slots into which units gather. Registering is collective, the memory stays until
+ * the group is disposed, and the device's allocator counts it.
  *
  * Note [Registered memory is the same on all ranks]: NCCL derives the address of another rank's memory from this rank's. So
- * - ranks register blocks of the same sizes in one order, gather between the same blocks, and free blocks between the same
- *   calls;
- * - windows are disposed in any order, and cards finish with them at different times: at each registration the ranks
- *   exchange the numbers of the blocks that their cards have finished with, and free those that all ranks name.
+ * - ranks register blocks of the same sizes in one order, gather between the same blocks, and free blocks between the same calls;
+ * - windows are disposed in any order, and cards finish with them at different times: at each registration the ranks exchange the
+ *   numbers of the blocks that their cards have finished with, and free those that all ranks name.
  *
  * @module
  */

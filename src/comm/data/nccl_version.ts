@@ -15,8 +15,7 @@ export type Nccl = Library<typeof NCCL_BINDINGS>;
 export type GatheringBy = "copy engines" | "symmetric kernels" | "kernels";
 
 /**
- * First versions, as `ncclGetVersion` numbers them, that register windows, have the zero-CTA policy, and join ranks on one
- * card.
+ * First versions, as `ncclGetVersion` numbers them, that register windows, have the zero-CTA policy, and join ranks on one card.
  */
 const [REGISTERS, ZERO_CTA, JOINS_ON_ONE_CARD] = [22_700, 22_800, 23_000];
 

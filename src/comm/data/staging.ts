@@ -11,8 +11,7 @@ import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 /** The slots of a group. Offsets are bytes from the begin of a slot. */
 export interface StagingBuffer {
   /**
-   * Allocates memory for views of some ranks, `byteLength` bytes each, so that running out of memory fails before a round
-   * begins.
+   * Allocates memory for views of some ranks, `byteLength` bytes each, so that running out of memory fails before a round begins.
    */
   reserve(ranks: Iterable<number>, byteLength: number): void;
   /** Writes device memory into this rank's slot. */

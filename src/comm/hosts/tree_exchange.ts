@@ -63,8 +63,7 @@ export class TreeExchange {
   #down = 0;
 
   /**
-   * @param mailboxes {@link TREE_MAILBOX_BYTES} bytes of each rank, zeros at first; the neighbours' are copies that follow
-   * them
+   * @param mailboxes {@link TREE_MAILBOX_BYTES} bytes of each rank, zeros at first; the neighbours' are copies that follow them
    * @param publish shows the neighbours what this rank has written
    */
   constructor(rank: number, place: TreePlace, mailboxes: readonly Uint8Array[], publish: () => void) {
