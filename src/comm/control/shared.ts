@@ -35,7 +35,7 @@ export const SLEEP_WORDS: { readonly begin: number; readonly end: number; readon
 const MAILBOX: number = LOG + CALL_LOG_WORDS;
 /** Bytes at the begin of a block that hold its rank's state and newest call. */
 export const BLOCK_HEAD_BYTES: number = (LOG + CALL_LOG_HEAD_WORDS) * 4;
-/** Where in a block its mailbox begins. */
+/** Byte offset of the mailbox in a block. */
 export const MAILBOX_BEGIN: number = MAILBOX * 4;
 /** Bytes of one rank's block. */
 export const BLOCK_BYTES: number = MAILBOX * 4 + MAILBOX_BYTES;

@@ -1,5 +1,5 @@
 /**
- * What the processor can do, as the system says: its flags name what the kernel saves registers for too.
+ * Features of the processor, as the system reports them: its flags also say which registers the kernel saves.
  *
  * @module
  */
@@ -14,10 +14,10 @@ export interface Processor {
   readonly features: ReadonlySet<string>;
 }
 
-/** Levels of one architecture with their flags, best first; a level has those of the ones behind it too. */
+/** Levels of an architecture with their flags, best first; a level has the flags of all later ones too. */
 type Levels = readonly (readonly [level: NativeLevel, flags: readonly string[]])[];
 
-/** By the names of architectures. */
+/** Levels by architecture. */
 const LEVELS: Readonly<Record<string, Levels>> = {
   x64: [
     ["v4-bf16", ["avx512_bf16"]],
@@ -27,7 +27,7 @@ const LEVELS: Readonly<Record<string, Levels>> = {
   arm64: [["neon", ["asimd"]]],
 };
 
-/** This processor; undefined where the system does not tell. */
+/** This processor; undefined if the system does not report it. */
 export function readProcessor(posix: Posix): Processor | undefined {
   let bytes: Uint8Array | undefined;
   try {
@@ -54,7 +54,7 @@ export function levelOf(processor: Processor): NativeLevel | undefined {
   return Object.values(LEVELS).flat().find(([level]) => lackingFor(level, processor).length === 0)?.[0];
 }
 
-/** The level of an architecture that asks for least; undefined where there is none. */
+/** The lowest level of an architecture; undefined if there is none. */
 export function leastLevel(arch: string): NativeLevel | undefined {
   return LEVELS[arch]?.at(-1)?.[0];
 }

@@ -1,10 +1,9 @@
 /**
- * Matrix products by oneDNN on the memory of a rank, in place: an address in WASM memory is a native address once the
- * memory's base is added, and the base never moves as the memory never grows. Left to others: which provider of
- * products a device uses, and checks of shapes and dtypes.
+ * Matrix products by oneDNN on the memory of a rank, in place: a native address is an address in WASM memory plus the memory's
+ * base, which never moves as the memory never grows. Callers choose the provider of products and check shapes and dtypes.
  *
- * Invariant: the same arguments give the same bits, wherever the operands lie. So a product is never cut by
- * anything but its shape, and the number of threads is fixed before the library is loaded.
+ * Invariant: the same arguments give the same bits, wherever the operands lie. So a product is cut by its shape only, and the
+ * number of threads is fixed before the library is loaded.
  *
  * Permissions on Deno: `--allow-ffi`, and `--allow-read` of the directories searched for the library.
  *
@@ -22,28 +21,25 @@ import { dtypeArgument, numberArgument } from "../kernels/arguments.ts";
 import type { Arguments } from "../kernels/signature.ts";
 import type { ArgsOf, Kernels } from "../kernels/table.ts";
 
-/** What {@link openOnednn} works with. */
+/** Memory, kernels and threads of {@link openOnednn}. */
 export interface OnednnOptions extends OpenLibraryOptions {
   /** The rank's memory; it must never grow. */
   readonly memory: WebAssembly.Memory;
-  /** The kernels that do what is no product: scaling, and rounding to bfloat16. */
+  /** Kernels for scaling, and for rounding to bfloat16. */
   readonly kernels: Pick<Kernels, "cast" | "fill" | "scale">;
-  /** Where float32 sums wait to be rounded to bfloat16. */
+  /** Allocates float32 sums before they are rounded to bfloat16. */
   readonly scratch: { allocate(bytes: number, owner: string): DevicePtr; free(ptr: DevicePtr): void };
   /** Ranks on this host, which share its cores among their threads. */
   readonly ranksOnHost: number;
-  /** Threads of a product; a set OMP_NUM_THREADS is stronger. @default the host's cores by its ranks */
+  /** Threads of a product; OMP_NUM_THREADS overrides it. @default the host's cores divided by its ranks */
   readonly threads?: number | undefined;
 }
 
-/**
- * Sums of this many float32 elements at most wait to be rounded, so that a product of logits needs no second copy of
- * them.
- */
+/** Largest number of float32 sums that are kept until they are rounded, so that a product of logits needs no second copy. */
 const SCRATCH_ELEMENTS = 1 << 22;
 
 type GemmArgs = ArgsOf<"gemm">;
-/** Rows of sums that wait at once. */
+/** Rows of sums that are kept at once. */
 function rowsAtOnce(m: number, n: number): number {
   return Math.min(m, Math.max(1, Math.floor(SCRATCH_ELEMENTS / n)));
 }
@@ -63,7 +59,7 @@ export class OnednnGemm {
   readonly version: string;
   /** The file that was loaded. */
   readonly path: string;
-  /** Whether this processor and library multiply bfloat16; if not, such products must go elsewhere. */
+  /** True if this processor and library multiply bfloat16; if not, the WASM kernel does. */
   readonly hasBfloat16: boolean;
   readonly #library: Library<typeof ONEDNN_BINDINGS>;
   readonly #base: NativeAddress;
@@ -82,7 +78,7 @@ export class OnednnGemm {
   }
 
   /**
-   * One product for each matrix of the batch; see the table of kernels.
+   * Computes one product for each matrix of the batch; see the table of kernels.
    *
    * @throws {UnsupportedError} for bfloat16 where {@link hasBfloat16} is false
    * @throws {NativeError} if oneDNN refuses the arguments
@@ -102,12 +98,12 @@ export class OnednnGemm {
     }
   }
 
-  /** Whether oneDNN multiplies a dtype on this processor. */
+  /** True if oneDNN multiplies a dtype on this processor. */
   multiplies(dtype: DType): boolean {
     return dtype === float32 || (dtype === bfloat16 && this.hasBfloat16);
   }
 
-  /** Bytes that {@link gemm} takes from its scratch memory. */
+  /** Bytes of scratch memory that {@link gemm} allocates. */
   scratchBytes(args: Arguments): number {
     const [m, n, factors] = [numberArgument(args, "m"), numberArgument(args, "n"), ["k", "batch", "alpha"]];
     const isProduct = m * n > 0 && factors.every((name) => numberArgument(args, name) !== 0);
@@ -115,7 +111,7 @@ export class OnednnGemm {
     return rounds ? rowsAtOnce(m, n) * n * float32.byteLength : 0;
   }
 
-  /** Unloads the library. */
+  /** Closes the library. */
   dispose(): void {
     this.#library.close();
   }
@@ -135,7 +131,7 @@ export class OnednnGemm {
     product(transA ? T : N, transB ? T : N, rows, n, k, alpha, at(a), lda, at(b), ldb, beta, at(c), ldc);
   }
 
-  /** A bfloat16 result: float32 sums in scratch memory, some rows at a time, rounded once into `c`. */
+  /** Computes a bfloat16 result: float32 sums in scratch memory, some rows at a time, rounded once into `c`. */
   #multiplyAndRound(product: Product, args: GemmArgs, a: number, b: number, c: number): void {
     const { m, n, beta, ldc } = args;
     const step = rowsAtOnce(m, n);
@@ -169,7 +165,7 @@ export class OnednnGemm {
     }
   }
 
-  /** `c = beta * c`: nothing is multiplied, and with beta 0 what was in `c` must not matter. */
+  /** `c = beta * c` without a product; with `beta` 0, `c` is not read. */
   #scaleOnly(args: GemmArgs, c: number): void {
     const { m, n, ldc, beta, outDtype } = args;
     for (let row = 0; row < m; row++) {
@@ -205,9 +201,9 @@ export class OnednnGemm {
 /**
  * Opens oneDNN over a rank's memory.
  *
- * Note [Threads of oneDNN]: GNU OpenMP reads OMP_NUM_THREADS once, when it is loaded, from C's environment, which does
- * not see what a script writes to its own copy. So the number is set through the C library before oneDNN is opened,
- * unless the user has set one. All Workers of one process share the first one's number.
+ * Note [Threads of oneDNN]: GNU OpenMP reads OMP_NUM_THREADS once, when it is loaded, from C's environment, which does not see a
+ * script's changes to its own copy. So the number is set through the C library before oneDNN is opened, unless the user has set
+ * it. All Workers of a process share the number of the first.
  *
  * @throws {LibraryNotFoundError} listing each path tried, if it is not installed
  */

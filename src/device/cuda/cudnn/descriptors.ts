@@ -1,5 +1,5 @@
 /**
- * Descriptors of cuDNN: each is made with its attributes, finalized, and kept until all are given up together.
+ * Descriptors of cuDNN: each is made with its attributes, finalized, and kept until all are freed together.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import type { Cudnn } from "./version.ts";
 type Constants = typeof CUDNN_CONSTANTS;
 /** Name of an attribute. */
 export type AttributeName = keyof Constants & `CUDNN_ATTR_${string}`;
-/** What a descriptor describes. */
+/** Kind of a descriptor. */
 export type DescriptorKind = keyof Constants & `CUDNN_BACKEND_${string}`;
 
 /** Value of an attribute, by its type. */
@@ -38,9 +38,9 @@ export class Descriptors implements Disposable {
   }
 
   /**
-   * Makes a descriptor, which is kept.
+   * Makes a descriptor and keeps it.
    *
-   * @throws {NativeError} if cuDNN does not take it
+   * @throws {NativeError} if cuDNN refuses it
    */
   make(kind: DescriptorKind, attributes: Attributes): NativeAddress {
     const descriptor = this.#open(kind);
@@ -49,7 +49,7 @@ export class Descriptors implements Disposable {
     return descriptor;
   }
 
-  /** Makes a descriptor that is given up after `use`. */
+  /** Makes a descriptor that is freed after `use`. */
   lend(kind: DescriptorKind, attributes: Attributes, use: (descriptor: NativeAddress) => void): void {
     const descriptor = this.#open(kind);
     try {
@@ -60,7 +60,7 @@ export class Descriptors implements Disposable {
     }
   }
 
-  /** A number that a descriptor tells. */
+  /** An integer attribute of a descriptor. */
   integerOf(descriptor: NativeAddress, name: AttributeName): number {
     const value = new BigInt64Array(1);
     this.#read(descriptor, name, CUDNN_CONSTANTS.CUDNN_TYPE_INT64, 1, value);
@@ -74,7 +74,7 @@ export class Descriptors implements Disposable {
     return [...notes.subarray(0, this.#read(descriptor, name, CUDNN_TYPE_NUMERICAL_NOTE, most, notes))];
   }
 
-  /** The descriptors that a descriptor tells, which are kept. */
+  /** Descriptors that are attributes of a descriptor; they are kept. */
   descriptorsOf(descriptor: NativeAddress, name: AttributeName, kind: DescriptorKind): readonly NativeAddress[] {
     const { CUDNN_TYPE_BACKEND_DESCRIPTOR: type } = CUDNN_CONSTANTS;
     const most = this.#read(descriptor, name, type, 0, null);
