@@ -93,7 +93,7 @@ export async function estimate(argv: readonly string[]): Promise<number> {
   const speeds = speedsOf(config);
   const globalBatch = batch * microBatches * worldSize;
   const run = { ...usual, ...config, sequenceLength, globalBatch };
-  const localWorldSize = config.ranksPerHost ?? processEnvironment().whole("LOCAL_WORLD_SIZE");
+  const localWorldSize = config.ranksPerHost ?? processEnvironment().integer("LOCAL_WORLD_SIZE");
   const place = isOnCard(config) ? { device: "cuda", registersMemory } as const : { cpuMath };
   const step = await estimateStep(run, model, { worldSize, rank, localWorldSize, ...place });
   const time = speeds === undefined ? undefined : predictTime(step, speeds);

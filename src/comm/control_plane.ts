@@ -44,6 +44,7 @@ export abstract class ControlPlane {
   /** The call that this rank has announced last. */
   protected call: Call | undefined;
 
+  /** Keeps the place; subclasses join the group. */
   constructor({ name, rank, worldRanks }: Place, timeoutSeconds: number) {
     this.name = name;
     this.rank = rank;

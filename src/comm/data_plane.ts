@@ -94,6 +94,7 @@ export interface Transfer {
   readonly kind: "send" | "receive";
   /** Address of the bytes to send, or of the memory that receives them. */
   readonly ptr: DevicePtr;
+  /** Length of the message. */
   readonly byteLength: number;
   /** The other rank. */
   readonly peer: number;
@@ -108,6 +109,7 @@ export interface GatherMemory extends BlockSource {
   grows(byteLength: number): boolean;
 }
 
+/** The data plane of a group. */
 export interface DataPlane {
   /** `loopback`, `shm`, … */
   readonly kind: string;

@@ -94,6 +94,7 @@ export class ProcessGroup {
     return this.#disposed;
   }
 
+  /** Number of calls made so far. */
   get sequence(): number {
     return this.#sequence;
   }
@@ -365,6 +366,7 @@ export class ProcessGroup {
     ]);
   }
 
+  /** Same as {@link dispose}, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

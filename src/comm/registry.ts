@@ -98,7 +98,7 @@ function hostsOf({ launch, worldSize, rank, report }: HostsRequest): HostsPlace 
   const environment = processEnvironment();
   const token = environment.text("FULLYSHARD_TOKEN");
   if (token !== undefined) return { address, port, localWorldSize, token };
-  if (environment.whole("FULLYSHARD_RDZV_INSECURE") !== 1) {
+  if (environment.integer("FULLYSHARD_RDZV_INSECURE") !== 1) {
     const expected = `a secret that all ranks of the run share and nobody else knows, as LOCAL_WORLD_SIZE is ` +
       `${localWorldSize} of ${worldSize}; FULLYSHARD_RDZV_INSECURE=1 lets hosts meet without one`;
     throw new ConfigError([{ path: "FULLYSHARD_TOKEN", expected, got: "nothing" }]);
@@ -147,7 +147,7 @@ export async function openProcessGroup(options: ProcessGroupOptions): Promise<Pr
 /** Identity of a run: by default, a user may have one run at a time on a host. */
 function runOf({ launch }: Pick<Request, "launch">, environment: Environment): string {
   const address = launch?.masterAddr ?? environment.text("MASTER_ADDR") ?? "127.0.0.1";
-  const port = launch?.masterPort ?? environment.whole("MASTER_PORT") ?? 29500;
+  const port = launch?.masterPort ?? environment.integer("MASTER_PORT") ?? 29500;
   const id = launch?.runId ?? environment.text("FULLYSHARD_RUN_ID");
   return `${address}:${port}${id === undefined ? "" : `/${id}`}`;
 }

@@ -22,6 +22,7 @@ export type BlockSource = Pick<Allocator, "allocate" | "free">;
 export class Buffer {
   /** Device of the memory. */
   readonly device: Device;
+  /** Size of the memory. */
   readonly byteLength: number;
   /** Purpose of the memory, e.g. an FQN, for messages. */
   owner: string;
@@ -129,6 +130,7 @@ export class Buffer {
     if (this.#refs === 0) this.detach();
   }
 
+  /** Same as {@link release}, for `using`. */
   [Symbol.dispose](): void {
     this.release();
   }

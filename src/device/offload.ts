@@ -38,11 +38,12 @@ export class OffloadPool {
   #device: Device | undefined;
   #isPinned = true;
 
-  /** @param open makes the device; it must compute the same bits as the device beside it */
+  /** A pool that is not open yet. @param open makes the device; it must compute the same bits as the device beside it */
   constructor(open: () => Device) {
     this.#open = open;
   }
 
+  /** The device of the host memory; opens it at the first use. */
   get device(): Device {
     return this.#device ??= this.#open();
   }

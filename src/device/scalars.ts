@@ -81,6 +81,7 @@ export class DeviceScalars {
   readonly #device: Device;
   readonly #tables: ScalarTable[] = [];
 
+  /** No scalars, and no memory yet. */
   constructor(device: Device) {
     this.#device = device;
   }

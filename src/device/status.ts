@@ -78,7 +78,7 @@ export class DeviceStatus {
   /** Returns the fault that existed when the last backward began. */
   #atBackward: (() => Fault | undefined) | undefined;
 
-  /** @param ptr {@link STATUS_AREA_BYTES} of device memory, zeros */
+  /** A status without a fault. @param ptr {@link STATUS_AREA_BYTES} of device memory, zeros */
   constructor(ptr: DevicePtr, isLate: boolean, memory: StatusMemory) {
     this.ptr = ptr;
     this.isLate = isLate;

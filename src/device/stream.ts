@@ -32,6 +32,7 @@ export class Streams {
   readonly #streams: ReadonlyMap<StreamName, Stream>;
   #current: Stream;
 
+  /** All streams of a device. @param make makes the stream of a name */
   constructor(make: (name: StreamName) => Stream) {
     this.#streams = new Map(STREAMS.map((name) => [name, make(name)]));
     this.#current = this.get("compute");

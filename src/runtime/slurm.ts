@@ -31,16 +31,16 @@ export function slurmVariables(
     throw new ConfigError([{ path: "SLURM_STEP_NODELIST", expected, got: nodes === "" ? "nothing" : nodes }]);
   }
   const problems: ConfigProblem[] = [];
-  const whole = (name: EnvName, text: string | undefined = source(name)): number => {
+  const integer = (name: EnvName, text: string | undefined = source(name)): number => {
     if (text !== undefined && /^\d{1,9}$/.test(text)) return Number(text);
     problems.push({ path: name, expected: "a whole number from 0", got: text === undefined ? "nothing" : `'${text}'` });
     return NaN;
   };
-  whole("SLURM_STEP_NUM_TASKS", size);
+  integer("SLURM_STEP_NUM_TASKS", size);
   const perNode = source("SLURM_NTASKS_PER_NODE") ?? tasksPerNode(source("SLURM_STEP_TASKS_PER_NODE"));
-  const [rank, local, node] = [whole("SLURM_PROCID"), whole("SLURM_LOCALID"), whole("SLURM_NODEID")];
-  const perHost = whole("SLURM_NTASKS_PER_NODE", perNode);
-  const [job, step] = [whole("SLURM_JOB_ID"), whole("SLURM_STEP_ID")];
+  const [rank, local, node] = [integer("SLURM_PROCID"), integer("SLURM_LOCALID"), integer("SLURM_NODEID")];
+  const perHost = integer("SLURM_NTASKS_PER_NODE", perNode);
+  const [job, step] = [integer("SLURM_JOB_ID"), integer("SLURM_STEP_ID")];
   const place = node * perHost + local;
   if (problems.length === 0 && place !== rank) {
     const expected = `rank ${place}, as this is task ${local} of host ${node} with ${perHost} on each: ` +
@@ -66,10 +66,7 @@ export function slurmVariables(
   };
 }
 
-/**
- * Whether this process is a task that srun started. Only srun sets SLURM_STEP_NODELIST, and a batch script is always
- * task 0.
- */
+/** Whether this process is a task that srun started. Only srun sets SLURM_STEP_NODELIST, and a batch script is always task 0. */
 export function isSlurmTask(source: EnvSource): boolean {
   const nodes = source("SLURM_STEP_NODELIST");
   return (nodes !== undefined && nodes !== "") || /[1-9]/.test(source("SLURM_PROCID") ?? "");

@@ -57,7 +57,7 @@ export function terminal(stream: StreamName): Terminal {
     write: (text) => void out.write(text),
     isTerminal,
     hasColors: environment.flag("FULLYSHARD_COLOR") || (isTerminal && terminalManners(environment).colors),
-    columns: () => out.columns || environment.whole("COLUMNS") || 80,
+    columns: () => out.columns || environment.integer("COLUMNS") || 80,
   };
 }
 

@@ -300,7 +300,7 @@ export async function openNccl(device: Device, options: NcclOptions): Promise<Pr
     // If one rank lacks NCCL, all ranks fail instead of waiting for it.
     const { value: nccl, notes } = exchangeOutcomes(control, loaded, (found) => {
       const version = versionOf(found);
-      const joins = environment.whole("NCCL_MULTI_RANK_GPU_ENABLE") === 1 && joinsOnOneCard(version);
+      const joins = environment.integer("NCCL_MULTI_RANK_GPU_ENABLE") === 1 && joinsOnOneCard(version);
       const registers = gathersBy(version) !== "kernels" && !isSwitchedOff;
       return JSON.stringify([`${host}${device.busId}`, joins, registers]);
     });

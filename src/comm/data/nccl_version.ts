@@ -45,7 +45,7 @@ export function gathersBy(version: number): GatheringBy {
 
 /** True if NCCL_WIN_ENABLE=0 forbids registration. */
 export function isWithoutWindows(environment: Environment): boolean {
-  return environment.whole("NCCL_WIN_ENABLE") === 0;
+  return environment.integer("NCCL_WIN_ENABLE") === 0;
 }
 
 /** The way in which NCCL gathers, as a sentence for the log. */
