@@ -1,6 +1,5 @@
 /**
- * A training run, readable from top to bottom: open, resume, step, save, export, sample. The only awaits of the loop are for
- * data and checkpoints.
+ * The training loop, readable from top to bottom: open, resume, step, save, export, sample. It awaits only data and checkpoints.
  *
  * @module
  */
@@ -43,61 +42,61 @@ import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
 import { type TextData, textData } from "./text_data.ts";
 
-/** What a run is given besides its configuration. */
+/** Inputs of a training besides its configuration. */
 export interface TrainerOptions {
   /** The model to train from scratch, as a Hugging Face config. @default the one in `config.model` */
   readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
-  /** Takes what is worth knowing. */
+  /** Receives notices for the user. */
   readonly log: Logger;
-  /** Where steps are shown. */
+  /** Shows the steps. */
   readonly output: ProgressOutput;
   /**
-   * Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. If it gives
-   * `"stop"` on any rank, all ranks stop after this step, with a checkpoint, as they do after a signal.
+   * Called on every rank after each step, and awaited: for own metrics, an evaluation, changed weights. If it returns `"stop"` on
+   * any rank, all ranks save a checkpoint and stop after this step, as after a signal.
    */
   readonly onStep?:
     | ((metrics: StepMetrics, context: StepContext) => void | "stop" | Promise<void | "stop">)
     | undefined;
 }
 
-/** What a sample goes on from. */
+/** Prompt of the sample. */
 interface SamplePrompt {
   readonly text: string;
   readonly ids: readonly number[];
 }
 
-/** What ranks tell each other between steps. */
+/** Facts that ranks exchange between steps. */
 interface RankNews {
   readonly signal: StopSignal | undefined;
-  /** Whether `onStep` asked to stop. */
+  /** True if `onStep` asked to stop. */
   readonly stops: boolean;
-  /** Whether nothing is being saved. */
+  /** True if no save is under way. */
   readonly isIdle: boolean;
 }
 
-/** How a run ended. */
+/** Result of a training. */
 export interface TrainResult {
-  /** Steps taken in all. */
+  /** Number of steps taken, with those before a resume. */
   readonly step: number;
   /** The last step's loss; NaN if none was taken. */
   readonly loss: number;
-  /** What the trained model was made into; `undefined` if the run stopped before its last step. */
+  /** The finished model; `undefined` if the training stopped before its last step. */
   readonly finished: FinishedModel | undefined;
-  /** The signal that stopped the run. */
+  /** The signal that stopped the training. */
   readonly signal: StopSignal | undefined;
-  /** Whether this is the rank that speaks for all. */
+  /** True for the rank that prints for all. */
   readonly isMain: boolean;
 }
 
-/** What a run makes of its model. */
+/** Files and text made from the trained model. */
 export interface FinishedModel {
-  /** The Hugging Face folder that was written. */
+  /** Hugging Face folder of the model. */
   readonly folder: string;
-  /** A prompt with what the trained model went on with; undefined where `sampleTokens` is 0. */
+  /** A prompt, continued by the trained model; undefined if `sampleTokens` is 0. */
   readonly sample: string | undefined;
 }
 
-/** What goes into a checkpoint besides weights and optimizer: all else follows from the step. */
+/** State of a checkpoint besides weights and optimizer: everything else follows from the step. */
 const stateSchema = z.strictObject({
   settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
   data: z.strictObject({
@@ -117,7 +116,7 @@ const stateSchema = z.strictObject({
 });
 
 /**
- * Trains a causal language model as the configuration says, on the ranks that the environment says this process is one of.
+ * Trains a causal language model as the configuration says, on the ranks of the launch environment.
  *
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
@@ -138,7 +137,7 @@ class Training {
   readonly #options: TrainerOptions;
   readonly #log: Logger;
   readonly #run: Run;
-  /** The step of the newest checkpoint of this run. */
+  /** Step of the newest checkpoint of this run. */
   #saved = 0;
   #step = 0;
   #loss = NaN;
@@ -178,7 +177,7 @@ class Training {
     const note = (text: string): void => this.#log.once().info(text);
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
-    requireSavable(model, group); // now, and not when it is trained
+    requireSavable(model, group); // before training, and not after it
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
@@ -257,7 +256,7 @@ class Training {
     log.info(`Resumed '${path}' at step ${step}`);
   }
 
-  /** What another global batch means for the steps to come. */
+  /** The effect of a changed global batch on the coming steps, for the log. */
   #otherBatch(step: number, cursor: number): string {
     const { globalBatch, steps } = this.#config;
     const all = cursor + Math.max(0, steps - step) * globalBatch;
@@ -267,7 +266,7 @@ class Training {
       `counted on as before; ${countOf(all, "sample")} will have been taken by step ${steps}`;
   }
 
-  /** Trains until the last step, or until it is told to stop: gives the signal, if one was the cause. */
+  /** Trains until the last step, or until a stop; returns the signal, if one was the cause. */
   async #loop(
     context: StepContext,
     loader: DataLoader,
@@ -300,7 +299,7 @@ class Training {
       ({ signal, stops } = await this.#betweenSteps(stop, saver, wish === "stop"));
       if (saveEvery > 0 && this.#step % saveEvery === 0) await this.#save(context, loader, saver);
     }
-    // The last step's checkpoint is what more steps would go on from.
+    // More steps would later resume from the last step's checkpoint.
     const saves = saveEvery > 0 || this.#step < steps;
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
     await saver.finishPending();
@@ -313,7 +312,7 @@ class Training {
     return signal;
   }
 
-  /** One step and what is told of it, with the seconds that it took. */
+  /** Takes one step; returns its metrics, and the seconds that it took. */
   async #takeStep(context: StepContext, loader: DataLoader): Promise<{ line: StepMetrics; seconds: number }> {
     const started = performance.now();
     const batch = await loader.next();
@@ -339,7 +338,10 @@ class Training {
     return { line, seconds };
   }
 
-  /** Tells a checkpoint that is there on all ranks; gives what any rank was told or wishes, the same on all ranks. */
+  /**
+   * Reports a checkpoint that is complete on all ranks. Returns the first signal or wish to stop of any rank, the same on all
+   * ranks.
+   */
   async #betweenSteps(
     stop: StopRequest,
     saver: CheckpointSaver,
@@ -362,19 +364,19 @@ class Training {
     this.#saved = this.#step;
   }
 
-  /** What decides the steps to come, besides weights, data and the optimizer's groups. */
+  /** Settings that decide the coming steps, besides weights, data and the optimizer's groups. */
   #settings(): Record<string, string | number | boolean> {
     const { steps, globalBatch, maxGradNorm, precision } = this.#config;
     return { steps, globalBatch, maxGradNorm, precision };
   }
 
-  /** What a resume elsewhere should know of. */
+  /** Facts of the machine for a resume elsewhere. */
   #environment(): Record<string, string> {
     const { name, version } = runtime();
     return { runtime: name, runtimeVersion: version };
   }
 
-  /** What the sample goes on from, where there is to be one. Refused before training if it leaves the sample no position. */
+  /** Prompt of the sample, if there is to be one. Refused before training if it leaves no position for the sample. */
   async #openPrompt(model: CausalLm, data: TextData): Promise<SamplePrompt | undefined> {
     if (this.#config.sampleTokens === 0) return undefined;
     const { prompt: text = await data.beginning(model.maxPositions >> 1) } = this.#config;
