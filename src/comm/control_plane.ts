@@ -20,11 +20,9 @@ import type { FlightRecord } from "./flight_record.ts";
 export interface Place {
   readonly name: string;
   readonly rank: number;
-  /** World rank of each rank of the group. */
   readonly worldRanks: readonly number[];
 }
 
-/** The place of a rank in a group of all ranks. */
 export function placeInWorld(rank: number, size: number): Place {
   return { name: "world", rank, worldRanks: Array.from({ length: size }, (_, other) => other) };
 }

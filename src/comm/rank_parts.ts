@@ -9,7 +9,6 @@ import type { ControlPlane } from "./control_plane.ts";
 /** Makes the parts of a group. Collective over it. @param owner their purpose, for messages */
 export type ShareParts = (control: ControlPlane, byteLength: number, owner: string) => RankParts;
 
-/** The parts of all ranks of a group. */
 export interface RankParts extends Disposable {
   /** The part of each rank, zeros at first. The copy of a followed rank's part shows, after a while, what that rank published. */
   readonly parts: readonly Uint8Array[];

@@ -19,7 +19,6 @@ export function standInScript(): string {
   return url.protocol === "file:" ? fileURLToPath(url) : url.href;
 }
 
-/** The end of a rank, with any exit code. */
 export type RankEnd = Pick<RankFailure, "rank" | "exitCode" | "detail" | "lastLines" | "record">;
 
 /** Ranks that end in order do so within about this time, and no rank needs to be told. */

@@ -8,7 +8,6 @@ import { formatLogRecord } from "../runtime/log.ts";
 import { styled, unstyled } from "../runtime/terminal.ts";
 import { shown } from "../words.ts";
 
-/** The failure of a rank. */
 export interface RankFailure {
   readonly rank: number;
   /** The rank's process id; undefined if it never started. */

@@ -24,13 +24,11 @@ import { exitCodeOf, ignoreFileSizeSignal, STOP_SIGNALS, type StopSignal } from 
 import { orderFailures, type RankFailure, rankList } from "./failures.ts";
 import { type StatusTerminal, type StreamName, styled } from "../runtime/terminal.ts";
 
-/** One rank to start. */
 export interface RankStart {
   /** World rank, which is shown. */
   readonly rank: number;
   readonly command: Command;
   readonly variables: Variables;
-  /** True for each stream whose lines are shown. */
   readonly shown: Readonly<Record<StreamName, boolean>>;
   /** For each stream, takes its bytes if it is kept in a file. */
   readonly keep: Readonly<Record<StreamName, ((bytes: Uint8Array) => void) | undefined>>;

@@ -21,7 +21,6 @@ import { combineInto } from "./elementwise.ts";
 import { flat, product } from "./matmul.ts";
 import type { BackwardCall, ComputeOp, ForwardCall } from "./op.ts";
 
-/** Options of a cross-entropy. */
 export interface CrossEntropyAttrs {
   /** Label of rows that do not count. */
   readonly ignoreIndex: number;
@@ -104,7 +103,6 @@ export const crossEntropyOp: ComputeOp<CrossEntropyAttrs> = {
   backward: (call) => scaleByGrad(call, 0, call.saved(0)),
 };
 
-/** Some rows of a dense tensor. */
 function rowsOf(tensor: Tensor, start: number, rows: number): Tensor {
   const { cols } = matrixOf(tensor);
   return tensor.view({ shape: [rows, cols], strides: [cols, 1], offset: tensor.layout.offset + start * cols });

@@ -122,7 +122,6 @@ export const matmulOp: ComputeOp<undefined> = {
 /** Layout of the weight of {@link linearOp}. */
 export type WeightLayout = "outIn" | "inOut";
 
-/** Features of a weight. */
 function featuresOf({ shape }: Tensor, layout: WeightLayout) {
   const [first, second] = twoSizes("linear", shape, "the weight must have two dims");
   return layout === "outIn" ? [first, second] as const : [second, first] as const;

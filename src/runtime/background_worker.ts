@@ -6,7 +6,6 @@
  */
 import { Worker, workerData } from "node:worker_threads";
 
-/** A Worker that runs in the background. */
 export interface BackgroundWorker {
   /** Rejects when the Worker has ended, by an error or by itself. */
   readonly ended: Promise<never>;

@@ -37,7 +37,6 @@ export function sha256(pieces: Iterable<string | Uint8Array>): string {
   return hash.finish();
 }
 
-/** HMAC-SHA256 of consecutive pieces. */
 export function hmacSha256(secret: string, pieces: Iterable<Uint8Array>): Uint8Array {
   const mac = createHmac("sha256", secret);
   for (const piece of pieces) mac.update(piece);

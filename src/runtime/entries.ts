@@ -80,7 +80,6 @@ function isThere(target: string): boolean {
   }
 }
 
-/** A name as text, and if the text is exact. */
 function nameOf(bytes: Uint8Array): { readonly name: string; readonly isExact: boolean } {
   const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
   const again = new TextEncoder().encode(text);

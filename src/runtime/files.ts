@@ -73,7 +73,6 @@ export interface ReadableFile extends Disposable {
   close(): void;
 }
 
-/** Opens a file for reading. */
 export function openReadable(file: string): ReadableFile {
   requireRegular(file, "open");
   const descriptor = guarded(file, "open", () => fs.openSync(file, "r"));
@@ -106,7 +105,6 @@ function* piecesOf(read: ReadableFile["read"], offset: number, byteLength: numbe
   }
 }
 
-/** A file open for writing. */
 export interface WritableFile extends Disposable {
   /** The file's size when it was opened. */
   readonly byteLength: number;
@@ -272,12 +270,10 @@ export function pathKind(target: string): "file" | "directory" | "other" | "none
   }
 }
 
-/** True if a path exists. */
 export function pathExists(target: string): boolean {
   return pathKind(target) !== "none";
 }
 
-/** Size of a file in bytes. */
 export function fileByteLength(file: string): number {
   return guarded(file, "look at", () => fs.statSync(file)).size;
 }
@@ -287,7 +283,6 @@ export function listDirectory(directory: string): string[] {
   return guarded(directory, "list", () => fs.readdirSync(directory)).sort();
 }
 
-/** The path of a file URL; paths are returned unchanged. */
 export function filePath(place: string | URL): string {
   return place instanceof URL ? fileURLToPath(place) : place;
 }

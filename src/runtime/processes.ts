@@ -17,7 +17,6 @@ export interface Runtime {
   readonly version: string;
 }
 
-/** The runtime of this process. */
 export function runtime(): Runtime {
   const { bun, deno, node } = process.versions;
   if (bun !== undefined) return { name: "bun", version: bun };
@@ -33,12 +32,10 @@ export interface Platform {
   readonly arch: string;
 }
 
-/** The platform of this process. */
 export function platform(): Platform {
   return { os: process.platform, arch: process.arch };
 }
 
-/** Support of a platform. */
 export interface PlatformVerdict extends Platform {
   readonly support: "full" | "partial" | "none";
   /** Its abilities, in one sentence. */
@@ -109,7 +106,6 @@ export function onUncaughtError(listener: (error: unknown) => void): void {
   });
 }
 
-/** Id of this process. */
 export function processId(): number {
   return process.pid;
 }
@@ -137,7 +133,6 @@ export function scriptCommand(): string {
   return args.length === 0 ? path : `${path} …`;
 }
 
-/** The working directory. */
 export function workingDirectory(): string {
   return process.cwd();
 }

@@ -16,7 +16,6 @@ export type StopSignal = (typeof STOP_SIGNALS)[number];
 /** All stop signals, the most urgent first. */
 export const STOP_SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
-/** A request to stop this process. */
 export interface StopRequest extends Disposable {
   /** The first signal that came, or `undefined`. */
   readonly signal: StopSignal | undefined;

@@ -14,7 +14,6 @@ import { type Environment, processEnvironment } from "./env.ts";
 /** The two streams of a command. */
 export type StreamName = "stdout" | "stderr";
 
-/** What a terminal may be sent. */
 export interface TerminalManners {
   /** A line may be erased and written anew. */
   readonly redraws: boolean;
@@ -27,7 +26,6 @@ export function terminalManners(environment: Environment = processEnvironment())
   return { redraws: !isDumb && !environment.flag("CI"), colors: !isDumb && !environment.flag("NO_COLOR") };
 }
 
-/** Text in a style, or as it is where there are no colors. */
 export function styled(style: "dim" | "red" | "yellow", text: string, hasColors: boolean): string {
   return hasColors ? styleText(style, text, { validateStream: false }) : text;
 }

@@ -24,7 +24,6 @@ export function rankOf(): number | undefined {
   }
 }
 
-/** The record of an error. */
 export function failureOf(error: unknown, uncaught = false): FailureRecord {
   const { name, message, stack = "" } = error instanceof Error ? error : { name: "Error", message: String(error) };
   const frames = isOneOf(error, OUTER_ERRORS) ? [] : stack.split("\n").filter((line) => /^\s+at /.test(line));

@@ -80,7 +80,6 @@ export function generate(model: CausalLm, prompt: readonly number[], options: Ge
   return tokens.slice(prompt.length);
 }
 
-/** Ids that end a text. */
 function endsOf(model: CausalLm, given: GenerateOptions["eosId"]): ReadonlySet<number> {
   const ids = typeof given === "number" ? [given] : given ?? model.eosIds;
   const bad = ids.find((id) => !(Number.isSafeInteger(id) && id >= 0 && id < model.vocabSize));

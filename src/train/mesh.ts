@@ -8,7 +8,6 @@ import { ConfigError } from "../errors.ts";
 import { countOf } from "../words.ts";
 import type { Run } from "./run.ts";
 
-/** The ranks of a run, and their number on each host. */
 type RanksOfRun = Pick<Run, "group" | "localWorldSize">;
 
 /**

@@ -44,7 +44,6 @@ export interface LaunchOptions extends Omit<DeviceOptions, "trace">, Omit<Proces
 /** Values of {@link Run.log} by name: numbers and texts, or scalars on the device. */
 export type LogValues = Readonly<Record<string, number | string | Tensor>>;
 
-/** Parts of a run. */
 export interface RunParts extends Pick<Run, "device" | "group"> {
   /** Ranks on a host. @default all */
   readonly localWorldSize?: number | undefined;

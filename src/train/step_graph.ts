@@ -68,7 +68,6 @@ class StepInputs implements Disposable {
     if (first !== undefined) this.#device.graphs?.setFirstSample(first);
   }
 
-  /** Functions that make the forward of each micro-batch. */
   forwards({ model }: StepContext, microBatches: readonly MicroBatch[]): (() => Tensor)[] {
     return this.#parts.map(({ inputIds, labels }, i) => () =>
       lossOf(model, { inputIds, labels, random: microBatches[i]?.random })
@@ -83,7 +82,6 @@ class StepInputs implements Disposable {
   }
 }
 
-/** A captured step. */
 interface CapturedStep extends StepTensors {
   readonly graph: DeviceGraph;
   /** Storages of the parameters at the capture, in order. */

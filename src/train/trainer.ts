@@ -59,7 +59,6 @@ export interface TrainerOptions {
     | undefined;
 }
 
-/** Prompt of the sample. */
 interface SamplePrompt {
   readonly text: string;
   readonly ids: readonly number[];

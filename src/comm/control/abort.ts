@@ -12,7 +12,6 @@ const LENGTH = 1;
 const ABSENCE = 2;
 const TEXT = 8;
 const TEXT_WORDS = 1024;
-/** Words of the abort area. */
 export const ABORT_WORDS: number = TEXT + TEXT_WORDS;
 
 /** Longest time that readers wait for the text of a rank that has set the area, and may be off its core. */

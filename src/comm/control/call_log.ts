@@ -16,7 +16,6 @@ import { at } from "../../at.ts";
 import { DTYPES } from "../../dtype.ts";
 import { type Call, CALL_KINDS, HASH_START, hashWord, isCollective, PHASES } from "../call.ts";
 
-/** Number of calls kept for each rank. */
 const CALLS_KEPT = 64;
 
 // Words of a log: number of the newest call, the newest hashes, then the entries.
@@ -38,7 +37,6 @@ const ENTRY_WORDS = 32;
 const UNIT_BYTES: number = (ENTRY_WORDS - UNIT) * 4;
 /** The entry after the kept ones: for messages between two ranks, which have no number in the group. */
 export const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
-/** Words of a log before its entries. */
 export const CALL_LOG_HEAD_WORDS: number = ENTRIES;
 /** Words of one rank's log. */
 export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;

@@ -31,7 +31,6 @@ import { isPermitted } from "../../runtime/permissions.ts";
 import { platform, runtime } from "../../runtime/processes.ts";
 import { describeHolder, type Holder, isOfThisHost, livesHere, ownHolder, parseHolder } from "./lock_holder.ts";
 
-/** The lock file of a folder. */
 export const LOCK_FILE = ".fullyshard.lock";
 
 const HEARTBEAT_MS = 20_000;
@@ -47,7 +46,6 @@ export interface FolderLock extends Disposable {
   readonly folder: string;
 }
 
-/** Options of a lock. */
 export interface LockOptions {
   /** Advice that ends a refusal, e.g. `give each run a folder of its own with '--out'`. */
   readonly remedy?: string;

@@ -247,7 +247,6 @@ class Joining {
     }
   }
 
-  /** Ranks that have not joined. */
   #missing(words: Int32Array): readonly number[] {
     return this.#ranks.filter((rank) => Atomics.load(words, STATES + rank) !== JOINED);
   }

@@ -93,7 +93,6 @@ function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly numbe
   };
 }
 
-/** The control plane of ranks that are Workers. */
 export class WorkersControlPlane extends SharedControlPlane {
   /** Each rank's bytes for the data plane, behind the {@link BLOCK_BYTES} of its block. */
   readonly blocks: readonly Uint8Array[];

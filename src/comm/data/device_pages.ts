@@ -11,7 +11,6 @@ import type { Posix } from "../../ffi/posix.ts";
 import type { NativeAddress } from "../../ffi/types.ts";
 import { allocatePages, roundUpToPage } from "./sizes.ts";
 
-/** The pages of one device. */
 export class DevicePages {
   readonly device: Device;
   readonly posix: Posix;

@@ -26,7 +26,6 @@ import {
 } from "./sizes.ts";
 import { Scratch } from "./staging.ts";
 
-/** Some bytes of device memory. */
 interface MemoryRange {
   readonly address: DevicePtr;
   readonly byteLength: number;

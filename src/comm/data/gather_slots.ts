@@ -62,7 +62,6 @@ interface Slot {
 /** Allocates registered memory; undefined if none can be registered. */
 type MakeSlot = (byteLength: number, owner: string, kind: MemoryKind) => DevicePtr | undefined;
 
-/** The slots of one group on one device. */
 export class GatherSlots {
   readonly #device: Device;
   readonly #make: MakeSlot;

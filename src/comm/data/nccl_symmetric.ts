@@ -68,7 +68,6 @@ export class SymmetricMemory implements Disposable {
     return { ptr: piece.ptr, close: () => void (piece.ends ??= STREAMS.map((name) => streams.get(name).record())) };
   }
 
-  /** Memory into which one unit gathers. */
   gatherMemory(): GatherMemory {
     const slots = this.#slots.open();
     return { ...slots, grows: (byteLength) => !this.#isRefused && slots.grows(byteLength) };

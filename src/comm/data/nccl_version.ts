@@ -37,7 +37,6 @@ export function joinsOnOneCard(version: number): boolean {
   return version >= JOINS_ON_ONE_CARD;
 }
 
-/** The way in which a version gathers. */
 export function gathersBy(version: number): GatheringBy {
   if (version >= ZERO_CTA) return "copy engines";
   return version >= REGISTERS ? "symmetric kernels" : "kernels";

@@ -85,7 +85,6 @@ export async function giveUpHosts(options: HostsJoinOptions, reason: string, ove
   }
 }
 
-/** Starts the store, on rank 0. */
 function startStore(sockets: Sockets, { address, port, worldSize, token }: HostsJoinOptions): BackgroundWorker {
   const listener = sockets.listen(address, port);
   if (listener === undefined) {

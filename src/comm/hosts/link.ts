@@ -283,7 +283,6 @@ export class StoreLink {
   }
 }
 
-/** A change as fields of a frame. */
 function changeFields({ offset, bytes }: Change): readonly (Uint8Array | number)[] {
   return [offset, bytes.length, bytes];
 }

@@ -31,7 +31,6 @@ import { Replica } from "./replica.ts";
 import { treePlaces } from "./tree.ts";
 import { TREE_HEAD_BYTES, TREE_MAILBOX_BYTES, TreeExchange } from "./tree_exchange.ts";
 
-/** Number of calls that are published together. */
 const CALLS_TOGETHER = 16;
 /** A call that comes this long after the last publication is published at once. */
 const PUBLISH_MS = 10;

@@ -21,7 +21,6 @@ export interface Change {
 export class Replica {
   /** Id of the group in the world. */
   readonly id: string;
-  /** World ranks of the members. */
   readonly worldRanks: readonly number[];
   /** Each member's block. */
   readonly blocks: readonly Uint8Array<ArrayBuffer>[];

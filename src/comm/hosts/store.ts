@@ -33,7 +33,6 @@ const LINGER_MS = 10_000;
 const GIVEN_UP_MS = 1500;
 const POLL_MS = 250;
 
-/** Options of a store. */
 export interface StoreOptions {
   /** Descriptor of the listener, which the store closes at its end. */
   readonly listener: number;

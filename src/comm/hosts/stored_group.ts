@@ -9,7 +9,6 @@ import { type Change, LINE_BYTES } from "./replica.ts";
 /** Estimated bytes of the store for each block, besides its contents. */
 const BLOCK_OVERHEAD = 4096;
 
-/** The block of one rank in one group. */
 export class StoredBlock {
   /** Id of the group, as in frames. */
   readonly group: Uint8Array;
@@ -53,7 +52,6 @@ export class StoredBlock {
   }
 }
 
-/** Shape of a group, on which all members agree. */
 export interface GroupShape {
   /** World ranks of the members, ascending. */
   readonly worldRanks: readonly number[];

@@ -28,7 +28,6 @@ const DOWN_TAKEN = 7; // parts that the rank has taken of its parent, in all exc
 export const TREE_HEAD_BYTES = 64;
 const PART_BYTES = 4096;
 const DEPTH = 2;
-/** Bytes of a mailbox that are used. */
 export const TREE_MAILBOX_BYTES: number = TREE_HEAD_BYTES + 2 * DEPTH * PART_BYTES;
 /** Bytes before each rank's message: its rank and the message's length. */
 const ENTRY_BYTES = 8;

@@ -101,7 +101,6 @@ export class KernelCompiler {
     return `NVRTC ${this.#version} for ${this.#architecture}`;
   }
 
-  /** A kernel's code. */
   code(name: string, text: string): Uint8Array<ArrayBuffer> {
     const digest = kernelDigest(this.#architecture, this.#version, text);
     const file = this.#folder === undefined ? undefined : `${this.#folder}/${name}-${digest}.cubin`;

@@ -15,13 +15,11 @@ import type { CudaAllocator } from "./allocator.ts";
 import type { Cudart } from "./libraries.ts";
 import type { CudaStream } from "./streams.ts";
 
-/** Parts of the graphs. */
 export interface GraphParts {
   readonly cudart: Cudart;
   readonly allocator: CudaAllocator;
   /** The stream that launches graphs. */
   readonly origin: CudaStream;
-  /** All other streams. */
   readonly others: readonly CudaStream[];
   /** Waits for all streams. */
   readonly synchronize: () => void;

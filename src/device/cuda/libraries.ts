@@ -17,7 +17,6 @@ import { type Cudnn, openCudnn } from "./cudnn/version.ts";
 
 /** The CUDA runtime. */
 export type Cudart = Library<typeof CUDART_BINDINGS>;
-/** NVRTC. */
 export type Nvrtc = Library<typeof NVRTC_BINDINGS>;
 /** cuBLASLt. */
 export type Cublaslt = Library<typeof CUBLASLT_BINDINGS>;

@@ -34,7 +34,6 @@ export function dtypeParameters({ values }: KernelEntry): readonly string[] {
   return Object.keys(values).filter((name) => typesOf(values, name) !== undefined);
 }
 
-/** The name of the entry point for a call. */
 export function entryPoint(kernel: string, parameters: readonly string[], args: Arguments): string {
   let name = `run_${kernel}`;
   for (const parameter of parameters) name += `_${dtypeArgument(args, parameter).name}`;

@@ -12,12 +12,10 @@ import type { DeviceEvent } from "../stream.ts";
 import type { Cudart } from "./libraries.ts";
 import type { CudaStream } from "./streams.ts";
 
-/** Bytes of a piece, and number of pieces. */
 const [PIECE_BYTES, PIECES] = [2 ** 20, 4];
 /** Bytes after the pieces, for late reads. */
 const LATE_BYTES = 4096;
 
-/** A piece of pinned memory. */
 interface PinnedPiece {
   readonly address: NativeAddress;
   readonly bytes: Uint8Array;

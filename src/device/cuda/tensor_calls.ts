@@ -63,7 +63,6 @@ interface PassParts {
   readonly load: (point: string) => Handle<"cudaKernel_t">;
 }
 
-/** Makes a function that launches a pass. */
 function passLaunch(
   { cudart, index }: Launcher,
   name: string,

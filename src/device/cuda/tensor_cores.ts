@@ -23,7 +23,6 @@ export function runsOnTensorCores({ kind, byteLength }: DType): boolean {
 
 /** Threads of a block of these functions: four warps. */
 export const TENSOR_THREADS = 128;
-/** Bytes of a number. */
 const NUMBER_BYTES = 2;
 /** Rows that a warp multiplies at once, and padding of each row of a tile, in numbers; see `tiles.cu`. */
 const [PART, PAD] = [16, 8];
@@ -54,7 +53,6 @@ export interface TensorForm {
   readonly scratch?: readonly Factor[];
 }
 
-/** Bytes of tiles, given as rows and dims. */
 function tileBytes(...tiles: readonly (readonly [rows: number, dims: number])[]): number {
   return tiles.reduce((sum, [rows, dims]) => sum + NUMBER_BYTES * rows * (dims + PAD), 0);
 }
@@ -127,7 +125,6 @@ export function tensorFormsOf(kernel: string): readonly TensorForm[] {
   return Object.entries(TENSOR_FORMS).find(([name]) => name === kernel)?.[1] ?? [];
 }
 
-/** Name of a kernel's form. */
 export function formName(kernel: string, { headDim, valueDim }: TensorForm): string {
   return headDim === valueDim ? `${kernel}${headDim}` : `${kernel}${headDim}x${valueDim}`;
 }

@@ -21,7 +21,6 @@ import {
 /** Texts of kernels by file; `dev` is shared by all. */
 export type KernelTexts = ReadonlyMap<string, string>;
 
-/** Reads the texts of all kernels. */
 export async function readKernelTexts(): Promise<KernelTexts> {
   const ofForms = Object.values(TENSOR_FORMS).flatMap((forms) => forms.map(({ file }) => file));
   const names = new Set([...Object.keys(LAUNCHES), ...ofForms, ...Object.values(BEFORE).flat()]);
@@ -96,7 +95,6 @@ export function kernelText(texts: KernelTexts, kernel: string, file: string): st
   return textOf(texts, file, structs, points);
 }
 
-/** The full text of a form of a kernel. */
 export function formText(texts: KernelTexts, kernel: string, form: TensorForm): string {
   const entry = entryOf(kernel, form.scratch !== undefined);
   const points = form.passes.map((pass): EntryPoints => {

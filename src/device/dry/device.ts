@@ -27,7 +27,6 @@ const END = 2 ** 52;
 /** A status record without a fault. */
 const NO_FAULT = new DataView(new ArrayBuffer(STATUS_AREA_BYTES));
 
-/** Calls and work of one kernel. */
 export interface KernelUse {
   readonly calls: number;
   readonly flops: number;

@@ -8,7 +8,6 @@ import type { GraphAllocator } from "../graph_allocator.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../graphs.ts";
 import { STREAMS, type Streams } from "../stream.ts";
 
-/** The graphs of a dry device. */
 export class DryGraphs implements DeviceGraphs {
   readonly #allocator: GraphAllocator;
   readonly #streams: Streams;

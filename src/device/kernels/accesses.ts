@@ -157,7 +157,6 @@ export function boundsOf(kernel: string, entry: KernelEntry, begin: number, end:
   };
 }
 
-/** Product of the dims of a call. */
 export function productOf(dims: readonly Dim[], entry: KernelEntry, args: Arguments): number {
   return productReader(dims, entry)(args);
 }

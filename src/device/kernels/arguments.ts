@@ -12,7 +12,6 @@ import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "./si
 /** One check of a call. */
 type Check = (args: Arguments) => void;
 
-/** An argument that is a dtype; it must be given. */
 export function dtypeArgument(args: Arguments, name: string): DType {
   const value = args[name];
   if (typeof value === "object" && "code" in value) return value;

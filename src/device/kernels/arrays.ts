@@ -4,7 +4,6 @@
  * @module
  */
 
-/** Kernels on arrays. */
 export const ARRAY_KERNELS = {
   /** `dst[0..n) = value`; integers are rounded towards zero. */
   fill: {

@@ -6,7 +6,6 @@
  * @module
  */
 
-/** Kernels of mixtures of experts. */
 export const EXPERT_KERNELS = {
   /**
    * The experts of each token, best first, and the weights of their outputs, from the token's logits by `scoring`:

@@ -4,7 +4,6 @@
  * @module
  */
 
-/** Kernels of layers. */
 export const LAYER_KERNELS = {
   /** Softmax of each row; with `log`, its logarithm. */
   softmax: {

@@ -20,7 +20,6 @@ import { type Arguments, type KernelEntry, OPS, type ValueKind } from "./signatu
 /** Words of the memory for lists: `LIST_WORDS` of `wasm/src/workspace.rs`. */
 export const LIST_WORDS = 4096;
 
-/** Name of a kernel's export. */
 export function exportName(kernel: string): string {
   return kernel.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
@@ -92,7 +91,6 @@ export function functionsOf(kind: ValueKind): readonly string[] {
   return Object.entries(OPS).find(([name]) => name === kind)?.[1] ?? [];
 }
 
-/** The code of a function's name. */
 function codeOf(name: string, names: readonly string[], kernel: string): number {
   const code = names.indexOf(name);
   if (code < 0) throw new InternalError(`'${kernel}' takes ${names.join(", ")}, got '${name}'`);

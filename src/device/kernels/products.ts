@@ -4,7 +4,6 @@
  * @module
  */
 
-/** Kernels of matrix products. */
 export const PRODUCT_KERNELS = {
   /**
    * `c = alpha * op(a) @ op(b) + beta * c` for each matrix of the batch, all row-major. A stride of 0 repeats one matrix. With

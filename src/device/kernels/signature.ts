@@ -144,7 +144,6 @@ export interface KernelEntry {
 /** Kernels by name. Declare a table `as const`: assigning it to this type checks it. */
 export type KernelTable = Readonly<Record<string, KernelEntry>>;
 
-/** TypeScript type of an argument of a kind. */
 export type ArgumentOf<K extends ValueKind | ArrayKind> = K extends keyof typeof OPS
   ? typeof OPS[K] extends readonly (infer N)[] ? N : never
   : K extends "dtype" | "float" | { readonly dtypes: readonly string[] } | { readonly widens: string } ? DType

@@ -24,7 +24,6 @@ export type Table =
   & typeof EXPERT_KERNELS
   & typeof TRAINING_KERNELS;
 
-/** All kernels. */
 export const KERNELS: Table = {
   ...ARRAY_KERNELS,
   ...PRODUCT_KERNELS,

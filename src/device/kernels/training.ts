@@ -4,7 +4,6 @@
  * @module
  */
 
-/** Kernels of training. */
 export const TRAINING_KERNELS = {
   /** Clears an accumulator, and counts a fault in it if the status record holds one. */
   clearAccumulator: {

@@ -8,7 +8,6 @@ import { openProvider } from "../../ffi/mod.ts";
 import { givenData } from "../../runtime/background_worker.ts";
 import { HELPER } from "./library.ts";
 
-/** Data of a helper. */
 export interface HelperData {
   /** The library's file. */
   readonly path: string;

@@ -11,7 +11,6 @@ import type { Posix } from "../../ffi/posix.ts";
 import type { NativeAddress } from "../../ffi/types.ts";
 import type { DevicePtr } from "../device.ts";
 
-/** Bytes of a view. */
 const VIEW_BYTES = 2 ** 30;
 
 /** The mapping. */

@@ -7,7 +7,6 @@ import type { NativeLevel } from "../../../wasm/native.ts";
 import { NativeError } from "../../errors.ts";
 import type { Posix } from "../../ffi/posix.ts";
 
-/** A processor. */
 export interface Processor {
   readonly model: string | undefined;
   /** Flags as Linux names them. */
@@ -41,7 +40,6 @@ export function readProcessor(posix: Posix): Processor | undefined {
   return { model: field("model name"), features: new Set((field("flags") ?? field("Features") ?? "").split(" ")) };
 }
 
-/** Flags that a processor lacks for a level. */
 export function lackingFor(level: NativeLevel, { features }: Processor): readonly string[] {
   return Object.values(LEVELS).flatMap((levels) => {
     const from = levels.findIndex(([name]) => name === level);

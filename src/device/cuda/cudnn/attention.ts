@@ -38,10 +38,8 @@ export interface CudnnAttentionParts {
   readonly report: (text: string) => void;
 }
 
-/** Number of scalars of a call, and bytes of each. */
 const [SCALARS, SCALAR_BYTES] = [4, 4];
 
-/** Addresses of tensors. */
 type Addresses = { readonly [N in TensorName]?: number };
 
 /**
@@ -72,7 +70,6 @@ function dimsOf({ headDim, valueDim }: Pick<CommonArgs, "headDim" | "valueDim">)
   return headDim === valueDim ? `${headDim}` : `${headDim} and ${valueDim}`;
 }
 
-/** Computes attention on one card. */
 export class CudnnAttention {
   /** The kernels of the table that cuDNN computes. */
   readonly kernels: AttentionKernels;

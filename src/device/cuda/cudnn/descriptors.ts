@@ -13,7 +13,6 @@ export type AttributeName = keyof Constants & `CUDNN_ATTR_${string}`;
 /** Kind of a descriptor. */
 export type DescriptorKind = keyof Constants & `CUDNN_BACKEND_${string}`;
 
-/** Value of an attribute, by its type. */
 export type AttributeValue =
   | { readonly integers: readonly number[] }
   | { readonly flag: boolean }
@@ -60,14 +59,12 @@ export class Descriptors implements Disposable {
     }
   }
 
-  /** An integer attribute of a descriptor. */
   integerOf(descriptor: NativeAddress, name: AttributeName): number {
     const value = new BigInt64Array(1);
     this.#read(descriptor, name, CUDNN_CONSTANTS.CUDNN_TYPE_INT64, 1, value);
     return Number(value[0]);
   }
 
-  /** The numbers of a descriptor's notes. */
   notesOf(descriptor: NativeAddress, name: AttributeName): readonly number[] {
     const { CUDNN_NUMERICAL_NOTE_TYPE_COUNT: most, CUDNN_TYPE_NUMERICAL_NOTE } = CUDNN_CONSTANTS;
     const notes = new Int32Array(most);

@@ -51,7 +51,6 @@ const UIDS = {
   scores: 14,
   seen: 15,
 } as const;
-/** Name of a tensor with memory. */
 export type TensorName = Exclude<keyof typeof UIDS, "scores" | "seen">;
 
 /** Alignment of tensors in bytes. */
