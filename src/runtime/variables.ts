@@ -6,11 +6,11 @@
 
 /** Declaration of one variable. */
 export interface EnvVariable {
-  /** What the variable means, for documentation and `fullyshard doctor`. */
+  /** Meaning of the variable, for documentation and `fullyshard doctor`. */
   readonly meaning: string;
-  /** How the variable's text is read. */
+  /** Format of the variable's text. */
   readonly kind: "text" | "integer" | "seconds" | "flag";
-  /** Being forbidden to read it is an error, not the same as its absence. */
+  /** An error if reading it is forbidden, instead of treating it as not set. */
   readonly mustBeReadable?: boolean;
 }
 
