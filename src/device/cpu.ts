@@ -1,6 +1,5 @@
 /**
- * The CPU as a device, by the code that computes on it. The choice is explicit, or `auto`: the first that works here, with the
- * reason why those before it do not.
+ * The CPU as a device, by the code that computes on it. The choice is explicit, or `auto`: native kernels, or the reason why not.
  *
  * @module
  */
@@ -14,12 +13,11 @@ import { openWasmDevice } from "./wasm/device.ts";
 /**
  * Code that computes on the CPU.
  *
- * - `native`: libraries of this package, for processors with AVX2 or AVX-512 on Linux.
+ * - `native`: libraries of this package, for Linux on processors with AVX2, AVX-512 or NEON.
  * - `wasm`, `wasm-relaxed`: WASM modules of the same kernels.
- * - `onednn`: `wasm`, with matrix products by oneDNN.
- * - `auto`: the first that works of `native`, `onednn` and `wasm-relaxed`.
+ * - `auto`: `native` where it works, else `wasm-relaxed`.
  */
-export const CPU_MATH = ["auto", "native", "wasm", "wasm-relaxed", "onednn"] as const;
+export const CPU_MATH = ["auto", "native", "wasm", "wasm-relaxed"] as const;
 /** Name of the code that computes on the CPU. */
 export type CpuMath = typeof CPU_MATH[number];
 
@@ -32,8 +30,8 @@ export interface CpuDeviceOptions {
   /** Ranks on this host, which share its cores. @default 1 */
   readonly ranksOnHost?: number;
   /**
-   * Threads of this rank that share the work of a kernel; results have the same bits for any number. Used by `native`, and by the
-   * products of `onednn`; WASM has one. Default: the host's cores divided by its ranks.
+   * Threads of this rank that share the work of a kernel; results have the same bits for any number. Used by `native`; WASM has
+   * one. Default: the host's cores divided by its ranks.
    */
   readonly threads?: number | undefined;
   /** Reports faults of kernels late, as on devices where the host would have to wait: for tests. */
@@ -47,29 +45,24 @@ export interface CpuDeviceOptions {
  *
  * @throws {ArgumentError} if the memory's size, the number of threads or of ranks is out of range
  * @throws {UnsupportedError} if WASM is asked for several threads, or a thread cannot be started
- * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` or `onednn` and does not
- * work here
+ * @throws {UnsupportedError} {@link FileError} {@link LibraryNotFoundError} if `cpuMath` is `native` and does not work here
  */
 export async function openCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
   const { cpuMath = "wasm", ranksOnHost = 1, ...others } = options;
   if (!(Number.isInteger(ranksOnHost) && ranksOnHost >= 1)) {
     throw new ArgumentError(`Cannot open a CPU device of a host that has ${ranksOnHost} ranks: it has at least one`);
   }
-  const given = { ...others, ranksOnHost };
-  if (cpuMath === "native") return await openNative(given);
-  if (cpuMath !== "auto") return await openWasmDevice({ ...given, cpuMath });
+  if (cpuMath === "native") return await openNative({ ...others, ranksOnHost });
+  if (cpuMath !== "auto") return await openWasmDevice({ ...others, cpuMath });
   // Deno must not ask for a permission that `auto` can do without.
   if (!isPermitted({ name: "ffi" })) {
-    const why = "'auto' may call neither native kernels nor oneDNN without --allow-ffi";
-    return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });
+    const why = "'auto' may not call native kernels without --allow-ffi";
+    return await openWasmDevice({ ...others, cpuMath: "wasm-relaxed", why });
   }
-  const native = await openNative(given).catch(obstacle);
+  const native = await openNative({ ...others, ranksOnHost }).catch(obstacle);
   if (typeof native === "object") return native;
-  const noNative = `'auto' found no native kernels (${native})`;
-  const onednn = await openWasmDevice({ ...given, cpuMath: "onednn", why: noNative }).catch(obstacle);
-  if (typeof onednn === "object") return onednn;
-  const why = `'auto' found neither native kernels (${native}) nor oneDNN; fullyshard doctor says more`;
-  return await openWasmDevice({ ...given, cpuMath: "wasm-relaxed", why });
+  const why = `'auto' found no native kernels (${native}); fullyshard doctor says more`;
+  return await openWasmDevice({ ...others, cpuMath: "wasm-relaxed", why });
 }
 
 async function openNative(options: NativeDeviceOptions): Promise<Device> {
