@@ -63,7 +63,6 @@ export async function runLoopback(
   return results;
 }
 
-/** Starts one rank; resolves with its result. */
 function resultOf(worker: Worker, context: RankContext): Promise<unknown> {
   return new Promise((resolve, reject) => {
     worker.addEventListener("message", (event: MessageEvent) => {

@@ -53,7 +53,6 @@ export interface MemoryHolder {
   heldBytes(seen: Set<object>): number;
 }
 
-/** An allocated block. */
 interface MemoryBlock {
   readonly bytes: number;
   readonly owner: string;

@@ -13,7 +13,6 @@ import type { LaunchPlan } from "./plan.ts";
 /** Environment variables by name. */
 export type Variables = Readonly<Record<string, string | undefined>>;
 
-/** A program with its arguments. */
 export interface Command {
   readonly program: string;
   readonly args: readonly string[];
@@ -54,7 +53,6 @@ export interface LaunchIdentity extends Pick<LaunchPlan, "numRanks" | "numHosts"
   readonly runId: string;
   /** Secret that proves a rank's membership; undefined if hosts meet without one. */
   readonly token: string | undefined;
-  /** Cores of this host. */
   readonly numCores: number;
   /** True if the launcher shows a status line. */
   readonly showsStatus: boolean;

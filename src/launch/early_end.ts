@@ -55,7 +55,6 @@ export class StandIn implements Disposable {
     this.#variablesOf = variablesOf;
   }
 
-  /** Called when a rank has ended by itself. */
   tell(end: RankEnd): void {
     if (this.#end !== undefined) return;
     this.#end = end;

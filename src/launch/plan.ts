@@ -131,7 +131,6 @@ const refused: Readonly<Record<string, string>> = {
   "role": "All ranks have one role",
 };
 
-/** The help text of `fullyshard run`, of at most `width` columns. */
 export function runHelp(width: number): string {
   return `Usage: fullyshard run [flags] script.ts [its arguments]\n\n${describeFlags(runFlags, width)}`;
 }

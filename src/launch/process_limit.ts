@@ -13,7 +13,6 @@ const THREADS_OF_RANK = 6;
 
 /** A limit, with the present number of processes and threads. */
 export interface ProcessLimit {
-  /** Its name for messages. */
   readonly name: string;
   readonly most: number;
   readonly used: number;

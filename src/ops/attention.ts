@@ -58,7 +58,6 @@ function optionalInputs(inputs: number, { sinks = false }: AttentionAttrs) {
   return { mask: inputs > (sinks ? 4 : 3) ? 3 : undefined, sinks: sinks ? inputs - 1 : undefined };
 }
 
-/** Sizes of the output, for the kernels of sinks. */
 function sinkSizes({ shape, dtype }: Tensor, { heads }: AttentionAttrs) {
   const [batch, seq, width] = threeSizes("attention", shape);
   return { dtype, batch, seq, heads, headDim: width / heads };

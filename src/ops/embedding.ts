@@ -10,7 +10,6 @@ import { twoSizes } from "../shape.ts";
 import { writeFloat32 } from "./convert.ts";
 import type { ComputeOp } from "./op.ts";
 
-/** Options of an embedding. */
 export interface EmbeddingAttrs {
   /** The row that gets no gradient from lookups; -1 for none. */
   readonly paddingIdx: number;

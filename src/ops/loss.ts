@@ -70,7 +70,6 @@ function rowLosses(
   });
 }
 
-/** The sum of the rows' losses, in float32. */
 function sumLosses(call: ForwardCall<CrossEntropyAttrs>, losses: Tensor): void {
   const [dst, src] = [call.output(0).ptr, losses.ptr];
   call.device.kernels.reduce({ op: "sum", dtype: float32, outer: 1, n: losses.numel, inner: 1, dst, src });

@@ -113,9 +113,7 @@ function reduction(name: ReduceOp): ComputeOp<ReduceAttrs> {
 export const sumOp: ComputeOp<ReduceAttrs> = reduction("sum");
 /** Mean. */
 export const meanOp: ComputeOp<ReduceAttrs> = reduction("mean");
-/** Largest. */
 export const maxOp: ComputeOp<ReduceAttrs> = reduction("max");
-/** Smallest. */
 export const minOp: ComputeOp<ReduceAttrs> = reduction("min");
 
 /** Index of the largest element along the last dim: [.., cols] → int32 [..], the first among equals. */

@@ -18,7 +18,6 @@ import { guarded } from "./files.ts";
  */
 export type EntryKind = "file" | "directory" | "special" | "nowhere" | "unreadable";
 
-/** A name in a directory. */
 export interface Entry {
   /** The name; if it is `unnamed`, with `\xe9` for bytes that are not UTF-8 (Deno has U+FFFD in their place). */
   readonly name: string;

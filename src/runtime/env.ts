@@ -33,7 +33,6 @@ export interface Environment {
   flag(name: NamesOf<"flag">): boolean;
 }
 
-/** The variables of this process. */
 export function processEnvironment(): Environment {
   return environmentFrom(processSource);
 }

@@ -11,7 +11,6 @@ import { scriptCommand } from "./processes.ts";
 
 /** Variables by which a launcher marks a process as one of several. */
 interface ForeignLauncher {
-  /** Name for messages. */
   readonly name: string;
   readonly rank: EnvName;
   /** Number of all ranks; undefined if the launcher does not give it. */

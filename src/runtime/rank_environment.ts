@@ -18,7 +18,6 @@ export interface RankEnvironment {
   readonly worldSize: number;
   readonly localRank: number;
   readonly localWorldSize: number;
-  /** Number of this host. */
   readonly groupRank: number;
   readonly masterAddr: string | undefined;
   readonly masterPort: number | undefined;

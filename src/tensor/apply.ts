@@ -141,7 +141,6 @@ function checkStatus({ status }: Device): void {
   if (!status.isLate) status.check();
 }
 
-/** The edge of a tensor that is an output of a node. */
 function edgeOf({ shape, dtype }: Tensor, node: Node, index: number): Edge {
   return { node, index, sink: undefined, shape, dtype };
 }

@@ -39,7 +39,6 @@ export function overLast(op: string, x: Tensor, dim: number, compute: (x: Tensor
 
 type Dims = number | readonly number[] | undefined;
 
-/** The variance in float32, for any dtype of x. */
 function wideVariance(x: Tensor, dims: Dims, keepDims: boolean, correction: number): Tensor {
   const wide = x.to(float32);
   const mean = wide.mean(dims, true);

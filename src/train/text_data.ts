@@ -89,7 +89,6 @@ export class TextData extends DataLoader implements Disposable {
   }
 }
 
-/** The text of a rank. */
 interface OwnText {
   readonly source: TextSource;
   readonly tokenizer: Tokenizer;

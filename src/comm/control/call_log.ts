@@ -38,7 +38,6 @@ const UNIT_BYTES: number = (ENTRY_WORDS - UNIT) * 4;
 /** The entry after the kept ones: for messages between two ranks, which have no number in the group. */
 export const APART: number = ENTRIES + CALLS_KEPT * ENTRY_WORDS;
 export const CALL_LOG_HEAD_WORDS: number = ENTRIES;
-/** Words of one rank's log. */
 export const CALL_LOG_WORDS: number = APART + ENTRY_WORDS;
 
 type LoggedCall = Omit<Call, "detail">;

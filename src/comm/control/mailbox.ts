@@ -14,7 +14,6 @@ const TAKEN = 1;
 const LENGTHS = 2;
 const HEAD_BYTES = 64;
 const PART_BYTES = 4096;
-/** Bytes of one rank's mailbox. */
 export const MAILBOX_BYTES: number = HEAD_BYTES + DEPTH * PART_BYTES;
 
 /**

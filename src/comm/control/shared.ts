@@ -37,7 +37,6 @@ const MAILBOX: number = LOG + CALL_LOG_WORDS;
 export const BLOCK_HEAD_BYTES: number = (LOG + CALL_LOG_HEAD_WORDS) * 4;
 /** Byte offset of the mailbox in a block. */
 export const MAILBOX_BEGIN: number = MAILBOX * 4;
-/** Bytes of one rank's block. */
 export const BLOCK_BYTES: number = MAILBOX * 4 + MAILBOX_BYTES;
 
 const RUNNING = 0;

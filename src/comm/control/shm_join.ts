@@ -133,7 +133,6 @@ class Joining {
     this.#deadline = performance.now() + this.#joinSeconds * 1000;
   }
 
-  /** Joins; resolves when every rank has. */
   async join(): Promise<ShmControlPlane> {
     const { rank, worldSize } = this.#options;
     const files = this.#files;

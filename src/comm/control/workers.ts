@@ -78,7 +78,6 @@ function membersOf({ buffer, size }: LoopbackWorld): Int32Array {
   return new Int32Array(buffer, (ABORT_WORDS + size) * 4, CELLS * size);
 }
 
-/** The blocks of one group. */
 function blocksIn(world: LoopbackWorld, cell: number, worldRanks: readonly number[]): BlockMemory {
   const members = membersOf(world);
   const begins = worldRanks.map((rank) => placeOf(world, cell, rank));

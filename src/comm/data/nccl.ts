@@ -69,7 +69,6 @@ interface PlaneOptions {
   readonly registersMemory: boolean;
 }
 
-/** The data plane of a group of cards. */
 class NcclDataPlane implements DataPlane {
   readonly kind = "nccl";
   readonly sums = "any";

@@ -24,7 +24,6 @@ import { gathersBy, type Nccl, versionOf } from "./nccl_version.ts";
 
 /** Handle of memory that the ranks of a communicator have registered with each other. */
 export type RegisteredWindow = Handle<"ncclWindow_t">;
-/** NCCL's handle of a communicator. */
 type Comm = Handle<"ncclComm_t">;
 /** A call that enqueues work and returns its status. */
 export type NcclCall = (symbols: Symbols<typeof NCCL_BINDINGS>, comm: Comm, stream: Handle<"cudaStream_t">) => number;
@@ -32,7 +31,6 @@ export type NcclCall = (symbols: Symbols<typeof NCCL_BINDINGS>, comm: Comm, stre
 /** Longest time that a rank waits for others to finish with a communicator. See Note [Closing communicators]. */
 const CLOSING_MS = 2000;
 
-/** The communicator of one group. */
 export class Communicator {
   readonly control: ControlPlane;
   readonly #all: Communicators;

@@ -8,7 +8,6 @@ import type { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
 import type { Library } from "../../ffi/types.ts";
 import type { Environment } from "../../runtime/env.ts";
 
-/** The loaded library. */
 export type Nccl = Library<typeof NCCL_BINDINGS>;
 
 /** The fastest way in which NCCL gathers between registered memory; `kernels` where nothing is registered. */
@@ -32,7 +31,6 @@ export function describeVersion(version: number): string {
   return `${major}.${Math.floor(rest / 100)}.${rest % 100}`;
 }
 
-/** True if a version can join ranks on one card. */
 export function joinsOnOneCard(version: number): boolean {
   return version >= JOINS_ON_ONE_CARD;
 }

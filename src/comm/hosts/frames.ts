@@ -119,7 +119,6 @@ export class Fields {
     this.#bytes = bytes;
   }
 
-  /** True if no bytes are left. */
   get isEmpty(): boolean {
     return this.#begin === this.#bytes.length;
   }
@@ -133,7 +132,6 @@ export class Fields {
     return this.#bytes.subarray(this.#begin - count, this.#begin);
   }
 
-  /** The next number. */
   number(): number {
     const bytes = this.bytes(4);
     return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
@@ -153,7 +151,6 @@ export class Fields {
     return this.bytes(ID_BYTES).toHex();
   }
 
-  /** The text that is left. */
   text(): string {
     return new TextDecoder().decode(this.bytes());
   }
@@ -179,7 +176,6 @@ export class FrameWriter {
     if (this.#begin === this.#end) this.#begin = this.#end = 0;
   }
 
-  /** Appends a frame. */
   write(kind: FrameKind, ...fields: readonly Field[]): void {
     const parts = fields.map((field) => typeof field === "string" ? new TextEncoder().encode(field) : field);
     const length = parts.reduce<number>((sum, part) => sum + (typeof part === "number" ? 4 : part.length), 1);

@@ -97,7 +97,6 @@ function startStore(sockets: Sockets, { address, port, worldSize, token }: Hosts
   return startBackgroundWorker(new URL("./store_worker.ts", import.meta.url), data);
 }
 
-/** One rank that joins. */
 class Joining {
   readonly #sockets: Sockets;
   readonly #options: HostsJoinOptions;
@@ -127,7 +126,6 @@ class Joining {
     this.#deadline = performance.now() + this.#seconds * 1000;
   }
 
-  /** Joins; resolves when every rank has. */
   async join(): Promise<HostsControlPlane> {
     const { rank, worldSize, localWorldSize, timeoutSeconds } = this.#options;
     const link = await this.#enter();

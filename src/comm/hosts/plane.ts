@@ -116,7 +116,6 @@ function finish(
   }
 }
 
-/** The control plane of ranks on several hosts. */
 export class HostsControlPlane extends SharedControlPlane {
   readonly share: ShareParts;
   readonly #link: StoreLink;

@@ -134,7 +134,6 @@ export class Store {
     }
   }
 
-  /** Handles the first frame of a stream. */
   #meet(stream: StoreStream, { kind, body }: Frame): void {
     const { worldSize, token } = this.#options;
     if (kind !== "hello" && kind !== "absent") throw new FrameError(`'${kind}' before it said who it is`);

@@ -27,7 +27,6 @@ export class StoredBlock {
     this.#times = new Float64Array(Math.ceil(byteLength / LINE_BYTES));
   }
 
-  /** Applies a change. */
   change(time: number, offset: number, bytes: Uint8Array): void {
     if (offset + bytes.length > this.#bytes.length) {
       throw new FrameError(`an update beyond the end of a block, at ${offset}`);
@@ -53,7 +52,6 @@ export class StoredBlock {
 }
 
 export interface GroupShape {
-  /** World ranks of the members, ascending. */
   readonly worldRanks: readonly number[];
   /** Bytes of each member's block. */
   readonly blockBytes: number;
@@ -61,7 +59,6 @@ export interface GroupShape {
   readonly headBytes: number;
 }
 
-/** The blocks of a group, and its present members. */
 export class StoredGroup {
   /** Members that have opened the group and not left it. */
   readonly openedBy: Set<number> = new Set();

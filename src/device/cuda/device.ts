@@ -54,7 +54,6 @@ export interface CudaDeviceOptions {
   readonly launches?: Launches;
 }
 
-/** Parts of a device. */
 interface CudaParts {
   readonly libraries: CudaLibraries;
   readonly texts: KernelTexts;
@@ -67,7 +66,6 @@ interface CudaParts {
 /** Bytes after the status: the first sample from which kernels in graphs count. */
 const SAMPLE_BYTES = 8;
 
-/** A card. */
 export class CudaDevice implements Device {
   readonly name: string;
   readonly mathName = "cuda";

@@ -27,7 +27,6 @@ export interface GraphParts {
   readonly writeFirstSample: (sample: number) => void;
 }
 
-/** The graphs of one card. */
 export class CudaGraphs implements DeviceGraphs {
   readonly #parts: GraphParts;
   /** Name of the work that is captured. */

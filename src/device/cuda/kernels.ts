@@ -32,7 +32,6 @@ export interface Launcher extends Loader {
   readonly allocator: Allocator;
   /** Memory that all kernels use besides their arguments. */
   readonly shared: SharedArguments;
-  /** Returns the current stream. */
   readonly stream: () => CudaStream;
 }
 

@@ -24,7 +24,6 @@ export type Launch =
     | { readonly rows: readonly Factor[]; readonly tiles: readonly [a: string, b: string, of: number] }
   );
 
-/** Threads of a block. */
 export const THREADS = 256;
 
 /** One block in all. */

@@ -160,7 +160,6 @@ export class CudaStream implements Stream {
     this.#done = this.#recorded;
   }
 
-  /** Destroys the stream. */
   destroy(): void {
     const { symbols } = this.#cudart;
     const { handle } = this;

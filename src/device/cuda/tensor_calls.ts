@@ -54,7 +54,6 @@ function formCall(launcher: Launcher, name: string, entry: KernelEntry, form: Te
   };
 }
 
-/** Parts of a pass's launch. */
 interface PassParts {
   readonly form: TensorForm;
   readonly pass: TensorPass;

@@ -26,7 +26,6 @@ export const TENSOR_THREADS = 128;
 const NUMBER_BYTES = 2;
 /** Rows that a warp multiplies at once, and padding of each row of a tile, in numbers; see `tiles.cu`. */
 const [PART, PAD] = [16, 8];
-/** Warps of a block. */
 const WARPS = 4;
 
 /** One function of a form: a block for each tile of rows of each plane. */
@@ -38,7 +37,6 @@ export interface TensorPass {
   readonly planes: readonly Factor[];
   /** The size that is cut into tiles, and the rows of a tile. */
   readonly tile: readonly [size: string, of: number];
-  /** Bytes of shared memory of a block. */
   readonly sharedBytes: number;
 }
 
@@ -47,7 +45,6 @@ export interface TensorForm {
   readonly headDim: number;
   readonly valueDim: number;
   readonly passes: readonly TensorPass[];
-  /** File of the functions. */
   readonly file: string;
   /** Number of float32 that functions of a call leave for later ones: the product of sizes. */
   readonly scratch?: readonly Factor[];

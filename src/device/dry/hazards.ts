@@ -41,7 +41,6 @@ interface ByteRange {
   readonly owner: string;
 }
 
-/** Memory in use. */
 interface AccessedBlock extends ByteRange {
   readonly past: Past[];
 }

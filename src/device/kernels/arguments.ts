@@ -9,7 +9,6 @@ import { DTypeError, InternalError } from "../../errors.ts";
 import { requireHeld } from "../../held.ts";
 import { type Arguments, type KernelEntry, MAX_DIMS, type ValueKind } from "./signature.ts";
 
-/** One check of a call. */
 type Check = (args: Arguments) => void;
 
 export function dtypeArgument(args: Arguments, name: string): DType {
@@ -32,7 +31,6 @@ export function listArgument(args: Arguments, name: string): readonly number[] {
   throw new InternalError(`kernel argument '${name}' must be a list, got ${value}`);
 }
 
-/** The checks of a kernel's calls. */
 export function checksOf(kernel: string, { values, arrays }: KernelEntry): readonly Check[] {
   const shape = Object.keys(values).find((name) => values[name] === "shape");
   const checks = Object.entries(values).map(([name, kind]) => checkOf(kernel, name, kind, shape));

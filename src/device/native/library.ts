@@ -54,7 +54,6 @@ const OTHERS: Others = {
 /** The function that a helper calls, which returns when its pool ends. */
 export const HELPER: { readonly pool_work: OfSpace<"void"> } = { pool_work: ofSpace("void") };
 
-/** An opened library. */
 export interface NativeLibrary {
   readonly level: NativeLevel;
   readonly path: string;

@@ -13,7 +13,6 @@ import type { DevicePtr } from "../device.ts";
 
 const VIEW_BYTES = 2 ** 30;
 
-/** The mapping. */
 export class NativeMemory {
   /** First address. */
   readonly begin: number;

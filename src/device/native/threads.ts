@@ -27,7 +27,6 @@ const LEAST_WORK = 8192;
 const START_MS = 60_000;
 const POLL_MS = 1;
 
-/** The threads of a device. */
 export class ThreadPool {
   /** Number of threads that share the work: the caller of kernels and its helpers. */
   readonly threads: number;

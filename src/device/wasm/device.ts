@@ -33,7 +33,6 @@ export interface WasmDeviceOptions {
   readonly trace?: Trace | undefined;
 }
 
-/** Parts of a device. */
 type WasmParts = Pick<
   WasmDevice,
   "name" | "memory" | "allocator" | "kernels" | "math" | "status" | "offload" | "trace"
@@ -48,7 +47,6 @@ interface MathNames {
 const PAGE_BYTES = 65536;
 const MAX_PAGES = 65536;
 
-/** The CPU. */
 export class WasmDevice implements Device {
   readonly name: string;
   readonly memory: WebAssembly.Memory;

@@ -29,7 +29,6 @@ export interface CudnnAttentionParts {
   readonly device: string;
   /** Kernels for calls that cuDNN does not support. */
   readonly own: AttentionKernels;
-  /** Returns the current stream. */
   readonly stream: () => CudaStream;
   readonly allocator: Allocator;
   /** Throws if no kernel may be loaded now. */

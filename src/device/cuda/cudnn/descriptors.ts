@@ -8,9 +8,7 @@ import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import type { Cudnn } from "./version.ts";
 
 type Constants = typeof CUDNN_CONSTANTS;
-/** Name of an attribute. */
 export type AttributeName = keyof Constants & `CUDNN_ATTR_${string}`;
-/** Kind of a descriptor. */
 export type DescriptorKind = keyof Constants & `CUDNN_BACKEND_${string}`;
 
 export type AttributeValue =
@@ -27,7 +25,6 @@ export type AttributeValue =
 /** Attributes of a descriptor, which are set in this order. */
 export type Attributes = readonly (readonly [name: AttributeName, value: AttributeValue])[];
 
-/** The descriptors of one card. */
 export class Descriptors implements Disposable {
   readonly cudnn: Cudnn;
   readonly #made: NativeAddress[] = [];
