@@ -24,7 +24,7 @@ export interface Recomputed {
   /** True if results of the ops of that name are kept. */
   keeps(op: string): boolean;
   /** Computes the region again. */
-  run(): void;
+  compute(): void;
 }
 
 /** A call of an op, as the graph records it. */
@@ -172,7 +172,7 @@ class Region {
   recompute(): void {
     this.#passed = 0;
     try {
-      withRecording(true, () => within(this, () => this.#source.run()));
+      withRecording(true, () => within(this, () => this.#source.compute()));
       const next = this.#slots[this.#passed];
       if (next !== undefined) this.refuse("the end", next.description);
     } finally {

@@ -111,11 +111,11 @@ function checkpointed<Args extends readonly unknown[], Out>(
     inputs.push(input);
     return input;
   });
-  const run = (): void => {
+  const compute = (): void => {
     using _frame = scope();
     forward(...again);
   };
-  return recordRegion({ name, inputs, keeps: (op) => kept.has(op), run }, () => forward(...args));
+  return recordRegion({ name, inputs, keeps: (op) => kept.has(op), compute }, () => forward(...args));
 }
 
 /** A handle on the same memory whose gradient, if it needs one, goes nowhere. */

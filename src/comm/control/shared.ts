@@ -170,7 +170,7 @@ export abstract class SharedControlPlane extends ControlPlane {
   }
 
   override stop(detail: string, stoppedBy?: number): never {
-    // Several ranks may find the difference at once: one record has the calls of all.
+    // Several ranks may stop at once: the record of the first has the calls of all.
     if (this.world.abort.cause !== undefined) {
       this.#reportWait();
       return super.stop(detail, stoppedBy);
