@@ -10,9 +10,9 @@
  *
  * Otherwise a new slot is made. While a graph is captured none can be made, so any free slot will do.
  * ```text
- * one unit at a time: gather A in 0 | free 0 | gather B in 1 | free 1 | gather C in 0 by rule 1
- * with prefetch: gather A in 0 | gather B in 1 | free 0 | gather C in 0 by rule 2, as B computes | free 1
- * same unit again: gather A in 0 | free 0 | gather A in 0 by rule 3
+ * one by one:     gather A in 0 | free 0 | gather B in 1 | free 1 | gather C in 0 by rule 1
+ * with prefetch:  gather A in 0 | gather B in 1 | free 0 | gather C in 0 by rule 2, as B computes | free 1
+ * A once more:    gather A in 0 | free 0 | gather A in 0 by rule 3
  * ```
  *
  * Note [Slots of graphs]: each launch of a graph writes to its slots, so no other work gets them until the graph is dropped.
