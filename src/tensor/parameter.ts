@@ -69,12 +69,10 @@ export type StorageKind = "plain" | "replicated" | "sharded";
 export interface ParameterStorage {
   /** Kind of parallelism. */
   readonly kind: StorageKind;
-  /** The elements that this rank keeps, dense in the flat shard from `runOffset` on. */
+  /** The elements that this rank keeps, and their place in the flat shard. */
   readonly shard: ShardLayout;
   /** Memory of the elements, alone or beside other parameters. */
   readonly flatShard: FlatShard;
-  /** Index of the first element of this parameter in the flat shard. */
-  readonly runOffset: number;
   /** Receives the unsharded gradient from the backward pass. */
   readonly sink: GradientSink;
   /** Reduces the gradient; undefined for a plain parameter. */
@@ -114,7 +112,6 @@ function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
     kind: "plain",
     shard: fullLayout(parameter.shape),
     flatShard,
-    runOffset: 0,
     sink,
     reducer: undefined,
     normReducer: undefined,

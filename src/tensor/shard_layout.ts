@@ -22,7 +22,7 @@ export interface Box {
   readonly sizes: Shape;
 }
 
-/** The elements that a rank keeps of one tensor. */
+/** The elements that a rank keeps of one tensor, and their place in its memory. */
 export interface ShardLayout {
   /** Shape of the full tensor. */
   readonly shape: Shape;
@@ -30,6 +30,8 @@ export interface ShardLayout {
   readonly boxes: readonly Box[];
   /** Number of elements kept. */
   readonly numel: number;
+  /** The first element kept, counted in the flat shard that holds it, where the others follow without a gap. */
+  readonly offset: number;
 }
 
 /** Elements that are contiguous both in the full tensor, in row-major order, and in the rank's memory. */
@@ -37,7 +39,7 @@ export interface ElementSlice {
   /** Index of the first element in the full tensor. */
   readonly offset: number;
   readonly length: number;
-  /** Index of the first element in the rank's memory. */
+  /** Index of the first element among those that the rank keeps. */
   readonly local: number;
 }
 
@@ -46,19 +48,22 @@ export function fullBox(shape: Shape): Box {
   return { offsets: shape.map(() => 0), sizes: shape };
 }
 
-/** The layout of a rank that keeps the full tensor. */
+/** The layout of a rank that keeps the full tensor, in memory of its own. */
 export function fullLayout(shape: Shape): ShardLayout {
-  return { shape, boxes: [fullBox(shape)], numel: numelOf(shape) };
+  return { shape, boxes: [fullBox(shape)], numel: numelOf(shape), offset: 0 };
 }
 
 /**
  * The layout of a rank that keeps a range of the full tensor in row-major order, in the fewest boxes: one for complete rows, and
  * up to two more for each further dim in which the range begins or ends.
+ *
+ * @param begin index of the first element of the range
+ * @param offset its index in the rank's flat shard
  */
-export function rangeLayout(shape: Shape, offset: number, length: number): ShardLayout {
+export function rangeLayout(shape: Shape, begin: number, length: number, offset: number = 0): ShardLayout {
   const boxes: Box[] = [];
-  divide(shape, offset, length, [], boxes);
-  return { shape, boxes, numel: length };
+  divide(shape, begin, length, [], boxes);
+  return { shape, boxes, numel: length, offset };
 }
 
 /** Splits a range of the part of `shape` at the indices `prefix` into boxes. */
@@ -141,7 +146,7 @@ export function placedBoxes(
 }
 
 /** The slices of a layout, in the order of the rank's memory; adjacent slices are merged. */
-export function elementSlices(layout: ShardLayout): ElementSlice[] {
+export function elementSlices(layout: Pick<ShardLayout, "shape" | "boxes">): ElementSlice[] {
   const slices: ElementSlice[] = [];
   const full = fullBox(layout.shape);
   for (const { box, local } of placedBoxes(layout)) {

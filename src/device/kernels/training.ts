@@ -73,8 +73,8 @@ export const TRAINING_KERNELS = {
     },
   },
   /**
-   * AdamW (decoupled decay) of a shard of `n` elements, with states of `numStates` elements, by a table of records; see
-   * `optim/optimizer.ts`. Each active record's step is counted up, and gives the bias corrections. If the gate is set, nothing
+   * AdamW (decoupled decay) of a flat shard of `n` elements, with states of `numStates` elements, by a table of records; see
+   * `optim/records.ts`. Each active record's step is counted up, and gives the bias corrections. If the gate is set, nothing
    * changes.
    */
   adamw: {
