@@ -100,7 +100,7 @@ export function where(condition: Tensor, a: Tensor | number, b: Tensor | number)
   return chosen;
 }
 
-/** How the losses of elements become one: their mean, their sum, or not at all. */
+/** Reduction of the elements' losses: their mean, their sum, or none. */
 export type Reduction = "mean" | "sum" | "none";
 
 function lossOf(
@@ -182,10 +182,9 @@ export function attention(
 }
 
 /**
- * Turns the heads of x [batch, seq, n * headDim] by the tables' angles. Without `positions` they are 0, 1, …
+ * Rotates the heads of x [batch, seq, n * headDim] by the tables' angles. Without `positions` they are 0, 1, …
  *
- * @param options which elements of a head are turned, and which with which; by default the first, those of the first half with
- * those of the second
+ * @param options the rotated elements of a head, and their pairs; by default from element 0 on, the first half with the second
  */
 export function rope(
   x: Tensor,
@@ -201,8 +200,8 @@ export function rope(
 }
 
 /**
- * Each channel's sum of its own and its `width - 1` earlier values by its weights: x [batch, seq, channels], weight
- * [channels, 1, width] as PyTorch keeps that of a depthwise `Conv1d`.
+ * Each channel's sum of its own and its `width - 1` earlier values, times its weights: x [batch, seq, channels], weight
+ * [channels, 1, width] (PyTorch's depthwise `Conv1d`).
  */
 export function causalConv(x: Tensor, weight: Tensor): Tensor {
   return applyOne(causalConvOp, [x, weight], undefined);

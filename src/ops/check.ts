@@ -1,5 +1,5 @@
 /**
- * Checks that the `infer` of several ops have in common.
+ * Checks that the `infer` functions of several ops share.
  *
  * @module
  */

@@ -1,6 +1,5 @@
 /**
- * Advisory locks of files by Deno's own means, which need no `--allow-ffi`. Elsewhere there are none here: Bun locks by the C
- * library (`src/ffi/posix.ts`).
+ * Advisory locks of files by Deno's own functions, which need no `--allow-ffi`. Bun locks by the C library (`src/ffi/posix.ts`).
  *
  * Permissions on Deno: `--allow-read` and `--allow-write` of the file.
  *
@@ -14,13 +13,13 @@ export interface LockableFile {
   /** Number of the file on its device. */
   readonly inode: string;
   /**
-   * Takes an exclusive lock, which ends when the file is closed or the process ends, however it ends.
+   * Takes an exclusive lock, which ends when the file is closed or the process ends, in any way.
    *
-   * @returns false if another opening of the file has one
+   * @returns false if another descriptor of the file has the lock
    * @throws if the file system has no locks
    */
   tryLock(): boolean;
-  /** Closes the file and gives its lock up. */
+  /** Closes the file and gives up its lock. */
   close(): void;
 }
 
@@ -35,7 +34,7 @@ interface Deno {
 }
 
 /**
- * Opens a file that is there, for reading alone where it may not be written: another user's. Undefined where the runtime is not Deno.
+ * Opens an existing file; for reading alone where it may not be written, as another user's. Undefined if the runtime is not Deno.
  *
  * @throws {FileError} if it cannot be opened
  */

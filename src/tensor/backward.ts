@@ -1,5 +1,5 @@
 /**
- * Where a backward pass begins, and what happens where gradients meet.
+ * The start of a backward pass, and the sum of gradients that meet.
  *
  * @module
  */
@@ -12,11 +12,11 @@ import type { Tensor } from "./tensor.ts";
 
 /** Options of {@link Tensor.backward}. */
 export interface BackwardOptions {
-  /** Whether the graph stays, with what it saved, for another backward: costs that memory until its tensors are gone. @default false */
+  /** Keeps the graph and its saved tensors for another backward, until its tensors are freed. @default false */
   readonly retainGraph?: boolean;
 }
 
-/** Runs the backward pass from `root`, of which `seed` is the gradient: 1 for a scalar without one. */
+/** Starts the backward pass from `root`. `seed` is its gradient; without it, a scalar's is 1. */
 export function startBackward(root: Tensor, seed: Tensor | undefined, options: BackwardOptions): void {
   requireKnownKeys("run backward", options, { retainGraph: true });
   const { retainGraph = false } = options;
@@ -45,7 +45,10 @@ export function startBackward(root: Tensor, seed: Tensor | undefined, options: B
   runBackward(edge, start, retainGraph);
 }
 
-/** `a + b`, of one shape and dtype, in the memory of the first where no other tensor sees it; consumes both handles and gives one that is in no scope. */
+/**
+ * `a + b`, of one shape and dtype, in the memory of `a` if no other tensor shares it. Consumes both handles; the result is in no
+ * scope.
+ */
 export function addGradients(a: Tensor, b: Tensor): Tensor {
   const { kernels } = a.device;
   if (!a.buffer.shared && isDense(a.layout) && isDense(b.layout)) {
