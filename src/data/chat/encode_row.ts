@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { ConfigError } from "../../errors.ts";
+import type { ConfigError } from "../../errors.ts";
 import { rowError, type RowPlace } from "../rows/row.ts";
 import { IGNORED, type TokenSample } from "../samples/sample.ts";
 import { eosOf } from "../packing.ts";

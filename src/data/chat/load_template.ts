@@ -5,6 +5,7 @@
  */
 import { CheckpointError, ConfigError } from "../../errors.ts";
 import { isJsonObject, type JsonObject, kindOf } from "../../json.ts";
+import { sha256 } from "../../runtime/checksum.ts";
 import { listDirectory, pathKind, readText } from "../../runtime/files.ts";
 import { parseObject } from "../end_of_text.ts";
 import { ChatTemplate } from "./template.ts";
@@ -19,6 +20,8 @@ export interface ChatTemplates {
    * `transformers` chooses.
    */
   pick(hasTools: boolean): ChatTemplate;
+  /** Changes with what the templates write: hexadecimal. */
+  readonly print: string;
 }
 
 /**
@@ -61,7 +64,12 @@ export async function loadChatTemplates(tokenizerFile: string, chosen?: string):
 
 function choice(templates: ReadonlyMap<string, ChatTemplate>, file: string): ChatTemplates {
   const usual = templates.get("default");
-  if (usual !== undefined) return { pick: (hasTools) => (hasTools ? templates.get("tool_use") : undefined) ?? usual };
+  if (usual !== undefined) {
+    return {
+      pick: (hasTools) => (hasTools ? templates.get("tool_use") : undefined) ?? usual,
+      print: sha256([JSON.stringify(Array.from(templates, ([name, one]) => [name, one.source, one.tokens]))]),
+    };
+  }
   const names = [...templates.keys()].map((name) => JSON.stringify(name)).join(", ");
   const remedy = "write the one that you mean to a file, and name that by '--chat-template' (chatTemplate)";
   throw new CheckpointError(file, `chat_template must have one named "default", got ${names || "none"}: ${remedy}`);

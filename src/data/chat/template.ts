@@ -49,8 +49,9 @@ export class ChatTemplate {
   readonly source: string;
   /** Whether it says which text an assistant writes. */
   readonly marksAssistant: boolean;
+  /** Special tokens by name. */
+  readonly tokens: Readonly<Record<string, string>>;
   readonly #parsed: Template["parsed"];
-  readonly #tokens: Readonly<Record<string, string>>;
 
   /**
    * @param tokens special tokens by name, e.g. `bos_token`
@@ -60,7 +61,7 @@ export class ChatTemplate {
   constructor(source: string, file: string, tokens: Readonly<Record<string, string>>) {
     this.file = file;
     this.source = source;
-    this.#tokens = tokens;
+    this.tokens = tokens;
     const marked = source.replace(TAG, (_, before: string, end: string | undefined, after: string) => {
       // The mark lies inside a block, so that blanks around the tag are left out as they are around the tag.
       return `{%${before} if true %}{{ ${MARKS[end === undefined ? 0 : 1]} }}{% endif ${after}%}`;
@@ -130,7 +131,7 @@ export class ChatTemplate {
     const environment = new Environment();
     const given: Record<string, unknown> = {
       ...CONSTANTS,
-      ...this.#tokens,
+      ...this.tokens,
       ...Object.fromEntries(MARKS.map((name, i) => [name, marks[i]])),
       documents: null,
       ...variables,
