@@ -47,6 +47,20 @@ CHATS = [
 ]
 TEXTS = [message["content"] for chat in CHATS for message in chat["messages"] if message["content"]] * 4
 
+# Jinja as Python runs it, where other engines differ.
+SNIPPETS = [
+    "{{ none }}|{{ nothing }}|{{ true }}|{{ False }}|{{ 1 }}|{{ 2.5 }}|{{ -3 }}",
+    "{{ messages[0].content.lstrip('W') }}|{{ messages[0]['content'].strip('Wh?').rstrip('2 ') }}|{{ '  a '.strip() }}",
+    "{{ 'xxa</t>\n\n b\n'.split('</t>')[-1].lstrip('\n') }}|{{ ('xa' ~ 'ax').strip('x') }}|{{ ['xa'][0].lstrip('x') | upper }}",
+    "{% for message in messages %}{{ message.name }}{{ message['role'].rstrip('rt').lstrip('u') }};{% endfor %}",
+    "{{ {'a': none, 'b': [1, \"it's\", true, {'c': 'x\\n'}]} }}|{{ [] }}|{{ messages }}",
+    "{% set x = 'a' %}{% if x %}\r\n  {{ x }}\r\n{% endif %}\r\nend\r\n",
+    "{%- macro show(value) %}<{{ value }}>{% endmacro %}{{ show(none) }}{{ show('a') }}{{ show(messages[0].absent) }}",
+    "{% for i in range(3) %}{{ i }}{% endfor %}{% for i in range(5, 1, -2) %}{{ i }}{% endfor %}",
+    "{{ {'b': 1, 'a': 'é<&>'} | tojson }}{{ {'b': [1, 2], 'a': {}} | tojson(indent=2) }}{{ 'é\"/' | tojson }}",
+    "{{ strftime_now('%Y %% %B')[4:7] }}{{ bos_token + eos_token }}",
+]
+
 
 def learn():
     made = {}
@@ -156,5 +170,8 @@ if __name__ == "__main__":
     write = lambda name, value: (HERE / name).write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
     cases = expected(tokenizers)
     write("expected.json", dict(chats=CHATS, cases=cases))
+    tokenizer = tokenizers["bytes"]
+    write("snippets.json", [dict(source=source, text=tokenizer.apply_chat_template(CHATS[0]["messages"], chat_template=source, tokenize=False))
+                            for source in SNIPPETS])
     write("trl.json", trl(tokenizers))
     print(len(cases), "cases,", sum("error" in case for case in cases), "refused")

@@ -4,11 +4,12 @@
  *
  * @module
  */
-import { Environment, Interpreter, Template } from "@huggingface/jinja";
+import { Environment, Interpreter, parse } from "@huggingface/jinja";
 import { CheckpointError, UnsupportedError } from "../../errors.ts";
 import type { JsonObject } from "../../json.ts";
 import type { Message } from "./columns.ts";
 import { TemplateFailure } from "./failure.ts";
+import { FUNCTIONS, tokensOf } from "./python_jinja.ts";
 import { strftime } from "./strftime.ts";
 
 /** What a template is given. */
@@ -51,7 +52,7 @@ export class ChatTemplate {
   readonly marksAssistant: boolean;
   /** Special tokens by name. */
   readonly tokens: Readonly<Record<string, string>>;
-  readonly #parsed: Template["parsed"];
+  readonly #parsed: ReturnType<typeof parse>;
 
   /**
    * @param tokens special tokens by name, e.g. `bos_token`
@@ -76,7 +77,7 @@ export class ChatTemplate {
       );
     }
     try {
-      this.#parsed = new Template(marked).parsed;
+      this.#parsed = parse(tokensOf(marked));
     } catch (cause) {
       const detail = cause instanceof Error ? cause.message : String(cause);
       throw new CheckpointError(file, `The chat template must be Jinja: ${detail}`, undefined, { cause });
@@ -131,6 +132,7 @@ export class ChatTemplate {
     const environment = new Environment();
     const given: Record<string, unknown> = {
       ...CONSTANTS,
+      ...FUNCTIONS,
       ...this.tokens,
       ...Object.fromEntries(MARKS.map((name, i) => [name, marks[i]])),
       documents: null,

@@ -66,6 +66,11 @@ export const TRL: readonly TrlCase[] = z.array(z.object({
   expected: z.array(z.object({ ids: z.array(z.number()), labels: z.array(z.number()) })),
 })).parse(json("trl.json"));
 
+/** Templates of a line, and what transformers makes of the first chat with them. */
+export const SNIPPETS: readonly { readonly source: string; readonly text: string }[] = z.array(
+  z.object({ source: z.string(), text: z.string() }),
+).parse(json("snippets.json"));
+
 /** A tokenizer with a template. */
 export async function openTemplate(
   tokenizer: string,

@@ -3,10 +3,11 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { type Chat, contentsOf } from "../../../src/data/chat/columns.ts";
 import { encodeRow } from "../../../src/data/chat/encode_row.ts";
+import { ChatTemplate } from "../../../src/data/chat/template.ts";
 import { TemplateFailure } from "../../../src/data/chat/failure.ts";
 import { ConfigError } from "../../../src/errors.ts";
 import type { JsonObject } from "../../../src/json.ts";
-import { EXPECTED, openTemplate, TRL } from "./fixtures.ts";
+import { EXPECTED, openTemplate, SNIPPETS, TRL } from "./fixtures.ts";
 
 const PLACE = { file: "chats.jsonl", line: 3 };
 const COLUMNS = { textField: "text", name: "data" };
@@ -77,5 +78,13 @@ describe("encodeRow() gives the ids and labels of TRL's SFTTrainer", () => {
       assert.deepEqual(own, expected);
       assert.ok(expected.some(({ labels }) => labels.some((label) => label >= 0)));
     });
+  }
+});
+
+test("ChatTemplate writes values, strips characters and ends lines as Python does", () => {
+  const { messages } = chatOf(EXPECTED.chats[0] ?? {});
+  for (const { source, text } of SNIPPETS) {
+    const template = new ChatTemplate(source, "snippet", { bos_token: "<s>", eos_token: "</s>" });
+    assert.equal(template.render({ messages }), text, source);
   }
 });
