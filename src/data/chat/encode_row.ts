@@ -153,7 +153,7 @@ function describeNone(contents: RowContents, { templates }: RowEncoding): string
   const roles = contents.messages.map(({ role }) => role);
   const list = [...new Set(roles)].map((role) => `'${role}'`).join(", ");
   if (!roles.includes("assistant")) {
-    return `messages of ${list} only: an assistant's are those with the role 'assistant'`;
+    return `messages of ${list} only: an assistant's are those with the role 'assistant'; leave such rows out by '--skip-bad-rows'`;
   }
   const template = templates?.pick(contents.tools !== undefined);
   return `none that '${template?.file}' writes for the messages of ${list}: look at it by 'fullyshard inspect-data'`;

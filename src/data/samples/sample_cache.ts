@@ -143,10 +143,7 @@ export async function* samplesOf(
       count.take(sample, sample.cut);
       yield sample;
     } catch (error) {
-      // A problem without a place, as that there is no template, is not that of the row.
-      const isOfRow = error instanceof ConfigError && error.problems.every(({ where }) => where !== undefined);
-      if (!isOfRow || !options.skipBadRows) throw error;
-      count.skip(error);
+      if (!count.skips(error, options.skipBadRows)) throw error;
     }
   }
 }
@@ -173,8 +170,20 @@ export class Counter {
     if (cut > 0) this.#cutSamples++;
   }
 
-  /** Counts a row that does not fit. */
-  skip(error: ConfigError): void {
+  /**
+   * Counts a row that does not fit, where such rows are skipped.
+   *
+   * @returns false for an error that is to be thrown
+   */
+  skips(error: unknown, skipBadRows: boolean): boolean {
+    // A problem without a place, as that there is no template, is not that of the row.
+    if (!skipBadRows || !(error instanceof ConfigError)) return false;
+    if (error.problems.some(({ where }) => where === undefined)) return false;
+    this.#skip(error);
+    return true;
+  }
+
+  #skip(error: ConfigError): void {
     this.#skipped++;
     if (this.#firstSkipped.length >= MOST_SKIPPED) return;
     for (const { where, expected, got } of error.problems) {
