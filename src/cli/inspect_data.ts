@@ -17,7 +17,7 @@ import { IGNORED, type TokenSample } from "../data/samples/sample.ts";
 import { Counter } from "../data/samples/sample_cache.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import { ConfigError } from "../errors.ts";
-import { styled, terminal } from "../runtime/terminal.ts";
+import { styled, type Terminal, terminal } from "../runtime/terminal.ts";
 import { type DataConfig, dataSection } from "../train/config.ts";
 import { describeSamples, lossesOf } from "../train/data_preparation.ts";
 import { shown } from "../words.ts";
@@ -47,11 +47,15 @@ const SECTIONS: readonly [Section<InspectDataConfig>] = [section(
  * sample of, so what a run would refuse is refused here.
  *
  * @param argv the arguments after `inspect-data`
+ * @param output where it is shown. @default standard output
  * @returns the exit code
  * @throws {ConfigError} for arguments that are wrong, and a row that does not fit, by file and line
  * @throws {FileError} if a file cannot be read
  */
-export async function inspectData(argv: readonly string[]): Promise<number> {
+export async function inspectData(
+  argv: readonly string[],
+  { write, hasColors }: Pick<Terminal, "write" | "hasColors"> = terminal("stdout"),
+): Promise<number> {
   if (helpAsked(argv)) {
     process.stdout.write(`${await configHelp(SECTIONS, "fullyshard inspect-data <data>... [flags]")}\n`);
     return 0;
@@ -74,7 +78,6 @@ export async function inspectData(argv: readonly string[]): Promise<number> {
   const templates = await loadChatTemplates(tokenizer.path, config.chatTemplate);
   const encoding = { tokenizer, templates, lossOn, maxLength, name };
   const count = new Counter(encoding);
-  const { write, hasColors } = terminal("stdout");
   let left = config.rows;
   for await (const row of source.rows()) {
     try {
