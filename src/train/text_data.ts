@@ -68,16 +68,26 @@ export interface TextDataOptions {
 /** Tokens that the beginning of a text is taken from. */
 const BEGINNING_TOKENS = 16;
 
+/** What a {@link TextData} of chats or prompts has besides. */
+interface RowParts {
+  readonly summary?: SampleSummary | undefined;
+  readonly chatTemplate?: string | undefined;
+}
+
 /** Batches, and the tokenizer that made them. */
 export class TextData extends DataLoader implements Disposable {
   /** What made the tokens. */
   readonly tokenizer: Tokenizer;
+  /** The file of Jinja that was named to make text of chats. */
+  readonly chatTemplate: string | undefined;
   readonly #tokens: TokenStream | SampleStream;
   readonly #summary: SampleSummary | undefined;
 
   /** Use {@link textData}. */
-  constructor(tokenizer: Tokenizer, options: LoaderOptions, summary?: SampleSummary) {
+  constructor(tokenizer: Tokenizer, options: LoaderOptions, rows: RowParts = {}) {
     super(options);
+    const { summary, chatTemplate } = rows;
+    this.chatTemplate = chatTemplate;
     this.#summary = summary;
     this.tokenizer = tokenizer;
     this.#tokens = options.tokens;
@@ -294,5 +304,5 @@ export async function textData(
   return new TextData(tokenizer, {
     ...{ tokens, padTo, sequenceLength, seed, microBatches, globalBatch: batch },
     ...{ rank: group.rank, worldSize: group.size },
-  }, summary);
+  }, { summary, chatTemplate: options.chatTemplate });
 }

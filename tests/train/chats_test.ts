@@ -1,6 +1,6 @@
 /** Runs on chats, seen from outside: same bits however they are divided, each row once an epoch, and what is refused. @module */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { sharedTest as test } from "../support/share.ts";
@@ -45,6 +45,9 @@ test(
       first.stderr,
       /24 samples of at most 64 tokens, \d+ in all, \d+ of them \([\d.]+ %\) trained on: an epoch is 6 steps/,
     );
+    // The model keeps the template that it was trained with.
+    const saved = readFileSync(folder.file("fsdp/model/chat_template.jinja"), "utf8");
+    assert.equal(saved, readFileSync(TEMPLATE, "utf8"));
     const whole = metricLines(folder, "fsdp").map(essence);
     assert.equal(whole.length, 9);
     succeeds(await run(flagsIn(folder, data, "ddp", "--strategy", "ddp")));
