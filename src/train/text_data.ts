@@ -5,7 +5,7 @@
  */
 import type { LossPart } from "../data/chat/encode_row.ts";
 import { loadChatTemplates } from "../data/chat/load_template.ts";
-import { openText } from "../data/documents.ts";
+import { openText, type TextSource } from "../data/documents.ts";
 import { type Batch, DataLoader, type LoaderOptions } from "../data/loader.ts";
 import { describeSkipped } from "../data/find_files.ts";
 import type { TokenStream } from "../data/packing.ts";
@@ -51,7 +51,7 @@ export interface TextDataOptions {
   /** What errors call the text. @default data */
   readonly name?: string;
   /** Called where text is tokenized into the cache, before. */
-  readonly onTokenize?: (source: Pick<DataPreparation, "files" | "byteLength">) => void;
+  readonly onTokenize?: (source: Pick<TextSource, "files" | "byteLength">) => void;
   /** A file of Jinja that makes text of chats. @default that of the tokenizer's folder */
   readonly chatTemplate?: string | undefined;
   /**

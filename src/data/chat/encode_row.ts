@@ -15,11 +15,11 @@ import { type ChatTemplates, noTemplate } from "./load_template.ts";
 import type { ChatTemplate, MarkedText, Span, TemplateInputs } from "./template.ts";
 import { renderTurns, requirePrefix } from "./turns.ts";
 
-/** What the loss may be on. */
-export const LOSS_PARTS = ["assistant", "completion", "all"] as const;
-
 /** What the loss is on: what an assistant writes in a chat, what follows a prompt, or all tokens. */
-export type LossPart = typeof LOSS_PARTS[number];
+export type LossPart = "assistant" | "completion" | "all";
+
+/** What the loss may be on. */
+export const LOSS_PARTS: readonly ["assistant", "completion", "all"] = ["assistant", "completion", "all"];
 
 /** How rows become samples. */
 export interface RowEncoding {
