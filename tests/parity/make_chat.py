@@ -159,7 +159,8 @@ def trl(tokenizers):
     add("messages, all", "chatml", messages, "all")
     add("prompt and completion, completion_only_loss", "chatml", conversational, "completion", completion_only_loss=True)
     add("prompt and completion, all", "chatml", conversational, "all", completion_only_loss=False)
-    add("prompt and completion, a long one cut", "chatml", conversational[1:2], "completion", completion_only_loss=True, max_length=100)
+    add("prompt and completion, a long one cut", "chatml", conversational[1:2], "completion", completion_only_loss=True,
+        max_length=len(made[2]["expected"][1]["ids"]) - 4)
     add("texts, completion_only_loss", "chatml", plain, "completion")
     add("texts, all", "chatml", plain, "all", completion_only_loss=False)
     return made
