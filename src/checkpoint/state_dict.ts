@@ -191,7 +191,7 @@ const MOST_LINES = 30;
 interface FitRules {
   /** File or directory, for the error. */
   readonly where: string;
-  /** What the tensors are for: `model` or `optimizer`. */
+  /** What the tensors are for: `model`, `optimizer` or `adapter`. */
   readonly what: string;
   /** Dtypes that can be loaded. */
   readonly codes: readonly string[];
@@ -247,7 +247,7 @@ export function requireFit(
   }
   lines.push(...rules.problems ?? []);
   if (lines.length === 0) return { missing, unexpected };
-  const wrapped = strict ? explainWrapped({ missing, unexpected }) : undefined;
+  const wrapped = strict && what !== "adapter" ? explainWrapped({ missing, unexpected }) : undefined;
   if (wrapped !== undefined) throw new CheckpointError(where, wrapped);
   const count = `${lines.length} problem${lines.length === 1 ? "" : "s"}`;
   throw new CheckpointError(where, `Tensors do not fit the ${what}, ${count}:\n  ${inFew(lines).join("\n  ")}`);

@@ -8,6 +8,7 @@ import { float32 } from "../dtype.ts";
 import { devicePtr } from "../device/device.ts";
 import { keyOf } from "../random.ts";
 import { elementSlices } from "../tensor/shard_layout.ts";
+import type { Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
 import type { Module } from "./module.ts";
 
@@ -23,7 +24,12 @@ export function initializeParameters(root: Module, seed: number): void {
     buffer.materialize();
     buffer.device.kernels.fill({ dtype: buffer.dtype, n: buffer.numel, value: buffer.value, dst: buffer.ptr });
   }
-  writeParameters(root.parameters(), ({ init, fqn, storage: { flatShard, shard } }, owned) => {
+  drawParameters(root.parameters(), seed);
+}
+
+/** Initializes parameters that have names as their `init` says, on this rank only what it owns. Every rank must call it. */
+export function drawParameters(parameters: Iterable<Parameter>, seed: number): void {
+  writeParameters(parameters, ({ init, fqn, storage: { flatShard, shard } }, owned) => {
     const { kernels } = flatShard.device;
     const key = keyOf(seed, fqn);
     for (const { offset, length, local } of elementSlices(shard)) {

@@ -30,6 +30,18 @@ export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
 /** Runs a module's forward, or does what comes to the same. */
 export type ForwardWrapper = <Args extends readonly unknown[], Out>(forward: (...args: Args) => Out, args: Args) => Out;
 
+/**
+ * What a module computes besides its forward, with parameters of its own: a low-rank adapter.
+ *
+ * @internal
+ */
+export interface ModuleAdapter<Args extends readonly unknown[], Out> {
+  /** Parameters and modules by the names that they have right below the module. */
+  children(): Iterable<readonly [name: string, child: ModuleMember]>;
+  /** What the module gives, made of its forward's output. */
+  adapt(output: Out, args: Args): Out;
+}
+
 /** What floats become on their way into a module and out of it; undefined leaves them as they are. */
 export interface BoundaryDtypes {
   /** Dtype of what the module is given. */
@@ -69,6 +81,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   readonly #hooks = new Set<ForwardHook>();
   #boundary = AS_THEY_ARE;
   #wrapper: ForwardWrapper | undefined;
+  #adapter: ModuleAdapter<Args, Out> | undefined;
   #training = true;
   #fqn: string | undefined;
 
@@ -81,7 +94,10 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
    */
   call(...args: Args): Out {
-    const forward = (...given: Args): Out => this.forward(...given);
+    const forward = (...given: Args): Out => {
+      const output = this.forward(...given);
+      return this.#adapter === undefined ? output : this.#adapter.adapt(output, given);
+    };
     const wrapper = this.#wrapper;
     return this.callAs(wrapper === undefined ? forward : (...given) => wrapper(forward, given), args);
   }
@@ -152,6 +168,22 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     return () => void (this.#wrapper = undefined);
   }
 
+  /**
+   * Has an adapter change what the module gives, inside of all hooks; its parameters become part of the tree, which must be named
+   * anew.
+   *
+   * @throws {ArgumentError} if it has one
+   */
+  attachAdapter(adapter: ModuleAdapter<Args, Out>): HookHandle {
+    if (this.#adapter !== undefined) {
+      throw new ArgumentError(
+        `Cannot add an adapter to '${this.#fqn ?? this.constructor.name}': it has one; merge or remove it first`,
+      );
+    }
+    this.#adapter = adapter;
+    return () => void (this.#adapter = undefined);
+  }
+
   /** Whether the module is being trained, and not evaluated. */
   get training(): boolean {
     return this.#training;
@@ -180,6 +212,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    */
   *children(): Generator<readonly [name: string, child: ModuleMember]> {
     for (const [field, value] of Object.entries(this)) yield* partsIn(this.nameOf(field), value, isPart);
+    if (this.#adapter !== undefined) yield* this.#adapter.children();
   }
 
   /** A field's name in FQNs: snake_case of the field where a subclass does not say another one. */

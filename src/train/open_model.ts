@@ -6,13 +6,15 @@
 import { refuseAdapter } from "../checkpoint/adapters.ts";
 import { companionsOf, describeLeftOut, type FolderCompanions } from "../checkpoint/companions.ts";
 import { parseJsonObject } from "../checkpoint/json.ts";
+import { loadAdapterWeights, readAdapterFolder, withoutAdapter } from "../adapters/files.ts";
+import { addLora, drawAdapter, loraOf } from "../adapters/lora.ts";
 import { loadCheckpoint } from "../checkpoint/load.ts";
 import { summarizeNames } from "../checkpoint/hf_names.ts";
 import { findSnapshot, formatHubName, hubCache, parseHubName } from "../checkpoint/hub_cache.ts";
-import { type LoadHfOptions, loadHfWeights } from "../checkpoint/load_hf.ts";
+import { type HfWeights, openHfWeights } from "../checkpoint/hf_index.ts";
+import { type LoadHfOptions, loadHfWeights, loadWeights } from "../checkpoint/load_hf.ts";
 import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
 import { otherCheckpoint } from "../checkpoint/other_programs.ts";
-import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
 import { eosIdsOf } from "../eos_ids.ts";
@@ -26,6 +28,7 @@ import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { writeParameters } from "../tensor/write.ts";
 import { unwind } from "../unwind.ts";
 import type { Run } from "./run.ts";
+import { saveModel } from "./save_model.ts";
 
 /**
  * A Hugging Face folder or a checkpoint, whose weights are loaded, or the name of a model in Hugging Face's cache, such as
@@ -38,6 +41,8 @@ export type ModelSource = string | Readonly<Record<string, unknown>>;
 export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOptions {
   /** What first values are drawn from, where no weights are read. @default 0 */
   readonly seed?: number;
+  /** A folder with an adapter that PEFT, or `saveAdapter`, wrote for the model: applied, and trained further. @default none */
+  readonly adapter?: string;
   /** Takes what is worth knowing of the folder's files. @default a line of standard error each */
   readonly log?: Logger;
 }
@@ -72,6 +77,7 @@ export async function openModel(
     seed = 0,
     broadcastFromRank0 = false,
     log = new Logger({ sink: standardErrorSink() }),
+    adapter,
     fsdpPlan,
     mesh,
     ...sharding
@@ -84,10 +90,11 @@ export async function openModel(
   }
   const place = typeof source === "string" ? placeOf(source) : undefined;
   const folder = place !== undefined && pathKind(place) === "directory" ? place : undefined;
-  if (folder !== undefined) refuseAdapter(folder);
+  if (folder !== undefined && adapter === undefined) refuseAdapter(folder);
   const hfConfig = typeof source === "string" ? await readHfConfig(place ?? source) : source;
   const model = buildModel(device, hfConfig);
   if (folder !== undefined) await setEosIds(model, folder);
+  if (adapter !== undefined) await addAdapter(model, adapter, log);
   let listed: FolderCompanions | undefined;
   const companions = (from: string): FolderCompanions => listed ??= companionsOf(from);
   if (folder !== undefined) model.companions = { read: () => companions(folder).read() };
@@ -95,20 +102,29 @@ export async function openModel(
     folder,
     load: async (given) => {
       const reading = { broadcastFromRank0, ...given };
-      if (isDry(device)) materialize(model);
-      else if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
+      const base = withoutAdapter(model);
+      const lora = loraOf(model);
+      if (isDry(device)) return materialize(model);
+      if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
       else if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
-        await loadCheckpoint({ directory: folder, from: folder, model, group, ...reading });
+        await loadCheckpoint({ directory: folder, from: folder, model: base, group, ...reading });
       } else {
-        const { ignored, files } = await loadHfWeights(model, folder, group, reading);
+        const open = (): Promise<HfWeights> => openHfWeights(folder);
+        const { ignored, files } = adapter === undefined
+          ? await loadHfWeights(base, folder, group, reading)
+          : await loadWeights(base, folder, group, reading, { what: "model", open }); // An adapter may lie beside.
         const note = log.withRank(group.rank).once();
         if (ignored.length > 0) note.info(`Left tensors of '${folder}' unread: ${summarizeNames(ignored)}`);
-        if (group.rank > 0) return;
-        const line = describeLeftOut(folder, companions(folder), files, ", and out of what is saved");
+        const line = group.rank > 0
+          ? undefined
+          : describeLeftOut(folder, companions(folder), files, ", and out of what is saved");
         if (line !== undefined) note.info(line);
       }
+      if (lora === undefined) return;
+      if (adapter !== undefined) await loadAdapterWeights(lora, adapter, group, reading);
+      else if (folder !== undefined) drawAdapter(lora, requireSameSeed(seed, group));
     },
-    save: (directory, options) => saveHfDirectory(model, directory, group, options),
+    save: (directory, options) => saveModel(model, directory, group, options),
   };
   if (fsdpPlan !== undefined) {
     const handle = shardModel(model, { ...sharding, fsdpPlan, mesh: mesh ?? group });
@@ -120,6 +136,16 @@ export async function openModel(
     }
   }
   return model;
+}
+
+/** Adds the adapter of a folder, without values yet. */
+async function addAdapter(model: CausalLm, folder: string, log: Logger): Promise<void> {
+  const { options, otherKeys, baseModel, unknownKeys } = await readAdapterFolder(folder);
+  const lora = addLora(model, options);
+  lora.otherKeys = otherKeys;
+  lora.baseModel = baseModel;
+  if (unknownKeys.length === 0) return;
+  log.info(`Kept keys of the adapter '${folder}' as they are, which are not known here: ${unknownKeys.join(", ")}`);
 }
 
 /** The path that a source is: itself where something lies there, else the snapshot in Hugging Face's cache of the model so named. */
