@@ -13,6 +13,7 @@ import type { MemoryTerms } from "../device/allocator.ts";
 import { OWN_ATTENTION } from "../device/attention.ts";
 import { DEVICES } from "../device/registry.ts";
 import { ConfigError } from "../errors.ts";
+import { adapterSection } from "../train/adapter_config.ts";
 import {
   dataSection,
   foreignSection,
@@ -68,7 +69,7 @@ const estimateSection = section(
 
 type EstimateConfig = SectionValue<typeof estimateSection>;
 
-const SECTIONS = [estimateSection, parallelSection, foreignSection] as const;
+const SECTIONS = [estimateSection, adapterSection, parallelSection, foreignSection] as const;
 
 /**
  * Estimates a step and prints what it takes.

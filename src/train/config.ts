@@ -10,6 +10,7 @@ import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { DEVICES } from "../device/registry.ts";
 import { SCHEDULE_NAMES, type ScheduleName } from "../optim/schedule.ts";
 import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
+import { type AdapterConfig, adapterSection } from "./adapter_config.ts";
 
 /**
  * What is trained on.
@@ -130,7 +131,7 @@ export interface OutputConfig {
 }
 
 /** Learning rates at the schedule's peak where none is given: weights that have learned need small steps. */
-export const PEAK_LEARNING_RATES = { fromScratch: 2e-3, fineTuning: 2e-5 } as const;
+export const PEAK_LEARNING_RATES = { fromScratch: 2e-3, fineTuning: 2e-5, adapter: 2e-4 } as const;
 
 /** Most steps of a warm-up that is not given. */
 const USUAL_WARMUP = 20;
@@ -287,7 +288,7 @@ export const trainSection: Section<TrainConfig> = section(
     }),
     learningRate: z.number().nonnegative().optional().describe(
       `Peak learning rate (default: ${PEAK_LEARNING_RATES.fromScratch}; with a model to fine-tune ` +
-        `${PEAK_LEARNING_RATES.fineTuning.toExponential()})`,
+        `${PEAK_LEARNING_RATES.fineTuning.toExponential()}, with an adapter ${PEAK_LEARNING_RATES.adapter.toExponential()})`,
     ).meta({ otherNames: ["lr"] }),
     schedule: z.enum(SCHEDULE_NAMES).default("cosine").describe(
       "How the learning rate falls after the warm-up",
@@ -349,17 +350,28 @@ export const outputSection: Section<OutputConfig> = section(
 export const TRAIN_SECTIONS: readonly [
   Section<DataConfig>,
   Section<ModelConfig>,
+  Section<AdapterConfig>,
   Section<ParallelConfig>,
   Section<ForeignKeys>,
   Section<HostConfig>,
   Section<TrainConfig>,
   Section<OutputConfig>,
-] = [dataSection, modelSection, parallelSection, foreignSection, hostSection, trainSection, outputSection];
+] = [
+  dataSection,
+  modelSection,
+  adapterSection,
+  parallelSection,
+  foreignSection,
+  hostSection,
+  trainSection,
+  outputSection,
+];
 
 /** What a step depends on, besides its model. */
 export type StepConfig =
   & Pick<DataConfig, "sequenceLength">
   & Pick<OutputConfig, "asyncSave">
+  & AdapterConfig
   & ParallelConfig
   & TrainConfig;
 

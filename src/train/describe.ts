@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { addLora, loraOf } from "../adapters/lora.ts";
 import { standInOf } from "../comm/data/dry.ts";
 import { at } from "../at.ts";
 import { DeviceMesh, deviceMesh } from "../comm/mesh.ts";
@@ -88,7 +89,9 @@ export class ShardingDescription {
     const seq = sequenceLength ?? Math.min(model.maxPositions, 256);
     const sizes = { globalBatch: batch * worldSize, microBatches: 1, sequenceLength: seq };
     const plane = { ...standInOf(all), ...stagingBytes > 0 ? { stagingBytes } : {} };
+    const lora = loraOf(model);
     const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
+      adapt: (twin) => void (lora !== undefined && addLora(twin, lora.settings)),
       parallelize: (twin, { group }) => {
         const modules = [...model.namedModules()];
         for (const [i, [, ofTwin]] of [...twin.namedModules()].entries()) {

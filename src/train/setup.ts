@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { trainedPart } from "../adapters/files.ts";
 import { standInOf } from "../comm/data/dry.ts";
 import { CheckpointStager } from "../checkpoint/stager.ts";
 import type { Batch } from "../data/loader.ts";
@@ -22,6 +23,7 @@ import { SCHEDULES } from "../optim/schedule.ts";
 import { type DtypeLedger, ledgerOf, resolvePrecision } from "../parallel/precision.ts";
 import { shardModel } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";
+import { adapt, hasAdapter } from "./adapter_config.ts";
 import { checkpointingOf, requireCompatible, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
@@ -41,6 +43,10 @@ export interface StepEstimate extends DryRun {
 
 /** A step that is to be tried. */
 interface StepTrial {
+  /** A folder with an adapter. @default none */
+  readonly adapter?: string | undefined;
+  /** Adds what is trained in place of the model. @default nothing */
+  readonly adapt?: (model: CausalLm) => void;
   /** Refuses a model that the step does not fit. */
   readonly check?: (model: CausalLm) => void;
   /** Shards or replicates the model. */
@@ -66,14 +72,15 @@ export async function dryStep(
   const hasGraph = trial.cudaGraphs === true;
   const taken = await dryRun(async (run) => {
     const { device, group } = run;
-    const model = await openModel(run, source);
+    const model = await openModel(run, source, trial.adapter === undefined ? {} : { adapter: trial.adapter });
+    trial.adapt?.(model);
     trial.check?.(model);
     for (const { numel } of model.parameters()) numParameters += numel;
     trial.parallelize(model, run);
     await model.load();
     const optimizer = trial.optimizer(model);
     const scaler = trial.scaler?.(device);
-    if (trial.asyncSave === true) new CheckpointStager(device).reserve(model, optimizer);
+    if (trial.asyncSave === true) new CheckpointStager(device).reserve(trainedPart(model), optimizer);
     const graph = hasGraph ? new StepGraph(device) : undefined;
     const context = { device, group, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler, graph };
     return () => trainStep(context, trial.batch, 1);
@@ -95,6 +102,8 @@ export async function estimateStep(
   const { worldSize } = options;
   const pool = config.offloadStates === undefined ? undefined : countingPool(config.offloadStates);
   const taken = await dryStep(source, {
+    adapter: config.adapter,
+    adapt: (model) => adapt(model, config, undefined),
     check: (model) => requireSizes(config, model, worldSize),
     parallelize: (model, run) => parallelize(model, run, config, { optimizerStates: pool }),
     optimizer: (model) => optimizerOf(model, config),
@@ -149,7 +158,10 @@ export async function planModel(
   const fitsHere = ({ highest, offloaded }: StepEstimate): boolean =>
     highest <= capacity && offloaded.peakBytes <= capacity; // host memory has the same size
   if (fitsHere(estimate)) {
-    return { model: await openModel(run, source, { seed, broadcastFromRank0 }), estimate };
+    const adapter = config.adapter === undefined ? {} : { adapter: config.adapter };
+    const model = await openModel(run, source, { seed, broadcastFromRank0, ...adapter });
+    adapt(model, config, typeof source === "string" ? source : undefined);
+    return { model, estimate };
   }
   // Copies of what is sharded stay as many as they are; more ranks share each.
   const replicas = strategy === "fsdp" ? size / shardRanks(run, config.mesh) : 1;
@@ -236,9 +248,11 @@ export function scalerOf(device: Device, { precision }: StepConfig): GradScaler 
 /** The optimizer of a run. */
 export function optimizerOf(model: CausalLm, config: StepConfig): AdamW {
   const { schedule, steps, beta1, beta2, weightDecay } = config;
-  const usualRate = PEAK_LEARNING_RATES[model.files?.folder === undefined ? "fromScratch" : "fineTuning"];
+  const usual = model.files?.folder === undefined ? "fromScratch" : "fineTuning";
+  const usualRate = PEAK_LEARNING_RATES[hasAdapter(model) ? "adapter" : usual];
   const { learningRate = usualRate, warmupSteps = usualWarmupSteps(steps) } = config;
-  return new AdamW(model.parameters(), {
+  const trained = [...model.parameters()].filter(({ requiresGrad }) => requiresGrad);
+  return new AdamW(trained, {
     learningRate,
     schedule: SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, steps), steps }),
     betas: [beta1, beta2],

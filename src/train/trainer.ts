@@ -5,9 +5,9 @@
  * @module
  */
 import * as z from "zod";
+import { trainedPart } from "../adapters/files.ts";
 import { loadCheckpoint } from "../checkpoint/load.ts";
 import { requireSavable } from "../checkpoint/savable.ts";
-import { saveHfDirectory } from "../checkpoint/save_hf.ts";
 import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
@@ -19,6 +19,7 @@ import type { Logger } from "../runtime/log.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { countOf } from "../words.ts";
+import { hasAdapter } from "./adapter_config.ts";
 import {
   requireData,
   requireGraphs,
@@ -35,6 +36,7 @@ import { generate } from "./generate.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
+import { saveModel } from "./save_model.ts";
 import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { launch, type Run } from "./run.ts";
@@ -156,8 +158,8 @@ class Training {
     requireSameConfig(group, config);
     requireSaves(config);
     requireGraphs(config, device, group);
-    const { hfConfig } = this.#options;
-    const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
+    const plan = (): ReturnType<typeof planModel> => planModel(this.#run, config, this.#options.hfConfig);
+    const { model, estimate } = await group.together("plan the model", plan);
     using folder = await group.together("take the output folder", async () => {
       return group.rank === 0 ? await takeFolder(config) : undefined;
     });
@@ -178,7 +180,7 @@ class Training {
     const note = (text: string): void => this.#log.once().info(text);
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
-    requireSavable(model, group); // now, and not when it is trained
+    requireSavable(trainedPart(model), group); // now, and not when it is trained
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
@@ -195,9 +197,10 @@ class Training {
   #tellBytes({ vocabSize }: CausalLm): void {
     const [log, unused] = [this.#log.once(), vocabSize - BYTE_TOKENIZER.vocabSize];
     if (unused <= 0) log.info("Tokens are bytes: no --tokenizer");
-    else {log.warn(
-        `Tokens are bytes, as no --tokenizer is given: ${unused} of the model's ${vocabSize} ids are never used`,
-      );}
+    else {
+      const why = "Tokens are bytes, as no --tokenizer is given";
+      log.warn(`${why}: ${unused} of the model's ${vocabSize} ids are never used`);
+    }
   }
 
   #openData(model: CausalLm, name: "data" | "evalData", tokenizer?: Tokenizer): Promise<TextData> {
@@ -219,8 +222,7 @@ class Training {
   #describe({ numParameters, peakBytes }: StepEstimate, { numSamples }: TextData): void {
     const { strategy, precision, sequenceLength, globalBatch } = this.#config;
     const { device, group: { kind, size } } = this.#run;
-    const ranks = `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${kind})`;
-    const log = this.#log.once();
+    const [log, ranks] = [this.#log.once(), `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${kind})`];
     log.info(`${ranks}, ${countOf(numParameters, "parameter")}, ${precision}, about ${formatBytes(peakBytes)} a rank`);
     log.info(`On ${device.name}, ${device.detail}`);
     const [samples, tokens] = [countOf(numSamples, "sample"), countOf(sequenceLength, "token")];
@@ -230,8 +232,8 @@ class Training {
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
     const { out: directory, broadcastFromRank0 } = this.#config;
     const log = this.#log.once();
-    const environment = this.#environment();
-    const loaded = await loadCheckpoint({ ...context, directory, from, environment, broadcastFromRank0 });
+    const what = { ...context, model: trainedPart(context.model), environment: this.#environment() };
+    const loaded = await loadCheckpoint({ ...what, directory, from, broadcastFromRank0 });
     if (loaded === undefined) return log.info(`No checkpoint in '${directory}' yet, so training begins at step 1`);
     const { path, step, state, skipped, differences, changes } = loaded;
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
@@ -384,8 +386,9 @@ class Training {
   async #finish(model: CausalLm, tokenizer: Tokenizer, prompt: SamplePrompt | undefined): Promise<FinishedModel> {
     const { out, sampleTokens, seed } = this.#config;
     const folder = `${out}/model`;
-    await saveHfDirectory(model, folder, this.#run.group);
-    this.#log.once().info(`Wrote the model to '${folder}': to train it further, give '--model ${folder}'`);
+    await saveModel(model, folder, this.#run.group);
+    const what = hasAdapter(model) ? "adapter" : "model";
+    this.#log.once().info(`Wrote the ${what} to '${folder}': to train it further, give '--${what} ${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
     // Ids beyond the vocabulary are never drawn.
