@@ -4,7 +4,7 @@
  * @module
  */
 import * as z from "zod";
-import type { JsonObject } from "../checkpoint/json.ts";
+import type { JsonObject } from "../json.ts";
 import { CheckpointError, UnsupportedError } from "../errors.ts";
 import { Linear } from "../nn/linear.ts";
 import { VERSION } from "../version.ts";

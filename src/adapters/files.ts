@@ -5,15 +5,15 @@
  */
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { lockFolder } from "../comm/control/folder_lock.ts";
-import { type Companions, writeCompanions } from "../checkpoint/companions.ts";
-import { HfWeights } from "../checkpoint/hf_index.ts";
-import { parseJsonObject } from "../checkpoint/json.ts";
-import { type HfLoadReport, type LoadHfOptions, loadWeights } from "../checkpoint/load_hf.ts";
-import { getModelStateDict } from "../checkpoint/model_state.ts";
-import { ALONE, type Ranks } from "../checkpoint/ranks.ts";
-import { openSafetensors, writeSafetensors } from "../checkpoint/safetensors.ts";
-import { requireSavable, tensorsOf, tiedNamesOf } from "../checkpoint/savable.ts";
-import type { DirectoryTensor, SavableModel } from "../checkpoint/state_dict.ts";
+import { type Companions, writeCompanions } from "../checkpoint/format/companions.ts";
+import { HfWeights } from "../checkpoint/format/hf_index.ts";
+import { parseJsonObject } from "../json.ts";
+import { type HfLoadReport, type LoadHfOptions, loadWeights } from "../checkpoint/hugging_face/load.ts";
+import { getModelStateDict } from "../checkpoint/state_dict/model_state.ts";
+import { ALONE, type Ranks } from "../checkpoint/format/ranks.ts";
+import { openSafetensors, writeSafetensors } from "../checkpoint/format/safetensors.ts";
+import { requireSavable, tensorsOf, tiedNamesOf } from "../checkpoint/state_dict/savable.ts";
+import type { DirectoryTensor, SavableModel } from "../checkpoint/state_dict/state_dict.ts";
 import { at } from "../at.ts";
 import { CausalLm } from "../models/causal_lm.ts";
 import { float32 } from "../dtype.ts";

@@ -6,7 +6,7 @@
 import { at } from "../at.ts";
 import { noGrad } from "../autograd/mode.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
-import { getModelStateDict, requireGroup } from "../checkpoint/model_state.ts";
+import { getModelStateDict, requireGroup } from "../checkpoint/state_dict/model_state.ts";
 import { type DevicePtr, devicePtr } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError, InternalError, UnsupportedError } from "../errors.ts";

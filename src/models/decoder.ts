@@ -4,24 +4,24 @@
  * @module
  */
 import { at } from "../at.ts";
-import type { OtherFiles } from "../checkpoint/state_dict.ts";
+import type { OtherFiles } from "../checkpoint/state_dict/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { type LayerContext, SelfAttention } from "../nn/attention.ts";
 import { Dropout, dropOut, dropoutOf, type RandomContext } from "../nn/dropout.ts";
 import { Embedding } from "../nn/embedding.ts";
+import { Experts } from "../nn/experts.ts";
 import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
+import { IGNORE_INDEX } from "../nn/functional.ts";
 import { GatedDeltaNet } from "../nn/gated_delta_net.ts";
 import { type HeadOutput, LanguageModelHead } from "../nn/head.ts";
-import { Linear } from "../nn/linear.ts";
-import type { Layer, Module } from "../nn/module.ts";
 import { Indexer } from "../nn/indexer.ts";
 import { LatentAttention } from "../nn/latent_attention.ts";
-import { GatedRMSNorm, LayerNorm, RMSNorm } from "../nn/norm.ts";
-import { Experts } from "../nn/experts.ts";
-import { IGNORE_INDEX } from "../nn/functional.ts";
+import { Linear } from "../nn/linear.ts";
 import { MixtureOfExperts } from "../nn/mixture_of_experts.ts";
+import type { Layer, Module } from "../nn/module.ts";
+import { GatedRMSNorm, LayerNorm, RMSNorm } from "../nn/norm.ts";
 import { PositionNumbers } from "../nn/positions.ts";
 import type { Block } from "../nn/pre_norm_block.ts";
 import { type Names, RenamedModule } from "../nn/renamed.ts";

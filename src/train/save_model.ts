@@ -5,8 +5,8 @@
  */
 import { saveAdapter } from "../adapters/files.ts";
 import { loraOf } from "../adapters/lora.ts";
-import { withTokenizer } from "../checkpoint/companions.ts";
-import { saveHfDirectory, type SaveHfOptions } from "../checkpoint/save_hf.ts";
+import { withTokenizer } from "../checkpoint/format/companions.ts";
+import { saveHfDirectory, type SaveHfOptions } from "../checkpoint/hugging_face/save.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";

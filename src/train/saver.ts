@@ -5,10 +5,10 @@
  * @module
  */
 import { trainedPart } from "../adapters/files.ts";
-import { type AsyncSave, asyncSave } from "../checkpoint/async_save.ts";
-import { saveCheckpoint } from "../checkpoint/save.ts";
-import type { SaveCheckpointOptions } from "../checkpoint/save_plan.ts";
-import { CheckpointStager } from "../checkpoint/stager.ts";
+import { type AsyncSave, asyncSave } from "../checkpoint/sharded/async_save.ts";
+import { saveCheckpoint } from "../checkpoint/sharded/save.ts";
+import type { SaveCheckpointOptions } from "../checkpoint/sharded/save_plan.ts";
+import { CheckpointStager } from "../checkpoint/sharded/stager.ts";
 import type { Logger } from "../runtime/log.ts";
 import type { OutputConfig } from "./config.ts";
 import { saveModel } from "./save_model.ts";
