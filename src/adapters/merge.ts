@@ -75,7 +75,7 @@ function requireOwn(model: Module, name: string, weight: Parameter): void {
 /** Adds the owned elements of a layer's product to its weight, some rows at a time. */
 function addProduct({ layer, r, scale }: LoraLayer, { a, b }: HostFactors, owned: DevicePtr): void {
   const { weight } = layer;
-  const { storage: { shard, flatShard: { device } } } = weight;
+  const { storage: { shard, flatShard: { device, dtype } } } = weight;
   const [rows, cols] = [at(weight.shape, 0, "dim"), at(weight.shape, 1, "dim")];
   using _frame = scope();
   const [first, second]: readonly [Tensor, Tensor] = (() => {
@@ -98,9 +98,9 @@ function addProduct({ layer, r, scale }: LoraLayer, { a, b }: HostFactors, owned
     using _rows = scope();
     const product = first.narrow(0, begin, end - begin).matmul(second).mul(scale);
     for (const { from, length: n, local } of slices) {
-      const dst = devicePtr(owned + local * float32.byteLength);
+      const dst = devicePtr(owned + local * dtype.byteLength);
       const src = devicePtr(product.ptr + (from - begin * cols) * float32.byteLength);
-      device.kernels.accumulate({ dstDtype: float32, srcDtype: float32, n, dst, src });
+      device.kernels.accumulate({ dstDtype: dtype, srcDtype: float32, n, dst, src });
     }
   }
 }

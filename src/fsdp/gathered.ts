@@ -4,8 +4,9 @@
  * or an extension gathers it.
  *
  * Note [What a segment holds of its parameters]
- * - shard: float32 master weights, always. They lie in the window itself when the compute dtype is float32. Otherwise the window
- *   holds the shard cast to the compute dtype, renewed by each write of the shard, so that a gather moves the smaller type.
+ * - shard: float32 master weights, or frozen values in a narrower dtype. They lie in the window itself when they are narrower or the
+ *   compute dtype is float32. Otherwise the window holds the shard cast to the compute dtype, renewed by each write of the shard, so that a
+ *   gather moves the smaller type. Frozen values that are computed with in another dtype are cast when they have been gathered.
  * - unsharded buffer: `world` shards in the compute dtype, between unshard and reshard.
  * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer; those ranks gather it from
  *   each other.
@@ -76,7 +77,7 @@ interface ShardMemory {
   /** The device that it lies on. */
   readonly device: Device;
   readonly window: GatherWindow;
-  /** The float32 master weights. */
+  /** The master weights. */
   readonly master: Buffer;
 }
 
@@ -89,6 +90,10 @@ export class GatheredParameters {
   readonly #extension: GatherExtension | undefined;
   readonly #plan: SegmentPlan;
   readonly #dtype: DType;
+  /** What master weights are kept in. */
+  readonly #masterDtype: DType;
+  /** What is gathered. */
+  readonly #wireDtype: DType;
   readonly #nameOf: () => string;
   /** Memory that other ranks read, where the shard is not offloaded. */
   readonly #shared: GatherWindow | undefined;
@@ -104,6 +109,7 @@ export class GatheredParameters {
    * Opens the window, unless the shard is offloaded. Collective: where it fails on a rank, it fails on all, and none keeps memory.
    *
    * @param nameOf gives the present name of the segment
+   * @param masterDtype what master weights are kept in: float32, or a narrower one of frozen parameters that lie flat
    * @param extension what gathers its only parameter instead, which is cut into chunks then
    */
   constructor(
@@ -111,6 +117,7 @@ export class GatheredParameters {
     plan: SegmentPlan,
     policy: ResolvedPolicy,
     nameOf: () => string,
+    masterDtype: DType,
     extension: GatherExtension | undefined,
   ) {
     this.#device = device;
@@ -118,14 +125,17 @@ export class GatheredParameters {
     this.#extension = extension;
     this.#plan = plan;
     this.#dtype = policy.paramDtype;
+    this.#masterDtype = masterDtype;
+    this.#wireDtype = masterDtype === float32 ? this.#dtype : masterDtype;
     this.#nameOf = nameOf;
     const name = nameOf();
-    const bytes = plan.shardLength * this.#dtype.byteLength;
+    const bytes = plan.shardLength * this.#wireDtype.byteLength;
     this.#shared = policy.offloadPolicy === undefined
       ? policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name)
       : undefined;
     const source = policy.group.gatherMemory();
-    this.unsharded = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered", source);
+    const unsharded = plan.world * plan.shardLength * this.#dtype.byteLength;
+    this.unsharded = Buffer.empty(device, unsharded, `${name} gathered parameters`, "gathered", source);
     this.#written = device.streams.current.record();
   }
 
@@ -135,11 +145,11 @@ export class GatheredParameters {
     if (offloadPolicy?.pinMemory === false) this.#device.offload.leaveUnpinned();
     const shardDevice = offloadPolicy === undefined ? this.#device : this.#device.offload.device;
     const [name, { shardLength }] = [this.#nameOf(), this.#plan];
-    const bytes = shardLength * this.#dtype.byteLength;
+    const bytes = shardLength * this.#wireDtype.byteLength;
     using taken = new DisposableStack();
     const window = this.#shared ?? new OffloadedWindow(group, this.#device, bytes, name);
     if (window !== this.#shared) taken.defer(() => window.dispose());
-    const master = this.#dtype === float32
+    const master = this.#wireDtype === this.#masterDtype
       ? Buffer.borrow(shardDevice, window.pointer, bytes, `${name} parameters`)
       : Buffer.allocate(shardDevice, shardLength * float32.byteLength, `${name} master weights`, "parameters");
     taken.move();
@@ -168,7 +178,7 @@ export class GatheredParameters {
 
   /** Publishes what was written. */
   endWrite(): void {
-    if (this.#dtype !== float32) {
+    if (this.#wireDtype !== this.#masterDtype) {
       const [dst, src] = [this.#shard.window.pointer, this.#shard.master.ptr];
       this.home.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.shardLength, dst, src });
     }
@@ -229,9 +239,10 @@ export class GatheredParameters {
   #gatherAll(phase: Phase, custom: CustomCollectives["allGather"]): Work {
     if (this.#extension !== undefined) return this.#gatherExtended(this.#extension, phase);
     const { chunks, world, shardLength } = this.#plan;
-    const byteLength = shardLength * this.#dtype.byteLength;
+    const byteLength = shardLength * this.#wireDtype.byteLength;
     const unit = this.#nameOf();
-    using shards = chunks === undefined || chunks.dim === 0
+    const isCast = this.#wireDtype !== this.#dtype;
+    using shards = !isCast && (chunks === undefined || chunks.dim === 0)
       ? undefined
       : Buffer.allocate(this.#device, world * byteLength, `${unit} gathered chunks`, "gathered");
     const dst = (shards ?? this.unsharded).ptr;
@@ -239,8 +250,14 @@ export class GatheredParameters {
     const work = custom === undefined
       ? this.#shard.window.gather(dst, starts, unit, phase)
       : this.#gatherBy(custom, { group: this.#policy.group, dst, byteLength, unit, phase });
-    if (chunks === undefined || shards === undefined) return work;
+    if (shards === undefined) return work;
     work.wait();
+    if (isCast) {
+      const cast = { dstDtype: this.#dtype, srcDtype: this.#wireDtype, n: world * shardLength };
+      this.#device.kernels.cast({ ...cast, dst: this.unsharded.ptr, src: shards.ptr });
+      return enqueuedWork(this.#device);
+    }
+    if (chunks === undefined) return work;
     copyChunks(this.#device, this.#dtype, chunks, {
       unsharded: this.unsharded.ptr,
       shards: shards.ptr,

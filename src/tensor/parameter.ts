@@ -25,8 +25,10 @@ export type Init =
   | { readonly kind: "logUniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
 
-/** Flat float32 memory that holds this rank's elements of some parameters, and that an optimizer updates in one call. */
+/** Flat memory that holds this rank's elements of some parameters, and that an optimizer updates in one call where they are trained. */
 export interface FlatShard {
+  /** The dtype of the elements at `param`: float32, but for frozen parameters that are kept in a narrower one. */
+  readonly dtype: DType;
   /** Where the memory lies: not always the device that the parameters are computed on. */
   readonly device: Device;
   /** Where optimizer states rest between updates. @default on the device */
@@ -98,6 +100,7 @@ export interface ParameterStorage {
 function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   const sink = new GradientSlot({ onFinish: () => parameter.announceGradient() });
   const flatShard: FlatShard = {
+    dtype: float32,
     device: buffer.device,
     length: parameter.numel,
     get param() {
@@ -162,6 +165,11 @@ export class Parameter extends Tensor {
   fqn: string = UNNAMED;
   /** How the parameter's first values are drawn. */
   readonly init: Init;
+  /**
+   * What its values are kept in where it is sharded while it is frozen, such as the dtype of its file: no narrower one loses what the file
+   * says. Trained parameters, and those that are not sharded, are float32. Set it before `fullyShard`. @default float32
+   */
+  frozenDtype: DType = float32;
   /** The parameter's own memory, which holds its master values until it is sharded. */
   #own: Buffer;
   #plain: ParameterStorage;
@@ -233,8 +241,14 @@ export class Parameter extends Tensor {
     return this.#requiresGrad;
   }
 
-  /** Stops (or resumes) training it. */
+  /** Stops (or resumes) training it. @throws {ArgumentError} if it is kept in a narrower dtype, as it was frozen when it was sharded */
   override set requiresGrad(trainable: boolean) {
+    const { dtype: kept } = this.#storage.flatShard;
+    if (trainable && kept !== float32) {
+      throw new ArgumentError(
+        `Cannot train '${this.fqn}': it was sharded while it was frozen, and is kept in ${kept.name}; set requiresGrad before fullyShard`,
+      );
+    }
     this.#requiresGrad = trainable;
     const { shape, dtype } = this;
     this.setEdge(trainable ? { node: undefined, index: 0, sink: this.#storage.sink, shape, dtype } : undefined);

@@ -4,7 +4,6 @@
  * @module
  */
 import { type DevicePtr, devicePtr } from "../device/device.ts";
-import { float32 } from "../dtype.ts";
 import { unwind } from "../unwind.ts";
 import type { FlatShard, Parameter } from "./parameter.ts";
 
@@ -51,14 +50,14 @@ export function openForWriting(parameters: Iterable<Parameter>): ParameterWritin
 export function ownedPtr(parameter: Parameter): DevicePtr {
   parameter.requireValues();
   const { flatShard, runOffset } = parameter.storage;
-  return devicePtr(flatShard.param + runOffset * float32.byteLength);
+  return devicePtr(flatShard.param + runOffset * flatShard.dtype.byteLength);
 }
 
 /**
  * Lets `write` overwrite this rank's elements of some parameters. A parameter without memory gets some first. Every rank
  * must call it with the same parameters. Where `write` throws, parameters without values have none afterwards.
  *
- * @param write gets each parameter and the address of its `storage.shard.numel` float32 elements
+ * @param write gets each parameter and the address of its `storage.shard.numel` elements, of `storage.flatShard.dtype`
  */
 export function writeParameters(
   parameters: Iterable<Parameter>,

@@ -24,6 +24,7 @@ export interface AdapterConfig {
   readonly loraExcludeModules: readonly string[];
   readonly loraModulesToSave: readonly string[];
   readonly useRslora: boolean;
+  readonly frozenDtype: "file" | "float32" | "bfloat16" | "float16";
 }
 
 const names = z.array(z.string().min(1));
@@ -55,6 +56,9 @@ export const adapterSection: Section<AdapterConfig> = section(
         otherNames: ["modules-to-save"],
       }),
     useRslora: z.boolean().default(false).describe("With loraR: multiply by alpha / √r instead"),
+    frozenDtype: z.enum(["file", "float32", "bfloat16", "float16"]).default("file").describe(
+      "What frozen weights are kept in where they are sharded: the dtype of their file, or one for all",
+    ).meta({ otherNames: ["base-dtype", "bnb-4bit-quant-storage"] }),
   }),
 );
 

@@ -90,7 +90,13 @@ export class ShardingDescription {
     const plane = { ...standInOf(all), ...stagingBytes > 0 ? { stagingBytes } : {} };
     const lora = loraOf(model);
     const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
-      adapt: (twin) => void (lora !== undefined && addLora(twin, lora.settings)),
+      adapt: (twin) => {
+        if (lora !== undefined) addLora(twin, lora.settings);
+        const dtypes = new Map(Array.from(model.namedParameters(), ([name, { frozenDtype }]) => [name, frozenDtype]));
+        for (const [name, parameter] of twin.namedParameters()) {
+          parameter.frozenDtype = dtypes.get(name) ?? parameter.frozenDtype;
+        }
+      },
       parallelize: (twin, { group }) => {
         const modules = [...model.namedModules()];
         for (const [i, [, ofTwin]] of [...twin.namedModules()].entries()) {

@@ -12,10 +12,12 @@ import { otherCheckpoint } from "../checkpoint/format/other_programs.ts";
 import { findSnapshot, formatHubName, hubCache, parseHubName } from "../checkpoint/hugging_face/hub_cache.ts";
 import { type LoadHfOptions, loadHfWeights, loadWeights } from "../checkpoint/hugging_face/load.ts";
 import { summarizeNames } from "../checkpoint/hugging_face/names.ts";
+import { requireStorable } from "../checkpoint/state_dict/transfer.ts";
 import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
+import type { DType } from "../dtype.ts";
 import { eosIdsOf } from "../eos_ids.ts";
 import { ArgumentError, FileError } from "../errors.ts";
 import { parseJsonObject } from "../json.ts";
@@ -27,6 +29,7 @@ import { pathKind, readBytes } from "../runtime/files.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { writeParameters } from "../tensor/write.ts";
 import { unwind } from "../unwind.ts";
+import { setFileDtypes } from "./frozen_dtypes.ts";
 import type { Run } from "./run.ts";
 import { saveModel } from "./save_model.ts";
 
@@ -43,6 +46,11 @@ export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOpti
   readonly seed?: number;
   /** A folder with an adapter that PEFT, or `saveAdapter`, wrote for the model: applied, and trained further. @default none */
   readonly adapter?: string;
+  /**
+   * What parameters that are frozen are kept in where they are sharded: `file`, each in the dtype of its file, or all in one. Trained
+   * ones are float32. @default `file`
+   */
+  readonly frozenDtype?: "file" | DType;
   /** Takes what is worth knowing of the folder's files. @default a line of standard error each */
   readonly log?: Logger;
 }
@@ -78,6 +86,7 @@ export async function openModel(
     broadcastFromRank0 = false,
     log = new Logger({ sink: standardErrorSink() }),
     adapter,
+    frozenDtype = "file",
     fsdpPlan,
     mesh,
     ...sharding
@@ -94,6 +103,10 @@ export async function openModel(
   const hfConfig = typeof source === "string" ? await readHfConfig(place ?? source) : source;
   const model = buildModel(device, hfConfig);
   if (folder !== undefined) await setEosIds(model, folder);
+  if (frozenDtype !== "file") setFrozenDtype(model, frozenDtype);
+  else if (folder !== undefined && pathKind(`${folder}/${MANIFEST_FILE}`) === "none") {
+    await setFileDtypes(model, folder, { device, group });
+  }
   if (adapter !== undefined) await addAdapter(model, adapter, log);
   let listed: FolderCompanions | undefined;
   const companions = (from: string): FolderCompanions => listed ??= companionsOf(from);
@@ -136,6 +149,12 @@ export async function openModel(
     }
   }
   return model;
+}
+
+/** Keeps all parameters that will be frozen in one dtype. */
+function setFrozenDtype(model: CausalLm, dtype: DType): void {
+  requireStorable(dtype);
+  for (const parameter of model.parameters()) parameter.frozenDtype = dtype;
 }
 
 /** Adds the adapter of a folder, without values yet. */

@@ -12,7 +12,7 @@ import { replicate } from "../ddp/replicate.ts";
 import type { Device } from "../device/device.ts";
 import { POOL_NAME } from "../device/offload.ts";
 import { countingPool, type StatePool } from "../device/state_pool.ts";
-import { dtypeFrom, float16, float32 } from "../dtype.ts";
+import { type DType, dtypeFrom, float16, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
@@ -45,6 +45,8 @@ export interface StepEstimate extends DryRun {
 interface StepTrial {
   /** A folder with an adapter. @default none */
   readonly adapter?: string | undefined;
+  /** What frozen parameters are kept in. @default `file` */
+  readonly frozenDtype?: "file" | DType;
   /** Adds what is trained in place of the model. @default nothing */
   readonly adapt?: (model: CausalLm) => void;
   /** Refuses a model that the step does not fit. */
@@ -72,7 +74,10 @@ export async function dryStep(
   const hasGraph = trial.cudaGraphs === true;
   const taken = await dryRun(async (run) => {
     const { device, group } = run;
-    const model = await openModel(run, source, trial.adapter === undefined ? {} : { adapter: trial.adapter });
+    const model = await openModel(run, source, {
+      frozenDtype: trial.frozenDtype ?? "file",
+      ...trial.adapter === undefined ? {} : { adapter: trial.adapter },
+    });
     trial.adapt?.(model);
     trial.check?.(model);
     for (const { numel } of model.parameters()) numParameters += numel;
@@ -103,6 +108,7 @@ export async function estimateStep(
   const pool = config.offloadStates === undefined ? undefined : countingPool(config.offloadStates);
   const taken = await dryStep(source, {
     adapter: config.adapter,
+    frozenDtype: frozenDtypeOf(config),
     adapt: (model) => adapt(model, config, undefined),
     check: (model) => requireSizes(config, model, worldSize),
     parallelize: (model, run) => parallelize(model, run, config, { optimizerStates: pool }),
@@ -114,6 +120,10 @@ export async function estimateStep(
     cudaGraphs: config.cudaGraphs,
   }, options);
   return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
+}
+
+function frozenDtypeOf({ frozenDtype }: StepConfig): "file" | DType {
+  return frozenDtype === "file" ? frozenDtype : dtypeFrom(frozenDtype);
 }
 
 /** A rank's part of a step, all of one token. */
@@ -159,7 +169,8 @@ export async function planModel(
     highest <= capacity && offloaded.peakBytes <= capacity; // host memory has the same size
   if (fitsHere(estimate)) {
     const adapter = config.adapter === undefined ? {} : { adapter: config.adapter };
-    const model = await openModel(run, source, { seed, broadcastFromRank0, ...adapter });
+    const frozenDtype = frozenDtypeOf(config);
+    const model = await openModel(run, source, { seed, broadcastFromRank0, frozenDtype, ...adapter });
     adapt(model, config, typeof source === "string" ? source : undefined);
     return { model, estimate };
   }

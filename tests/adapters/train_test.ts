@@ -83,7 +83,13 @@ test("a run trains an adapter further, and whole modules beside it", TIMEOUT, as
 });
 
 test("settings of an adapter are refused where they say nothing, or two things", () => {
-  const none = { loraTargetModules: [], loraExcludeModules: [], loraModulesToSave: [], useRslora: false };
+  const none = {
+    loraTargetModules: [],
+    loraExcludeModules: [],
+    loraModulesToSave: [],
+    useRslora: false,
+    frozenDtype: "file",
+  } as const;
   assert.equal(loraOptionsOf(none), undefined);
   const wrong = [
     [{ ...none, loraAlpha: 8 }, /loraAlpha: expected loraR with it, got 8 alone/],

@@ -13,7 +13,7 @@ const keys = [
   ...["data", "eval-data", "text-field", "tokenizer", "eos-token", "sequence-length", "cache"],
   ...["model", "broadcast-from-rank0"],
   ...["adapter", "lora-r", "lora-alpha", "lora-dropout", "lora-target-modules", "lora-exclude-modules"],
-  ...["lora-modules-to-save", "use-rslora"],
+  ...["lora-modules-to-save", "use-rslora", "frozen-dtype"],
   ...[
     "strategy",
     "fsdp-plan",
