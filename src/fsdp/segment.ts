@@ -26,9 +26,9 @@ import { InternalError } from "../errors.ts";
 import { denseLayout, numelOf } from "../shape.ts";
 import type { FlatShard, Parameter } from "../tensor/parameter.ts";
 import { Tensor } from "../tensor/tensor.ts";
-import { elementSlices } from "../tensor/shard_layout.ts";
 import { copyChunks, GatheredParameters } from "./gathered.ts";
 import { ownedPart, planSegment, type SegmentPlan } from "./layout.ts";
+import { copyOwned } from "./owned_values.ts";
 import { ShardedStorage } from "./param.ts";
 import type { GatherExtension } from "./policy.ts";
 import type { FsdpUnit } from "./unit.ts";
@@ -109,18 +109,7 @@ export class FlatSegment implements FlatShard {
   take(parameter: Parameter, from: DevicePtr): void {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
-    const { dtype, dtype: { byteLength: width }, computeDevice } = this;
-    for (const { offset, length, local } of elementSlices(storage.shard)) {
-      const dst = devicePtr(this.param + (storage.runOffset + local) * width);
-      using cast = dtype === float32 ? undefined : Buffer.allocate(computeDevice, length * width, `${this.name} cast`);
-      const whole = devicePtr(from + offset * float32.byteLength);
-      if (cast !== undefined) {
-        computeDevice.kernels.cast({ dstDtype: dtype, srcDtype: float32, n: length, dst: cast.ptr, src: whole });
-      }
-      const src = cast?.ptr ?? whole;
-      if (this.device === computeDevice) this.device.copy(dst, src, length * width);
-      else copyAcross({ device: this.device, ptr: dst }, { device: computeDevice, ptr: src }, length * width);
-    }
+    copyOwned(this, storage, from);
     storage.materialize();
   }
 
@@ -307,8 +296,7 @@ export class FlatSegment implements FlatShard {
    */
   lendValues(use: (parameter: Parameter, values: DevicePtr) => void, ready: () => void = () => {}): void {
     const { computeDevice: device, name, length, plan: { chunks, offsets, world }, unit: { policy: { group } } } = this;
-    const { dtype } = this;
-    const bytes = length * dtype.byteLength;
+    const [bytes, { dtype }] = [length * this.dtype.byteLength, this];
     const lent = this.storages.filter((storage) => storage.hasValues());
     if (lent.length === 0) return;
     using taken = new DisposableStack();
@@ -332,8 +320,7 @@ export class FlatSegment implements FlatShard {
       copyChunks(device, float32, chunks, { unsharded: dense.ptr, shards: values.ptr, world, to: "unsharded" });
     }
     if (dtype !== float32 && dense !== undefined) {
-      const cast = { dstDtype: float32, srcDtype: dtype, n: world * length };
-      device.kernels.cast({ ...cast, dst: dense.ptr, src: values.ptr });
+      device.kernels.cast({ dstDtype: float32, srcDtype: dtype, n: world * length, dst: dense.ptr, src: values.ptr });
     }
     for (const [i, storage] of this.storages.entries()) {
       if (!storage.hasValues()) continue;
