@@ -27,6 +27,7 @@ import { readHfConfig } from "../../doors/checkpoint.ts";
 import { buildModel } from "../../doors/nn.ts";
 import { StoredTensors } from "../../scripts/reference/directory.ts";
 import { judgeToScale } from "../../scripts/reference/verdict.ts";
+import { main } from "../../src/cli/main.ts";
 import { loraOf } from "../../src/adapters/lora.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -157,6 +158,17 @@ describe("an adapter of PEFT", () => {
       assert.deepEqual(written, expected);
     });
   }
+
+  it("is merged by fullyshard merge --adapter", async () => {
+    using folder = temporaryDirectory();
+    const { model, facts, stored } = await open("gpt2");
+    const args = [`${fixtures}/${facts.base}`, folder.file("merged"), "--adapter", `${fixtures}/lora/gpt2`];
+    assert.equal(await main(["merge", ...args]), 0);
+    const merged = await openModel(run, folder.file("merged"));
+    await merged.load();
+    assertClose("logits", logitsOf(merged, stored), logitsOf(model, stored));
+    await assert.rejects(main(["merge", ...args]).then((code) => assert.equal(code, 0)), /2 !== 0/);
+  });
 
   const python = process.env["PEER_PYTHON"];
   it(
