@@ -44,6 +44,7 @@ export function loraOf(model: Module): Lora | undefined {
 
 /** LoRA of one model. Made by {@link addLora}. */
 export class Lora {
+  /** The model that it is beside. */
   readonly model: Module;
   /** What {@link addLora} was told, complete. */
   readonly settings: LoraSettings;

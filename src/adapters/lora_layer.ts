@@ -47,8 +47,11 @@ export class LinearLora implements ModuleAdapter<[x: Tensor, context?: RandomCon
   readonly loraA: Linear;
   /** Weight [out, r]. */
   readonly loraB: Linear;
+  /** Of the adapter's input, if there is one. */
   readonly loraDropout: Dropout | undefined;
+  /** Rank of the product. */
   readonly r: number;
+  /** Factor on the product. */
   readonly scale: number;
 
   /** Makes the factors, without memory. */
@@ -71,10 +74,12 @@ export class LinearLora implements ModuleAdapter<[x: Tensor, context?: RandomCon
     this.scale = scale;
   }
 
+  /** The two factors. */
   get factors(): LoraFactors {
     return { a: this.loraA.weight, b: this.loraB.weight, scale: this.scale };
   }
 
+  /** The parameters by their names below the layer. */
   *children(): Generator<readonly [name: string, child: ModuleMember]> {
     yield ["lora_A", this.loraA];
     yield ["lora_B", this.loraB];
@@ -97,7 +102,9 @@ export class EmbeddingLora implements ModuleAdapter<[ids: Tensor], Tensor> {
   readonly loraEmbeddingA: Parameter;
   /** [width, r]; begins standard normal. */
   readonly loraEmbeddingB: Parameter;
+  /** Rank of the product. */
   readonly r: number;
+  /** Factor on the product. */
   readonly scale: number;
 
   /** Makes the factors, without memory. */
@@ -111,10 +118,12 @@ export class EmbeddingLora implements ModuleAdapter<[ids: Tensor], Tensor> {
     this.scale = scale;
   }
 
+  /** The two factors. */
   get factors(): LoraFactors {
     return { a: this.loraEmbeddingA, b: this.loraEmbeddingB, scale: this.scale };
   }
 
+  /** The parameters by their names below the layer. */
   *children(): Generator<readonly [name: string, child: ModuleMember]> {
     yield ["lora_embedding_A", this.loraEmbeddingA];
     yield ["lora_embedding_B", this.loraEmbeddingB];
