@@ -21,6 +21,11 @@ export { openModel, type OpenModelOptions } from "./src/train/open_model.ts";
 export { TextData, textData, type TextDataOptions } from "./src/train/text_data.ts";
 export type { LossPart } from "./src/data/chat/encode_row.ts";
 export { CausalLm, type CausalLmInputs, type ModelParts } from "./src/models/causal_lm.ts";
+export { addLora, Lora, type LoraOptions, type LoraSettings } from "./src/adapters/lora.ts";
+export { saveAdapter, type SaveAdapterOptions } from "./src/adapters/files.ts";
+export { mergeLora } from "./src/adapters/merge.ts";
+export type { TargetOptions } from "./src/adapters/targets.ts";
+export type { EmbeddingLora, LinearLora, LoraFactors, LoraLayer, LoraLayerOptions } from "./src/adapters/lora_layer.ts";
 export type { Batch } from "./src/data/loader.ts";
 export { fullyShard } from "./src/fsdp/fully_shard.ts";
 export {

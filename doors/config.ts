@@ -7,6 +7,7 @@
 export { configHelp, resolveConfig, type ResolvedConfig, type ResolveOptions } from "../src/config/resolve.ts";
 export { type Section, section, type SectionSchema, type SectionValue } from "../src/config/section.ts";
 export { type RunConfig, TRAIN_SECTIONS } from "../src/train/config.ts";
+export type { OutputConfig } from "../src/train/output_config.ts";
 export { type StepContext, type StepResult, trainStep } from "../src/train/step.ts";
 export { StepGraph, type StepTensors } from "../src/train/step_graph.ts";
 export {
@@ -38,7 +39,6 @@ export type {
   ForeignKeys,
   HostConfig,
   ModelConfig,
-  OutputConfig,
   ParallelConfig,
   StepConfig,
   TrainConfig,

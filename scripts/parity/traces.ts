@@ -115,20 +115,22 @@ export interface Circumstances {
   readonly precision?: PrecisionNames;
   /** Whether the model drops out. @default false */
   readonly dropout?: boolean;
+  /** Whether an adapter is trained. @default false */
+  readonly lora?: boolean;
 }
 
 /** All cases of one world size: the reference comes first. */
 export function casesOf(
   world: number,
-  { tied, steps, skips = false, precision, dropout = false }: Circumstances,
+  { tied, steps, skips = false, precision, dropout = false, lora = false }: Circumstances,
 ): readonly ParityCase[] {
   const dtypes = precision === undefined ? "" : `, ${precision.paramDtype} reduced in ${precision.reduceDtype}`;
-  const ways = `${skips ? ", a block left out at times" : ""}${dropout ? ", dropout" : ""}`;
+  const ways = `${skips ? ", a block left out at times" : ""}${dropout ? ", dropout" : ""}${lora ? ", LoRA" : ""}`;
   const weights = `${tied ? "tied" : "untied"}${ways}${dtypes}`;
   const one = (mode: Mode, ranks: number, label: string): ParityCase => ({
     name: `${label} ${weights}`,
     ranks,
-    training: { mode, tied, microBatches: world, steps, skips, precision, dropout },
+    training: { mode, tied, microBatches: world, steps, skips, precision, dropout, lora },
   });
   const plain = skips || precision !== undefined ? [] : [one("plain", 1, `plain, ${world} accumulated`)];
   return [

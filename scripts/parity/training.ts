@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import {
   type ActivationCheckpointingOptions,
   AdamW,
+  addLora,
   applyActivationCheckpointing,
   type CausalLm,
   cpuOffloadPolicy,
@@ -83,6 +84,8 @@ export interface TrainingCase {
   readonly seed?: number;
   /** Whether attention, and what goes back to the residual, are dropped out of. @default false */
   readonly dropout?: boolean;
+  /** Whether an adapter is trained, with dropout of its own, and the model frozen. @default false */
+  readonly lora?: boolean;
 }
 
 /** Names of dtypes. */
@@ -221,9 +224,11 @@ function open(
   const model = buildModel(device, configOf(training));
   const begin = training.skips === true ? leaveOut(model) : undefined;
   if (training.checkpointing !== undefined) applyActivationCheckpointing(model.layers, training.checkpointing);
+  if (training.lora === true) addLora(model, { r: 4, loraAlpha: 16, loraDropout: 0.1 });
   parallelize(model, training, group, pool);
   initializeParameters(model, seed);
-  return { model, optimizer: new AdamW(model.parameters(), { learningRate: LEARNING_RATE }), begin };
+  const trained = [...model.parameters()].filter(({ requiresGrad }) => requiresGrad);
+  return { model, optimizer: new AdamW(trained, { learningRate: LEARNING_RATE }), begin };
 }
 
 /** Saves what was trained, and goes on with a model of other weights and a new optimizer that load it. */

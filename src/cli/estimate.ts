@@ -15,15 +15,16 @@ import { DEVICES } from "../device/registry.ts";
 import { ConfigError } from "../errors.ts";
 import { processEnvironment } from "../runtime/env.ts";
 import { terminal } from "../runtime/terminal.ts";
+import { adapterSection } from "../train/adapter_config.ts";
 import {
   dataSection,
   foreignSection,
-  outputSection,
   type ParallelConfig,
   parallelSection,
   type StepConfig,
   trainSection,
 } from "../train/config.ts";
+import { outputSection } from "../train/output_config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
 import { foreignPresets } from "../train/presets.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
@@ -67,7 +68,7 @@ const estimateSection = section(
 
 type EstimateConfig = SectionValue<typeof estimateSection>;
 
-const SECTIONS = [estimateSection, parallelSection, foreignSection] as const;
+const SECTIONS = [estimateSection, adapterSection, parallelSection, foreignSection] as const;
 
 /**
  * Estimates a step and prints what it takes.

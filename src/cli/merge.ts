@@ -1,13 +1,15 @@
 /**
- * `fullyshard merge`: the weights of a sharded checkpoint, of this library or of PyTorch, as a Hugging Face folder.
+ * `fullyshard merge`: the weights of a sharded checkpoint, of this library or of PyTorch, as a Hugging Face folder; or a model with an
+ * adapter merged into it.
  *
  * @module
  */
 import process from "node:process";
 import * as z from "zod";
+import { mergeLora } from "../adapters/merge.ts";
 import { companionsOf } from "../checkpoint/format/companions.ts";
 import { INDEX_FILE, SINGLE_FILE } from "../checkpoint/format/hf_index.ts";
-import { MAX_SHARD_BYTES } from "../checkpoint/hugging_face/save.ts";
+import { MAX_SHARD_BYTES, type SaveHfOptions } from "../checkpoint/hugging_face/save.ts";
 import { mergeCheckpoint } from "../checkpoint/offline/merge.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
@@ -17,7 +19,8 @@ import { bfloat16, float32 } from "../dtype.ts";
 import { ConfigError } from "../errors.ts";
 import { buildModel } from "../models/registry.ts";
 import { pathExists, pathKind } from "../runtime/files.ts";
-import { readHfConfig } from "../train/open_model.ts";
+import { openModel, readHfConfig } from "../train/open_model.ts";
+import { launch } from "../train/run.ts";
 import { formatBytes } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 
@@ -27,6 +30,9 @@ const SECTIONS = [section(
     places: placesKey.describe("The checkpoint, then the folder to write, with or without --places"),
     modelConfig: z.string().optional().describe(
       "config.json of the model, or its folder; the checkpoint's own unless given",
+    ),
+    adapter: z.string().min(1).optional().describe(
+      "Folder of a PEFT adapter: it is merged into the model of the first folder, a Hugging Face folder",
     ),
     dtype: z.enum(["float32", "bfloat16"]).default("float32").describe("What weights are written in"),
     maxShardBytes: z.int().positive().default(MAX_SHARD_BYTES).describe("Most bytes of tensors in one file"),
@@ -51,7 +57,7 @@ export async function merge(argv: readonly string[]): Promise<number> {
     process.stdout.write(`${await configHelp(SECTIONS, "fullyshard merge <checkpoint> <folder> [flags]")}\n`);
     return 0;
   }
-  const { places, modelConfig, dtype, maxShardBytes, overwrite } = await resolveConfig(SECTIONS, {
+  const { places, modelConfig, adapter, dtype, maxShardBytes, overwrite } = await resolveConfig(SECTIONS, {
     argv,
     positional: "places",
   });
@@ -61,6 +67,14 @@ export async function merge(argv: readonly string[]): Promise<number> {
     const expected = "a folder without weights, or --overwrite to write over them";
     throw new ConfigError([{ path: "folder", expected, got: `'${to}', which has some` }]);
   }
+  const options = { dtype: dtype === "float32" ? float32 : bfloat16, maxShardBytes };
+  if (adapter !== undefined) {
+    if (modelConfig !== undefined) {
+      const got = "both: with an adapter the first folder has the model's config";
+      throw new ConfigError([{ path: "--model-config", expected: "nothing beside --adapter", got }]);
+    }
+    return await mergeAdapter(from, adapter, to, options);
+  }
   const device = await openDevice("cpu", { cpuMath: "wasm", memoryBytes: MODEL_BYTES });
   try {
     const hfConfig = await readHfConfig(modelConfig ?? from);
@@ -69,11 +83,21 @@ export async function merge(argv: readonly string[]): Promise<number> {
     if (model !== undefined && modelConfig !== undefined && pathKind(modelConfig) === "directory") {
       model.companions = companionsOf(modelConfig);
     }
-    const options = { dtype: dtype === "float32" ? float32 : bfloat16, maxShardBytes };
     const bytes = await mergeCheckpoint(from, to, model, options);
     process.stdout.write(`Wrote ${formatBytes(bytes)} of weights to '${to}'\n`);
     return 0;
   } finally {
     device.dispose();
   }
+}
+
+/** Merges an adapter into its base model, which this process holds as a whole, in float32. */
+async function mergeAdapter(from: string, adapter: string, to: string, options: SaveHfOptions): Promise<number> {
+  await using run = await launch();
+  const model = await openModel(run, from, { adapter });
+  await model.load();
+  mergeLora(model, run.group);
+  await model.save(to, options);
+  process.stdout.write(`Wrote '${from}' with the adapter '${adapter}' merged to '${to}'\n`);
+  return 0;
 }

@@ -21,6 +21,8 @@ class ComputeCopy implements FlatShard {
   readonly buffer: Buffer;
   readonly device: Device;
   readonly length: number;
+  /** The values' dtype. */
+  readonly dtype = float32;
   readonly #values: FlatShard;
   readonly #dtype: DType;
 

@@ -5,8 +5,10 @@
  * gathers a form of its own.
  *
  * Note [Memory of a segment's parameters], in the order in which it comes; `states.ts` says when each is freed:
- * - shard: float32 master weights. Where the compute dtype is float32, they lie in the window itself. Otherwise the window holds
- *   the shard cast to the compute dtype, and each write of the shard casts it again. So a gather moves the smaller dtype.
+ * - shard: float32 master weights, or frozen values in a narrower dtype. Where the compute dtype is float32, and where the values are
+ *   narrower, they lie in the window itself. Otherwise the window holds the shard cast to the compute dtype, and each write of the
+ *   shard casts it again. So a gather moves the smaller dtype. Frozen values whose dtype is not the compute dtype are cast after the
+ *   gather.
  * - unsharded buffer: `world` shards in the compute dtype.
  * - kept part: after a forward that reshards to fewer ranks, this rank's part of the unsharded buffer. Those ranks gather the parts
  *   from each other.
@@ -78,7 +80,7 @@ interface ShardMemory {
   /** The device that it lies on. */
   readonly device: Device;
   readonly window: GatherWindow;
-  /** The float32 master weights. */
+  /** The master weights. */
   readonly master: Buffer;
 }
 
@@ -91,6 +93,10 @@ export class GatheredParameters {
   readonly #extension: GatherExtension | undefined;
   readonly #plan: SegmentPlan;
   readonly #dtype: DType;
+  /** dtype of the master weights. */
+  readonly #masterDtype: DType;
+  /** dtype of the gathered elements. */
+  readonly #wireDtype: DType;
   readonly #nameOf: () => string;
   readonly #state: MemoryState<ParameterState, ParameterMove>;
   /** The window that other ranks read; undefined where the shard is offloaded. */
@@ -107,6 +113,7 @@ export class GatheredParameters {
    * Opens the window, unless the shard is offloaded. Collective: where it fails on a rank, it fails on all, and none keeps memory.
    *
    * @param nameOf gives the present name of the segment
+   * @param masterDtype dtype of the master weights: float32, or a narrower one for frozen parameters of a flat segment
    * @param extension gathers the segment's only parameter in a form of its own; the plan must cut it into chunks
    */
   constructor(
@@ -114,6 +121,7 @@ export class GatheredParameters {
     plan: SegmentPlan,
     policy: ResolvedPolicy,
     nameOf: () => string,
+    masterDtype: DType,
     extension: GatherExtension | undefined,
   ) {
     this.#device = device;
@@ -121,15 +129,18 @@ export class GatheredParameters {
     this.#extension = extension;
     this.#plan = plan;
     this.#dtype = policy.paramDtype;
+    this.#masterDtype = masterDtype;
+    this.#wireDtype = masterDtype === float32 ? this.#dtype : masterDtype;
     this.#nameOf = nameOf;
     this.#state = new MemoryState(SEGMENT_MOVES.parameters, nameOf);
     const name = nameOf();
-    const bytes = plan.shardLength * this.#dtype.byteLength;
+    const bytes = plan.shardLength * this.#wireDtype.byteLength;
     this.#shared = policy.offloadPolicy === undefined
       ? policy.group.openWindow(new Array<number>(plan.world).fill(bytes), name)
       : undefined;
     const source = policy.group.gatherMemory();
-    this.unsharded = Buffer.empty(device, plan.world * bytes, `${name} gathered parameters`, "gathered", source);
+    const unsharded = plan.world * plan.shardLength * this.#dtype.byteLength;
+    this.unsharded = Buffer.empty(device, unsharded, `${name} gathered parameters`, "gathered", source);
     this.#written = device.streams.current.record();
   }
 
@@ -139,11 +150,11 @@ export class GatheredParameters {
     if (offloadPolicy?.pinMemory === false) this.#device.offload.leaveUnpinned();
     const shardDevice = offloadPolicy === undefined ? this.#device : this.#device.offload.device;
     const [name, { shardLength }] = [this.#nameOf(), this.#plan];
-    const bytes = shardLength * this.#dtype.byteLength;
+    const bytes = shardLength * this.#wireDtype.byteLength;
     using taken = new DisposableStack();
     const window = this.#shared ?? new OffloadedWindow(group, this.#device, bytes, name);
     if (window !== this.#shared) taken.defer(() => window.dispose());
-    const master = this.#dtype === float32
+    const master = this.#wireDtype === this.#masterDtype
       ? Buffer.borrow(shardDevice, window.pointer, bytes, `${name} parameters`)
       : Buffer.allocate(shardDevice, shardLength * float32.byteLength, `${name} master weights`, "parameters");
     taken.move();
@@ -173,7 +184,7 @@ export class GatheredParameters {
 
   /** Casts the shard to the compute dtype, where that is another one, and publishes it to the other ranks. */
   endWrite(): void {
-    if (this.#dtype !== float32) {
+    if (this.#wireDtype !== this.#masterDtype) {
       const [dst, src] = [this.#shard.window.pointer, this.#shard.master.ptr];
       this.shardDevice.kernels.cast({ dstDtype: this.#dtype, srcDtype: float32, n: this.#plan.shardLength, dst, src });
     }
@@ -244,9 +255,10 @@ export class GatheredParameters {
   #gatherAll(phase: Phase, custom: CustomCollectives["allGather"]): Work {
     if (this.#extension !== undefined) return this.#gatherExtended(this.#extension, phase);
     const { chunks, world, shardLength } = this.#plan;
-    const byteLength = shardLength * this.#dtype.byteLength;
+    const byteLength = shardLength * this.#wireDtype.byteLength;
     const unit = this.#nameOf();
-    using shards = chunks === undefined || chunks.dim === 0
+    const isCast = this.#wireDtype !== this.#dtype;
+    using shards = !isCast && (chunks === undefined || chunks.dim === 0)
       ? undefined
       : Buffer.allocate(this.#device, world * byteLength, `${unit} gathered chunks`, "gathered");
     const dst = (shards ?? this.unsharded).ptr;
@@ -254,8 +266,14 @@ export class GatheredParameters {
     const work = custom === undefined
       ? this.#shard.window.gather(dst, starts, unit, phase)
       : this.#gatherBy(custom, { group: this.#policy.group, dst, byteLength, unit, phase });
-    if (chunks === undefined || shards === undefined) return work;
+    if (shards === undefined) return work;
     work.wait();
+    if (isCast) {
+      const cast = { dstDtype: this.#dtype, srcDtype: this.#wireDtype, n: world * shardLength };
+      this.#device.kernels.cast({ ...cast, dst: this.unsharded.ptr, src: shards.ptr });
+      return enqueuedWork(this.#device);
+    }
+    if (chunks === undefined) return work;
     copyChunks(this.#device, this.#dtype, chunks, {
       unsharded: this.unsharded.ptr,
       shards: shards.ptr,

@@ -6,6 +6,7 @@
  */
 import type { Buffer } from "../device/buffer.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
+import { type DType, float32 } from "../dtype.ts";
 import { InternalError } from "../errors.ts";
 import type { Parameter } from "../tensor/parameter.ts";
 import { openFlatShards } from "../tensor/write.ts";
@@ -56,10 +57,16 @@ function planSegments(unit: FsdpUnit, parameters: readonly Parameter[]): readonl
   const cuts = parameters.map((parameter) => ({ parameter, ...cutOf(unit, parameter) }));
   const flat = cuts.filter(({ plan }) => plan === undefined).map(({ parameter }) => parameter);
   const requiresGrad = flat.filter((parameter) => parameter.requiresGrad);
-  const frozen = flat.filter((parameter) => !parameter.requiresGrad);
-  const lists = [requiresGrad, frozen].filter((list) => list.length > 0);
+  // Frozen parameters lie together by what they are kept in.
+  const frozen = Map.groupBy(flat.filter((parameter) => !parameter.requiresGrad), ({ frozenDtype }) => frozenDtype);
+  const dtypes = [...frozen.keys()].sort((a, b) => b.byteLength - a.byteLength || a.code - b.code);
+  const lists = [
+    { list: requiresGrad, dtype: float32 },
+    ...dtypes.map((dtype) => ({ list: frozen.get(dtype) ?? [], dtype })),
+  ].filter(({ list }) => list.length > 0);
+  const suffixOf = (dtype: DType): string => dtype === float32 ? " (frozen)" : ` (frozen, ${dtype.name})`;
   return [
-    ...lists.map((list, i) => ({ list, options: { suffix: i === 0 ? "" : " (frozen)" } })),
+    ...lists.map(({ list, dtype }, i) => ({ list, options: { suffix: i === 0 ? "" : suffixOf(dtype), dtype } })),
     ...cuts.flatMap(({ parameter, ...options }) => options.plan === undefined ? [] : { list: [parameter], options }),
   ];
 }

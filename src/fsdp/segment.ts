@@ -11,15 +11,15 @@ import { Buffer } from "../device/buffer.ts";
 import { type Device, type DevicePtr, devicePtr } from "../device/device.ts";
 import { copyAcross } from "../device/offload.ts";
 import type { StatePool } from "../device/state_pool.ts";
-import { float32 } from "../dtype.ts";
+import { type DType, float32 } from "../dtype.ts";
 import type { DeviceScalar } from "../device/scalars.ts";
 import { InternalError } from "../errors.ts";
 import { denseLayout, numelOf } from "../shape.ts";
 import type { FlatShard, Parameter } from "../tensor/parameter.ts";
-import { elementSlices } from "../tensor/shard_layout.ts";
 import { copyChunks, GatheredParameters } from "./gathered.ts";
 import { SegmentGradients } from "./gradients.ts";
 import { planSegment, type SegmentPlan, shardLayoutOf } from "./layout.ts";
+import { copyOwned } from "./owned_values.ts";
 import { ShardedStorage } from "./param.ts";
 import type { GatherExtension } from "./policy.ts";
 import { reduceSegment } from "./reduction.ts";
@@ -33,6 +33,8 @@ export interface SegmentOptions {
   readonly plan?: SegmentPlan;
   /** Gathers the segment's only parameter in a form of its own. */
   readonly extension?: GatherExtension | undefined;
+  /** What master values are kept in; narrower than float32 for frozen parameters only. @default float32 */
+  readonly dtype?: DType;
 }
 
 /** A flat segment of one unit. */
@@ -42,6 +44,7 @@ export class FlatSegment implements FlatShard {
   /** The unit that the segment belongs to. */
   readonly unit: FsdpUnit;
   readonly plan: SegmentPlan;
+  readonly dtype: DType;
   readonly storages: readonly ShardedStorage[];
   readonly gradients: SegmentGradients;
   readonly #nameOf: () => string;
@@ -51,16 +54,21 @@ export class FlatSegment implements FlatShard {
    * Opens the window. Collective: where it fails on a rank, it fails on all. The caller calls {@link open} next, then {@link take}
    * for each parameter that has values, then {@link adopt}. The parameters change in the last only.
    */
-  constructor(unit: FsdpUnit, parameters: readonly Parameter[], { suffix = "", plan, extension }: SegmentOptions) {
+  constructor(
+    unit: FsdpUnit,
+    parameters: readonly Parameter[],
+    { suffix = "", plan, extension, dtype = float32 }: SegmentOptions,
+  ) {
     const first = parameters[0];
     if (first === undefined) throw new InternalError("a segment without parameters");
     const { group, paramDtype, reduceDtype } = unit.policy;
     this.unit = unit;
     this.computeDevice = first.device;
-    const narrowest = Math.min(float32.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
+    const narrowest = Math.min(dtype.byteLength, paramDtype.byteLength, reduceDtype.byteLength);
     this.plan = plan ?? planSegment(parameters.map(({ numel }) => numel), group.size, narrowest);
     this.#nameOf = () => `${unit.name}${plan === undefined ? suffix : ` (${first.fqn})`}`;
-    this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, extension);
+    this.#parameters = new GatheredParameters(first.device, this.plan, unit.policy, this.#nameOf, dtype, extension);
+    this.dtype = dtype;
     this.gradients = new SegmentGradients(this);
     this.storages = parameters.map((parameter, i) => {
       const offset = at(this.plan.offsets, i, "offset of parameter");
@@ -89,13 +97,7 @@ export class FlatSegment implements FlatShard {
   take(parameter: Parameter, from: DevicePtr): void {
     const storage = this.storages.find((one) => one.parameter === parameter);
     if (storage === undefined) throw new InternalError(`'${parameter.fqn}' is not in '${this.name}'`);
-    const width = float32.byteLength;
-    for (const { offset, length, local } of elementSlices(storage.shard)) {
-      const dst = devicePtr(this.param + (storage.shard.offset + local) * width);
-      const src = devicePtr(from + offset * width);
-      if (this.device === this.computeDevice) this.device.copy(dst, src, length * width);
-      else copyAcross({ device: this.device, ptr: dst }, { device: this.computeDevice, ptr: src }, length * width);
-    }
+    copyOwned(this, storage, from);
     storage.materialize();
   }
 
@@ -201,7 +203,7 @@ export class FlatSegment implements FlatShard {
    */
   lendValues(use: (parameter: Parameter, values: DevicePtr) => void, ready: () => void = () => {}): void {
     const { computeDevice: device, name, length, plan: { chunks, offsets, world }, unit: { policy: { group } } } = this;
-    const bytes = length * float32.byteLength;
+    const [bytes, { dtype }] = [length * this.dtype.byteLength, this];
     const lent = this.storages.filter((storage) => storage.hasValues());
     if (lent.length === 0) return;
     using taken = new DisposableStack();
@@ -211,8 +213,12 @@ export class FlatSegment implements FlatShard {
       ready();
       const values = allocate(world * bytes);
       const own = this.device === device ? undefined : allocate(bytes);
-      // A parameter cut along a dim is alone in its segment, in chunks.
-      const dense = chunks === undefined ? undefined : allocate(numelOf(chunks.shape) * float32.byteLength);
+      // A parameter cut along a dim is alone in its segment, in chunks, and float32.
+      const dense = chunks !== undefined
+        ? allocate(numelOf(chunks.shape) * float32.byteLength)
+        : dtype === float32
+        ? undefined
+        : allocate(world * length * float32.byteLength);
       return { values, own, dense };
     });
     if (own !== undefined) copyAcross(own, { device: this.device, ptr: this.param }, bytes);
@@ -220,10 +226,13 @@ export class FlatSegment implements FlatShard {
     if (chunks !== undefined && dense !== undefined) {
       copyChunks(device, float32, chunks, { unsharded: dense.ptr, shards: values.ptr, world, to: "unsharded" });
     }
+    if (dtype !== float32 && dense !== undefined) {
+      device.kernels.cast({ dstDtype: float32, srcDtype: dtype, n: world * length, dst: dense.ptr, src: values.ptr });
+    }
     for (const [i, storage] of this.storages.entries()) {
       if (!storage.hasValues()) continue;
       const offset = at(offsets, i, "offset of parameter") * float32.byteLength;
-      use(storage.parameter, dense?.ptr ?? devicePtr(values.ptr + offset));
+      use(storage.parameter, devicePtr((dense ?? values).ptr + offset));
     }
   }
 }

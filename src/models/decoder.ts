@@ -9,7 +9,7 @@ import type { Device } from "../device/device.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
 import { type LayerContext, SelfAttention } from "../nn/attention.ts";
-import { Dropout, dropOut, dropoutOf } from "../nn/dropout.ts";
+import { Dropout, dropOut, dropoutOf, type RandomContext } from "../nn/dropout.ts";
 import { Embedding } from "../nn/embedding.ts";
 import { Experts } from "../nn/experts.ts";
 import { FeedForward, GatedFeedForward } from "../nn/feed_forward.ts";
@@ -66,7 +66,7 @@ export interface DecoderParts {
   /** Dropout probability of the blocks' input in training. @default 0 */
   readonly embedDropout?: number;
   /** Before the head. @default nothing */
-  readonly headTransform?: Layer;
+  readonly headTransform?: Module<[x: Tensor, context?: RandomContext], Tensor>;
   /** Balancing of routers, for which the blocks return the routers' logits. @default none */
   readonly balance?: RouterBalance | undefined;
   /** True if the head has a bias. @default false */
@@ -146,7 +146,7 @@ class DecoderBody extends RenamedModule<[inputs: CausalLmInputs], BodyOutput> {
 /** A decoder with a language-model head. */
 export abstract class DecoderForCausalLm extends CausalLm {
   readonly model: DecoderBody;
-  readonly headTransform: Layer | undefined;
+  readonly headTransform: Module<[x: Tensor, context?: RandomContext], Tensor> | undefined;
   readonly lmHead: LanguageModelHead;
   readonly #names: Names;
   readonly #balance: RouterBalance | undefined;
@@ -194,7 +194,7 @@ export abstract class DecoderForCausalLm extends CausalLm {
 
   forward(inputs: CausalLmInputs): HeadOutput {
     const { hidden, routerLogits } = this.model.call(inputs);
-    const transformed = this.headTransform === undefined ? hidden : this.headTransform.call(hidden);
+    const transformed = this.headTransform === undefined ? hidden : this.headTransform.call(hidden, inputs);
     const output = this.lmHead.call(transformed, inputs.labels, inputs.logitsToKeep);
     if (this.#balance === undefined || routerLogits.length === 0) return output;
     return balanced(output, routerLogits, inputs, this.#balance);

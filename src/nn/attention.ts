@@ -83,7 +83,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   /** [numHeads], if there are some. */
   readonly sinks: Parameter | undefined;
   readonly #options: SelfAttentionOptions;
-  readonly #project: (x: Tensor) => readonly [q: Tensor, k: Tensor, v: Tensor];
+  readonly #project: (x: Tensor, context: LayerContext) => readonly [q: Tensor, k: Tensor, v: Tensor];
   readonly #past = new CacheSlot((cache) => new KeyValues(cache));
 
   /** Makes the projections, without memory. */
@@ -96,14 +96,14 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
       new Linear(device, hiddenSize, width, { bias: qkvBias, init, layout });
     if (fused) {
       const all = this.qkvProj = projection(widths[0] + widths[1] + widths[2]);
-      this.#project = (x) => {
-        const parts = all.call(x).split(widths, -1);
+      this.#project = (x, context) => {
+        const parts = all.call(x, context).split(widths, -1);
         return [at(parts, 0, "part"), at(parts, 1, "part"), at(parts, 2, "part")];
       };
     } else {
       const [q, k, v] = [projection(gated ? 2 * widths[0] : widths[0]), projection(widths[1]), projection(widths[2])];
       [this.qProj, this.kProj, this.vProj] = [q, k, v];
-      this.#project = (x) => [q.call(x), k.call(x), v.call(x)];
+      this.#project = (x, context) => [q.call(x, context), k.call(x, context), v.call(x, context)];
     }
     this.oProj = new Linear(device, widths[0], hiddenSize, { bias: outBias, init: outInit, layout });
     this.qNorm = qkNorm?.make(qkNorm.over === "head" ? headDim : widths[0]);
@@ -116,7 +116,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
   forward(x: Tensor, context: LayerContext): Tensor {
     const { numHeads: heads, numKvHeads: kvHeads, headDim, window, scale = 1 / Math.sqrt(headDim) } = this.#options;
     const { attentionMask, pastKeyValues } = context;
-    const [projected, k, v] = this.#project(x);
+    const [projected, k, v] = this.#project(x, context);
     const [q, gate] = this.#ungated(projected);
     const turn = this.#turner(x, context);
     const queries = turn(this.#normed(q, this.qNorm));
@@ -125,7 +125,7 @@ export class SelfAttention extends RenamedModule<[x: Tensor, context: LayerConte
     const dropout = attentionDropout(this, this.#options.attentionDropout, context);
     const attrs = { heads, kvHeads, causal: true, scale, window, dropout };
     const heard = attention(queries, keys, values, attrs, attentionMask, this.sinks);
-    return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()));
+    return this.oProj.call(gate === undefined ? heard : heard.mul(gate.sigmoid()), context);
   }
 
   /** Queries, and gates where there are any. */

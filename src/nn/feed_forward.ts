@@ -54,7 +54,7 @@ export interface FeedForwardOptions {
 }
 
 /** `fc2(activation(fc1(x)))` */
-export class FeedForward extends RenamedModule<[x: Tensor], Tensor> {
+export class FeedForward extends RenamedModule<[x: Tensor, context?: RandomContext], Tensor> {
   readonly fc1: Linear;
   readonly fc2: Linear;
   readonly #activation: Activation;
@@ -69,8 +69,8 @@ export class FeedForward extends RenamedModule<[x: Tensor], Tensor> {
   }
 
   /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor): Tensor {
-    return this.fc2.call(activate(this.#activation, this.fc1.call(x)));
+  forward(x: Tensor, context?: RandomContext): Tensor {
+    return this.fc2.call(activate(this.#activation, this.fc1.call(x, context)), context);
   }
 }
 
@@ -82,7 +82,7 @@ export class GatedFeedForward extends RenamedModule<[x: Tensor, context?: Random
   readonly downProj: Linear;
   readonly dropout: Dropout | undefined;
   readonly #activation: Activation;
-  readonly #project: (x: Tensor) => readonly [gate: Tensor, up: Tensor];
+  readonly #project: (x: Tensor, context: RandomContext | undefined) => readonly [gate: Tensor, up: Tensor];
 
   /**
    * Makes the projections, without memory.
@@ -96,14 +96,14 @@ export class GatedFeedForward extends RenamedModule<[x: Tensor, context?: Random
     const projection = (width: number): Linear => new Linear(device, hiddenSize, width, { bias, init, layout });
     if (options.fused ?? false) {
       const both = this.gateUpProj = projection(2 * intermediateSize);
-      this.#project = (x) => {
-        const parts = both.call(x).chunk(2, -1);
+      this.#project = (x, context) => {
+        const parts = both.call(x, context).chunk(2, -1);
         return [at(parts, 0, "part"), at(parts, 1, "part")];
       };
     } else {
       const [gate, up] = [projection(intermediateSize), projection(intermediateSize)];
       [this.gateProj, this.upProj] = [gate, up];
-      this.#project = (x) => [gate.call(x), up.call(x)];
+      this.#project = (x, context) => [gate.call(x, context), up.call(x, context)];
     }
     this.downProj = new Linear(device, intermediateSize, hiddenSize, { bias, init: outInit, layout });
     this.dropout = dropoutOf(options.dropout);
@@ -112,7 +112,7 @@ export class GatedFeedForward extends RenamedModule<[x: Tensor, context?: Random
 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context?: RandomContext): Tensor {
-    const inner = gate(this.#activation, ...this.#project(x));
-    return this.downProj.call(dropOut(this.dropout, inner, context));
+    const inner = gate(this.#activation, ...this.#project(x, context));
+    return this.downProj.call(dropOut(this.dropout, inner, context), context);
   }
 }

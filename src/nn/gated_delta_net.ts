@@ -65,7 +65,7 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
   readonly inProjQkvz: Linear | undefined;
   readonly inProjBa: Linear | undefined;
   readonly #options: GatedDeltaNetOptions;
-  readonly #project: (x: Tensor) => Projected;
+  readonly #project: (x: Tensor, context: LayerContext) => Projected;
   readonly #past = new CacheSlot((cache) => new RecurrentState(cache));
 
   /** Makes the parameters, without memory. */
@@ -84,10 +84,10 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
       const [qkvz, ba] = [projection(2 * keys + 2 * values), projection(2 * valueHeads)];
       [this.inProjQkvz, this.inProjBa] = [qkvz, ba];
       const group = valueHeads / keyHeads;
-      this.#project = (x) => {
+      this.#project = (x, context) => {
         const own = group * valueDim;
-        const parts = ungroup(qkvz.call(x), keyHeads, [keyDim, keyDim, own, own]);
-        const rates = ungroup(ba.call(x), keyHeads, [group, group]);
+        const parts = ungroup(qkvz.call(x, context), keyHeads, [keyDim, keyDim, own, own]);
+        const rates = ungroup(ba.call(x, context), keyHeads, [group, group]);
         return [cat(parts.slice(0, 3), -1), at(parts, 3, "part"), at(rates, 0, "part"), at(rates, 1, "part")];
       };
     } else {
@@ -98,7 +98,10 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
         projection(valueHeads),
       ];
       [this.inProjQkv, this.inProjZ, this.inProjB, this.inProjA] = [qkv, z, b, a];
-      this.#project = (x) => [qkv.call(x), z.call(x), b.call(x), a.call(x)];
+      this.#project = (
+        x,
+        context,
+      ) => [qkv.call(x, context), z.call(x, context), b.call(x, context), a.call(x, context)];
     }
     this.#options = options;
   }
@@ -107,7 +110,7 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
   forward(x: Tensor, context: LayerContext): Tensor {
     const { keyHeads, valueHeads, keyDim, valueDim, activation } = this.#options;
     const [batch, seq] = [at(x.shape, 0, "dim"), at(x.shape, 1, "dim")];
-    const [mixed, gate, beta, decay] = this.#project(withoutPadding(x, context));
+    const [mixed, gate, beta, decay] = this.#project(withoutPadding(x, context), context);
     const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
     const parts = activate(activation, this.conv1d.call(mixed, context)).split([keys, keys, values], -1);
     const [q, k, v] = [at(parts, 0, "part"), at(parts, 1, "part"), at(parts, 2, "part")];
@@ -121,7 +124,8 @@ export class GatedDeltaNet extends RenamedModule<[x: Tensor, context: LayerConte
     const unit = this.#normed(k).mul(1 / Math.sqrt(keyDim));
     const read = gatedDeltaRule(this.#normed(q), unit, v, g, beta.sigmoid(), attrs);
     const heads = [batch, seq, valueHeads, valueDim];
-    return this.outProj.call(this.norm.call(read.reshape(heads), gate.reshape(heads)).reshape([batch, seq, values]));
+    const normed = this.norm.call(read.reshape(heads), gate.reshape(heads)).reshape([batch, seq, values]);
+    return this.outProj.call(normed, context);
   }
 
   /** Each head of queries or keys over its root mean square. */

@@ -81,13 +81,13 @@ export class Indexer extends Module<[x: Tensor, latentQueries: Tensor, context: 
     const [batch, seq] = [at(x.shape, 0, "dim"), at(x.shape, 1, "dim")];
     const [cos, sin] = this.#rotary.of(seq, context);
     const turn = (x: Tensor): Tensor => rope(x, cos, sin, headDim, positionIds, { interleaved: true });
-    const queries = turn(this.wqB.call(latentQueries)).reshape([batch, seq * numHeads, headDim]);
-    const own = turn(this.kNorm.call(this.wk.call(x)));
+    const queries = turn(this.wqB.call(latentQueries, context)).reshape([batch, seq * numHeads, headDim]);
+    const own = turn(this.kNorm.call(this.wk.call(x, context)));
     const past = pastKeyValues === undefined ? 0 : pastKeyValues.length;
     const keys = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(own, past);
     const all = at(keys.shape, 1, "dim");
     const scores = queries.to(float32).matmul(keys.to(float32).transpose(1, 2)).mul(1 / Math.sqrt(headDim)).relu();
-    const weights = this.weightsProj.call(x).to(float32).mul(1 / Math.sqrt(numHeads)).unsqueeze(3);
+    const weights = this.weightsProj.call(x, context).to(float32).mul(1 / Math.sqrt(numHeads)).unsqueeze(3);
     const summed = scores.reshape([batch, seq, numHeads, all]).mul(weights).sum(2);
     const { positions } = this.#rotary;
     const places = positions.of(past, seq).unsqueeze(1);

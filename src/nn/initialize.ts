@@ -5,9 +5,11 @@
  * @module
  */
 import { float32 } from "../dtype.ts";
+import { Buffer } from "../device/buffer.ts";
 import { devicePtr } from "../device/device.ts";
 import { keyOf } from "../random.ts";
 import { elementSlices } from "../tensor/shard_layout.ts";
+import type { Parameter } from "../tensor/parameter.ts";
 import { writeParameters } from "../tensor/write.ts";
 import type { Module } from "./module.ts";
 
@@ -23,8 +25,17 @@ export function initializeParameters(root: Module, seed: number): void {
     buffer.materialize();
     buffer.device.kernels.fill({ dtype: buffer.dtype, n: buffer.numel, value: buffer.value, dst: buffer.ptr });
   }
-  writeParameters(root.parameters(), ({ init, fqn, storage: { flatShard, shard } }, owned) => {
-    const { kernels } = flatShard.device;
+  drawParameters(root.parameters(), seed);
+}
+
+/** Initializes parameters that have names as their `init` says, on this rank only what it owns. Every rank must call it. */
+export function drawParameters(parameters: Iterable<Parameter>, seed: number): void {
+  writeParameters(parameters, ({ init, fqn, storage: { flatShard: { device, dtype }, shard } }, values) => {
+    const { kernels } = device;
+    using wide = dtype === float32
+      ? undefined
+      : Buffer.allocate(device, shard.numel * float32.byteLength, `first values of '${fqn}'`);
+    const owned = wide?.ptr ?? values;
     const key = keyOf(seed, fqn);
     for (const { offset, length, local } of elementSlices(shard)) {
       const part = { n: length, dst: devicePtr(owned + local * float32.byteLength) };
@@ -35,5 +46,7 @@ export function initializeParameters(root: Module, seed: number): void {
         kernels.unary({ ...part, dtype: float32, op: "log", p0: 0, p1: 0, src: part.dst });
       } else kernels.fill({ ...part, dtype: float32, value: init.value });
     }
+    if (wide === undefined) return;
+    kernels.cast({ dstDtype: dtype, srcDtype: float32, n: shard.numel, dst: values, src: wide.ptr });
   });
 }

@@ -88,7 +88,7 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     const width = numHeads * (nopeDim + ropeDim);
     if (queryRank === undefined) {
       const project = this.qProj = linear(hiddenSize, width, false);
-      this.#queries = (x) => [project.call(x), undefined];
+      this.#queries = (x, context) => [project.call(x, context), undefined];
     } else {
       const [down, norm, up] = [
         linear(hiddenSize, queryRank, bias),
@@ -101,8 +101,8 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
         ? new Indexer(device, hiddenSize, queryRank, keySelection.indexer, rotary, init)
         : undefined;
       this.#queries = (x, context) => {
-        const latent = norm.call(down.call(x));
-        return [up.call(latent), indexer?.call(x, latent, context)];
+        const latent = norm.call(down.call(x, context));
+        return [up.call(latent, context), indexer?.call(x, latent, context)];
       };
     }
     this.kvAProjWithMqa = linear(hiddenSize, keyValueRank + ropeDim, bias);
@@ -126,13 +126,13 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
     const [projected, selected] = this.#queries(x, context);
     const mask = selected ?? this.#maskOf(context);
     const queries = turn(projected, nopeDim + ropeDim, nopeDim);
-    const parts = this.kvAProjWithMqa.call(x).split([keyValueRank, ropeDim], -1);
+    const parts = this.kvAProjWithMqa.call(x, context).split([keyValueRank, ropeDim], -1);
     const own = [this.kvALayernorm.call(at(parts, 0, "part")), turn(at(parts, 1, "part"), ropeDim, 0)] as const;
     const [latent, turned] = pastKeyValues === undefined ? own : this.#past.of(pastKeyValues).update(...own);
-    const [keys, values] = this.#expand(latent, turned);
+    const [keys, values] = this.#expand(latent, turned, context);
     const dropout = attentionDropout(this, this.#options.attentionDropout, context);
     const attrs = { heads: numHeads, kvHeads: numHeads, causal: true, scale, dropout };
-    const hidden = this.oProj.call(attention(queries, keys, values, attrs, mask));
+    const hidden = this.oProj.call(attention(queries, keys, values, attrs, mask), context);
     const { keySelection } = this.#options;
     if (selected === undefined || keySelection?.type !== "indexer" || !keySelection.isShared) return hidden;
     return { hidden, selectedKeys: selected };
@@ -150,10 +150,10 @@ export class LatentAttention extends Module<[x: Tensor, context: LayerContext], 
   }
 
   /** Keys and values of all heads. */
-  #expand(latent: Tensor, turned: Tensor): readonly [keys: Tensor, values: Tensor] {
+  #expand(latent: Tensor, turned: Tensor, context: LayerContext): readonly [keys: Tensor, values: Tensor] {
     const { numHeads, nopeDim, ropeDim, valueDim } = this.#options;
     const [batch, seq] = [at(latent.shape, 0, "dim"), at(latent.shape, 1, "dim")];
-    const heads = this.kvBProj.call(latent).reshape([batch, seq, numHeads, nopeDim + valueDim]);
+    const heads = this.kvBProj.call(latent, context).reshape([batch, seq, numHeads, nopeDim + valueDim]);
     const parts = heads.split([nopeDim, valueDim], -1);
     const shared = turned.unsqueeze(2).expand([batch, seq, numHeads, ropeDim]);
     const keys = cat([at(parts, 0, "part"), shared], -1);

@@ -8,6 +8,7 @@ import { linearOp, type WeightLayout } from "../ops/matmul.ts";
 import { applyOne } from "../tensor/apply.ts";
 import { type Init, Parameter } from "../tensor/parameter.ts";
 import type { Tensor } from "../tensor/tensor.ts";
+import type { RandomContext } from "./dropout.ts";
 import { Module } from "./module.ts";
 
 /** Options of a linear layer. */
@@ -24,28 +25,33 @@ export interface LinearOptions {
 }
 
 /** `y = x Wᵀ + b`, weight [outFeatures, inFeatures]; or `y = x W + b`, weight [inFeatures, outFeatures]. */
-export class Linear extends Module<[x: Tensor], Tensor> {
+export class Linear extends Module<[x: Tensor, context?: RandomContext], Tensor> {
   /** [outFeatures, inFeatures], or the other way round. */
   readonly weight: Parameter;
   /** [outFeatures], if there is one. */
   readonly bias: Parameter | undefined;
-  readonly #layout: WeightLayout;
+  /** How the weight lies. */
+  readonly layout: WeightLayout;
 
   /** The weight is made here, or given when it is tied to another one. */
   constructor(device: Device, inFeatures: number, outFeatures: number, options: LinearOptions = {}, tied?: Parameter) {
     super();
     const bound = 1 / Math.sqrt(inFeatures);
     const uniform: Init = { kind: "uniform", low: -bound, high: bound };
-    this.#layout = options.layout ?? "outIn";
-    const shape = this.#layout === "outIn" ? [outFeatures, inFeatures] : [inFeatures, outFeatures];
+    this.layout = options.layout ?? "outIn";
+    const shape = this.layout === "outIn" ? [outFeatures, inFeatures] : [inFeatures, outFeatures];
     this.weight = tied ?? new Parameter(device, shape, { init: options.init ?? uniform });
     const biasInit: Init = options.init === undefined ? uniform : { kind: "constant", value: 0 };
     this.bias = options.bias ?? true ? new Parameter(device, [outFeatures], { init: biasInit }) : undefined;
   }
 
-  /** x [.., inFeatures] → [.., outFeatures] */
-  forward(x: Tensor): Tensor {
+  /**
+   * x [.., inFeatures] → [.., outFeatures]
+   *
+   * @param _context for what an adapter of the layer draws in training, where it drops out
+   */
+  forward(x: Tensor, _context?: RandomContext): Tensor {
     const inputs = this.bias === undefined ? [x, this.weight] : [x, this.weight, this.bias];
-    return applyOne(linearOp, inputs, this.#layout);
+    return applyOne(linearOp, inputs, this.layout);
   }
 }

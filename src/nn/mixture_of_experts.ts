@@ -54,11 +54,12 @@ export class MixtureOfExperts extends RenamedModule<[x: Tensor, context?: Random
 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context?: RandomContext): FeedForwardOutput {
-    const rows = this.#jittered(x, context).reshape([-1, at(x.shape, 2, "dim")]);
+    const jittered = this.#jittered(x, context);
+    const rows = jittered.reshape([-1, at(x.shape, 2, "dim")]);
     const noise = this.training ? this.gate.drawNoise(x, context) : undefined;
     const { logits, ...routing } = this.gate.call(rows, noise);
     const routed = this.experts.call(rows, routing);
-    const shared = this.#shared(rows);
+    const shared = this.#shared(jittered, context)?.reshape(rows.shape);
     const hidden = (shared === undefined ? routed : routed.add(shared)).reshape(x.shape);
     return this.#outputRouterLogits ? { hidden, routerLogits: logits } : hidden;
   }
@@ -72,8 +73,9 @@ export class MixtureOfExperts extends RenamedModule<[x: Tensor, context?: Random
     }, x);
   }
 
-  #shared(rows: Tensor): Tensor | undefined {
-    const output = this.sharedExpert?.call(rows);
-    return this.sharedExpertGate === undefined ? output : output?.mul(this.sharedExpertGate.call(rows).sigmoid());
+  /** The output of the expert that all tokens go to, [batch, seq, hidden]. */
+  #shared(x: Tensor, context: RandomContext | undefined): Tensor | undefined {
+    const output = this.sharedExpert?.call(x, context);
+    return this.sharedExpertGate === undefined ? output : output?.mul(this.sharedExpertGate.call(x, context).sigmoid());
   }
 }

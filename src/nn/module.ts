@@ -30,6 +30,18 @@ export type ForwardHook = (args: readonly unknown[], output: unknown) => void;
 /** Runs a module's forward, or does what comes to the same. */
 export type ForwardWrapper = <Args extends readonly unknown[], Out>(forward: (...args: Args) => Out, args: Args) => Out;
 
+/**
+ * A change of a module's output by parameters that the module does not have itself: a low-rank adapter.
+ *
+ * @internal
+ */
+export interface ModuleAdapter<Args extends readonly unknown[], Out> {
+  /** Parameters and modules by their names directly below the module. */
+  children(): Iterable<readonly [name: string, child: ModuleMember]>;
+  /** The module's output, from the output of its forward. */
+  adapt(output: Out, args: Args): Out;
+}
+
 /** dtypes to which floats are cast on their way into a module and out of it; undefined leaves them unchanged. */
 export interface BoundaryDtypes {
   /** dtype of the module's inputs. */
@@ -69,6 +81,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
   readonly #hooks = new Set<ForwardHook>();
   #boundary = AS_THEY_ARE;
   #wrapper: ForwardWrapper | undefined;
+  #adapter: ModuleAdapter<Args, Out> | undefined;
   #training = true;
   #fqn: string | undefined;
 
@@ -83,7 +96,10 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    * @throws {ArgumentError} if the forward gives tensors in anything but arrays and plain objects
    */
   call(...args: Args): Out {
-    const forward = (...given: Args): Out => this.forward(...given);
+    const forward = (...given: Args): Out => {
+      const output = this.forward(...given);
+      return this.#adapter === undefined ? output : this.#adapter.adapt(output, given);
+    };
     const wrapper = this.#wrapper;
     return this.callAs(wrapper === undefined ? forward : (...given) => wrapper(forward, given), args);
   }
@@ -154,6 +170,22 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
     return () => void (this.#wrapper = undefined);
   }
 
+  /**
+   * Lets an adapter change the module's output, before any hook sees it. The adapter's parameters join the tree, whose names must be
+   * given again.
+   *
+   * @throws {ArgumentError} if the module has an adapter
+   */
+  attachAdapter(adapter: ModuleAdapter<Args, Out>): HookHandle {
+    if (this.#adapter !== undefined) {
+      throw new ArgumentError(
+        `Cannot add an adapter to '${this.#fqn ?? this.constructor.name}': it has one; merge or remove it first`,
+      );
+    }
+    this.#adapter = adapter;
+    return () => void (this.#adapter = undefined);
+  }
+
   /** True if the module is in training mode, false in evaluation mode. */
   get training(): boolean {
     return this.#training;
@@ -182,6 +214,7 @@ export abstract class Module<Args extends readonly unknown[] = readonly unknown[
    */
   *children(): Generator<readonly [name: string, child: ModuleMember]> {
     for (const [field, value] of Object.entries(this)) yield* partsIn(this.nameOf(field), value, isPart);
+    if (this.#adapter !== undefined) yield* this.#adapter.children();
   }
 
   /** A field's name in FQNs: snake_case of the field where a subclass does not say another one. */

@@ -26,8 +26,10 @@ export type Init =
   | { readonly kind: "logUniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
 
-/** Flat float32 memory of this rank's elements of some parameters, which an optimizer updates in one call. */
+/** Flat memory of this rank's elements of some parameters, which an optimizer updates in one call if they are trained. */
 export interface FlatShard {
+  /** dtype of the elements at `param`: float32, or a narrower one of frozen parameters. */
+  readonly dtype: DType;
   /** Device of the memory, which may differ from the device that computes with the parameters. */
   readonly device: Device;
   /** Storage of optimizer states between updates. @default the device */
@@ -97,6 +99,7 @@ export interface ParameterStorage {
 function plainStorage(parameter: Parameter, buffer: Buffer): ParameterStorage {
   const sink = new GradientSlot({ onFinish: () => parameter.announceGradient() });
   const flatShard: FlatShard = {
+    dtype: float32,
     device: buffer.device,
     length: parameter.numel,
     get param() {
@@ -160,6 +163,11 @@ export class Parameter extends Tensor {
   fqn: string = UNNAMED;
   /** Distribution of the parameter's first values. */
   readonly init: Init;
+  /**
+   * What its values are kept in where it is sharded while it is frozen, such as the dtype of its file: no narrower one loses what the file
+   * says. Trained parameters, and those that are not sharded, are float32. Set it before `fullyShard`. @default float32
+   */
+  frozenDtype: DType = float32;
   /** The parameter's own memory, which holds its master values until it is sharded. */
   #own: Buffer;
   #plain: ParameterStorage;
@@ -231,8 +239,18 @@ export class Parameter extends Tensor {
     return this.#requiresGrad;
   }
 
-  /** Freezes the parameter (`false`), or trains it again. */
+  /**
+   * Freezes the parameter (`false`), or trains it again.
+   *
+   * @throws {ArgumentError} if it is kept in a narrower dtype, because it was frozen when it was sharded
+   */
   override set requiresGrad(requiresGrad: boolean) {
+    const { dtype: kept } = this.#storage.flatShard;
+    if (requiresGrad && kept !== float32) {
+      throw new ArgumentError(
+        `Cannot train '${this.fqn}': it was sharded while it was frozen, and is kept in ${kept.name}; set requiresGrad before fullyShard`,
+      );
+    }
     this.#requiresGrad = requiresGrad;
     const { shape, dtype } = this;
     this.setEdge(requiresGrad ? { node: undefined, index: 0, sink: this.#storage.sink, shape, dtype } : undefined);

@@ -4,7 +4,6 @@
  * @module
  */
 import { type DevicePtr, devicePtr } from "../device/device.ts";
-import { float32 } from "../dtype.ts";
 import { unwind } from "../unwind.ts";
 import type { FlatShard, Parameter } from "./parameter.ts";
 
@@ -54,14 +53,14 @@ export function openForWriting(parameters: Iterable<Parameter>): ParameterWritin
 export function ownedPtr(parameter: Parameter): DevicePtr {
   parameter.requireValues();
   const { flatShard, shard: { offset } } = parameter.storage;
-  return devicePtr(flatShard.param + offset * float32.byteLength);
+  return devicePtr(flatShard.param + offset * flatShard.dtype.byteLength);
 }
 
 /**
  * Calls `write` to overwrite this rank's elements of parameters, whose memory is allocated first if they have none. Every rank
  * must call it with the same parameters. If `write` throws, parameters without values have no memory afterwards.
  *
- * @param write receives each parameter and the address of its `storage.shard.numel` float32 elements
+ * @param write receives each parameter and the address of its `storage.shard.numel` elements, of `storage.flatShard.dtype`
  */
 export function writeParameters(
   parameters: Iterable<Parameter>,

@@ -10,8 +10,10 @@ import { ATTENTION, type Attention, OWN_ATTENTION } from "../device/attention.ts
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { DEVICES } from "../device/registry.ts";
 import { SCHEDULE_NAMES, type ScheduleName } from "../optim/schedule.ts";
-import { type TrackerName, TRACKERS } from "../trackers/open.ts";
 import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
+import { type AdapterConfig, adapterSection } from "./adapter_config.ts";
+import { count, path, size } from "./config_values.ts";
+import { type OutputConfig, outputSection } from "./output_config.ts";
 
 /**
  * Data to train on.
@@ -113,31 +115,8 @@ export interface TrainConfig {
   readonly seed: number;
 }
 
-/**
- * Output of the run.
- *
- * @internal
- */
-export interface OutputConfig {
-  readonly out: string;
-  readonly resume?: string | undefined;
-  readonly overwrite: boolean;
-  readonly setAside: boolean;
-  readonly saveEvery: number;
-  readonly keepLast: number;
-  readonly asyncSave: boolean;
-  readonly stateDictType: "sharded" | "full";
-  readonly evalEvery: number;
-  readonly logEvery: number;
-  readonly reportTo: readonly TrackerName[];
-  readonly runName?: string | undefined;
-  readonly sampleTokens: number;
-  readonly trace?: string | undefined;
-  readonly prompt?: string | undefined;
-}
-
 /** Default peak learning rates: trained weights need small steps. */
-export const PEAK_LEARNING_RATES = { fromScratch: 2e-3, fineTuning: 2e-5 } as const;
+export const PEAK_LEARNING_RATES = { fromScratch: 2e-3, fineTuning: 2e-5, adapter: 2e-4 } as const;
 
 /** Largest default number of warm-up steps. */
 const USUAL_WARMUP = 20;
@@ -150,11 +129,7 @@ export function usualWarmupSteps(steps: number): number {
 /** Values of `mesh`. */
 const MESH = /^(?:shard|hybrid|[1-9]\d*x[1-9]\d*)$/;
 
-const count = z.int().nonnegative();
-const size = z.int().positive();
 const seconds = z.number().positive();
-/** Not empty, as an unset variable of a shell would be. */
-const path = z.string().regex(/./s, "a path");
 
 /** Data keys. */
 export const dataSection: Section<DataConfig> = section(
@@ -307,7 +282,7 @@ export const trainSection: Section<TrainConfig> = section(
     }),
     learningRate: z.number().nonnegative().optional().describe(
       `Peak learning rate (default: ${PEAK_LEARNING_RATES.fromScratch}; with a model to fine-tune ` +
-        `${PEAK_LEARNING_RATES.fineTuning.toExponential()})`,
+        `${PEAK_LEARNING_RATES.fineTuning.toExponential()}, with an adapter ${PEAK_LEARNING_RATES.adapter.toExponential()})`,
     ).meta({ otherNames: ["lr"] }),
     schedule: z.enum(SCHEDULE_NAMES).default("cosine").describe(
       "Shape of the learning rate's fall after the warm-up",
@@ -325,66 +300,32 @@ export const trainSection: Section<TrainConfig> = section(
   }),
 );
 
-/** Output keys. */
-export const outputSection: Section<OutputConfig> = section(
-  "output",
-  z.strictObject({
-    out: path.default("runs/train").describe("Folder for metrics, checkpoints and the model").meta({
-      otherNames: ["output-dir", "output", "save-dir"],
-    }),
-    resume: path.optional().describe(
-      "Checkpoint to resume from; 'auto' takes the newest complete one in the output folder",
-    ),
-    overwrite: z.boolean().default(false).describe(
-      "Replace another run's metrics and model in the output folder",
-    ).meta({ otherNames: ["overwrite-output-dir"] }),
-    setAside: z.boolean().default(false).describe(
-      "Move another run's output, with its checkpoints, to a new folder beside the output folder",
-    ),
-    saveEvery: count.default(0).describe("Save a checkpoint every n steps; 0 saves none").meta({
-      otherNames: ["save-steps", "save-interval"],
-    }),
-    keepLast: size.default(3).describe("Number of newest checkpoints to keep"),
-    asyncSave: z.boolean().default(false).describe(
-      "Write checkpoints while training goes on, from a copy in memory (the size of weights and optimizer states)",
-    ).meta({ otherNames: ["async-mode", "async-checkpoint"] }),
-    stateDictType: z.enum(["sharded", "full"]).default("sharded").describe(
-      "Contents of a checkpoint: sharded: shards to resume from; full: a Hugging Face model as well",
-    ).meta({ otherNames: ["fsdp-state-dict-type"] }),
-    evalEvery: count.default(0).describe(
-      "Evaluate on evalData every n steps; 0 evaluates after the last step only",
-    ),
-    logEvery: size.default(10).describe("Print a line every n steps").meta({
-      otherNames: ["logging-steps", "log-interval"],
-    }),
-    reportTo: z.array(z.enum(TRACKERS)).default([]).describe(
-      "Trackers that show the metrics besides metrics.jsonl: tensorboard writes files that 'wandb sync' reads too; mlflow sends " +
-        "to MLFLOW_TRACKING_URI",
-    ),
-    runName: z.string().min(1).optional().describe("Name of the run at trackers (default: the output folder's)"),
-    sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
-    trace: path.regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
-      "Folder for traces of units, calls and kernels; 'fullyshard trace' merges them into a file for Perfetto",
-    ).meta({ otherNames: ["profile", "profile-dir", "torch-profiler"] }),
-    prompt: z.string().optional().describe("Prompt of the sample (default: a beginning of the data)"),
-  }),
-);
-
 /** All sections of a training run. */
 export const TRAIN_SECTIONS: readonly [
   Section<DataConfig>,
   Section<ModelConfig>,
+  Section<AdapterConfig>,
   Section<ParallelConfig>,
   Section<ForeignKeys>,
   Section<HostConfig>,
   Section<TrainConfig>,
   Section<OutputConfig>,
-] = [dataSection, modelSection, parallelSection, foreignSection, hostSection, trainSection, outputSection];
+] = [
+  dataSection,
+  modelSection,
+  adapterSection,
+  parallelSection,
+  foreignSection,
+  hostSection,
+  trainSection,
+  outputSection,
+];
 
 /** The settings of a step, besides its model. */
 export type StepConfig =
   & Pick<DataConfig, "sequenceLength">
   & Pick<OutputConfig, "asyncSave">
+  & AdapterConfig
   & ParallelConfig
   & TrainConfig;
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { addLora, loraOf } from "../adapters/lora.ts";
 import { at } from "../at.ts";
 import { standInOf } from "../comm/data/dry.ts";
 import { DeviceMesh, deviceMesh } from "../comm/mesh.ts";
@@ -87,7 +88,15 @@ export class ShardingDescription {
     const seq = sequenceLength ?? Math.min(model.maxPositions, 256);
     const sizes = { globalBatch: batch * worldSize, microBatches: 1, sequenceLength: seq };
     const plane = { ...standInOf(all), ...stagingBytes > 0 ? { stagingBytes } : {} };
+    const lora = loraOf(model);
     const { peakBytes, terms, offloaded } = await dryStep(model.hfConfig, {
+      adapt: (twin) => {
+        if (lora !== undefined) addLora(twin, lora.settings);
+        const dtypes = new Map(Array.from(model.namedParameters(), ([name, { frozenDtype }]) => [name, frozenDtype]));
+        for (const [name, parameter] of twin.namedParameters()) {
+          parameter.frozenDtype = dtypes.get(name) ?? parameter.frozenDtype;
+        }
+      },
       parallelize: (twin, { group }) => {
         const modules = [...model.namedModules()];
         for (const [i, [, ofTwin]] of [...twin.namedModules()].entries()) {

@@ -3,17 +3,21 @@
  *
  * @module
  */
+import { loadAdapterWeights, readAdapterFolder, withoutAdapter } from "../adapters/files.ts";
+import { addLora, drawAdapter, loraOf } from "../adapters/lora.ts";
+import { type HfWeights, openHfWeights } from "../checkpoint/format/hf_index.ts";
 import { refuseAdapter } from "../checkpoint/format/adapters.ts";
 import { companionsOf, describeLeftOut, type FolderCompanions } from "../checkpoint/format/companions.ts";
 import { otherCheckpoint } from "../checkpoint/format/other_programs.ts";
 import { findSnapshot, formatHubName, hubCache, parseHubName } from "../checkpoint/hugging_face/hub_cache.ts";
-import { type LoadHfOptions, loadHfWeights } from "../checkpoint/hugging_face/load.ts";
+import { type LoadHfOptions, loadHfWeights, loadWeights } from "../checkpoint/hugging_face/load.ts";
 import { summarizeNames } from "../checkpoint/hugging_face/names.ts";
-import { saveHfDirectory } from "../checkpoint/hugging_face/save.ts";
+import { requireStorable } from "../checkpoint/state_dict/transfer.ts";
 import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
+import type { DType } from "../dtype.ts";
 import { eosIdsOf } from "../eos_ids.ts";
 import { ArgumentError, FileError } from "../errors.ts";
 import { parseJsonObject } from "../json.ts";
@@ -25,7 +29,9 @@ import { pathKind, readBytes } from "../runtime/files.ts";
 import { Logger, standardErrorSink } from "../runtime/log.ts";
 import { writeParameters } from "../tensor/write.ts";
 import { unwind } from "../unwind.ts";
+import { setFileDtypes } from "./frozen_dtypes.ts";
 import type { Run } from "./run.ts";
+import { saveModel } from "./save_model.ts";
 
 /**
  * Source of a model:
@@ -40,6 +46,13 @@ export type ModelSource = string | Readonly<Record<string, unknown>>;
 export interface OpenModelOptions extends Partial<ShardModelOptions>, LoadHfOptions {
   /** Seed of initial values, if no weights are read. @default 0 */
   readonly seed?: number;
+  /** Folder of an adapter that PEFT, or `saveAdapter`, wrote for the model; it is applied, and trained further. @default none */
+  readonly adapter?: string;
+  /**
+   * dtype that frozen parameters are kept in where they are sharded: `file`, each in the dtype of its file, or one dtype for all.
+   * Trained parameters are float32. @default `file`
+   */
+  readonly frozenDtype?: "file" | DType;
   /** Receives notices about the folder's files. @default standard error, a line each */
   readonly log?: Logger;
 }
@@ -74,6 +87,8 @@ export async function openModel(
     seed = 0,
     broadcastFromRank0 = false,
     log = new Logger({ sink: standardErrorSink() }),
+    adapter,
+    frozenDtype = "file",
     fsdpPlan,
     mesh,
     ...sharding
@@ -86,10 +101,15 @@ export async function openModel(
   }
   const place = typeof source === "string" ? placeOf(source) : undefined;
   const folder = place !== undefined && pathKind(place) === "directory" ? place : undefined;
-  if (folder !== undefined) refuseAdapter(folder);
+  if (folder !== undefined && adapter === undefined) refuseAdapter(folder);
   const hfConfig = typeof source === "string" ? await readHfConfig(place ?? source) : source;
   const model = buildModel(device, hfConfig);
   if (folder !== undefined) await setEosIds(model, folder);
+  if (frozenDtype !== "file") setFrozenDtype(model, frozenDtype);
+  else if (folder !== undefined && pathKind(`${folder}/${MANIFEST_FILE}`) === "none") {
+    await setFileDtypes(model, folder, { device, group });
+  }
+  if (adapter !== undefined) await addAdapter(model, adapter, log);
   let listed: FolderCompanions | undefined;
   const companions = (from: string): FolderCompanions => listed ??= companionsOf(from);
   if (folder !== undefined) model.companions = { read: () => companions(folder).read() };
@@ -97,20 +117,29 @@ export async function openModel(
     folder,
     load: async (given) => {
       const reading = { broadcastFromRank0, ...given };
-      if (isDry(device)) materialize(model);
-      else if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
+      const base = withoutAdapter(model);
+      const lora = loraOf(model);
+      if (isDry(device)) return materialize(model);
+      if (folder === undefined) initializeParameters(model, requireSameSeed(seed, group));
       else if (pathKind(`${folder}/${MANIFEST_FILE}`) === "file") {
-        await loadCheckpoint({ directory: folder, from: folder, model, group, ...reading });
+        await loadCheckpoint({ directory: folder, from: folder, model: base, group, ...reading });
       } else {
-        const { ignored, files } = await loadHfWeights(model, folder, group, reading);
+        const open = (): Promise<HfWeights> => openHfWeights(folder);
+        const { ignored, files } = adapter === undefined
+          ? await loadHfWeights(base, folder, group, reading)
+          : await loadWeights(base, folder, group, reading, { what: "model", open }); // An adapter may lie beside.
         const note = log.withRank(group.rank).once();
         if (ignored.length > 0) note.info(`Left tensors of '${folder}' unread: ${summarizeNames(ignored)}`);
-        if (group.rank > 0) return;
-        const line = describeLeftOut(folder, companions(folder), files, ", and out of what is saved");
+        const line = group.rank > 0
+          ? undefined
+          : describeLeftOut(folder, companions(folder), files, ", and out of what is saved");
         if (line !== undefined) note.info(line);
       }
+      if (lora === undefined) return;
+      if (adapter !== undefined) await loadAdapterWeights(lora, adapter, group, reading);
+      else if (folder !== undefined) drawAdapter(lora, requireSameSeed(seed, group));
     },
-    save: (directory, options) => saveHfDirectory(model, directory, group, options),
+    save: (directory, options) => saveModel(model, directory, group, options),
   };
   if (fsdpPlan !== undefined) {
     const handle = shardModel(model, { ...sharding, fsdpPlan, mesh: mesh ?? group });
@@ -122,6 +151,22 @@ export async function openModel(
     }
   }
   return model;
+}
+
+/** Has all parameters that will be frozen kept in one dtype. */
+function setFrozenDtype(model: CausalLm, dtype: DType): void {
+  requireStorable(dtype);
+  for (const parameter of model.parameters()) parameter.frozenDtype = dtype;
+}
+
+/** Adds the adapter of a folder, without values yet. */
+async function addAdapter(model: CausalLm, folder: string, log: Logger): Promise<void> {
+  const { options, otherKeys, baseModel, unknownKeys } = await readAdapterFolder(folder);
+  const lora = addLora(model, options);
+  lora.otherKeys = otherKeys;
+  lora.baseModel = baseModel;
+  if (unknownKeys.length === 0) return;
+  log.info(`Kept keys of the adapter '${folder}' as they are, which are not known here: ${unknownKeys.join(", ")}`);
 }
 
 /** The path of a source: itself if it exists, else the snapshot of that model in Hugging Face's cache. */

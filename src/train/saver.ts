@@ -4,13 +4,14 @@
  *
  * @module
  */
-import { saveHfDirectory } from "../checkpoint/hugging_face/save.ts";
+import { trainedPart } from "../adapters/files.ts";
 import { type AsyncSave, asyncSave } from "../checkpoint/sharded/async_save.ts";
 import { saveCheckpoint } from "../checkpoint/sharded/save.ts";
 import type { SaveCheckpointOptions } from "../checkpoint/sharded/save_plan.ts";
 import { CheckpointStager } from "../checkpoint/sharded/stager.ts";
 import type { Logger } from "../runtime/log.ts";
-import type { OutputConfig } from "./config.ts";
+import type { OutputConfig } from "./output_config.ts";
+import { saveModel } from "./save_model.ts";
 import type { StepContext } from "./step.ts";
 
 /** Saves a run's checkpoints. */
@@ -29,7 +30,7 @@ export class CheckpointSaver implements Disposable {
     this.#log = log;
     if (!config.asyncSave) return;
     this.#stager = new CheckpointStager(device);
-    this.#stager.reserve(model, optimizer);
+    this.#stager.reserve(trainedPart(model), optimizer);
   }
 
   /** True if this rank's Worker has nothing left to do. Never waits. */
@@ -41,14 +42,14 @@ export class CheckpointSaver implements Disposable {
   async save(options: Pick<SaveCheckpointOptions, "step" | "state" | "environment">): Promise<void> {
     const { model, optimizer, group } = this.#context;
     const { out: directory, keepLast, stateDictType } = this.#config;
-    const what = { ...options, directory, model, optimizer, group, keepLast };
+    const what = { ...options, directory, model: trainedPart(model), optimizer, group, keepLast };
     if (this.#stager !== undefined) {
       await this.finishPending();
       this.#saving = asyncSave({ ...what, stager: this.#stager });
       return;
     }
     const { path } = await saveCheckpoint(what);
-    if (stateDictType === "full") await saveHfDirectory(model, `${path}/model`, group);
+    if (stateDictType === "full") await saveModel(model, `${path}/model`, group);
     this.#tell(path);
   }
 

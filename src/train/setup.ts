@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { trainedPart } from "../adapters/files.ts";
 import { CheckpointStager } from "../checkpoint/sharded/stager.ts";
 import { standInOf } from "../comm/data/dry.ts";
 import type { Batch } from "../data/loader.ts";
@@ -11,7 +12,7 @@ import { replicate } from "../ddp/replicate.ts";
 import type { Device } from "../device/device.ts";
 import { POOL_NAME } from "../device/offload.ts";
 import { countingPool, type StatePool } from "../device/state_pool.ts";
-import { dtypeFrom, float16, float32 } from "../dtype.ts";
+import { type DType, dtypeFrom, float16, float32 } from "../dtype.ts";
 import { ConfigError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
@@ -21,6 +22,7 @@ import { SCHEDULES } from "../optim/schedule.ts";
 import { cpuOffloadPolicy } from "../parallel/offload.ts";
 import { type DtypeLedger, ledgerOf, resolvePrecision } from "../parallel/precision.ts";
 import { shardModel } from "../plans/shard_model.ts";
+import { adapt, hasAdapter } from "./adapter_config.ts";
 import { checkpointingOf, requireCompatible, requireSizes } from "./checks.ts";
 import { PEAK_LEARNING_RATES, type RunConfig, type StepConfig, usualWarmupSteps } from "./config.ts";
 import { type DryRun, dryRun, type DryRunOptions } from "./dry_run.ts";
@@ -41,6 +43,12 @@ export interface StepEstimate extends DryRun {
 
 /** A step for a dry run. */
 interface StepTrial {
+  /** Folder of an adapter. @default none */
+  readonly adapter?: string | undefined;
+  /** dtype that frozen parameters are kept in. @default `file`: the dtype of their file */
+  readonly frozenDtype?: "file" | DType;
+  /** Adds the adapter that is trained in place of the model. @default none */
+  readonly adapt?: (model: CausalLm) => void;
   /** Refuses a model for which the step is not possible. */
   readonly check?: (model: CausalLm) => void;
   /** Shards or replicates the model. */
@@ -66,14 +74,18 @@ export async function dryStep(
   const hasGraph = trial.cudaGraphs === true;
   const taken = await dryRun(async (run) => {
     const { device, group } = run;
-    const model = await openModel(run, source);
+    const model = await openModel(run, source, {
+      frozenDtype: trial.frozenDtype ?? "file",
+      ...trial.adapter === undefined ? {} : { adapter: trial.adapter },
+    });
+    trial.adapt?.(model);
     trial.check?.(model);
     for (const { numel } of model.parameters()) numParameters += numel;
     trial.parallelize(model, run);
     await model.load();
     const optimizer = trial.optimizer(model);
     const scaler = trial.scaler?.(device);
-    if (trial.asyncSave === true) new CheckpointStager(device).reserve(model, optimizer);
+    if (trial.asyncSave === true) new CheckpointStager(device).reserve(trainedPart(model), optimizer);
     const graph = hasGraph ? new StepGraph(device) : undefined;
     const context = { device, group, model, optimizer, maxGradNorm: trial.maxGradNorm, scaler, graph };
     return () => trainStep(context, trial.batch, 1);
@@ -95,6 +107,9 @@ export async function estimateStep(
   const { worldSize } = options;
   const pool = config.offloadStates === undefined ? undefined : countingPool(config.offloadStates);
   const taken = await dryStep(source, {
+    adapter: config.adapter,
+    frozenDtype: frozenDtypeOf(config),
+    adapt: (model) => adapt(model, config, undefined),
     check: (model) => requireSizes(config, model, worldSize),
     parallelize: (model, run) => parallelize(model, run, config, { optimizerStates: pool }),
     optimizer: (model) => optimizerOf(model, config),
@@ -105,6 +120,10 @@ export async function estimateStep(
     cudaGraphs: config.cudaGraphs,
   }, options);
   return { ...taken, stateFileBytes: pool?.allocator.stats.inUse ?? 0 };
+}
+
+function frozenDtypeOf({ frozenDtype }: StepConfig): "file" | DType {
+  return frozenDtype === "file" ? frozenDtype : dtypeFrom(frozenDtype);
 }
 
 /** A rank's part of a step, filled with one token. */
@@ -146,7 +165,11 @@ export async function planModel(
   const estimate = await group.together("estimate a step", () => estimateStep(config, source, { ...here, rank }));
   const shortage = worstShortage(group, needsOf(estimate, device));
   if (shortage === undefined) {
-    return { model: await openModel(run, source, { seed, broadcastFromRank0 }), estimate };
+    const adapter = config.adapter === undefined ? {} : { adapter: config.adapter };
+    const frozenDtype = frozenDtypeOf(config);
+    const model = await openModel(run, source, { seed, broadcastFromRank0, frozenDtype, ...adapter });
+    adapt(model, config, typeof source === "string" ? source : undefined);
+    return { model, estimate };
   }
   // The number of replicas stays; more ranks share each.
   const replicas = strategy === "fsdp" ? size / shardRanks(run, config.mesh) : 1;
@@ -244,9 +267,11 @@ export function scalerOf(device: Device, { precision }: StepConfig): GradScaler 
 /** The optimizer of a run. */
 export function optimizerOf(model: CausalLm, config: StepConfig): AdamW {
   const { schedule, steps, beta1, beta2, weightDecay } = config;
-  const usualRate = PEAK_LEARNING_RATES[model.files?.folder === undefined ? "fromScratch" : "fineTuning"];
+  const usual = model.files?.folder === undefined ? "fromScratch" : "fineTuning";
+  const usualRate = PEAK_LEARNING_RATES[hasAdapter(model) ? "adapter" : usual];
   const { learningRate = usualRate, warmupSteps = usualWarmupSteps(steps) } = config;
-  return new AdamW(model.parameters(), {
+  const trained = [...model.parameters()].filter(({ requiresGrad }) => requiresGrad);
+  return new AdamW(trained, {
     learningRate,
     schedule: SCHEDULES[schedule]({ warmupSteps: Math.min(warmupSteps, steps), steps }),
     betas: [beta1, beta2],

@@ -7,7 +7,7 @@ import { at } from "../at.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import type { Batch } from "../data/loader.ts";
 import type { Device, DevicePtr } from "../device/device.ts";
-import { float32 } from "../dtype.ts";
+import type { DType } from "../dtype.ts";
 import { NativeError, NonFiniteError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { clipGradNorm } from "../optim/clip.ts";
@@ -128,9 +128,8 @@ function readBoth({ device }: StepContext, loss: Tensor, norm: Tensor): { loss: 
 function nonFinite({ group, model, scaler }: StepContext, what: string, stepsTaken: number): NonFiniteError {
   const parameters = [...model.parameters()];
   const hasBadWeight = (parameter: Parameter): boolean =>
-    !areFinite(parameter.storage.flatShard.device, ownedPtr(parameter), parameter.storage.shard.numel);
-  const hasBadGradient = ({ grad }: Parameter): boolean =>
-    grad !== undefined && !areFinite(grad.device, grad.ptr, grad.numel);
+    !areFinite(parameter.storage.flatShard, ownedPtr(parameter), parameter.storage.shard.numel);
+  const hasBadGradient = ({ grad }: Parameter): boolean => grad !== undefined && !areFinite(grad, grad.ptr, grad.numel);
   const [badWeight, badGradient] = [hasBadWeight, hasBadGradient].map((isBad) => {
     const found = group.exchangeText(String(parameters.findIndex(isBad)), "non-finite parameters").map(Number);
     return parameters.find((_, index) => found.includes(index))?.fqn;
@@ -151,9 +150,13 @@ function nonFinite({ group, model, scaler }: StepContext, what: string, stepsTak
   return new NonFiniteError(`${what}: ${where}. ${advice}`);
 }
 
-/** True if all of `n` float32 numbers are finite. */
-function areFinite(device: Device, src: DevicePtr, n: number): boolean {
+/** True if all of `n` numbers are finite. */
+function areFinite(
+  { device, dtype }: { readonly device: Device; readonly dtype: DType },
+  src: DevicePtr,
+  n: number,
+): boolean {
   using largest = zeros(device, []);
-  device.kernels.maxAbs({ dtype: float32, n, dst: largest.ptr, src });
+  device.kernels.maxAbs({ dtype, n, dst: largest.ptr, src });
   return Number.isFinite(largest.item());
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { saveHfDirectory } from "../checkpoint/hugging_face/save.ts";
+import { trainedPart } from "../adapters/files.ts";
 import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { requireSavable } from "../checkpoint/state_dict/savable.ts";
 import type { FlightRecord } from "../comm/flight_record.ts";
@@ -17,6 +17,7 @@ import { runtime } from "../runtime/processes.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
 import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
+import { hasAdapter } from "./adapter_config.ts";
 import {
   requireData,
   requireGraphs,
@@ -35,6 +36,7 @@ import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
 import { Progress } from "./progress.ts";
 import { launch, type Run } from "./run.ts";
+import { saveModel } from "./save_model.ts";
 import { parseSavedState } from "./saved_state.ts";
 import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
@@ -104,8 +106,8 @@ class Training {
     requireSameConfig(group, config);
     requireSaves(config);
     requireGraphs(config, device, group);
-    const { hfConfig } = this.#options;
-    const { model, estimate } = await group.together("plan the model", () => planModel(this.#run, config, hfConfig));
+    const plan = (): ReturnType<typeof planModel> => planModel(this.#run, config, this.#options.hfConfig);
+    const { model, estimate } = await group.together("plan the model", plan);
     using folder = await group.together("take the output folder", async () => {
       return group.rank === 0 ? await takeFolder(config) : undefined;
     });
@@ -126,7 +128,7 @@ class Training {
     const note = (text: string): void => this.#log.once().info(text);
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
-    requireSavable(model, group); // before training, and not after it
+    requireSavable(trainedPart(model), group); // before training, and not after it
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
@@ -152,9 +154,10 @@ class Training {
   #tellBytes({ vocabSize }: CausalLm): void {
     const [log, unused] = [this.#log.once(), vocabSize - BYTE_TOKENIZER.vocabSize];
     if (unused <= 0) log.info("Tokens are bytes: no --tokenizer");
-    else {log.warn(
-        `Tokens are bytes, as no --tokenizer is given: ${unused} of the model's ${vocabSize} ids are never used`,
-      );}
+    else {
+      const why = "Tokens are bytes, as no --tokenizer is given";
+      log.warn(`${why}: ${unused} of the model's ${vocabSize} ids are never used`);
+    }
   }
 
   #openData(model: CausalLm, name: "data" | "evalData", tokenizer?: Tokenizer): Promise<TextData> {
@@ -177,8 +180,7 @@ class Training {
   #describe({ numParameters, peakBytes }: StepEstimate, { numSamples, description }: TextData): void {
     const { strategy, precision, globalBatch } = this.#config;
     const { device, group: { kind, size } } = this.#run;
-    const ranks = `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${kind})`;
-    const log = this.#log.once();
+    const [log, ranks] = [this.#log.once(), `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${kind})`];
     log.info(`${ranks}, ${countOf(numParameters, "parameter")}, ${precision}, about ${formatBytes(peakBytes)} a rank`);
     log.info(`On ${device.name}, ${device.detail}`);
     log.info(`${description}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
@@ -187,8 +189,8 @@ class Training {
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
     const { out: directory, broadcastFromRank0 } = this.#config;
     const log = this.#log.once();
-    const environment = this.#environment();
-    const loaded = await loadCheckpoint({ ...context, directory, from, environment, broadcastFromRank0 });
+    const what = { ...context, model: trainedPart(context.model), environment: this.#environment() };
+    const loaded = await loadCheckpoint({ ...what, directory, from, broadcastFromRank0 });
     if (loaded === undefined) return log.info(`No checkpoint in '${directory}' yet, so training begins at step 1`);
     const { path, step, state, skipped, differences, changes } = loaded;
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
@@ -341,8 +343,9 @@ class Training {
   async #finish(model: CausalLm, tokenizer: Tokenizer, prompt: SamplePrompt | undefined): Promise<FinishedModel> {
     const { out, sampleTokens, seed } = this.#config;
     const folder = `${out}/model`;
-    await saveHfDirectory(model, folder, this.#run.group);
-    this.#log.once().info(`Wrote the model to '${folder}': to train it further, give '--model ${folder}'`);
+    await saveModel(model, folder, this.#run.group);
+    const what = hasAdapter(model) ? "adapter" : "model";
+    this.#log.once().info(`Wrote the ${what} to '${folder}': to train it further, give '--${what} ${folder}'`);
     if (prompt === undefined) return { folder, sample: undefined };
     const maxNewTokens = Math.min(sampleTokens, model.maxPositions - prompt.ids.length);
     // Ids beyond the vocabulary are never drawn.

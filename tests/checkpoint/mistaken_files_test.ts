@@ -130,7 +130,7 @@ describe("an adapter", () => {
       const message = await refusal(() => openModel(run, model));
       assert.match(
         message,
-        /A PEFT adapter.* lies beside model\.safetensors, and adapters are not applied here\. Merge it/,
+        /A PEFT adapter.* lies beside model\.safetensors: give the folder as the adapter too \('--adapter'/,
       );
       assert.ok(message.includes(`or move ${file} to another folder to use the weights without it`), message);
       if (file === "adapter_config.json") assert.match(message, /adapter \(LORA\) of 'org\/base'/);
@@ -142,7 +142,7 @@ describe("an adapter", () => {
     for (const act of [() => openModel(run, folder.file("alone")), () => openStored(folder.file("alone"))]) {
       assert.match(
         await refusal(act),
-        /alone: It is a PEFT adapter \(LORA\) of 'org\/base' and not a model: .*or give the folder of the base model$/,
+        /alone: It is a PEFT adapter \(LORA\) of 'org\/base' and not a model: give the folder of the base model, and this one as its adapter \('--adapter'/,
       );
     }
   });

@@ -29,6 +29,18 @@ describe("parity", () => {
     });
   }
 
+  for (const [world, tied] of [[2, true], [3, false], [4, true]] as const) {
+    it(`LoRA gives the same bits sharded, replicated and accumulated, on ${world} ranks as on one`, async () => {
+      const cases = casesOf(world, { tied, steps: 3, lora: true });
+      assert.equal((await trainAlike(cases)).losses.length, 3);
+    });
+  }
+
+  it("LoRA in bfloat16 gives the same bits sharded, replicated and accumulated", async () => {
+    const precision = { paramDtype: "bfloat16", reduceDtype: "float32" };
+    await trainAlike(casesOf(2, { tied: false, steps: 3, precision, lora: true }));
+  });
+
   it("bfloat16 gives the same bits sharded, replicated and accumulated, where sums are float32", async () => {
     const precision = { paramDtype: "bfloat16", reduceDtype: "float32" };
     const cases = casesOf(2, { tied: false, steps: 3, precision });

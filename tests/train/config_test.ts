@@ -13,6 +13,8 @@ const keys = [
   ...["data", "eval-data", "text-field", "tokenizer", "eos-token", "sequence-length", "cache"],
   ...["chat-template", "loss-on", "skip-bad-rows"],
   ...["model", "broadcast-from-rank0"],
+  ...["adapter", "lora-r", "lora-alpha", "lora-dropout", "lora-target-modules", "lora-exclude-modules"],
+  ...["lora-modules-to-save", "use-rslora", "frozen-dtype"],
   ...[
     "strategy",
     "fsdp-plan",
@@ -54,7 +56,7 @@ test("configHelp() lists every key of a training run, each with a description", 
   assert.deepEqual([...help.matchAll(/^ {2}(?:-h, )?--(?:\[no-\])?([\w-]+)/gm)].map((match) => match[1]), keys);
   assert.deepEqual(
     [...help.matchAll(/^(\w+):$/gm)].map((match) => match[1]),
-    ["data", "model", "parallelism", "accelerate", "host", "training", "output", "general"],
+    ["data", "model", "adapter", "parallelism", "accelerate", "host", "training", "output", "general"],
   );
   for (const line of help.split("\n")) assert.ok(line.length <= 100, line);
   for (const { schema } of TRAIN_SECTIONS) {
@@ -74,6 +76,7 @@ test("resolveConfig() of no flags trains the default model", async () => {
 const wrong: readonly (readonly [readonly string[], RegExp])[] = [
   [["--steps", "0"], /--steps: expected .*got 0/],
   [["--steps", "1.5"], /--steps: expected .*got 1\.5/],
+  [["--lora-r", "0"], /--lora-r: expected .*got 0/],
   [["--learning-rate", "-1"], /--learning-rate: expected .*got -1/],
   [["--learning-rate", "fast"], /--learning-rate: expected .*got 'fast'/],
   [["--mesh", "2"], /--mesh: expected shard, hybrid, or replicas x ranks such as 2x4, got '2'/],

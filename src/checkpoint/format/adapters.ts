@@ -1,6 +1,6 @@
 /**
- * Adapters of PEFT, which this library does not apply: a folder that holds one is refused, as the base model alone is
- * another model.
+ * Adapters of PEFT in folders that are to be read as a model: refused, unless it was said which adapter is meant, as the base model
+ * alone is another model.
  *
  * @module
  */
@@ -25,14 +25,14 @@ export function refuseAdapter(folder: string): void {
   const { kind, base } = factsOf(folder);
   const of = base === undefined ? "" : ` of '${base}'`;
   const weights = listDirectory(folder).find((name) => WEIGHTS.test(name));
-  const merge = "Merge it into its base model by PEFT (merge_and_unload, then save_pretrained)";
   if (weights === undefined) {
-    const detail = `It is a PEFT adapter${kind}${of} and not a model: adapters are not applied here. ${merge}`;
-    throw new CheckpointError(folder, `${detail}, or give the folder of the base model`);
+    const remedy =
+      "give the folder of the base model, and this one as its adapter ('--adapter', or openModel's 'adapter')";
+    throw new CheckpointError(folder, `It is a PEFT adapter${kind}${of} and not a model: ${remedy}`);
   }
-  const beside = `A PEFT adapter${kind}${of} lies beside ${weights}, and adapters are not applied here. ${merge}`;
-  const remedy = `or move ${files.join(" and ")} to another folder to use the weights without it`;
-  throw new CheckpointError(folder, `${beside}, ${remedy}`);
+  const remedy = "give the folder as the adapter too ('--adapter', or openModel's 'adapter') to apply it, or move " +
+    `${files.join(" and ")} to another folder to use the weights without it`;
+  throw new CheckpointError(folder, `A PEFT adapter${kind}${of} lies beside ${weights}: ${remedy}`);
 }
 
 function factsOf(folder: string): { readonly kind: string; readonly base: string | undefined } {

@@ -28,6 +28,14 @@ import { directoryTensorsOf, nameTensors } from "./names.ts";
 /** Bytes compared at once where a tied tensor is stored twice. */
 const PIECE = 1 << 20;
 
+/** Files of weights that are opened otherwise than a model's. */
+export interface WeightsSource {
+  /** What the tensors are for, in errors. */
+  readonly what: "model" | "adapter";
+  /** Opens the files of the directory. */
+  readonly open: () => Promise<HfWeights>;
+}
+
 /** Options of {@link loadHfWeights}. */
 export interface LoadHfOptions {
   /** Rank 0 alone reads files, and sends the others what they hold, piece by piece. @default false */
@@ -73,14 +81,32 @@ export async function loadHfWeights(
   model: SavableModel,
   directory: string,
   ranks: Ranks = ALONE,
-  { broadcastFromRank0 = false }: LoadHfOptions = {},
+  options: LoadHfOptions = {},
+): Promise<HfLoadReport> {
+  const open = async (): Promise<HfWeights> => {
+    refuseAdapter(directory);
+    return await openHfWeights(directory);
+  };
+  return await loadWeights(model, directory, ranks, options, { what: "model", open });
+}
+
+/**
+ * Loads weights from files that are opened otherwise.
+ *
+ * @throws {CheckpointError} {@link FileError} as {@link loadHfWeights}
+ */
+export async function loadWeights(
+  model: SavableModel,
+  directory: string,
+  ranks: Ranks,
+  { broadcastFromRank0 = false }: LoadHfOptions,
+  { what, open }: WeightsSource,
 ): Promise<HfLoadReport> {
   using opened = new DisposableStack();
   const own = await ranks.together(`read headers of '${directory}'`, async () => {
     if (broadcastFromRank0 && ranks.rank > 0) return undefined;
-    refuseAdapter(directory);
-    const weights = opened.use(await openHfWeights(directory));
-    return await check(model, weights, broadcastFromRank0 ? ALONE : ranks);
+    const weights = opened.use(await open());
+    return await check(model, weights, broadcastFromRank0 ? ALONE : ranks, what);
   });
   const texts = broadcastFromRank0 ? ranks.exchangeText(own?.text ?? "", "what is stored") : [own?.text];
   const found = at(texts, 0, "text of rank") ?? "";
@@ -157,7 +183,12 @@ function placedIn({ name, shape, box }: DirectoryTensor, stored: Box, directory:
 }
 
 /** Checks names, shapes, dtypes and second copies. */
-async function check(model: SavableModel, weights: HfWeights, ranks: Ranks): Promise<Checked> {
+async function check(
+  model: SavableModel,
+  weights: HfWeights,
+  ranks: Ranks,
+  what: WeightsSource["what"],
+): Promise<Checked> {
   const { found, copies, ignored, undivided } = nameTensors(model, weights.tensors);
   const tensors = directoryTensorsOf(model, undivided);
   const problems: string[] = [];
@@ -174,7 +205,7 @@ async function check(model: SavableModel, weights: HfWeights, ranks: Ranks): Pro
     `if it is shared with the input embedding, set "tie_word_embeddings" to true in config.json`,
   ]]);
   const expected = new Map(tensors.map(({ name, shape }) => [name, shape]));
-  requireFit(expected, found, { where: weights.directory, what: "model", codes: FLOAT_CODES, problems, remedies });
+  requireFit(expected, found, { where: weights.directory, what, codes: FLOAT_CODES, problems, remedies });
   const stored = (name: string): StoredTensor => found.get(name) ?? weights.get(name);
   const boxes = tensors.map(({ name }) => stored(name).parts.map(({ box }) => box));
   const names: StoredNames = { ignored: [...copies.map(({ copy }) => copy.name), ...ignored], undivided, boxes };

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { placeOf, readHeld } from "../state_dict/held_values.ts";
 import { at } from "../../at.ts";
 import { Buffer } from "../../device/buffer.ts";
 import { type Device, devicePtr, PAST_CACHES_BYTES } from "../../device/device.ts";
@@ -109,11 +110,16 @@ export class CheckpointStager implements Disposable {
     let next = 0;
     const place = ({ source, local, ...box }: PlacedBox<HeldTensor>): PlacedBox<number> => {
       const start = next;
-      const from = source.ptr() + local * float32.byteLength;
-      const { device } = source;
+      const from = placeOf(source, local);
+      const { device, dtype } = source;
       const copyOut = (isLarge ? device.copyOutPastCaches : undefined) ?? device.copyOut;
       for (const piece of stagedPieces(this.#memory, start, boxBytes(box))) {
-        copyOut.call(device, piece, devicePtr(from + next - start));
+        if (dtype === float32) copyOut.call(device, piece, devicePtr(from + next - start));
+        else {
+          const values = new Float32Array(piece.byteLength / float32.byteLength);
+          readHeld(source, local + (next - start) / float32.byteLength, values);
+          piece.set(new Uint8Array(values.buffer));
+        }
         next += piece.byteLength;
       }
       return { ...box, local, source: start };

@@ -7,7 +7,7 @@
 import { at } from "../../at.ts";
 import type { ProcessGroup } from "../../comm/process_group.ts";
 import { Buffer } from "../../device/buffer.ts";
-import { type Device, devicePtr } from "../../device/device.ts";
+import type { Device } from "../../device/device.ts";
 import { copyAcross, type MemoryPlace } from "../../device/offload.ts";
 import { float32 } from "../../dtype.ts";
 import { ArgumentError } from "../../errors.ts";
@@ -15,6 +15,7 @@ import { numelOf } from "../../shape.ts";
 import { type Box, elementSlices, placedBoxes, sharedSlices } from "../../tensor/shard_layout.ts";
 import type { Ranks } from "../format/ranks.ts";
 import { agreeOnWriters } from "./partition.ts";
+import { placeOf, readHeld, writeHeld } from "./held_values.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
 /** Bytes of the staging buffer unless others are asked for. */
@@ -109,10 +110,12 @@ export function gatherFull(
       const slices = elementSlices({ shape, boxes });
       for (const piece of piecesOf(numel, options)) {
         const through = isStaged(rank) ? staging : undefined;
-        const source = movePiece(tensor, piece, { rank, to, group, staging: through, label: `${label}: ${name}` });
-        if (whole === undefined || source === undefined) continue;
+        const moved = movePiece(tensor, piece, { rank, to, group, staging: through, label: `${label}: ${name}` });
+        if (whole === undefined) continue;
         const values = new Float32Array(piece.length);
-        source.device.copyOut(new Uint8Array(values.buffer), source.ptr);
+        if (moved !== undefined) moved.device.copyOut(new Uint8Array(values.buffer), moved.ptr);
+        else if (rank === group.rank) readHeld(tensor, piece.start, values);
+        else continue;
         for (const { offset, length, local } of slices) {
           const part = overlap(local, length, piece);
           if (part === undefined) continue;
@@ -129,9 +132,9 @@ function numelOfAll(boxes: readonly Box[]): number {
   return boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0);
 }
 
-/** Brings a piece of what rank `rank` holds to who gets it, and says where it lies there. */
+/** Brings a piece of what rank `rank` holds to who gets it, as float32, and says where it lies there; undefined where it is not moved. */
 function movePiece(
-  { device, computeDevice, ptr }: HeldTensor,
+  tensor: HeldTensor,
   { start, length }: TensorPiece,
   { rank, to, group, staging, label }: {
     readonly rank: number;
@@ -143,10 +146,16 @@ function movePiece(
   },
 ): MemoryPlace | undefined {
   const byteLength = length * float32.byteLength;
-  const own = rank === group.rank ? { device, ptr: devicePtr(ptr() + start * float32.byteLength) } : undefined;
-  if (staging === undefined) return own;
+  if (staging === undefined) return undefined;
+  const { device, computeDevice, dtype } = tensor;
   const moved = { device: computeDevice, ptr: staging.ptr };
-  if (own !== undefined) copyAcross(moved, own, byteLength);
+  const own = rank === group.rank ? { device, ptr: placeOf(tensor, start) } : undefined;
+  if (own !== undefined && dtype === float32) copyAcross(moved, own, byteLength);
+  else if (own !== undefined) {
+    const values = new Float32Array(length);
+    readHeld(tensor, start, values);
+    computeDevice.copyIn(moved.ptr, new Uint8Array(values.buffer));
+  }
   if (to === "all ranks") group.broadcast(moved.ptr, byteLength, rank, label).wait();
   else if (own !== undefined) group.send(moved.ptr, byteLength, 0, label).wait();
   else group.receive(moved.ptr, byteLength, rank, label).wait();
@@ -180,7 +189,7 @@ export function* scatterFull<P extends FullTensorPart>(
   const numels = group.size > 1 ? parts.map(({ box: { sizes } }) => numelOf(sizes)) : [];
   using staging = openStaging(parts[0]?.held.computeDevice, numels, options, "scatter the state dict");
   for (const part of parts) {
-    const { held: { name, shard, device, computeDevice, ptr }, box } = part;
+    const { held, held: { name, shard, computeDevice }, box } = part;
     const runs = placedBoxes(shard).flatMap(({ box: own, local }) =>
       sharedSlices(own, box).map(({ inFirst, inSecond, length }) => ({
         local: local + inFirst,
@@ -202,9 +211,7 @@ export function* scatterFull<P extends FullTensorPart>(
         const taken = overlap(inBox, length, piece);
         if (taken === undefined) continue;
         const from = inBox + taken.skipped - piece.start;
-        const own = values.subarray(from, from + taken.count);
-        const to = devicePtr(ptr() + (local + taken.skipped) * float32.byteLength);
-        device.copyIn(to, new Uint8Array(own.buffer, own.byteOffset, own.byteLength));
+        writeHeld(held, local + taken.skipped, values.subarray(from, from + taken.count));
       }
     }
   }

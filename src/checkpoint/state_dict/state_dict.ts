@@ -6,6 +6,7 @@
  */
 import type { Device, DevicePtr } from "../../device/device.ts";
 import type { MemoryPlace } from "../../device/offload.ts";
+import { type DType, float32 } from "../../dtype.ts";
 import { ArgumentError, CheckpointError } from "../../errors.ts";
 import type { Optimizer } from "../../optim/optimizer.ts";
 import { sameShape, type Shape } from "../../shape.ts";
@@ -92,9 +93,11 @@ function* namedParts(model: NamedParts): Generator<readonly [name: string, part:
   for (const [name, buffer] of model.namedBuffers()) if (buffer.persistent) yield [name, buffer];
 }
 
-/** A parameter, buffer or optimizer state, and the elements of it that this rank holds, as float32. */
+/** A parameter, buffer or optimizer state, and the elements of it that this rank holds. */
 export interface HeldTensor {
   readonly name: string;
+  /** What its memory holds: float32, but for frozen parameters that are kept in a narrower dtype. */
+  readonly dtype: DType;
   readonly shard: ShardLayout;
   /** What the elements' memory belongs to. */
   readonly device: MemoryPlace["device"];
@@ -108,14 +111,15 @@ export interface HeldTensor {
 export function heldPart(name: string, part: Parameter | BufferTensor): HeldTensor {
   const { device: computeDevice } = part;
   if (!("storage" in part)) {
-    return { name, shard: fullLayout(part.shape), device: computeDevice, computeDevice, ptr: () => part.ptr };
+    const whole = { name, dtype: float32, shard: fullLayout(part.shape), device: computeDevice, computeDevice };
+    return { ...whole, ptr: () => part.ptr };
   }
-  const { storage, storage: { shard, flatShard: { device } } } = part;
+  const { storage, storage: { shard, flatShard: { device, dtype } } } = part;
   const ptr = (): DevicePtr => {
     if (part.storage === storage) return ownedPtr(part);
     throw new ArgumentError(`What was '${name}' lies elsewhere since the model was sharded anew: ask for it again`);
   };
-  return { name, shard, device, computeDevice, ptr };
+  return { name, dtype, shard, device, computeDevice, ptr };
 }
 
 /** This rank's part of a model. */
@@ -177,7 +181,7 @@ export function optimizerTensors(model: NamedParts, optimizer: Optimizer): HeldS
       throw new ArgumentError(`Cannot name the states of '${parameter.fqn}': the optimizer is of another model`);
     }
     const { device: computeDevice, storage: { shard } } = parameter;
-    return { name: `${fqn}.${state}`, fqn, state, shard, device, computeDevice, ptr };
+    return { name: `${fqn}.${state}`, fqn, state, dtype: float32, shard, device, computeDevice, ptr };
   });
 }
 
@@ -191,7 +195,7 @@ const MOST_LINES = 30;
 interface FitRules {
   /** File or directory, for the error. */
   readonly where: string;
-  /** What the tensors are for: `model` or `optimizer`. */
+  /** What the tensors are for: `model`, `optimizer` or `adapter`. */
   readonly what: string;
   /** Dtypes that can be loaded. */
   readonly codes: readonly string[];
@@ -247,7 +251,7 @@ export function requireFit(
   }
   lines.push(...rules.problems ?? []);
   if (lines.length === 0) return { missing, unexpected };
-  const wrapped = strict ? explainWrapped({ missing, unexpected }) : undefined;
+  const wrapped = strict && what !== "adapter" ? explainWrapped({ missing, unexpected }) : undefined;
   if (wrapped !== undefined) throw new CheckpointError(where, wrapped);
   const count = `${lines.length} problem${lines.length === 1 ? "" : "s"}`;
   throw new CheckpointError(where, `Tensors do not fit the ${what}, ${count}:\n  ${inFew(lines).join("\n  ")}`);

@@ -6,13 +6,13 @@
  */
 import { at } from "../../at.ts";
 import type { ProcessGroup } from "../../comm/process_group.ts";
-import { devicePtr } from "../../device/device.ts";
 import { float32 } from "../../dtype.ts";
 import { ArgumentError, CheckpointError } from "../../errors.ts";
 import { numelOf, type Shape } from "../../shape.ts";
 import { type Box, fullBox, placedBoxes, sharedSlices } from "../../tensor/shard_layout.ts";
 import type { ParameterWriting } from "../../tensor/write.ts";
 import { type FullTensorOptions, gatherFull, scatterFull } from "./full_tensor.ts";
+import { readHeld, writeHeld } from "./held_values.ts";
 import { type HeldTensor, type LoadReport, requireFit } from "./state_dict.ts";
 
 /** What messages call a state dict that a caller gives. */
@@ -59,9 +59,9 @@ function hostTensor(
 }
 
 /** What this rank holds now. */
-function heldValues({ shard: { numel }, device, ptr }: HeldTensor): Float32Array<ArrayBuffer> {
-  const values = new Float32Array(numel);
-  if (numel > 0) device.copyOut(new Uint8Array(values.buffer), ptr());
+function heldValues(tensor: HeldTensor): Float32Array<ArrayBuffer> {
+  const values = new Float32Array(tensor.shard.numel);
+  readHeld(tensor, 0, values);
   return values;
 }
 
@@ -149,9 +149,7 @@ function writeOwn({ tensors, given, what, open }: StateChange, { group, strict =
     if (state === undefined) continue;
     const values = state.toArray();
     for (const { to, from, length } of takenSlices(tensor, state)) {
-      const ptr = devicePtr(tensor.ptr() + to * float32.byteLength);
-      const { buffer, byteOffset } = values.subarray(from, from + length);
-      tensor.device.copyIn(ptr, new Uint8Array(buffer, byteOffset, length * float32.byteLength));
+      writeHeld(tensor, to, values.subarray(from, from + length));
     }
   }
   writing?.complete();

@@ -3,51 +3,51 @@
  *
  * @module
  */
-import { type DevicePtr, devicePtr } from "../../device/device.ts";
-import { bfloat16, COMPUTE_DTYPES, type DType, float32 } from "../../dtype.ts";
+import { devicePtr } from "../../device/device.ts";
+import { COMPUTE_DTYPES, type DType, float32 } from "../../dtype.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { type Box, placedBoxes, sharedSlices } from "../../tensor/shard_layout.ts";
-import { decodeToFloat32, encodeBfloat16, encodeFloat16, floatWidth } from "../format/float_bytes.ts";
+import { decodeToFloat32, floatWidth } from "../format/float_bytes.ts";
 import type { SafetensorsFile } from "../format/safetensors.ts";
+import { encoded, placeOf, readHeld, writeHeld } from "./held_values.ts";
 import type { HeldTensor } from "./state_dict.ts";
 
 /** Elements moved at once: 1 MiB of float32, which stays in a processor's cache between one use and the next. */
 const PIECE = 1 << 18;
 
 /**
- * Reads what this rank holds of a tensor into device memory, as float32, from a file that has part of it.
+ * Reads what this rank holds of a tensor into device memory, in its dtype, from a file that has part of it.
  *
  * @param stored the part that the file's tensor of that name is
  * @param open gives the file; called where the rank holds something of that part
  * @returns bytes read from the file
  */
 export async function readElements(
-  { name, shard, device, ptr }: HeldTensor,
+  held: HeldTensor,
   stored: Box,
   open: () => SafetensorsFile | Promise<SafetensorsFile>,
 ): Promise<number> {
   let bytesRead = 0;
-  for (const { box, local } of placedBoxes(shard)) {
+  for (const { box, local } of placedBoxes(held.shard)) {
     for (const { inFirst, inSecond, length } of sharedSlices(box, stored)) {
-      const first = ptr() + (local + inFirst) * float32.byteLength;
-      bytesRead += await readSlice(await open(), name, inSecond, length, device, devicePtr(first));
+      bytesRead += await readSlice(await open(), held, inSecond, length, local + inFirst);
     }
   }
   return bytesRead;
 }
 
-/** Reads `length` elements of a file's tensor, from element `from` on, to `ptr`; returns their bytes in the file. */
+/** Reads `length` elements of a file's tensor, from element `from` on, to those held from `local` on; returns their bytes in the file. */
 async function readSlice(
   file: SafetensorsFile,
-  name: string,
+  held: HeldTensor,
   from: number,
   length: number,
-  device: HeldTensor["device"],
-  ptr: DevicePtr,
+  local: number,
 ): Promise<number> {
-  const { byteLength: width, safetensors } = float32;
+  const { name, device, dtype: { byteLength: width, safetensors } } = held;
   let bytesRead = 0;
   if (file.get(name).code === safetensors) {
+    const ptr = placeOf(held, local);
     const [begin, byteLength] = [from * width, length * width];
     if (device.bytesInPlace !== undefined) {
       for (const bytes of device.bytesInPlace(ptr, byteLength)) {
@@ -66,7 +66,7 @@ async function readSlice(
   for (let done = 0; done < length; done += piece.length) {
     const values = piece.subarray(0, Math.min(piece.length, length - done));
     bytesRead += readFloats(file, name, from + done, values);
-    device.copyIn(devicePtr(ptr + done * width), new Uint8Array(piece.buffer, 0, values.byteLength));
+    writeHeld(held, local + done, values);
   }
   return bytesRead;
 }
@@ -89,34 +89,33 @@ export function readFloats(
 }
 
 /**
- * Bytes of elements that this rank holds, piece by piece; a piece is to be used before the next is asked for. Float32 is not
+ * Bytes of elements that this rank holds, piece by piece; a piece is to be used before the next is asked for. What has that dtype is not
  * copied where the device shows its memory.
  *
  * @param local first element, counted in the rank's memory
  * @param dtype float32, bfloat16 or float16 (rounded to nearest-even)
  */
 export function* elementPieces(
-  { device, ptr }: HeldTensor,
+  held: HeldTensor,
   local: number,
   length: number,
   dtype: DType,
 ): Generator<Uint8Array> {
   if (length === 0) return;
   requireStorable(dtype);
-  const base = ptr() + local * float32.byteLength;
-  if (dtype === float32 && device.bytesInPlace !== undefined) {
+  const { device } = held;
+  if (dtype === held.dtype && device.bytesInPlace !== undefined) {
     for (let done = 0; done < length; done += PIECE) {
-      const bytes = Math.min(PIECE, length - done) * float32.byteLength;
-      yield* device.bytesInPlace(devicePtr(base + done * float32.byteLength), bytes);
+      const bytes = Math.min(PIECE, length - done) * dtype.byteLength;
+      yield* device.bytesInPlace(placeOf(held, local + done), bytes);
     }
     return;
   }
   const values = new Float32Array(Math.min(PIECE, length));
   for (let done = 0; done < length; done += values.length) {
     const part = values.subarray(0, Math.min(values.length, length - done));
-    const bytes = new Uint8Array(part.buffer, 0, part.byteLength);
-    device.copyOut(bytes, devicePtr(base + done * float32.byteLength));
-    yield dtype === float32 ? bytes : dtype === bfloat16 ? encodeBfloat16(part) : encodeFloat16(part);
+    readHeld(held, local + done, part);
+    yield encoded(dtype, part);
   }
 }
 

@@ -38,9 +38,9 @@ class Lfm2ShortConv extends Module<[x: Tensor, context: LayerContext], Tensor> {
 
   /** x [batch, seq, hidden] → the same shape */
   forward(x: Tensor, context: LayerContext): Tensor {
-    const parts = this.inProj.call(withoutPadding(x, context)).chunk(3, -1);
+    const parts = this.inProj.call(withoutPadding(x, context), context).chunk(3, -1);
     const [b, c, inner] = [at(parts, 0, "part"), at(parts, 1, "part"), at(parts, 2, "part")];
-    return this.outProj.call(c.mul(this.conv.call(b.mul(inner), context)));
+    return this.outProj.call(c.mul(this.conv.call(b.mul(inner), context)), context);
   }
 }
 

@@ -10,6 +10,7 @@ import { SelfAttention } from "../../nn/attention.ts";
 import { activate, type Activation, GatedFeedForward } from "../../nn/feed_forward.ts";
 import { Linear } from "../../nn/linear.ts";
 import { Module } from "../../nn/module.ts";
+import type { RandomContext } from "../../nn/dropout.ts";
 import { LayerNorm } from "../../nn/norm.ts";
 import { PreNormBlock } from "../../nn/pre_norm_block.ts";
 import { RotaryTables } from "../../nn/rotary.ts";
@@ -24,7 +25,7 @@ const BODY_NAMES = { embedTokens: "embeddings.tok_embeddings", embedNorm: "embed
 const WHOLE_NAMES = { headTransform: "lm_head", lmHead: "decoder" };
 
 /** `norm(activation(dense(x)))` */
-class PredictionHead extends Module<[x: Tensor], Tensor> {
+class PredictionHead extends Module<[x: Tensor, context?: RandomContext], Tensor> {
   readonly dense: Linear;
   readonly norm: LayerNorm;
   readonly #activation: Activation;
@@ -37,8 +38,8 @@ class PredictionHead extends Module<[x: Tensor], Tensor> {
   }
 
   /** x [batch, seq, hidden] → the same shape */
-  forward(x: Tensor): Tensor {
-    return this.norm.call(activate(this.#activation, this.dense.call(x)));
+  forward(x: Tensor, context?: RandomContext): Tensor {
+    return this.norm.call(activate(this.#activation, this.dense.call(x, context)));
   }
 }
 

@@ -38,7 +38,7 @@ class PhiDecoderLayer extends Module<[x: Tensor, context: LayerContext], Tensor>
   forward(x: Tensor, context: LayerContext): Tensor {
     const normed = this.inputLayernorm.call(x);
     const attended = dropOut(this.residAttnDropout, this.selfAttn.call(normed, context), context);
-    return attended.add(dropOut(this.residMlpDropout, this.mlp.call(normed), context)).add(x);
+    return attended.add(dropOut(this.residMlpDropout, this.mlp.call(normed, context), context)).add(x);
   }
 }
 

@@ -1,0 +1,133 @@
+/**
+ * The keys of a run that trains an adapter, and what they say of it.
+ *
+ * @module
+ */
+import * as z from "zod";
+import { addLora, loraOf, type LoraOptions } from "../adapters/lora.ts";
+import { ALL_LINEAR } from "../adapters/targets.ts";
+import { type Section, section } from "../config/section.ts";
+import { ConfigError, type ConfigProblem } from "../errors.ts";
+import type { CausalLm } from "../models/causal_lm.ts";
+import { path } from "./config_values.ts";
+
+/**
+ * Which adapter is trained, if one is.
+ *
+ * @internal
+ */
+export interface AdapterConfig {
+  readonly adapter?: string | undefined;
+  readonly loraR?: number | undefined;
+  readonly loraAlpha?: number | undefined;
+  readonly loraDropout?: number | undefined;
+  readonly loraTargetModules: readonly string[];
+  readonly loraExcludeModules: readonly string[];
+  readonly loraModulesToSave: readonly string[];
+  readonly useRslora: boolean;
+  readonly frozenDtype: "file" | "float32" | "bfloat16" | "float16";
+}
+
+const names = z.array(z.string().min(1));
+
+/** Keys of adapters. */
+export const adapterSection: Section<AdapterConfig> = section(
+  "adapter",
+  z.strictObject({
+    adapter: path.optional().describe(
+      "Folder of a PEFT adapter of the model, to be applied and trained further",
+    ).meta({ otherNames: ["adapter-name-or-path", "peft-model", "lora-path"] }),
+    loraR: z.int().positive().optional().describe(
+      "Rank of a LoRA adapter: it is trained, and the model frozen; without it all of the model is trained",
+    ).meta({ otherNames: ["lora-rank", "use-peft", "lora"] }),
+    loraAlpha: z.number().positive().optional().describe(
+      "With loraR: the adapter is multiplied by alpha / r (default: 8)",
+    ),
+    loraDropout: z.number().min(0).max(1).optional().describe(
+      "With loraR: probability that an element of an adapter's input becomes zero in training (default: 0)",
+    ),
+    loraTargetModules: names.default([]).describe(
+      "With loraR: ends of names of layers, by commas, a regular expression of names, or all-linear (default)",
+    ).meta({ otherNames: ["target-modules", "lora-target", "lora-targets"] }),
+    loraExcludeModules: names.default([]).describe("With loraR: ends of names of layers that do not get it").meta({
+      otherNames: ["exclude-modules"],
+    }),
+    loraModulesToSave: names.default([]).describe("With loraR: ends of names of modules that are trained as a whole")
+      .meta({
+        otherNames: ["modules-to-save"],
+      }),
+    useRslora: z.boolean().default(false).describe("With loraR: multiply by alpha / √r instead"),
+    frozenDtype: z.enum(["file", "float32", "bfloat16", "float16"]).default("file").describe(
+      "What frozen weights are kept in where they are sharded: the dtype of their file, or one for all",
+    ).meta({ otherNames: ["base-dtype"] }),
+  }),
+);
+
+/** What is no end of a name: a regular expression. */
+const IS_PATTERN = /[\\*+?()[\]{}|^$]/;
+
+/** The names in one value: those between its commas, unless it is a regular expression. */
+function namesIn(value: string): readonly string[] {
+  return IS_PATTERN.test(value) ? [value] : value.split(",").map((name) => name.trim()).filter((name) => name !== "");
+}
+
+/**
+ * The adapter that a run makes; undefined where it makes none.
+ *
+ * @throws {ConfigError} for keys of an adapter without `loraR`, and for `loraR` beside an adapter that there is
+ */
+export function loraOptionsOf(config: AdapterConfig): LoraOptions | undefined {
+  const { adapter, loraR, loraAlpha, loraDropout, useRslora } = config;
+  const loraTargetModules = config.loraTargetModules.flatMap(namesIn);
+  const loraExcludeModules = config.loraExcludeModules.flatMap(namesIn);
+  const loraModulesToSave = config.loraModulesToSave.flatMap(namesIn);
+  const problems: ConfigProblem[] = [];
+  const others = {
+    ...{ loraAlpha, loraDropout, loraTargetModules, loraExcludeModules, loraModulesToSave },
+    useRslora: useRslora ? true : undefined,
+  };
+  for (const [path, value] of Object.entries(others)) {
+    const isGiven = Array.isArray(value) ? value.length > 0 : value !== undefined;
+    if (!isGiven || loraR !== undefined) continue;
+    problems.push({ path, expected: "loraR with it", got: `${JSON.stringify(value)} alone` });
+  }
+  if (adapter !== undefined && loraR !== undefined) {
+    const got = `both; remove it, as the adapter '${adapter}' has a rank of its own`;
+    problems.push({ path: "loraR", expected: "a new adapter or one that there is", got });
+  }
+  const patterns = loraTargetModules.filter((one) => IS_PATTERN.test(one));
+  if (patterns.length > 0 && loraTargetModules.length > 1) {
+    const expected = "one regular expression, or ends of names";
+    problems.push({ path: "loraTargetModules", expected, got: JSON.stringify(loraTargetModules) });
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  if (loraR === undefined) return undefined;
+  const [first] = loraTargetModules;
+  const isOne = first === undefined || patterns.length > 0 || first.toLowerCase() === ALL_LINEAR;
+  return {
+    r: loraR,
+    ...loraAlpha === undefined ? {} : { loraAlpha },
+    ...loraDropout === undefined ? {} : { loraDropout },
+    targetModules: isOne ? first ?? ALL_LINEAR : loraTargetModules,
+    ...loraExcludeModules.length === 0 ? {} : { excludeModules: loraExcludeModules },
+    ...loraModulesToSave.length === 0 ? {} : { modulesToSave: loraModulesToSave },
+    useRslora,
+  };
+}
+
+/**
+ * Adds the adapter that a run makes, to a model that has none.
+ *
+ * @param baseModel the model as users named it, for the adapter's files; undefined where it begins from a config
+ * @throws {ConfigError} as {@link loraOptionsOf}
+ * @throws {ArgumentError} {@link UnsupportedError} as `addLora`
+ */
+export function adapt(model: CausalLm, config: AdapterConfig, baseModel: string | undefined): void {
+  const options = loraOptionsOf(config);
+  if (options !== undefined) addLora(model, options).baseModel = baseModel;
+}
+
+/** Whether a model's weights stay, and only an adapter is trained. */
+export function hasAdapter(model: CausalLm): boolean {
+  return loraOf(model) !== undefined;
+}

@@ -1,0 +1,77 @@
+/**
+ * The keys of a run's output: folder, checkpoints, evaluations, trackers, the sample.
+ *
+ * @module
+ */
+import * as z from "zod";
+import { type Section, section } from "../config/section.ts";
+import { type TrackerName, TRACKERS } from "../trackers/open.ts";
+import { count, path, size } from "./config_values.ts";
+
+/**
+ * Output of the run.
+ *
+ * @internal
+ */
+export interface OutputConfig {
+  readonly out: string;
+  readonly resume?: string | undefined;
+  readonly overwrite: boolean;
+  readonly setAside: boolean;
+  readonly saveEvery: number;
+  readonly keepLast: number;
+  readonly asyncSave: boolean;
+  readonly stateDictType: "sharded" | "full";
+  readonly evalEvery: number;
+  readonly logEvery: number;
+  readonly reportTo: readonly TrackerName[];
+  readonly runName?: string | undefined;
+  readonly sampleTokens: number;
+  readonly trace?: string | undefined;
+  readonly prompt?: string | undefined;
+}
+
+/** Output keys. */
+export const outputSection: Section<OutputConfig> = section(
+  "output",
+  z.strictObject({
+    out: path.default("runs/train").describe("Folder for metrics, checkpoints and the model").meta({
+      otherNames: ["output-dir", "output", "save-dir"],
+    }),
+    resume: path.optional().describe(
+      "Checkpoint to resume from; 'auto' takes the newest complete one in the output folder",
+    ),
+    overwrite: z.boolean().default(false).describe(
+      "Replace another run's metrics and model in the output folder",
+    ).meta({ otherNames: ["overwrite-output-dir"] }),
+    setAside: z.boolean().default(false).describe(
+      "Move another run's output, with its checkpoints, to a new folder beside the output folder",
+    ),
+    saveEvery: count.default(0).describe("Save a checkpoint every n steps; 0 saves none").meta({
+      otherNames: ["save-steps", "save-interval"],
+    }),
+    keepLast: size.default(3).describe("Number of newest checkpoints to keep"),
+    asyncSave: z.boolean().default(false).describe(
+      "Write checkpoints while training goes on, from a copy in memory (the size of weights and optimizer states)",
+    ).meta({ otherNames: ["async-mode", "async-checkpoint"] }),
+    stateDictType: z.enum(["sharded", "full"]).default("sharded").describe(
+      "Contents of a checkpoint: sharded: shards to resume from; full: a Hugging Face model as well",
+    ).meta({ otherNames: ["fsdp-state-dict-type"] }),
+    evalEvery: count.default(0).describe(
+      "Evaluate on evalData every n steps; 0 evaluates after the last step only",
+    ),
+    logEvery: size.default(10).describe("Print a line every n steps").meta({
+      otherNames: ["logging-steps", "log-interval"],
+    }),
+    reportTo: z.array(z.enum(TRACKERS)).default([]).describe(
+      "Trackers that show the metrics besides metrics.jsonl: tensorboard writes files that 'wandb sync' reads too; mlflow sends " +
+        "to MLFLOW_TRACKING_URI",
+    ),
+    runName: z.string().min(1).optional().describe("Name of the run at trackers (default: the output folder's)"),
+    sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
+    trace: path.regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
+      "Folder for traces of units, calls and kernels; 'fullyshard trace' merges them into a file for Perfetto",
+    ).meta({ otherNames: ["profile", "profile-dir", "torch-profiler"] }),
+    prompt: z.string().optional().describe("Prompt of the sample (default: a beginning of the data)"),
+  }),
+);

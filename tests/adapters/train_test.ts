@@ -1,0 +1,111 @@
+/** Runs that train an adapter, seen from outside. @module */
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { after } from "node:test";
+import { launch, openModel } from "../../mod.ts";
+import { ConfigError } from "../../doors/errors.ts";
+import { loraOptionsOf } from "../../src/train/adapter_config.ts";
+import { loraOf } from "../../src/adapters/lora.ts";
+import { sharedTest as test } from "../support/share.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { type Ended, essence, flagsIn, losses, metricLines, run } from "../train/runs.ts";
+
+const TIMEOUT = { timeout: 60_000 };
+
+/** A model, and a folder for runs that adapt it. */
+const folder = temporaryDirectory();
+after(() => folder[Symbol.dispose]());
+let base: Promise<string> | undefined;
+
+function succeeds(ended: Ended): Ended {
+  assert.equal(ended.code, 0, ended.stdout + ended.stderr);
+  return ended;
+}
+
+async function makeBase(): Promise<string> {
+  succeeds(await run(flagsIn(folder, "--steps", "2", "--out", folder.file("base")), { ranks: 1 }));
+  return folder.file("base/model");
+}
+
+/** Flags of a run that adapts the model. */
+async function adapting(out: string, ...more: readonly string[]): Promise<readonly string[]> {
+  const model = await (base ??= makeBase());
+  return flagsIn(folder, "--steps", "6", "--model", model, "--out", folder.file(out), ...more);
+}
+
+const LORA = ["--lora-r", "4", "--lora-alpha", "16", "--lora-dropout", "0.1", "--lora-target-modules", "all-linear"];
+
+test(
+  "a run trains an adapter, stops and goes on, sharded, replicated, on one rank, to the same bits",
+  TIMEOUT,
+  async () => {
+    const ended = succeeds(await run(await adapting("whole", ...LORA, "--save-every", "3")));
+    const whole = metricLines(folder, "whole").map(essence);
+    assert.equal(whole.length, 6);
+    const peaks = /At most (.+) of a rank's memory were in use, (.+) were expected/.exec(ended.stderr);
+    assert.equal(peaks?.[1], peaks?.[2]);
+    assert.match(
+      ended.stderr,
+      /Wrote the adapter to '.*whole\/model': to train it further, give '--adapter .*whole\/model'/,
+    );
+    succeeds(await run(await adapting("half", ...LORA, "--stop-after", "3")));
+    succeeds(await run(await adapting("half", ...LORA, "--resume", "auto", "--activation-checkpointing", "full")));
+    assert.deepEqual(metricLines(folder, "half").map(essence), whole);
+    succeeds(await run(await adapting("replicated", ...LORA, "--strategy", "ddp")));
+    assert.deepEqual(metricLines(folder, "replicated").map(essence), whole);
+    succeeds(await run(await adapting("alone", ...LORA, "--micro-batches", "2"), { ranks: 1 }));
+    assert.deepEqual(metricLines(folder, "alone").map(essence), whole);
+    const files = ["whole", "half"].map((out) => readFileSync(folder.file(`${out}/model/adapter_model.safetensors`)));
+    assert.ok(files[0] !== undefined && files[1] !== undefined && files[0].equals(files[1]), "the adapters differ");
+    const names = readdirSync(folder.file("whole/model"));
+    assert.ok(names.includes("adapter_config.json") && !names.includes("model.safetensors"), names.join());
+    const config = JSON.parse(readFileSync(folder.file("whole/model/adapter_config.json"), "utf8"));
+    assert.equal(config.base_model_name_or_path, folder.file("base/model"));
+    // A checkpoint holds what is trained: the adapter and its states.
+    const manifest: { readonly model: readonly { readonly name: string }[] } = JSON.parse(
+      readFileSync(folder.file("whole/checkpoint-6/manifest.json"), "utf8"),
+    );
+    const saved = manifest.model.map(({ name }) => name);
+    assert.ok(saved.length > 0 && saved.every((name) => /\.lora_[AB]\.weight$/.test(name)), saved.join());
+  },
+);
+
+test("a run trains an adapter further, and whole modules beside it", TIMEOUT, async () => {
+  const targets = ["--lora-target-modules", "q_proj,v_proj", "--lora-modules-to-save", "lm_head"];
+  succeeds(await run(await adapting("first", "--lora-r", "2", ...targets)));
+  const first = losses(folder, "first");
+  succeeds(await run(await adapting("further", "--adapter", folder.file("first/model"))));
+  assert.ok((losses(folder, "further").get(1) ?? NaN) < (first.get(1) ?? NaN));
+  await using own = await launch();
+  const model = await openModel(own, folder.file("base/model"), { adapter: folder.file("further/model") });
+  assert.deepEqual(loraOf(model)?.savedModules, ["lm_head"]);
+  assert.equal(loraOf(model)?.layers.size, 4);
+});
+
+test("settings of an adapter are refused where they say nothing, or two things", () => {
+  const none = {
+    loraTargetModules: [],
+    loraExcludeModules: [],
+    loraModulesToSave: [],
+    useRslora: false,
+    frozenDtype: "file",
+  } as const;
+  assert.equal(loraOptionsOf(none), undefined);
+  const wrong = [
+    [{ ...none, loraAlpha: 8 }, /loraAlpha: expected loraR with it, got 8 alone/],
+    [{ ...none, loraTargetModules: ["q_proj"] }, /loraTargetModules: expected loraR with it/],
+    [{ ...none, useRslora: true }, /useRslora: expected loraR with it/],
+    [{ ...none, loraR: 4, adapter: "a" }, /loraR: expected a new adapter or one that there is, got both/],
+    [{ ...none, loraR: 4, loraTargetModules: [".*q", "k_proj"] }, /expected one regular expression, or ends of names/],
+  ] as const;
+  for (const [config, message] of wrong) {
+    assert.throws(() => loraOptionsOf(config), (error) => error instanceof ConfigError && message.test(error.message));
+  }
+  const chosen = (...names: readonly string[]): unknown =>
+    loraOptionsOf({ ...none, loraR: 4, loraTargetModules: names })?.targetModules;
+  assert.deepEqual([chosen(), chosen("all-linear"), chosen(".*q_proj"), chosen("q_proj")], [
+    ...["all-linear", "all-linear", ".*q_proj"],
+    ["q_proj"],
+  ]);
+  assert.deepEqual(chosen("q_proj,v_proj", "o_proj"), ["q_proj", "v_proj", "o_proj"]);
+});
