@@ -40,7 +40,8 @@ export const PRODUCT_KERNELS = {
    * `o = softmax(scale * q kᵀ) v` a head, and `lse`, the logarithm of each row's sum. Query head h reads kv head
    * `floor(h / (heads / kvHeads))`. In a causal call query i sees keys j <= i + seqK - seqQ only; a 0 in `keyMask` hides the
    * key, from all queries where `maskRows` is 1 and from one query where it is seqQ; a `window` of w keys hides those before the
-   * last w up to i's own (0: no window). A query that sees no key gives 0. Memory is linear in the sequence, but for a mask of
+   * last w up to i's own (0: no window). `starts` gives for each query the first key that it may see, a number that never falls along a
+   * sequence: so tokens of documents that lie one behind the other see their own document alone. A query that sees no key gives 0. Memory is linear in the sequence, but for a mask of
    * queries. Heads of values may have a width of their own. With a `p`, each probability becomes zero, or is divided by `1 - p`, as in
    * `dropout`: with the head as the plane, the query as the row, the key as the column. With 2-byte floats a device may round weights, and in the backward gradients of scores,
    * once before it multiplies them, as tensor cores take them. Operations are counted as if all keys were seen and values were as
@@ -70,6 +71,7 @@ export const PRODUCT_KERNELS = {
     },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
+      starts: { reads: "int32", shape: ["batch", "seqQ"], optional: true },
       o: { writes: "dtype", shape: ["batch", "seqQ", "heads", "valueDim"] },
       lse: { writes: "float32", shape: ["batch", "heads", "seqQ"] },
       q: { reads: "dtype", shape: [["batch", "seqQ"], ["heads", "headDim"]], strides: ["strideQ"] },
@@ -101,6 +103,7 @@ export const PRODUCT_KERNELS = {
     },
     arrays: {
       keyMask: { reads: "uint8", shape: ["batch", "maskRows", "seqK"], optional: true },
+      starts: { reads: "int32", shape: ["batch", "seqQ"], optional: true },
       dq: { writes: "dtype", shape: ["batch", "seqQ", "heads", "headDim"] },
       dk: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "headDim"] },
       dv: { writes: "dtype", shape: ["batch", "seqK", "kvHeads", "valueDim"] },
@@ -137,11 +140,15 @@ export const PRODUCT_KERNELS = {
       sinks: { reads: "dtype", shape: ["heads"] },
     },
   },
-  /** `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where tokens before the first of a sequence are zeros. */
+  /**
+   * `y[b, t, c] = Σ_k w[c, k] x[b, t + k + 1 - width, c]`, where tokens before the first of a document are zeros. `starts` gives for
+   * each token the place in its sequence of its document's first token; without it a sequence is one document.
+   */
   causalConv: {
     flops: [2, "batch", "seq", "channels", "width"],
     values: { dtype: "float", batch: "size", seq: "size", channels: "size", width: { atMost: 64 } },
     arrays: {
+      starts: { reads: "int32", shape: ["batch", "seq"], optional: true },
       y: { writes: "dtype", shape: ["batch", "seq", "channels"] },
       x: { reads: "dtype", shape: ["batch", "seq", "channels"] },
       w: { reads: "dtype", shape: ["channels", "width"] },
@@ -151,6 +158,7 @@ export const PRODUCT_KERNELS = {
     flops: [4, "batch", "seq", "channels", "width"],
     values: { dtype: "float", batch: "size", seq: "size", channels: "size", width: { atMost: 64 } },
     arrays: {
+      starts: { reads: "int32", shape: ["batch", "seq"], optional: true },
       dx: { writes: "dtype", shape: ["batch", "seq", "channels"], optional: true },
       dw: { writes: "float32", shape: ["channels", "width"], optional: true },
       dy: { reads: "dtype", shape: ["batch", "seq", "channels"] },
@@ -162,7 +170,8 @@ export const PRODUCT_KERNELS = {
    * The gated delta rule: each value head's state [keyDim, valueDim] goes from token to token by `S = e^g S` and then
    * `S += k (beta (v - Sᵀ k))ᵀ`, and gives `o = Sᵀ (scale * q)`. Value head h reads key head `floor(h / (valueHeads / keyHeads))`;
    * `g` is at most 0. Tokens are taken by chunks of `chunk`, of which a sequence has `chunks`; the states before each go to
-   * `states`, for the backward. Operations are counted as those of heads of 128 and chunks of 64.
+   * `states`, for the backward. `starts` gives for each token the place in its sequence of its document's first token, before which
+   * the state is zeros; without it a sequence is one document, which begins with `state`. Operations are counted as those of heads of 128 and chunks of 64.
    */
   gatedDelta: {
     flops: [10, "batch", "seq", "valueHeads", "keyDim", "valueDim"],
@@ -179,6 +188,7 @@ export const PRODUCT_KERNELS = {
       scale: "f32",
     },
     arrays: {
+      starts: { reads: "int32", shape: ["batch", "seq"], optional: true },
       o: { writes: "dtype", shape: ["batch", "seq", "valueHeads", "valueDim"] },
       state: { updates: "float32", shape: ["batch", "valueHeads", "keyDim", "valueDim"] },
       states: { writes: "float32", shape: ["batch", "valueHeads", "chunks", "keyDim", "valueDim"], optional: true },
@@ -205,6 +215,7 @@ export const PRODUCT_KERNELS = {
       scale: "f32",
     },
     arrays: {
+      starts: { reads: "int32", shape: ["batch", "seq"], optional: true },
       dState: { updates: "float32", shape: ["batch", "valueHeads", "keyDim", "valueDim"] },
       dq: { writes: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
       dk: { writes: "dtype", shape: ["batch", "seq", "keyHeads", "keyDim"] },
