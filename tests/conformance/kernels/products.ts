@@ -10,7 +10,18 @@ import type { SINK_CASES } from "./attention_sinks.ts";
 import type { Bed } from "./bed.ts";
 import { attention, attentionBackward } from "./attention.ts";
 import { gatedDelta, gatedDeltaBackward } from "./gated_delta.ts";
-import { type Cases, type CasesOf, close, each, eachFloat, fround, pick, type Properties, startsOf, sum } from "./case.ts";
+import {
+  type Cases,
+  type CasesOf,
+  close,
+  each,
+  eachFloat,
+  fround,
+  pick,
+  type Properties,
+  startsOf,
+  sum,
+} from "./case.ts";
 
 interface Product {
   readonly m: number;
@@ -119,7 +130,9 @@ function eachTap(
   for (let out = 0; out < batch * seq * channels; out++) {
     const [token, c] = [Math.floor(out / channels), out % channels];
     const before = token % seq - (arrays === undefined ? 0 : pick(arrays.starts, token));
-    for (let k = Math.max(0, width - 1 - before); k < width; k++) f(out, out + (k + 1 - width) * channels, c * width + k);
+    for (let k = Math.max(0, width - 1 - before); k < width; k++) {
+      f(out, out + (k + 1 - width) * channels, c * width + k);
+    }
   }
 }
 
