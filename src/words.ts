@@ -48,3 +48,10 @@ export function shownName(text: string, longest: number = 80): string {
   const line = shown(text).replaceAll("\n", "\\n").replaceAll("\t", "\\t");
   return line.length > longest ? `${line.slice(0, longest)}…` : line;
 }
+
+/** Bytes in the largest unit that they fill. */
+export function formatBytes(bytes: number): string {
+  if (bytes < 2 ** 10) return countOf(bytes, "byte");
+  if (bytes < 2 ** 20) return `${(bytes / 2 ** 10).toFixed(1)} KiB`;
+  return bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+}

@@ -9,11 +9,11 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { contentViolations, cycles, formViolations, layerViolations } from "./architecture/rules.ts";
+import { contentViolations, cycles, formViolations, layerViolations, missingPaths } from "./architecture/rules.ts";
 import { readSource, type Source } from "./architecture/source.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const library = filesIn("mod.ts", "doors", "src", "ffi", "wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts");
+const library = filesIn("mod.ts", "doors", "src", "wasm/mod.ts", "wasm/native.ts", "wasm/digests.ts");
 const others = filesIn("tests", "scripts", "bench", "examples");
 
 function filesIn(...paths: readonly string[]): readonly Source[] {
@@ -24,6 +24,10 @@ function filesIn(...paths: readonly string[]): readonly Source[] {
     return names.filter((name) => name.endsWith(".ts")).sort()
       .map((name) => readSource(name, readFileSync(root + name, "utf8")));
   });
+}
+
+function pathsIn(folder: string): readonly string[] {
+  return readdirSync(root + folder, { recursive: true, encoding: "utf8" }).map((name) => `${folder}/${name}`);
 }
 
 function none(violations: readonly string[]): void {
@@ -45,15 +49,27 @@ test("form: every file says what it is, and is short enough to read", () => {
   none([...library, ...others].flatMap(formViolations));
 });
 
+test("names: every file that a comment of the library or a page names is there", () => {
+  const tree = [
+    "mod.ts",
+    ...["bin", "doors", "src", "wasm", "tests", "scripts", "bench", "docs", "examples"].flatMap(pathsIn),
+  ];
+  const pages = ["README.md", "CONTRIBUTING.md", ...pathsIn("docs").filter((path) => path.endsWith(".md"))]
+    .map((path) => ({ path, text: readFileSync(root + path, "utf8") }));
+  // PyTorch's own file, which the rule cannot know.
+  const foreign = ["aten/src/ATen/native/cuda/AmpKernels.cu"];
+  none([...library, ...pages].flatMap((source) => missingPaths(source, [...tree, ...foreign])));
+});
+
 test("layerViolations() finds imports that go up, sideways or away from home", () => {
   const wrong: readonly (readonly [string, string])[] = [
     ["src/dtype.ts", 'import { a } from "./device/device.ts";'],
-    ["src/config/a.ts", 'import { a } from "../../ffi/mod.ts";'],
+    ["src/config/a.ts", 'import { a } from "../ffi/mod.ts";'],
     ["src/device/a.ts", 'import { Tensor } from "../tensor/tensor.ts";'],
     ["src/device/a.ts", 'import { type Tensor } from "../tensor/tensor.ts";'],
     ["src/nn/a.ts", 'import "../comm/work.ts";'],
     ["src/nn/a.ts", 'import {\n  a,\n  b as c,\n} from "../optim/adamw.ts";'],
-    ["src/tensor/a.ts", "import * as ffi from '../../ffi/mod.ts';"],
+    ["src/tensor/a.ts", "import * as ffi from '../ffi/mod.ts';"],
     ["src/fsdp/a.ts", 'import { a } from "../ddp/bucket.ts";'],
     ["src/fsdp/a.ts", 'const a = await import("../ddp/bucket.ts");'],
     ["src/models/llama/a.ts", 'import { a } from "../../fsdp/unit.ts";'],
@@ -74,13 +90,13 @@ test("layerViolations() lets types look up, and values down", () => {
     ["src/ops/a.ts", 'import type { Tensor } from "../tensor/tensor.ts";'],
     [
       "src/device/a.ts",
-      'import { a } from "../../ffi/mod.ts";\nimport { b } from "./b.ts";\nimport { c } from "../dtype.ts";',
+      'import { a } from "../ffi/mod.ts";\nimport { b } from "./b.ts";\nimport { c } from "../dtype.ts";',
     ],
     ["src/runtime/a.ts", 'import { a } from "../errors.ts";\nimport fs from "node:fs";'],
-    ["src/comm/a.ts", 'import { a } from "../../ffi/mod.ts";'],
+    ["src/comm/a.ts", 'import { a } from "../ffi/mod.ts";'],
     ["src/models/llama/a.ts", 'import { a } from "../../nn/module.ts";\nimport { b } from "../../checkpoint/load.ts";'],
     ["src/nn/a.ts", '// import { a } from "../comm/work.ts";\nconst text = `import { a } from "../comm/work.ts"`;'],
-    ["src/cli/a.ts", 'import { a } from "../train/trainer.ts";\nimport b from "../../ffi/mod.ts";'],
+    ["src/cli/a.ts", 'import { a } from "../train/trainer.ts";\nimport b from "../ffi/mod.ts";'],
     ["examples/a.ts", 'import { a } from "fullyshard";'],
   ];
   for (const [path, text] of right) assert.deepEqual(layerViolations(readSource(path, text)), [], `${path}: ${text}`);
@@ -141,7 +157,7 @@ test("contentViolations() lets everything else be", () => {
     "const seed = environment.text;",
   ];
   for (const text of right) assert.deepEqual(contentViolations(readSource("src/tensor/a.ts", text)), [], text);
-  assert.deepEqual(contentViolations(readSource("ffi/providers/bun.ts", "const a = b as C;")), []);
+  assert.deepEqual(contentViolations(readSource("src/ffi/providers/bun.ts", "const a = b as C;")), []);
   assert.deepEqual(contentViolations(readSource("src/cli/a.ts", "console.log(1);")), []);
   assert.deepEqual(contentViolations(readSource("src/runtime/env.ts", "const a = process.env;")), []);
   assert.deepEqual(contentViolations(readSource("mod.ts", 'export { a } from "./src/a.ts";')), []);
@@ -155,4 +171,12 @@ test("formViolations() finds files without a statement of purpose, and long ones
   assert.equal(formViolations(readSource("a.ts", "/** No tag. */\nconst a = 1;\n/** @module */\n")).length, 1);
   assert.equal(formViolations(readSource("a.ts", head + "a();\n".repeat(395))).length, 0);
   assert.equal(formViolations(readSource("a.ts", head + "a();\n".repeat(396))).length, 1);
+});
+
+test("missingPaths() finds names that no file has", () => {
+  const found = (text: string): readonly string[] =>
+    missingPaths({ path: "src/a.ts", text }, ["src/nn/b.ts", "mod.ts"]);
+  assert.deepEqual(found("/** See `b.ts`, `nn/b.ts`, `src/nn/b.ts`, `./mod.ts` and `c` and c.ts. */"), []);
+  assert.deepEqual(found("/** One.\n See `nn/c.ts`. */"), ["src/a.ts:2 names nn/c.ts, which is not in the tree"]);
+  assert.equal(found("/** `src/b.ts`, `n/b.ts`, `bb.ts` */").length, 3);
 });

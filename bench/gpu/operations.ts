@@ -4,12 +4,12 @@
  *
  * @module
  */
-import { CUDA_LAUNCH_CONFIG, CUDART, CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
-import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
-import { openLibrary } from "../../ffi/mod.ts";
 import { compileKernel } from "../../src/device/cuda/compiler.ts";
-import { readKernelTexts } from "../../src/device/cuda/texts.ts";
 import { attributeOf } from "../../src/device/cuda/libraries.ts";
+import { readKernelTexts } from "../../src/device/cuda/texts.ts";
+import { CUDA_LAUNCH_CONFIG, CUDART, CUDART_CONSTANTS } from "../../src/ffi/bindings/cudart.ts";
+import { NVRTC } from "../../src/ffi/bindings/nvrtc.ts";
+import { openLibrary } from "../../src/ffi/mod.ts";
 import type { Environment } from "../../src/runtime/env.ts";
 
 /** Words that an operation reads, and that it writes. */

@@ -6,11 +6,11 @@
  *
  * @module
  */
-import process from "node:process";
 import { bfloat16, float32 } from "fullyshard";
 import { openProcessGroup, type ProcessGroup } from "fullyshard/comm";
 import { type Device, openDevice } from "fullyshard/device";
-import { openProvider } from "../../ffi/mod.ts";
+import process from "node:process";
+import { openProvider } from "../../src/ffi/mod.ts";
 import { capturedStep, LLAMA_SIZES, llamaStep } from "./llama_step.ts";
 
 /** Calls of a round, and rounds; the first ones are those in which a runtime compiles. */

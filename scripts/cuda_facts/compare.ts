@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { ArgumentType, Binding, PlaceType, ResultType, StructLayout } from "../../ffi/types.ts";
+import type { ArgumentType, Binding, PlaceType, ResultType, StructLayout } from "../../src/ffi/types.ts";
 import { factAt, type Facts, type LibraryFacts } from "./facts.ts";
 import { namesOf } from "./probe.ts";
 import type { Audited } from "./tables.ts";

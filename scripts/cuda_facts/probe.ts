@@ -5,8 +5,8 @@
  *
  * @module
  */
-import { isHandleType } from "../../ffi/arguments.ts";
-import type { ArgumentType, StructLayout } from "../../ffi/types.ts";
+import { isHandleType } from "../../src/ffi/arguments.ts";
+import type { ArgumentType, StructLayout } from "../../src/ffi/types.ts";
 import type { Audited } from "./tables.ts";
 
 /** The names that a table uses, which a probe asks for. */

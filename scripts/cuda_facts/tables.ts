@@ -5,21 +5,21 @@
  *
  * @module
  */
-import { CUBLASLT, CUBLASLT_CONSTANTS, CUBLASLT_MATMUL_HEURISTIC_RESULT } from "../../ffi/bindings/cublaslt.ts";
-import { CU_LAUNCH_CONFIG, CU_TENSOR_MAP, CUDA, CUDA_CONSTANTS } from "../../ffi/bindings/cuda.ts";
+import { CUBLASLT, CUBLASLT_CONSTANTS, CUBLASLT_MATMUL_HEURISTIC_RESULT } from "../../src/ffi/bindings/cublaslt.ts";
+import { CU_LAUNCH_CONFIG, CU_TENSOR_MAP, CUDA, CUDA_CONSTANTS } from "../../src/ffi/bindings/cuda.ts";
 import {
   CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO,
   CUDA_LAUNCH_ATTRIBUTE,
   CUDA_LAUNCH_CONFIG,
   CUDART,
   CUDART_CONSTANTS,
-} from "../../ffi/bindings/cudart.ts";
-import { CUDNN, CUDNN_CONSTANTS } from "../../ffi/bindings/cudnn.ts";
-import { NCCL, NCCL_CONFIG, NCCL_CONSTANTS, NCCL_UNIQUE_ID } from "../../ffi/bindings/nccl.ts";
-import { NVML, NVML_CONSTANTS, NVML_MEMORY } from "../../ffi/bindings/nvml.ts";
-import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
-import type { LibrarySpec } from "../../ffi/library.ts";
-import type { BindingTable, StructLayout } from "../../ffi/types.ts";
+} from "../../src/ffi/bindings/cudart.ts";
+import { CUDNN, CUDNN_CONSTANTS } from "../../src/ffi/bindings/cudnn.ts";
+import { NCCL, NCCL_CONFIG, NCCL_CONSTANTS, NCCL_UNIQUE_ID } from "../../src/ffi/bindings/nccl.ts";
+import { NVML, NVML_CONSTANTS, NVML_MEMORY } from "../../src/ffi/bindings/nvml.ts";
+import { NVRTC } from "../../src/ffi/bindings/nvrtc.ts";
+import type { LibrarySpec } from "../../src/ffi/library.ts";
+import type { BindingTable, StructLayout } from "../../src/ffi/types.ts";
 
 /** One release of a library's headers. */
 export interface Release {

@@ -6,15 +6,15 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { NVRTC } from "../../ffi/bindings/nvrtc.ts";
-import { isAbsence } from "../../ffi/library.ts";
-import { openLibrary } from "../../ffi/mod.ts";
 import { compileKernel, kernelDigest, nvrtcVersion } from "../../src/device/cuda/compiler.ts";
 import { LAUNCHES } from "../../src/device/cuda/launches.ts";
 import type { Nvrtc } from "../../src/device/cuda/libraries.ts";
 import { formName, passName, type TensorForm, tensorFormsOf } from "../../src/device/cuda/tensor_cores.ts";
 import { formText, kernelText, type KernelTexts } from "../../src/device/cuda/texts.ts";
 import { InternalError, LibraryNotFoundError } from "../../src/errors.ts";
+import { NVRTC } from "../../src/ffi/bindings/nvrtc.ts";
+import { isAbsence } from "../../src/ffi/library.ts";
+import { openLibrary } from "../../src/ffi/mod.ts";
 import { environmentFrom, processEnvironment } from "../../src/runtime/env.ts";
 
 /** The kinds of cards that kernels are compiled for. */

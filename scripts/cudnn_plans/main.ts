@@ -13,14 +13,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { CUDNN } from "../../ffi/bindings/cudnn.ts";
-import { LIBDL, RTLD_NOW } from "../../ffi/bindings/libdl.ts";
-import { openLibrary, openProvider } from "../../ffi/mod.ts";
 import type { Flag } from "../../src/config/flags.ts";
 import { Descriptors } from "../../src/device/cuda/cudnn/descriptors.ts";
 import { makePlan, packOf, type SdpaPlan, type SdpaShape, uidOf } from "../../src/device/cuda/cudnn/sdpa.ts";
 import { cudnnVersion } from "../../src/device/cuda/cudnn/version.ts";
 import { bfloat16, float16 } from "../../src/dtype.ts";
+import { CUDNN } from "../../src/ffi/bindings/cudnn.ts";
+import { LIBDL, RTLD_NOW } from "../../src/ffi/bindings/libdl.ts";
+import { openLibrary, openProvider } from "../../src/ffi/mod.ts";
 import { environmentFrom, processEnvironment } from "../../src/runtime/env.ts";
 import { readScriptFlags } from "../flags.ts";
 

@@ -4,12 +4,12 @@
  *
  * @module
  */
-import * as fs from "node:fs";
 import { spawnSync } from "node:child_process";
+import * as fs from "node:fs";
 import { at } from "../../src/at.ts";
-import { findCheckpoint, verifyFiles } from "../../src/checkpoint/find.ts";
-import { listCheckpoints } from "../../src/checkpoint/directory.ts";
-import { ALONE } from "../../src/checkpoint/ranks.ts";
+import { ALONE } from "../../src/checkpoint/format/ranks.ts";
+import { listCheckpoints } from "../../src/checkpoint/sharded/directory.ts";
+import { findCheckpoint, verifyFiles } from "../../src/checkpoint/sharded/find.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
 import { essence, flagsIn, metricLines, type Running, startAlone, startRun } from "../../tests/train/runs.ts";
 import { killAgainAndAgain } from "./kills.ts";

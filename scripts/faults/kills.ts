@@ -8,7 +8,7 @@
 import * as fs from "node:fs";
 import process from "node:process";
 import { at } from "../../src/at.ts";
-import { listCheckpoints } from "../../src/checkpoint/directory.ts";
+import { listCheckpoints } from "../../src/checkpoint/sharded/directory.ts";
 import { temporaryDirectory } from "../../tests/support/temporary.ts";
 import { type Ended, essence, flagsIn, metricLines, type Running, startRun } from "../../tests/train/runs.ts";
 import { type FaultReport, LIMIT_SECONDS, round } from "./report.ts";

@@ -3,12 +3,12 @@
  *
  * @module
  */
-import { at } from "../../src/at.ts";
 import { loadHfWeights, readHfConfig } from "../../doors/checkpoint.ts";
 import { type Device, uint8 } from "../../doors/device.ts";
 import { buildModel, Parameter } from "../../doors/nn.ts";
 import { AdamW, clipGradNorm, int32, noGrad, scope, type Tensor, tensor } from "../../mod.ts";
-import { plainDirectoryTensors } from "../../src/checkpoint/state_dict.ts";
+import { at } from "../../src/at.ts";
+import { plainDirectoryTensors } from "../../src/checkpoint/state_dict/state_dict.ts";
 import type { CausalLm } from "../../src/models/causal_lm.ts";
 import { fullBox, sharedSlices } from "../../src/tensor/shard_layout.ts";
 import { type Facts, readFacts, StoredTensors } from "./directory.ts";

@@ -6,7 +6,7 @@
  */
 import { readFileSync } from "node:fs";
 import * as z from "zod";
-import { openSafetensors } from "../../src/checkpoint/safetensors.ts";
+import { openSafetensors } from "../../src/checkpoint/format/safetensors.ts";
 import { float32, int64 } from "../../src/dtype.ts";
 
 type ByName = Readonly<Record<string, number>>;

@@ -7,11 +7,11 @@
 import { ArgumentError } from "../errors.ts";
 import { Module } from "../nn/module.ts";
 import { pathKind } from "../runtime/files.ts";
-import { loadCheckpoint } from "./load.ts";
-import { type LoadHfOptions, loadHfWeights } from "./load_hf.ts";
-import { MANIFEST_FILE } from "./manifest.ts";
-import { ALONE, type Ranks } from "./ranks.ts";
-import { saveHfDirectory, type SaveHfOptions } from "./save_hf.ts";
+import { ALONE, type Ranks } from "./format/ranks.ts";
+import { type LoadHfOptions, loadHfWeights } from "./hugging_face/load.ts";
+import { saveHfDirectory, type SaveHfOptions } from "./hugging_face/save.ts";
+import { loadCheckpoint } from "./sharded/load.ts";
+import { MANIFEST_FILE } from "./sharded/manifest.ts";
 
 /** Options of {@link saveModule}. */
 export interface SaveModuleOptions extends Pick<SaveHfOptions, "dtype" | "maxShardBytes"> {

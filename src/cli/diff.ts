@@ -5,8 +5,8 @@
  */
 import process from "node:process";
 import * as z from "zod";
-import { differencesOf, type TensorDifference } from "../checkpoint/diff.ts";
-import { openStored } from "../checkpoint/stored.ts";
+import { differencesOf, type TensorDifference } from "../checkpoint/offline/diff.ts";
+import { openStored } from "../checkpoint/offline/stored.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";

@@ -4,14 +4,14 @@
  *
  * @module
  */
-import { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
-import { NVML, NVML_CONSTANTS } from "../../ffi/bindings/nvml.ts";
-import { openLibrary } from "../../ffi/mod.ts";
-import { attributeOf, type Cudart, cudaState, cudaVersion, type Nvrtc } from "../device/cuda/libraries.ts";
+import { describeGathers, describeVersion, isWithoutWindows, type Nccl, versionOf } from "../comm/data/nccl_version.ts";
 import { nvrtcVersion } from "../device/cuda/compiler.ts";
 import { type Cudnn, cudnnObstacle, cudnnVersion } from "../device/cuda/cudnn/version.ts";
-import { describeGathers, describeVersion, isWithoutWindows, type Nccl, versionOf } from "../comm/data/nccl_version.ts";
+import { attributeOf, type Cudart, cudaState, cudaVersion, type Nvrtc } from "../device/cuda/libraries.ts";
 import { FileError, LibraryNotFoundError, NativeError } from "../errors.ts";
+import { NCCL_BINDINGS } from "../ffi/bindings/nccl.ts";
+import { NVML, NVML_CONSTANTS } from "../ffi/bindings/nvml.ts";
+import { openLibrary } from "../ffi/mod.ts";
 import type { Environment } from "../runtime/env.ts";
 import { openReadable, pathExists } from "../runtime/files.ts";
 

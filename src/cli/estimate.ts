@@ -13,6 +13,8 @@ import type { MemoryTerms } from "../device/allocator.ts";
 import { OWN_ATTENTION } from "../device/attention.ts";
 import { DEVICES } from "../device/registry.ts";
 import { ConfigError } from "../errors.ts";
+import { processEnvironment } from "../runtime/env.ts";
+import { terminal } from "../runtime/terminal.ts";
 import {
   dataSection,
   foreignSection,
@@ -23,13 +25,10 @@ import {
   trainSection,
 } from "../train/config.ts";
 import type { CollectiveUse } from "../train/dry_run.ts";
-import { formatBytes } from "../train/progress.ts";
 import { foreignPresets } from "../train/presets.ts";
 import { estimateStep, type StepEstimate } from "../train/setup.ts";
-import { processEnvironment } from "../runtime/env.ts";
 import { predictTime, type Speeds, type StepTime } from "../train/timeline.ts";
-import { terminal } from "../runtime/terminal.ts";
-import { countOf } from "../words.ts";
+import { countOf, formatBytes } from "../words.ts";
 
 const size = z.int().positive();
 /** What a training run would take. */

@@ -8,8 +8,8 @@
  * @module
  */
 import * as z from "zod";
+import { formatHubName, type HubName } from "../checkpoint/hugging_face/hub_cache.ts";
 import { FileError } from "../errors.ts";
-import { formatHubName, type HubName } from "../checkpoint/hub_cache.ts";
 import { permissionRemedy } from "../runtime/permissions.ts";
 
 /** Most redirects in a row. */

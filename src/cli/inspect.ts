@@ -6,19 +6,18 @@
  */
 import process from "node:process";
 import * as z from "zod";
-import { companionsOf, describeLeftOut } from "../checkpoint/companions.ts";
-import type { StoredTensor } from "../checkpoint/dcp_shards.ts";
-import { verifyFiles } from "../checkpoint/find.ts";
-import { ALONE } from "../checkpoint/ranks.ts";
-import { openStored, type StoredCheckpoint } from "../checkpoint/stored.ts";
+import { companionsOf, describeLeftOut } from "../checkpoint/format/companions.ts";
+import type { StoredTensor } from "../checkpoint/format/dcp_shards.ts";
+import { ALONE } from "../checkpoint/format/ranks.ts";
+import { openStored, type StoredCheckpoint } from "../checkpoint/offline/stored.ts";
+import { verifyFiles } from "../checkpoint/sharded/find.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
 import { CheckpointError } from "../errors.ts";
 import { fileByteLength } from "../runtime/files.ts";
 import { numelOf } from "../shape.ts";
-import { formatBytes } from "../train/progress.ts";
-import { countOf, shown } from "../words.ts";
+import { countOf, formatBytes, shown } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 
 const SECTIONS = [section(

@@ -5,10 +5,10 @@
  */
 import process from "node:process";
 import * as z from "zod";
-import { companionsOf } from "../checkpoint/companions.ts";
-import { INDEX_FILE, SINGLE_FILE } from "../checkpoint/hf_index.ts";
-import { mergeCheckpoint } from "../checkpoint/merge.ts";
-import { MAX_SHARD_BYTES } from "../checkpoint/save_hf.ts";
+import { companionsOf } from "../checkpoint/format/companions.ts";
+import { INDEX_FILE, SINGLE_FILE } from "../checkpoint/format/hf_index.ts";
+import { MAX_SHARD_BYTES } from "../checkpoint/hugging_face/save.ts";
+import { mergeCheckpoint } from "../checkpoint/offline/merge.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
@@ -18,7 +18,7 @@ import { ConfigError } from "../errors.ts";
 import { buildModel } from "../models/registry.ts";
 import { pathExists, pathKind } from "../runtime/files.ts";
 import { readHfConfig } from "../train/open_model.ts";
-import { formatBytes } from "../train/progress.ts";
+import { formatBytes } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 
 const SECTIONS = [section(

@@ -6,17 +6,17 @@
  */
 import process from "node:process";
 import * as z from "zod";
-import { fromHome, hubCache, hubHome, parseHubName } from "../checkpoint/hub_cache.ts";
+import { fromHome, hubCache, hubHome, parseHubName } from "../checkpoint/hugging_face/hub_cache.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
 import { ConfigError, FileError } from "../errors.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { pathKind, readTextSync } from "../runtime/files.ts";
+import { shown } from "../words.ts";
 import { HubServer, webAddress } from "./hub.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 import { pullModel } from "./pull_files.ts";
-import { shown } from "../words.ts";
 
 /** The Hub. */
 const HUB = "https://huggingface.co";

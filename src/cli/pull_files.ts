@@ -9,10 +9,16 @@
  *
  * @module
  */
-import { companionNames, isTokenizerFile, MAX_COMPANION_BYTES } from "../checkpoint/companions.ts";
-import { INDEX_FILE, readWeightMap, SINGLE_FILE } from "../checkpoint/hf_index.ts";
-import { findSnapshot, formatHubName, hubFolder, type HubName, isCommit } from "../checkpoint/hub_cache.ts";
-import { CONFIG_FILE } from "../checkpoint/manifest.ts";
+import { companionNames, isTokenizerFile, MAX_COMPANION_BYTES } from "../checkpoint/format/companions.ts";
+import { INDEX_FILE, readWeightMap, SINGLE_FILE } from "../checkpoint/format/hf_index.ts";
+import {
+  findSnapshot,
+  formatHubName,
+  hubFolder,
+  type HubName,
+  isCommit,
+} from "../checkpoint/hugging_face/hub_cache.ts";
+import { CONFIG_FILE } from "../checkpoint/sharded/manifest.ts";
 import { CheckpointError, FileError } from "../errors.ts";
 import { byteHash } from "../runtime/checksum.ts";
 import { sleep } from "../runtime/clock.ts";
@@ -28,7 +34,7 @@ import {
   replaceLink,
   spaceAt,
 } from "../runtime/files.ts";
-import { formatBytes } from "../train/progress.ts";
+import { formatBytes } from "../words.ts";
 import { type HubFile, type HubRevision, type HubServer, InterruptedError } from "./hub.ts";
 
 /** Most files beside weights that are asked for. */

@@ -5,14 +5,13 @@
  */
 import process from "node:process";
 import * as z from "zod";
-import { reshardCheckpoint } from "../checkpoint/reshard.ts";
+import { reshardCheckpoint } from "../checkpoint/offline/reshard.ts";
 import { helpAsked } from "../config/flags.ts";
 import { configHelp, resolveConfig } from "../config/resolve.ts";
 import { section } from "../config/section.ts";
 import { ConfigError } from "../errors.ts";
 import { pathExists } from "../runtime/files.ts";
-import { formatBytes } from "../train/progress.ts";
-import { countOf } from "../words.ts";
+import { countOf, formatBytes } from "../words.ts";
 import { placesKey, requirePlaces } from "./places.ts";
 
 const SECTIONS = [section(

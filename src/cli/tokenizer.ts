@@ -14,8 +14,7 @@ import { MIN_VOCAB_SIZE, trainTokenizer } from "../data/train_tokenizer.ts";
 import { ConfigError } from "../errors.ts";
 import { pathExists } from "../runtime/files.ts";
 import { dataSection } from "../train/config.ts";
-import { formatBytes } from "../train/progress.ts";
-import { countOf } from "../words.ts";
+import { countOf, formatBytes } from "../words.ts";
 
 /** What a training run would take. */
 const usual = dataSection.schema.parse({});

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { formatBytes } from "../train/progress.ts";
+import { formatBytes } from "../words.ts";
 import type { RankSummary } from "./trace_summary.ts";
 
 /** Seconds as milliseconds. */

@@ -7,9 +7,9 @@
  */
 import type { Device } from "../device/device.ts";
 import { ArgumentError, ConfigError, RendezvousError } from "../errors.ts";
+import { openPosix } from "../ffi/posix.ts";
 import { type Environment, processEnvironment } from "../runtime/env.ts";
 import { type RankEnvironment, readRankEnvironment } from "../runtime/rank_environment.ts";
-import { openPosix } from "../../ffi/posix.ts";
 import { giveUpShm } from "./control/shm_join.ts";
 import type { LoopbackWorld } from "./control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "./data/loopback.ts";

@@ -4,10 +4,10 @@
  *
  * @module
  */
-import type { Companions } from "../checkpoint/companions.ts";
-import type { LoadHfOptions } from "../checkpoint/load_hf.ts";
-import type { SaveHfOptions } from "../checkpoint/save_hf.ts";
-import { type DirectoryTensor, type OtherFiles, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
+import type { Companions } from "../checkpoint/format/companions.ts";
+import type { LoadHfOptions } from "../checkpoint/hugging_face/load.ts";
+import type { SaveHfOptions } from "../checkpoint/hugging_face/save.ts";
+import { type DirectoryTensor, type OtherFiles, plainDirectoryTensors } from "../checkpoint/state_dict/state_dict.ts";
 import type { Device } from "../device/device.ts";
 import { eosIdsOf } from "../eos_ids.ts";
 import { ArgumentError, InternalError } from "../errors.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import { at } from "../at.ts";
-import { type DirectoryTensor, type NamedParts, plainDirectoryTensors } from "../checkpoint/state_dict.ts";
+import { type DirectoryTensor, type NamedParts, plainDirectoryTensors } from "../checkpoint/state_dict/state_dict.ts";
 import type { Shape } from "../shape.ts";
 
 /** Names that differ from family to family. */

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { isJsonObject, kindOf } from "../checkpoint/json.ts";
 import { didYouMean } from "../config/nearest.ts";
 import type { Device } from "../device/device.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { isJsonObject, kindOf } from "../json.ts";
 import { whichAre } from "../words.ts";
 import type { CausalLm } from "./causal_lm.ts";
 import { refuseUnimplemented, requireBuildable, requireCountable } from "./decoder_config.ts";
@@ -14,12 +14,12 @@ import { resolveDeepseekV2Config } from "./deepseek_v2/config.ts";
 import { DeepseekV2ForCausalLm } from "./deepseek_v2/model.ts";
 import { resolveGlm4MoeLiteConfig } from "./glm4_moe_lite/config.ts";
 import { Glm4MoeLiteForCausalLm } from "./glm4_moe_lite/model.ts";
-import { resolveGptOssConfig } from "./gpt_oss/config.ts";
-import { GptOssForCausalLm } from "./gpt_oss/model.ts";
 import { resolveGlmMoeDsaConfig } from "./glm_moe_dsa/config.ts";
 import { GlmMoeDsaForCausalLm } from "./glm_moe_dsa/model.ts";
 import { resolveGpt2Config } from "./gpt2/config.ts";
 import { Gpt2ForCausalLm } from "./gpt2/model.ts";
+import { resolveGptOssConfig } from "./gpt_oss/config.ts";
+import { GptOssForCausalLm } from "./gpt_oss/model.ts";
 import { resolveLfm2Config } from "./lfm2/config.ts";
 import { Lfm2ForCausalLm } from "./lfm2/model.ts";
 import { resolveLlamaConfig } from "./llama/config.ts";
@@ -46,10 +46,10 @@ import { resolveQwen35Config } from "./qwen3_5/config.ts";
 import { Qwen35ForCausalLm } from "./qwen3_5/model.ts";
 import { resolveQwen35MoeConfig } from "./qwen3_5_moe/config.ts";
 import { Qwen35MoeForCausalLm } from "./qwen3_5_moe/model.ts";
-import { resolveQwen3NextConfig } from "./qwen3_next/config.ts";
-import { Qwen3NextForCausalLm } from "./qwen3_next/model.ts";
 import { resolveQwen3MoeConfig } from "./qwen3_moe/config.ts";
 import { Qwen3MoeForCausalLm } from "./qwen3_moe/model.ts";
+import { resolveQwen3NextConfig } from "./qwen3_next/config.ts";
+import { Qwen3NextForCausalLm } from "./qwen3_next/model.ts";
 
 /** One family of models. */
 export interface ModelFamily {

@@ -1,6 +1,6 @@
 /**
  * Advisory locks of files by Deno's own means, which need no `--allow-ffi`. Elsewhere there are none here: Bun locks by the C
- * library (`ffi/posix.ts`).
+ * library (`src/ffi/posix.ts`).
  *
  * Permissions on Deno: `--allow-read` and `--allow-write` of the file.
  *

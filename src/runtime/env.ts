@@ -1,7 +1,7 @@
 /**
  * The only reader of environment variables: typed readers over the table of `variables.ts`. A value that cannot be
  * parsed is a ConfigError naming the variable. Nothing is read at import time, and nothing is ever written: C code does
- * not see what a runtime writes to its own copy (see `ffi/posix.ts` for `setenv`).
+ * not see what a runtime writes to its own copy (see `src/ffi/posix.ts` for `setenv`).
  *
  * Permission on Deno: `--allow-env` for the names of {@link ENV}. A variable that may not be read counts as not set.
  * Only the variables that tell a rank its number, or name a launcher, are different: a process that cannot read them would train alone, so
@@ -11,8 +11,8 @@
  */
 import process from "node:process";
 import { ConfigError } from "../errors.ts";
-import { ENV, type EnvName, type EnvVariable } from "./variables.ts";
 import { isPermitted, requestPermission } from "./permissions.ts";
+import { ENV, type EnvName, type EnvVariable } from "./variables.ts";
 
 type NamesOf<K extends EnvVariable["kind"]> = {
   [N in EnvName]: (typeof ENV)[N]["kind"] extends K ? N : never;

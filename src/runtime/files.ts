@@ -5,7 +5,7 @@
  * file as it was.
  *
  * Permissions on Deno: `--allow-read` and `--allow-write` of the paths used. Nothing under /dev, /proc or /sys can be
- * touched by these functions without `--allow-all`; the C library can (`ffi/posix.ts`).
+ * touched by these functions without `--allow-all`; the C library can (`src/ffi/posix.ts`).
  *
  * @module
  */

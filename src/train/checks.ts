@@ -4,9 +4,9 @@
  *
  * @module
  */
-import { listCheckpoints, stepOfPath } from "../checkpoint/directory.ts";
-import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
-import { otherCheckpoint } from "../checkpoint/other_programs.ts";
+import { otherCheckpoint } from "../checkpoint/format/other_programs.ts";
+import { listCheckpoints, stepOfPath } from "../checkpoint/sharded/directory.ts";
+import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { eosOf } from "../data/packing.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";

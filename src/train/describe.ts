@@ -3,14 +3,14 @@
  *
  * @module
  */
-import { standInOf } from "../comm/data/dry.ts";
 import { at } from "../at.ts";
+import { standInOf } from "../comm/data/dry.ts";
 import { DeviceMesh, deviceMesh } from "../comm/mesh.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { float32 } from "../dtype.ts";
 import { ArgumentError } from "../errors.ts";
-import type { FsdpUnit } from "../fsdp/unit.ts";
 import { shardedModuleOf } from "../fsdp/handle.ts";
+import type { FsdpUnit } from "../fsdp/unit.ts";
 import { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing, savedOpsOf } from "../nn/activation_checkpointing.ts";
 import type { Module } from "../nn/module.ts";
@@ -18,9 +18,8 @@ import { AdamW } from "../optim/adamw.ts";
 import { type DtypeLedger, ledgerOf } from "../parallel/precision.ts";
 import { shardRanksOf } from "../parallel/ranks.ts";
 import { shardingOf, shardModel, type ShardModelOptions } from "../plans/shard_model.ts";
-import { countOf } from "../words.ts";
+import { countOf, formatBytes } from "../words.ts";
 import type { MemoryPeak } from "./dry_run.ts";
-import { formatBytes } from "./progress.ts";
 import { dryStep, emptyBatch } from "./setup.ts";
 
 /** One unit of a sharded module; numbers count elements. */

@@ -5,8 +5,14 @@
  *
  * @module
  */
-import { companionsOf, tokenizerFilesOf, withMissing, withTokenIds, withTokenizer } from "../checkpoint/companions.ts";
-import type { Ranks } from "../checkpoint/ranks.ts";
+import {
+  companionsOf,
+  tokenizerFilesOf,
+  withMissing,
+  withTokenIds,
+  withTokenizer,
+} from "../checkpoint/format/companions.ts";
+import type { Ranks } from "../checkpoint/format/ranks.ts";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { pathKind, resolveLinks } from "../runtime/files.ts";

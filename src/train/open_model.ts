@@ -3,20 +3,20 @@
  *
  * @module
  */
-import { refuseAdapter } from "../checkpoint/adapters.ts";
-import { companionsOf, describeLeftOut, type FolderCompanions } from "../checkpoint/companions.ts";
-import { parseJsonObject } from "../checkpoint/json.ts";
-import { loadCheckpoint } from "../checkpoint/load.ts";
-import { summarizeNames } from "../checkpoint/hf_names.ts";
-import { findSnapshot, formatHubName, hubCache, parseHubName } from "../checkpoint/hub_cache.ts";
-import { type LoadHfOptions, loadHfWeights } from "../checkpoint/load_hf.ts";
-import { MANIFEST_FILE } from "../checkpoint/manifest.ts";
-import { otherCheckpoint } from "../checkpoint/other_programs.ts";
-import { saveHfDirectory } from "../checkpoint/save_hf.ts";
+import { refuseAdapter } from "../checkpoint/format/adapters.ts";
+import { companionsOf, describeLeftOut, type FolderCompanions } from "../checkpoint/format/companions.ts";
+import { otherCheckpoint } from "../checkpoint/format/other_programs.ts";
+import { findSnapshot, formatHubName, hubCache, parseHubName } from "../checkpoint/hugging_face/hub_cache.ts";
+import { type LoadHfOptions, loadHfWeights } from "../checkpoint/hugging_face/load.ts";
+import { summarizeNames } from "../checkpoint/hugging_face/names.ts";
+import { saveHfDirectory } from "../checkpoint/hugging_face/save.ts";
+import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
+import { MANIFEST_FILE } from "../checkpoint/sharded/manifest.ts";
 import type { ProcessGroup } from "../comm/process_group.ts";
 import { isDry } from "../device/dry/device.ts";
 import { eosIdsOf } from "../eos_ids.ts";
 import { ArgumentError, FileError } from "../errors.ts";
+import { parseJsonObject } from "../json.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { buildModel } from "../models/registry.ts";
 import { initializeParameters } from "../nn/initialize.ts";

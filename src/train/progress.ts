@@ -4,7 +4,7 @@
  * @module
  */
 import { formatDuration } from "../runtime/clock.ts";
-import { countOf } from "../words.ts";
+import { formatBytes } from "../words.ts";
 import type { StepMetrics } from "./metrics.ts";
 
 /** Where progress goes. */
@@ -15,13 +15,6 @@ export interface ProgressOutput {
   readonly status: ((text: string) => void) | undefined;
   /** Takes that all is saved, and the run only ends. */
   readonly over?: (() => void) | undefined;
-}
-
-/** Bytes in the largest unit that they fill. */
-export function formatBytes(bytes: number): string {
-  if (bytes < 2 ** 10) return countOf(bytes, "byte");
-  if (bytes < 2 ** 20) return `${(bytes / 2 ** 10).toFixed(1)} KiB`;
-  return bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 }
 
 /** Shows the steps of a run, until it is disposed. */

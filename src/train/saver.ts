@@ -4,11 +4,11 @@
  *
  * @module
  */
-import { type AsyncSave, asyncSave } from "../checkpoint/async_save.ts";
-import { saveCheckpoint } from "../checkpoint/save.ts";
-import { saveHfDirectory } from "../checkpoint/save_hf.ts";
-import type { SaveCheckpointOptions } from "../checkpoint/save_plan.ts";
-import { CheckpointStager } from "../checkpoint/stager.ts";
+import { saveHfDirectory } from "../checkpoint/hugging_face/save.ts";
+import { type AsyncSave, asyncSave } from "../checkpoint/sharded/async_save.ts";
+import { saveCheckpoint } from "../checkpoint/sharded/save.ts";
+import type { SaveCheckpointOptions } from "../checkpoint/sharded/save_plan.ts";
+import { CheckpointStager } from "../checkpoint/sharded/stager.ts";
 import type { Logger } from "../runtime/log.ts";
 import type { OutputConfig } from "./config.ts";
 import type { StepContext } from "./step.ts";

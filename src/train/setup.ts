@@ -4,21 +4,21 @@
  *
  * @module
  */
+import { CheckpointStager } from "../checkpoint/sharded/stager.ts";
 import { standInOf } from "../comm/data/dry.ts";
-import { CheckpointStager } from "../checkpoint/stager.ts";
 import type { Batch } from "../data/loader.ts";
 import { replicate } from "../ddp/replicate.ts";
 import type { Device } from "../device/device.ts";
-import { countingPool, type StatePool } from "../device/state_pool.ts";
 import { POOL_NAME } from "../device/offload.ts";
+import { countingPool, type StatePool } from "../device/state_pool.ts";
 import { dtypeFrom, float16, float32 } from "../dtype.ts";
 import { ConfigError, OutOfMemoryError } from "../errors.ts";
-import { cpuOffloadPolicy } from "../parallel/offload.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { applyActivationCheckpointing } from "../nn/activation_checkpointing.ts";
 import { AdamW } from "../optim/adamw.ts";
 import { GradScaler } from "../optim/grad_scaler.ts";
 import { SCHEDULES } from "../optim/schedule.ts";
+import { cpuOffloadPolicy } from "../parallel/offload.ts";
 import { type DtypeLedger, ledgerOf, resolvePrecision } from "../parallel/precision.ts";
 import { shardModel } from "../plans/shard_model.ts";
 import { countOf } from "../words.ts";

@@ -5,20 +5,20 @@
  * @module
  */
 import * as z from "zod";
-import { loadCheckpoint } from "../checkpoint/load.ts";
-import { requireSavable } from "../checkpoint/savable.ts";
-import { saveHfDirectory } from "../checkpoint/save_hf.ts";
+import { saveHfDirectory } from "../checkpoint/hugging_face/save.ts";
+import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
+import { requireSavable } from "../checkpoint/state_dict/savable.ts";
 import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
 import { openFilePool } from "../device/state_pool.ts";
 import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
-import { runtime } from "../runtime/processes.ts";
-import type { Logger } from "../runtime/log.ts";
 import { formatDuration } from "../runtime/clock.ts";
+import type { Logger } from "../runtime/log.ts";
+import { runtime } from "../runtime/processes.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
-import { countOf } from "../words.ts";
+import { countOf, formatBytes } from "../words.ts";
 import {
   requireData,
   requireGraphs,
@@ -34,11 +34,11 @@ import { writeFlightRecord } from "./flight.ts";
 import { generate } from "./generate.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
-import { formatBytes, Progress, type ProgressOutput } from "./progress.ts";
+import { takeFolder } from "./output_folder.ts";
+import { Progress, type ProgressOutput } from "./progress.ts";
+import { launch, type Run } from "./run.ts";
 import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
-import { launch, type Run } from "./run.ts";
-import { takeFolder } from "./output_folder.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
 import { type TextData, textData } from "./text_data.ts";

@@ -18,12 +18,12 @@ interface Place {
 }
 
 const belowModels = ["src/optim/", "src/comm/", "src/data/", "src/ddp/", "src/fsdp/"];
-const foreign = ["ffi/"];
+const foreign = ["src/ffi/"];
 
 /** The layers, lowest first. A file belongs to the first place that holds it. */
 const places: readonly Place[] = [
   { path: "src/runtime/", layer: 0 },
-  { path: "ffi/", layer: 1 },
+  { path: "src/ffi/", layer: 1 },
   { path: "wasm/", layer: 1 },
   { path: "src/config/", layer: 1 },
   { path: "src/device/", layer: 2 },
@@ -36,7 +36,12 @@ const places: readonly Place[] = [
   { path: "src/comm/", layer: 5 },
   { path: "src/data/", layer: 5, never: foreign },
   { path: "src/parallel/", layer: 6, never: foreign },
-  { path: "src/checkpoint/", layer: 7, never: foreign },
+  { path: "src/checkpoint/format/", layer: 6.1, never: [...foreign, "src/parallel/"] },
+  { path: "src/checkpoint/state_dict/", layer: 6.2, never: foreign },
+  { path: "src/checkpoint/hugging_face/", layer: 6.3, never: foreign },
+  { path: "src/checkpoint/sharded/", layer: 6.4, never: foreign },
+  { path: "src/checkpoint/offline/", layer: 6.5, never: foreign },
+  { path: "src/checkpoint/", layer: 6.6, never: foreign },
   { path: "src/ddp/", layer: 7, never: foreign },
   { path: "src/fsdp/", layer: 7, never: foreign },
   { path: "src/models/", layer: 8, never: [...foreign, ...belowModels] },
@@ -51,9 +56,9 @@ const places: readonly Place[] = [
 
 /** Who may load what the host or another project gives: module, then the folders and files that may. */
 const homes: readonly (readonly [RegExp, readonly string[]])[] = [
-  [/^bun:/, ["ffi/providers/bun.ts"]],
+  [/^bun:/, ["src/ffi/providers/bun.ts"]],
   [/^node:util$/, ["src/config/flags.ts", "src/runtime/", "src/cli/"]],
-  [/^node:/, ["src/runtime/", "src/launch/", "src/cli/", "ffi/providers/"]],
+  [/^node:/, ["src/runtime/", "src/launch/", "src/cli/", "src/ffi/providers/"]],
   [/^zod$/, ["src/"]],
   [/^yaml$/, ["src/config/"]],
 ];
@@ -122,13 +127,13 @@ export function cycles(sources: readonly Source[]): readonly string[] {
 
 /** What no file of the library may contain: a pattern of its code, what it is, and where it may stand all the same. */
 const forbidden: readonly (readonly [RegExp, string, readonly string[]])[] = [
-  [/(?<![.\w$])any\b(?!\s*[(:?])/, "the type any", ["ffi/providers/"]],
-  [/\bas\s+(?!const\b)/, "a cast", ["ffi/providers/"]],
+  [/(?<![.\w$])any\b(?!\s*[(:?])/, "the type any", ["src/ffi/providers/"]],
+  [/\bas\s+(?!const\b)/, "a cast", ["src/ffi/providers/"]],
   [/(?<![.\w$])export\s+default\b/, "a default export", []],
   [/(?<![.\w$])console\s*\./, "console", ["src/cli/"]],
   [/\b(process|Deno|Bun)\s*\.\s*env\b/, "environment variables (see src/runtime/env.ts)", ["src/runtime/env.ts"]],
   [/\b(process|Deno)\s*\.\s*(exit|abort)\s*\(/, "an exit of the process", []],
-  [/(?<![.\w$])(Deno|Bun)\s*\./, "a runtime's own name", ["ffi/providers/", "src/runtime/"]],
+  [/(?<![.\w$])(Deno|Bun)\s*\./, "a runtime's own name", ["src/ffi/providers/", "src/runtime/"]],
   [/(?<![.\w$])(enum|namespace)\s+\w+\s*\{/, "an enum or namespace", []],
 ];
 
@@ -152,7 +157,7 @@ export function contentViolations(source: Source): readonly string[] {
       found.push(`${source.path} re-exports '${specifier}', which only doors may do`);
     }
   }
-  if (!source.path.startsWith("ffi/providers/")) {
+  if (!source.path.startsWith("src/ffi/providers/")) {
     for (const match of source.text.matchAll(/@ts-(ignore|expect-error|nocheck)|deno-lint-ignore/g)) {
       found.push(`${source.path}:${lineOf(source.text, match.index)} silences a check`);
     }
@@ -174,6 +179,24 @@ export function formViolations({ path, text }: Source): readonly string[] {
   const numLines = text.trimEnd().split("\n").length;
   if (numLines > 400) found.push(`${path} has ${numLines} lines, more than 400`);
   return found;
+}
+
+/**
+ * Finds the TypeScript and Rust files that comments or pages name and the tree does not have.
+ *
+ * @param source the file that names others between backticks: `a.ts`, `src/nn/a.ts`
+ * @param tree the paths of all files
+ * @returns one line for each name that ends no path
+ */
+export function missingPaths(
+  { path, text }: Pick<Source, "path" | "text">,
+  tree: readonly string[],
+): readonly string[] {
+  return [...text.matchAll(/`(?:\.\/)?([\w./-]+\.(?:ts|mjs|rs|cu))`/g)].flatMap(({ 1: named = "", index }) =>
+    tree.some((file) => file === named || file.endsWith(`/${named}`))
+      ? []
+      : [`${path}:${lineOf(text, index)} names ${named}, which is not in the tree`]
+  );
 }
 
 /** Takes out the `as` that renames: in lists of imports and exports, and in mapped types. */

@@ -1,9 +1,9 @@
 /** What ranks of `accumulation_test.ts` do. @module */
-import { AdamW, fullyShard, replicate, scope, type Tensor } from "../../mod.ts";
 import { asyncSave, CheckpointStager, loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
 import { initializeParameters } from "../../doors/nn.ts";
-import { type DirectoryTensor, plainDirectoryTensors } from "../../src/checkpoint/state_dict.ts";
-import { saveHfDirectory } from "../../src/checkpoint/save_hf.ts";
+import { AdamW, fullyShard, replicate, scope, type Tensor } from "../../mod.ts";
+import { saveHfDirectory } from "../../src/checkpoint/hugging_face/save.ts";
+import { type DirectoryTensor, plainDirectoryTensors } from "../../src/checkpoint/state_dict/state_dict.ts";
 import { input, Stack } from "../fsdp/modules.ts";
 import { ownedValues } from "../support/owned.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";

@@ -1,12 +1,12 @@
 /** Saves that go on beside the ranks: the same bytes, whatever the ranks do meanwhile, and failures that all hear of. @module */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
 import process from "node:process";
-import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { asyncSave } from "../../src/checkpoint/async_save.ts";
-import { saveCheckpoint } from "../../src/checkpoint/save.ts";
-import { CheckpointStager } from "../../src/checkpoint/stager.ts";
+import { asyncSave } from "../../src/checkpoint/sharded/async_save.ts";
+import { saveCheckpoint } from "../../src/checkpoint/sharded/save.ts";
+import { CheckpointStager } from "../../src/checkpoint/sharded/stager.ts";
 import { PAST_CACHES_BYTES } from "../../src/device/device.ts";
 import { openModel } from "../../src/train/open_model.ts";
 import { launch } from "../../src/train/run.ts";

@@ -4,24 +4,24 @@
  *
  * @module
  */
-import type { Device } from "../../src/device/device.ts";
-import { openDevice } from "../../src/device/registry.ts";
-import { loadCheckpoint } from "../../src/checkpoint/load.ts";
-import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
-import { asyncSave, type AsyncSaveOptions } from "../../src/checkpoint/async_save.ts";
-import { CheckpointStager } from "../../src/checkpoint/stager.ts";
-import { saveCheckpoint } from "../../src/checkpoint/save.ts";
-import { saveHfDirectory } from "../../src/checkpoint/save_hf.ts";
+import { loadHfWeights } from "../../src/checkpoint/hugging_face/load.ts";
+import { saveHfDirectory } from "../../src/checkpoint/hugging_face/save.ts";
+import { asyncSave, type AsyncSaveOptions } from "../../src/checkpoint/sharded/async_save.ts";
+import { loadCheckpoint } from "../../src/checkpoint/sharded/load.ts";
+import { saveCheckpoint } from "../../src/checkpoint/sharded/save.ts";
+import { CheckpointStager } from "../../src/checkpoint/sharded/stager.ts";
 import {
   type CheckpointModel,
   type DirectoryTensor,
   modelTensors,
   optimizerTensors,
   plainDirectoryTensors,
-} from "../../src/checkpoint/state_dict.ts";
-import type { ProcessGroup } from "../../src/comm/process_group.ts";
+} from "../../src/checkpoint/state_dict/state_dict.ts";
 import type { LoopbackWorld } from "../../src/comm/control/workers.ts";
 import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.ts";
+import type { ProcessGroup } from "../../src/comm/process_group.ts";
+import type { Device } from "../../src/device/device.ts";
+import { openDevice } from "../../src/device/registry.ts";
 import { bfloat16, float32 } from "../../src/dtype.ts";
 import { fullyShard } from "../../src/fsdp/fully_shard.ts";
 import { buildModel } from "../../src/models/registry.ts";

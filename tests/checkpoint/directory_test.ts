@@ -3,9 +3,14 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
 import { test } from "node:test";
-import { beginCheckpoint, commitCheckpoint, restoreCheckpoint, stepOfPath } from "../../src/checkpoint/directory.ts";
-import { findCheckpoint } from "../../src/checkpoint/find.ts";
-import { ALONE } from "../../src/checkpoint/ranks.ts";
+import { ALONE } from "../../src/checkpoint/format/ranks.ts";
+import {
+  beginCheckpoint,
+  commitCheckpoint,
+  restoreCheckpoint,
+  stepOfPath,
+} from "../../src/checkpoint/sharded/directory.ts";
+import { findCheckpoint } from "../../src/checkpoint/sharded/find.ts";
 import { FileError } from "../../src/errors.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 

@@ -5,7 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decodeToFloat32, encodeBfloat16 } from "../../src/checkpoint/float_bytes.ts";
+import { decodeToFloat32, encodeBfloat16 } from "../../src/checkpoint/format/float_bytes.ts";
 import { ArgumentError, DTypeError } from "../../src/errors.ts";
 
 /** Every 16-bit pattern, little-endian, one byte off any alignment. */

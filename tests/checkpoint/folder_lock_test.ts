@@ -2,14 +2,14 @@
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import { test } from "node:test";
-import { findCheckpoint } from "../../src/checkpoint/find.ts";
-import { LOCK_FILE, lockFolder } from "../../src/comm/control/folder_lock.ts";
-import { mergeCheckpoint } from "../../src/checkpoint/merge.ts";
-import { ALONE } from "../../src/checkpoint/ranks.ts";
-import { reshardCheckpoint } from "../../src/checkpoint/reshard.ts";
 import { asyncSave, CheckpointStager, saveCheckpoint, saveHfDirectory } from "../../doors/checkpoint.ts";
 import { FileError } from "../../doors/errors.ts";
 import { launch, openModel } from "../../mod.ts";
+import { ALONE } from "../../src/checkpoint/format/ranks.ts";
+import { mergeCheckpoint } from "../../src/checkpoint/offline/merge.ts";
+import { reshardCheckpoint } from "../../src/checkpoint/offline/reshard.ts";
+import { findCheckpoint } from "../../src/checkpoint/sharded/find.ts";
+import { LOCK_FILE, lockFolder } from "../../src/comm/control/folder_lock.ts";
 import { programOf, type RankProcess, startRank } from "../support/rank_process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 

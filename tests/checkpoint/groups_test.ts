@@ -1,11 +1,11 @@
 /** Parameter groups: rates of their own under a schedule, in steps and in checkpoints. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { loadCheckpoint } from "../../src/checkpoint/load.ts";
-import { saveCheckpoint } from "../../src/checkpoint/save.ts";
+import { loadCheckpoint } from "../../src/checkpoint/sharded/load.ts";
+import { saveCheckpoint } from "../../src/checkpoint/sharded/save.ts";
+import type { CausalLm } from "../../src/models/causal_lm.ts";
 import { AdamW } from "../../src/optim/adamw.ts";
 import { cosine, linear } from "../../src/optim/schedule.ts";
-import type { CausalLm } from "../../src/models/causal_lm.ts";
 import { openModel } from "../../src/train/open_model.ts";
 import { launch } from "../../src/train/run.ts";
 import { trainStep } from "../../src/train/step.ts";

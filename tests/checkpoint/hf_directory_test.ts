@@ -1,9 +1,9 @@
 /** Hugging Face directories in and out of whole and sharded models. @module */
-import { sharedTest as test } from "../support/share.ts";
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
-import { writeSafetensors } from "../../src/checkpoint/safetensors.ts";
+import { writeSafetensors } from "../../src/checkpoint/format/safetensors.ts";
 import { numelOf } from "../../src/shape.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { type Task, TINY_LLAMA } from "./bed.ts";
 import { runRanks } from "./run_ranks.ts";

@@ -5,8 +5,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { INDEX_FILE, openHfWeights, planHfShards } from "../../src/checkpoint/hf_index.ts";
-import { writeSafetensors } from "../../src/checkpoint/safetensors.ts";
+import { INDEX_FILE, openHfWeights, planHfShards } from "../../src/checkpoint/format/hf_index.ts";
+import { writeSafetensors } from "../../src/checkpoint/format/safetensors.ts";
 import { bfloat16, float32 } from "../../src/dtype.ts";
 import { ArgumentError, CheckpointError } from "../../src/errors.ts";
 import type { TemporaryDirectory } from "../support/temporary.ts";

@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import { describe, it } from "node:test";
-import { fullyShard } from "../../mod.ts";
 import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
-import { overlapIn } from "../../src/checkpoint/boxes.ts";
-import { bodyChecksum } from "../../src/checkpoint/manifest.ts";
-import { writtenFile } from "../../src/checkpoint/pieces.ts";
+import { fullyShard } from "../../mod.ts";
+import { overlapIn } from "../../src/checkpoint/format/boxes.ts";
+import { writtenFile } from "../../src/checkpoint/format/pieces.ts";
+import { bodyChecksum } from "../../src/checkpoint/sharded/manifest.ts";
 import { openModel } from "../../src/train/open_model.ts";
 import { openRank } from "../fsdp/run.ts";
 import type { Rank } from "../fsdp/scenarios.ts";

@@ -5,8 +5,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Manifest, renderManifest } from "../../src/checkpoint/manifest.ts";
-import { parseManifest } from "../../src/checkpoint/parse_manifest.ts";
+import { type Manifest, renderManifest } from "../../src/checkpoint/sharded/manifest.ts";
+import { parseManifest } from "../../src/checkpoint/sharded/parse_manifest.ts";
 import { CheckpointError } from "../../src/errors.ts";
 import { crc32, crc32Text } from "../../src/runtime/checksum.ts";
 

@@ -1,9 +1,9 @@
 /** What ranks of `range_reads_test.ts` do. @module */
-import { AdamW, fullyShard } from "../../mod.ts";
 import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
 import { initializeParameters, Linear } from "../../doors/nn.ts";
-import { plainDirectoryTensors } from "../../src/checkpoint/state_dict.ts";
-import type { CheckpointModel } from "../../src/checkpoint/state_dict.ts";
+import { AdamW, fullyShard } from "../../mod.ts";
+import { plainDirectoryTensors } from "../../src/checkpoint/state_dict/state_dict.ts";
+import type { CheckpointModel } from "../../src/checkpoint/state_dict/state_dict.ts";
 import { float32 } from "../../src/dtype.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import { test } from "node:test";
-import { openVerified, PIECE_BYTES } from "../../src/checkpoint/pieces.ts";
-import { writeSafetensors } from "../../src/checkpoint/safetensors.ts";
+import { openVerified, PIECE_BYTES } from "../../src/checkpoint/format/pieces.ts";
+import { writeSafetensors } from "../../src/checkpoint/format/safetensors.ts";
 import { uint8 } from "../../src/dtype.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { errorsOf, valuesOf, world } from "../support/world.ts";

@@ -1,7 +1,7 @@
 /** Ranks that wait for one that tokenizes. @module */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ALONE } from "../../src/checkpoint/ranks.ts";
+import { ALONE } from "../../src/checkpoint/format/ranks.ts";
 import { createLoopbackWorld, openLoopback } from "../../src/comm/data/loopback.ts";
 import { buildModel } from "../../src/models/registry.ts";
 import { textData } from "../../src/train/text_data.ts";

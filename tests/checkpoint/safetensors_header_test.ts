@@ -6,8 +6,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { openSafetensors } from "../../src/checkpoint/safetensors.ts";
-import { parseHeader } from "../../src/checkpoint/safetensors_header.ts";
+import { openSafetensors } from "../../src/checkpoint/format/safetensors.ts";
+import { parseHeader } from "../../src/checkpoint/format/safetensors_header.ts";
 import { CheckpointError } from "../../src/errors.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import * as fs from "node:fs";
 import { describe, it } from "node:test";
 import { launch, openModel } from "../../mod.ts";
-import { openSafetensors, writeSafetensors } from "../../src/checkpoint/safetensors.ts";
+import { openSafetensors, writeSafetensors } from "../../src/checkpoint/format/safetensors.ts";
 import { Logger } from "../../src/runtime/log.ts";
 import { fixturePath } from "../support/golden.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

@@ -8,23 +8,22 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
-import { CUDART_BINDINGS } from "../../ffi/bindings/cudart.ts";
-import { CUDNN_BINDINGS } from "../../ffi/bindings/cudnn.ts";
-import { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
-import { NVML_BINDINGS } from "../../ffi/bindings/nvml.ts";
-import { NVRTC_BINDINGS } from "../../ffi/bindings/nvrtc.ts";
 import { FETCHED } from "../../scripts/cuda_kernels/compile.ts";
 import { doctor, examine } from "../../src/cli/doctor.ts";
+import { CUDART_BINDINGS } from "../../src/ffi/bindings/cudart.ts";
+import { CUDNN_BINDINGS } from "../../src/ffi/bindings/cudnn.ts";
+import { NCCL_BINDINGS } from "../../src/ffi/bindings/nccl.ts";
+import { NVML_BINDINGS } from "../../src/ffi/bindings/nvml.ts";
+import { NVRTC_BINDINGS } from "../../src/ffi/bindings/nvrtc.ts";
 import { environmentFrom } from "../../src/runtime/env.ts";
-import type { EnvName } from "../../src/runtime/variables.ts";
 import { platform } from "../../src/runtime/processes.ts";
+import type { EnvName } from "../../src/runtime/variables.ts";
 import { buildStub } from "../support/stub_library.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 
 const NOWHERE = "/nonexistent/library.so";
 /** No library of CUDA but those that a test names. */
 const NOTHING: Partial<Record<EnvName, string>> = {
-  FULLYSHARD_ONEDNN_LIBRARY: NOWHERE,
   FULLYSHARD_CUDART_LIBRARY: NOWHERE,
   FULLYSHARD_NVRTC_LIBRARY: NOWHERE,
   FULLYSHARD_CUBLASLT_LIBRARY: NOWHERE,

@@ -12,9 +12,9 @@ import {
 } from "node:fs";
 import process from "node:process";
 import { test } from "node:test";
-import { openPosix } from "../../ffi/posix.ts";
 import { RunFiles } from "../../src/comm/control/run_files.ts";
 import { joinShm } from "../../src/comm/control/shm_join.ts";
+import { openPosix } from "../../src/ffi/posix.ts";
 import { sha256 } from "../../src/runtime/checksum.ts";
 
 const posix = await openPosix();

@@ -3,16 +3,16 @@
  *
  * @module
  */
-import process from "node:process";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
-import { Posix } from "../../ffi/posix.ts";
+import process from "node:process";
 import { deviceMesh, type MeshShape } from "../../src/comm/mesh.ts";
 import { devicePtr } from "../../src/device/device.ts";
 import { bfloat16, float32 } from "../../src/dtype.ts";
 import { NativeError } from "../../src/errors.ts";
+import { Posix } from "../../src/ffi/posix.ts";
 import { sleep } from "../conformance/values.ts";
-import { messageOf } from "../support/message.ts";
 import { failAllocation } from "../support/failing_memory.ts";
+import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";
 
 /** Where a rank is in a mesh. */

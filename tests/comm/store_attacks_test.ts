@@ -1,6 +1,5 @@
 /** What strangers and ranks can do to the store: it goes on, or stops all ranks and names the one that was wrong. @module */
 import assert from "node:assert/strict";
-import { openSockets } from "../../ffi/sockets.ts";
 import { ABORT_WORDS } from "../../src/comm/control/abort.ts";
 import {
   type Field,
@@ -11,6 +10,7 @@ import {
   VERSION,
 } from "../../src/comm/hosts/frames.ts";
 import { joinHosts } from "../../src/comm/hosts/join.ts";
+import { openSockets } from "../../src/ffi/sockets.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { enter, openStream, pause, runOf, untilEnd } from "../support/store_streams.ts";
 

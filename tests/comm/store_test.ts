@@ -1,9 +1,9 @@
 /** Ranks of several hosts meeting at a store: who is let in, who is missed, and what is not taken. @module */
 import assert from "node:assert/strict";
-import { openSockets } from "../../ffi/sockets.ts";
 import { FrameWriter, NUMBER_BYTES } from "../../src/comm/hosts/frames.ts";
 import { joinHosts } from "../../src/comm/hosts/join.ts";
 import type { HostsControlPlane } from "../../src/comm/hosts/plane.ts";
+import { openSockets } from "../../src/ffi/sockets.ts";
 import { shown } from "../../src/words.ts";
 import { sharedTest as test } from "../support/share.ts";
 import { enter, errorsOf, openStream, pause, runOf, untilEnd } from "../support/store_streams.ts";

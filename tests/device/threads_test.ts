@@ -7,19 +7,19 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readdirSync } from "node:fs";
-import { sharedTest as test } from "../support/share.ts";
 import { fileURLToPath } from "node:url";
-import { openPosix } from "../../ffi/posix.ts";
-import { openDevice } from "../../src/device/registry.ts";
+import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import { openNativeDevice } from "../../src/device/native/device.ts";
 import { openNativeLibrary } from "../../src/device/native/library.ts";
 import { openThreads } from "../../src/device/native/threads.ts";
+import { openDevice } from "../../src/device/registry.ts";
 import { float32 } from "../../src/dtype.ts";
-import { runLoopback } from "../../src/comm/loopback_workers.ts";
 import { ArgumentError, UnsupportedError } from "../../src/errors.ts";
+import { openPosix } from "../../src/ffi/posix.ts";
 import { threadsOfRank } from "../../src/runtime/processes.ts";
 import { skipWithoutNative } from "../support/available.ts";
 import { programOf, startRank } from "../support/rank_process.ts";
+import { sharedTest as test } from "../support/share.ts";
 import { trained } from "./trained.ts";
 
 const memoryBytes = 2 ** 27;

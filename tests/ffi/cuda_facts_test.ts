@@ -7,10 +7,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
-import type { Binding, StructField, StructLayout } from "../../ffi/types.ts";
 import { mismatches } from "../../scripts/cuda_facts/compare.ts";
 import { type LibraryFacts, mergeObservations } from "../../scripts/cuda_facts/facts.ts";
 import { AUDITED, type Audited } from "../../scripts/cuda_facts/tables.ts";
+import type { Binding, StructField, StructLayout } from "../../src/ffi/types.ts";
 
 const FACTS: Readonly<Record<string, LibraryFacts>> = JSON.parse(
   readFileSync(new URL("../fixtures/cuda/facts.json", import.meta.url), "utf8"),

@@ -5,11 +5,11 @@
  */
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import type { LIBC_BINDINGS } from "../../ffi/bindings/libc.ts";
-import { LIBC } from "../../ffi/bindings/libc.ts";
-import { openLibrary, openProvider } from "../../ffi/mod.ts";
-import type { FfiProvider, Library, NativeAddress } from "../../ffi/types.ts";
 import { ArgumentError, InternalError, NativeError } from "../../src/errors.ts";
+import type { LIBC_BINDINGS } from "../../src/ffi/bindings/libc.ts";
+import { LIBC } from "../../src/ffi/bindings/libc.ts";
+import { openLibrary, openProvider } from "../../src/ffi/mod.ts";
+import type { FfiProvider, Library, NativeAddress } from "../../src/ffi/types.ts";
 
 const PROBES = {
   strlen: { args: ["cstring"], result: "usize", check: "none" },

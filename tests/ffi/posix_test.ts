@@ -5,10 +5,10 @@
  */
 import assert from "node:assert/strict";
 import { before, describe, it } from "node:test";
-import type { Posix } from "../../ffi/posix.ts";
-import { openPosix } from "../../ffi/posix.ts";
-import { Posix as PosixClass } from "../../ffi/posix.ts";
 import { NativeError, UnsupportedError } from "../../src/errors.ts";
+import type { Posix } from "../../src/ffi/posix.ts";
+import { openPosix } from "../../src/ffi/posix.ts";
+import { Posix as PosixClass } from "../../src/ffi/posix.ts";
 import { processId } from "../../src/runtime/processes.ts";
 
 let posix: Posix;

@@ -6,12 +6,12 @@
  */
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { CUBLASLT_BINDINGS, CUBLASLT_MATMUL_HEURISTIC_RESULT } from "../../ffi/bindings/cublaslt.ts";
-import { CUDA_LAUNCH_ATTRIBUTE, CUDA_LAUNCH_CONFIG, CUDART_BINDINGS } from "../../ffi/bindings/cudart.ts";
-import { NCCL, NCCL_BINDINGS, NCCL_CONFIG, NCCL_UNIQUE_ID } from "../../ffi/bindings/nccl.ts";
-import { openLibrary, openProvider } from "../../ffi/mod.ts";
-import type { FfiProvider, Library, NativeAddress, Struct } from "../../ffi/types.ts";
 import { ArgumentError, InternalError, LibraryNotFoundError, NativeError, UnsupportedError } from "../../src/errors.ts";
+import { CUBLASLT_BINDINGS, CUBLASLT_MATMUL_HEURISTIC_RESULT } from "../../src/ffi/bindings/cublaslt.ts";
+import { CUDA_LAUNCH_ATTRIBUTE, CUDA_LAUNCH_CONFIG, CUDART_BINDINGS } from "../../src/ffi/bindings/cudart.ts";
+import { NCCL, NCCL_BINDINGS, NCCL_CONFIG, NCCL_UNIQUE_ID } from "../../src/ffi/bindings/nccl.ts";
+import { openLibrary, openProvider } from "../../src/ffi/mod.ts";
+import type { FfiProvider, Library, NativeAddress, Struct } from "../../src/ffi/types.ts";
 import { buildTwin } from "../native/build.ts";
 import { type TemporaryDirectory, temporaryDirectory } from "../support/temporary.ts";
 

@@ -7,7 +7,7 @@
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import type { FfiProvider, Handle, NativeAddress, Symbols } from "../../ffi/types.ts";
+import type { FfiProvider, Handle, NativeAddress, Symbols } from "../../src/ffi/types.ts";
 
 const TABLE = {
   allocate: { args: ["usize"], result: "address", check: "notNull" },

@@ -1,7 +1,11 @@
 /** What ranks of `claims_test.ts` do. @module */
-import { cpuOffloadPolicy, describeSharding, fullyShard, scope, type Tensor } from "../../mod.ts";
 import { initializeParameters, Linear, Module } from "../../doors/nn.ts";
-import { type DirectoryTensor, modelTensors, plainDirectoryTensors } from "../../src/checkpoint/state_dict.ts";
+import { cpuOffloadPolicy, describeSharding, fullyShard, scope, type Tensor } from "../../mod.ts";
+import {
+  type DirectoryTensor,
+  modelTensors,
+  plainDirectoryTensors,
+} from "../../src/checkpoint/state_dict/state_dict.ts";
 import { elementSlices } from "../../src/tensor/shard_layout.ts";
 import { ownedValues } from "../support/owned.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";

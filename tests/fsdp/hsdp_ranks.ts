@@ -1,4 +1,7 @@
 /** What ranks of `hsdp_test.ts` do. @module */
+import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
+import { deviceMesh } from "../../doors/comm.ts";
+import { buildModel, initializeParameters } from "../../doors/nn.ts";
 import {
   AdamW,
   clipGradNorm,
@@ -10,10 +13,7 @@ import {
   scope,
   tensor,
 } from "../../mod.ts";
-import { deviceMesh } from "../../doors/comm.ts";
-import { buildModel, initializeParameters } from "../../doors/nn.ts";
-import { loadCheckpoint, saveCheckpoint } from "../../doors/checkpoint.ts";
-import { openSafetensors } from "../../src/checkpoint/safetensors.ts";
+import { openSafetensors } from "../../src/checkpoint/format/safetensors.ts";
 import { listDirectory } from "../../src/runtime/files.ts";
 import { messageOf } from "../support/message.ts";
 import { rankFunctions, type WorldRank } from "../support/world.ts";

@@ -12,10 +12,10 @@ import { openDevice } from "../../doors/device.ts";
 import { ArgumentError, ConfigError, UnsupportedError } from "../../doors/errors.ts";
 import { buildModel, initializeParameters } from "../../doors/nn.ts";
 import { launch, noGrad, openModel, tensor } from "../../mod.ts";
-import { nameTensors } from "../../src/checkpoint/hf_names.ts";
+import { ZOO, zooModels } from "../../scripts/zoo/families.ts";
+import { nameTensors } from "../../src/checkpoint/hugging_face/names.ts";
 import { int32, uint8 } from "../../src/dtype.ts";
 import { Logger } from "../../src/runtime/log.ts";
-import { ZOO, zooModels } from "../../scripts/zoo/families.ts";
 import { fixturePath } from "../support/golden.ts";
 
 const record = z.record(z.string(), z.unknown());

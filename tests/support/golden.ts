@@ -5,8 +5,8 @@
  */
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { openSafetensors } from "../../src/checkpoint/format/safetensors.ts";
 import { float32, int64 } from "../../src/dtype.ts";
-import { openSafetensors } from "../../src/checkpoint/safetensors.ts";
 
 /** One tensor of a golden file. */
 export interface Golden {

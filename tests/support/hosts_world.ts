@@ -5,9 +5,6 @@
  * @module
  */
 import assert from "node:assert/strict";
-import { SOCKETS } from "../../ffi/bindings/sockets.ts";
-import { openLibrary } from "../../ffi/mod.ts";
-import { Sockets } from "../../ffi/sockets.ts";
 import { placeInWorld } from "../../src/comm/control_plane.ts";
 import {
   codePieces,
@@ -19,6 +16,9 @@ import {
 } from "../../src/comm/hosts/frames.ts";
 import { StoreLink } from "../../src/comm/hosts/link.ts";
 import { HostsControlPlane } from "../../src/comm/hosts/plane.ts";
+import { SOCKETS } from "../../src/ffi/bindings/sockets.ts";
+import { openLibrary } from "../../src/ffi/mod.ts";
+import { Sockets } from "../../src/ffi/sockets.ts";
 import { startBackgroundWorker } from "../../src/runtime/background_worker.ts";
 import { hmacSha256 } from "../../src/runtime/checksum.ts";
 

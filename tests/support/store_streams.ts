@@ -4,7 +4,6 @@
  * @module
  */
 import assert from "node:assert/strict";
-import type { Sockets } from "../../ffi/sockets.ts";
 import {
   codePieces,
   FrameReader,
@@ -14,6 +13,7 @@ import {
   VERSION,
 } from "../../src/comm/hosts/frames.ts";
 import { type HostsJoinOptions, joinHosts } from "../../src/comm/hosts/join.ts";
+import type { Sockets } from "../../src/ffi/sockets.ts";
 import { hmacSha256 } from "../../src/runtime/checksum.ts";
 import { freePorts } from "./world.ts";
 

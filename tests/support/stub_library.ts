@@ -5,7 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import type { BindingTable } from "../../ffi/types.ts";
+import type { BindingTable } from "../../src/ffi/types.ts";
 import type { TemporaryDirectory } from "./temporary.ts";
 
 /**

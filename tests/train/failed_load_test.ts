@@ -1,11 +1,11 @@
 /** Loads and initializations that throw in the middle: nobody computes with a part of the values. @module */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { bfloat16, fullyShard, int32, replicate, scope, tensor } from "../../mod.ts";
 import { loadCheckpoint, saveCheckpoint, setModelStateDict } from "../../doors/checkpoint.ts";
-import type { CausalLm } from "../../src/models/causal_lm.ts";
 import { initializeParameters } from "../../doors/nn.ts";
-import { getModelStateDict } from "../../src/checkpoint/model_state.ts";
+import { bfloat16, fullyShard, int32, replicate, scope, tensor } from "../../mod.ts";
+import { getModelStateDict } from "../../src/checkpoint/state_dict/model_state.ts";
+import type { CausalLm } from "../../src/models/causal_lm.ts";
 import { openModel } from "../../src/train/open_model.ts";
 import { openRank } from "../fsdp/run.ts";
 import type { Rank } from "../fsdp/scenarios.ts";

@@ -4,7 +4,7 @@ import { existsSync, readdirSync } from "node:fs";
 import { describe } from "node:test";
 import * as z from "zod";
 import { noGrad } from "../../src/autograd/mode.ts";
-import { loadHfWeights } from "../../src/checkpoint/load_hf.ts";
+import { loadHfWeights } from "../../src/checkpoint/hugging_face/load.ts";
 import { openDevice } from "../../src/device/registry.ts";
 import { int32, uint8 } from "../../src/dtype.ts";
 import { ArgumentError, ShapeError, UseAfterDisposeError } from "../../src/errors.ts";

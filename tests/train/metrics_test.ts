@@ -4,7 +4,8 @@ import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { FileError } from "../../src/errors.ts";
 import { MetricsFile, type StepMetrics } from "../../src/train/metrics.ts";
-import { formatBytes, Progress } from "../../src/train/progress.ts";
+import { Progress } from "../../src/train/progress.ts";
+import { formatBytes } from "../../src/words.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 function metrics(step: number): StepMetrics {

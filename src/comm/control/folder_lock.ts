@@ -12,11 +12,11 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
-import { openPosix } from "../../../ffi/posix.ts";
 import { FileError } from "../../errors.ts";
-import { type LockableFile, openLockable } from "../../runtime/deno_lock.ts";
+import type { Posix } from "../../ffi/posix.ts";
+import { openPosix } from "../../ffi/posix.ts";
 import { blockFor } from "../../runtime/clock.ts";
+import { type LockableFile, openLockable } from "../../runtime/deno_lock.ts";
 import {
   makeDirectory,
   pathKind,

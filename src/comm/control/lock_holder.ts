@@ -5,7 +5,7 @@
  * @module
  */
 import * as z from "zod";
-import type { Posix } from "../../../ffi/posix.ts";
+import type { Posix } from "../../ffi/posix.ts";
 import { readTextSync } from "../../runtime/files.ts";
 import { hostName as nameOfHost, processId, runtime } from "../../runtime/processes.ts";
 

@@ -11,8 +11,8 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
 import { FileError, NativeError, RendezvousError } from "../../errors.ts";
+import type { Posix } from "../../ffi/posix.ts";
 import { sleep } from "../../runtime/clock.ts";
 import { attempt } from "../together.ts";
 

@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
 import { FileError, NativeError, OutOfMemoryError } from "../../errors.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
 import { acquire, type Acquired, attempt, exchangeOutcomes } from "../together.ts";

@@ -4,14 +4,14 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
-import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
+import type { Posix } from "../../ffi/posix.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import type { Place } from "../control_plane.ts";
 import type { ShareParts } from "../rank_parts.ts";
+import type { BlockMemory } from "./block_memory.ts";
 import type { RunFiles } from "./run_files.ts";
 import { shareInSegments, shareSegment } from "./segments.ts";
-import type { BlockMemory } from "./block_memory.ts";
 import { BLOCK_BYTES, SharedControlPlane, type World } from "./shared.ts";
 
 /** Blocks that lie one after another in a native mapping, which stays: it is small, and a late abort() must find it. */

@@ -8,10 +8,10 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
 import { ArgumentError, RendezvousError } from "../../errors.ts";
-import { sleep } from "../../runtime/clock.ts";
+import type { Posix } from "../../ffi/posix.ts";
 import { sha256 } from "../../runtime/checksum.ts";
+import { sleep } from "../../runtime/clock.ts";
 import { checkRank } from "../checks.ts";
 import { type ControlOptions, placeInWorld } from "../control_plane.ts";
 import { ABORT_WORDS, AbortArea } from "./abort.ts";

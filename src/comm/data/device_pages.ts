@@ -4,11 +4,11 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
-import type { NativeAddress } from "../../../ffi/types.ts";
 import type { MemoryKind } from "../../device/allocator.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 import { UnsupportedError } from "../../errors.ts";
+import type { Posix } from "../../ffi/posix.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import { allocatePages, roundUpToPage } from "./sizes.ts";
 
 /** The pages of one device. */

@@ -10,18 +10,19 @@
  *
  * @module
  */
-import { NCCL, NCCL_CONSTANTS } from "../../../ffi/bindings/nccl.ts";
-import { openLibrary } from "../../../ffi/mod.ts";
-import { openPosix } from "../../../ffi/posix.ts";
 import { at } from "../../at.ts";
 import { CudaDevice } from "../../device/cuda/device.ts";
 import { type Device, type DevicePtr, devicePtr } from "../../device/device.ts";
 import { bfloat16, type DType, float16, float32, int64 } from "../../dtype.ts";
 import { ArgumentError, InternalError } from "../../errors.ts";
+import { NCCL, NCCL_CONSTANTS } from "../../ffi/bindings/nccl.ts";
+import { openLibrary } from "../../ffi/mod.ts";
+import { openPosix } from "../../ffi/posix.ts";
 import { processEnvironment } from "../../runtime/env.ts";
 import { requireSharedMemory } from "../../runtime/processes.ts";
-import type { ControlPlane } from "../control_plane.ts";
+import { ShmControlPlane } from "../control/shm.ts";
 import { joinShm } from "../control/shm_join.ts";
+import type { ControlPlane } from "../control_plane.ts";
 import {
   type AllReduceArgs,
   type DataPlane,
@@ -33,18 +34,17 @@ import {
   type Window,
   type Work,
 } from "../data_plane.ts";
-import type { ShareParts } from "../rank_parts.ts";
-import { ShmControlPlane } from "../control/shm.ts";
 import { type HostsJoinOptions, joinHosts } from "../hosts/join.ts";
 import type { HostsControlPlane } from "../hosts/plane.ts";
 import { ProcessGroup } from "../process_group.ts";
+import type { ShareParts } from "../rank_parts.ts";
 import { acquire, exchangeOutcomes } from "../together.ts";
-import { MessageLengths } from "./message_lengths.ts";
-import { openShmData, type ShmOptions } from "./shm.ts";
 import { isRegisteredWindow } from "./gather_slots.ts";
+import { MessageLengths } from "./message_lengths.ts";
 import { type Communicator, Communicators, type NcclCall } from "./nccl_communicator.ts";
 import { SymmetricMemory } from "./nccl_symmetric.ts";
 import { describeGathers, gathersBy, isWithoutWindows, joinsOnOneCard, type Nccl, versionOf } from "./nccl_version.ts";
+import { openShmData, type ShmOptions } from "./shm.ts";
 
 const { ncclUint8, ncclSum, ncclMax } = NCCL_CONSTANTS;
 const TYPES: ReadonlyMap<DType, number> = new Map([

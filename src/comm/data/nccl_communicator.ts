@@ -10,12 +10,12 @@
  *
  * @module
  */
-import { NCCL_CONFIG, NCCL_CONSTANTS, NCCL_STATUSES, NCCL_UNIQUE_ID } from "../../../ffi/bindings/nccl.ts";
-import type { NCCL_BINDINGS } from "../../../ffi/bindings/nccl.ts";
-import type { Handle, NativeAddress, Struct, Symbols } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
 import type { CudaDevice } from "../../device/cuda/device.ts";
 import { STREAMS } from "../../device/stream.ts";
+import { NCCL_CONFIG, NCCL_CONSTANTS, NCCL_STATUSES, NCCL_UNIQUE_ID } from "../../ffi/bindings/nccl.ts";
+import type { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
+import type { Handle, NativeAddress, Struct, Symbols } from "../../ffi/types.ts";
 import { blockFor } from "../../runtime/clock.ts";
 import type { ControlPlane } from "../control_plane.ts";
 import { attempt, exchangeOutcomes } from "../together.ts";

@@ -10,13 +10,13 @@
  *
  * @module
  */
-import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
 import type { MemoryKind } from "../../device/allocator.ts";
 import type { CudaDevice } from "../../device/cuda/device.ts";
 import type { DevicePtr } from "../../device/device.ts";
 import { type DeviceEvent, STREAMS } from "../../device/stream.ts";
 import { NativeError } from "../../errors.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import type { GatherMemory } from "../data_plane.ts";
 import { attempt, exchangeOutcomes } from "../together.ts";
 import { GatherSlots, registeredBytes } from "./gather_slots.ts";

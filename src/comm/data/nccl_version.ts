@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { NCCL_BINDINGS } from "../../../ffi/bindings/nccl.ts";
-import type { Library } from "../../../ffi/types.ts";
+import type { NCCL_BINDINGS } from "../../ffi/bindings/nccl.ts";
+import type { Library } from "../../ffi/types.ts";
 import type { Environment } from "../../runtime/env.ts";
 
 /** NCCL, loaded. */

@@ -4,20 +4,20 @@
  *
  * @module
  */
-import { openPosix, type Posix } from "../../../ffi/posix.ts";
 import type { Device } from "../../device/device.ts";
+import { openPosix, type Posix } from "../../ffi/posix.ts";
 import { requireSharedMemory } from "../../runtime/processes.ts";
-import type { ControlPlane } from "../control_plane.ts";
 import type { RunFiles } from "../control/run_files.ts";
 import { shareSegment } from "../control/segments.ts";
 import type { ShmControlPlane } from "../control/shm.ts";
 import { joinShm, type ShmJoinOptions } from "../control/shm_join.ts";
+import type { ControlPlane } from "../control_plane.ts";
 import type { DataPlane, Window } from "../data_plane.ts";
 import { ProcessGroup } from "../process_group.ts";
 import { DevicePages } from "./device_pages.ts";
 import { openShmWindow } from "./shm_window.ts";
-import { SPARE, StagedDataPlane, stagingWords } from "./staged.ts";
 import { divideSlot, slotBytesOf, type StagingOptions } from "./sizes.ts";
+import { SPARE, StagedDataPlane, stagingWords } from "./staged.ts";
 import { copiedStaging, mappedStaging, Scratch } from "./staging.ts";
 
 /** How a process joins its host's ranks and shares memory with them. */

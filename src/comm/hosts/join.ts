@@ -5,8 +5,8 @@
  *
  * @module
  */
-import { openSockets, type Sockets } from "../../../ffi/sockets.ts";
 import { ArgumentError, RendezvousError } from "../../errors.ts";
+import { openSockets, type Sockets } from "../../ffi/sockets.ts";
 import { type BackgroundWorker, startBackgroundWorker } from "../../runtime/background_worker.ts";
 import { equalCodes, hmacSha256 } from "../../runtime/checksum.ts";
 import { sleep } from "../../runtime/clock.ts";

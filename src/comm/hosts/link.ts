@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { SILENCE_SECONDS, type Sockets } from "../../../ffi/sockets.ts";
+import { SILENCE_SECONDS, type Sockets } from "../../ffi/sockets.ts";
 import { sha256 } from "../../runtime/checksum.ts";
 import { blockFor } from "../../runtime/clock.ts";
 import { ABORT_WORDS, AbortArea } from "../control/abort.ts";

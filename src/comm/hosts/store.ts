@@ -11,7 +11,7 @@
  *
  * @module
  */
-import type { Sockets } from "../../../ffi/sockets.ts";
+import type { Sockets } from "../../ffi/sockets.ts";
 import { equalCodes, hmacSha256 } from "../../runtime/checksum.ts";
 import { shownName } from "../../words.ts";
 import { ABORT_WORDS, AbortArea } from "../control/abort.ts";

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { openSockets } from "../../../ffi/sockets.ts";
 import { InternalError } from "../../errors.ts";
+import { openSockets } from "../../ffi/sockets.ts";
 import { givenData } from "../../runtime/background_worker.ts";
 import { Store, type StoreOptions } from "./store.ts";
 

@@ -5,9 +5,9 @@
  *
  * @module
  */
-import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
-import type { Handle, Out } from "../../../ffi/types.ts";
 import { NativeError } from "../../errors.ts";
+import { CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
+import type { Handle, Out } from "../../ffi/types.ts";
 import type { MemoryKind } from "../allocator.ts";
 import type { DevicePtr } from "../device.ts";
 import { GraphAllocator } from "../graph_allocator.ts";

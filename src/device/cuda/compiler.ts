@@ -5,8 +5,8 @@
  *
  * @module
  */
-import type { NativeAddress } from "../../../ffi/types.ts";
 import { FileError, InternalError } from "../../errors.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import { equalCodes, sha256 } from "../../runtime/checksum.ts";
 import type { Environment } from "../../runtime/env.ts";
 import { makeDirectory, openReadable, pathKind, replaceFile } from "../../runtime/files.ts";

@@ -4,11 +4,12 @@
  *
  * @module
  */
-import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
-import type { FfiProvider, Handle, NativeAddress } from "../../../ffi/types.ts";
 import { InternalError, UnsupportedError } from "../../errors.ts";
+import { CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
+import type { FfiProvider, Handle, NativeAddress } from "../../ffi/types.ts";
 import { type Environment, processEnvironment } from "../../runtime/env.ts";
 import type { Trace } from "../../runtime/trace.ts";
+import { type Attention, OWN_ATTENTION } from "../attention.ts";
 import { openCpuDevice } from "../cpu.ts";
 import { type Device, type DevicePtr, devicePtr, type PortableMath } from "../device.ts";
 import { COPIED_IN, WAITED } from "../graphs.ts";
@@ -20,7 +21,6 @@ import { type MemoryPlace, OffloadPool } from "../offload.ts";
 import { DeviceScalars } from "../scalars.ts";
 import { DeviceStatus, STATUS_AREA_BYTES } from "../status.ts";
 import { type StreamName, Streams } from "../stream.ts";
-import { type Attention, OWN_ATTENTION } from "../attention.ts";
 import { CudaAllocator } from "./allocator.ts";
 import { kernelCacheFolder, KernelCompiler } from "./compiler.ts";
 import { CudnnAttention } from "./cudnn/attention.ts";

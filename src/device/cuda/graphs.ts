@@ -7,9 +7,9 @@
  *
  * @module
  */
-import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
-import type { Out } from "../../../ffi/types.ts";
 import { GraphCaptureError, NativeError } from "../../errors.ts";
+import { CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
+import type { Out } from "../../ffi/types.ts";
 import type { DeviceGraph, DeviceGraphs, GraphPlan } from "../graphs.ts";
 import type { CudaAllocator } from "./allocator.ts";
 import type { Cudart } from "./libraries.ts";

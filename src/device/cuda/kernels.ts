@@ -4,10 +4,10 @@
  *
  * @module
  */
-import { CUDA_LAUNCH_CONFIG } from "../../../ffi/bindings/cudart.ts";
-import type { Handle } from "../../../ffi/types.ts";
 import { DTYPES } from "../../dtype.ts";
 import { UnsupportedError } from "../../errors.ts";
+import { CUDA_LAUNCH_CONFIG } from "../../ffi/bindings/cudart.ts";
+import type { Handle } from "../../ffi/types.ts";
 import type { Allocator } from "../allocator.ts";
 import { dtypeArgument } from "../kernels/arguments.ts";
 import type { Arguments, KernelEntry } from "../kernels/signature.ts";

@@ -3,13 +3,13 @@
  *
  * @module
  */
-import { CUBLASLT, type CUBLASLT_BINDINGS } from "../../../ffi/bindings/cublaslt.ts";
-import { CUDA } from "../../../ffi/bindings/cuda.ts";
-import { CUDART, CUDART_BINDINGS, CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
-import { NVRTC, type NVRTC_BINDINGS } from "../../../ffi/bindings/nvrtc.ts";
-import { openLibrary, openProvider } from "../../../ffi/mod.ts";
-import type { FfiProvider, Library } from "../../../ffi/types.ts";
 import { NativeError, UnsupportedError } from "../../errors.ts";
+import { CUBLASLT, type CUBLASLT_BINDINGS } from "../../ffi/bindings/cublaslt.ts";
+import { CUDA } from "../../ffi/bindings/cuda.ts";
+import { CUDART, CUDART_BINDINGS, CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
+import { NVRTC, type NVRTC_BINDINGS } from "../../ffi/bindings/nvrtc.ts";
+import { openLibrary, openProvider } from "../../ffi/mod.ts";
+import type { FfiProvider, Library } from "../../ffi/types.ts";
 import type { Environment } from "../../runtime/env.ts";
 import { countOf } from "../../words.ts";
 import { type Attention, OWN_ATTENTION } from "../attention.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Handle } from "../../../ffi/types.ts";
+import type { Handle } from "../../ffi/types.ts";
 import type { KernelCompiler } from "./compiler.ts";
 import type { Cudart } from "./libraries.ts";
 

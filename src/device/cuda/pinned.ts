@@ -4,9 +4,9 @@
  *
  * @module
  */
-import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
-import type { NativeAddress } from "../../../ffi/types.ts";
 import { InternalError, NativeError, UnsupportedError } from "../../errors.ts";
+import { CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import type { NativeMemory } from "../native/memory.ts";
 import type { MemoryPlace } from "../offload.ts";
 import type { DeviceEvent } from "../stream.ts";

@@ -6,10 +6,10 @@
  *
  * @module
  */
-import { CUBLASLT_CONSTANTS, CUBLASLT_MATMUL_HEURISTIC_RESULT } from "../../../ffi/bindings/cublaslt.ts";
-import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import { bfloat16, type DType, float16 } from "../../dtype.ts";
 import { UnsupportedError } from "../../errors.ts";
+import { CUBLASLT_CONSTANTS, CUBLASLT_MATMUL_HEURISTIC_RESULT } from "../../ffi/bindings/cublaslt.ts";
+import type { Handle, NativeAddress } from "../../ffi/types.ts";
 import { checksOf } from "../kernels/arguments.ts";
 import { type ArgsOf, KERNELS, type Kernels } from "../kernels/table.ts";
 import type { Cublaslt, CudaLibraries } from "./libraries.ts";

@@ -4,11 +4,11 @@
  *
  * @module
  */
-import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
-import type { NativeAddress } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
-import type { DeviceEvent } from "../stream.ts";
+import { CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import type { DevicePtr } from "../device.ts";
+import type { DeviceEvent } from "../stream.ts";
 import type { Cudart } from "./libraries.ts";
 import type { CudaStream } from "./streams.ts";
 

@@ -10,10 +10,10 @@
  *
  * @module
  */
-import { CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
-import type { Handle } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
 import { InternalError, UseAfterDisposeError } from "../../errors.ts";
+import { CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
+import type { Handle } from "../../ffi/types.ts";
 import type { DeviceEvent, Stream, StreamName } from "../stream.ts";
 import type { Cudart } from "./libraries.ts";
 

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { CUDA_LAUNCH_CONFIG, CUDART_CONSTANTS } from "../../../ffi/bindings/cudart.ts";
-import type { Handle } from "../../../ffi/types.ts";
 import { at } from "../../at.ts";
+import { CUDA_LAUNCH_CONFIG, CUDART_CONSTANTS } from "../../ffi/bindings/cudart.ts";
+import type { Handle } from "../../ffi/types.ts";
 import { dtypeArgument } from "../kernels/arguments.ts";
 import type { Arguments, KernelEntry } from "../kernels/signature.ts";
 import type { KernelCall } from "../kernels/table.ts";

@@ -8,10 +8,10 @@
  *
  * @module
  */
-import type { NativeAddress } from "../../../ffi/types.ts";
-import { openPosix, type Posix } from "../../../ffi/posix.ts";
 import type { NativeLevel } from "../../../wasm/native.ts";
 import { ArgumentError, InternalError, NativeError, UnsupportedError } from "../../errors.ts";
+import { openPosix, type Posix } from "../../ffi/posix.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import { threadsOfRank } from "../../runtime/processes.ts";
 import type { Trace } from "../../runtime/trace.ts";
 import { countOf } from "../../words.ts";

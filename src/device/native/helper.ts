@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { openProvider } from "../../../ffi/mod.ts";
 import { InternalError } from "../../errors.ts";
+import { openProvider } from "../../ffi/mod.ts";
 import { givenData } from "../../runtime/background_worker.ts";
 import { HELPER } from "./library.ts";
 

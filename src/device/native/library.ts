@@ -6,10 +6,10 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
-import type { ResultType, Symbols } from "../../../ffi/types.ts";
 import { type NativeLevel, nativeLibraryPath } from "../../../wasm/native.ts";
 import { LibraryNotFoundError, UnsupportedError } from "../../errors.ts";
+import type { Posix } from "../../ffi/posix.ts";
+import type { ResultType, Symbols } from "../../ffi/types.ts";
 import { platform } from "../../runtime/processes.ts";
 import { exportName } from "../kernels/packing.ts";
 import { KERNELS } from "../kernels/table.ts";

@@ -6,9 +6,9 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
-import type { NativeAddress } from "../../../ffi/types.ts";
 import { InternalError, UseAfterDisposeError } from "../../errors.ts";
+import type { Posix } from "../../ffi/posix.ts";
+import type { NativeAddress } from "../../ffi/types.ts";
 import type { DevicePtr } from "../device.ts";
 
 /** Bytes of a view. */

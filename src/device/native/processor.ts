@@ -3,9 +3,9 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
 import type { NativeLevel } from "../../../wasm/native.ts";
 import { NativeError } from "../../errors.ts";
+import type { Posix } from "../../ffi/posix.ts";
 
 /** A processor. */
 export interface Processor {

@@ -7,8 +7,8 @@
  *
  * @module
  */
-import type { Posix } from "../../../ffi/posix.ts";
 import { ArgumentError, UnsupportedError } from "../../errors.ts";
+import type { Posix } from "../../ffi/posix.ts";
 import { type BackgroundWorker, startBackgroundWorker } from "../../runtime/background_worker.ts";
 import { sleep } from "../../runtime/clock.ts";
 import { permissionRemedy } from "../../runtime/permissions.ts";

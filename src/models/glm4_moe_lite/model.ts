@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { DirectoryTensor } from "../../checkpoint/state_dict.ts";
+import type { DirectoryTensor } from "../../checkpoint/state_dict/state_dict.ts";
 import type { Device } from "../../device/device.ts";
 import { DecoderForCausalLm } from "../decoder.ts";
 import { expertFiles } from "../expert_files.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { DirectoryTensor } from "../../checkpoint/state_dict.ts";
+import type { DirectoryTensor } from "../../checkpoint/state_dict/state_dict.ts";
 import type { Device } from "../../device/device.ts";
 import { SelfAttention } from "../../nn/attention.ts";
 import { GatedFeedForward } from "../../nn/feed_forward.ts";

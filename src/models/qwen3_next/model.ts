@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { DirectoryTensor } from "../../checkpoint/state_dict.ts";
+import type { DirectoryTensor } from "../../checkpoint/state_dict/state_dict.ts";
 import type { Device } from "../../device/device.ts";
 import { GatedFeedForward } from "../../nn/feed_forward.ts";
 import { MixtureOfExperts } from "../../nn/mixture_of_experts.ts";

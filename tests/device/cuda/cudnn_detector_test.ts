@@ -6,8 +6,6 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { openProvider } from "../../../ffi/mod.ts";
-import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import { Descriptors } from "../../../src/device/cuda/cudnn/descriptors.ts";
 import { makePlan, packOf, type SdpaPlan, type SdpaShape, uidOf } from "../../../src/device/cuda/cudnn/sdpa.ts";
 import { openCudnn } from "../../../src/device/cuda/cudnn/version.ts";
@@ -15,6 +13,8 @@ import { type CudaDevice, openCudaDevice } from "../../../src/device/cuda/device
 import { devicePtr } from "../../../src/device/device.ts";
 import { bfloat16 } from "../../../src/dtype.ts";
 import { NativeError } from "../../../src/errors.ts";
+import { openProvider } from "../../../src/ffi/mod.ts";
+import type { Handle, NativeAddress } from "../../../src/ffi/types.ts";
 import { buildCudaTwin, type CudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
 
 const skip = lackingForTwin();

@@ -6,7 +6,6 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { openPosix } from "../../../ffi/posix.ts";
 import { deviceMesh } from "../../../src/comm/mesh.ts";
 import { openProcessGroup } from "../../../src/comm/registry.ts";
 import { type CudaDevice, openCudaDevice } from "../../../src/device/cuda/device.ts";
@@ -14,6 +13,7 @@ import type { Device } from "../../../src/device/device.ts";
 import { openDevice } from "../../../src/device/registry.ts";
 import { bfloat16, type DType, float16, float32, uint8 } from "../../../src/dtype.ts";
 import { GraphCaptureError, LibraryNotFoundError, UnsupportedError } from "../../../src/errors.ts";
+import { openPosix } from "../../../src/ffi/posix.ts";
 import { fullyShard } from "../../../src/fsdp/fully_shard.ts";
 import { attention } from "../../../src/nn/functional.ts";
 import type { AttentionAttrs } from "../../../src/ops/attention.ts";

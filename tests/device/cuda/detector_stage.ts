@@ -6,13 +6,13 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CUDA_LAUNCH_CONFIG, CUDART } from "../../../ffi/bindings/cudart.ts";
-import { NVRTC } from "../../../ffi/bindings/nvrtc.ts";
-import { openLibrary } from "../../../ffi/mod.ts";
-import type { Handle, NativeAddress } from "../../../ffi/types.ts";
-import { NativeError } from "../../../src/errors.ts";
 import { compileKernel } from "../../../src/device/cuda/compiler.ts";
 import { readKernelTexts } from "../../../src/device/cuda/texts.ts";
+import { NativeError } from "../../../src/errors.ts";
+import { CUDA_LAUNCH_CONFIG, CUDART } from "../../../src/ffi/bindings/cudart.ts";
+import { NVRTC } from "../../../src/ffi/bindings/nvrtc.ts";
+import { openLibrary } from "../../../src/ffi/mod.ts";
+import type { Handle, NativeAddress } from "../../../src/ffi/types.ts";
 import { buildCudaTwin, type CudaTwin, lackingForTwin, twinReports } from "../../native/cuda/build.ts";
 import { MISTAKE_NAMES, MISTAKE_TEXT } from "./detector_kernels.ts";
 

@@ -6,10 +6,10 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CUDART } from "../../../ffi/bindings/cudart.ts";
-import { NCCL, NCCL_CONFIG, NCCL_CONSTANTS, NCCL_UNIQUE_ID } from "../../../ffi/bindings/nccl.ts";
-import { openLibrary } from "../../../ffi/mod.ts";
-import type { Handle, NativeAddress, Out } from "../../../ffi/types.ts";
+import { CUDART } from "../../../src/ffi/bindings/cudart.ts";
+import { NCCL, NCCL_CONFIG, NCCL_CONSTANTS, NCCL_UNIQUE_ID } from "../../../src/ffi/bindings/nccl.ts";
+import { openLibrary } from "../../../src/ffi/mod.ts";
+import type { Handle, NativeAddress, Out } from "../../../src/ffi/types.ts";
 import { buildCudaTwin, type CudaTwin, lackingForTwin, openNcclTwin, twinReports } from "../../native/cuda/build.ts";
 
 const IN_PROGRESS = 7;

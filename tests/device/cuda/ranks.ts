@@ -1,8 +1,8 @@
 /** What ranks with a card each do in tests. @module */
 import assert from "node:assert/strict";
-import { loadCheckpoint } from "../../../src/checkpoint/load.ts";
-import { saveCheckpoint } from "../../../src/checkpoint/save.ts";
 import { noGrad } from "../../../src/autograd/mode.ts";
+import { loadCheckpoint } from "../../../src/checkpoint/sharded/load.ts";
+import { saveCheckpoint } from "../../../src/checkpoint/sharded/save.ts";
 import { type DeviceMesh, deviceMesh } from "../../../src/comm/mesh.ts";
 import type { ProcessGroup } from "../../../src/comm/process_group.ts";
 import { replicate } from "../../../src/ddp/replicate.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { openPosix } from "../../../ffi/posix.ts";
+import { openPosix } from "../../../src/ffi/posix.ts";
 
 /** The part of a Worker's global scope in use. */
 interface WorkerScope {

@@ -10,8 +10,8 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { openProvider } from "../../../ffi/mod.ts";
-import type { Library } from "../../../ffi/types.ts";
+import { openProvider } from "../../../src/ffi/mod.ts";
+import type { Library } from "../../../src/ffi/types.ts";
 import { type Environment, environmentFrom, processEnvironment } from "../../../src/runtime/env.ts";
 
 const folder = fileURLToPath(new URL(".", import.meta.url));

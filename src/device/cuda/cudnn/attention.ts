@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { Handle } from "../../../../ffi/types.ts";
 import { InternalError } from "../../../errors.ts";
+import type { Handle } from "../../../ffi/types.ts";
 import type { Allocator } from "../../allocator.ts";
 import { devicePtr } from "../../device.ts";
 import { checksOf } from "../../kernels/arguments.ts";

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { CUDNN_CONSTANTS } from "../../../../ffi/bindings/cudnn.ts";
-import type { Handle, NativeAddress } from "../../../../ffi/types.ts";
+import { CUDNN_CONSTANTS } from "../../../ffi/bindings/cudnn.ts";
+import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import type { Cudnn } from "./version.ts";
 
 type Constants = typeof CUDNN_CONSTANTS;

@@ -6,10 +6,10 @@
  *
  * @module
  */
-import { CUDNN_CONSTANTS } from "../../../../ffi/bindings/cudnn.ts";
-import type { Handle, NativeAddress } from "../../../../ffi/types.ts";
 import { bfloat16, type DType } from "../../../dtype.ts";
 import { NativeError } from "../../../errors.ts";
+import { CUDNN_CONSTANTS } from "../../../ffi/bindings/cudnn.ts";
+import type { Handle, NativeAddress } from "../../../ffi/types.ts";
 import type { Attributes, AttributeValue, Descriptors } from "./descriptors.ts";
 
 /** What tells attentions apart for which other plans are needed. */

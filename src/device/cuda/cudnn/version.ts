@@ -4,10 +4,10 @@
  *
  * @module
  */
-import { CUDNN, type CUDNN_BINDINGS } from "../../../../ffi/bindings/cudnn.ts";
-import { openLibrary } from "../../../../ffi/mod.ts";
-import type { FfiProvider, Library } from "../../../../ffi/types.ts";
 import { UnsupportedError } from "../../../errors.ts";
+import { CUDNN, type CUDNN_BINDINGS } from "../../../ffi/bindings/cudnn.ts";
+import { openLibrary } from "../../../ffi/mod.ts";
+import type { FfiProvider, Library } from "../../../ffi/types.ts";
 import type { Environment } from "../../../runtime/env.ts";
 
 /** cuDNN. */

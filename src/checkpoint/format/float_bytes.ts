@@ -1,0 +1,68 @@
+/**
+ * Floating-point bytes of files to and from float32 arrays, on the host. Integers and kernels' casts on a device are left
+ * to others. All bytes are little-endian, as the files and every supported machine are.
+ *
+ * @module
+ */
+import { ArgumentError, DTypeError } from "../../errors.ts";
+
+/** Dtypes of weights that can be read, by safetensors' names, with bytes of an element. */
+const WIDTHS: ReadonlyMap<string, number> = new Map([["F32", 4], ["F16", 2], ["BF16", 2], ["F64", 8]]);
+/** Those dtypes. */
+export const FLOAT_CODES: readonly string[] = [...WIDTHS.keys()];
+
+/** Bytes of an element of such a dtype. @throws {DTypeError} if it is another one */
+export function floatWidth(code: string): number {
+  const width = WIDTHS.get(code);
+  if (width !== undefined) return width;
+  throw new DTypeError("decodeToFloat32", `the dtype must be one of ${FLOAT_CODES.join(", ")}`, code);
+}
+
+/**
+ * Float32 values of floating-point bytes: exact for `F16`, `BF16` and `F32`, rounded to nearest-even for `F64`.
+ *
+ * @param bytes the elements, at any alignment
+ * @param out where to write them, as long as there are elements; a new array if left out
+ * @returns `out`
+ * @throws {DTypeError} if the dtype is another one
+ * @throws {ArgumentError} if `bytes` is not a whole number of elements, or `out` has another length
+ */
+export function decodeToFloat32(code: string, bytes: Uint8Array, out?: Float32Array): Float32Array {
+  const width = floatWidth(code);
+  const count = bytes.length / width;
+  const result = out ?? new Float32Array(Math.ceil(count));
+  if (result.length !== count) {
+    throw new ArgumentError(`Cannot decode ${bytes.length} bytes of ${code} into ${result.length} elements`);
+  }
+  if (code === "F32") {
+    new Uint8Array(result.buffer, result.byteOffset, result.byteLength).set(bytes);
+    return result;
+  }
+  const { buffer, byteOffset } = bytes.byteOffset % width === 0 ? bytes : bytes.slice();
+  if (code === "F64") {
+    result.set(new Float64Array(buffer, byteOffset, count));
+  } else if (code === "F16") {
+    result.set(new Float16Array(buffer, byteOffset, count));
+  } else {
+    const halves = new Uint16Array(buffer, byteOffset, count);
+    const words = new Uint32Array(result.buffer, result.byteOffset, count);
+    halves.forEach((half, i) => void (words[i] = half << 16));
+  }
+  return result;
+}
+
+/** Bytes of float32 values as bfloat16, rounded to nearest-even; a NaN stays a NaN. */
+export function encodeBfloat16(values: Float32Array): Uint8Array {
+  const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
+  const halves = new Uint16Array(values.length);
+  words.forEach((word, i) => {
+    // Rounding could carry a NaN's mantissa over into infinity, so it is cut, with the quiet bit set.
+    halves[i] = (word & 0x7fffffff) > 0x7f800000 ? (word >>> 16) | 0x40 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
+  });
+  return new Uint8Array(halves.buffer);
+}
+
+/** Bytes of float32 values as float16, rounded to nearest-even; what is beyond 65504 becomes infinite. */
+export function encodeFloat16(values: Float32Array): Uint8Array {
+  return new Uint8Array(Float16Array.from(values).buffer);
+}

@@ -1,0 +1,92 @@
+/**
+ * The weights of a checkpoint as a Hugging Face directory, written by one process that holds a piece of one tensor at a time.
+ *
+ * @module
+ */
+import { lockFolder } from "../../comm/control/folder_lock.ts";
+import { type DType, float32 } from "../../dtype.ts";
+import { CheckpointError, InternalError } from "../../errors.ts";
+import { replaceFile } from "../../runtime/files.ts";
+import { fullBox, sharedSlices } from "../../tensor/shard_layout.ts";
+import { refuseAdapter } from "../format/adapters.ts";
+import { companionsOf, withMissing, writeCompanions } from "../format/companions.ts";
+import { encodeBfloat16 } from "../format/float_bytes.ts";
+import { INDEX_FILE, planHfShards } from "../format/hf_index.ts";
+import { writeSafetensors } from "../format/safetensors.ts";
+import { configFor, MAX_SHARD_BYTES, render, type SaveHfOptions } from "../hugging_face/save.ts";
+import { tensorsOf, tiedNamesOf } from "../state_dict/savable.ts";
+import { type DirectoryTensor, requireFit, type SavableModel } from "../state_dict/state_dict.ts";
+import { requireStorable } from "../state_dict/transfer.ts";
+import { openStored, type StoredCheckpoint, valuesOf } from "./stored.ts";
+
+/**
+ * Writes the weights of a checkpoint so that `transformers` loads them, and the small files that lie beside them.
+ *
+ * @param model of the same config, with or without memory: says which tensors the directory has. Undefined for a module of
+ *   one's own: each tensor is written under its name, without a config
+ * @returns bytes of tensors written
+ * @throws {CheckpointError} if the checkpoint does not fit the model, or is damaged
+ * @throws {FileError} if a file cannot be read or written
+ * @throws {UnsupportedError} for other dtypes than float32 and bfloat16
+ */
+export async function mergeCheckpoint(
+  from: string,
+  to: string,
+  model: SavableModel | undefined,
+  { dtype = float32, maxShardBytes = MAX_SHARD_BYTES }: Pick<SaveHfOptions, "dtype" | "maxShardBytes"> = {},
+): Promise<number> {
+  requireStorable(dtype);
+  refuseAdapter(from);
+  // Read before anything is written: the new folder may lie in the checkpoint's.
+  const companions = withMissing(model?.companions, companionsOf(from)).read();
+  using stored = await openStored(from);
+  const tensors: ReadonlyMap<string, MergedTensor> = model === undefined
+    ? new Map([...stored.model].map(([name, { shape }]) => {
+      return [name, { name, shape, part: { fqn: name, shape }, box: fullBox(shape) }];
+    }))
+    : tensorsIn(stored, model);
+  const { shards, index, totalBytes } = planHfShards(
+    [...tensors.values()].map(({ name, shape }) => ({ name, shape, dtype })),
+    maxShardBytes,
+  );
+  using _lock = await lockFolder(to);
+  for (const { file, specs } of shards) {
+    await writeSafetensors(`${to}/${file}`, specs, { format: "pt" }, ({ name }) => {
+      const tensor = tensors.get(name);
+      if (tensor === undefined) throw new InternalError(`no tensor '${name}' for ${file}`);
+      return bytesOf(stored, tensor, dtype);
+    });
+  }
+  if (index !== undefined) replaceFile(`${to}/${INDEX_FILE}`, index);
+  writeCompanions(to, companions);
+  const config = model === undefined ? undefined : configFor(model, dtype);
+  if (config !== undefined) replaceFile(`${to}/config.json`, render(config));
+  return totalBytes;
+}
+
+/** A tensor of the folder, and the stored one that it is a box of. */
+interface MergedTensor extends Pick<DirectoryTensor, "name" | "shape" | "box"> {
+  readonly part: Pick<DirectoryTensor["part"], "fqn" | "shape">;
+}
+
+/** The tensors of a model's folder, which must be those that are stored. */
+function tensorsIn({ path, model: all }: StoredCheckpoint, model: SavableModel): ReadonlyMap<string, MergedTensor> {
+  const tiedNames = tiedNamesOf(model);
+  const tensors = new Map(tensorsOf(model).map((tensor) => [tensor.name, tensor]));
+  const parts = new Map([...tensors.values()].map(({ part }) => [part.fqn, part.shape]));
+  const found = new Map([...all].filter(([name]) => !tiedNames.has(name) || parts.has(name)));
+  requireFit(parts, found, { where: path, what: "model", codes: [...found.values()].map(({ code }) => code) });
+  return tensors;
+}
+
+function* bytesOf(stored: StoredCheckpoint, { part, box }: MergedTensor, dtype: DType): Generator<Uint8Array> {
+  const source = stored.model.get(part.fqn);
+  if (source === undefined) throw new CheckpointError(stored.path, "There is no tensor of that name", part.fqn);
+  for (const { inSecond, length } of sharedSlices(box, fullBox(part.shape))) {
+    for (const values of valuesOf(source, inSecond, length)) {
+      yield dtype === float32
+        ? new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
+        : encodeBfloat16(values);
+    }
+  }
+}

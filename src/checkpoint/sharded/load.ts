@@ -1,0 +1,201 @@
+/**
+ * Loading a sharded checkpoint onto any number of ranks: each reads the elements that it holds from whichever files have
+ * them, or rank 0 reads all and sends them. Finding checkpoints is left to `find.ts`.
+ *
+ * @module
+ */
+import { OWN_ATTENTION } from "../../device/attention.ts";
+import { float32 } from "../../dtype.ts";
+import { CheckpointError } from "../../errors.ts";
+import type { JsonObject } from "../../json.ts";
+import type { Ranks } from "../format/ranks.ts";
+import { configFor } from "../hugging_face/save.ts";
+import { scatterFull } from "../state_dict/full_tensor.ts";
+import { compareGroups, groupsOf } from "../state_dict/group_settings.ts";
+import {
+  type HeldTensor,
+  type LoadReport,
+  modelTensors,
+  openModelForWriting,
+  optimizerTensors,
+  requireFit,
+} from "../state_dict/state_dict.ts";
+import { findCheckpoint, verdictOf } from "./find.ts";
+import { CONFIG_FILE, type Manifest, type SavedTensor } from "./manifest.ts";
+import { environmentOf, type SaveCheckpointOptions } from "./save_plan.ts";
+import { type SavedPart, savedParts, ShardReader } from "./shard_reader.ts";
+
+/** Options of {@link loadCheckpoint}; as for {@link saveCheckpoint}, but the group may be of another size. */
+export interface LoadCheckpointOptions
+  extends Pick<SaveCheckpointOptions, "directory" | "model" | "optimizer" | "group" | "environment"> {
+  /** `auto` (default), the newest complete checkpoint, or the path of a checkpoint. */
+  readonly from?: string;
+  /** Refuses tensors that are missing or unexpected; else they are reported. @default true */
+  readonly strict?: boolean;
+  /** Rank 0 alone reads files, and sends the others what they hold, piece by piece. @default false */
+  readonly broadcastFromRank0?: boolean;
+}
+
+/** A checkpoint that was loaded. */
+export interface LoadedCheckpoint extends LoadReport {
+  /** The checkpoint's directory. */
+  readonly path: string;
+  /** Steps taken. */
+  readonly step: number;
+  /** The trainer's own. */
+  readonly state: JsonObject;
+  /** Newer checkpoints that were not whole, each with what is wrong with it. */
+  readonly skipped: readonly string[];
+  /** What differs from the run that saved, e.g. `cpuMath was native, is wasm`: results need not agree to the bit. */
+  readonly differences: readonly string[];
+  /** Keys of `config.json` and settings of the optimizer's groups that are not as they were saved; the present ones are kept. */
+  readonly changes: readonly string[];
+  /** Bytes of tensors that this rank read. */
+  readonly bytesRead: number;
+  /** Bytes that it read of files: with headers, and with the rest of each piece of 1 MiB that has a checksum. */
+  readonly fileBytesRead: number;
+}
+
+/**
+ * Loads a checkpoint into a model and its optimizer. Every rank must call it. What a rank reads it checks as it reads; a
+ * damaged checkpoint leaves the model with some of its values, as the error says.
+ *
+ * @returns what is needed to go on, or `undefined` if `auto` is wanted and there is no checkpoint
+ * @throws {CheckpointError} if the checkpoint is not whole (naming the last whole one), or does not fit (listing all names)
+ * @throws {FileError} if a file cannot be read; the other ranks get a {@link CollectiveError}
+ * @example
+ * ```ts ignore
+ * const loaded = await loadCheckpoint({ directory: "out/checkpoints", model, optimizer, group });
+ * ```
+ */
+export async function loadCheckpoint(options: LoadCheckpointOptions): Promise<LoadedCheckpoint | undefined> {
+  const { directory, from = "auto", model, optimizer, group } = options;
+  let report: LoadReport = { missing: [], unexpected: [] };
+  let read = { bytesRead: 0, fileBytesRead: 0 };
+  let isMixed = false;
+  const found = await findCheckpoint(directory, from, group, async (path, manifest) => {
+    report = await group.together(`load '${path}'`, () => checkFit(path, manifest, options));
+    using reader = new ShardReader(path, manifest);
+    const damage = await readAll(path, manifest, reader, options, report.missing);
+    read = { bytesRead: reader.bytesRead, fileBytesRead: reader.fileBytesRead };
+    isMixed = damage !== "";
+    return damage;
+  }).catch((error: unknown) => {
+    if (!isMixed || !(error instanceof CheckpointError)) throw error;
+    const detail = `${error.detail}. The model holds some of its values by now: load a whole one, or initialize it`;
+    throw new CheckpointError(error.file, detail, error.tensor, { cause: error });
+  });
+  if (found === undefined) return undefined;
+  const { path, manifest, config, skipped } = found;
+  const saved = manifest.optimizer;
+  if (optimizer !== undefined && saved !== undefined) {
+    for (const [name, parameter] of model.namedParameters()) {
+      const steps = saved.steps.get(name);
+      if (steps !== undefined) optimizer.setSteps(parameter, steps);
+    }
+    optimizer.stepsTaken = saved.stepsTaken;
+  }
+  return {
+    path,
+    step: manifest.step,
+    state: manifest.state,
+    skipped,
+    differences: differencesOf(manifest, environmentOf(model, options.environment), group.size),
+    changes: [
+      ...config === undefined ? [] : compareConfigs(config, configFor(model, float32) ?? {}),
+      ...optimizer === undefined || saved === undefined ? [] : compareGroups(saved.groups, groupsOf(model, optimizer)),
+    ],
+    ...report,
+    ...read,
+  };
+}
+
+/** Reads what this rank holds, or rank 0 all; gives what is wrong with the files. */
+async function readAll(
+  path: string,
+  manifest: Manifest,
+  reader: ShardReader,
+  { model, optimizer, group, broadcastFromRank0 = false }: LoadCheckpointOptions,
+  missing: readonly string[],
+): Promise<string> {
+  const parts = savedParts(modelTensors(model), manifest.model);
+  if (optimizer !== undefined && manifest.optimizer !== undefined) {
+    parts.push(...savedParts(optimizerTensors(model, optimizer), manifest.optimizer.tensors));
+  }
+  using writing = openModelForWriting(model, missing);
+  const damage = broadcastFromRank0
+    ? await broadcastAll(path, parts, reader, group)
+    : await verdictOf(path, group, async () => {
+      for (const part of parts) await reader.read(part);
+    });
+  if (damage === "") writing.complete();
+  return damage;
+}
+
+/** Rank 0 reads share after share, of which every rank takes what it holds. */
+async function broadcastAll(
+  path: string,
+  parts: readonly SavedPart[],
+  reader: ShardReader,
+  group: Ranks,
+): Promise<string> {
+  const shares = parts.flatMap(({ held, saved }) => saved.shares.map((share) => ({ held, box: share.box, share })));
+  for (const { part: { held, share }, start, values } of scatterFull(shares, { group })) {
+    const damage = await verdictOf(path, group, async () => {
+      if (group.rank === 0) await reader.readValues(share, held.name, start, values);
+    });
+    if (damage !== "") return damage;
+  }
+  return "";
+}
+
+/** Compares names and shapes. */
+function checkFit(path: string, manifest: Manifest, options: LoadCheckpointOptions): LoadReport {
+  const { model, optimizer, strict = true } = options;
+  const fit = (what: string, wanted: readonly HeldTensor[], saved: ReadonlyMap<string, SavedTensor>): LoadReport => {
+    const found = [...saved].map(([name, { shape }]) => [name, { shape, code: float32.safetensors }] as const);
+    const expected = new Map(wanted.map(({ name, shard }) => [name, shard.shape]));
+    return requireFit(expected, new Map(found), { where: path, what, codes: [float32.safetensors], strict });
+  };
+  const report = fit("model", modelTensors(model), manifest.model);
+  if (optimizer === undefined) return report;
+  if (manifest.optimizer === undefined) {
+    const detail = "Expected the states of the optimizer, got none: it was saved without an optimizer";
+    throw new CheckpointError(path, detail);
+  }
+  for (const [name] of strict ? model.namedParameters() : []) {
+    if (!manifest.optimizer.steps.has(name)) throw new CheckpointError(path, "There is no count of its steps", name);
+  }
+  const states = fit("optimizer", optimizerTensors(model, optimizer), manifest.optimizer.tensors);
+  return {
+    missing: [...report.missing, ...states.missing],
+    unexpected: [...report.unexpected, ...states.unexpected],
+  };
+}
+
+/** Keys of a configuration that say what files hold, and who wrote them. */
+const OF_FILES = ["architectures", "dtype", "torch_dtype", "transformers_version"];
+
+/** What differs between two configurations, a line for each key. */
+function compareConfigs(saved: JsonObject, now: JsonObject): readonly string[] {
+  const keys = [...new Set([...Object.keys(saved), ...Object.keys(now)])].filter((key) => !OF_FILES.includes(key));
+  return keys.flatMap((key) => {
+    const [was, is] = [saved[key], now[key]].map((value) => JSON.stringify(value) ?? "not set");
+    return was === is ? [] : [`${key} of ${CONFIG_FILE} was ${was}, is ${is}`];
+  });
+}
+
+/** What computes otherwise than when it was saved, a line for each key, with what to do where one setting is all. */
+function differencesOf(manifest: Manifest, now: Readonly<Record<string, string>>, worldSize: number): string[] {
+  const usual = { attention: OWN_ATTENTION };
+  const was: Readonly<Record<string, string>> = {
+    ...usual,
+    ...manifest.environment,
+    worldSize: String(manifest.worldSize),
+  };
+  const is: Readonly<Record<string, string>> = { ...usual, ...now, worldSize: String(worldSize) };
+  return [...new Set([...Object.keys(was), ...Object.keys(is)])].filter((key) => was[key] !== is[key]).map((key) => {
+    const remedy = key === "attention" ? `; with attention '${was[key]}' it is computed as before` : "";
+    return `${key} was ${was[key] ?? "not recorded"}, is ${is[key] ?? "not recorded"}${remedy}`;
+  });
+}

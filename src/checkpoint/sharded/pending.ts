@@ -1,0 +1,53 @@
+/**
+ * The asynchronous saves of this rank, by directory. A new save into a directory waits until no Worker writes there,
+ * so that neither removes files of the other.
+ *
+ * @module
+ */
+import { ArgumentError, CheckpointError } from "../../errors.ts";
+import { absolutePath } from "../../runtime/files.ts";
+import type { SaveProgress } from "./save_progress.ts";
+
+/** An asynchronous save. */
+interface Pending {
+  readonly directory: string;
+  /** The save's name in messages. */
+  readonly label: string;
+  readonly progress: SaveProgress;
+}
+
+const pending = new Set<Pending>();
+
+/** A Worker stops at its next MiB, or behind an fsync. */
+const STOP_SECONDS = 60;
+
+/** Counts a save as pending until it is given up, or was awaited, and its Worker has ended. */
+export function addPending(directory: string, label: string, progress: SaveProgress): void {
+  pending.add({ directory: absolutePath(directory), label, progress });
+}
+
+/**
+ * Waits for Workers that still write into a directory although nobody wants what they write.
+ *
+ * @param label what is to be done there
+ * @throws {ArgumentError} if an earlier save into that directory was neither awaited nor given up
+ * @throws {CheckpointError} if a Worker does not stop
+ */
+export function endPending(directory: string, label: string): void {
+  const path = absolutePath(directory);
+  for (const save of pending) {
+    const { progress } = save;
+    if (save.directory === path && !progress.isGivenUp) {
+      throw new ArgumentError(
+        `Cannot ${label} in '${directory}': asyncSave() has begun there to ${save.label}; await what it gave first`,
+      );
+    }
+    if (save.directory === path && !progress.waitForEnd(STOP_SECONDS)) {
+      throw new CheckpointError(
+        path,
+        `The Worker that was to ${save.label}, given up, still writes after ${STOP_SECONDS} s`,
+      );
+    }
+    if (progress.isGivenUp && progress.hasEnded) pending.delete(save);
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * What a save is made of before any byte is written: who writes which boxes into which file, and what the manifest will say.
+ * Saves that block and saves that do not are planned alike, so they write the same bytes.
+ *
+ * @module
+ */
+import { at } from "../../at.ts";
+import { OWN_ATTENTION } from "../../device/attention.ts";
+import { float32 } from "../../dtype.ts";
+import { ArgumentError } from "../../errors.ts";
+import { type JsonObject, requireJson } from "../../json.ts";
+import type { Optimizer } from "../../optim/optimizer.ts";
+import type { Ranks } from "../format/ranks.ts";
+import { configFor, render } from "../hugging_face/save.ts";
+import { groupsOf } from "../state_dict/group_settings.ts";
+import { agreeOnWriters } from "../state_dict/partition.ts";
+import { MANIFEST_DEPTH } from "../state_dict/savable.ts";
+import { requireSavable } from "../state_dict/savable.ts";
+import { type HeldTensor, modelTensors, optimizerTensors, type SavableModel } from "../state_dict/state_dict.ts";
+import type { Completion } from "./complete.ts";
+import { checkpointPath, partialPath } from "./directory.ts";
+import { endPending } from "./pending.ts";
+import { placeBoxes, savedTensors, type Section } from "./shard_files.ts";
+
+/** Options of `saveCheckpoint`. */
+export interface SaveCheckpointOptions {
+  /** The directory of the run's checkpoints; made if need be. */
+  readonly directory: string;
+  /** Steps taken. */
+  readonly step: number;
+  /** The model whose parameters are saved. */
+  readonly model: SavableModel;
+  /** Saved with its states if given. */
+  readonly optimizer?: Optimizer;
+  /** The group of the ranks that hold the model. */
+  readonly group: Ranks;
+  /** What the trainer needs to go on: seeds, data cursor, schedule. Rank 0's is kept. Plain objects, arrays and what JSON keeps. */
+  readonly state: JsonObject;
+  /**
+   * What computes: `runtime`, `version` and so on; `cpuMath` is added, and `attention` where it is not `own`. A resume under another
+   * one says so.
+   */
+  readonly environment?: Readonly<Record<string, string>>;
+  /** How many checkpoints remain, this one included. @default all */
+  readonly keepLast?: number;
+}
+
+/** A checkpoint that was saved. */
+export interface SavedCheckpoint {
+  /** The checkpoint's directory. */
+  readonly path: string;
+  /** Bytes of all files. */
+  readonly byteLength: number;
+}
+
+/** What ranks do together to save a checkpoint. */
+export interface SavePlan {
+  /** The save's name in messages. */
+  readonly label: string;
+  /** Where the checkpoint will lie. */
+  readonly path: string;
+  /** Where files are written until the checkpoint is whole. */
+  readonly partial: string;
+  readonly sections: readonly Section<HeldTensor>[];
+  /**
+   * What rank 0 does when all files are written, as things are now; it may wait for the device.
+   *
+   * @throws {ArgumentError} if the state holds what JSON does not keep
+   */
+  readonly completion: () => Completion;
+}
+
+/**
+ * Plans a save. Collective.
+ *
+ * @throws {ArgumentError} if step or keepLast make no sense, an asynchronous save into that directory was not awaited, or the
+ *   model cannot be saved as it is
+ */
+export function planSave(options: SaveCheckpointOptions): SavePlan {
+  const { directory, step, model, optimizer, group, keepLast } = options;
+  if (!Number.isSafeInteger(step) || step < 0) throw new ArgumentError(`step must be an integer from 0, got ${step}`);
+  if (keepLast !== undefined && !(Number.isSafeInteger(keepLast) && keepLast > 0)) {
+    throw new ArgumentError(`keepLast must be a positive integer, got ${keepLast}`);
+  }
+  requireSavable(model, group);
+  const label = `save checkpoint ${step}`;
+  // Before the ranks agree, so that no rank's Worker writes any more when rank 0 makes the directory.
+  endPending(directory, label);
+  const parameters = section("", modelTensors(model), group);
+  const states = optimizer === undefined ? undefined : section("optimizer-", optimizerTensors(model, optimizer), group);
+  return {
+    label,
+    path: checkpointPath(directory, step),
+    partial: partialPath(directory, step),
+    sections: states === undefined ? [parameters] : [parameters, states],
+    completion: () => {
+      requireJson(options.state, "state", MANIFEST_DEPTH - 1);
+      return {
+        directory,
+        keepLast,
+        config: render(configFor(model, float32) ?? {}),
+        companions: model.companions?.read() ?? new Map(),
+        manifest: {
+          step,
+          worldSize: group.size,
+          environment: environmentOf(model, options.environment),
+          model: savedTensors(parameters),
+          optimizer: optimizer === undefined ? undefined : {
+            tensors: savedTensors(states),
+            stepsTaken: optimizer.stepsTaken,
+            steps: new Map(
+              [...model.namedParameters()].map(([name, parameter]) => [name, optimizer.stepsOf(parameter)]),
+            ),
+            groups: groupsOf(model, optimizer),
+          },
+          state: options.state,
+        },
+      };
+    },
+  };
+}
+
+/** Ranks agree on the boxes that each writes. */
+function section(prefix: string, tensors: readonly HeldTensor[], ranks: Ranks): Section<HeldTensor> {
+  const writers = agreeOnWriters(tensors, ranks);
+  return placeBoxes(
+    prefix,
+    tensors.map((source, i) => {
+      const { name, shard: { shape } } = source;
+      return { source, name, shape, writers: at(writers, i, "writers of tensor") };
+    }),
+  );
+}
+
+/** What computes, with the providers of matrix products and, where it is not the device's own kernels, of attention. */
+export function environmentOf(
+  model: SavableModel,
+  environment: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  for (const [, { device: { mathName: cpuMath, attention = OWN_ATTENTION } }] of model.namedParameters()) {
+    return { cpuMath, ...attention === OWN_ATTENTION ? {} : { attention }, ...environment };
+  }
+  return environment;
+}

@@ -1,0 +1,107 @@
+/**
+ * The Worker of an asynchronous save. Each rank has one, which writes that rank's files from the copy and tells in a file
+ * beside them how long they are and which checksums they have. That of rank 0 waits for what all have told, and completes the
+ * checkpoint. So ranks need not meet, and a step that is being computed waits for nothing.
+ *
+ * @module
+ */
+import { CheckpointError, FileError } from "../../errors.ts";
+import { pathKind, readTextSync, removePath, removeQuietly, replaceFile } from "../../runtime/files.ts";
+import { workerScope } from "../../runtime/worker_scope.ts";
+import type { WrittenFile } from "../format/pieces.ts";
+import { completeCheckpoint, type Completion } from "./complete.ts";
+import { failureOf, SaveProgress } from "./save_progress.ts";
+import { writeShardFiles } from "./shard_files.ts";
+import { boxBytes, type StagedBoxes, stagedPieces } from "./stager.ts";
+
+/** How often rank 0 looks for what the others have told. */
+const POLL_MS = 5;
+
+/** What a Worker is given. */
+export interface SaveJob extends StagedBoxes {
+  readonly rank: number;
+  readonly size: number;
+  /** The directory that is written into. */
+  readonly partial: string;
+  /** What rank 0 does in the end; undefined on the others. */
+  readonly completion: Completion | undefined;
+  /** The memory of {@link SaveProgress}. */
+  readonly progress: SharedArrayBuffer;
+}
+
+/** What a rank tells rank 0. */
+type Told = { readonly files: readonly (readonly [string, WrittenFile])[] } | { readonly failed: string };
+
+async function save(job: SaveJob, progress: SaveProgress): Promise<void> {
+  const { rank, partial, memory, sections, completion } = job;
+  const own = await writeShardFiles(sections, partial, rank, function* (box) {
+    for (const piece of stagedPieces(memory, box.source, boxBytes(box))) {
+      requireWanted(progress, partial);
+      yield piece;
+    }
+  });
+  progress.writtenBytes = [...own.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  if (completion === undefined) return tell(job, { files: [...own] });
+  progress.reach("written");
+  workerScope().postMessage(progress.stage);
+  completeCheckpoint(completion, new Map([...own, ...filesOfOthers(job, progress)]));
+}
+
+function requireWanted(progress: SaveProgress, partial: string): void {
+  if (progress.isGivenUp) throw new CheckpointError(partial, "The save was given up");
+}
+
+/** Waits for the files of ranks 1, 2, …, in this order. */
+function* filesOfOthers({ size, partial }: SaveJob, progress: SaveProgress): Generator<[string, WrittenFile]> {
+  for (let rank = 1; rank < size; rank++) {
+    const path = toldPath(partial, rank);
+    while (pathKind(path) === "none") {
+      requireWanted(progress, partial);
+      if (pathKind(partial) === "none") throw new FileError(partial, "write", "it was removed meanwhile", "ENOENT");
+      progress.pause(POLL_MS);
+    }
+    const told: Told = JSON.parse(readTextSync(path));
+    if ("failed" in told) throw new CheckpointError(partial, `rank ${rank} failed: ${told.failed}`);
+    removePath(path);
+    for (const [name, file] of told.files) yield [name, file];
+  }
+}
+
+/** What a rank tells lies here until rank 0 has read it. */
+function toldPath(partial: string, rank: number): string {
+  return `${partial}/.rank-${rank}.json`;
+}
+
+function tell({ partial, rank }: SaveJob, told: Told): void {
+  replaceFile(toldPath(partial, rank), JSON.stringify(told));
+}
+
+function fail(job: SaveJob, progress: SaveProgress, error: unknown): void {
+  const { rank, partial } = job;
+  try {
+    // A rank that still writes must hear of rank 0's error before it finds the directory gone: that rank's thread removes it.
+    if (rank !== 0) tell(job, { failed: String(error) });
+    else if (progress.isGivenUp) removeQuietly(partial);
+  } catch {
+    // Rank 0 learns it from the ranks' next collective: what failed may have been the disk.
+  }
+  // This is the last call: a rank that waits for it may use the directory at once.
+  progress.fail(failureOf(error));
+}
+
+function isJob(data: unknown): data is SaveJob {
+  return typeof data === "object" && data !== null && "completion" in data;
+}
+
+globalThis.addEventListener("message", async (event: Event) => {
+  const data: unknown = event instanceof MessageEvent ? event.data : undefined;
+  if (!isJob(data)) return;
+  const progress = new SaveProgress(data.progress);
+  try {
+    await save(data, progress);
+    progress.reach("done");
+  } catch (error) {
+    fail(data, progress, error);
+  }
+  workerScope().postMessage(progress.stage);
+});

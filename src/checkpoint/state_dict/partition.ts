@@ -1,0 +1,54 @@
+/**
+ * Which rank writes which part of a tensor: a plan that every rank makes alike.
+ *
+ * @module
+ */
+import { InternalError } from "../../errors.ts";
+import { numelOf } from "../../shape.ts";
+import type { Box } from "../../tensor/shard_layout.ts";
+import type { Ranks } from "../format/ranks.ts";
+import type { HeldTensor } from "./state_dict.ts";
+
+/** What one rank writes of a tensor: all that it holds. */
+export interface Writer {
+  readonly rank: number;
+  readonly boxes: readonly Box[];
+}
+
+/** Which of the ranks that hold the same boxes is chosen: the one with the least to write so far, or the first. */
+export type WriterChoice = "least loaded" | "first";
+
+/**
+ * Tells all ranks who holds what, and chooses who writes it, of the ranks that hold the same boxes. Collective.
+ *
+ * @param what what they write, for messages
+ * @returns for each tensor, in the order given, its writers by rank
+ * @throws {InternalError} if the ranks together do not hold as many elements as a tensor has
+ */
+export function agreeOnWriters(
+  tensors: readonly HeldTensor[],
+  ranks: Pick<Ranks, "size" | "exchangeText">,
+  what: string = "save the model",
+  choice: WriterChoice = "least loaded",
+): readonly (readonly Writer[])[] {
+  const own = JSON.stringify(tensors.map(({ shard }) => shard.boxes));
+  const held = ranks.exchangeText(own, what).map((text): readonly (readonly Box[])[] => JSON.parse(text));
+  const load = new Array<number>(ranks.size).fill(0);
+  const loadOf = (rank: number): number => load[rank] ?? Infinity;
+  return tensors.map(({ name, shard: { shape } }, i) => {
+    const all = held.map(({ [i]: boxes = [] }, rank): Writer => ({ rank, boxes }));
+    const holders = Map.groupBy(all.filter(({ boxes }) => boxes.length > 0), ({ boxes }) => JSON.stringify(boxes));
+    let total = 0;
+    const writers = [...holders.values()].map((replicas): Writer => {
+      const writer = replicas.reduce((best, other) => (loadOf(other.rank) < loadOf(best.rank) ? other : best));
+      const numel = writer.boxes.reduce((sum, { sizes }) => sum + numelOf(sizes), 0);
+      if (choice === "least loaded") load[writer.rank] = loadOf(writer.rank) + numel;
+      total += numel;
+      return writer;
+    });
+    if (total !== numelOf(shape)) {
+      throw new InternalError(`ranks hold ${total} of the ${numelOf(shape)} elements of '${name}'`);
+    }
+    return writers.sort((a, b) => a.rank - b.rank);
+  });
+}
