@@ -4,7 +4,8 @@
  * @module
  */
 
-export { DataLoader, type LoaderOptions, type LoaderState, type MicroBatch } from "../src/data/loader.ts";
+export { DataLoader, type LoaderOptions, type LoaderState } from "../src/data/loader.ts";
+export type { MicroBatch } from "../src/data/micro_batch.ts";
 export { openText, type TextDocument, type TextOptions, type TextSource } from "../src/data/documents.ts";
 export {
   type PackingProgress,

@@ -205,6 +205,10 @@ export abstract class DecoderForCausalLm extends CausalLm {
     return this.model.layers;
   }
 
+  override get countsPadding(): boolean {
+    return this.#balance !== undefined;
+  }
+
   get otherFiles(): OtherFiles {
     return { bodyPrefix: `${this.nameOf("model")}.`, ...this.#otherFiles };
   }

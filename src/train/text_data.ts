@@ -4,9 +4,11 @@
  * @module
  */
 import { openText, type TextSource } from "../data/documents.ts";
-import { type Batch, DataLoader, type LoaderOptions } from "../data/loader.ts";
+import { DataLoader, type LoaderOptions } from "../data/loader.ts";
+import type { Batch } from "../data/micro_batch.ts";
 import { describeSkipped } from "../data/find_files.ts";
 import { packInMemory, tokenCache, type TokenStream } from "../data/packing.ts";
+import type { Packing, Rows } from "../data/samples/rows.ts";
 import { BYTE_TOKENIZER, loadTokenizer, type Tokenizer } from "../data/tokenizer.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { filePath } from "../runtime/files.ts";
@@ -29,6 +31,12 @@ export interface TextDataOptions {
   readonly tokenizer?: string | Tokenizer | undefined;
   /** The token that ends documents, for a tokenizer that is read from files. @default the one that these name */
   readonly eosToken?: string | undefined;
+  /**
+   * How documents become samples, by TRL's names: `wrapped`, one stream that is cut anywhere, whose tokens see the documents before
+   * their own in the sample; `bfd`, several in a sample, which do not see each other, and long ones are cut off; `bfd-split`, likewise,
+   * but long ones go into several samples; `none`, one in a sample, cut off. @default wrapped
+   */
+  readonly packing?: Packing;
   /** Key of a .jsonl line that holds its text. @default text */
   readonly textField?: string;
   /** What the order is shuffled by. @default 0 */
@@ -51,7 +59,7 @@ export class TextData extends DataLoader implements Disposable {
   readonly #tokens: TokenStream;
 
   /** Use {@link textData}. */
-  constructor(tokenizer: Tokenizer, options: LoaderOptions) {
+  constructor(tokenizer: Tokenizer, options: LoaderOptions & { readonly tokens: TokenStream }) {
     super(options);
     this.tokenizer = tokenizer;
     this.#tokens = options.tokens;
@@ -145,7 +153,7 @@ async function requireText(source: TextSource, name: string): Promise<void> {
   throw new ConfigError([{ path: name, expected: "some text", got: `none in ${namesOf(source)}` }]);
 }
 
-/** Refuses less text than one sample, of which the last token is only predicted. */
+/** Refuses less text than one sample of a stream, of which the last token is only predicted. */
 function requireSample(tokens: TokenStream, source: TextSource, sequenceLength: number, name: string): void {
   if (tokens.length > sequenceLength) return;
   tokens.close();
@@ -157,6 +165,17 @@ function requireSample(tokens: TokenStream, source: TextSource, sequenceLength: 
 function namesOf({ files }: TextSource): string {
   const some = files.slice(0, 3).map((file) => `'${file}'`).join(", ");
   return files.length > 3 ? `${some} and ${countOf(files.length - 3, "other file")}` : some;
+}
+
+/** What became of documents that are kept apart, so that nobody is surprised by what is not trained on. */
+function describeRows(rows: Rows, sequenceLength: number, packing: Packing): string {
+  const cut = rows.cutTokens === 0
+    ? "nothing is left out"
+    : `${countOf(rows.cutTokens, "token")} of ${countOf(rows.cutSamples, "document")} longer than that are left out` +
+      (packing === "bfd" ? ": 'bfd-split' ('--packing bfd-split') would keep them" : "");
+  const samples = `${countOf(rows.numRows, "sample")} of at most ${sequenceLength} tokens`;
+  const padding = packing === "none" ? "" : `, ${(100 * rows.padding).toFixed(1)} % of them padding`;
+  return `Packing '${packing}' makes ${samples}${padding}; ${cut}`;
 }
 
 /**
@@ -185,6 +204,7 @@ export async function textData(
   options: TextDataOptions,
 ): Promise<TextData> {
   const { sequenceLength, batch, microBatches = 1, seed = 0, cache, textField, eosToken, name = "data" } = options;
+  const { packing = "wrapped" } = options;
   const patterns = (typeof inputs === "string" || inputs instanceof URL ? [inputs] : inputs).map(filePath);
   const { tokenizer, source } = await group.together("open the text", async () => {
     const named = options.tokenizer ?? model.files?.folder ?? BYTE_TOKENIZER;
@@ -227,10 +247,12 @@ export async function textData(
     await requireText(source, name);
     return await packInMemory(source, tokenizer, text);
   });
-  requireSample(opened, source, sequenceLength, name);
-  return new TextData(tokenizer, {
+  if (packing === "wrapped") requireSample(opened, source, sequenceLength, name);
+  const data = new TextData(tokenizer, {
     tokens: opened,
-    ...{ sequenceLength, seed, microBatches, globalBatch: batch },
+    ...{ sequenceLength, seed, packing, microBatches, globalBatch: batch },
     ...{ rank: group.rank, worldSize: group.size },
   });
+  if (group.rank === 0 && data.rows !== undefined) group.report(describeRows(data.rows, sequenceLength, packing));
+  return data;
 }

@@ -10,6 +10,7 @@ import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { requireSavable } from "../checkpoint/state_dict/savable.ts";
 import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
+import { PACKINGS } from "../data/samples/rows.ts";
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
 import { openFilePool } from "../device/state_pool.ts";
 import { CheckpointError } from "../errors.ts";
@@ -106,6 +107,7 @@ const stateSchema = z.strictObject({
     seed: z.int(),
     sequenceLength: z.int(),
     dataset: z.string(),
+    packing: z.enum(PACKINGS).optional(),
   }),
   scaler: z.strictObject({
     scale: z.number(),

@@ -7,7 +7,7 @@ import { noGrad } from "../../../src/autograd/mode.ts";
 import { deviceMesh } from "../../../src/comm/mesh.ts";
 import type { Call } from "../../../src/comm/call.ts";
 import { replicate } from "../../../src/ddp/replicate.ts";
-import type { Batch } from "../../../src/data/loader.ts";
+import type { Batch } from "../../../src/data/micro_batch.ts";
 import { CudaDevice } from "../../../src/device/cuda/device.ts";
 import type { Device, DevicePtr } from "../../../src/device/device.ts";
 import { bfloat16, float16, float32 } from "../../../src/dtype.ts";
