@@ -16,6 +16,7 @@ import { at } from "../at.ts";
 import { ConfigError, type ConfigProblem, InternalError } from "../errors.ts";
 import { scope } from "../tensor/scope.ts";
 import { requirePositions, requireVocabulary } from "./checks.ts";
+import type { RunConfig } from "./config.ts";
 import { countOf } from "../words.ts";
 import type { Run } from "./run.ts";
 
@@ -167,15 +168,26 @@ function namesOf({ files }: TextSource): string {
   return files.length > 3 ? `${some} and ${countOf(files.length - 3, "other file")}` : some;
 }
 
-/** What became of documents that are kept apart, so that nobody is surprised by what is not trained on. */
-function describeRows(rows: Rows, sequenceLength: number, packing: Packing): string {
-  const cut = rows.cutTokens === 0
-    ? "nothing is left out"
-    : `${countOf(rows.cutTokens, "token")} of ${countOf(rows.cutSamples, "document")} longer than that are left out` +
-      (packing === "bfd" ? ": 'bfd-split' ('--packing bfd-split') would keep them" : "");
-  const samples = `${countOf(rows.numRows, "sample")} of at most ${sequenceLength} tokens`;
-  const padding = packing === "none" ? "" : `, ${(100 * rows.padding).toFixed(1)} % of them padding`;
-  return `Packing '${packing}' makes ${samples}${padding}; ${cut}`;
+/** How many samples a run has, of which length, and how many steps an epoch takes. */
+export function describeSamples(
+  { numSamples, rows }: TextData,
+  { sequenceLength, globalBatch, packing }: Pick<RunConfig, "sequenceLength" | "globalBatch" | "packing">,
+): string {
+  const isAlone = packing === "none";
+  const tokens = `${isAlone ? "at most " : ""}${countOf(sequenceLength, "token")}`;
+  const padding = isAlone || rows === undefined ? "" : `, of which ${(100 * rows.padding).toFixed(1)} % are padding`;
+  const epoch = countOf(Math.ceil(numSamples / globalBatch), "step");
+  return `${countOf(numSamples, "sample")} of ${tokens}${padding}: an epoch is ${epoch}`;
+}
+
+/** What packing left out of documents, which nobody should learn from a result; undefined where that is nothing. */
+function describeCut({ cutTokens, cutSamples }: Rows, sequenceLength: number, packing: Packing): string | undefined {
+  if (cutTokens === 0) return undefined;
+  const remedy = packing === "bfd" ? "'bfd-split' would keep them" : "'bfd-split' or 'wrapped' would keep them";
+  return `Packing '${packing}' leaves out ${countOf(cutTokens, "token")}, of ${
+    countOf(cutSamples, "document")
+  } longer than ` +
+    `sequenceLength ${sequenceLength}: a longer one, or the packing ${remedy}`;
 }
 
 /**
@@ -253,6 +265,7 @@ export async function textData(
     ...{ sequenceLength, seed, packing, microBatches, globalBatch: batch },
     ...{ rank: group.rank, worldSize: group.size },
   });
-  if (group.rank === 0 && data.rows !== undefined) group.report(describeRows(data.rows, sequenceLength, packing));
+  const cut = data.rows && describeCut(data.rows, sequenceLength, packing);
+  if (cut !== undefined && group.rank === 0) group.report(cut);
   return data;
 }

@@ -42,7 +42,7 @@ import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
-import { type TextData, textData } from "./text_data.ts";
+import { describeSamples, type TextData, textData } from "./text_data.ts";
 
 /** What a run is given besides its configuration. */
 export interface TrainerOptions {
@@ -218,15 +218,14 @@ class Training {
     });
   }
 
-  #describe({ numParameters, peakBytes }: StepEstimate, { numSamples }: TextData): void {
-    const { strategy, precision, sequenceLength, globalBatch } = this.#config;
+  #describe({ numParameters, peakBytes }: StepEstimate, data: TextData): void {
+    const { strategy, precision } = this.#config;
     const { device, group: { kind, size } } = this.#run;
     const ranks = `${strategy.toUpperCase()} over ${countOf(size, "rank")} (${kind})`;
     const log = this.#log.once();
     log.info(`${ranks}, ${countOf(numParameters, "parameter")}, ${precision}, about ${formatBytes(peakBytes)} a rank`);
     log.info(`On ${device.name}, ${device.detail}`);
-    const [samples, tokens] = [countOf(numSamples, "sample"), countOf(sequenceLength, "token")];
-    log.info(`${samples} of ${tokens}: an epoch is ${countOf(Math.ceil(numSamples / globalBatch), "step")}`);
+    log.info(describeSamples(data, this.#config));
   }
 
   async #resume(from: string, context: StepContext, loader: DataLoader): Promise<void> {
