@@ -19,5 +19,9 @@ export type { SkippedFiles } from "../src/data/find_files.ts";
 export { type TrainedTokenizer, trainTokenizer } from "../src/data/train_tokenizer.ts";
 export { BYTE_TOKENIZER, loadTokenizer, type LoadTokenizerOptions, type Tokenizer } from "../src/data/tokenizer.ts";
 
+export { type Packing, PACKINGS } from "../src/data/samples/rows.ts";
+export type { SampleStream, TokenSample } from "../src/data/samples/sample.ts";
+
 // What the types above are made of.
+export type { RowPart, Rows } from "../src/data/samples/rows.ts";
 export type { BatchSplit } from "../src/data/sampler.ts";
