@@ -31,18 +31,20 @@ export function rankCommand(plan: LaunchPlan, script: string, variables: Variabl
   const wanted = plan.runtime === "auto" ? own : plan.runtime;
   if (wanted === "node") throw new UnsupportedError("Cannot run ranks on Node: expected Bun or Deno");
   const program = wanted === own ? executablePath() : findProgram(wanted, variables);
-  const runtimeArgs = wanted === "deno" ? ["run", ...plan.denoArgs ?? denoPermissions()] : [];
+  const runtimeArgs = wanted === "deno" ? ["run", ...plan.denoArgs ?? denoPermissions(variables)] : [];
   return { program, args: [...runtimeArgs, script, ...plan.scriptArgs] };
 }
 
-/** The permissions of a rank under Deno. */
-export function denoPermissions(): readonly string[] {
+/** The permissions of a rank under Deno: of the network only the tracker that `variables` name. */
+export function denoPermissions(variables: Variables): readonly string[] {
+  const tracker = URL.parse(variables["MLFLOW_TRACKING_URI"] ?? "");
   return [
     "--no-prompt",
     "--allow-ffi",
     "--allow-read",
     "--allow-write",
     `--allow-env=${environmentNames().join(",")}`,
+    ...(tracker === null || tracker.host === "" ? [] : [`--allow-net=${tracker.host}`]),
   ];
 }
 

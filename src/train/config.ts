@@ -10,6 +10,7 @@ import { ATTENTION, type Attention, OWN_ATTENTION } from "../device/attention.ts
 import { CPU_MATH, type CpuMath } from "../device/cpu.ts";
 import { DEVICES } from "../device/registry.ts";
 import { SCHEDULE_NAMES, type ScheduleName } from "../optim/schedule.ts";
+import { type TrackerName, TRACKERS } from "../trackers/open.ts";
 import { type FilePlan, fsdpPlanSchema } from "../plans/plan.ts";
 
 /**
@@ -126,6 +127,8 @@ export interface OutputConfig {
   readonly stateDictType: "sharded" | "full";
   readonly evalEvery: number;
   readonly logEvery: number;
+  readonly reportTo: readonly TrackerName[];
+  readonly runName?: string | undefined;
   readonly sampleTokens: number;
   readonly trace?: string | undefined;
   readonly prompt?: string | undefined;
@@ -343,6 +346,11 @@ export const outputSection: Section<OutputConfig> = section(
     logEvery: size.default(10).describe("Steps from one printed line to the next").meta({
       otherNames: ["logging-steps", "log-interval"],
     }),
+    reportTo: z.array(z.enum(TRACKERS)).default([]).describe(
+      "Trackers that show the metrics besides metrics.jsonl: tensorboard writes files that 'wandb sync' reads too; mlflow sends " +
+        "to MLFLOW_TRACKING_URI",
+    ),
+    runName: z.string().min(1).optional().describe("Name of the run at trackers (default: the output folder's)"),
     sampleTokens: count.default(64).describe("Tokens of the sample printed at the end; 0 prints none"),
     trace: path.regex(/^(?!.*\.json$)/, "a folder; 'fullyshard trace' makes a file of it").optional().describe(
       "Folder for what each rank does when (units, calls, kernels); 'fullyshard trace' makes one file of it, for Perfetto",

@@ -19,7 +19,8 @@ import { type RunConfig, TRAIN_SECTIONS } from "./config.ts";
 import { foreignPresets } from "./presets.ts";
 import { failureOf, hasLauncher, rankOf, tellFailure } from "./failure.ts";
 import type { ProgressOutput } from "./progress.ts";
-import { runTraining, type TrainerOptions } from "./trainer.ts";
+import { runTraining } from "./trainer.ts";
+import type { TrainerOptions } from "./trainer_options.ts";
 import { shown } from "../words.ts";
 
 /** A training script. */

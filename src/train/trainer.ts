@@ -4,21 +4,19 @@
  *
  * @module
  */
-import * as z from "zod";
 import { saveHfDirectory } from "../checkpoint/hugging_face/save.ts";
 import { loadCheckpoint } from "../checkpoint/sharded/load.ts";
 import { requireSavable } from "../checkpoint/state_dict/savable.ts";
 import type { FlightRecord } from "../comm/flight_record.ts";
 import type { DataLoader } from "../data/loader.ts";
-import { PACKINGS } from "../data/samples/rows.ts";
 import { BYTE_TOKENIZER, type Tokenizer } from "../data/tokenizer.ts";
 import { openFilePool } from "../device/state_pool.ts";
-import { CheckpointError } from "../errors.ts";
 import type { CausalLm } from "../models/causal_lm.ts";
 import { formatDuration } from "../runtime/clock.ts";
 import type { Logger } from "../runtime/log.ts";
 import { runtime } from "../runtime/processes.ts";
 import { eventTurn, STOP_SIGNALS, type StopRequest, type StopSignal, watchStopSignals } from "../runtime/signals.ts";
+import { scalarsOf, type Tracker } from "../trackers/tracker.ts";
 import { countOf, formatBytes } from "../words.ts";
 import {
   requireData,
@@ -36,30 +34,16 @@ import { generate } from "./generate.ts";
 import { addCompanions, keepCompanions } from "./kept_files.ts";
 import { MetricsFile, type StepMetrics } from "./metrics.ts";
 import { takeFolder } from "./output_folder.ts";
-import { Progress, type ProgressOutput } from "./progress.ts";
+import { Progress } from "./progress.ts";
 import { launch, type Run } from "./run.ts";
+import { parseSavedState } from "./saved_state.ts";
 import { CheckpointSaver } from "./saver.ts";
 import { optimizerOf, parallelize, planModel, scalerOf, type StepEstimate } from "./setup.ts";
 import { type StepContext, trainStep } from "./step.ts";
 import { StepGraph } from "./step_graph.ts";
 import { describeSamples, type TextData, textData } from "./text_data.ts";
-
-/** What a run is given besides its configuration. */
-export interface TrainerOptions {
-  /** The model to train from scratch, as a Hugging Face config. @default the one in `config.model` */
-  readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
-  /** Takes what is worth knowing. */
-  readonly log: Logger;
-  /** Where steps are shown. */
-  readonly output: ProgressOutput;
-  /**
-   * Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. If it gives
-   * `"stop"` on any rank, all ranks stop after this step, with a checkpoint, as they do after a signal.
-   */
-  readonly onStep?:
-    | ((metrics: StepMetrics, context: StepContext) => void | "stop" | Promise<void | "stop">)
-    | undefined;
-}
+import { trackersOf } from "./trackers.ts";
+import type { FinishedModel, TrainerOptions, TrainResult } from "./trainer_options.ts";
 
 /** What a sample goes on from. */
 interface SamplePrompt {
@@ -76,48 +60,6 @@ interface RankNews {
   readonly isIdle: boolean;
 }
 
-/** How a run ended. */
-export interface TrainResult {
-  /** Steps taken in all. */
-  readonly step: number;
-  /** The last step's loss; NaN if none was taken. */
-  readonly loss: number;
-  /** What the trained model was made into; `undefined` if the run stopped before its last step. */
-  readonly finished: FinishedModel | undefined;
-  /** The signal that stopped the run. */
-  readonly signal: StopSignal | undefined;
-  /** Whether this is the rank that speaks for all. */
-  readonly isMain: boolean;
-}
-
-/** What a run makes of its model. */
-export interface FinishedModel {
-  /** The Hugging Face folder that was written. */
-  readonly folder: string;
-  /** A prompt with what the trained model went on with; undefined where `sampleTokens` is 0. */
-  readonly sample: string | undefined;
-}
-
-/** What goes into a checkpoint besides weights and optimizer: all else follows from the step. */
-const stateSchema = z.strictObject({
-  settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
-  data: z.strictObject({
-    cursor: z.int(),
-    step: z.int().optional(),
-    seed: z.int(),
-    sequenceLength: z.int(),
-    dataset: z.string(),
-    packing: z.enum(PACKINGS).optional(),
-  }),
-  scaler: z.strictObject({
-    scale: z.number(),
-    growthTracker: z.int(),
-    growthFactor: z.number(),
-    backoffFactor: z.number(),
-    growthInterval: z.int(),
-  }).optional(),
-});
-
 /**
  * Trains a causal language model as the configuration says, on the ranks that the environment says this process is one of.
  *
@@ -127,10 +69,14 @@ export async function runTraining(config: RunConfig, options: TrainerOptions): P
   requireThreads(config);
   const onStop = (record: FlightRecord, reason: string): string => writeFlightRecord(record, reason, config.out);
   await using run = await launch({ ...config, log: options.log, onStop });
+  const training = new Training(config, options, run);
   try {
-    return await new Training(config, options, run).train();
+    const result = await training.train();
+    await training.endTrackers("finished");
+    return result;
   } catch (error) {
     run.group.abort(error instanceof Error ? `${error.name}: ${error.message}` : String(error));
+    await training.endTrackers("failed");
     throw error;
   }
 }
@@ -144,6 +90,8 @@ class Training {
   #saved = 0;
   #step = 0;
   #loss = NaN;
+  /** Of rank 0. */
+  #trackers: readonly Tracker[] = [];
 
   constructor(config: RunConfig, options: TrainerOptions, run: Run) {
     this.#config = config;
@@ -186,12 +134,21 @@ class Training {
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
     const context: StepContext = { device, group, model, optimizer, maxGradNorm: config.maxGradNorm, scaler, graph };
     if (config.resume !== undefined) await this.#resume(config.resume, context, data);
+    this.#trackers = await group.together(
+      "open the trackers",
+      async () => group.rank === 0 ? trackersOf(config, this.#step, this.#log) : [],
+    );
     using saver = new CheckpointSaver(context, config, this.#log);
     const signal = await this.#loop(context, data, heldOut, saver, () => folder?.begin());
     const [peak, expected] = [memoryPeak(this.#run).peakBytes, estimate.peakBytes].map(formatBytes);
     this.#log.once().info(`At most ${peak} of a rank's memory were in use, ${expected} were expected`);
     const finished = this.#step < config.steps ? undefined : await this.#finish(model, data.tokenizer, prompt);
     return { step: this.#step, loss: this.#loss, finished, signal, isMain: group.rank === 0 };
+  }
+
+  /** Delivers what trackers have not yet. Never throws. */
+  async endTrackers(outcome: "finished" | "failed"): Promise<void> {
+    await Promise.all(this.#trackers.map((tracker) => tracker.finish(outcome)));
   }
 
   #tellBytes({ vocabSize }: CausalLm): void {
@@ -237,16 +194,12 @@ class Training {
     const { path, step, state, skipped, differences, changes } = loaded;
     for (const reason of skipped) log.warn(`Skipped a checkpoint that is not whole: ${reason}`);
     for (const difference of differences) log.warn(`Results need not agree to the bit: ${difference}`);
-    const parsed = stateSchema.safeParse(state);
-    if (!parsed.success) {
-      const problem = z.prettifyError(parsed.error);
-      throw new CheckpointError(path, `its training state is not one of this trainer: ${problem}`);
-    }
+    const saved = parseSavedState(state, path);
     for (const change of changes) log.warn(`Training goes on otherwise than it began: ${change}`);
-    await this.#run.group.together("restore the data's place", () => loader.restore({ ...parsed.data.data, step }));
-    if (parsed.data.scaler !== undefined) context.scaler?.restore(parsed.data.scaler);
+    await this.#run.group.together("restore the data's place", () => loader.restore({ ...saved.data, step }));
+    if (saved.scaler !== undefined) context.scaler?.restore(saved.scaler);
     for (const [key, now] of Object.entries(this.#settings())) {
-      const before = parsed.data.settings[key];
+      const before = saved.settings[key];
       const means = key === "globalBatch" ? this.#otherBatch(step, loader.state().cursor) : "";
       if (before !== now) log.warn(`Training goes on otherwise than it began: ${key} was ${before}, is ${now}${means}`);
     }
@@ -296,6 +249,7 @@ class Training {
       const evaluation = isDue && heldOut !== undefined ? await evaluate(this.#run, context.model, heldOut) : undefined;
       const line = evaluation === undefined ? trained : { ...trained, eval_loss: evaluation.loss };
       metrics?.write(line);
+      for (const tracker of this.#trackers) tracker.log(line.step, scalarsOf({ ...line }));
       progress?.step(line, seconds);
       const wish = await this.#options.onStep?.(line, context);
       ({ signal, stops } = await this.#betweenSteps(stop, saver, wish === "stop"));

@@ -39,6 +39,8 @@ const keys = [
     "state-dict-type",
     "eval-every",
     "log-every",
+    "report-to",
+    "run-name",
     "sample-tokens",
     "trace",
     "prompt",
