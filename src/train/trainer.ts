@@ -1,6 +1,5 @@
 /**
- * A training run, readable from top to bottom: open, resume, step, save, export, sample. The only awaits of the loop are for
- * data and checkpoints.
+ * The training loop, readable from top to bottom: open, resume, step, save, export, sample. It awaits only data and checkpoints.
  *
  * @module
  */
@@ -45,23 +44,22 @@ import { describeSamples, type TextData, textData } from "./text_data.ts";
 import { trackersOf } from "./trackers.ts";
 import type { FinishedModel, TrainerOptions, TrainResult } from "./trainer_options.ts";
 
-/** What a sample goes on from. */
 interface SamplePrompt {
   readonly text: string;
   readonly ids: readonly number[];
 }
 
-/** What ranks tell each other between steps. */
+/** Facts that ranks exchange between steps. */
 interface RankNews {
   readonly signal: StopSignal | undefined;
-  /** Whether `onStep` asked to stop. */
+  /** True if `onStep` asked to stop. */
   readonly stops: boolean;
-  /** Whether nothing is being saved. */
+  /** True if no save is under way. */
   readonly isIdle: boolean;
 }
 
 /**
- * Trains a causal language model as the configuration says, on the ranks that the environment says this process is one of.
+ * Trains a causal language model as the configuration says, on the ranks of the launch environment.
  *
  * @throws {ConfigError} {@link CheckpointError} {@link OutOfMemoryError} {@link NonFiniteError} {@link CollectiveError}
  */
@@ -86,7 +84,7 @@ class Training {
   readonly #options: TrainerOptions;
   readonly #log: Logger;
   readonly #run: Run;
-  /** The step of the newest checkpoint of this run. */
+  /** Step of the newest checkpoint of this run. */
   #saved = 0;
   #step = 0;
   #loss = NaN;
@@ -128,7 +126,7 @@ class Training {
     const note = (text: string): void => this.#log.once().info(text);
     parallelize(model, this.#run, config, { optimizerStates: pool, note });
     await model.load();
-    requireSavable(model, group); // now, and not when it is trained
+    requireSavable(model, group); // before training, and not after it
     const optimizer = optimizerOf(model, config);
     using scaler = scalerOf(device, config);
     using graph = config.cudaGraphs ? new StepGraph(device) : undefined;
@@ -211,7 +209,7 @@ class Training {
     log.info(`Resumed '${path}' at step ${step}`);
   }
 
-  /** What another global batch means for the steps to come. */
+  /** The effect of a changed global batch on the coming steps, for the log. */
   #otherBatch(step: number, cursor: number): string {
     const { globalBatch, steps } = this.#config;
     const all = cursor + Math.max(0, steps - step) * globalBatch;
@@ -221,7 +219,7 @@ class Training {
       `counted on as before; ${countOf(all, "sample")} will have been taken by step ${steps}`;
   }
 
-  /** Trains until the last step, or until it is told to stop: gives the signal, if one was the cause. */
+  /** Trains until the last step, or until a stop; returns the signal, if one was the cause. */
   async #loop(
     context: StepContext,
     loader: DataLoader,
@@ -255,7 +253,7 @@ class Training {
       ({ signal, stops } = await this.#betweenSteps(stop, saver, wish === "stop"));
       if (saveEvery > 0 && this.#step % saveEvery === 0) await this.#save(context, loader, saver);
     }
-    // The last step's checkpoint is what more steps would go on from.
+    // More steps would later resume from the last step's checkpoint.
     const saves = saveEvery > 0 || this.#step < steps;
     if (saves && this.#saved < this.#step) await this.#save(context, loader, saver);
     await saver.finishPending();
@@ -268,7 +266,7 @@ class Training {
     return signal;
   }
 
-  /** One step and what is told of it, with the seconds that it took. */
+  /** Takes one step; returns its metrics, and the seconds that it took. */
   async #takeStep(context: StepContext, loader: DataLoader): Promise<{ line: StepMetrics; seconds: number }> {
     const started = performance.now();
     const batch = await loader.next();
@@ -294,7 +292,10 @@ class Training {
     return { line, seconds };
   }
 
-  /** Tells a checkpoint that is there on all ranks; gives what any rank was told or wishes, the same on all ranks. */
+  /**
+   * Reports a checkpoint that is complete on all ranks. Returns the first signal or wish to stop of any rank, the same on all
+   * ranks.
+   */
   async #betweenSteps(
     stop: StopRequest,
     saver: CheckpointSaver,
@@ -317,19 +318,19 @@ class Training {
     this.#saved = this.#step;
   }
 
-  /** What decides the steps to come, besides weights, data and the optimizer's groups. */
+  /** Settings that decide the coming steps, besides weights, data and the optimizer's groups. */
   #settings(): Record<string, string | number | boolean> {
     const { steps, globalBatch, maxGradNorm, precision } = this.#config;
     return { steps, globalBatch, maxGradNorm, precision };
   }
 
-  /** What a resume elsewhere should know of. */
+  /** Facts of the machine for a resume elsewhere. */
   #environment(): Record<string, string> {
     const { name, version } = runtime();
     return { runtime: name, runtimeVersion: version };
   }
 
-  /** What the sample goes on from, where there is to be one. Refused before training if it leaves the sample no position. */
+  /** Prompt of the sample, if there is to be one. Refused before training if it leaves no position for the sample. */
   async #openPrompt(model: CausalLm, data: TextData): Promise<SamplePrompt | undefined> {
     if (this.#config.sampleTokens === 0) return undefined;
     const { prompt: text = await data.beginning(model.maxPositions >> 1) } = this.#config;

@@ -1,5 +1,5 @@
 /**
- * A training run as its caller sees it: what it is given besides its configuration, and how it ended.
+ * Inputs of a training besides its configuration, and its result.
  *
  * @module
  */
@@ -9,41 +9,41 @@ import type { StepMetrics } from "./metrics.ts";
 import type { ProgressOutput } from "./progress.ts";
 import type { StepContext } from "./step.ts";
 
-/** What a run is given besides its configuration. */
+/** Inputs of a training besides its configuration. */
 export interface TrainerOptions {
   /** The model to train from scratch, as a Hugging Face config. @default the one in `config.model` */
   readonly hfConfig?: Readonly<Record<string, unknown>> | undefined;
-  /** Takes what is worth knowing. */
+  /** Receives notices for the user. */
   readonly log: Logger;
-  /** Where steps are shown. */
+  /** Shows the steps. */
   readonly output: ProgressOutput;
   /**
-   * Called on every rank after each step, and awaited: for metrics of your own, an evaluation, a changed weight. If it gives
-   * `"stop"` on any rank, all ranks stop after this step, with a checkpoint, as they do after a signal.
+   * Called on every rank after each step, and awaited: for own metrics, an evaluation, changed weights. If it returns
+   * `"stop"` on any rank, all ranks save a checkpoint and stop after this step, as after a signal.
    */
   readonly onStep?:
     | ((metrics: StepMetrics, context: StepContext) => void | "stop" | Promise<void | "stop">)
     | undefined;
 }
 
-/** How a run ended. */
+/** Result of a training. */
 export interface TrainResult {
-  /** Steps taken in all. */
+  /** Number of steps taken, with those before a resume. */
   readonly step: number;
   /** The last step's loss; NaN if none was taken. */
   readonly loss: number;
-  /** What the trained model was made into; `undefined` if the run stopped before its last step. */
+  /** The finished model; `undefined` if the training stopped before its last step. */
   readonly finished: FinishedModel | undefined;
-  /** The signal that stopped the run. */
+  /** The signal that stopped the training. */
   readonly signal: StopSignal | undefined;
-  /** Whether this is the rank that speaks for all. */
+  /** True for the rank that prints for all. */
   readonly isMain: boolean;
 }
 
-/** What a run makes of its model. */
+/** Files and text made from the trained model. */
 export interface FinishedModel {
-  /** The Hugging Face folder that was written. */
+  /** Hugging Face folder of the model. */
   readonly folder: string;
-  /** A prompt with what the trained model went on with; undefined where `sampleTokens` is 0. */
+  /** A prompt, continued by the trained model; undefined if `sampleTokens` is 0. */
   readonly sample: string | undefined;
 }
